@@ -1,0 +1,91 @@
+# Each target sets up what it needs: a fresh clone wants only make and Python 3.11 or newer.
+# The environment is .venv. It is made with uv where uv is found, with venv and pip otherwise,
+# and made again when pyproject.toml changes, the folder moves or an installation was cut short.
+#
+#   make demo       run the demonstration; its pages and pictures go to demo/
+#   make test       run every test
+#   make check      run every check that a change must pass, and the tests
+#   make docs       build the documentation into site/
+#   make format     rewrite the sources in the house format
+#   make clean      remove everything that these targets made
+#
+#   make test PYTHON=python3.12     use this Python
+#   make test JOBS=0                run the tests in one process
+#   make test ARGS="-k shapes"      pass more arguments to pytest
+
+PYTHON ?=
+JOBS ?= 2
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(shell uv --version >/dev/null 2>&1 && echo yes)
+
+# The modules that make an environment: uv brings its own.
+VENV_MODULES := $(if $(UV),sys,sys, venv, ensurepip)
+CANDIDATES := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11 python)
+
+# A candidate is run, not just looked up: a version manager's shim may exist and yet refuse.
+FIND_PYTHON = for candidate in $(CANDIDATES); do \
+	if $$candidate -c 'import $(VENV_MODULES); sys.exit(sys.version_info < (3, 11))' \
+		>/dev/null 2>&1; then echo $$candidate; exit 0; fi; \
+	done; \
+	echo "tcusim needs Python 3.11 or newer with its venv module; tried: $(CANDIDATES)." >&2; \
+	echo "Install one (on Debian and Ubuntu also python3-venv), or name it: make PYTHON=..." >&2; \
+	exit 1
+
+ifdef UV
+CREATE = uv venv --quiet --seed --python $$python $(VENV)
+INSTALL = uv pip install --quiet --python $(BIN)/python
+else
+CREATE = $$python -m venv $(VENV)
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+endif
+
+# `ready` is written last and holds the folder's path, so a part-made or moved .venv is stale.
+STALE := $(shell test "$$(cat $(VENV)/ready 2>/dev/null)" = "$(CURDIR)" \
+	&& test -x $(BIN)/python || echo yes)
+
+export NO_MKDOCS_2_WARNING = 1
+
+.NOTPARALLEL:
+.PHONY: demo test check docs format clean $(if $(STALE),$(VENV)/ready)
+
+demo: $(VENV)/ready
+	$(BIN)/python -m tcusim.demo
+
+test: $(VENV)/ready
+	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+check: $(VENV)/has-check $(VENV)/has-docs
+	$(BIN)/python -m ruff format --check
+	$(BIN)/python -m ruff check
+	$(BIN)/python -m mypy
+	$(BIN)/python -m basedpyright --pythonpath $(BIN)/python
+	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+	$(BIN)/python -m mkdocs build --strict --quiet
+
+docs: $(VENV)/has-docs
+	$(BIN)/python -m mkdocs build --strict
+
+format: $(VENV)/has-check
+	$(BIN)/python -m ruff format
+	$(BIN)/python -m ruff check --fix
+
+clean:
+	rm -rf $(VENV) demo dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/ready: pyproject.toml
+	@python=$$($(FIND_PYTHON)) && echo "making $(VENV) with $$python" \
+		&& rm -rf $(VENV) && $(CREATE)
+	$(INSTALL) --editable ".[test]"
+	@printf '%s' "$(CURDIR)" > $@
+
+# While an extra is being installed there is no `ready`: cut short, it is all made again.
+# An ordinary failure, such as no network, changes nothing and puts `ready` back.
+$(VENV)/has-%: $(VENV)/ready
+	@mv $< $(VENV)/unfinished
+	$(INSTALL) --editable ".[$*]" || { mv $(VENV)/unfinished $<; exit 1; }
+	@mv $(VENV)/unfinished $<
+	@touch $@

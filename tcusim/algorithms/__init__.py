@@ -1,0 +1,369 @@
+"""The algorithms by name, and `build`, which makes a step program of one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tcusim.algorithms import reduction, scan
+from tcusim.algorithms.builder import LENGTH, Builder, Options, stored_type
+from tcusim.errors import InputError, Unsupported, unknown_name
+from tcusim.ir import Extent, Program, Scalar
+from tcusim.numerics import FORMATS, format_of
+from tcusim.shapes import MmaShape, shape_of
+from tcusim.verify import verify
+
+__all__ = ["Algorithm", "algorithm_of", "algorithms", "build", "register_algorithm"]
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """One row of the registry.
+
+    name: the general name, with k for a segment of one row of a tile and t for a whole tile.
+    function: writes the steps, given a Builder and a segment size; returns the elements a warp
+    takes. kind: "reduction" or "scan". source: where the paper has it. alias: the paper's name,
+    which stands for k = 16. tiles: whether the default segment is counted in tiles (m*k), not in
+    rows (k). repeats: how many of those the default segment has. products: mma steps of one
+    warp as a function of (m, n, k, N), the tile as the algorithm sees it (m rows of data) and the
+    segment in rows or tiles; None where no mma is used. fixed: options that make the row.
+    """
+
+    name: str
+    function: Callable[..., int]
+    kind: str
+    source: str
+    alias: str
+    products: Callable[[int, int, int, int], int] | None
+    formula: str
+    tiles: bool = False
+    repeats: int = 1
+    fixed: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """First sentence of the algorithm's docstring."""
+        text = inspect.getdoc(self.function) or ""
+        return text.split("\n", 1)[0]
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Names of the options that `build` passes on to the function."""
+        names = list(inspect.signature(self.function).parameters)[2:]
+        return tuple(name for name in names if name not in self.fixed)
+
+
+def _ceil(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+_REGISTRY: dict[str, Algorithm] = {}
+
+
+def register_algorithm(algorithm: Algorithm) -> Algorithm:
+    """Add a row to the registry; a second row of one name is an error."""
+    for name in (algorithm.name, algorithm.alias):
+        if name in _aliases() or name in _REGISTRY:
+            raise InputError(f"an algorithm named {name!r} is registered already")
+    _REGISTRY[algorithm.name] = algorithm
+    return algorithm
+
+
+def algorithms() -> tuple[Algorithm, ...]:
+    """Return every registered algorithm, reductions first."""
+    return tuple(_REGISTRY.values())
+
+
+def algorithm_of(name: str) -> Algorithm:
+    """Return the algorithm of this general or paper name, in any case."""
+    key = str(name).lower()
+    found = _REGISTRY.get(key) or _aliases().get(key)
+    if found is None:
+        raise unknown_name("algorithm", name, [*_REGISTRY, *_aliases()])
+    return found
+
+
+def build(
+    algorithm: str,
+    *,
+    shape: str | tuple[int, int, int] | MmaShape = "16x16x16",
+    segment_size: int | None = None,
+    ab: str = "f16",
+    accumulate: str = "f32",
+    source: str | None = None,
+    result: str | None = None,
+    side: str | None = None,
+    warps: int = 1,
+    ragged: bool = False,
+    combine: str = "mma",
+    chain: int | None = None,
+    **options: Any,
+) -> Program:
+    """Build the step program of an algorithm for a tile shape.
+
+    Parameters
+    ----------
+    algorithm : str
+        A name of `tcusim.algorithms()`, such as "scan_tn", or the paper's, such as "scan_256n".
+    shape : str, tuple or MmaShape
+        The tile, M-N-K order; see `tcusim.shape_of`.
+    segment_size : int, optional
+        Elements of a segment; the default fills a row or tile, or four where the name ends in n.
+    ab, accumulate : str
+        Element types of the operands and of the accumulator.
+    source, result : str, optional
+        Element types of the input and output arrays; by default those of ab and accumulate. A
+        source wider than ab is split exactly into several parts (f32 into three bf16).
+    side : {"a", "b"}, optional
+        The operand that holds the data; by default the one that holds more segments.
+    warps : int
+        Warps per block.
+    ragged : bool
+        Accept inputs of any length, masked inside the program. If not, the length must be a whole
+        number of what a block takes, as in the paper's listings.
+    combine : {"mma", "add"}
+        How partial sums are combined: by further products, which round them to `ab` first, as in
+        the paper; or by rounded additions in the type of the accumulator.
+    chain : int, optional
+        The most products that accumulate before a rounded addition; no limit by default.
+    **options
+        Options of the algorithm, such as form="L(A1)" of the scans of tiles.
+
+    Returns
+    -------
+    Program
+        It has passed `tcusim.verify`.
+
+    Raises
+    ------
+    UnknownName
+        For a name that is not registered.
+    Unsupported
+        If the parts do not go together.
+    """
+    row = algorithm_of(algorithm)
+    tile = shape_of(shape)
+    _check_alias(row, algorithm, tile)
+    _check_options(row, options)
+    _check_choice("combine", combine, ("mma", "add"))
+    _check_types(ab, accumulate, source, result)
+    b = Builder(
+        Options(
+            shape=tile,
+            ab=ab,
+            acc=accumulate,
+            source=source or stored_type(ab),
+            result=result or accumulate,
+            side=_side(row, side, tile),
+            warps=_positive("warps", warps),
+            ragged=ragged,
+            combine=combine,
+            chain=None if chain is None else _positive("chain", chain),
+        )
+    )
+    size = _default_size(row, b) if segment_size is None else segment_size
+    elements = row.function(b, _positive("segment_size", size), **row.fixed, **options)
+    per_block = elements * warps
+    scalar = Scalar("length", 1 if ragged else per_block)
+    program = b.program(str(algorithm).lower(), row.source, scalar, Extent(LENGTH, per_block))
+    verify(program)
+    return program
+
+
+def _aliases() -> dict[str, Algorithm]:
+    return {row.alias: row for row in _REGISTRY.values() if row.alias}
+
+
+def _default_size(row: Algorithm, b: Builder) -> int:
+    return row.repeats * (b.m * b.k if row.tiles else b.k)
+
+
+def _side(row: Algorithm, side: str | None, shape: MmaShape) -> str:
+    """Return the operand for the data: the given one, or the one that holds more of them."""
+    if side is not None:
+        _check_choice("side", side, ("a", "b"))
+        return side
+    if shape.m == shape.n:
+        # The paper reduces with P.A, data on the right, and scans with A.U, data on the left.
+        return "b" if row.kind == "reduction" else "a"
+    return "a" if shape.m > shape.n else "b"
+
+
+def _check_alias(row: Algorithm, name: str, shape: MmaShape) -> None:
+    if str(name).lower() == row.alias != row.name and shape.k != 16:
+        raise Unsupported(
+            f"{name!r} is the paper's name for k = 16, but {shape.name} has k = {shape.k}; "
+            f"use {row.name!r}"
+        )
+
+
+def _check_options(row: Algorithm, options: dict[str, Any]) -> None:
+    for name in options:
+        if name not in row.options:
+            valid = ", ".join(row.options) or "none"
+            raise InputError(f"{row.name} has no option {name!r}; its options: {valid}")
+
+
+def _check_choice(name: str, value: object, valid: tuple[str, ...]) -> None:
+    if value not in valid:
+        raise InputError(f"{name} must be one of {', '.join(map(repr, valid))}, got {value!r}")
+
+
+def _check_types(ab: str, acc: str, source: str | None, result: str | None) -> None:
+    for name in (ab, acc, source, result):
+        if name is not None:
+            format_of(name)
+    narrow = format_of(ab)
+    wide = format_of(source or stored_type(ab))
+    if narrow.is_float != wide.is_float or wide.fraction_bits < narrow.fraction_bits:
+        valid = [name for name, row in FORMATS.items() if row.is_float == narrow.is_float]
+        raise Unsupported(
+            f"a source of type {wide.name} cannot be split into parts of type {ab}; the source "
+            f"must be as wide, of {', '.join(valid)}"
+        )
+
+
+def _positive(name: str, value: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InputError(f"{name} must be an integer of at least 1, got {value!r}")
+    return value
+
+
+# The counts are for segments of whole rows or tiles, combine="mma", and one part.
+for _row in (
+    Algorithm(
+        "reduction_k",
+        reduction.reduction_k,
+        "reduction",
+        "[DAKKAK19] section 4.1, Algorithm 1",
+        "reduction_16",
+        lambda m, n, k, count: 1,
+        "1",
+    ),
+    Algorithm(
+        "reduction_kn",
+        reduction.reduction_kn,
+        "reduction",
+        "[DAKKAK19] section 4.1, Figure 8",
+        "reduction_16n",
+        lambda m, n, k, count: count,
+        "N",
+        repeats=4,
+    ),
+    Algorithm(
+        "reduction_kn_coalesced",
+        reduction.reduction_kn_coalesced,
+        "reduction",
+        "[DAKKAK19] section 4.1, Algorithm 3, corrected",
+        "reduction_16n_coalesced",
+        lambda m, n, k, count: m * _ceil(count, m) + _ceil(m, n) * _ceil(m, k),
+        "m*ceil(N/m) + ceil(m/n)*ceil(m/k)",
+        repeats=4,
+    ),
+    Algorithm(
+        "reduction_packed",
+        reduction.reduction_packed,
+        "reduction",
+        "not in the paper",
+        "reduction_16_packed",
+        lambda m, n, k, count: n * count,
+        "n*N",
+    ),
+    Algorithm(
+        "reduction_t",
+        reduction.reduction_t,
+        "reduction",
+        "[DAKKAK19] section 4.1, Algorithm 2",
+        "reduction_256",
+        lambda m, n, k, count: 1 + _ceil(m, k),
+        "1 + ceil(m/k)",
+        tiles=True,
+    ),
+    Algorithm(
+        "reduction_tn",
+        reduction.reduction_tn,
+        "reduction",
+        "[DAKKAK19] section 4.1, Figure 7",
+        "reduction_256n",
+        lambda m, n, k, count: count + _ceil(m, k),
+        "N + ceil(m/k)",
+        tiles=True,
+        repeats=4,
+        fixed={"efficient": True},
+    ),
+    Algorithm(
+        "reduction_tn_inefficient",
+        reduction.reduction_tn,
+        "reduction",
+        "[DAKKAK19] section 4.1, Figure 6",
+        "reduction_256n_inefficient",
+        lambda m, n, k, count: count * (1 + _ceil(m, k)),
+        "N*(1 + ceil(m/k))",
+        tiles=True,
+        repeats=4,
+        fixed={"efficient": False},
+    ),
+    Algorithm(
+        "reduction_plain",
+        reduction.reduction_plain,
+        "reduction",
+        "not in the paper",
+        "",
+        None,
+        "0",
+        repeats=16,
+    ),
+    Algorithm(
+        "scan_k",
+        scan.scan_k,
+        "scan",
+        "[DAKKAK19] section 5.1, segment size 16",
+        "scan_16",
+        lambda m, n, k, count: _ceil(k, n),
+        "ceil(k/n)",
+    ),
+    Algorithm(
+        "scan_kn",
+        scan.scan_kn,
+        "scan",
+        "[DAKKAK19] section 5.1, Algorithm 4",
+        "scan_16n",
+        lambda m, n, k, count: count * _ceil(k, n),
+        "N*ceil(k/n)",
+        repeats=4,
+    ),
+    Algorithm(
+        "scan_t",
+        scan.scan_t,
+        "scan",
+        "[DAKKAK19] section 5.1, segment size 256",
+        "scan_256",
+        lambda m, n, k, count: _ceil(k, n) * (2 + _ceil(m, k)),
+        "ceil(k/n)*(2 + ceil(m/k))",
+        tiles=True,
+    ),
+    Algorithm(
+        "scan_tn",
+        scan.scan_tn,
+        "scan",
+        "[DAKKAK19] section 5.1, Algorithm 5",
+        "scan_256n",
+        lambda m, n, k, count: count * _ceil(k, n) * (2 + _ceil(m, k)),
+        "N*ceil(k/n)*(2 + ceil(m/k))",
+        tiles=True,
+        repeats=4,
+    ),
+    Algorithm(
+        "scan_plain",
+        scan.scan_plain,
+        "scan",
+        "not in the paper",
+        "",
+        None,
+        "0",
+        repeats=16,
+    ),
+):
+    register_algorithm(_row)

@@ -1,0 +1,542 @@
+"""Write a step program by calling one method a step.
+
+Every algorithm is written once, for data in the left operand: ``D = A.B + C`` with A holding the
+data. With ``side="b"`` the builder writes the transposed program, ``D' = B'.A' + C'``, in which
+the data are the right operand: roles are swapped, views and constants are transposed. So inside
+an algorithm `m` is always the number of data rows in a tile (the paper's 16 segments), whichever
+operand holds them.
+
+The builder also keeps algorithms free of what is the hardware's business, not the paper's: a tile
+that WMMA cannot load where it lies (ragged, misaligned or of another type) is staged through
+shared memory, and barriers are put where a warp's shared writes meet its reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from tcusim.errors import Unsupported
+from tcusim.ir import (
+    BLOCK,
+    COL,
+    ROW,
+    WARP,
+    Add,
+    Bound,
+    Buffer,
+    Const,
+    Copy,
+    Extent,
+    Frag,
+    Index,
+    Level,
+    Load,
+    Loop,
+    Mma,
+    Pattern,
+    PatternKind,
+    Program,
+    Role,
+    Scalar,
+    Split,
+    Step,
+    Store,
+    Sync,
+    View,
+    When,
+    accesses,
+)
+from tcusim.numerics.formats import format_of
+from tcusim.shapes import MmaShape
+from tcusim.verify import tile_is_aligned
+
+__all__ = ["Builder", "Options", "Spill"]
+
+TILE_ALIGNMENT_BYTES = 32
+LENGTH = Index.symbol("length")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What every algorithm is built for.
+
+    ab, acc: types of the operands and of the accumulator; source, result: types of the arrays.
+    side: the operand that holds the data. warps: warps per block. ragged: whether any length is
+    accepted (masked inside the program), or only whole tiles (the paper's listings).
+    combine: how partial sums are combined, by "mma" as in the paper, or by rounded "add"itions.
+    chain: the most mma steps that accumulate before a rounded addition; None is no limit.
+    """
+
+    shape: MmaShape
+    ab: str = "f16"
+    acc: str = "f32"
+    source: str = "f16"
+    result: str = "f32"
+    side: str = "a"
+    warps: int = 1
+    ragged: bool = False
+    combine: str = "mma"
+    chain: int | None = None
+
+    @property
+    def parts(self) -> int:
+        """Parts of type `ab` that hold one element of the source exactly: 3 bf16 for a f32."""
+        if self.source == stored_type(self.ab):
+            return 1
+        wide, narrow = format_of(self.source), format_of(self.ab)
+        return -(-(wide.fraction_bits + 1) // (narrow.fraction_bits + 1))
+
+
+def stored_type(dtype: str) -> str:
+    """Return the type of an array in memory that a fragment of `dtype` is loaded from."""
+    return "f32" if dtype == "tf32" else dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Spill:
+    """An accumulator that was stored to shared memory: m rows of n, `ldm` elements apart."""
+
+    buffer: Buffer
+    offset: int
+    ldm: int
+
+
+class _Hazards:
+    """Which shared buffers were touched since the last barrier, within one list of steps."""
+
+    def __init__(self) -> None:
+        self.written: set[str] = set()
+        self.read: set[str] = set()
+        self.first_written: set[str] = set()
+        self.first_read: set[str] = set()
+        self.synced = False
+
+    def clash(self, reads: set[str], writes: set[str]) -> bool:
+        """Whether these accesses must wait for earlier ones."""
+        return bool(reads & self.written or writes & self.read)
+
+    def record(self, reads: set[str], writes: set[str]) -> None:
+        if not self.synced:
+            self.first_read |= reads
+            self.first_written |= writes
+        self.read |= reads
+        self.written |= writes
+
+    def sync(self) -> None:
+        self.read = set()
+        self.written = set()
+        self.synced = True
+
+
+class Builder:
+    """Collects the steps of one program; see the module's text for its two conventions.
+
+    Attributes
+    ----------
+    m, n, k : int
+        The tile as the algorithm sees it: data tiles are (m, k), results (m, n).
+    unit : Index
+        The number of the warp in the whole grid.
+    """
+
+    def __init__(self, options: Options) -> None:
+        shape = options.shape
+        self.options = options
+        self.transposed = options.side == "b"
+        self.m = shape.n if self.transposed else shape.m
+        self.n = shape.m if self.transposed else shape.n
+        self.k = shape.k
+        self.unit = BLOCK * options.warps + WARP if options.warps > 1 else BLOCK
+        self._inputs: dict[str, Buffer] = {}
+        self._outputs: dict[str, Buffer] = {}
+        self._scratch: dict[str, Buffer] = {}
+        self._lists: list[list[Step]] = [[]]
+        self._hazards: list[_Hazards] = [_Hazards()]
+
+    # --- Buffers and views -------------------------------------------------------------------
+
+    def input(self, name: str, dtype: str, size: Extent) -> Buffer:
+        """Declare an input array in global memory."""
+        return self._inputs.setdefault(name, Buffer(name, dtype, size))
+
+    def output(self, name: str, dtype: str, size: Extent) -> Buffer:
+        """Declare an output array in global memory."""
+        return self._outputs.setdefault(name, Buffer(name, dtype, size))
+
+    def scratch(self, name: str, dtype: str, size: int) -> Buffer:
+        """Declare a part of shared memory that belongs to one warp, always of one size."""
+        size = padded(size, dtype)
+        old = self._scratch.get(name)
+        if old is not None and old.dtype != dtype:
+            raise ValueError(f"scratch {name!r} is {old.dtype}, not {dtype}")
+        if old is None:
+            self._scratch[name] = Buffer(name, dtype, Extent.of(size), Level.WARP)
+        elif old.size.constant != size:
+            raise ValueError(f"scratch {name!r} has {old.size} elements, not {size}")
+        return self._scratch[name]
+
+    def rect(
+        self,
+        buffer: Buffer,
+        offset: Index | int,
+        rows: int,
+        cols: int,
+        row_stride: int,
+        col_stride: int = 1,
+        bounds: Sequence[Bound] = (),
+    ) -> View:
+        """Return a rectangle, in the algorithm's rows and columns."""
+        view = View(buffer, Index.of(offset), rows, cols, row_stride, col_stride, tuple(bounds))
+        return transpose(view) if self.transposed else view
+
+    # --- Fragments ---------------------------------------------------------------------------
+
+    def left(self, name: str) -> Frag:
+        """Name a fragment of (m, k) operand type: data."""
+        role = Role.B if self.transposed else Role.A
+        return Frag(name, role, self.options.shape, self.options.ab)
+
+    def right(self, name: str) -> Frag:
+        """Name a fragment of (k, n) operand type."""
+        role = Role.A if self.transposed else Role.B
+        return Frag(name, role, self.options.shape, self.options.ab)
+
+    def accumulator(self, name: str) -> Frag:
+        """Name an (m, n) accumulator."""
+        return Frag(name, Role.ACC, self.options.shape, self.options.acc)
+
+    # --- Steps -------------------------------------------------------------------------------
+
+    def const(
+        self, frag: Frag, kind: PatternKind, offset: Index | int = 0, origin: str = ""
+    ) -> Frag:
+        """Set a fragment to a constant matrix, given in the algorithm's rows and columns."""
+        if self.transposed:
+            kind = TRANSPOSED.get(kind, kind)
+        self._add(Const(frag, Pattern(kind, Index.of(offset)), origin))
+        return frag
+
+    def zero(self, frag: Frag, origin: str = "") -> Frag:
+        """Set a fragment to zeros."""
+        return self.const(frag, PatternKind.ZEROS, 0, origin)
+
+    def mma(self, d: Frag, left: Frag, right: Frag, c: Frag, origin: str = "") -> Frag:
+        """D = left . right + C (transposed: D' = right' . left' + C')."""
+        a, b = (right, left) if self.transposed else (left, right)
+        self._add(Mma(d, a, b, c, origin))
+        return d
+
+    def add(self, d: Frag, a: Frag, b: Frag, origin: str = "") -> Frag:
+        """D = A + B, accumulators, each sum rounded."""
+        self._add(Add(d, a, b, origin))
+        return d
+
+    def copy(self, dst: View, src: View, plus: View | None = None, origin: str = "") -> None:
+        """Copy a rectangle, converting its type; see `ir.Copy`."""
+        self._add(Copy(dst, src, plus, origin))
+
+    def load(self, frag: Frag, view: View, origin: str = "") -> Frag:
+        """Load a tile from wherever it lies; stage it where WMMA could not load it directly."""
+        direct = replace(view, bounds=())
+        if view.buffer.dtype != stored_type(frag.dtype) or not self._loadable(view):
+            self._stage(frag, view, origin)
+        elif not view.bounds:
+            self._add(Load(frag, view, origin))
+        else:
+            with self.when(whole(view), origin) as otherwise:
+                self._add(Load(frag, direct, origin))
+                with otherwise():
+                    self._stage(frag, view, origin)
+        return frag
+
+    def load_parts(self, name: str, view: View, origin: str = "") -> list[Frag]:
+        """Load a data tile as left operands: one, or the exact narrow parts of a wide type."""
+        count = self.options.parts
+        if count == 1:
+            return [self.load(self.left(name), view, origin)]
+        frags = [self.left(f"{name}{part}") for part in range(count)]
+        stages = [self._stage_view(frag, view) for frag in frags]
+        self._add(Split(tuple(stages), view, origin))
+        for frag, stage in zip(frags, stages, strict=True):
+            self._add(Load(frag, stage, origin))
+        return frags
+
+    def spill(self, frag: Frag, name: str | None = None, index: int = 0, count: int = 1) -> Spill:
+        """Store an accumulator to shared memory, as tile `index` of `count`."""
+        ldm = padded(self.n, frag.dtype)
+        tile = padded(self.m * ldm, frag.dtype)
+        buffer = self.scratch(name or f"s_{frag.name}", frag.dtype, count * tile)
+        spill = Spill(buffer, index * tile, ldm)
+        self._add(Store(self.part(spill, self.m, self.n), frag))
+        return spill
+
+    def part(
+        self,
+        spill: Spill,
+        rows: int,
+        cols: int,
+        row: int = 0,
+        col: int = 0,
+        *,
+        repeat_row: bool = False,
+        repeat_col: bool = False,
+        bounds: Sequence[Bound] = (),
+    ) -> View:
+        """Return rows x cols of a spilled accumulator from (row, col) on, or one repeated."""
+        return self.rect(
+            spill.buffer,
+            spill.offset + row * spill.ldm + col,
+            rows,
+            cols,
+            0 if repeat_row else spill.ldm,
+            0 if repeat_col else 1,
+            bounds,
+        )
+
+    def broadcast(self, frag: Frag, view: View, plus: View | None = None) -> Frag:
+        """Load an accumulator with a view that repeats rows or columns (through shared memory)."""
+        tile = self._stage_view(frag, self.rect(view.buffer, 0, self.m, self.n, self.n))
+        self.copy(tile, view, plus)
+        self._add(Load(frag, tile))
+        return frag
+
+    def store(self, frags: Sequence[Frag], view: View, origin: str = "") -> None:
+        """Store accumulators that lie side by side, as one (m, cols) rectangle of memory."""
+        blocks = [self._block(view, number) for number in range(len(frags))]
+        direct = [self._storable(frag, block) for frag, block in zip(frags, blocks, strict=True)]
+        if all(direct) and not view.bounds:
+            for frag, block in zip(frags, blocks, strict=True):
+                self._add(Store(block, frag, origin))
+        elif all(direct):
+            with self.when(whole(view), origin) as otherwise:
+                for frag, block in zip(frags, blocks, strict=True):
+                    self._add(Store(replace(block, bounds=()), frag, origin))
+                with otherwise():
+                    self._store_staged(frags, blocks, origin)
+        else:
+            self._store_staged(frags, blocks, origin)
+
+    # --- Control -----------------------------------------------------------------------------
+
+    @contextmanager
+    def loop(self, var: str, count: Extent | Index | int, origin: str = "") -> Iterator[Index]:
+        """Repeat what is added inside; gives the loop variable. A single pass is not a loop."""
+        extent = Extent.of(count)
+        if extent.constant == 1:
+            yield Index.of(0)
+            return
+        if self._hazards[-1].read or self._hazards[-1].written:
+            self._sync()
+        self._lists.append([])
+        self._hazards.append(_Hazards())
+        yield Index.symbol(var)
+        inner = self._hazards[-1]
+        if inner.clash(inner.first_read, inner.first_written):
+            self._sync()
+        body = self._lists.pop()
+        self._hazards.pop()
+        outer = self._hazards[-1]
+        outer.record(inner.first_read, inner.first_written)
+        outer.synced |= inner.synced
+        outer.read = outer.read | inner.read
+        outer.written = outer.written | inner.written
+        self._lists[-1].append(Loop(var, extent, tuple(body), origin))
+
+    @contextmanager
+    def when(self, bounds: Sequence[Bound], origin: str = "") -> Iterator[_Otherwise]:
+        """Add what is inside for warps in which all bounds hold; `with otherwise():` the rest."""
+        before = self._hazards[-1]
+        otherwise = _Otherwise(self, before)
+        self._lists.append([])
+        self._hazards.append(_fork(before))
+        yield otherwise
+        body = self._lists.pop()
+        first = self._hazards.pop()
+        self._hazards[-1] = _join(first, otherwise.hazards or before)
+        steps = When(tuple(bounds), tuple(body), tuple(otherwise.steps), origin)
+        self._lists[-1].append(steps)
+
+    def program(self, name: str, source: str, scalar: Scalar, blocks: Extent) -> Program:
+        """Return the finished program."""
+        options = self.options
+        return Program(
+            name=name,
+            shape=options.shape,
+            ab=options.ab,
+            acc=options.acc,
+            scalars=(scalar,),
+            inputs=tuple(self._inputs.values()),
+            outputs=tuple(self._outputs.values()),
+            scratch=tuple(self._scratch.values()),
+            blocks=blocks,
+            warps=options.warps,
+            steps=tuple(self._lists[0]),
+            source=source,
+        )
+
+    # --- Behind the scenes -------------------------------------------------------------------
+
+    def _add(self, step: Step) -> None:
+        touched = accesses(step)
+        reads = {view.buffer.name for view in touched.views_read} & self._scratch.keys()
+        writes = {view.buffer.name for view in touched.views_written} & self._scratch.keys()
+        if self._hazards[-1].clash(reads, writes):
+            self._sync()
+        self._hazards[-1].record(reads, writes)
+        self._lists[-1].append(step)
+
+    def _sync(self) -> None:
+        self._lists[-1].append(Sync(Level.WARP))
+        self._hazards[-1].sync()
+
+    def _loadable(self, view: View) -> bool:
+        """Whether WMMA could load the tile where it lies, when all of it is in bounds."""
+        if view.layout is None or any(never(bound) for bound in whole(view)):
+            return False
+        options = self.options
+        return tile_is_aligned(view, options.shape, options.ab, options.acc)
+
+    def _storable(self, frag: Frag, view: View) -> bool:
+        whole_tile = (view.rows, view.cols) == (frag.rows, frag.cols)
+        return whole_tile and view.buffer.dtype == frag.dtype and self._loadable(view)
+
+    def _stage_view(self, frag: Frag, view: View) -> View:
+        """Return a padded tile of shared memory for `frag`, laid out as `view` is."""
+        dtype = stored_type(frag.dtype)
+        if view.layout == "col_major":
+            ldm = padded(view.rows, dtype)
+            size, strides = view.cols * ldm, (1, ldm)
+        else:
+            ldm = padded(view.cols, dtype)
+            size, strides = view.rows * ldm, (ldm, 1)
+        buffer = self.scratch(f"t_{frag.name}", dtype, size)
+        return View(buffer, Index(), view.rows, view.cols, *strides)
+
+    def _stage(self, frag: Frag, view: View, origin: str) -> None:
+        stage = self._stage_view(frag, view)
+        self._add(Copy(stage, view, None, origin))
+        self._add(Load(frag, stage, origin))
+
+    def _block(self, view: View, number: int) -> View:
+        """Return columns number*n .. of an (m, cols) rectangle (rows of it, if transposed)."""
+        total = view.rows if self.transposed else view.cols
+        size = min(self.n, total - number * self.n)
+        if self.transposed:
+            shift, move = view.row_stride, {"row": ROW + number * self.n}
+            cut = replace(view, rows=size)
+        else:
+            shift, move = view.col_stride, {"col": COL + number * self.n}
+            cut = replace(view, cols=size)
+        bounds = tuple(
+            Bound(bound.lhs.substitute(move), bound.rhs.substitute(move)) for bound in view.bounds
+        )
+        return replace(cut, offset=view.offset + shift * number * self.n, bounds=bounds)
+
+    def _store_staged(self, frags: Sequence[Frag], blocks: Sequence[View], origin: str) -> None:
+        name = f"s_{frags[0].name}"
+        spills = [self.spill(frag, name, i, len(frags)) for i, frag in enumerate(frags)]
+        for spill, block in zip(spills, blocks, strict=True):
+            rows, cols = block.rows, block.cols
+            source = self.part(spill, *((cols, rows) if self.transposed else (rows, cols)))
+            self._add(Copy(block, source, None, origin))
+
+
+class _Otherwise:
+    """The other branch of a `when`: call it in a `with` to add steps there."""
+
+    def __init__(self, builder: Builder, before: _Hazards) -> None:
+        self._builder = builder
+        self._before = _fork(before)
+        self.steps: list[Step] = []
+        self.hazards: _Hazards | None = None
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        builder = self._builder
+        builder._lists.append([])
+        builder._hazards.append(self._before)
+        yield
+        self.steps = builder._lists.pop()
+        self.hazards = builder._hazards.pop()
+
+
+def _fork(hazards: _Hazards) -> _Hazards:
+    copy = _Hazards()
+    copy.written = set(hazards.written)
+    copy.read = set(hazards.read)
+    copy.first_written = set(hazards.first_written)
+    copy.first_read = set(hazards.first_read)
+    copy.synced = hazards.synced
+    return copy
+
+
+def _join(one: _Hazards, two: _Hazards) -> _Hazards:
+    """Return what may be pending after either of two branches."""
+    joined = _Hazards()
+    joined.written = one.written | two.written
+    joined.read = one.read | two.read
+    joined.first_written = one.first_written | two.first_written
+    joined.first_read = one.first_read | two.first_read
+    joined.synced = one.synced and two.synced
+    return joined
+
+
+TRANSPOSED = {
+    PatternKind.ROW: PatternKind.COL,
+    PatternKind.COL: PatternKind.ROW,
+    PatternKind.UPPER: PatternKind.LOWER,
+    PatternKind.LOWER: PatternKind.UPPER,
+}
+
+
+def transpose(view: View) -> View:
+    """Return the same elements with rows and columns exchanged."""
+    swap = {"row": COL, "col": ROW}
+    bounds = tuple(Bound(b.lhs.substitute(swap), b.rhs.substitute(swap)) for b in view.bounds)
+    return View(
+        view.buffer, view.offset, view.cols, view.rows, view.col_stride, view.row_stride, bounds
+    )
+
+
+def whole(view: View) -> tuple[Bound, ...]:
+    """Return conditions of the warp alone under which every element of the view is in bounds."""
+    return tuple(_worst(bound, view) for bound in view.bounds)
+
+
+def never(bound: Bound) -> bool:
+    """Return whether the bound fails whatever the symbols are."""
+    excess = bound.lhs - bound.rhs
+    return not excess.terms and excess.const >= 0
+
+
+def _worst(bound: Bound, view: View) -> Bound:
+    """Return the bound at the corner of the rectangle where it is hardest to meet."""
+    excess = bound.lhs - bound.rhs
+    corner = {
+        "row": view.rows - 1 if excess.coefficient("row") > 0 else 0,
+        "col": view.cols - 1 if excess.coefficient("col") > 0 else 0,
+    }
+    return Bound(bound.lhs.substitute(corner), bound.rhs.substitute(corner))
+
+
+def padded(count: int, dtype: str) -> int:
+    """Round a number of elements up to a multiple of 32 bytes, which WMMA's pointers need."""
+    unit = max(1, TILE_ALIGNMENT_BYTES // format_of(dtype).itemsize)
+    return -(-count // unit) * unit
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise `Unsupported` unless the condition holds."""
+    if not condition:
+        raise Unsupported(message)
+
+
+def require_float_operands(b: Builder) -> None:
+    """Refuse partial sums as integer operands, where they would wrap around."""
+    ab = b.options.ab
+    require(
+        format_of(ab).is_float,
+        f"partial sums do not fit operands of type {ab}; build with combine='add'",
+    )

@@ -1,0 +1,376 @@
+"""Scans as step programs ([DAKKAK19] section 5): prefix sums by products with U and L.
+
+As in `reduction`, each function serves any tile (m, n, k) and is written for data in the left
+operand. A.U scans the rows of a tile, where U (k x k) has ones on and above its diagonal; L
+(m x m) has ones strictly below. (Erratum E1: the paper's definitions of U and L are swapped; its
+displayed matrices are right.) U is cut into ceil(k/n) right operands, L into ceil(m/k) left ones.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tcusim.algorithms.builder import (
+    LENGTH,
+    Builder,
+    Spill,
+    padded,
+    require,
+    require_float_operands,
+    stored_type,
+)
+from tcusim.algorithms.tiles import data, pieces, row_of, rows_of, tile_of
+from tcusim.ir import COL, ROW, Bound, Buffer, Extent, Frag, Index, PatternKind, View
+
+__all__ = ["FORMS", "scan_k", "scan_kn", "scan_plain", "scan_t", "scan_tn"]
+
+FORMS = ("(LA)1", "L(A1)", "[U|1]")
+
+
+def scan_k(b: Builder, segment_size: int) -> int:
+    """Scan segments of at most k elements, m segments a warp, in ceil(k/n) products."""
+    require(segment_size <= b.k, f"scan_k scans segments of at most k = {b.k} elements")
+    return scan_kn(b, segment_size)
+
+
+def scan_kn(b: Builder, segment_size: int) -> int:
+    """Scan segments of k*N elements, m segments a warp (Algorithm 4).
+
+    The last column of R is broadcast into S, which the next product accumulates onto. With
+    combine="add", S is added by a rounded addition instead, so that nothing drifts.
+    """
+    out = _output(b)
+    first = b.unit * b.m
+    count = -(-segment_size // b.k)
+    u = _upper(b)
+    s = b.zero(b.accumulator("S"), "S <- 0") if count > 1 else None
+    with b.loop("i", count) as i:
+        a = b.load_parts("A", pieces(b, data(b), first, segment_size, i * b.k))
+        r = _row_scan(b, a, u, s)
+        b.store(r, pieces(b, out, first, segment_size, i * b.k))
+        if s is not None:
+            last = _last_column(b, r)
+            b.broadcast(s, b.part(last, b.m, b.n, 0, _last(b), repeat_col=True))
+    return b.m * segment_size
+
+
+def scan_t(b: Builder, segment_size: int, *, form: str | None = None) -> int:
+    """Scan segments of at most one tile, T = m*k elements, one segment a warp (section 5.1)."""
+    tile = b.m * b.k
+    require(segment_size <= tile, f"scan_t scans segments of at most a tile, {tile} elements")
+    return scan_tn(b, segment_size, form=form)
+
+
+def scan_tn(b: Builder, segment_size: int, *, form: str | None = None, carry: bool = False) -> int:
+    """Scan segments of T*N elements, one segment a warp, T = m*k (Algorithm 5).
+
+    form: how what precedes each row is found. "(LA)1" is the paper's L.A.1 + A.U, from left to
+    right; "L(A1)" needs fewer products where n < k; "[U|1]" gets prefixes and row totals from one
+    product, where n > k. carry: add an input `carry`, one value for each segment, to its sums.
+
+    With combine="add" the row totals are scanned by rounded additions, not by L.
+    """
+    form = _form(b, form)
+    out = _output(b)
+    tiles = -(-segment_size // (b.m * b.k))
+    tile_scan = _TILE_SCANS[b.options.combine, form](b)
+    s = b.zero(b.accumulator("S"), "S <- 0")
+    if carry:
+        b.broadcast(s, _carry(b, segment_size, b.m, b.n))
+    with b.loop("i", tiles) as i:
+        view = tile_of(b, data(b), b.unit, segment_size, i)
+        r = tile_scan.scan(view, s)
+        b.store(r, tile_of(b, out, b.unit, segment_size, i))
+        if tiles > 1:
+            tile_scan.carry(r, s)
+    return segment_size
+
+
+def scan_plain(
+    b: Builder, segment_size: int, *, exclusive: bool = False, carry: bool = False
+) -> int:
+    """Scan segments by rounded additions alone, one segment a warp, in log2 rounds.
+
+    The middle launch of a long scan: its totals need the accumulator's range and precision.
+    """
+    out = _output(b)
+    source = b.options.source
+    pair = [b.scratch(name, source, segment_size) for name in ("x", "y")]
+    row = row_of(b, data(b), b.unit, segment_size)
+    b.copy(b.rect(pair[0], 0, 1, segment_size, segment_size), row)
+    sums = _scan_values(b, pair, segment_size)
+    shift = 1 if exclusive else 0
+    before = [Bound(Index.of(0), COL)] if exclusive else []
+    prefix = b.rect(sums, -shift, 1, segment_size, segment_size, 1, before)
+    plus = _carry(b, segment_size, 1, segment_size) if carry else None
+    b.copy(row_of(b, out, b.unit, segment_size), prefix, plus)
+    return segment_size
+
+
+# --- One tile, by each of the forms -----------------------------------------------------------
+
+
+class _ByProducts:
+    """R = L.A.1 + A.U + S by the paper's products; subclasses differ in how L.A.1 is had."""
+
+    def __init__(self, b: Builder) -> None:
+        require_float_operands(b)
+        require(
+            b.options.parts == 1,
+            f"a {b.options.source} tile is several {b.options.ab} parts, which combine='mma' "
+            "cannot scan; use combine='add'",
+        )
+        self.b = b
+        self.u = _upper(b)
+        self.lower = [
+            b.const(b.left(f"L{q}"), PatternKind.LOWER, -1 - q * b.k, "Initialize L")
+            for q in range(-(-b.m // b.k))
+        ]
+
+    def carry(self, r: list[Frag], s: Frag) -> None:
+        """S <- the last element of R, in every place."""
+        b = self.b
+        last = _last_column(b, r)
+        tile = b.part(last, b.m, b.n, b.m - 1, _last(b), repeat_row=True, repeat_col=True)
+        b.broadcast(s, tile)
+
+    def lower_product(self, r: Frag, right: list[Frag], c: Frag) -> Frag:
+        """R = L.X + C, with X as ceil(m/k) right operands."""
+        for number, (low, x) in enumerate(zip(self.lower, right, strict=True)):
+            self.b.mma(r, low, x, r if number else c)
+        return r
+
+
+class _ProductOfLA(_ByProducts):
+    """(L.A).1 + A.U, as printed: ceil(k/n) * (2 + ceil(m/k)) products."""
+
+    def __init__(self, b: Builder) -> None:
+        super().__init__(b)
+        self.ones = b.const(b.right("J"), PatternKind.ONES)
+
+    def scan(self, view: View, s: Frag) -> list[Frag]:
+        """Return R as ceil(k/n) accumulators."""
+        b = self.b
+        a = b.load(b.left("A"), view, "A <- LoadTile(in)")
+        au = [
+            b.mma(b.accumulator(f"AU{j}"), a, u, s, "AU <- A.U + S") for j, u in enumerate(self.u)
+        ]
+        la = [self._lower_times_data(view, j) for j in range(len(self.u))]
+        x = _as_left(b, la)
+        return [
+            b.mma(b.accumulator(f"R{j}"), x, self.ones, c, "R <- LA.1 + AU")
+            for j, c in enumerate(au)
+        ]
+
+    def _lower_times_data(self, view: View, j: int) -> Frag:
+        """LA = L.A, columns j*n on, with A's rows as ceil(m/k) right operands."""
+        b = self.b
+        right = [b.load(b.right(f"B{q}"), _as_right(b, view, q, j)) for q in range(len(self.lower))]
+        la = b.accumulator(f"LA{j}")
+        return self.lower_product(la, right, b.zero(b.accumulator("Z")))
+
+
+class _ProductOfA1(_ByProducts):
+    """L.(A.1) + A.U: the row totals first; ceil(k/n) * (1 + ceil(m/k)) + 1 products."""
+
+    def __init__(self, b: Builder) -> None:
+        super().__init__(b)
+        self.ones = b.const(b.right("J"), PatternKind.ONES)
+
+    def scan(self, view: View, s: Frag) -> list[Frag]:
+        """Return R as ceil(k/n) accumulators."""
+        b = self.b
+        a = b.load(b.left("A"), view)
+        au = [b.mma(b.accumulator(f"AU{j}"), a, u, s) for j, u in enumerate(self.u)]
+        v = b.mma(b.accumulator("V"), a, self.ones, b.zero(b.accumulator("Z")))
+        spill = b.spill(v)
+        right = [b.load(b.right(f"X{q}"), rows_of(b, spill, q)) for q in range(len(self.lower))]
+        return [self.lower_product(b.accumulator(f"R{j}"), right, c) for j, c in enumerate(au)]
+
+
+class _ProductOfU1(_ByProducts):
+    """A.[U|1] gives prefixes and row totals at once where n > k; 1 + ceil(m/k) products."""
+
+    def __init__(self, b: Builder) -> None:
+        super().__init__(b)
+        # Beyond its k-th column a U of n columns is all ones.
+        self.start = b.accumulator("S0")
+
+    def scan(self, view: View, s: Frag) -> list[Frag]:
+        """Return R as one accumulator, of which k columns count."""
+        b = self.b
+        a = b.load(b.left("A"), view)
+        # S belongs to the prefixes, not to the totals: [S|0].
+        held = b.spill(s)
+        inside = [Bound(COL, Index.of(b.k))]
+        b.broadcast(self.start, b.part(held, b.m, b.n, bounds=inside))
+        d = b.mma(b.accumulator("D"), a, self.u[0], self.start)
+        spill = b.spill(d)
+        right = [b.load(b.right(f"X{q}"), self._totals(spill, q)) for q in range(len(self.lower))]
+        return [self.lower_product(b.accumulator("R0"), right, d)]
+
+    def _totals(self, spill: Spill, q: int) -> View:
+        """Return the totals of rows q*k on, repeated in every column."""
+        b = self.b
+        bounds = [Bound(ROW + q * b.k, Index.of(b.m))] if (q + 1) * b.k > b.m else []
+        return b.part(spill, b.k, b.n, q * b.k, b.k, repeat_col=True, bounds=bounds)
+
+
+class _ByAdditions:
+    """R = A.U + C, C being what precedes each row: row totals scanned by rounded additions.
+
+    Row totals come from a product with ones or, joint, from [U|1] with the prefixes.
+    """
+
+    def __init__(self, b: Builder, *, joint: bool = False) -> None:
+        self.b = b
+        self.u = _upper(b)
+        self.ones = None if joint else b.const(b.right("J"), PatternKind.ONES)
+        self.sums: Buffer | None = None
+
+    def scan(self, view: View, s: Frag) -> list[Frag]:
+        """Return R as ceil(k/n) accumulators."""
+        b = self.b
+        parts = b.load_parts("A", view)
+        au = [_sum_of_products(b, f"AU{j}", parts, u) for j, u in enumerate(self.u)]
+        v = au[0] if self.ones is None else _sum_of_products(b, "V", parts, self.ones)
+        column = b.part(b.spill(v), b.m, 1, 0, 0 if self.ones else b.k)
+        pair = [b.scratch(name, b.options.acc, b.m) for name in ("x", "y")]
+        b.copy(b.rect(pair[0], 0, b.m, 1, 1), column)
+        self.sums = _scan_values(b, pair, b.m)
+        first = [Bound(Index.of(0), ROW)]
+        c = b.broadcast(b.accumulator("C"), b.rect(self.sums, -1, b.m, b.n, 1, 0, first))
+        b.add(c, c, s)
+        return [b.add(b.accumulator(f"R{j}"), x, c) for j, x in enumerate(au)]
+
+    def carry(self, r: list[Frag], s: Frag) -> None:
+        """S <- S + the tile's total (R's last element would do, but has the product's rounding)."""
+        b = self.b
+        assert self.sums is not None
+        total = b.rect(self.sums, b.m - 1, b.m, b.n, 0, 0)
+        b.add(s, s, b.broadcast(b.accumulator("C"), total))
+
+
+_TILE_SCANS = {
+    ("mma", "(LA)1"): _ProductOfLA,
+    ("mma", "L(A1)"): _ProductOfA1,
+    ("mma", "[U|1]"): _ProductOfU1,
+    ("add", "L(A1)"): _ByAdditions,
+    ("add", "[U|1]"): partial(_ByAdditions, joint=True),
+}
+
+
+def _form(b: Builder, form: str | None) -> str:
+    """Return the form to build; refuse one that the shape cannot do."""
+    combine = b.options.combine
+    if form is None:
+        form = "(LA)1" if combine == "mma" else "[U|1]" if b.n > b.k else "L(A1)"
+    require(form in FORMS, f"unknown form {form!r}; valid: {', '.join(FORMS)}")
+    require(
+        (combine, form) in _TILE_SCANS,
+        "form '(LA)1' rounds partial sums to the operand type; combine='add' takes 'L(A1)'",
+    )
+    require(
+        form != "[U|1]" or b.n > b.k,
+        f"form '[U|1]' needs more result columns than k; the shape {b.options.shape.name} with "
+        f"data as operand {b.options.side} has {b.n} and k = {b.k}. Use 'L(A1)'",
+    )
+    return form
+
+
+# --- Parts that several algorithms share ------------------------------------------------------
+
+
+def _output(b: Builder) -> Buffer:
+    return b.output("out", b.options.result, Extent(LENGTH))
+
+
+def _carry(b: Builder, segment_size: int, rows: int, cols: int) -> View:
+    """Return the segment's element of the input `carry`, repeated in a rectangle."""
+    given = b.input("carry", b.options.acc, Extent(LENGTH, segment_size))
+    bounds = [Bound(b.unit * segment_size, LENGTH)] if b.options.ragged else []
+    return b.rect(given, b.unit, rows, cols, 0, 0, bounds)
+
+
+def _upper(b: Builder) -> list[Frag]:
+    """Return U as ceil(k/n) right operands."""
+    return [
+        b.const(b.right(f"U{j}"), PatternKind.UPPER, j * b.n, "Initialize U")
+        for j in range(-(-b.k // b.n))
+    ]
+
+
+def _last(b: Builder) -> int:
+    """Return the column of the last of R's accumulators that holds column k-1."""
+    return (b.k - 1) % b.n
+
+
+def _row_scan(b: Builder, parts: list[Frag], u: list[Frag], s: Frag | None) -> list[Frag]:
+    """Return A.U + S as ceil(k/n) accumulators."""
+    if s is not None and b.options.combine == "mma" and len(parts) == 1:
+        return [b.mma(b.accumulator(f"R{j}"), parts[0], x, s) for j, x in enumerate(u)]
+    rows = [_sum_of_products(b, f"R{j}", parts, x) for j, x in enumerate(u)]
+    if s is not None:
+        for r in rows:
+            b.add(r, r, s)
+    return rows
+
+
+def _sum_of_products(b: Builder, name: str, parts: list[Frag], right: Frag) -> Frag:
+    """D = sum over the parts of A_p.right."""
+    d = b.zero(b.accumulator(name))
+    for part in parts:
+        b.mma(d, part, right, d)
+    return d
+
+
+def _last_column(b: Builder, r: list[Frag]) -> Spill:
+    """Store the accumulator that holds the last column of R."""
+    return b.spill(r[-1], "s_last")
+
+
+def _as_right(b: Builder, view: View, q: int, j: int) -> View:
+    """Return rows q*k on and columns j*n on of the data tile as a right operand, zero-padded."""
+    row, col = q * b.k, j * b.n
+    down, across = (COL, ROW) if b.transposed else (ROW, COL)
+    names = ("col", "row") if b.transposed else ("row", "col")
+    move = {names[0]: down + row, names[1]: across + col}
+    bounds = [Bound(x.lhs.substitute(move), x.rhs.substitute(move)) for x in view.bounds]
+    if row + b.k > b.m:
+        bounds.append(Bound(down + row, Index.of(b.m)))
+    if col + b.n > b.k:
+        bounds.append(Bound(across + col, Index.of(b.k)))
+    down_stride, across_stride = (
+        (view.col_stride, view.row_stride) if b.transposed else (view.row_stride, view.col_stride)
+    )
+    offset = view.offset + row * down_stride + col * across_stride
+    size = (b.n, b.k) if b.transposed else (b.k, b.n)
+    return View(view.buffer, offset, *size, view.row_stride, view.col_stride, tuple(bounds))
+
+
+def _as_left(b: Builder, blocks: list[Frag]) -> Frag:
+    """Load accumulators that lie side by side, (m, k) in all, as one left operand."""
+    dtype = stored_type(b.options.ab)
+    spills = [b.spill(frag, "s_LA", j, len(blocks)) for j, frag in enumerate(blocks)]
+    x = b.left("X")
+    if len(blocks) == 1:
+        return b.load(x, b.part(spills[0], b.m, b.k))
+    ldm = padded(b.k, dtype)
+    joined = b.scratch("t_LA", dtype, b.m * ldm)
+    for j, spill in enumerate(spills):
+        count = min(b.n, b.k - j * b.n)
+        b.copy(b.rect(joined, j * b.n, b.m, count, ldm), b.part(spill, b.m, count))
+    return b.load(x, b.rect(joined, 0, b.m, b.k, ldm))
+
+
+def _scan_values(b: Builder, pair: list[Buffer], count: int) -> Buffer:
+    """Scan `count` values from pair[0] by doubling distances; return the buffer of the result."""
+    now, then = pair
+    distance = 1
+    while distance < count:
+        here = b.rect(now, 0, count, 1, 1)
+        before = b.rect(now, -distance, count, 1, 1, 1, [Bound(Index.of(distance - 1), ROW)])
+        b.copy(b.rect(then, 0, count, 1, 1), here, before)
+        now, then = then, now
+        distance *= 2
+    return now

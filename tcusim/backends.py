@@ -1,0 +1,308 @@
+"""Backends: what can run a step program, found without importing any of them.
+
+A backend is an object with a name. The simulator is the built-in one, "numpy". Others come from
+installed packages, through the entry-point group ``tcusim.backends``, or from `register_backend`.
+Nothing is imported before `get_backend` asks for it.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tcusim import errors
+
+if TYPE_CHECKING:
+    from tcusim.ir import Program
+
+__all__ = [
+    "NUMPY",
+    "Backend",
+    "Extension",
+    "NumpyBackend",
+    "backends",
+    "entry_points_of",
+    "get_backend",
+    "register_backend",
+    "run",
+    "why_unavailable",
+]
+
+_GROUP = "tcusim.backends"
+
+
+class Backend(Protocol):
+    """What a backend must have; it need not inherit from this class.
+
+    Attributes
+    ----------
+    name : str
+        What users write: ``backend="numpy"``. The entry point bears the same name.
+    title : str
+        One line for people.
+    """
+
+    name: str
+    title: str
+
+    def available(self) -> str | None:
+        """Return None if programs can run here, else the reason and the command that helps."""
+        ...
+
+    def run(
+        self,
+        program: Program,
+        inputs: Mapping[str, Any],
+        *,
+        arch: str | None = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Run a program and return its outputs by name, as arrays of the inputs' kind.
+
+        `arch` names the numerics to follow; None is the backend's own: the GPU it runs on, or the
+        simulator's default.
+        """
+        ...
+
+
+class NumpyBackend:
+    """The simulator: any program, any shape, every architecture, bit for bit."""
+
+    name = "numpy"
+    title = "the simulator, on NumPy"
+
+    def available(self) -> str | None:
+        """Return None: the simulator needs nothing but NumPy."""
+        return None
+
+    def run(
+        self,
+        program: Program,
+        inputs: Mapping[str, Any],
+        *,
+        arch: str | None = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Interpret the program; `arch` None is the interpreter's default."""
+        from tcusim.interpret import run_numpy
+
+        if arch is not None:
+            options["arch"] = arch
+        return dict(run_numpy(program, inputs, **options))
+
+
+NUMPY = NumpyBackend()
+
+
+def register_backend(backend: Backend) -> Backend:
+    """Make a backend known by its name, and return it. It may be registered again.
+
+    Raises
+    ------
+    InputError
+        Another backend has the name, or the object lacks a part of `Backend`.
+    """
+    _require_backend(backend, "register_backend")
+    if _backends.get(backend.name) is backend:
+        return backend
+    owner = _owners.get(backend.name)
+    if owner is None and backend.name in (installed := _installed()):
+        owner = installed[backend.name].distribution
+    if owner is not None:
+        raise errors.InputError(
+            f"there is already a backend {backend.name!r}, from {owner}. "
+            f"Give the new one another name."
+        )
+    _backends[backend.name] = backend
+    _owners[backend.name] = "an earlier register_backend"
+    return backend
+
+
+def backends() -> tuple[str, ...]:
+    """Return the names of all backends, importing none; some may be unavailable here.
+
+    Raises
+    ------
+    InputError
+        Two installed packages offer backends of one name.
+    """
+    return tuple(dict.fromkeys([*_backends, *_installed()]))
+
+
+def get_backend(name: str) -> Backend:
+    """Return the backend of this name, ready to run.
+
+    Raises
+    ------
+    UnknownName
+        There is no such backend.
+    BackendUnavailable
+        It cannot run here: a library or a device is missing. The text says what to install.
+    """
+    backend = _backends.get(name)
+    if backend is None:
+        backend = _load(name)
+    reason = backend.available()
+    if reason is not None:
+        raise errors.BackendUnavailable(f"{name}: {reason}")
+    return backend
+
+
+def run(
+    program: Program,
+    inputs: Mapping[str, Any],
+    *,
+    backend: str = "numpy",
+    arch: str | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Run a program on a backend; return its outputs by name, as flat arrays.
+
+    Parameters
+    ----------
+    program : Program
+        From `tcusim.build`, or written by hand.
+    inputs : mapping of str to array
+        One flat array for each of the program's inputs, of the input's element type.
+    backend : str
+        Who runs it; "numpy" is the simulator.
+    arch : str, optional
+        The numerics to follow. By default the backend's own: the GPU it runs on, or "hopper" on
+        the simulator.
+    **options
+        The backend's own options.
+
+    Raises
+    ------
+    InputError
+        If the inputs do not fit the program.
+    UnknownName, BackendUnavailable
+        If there is no such backend, or it cannot run here.
+    """
+    return get_backend(backend).run(program, inputs, arch=arch, **options)
+
+
+def why_unavailable(name: str) -> str | None:
+    """Return None if `get_backend` would return the backend, else the text of its error."""
+    try:
+        get_backend(name)
+    except errors.BackendUnavailable as error:
+        return str(error)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """One entry point of an installed package: an addition to tcusim, not yet imported.
+
+    Attributes
+    ----------
+    group, name, value : str
+        As the package declares them: ``[project.entry-points.group] name = "value"``.
+    distribution : str
+        The package and its version.
+    """
+
+    group: str
+    name: str
+    value: str
+    distribution: str
+    _entry_point: importlib.metadata.EntryPoint
+
+    def load(self) -> Any:
+        """Import the module and return the object; an ImportError is the caller's to explain."""
+        try:
+            return self._entry_point.load()
+        except AttributeError as error:
+            raise errors.InputError(f"{self} cannot be loaded: {error}") from error
+
+    def __str__(self) -> str:
+        return f"entry point {self.name!r} = {self.value!r} ({self.group}) of {self.distribution}"
+
+
+def entry_points_of(group: str) -> tuple[Extension, ...]:
+    """Return the installed additions of one group, such as ``tcusim.units``, importing none.
+
+    Raises
+    ------
+    InputError
+        Two packages use one name.
+    """
+    found: dict[str, Extension] = {}
+    for entry_point in importlib.metadata.entry_points(group=group):
+        extension = Extension(
+            group, entry_point.name, entry_point.value, _distribution(entry_point), entry_point
+        )
+        other = found.setdefault(extension.name, extension)
+        if other is not extension:
+            raise errors.InputError(
+                f"{extension.distribution} and {other.distribution} both have an entry point "
+                f"{extension.name!r} in {group}. Uninstall one of them."
+            )
+    return tuple(found.values())
+
+
+def _distribution(entry_point: importlib.metadata.EntryPoint) -> str:
+    if entry_point.dist is None:
+        return "an unknown package"
+    return f"{entry_point.dist.name} {entry_point.dist.version}"
+
+
+_backends: dict[str, Backend] = {NUMPY.name: NUMPY}
+_owners: dict[str, str] = {NUMPY.name: "tcusim itself"}
+
+
+def _installed() -> dict[str, Extension]:
+    """Return the backends of installed packages by name; none may have a built-in one's name."""
+    installed = {extension.name: extension for extension in entry_points_of(_GROUP)}
+    if NUMPY.name in installed:
+        raise errors.InputError(
+            f"{installed[NUMPY.name].distribution} and tcusim itself both have a backend "
+            f"{NUMPY.name!r}. Uninstall the former."
+        )
+    return installed
+
+
+def _load(name: str) -> Backend:
+    extension = _installed().get(name)
+    if extension is None:
+        raise errors.unknown_name("backend", name, backends())
+    try:
+        backend: Backend = extension.load()
+    except ImportError as error:
+        raise errors.BackendUnavailable(
+            f"{name}: {error}. Install it with: {_install_command(extension)}"
+        ) from error
+    _require_backend(backend, str(extension))
+    if backend.name != name:
+        raise errors.InputError(
+            f"{extension} gives a backend called {backend.name!r}. The two names must be the same."
+        )
+    _backends[name] = backend
+    _owners[name] = extension.distribution
+    return backend
+
+
+def _require_backend(backend: object, where: str) -> None:
+    if isinstance(backend, type):
+        raise errors.InputError(
+            f"{where}: {backend.__name__} is a class. A backend is an object: use an instance."
+        )
+    missing = [part for part in ("name", "title", "available", "run") if not hasattr(backend, part)]
+    if missing:
+        raise errors.InputError(
+            f"{where}: {type(backend).__name__} object is no backend, it lacks "
+            f"{', '.join(missing)}. See tcusim.backends.Backend."
+        )
+
+
+def _install_command(extension: Extension) -> str:
+    """Return the pip command for a backend's library: by rule, an extra with the backend's name."""
+    package = extension.distribution.split()[0]
+    extras = importlib.metadata.metadata(package).get_all("Provides-Extra") or []
+    extra = extension.name.replace("_", "-")
+    if extra in (known.replace("_", "-") for known in extras):
+        return f"pip install '{package}[{extra}]'"
+    return f"pip install --upgrade {package}"

@@ -1,0 +1,77 @@
+"""Every error that tcusim raises on purpose, and the one wording for an unknown name.
+
+A message says where, what was expected, what came, and what to do about it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "AgreementError",
+    "BackendUnavailable",
+    "InputError",
+    "TcusimError",
+    "UnknownName",
+    "Unsupported",
+    "VerifyError",
+    "unknown_name",
+]
+
+
+class TcusimError(Exception):
+    """Base of every error that tcusim raises on purpose."""
+
+
+class InputError(TcusimError, ValueError):
+    """An argument, an array or a file cannot be used as given."""
+
+
+class UnknownName(InputError):
+    """A shape, architecture, algorithm, backend or type has no such name."""
+
+
+class Unsupported(InputError):
+    """The parts are known, but do not go together (or nobody knows how they behave)."""
+
+
+class VerifyError(TcusimError):
+    """A step program breaks a rule of the grammar or of the hardware.
+
+    Attributes
+    ----------
+    check : str
+        Name of the check that failed, one of ``tcusim.verify.CHECKS``.
+    program : str
+        Name of the program.
+    path : str
+        Path of the step, such as ``"7.2"``; empty if the program itself is at fault.
+    step : str
+        The listing line of the step.
+    """
+
+    def __init__(self, check: str, program: str, path: str, step: str, message: str) -> None:
+        self.check = check
+        self.program = program
+        self.path = path
+        self.step = step
+        where = f"{program}, step {path}" if path else program
+        quoted = f" `{step}`" if step else ""
+        super().__init__(f"{where}:{quoted} {message}  [check: {check}]")
+
+
+class BackendUnavailable(TcusimError, RuntimeError):
+    """A backend is not installed here, or has no device to run on."""
+
+
+class AgreementError(TcusimError, AssertionError):
+    """Two backends returned different bits for one program."""
+
+
+def unknown_name(kind: str, name: object, valid: Iterable[str]) -> UnknownName:
+    """Return the error for a name that is not registered: the nearest match and the valid list."""
+    names = sorted(valid)
+    near = difflib.get_close_matches(str(name).lower(), names, n=1, cutoff=0.5)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return UnknownName(f"unknown {kind} {name!r}.{hint} Valid: {', '.join(names)}.")

@@ -1,0 +1,88 @@
+"""Rules for every test session: GPU tests skip with a reason, and an empty session fails."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+
+import pytest
+
+# The driver's numbers for the two halves of a compute capability: CUdevice_attribute in cuda.h.
+_MAJOR, _MINOR = 75, 76
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--require-gpu",
+        action="store_true",
+        help="fail unless at least one test marked gpu passed",
+    )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in item.iter_markers("gpu"):
+        min_sm = marker.kwargs.get("min_sm", 70)
+        sm = device_sm()
+        if sm is None:
+            pytest.skip("no NVIDIA GPU, or no driver for it")
+        if sm < min_sm:
+            pytest.skip(f"needs sm_{min_sm}, the GPU is sm_{sm}")
+
+
+@functools.cache
+def device_sm() -> int | None:
+    """Return the compute capability of the first GPU, such as 90, or None where there is none."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    device = ctypes.c_int()
+    if driver.cuInit(0) != 0 or driver.cuDeviceGet(ctypes.byref(device), 0) != 0:
+        return None
+    parts = []
+    for attribute in (_MAJOR, _MINOR):
+        part = ctypes.c_int()
+        if driver.cuDeviceGetAttribute(ctypes.byref(part), attribute, device) != 0:
+            return None
+        parts.append(part.value)
+    return parts[0] * 10 + parts[1]
+
+
+class _Tally:
+    """Counts passed tests; under pytest-xdist the main process gets every worker's reports."""
+
+    def __init__(self) -> None:
+        self.passed = 0
+        self.gpu_passed = 0
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and report.passed:
+            self.passed += 1
+            self.gpu_passed += "gpu" in report.keywords
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        complaint = self._complaint(session.config)
+        if complaint is None or session.exitstatus not in (
+            pytest.ExitCode.OK,
+            pytest.ExitCode.NO_TESTS_COLLECTED,
+        ):
+            return
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+        if terminal is not None:
+            terminal.write_line(f"\nERROR: {complaint}", red=True)
+
+    def _complaint(self, config: pytest.Config) -> str | None:
+        if config.option.collectonly:
+            return None
+        if self.passed == 0:
+            return "no test passed: everything was skipped, or nothing was collected"
+        if config.getoption("--require-gpu") and self.gpu_passed == 0:
+            return "--require-gpu: no test marked gpu passed"
+        return None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Tally())

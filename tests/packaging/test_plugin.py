@@ -1,0 +1,104 @@
+"""A third-party package, really installed, adds a shape, a unit and a backend."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).parent / "example_plugin"
+
+# Prints what the statement does: the value, or the error with its class.
+ATTEMPT = """
+from tcusim import backends, errors, shapes
+try:
+    print({expression})
+except errors.TcusimError as error:
+    print(f"{{type(error).__name__}}: {{error}}")
+"""
+
+
+@pytest.fixture(scope="session")
+def example(install: Callable[[Path], Path]) -> Path:
+    """Return the folder that the example is installed in."""
+    return install(EXAMPLE)
+
+
+@pytest.fixture(scope="session")
+def rival(install: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of another package that uses the names of the example."""
+    project = tmp_path_factory.mktemp("rival") / "project"
+    shutil.copytree(EXAMPLE, project)
+    shutil.move(project / "tcusim_example", project / "tcusim_rival")
+    for path in (project / "pyproject.toml", *project.rglob("*.py")):
+        text = path.read_text()
+        text = text.replace("tcusim-example", "tcusim-rival")
+        path.write_text(text.replace("tcusim_example", "tcusim_rival"))
+    return install(project)
+
+
+def attempt(python: Callable[..., str], expression: str, *folders: Path) -> str:
+    return python(ATTEMPT.format(expression=expression), *folders)
+
+
+def test_nothing_is_there_without_the_package(python: Callable[..., str]) -> None:
+    assert "example" not in attempt(python, "backends.backends()")
+    assert attempt(python, "shapes.shape_of('48x24x12')").startswith("UnknownName: unknown shape")
+
+
+def test_its_shape_is_found_by_name_and_listed(python: Callable[..., str], example: Path) -> None:
+    title = "an example of a virtual shape"
+    assert attempt(python, "shapes.shape_of('m48n24k12').title", example) == title
+    assert "48x24x12" in attempt(python, "[s.name for s in shapes.shapes()]", example)
+
+
+def test_its_backend_is_listed_without_being_imported(
+    python: Callable[..., str], example: Path
+) -> None:
+    expression = "backends.backends(), [name for name in sys.modules if 'example' in name]"
+    listed = attempt(python, expression, example)
+    assert "'example'" in listed
+    assert listed.endswith(" []")
+
+
+def test_its_backend_runs(python: Callable[..., str], example: Path) -> None:
+    expression = "backends.get_backend('example').run(None, {'in': 1})"
+    assert attempt(python, expression, example) == "{'in': 1}"
+
+
+def test_its_unit_is_announced_and_loads(python: Callable[..., str], example: Path) -> None:
+    expression = "[unit.load().title for unit in backends.entry_points_of('tcusim.units')]"
+    assert attempt(python, expression, example) == "['an example of a unit']"
+
+
+def test_a_missing_library_says_what_to_install(python: Callable[..., str], example: Path) -> None:
+    assert attempt(python, "backends.get_backend('example_missing')", example) == (
+        "BackendUnavailable: example_missing: No module named 'a_library_that_is_not_there'. "
+        "Install it with: pip install 'tcusim-example[example-missing]'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("expression", "name", "group"),
+    [
+        ("backends.backends()", "example", "tcusim.backends"),
+        ("shapes.shapes()", "example", "tcusim.shapes"),
+        ("backends.entry_points_of('tcusim.units')", "example_unit", "tcusim.units"),
+    ],
+)
+def test_a_clash_names_both_packages(
+    python: Callable[..., str], example: Path, rival: Path, expression: str, name: str, group: str
+) -> None:
+    text = attempt(python, expression, example, rival)
+    assert text.startswith("InputError: ")
+    assert "tcusim-example 1.0" in text
+    assert "tcusim-rival 1.0" in text
+    assert text.endswith(f"an entry point '{name}' in {group}. Uninstall one of them.")
+
+
+def test_a_clash_leaves_the_built_in_shapes_usable(
+    python: Callable[..., str], example: Path, rival: Path
+) -> None:
+    assert attempt(python, "shapes.shape_of('16x16x16')", example, rival) == "16x16x16"

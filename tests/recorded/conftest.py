@@ -1,0 +1,109 @@
+"""How recorded sets are named and compared, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tcusim.numerics import Rule, Values, as_values, mma_values, rule_for
+
+# A case TYPE_SHAPE_OPERANDS_ACCUMULATOR of wmma_h200.npz; TYPE names operands and accumulator.
+TILE_TYPES = {
+    "f32": ("f16", "f32"),
+    "f16": ("f16", "f16"),
+    "bf16": ("bf16", "f32"),
+    "tf32": ("tf32", "f32"),
+    "f64": ("f64", "f64"),
+    "s8": ("s8", "s32"),
+}
+# A set GPU_TYPE of fused_step_vectors.npz.
+GPUS = {
+    "V100": "volta",
+    "A100": "ampere",
+    "A2": "ampere",
+    "Ada": "ada",
+    "L40S": "ada",
+    "H100": "hopper",
+    "H200": "hopper",
+    "B200": "blackwell",
+}
+VECTOR_TYPES = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32", "E4M3": "e4m3", "E5M2": "e5m2"}
+
+Compare = Callable[..., int]
+
+
+def floats(array: Values, fmt: str) -> Values:
+    """Return stored bits as values of a type; floats and integers are returned as they are."""
+    if fmt == "bf16" and array.dtype == np.uint16:
+        array = (array.astype(np.uint32) << 16).view(np.float32)
+    elif array.dtype.kind == "u":
+        array = array.view(f"f{array.dtype.itemsize}")
+    return as_values(array, fmt)
+
+
+def mismatches(d: Values, recorded: Values) -> int:
+    """Count elements whose bits differ; a zero's sign and a NaN's payload count."""
+    unsigned = f"u{d.dtype.itemsize}"
+    return int((d.view(unsigned) != recorded.view(unsigned)).sum())
+
+
+@pytest.fixture(scope="session")
+def compare_tiles() -> Compare:
+    def compare(archive: Any, case: str, rule: Rule | None = None) -> int:
+        ab, acc = TILE_TYPES[case.split("_")[0]]
+        a, b = (floats(archive[f"{case}_{operand}"], ab) for operand in "AB")
+        c, d = (floats(archive[f"{case}_{operand}"], acc) for operand in "CD")
+        return mismatches(mma_values(a, b, c, rule or rule_for("hopper", ab, acc)), d)
+
+    return compare
+
+
+@pytest.fixture(scope="session")
+def compare_vectors() -> Compare:
+    def compare(archive: Any, key: str, rule: Rule | None = None) -> int:
+        gpu, element, _, output = key.split("_")
+        ab, acc = VECTOR_TYPES[element], output.replace("fp", "f")
+        a, b = (floats(archive[f"{gpu}_{element}_{operand}"], ab) for operand in "ab")
+        c = floats(archive[f"{gpu}_{element}_c"], "f32")
+        if acc == "f16":
+            c = c.astype(np.float16)
+        rule = rule or rule_for(GPUS[gpu], ab, acc)
+        d = mma_values(a[:, None, :], b[:, :, None], c[:, None, None], rule)
+        # The recorded fp16 results are stored as float32 too.
+        return mismatches(d[:, 0, 0].astype(np.float32), archive[key])
+
+    return compare
+
+
+@pytest.fixture(scope="session")
+def rule_of_case() -> Callable[[str], Rule]:
+    def rule_of(case: str) -> Rule:
+        if "_d_" not in case:
+            return rule_for("hopper", *TILE_TYPES[case.split("_")[0]])
+        gpu, element, _, output = case.split("_")
+        return rule_for(GPUS[gpu], VECTOR_TYPES[element], output.replace("fp", "f"))
+
+    return rule_of
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give a test that takes `tile_case` or `vector_case` every case of the small sets."""
+    here = Path(__file__).parent
+    if "tile_case" in metafunc.fixturenames:
+        with np.load(here / "wmma_h200.npz") as archive:
+            cases = sorted({key[:-2] for key in archive.files})
+        metafunc.parametrize("tile_case", cases)
+    if "vector_case" in metafunc.fixturenames:
+        with np.load(here / "fused_step_vectors.npz") as archive:
+            keys = [key for key in archive.files if "_d_" in key and _has_a_rule(key)]
+        metafunc.parametrize("vector_case", keys)
+
+
+def _has_a_rule(key: str) -> bool:
+    """Say whether the set is one that a published model explains: not fp8 with an fp16 result."""
+    gpu, element, _, output = key.split("_")
+    return gpu in ("Ada", "L40S") or element not in ("E4M3", "E5M2") or output == "fp32"

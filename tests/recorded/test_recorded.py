@@ -1,0 +1,87 @@
+"""The simulator returns the bits that were recorded from real GPUs (the small sets)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tcusim.numerics import Fused, Rule
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def tiles() -> Iterator[Any]:
+    with np.load(HERE / "wmma_h200.npz") as archive:
+        yield archive
+
+
+@pytest.fixture(scope="module")
+def vectors() -> Iterator[Any]:
+    with np.load(HERE / "fused_step_vectors.npz") as archive:
+        yield archive
+
+
+def test_wmma_of_an_h200(tile_case: str, tiles: Any, compare_tiles: Callable[..., int]) -> None:
+    assert compare_tiles(tiles, tile_case) == 0
+
+
+def test_one_step_of_eight_gpus(
+    vector_case: str, vectors: Any, compare_vectors: Callable[..., int]
+) -> None:
+    assert compare_vectors(vectors, vector_case) == 0
+
+
+def planted_bugs(how: Fused) -> dict[str, Fused]:
+    """Return wrong parameters, each of which the recorded bits must expose."""
+    return {
+        "F - 1": replace(how, fraction_bits=how.fraction_bits - 1),
+        "F + 1": replace(how, fraction_bits=how.fraction_bits + 1),
+        "half the length": replace(how, length=how.length // 2),
+        "other output rounding": replace(how, output="rne" if how.output == "rz" else "rz"),
+        "rounded alignment": replace(how, alignment="rne"),
+    }
+
+
+def with_how(rule: Rule, how: Fused) -> Rule:
+    return replace(rule, how=how)
+
+
+@pytest.mark.parametrize("bug", list(planted_bugs(Fused(2, 2))))
+@pytest.mark.parametrize("gpu", ["V100", "A100", "A2", "Ada", "L40S", "H100", "H200", "B200"])
+def test_a_wrong_parameter_is_noticed(
+    gpu: str,
+    bug: str,
+    vectors: Any,
+    compare_vectors: Callable[..., int],
+    rule_of_case: Callable[[str], Rule],
+) -> None:
+    key = f"{gpu}_fp16_d_fp32"
+    rule = rule_of_case(key)
+    assert isinstance(rule.how, Fused)
+    wrong = with_how(rule, planted_bugs(rule.how)[bug])
+    assert compare_vectors(vectors, key, wrong) > 0
+
+
+def test_a_floor_of_the_exponent_is_ruled_out(
+    tiles: Any, compare_tiles: Callable[..., int], rule_of_case: Callable[[str], Rule]
+) -> None:
+    case = "bf16_16x16x16_exp-70to-60_-140to-126"
+    rule = rule_of_case(case)
+    assert isinstance(rule.how, Fused)
+    assert compare_tiles(tiles, case, with_how(rule, replace(rule.how, exponent_floor=-124))) > 0
+    assert compare_tiles(tiles, case, with_how(rule, replace(rule.how, exponent_floor=-126))) == 0
+
+
+def test_tf32_in_one_step_of_eight_is_ruled_out(
+    tiles: Any, compare_tiles: Callable[..., int], rule_of_case: Callable[[str], Rule]
+) -> None:
+    case = "tf32_16x16x8_wide_wide"
+    rule = rule_of_case(case)
+    assert isinstance(rule.how, Fused)
+    assert compare_tiles(tiles, case, with_how(rule, replace(rule.how, length=8))) > 0

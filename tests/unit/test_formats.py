@@ -1,0 +1,289 @@
+"""tcusim.numerics: element types, rounding into them, and what a user's array becomes."""
+
+from __future__ import annotations
+
+import sys
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tcusim.errors import InputError, UnknownName
+from tcusim.numerics import (
+    FORMATS,
+    Format,
+    as_values,
+    format_of,
+    from_values,
+    round_values,
+    split_values,
+)
+
+ml_dtypes = pytest.importorskip("ml_dtypes")
+
+NARROW = {
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "e5m2": np.dtype(ml_dtypes.float8_e5m2),
+}
+
+
+def half(numbers: Any) -> Any:
+    return np.array(numbers, np.float16)
+
+
+def single(numbers: Any) -> Any:
+    return np.array(numbers, np.float32)
+
+
+def all_values(name: str) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return every finite number of a type of at most 16 bits, as float64, ascending."""
+    dtype = NARROW[name]
+    bits = np.arange(2 ** (8 * dtype.itemsize), dtype=f"u{dtype.itemsize}")
+    with np.errstate(invalid="ignore"):
+        numbers = bits.view(dtype).astype(np.float64)
+    return np.unique(numbers[np.isfinite(numbers)])
+
+
+def bits32(values: Any) -> Any:
+    return np.asarray(values, np.float32).view(np.uint32)
+
+
+@pytest.mark.parametrize("name", list(NARROW))
+def test_limits_are_those_of_the_type(name: str) -> None:
+    fmt = format_of(name)
+    info = ml_dtypes.finfo(NARROW[name])
+    assert fmt.largest == float(info.max)
+    assert fmt.smallest == float(info.smallest_subnormal)
+    assert 2.0**fmt.emin == float(info.smallest_normal)
+    assert fmt.fraction_bits == info.nmant
+    assert fmt.itemsize == NARROW[name].itemsize
+
+
+def test_table() -> None:
+    assert list(FORMATS) == ["f16", "f32", "f64", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8", "s32"]
+    assert FORMATS["f32"].largest == float(np.finfo(np.float32).max)
+    assert FORMATS["f64"].largest == float(np.finfo(np.float64).max)
+    assert FORMATS["tf32"].itemsize == 4
+    assert (FORMATS["u8"].smallest, FORMATS["u8"].largest) == (0, 255)
+    assert isinstance(format_of(FORMATS["bf16"]), Format)
+
+
+def test_unknown_type() -> None:
+    with pytest.raises(UnknownName, match=r"unknown type 'fp16'\. Did you mean 'f16'\? Valid: bf1"):
+        format_of("fp16")
+
+
+# --- rounding --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list(NARROW))
+def test_every_value_and_every_tie(name: str) -> None:
+    values = all_values(name)
+    assert np.array_equal(round_values(values, name), values.astype(FORMATS[name].dtype))
+    middle = (values[1:] + values[:-1]) / 2
+    # A tie fits in float32, from which ml_dtypes rounds once; beside a tie there is no choice.
+    nearest = middle.astype(np.float32).astype(NARROW[name]).astype(np.float64)
+    for x, expected in (
+        (middle, nearest),
+        (np.nextafter(middle, np.inf), values[1:]),
+        (np.nextafter(middle, -np.inf), values[:-1]),
+    ):
+        rounded = round_values(x, name).astype(np.float64)
+        assert np.array_equal(rounded, expected)
+        assert np.array_equal(np.signbit(rounded), np.signbit(x))
+
+
+@pytest.mark.parametrize("name", list(NARROW))
+def test_toward_zero_is_the_value_below(name: str) -> None:
+    values = all_values(name)
+    positive = values[values >= 0]
+    inside = np.nextafter(positive[1:], 0.0)
+    assert np.array_equal(round_values(inside, name, "rz"), positive[:-1])
+    assert np.array_equal(round_values(-inside, name, "rz"), -positive[:-1])
+
+
+@given(st.floats(allow_nan=False, width=64))
+def test_f32_as_numpy(x: float) -> None:
+    with np.errstate(over="ignore", under="ignore"):
+        expected = np.float64(x).astype(np.float32)
+    assert bits32(round_values(np.array([x]), "f32"))[0] == bits32(expected)
+
+
+@given(st.floats(allow_nan=False, width=32))
+def test_tf32_is_a_short_f32(x: float) -> None:
+    array = np.array([x], np.float32)
+    cut = (bits32(array) & 0xFFFFE000).view(np.float32)
+    assert np.array_equal(round_values(array, "tf32", "rz"), cut)
+    rounded = round_values(array, "tf32")
+    assert not np.any(bits32(rounded) & 0x1FFF)
+    if abs(x) < FORMATS["tf32"].largest:
+        step = abs(Fraction(float(cut[0])) - Fraction(x))
+        assert abs(Fraction(float(rounded[0])) - Fraction(x)) <= step
+
+
+@pytest.mark.parametrize(
+    ("name", "rounding", "expected"),
+    [
+        ("f16", "rne", np.inf),
+        ("f16", "rz", 65504.0),
+        ("bf16", "rz", float(np.float32(3.3895314e38))),
+        ("e4m3", "rz", 448.0),
+        ("e5m2", "rne", np.inf),
+    ],
+)
+def test_overflow(name: str, rounding: Any, expected: float) -> None:
+    x = np.array([1e300, -1e300])
+    assert round_values(x, name, rounding).tolist() == [expected, -expected]
+
+
+def test_no_infinity_in_e4m3() -> None:
+    rounded = round_values(np.array([1e9, np.inf, -np.inf, np.nan]), "e4m3")
+    assert np.isnan(rounded).all()
+
+
+def test_infinity_and_nan_stay() -> None:
+    x = np.array([np.inf, -np.inf, np.nan])
+    for name in ("f16", "bf16", "tf32", "f32", "f64", "e5m2"):
+        assert np.array_equal(round_values(x, name), x, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("array", "fmt", "rounding", "message"),
+    [
+        (np.ones(2), "s8", "rne", "round_values rounds to a float type, got 's8'"),
+        (np.ones(2), "f16", "up", "rounding must be 'rne' or 'rz', got 'up'"),
+        (np.ones(2, int), "f16", "rne", "takes a float array, got int64; cast it to np.float64"),
+    ],
+)
+def test_round_values_refuses(array: Any, fmt: str, rounding: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        round_values(array, fmt, rounding)
+
+
+# --- splitting -------------------------------------------------------------------------------
+
+
+@given(st.floats(min_value=-(2.0**120), max_value=2.0**120, width=32))
+def test_three_bf16_parts_hold_an_f32(x: float) -> None:
+    exact = x == 0.0 or (Fraction(x) * 2**133).denominator == 1
+    parts = split_values(np.array([x], np.float32), "bf16", 3)
+    total = sum(Fraction(float(part[0])) for part in parts)
+    assert (total == Fraction(x)) or not exact
+    assert all(np.array_equal(part, round_values(part, "bf16")) for part in parts)
+
+
+def test_split_with_a_scale() -> None:
+    parts = split_values(np.array([1e-6], np.float32), "f16", 3, scale=20)
+    assert sum(float(part[0]) for part in parts) == float(np.float32(1e-6)) * 2.0**20
+
+
+def test_split_of_infinity() -> None:
+    parts = split_values(np.array([np.inf, 1.0], np.float32), "bf16", 2)
+    assert [part.tolist() for part in parts] == [[np.inf, 1.0], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("x", "parts", "message"),
+    [
+        (np.array([1e6]), 2, r"some \|x\| \* 2\*\*0 exceed 65504, the largest f16; use a smaller"),
+        (np.array([1.0]), 0, "parts must be at least 1, got 0"),
+        (np.array([1]), 1, "takes a float array, got int64"),
+    ],
+)
+def test_split_refuses(x: Any, parts: int, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        split_values(x, "f16", parts)
+
+
+# --- a user's arrays -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list(NARROW))
+def test_every_element_there_and_back(name: str) -> None:
+    dtype = NARROW[name]
+    given_array = np.arange(2 ** (8 * dtype.itemsize), dtype=f"u{dtype.itemsize}").view(dtype)
+    values = as_values(given_array, name)
+    assert values.dtype == FORMATS[name].dtype
+    back = from_values(values, name)
+    assert back.dtype == dtype
+    number = ~np.isnan(values)
+    unsigned = f"u{dtype.itemsize}"
+    assert np.array_equal(back.view(unsigned)[number], given_array.view(unsigned)[number])
+
+
+def test_from_values_without_ml_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    assert from_values(np.ones(2, np.float32), "bf16").dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("array", "fmt", "dtype"),
+    [
+        (single([0.5, -0.0, np.nan]), "bf16", np.float32),
+        (single([0.5, 65504.0]), "f16", np.float16),
+        ([1, 2, 3], "f16", np.float16),
+        ([Fraction(1, 4), 2], "e4m3", np.float32),
+        ([2**70, 1], "f32", np.float32),
+        (np.array([True, False]), "f16", np.float16),
+        (np.arange(3), "s8", np.int8),
+        (np.array([255], np.uint64), "u8", np.uint8),
+        (half([1.5]), "f32", np.float32),
+        (np.array([1.5], ml_dtypes.float8_e4m3fn), "bf16", np.float32),
+        (single([1.5]), "f64", np.float64),
+        (np.array([1.5], np.longdouble), "f64", np.float64),
+        (np.array([2**53]), "f64", np.float64),
+    ],
+)
+def test_what_is_held_exactly_is_taken(array: Any, fmt: str, dtype: type) -> None:
+    values = as_values(array, fmt)
+    assert values.dtype == dtype
+    expected = np.asarray(array)
+    assert np.array_equal(values.astype(float), expected.astype(float), equal_nan=True)
+
+
+def test_no_copy_where_none_is_needed() -> None:
+    x = np.ones(3, np.float32)
+    assert as_values(x, "f32") is x
+
+
+def test_tf32_is_cut_toward_zero() -> None:
+    x = single([1 + 2**-10 + 2**-11, -1 - 2**-11, np.inf])
+    assert as_values(x, "tf32").tolist() == [1 + 2**-10, -1.0, np.inf]
+    quiet = np.array([0x7F800001], np.uint32).view(np.float32)
+    assert np.isnan(as_values(quiet, "tf32")).all()
+
+
+@pytest.mark.parametrize(
+    ("array", "fmt", "message"),
+    [
+        (
+            single([[1.0, 0.1]]),
+            "f16",
+            r"a is a float32 array, and f16 cannot hold its element \[0, 1\] = 0\.1\S* exactly; "
+            r"cast with a\.astype\(np\.float16\) first",
+        ),
+        (single([0.1]), "bf16", r"cast with a\.astype\(ml_dtypes\.bfloat16\) first"),
+        (half([0.1]), "e4m3", r"cast with a\.astype\(ml_dtypes\.float8_e4m3fn\) first"),
+        (np.array([0.1]), "tf32", r"f32 cannot hold .* a\.astype\(np\.float32\) first"),
+        (np.longdouble(1) / 3 * np.ones(1), "f64", "f64 cannot hold"),
+        (np.array([128]), "s8", r"s8 cannot hold its element \[0\] = 128 exactly"),
+        (np.array([-1]), "u8", r"u8 cannot hold its element \[0\] = -1 exactly"),
+        (np.array([2**53 + 1]), "f64", "f64 cannot hold"),
+        (np.array([2**64 - 1], np.uint64), "f64", "f64 cannot hold"),
+        (np.array([1j]), "f16", r"a must hold real numbers, got dtype complex128; cast it"),
+        (np.array(["x"]), "f16", "a must hold real numbers, got dtype <U1"),
+        (np.array([1], object), "f16", "a must hold real numbers, got dtype object"),
+        ([Fraction(1, 3)], "f32", r"a holds 1/3 at \[0\], which no float64 equals"),
+        ([10**400], "f64", "which no float64 equals"),
+        ([2**70, 1.5, None], "f32", r"a must hold real numbers, got None at \[2\]"),
+        ([[1], [1, 2]], "f16", "a is not an array of numbers"),
+    ],
+)
+def test_what_is_refused(array: Any, fmt: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        as_values(array, fmt, name="a")

@@ -1,0 +1,244 @@
+"""`listing` prints the paper's notation, and tells different programs apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tcusim.ir import (
+    BLOCK,
+    COL,
+    ROW,
+    WARP,
+    Add,
+    Bound,
+    Buffer,
+    Const,
+    Copy,
+    Extent,
+    Frag,
+    Index,
+    Level,
+    Load,
+    Loop,
+    Mma,
+    Pattern,
+    PatternKind,
+    Program,
+    Role,
+    Scalar,
+    Split,
+    Store,
+    Sync,
+    View,
+    When,
+    walk,
+)
+from tcusim.listing import line, listing
+from tcusim.shapes import shape_of
+
+if TYPE_CHECKING:
+    from tcusim.ir import Step
+
+SHAPE = shape_of("16x16x16")
+LENGTH = Index.symbol("length")
+IN = Buffer("in", "f16", Extent(LENGTH))
+OUT = Buffer("out", "f32", Extent(LENGTH, 16))
+TILE = Buffer("tile", "f16", Extent.of(256), Level.WARP)
+RESULT = Buffer("v", "f32", Extent.of(256), Level.BLOCK)
+P = Frag("P", Role.A, SHAPE, "f16")
+A = Frag("A", Role.B, SHAPE, "f16")
+V = Frag("V", Role.ACC, SHAPE, "f32")
+
+
+def tile(buffer: Buffer, offset: Index | int = 0, *bounds: Bound) -> View:
+    return View(buffer, Index.of(offset), 16, 16, 1, 16, bounds)
+
+
+def program() -> Program:
+    """Return Reduction_16 over every second tile, with a ragged end."""
+    i = Index.symbol("i")
+    place = BLOCK * 512 + i * 256
+    inside = Bound(place + ROW + COL * 16, LENGTH)
+    row = View(RESULT, Index(), 1, 16, 0, 1)
+    return Program(
+        name="reduction_16",
+        shape=SHAPE,
+        ab="f16",
+        acc="f32",
+        scalars=(Scalar("length", 16),),
+        inputs=(IN,),
+        outputs=(OUT,),
+        scratch=(TILE, RESULT),
+        blocks=Extent(LENGTH, 512),
+        warps=1,
+        steps=(
+            Const(P, Pattern(PatternKind.ROW), "Alg. 1 line 1"),
+            Loop(
+                "i",
+                Extent.of(2),
+                (
+                    Const(V, Pattern(PatternKind.ZEROS)),
+                    When(
+                        (Bound(place + 255, LENGTH),),
+                        (Load(A, tile(IN, place), "Alg. 1 line 3"),),
+                        (
+                            Copy(tile(TILE), tile(IN, place, inside)),
+                            Sync(Level.WARP),
+                            Load(A, tile(TILE)),
+                        ),
+                    ),
+                    Mma(V, P, A, V, "Alg. 1 line 4"),
+                    Store(View(RESULT, Index(), 16, 16, 16, 1), V),
+                    Sync(Level.BLOCK),
+                    Copy(
+                        View(OUT, BLOCK * 32 + i * 16, 1, 16, 0, 1, (Bound(COL * 16, LENGTH),)),
+                        row,
+                        None,
+                        "Alg. 1 line 5",
+                    ),
+                    Sync(Level.BLOCK),
+                ),
+            ),
+        ),
+        source="[DAKKAK19] section 4.1",
+    )
+
+
+GOLDEN = """\
+program reduction_16
+  source       [DAKKAK19] section 4.1
+  tile         16x16x16, f16 to f32
+  grid         ceil(length / 512) blocks of 1 warp
+  scalar       length, a multiple of 16
+  input        in: f16[length]
+  output       out: f32[ceil(length / 16)]
+  scratch      tile: f16[256] of each warp
+  scratch      v: f32[256] of the block
+  matrix_a     P: f16
+  matrix_b     A: f16
+  accumulator  V: f32
+
+1      P ← ones in row 0                                                          Alg. 1 line 1
+2      for i ← 0; i < 2; i ← i + 1
+2.1      V ← 0
+2.2      if 512*block + 256*i + 255 < length
+2.2.1      A ← LoadTile(in[512*block + 256*i … +256], colmajor, stride=16)        Alg. 1 line 3
+         else
+2.2.2      tile[row + 16*col] ← in[512*block + 256*i + row + 16*col < length]  16x16
+2.2.3      sync warp
+2.2.4      A ← LoadTile(tile[0 … +256], colmajor, stride=16)
+2.3      V ← P·A + V                                                              Alg. 1 line 4
+2.4      StoreTile(v[0 … +256], rowmajor, stride=16) ← V
+2.5      sync block
+2.6      out[32*block + 16*i + col where 16*col < length] ← v[col]  1x16          Alg. 1 line 5
+2.7      sync block
+"""
+
+
+def test_listing_is_this_text() -> None:
+    assert listing(program()) == GOLDEN
+
+
+def test_equal_programs_list_equally() -> None:
+    assert listing(program()) == listing(program())
+
+
+def test_every_step_is_listed_under_its_path() -> None:
+    text = listing(program())
+    for path, step in walk(program().steps):
+        (found,) = [row for row in text.splitlines() if row.split(" ")[0] == path]
+        assert line(step) in found
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"name": "reduction"},
+        {"source": ""},
+        {"shape": shape_of("32x8x16")},
+        {"ab": "bf16"},
+        {"acc": "f16"},
+        {"scalars": (Scalar("length"),)},
+        {"inputs": (replace(IN, dtype="bf16"),)},
+        {"outputs": (replace(OUT, size=Extent(LENGTH, 32)),)},
+        {"scratch": (replace(TILE, level=Level.BLOCK), RESULT)},
+        {"scratch": (RESULT, TILE)},
+        {"blocks": Extent(LENGTH, 256)},
+        {"warps": 2},
+        {"steps": program().steps[:1]},
+    ],
+)
+def test_programs_that_differ_list_differently(fields: dict[str, object]) -> None:
+    assert listing(replace(program(), **fields)) != GOLDEN  # type: ignore[arg-type]
+
+
+VIEW = View(RESULT, Index.of(16), 2, 16, 16, 1)
+
+
+@pytest.mark.parametrize(
+    ("step", "text"),
+    [
+        (Const(V, Pattern(PatternKind.ONES)), "V ← 1"),
+        (Const(V, Pattern(PatternKind.ZEROS, Index.of(2))), "V ← 0 (offset 2)"),
+        (Const(A, Pattern(PatternKind.COL, Index.symbol("i") + 1)), "A ← ones in column i + 1"),
+        (Const(A, Pattern(PatternKind.UPPER)), "A ← 1 where row <= col"),
+        (Const(A, Pattern(PatternKind.UPPER, Index.of(16))), "A ← 1 where row <= col + 16"),
+        (Const(P, Pattern(PatternKind.LOWER, Index.of(-1))), "P ← 1 where col <= row - 1"),
+        (
+            Load(A, View(IN, WARP * 8, 16, 16, 2, 32)),
+            "A ← LoadTile(in[8*warp + 2*row + 32*col], 16x16)",
+        ),
+        (
+            Load(A, replace(tile(IN), rows=8)),
+            "A ← LoadTile(in[0 … +248], colmajor, stride=16, 8x16)",
+        ),
+        (
+            Load(A, tile(IN, 0, Bound(ROW, LENGTH))),
+            "A ← LoadTile(in[0 … +256 where row < length], colmajor, stride=16)",
+        ),
+        (Add(V, V, replace(V, name="T")), "V ← V + T  (rounded)"),
+        (Copy(VIEW, VIEW, VIEW), f"{'v[16 + 16*row + col]'} ← {'v[16 + 16*row + col] + ' * 2}"),
+        (
+            Copy(View(OUT, BLOCK, 1, 1, 1, 1), View(RESULT, Index(), 1, 1, 16, 1)),
+            "out[block] ← v[0]  1x1",
+        ),
+        (
+            Copy(VIEW, replace(VIEW, rows=1)),
+            "v[16 + 16*row + col] ← v[16 + col]  2x16, 1x16",
+        ),
+        (
+            Split((VIEW, replace(VIEW, offset=Index.of(64))), replace(VIEW, buffer=IN)),
+            "v[16 + 16*row + col], v[64 + 16*row + col] ← Split(in[16 + 16*row + col])  2x16",
+        ),
+        (
+            Copy(
+                VIEW,
+                replace(
+                    VIEW,
+                    bounds=(Bound(VIEW.address, LENGTH), Bound(COL, Index.of(9)), Bound(ROW, COL)),
+                ),
+            ),
+            "v[16 + 16*row + col] ← "
+            "v[16 + 16*row + col < length where col < 9 and row < col]  2x16",
+        ),
+        (Sync(Level.BLOCK), "sync block"),
+        (Loop("i", Extent(LENGTH, 256), ()), "for i ← 0; i < ceil(length / 256); i ← i + 1"),
+        (When((Bound(WARP, Index.of(1)), Bound(BLOCK, LENGTH)), ()), "if warp < 1 and block < len"),
+        (When((), ()), "if true"),
+    ],
+)
+def test_line_is_this_text(step: Step, text: str) -> None:
+    assert line(step).startswith(text.removesuffix(" + "))
+
+
+def test_fragments_of_another_shape_are_marked() -> None:
+    other = replace(A, shape=shape_of("8x32x16"))
+    odd = replace(program(), steps=(Load(other, tile(IN)),))
+    assert "  matrix_b     A: f16 of 8x32x16\n" in listing(odd)
+
+
+def test_a_program_without_steps_has_a_listing() -> None:
+    assert listing(replace(program(), steps=())).startswith("program reduction_16\n")

@@ -1,0 +1,506 @@
+"""tcusim.numerics.mma: the fused step, the other arithmetics, shapes, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tcusim.errors import InputError, UnknownName, Unsupported
+from tcusim.numerics import (
+    FORMATS,
+    Fused,
+    Rule,
+    Values,
+    mma,
+    mma_values,
+    round_values,
+    rule_for,
+    units,
+)
+from tcusim.numerics.fused import fused_values
+
+FUSED_RULES = [
+    pytest.param(rule, id=f"{unit.name}-{rule.ab}-{rule.acc}")
+    for unit in units()
+    for rule in unit.rows
+    if isinstance(rule.how, Fused)
+]
+
+
+def random_values(
+    rng: np.random.Generator, shape: tuple[int, ...], fmt: str, spread: int
+) -> Values:
+    """Draw values whose exponents are spread over an interval, some of them zero."""
+    row = FORMATS[fmt]
+    numbers = rng.uniform(1.0, 2.0, shape) * rng.choice([-1.0, 1.0], shape)
+    low = max(row.emin - row.fraction_bits, -spread)
+    high = min(row.emax - 1, spread)
+    numbers = np.ldexp(numbers, rng.integers(low, high + 1, shape))
+    numbers[rng.random(shape) < 0.1] = 0.0
+    return round_values(numbers, row)
+
+
+def half(numbers: Any) -> Values:
+    return np.array(numbers, np.float16)
+
+
+def single(numbers: Any) -> Values:
+    return np.array(numbers, np.float32)
+
+
+def same_bits(x: Values, y: Values) -> bool:
+    unsigned = f"u{x.dtype.itemsize}"
+    return x.dtype == y.dtype and np.array_equal(x.view(unsigned), y.view(unsigned))
+
+
+def dot(row: Values, column: Values, addend: float = 0.0) -> Fraction:
+    """Return the exact row . column + addend."""
+    pairs = zip(row.tolist(), column.tolist(), strict=True)
+    return sum((Fraction(x) * Fraction(y) for x, y in pairs), Fraction(addend))
+
+
+# --- the fused step --------------------------------------------------------------------------
+
+
+def fused_step_of_one(row: Values, column: Values, addend: float, rule: Rule) -> float:
+    """Follow hardware's steps in exact fractions, for finite operands that make a finite result."""
+    how = rule.how
+    assert isinstance(how, Fused)
+    ab, acc = FORMATS[rule.ab], FORMATS[rule.acc]
+    terms = []
+    for x, y in zip(row.tolist(), column.tolist(), strict=True):
+        terms.append((Fraction(x) * Fraction(y), exponent(x, ab.emin) + exponent(y, ab.emin)))
+    if how.c_joins == "sum":
+        terms.append((Fraction(addend), exponent(addend, acc.emin)))
+    terms = [term for term in terms if term[0]]
+    total = Fraction(0)
+    for value, _ in terms:
+        unit = Fraction(2) ** (max(e for _, e in terms) - how.fraction_bits)
+        total += int(value / unit) * unit
+    bits = acc.fraction_bits if how.output_fraction_bits is None else how.output_fraction_bits
+    rounded = round_fraction(total, bits, acc.emin, how.output)
+    if how.c_joins == "after":
+        rounded = round_fraction(rounded + Fraction(addend), acc.fraction_bits, acc.emin, "rne")
+    return float(rounded)
+
+
+def exponent(x: float, emin: int) -> int:
+    return max(int(np.frexp(x)[1]) - 1, emin)
+
+
+def round_fraction(x: Fraction, fraction_bits: int, emin: int, rounding: str) -> Fraction:
+    """Round to nearest even or toward zero, exponents unbound above."""
+    leading = emin
+    while abs(x) >= Fraction(2) ** (leading + 1):
+        leading += 1
+    unit = Fraction(2) ** (leading - fraction_bits)
+    return (round(x / unit) if rounding == "rne" else int(x / unit)) * unit
+
+
+@pytest.mark.parametrize("rule", FUSED_RULES)
+def test_a_step_in_fractions(rule: Rule) -> None:
+    how = rule.how
+    assert isinstance(how, Fused)
+    rng = np.random.default_rng(1)
+    for spread in (3, 12, 60):
+        a = random_values(rng, (40, 1, how.length), rule.ab, spread)
+        b = random_values(rng, (40, how.length, 1), rule.ab, spread)
+        c = random_values(rng, (40, 1, 1), rule.acc, min(spread, 40))
+        if rule.zero_c_only:
+            c[:] = 0
+        d = mma_values(a, b, c, rule)[:, 0, 0]
+        for i, result in enumerate(d.tolist()):
+            if np.isfinite(result):
+                expected = fused_step_of_one(a[i, 0], b[i, :, 0], float(c[i, 0, 0]), rule)
+                assert result == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    index=st.integers(0, len(FUSED_RULES) - 1),
+    spread=st.integers(0, 60),
+    shape=st.tuples(*[st.integers(1, 20)] * 4),
+    changes=st.fixed_dictionaries(
+        {},
+        optional={
+            "alignment": st.sampled_from(["rz", "rne"]),
+            "output": st.sampled_from(["rz", "rne"]),
+            "flush_inputs": st.booleans(),
+            "flush_outputs": st.booleans(),
+            "exponent_floor": st.integers(-140, 5),
+        },
+    ),
+)
+def test_both_ways_give_the_same_bits(
+    seed: int, index: int, spread: int, shape: Any, changes: dict[str, Any]
+) -> None:
+    rule: Any = FUSED_RULES[index].values[0]
+    tiles, m, k, n = shape
+    rng = np.random.default_rng(seed)
+    a = random_values(rng, (tiles, m, 3 * k), rule.ab, spread)
+    b = random_values(rng, (rng.choice([1, tiles]), 3 * k, n), rule.ab, spread)
+    c = random_values(rng, (tiles, m, n), rule.acc, spread)
+    if rng.random() < 0.2 and rule.ab != "e4m3":
+        a[rng.random(a.shape) < 0.05] = np.inf
+        b[rng.random(b.shape) < 0.05] = -np.inf
+        c[rng.random(c.shape) < 0.05] = np.nan
+    formats = (FORMATS[rule.ab], FORMATS[rule.acc])
+    how = replace(rule.how, **changes)
+    quick = fused_values(a, b, c, *formats, how)
+    careful = fused_values(a, b, c, *formats, how, careful=True)
+    assert same_bits(quick, careful)
+
+
+@pytest.mark.parametrize("rule", FUSED_RULES)
+def test_order_within_a_step_does_not_matter(rule: Rule) -> None:
+    how = rule.how
+    assert isinstance(how, Fused)
+    rng = np.random.default_rng(2)
+    a = random_values(rng, (8, 5, how.length), rule.ab, 20)
+    b = random_values(rng, (8, how.length, 5), rule.ab, 20)
+    order = rng.permutation(how.length)
+    assert same_bits(
+        mma_values(a, b, None, rule), mma_values(a[..., order], b[:, order], None, rule)
+    )
+
+
+def test_transposing_does_not_change_the_bits() -> None:
+    rng = np.random.default_rng(3)
+    a = random_values(rng, (16, 16), "f16", 12)
+    b = random_values(rng, (16, 16), "f16", 12)
+    assert same_bits(mma(a, b), np.ascontiguousarray(mma(b.T, a.T).T))
+
+
+@pytest.mark.parametrize("arch", ["volta", "ampere", "hopper"])
+def test_steps_are_chained(arch: str) -> None:
+    how = rule_for(arch, "f16", "f16").how
+    assert isinstance(how, Fused)
+    rng = np.random.default_rng(4)
+    a = random_values(rng, (7, 37), "f16", 6)
+    b = random_values(rng, (37, 5), "f16", 6)
+    whole = mma(a, b, arch=arch, acc="f16")
+    d = np.zeros((7, 5), np.float16)
+    for start in range(0, 37, how.length):
+        terms = slice(start, start + how.length)
+        d = mma(a[:, terms], b[terms], d, arch=arch, acc="f16")
+    assert same_bits(whole, d)
+
+
+# An fp16 sum of ones stops growing when a step adds half a unit in the last place.
+@pytest.mark.parametrize(
+    ("arch", "stall"),
+    [
+        ("volta", 8192),
+        ("turing", 16384),
+        ("ampere", 16384),
+        ("ada", 16384),
+        ("hopper", 32768),
+        ("blackwell", 32768),
+    ],
+)
+def test_fp16_accumulator_of_ones_stalls(arch: str, stall: int) -> None:
+    ones = np.ones((1, 40000), np.float16)
+    assert mma(ones, ones.T, arch=arch, acc="f16") == stall
+    assert mma(ones, ones.T, arch=arch, acc="f32") == 40000
+
+
+def test_zero_products_do_not_align() -> None:
+    # Were 0 * 60000 to set the exponent, the small product would lose its last bit.
+    a = half([[2.0**-10 * (1 + 2.0**-10), 60000.0]])
+    b = half([[1.0], [0.0]])
+    assert mma(a, b)[0, 0] == np.float32(2.0**-10 * (1 + 2.0**-10))
+
+
+def test_the_unit_of_truncation() -> None:
+    # 2**-26 lies below the 25 bits that Hopper keeps under 1, 2**-25 does not (but RZ drops it).
+    a = half([[1.0, -(2.0**-13)]])
+    b = half([[1.0], [2.0**-13]])
+    assert mma(a, b)[0, 0] == 1.0
+    b[1] = 2.0**-12
+    assert mma(a, b)[0, 0] == 1.0 - 2.0**-24
+
+
+@pytest.mark.parametrize(
+    ("row", "c", "expected"),
+    [
+        ([np.inf, 1.0], 0.0, np.inf),
+        ([-np.inf, 1.0], 0.0, -np.inf),
+        ([1.0, 1.0], np.inf, np.inf),
+        ([np.inf, -np.inf], 0.0, np.nan),
+        ([np.inf, 1.0], -np.inf, np.nan),
+        ([np.nan, 1.0], 0.0, np.nan),
+        ([60000.0, 60000.0], 0.0, 120000.0),
+    ],
+)
+@pytest.mark.parametrize("acc", ["f32", "f16"])
+def test_special_values(row: list[float], c: float, expected: float, acc: str) -> None:
+    dtype = FORMATS[acc].dtype
+    d = mma(half([row]), np.ones((2, 1), np.float16), np.array([[c]], dtype), acc=acc)
+    with np.errstate(over="ignore"):
+        assert np.array_equal(d, np.array([[expected]]).astype(dtype), equal_nan=True)
+    if np.isnan(expected):
+        assert int(d.view(f"u{dtype.itemsize}")[0, 0]) == FORMATS[acc].nan_bits
+
+
+def test_zero_times_infinity() -> None:
+    d = mma(half([[0.0]]), half([[np.inf]]))
+    assert d.view(np.uint32)[0, 0] == 0x7FFFFFFF
+
+
+def test_overflow_of_fp32_is_infinity_though_truncated() -> None:
+    a = single([[2.0**100, -(2.0**100)]])
+    d = mma(a.T, single([[2.0**100]]), ab="bf16")
+    assert d[:, 0].tolist() == [np.inf, -np.inf]
+
+
+@pytest.mark.parametrize("acc", ["f32", "f16"])
+def test_zero_sums_are_positive(acc: str) -> None:
+    zero = np.array([[-0.0]], FORMATS[acc].dtype)
+    a = half([[1.0, -1.0, -0.0]])
+    for left, c in ((a, None), (a * 0, zero), (half([[-0.0] * 3]), zero)):
+        d = mma(left, np.ones((3, 1), np.float16), c, acc=acc)
+        assert d[0, 0] == 0
+        assert not np.signbit(d[0, 0])
+
+
+def test_a_negative_sum_that_rounds_to_zero_is_positive() -> None:
+    a = half([[-(2.0**-24)]])
+    d = mma(a, half([[2.0**-3]]), acc="f16")
+    assert d.view(np.uint16)[0, 0] == 0
+
+
+def test_subnormals_are_kept_or_flushed() -> None:
+    tiny = 2.0**-130
+    a = single([[tiny]])
+    one = single([[1.0]])
+    rule = rule_for("hopper", "bf16", "f32")
+    assert isinstance(rule.how, Fused)
+    assert mma_values(a, one, None, rule) == tiny
+    assert mma_values(a, one, None, replace(rule, how=replace(rule.how, flush_inputs=True))) == 0
+    assert mma_values(a, one, None, replace(rule, how=replace(rule.how, flush_outputs=True))) == 0
+    assert mma_values(one * 0, one, a, replace(rule, how=replace(rule.how, flush_inputs=True))) == 0
+
+
+def test_fp8_has_13_fraction_bits_on_ada() -> None:
+    a = single([[1.0, 2.0**-6]])
+    b = single([[1.0], [2.0**-8]])
+    assert mma(a, b, arch="ada", ab="e5m2")[0, 0] == 1.0
+    assert mma(a, b, arch="blackwell", ab="e5m2")[0, 0] == 1.0 + 2.0**-14
+
+
+# --- sequential and exact --------------------------------------------------------------------
+
+
+def sequential_of_one(row: Values, column: Values, addend: float, acc: str) -> float:
+    """Fuse each multiply-add in exact fractions and round it once."""
+    fmt = FORMATS[acc]
+    total = Fraction(addend)
+    for x, y in zip(row.tolist(), column.tolist(), strict=True):
+        exact = Fraction(x) * Fraction(y) + total
+        total = round_fraction(exact, fmt.fraction_bits, fmt.emin, "rne")
+    return float(total)
+
+
+REFERENCE_PAIRS = [
+    ("f16", "f32"),
+    ("f16", "f16"),
+    ("bf16", "f32"),
+    ("tf32", "f32"),
+    ("f32", "f32"),
+    ("f32", "f64"),
+    ("e4m3", "f16"),
+    ("e5m2", "f32"),
+    ("f64", "f64"),
+]
+
+
+@pytest.mark.parametrize(("ab", "acc"), REFERENCE_PAIRS)
+@pytest.mark.parametrize("spread", [2, 30, 80])
+def test_references_in_fractions(ab: str, acc: str, spread: int) -> None:
+    rng = np.random.default_rng(5)
+    a = random_values(rng, (60, 1, 6), ab, spread)
+    b = random_values(rng, (60, 6, 1), ab, spread)
+    c = random_values(rng, (60, 1, 1), acc, spread)
+    # Make cancellation common: the last term nearly undoes the rest.
+    c[::3, 0, 0] = -(a[::3, 0, 0].astype(float) * b[::3, 0, 0]).clip(-6e4, 6e4)
+    ieee = mma_values(a, b, c, rule_for("ieee", ab, acc))[:, 0, 0].tolist()
+    exact = mma_values(a, b, c, rule_for("exact", ab, acc))[:, 0, 0].tolist()
+    fmt = FORMATS[acc]
+    for i in range(60):
+        operands = (a[i, 0], b[i, :, 0], float(c[i, 0, 0]))
+        once = round_fraction(dot(*operands), fmt.fraction_bits, fmt.emin, "rne")
+        if abs(once) <= fmt.largest:
+            assert exact[i] == once
+        if np.isfinite(ieee[i]):
+            assert ieee[i] == sequential_of_one(*operands, acc)
+
+
+def test_one_rounding_not_two() -> None:
+    # 1 + 2**-24 is a tie in fp32; the 2**-60 beyond float64's bits breaks it upwards.
+    a = single([[1.0, 2.0**-12, 2.0**-30]])
+    b = single([[1.0], [2.0**-12], [2.0**-30]])
+    assert mma(a, b, arch="exact", ab="f32")[0, 0] == 1 + 2.0**-23
+    assert mma(a[:, 1:], b[1:], single([[1.0]]), arch="exact", ab="f32") == 1 + 2.0**-23
+
+
+@settings(max_examples=200, deadline=None)
+@given(*[st.floats(allow_nan=False)] * 3)
+def test_fma_of_any_doubles(a: float, b: float, c: float) -> None:
+    arrays = [np.array([[x]]) for x in (a, b, c)]
+    got = mma(*arrays, arch="ieee", ab="f64", acc="f64")[0, 0]
+    once = mma(*arrays, arch="exact", ab="f64", acc="f64")[0, 0]
+    if not np.isfinite([a, b, c]).all():
+        # Where a * b overflows only in float64, c decides.
+        product = np.float64(np.sign(a) * np.sign(b)) if np.isfinite([a, b]).all() else a * b
+        with np.errstate(invalid="ignore"):
+            assert np.array_equal([got, once], [product + c] * 2, equal_nan=True)
+        return
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    try:
+        expected = float(exact)
+    except OverflowError:
+        expected = float("inf") if exact > 0 else float("-inf")
+    assert got == once == expected
+
+
+@pytest.mark.parametrize("arch", ["ieee", "exact"])
+def test_references_with_infinities(arch: str) -> None:
+    a = np.array([[1e300, np.inf], [1e300, 1.0], [0.0, np.inf]])
+    b = np.array([[-1e300], [1.0]])
+    d = mma(a, b, arch=arch, ab="f64", acc="f64")[:, 0]
+    assert d[1] == -np.inf
+    assert d[2] == np.inf
+    assert np.isnan(mma(a, b * 0, arch=arch, ab="f64", acc="f64")[0, 0])
+
+
+# --- integers --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("ab", "low", "high"), [("s8", -128, 128), ("u8", 0, 256)])
+def test_integers_are_exact_and_wrap(ab: str, low: int, high: int) -> None:
+    rng = np.random.default_rng(6)
+    a = rng.integers(low, high, (3, 16, 32))
+    b = rng.integers(low, high, (32, 8))
+    c = rng.choice([-(2**31), 2**31 - 1], (16, 8))
+    d = mma(a, b, c, ab=ab, acc="s32")
+    exact = a @ b + c
+    assert d.dtype == np.int32
+    assert np.array_equal(d, (exact + 2**31) % 2**32 - 2**31)
+    assert (exact != d).any()
+
+
+# --- shapes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arch", "ab", "acc"),
+    [
+        ("hopper", "f16", "f32"),
+        ("ieee", "f16", "f16"),
+        ("exact", "f32", "f32"),
+        ("hopper", "s8", "s32"),
+    ],
+)
+@pytest.mark.parametrize("leads", [
+    ((), (), ()),
+    ((3,), (), ()),
+    ((), (3,), ()),
+    ((), (), (3,)),
+    ((2, 3), (3,), (2, 1)),
+    ((5, 1), (1, 4), ()),
+    ((1,), (), ()),
+    ((0,), (), ()),
+    ((2, 0), (1,), (0,)),
+])  # fmt: skip
+def test_leading_dimensions_broadcast(arch: str, ab: str, acc: str, leads: Any) -> None:
+    rng = np.random.default_rng(7)
+    a = rng.integers(-3, 4, (*leads[0], 2, 5))
+    b = rng.integers(-3, 4, (*leads[1], 5, 3))
+    c = rng.integers(-3, 4, (*leads[2], 2, 3))
+    d = mma(a, b, c, arch=arch, ab=ab, acc=acc)
+    assert d.dtype == FORMATS[acc].dtype
+    assert np.array_equal(d, a @ b + c)
+    assert d.flags.writeable
+
+
+@pytest.mark.parametrize("arch", ["volta", "ieee", "exact"])
+@pytest.mark.parametrize(("m", "k", "n"), [(0, 4, 3), (3, 4, 0), (1, 1, 1), (5, 7, 3)])
+def test_any_tile(arch: str, m: int, k: int, n: int) -> None:
+    a = np.ones((2, m, k), np.float16)
+    d = mma(a, np.ones((k, n), np.float16), arch=arch)
+    assert np.array_equal(d, np.full((2, m, n), k))
+
+
+def test_no_terms_give_c() -> None:
+    c = np.arange(6, dtype=np.float32).reshape(1, 2, 3)
+    d = mma(np.ones((4, 2, 0)), np.ones((0, 3)), c)
+    assert np.array_equal(d, np.broadcast_to(c, (4, 2, 3)))
+    assert d.flags.writeable
+
+
+def test_operands_are_left_alone() -> None:
+    rng = np.random.default_rng(8)
+    operands = [random_values(rng, (3, 4, 4), fmt, 9) for fmt in ("f16", "f16", "f32")]
+    before = [operand.copy() for operand in operands]
+    for arch in ("hopper", "ieee", "exact"):
+        mma(*operands, arch=arch)
+    assert all(same_bits(x, y) for x, y in zip(operands, before, strict=True))
+
+
+def test_many_tiles_are_done_in_batches() -> None:
+    rng = np.random.default_rng(9)
+    a = random_values(rng, (500, 16, 16), "f16", 10)
+    b = random_values(rng, (16, 16), "f16", 10)
+    for arch in ("hopper", "ieee", "exact"):
+        whole = mma(a, b, arch=arch)
+        assert same_bits(whole[321], mma(a[321], b, arch=arch))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "c", "message"),
+    [
+        ((4,), (4, 4), None, r"a must have at least 2 dimensions .* got shape \(4,\)"),
+        ((4, 4), (4,), None, r"b must have at least 2 dimensions"),
+        ((4, 4), (4, 4), (4,), r"c must have at least 2 dimensions"),
+        ((4, 5), (6, 3), None, r"a \(\.\.\., m, k\) has shape \(4, 5\), b .* \(6, 3\), so k is 5 "),
+        ((4, 5), (5, 3), (3, 4), r"c must be \(\.\.\., m, n\) = \(\.\.\., 4, 3\) .* \(3, 4\)"),
+        ((2, 4, 5), (3, 5, 3), None, r"must broadcast, got \(2,\), \(3,\) and \(\)"),
+    ],
+)
+def test_wrong_shapes(a: Any, b: Any, c: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        mma(np.ones(a), np.ones(b), None if c is None else np.ones(c))
+
+
+def test_wrong_arguments() -> None:
+    ones = np.ones((2, 2), np.float32)
+    with pytest.raises(UnknownName, match="unknown architecture 'pascal'"):
+        mma(ones, ones, arch="pascal")
+    with pytest.raises(UnknownName, match="unknown type 'fp32'"):
+        mma(ones, ones, acc="fp32")
+    with pytest.raises(
+        InputError, match=r"b is a float32 array, .* b\.astype\(np\.float16\) first"
+    ):
+        mma(ones, ones * np.float32(0.1))
+    with pytest.raises(InputError, match="c must hold real numbers, got dtype complex64"):
+        mma(ones, ones, ones * 1j)
+
+
+def test_what_was_not_recorded_is_refused() -> None:
+    ones = np.ones((1, 33), np.float32)
+    with pytest.raises(
+        Unsupported, match=r"known up to k = 32, got k = 33: .* slices of k, or use"
+    ):
+        mma(ones, ones.T, ab="e4m3")
+    with pytest.raises(
+        Unsupported, match=r"known for c = 0 only: .* pass c=None and add c yourself"
+    ):
+        mma(ones[:, :8], ones.T[:8], np.ones((1, 1)), ab="e5m2")
+    assert mma(ones[:, :32], ones.T[:32], np.zeros((1, 1)), ab="e4m3") == 32

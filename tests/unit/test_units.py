@@ -1,0 +1,241 @@
+"""tcusim.numerics: which unit does what, which it refuses, and how to add one."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import pytest
+
+from tcusim.errors import InputError, UnknownName, Unsupported
+from tcusim.numerics import (
+    Exact,
+    Fused,
+    Integer,
+    Rule,
+    Sequential,
+    Unit,
+    register_unit,
+    registry,
+    rule_for,
+    unit_of,
+    units,
+)
+
+RULE = Rule("f16", "f32", Fused(2, 24), source="a data sheet", evidence="none")
+PAIR = Unit("pair", "A unit of pairs", (999,), ("p1",), (RULE,), source="a data sheet")
+
+
+@pytest.fixture(autouse=True)
+def _registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each test register units in a registry of its own."""
+    monkeypatch.setattr(registry, "_units", dict(registry._units))
+    monkeypatch.setattr(registry, "_names", dict(registry._names))
+    monkeypatch.setattr(registry, "_entry_points_read", set(registry._entry_points_read))
+    monkeypatch.setattr(registry, "entry_points", lambda group: ())
+
+
+def declare(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    """Make an installed package appear that declares a unit."""
+    entry = EntryPoint("pair", value, registry.ENTRY_POINT_GROUP)
+    monkeypatch.setattr(registry, "entry_points", lambda group: (entry,))
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [
+        ("v100", "volta"),
+        ("sm_70", "volta"),
+        ("T4", "turing"),
+        ("sm_75", "turing"),
+        ("a100", "ampere"),
+        ("A2", "ampere"),
+        ("sm_80", "ampere"),
+        ("sm_86", "ampere"),
+        ("l40s", "ada"),
+        ("sm_89", "ada"),
+        ("H100", "hopper"),
+        ("h200", "hopper"),
+        ("sm_90", "hopper"),
+        ("b200", "blackwell"),
+        ("sm_100", "blackwell"),
+        ("sm_120", "blackwell"),
+        ("ieee", "ieee"),
+        ("exact", "exact"),
+    ],
+)
+def test_aliases(name: str, unit: str) -> None:
+    assert unit_of(name).name == unit
+
+
+def test_unknown_architecture() -> None:
+    with pytest.raises(UnknownName, match=r"unknown architecture 'hoper'\. Did you mean 'hopper'"):
+        unit_of("hoper")
+
+
+@pytest.mark.parametrize(
+    ("arch", "ab", "length", "fraction_bits"),
+    [
+        ("volta", "f16", 4, 23),
+        ("turing", "f16", 8, 24),
+        ("ampere", "bf16", 8, 24),
+        ("ada", "tf32", 4, 24),
+        ("ada", "e4m3", 16, 13),
+        ("hopper", "f16", 16, 25),
+        ("hopper", "tf32", 4, 25),
+        ("hopper", "e5m2", 32, 13),
+        ("blackwell", "e5m2", 32, 25),
+    ],
+)
+def test_rows(arch: str, ab: str, length: int, fraction_bits: int) -> None:
+    how = rule_for(arch, ab, "f32").how
+    assert isinstance(how, Fused)
+    assert (how.length, how.fraction_bits, how.output) == (length, fraction_bits, "rz")
+
+
+def test_fp16_results_are_rounded() -> None:
+    for unit in units():
+        for rule in unit.rows:
+            if isinstance(rule.how, Fused) and rule.acc == "f16":
+                assert rule.how.output == "rne"
+
+
+def test_the_other_arithmetics() -> None:
+    assert rule_for("hopper", "f64", "f64").how == Sequential()
+    assert rule_for("ieee", "f32", "f32").how == Sequential()
+    assert rule_for("exact", "bf16", "f64").how == Exact()
+    assert rule_for("turing", "u8", "s32").how == Integer()
+
+
+def test_evidence_is_said() -> None:
+    assert rule_for("volta", "f16", "f32").evidence == "recorded bits"
+    assert rule_for("turing", "f16", "f32").evidence == "published model, no recorded bits"
+    assert all(rule.source and rule.evidence for unit in units() for rule in unit.rows)
+
+
+@pytest.mark.parametrize(
+    ("arch", "ab", "acc", "message"),
+    [
+        ("volta", "bf16", "f32", "no bf16 .sm_80 is the first.; use arch='ampere'"),
+        ("turing", "bf16", "f32", "Turing tensor cores have no bf16"),
+        ("volta", "tf32", "f32", "no tf32"),
+        ("turing", "tf32", "f32", "no tf32"),
+        ("volta", "f64", "f64", "no f64"),
+        ("turing", "f64", "f64", "no f64"),
+        ("volta", "s8", "s32", "sm_70 tensor cores have no integers .sm_72 is the first.; use"),
+        ("volta", "u8", "s32", "no integers"),
+        ("volta", "e4m3", "f32", "no 8-bit floats .sm_89 is the first.; use arch='ada'"),
+        ("turing", "e5m2", "f32", "no 8-bit floats"),
+        ("ampere", "e4m3", "f16", "ampere .NVIDIA Ampere., ab='e4m3', acc='f16': Ampere tensor"),
+        ("hopper", "e4m3", "f16", "match no published model; use acc='f32', or arch='ada'"),
+        ("blackwell", "e5m2", "f16", "match no published model"),
+        ("hopper", "bf16", "f16", "bf16 accumulates in f32 here"),
+        ("ada", "e4m3", "s32", "e4m3 accumulates in f32 or f16 here"),
+        ("hopper", "f32", "f32", "no rule for f32 operands; this unit takes f16, bf16, tf32, e4m3"),
+        ("exact", "f64", "f32", "f64 accumulates in f64 here"),
+    ],
+)
+def test_refusals(arch: str, ab: str, acc: str, message: str) -> None:
+    with pytest.raises(Unsupported, match=message):
+        rule_for(arch, ab, acc)
+
+
+def test_unknown_types() -> None:
+    with pytest.raises(UnknownName, match="unknown type 'half'"):
+        rule_for("hopper", "half", "f32")
+    with pytest.raises(UnknownName, match="unknown type 'float'"):
+        rule_for("hopper", "f16", "float")
+
+
+# --- adding units ----------------------------------------------------------------------------
+
+
+def test_register() -> None:
+    assert register_unit(PAIR) is PAIR
+    assert unit_of("sm_999") is unit_of("P1") is PAIR
+    assert PAIR in units()
+
+
+def test_a_name_is_taken_once() -> None:
+    register_unit(PAIR)
+    other = Unit("other", "Other", (), ("p1",), (RULE,), source="s")
+    with pytest.raises(InputError, match="'other': the name 'p1' is already that of 'pair'"):
+        register_unit(other)
+
+
+def test_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    declare(monkeypatch, "example:PAIR")
+    monkeypatch.setattr(EntryPoint, "load", lambda _: PAIR)
+    assert unit_of("volta").name == "volta"
+    assert PAIR in units()
+    assert unit_of("pair") is PAIR
+    assert units().count(PAIR) == 1
+
+
+def test_an_entry_point_may_register_its_unit_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    declare(monkeypatch, "example:PAIR")
+    monkeypatch.setattr(EntryPoint, "load", lambda _: register_unit(PAIR))
+    assert unit_of("pair") is PAIR
+
+
+def test_entry_point_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    declare(monkeypatch, "no_such_package_anywhere:UNIT")
+    with pytest.raises(
+        InputError, match=r"'pair' of tcusim\.units cannot be loaded from 'no_such_"
+    ):
+        unit_of("pair")
+
+
+def test_entry_point_to_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    declare(monkeypatch, "math:pi")
+    with pytest.raises(InputError, match="must name a Unit, 'math:pi' is a float"):
+        units()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"length": 0}, "length must be at least 1, got 0"),
+        ({"fraction_bits": 0}, "fraction_bits must be at least 1, got 0"),
+        ({"fraction_bits": 50}, r"16 terms with 50 fraction bits needs sums beyond 2\*\*53"),
+        ({"output": "up"}, "Fused.output must be 'rz' or 'rne', got 'up'"),
+        ({"alignment": "up"}, "Fused.alignment must be 'rz' or 'rne', got 'up'"),
+        ({"c_joins": "before"}, "Fused.c_joins must be 'sum' or 'after', got 'before'"),
+        ({"exponent_floor": -900}, "exponent_floor must be within -500..500, got -900"),
+    ],
+)
+def test_wrong_parameters(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Fused(**{"length": 16, "fraction_bits": 25, **fields})
+
+
+@pytest.mark.parametrize(
+    ("ab", "acc", "how", "message"),
+    [
+        ("f16", "f32", Integer(), "f16 -> f32: Integer takes s8 or u8 and accumulates in s32"),
+        ("s8", "s32", Fused(4, 23), "Fused takes a float type up to f32"),
+        ("f16", "f64", Fused(4, 23), "accumulates in f16 or f32"),
+        ("f16", "f16", Fused(4, 23, output_fraction_bits=11), "must be within 1..10, got 11"),
+        ("s8", "f32", Exact(), "Exact takes a float type"),
+        ("f64", "f32", Sequential(), "f64 accumulates in f64"),
+        ("half", "f32", Exact(), "unknown type 'half'"),
+    ],
+)
+def test_wrong_rules(ab: str, acc: str, how: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Rule(ab, acc, how, source="s", evidence="e")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"name": "Pair"}, "names must be lower case, got 'Pair'"),
+        ({"aliases": ("pair",)}, "a name is given twice"),
+        ({"rows": ()}, "'pair' needs at least one rule"),
+        ({"rows": (RULE, RULE)}, "has two rules for f16 -> f32"),
+    ],
+)
+def test_wrong_units(fields: dict[str, Any], message: str) -> None:
+    usual = {"name": "pair", "title": "t", "sm": (), "aliases": (), "rows": (RULE,), "source": "s"}
+    with pytest.raises(InputError, match=message):
+        Unit(**{**usual, **fields})
