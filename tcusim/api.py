@@ -11,7 +11,6 @@ tile; they are set to zero and put into the results where they belong.
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -25,7 +24,7 @@ from tcusim.cost import Counts, steps_to_run
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.interpret import Event
 from tcusim.ir import Program
-from tcusim.numerics import Values, from_values, rule_for, split_values
+from tcusim.numerics import Values, rule_for, split_values
 from tcusim.shapes import MmaShape, shape_of
 
 __all__ = ["Report", "cumsum", "segmented_cumsum", "segmented_sum", "sum"]
@@ -80,7 +79,7 @@ class Settings:
     progress: Callable[[int, int], object] | None
 
 
-def sum(  # noqa: A001
+def sum(
     a: ArrayLike,
     *,
     axis: int | tuple[int, ...] | None = None,
@@ -578,7 +577,8 @@ def _by_scaled_parts(kernel: Kernel, x: Array, size: int) -> Array:
     scale = 15 - int(np.frexp(largest)[1])
     parts = [kernel(part, size) for part in split_values(x, "f16", 3, scale)]
     result = parts[0] + (parts[1] + parts[2])
-    return np.ldexp(result, -scale)
+    scaled: Array = np.ldexp(result, -scale)
+    return scaled
 
 
 def _of_integers(
@@ -622,7 +622,7 @@ def _has_integers(arch: str) -> bool:
 def _digits(x: Array) -> Iterator[NDArray[np.int64]]:
     """Yield signed digits of base 256, lowest first, until nothing is left."""
     rest = x.astype(np.uint64).view(np.int64) if x.dtype == np.uint64 else x.astype(np.int64)
-    for place in range(8):
+    for _ in range(8):
         digit = ((rest + 128) & 255) - 128
         yield digit
         rest = (rest - digit) >> 8

@@ -50,8 +50,8 @@ from tcusim.numerics import (
     format_of,
     from_values,
     mma_values,
-    rule_for,
     round_values,
+    rule_for,
     split_values,
 )
 from tcusim.verify import verify
@@ -253,8 +253,8 @@ class State:
                     values = as_values(values, "tf32")
                 self._put(dst, values, places)
             case Mma(d, a, b, c):
-                tiles = (self._tiles(frag, places) for frag in (a, b, c))
-                self._put(d, mma_values(*tiles, self.rule), places)
+                left, right, addend = (self._tiles(frag, places) for frag in (a, b, c))
+                self._put(d, mma_values(left, right, addend, self.rule), places)
             case Add(d, a, b):
                 one, two = self._tiles(a, places), self._tiles(b, places)
                 self._put(d, add_values(one, two, d.dtype), places)
@@ -262,10 +262,8 @@ class State:
                 self._scatter(dst, self._tiles(src, places), places, path, step)
             case Copy(dst, src, plus):
                 values = self._gather(src, places, path, step)
-                if plus is not None:
-                    other = self._gather(plus, places, path, step)
-                    values = add_values(values, other, src.buffer.dtype)
-                values = convert_values(values, src.buffer.dtype, dst.buffer.dtype)
+                other = None if plus is None else self._gather(plus, places, path, step)
+                values = copied_values(values, other, src.buffer.dtype, dst.buffer.dtype)
                 self._scatter(dst, values, places, path, step)
             case Split(dsts, src):
                 values = self._gather(src, places, path, step)
@@ -334,8 +332,9 @@ class State:
     def _evaluate(self, index: Index, places: Ints) -> Ints:
         """Return an index in the warps at these places: (W, 1, 1), or (1, 1, 1) if uniform."""
         if index.symbols.isdisjoint(("block", "warp")):
-            return np.reshape(np.asarray(index.evaluate(self._symbols)), (1, 1, 1))
-        return np.reshape(np.asarray(index.evaluate(self._symbols)), (-1, 1, 1))[places]
+            return np.full((1, 1, 1), index.evaluate(self._symbols), np.int64)
+        values: Ints = np.asarray(index.evaluate(self._symbols))[places]
+        return values[:, None, None]
 
     def _holds(self, bound: Bound, places: Ints) -> NDArray[np.bool_]:
         """Return whether a warp-uniform bound holds: (W,)."""
@@ -469,6 +468,13 @@ def add_values(one: Values, two: Values, dtype: str) -> Values:
     # A bf16 sum has so many bits to spare in float64 that rounding twice is harmless.
     total = one.astype(np.float64) + two.astype(np.float64)
     return canonical_nan(round_values(total, target), target)
+
+
+def copied_values(values: Values, plus: Values | None, source: str, target: str) -> Values:
+    """Return what a Copy writes: values (+ plus) of the source's type, as the target's."""
+    if plus is not None:
+        values = add_values(values, plus, source)
+    return convert_values(values, source, target)
 
 
 def convert_values(values: Values, source: str, target: str) -> Values:

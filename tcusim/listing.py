@@ -171,25 +171,22 @@ def _frags(program: Program, role: Role) -> dict[str, list[str]]:
 # --- The steps --------------------------------------------------------------------------------
 
 
-def _body(steps: tuple[Step, ...], prefix: str, indent: str, width: int) -> Iterator[str]:
-    for number, step in enumerate(steps, start=1):
+def _body(
+    steps: tuple[Step, ...], prefix: str, indent: str, width: int, start: int = 1
+) -> Iterator[str]:
+    for number, step in enumerate(steps, start):
         path = f"{prefix}{number}"
         text = f"{path:<{width}}{indent}{line(step)}"
         yield f"{text:<{_ORIGIN_COLUMN}}  {step.origin}" if step.origin else text
+        inner = (f"{path}.", f"{indent}  ", width)
         if isinstance(step, Loop):
-            yield from _body(step.body, f"{path}.", f"{indent}  ", width)
+            yield from _body(step.body, *inner)
         elif isinstance(step, When):
-            yield from _branches(step, path, indent, width)
-
-
-def _branches(step: When, path: str, indent: str, width: int) -> Iterator[str]:
-    """List both branches; the steps of `else` are numbered on, as `walk` numbers them."""
-    lines = list(_body(step.body + step.otherwise, f"{path}.", f"{indent}  ", width))
-    inner = len(list(_body(step.body, f"{path}.", f"{indent}  ", width)))
-    yield from lines[:inner]
-    if step.otherwise:
-        yield f"{'':<{width}}{indent}else"
-        yield from lines[inner:]
+            yield from _body(step.body, *inner)
+            if step.otherwise:
+                yield f"{'':<{width}}{indent}else"
+                # The steps of both branches are numbered in one row, as `walk` numbers them.
+                yield from _body(step.otherwise, *inner, start=len(step.body) + 1)
 
 
 def _copy(target: View, source: View, plus: View | None) -> str:

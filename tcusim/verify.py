@@ -1205,9 +1205,9 @@ def _same_values(one: _Footprint, two: _Footprint) -> Mask:
 # --- Hazards on shared memory -----------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Access:
-    """One read or write of shared memory.
+    """One read or write of shared memory. Each is itself, and equal to no other.
 
     passes: the loops around it by path, each with 1 or 2: a loop's body is followed by itself, and
     pass 2 stands for any later iteration.

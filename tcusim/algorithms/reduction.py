@@ -137,9 +137,9 @@ def reduction_packed(b: Builder, segment_size: int) -> int:
             view = pieces(b, data(b), first + j * b.m, segment_size, i * b.k)
             for a in b.load_parts("A", view):
                 b.mma(v, a, ones, v)
-    bounds = ()
+    bounds = []
     if b.options.ragged:
-        bounds = (Bound((first + ROW + COL * b.m) * segment_size, LENGTH),)
+        bounds.append(Bound((first + ROW + COL * b.m) * segment_size, LENGTH))
     b.store([v], b.rect(out, first, b.m, b.n, 1, b.m, bounds))
     return b.m * b.n * segment_size
 

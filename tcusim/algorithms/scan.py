@@ -8,7 +8,9 @@ displayed matrices are right.) U is cut into ceil(k/n) right operands, L into ce
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 from tcusim.algorithms.builder import (
     LENGTH,
@@ -108,6 +110,18 @@ def scan_plain(
 
 
 # --- One tile, by each of the forms -----------------------------------------------------------
+
+
+class _TileScan(Protocol):
+    """How one tile is scanned, and what the next one is given."""
+
+    def scan(self, view: View, s: Frag) -> list[Frag]:
+        """Return R, the tile's prefix sums plus S, as ceil(k/n) accumulators."""
+        ...
+
+    def carry(self, r: list[Frag], s: Frag) -> None:
+        """Set S to the sum of everything so far, in every place."""
+        ...
 
 
 class _ByProducts:
@@ -251,7 +265,7 @@ class _ByAdditions:
         b.add(s, s, b.broadcast(b.accumulator("C"), total))
 
 
-_TILE_SCANS = {
+_TILE_SCANS: dict[tuple[str, str], Callable[[Builder], _TileScan]] = {
     ("mma", "(LA)1"): _ProductOfLA,
     ("mma", "L(A1)"): _ProductOfA1,
     ("mma", "[U|1]"): _ProductOfU1,

@@ -83,13 +83,14 @@ def _step(
     """Do one fused step: (W, m, L) @ (W, L, n) + (W, m, n) -> (W, m, n), rounded to acc."""
     if careful:
         return _step_term_by_term(a, b, c, ab, acc, how)
-    lossless = _no_bit_is_lost(a, b, c, ab, acc, how)
+    lossless = _no_bit_is_lost(a, b, c, ab, acc, how).all(axis=(1, 2))
+    if not bool(lossless.any()):
+        return _step_term_by_term(a, b, c, ab, acc, how)
     d = _round_sum(_matmul(a, b) + c, acc, how)
-    if bool(lossless.all()):
-        return d
-    tiles = np.flatnonzero(~lossless.all(axis=(1, 2)))
-    general = _step_term_by_term(_take(a, tiles), _take(b, tiles), _take(c, tiles), ab, acc, how)
-    d[tiles] = general
+    tiles = np.flatnonzero(~lossless)
+    if len(tiles):
+        chosen_a, chosen_b, chosen_c = _take(a, tiles), _take(b, tiles), _take(c, tiles)
+        d[tiles] = _step_term_by_term(chosen_a, chosen_b, chosen_c, ab, acc, how)
     return d
 
 

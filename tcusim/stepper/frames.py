@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,18 +15,22 @@ from tcusim.interpret import Event, State, interpret
 from tcusim.ir import (
     Add,
     Buffer,
+    Const,
+    Copy,
     Frag,
     Index,
     Level,
     Load,
+    Loop,
     Mma,
     Program,
+    Split,
     Step,
     Store,
     Sync,
     View,
+    When,
     accesses,
-    walk,
 )
 from tcusim.listing import line
 from tcusim.numerics import Values, as_values, format_of, from_values
@@ -146,6 +150,7 @@ def frames(
     >>> program = tcusim.build("reduction_16")
     >>> for frame in frames(program, default_inputs(program)):
     ...     print(frame.path, frame.line)
+    1 x
     """
     scalars = bind_scalars(program, {name: np.size(array) for name, array in inputs.items()})
     warps = program.blocks.evaluate(scalars) * program.warps
@@ -177,28 +182,27 @@ def default_inputs(program: Program) -> dict[str, NDArray[Any]]:
 
 
 class _Watcher:
-    """Remembers what one warp held, so that a frame can tell before from after."""
+    """Remembers what one warp held, so that a frame can tell before from after.
+
+    frags, memory: what the warp saw after its last step; memory that nothing wrote is poisoned.
+    in_flight: places in shared memory that the warp wrote since its last barrier.
+    """
 
     def __init__(self, warp: int) -> None:
         self.warp = warp
-        self.chosen: Ints = np.array([warp])
         self.number = 0
         self.frags: dict[str, Values] = {}
         self.memory: dict[str, Values] = {}
         self.in_flight: list[tuple[View, Ints, Mask]] = []
 
     def frame(self, event: Event) -> Frame:
-        """Return the frame of a step that has just run."""
+        """Return the frame of a step that has just run, and remember its effects."""
         if not self.memory:
-            # Nothing of a scratch buffer is seen before a first sync, so this is its beginning.
             program = event.state.program
-            self.memory = {b.name: self._whole(event.state, b) for b in program.scratch}
-            for output in program.outputs:
-                poison = np.full(1, np.nan) if format_of(output.dtype).is_float else None
-                del poison
+            for buffer in (*program.outputs, *program.scratch):
+                size = buffer.size.evaluate(event.state.scalars)
+                self.memory[buffer.name] = _unwritten((size,), buffer.dtype)
         self.number += 1
-        reads = tuple(self._reads(event))
-        writes = tuple(self._writes(event))
         return Frame(
             number=self.number,
             path=event.path,
@@ -206,6 +210,137 @@ class _Watcher:
             line=line(event.step),
             loops=dict(event.loops),
             warp=self.warp,
-            reads=reads,
-            writes=writes,
+            reads=tuple(self._reads(event)),
+            writes=tuple(self._writes(event)),
         )
+
+    def _reads(self, event: Event) -> Iterator[Tile]:
+        touched = accesses(event.step)
+        names = iter(_parts(event.step)[0])
+        for frag in touched.frags_read:
+            yield _frag_tile(frag, next(names), self.frags[frag.name], None)
+        for view in touched.views_read:
+            values = event.state.read(view, np.array([self.warp]))[0]
+            places, inside = self._places(event, view)
+            yield _view_tile(view, next(names), values, None, places, inside)
+
+    def _writes(self, event: Event) -> Iterator[Tile]:
+        if isinstance(event.step, Sync):
+            yield from self._arrivals(event)
+            return
+        touched = accesses(event.step)
+        names = iter(_parts(event.step)[1])
+        for frag in touched.frags_written:
+            values = event.state.fragment(frag, np.array([self.warp]))[0].copy()
+            before = self.frags.get(frag.name, _unwritten(values.shape, frag.dtype))
+            self.frags[frag.name] = values
+            yield _frag_tile(frag, next(names), values, before)
+        for view in touched.views_written:
+            yield self._written(event, view, next(names))
+
+    def _written(self, event: Event, view: View, part: str) -> Tile:
+        """Return a rectangle that the step wrote; in shared memory nobody sees it yet."""
+        places, inside = self._places(event, view)
+        before = self._held(view, places, inside)
+        if view.buffer.level is not Level.GRID:
+            self.in_flight.append((view, places, inside))
+            return _view_tile(view, part, before, before, places, inside, IN_FLIGHT)
+        values = event.state.read(view, np.array([self.warp]))[0]
+        self.memory[view.buffer.name][places[inside]] = values[inside]
+        return _view_tile(view, part, values, before, places, inside)
+
+    def _arrivals(self, event: Event) -> Iterator[Tile]:
+        """Yield what a barrier lets the warp see: its own writes, then those of other warps."""
+        old = dict(self.memory)
+        for buffer in event.state.program.scratch:
+            self.memory[buffer.name] = _seen(event.state, buffer, self.warp)
+        explained = {name: np.zeros(array.shape, bool) for name, array in old.items()}
+        waiting, self.in_flight = self.in_flight, []
+        for view, places, inside in waiting:
+            name = view.buffer.name
+            if bool(explained[name][places[inside]].all()):
+                continue
+            explained[name][places[inside]] = True
+            before = np.where(inside, old[name][np.where(inside, places, 0)], 0)
+            values = self._held(view, places, inside)
+            yield _view_tile(view, "dst", values, before, places, inside)
+        for buffer in event.state.program.scratch:
+            tile = _whole_tile(buffer, self.memory[buffer.name], old[buffer.name])
+            if bool((tile.changed & ~explained[buffer.name]).any()):
+                yield tile
+
+    def _places(self, event: Event, view: View) -> tuple[Ints, Mask]:
+        """Return the elements' numbers in the buffer, and where the bounds hold."""
+        count = event.state.program.warps
+        symbols: dict[str, Any] = {**event.state.scalars, **event.loops}
+        symbols |= {"block": self.warp // count, "warp": self.warp % count}
+        symbols |= {"row": np.arange(view.rows)[:, None], "col": np.arange(view.cols)[None, :]}
+        places = np.broadcast_to(view.address.evaluate(symbols), (view.rows, view.cols))
+        return places, event.state.valid(view, np.array([self.warp]))[0]
+
+    def _held(self, view: View, places: Ints, inside: Mask) -> Values:
+        """Return what the warp last saw at these places; zeros where out of bounds."""
+        array = self.memory[view.buffer.name]
+        return np.where(inside, array[np.where(inside, places, 0)], array.dtype.type(0))
+
+
+def _parts(step: Step) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of what a step reads and writes, in the order of `accesses`."""
+    match step:
+        case Const():
+            return (), ("dst",)
+        case Load() | Store():
+            return ("src",), ("dst",)
+        case Mma():
+            return ("a", "b", "c"), ("d",)
+        case Add():
+            return ("a", "b"), ("d",)
+        case Copy():
+            return ("src", "plus"), ("dst",)
+        case Split(dsts):
+            return ("src",), ("dst",) * len(dsts)
+        case Sync() | Loop() | When():
+            return (), ()
+        case _:
+            assert_never(step)
+
+
+def _unwritten(shape: tuple[int, ...], dtype: str) -> Values:
+    """Return what the interpreter has where nothing was written: NaN, or the lowest integer."""
+    target = format_of(dtype)
+    return np.full(shape, np.nan if target.is_float else np.iinfo(target.dtype).min, target.dtype)
+
+
+def _seen(state: State, buffer: Buffer, warp: int) -> Values:
+    """Return a scratch buffer as a warp sees it."""
+    size = buffer.size.evaluate(state.scalars)
+    return state.read(View(buffer, Index(), 1, size, size, 1), np.array([warp]))[0, 0].copy()
+
+
+def _frag_tile(frag: Frag, part: str, values: Values, before: Values | None) -> Tile:
+    inside = np.ones(values.shape, bool)
+    return Tile(frag.name, part, frag.dtype, frag.role, values, before, None, inside)
+
+
+def _view_tile(
+    view: View,
+    part: str,
+    values: Values,
+    before: Values | None,
+    places: Ints,
+    inside: Mask,
+    note: str = "",
+) -> Tile:
+    buffer = view.buffer
+    label = f"{buffer.name}[{view.address}]"
+    return Tile(
+        label, part, buffer.dtype, buffer.level, values.copy(), before, places, inside, note
+    )
+
+
+def _whole_tile(buffer: Buffer, values: Values, before: Values) -> Tile:
+    """Return a whole buffer as one row."""
+    view = View(buffer, Index(), 1, values.size, values.size, 1)
+    places = np.arange(values.size)[None, :]
+    inside = np.ones(places.shape, bool)
+    return _view_tile(view, "dst", values[None, :], before[None, :], places, inside)

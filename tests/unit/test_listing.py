@@ -200,7 +200,10 @@ VIEW = View(RESULT, Index.of(16), 2, 16, 16, 1)
             "A ← LoadTile(in[0 … +256 where row < length], colmajor, stride=16)",
         ),
         (Add(V, V, replace(V, name="T")), "V ← V + T  (rounded)"),
-        (Copy(VIEW, VIEW, VIEW), f"{'v[16 + 16*row + col]'} ← {'v[16 + 16*row + col] + ' * 2}"),
+        (
+            Copy(VIEW, VIEW, VIEW),
+            "v[16 + 16*row + col] ← v[16 + 16*row + col] + v[16 + 16*row + col]  2x16",
+        ),
         (
             Copy(View(OUT, BLOCK, 1, 1, 1, 1), View(RESULT, Index(), 1, 1, 16, 1)),
             "out[block] ← v[0]  1x1",
@@ -226,12 +229,15 @@ VIEW = View(RESULT, Index.of(16), 2, 16, 16, 1)
         ),
         (Sync(Level.BLOCK), "sync block"),
         (Loop("i", Extent(LENGTH, 256), ()), "for i ← 0; i < ceil(length / 256); i ← i + 1"),
-        (When((Bound(WARP, Index.of(1)), Bound(BLOCK, LENGTH)), ()), "if warp < 1 and block < len"),
+        (
+            When((Bound(WARP, Index.of(1)), Bound(BLOCK, LENGTH)), ()),
+            "if warp < 1 and block < length",
+        ),
         (When((), ()), "if true"),
     ],
 )
 def test_line_is_this_text(step: Step, text: str) -> None:
-    assert line(step).startswith(text.removesuffix(" + "))
+    assert line(step) == text
 
 
 def test_fragments_of_another_shape_are_marked() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -41,6 +43,7 @@ from tcusim.ir import (
     When,
     walk,
 )
+from tcusim.listing import listing
 from tcusim.shapes import MmaShape, shape_of
 from tcusim.verify import CHECKS, _verify_once, problems, tile_is_aligned, verify
 
@@ -892,6 +895,126 @@ def test_synced_shared_does_not_trust_a_barrier_that_may_not_run() -> None:
     program = planted(reduction(), "4", Loop("i", Extent(LENGTH, 256), (SYNC,)))
     refused(program, "synced_shared", "'tile' that step 3 writes")
     verify(planted(reduction(), "4", Loop("i", Extent.of(2), (SYNC,))))
+
+
+# --- Races, against a search through everything that the warps do ------------------------------
+
+
+class Touch(NamedTuple):
+    """One access of one warp: the element, whether it is written, and the barriers before it."""
+
+    element: tuple[str, int]
+    writes: bool
+    block_barriers: int
+    barriers: int
+    step: int
+
+
+def touches(program: Program, warp: int) -> list[Touch]:
+    """Run the program for one warp, as far as shared memory goes."""
+    found: list[Touch] = []
+    counts = {"block": 0, "any": 0, "step": 0}
+
+    def touch(view: View, env: dict[str, int], *, writes: bool) -> None:
+        if view.buffer.level is Level.GRID:
+            return
+        owner = (
+            view.buffer.name if view.buffer.level is Level.BLOCK else f"{view.buffer.name}{warp}"
+        )
+        for col in range(view.cols):
+            place = view.address.evaluate({**env, "row": 0, "col": col})
+            found.append(
+                Touch((owner, place), writes, counts["block"], counts["any"], counts["step"])
+            )
+
+    def run(steps: tuple[Step, ...], env: dict[str, int]) -> None:
+        for step in steps:
+            counts["step"] += 1
+            if isinstance(step, Sync):
+                counts["any"] += 1
+                counts["block"] += step.level is Level.BLOCK
+            elif isinstance(step, Loop):
+                for i in range(step.count.constant or 0):
+                    run(step.body, {**env, step.var: i})
+            elif isinstance(step, When):
+                holds = all(b.lhs.evaluate(env) < b.rhs.evaluate(env) for b in step.bounds)
+                run(step.body if holds else step.otherwise, env)
+            elif isinstance(step, Copy):
+                touch(step.src, env, writes=False)
+                touch(step.dst, env, writes=True)
+
+    run(program.steps, {"warp": warp, "block": 0})
+    return found
+
+
+def races(program: Program) -> bool:
+    """Whether two accesses to an element, one of them writing, have no barrier between."""
+    traces = [touches(program, warp) for warp in range(program.warps)]
+    for (one, first), (two, second) in itertools.product(enumerate(traces), repeat=2):
+        for x, y in itertools.product(first, second):
+            if x.element != y.element or not (x.writes or y.writes):
+                continue
+            if one == two and x.step != y.step and x.barriers == y.barriers:
+                return True
+            if one != two and x.block_barriers == y.block_barriers:
+                return True
+    return False
+
+
+class RandomSteps:
+    """Makes up steps that read and write 1x4 rectangles of shared memory."""
+
+    def __init__(self, seed: int) -> None:
+        self.choose = random.Random(seed)
+        self.far = Buffer("far", "f32", Extent(LENGTH))
+        self.near = (shared("own", "f32", 64), shared("all", "f32", 64, Level.BLOCK))
+
+    def program(self) -> Program:
+        steps = self.steps(self.choose.randint(2, 6), loops=(), diverged=False)
+        return replace(reduction(), inputs=(self.far,), scratch=self.near, warps=2, steps=steps)
+
+    def steps(self, count: int, loops: tuple[str, ...], *, diverged: bool) -> tuple[Step, ...]:
+        return tuple(self.step(loops, diverged=diverged) for _ in range(count))
+
+    def step(self, loops: tuple[str, ...], *, diverged: bool) -> Step:
+        kind = self.choose.choice(("read", "write", "move", "sync", "sync", "loop", "when"))
+        if kind == "sync":
+            return Sync(Level.WARP if diverged else self.choose.choice((Level.WARP, Level.BLOCK)))
+        if kind == "loop" and len(loops) < 2:
+            var = "ij"[len(loops)]
+            body = self.steps(self.choose.randint(1, 3), (*loops, var), diverged=diverged)
+            return Loop(var, Extent.of(self.choose.randint(1, 3)), body)
+        if kind == "when" and not diverged:
+            symbol = self.choose.choice(("warp", *loops))
+            branches = [self.steps(size, loops, diverged=True) for size in (2, 1)]
+            return When((Bound(Index.symbol(symbol), Index.of(1)),), *branches)
+        far = View(self.far, Index(), 1, 4, 0, 1)
+        target = far if kind == "read" else self.view(loops)
+        return Copy(target, far if kind == "write" else self.view(loops))
+
+    def view(self, loops: tuple[str, ...]) -> View:
+        offset = Index.of(self.choose.choice((0, 4, 8)))
+        for name in ("warp", *loops):
+            offset = offset + Index.symbol(name) * self.choose.choice((0, 2, 4, 8))
+        return View(self.choose.choice(self.near), offset, 1, 4, 0, 1)
+
+
+def has_barrier_in_branch_or_loop(program: Program) -> bool:
+    return any("." in path and isinstance(step, Sync) for path, step in walk(program.steps))
+
+
+@pytest.mark.parametrize("first_seed", range(0, 1000, 100))
+def test_synced_shared_finds_every_race_and_few_others(first_seed: int) -> None:
+    outcomes = set()
+    for seed in range(first_seed, first_seed + 100):
+        program = RandomSteps(seed).program()
+        found = bool(list(CHECKS["synced_shared"](program)))
+        really = races(program)
+        outcomes.add(really)
+        assert found or not really, f"seed {seed}: missed a race\n{listing(program)}"
+        if not has_barrier_in_branch_or_loop(program):
+            assert found == really, f"seed {seed}: no race here\n{listing(program)}"
+    assert outcomes == {True, False}
 
 
 # --- The whole --------------------------------------------------------------------------------
