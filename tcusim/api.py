@@ -201,7 +201,7 @@ def cumsum(
     array = _array(a)
     if axis is None:
         array, axis = array.reshape(-1), 0
-    (axis,) = _axes(axis, array.ndim)
+    axis = _one_axis(axis, array.ndim)
     rows = np.moveaxis(array, axis, -1)
     job = _kernel("scan", rows.dtype, dtype, settings)
     result = _scan_rows(job, rows, max(1, rows.shape[-1]))
@@ -261,7 +261,7 @@ def segmented_sum(
     """
     settings = Settings(backend, shape, arch, accumulate, algorithm, report, progress)
     array = _array(a)
-    (axis,) = _axes(axis, array.ndim)
+    axis = _one_axis(axis, array.ndim)
     rows = np.moveaxis(array, axis, -1)
     job = _kernel("total", rows.dtype, dtype, settings)
     if offsets is not None:
@@ -318,7 +318,7 @@ def segmented_cumsum(
     """
     settings = Settings(backend, shape, arch, accumulate, algorithm, report, progress)
     array = _array(a)
-    (axis,) = _axes(axis, array.ndim)
+    axis = _one_axis(axis, array.ndim)
     rows = np.moveaxis(array, axis, -1)
     job = _kernel("scan", rows.dtype, dtype, settings)
     length = rows.shape[-1]
@@ -359,6 +359,13 @@ def _axes(axis: int | tuple[int, ...] | None, ndim: int) -> tuple[int, ...]:
     if len(set(found)) != len(found):
         raise InputError(f"axis {axis} names an axis twice")
     return found
+
+
+def _one_axis(axis: int | tuple[int, ...] | None, ndim: int) -> int:
+    """Return the axis counted from the front; refuse several, or none."""
+    if axis is None or isinstance(axis, tuple):
+        raise InputError(f"axis must be one integer, got {axis!r}")
+    return _axes(axis, ndim)[0]
 
 
 def _segment_size(segment_size: int | None, length: int) -> int:
@@ -602,11 +609,13 @@ def _of_integers(
             )
         result: Array = np.zeros(0, np.int64)
         for place, digit in enumerate(_digits(x)):
-            part = kernel(digit.astype(digit_type), size).astype(np.int64) << (8 * place)
-            result = part if place == 0 else result + part
-        return (
-            result.view(np.uint64).astype(wanted) if wanted.kind == "u" else result.astype(wanted)
-        )
+            part = kernel(digit.astype(digit_type), size)
+            term = _weighted(part, place, wanted)
+            result = term if place == 0 else result + term
+        if wanted.kind == "u":
+            return result.view(np.uint64).astype(wanted)
+        with np.errstate(over="ignore"):
+            return result.astype(wanted)
 
     return compute
 
@@ -621,13 +630,21 @@ def _has_integers(arch: str) -> bool:
 
 def _digits(x: Array) -> Iterator[NDArray[np.int64]]:
     """Yield signed digits of base 256, lowest first, until nothing is left."""
-    rest = x.astype(np.uint64).view(np.int64) if x.dtype == np.uint64 else x.astype(np.int64)
-    for _ in range(8):
-        digit = ((rest + 128) & 255) - 128
+    rest: Array = x if x.dtype == np.uint64 else x.astype(np.int64)
+    while True:
+        low = (rest & rest.dtype.type(255)).astype(np.int64)
+        digit = np.where(low < 128, low, low - 256)
         yield digit
-        rest = (rest - digit) >> 8
+        rest = (rest >> rest.dtype.type(8)).astype(np.int64) + (digit < 0)
         if not rest.any():
             return
+
+
+def _weighted(part: Array, place: int, wanted: np.dtype[Any]) -> Array:
+    """Return part * 256**place: integers modulo 2**64, as NumPy's, or float64 for a float type."""
+    if wanted.kind not in "iu":
+        return np.ldexp(part.astype(np.float64), 8 * place)
+    return part.astype(np.int64) << (8 * place) if place < 8 else np.zeros(part.shape, np.int64)
 
 
 def _keeping_specials(kind: str, kernel: Kernel) -> Kernel:

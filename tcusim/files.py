@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeAlias
+from typing import IO, Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,7 +90,7 @@ def _reason(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
 
 
-def _read_npy(stream: BinaryIO, size: int, name: str) -> Array:
+def _read_npy(stream: IO[bytes], size: int, name: str) -> Array:
     """Read one array in NumPy's format from a stream of `size` bytes."""
     try:
         version = np.lib.format.read_magic(stream)
@@ -152,8 +152,7 @@ def _read_npz(file: Path, member: str | None) -> Array:
             with archive.open(name) as stream:
                 # A compressed member is read in pieces: its size is known from the directory.
                 size = archive.getinfo(name).file_size
-                array = _read_npy(stream, size, f"{file}, member {name.removesuffix('.npy')!r}")
-                return array
+                return _read_npy(stream, size, f"{file}, member {name.removesuffix('.npy')!r}")
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
         raise InputError(
             f"{file} is not an .npz file, or it is damaged or cut short ({error}); "
@@ -339,6 +338,7 @@ def write_array(path: str | Path, array: Array) -> None:
 
     An existing file is replaced, as by `numpy.save`, once the new one is complete. Text has one
     line for each row, leading axes run together, and the shortest digits that give the same bits.
+    bf16 is written as float32.
 
     Raises
     ------
@@ -347,6 +347,9 @@ def write_array(path: str | Path, array: Array) -> None:
     """
     file = Path(path)
     suffix = _suffix(file)
+    if array.dtype.kind == "V":
+        # numpy.save would write bf16 as raw bytes, which no reader takes for numbers.
+        array = array.astype(np.float32)
     with _replacing(file) as stream:
         if suffix == ".npy":
             np.save(stream, array, allow_pickle=False)
@@ -358,7 +361,7 @@ def write_array(path: str | Path, array: Array) -> None:
 
 
 @contextmanager
-def _replacing(file: Path, *, keep: bool = True) -> Iterator[BinaryIO]:
+def _replacing(file: Path, *, keep: bool = True) -> Iterator[IO[bytes]]:
     """Open a stream beside the file, which replaces the file when all went well."""
     # A link stays a link: it is the file behind it that is replaced.
     target = Path(os.path.realpath(file))

@@ -44,9 +44,9 @@ from tcusim.ir import (
 )
 from tcusim.listing import line
 from tcusim.numerics import (
-    Format,
     Values,
     as_values,
+    canonical_nan,
     format_of,
     from_values,
     mma_values,
@@ -137,7 +137,9 @@ class State:
         verify(program)
         self.program = program
         self.arch = arch
-        self.rule = rule_for(arch, program.ab, program.acc)
+        operands = program.shape.operands_for(program.ab, program.acc)
+        family = "" if operands is None else operands.family
+        self.rule = rule_for(arch, program.ab, program.acc, family)
         arrays = {name: _flat(name, array) for name, array in inputs.items()}
         self.scalars = bind_scalars(program, {name: a.size for name, a in arrays.items()})
         self.memory = {
@@ -283,7 +285,8 @@ class State:
         """Return where in the batch these warps of the grid are."""
         if warps is None:
             return np.arange(self.warps.size)
-        return np.asarray(warps) - self.warps[0]
+        places: Ints = np.asarray(warps) - self.warps[0]
+        return places
 
     def _tiles(self, frag: Frag, places: Ints) -> Values:
         """Return tiles for mma: (W, rows, cols), or (1, rows, cols) if the same in all warps."""
@@ -503,12 +506,3 @@ def _poisoned(shape: tuple[int, ...], dtype: str) -> Values:
     target = format_of(dtype)
     poison = np.nan if target.is_float else np.iinfo(target.dtype).min
     return np.full(shape, poison, target.dtype)
-
-
-def canonical_nan(values: Values, target: Format) -> Values:
-    """Replace every NaN by the one that a GPU's arithmetic writes for this type."""
-    nan = np.isnan(values)
-    if target.nan_bits and bool(nan.any()):
-        bits = values.view(np.dtype(f"u{values.itemsize}"))
-        bits[nan] = target.nan_bits
-    return values

@@ -59,6 +59,7 @@ _RAGGED: Final = (0, 1, 17, 255, 256, 257, 1000)
 _MOST_SAMPLES: Final = 64
 _MOST_ELEMENTS: Final = 1 << 21
 _MOST_ITERATIONS: Final = 64
+_MOST_FIXED_ITERATIONS: Final = 256
 _MOST_CELLS: Final = 1 << 22
 
 Addresses: TypeAlias = NDArray[np.int64]
@@ -514,7 +515,9 @@ def element_types(program: Program) -> Iterator[Finding]:
 def _unknown_types(step: Step) -> list[str]:
     types = [frag.dtype for frag in _frags(step)]
     types.extend(view.buffer.dtype for view in _views(step))
-    return [name for name in types if name not in FORMATS]
+    # tf32 is a way to read f32, not a way to store.
+    stored = ["tf32 in memory" for view in _views(step) if view.buffer.dtype == "tf32"]
+    return [name for name in types if name not in FORMATS] + stored
 
 
 def _fragment_type_findings(program: Program, site: Site) -> Iterator[Finding]:
@@ -951,7 +954,8 @@ def _footprint(program: Program, site: Site, view: View) -> _Footprint:
     ranges = {"warp": program.warps}
     for loop in site.loops:
         count = loop.count.constant
-        ranges[loop.var] = _MOST_ITERATIONS if count is None else min(count, _MOST_ITERATIONS)
+        most = _MOST_ITERATIONS if count is None else min(count, _MOST_FIXED_ITERATIONS)
+        ranges[loop.var] = most
     return _footprint_of(view, site.guards, tuple(ranges.items()))
 
 
@@ -1034,6 +1038,7 @@ def defined_before_use(program: Program) -> Iterator[Finding]:
     A loop whose count is known only at run time may run zero times; what it defines is not counted
     after it. What both branches of a When define counts, and what one branch defines counts in the
     same branch of a later When with the same condition. One warp's write counts for its block.
+    A read whose bounds depend on sizes is compared with the buffer as a whole, not by element.
     Source: fragments and shared memory begin with unspecified contents [CPG sec. 10.24.1, 7.2.2].
     """
     found: list[Finding] = []

@@ -96,6 +96,7 @@ def build(
     result: str | None = None,
     side: str | None = None,
     warps: int = 1,
+    tiles: int = 1,
     ragged: bool = False,
     combine: str = "mma",
     chain: int | None = None,
@@ -111,8 +112,10 @@ def build(
         The tile, M-N-K order; see `tcusim.shape_of`.
     segment_size : int, optional
         Elements of a segment; the default fills a row or tile, or four where the name ends in n.
-    ab, accumulate : str
-        Element types of the operands and of the accumulator.
+    ab : str
+        Element type of the operands.
+    accumulate : str
+        Element type of the accumulator.
     source, result : str, optional
         Element types of the input and output arrays; by default those of ab and accumulate. A
         source wider than ab is split exactly into several parts (f32 into three bf16).
@@ -120,6 +123,8 @@ def build(
         The operand that holds the data; by default the one that holds more segments.
     warps : int
         Warps per block.
+    tiles : int
+        Pieces of work for each warp, such as the m segments of one tile, one after the other.
     ragged : bool
         Accept inputs of any length, masked inside the program. If not, the length must be a whole
         number of what a block takes, as in the paper's listings.
@@ -158,6 +163,7 @@ def build(
             result=result or accumulate,
             side=_side(row, side, tile),
             warps=_positive("warps", warps),
+            tiles=_positive("tiles", tiles),
             ragged=ragged,
             combine=combine,
             chain=None if chain is None else _positive("chain", chain),
@@ -165,7 +171,7 @@ def build(
     )
     size = _default_size(row, b) if segment_size is None else segment_size
     elements = row.function(b, _positive("segment_size", size), **row.fixed, **options)
-    per_block = elements * warps
+    per_block = elements * warps * tiles
     scalar = Scalar("length", 1 if ragged else per_block)
     program = b.program(str(algorithm).lower(), row.source, scalar, Extent(LENGTH, per_block))
     verify(program)

@@ -65,6 +65,7 @@ class Options:
     ab, acc: types of the operands and of the accumulator; source, result: types of the arrays.
     side: the operand that holds the data. warps: warps per block. ragged: whether any length is
     accepted (masked inside the program), or only whole tiles (the paper's listings).
+    tiles: how many pieces of work a warp does, one after the other.
     combine: how partial sums are combined, by "mma" as in the paper, or by rounded "add"itions.
     chain: the most mma steps that accumulate before a rounded addition; None is no limit.
     """
@@ -76,6 +77,7 @@ class Options:
     result: str = "f32"
     side: str = "a"
     warps: int = 1
+    tiles: int = 1
     ragged: bool = False
     combine: str = "mma"
     chain: int | None = None
@@ -138,7 +140,7 @@ class Builder:
     m, n, k : int
         The tile as the algorithm sees it: data tiles are (m, k), results (m, n).
     unit : Index
-        The number of the warp in the whole grid.
+        The number of a piece of work in the whole grid; its steps go inside `units`.
     """
 
     def __init__(self, options: Options) -> None:
@@ -148,7 +150,9 @@ class Builder:
         self.m = shape.n if self.transposed else shape.m
         self.n = shape.m if self.transposed else shape.n
         self.k = shape.k
-        self.unit = BLOCK * options.warps + WARP if options.warps > 1 else BLOCK
+        warp = BLOCK * options.warps + WARP if options.warps > 1 else BLOCK
+        turn = Index.symbol("u") if options.tiles > 1 else Index()
+        self.unit = warp * options.tiles + turn
         self._inputs: dict[str, Buffer] = {}
         self._outputs: dict[str, Buffer] = {}
         self._scratch: dict[str, Buffer] = {}
@@ -343,6 +347,12 @@ class Builder:
         outer.read = outer.read | inner.read
         outer.written = outer.written | inner.written
         self._lists[-1].append(Loop(var, extent, tuple(body), origin))
+
+    @contextmanager
+    def units(self) -> Iterator[None]:
+        """Repeat for each piece of work of the warp; `unit` is its number."""
+        with self.loop("u", self.options.tiles):
+            yield
 
     @contextmanager
     def when(self, bounds: Sequence[Bound], origin: str = "") -> Iterator[_Otherwise]:

@@ -13,7 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tcusim.algorithms.builder import LENGTH, Builder, Spill, require, require_float_operands
+from tcusim.algorithms.builder import (
+    LENGTH,
+    Builder,
+    Spill,
+    require,
+    require_float_operands,
+    stored_type,
+)
 from tcusim.algorithms.tiles import data, pieces, row_of, rows_of, tile_of
 from tcusim.ir import COL, ROW, Bound, Buffer, Extent, Frag, Index, PatternKind, View
 
@@ -46,8 +53,9 @@ def reduction_kn(b: Builder, segment_size: int) -> int:
     def piece(i: Index) -> View:
         return pieces(b, data(b), first, segment_size, i * b.k)
 
-    v = _accumulate(b, "V", -(-segment_size // b.k), piece, ones)
-    b.copy(_results(b, out, first, b.m, segment_size), b.part(b.spill(v), b.m, 1))
+    with b.units():
+        v = _accumulate(b, "V", -(-segment_size // b.k), piece, ones)
+        b.copy(_results(b, out, first, b.m, segment_size), b.part(b.spill(v), b.m, 1))
     return b.m * segment_size
 
 
@@ -72,12 +80,13 @@ def reduction_tn(b: Builder, segment_size: int, *, efficient: bool = True) -> in
     def tile(i: Index) -> View:
         return tile_of(b, data(b), b.unit, segment_size, i)
 
-    if efficient:
-        v = _accumulate(b, "V", tiles, tile, ones)
-        total = _finish(b, v)
-    else:
-        total = _finish_each_tile(b, tiles, tile, ones)
-    b.copy(_results(b, out, b.unit, 1, segment_size), total)
+    with b.units():
+        if efficient:
+            v = _accumulate(b, "V", tiles, tile, ones)
+            total = _finish(b, v)
+        else:
+            total = _finish_each_tile(b, tiles, tile, ones)
+        b.copy(_results(b, out, b.unit, 1, segment_size), total)
     return segment_size
 
 
@@ -91,33 +100,24 @@ def reduction_kn_coalesced(b: Builder, segment_size: int) -> int:
     first = b.unit * b.m
     ones = b.const(b.right("P"), PatternKind.COL, 0, "Initialize P")
     tiles = -(-segment_size // (b.m * b.k))
-    partial_type = b.options.ab if b.options.combine == "mma" else b.options.acc
+    partial_type = stored_type(b.options.ab) if b.options.combine == "mma" else b.options.acc
     partials = b.scratch("partials", partial_type, b.m * b.m)
 
-    with b.loop("s", b.m) as segment:
+    with b.units():
+        with b.loop("s", b.m) as segment:
 
-        def tile(i: Index) -> View:
-            return tile_of(b, data(b), first + segment, segment_size, i)
+            def tile(i: Index) -> View:
+                return tile_of(b, data(b), first + segment, segment_size, i)
 
-        v = _accumulate(b, "V", tiles, tile, ones)
-        row = b.rect(partials, segment * b.m, b.m, 1, 1, b.m)
-        b.copy(row, b.part(b.spill(v), b.m, 1))
-
-    if b.options.combine == "add":
-        _fold(b, lambda start, count: b.rect(partials, start, count, b.m, 1, b.m), b.m)
-        b.copy(_results(b, out, first, b.m, segment_size), b.rect(partials, 0, b.m, 1, b.m))
-        return b.m * segment_size
-
-    require_float_operands(b)
-    top = b.const(b.left("P1"), PatternKind.ROW)
-    for block in range(-(-b.m // b.n)):
-        r = b.zero(b.accumulator("R"))
-        for q in range(-(-b.m // b.k)):
-            x = b.load(b.right("X"), _partials_tile(b, partials, q, block))
-            b.mma(r, top, x, r)
-        count = min(b.n, b.m - block * b.n)
-        results = _results(b, out, first + block * b.n, count, segment_size, across=True)
-        b.copy(results, b.part(b.spill(r), 1, count))
+            v = _accumulate(b, "V", tiles, tile, ones)
+            row = b.rect(partials, segment * b.m, b.m, 1, 1, b.m)
+            b.copy(row, b.part(b.spill(v), b.m, 1))
+        if b.options.combine == "add":
+            _fold(b, lambda start, count: b.rect(partials, start, count, b.m, 1, b.m), b.m)
+            sums = b.rect(partials, 0, b.m, 1, b.m)
+            b.copy(_results(b, out, first, b.m, segment_size), sums)
+        else:
+            _finish_packed(b, out, partials, segment_size)
     return b.m * segment_size
 
 
@@ -130,17 +130,18 @@ def reduction_packed(b: Builder, segment_size: int) -> int:
     """
     out = _output(b, segment_size)
     first = b.unit * (b.m * b.n)
-    v = b.zero(b.accumulator("V"))
-    with b.loop("j", b.n) as j:
-        ones = b.const(b.right("Pj"), PatternKind.COL, j)
-        with b.loop("i", -(-segment_size // b.k)) as i:
-            view = pieces(b, data(b), first + j * b.m, segment_size, i * b.k)
-            for a in b.load_parts("A", view):
-                b.mma(v, a, ones, v)
-    bounds = []
-    if b.options.ragged:
-        bounds.append(Bound((first + ROW + COL * b.m) * segment_size, LENGTH))
-    b.store([v], b.rect(out, first, b.m, b.n, 1, b.m, bounds))
+    with b.units():
+        v = b.zero(b.accumulator("V"))
+        with b.loop("j", b.n) as j:
+            ones = b.const(b.right("Pj"), PatternKind.COL, j)
+            with b.loop("i", -(-segment_size // b.k)) as i:
+                view = pieces(b, data(b), first + j * b.m, segment_size, i * b.k)
+                for a in b.load_parts("A", view):
+                    b.mma(v, a, ones, v)
+        bounds = []
+        if b.options.ragged:
+            bounds.append(Bound((first + ROW + COL * b.m) * segment_size, LENGTH))
+        b.store([v], b.rect(out, first, b.m, b.n, 1, b.m, bounds))
     return b.m * b.n * segment_size
 
 
@@ -153,9 +154,10 @@ def reduction_plain(b: Builder, segment_size: int) -> int:
     out = _output(b, segment_size)
     values = b.scratch("values", b.options.source, segment_size)
     whole = b.rect(values, 0, 1, segment_size, segment_size)
-    b.copy(whole, row_of(b, data(b), b.unit, segment_size))
-    _fold(b, lambda start, count: b.rect(values, start, 1, count, count), segment_size)
-    b.copy(_results(b, out, b.unit, 1, segment_size), b.rect(values, 0, 1, 1, 1))
+    with b.units():
+        b.copy(whole, row_of(b, data(b), b.unit, segment_size))
+        _fold(b, lambda start, count: b.rect(values, start, 1, count, count), segment_size)
+        b.copy(_results(b, out, b.unit, 1, segment_size), b.rect(values, 0, 1, 1, 1))
     return segment_size
 
 
@@ -234,6 +236,21 @@ def _finish_each_tile(b: Builder, tiles: int, view: Callable[[Index], View], one
         b.mma(v, a, ones, v)
         _second_product(b, b.spill(v), top, q)
     return b.part(b.spill(q), 1, 1)
+
+
+def _finish_packed(b: Builder, out: Buffer, partials: Buffer, segment_size: int) -> None:
+    """Sum the m partials of each of m segments by products, n segments at a time."""
+    require_float_operands(b)
+    first = b.unit * b.m
+    top = b.const(b.left("P1"), PatternKind.ROW)
+    for block in range(-(-b.m // b.n)):
+        r = b.zero(b.accumulator("R"))
+        for q in range(-(-b.m // b.k)):
+            x = b.load(b.right("X"), _partials_tile(b, partials, q, block))
+            b.mma(r, top, x, r)
+        count = min(b.n, b.m - block * b.n)
+        results = _results(b, out, first + block * b.n, count, segment_size, across=True)
+        b.copy(results, b.part(b.spill(r), 1, count))
 
 
 def _second_product(b: Builder, spill: Spill, top: Frag, r: Frag) -> None:

@@ -45,14 +45,15 @@ def scan_kn(b: Builder, segment_size: int) -> int:
     first = b.unit * b.m
     count = -(-segment_size // b.k)
     u = _upper(b)
-    s = b.zero(b.accumulator("S"), "S <- 0") if count > 1 else None
-    with b.loop("i", count) as i:
-        a = b.load_parts("A", pieces(b, data(b), first, segment_size, i * b.k))
-        r = _row_scan(b, a, u, s)
-        b.store(r, pieces(b, out, first, segment_size, i * b.k))
-        if s is not None:
-            last = _last_column(b, r)
-            b.broadcast(s, b.part(last, b.m, b.n, 0, _last(b), repeat_col=True))
+    with b.units():
+        s = b.zero(b.accumulator("S"), "S <- 0") if count > 1 else None
+        with b.loop("i", count) as i:
+            a = b.load_parts("A", pieces(b, data(b), first, segment_size, i * b.k))
+            r = _row_scan(b, a, u, s)
+            b.store(r, pieces(b, out, first, segment_size, i * b.k))
+            if s is not None:
+                last = _last_column(b, r)
+                b.broadcast(s, b.part(last, b.m, b.n, 0, _last(b), repeat_col=True))
     return b.m * segment_size
 
 
@@ -76,15 +77,16 @@ def scan_tn(b: Builder, segment_size: int, *, form: str | None = None, carry: bo
     out = _output(b)
     tiles = -(-segment_size // (b.m * b.k))
     tile_scan = _TILE_SCANS[b.options.combine, form](b)
-    s = b.zero(b.accumulator("S"), "S <- 0")
-    if carry:
-        b.broadcast(s, _carry(b, segment_size, b.m, b.n))
-    with b.loop("i", tiles) as i:
-        view = tile_of(b, data(b), b.unit, segment_size, i)
-        r = tile_scan.scan(view, s)
-        b.store(r, tile_of(b, out, b.unit, segment_size, i))
-        if tiles > 1:
-            tile_scan.carry(r, s)
+    with b.units():
+        s = b.zero(b.accumulator("S"), "S <- 0")
+        if carry:
+            b.broadcast(s, _carry(b, b.options.acc, segment_size, b.m, b.n))
+        with b.loop("i", tiles) as i:
+            view = tile_of(b, data(b), b.unit, segment_size, i)
+            r = tile_scan.scan(view, s)
+            b.store(r, tile_of(b, out, b.unit, segment_size, i))
+            if tiles > 1:
+                tile_scan.carry(r, s)
     return segment_size
 
 
@@ -98,14 +100,15 @@ def scan_plain(
     out = _output(b)
     source = b.options.source
     pair = [b.scratch(name, source, segment_size) for name in ("x", "y")]
-    row = row_of(b, data(b), b.unit, segment_size)
-    b.copy(b.rect(pair[0], 0, 1, segment_size, segment_size), row)
-    sums = _scan_values(b, pair, segment_size)
-    shift = 1 if exclusive else 0
-    before = [Bound(Index.of(0), COL)] if exclusive else []
-    prefix = b.rect(sums, -shift, 1, segment_size, segment_size, 1, before)
-    plus = _carry(b, segment_size, 1, segment_size) if carry else None
-    b.copy(row_of(b, out, b.unit, segment_size), prefix, plus)
+    with b.units():
+        row = row_of(b, data(b), b.unit, segment_size)
+        b.copy(b.rect(pair[0], 0, 1, segment_size, segment_size), row)
+        sums = _scan_values(b, pair, segment_size)
+        shift = 1 if exclusive else 0
+        before = [Bound(Index.of(0), COL)] if exclusive else []
+        prefix = b.rect(sums, -shift, 1, segment_size, segment_size, 1, before)
+        plus = _carry(b, source, segment_size, 1, segment_size) if carry else None
+        b.copy(row_of(b, out, b.unit, segment_size), prefix, plus)
     return segment_size
 
 
@@ -299,9 +302,9 @@ def _output(b: Builder) -> Buffer:
     return b.output("out", b.options.result, Extent(LENGTH))
 
 
-def _carry(b: Builder, segment_size: int, rows: int, cols: int) -> View:
+def _carry(b: Builder, dtype: str, segment_size: int, rows: int, cols: int) -> View:
     """Return the segment's element of the input `carry`, repeated in a rectangle."""
-    given = b.input("carry", b.options.acc, Extent(LENGTH, segment_size))
+    given = b.input("carry", dtype, Extent(LENGTH, segment_size))
     bounds = [Bound(b.unit * segment_size, LENGTH)] if b.options.ragged else []
     return b.rect(given, b.unit, rows, cols, 0, 0, bounds)
 

@@ -178,6 +178,8 @@ _HOPPER: Final = Unit(
         _fused_row("bf16", 16, 25, "[H200], [KHATTAK25] H100, H200"),
         # [H200]: wmma m16n16k8 is two steps of 4; one of 8 is wrong in a fifth of the outputs.
         _fused_row("tf32", 4, 25, "[H200], [KHATTAK25] H100, H200"),
+        # [H200]: mma.sync m16n8k8 is one step of 8, unlike wmma.
+        Rule("tf32", "f32", Fused(8, 25), "[H200], [MMASIM25]", "recorded bits", family="mma.sync"),
         _hopper_fp8_row("e4m3"),
         _hopper_fp8_row("e5m2"),
         _DOUBLE_ROW,

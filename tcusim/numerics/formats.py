@@ -22,6 +22,7 @@ __all__ = [
     "Format",
     "Rounding",
     "Values",
+    "canonical_nan",
     "format_of",
     "leading_power",
     "lowest_power",
@@ -155,6 +156,16 @@ def format_of(name: str | Format) -> Format:
     if name in FORMATS:
         return FORMATS[name]
     raise unknown_name("type", name, FORMATS)
+
+
+def canonical_nan(values: Values, fmt: str | Format) -> Values:
+    """Replace every NaN in place by the one that a GPU's arithmetic writes for this type."""
+    target = format_of(fmt)
+    nan = np.isnan(values)
+    if target.nan_bits and bool(nan.any()):
+        bits = values.view(np.dtype(f"u{values.itemsize}"))
+        bits[nan] = target.nan_bits
+    return values
 
 
 def leading_power(x: Float64) -> Float64:

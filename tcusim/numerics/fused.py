@@ -15,6 +15,7 @@ from tcusim.numerics.formats import (
     Float64,
     Format,
     Values,
+    canonical_nan,
     leading_power,
     lowest_power,
     round_to_grid,
@@ -47,7 +48,7 @@ def fused_values(
             batch_b = _take(b, part).astype(np.float64)
             batch_c = _take(c, part).astype(np.float64)
             result[part] = _chain(batch_a, batch_b, batch_c, ab, acc, how, careful)
-    return _with_canonical_nan(result, acc)
+    return canonical_nan(result, acc)
 
 
 def _take(operand: Values, part: slice | Values) -> Values:
@@ -207,12 +208,3 @@ def _add_after(d: Float64, c: Float64, acc: Format) -> Float64:
     """Add c to a rounded sum in the accumulator's type, to nearest even."""
     total: Values = d.astype(acc.dtype) + c.astype(acc.dtype)
     return total.astype(np.float64)
-
-
-def _with_canonical_nan(values: Values, acc: Format) -> Values:
-    """Replace every NaN by the one that the hardware writes."""
-    nan = np.isnan(values)
-    if bool(nan.any()):
-        bits = values.view(np.dtype(f"u{acc.itemsize}"))
-        bits[nan] = acc.nan_bits
-    return values

@@ -69,8 +69,10 @@ def units() -> tuple[Unit, ...]:
     return tuple(_units.values())
 
 
-def rule_for(unit_name: str, ab: str, acc: str) -> Rule:
+def rule_for(unit_name: str, ab: str, acc: str, family: str = "") -> Rule:
     """Return the rule by which a unit multiplies `ab` tiles and accumulates in `acc`.
+
+    `family` names the instructions ("wmma", "mma.sync") where those of one unit differ.
 
     Raises
     ------
@@ -82,9 +84,10 @@ def rule_for(unit_name: str, ab: str, acc: str) -> Rule:
     unit = unit_of(unit_name)
     format_of(ab)
     format_of(acc)
-    for row in unit.rows:
-        if (row.ab, row.acc) == (ab, acc):
-            return row
+    for wanted in (family, ""):
+        for row in unit.rows:
+            if (row.ab, row.acc, row.family) == (ab, acc, wanted):
+                return row
     raise Unsupported(f"{unit.name} ({unit.title}), ab={ab!r}, acc={acc!r}: {_why(unit, ab, acc)}")
 
 

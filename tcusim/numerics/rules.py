@@ -109,6 +109,9 @@ class Rule:
         Longest k that is known; None for any.
     zero_c_only : bool
         Whether only c = 0 is known.
+    family : str
+        The instructions that do this, such as ``"mma.sync"``, where they differ from the others;
+        ``""`` is every instruction that has no row of its own.
     """
 
     ab: str
@@ -118,6 +121,7 @@ class Rule:
     evidence: str
     longest_k: int | None = None
     zero_c_only: bool = False
+    family: str = ""
 
     def __post_init__(self) -> None:
         """Prove that the arithmetic and the types go together."""
@@ -200,7 +204,7 @@ class Unit:
             raise InputError(f"Unit {self.name!r}: a name is given twice in {self.names}")
         if not self.rows:
             raise InputError(f"Unit {self.name!r} needs at least one rule")
-        pairs = [(row.ab, row.acc) for row in self.rows]
+        pairs = [(row.ab, row.acc, row.family) for row in self.rows]
         for pair in pairs:
             if pairs.count(pair) > 1:
                 raise InputError(f"Unit {self.name!r} has two rules for {pair[0]} -> {pair[1]}")

@@ -40,6 +40,9 @@ __all__ = ["Frame", "Tile", "default_inputs", "frames"]
 Ints: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
 
+# float16 holds every whole number up to this one.
+_EXACT_IN_F16 = 2048
+
 IN_FLIGHT = "written, seen after the next sync"
 
 
@@ -50,7 +53,7 @@ class Tile:
     Attributes
     ----------
     label : str
-        The fragment's name, or the place in memory: ``in[256*block + 16*row + col]``.
+        The fragment's name, or the place in memory, such as ``in[512 … +256]``: 256 elements.
     part : str
         What it is to the step: a, b, c, d, src, dst or plus.
     dtype : str
@@ -149,8 +152,9 @@ def frames(
     >>> import tcusim
     >>> program = tcusim.build("reduction_16")
     >>> for frame in frames(program, default_inputs(program)):
-    ...     print(frame.path, frame.line)
-    1 x
+    ...     if frame.path == "4":
+    ...         print(frame.line, "gives", frame.writes[0].values[0, :4])
+    V ← P·A + V gives [73. 77. 81. 85.]
     """
     scalars = bind_scalars(program, {name: np.size(array) for name, array in inputs.items()})
     warps = program.blocks.evaluate(scalars) * program.warps
@@ -165,18 +169,21 @@ def frames(
             yield watcher.frame(event)
 
 
-def default_inputs(program: Program) -> dict[str, NDArray[Any]]:
-    """Return inputs for one block that are easy to read: 1, 2, 3, ... again and again.
+def default_inputs(program: Program, length: int | None = None) -> dict[str, NDArray[Any]]:
+    """Return inputs that are easy to read, 1, 2, 3, ... again and again; by default for one block.
 
-    The numbers are so small that float16 holds their sum, and so all sums on the way, exactly.
+    They are so small, and where there are many so many of them 0, that float16 holds their sum
+    exactly, and so every sum on the way.
     """
-    length = program.blocks.per
-    scalars = {scalar.name: length for scalar in program.scalars}
+    scalars = {scalar.name: length or program.blocks.per for scalar in program.scalars}
     inputs = {}
     for buffer in program.inputs:
         size = buffer.size.evaluate(scalars)
-        top = next((top for top in (9, 5, 3, 2) if size * (top + 1) // 2 <= 2048), 1)
-        numbers = np.arange(size) % top + 1
+        top = 9 if size * 5 <= _EXACT_IN_F16 else 3
+        times = _EXACT_IN_F16 // (top * (top + 1) // 2)
+        period = max(top, -(-size // times))
+        numbers = np.arange(size) % period + 1
+        numbers[numbers > top] = 0
         inputs[buffer.name] = from_values(as_values(numbers, buffer.dtype), buffer.dtype)
     return inputs
 
@@ -281,7 +288,8 @@ class _Watcher:
     def _held(self, view: View, places: Ints, inside: Mask) -> Values:
         """Return what the warp last saw at these places; zeros where out of bounds."""
         array = self.memory[view.buffer.name]
-        return np.where(inside, array[np.where(inside, places, 0)], array.dtype.type(0))
+        held: Values = np.where(inside, array[np.where(inside, places, 0)], array.dtype.type(0))
+        return held
 
 
 def _parts(step: Step) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -314,7 +322,8 @@ def _unwritten(shape: tuple[int, ...], dtype: str) -> Values:
 def _seen(state: State, buffer: Buffer, warp: int) -> Values:
     """Return a scratch buffer as a warp sees it."""
     size = buffer.size.evaluate(state.scalars)
-    return state.read(View(buffer, Index(), 1, size, size, 1), np.array([warp]))[0, 0].copy()
+    whole = View(buffer, Index(), 1, size, size, 1)
+    return np.array(state.read(whole, np.array([warp]))[0, 0])
 
 
 def _frag_tile(frag: Frag, part: str, values: Values, before: Values | None) -> Tile:
@@ -332,10 +341,26 @@ def _view_tile(
     note: str = "",
 ) -> Tile:
     buffer = view.buffer
-    label = f"{buffer.name}[{view.address}]"
     return Tile(
-        label, part, buffer.dtype, buffer.level, values.copy(), before, places, inside, note
+        label=f"{buffer.name}[{_range(places[inside])}]",
+        part=part,
+        dtype=buffer.dtype,
+        where=buffer.level,
+        values=values.copy(),
+        before=before,
+        places=places,
+        inside=inside,
+        note=note,
     )
+
+
+def _range(places: Ints) -> str:
+    """Return the range from the first to the last of some elements, as the listing writes it."""
+    if not places.size:
+        return "nothing"
+    if places.min() == places.max():
+        return str(places.min())
+    return f"{places.min()} … +{places.max() - places.min() + 1}"
 
 
 def _whole_tile(buffer: Buffer, values: Values, before: Values) -> Tile:

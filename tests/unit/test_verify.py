@@ -986,8 +986,9 @@ class RandomSteps:
             return Loop(var, Extent.of(self.choose.randint(1, 3)), body)
         if kind == "when" and not diverged:
             symbol = self.choose.choice(("warp", *loops))
-            branches = [self.steps(size, loops, diverged=True) for size in (2, 1)]
-            return When((Bound(Index.symbol(symbol), Index.of(1)),), *branches)
+            body = self.steps(2, loops, diverged=True)
+            otherwise = self.steps(1, loops, diverged=True)
+            return When((Bound(Index.symbol(symbol), Index.of(1)),), body, otherwise)
         far = View(self.far, Index(), 1, 4, 0, 1)
         target = far if kind == "read" else self.view(loops)
         return Copy(target, far if kind == "write" else self.view(loops))

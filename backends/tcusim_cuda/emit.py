@@ -1,0 +1,506 @@
+"""Program -> CUDA C++: pure text, one statement or loop a step, the listing line above each.
+
+Read it beside `tcusim/interpret.py`: both list the same cases in the same order, that file with
+what a step does to arrays, this one with what it says in CUDA. Neither knows of numerics here: a
+fragment is opaque and the GPU's own unit multiplies it.
+
+A tile that one instruction multiplies becomes `nvcuda::wmma` fragments, or those of `tcusim.cuh`
+for the mma.sync shapes. A larger tile, a multiple of one, becomes arrays of fragments.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import assert_never
+
+from tcusim.errors import Unsupported
+from tcusim.ir import (
+    Add,
+    Buffer,
+    Const,
+    Copy,
+    Extent,
+    Frag,
+    Index,
+    Level,
+    Load,
+    Loop,
+    Mma,
+    Pattern,
+    PatternKind,
+    Program,
+    Role,
+    Split,
+    Step,
+    Store,
+    Sync,
+    View,
+    When,
+    accesses,
+    walk,
+)
+from tcusim.listing import line
+from tcusim.numerics import format_of
+from tcusim.shapes import MmaShape, Operands, shapes
+from tcusim.verify import tile_is_aligned, verify
+from tcusim_cuda.kernel import Kernel
+from tcusim_cuda.tables import Table, Tables
+from tcusim_cuda.text import (
+    C_TYPES,
+    TILE_BYTES,
+    ascii_text,
+    c_bound,
+    c_bounds,
+    c_extent,
+    c_index,
+    c_literal,
+    c_part,
+    c_pattern,
+    c_place,
+    c_value,
+    lanes_go_down,
+    wrapped,
+)
+
+__all__ = ["emit", "instruction_for"]
+
+FRAGMENT_TYPES = {**C_TYPES, "tf32": "wmma::precision::tf32"}
+LANES = 32
+# CUDA C++ Programming Guide: without asking, a block has 48 KB of shared memory.
+STATIC_SHARED_BYTES = 48 * 1024
+# Loops of up to this many iterations are unrolled, so that their loads are in flight together.
+UNROLL = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """The hardware's tile, and how many of them a program's tile is in m, n and k."""
+
+    shape: MmaShape
+    operands: Operands
+    grid: tuple[int, int, int]
+
+    @property
+    def namespace(self) -> str:
+        """Where its fragments are: CUDA's WMMA, or ours for mma.sync."""
+        return "wmma" if self.operands.family == "wmma" else "tcu"
+
+    @property
+    def single(self) -> bool:
+        """Whether one instruction does the whole tile."""
+        return self.grid == (1, 1, 1)
+
+
+def emit(program: Program) -> Kernel:
+    """Return the CUDA kernel of a program.
+
+    Raises
+    ------
+    VerifyError
+        If the program breaks a rule.
+    Unsupported
+        If no tensor-core instruction does its tile with its types, or shared memory is too small.
+    """
+    verify(program)
+    return _Emitter(program, instruction_for(program)).kernel()
+
+
+def instruction_for(program: Program) -> Instruction:
+    """Return the instruction that does a program's tile, whole or as a grid of smaller tiles."""
+    shape = program.shape
+    own = shape.operands_for(program.ab, program.acc)
+    if own is not None and _emittable(shape, own):
+        return Instruction(shape, own, (1, 1, 1))
+    # The deepest instruction first: a tile's k is then cut where the unit itself would cut it.
+    for candidate in sorted(shapes(), key=lambda other: (-other.k, abs(other.m - other.n))):
+        row = candidate.operands_for(program.ab, program.acc)
+        if row is not None and _emittable(candidate, row) and _divides(candidate, shape):
+            sizes = (shape.m // candidate.m, shape.n // candidate.n, shape.k // candidate.k)
+            return Instruction(candidate, row, sizes)
+    able = [
+        other.name
+        for other in shapes()
+        if (row := other.operands_for(program.ab, program.acc)) and _emittable(other, row)
+    ]
+    raise Unsupported(
+        f"{program.name}: no tensor-core instruction multiplies {shape.name} tiles of {program.ab} "
+        f"with {program.acc} accumulators, nor smaller tiles that make one up. "
+        f"Shapes that can, and whose multiples can: {', '.join(able) or 'none'}"
+    )
+
+
+def _emittable(shape: MmaShape, row: Operands) -> bool:
+    """Return whether the text can name this instruction."""
+    if row.ab not in C_TYPES or row.acc not in C_TYPES:
+        return False
+    if row.family == "wmma":
+        return True
+    k8_or_k16 = (shape.m, shape.n) == (16, 8) and shape.k in (8, 16)
+    types = ("f16", "bf16", "tf32") if shape.k == 8 else ("f16", "bf16")
+    return row.family == "mma.sync" and k8_or_k16 and row.ab in types
+
+
+def _divides(small: MmaShape, large: MmaShape) -> bool:
+    """Return whether the large tile is whole small ones that begin where WMMA can load them."""
+    if large.m % small.m or large.n % small.n or large.k % small.k:
+        return False
+    # A unit may add up to 16 products at once: pieces of fewer would be rounded more often.
+    if large.k != small.k and small.k % 16:
+        return False
+    # Tiles of 8 columns, or rows, side by side would begin at multiples of 16 bytes.
+    columns_ok = small.n >= 16 or large.n == small.n
+    rows_ok = small.m >= 16 or large.m == small.m
+    return columns_ok and rows_ok
+
+
+class _Emitter:
+    """Collects the lines of one kernel."""
+
+    def __init__(self, program: Program, instruction: Instruction) -> None:
+        self.program = program
+        self.instruction = instruction
+        self.lines: list[str] = []
+        self.paths: list[str] = []
+        self.depth = 0
+        self.path = ""
+        self.layouts = _layouts(program)
+        self.tables = Tables(program, self.layouts)
+        self.shared = [*program.scratch, *self.tables.buffers]
+        self.pooled = sum(self._bytes(b) for b in self.shared) > STATIC_SHARED_BYTES
+
+    def kernel(self) -> Kernel:
+        """Write everything and return it."""
+        program = self.program
+        self._head()
+        with self._block():
+            self._setup()
+            self._steps(program.steps, "")
+        return Kernel(
+            name=self.name,
+            text="\n".join(self.lines) + "\n",
+            program=program,
+            threads=program.warps * LANES,
+            dynamic_shared_bytes=sum(map(self._bytes, self.shared)) if self.pooled else 0,
+            min_sm=self.instruction.operands.min_sm,
+            paths=tuple(self.paths),
+        )
+
+    @property
+    def name(self) -> str:
+        """The kernel's name: the program's, as C can spell it."""
+        return re.sub(r"\W", "_", self.program.name)
+
+    # --- Lines -------------------------------------------------------------------------------
+
+    def _line(self, text: str = "") -> None:
+        self.lines.append("    " * self.depth + text if text else "")
+        self.paths.append(self.path)
+
+    @contextmanager
+    def _block(self, head: str = "") -> Iterator[None]:
+        self._line(f"{head} {{".strip())
+        self.depth += 1
+        yield
+        self.depth -= 1
+        self._line("}")
+
+    # --- Before the steps --------------------------------------------------------------------
+
+    def _head(self) -> None:
+        program = self.program
+        self._line("#include <cuda_bf16.h>")
+        self._line("#include <cuda_fp16.h>")
+        self._line("#include <mma.h>")
+        self._line('#include "tcusim.cuh"')
+        self._line("using namespace nvcuda;")
+        self._line()
+        types = f"{program.ab} to {program.acc}"
+        self._line(f"// {program.name}: {program.shape.name}, {types}   {program.source}".rstrip())
+        self._line('extern "C" __global__ void')
+        self._line(f"__launch_bounds__({program.warps * LANES})")
+        arguments = [
+            *(f"const {C_TYPES[b.dtype]}* __restrict__ {b.name}" for b in program.inputs),
+            *(f"{C_TYPES[b.dtype]}* __restrict__ {b.name}" for b in program.outputs),
+            *(f"const long long {scalar.name}" for scalar in program.scalars),
+        ]
+        self._line(f"{self.name}({', '.join(arguments)})")
+
+    def _setup(self) -> None:
+        self._line(f"const int lane = threadIdx.x % {LANES};")
+        self._line(f"const int warp = threadIdx.x / {LANES};")
+        self._line("const long long block = blockIdx.x;")
+        self._shared_memory()
+        for frag in _fragments(self.program):
+            self._line(f"{self._fragment_type(frag)} {frag.name}{self._array(frag)};")
+        if self.tables.filled:
+            self._line()
+            self._line("// Constant matrices, made once a block.")
+            for name, table in self.tables.filled.items():
+                self._fill(name, table, f"threadIdx.x; e < {table.size}; e += blockDim.x")
+            self._line("__syncthreads();")
+
+    def _shared_memory(self) -> None:
+        """Declare shared memory: an array for each buffer, or places in one pool if it is large."""
+        if self.pooled:
+            self._line("extern __shared__ __align__(128) unsigned char shared_pool[];")
+        place = 0
+        for buffer in self.shared:
+            kind, size = C_TYPES[buffer.dtype], self._elements(buffer)
+            own = buffer.level is Level.WARP
+            if self.pooled:
+                shift = f" + warp * {size}" if own else ""
+                self._line(
+                    f"{kind}* const {buffer.name} = "
+                    f"reinterpret_cast<{kind}*>(shared_pool + {place}){shift};"
+                )
+                place += self._bytes(buffer)
+            elif own:
+                warps = self.program.warps
+                self._line(
+                    f"__shared__ __align__({TILE_BYTES}) {kind} {buffer.name}_of[{warps}][{size}];"
+                )
+                self._line(f"{kind}* const {buffer.name} = {buffer.name}_of[warp];")
+            else:
+                self._line(f"__shared__ __align__({TILE_BYTES}) {kind} {buffer.name}[{size}];")
+
+    def _elements(self, buffer: Buffer) -> int:
+        """Return a shared buffer's elements, filled up so that each warp's part is aligned."""
+        size = buffer.size.evaluate({})
+        unit = TILE_BYTES // format_of(buffer.dtype).itemsize
+        return -(-size // unit) * unit
+
+    def _bytes(self, buffer: Buffer) -> int:
+        copies = self.program.warps if buffer.level is Level.WARP else 1
+        return copies * self._elements(buffer) * format_of(buffer.dtype).itemsize
+
+    def _fill(self, name: str, table: Table, loop: str) -> None:
+        """Write the elements of a constant table."""
+        row, col = f"e / {table.ldm}", f"e % {table.ldm}"
+        if table.layout == "col_major":
+            row, col = col, row
+        test = c_pattern(table.pattern, f"({row})", f"({col})")
+        one, zero = c_literal(table.dtype, 1), c_literal(table.dtype, 0)
+        self._line(f"for (int e = {loop}) {name}[e] = {test} ? {one} : {zero};")
+
+    # --- Fragments ---------------------------------------------------------------------------
+
+    def _fragment_type(self, frag: Frag) -> str:
+        shape, space = self.instruction.shape, self.instruction.namespace
+        layout = ""
+        if frag.role is not Role.ACC:
+            layout = f", wmma::{self.layouts[frag.name]}"
+        return (
+            f"{space}::fragment<wmma::{frag.role.value}, {shape.m}, {shape.n}, {shape.k}, "
+            f"{FRAGMENT_TYPES[frag.dtype]}{layout}>"
+        )
+
+    def _grid_of(self, frag: Frag) -> tuple[int, int]:
+        """Return how many fragments a tile is, down and across."""
+        down, across, deep = self.instruction.grid
+        return {Role.A: (down, deep), Role.B: (deep, across), Role.ACC: (down, across)}[frag.role]
+
+    def _array(self, frag: Frag) -> str:
+        down, across = self._grid_of(frag)
+        return "" if self.instruction.single else f"[{down * across}]"
+
+    @contextmanager
+    def _each_fragment(self, frag: Frag) -> Iterator[tuple[str, str, str]]:
+        """Loop over a tile's fragments; give the fragment, its first row and its first column."""
+        if self.instruction.single:
+            yield frag.name, "0", "0"
+            return
+        shape = self.instruction.shape
+        rows = shape.k if frag.role is Role.B else shape.m
+        cols = shape.k if frag.role is Role.A else shape.n
+        down, across = self._grid_of(frag)
+        self._line("#pragma unroll")
+        with self._block(f"for (int f = 0; f < {down * across}; ++f)"):
+            yield f"{frag.name}[f]", f"f / {across} * {rows}", f"f % {across} * {cols}"
+
+    def _tile_pointer(self, view: View, row: str, col: str) -> str:
+        pointer = f"{view.buffer.name} + {wrapped(c_index(view.offset))}"
+        if view.offset == Index():
+            pointer = view.buffer.name
+        if row != "0":
+            pointer += f" + {row} * {view.row_stride} + {col} * {view.col_stride}"
+        return pointer
+
+    def _require_aligned(self, view: View) -> None:
+        """Refuse a tile of a grid that WMMA could not load where it lies."""
+        shape, program = self.instruction.shape, self.program
+        if not tile_is_aligned(view, shape, program.ab, program.acc):
+            raise Unsupported(
+                f"{program.name}, step {self.path}: as {shape.name} fragments, the tile at "
+                f"{view.buffer.name}[{view.offset}] with stride {view.ldm} is not aligned for "
+                f"WMMA. Build the program for {shape.name} itself, which stages such tiles"
+            )
+
+    # --- Steps, in the order of interpret.py --------------------------------------------------
+
+    def _steps(self, steps: tuple[Step, ...], prefix: str, first: int = 1) -> None:
+        for number, step in enumerate(steps, start=first):
+            self.path = f"{prefix}{number}"
+            self._line()
+            self._line(f"// {self.path}  {ascii_text(line(step))}")
+            match step:
+                case Loop(var, count, body):
+                    self._loop(var, count, body)
+                case When():
+                    self._when(step)
+                case _:
+                    self._step(step)
+
+    def _loop(self, var: str, count: Extent, body: tuple[Step, ...]) -> None:
+        path = self.path
+        times = count.constant
+        if times is not None and times <= UNROLL:
+            self._line("#pragma unroll")
+        kind = "long long" if times is None else "int"
+        with self._block(f"for ({kind} {var} = 0; {var} < {c_extent(count)}; ++{var})"):
+            self._steps(body, f"{path}.")
+        self.path = path
+
+    def _when(self, step: When) -> None:
+        path = self.path
+        condition = " && ".join(c_bound(bound) for bound in step.bounds)
+        with self._block(f"if ({condition})"):
+            self._steps(step.body, f"{path}.")
+        if step.otherwise:
+            with self._block("else"):
+                self._steps(step.otherwise, f"{path}.", len(step.body) + 1)
+        self.path = path
+
+    def _step(self, step: Step) -> None:
+        """Write one leaf step."""
+        space = self.instruction.namespace
+        match step:
+            case Const(dst, pattern):
+                self._const(dst, pattern)
+            case Load(dst, src):
+                self._require_aligned(src)
+                layout = f", wmma::mem_{src.layout}" if dst.role is Role.ACC else ""
+                with self._each_fragment(dst) as (frag, row, col):
+                    pointer = self._tile_pointer(src, row, col)
+                    self._line(f"{space}::load_matrix_sync({frag}, {pointer}, {src.ldm}{layout});")
+            case Mma(d, a, b, c):
+                self._mma(d, a, b, c)
+            case Add(d, a, b):
+                with self._each_fragment(d) as (frag, _, _):
+                    x, y = (frag.replace(d.name, other.name, 1) for other in (a, b))
+                    self._line(
+                        f"for (int e = 0; e < {frag}.num_elements; ++e) "
+                        f"{frag}.x[e] = tcu::add({x}.x[e], {y}.x[e]);"
+                    )
+            case Store(dst, src):
+                self._require_aligned(dst)
+                with self._each_fragment(src) as (frag, row, col):
+                    pointer = self._tile_pointer(dst, row, col)
+                    self._line(
+                        f"{space}::store_matrix_sync({pointer}, {frag}, {dst.ldm}, "
+                        f"wmma::mem_{dst.layout});"
+                    )
+            case Copy(dst, src, plus):
+                with self._each_element(dst, src):
+                    value = c_value(src)
+                    if plus is not None:
+                        value = f"tcu::add({value}, {c_value(plus)})"
+                    self._assign(dst, value, src.buffer.dtype)
+            case Split(dsts, src):
+                with self._each_element(dsts[0], src):
+                    self._line(f"{C_TYPES[src.buffer.dtype]} rest = {c_value(src)};")
+                    for dst in dsts:
+                        narrow = C_TYPES[dst.buffer.dtype]
+                        self._assign(dst, f"tcu::take_part<{narrow}>(rest)", dst.buffer.dtype)
+            case Sync(level):
+                self._line("__syncthreads();" if level is Level.BLOCK else "__syncwarp();")
+            case Loop() | When():
+                raise AssertionError("control steps are written by _steps")
+            case _:
+                assert_never(step)
+
+    def _const(self, frag: Frag, pattern: Pattern) -> None:
+        """Fill a uniform constant; load any other from its table."""
+        space = self.instruction.namespace
+        if pattern.uniform:
+            value = c_literal(frag.dtype, int(pattern.kind is PatternKind.ONES))
+            with self._each_fragment(frag) as (name, _, _):
+                self._line(f"{space}::fill_fragment({name}, {value});")
+            return
+        name, table = self.tables.of(frag, pattern)
+        if name not in self.tables.filled:
+            # The offset differs from warp to warp: the table is made anew, by the warp alone.
+            self._line("__syncwarp();")
+            self._fill(name, table, f"lane; e < {table.size}; e += {LANES}")
+            self._line("__syncwarp();")
+        view = table.view(self.tables.buffer(name), pattern.offset)
+        with self._each_fragment(frag) as (one, row, col):
+            pointer = self._tile_pointer(view, row, col)
+            self._line(f"{space}::load_matrix_sync({one}, {pointer}, {view.ldm});")
+
+    def _mma(self, d: Frag, a: Frag, b: Frag, c: Frag) -> None:
+        """D = A.B + C; of a grid, each fragment of D takes its k blocks in ascending order."""
+        space = self.instruction.namespace
+        if self.instruction.single:
+            self._line(f"{space}::mma_sync({d.name}, {a.name}, {b.name}, {c.name});")
+            return
+        _, across, deep = self.instruction.grid
+        with self._each_fragment(d) as (frag, _, _):
+            source = frag.replace(d.name, c.name, 1)
+            left, right = f"{a.name}[f / {across} * {deep}", f"{b.name}[f % {across}"
+            self._line(f"{space}::mma_sync({frag}, {left}], {right}], {source});")
+            if deep > 1:
+                self._line("#pragma unroll")
+                with self._block(f"for (int k = 1; k < {deep}; ++k)"):
+                    self._line(
+                        f"{space}::mma_sync({frag}, {left} + k], {right} + k * {across}], {frag});"
+                    )
+
+    @contextmanager
+    def _each_element(self, dst: View, src: View) -> Iterator[None]:
+        """Loop the lanes over a rectangle, so that neighbouring lanes touch neighbours."""
+        rows, cols = dst.rows, dst.cols
+        down = lanes_go_down(dst, src)
+        with self._block(f"for (int e = lane; e < {rows * cols}; e += {LANES})"):
+            inner = rows if down else cols
+            if rows > 1:
+                self._line(f"const int row = {c_part('e', inner, down, cols == 1)};")
+            if cols > 1:
+                self._line(f"const int col = {c_part('e', inner, not down, rows == 1)};")
+            yield
+
+    def _assign(self, dst: View, value: str, dtype: str) -> None:
+        """Write a value of type `dtype` to its place, where the destination's bounds hold."""
+        if dtype != dst.buffer.dtype:
+            value = f"tcu::convert<{C_TYPES[dst.buffer.dtype]}>({value})"
+        target = f"{dst.buffer.name}[{c_index(c_place(dst))}] = {value};"
+        bounds = c_bounds(dst)
+        self._line(f"if ({bounds}) {target}" if bounds else target)
+
+
+# --- What a program needs before its first step -------------------------------------------------
+
+
+def _fragments(program: Program) -> tuple[Frag, ...]:
+    """Return every fragment, in the order of first use."""
+    found: dict[str, Frag] = {}
+    for _, step in walk(program.steps):
+        touched = accesses(step)
+        for frag in (*touched.frags_written, *touched.frags_read):
+            found.setdefault(frag.name, frag)
+    return tuple(found.values())
+
+
+def _layouts(program: Program) -> dict[str, str]:
+    """Return the layout of every operand fragment: its loads', or what suits its constant."""
+    layouts: dict[str, str] = {}
+    for _, step in walk(program.steps):
+        if isinstance(step, Load) and step.dst.role is not Role.ACC:
+            layouts[step.dst.name] = step.src.layout or "row_major"
+    for _, step in walk(program.steps):
+        if isinstance(step, Const) and step.dst.role is not Role.ACC:
+            column = step.pattern.kind is PatternKind.COL
+            layouts.setdefault(step.dst.name, "col_major" if column else "row_major")
+    return layouts

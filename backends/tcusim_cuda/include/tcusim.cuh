@@ -1,0 +1,287 @@
+// What emitted kernels need beyond CUDA's own headers: conversions and additions that round once,
+// exact splitting, and fragments for the mma.sync shapes, in the manner of nvcuda::wmma.
+// The same text is compiled by NVRTC for a GPU and by a C++ compiler for the host backend.
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <mma.h>
+
+namespace tcu {
+
+// --- Conversions: each rounds to nearest even, once --------------------------------------------
+
+template <class To, class From>
+struct Convert {
+    __device__ static To run(From x) { return static_cast<To>(x); }
+};
+template <class Same>
+struct Convert<Same, Same> {
+    __device__ static Same run(Same x) { return x; }
+};
+template <>
+struct Convert<half, float> {
+    __device__ static half run(float x) { return __float2half_rn(x); }
+};
+template <>
+struct Convert<float, half> {
+    __device__ static float run(half x) { return __half2float(x); }
+};
+template <>
+struct Convert<half, double> {
+    __device__ static half run(double x) { return __double2half(x); }
+};
+template <>
+struct Convert<double, half> {
+    __device__ static double run(half x) { return static_cast<double>(__half2float(x)); }
+};
+template <>
+struct Convert<__nv_bfloat16, float> {
+    __device__ static __nv_bfloat16 run(float x) { return __float2bfloat16_rn(x); }
+};
+template <>
+struct Convert<float, __nv_bfloat16> {
+    __device__ static float run(__nv_bfloat16 x) { return __bfloat162float(x); }
+};
+template <>
+struct Convert<__nv_bfloat16, double> {
+    __device__ static __nv_bfloat16 run(double x) { return __double2bfloat16(x); }
+};
+template <>
+struct Convert<double, __nv_bfloat16> {
+    __device__ static double run(__nv_bfloat16 x) {
+        return static_cast<double>(__bfloat162float(x));
+    }
+};
+// Through float: each of the two 16-bit types is exact in it, so there is one rounding.
+template <>
+struct Convert<half, __nv_bfloat16> {
+    __device__ static half run(__nv_bfloat16 x) { return __float2half_rn(__bfloat162float(x)); }
+};
+template <>
+struct Convert<__nv_bfloat16, half> {
+    __device__ static __nv_bfloat16 run(half x) { return __float2bfloat16_rn(__half2float(x)); }
+};
+
+template <class To, class From>
+__device__ inline To convert(From x) {
+    return Convert<To, From>::run(x);
+}
+
+// --- Additions: each rounds to nearest even, and is never contracted into an fma ----------------
+
+__device__ inline half add(half x, half y) { return __hadd_rn(x, y); }
+__device__ inline __nv_bfloat16 add(__nv_bfloat16 x, __nv_bfloat16 y) {
+    return __float2bfloat16_rn(__fadd_rn(__bfloat162float(x), __bfloat162float(y)));
+}
+__device__ inline float add(float x, float y) { return __fadd_rn(x, y); }
+__device__ inline double add(double x, double y) { return __dadd_rn(x, y); }
+__device__ inline int add(int x, int y) {
+    return static_cast<int>(static_cast<unsigned int>(x) + static_cast<unsigned int>(y));
+}
+
+// --- Splitting ----------------------------------------------------------------------------------
+
+// Takes the leading part of `rest` that a narrow type can hold, and leaves what remains, exactly.
+template <class Narrow, class Wide>
+__device__ inline Narrow take_part(Wide& rest) {
+    const Narrow part = convert<Narrow>(rest);
+    const Wide taken = convert<Wide>(part);
+    // An infinity or NaN is the first part; nothing is left of it.
+    rest = taken - taken == Wide(0) ? add(rest, -taken) : Wide(0);
+    return part;
+}
+
+// --- The mma.sync shapes m16n8k16 and m16n8k8 ----------------------------------------------------
+
+#ifdef TCUSIM_HOST
+}  // namespace tcu
+#include "tcusim_host.h"
+#else
+
+using nvcuda::wmma::accumulator;
+using nvcuda::wmma::col_major;
+using nvcuda::wmma::layout_t;
+using nvcuda::wmma::matrix_a;
+using nvcuda::wmma::matrix_b;
+using nvcuda::wmma::mem_row_major;
+using nvcuda::wmma::row_major;
+using tf32 = nvcuda::wmma::precision::tf32;
+
+// The type of an element in memory and in a register.
+template <class T>
+struct Stored {
+    using type = T;
+};
+template <>
+struct Stored<tf32> {
+    using type = float;
+};
+
+// Where element x[i] of a lane stands in its tile: g = lane / 4, t = lane % 4.
+// Source: PTX ISA, "Matrix Fragments for mma.m16n8k8" and "mma.m16n8k16".
+// A pair of 16-bit elements shares a register and neighbouring columns of A (rows of B); a tf32
+// element fills a register, and its neighbour is 4 on.
+template <class Use, int K, class T>
+struct Place;
+template <int K, class T>
+struct Place<matrix_a, K, T> {
+    static constexpr int count = K / 2;
+    __device__ static int row(int g, int, int i) { return g + 8 * (i / 2 % 2); }
+    __device__ static int col(int, int t, int i) { return 2 * t + i % 2 + 8 * (i / 4); }
+};
+template <int K, class T>
+struct Place<matrix_b, K, T> {
+    static constexpr int count = K / 4;
+    __device__ static int row(int, int t, int i) { return 2 * t + i % 2 + 8 * (i / 2); }
+    __device__ static int col(int g, int, int) { return g; }
+};
+template <int K>
+struct Place<matrix_a, K, tf32> {
+    static constexpr int count = K / 2;
+    __device__ static int row(int g, int, int i) { return g + 8 * (i % 2); }
+    __device__ static int col(int, int t, int i) { return t + 4 * (i / 2); }
+};
+template <int K>
+struct Place<matrix_b, K, tf32> {
+    static constexpr int count = K / 4;
+    __device__ static int row(int, int t, int i) { return t + 4 * i; }
+    __device__ static int col(int g, int, int) { return g; }
+};
+template <int K, class T>
+struct Place<accumulator, K, T> {
+    static constexpr int count = 4;
+    __device__ static int row(int g, int, int i) { return g + 8 * (i / 2); }
+    __device__ static int col(int, int t, int i) { return 2 * t + i % 2; }
+};
+
+template <class Use, int M, int N, int K, class T, class Layout = void>
+struct fragment {
+    static_assert(M == 16 && N == 8 && (K == 8 || K == 16), "mma.sync shapes only");
+    using element_type = typename Stored<T>::type;
+    static constexpr int num_elements = Place<Use, K, T>::count;
+    // A register holds 32 bits; mma.sync takes whole registers.
+    alignas(4) element_type x[num_elements];
+};
+
+template <class Use, int K, class T, class Layout>
+__device__ inline void fill_fragment(
+    fragment<Use, 16, 8, K, T, Layout>& f, typename Stored<T>::type value
+) {
+    for (int i = 0; i < f.num_elements; ++i) f.x[i] = value;
+}
+
+template <class Use, int K, class T, class Layout>
+__device__ inline void load_with(
+    fragment<Use, 16, 8, K, T, Layout>& f,
+    const typename Stored<T>::type* p,
+    int row_stride,
+    int col_stride
+) {
+    const int g = threadIdx.x % 32 / 4;
+    const int t = threadIdx.x % 4;
+    for (int i = 0; i < f.num_elements; ++i) {
+        const int row = Place<Use, K, T>::row(g, t, i);
+        const int col = Place<Use, K, T>::col(g, t, i);
+        f.x[i] = p[row * row_stride + col * col_stride];
+    }
+}
+
+template <class Use, int K, class T>
+__device__ inline void load_matrix_sync(
+    fragment<Use, 16, 8, K, T, row_major>& f, const typename Stored<T>::type* p, unsigned int ldm
+) {
+    load_with(f, p, ldm, 1);
+}
+
+template <class Use, int K, class T>
+__device__ inline void load_matrix_sync(
+    fragment<Use, 16, 8, K, T, col_major>& f, const typename Stored<T>::type* p, unsigned int ldm
+) {
+    load_with(f, p, 1, ldm);
+}
+
+template <int K, class T>
+__device__ inline void load_matrix_sync(
+    fragment<accumulator, 16, 8, K, T>& f, const T* p, unsigned int ldm, layout_t layout
+) {
+    load_with(f, p, layout == mem_row_major ? ldm : 1, layout == mem_row_major ? 1 : ldm);
+}
+
+template <int K, class T>
+__device__ inline void store_matrix_sync(
+    T* p, const fragment<accumulator, 16, 8, K, T>& f, unsigned int ldm, layout_t layout
+) {
+    const int g = threadIdx.x % 32 / 4;
+    const int t = threadIdx.x % 4;
+    for (int i = 0; i < f.num_elements; ++i) {
+        const int row = Place<accumulator, K, T>::row(g, t, i);
+        const int col = Place<accumulator, K, T>::col(g, t, i);
+        p[layout == mem_row_major ? row * ldm + col : col * ldm + row] = f.x[i];
+    }
+}
+
+// Registers of a fragment, as mma.sync wants them.
+template <class F>
+__device__ inline const unsigned int* words(const F& f) {
+    return reinterpret_cast<const unsigned int*>(f.x);
+}
+template <class F>
+__device__ inline unsigned int* words(F& f) {
+    return reinterpret_cast<unsigned int*>(f.x);
+}
+
+#define TCUSIM_MMA(K, AB, ACC, CODE)                                                         \
+    template <class LayoutA, class LayoutB>                                                  \
+    __device__ inline void mma_sync(                                                         \
+        fragment<accumulator, 16, 8, K, ACC>& d,                                             \
+        const fragment<matrix_a, 16, 8, K, AB, LayoutA>& fa,                                 \
+        const fragment<matrix_b, 16, 8, K, AB, LayoutB>& fb,                                 \
+        const fragment<accumulator, 16, 8, K, ACC>& fc                                       \
+    ) {                                                                                      \
+        const unsigned int* a = words(fa);                                                   \
+        const unsigned int* b = words(fb);                                                   \
+        const unsigned int* c = words(fc);                                                   \
+        unsigned int r[4];                                                                   \
+        CODE;                                                                                \
+        for (int i = 0; i < (int)(sizeof(fc.x) / 4); ++i) words(d)[i] = r[i];                \
+    }
+
+// Four words of A, two of B; the accumulator has four words (f32) or two (f16).
+#define TCUSIM_4_2_4(NAME)                                                                   \
+    asm volatile(NAME " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"           \
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])                            \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]),         \
+                   "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]))
+#define TCUSIM_4_2_2(NAME)                                                                   \
+    asm volatile(NAME " {%0,%1}, {%2,%3,%4,%5}, {%6,%7}, {%8,%9};"                           \
+                 : "=r"(r[0]), "=r"(r[1])                                                    \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]),         \
+                   "r"(c[0]), "r"(c[1]))
+#define TCUSIM_2_1_4(NAME)                                                                   \
+    asm volatile(NAME " {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%8,%9,%10};"                       \
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])                            \
+                 : "r"(a[0]), "r"(a[1]), "r"(b[0]), "r"(c[0]), "r"(c[1]), "r"(c[2]),         \
+                   "r"(c[3]))
+#define TCUSIM_2_1_2(NAME)                                                                   \
+    asm volatile(NAME " {%0,%1}, {%2,%3}, {%4}, {%5,%6};"                                    \
+                 : "=r"(r[0]), "=r"(r[1])                                                    \
+                 : "r"(a[0]), "r"(a[1]), "r"(b[0]), "r"(c[0]), "r"(c[1]))
+
+#if __CUDA_ARCH__ >= 750
+TCUSIM_MMA(8, half, float, TCUSIM_2_1_4("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"))
+TCUSIM_MMA(8, half, half, TCUSIM_2_1_2("mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16"))
+#endif
+#if __CUDA_ARCH__ >= 800
+TCUSIM_MMA(16, half, float, TCUSIM_4_2_4("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"))
+TCUSIM_MMA(16, half, half, TCUSIM_4_2_2("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16"))
+TCUSIM_MMA(
+    8, __nv_bfloat16, float, TCUSIM_2_1_4("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32")
+)
+TCUSIM_MMA(
+    16, __nv_bfloat16, float, TCUSIM_4_2_4("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32")
+)
+TCUSIM_MMA(8, tf32, float, TCUSIM_4_2_4("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"))
+#endif
+
+}  // namespace tcu
+#endif

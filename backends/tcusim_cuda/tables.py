@@ -1,0 +1,144 @@
+"""Constant matrices in shared memory, from which a kernel loads its non-uniform constants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tcusim.ir import (
+    Buffer,
+    Const,
+    Extent,
+    Frag,
+    Index,
+    Level,
+    Loop,
+    Pattern,
+    PatternKind,
+    Program,
+    View,
+    walk,
+)
+from tcusim.numerics import format_of
+from tcusim_cuda.text import TILE_BYTES
+
+__all__ = ["Table", "Tables"]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A constant matrix in shared memory; larger than the tile if its offset moves over it."""
+
+    pattern: Pattern
+    dtype: str
+    layout: str
+    rows: int
+    cols: int
+    tile: tuple[int, int]
+    highest: int
+
+    @property
+    def ldm(self) -> int:
+        """Elements from one row (column, if col_major) to the next; aligned for WMMA."""
+        inner = self.cols if self.layout == "row_major" else self.rows
+        unit = TILE_BYTES // format_of(self.dtype).itemsize
+        return -(-inner // unit) * unit
+
+    @property
+    def size(self) -> int:
+        """Elements of the whole table."""
+        return self.ldm * (self.rows if self.layout == "row_major" else self.cols)
+
+    def view(self, buffer: Buffer, offset: Index) -> View:
+        """Return the tile of the table for an offset: a window that the offset slides."""
+        strides = (self.ldm, 1) if self.layout == "row_major" else (1, self.ldm)
+        start = (Index.of(self.highest) - offset) * self.ldm if self.slides else Index()
+        return View(buffer, start, *self.tile, *strides)
+
+    @property
+    def slides(self) -> bool:
+        """Whether the tile is a window of the table."""
+        return (self.rows, self.cols) != self.tile
+
+
+class Tables:
+    """The tables of a program's constants, each made once however often it is used."""
+
+    def __init__(self, program: Program, layouts: Mapping[str, str]) -> None:
+        self._layouts = layouts
+        self._ranges = _loop_ranges(program)
+        self._tables: dict[str, Table] = {}
+        self._names: dict[tuple[str, Pattern], str] = {}
+        for _, step in walk(program.steps):
+            if isinstance(step, Const) and not step.pattern.uniform:
+                self._add(step.dst, step.pattern)
+
+    @property
+    def filled(self) -> dict[str, Table]:
+        """Tables that a block makes once, at the start."""
+        return {n: t for n, t in self._tables.items() if not t.pattern.offset.terms}
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        """Shared memory for the tables: the block's, or a warp's own where warps differ."""
+        return [self.buffer(name) for name in self._tables]
+
+    def buffer(self, name: str) -> Buffer:
+        """Return the shared memory of one table."""
+        table = self._tables[name]
+        level = Level.BLOCK if name in self.filled else Level.WARP
+        dtype = "f32" if table.dtype == "tf32" else table.dtype
+        return Buffer(name, dtype, Extent.of(table.size), level)
+
+    def of(self, frag: Frag, pattern: Pattern) -> tuple[str, Table]:
+        """Return the table for a constant, and its name."""
+        name = self._names[frag.name, pattern]
+        return name, self._tables[name]
+
+    def _add(self, frag: Frag, pattern: Pattern) -> None:
+        if (frag.name, pattern) in self._names:
+            return
+        table = self._table(frag, pattern)
+        same = [name for name, other in self._tables.items() if other == table]
+        name = same[0] if same else self._fresh(f"c_{frag.name}")
+        self._tables[name] = table
+        self._names[frag.name, pattern] = name
+
+    def _fresh(self, name: str) -> str:
+        number = 1
+        unique = name
+        while unique in self._tables:
+            number += 1
+            unique = f"{name}_{number}"
+        return unique
+
+    def _table(self, frag: Frag, pattern: Pattern) -> Table:
+        layout, tile = self._layouts[frag.name], (frag.rows, frag.cols)
+        low, high = self._range(pattern.offset)
+        along = {PatternKind.ROW: "row_major", PatternKind.COL: "col_major"}.get(pattern.kind)
+        if not pattern.offset.terms or low is None or high is None or along != layout:
+            return Table(pattern, frag.dtype, layout, *tile, tile, 0)
+        # One line of ones, with enough zeros around it for every offset: a window slides over it.
+        rows, cols = tile
+        fixed = Pattern(pattern.kind, Index.of(high))
+        if layout == "row_major":
+            return Table(fixed, frag.dtype, layout, rows + high - low, cols, tile, high)
+        return Table(fixed, frag.dtype, layout, rows, cols + high - low, tile, high)
+
+    def _range(self, offset: Index) -> tuple[int | None, int | None]:
+        """Return the least and the largest value of an offset over its loops."""
+        low = high = offset.const
+        for name, factor in offset.terms:
+            count = self._ranges.get(name)
+            if count is None:
+                return None, None
+            reach = factor * (count - 1)
+            low, high = low + min(0, reach), high + max(0, reach)
+        return low, high
+
+
+def _loop_ranges(program: Program) -> dict[str, int | None]:
+    """Return how often each loop of constant count runs."""
+    return {
+        step.var: step.count.constant for _, step in walk(program.steps) if isinstance(step, Loop)
+    }

@@ -1,0 +1,154 @@
+"""How the parts of a step are said in C: indices, bounds, values, constants."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from tcusim.ir import Bound, Extent, Index, Level, Pattern, PatternKind, View
+from tcusim.numerics import format_of
+
+__all__ = [
+    "C_TYPES",
+    "TILE_BYTES",
+    "ascii_text",
+    "c_bound",
+    "c_bounds",
+    "c_extent",
+    "c_index",
+    "c_literal",
+    "c_part",
+    "c_pattern",
+    "c_place",
+    "c_value",
+    "lanes_go_down",
+    "wrapped",
+]
+
+# What an element is called in memory.
+C_TYPES = {
+    "f16": "half",
+    "bf16": "__nv_bfloat16",
+    "tf32": "float",
+    "f32": "float",
+    "f64": "double",
+    "s8": "signed char",
+    "u8": "unsigned char",
+    "s32": "int",
+}
+# CUDA C++ Programming Guide: a tile that WMMA loads begins at a multiple of 32 bytes.
+TILE_BYTES = 32
+
+
+def c_index(index: Index) -> str:
+    """Print an index as C, with 64-bit products where 32 bits might not do."""
+    parts = []
+    for name, factor in sorted(index.terms, key=lambda term: _ORDER.get(term[0], 1)):
+        suffix = "LL" if abs(factor) >= 2**16 else ""
+        parts.append(name if factor == 1 else f"{factor}{suffix}*{name}")
+    if index.const or not parts:
+        parts.append(str(index.const))
+    return " + ".join(parts).replace("+ -", "- ")
+
+
+# A warp's place first, the element's within the tile last.
+_ORDER = {"block": -2, "warp": -1, "row": 2, "col": 3}
+
+
+def wrapped(text: str) -> str:
+    """Put a sum in parentheses."""
+    return f"({text})" if " " in text else text
+
+
+def c_extent(extent: Extent) -> str:
+    """Print a count as C: `(length + 255) / 256` for its ceil(length / 256)."""
+    if extent.constant is not None:
+        return str(extent.constant)
+    if extent.per == 1:
+        return c_index(extent.index)
+    return f"({c_index(extent.index + (extent.per - 1))}) / {extent.per}"
+
+
+def _flat_sides(view: View) -> dict[str, int]:
+    """Return zeros for the sides of a rectangle that have one element."""
+    return {name: 0 for name, extent in (("row", view.rows), ("col", view.cols)) if extent == 1}
+
+
+def c_place(view: View) -> Index:
+    """Return the index of element (row, col); a side of one element has no symbol."""
+    return view.address.substitute(_flat_sides(view))
+
+
+def c_bound(bound: Bound) -> str:
+    """Print `lhs < rhs`."""
+    return f"{c_index(bound.lhs)} < {c_index(bound.rhs)}"
+
+
+def c_bounds(view: View) -> str:
+    """Print the condition under which element (row, col) is in bounds; "" if it always is."""
+    flat = _flat_sides(view)
+    texts = [
+        c_bound(Bound(bound.lhs.substitute(flat), bound.rhs.substitute(flat)))
+        for bound in view.bounds
+    ]
+    return " && ".join(texts)
+
+
+def c_value(view: View) -> str:
+    """Print the read of an element: zero where a bound fails."""
+    read = f"{view.buffer.name}[{c_index(c_place(view))}]"
+    bounds = c_bounds(view)
+    return f"({bounds} ? {read} : {c_literal(view.buffer.dtype, 0)})" if bounds else read
+
+
+def c_literal(dtype: str, value: int) -> str:
+    """Print 0 or 1 in a type."""
+    kind = C_TYPES[dtype]
+    if kind == "float":
+        return f"{value}.0f"
+    if kind == "double":
+        return f"{value}.0"
+    if not format_of(dtype).is_float:
+        return str(value) if kind == "int" else f"({kind}){value}"
+    return f"tcu::convert<{kind}>({value}.0f)"
+
+
+def c_pattern(pattern: Pattern, row: str, col: str) -> str:
+    """Print the condition under which an element of a constant is 1."""
+    offset = wrapped(c_index(pattern.offset))
+    shift = "" if pattern.offset == Index() else f" + {offset}"
+    match pattern.kind:
+        case PatternKind.ZEROS:
+            return "false"
+        case PatternKind.ONES:
+            return "true"
+        case PatternKind.ROW:
+            return f"{row} == {offset}"
+        case PatternKind.COL:
+            return f"{col} == {offset}"
+        case PatternKind.UPPER:
+            return f"{row} <= {col}{shift}"
+        case PatternKind.LOWER:
+            return f"{col} <= {row}{shift}"
+        case _:
+            assert_never(pattern.kind)
+
+
+def lanes_go_down(dst: View, src: View) -> bool:
+    """Return whether neighbouring lanes take neighbouring rows: where memory is contiguous."""
+    for view in (dst, src):
+        if view.buffer.level is Level.GRID and view.rows > 1 and view.cols > 1:
+            return view.row_stride == 1 and view.col_stride != 1
+    return dst.row_stride == 1 and dst.col_stride != 1
+
+
+def c_part(name: str, inner: int, is_inner: bool, is_only: bool) -> str:
+    """Print the row or the column of element `e` of a rectangle."""
+    if is_only:
+        return name
+    return f"{name} % {inner}" if is_inner else f"{name} / {inner}"
+
+
+def ascii_text(text: str) -> str:
+    """Return a listing line in characters that every compiler takes."""
+    table = {"←": "<-", "·": ".", "…": "..."}
+    return "".join(table.get(letter, letter) for letter in text).encode("ascii", "replace").decode()

@@ -1,0 +1,98 @@
+// The words of CUDA C++ that emitted kernels use, for a C++ compiler.
+#pragma once
+#include "host_runtime.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __align__(bytes) __attribute__((aligned(bytes)))
+// In a function this is one array for all fibers of the thread, and it may follow `extern`.
+#define __shared__ thread_local
+
+struct dim3 {
+    unsigned int x, y, z;
+};
+
+extern dim3 threadIdx;
+extern dim3 blockIdx;
+extern dim3 blockDim;
+extern dim3 gridDim;
+
+// The line of the kernel's text is kept, to say where a lane waits.
+inline void __syncwarp(unsigned int = 0xFFFFFFFFu, int line = __builtin_LINE()) {
+    tcusim::wait_for_warp(tcusim::Wait::syncwarp, line);
+}
+inline void __syncthreads(int line = __builtin_LINE()) { tcusim::wait_for_block(line); }
+
+// --- Bits -------------------------------------------------------------------------------------
+
+template <class To, class From>
+inline To tcusim_bits(From x) {
+    static_assert(sizeof(To) == sizeof(From));
+    To result;
+    __builtin_memcpy(&result, &x, sizeof(result));
+    return result;
+}
+
+inline unsigned int __float_as_uint(float x) { return tcusim_bits<unsigned int>(x); }
+inline int __float_as_int(float x) { return tcusim_bits<int>(x); }
+inline float __uint_as_float(unsigned int x) { return tcusim_bits<float>(x); }
+inline float __int_as_float(int x) { return tcusim_bits<float>(x); }
+inline long long __double_as_longlong(double x) { return tcusim_bits<long long>(x); }
+inline double __longlong_as_double(long long x) { return tcusim_bits<double>(x); }
+
+// --- Additions, rounded to nearest even ---------------------------------------------------------
+
+// A GPU's float arithmetic writes this NaN, whatever NaN came in.
+inline float tcusim_canonical(float x) { return x == x ? x : __uint_as_float(0x7FFFFFFFu); }
+
+inline float __fadd_rn(float x, float y) { return tcusim_canonical(x + y); }
+inline double __dadd_rn(double x, double y) { return x + y; }
+
+// --- 16-bit floats ------------------------------------------------------------------------------
+
+// Rounds to nearest even into a float of 1 + EXPONENT + FRACTION = 16 bits; NaN is 0x7FFF.
+template <int EXPONENT, int FRACTION>
+inline unsigned short tcusim_narrow(double x) {
+    constexpr int bias = (1 << (EXPONENT - 1)) - 1;
+    constexpr int emin = 1 - bias;
+    const uint64_t bits = tcusim_bits<uint64_t>(x);
+    const uint64_t magnitude = bits & 0x7FFFFFFFFFFFFFFFull;
+    const unsigned int sign = static_cast<unsigned int>(bits >> 63) << 15;
+    if (magnitude > 0x7FF0000000000000ull) return 0x7FFF;
+    const int exponent = static_cast<int>(magnitude >> 52) - 1023;
+    if (exponent > bias) return sign | (((1u << EXPONENT) - 1) << FRACTION);
+    // Below half of the smallest subnormal.
+    if (exponent < emin - FRACTION - 1) return sign;
+    const uint64_t significand = (magnitude & 0x000FFFFFFFFFFFFFull) | 0x0010000000000000ull;
+    const bool subnormal = exponent < emin;
+    const int cut = 52 - FRACTION + (subnormal ? emin - exponent : 0);
+    uint64_t kept = significand >> cut;
+    const uint64_t rest = significand & ((1ull << cut) - 1);
+    const uint64_t tie = 1ull << (cut - 1);
+    if (rest > tie || (rest == tie && (kept & 1))) ++kept;
+    // The hidden bit adds 1 to the exponent field, and so does a carry, up to infinity.
+    const unsigned int field = subnormal ? 0 : static_cast<unsigned int>(exponent + bias - 1);
+    return static_cast<unsigned short>(sign | ((field << FRACTION) + static_cast<unsigned int>(kept)));
+}
+
+// Returns the value of a 16-bit float, which a float holds exactly.
+template <int EXPONENT, int FRACTION>
+inline float tcusim_widen(unsigned short bits) {
+    constexpr int bias = (1 << (EXPONENT - 1)) - 1;
+    constexpr unsigned int top = (1u << EXPONENT) - 1;
+    const unsigned int sign = static_cast<unsigned int>(bits & 0x8000u) << 16;
+    const unsigned int field = (bits >> FRACTION) & top;
+    const unsigned int fraction = bits & ((1u << FRACTION) - 1);
+    if (field == top && fraction != 0) return __uint_as_float(0x7FFFFFFFu);
+    if (field == top) return __uint_as_float(sign | 0x7F800000u);
+    if (field == 0) {
+        // bf16 subnormals are float subnormals; f16 subnormals are multiples of 2^-24.
+        if (EXPONENT == 8) return __uint_as_float(sign | (fraction << (23 - FRACTION)));
+        const float value = static_cast<float>(fraction) * 0x1p-24f;
+        return sign ? -value : value;
+    }
+    return __uint_as_float(sign | ((field + 127 - bias) << 23) | (fraction << (23 - FRACTION)));
+}

@@ -1,0 +1,71 @@
+// What the host's CUDA headers ask of the runtime. No standard library beyond <cstdint>: these
+// lines are compiled again with every kernel.
+#pragma once
+#include <cstdint>
+
+namespace tcusim {
+
+// The element types, numbered as in run.py.
+enum class Type : int { f16, bf16, tf32, f32, f64, s8, u8, s32 };
+
+// What a lane is doing, numbered as in run.py.
+enum class Wait : int { nothing, syncwarp, syncthreads, load, store, mma };
+
+// Why a launch failed, numbered as in run.py.
+enum class Failure : int { none, deadlock, pointer_alignment, ldm_alignment, wrong_types };
+
+constexpr int kLanes = 32;
+constexpr int kMaxThreads = 1024;
+
+// One mma_sync: sizes and element types.
+struct Mma {
+    int m, n, k;
+    Type ab, acc;
+};
+
+// The arithmetic of mma_sync: one row of tcusim.numerics, field by field.
+struct Numerics {
+    enum Kind : int32_t { fused, sequential, integer };
+    int32_t kind;
+    int32_t ab;
+    int32_t acc;
+    int32_t length;
+    int32_t fraction_bits;
+    int32_t round_output;  // 1: to nearest even, 0: toward zero
+    int32_t output_fraction_bits;
+    int32_t round_alignment;
+    int32_t c_joins_after;
+    int32_t flush_inputs;
+    int32_t flush_outputs;
+    int32_t has_exponent_floor;
+    int32_t exponent_floor;
+};
+
+// A tile's element number p = row * columns + column lives in lane p % 32, in x[p / 32]. This is
+// no GPU's layout: a kernel may not know the layout, and each element has one owner.
+constexpr int owner_of(int element) { return element % kLanes; }
+constexpr int slot_of(int element) { return element / kLanes; }
+
+// The lane within its warp that runs now.
+int current_lane();
+
+// Waits until all lanes of the warp, or all threads of the block, wait for the same thing.
+void wait_for_warp(Wait what, int line);
+void wait_for_block(int line);
+
+// Whether a load or store touches memory before the lane waits for its warp, or after: CUDA
+// promises neither, so it is decided by lot.
+bool touches_memory_first();
+
+// Stops the launch unless a WMMA tile begins at a multiple of 32 bytes with rows 16 bytes apart.
+void require_aligned(const void* tile, unsigned long long ldm_bytes, int line);
+
+// Waits for the warp; the lane that comes last multiplies for all.
+void mma(const Mma& shape, void* d, const void* a, const void* b, const void* c, int line);
+
+// d = a.b + c of whole tiles, row-major, in memory types; see numerics.cpp.
+void multiply(
+    const Mma& shape, const Numerics& how, void* d, const void* a, const void* b, const void* c
+);
+
+}  // namespace tcusim

@@ -1,0 +1,30 @@
+"""What the site needs beyond its pages: tables from the registries, and the tutorials, run.
+
+MkDocs calls these functions by their names (see `hooks` in mkdocs.yml).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import percent
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Let the blocks of the pages import `tables` and `figures`, and this tree's tcusim."""
+    sys.path[:0] = [str(folder) for folder in (HERE, ROOT) if str(folder) not in sys.path]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add a page for each tutorial. A cell that fails, fails the build."""
+    for path in sorted((ROOT / "tutorials").glob("*.py")):
+        name = f"tutorials/{path.stem}.md"
+        files.append(File.generated(config, name, content=percent.page(path)))
+    return files

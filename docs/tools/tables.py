@@ -1,0 +1,296 @@
+"""The tables of the site, made from the registries and the recorded bits when it is built."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import re
+import typing
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tcusim
+from tcusim.algorithms import Algorithm, algorithms
+from tcusim.numerics import (
+    FORMATS,
+    Exact,
+    Fused,
+    Integer,
+    Rule,
+    Sequential,
+    Unit,
+    as_values,
+    mma_values,
+    rule_for,
+    units,
+)
+from tcusim.ir import Step
+from tcusim.shapes import shapes
+from tcusim.verify import CHECKS
+
+__all__ = [
+    "algorithm_table",
+    "cell_of",
+    "check_table",
+    "evidence",
+    "evidence_table",
+    "format_table",
+    "mma_steps",
+    "refusal_table",
+    "shape_table",
+    "step_table",
+    "table",
+    "unit_table",
+]
+
+RECORDED = Path(__file__).resolve().parents[2] / "tests" / "recorded"
+
+# Element types, by the names of the recorded sets: operands and accumulator.
+TILE_TYPES = {
+    "f32": ("f16", "f32"),
+    "f16": ("f16", "f16"),
+    "bf16": ("bf16", "f32"),
+    "tf32": ("tf32", "f32"),
+    "f64": ("f64", "f64"),
+    "s8": ("s8", "s32"),
+}
+VECTOR_TYPES = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32", "E4M3": "e4m3", "E5M2": "e5m2"}
+
+
+def cell_of(value: object) -> str:
+    """Return a value as the text of a table's cell."""
+    return str(value).replace("|", "&#124;").replace("\n", " ")
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table in Markdown."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(map(cell_of, line))} |" for line in lines)
+
+
+# --- Units --------------------------------------------------------------------------------------
+
+
+def _built_in_units() -> list[Unit]:
+    return [unit for unit in units() if unit.sm]
+
+
+def unit_table() -> str:
+    """Return the parameters of every rule of the generations of GPUs, like rows put together."""
+    rows = []
+    for unit in _built_in_units():
+        arch = f"`{unit.name}`"
+        together: dict[tuple[str, str, str], list[Rule]] = {}
+        for rule in unit.rows:
+            together.setdefault(_how(rule), []).append(rule)
+        for how, rules in together.items():
+            pairs = ", ".join(f"{rule.ab} → {rule.acc}" for rule in rules)
+            evidence = "; ".join(dict.fromkeys(rule.evidence for rule in rules))
+            sources = dict.fromkeys(key for rule in rules for key in _sources(rule.source))
+            rows.append((arch, pairs, *how, f"{evidence}: {', '.join(sources)}"))
+            arch = ""
+    return table(("unit", "types", "L", "F", "result", "how it is known"), rows)
+
+
+def _sources(text: str) -> list[str]:
+    """Split `[A] x, y, [B] z` before each key."""
+    return [f"[{part}".rstrip(", ") for part in text.split("[") if part]
+
+
+def _how(rule: Rule) -> tuple[str, str, str]:
+    """Return L, F and the rounding of the result as the table has them."""
+    match rule.how:
+        case Fused() as how:
+            rounded = {"rz": "cut (RZ)", "rne": "nearest (RNE)"}[how.output]
+            if how.output_fraction_bits is not None:
+                rounded += f", {how.output_fraction_bits} fraction bits"
+            if how.c_joins == "after":
+                rounded += ", then + C in f32"
+            if rule.zero_c_only:
+                rounded += f"; C = 0 and k ≤ {rule.longest_k} only"
+            return str(how.length), str(how.fraction_bits), rounded
+        case Sequential():
+            return "1", "all", "nearest (RNE), one FMA after another"
+        case Exact():
+            return "all", "all", "nearest (RNE), once"
+        case Integer():
+            return "all", "all", "exact, wraps at 32 bits"
+
+
+def refusal_table() -> str:
+    """Return what the generations refuse, with the words that a user reads."""
+    rows = []
+    for unit in _built_in_units():
+        reasons: dict[str, list[str]] = {}
+        for refusal in unit.refusals:
+            pair = refusal.ab + (f" → {refusal.acc}" if refusal.acc else "")
+            reasons.setdefault(refusal.why, []).append(pair)
+        rows.extend((f"`{unit.name}`", ", ".join(pairs), why) for why, pairs in reasons.items())
+    return table(("unit", "types", "the error says"), rows)
+
+
+def format_table() -> str:
+    """Return the element types."""
+    rows = []
+    for name, fmt in FORMATS.items():
+        array = {"bf16": "ml_dtypes.bfloat16", "tf32": "numpy.float32"}.get(name)
+        array = array or {"e4m3": "ml_dtypes.float8_e4m3fn", "e5m2": "ml_dtypes.float8_e5m2"}.get(
+            name, f"numpy.{fmt.dtype.name}"
+        )
+        bits = f"{fmt.fraction_bits + 1}" if fmt.is_float else "—"
+        rows.append((f"`{name}`", f"`{array}`", bits, f"{fmt.largest:.10g}"))
+    return table(("type", "array", "significand bits", "largest value"), rows)
+
+
+# --- Steps --------------------------------------------------------------------------------------
+
+
+def step_table() -> str:
+    """Return the steps of the grammar, from their docstrings: meaning, CUDA and cost."""
+    rows = []
+    for step in typing.get_args(Step):
+        text = " ".join((inspect.getdoc(step) or "").split())
+        meaning, cuda, cost = re.fullmatch(
+            r"(.*?) (?:WMMA|CUDA): (.*?)(?: Cost: (.*))?", text
+        ).groups()  # type: ignore[union-attr]
+        rows.append((f"`{step.__name__}`", *map(_as_code, (meaning, cuda, cost or "—"))))
+    return table(("step", "meaning", "WMMA or CUDA", "cost"), rows)
+
+
+def _as_code(text: str) -> str:
+    """Keep `<` and `*` from being markup, outside what is marked as code."""
+    parts = text.split("`")
+    parts[::2] = [part.replace("<", "&lt;").replace("*", "\\*") for part in parts[::2]]
+    return "`".join(parts)
+
+
+def check_table() -> str:
+    """Return the checks of `tcusim.verify`, from their docstrings."""
+    rows = []
+    for name, check in CHECKS.items():
+        text = (inspect.getdoc(check) or "").split("\n\n")[0]
+        rows.append((f"`{name}`", _as_code(" ".join(text.split()))))
+    return table(("check", "what it asks"), rows)
+
+
+# --- Shapes -------------------------------------------------------------------------------------
+
+
+def shape_table() -> str:
+    """Return every shape of a real instruction, with its types and the first GPU that has it."""
+    rows = []
+    for shape in shapes():
+        name = f"`{shape.name}`"
+        key = lambda row: (row.family, row.min_sm, row.source)  # noqa: E731
+        for (family, min_sm, source), same in itertools.groupby(shape.operands, key=key):
+            pairs = ", ".join(f"{row.ab} → {row.acc}" for row in same)
+            rows.append((name, family, pairs, f"sm_{min_sm}", source))
+            name = ""
+    return table(("shape (m×n×k)", "instruction", "types", "since", "source"), rows)
+
+
+# --- Algorithms ---------------------------------------------------------------------------------
+
+
+def mma_steps(name: str, shape: str = "16x16x16", **options: Any) -> tuple[int, int]:
+    """Return the mma steps that one warp runs, and the elements that it takes, by running it."""
+    program = tcusim.build(name, shape=shape, **options)
+    size = program.scalars[0].multiple_of
+    zeros = np.zeros(size, tcusim.numerics.format_of(program.inputs[0].dtype).dtype)
+    steps = [
+        event.warps.size
+        for event in tcusim.interpret(program, {"in": zeros}, arch="exact")
+        if type(event.step).__name__ == "Mma"
+    ]
+    return sum(steps), size
+
+
+def algorithm_table() -> str:
+    """Return the registry of algorithms: names, sources and products."""
+    rows = []
+    for algorithm in algorithms():
+        names = f"`{algorithm.name}`" + (f"<br>`{algorithm.alias}`" if algorithm.alias else "")
+        source = algorithm.source.replace("[DAKKAK19] section ", "§ ")
+        counted = [_counted(algorithm, shape) for shape in ("16x16x16", "32x8x16", "8x32x16")]
+        rows.append((names, source, f"`{algorithm.formula}`", *counted))
+    heads = ("name, and for k = 16", "in the paper", "mma, by formula", "16×16×16")
+    return table((*heads, "32×8×16", "8×32×16"), rows)
+
+
+def _counted(algorithm: Algorithm, shape: str) -> str:
+    steps, elements = mma_steps(algorithm.name, shape)
+    return f"{steps} for {elements}"
+
+
+# --- Recorded bits ------------------------------------------------------------------------------
+
+
+def evidence() -> list[tuple[str, str, int, int]]:
+    """Compare every recorded output: (GPU, types, outputs compared, bits that differ)."""
+    counts: dict[tuple[str, str], list[int]] = {}
+
+    def add(gpu: str, types: str, compared: int, wrong: int) -> None:
+        count = counts.setdefault((gpu, types), [0, 0])
+        count[0] += compared
+        count[1] += wrong
+
+    with np.load(RECORDED / "wmma_h200.npz") as archive:
+        for case in sorted({key[:-2] for key in archive.files}):
+            ab, acc = TILE_TYPES[case.split("_")[0]]
+            a, b = (_floats(archive[f"{case}_{operand}"], ab) for operand in "AB")
+            c, d = (_floats(archive[f"{case}_{operand}"], acc) for operand in "CD")
+            ours = mma_values(a, b, c, rule_for("h200", ab, acc))
+            add("H200, wmma::mma_sync", f"{ab} → {acc}", d.size, _differing(ours, d))
+    with np.load(RECORDED / "fused_step_vectors.npz") as archive:
+        for key in archive.files:
+            gpu, element, kind, *result = key.split("_")
+            if kind != "d" or not _has_a_rule(gpu, element, result[0]):
+                continue
+            ab, acc = VECTOR_TYPES[element], result[0].replace("fp", "f")
+            a, b = (_floats(archive[f"{gpu}_{element}_{operand}"], ab) for operand in "ab")
+            c = _floats(archive[f"{gpu}_{element}_c"], "f32")
+            c = c.astype(np.float16) if acc == "f16" else c
+            rule = rule_for(_UNIT_OF.get(gpu, gpu), ab, acc)
+            ours = mma_values(a[:, None, :], b[:, :, None], c[:, None, None], rule)[:, 0, 0]
+            wrong = _differing(ours.astype(np.float32), archive[key])
+            add(f"{_TITLE_OF.get(gpu, gpu)}, one fused step", f"{ab} → {acc}", ours.size, wrong)
+    return [(gpu, types, *count) for (gpu, types), count in counts.items()]
+
+
+# "Ada" is the RTX 1000 of that generation, which has no name of its own in the registry.
+_UNIT_OF = {"Ada": "ada"}
+_TITLE_OF = {"Ada": "RTX 1000 Ada"}
+
+
+def evidence_table() -> str:
+    """Return the comparison by GPU."""
+    rows = []
+    for gpu, same in itertools.groupby(evidence(), key=lambda row: row[0]):
+        together = list(same)
+        types = ", ".join(row[1] for row in together)
+        compared = sum(row[2] for row in together)
+        rows.append((gpu, types, f"{compared:,}", sum(row[3] for row in together)))
+    return table(("recorded on", "types", "outputs compared", "bits that differ"), rows)
+
+
+def _has_a_rule(gpu: str, element: str, result: str) -> bool:
+    """Say whether the simulator has a rule: not for fp8 with an fp16 result, save on Ada."""
+    return gpu in ("Ada", "L40S") or element not in ("E4M3", "E5M2") or result == "fp32"
+
+
+def _floats(array: Any, fmt: str) -> Any:
+    """Return stored bits as values of a type."""
+    if fmt == "bf16" and array.dtype == np.uint16:
+        array = (array.astype(np.uint32) << 16).view(np.float32)
+    elif array.dtype.kind == "u":
+        array = array.view(f"f{array.dtype.itemsize}")
+    return as_values(array, fmt)
+
+
+def _differing(ours: Any, recorded: Any) -> int:
+    """Count outputs whose bits differ; a zero's sign and a NaN's payload count."""
+    unsigned = f"u{ours.dtype.itemsize}"
+    return int((ours.view(unsigned) != recorded.view(unsigned)).sum())

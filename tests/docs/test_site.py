@@ -1,0 +1,86 @@
+"""The site builds in strict mode, and asks nothing of any other host."""
+
+from __future__ import annotations
+
+import html.parser
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("material") is None,
+        reason="mkdocs is not installed (pip install '.[docs]')",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
+    command = ["mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    done = subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+class _Loads(html.parser.HTMLParser):
+    """Collects what a browser would fetch for a page; links to click are not among it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        if tag == "link" and values.get("rel") in ("canonical", "prev", "next"):
+            return
+        name = {"link": "href"}.get(tag, "src")
+        if tag in ("link", "script", "img", "iframe", "source") and values.get(name):
+            self.found.append(values[name] or "")
+
+
+def test_no_page_loads_from_elsewhere(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 15
+    for page in pages:
+        parser = _Loads()
+        parser.feed(page.read_text(encoding="utf-8"))
+        away = [url for url in parser.found if url.startswith(("http:", "https:", "//"))]
+        assert not away, f"{page.name} loads {away}"
+
+
+def test_tutorials_have_their_output(site: Path) -> None:
+    pages = sorted((site / "tutorials").glob("*.html"))
+    assert len(pages) == len(list((ROOT / "tutorials").glob("*.py")))
+    for page in pages:
+        assert page.read_text(encoding="utf-8").count('class="filename">output<') >= 5
+
+
+def test_tables_are_filled(site: Path) -> None:
+    for page, word in (
+        ("algorithms.html", "reduction_kn_coalesced"),
+        ("shapes.html", "mma.sync"),
+        ("numerics.html", "bits that differ"),
+        ("steps.html", "synced_shared"),
+    ):
+        text = (site / page).read_text(encoding="utf-8")
+        assert word in text
+        assert "| ---" not in text
+    assert not (site / "tools").exists()

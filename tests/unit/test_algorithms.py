@@ -1,0 +1,554 @@
+"""Every registered algorithm, in every variant, equals exact integer sums on every unit.
+
+Rung one of the agreement ladder. Inputs are chosen so that no rounding can happen: the absolute
+values of a segment sum to no more than the narrowest type on the way holds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tcusim.algorithms import (
+    Algorithm,
+    algorithm_of,
+    algorithms,
+    build,
+    register_algorithm,
+    scan,
+)
+from tcusim.backends import run
+from tcusim.errors import InputError, UnknownName, Unsupported
+from tcusim.ir import Const, Program, walk
+from tcusim.numerics import rule_for, units
+from tcusim.shapes import MmaShape, shape_of
+
+Ints = NDArray[np.int64]
+
+SHAPES = (
+    (16, 16, 16),
+    (32, 8, 16),
+    (8, 32, 16),
+    (4, 4, 4),
+    (5, 7, 3),
+    (16, 8, 8),
+    (16, 8, 16),
+    (64, 8, 16),
+    (128, 128, 128),
+)
+BIG = (128, 128, 128)
+
+# Values to try of each option that an algorithm may have; others keep their default.
+OPTIONS: dict[str, tuple[Any, ...]] = {
+    "form": scan.FORMS,
+    "carry": (False, True),
+    "exclusive": (False, True),
+}
+
+# The largest integer up to which a type, or a sum on its way through that type, holds all others.
+EXACT_UP_TO = {"f16": 2**11, "bf16": 2**8, "tf32": 2**11, "f32": 2**24, "f64": 2**53, "s8": 127}
+
+# Why a variant may be refused; the errors' own tests say when.
+REFUSALS = (
+    "the work-inefficient reduction is the paper's: it combines by mma",
+    r"form '\(LA\)1' rounds partial sums to the operand type; combine='add' takes 'L\(A1\)'",
+    r"form '\[U\|1\]' needs more result columns than k",
+)
+
+
+class Variant(NamedTuple):
+    """One way to build an algorithm."""
+
+    side: str = "a"
+    combine: str = "mma"
+    ragged: bool = False
+    options: tuple[tuple[str, Any], ...] = ()
+
+
+def variants(row: Algorithm) -> Iterator[Variant]:
+    """Yield every side, way to combine, raggedness and option of an algorithm."""
+    names = [name for name in row.options if name in OPTIONS]
+    for side, combine, ragged in itertools.product("ab", ("mma", "add"), (False, True)):
+        for values in itertools.product(*(OPTIONS[name] for name in names)):
+            yield Variant(side, combine, ragged, tuple(zip(names, values, strict=True)))
+
+
+def built(row: Algorithm, shape: MmaShape, variant: Variant, **more: Any) -> Program | None:
+    """Build a variant; None if it is one of those that are refused."""
+    try:
+        return build(
+            row.name,
+            shape=shape,
+            side=variant.side,
+            combine=variant.combine,
+            ragged=variant.ragged,
+            **dict(variant.options),
+            **more,
+        )
+    except Unsupported as error:
+        if not any(re.match(refusal, str(error)) for refusal in REFUSALS):
+            raise
+        return None
+
+
+def names_of_units(ab: str = "f16", acc: str = "f32") -> list[str]:
+    """Return every registered unit that multiplies these types."""
+    return [
+        unit.name for unit in units() if any((row.ab, row.acc) == (ab, acc) for row in unit.rows)
+    ]
+
+
+def default_size(row: Algorithm, shape: MmaShape, side: str) -> int:
+    """Return the default segment: rows of k, or tiles, as the registry's row says."""
+    m = shape.n if side == "b" else shape.m
+    return row.repeats * shape.k * (m if row.tiles else 1)
+
+
+def sparse_integers(seed: int, length: int, segment_size: int, limit: int) -> Ints:
+    """Return integers of both signs whose magnitudes sum to at most `limit` in each segment."""
+    rng = np.random.default_rng(seed)
+    largest = min(3, limit)
+    density = min(1.0, limit / (3.0 * largest * segment_size))
+    x: Ints = rng.integers(-largest, largest + 1, length) * (rng.random(length) < density)
+    x[::segment_size] = 1
+    x[segment_size - 1 :: segment_size] = -largest
+    assert np.abs(as_rows(x, segment_size)).sum(1).max() <= limit
+    return x
+
+
+def as_rows(x: Ints, segment_size: int) -> Ints:
+    """Return segments as rows, the last one padded with zeros."""
+    missing = np.zeros(-x.size % segment_size, np.int64)
+    return np.concatenate([x, missing]).reshape(-1, segment_size)
+
+
+def exact(row: Algorithm, variant: Variant, x: Ints, segment_size: int, carry: Ints) -> Ints:
+    """Return what the algorithm must give, in integers."""
+    rows = as_rows(x, segment_size)
+    if row.kind == "reduction":
+        sums: Ints = rows.sum(1)
+        return sums
+    options = dict(variant.options)
+    prefixes: Ints = rows.cumsum(1)
+    if options.get("exclusive"):
+        prefixes = prefixes - rows
+    if options.get("carry"):
+        prefixes = prefixes + carry[:, None]
+    return prefixes.ravel()[: x.size]
+
+
+def runs(program: Program, segment_size: int, archs: list[str]) -> Iterator[tuple[str, int]]:
+    """Yield units and input sizes: two whole blocks or, ragged, a block and a half segment."""
+    per_block = program.blocks.per
+    if program.scalars[0].multiple_of > 1:
+        yield from ((arch, 2 * per_block) for arch in archs)
+        return
+    yield from ((arch, per_block + (segment_size + 1) // 2) for arch in archs)
+    yield archs[0], 1
+
+
+def assert_exact(
+    row: Algorithm,
+    variant: Variant,
+    program: Program,
+    segment_size: int,
+    archs: list[str],
+    limit: int = EXACT_UP_TO["f16"],
+) -> None:
+    """Run a program on several units, with new inputs for each, and compare with integers."""
+    for seed, (arch, length) in enumerate(runs(program, segment_size, archs)):
+        x = sparse_integers(seed, length, segment_size, limit)
+        count = -(-length // segment_size)
+        carry = np.random.default_rng(seed).integers(-limit, limit + 1, count)
+        inputs = {"in": x.astype(np.float64), "carry": carry.astype(np.float64)}
+        given = {buffer.name: inputs[buffer.name] for buffer in program.inputs}
+        result = run(program, given, arch=arch)["out"].astype(np.float64)
+        expected = exact(row, variant, x, segment_size, carry)
+        np.testing.assert_array_equal(
+            result, expected, err_msg=f"{program.name} {variant} {arch} {length} {segment_size}"
+        )
+
+
+# --- Shapes x algorithms x variants x units ---------------------------------------------------
+
+
+@pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
+def test_every_variant_on_every_unit_equals_integers(sizes: tuple[int, int, int]) -> None:
+    shape = MmaShape(*sizes)
+    archs = names_of_units()
+    turn = 0
+    for row in algorithms():
+        done = 0
+        for variant in variants(row):
+            if sizes == BIG and row.name in MANY_PRODUCTS and not variant.ragged:
+                continue
+            program, size = default_program(row, shape, variant)
+            if program is None:
+                continue
+            # Ragged variants and large tiles take the units in turn.
+            in_turn = variant.ragged or sizes == BIG
+            chosen = [archs[turn % len(archs)]] if in_turn else archs
+            turn += 1
+            done += 1
+            assert_exact(row, variant, program, size, chosen)
+        assert done, f"no variant of {row.name} was built for {shape.name}"
+
+
+def default_program(
+    row: Algorithm, shape: MmaShape, variant: Variant
+) -> tuple[Program | None, int]:
+    """Build a variant for its default segment; a row of a big tile is long enough."""
+    size = default_size(row, shape, variant.side)
+    if (shape.m, shape.n, shape.k) == BIG and row.name in MANY_PRODUCTS:
+        size = shape.k
+    return built(row, shape, variant, segment_size=size), size
+
+
+# A warp runs a product for each row or column of a tile, which takes a while.
+MANY_PRODUCTS = ("reduction_packed", "reduction_kn_coalesced")
+
+
+@pytest.mark.parametrize("sizes", SHAPES[:5], ids=lambda sizes: "x".join(map(str, sizes)))
+def test_segments_that_fill_no_tile_equal_integers(sizes: tuple[int, int, int]) -> None:
+    shape = MmaShape(*sizes)
+    archs = names_of_units()
+    turn = 0
+    for row in algorithms():
+        for variant in variants(row):
+            whole = default_size(row, shape, variant.side)
+            for size in sorted({1, whole // 2 + 1}):
+                program = built(row, shape, variant, segment_size=size)
+                if program is not None:
+                    assert_exact(row, variant, program, size, [archs[turn % len(archs)]])
+                    turn += 1
+
+
+@pytest.mark.parametrize(("warps", "tiles"), [(2, 1), (3, 1), (8, 1), (1, 2), (2, 3)])
+def test_warps_and_their_turns_share_the_work(warps: int, tiles: int) -> None:
+    shape = MmaShape(8, 8, 4)
+    for row in algorithms():
+        for variant in variants(row):
+            program = built(row, shape, variant, warps=warps, tiles=tiles)
+            if program is not None:
+                assert program.warps == warps
+                alone = build(row.name, shape=shape, side=variant.side)
+                assert program.blocks.per == alone.blocks.per * warps * tiles
+                size = default_size(row, shape, variant.side)
+                assert_exact(row, variant, program, size, ["hopper"])
+
+
+def test_default_segments_are_what_the_registry_says() -> None:
+    shape = shape_of("32x8x16")
+    for row in algorithms():
+        for side in "ab":
+            size = default_size(row, shape, side)
+            assert build(row.name, shape=shape, side=side) == build(
+                row.name, shape=shape, side=side, segment_size=size
+            )
+
+
+# --- Types ------------------------------------------------------------------------------------
+
+TYPES = (
+    # ab, acc, shape, combine
+    ("bf16", "f32", "16x16x16", "mma"),
+    ("bf16", "f32", "32x8x16", "add"),
+    ("tf32", "f32", "16x16x8", "mma"),
+    ("tf32", "f32", "16x16x8", "add"),
+    ("f64", "f64", "8x8x4", "mma"),
+    ("f64", "f64", "8x8x4", "add"),
+    ("f16", "f16", "16x16x16", "mma"),
+    ("f16", "f16", "8x32x16", "mma"),
+    ("f16", "f16", "16x16x16", "add"),
+    ("s8", "s32", "16x16x16", "add"),
+    ("s8", "s32", "8x32x16", "add"),
+)
+
+
+@pytest.mark.parametrize(("ab", "acc", "shape", "combine"), TYPES)
+def test_other_types_equal_integers(ab: str, acc: str, shape: str, combine: str) -> None:
+    for row in algorithms():
+        done = 0
+        for variant in variants(row):
+            if variant.combine != combine:
+                continue
+            tile = shape_of(shape)
+            program = built(row, tile, variant, ab=ab, accumulate=acc)
+            if program is None:
+                continue
+            size = default_size(row, tile, variant.side)
+            assert_exact(row, variant, program, size, names_of_units(ab, acc), EXACT_UP_TO[ab])
+            done += 1
+        assert done or combine == "add", row.name
+
+
+@pytest.mark.parametrize("sizes", [(16, 16, 16), (32, 8, 16), (8, 32, 16)])
+def test_float32_in_three_bf16_parts_equals_integers(sizes: tuple[int, int, int]) -> None:
+    shape = MmaShape(*sizes)
+    done = set()
+    for row in algorithms():
+        for variant in variants(row):
+            if variant.combine == "mma" and row.name not in ONE_PRODUCT_CHAINS:
+                continue
+            program = built(row, shape, variant, ab="bf16", source="f32")
+            if program is None:
+                continue
+            done.add(row.name)
+            size = default_size(row, shape, variant.side)
+            # 24 significant bits: no single part holds such a number.
+            assert_exact_float32(row, variant, program, size)
+    assert done == {row.name for row in algorithms()} - {"reduction_tn_inefficient"}
+
+
+# Their partial sums never become operands, whatever `combine` is.
+ONE_PRODUCT_CHAINS = ("reduction_k", "reduction_kn", "reduction_packed", "scan_k", "scan_kn")
+
+
+def assert_exact_float32(
+    row: Algorithm, variant: Variant, program: Program, segment_size: int
+) -> None:
+    """Compare on numbers of 24 bits, one in a segment, on every unit that has bf16."""
+    archs = names_of_units("bf16", "f32")
+    for seed, (arch, length) in enumerate(runs(program, segment_size, archs)):
+        rng = np.random.default_rng(seed)
+        count = -(-length // segment_size)
+        x = np.zeros(length, np.int64)
+        first = np.arange(count) * segment_size
+        last = np.minimum(first + segment_size, length) - 1
+        x[rng.integers(first, last + 1)] = rng.integers(2**23, 2**24, count) | 1
+        carry = np.zeros(count, np.int64)
+        inputs = {"in": x.astype(np.float32), "carry": carry.astype(np.float32)}
+        given = {buffer.name: inputs[buffer.name] for buffer in program.inputs}
+        result = run(program, given, arch=arch)["out"]
+        expected = exact(row, variant, x, segment_size, carry)
+        np.testing.assert_array_equal(result, expected, err_msg=f"{program.name} {variant} {arch}")
+
+
+def test_results_are_rounded_once_to_a_narrow_type() -> None:
+    program = build("reduction_k", segment_size=16, result="f16")
+    x = np.zeros(256, np.float16)
+    x[:3] = 2048, 1, 1
+    x[16:19] = 2048, 2, 1
+    assert run(program, {"in": x})["out"][:2].tolist() == [2050, 2052]
+
+
+# --- Chains -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chain", [1, 2, 3, 5, 7])
+@pytest.mark.parametrize("name", ["reduction_kn", "reduction_kn_coalesced", "reduction_tn"])
+def test_chains_of_any_length_equal_integers(name: str, chain: int) -> None:
+    row = algorithm_of(name)
+    shape = MmaShape(4, 4, 4)
+    for side, ragged, tiles in itertools.product("ab", (False, True), (1, 5, 6)):
+        variant = Variant(side, "add", ragged)
+        size = 16 * tiles
+        program = build(
+            name, shape=shape, side=side, combine="add", ragged=ragged, segment_size=size,
+            chain=chain,
+        )  # fmt: skip
+        assert_exact(row, variant, program, size, ["volta", "exact"])
+
+
+# --- The registry -----------------------------------------------------------------------------
+
+
+def test_paper_names_build_the_same_steps() -> None:
+    for row in algorithms():
+        if row.alias:
+            paper, general = build(row.alias.upper()), build(row.name)
+            assert (paper.name, general.name) == (row.alias, row.name)
+            assert paper.steps == general.steps
+
+
+def test_every_row_says_what_it_does_and_where_it_is_from() -> None:
+    for row in algorithms():
+        assert row.title.endswith(".")
+        assert row.kind in ("reduction", "scan")
+        assert row.source
+        assert row.formula
+
+
+def test_the_given_constants_are_the_corrected_ones() -> None:
+    program = build("scan_t", shape="16x16x16")
+    patterns = {
+        step.dst.name: (step.pattern.kind, step.pattern.offset.const)
+        for _, step in walk(program.steps)
+        if isinstance(step, Const)
+    }
+    assert patterns["U0"] == ("upper", 0)
+    assert patterns["L0"] == ("lower", -1)
+
+
+def test_a_name_is_registered_once() -> None:
+    with pytest.raises(InputError, match="an algorithm named 'scan_t' is registered already"):
+        register_algorithm(algorithm_of("scan_t"))
+
+
+def test_a_taken_alias_is_refused() -> None:
+    row = algorithm_of("scan_t")
+    other = Algorithm("scan_mine", row.function, "scan", "mine", "scan_256", None, "0")
+    with pytest.raises(InputError, match="an algorithm named 'scan_256' is registered already"):
+        register_algorithm(other)
+
+
+@pytest.mark.parametrize(
+    ("shape", "reduction_side", "scan_side"),
+    [("16x16x16", "b", "a"), ("32x8x16", "a", "a"), ("8x32x16", "b", "b")],
+)
+def test_the_default_side_holds_more_segments(
+    shape: str, reduction_side: str, scan_side: str
+) -> None:
+    assert build("reduction_t", shape=shape) == build(
+        "reduction_t", shape=shape, side=reduction_side
+    )
+    assert build("scan_t", shape=shape) == build("scan_t", shape=shape, side=scan_side)
+
+
+# --- What build refuses -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "keywords", "error", "text"),
+    [
+        ("scan_tm", {}, UnknownName, "unknown algorithm 'scan_tm'. Did you mean 'scan_t"),
+        ("median", {}, UnknownName, "Valid: reduction_16, reduction_16_packed, reduction_16n, "),
+        ("scan_t", {"shape": "16x16x17"}, UnknownName, "unknown shape '16x16x17'. Did you mean"),
+        ("scan_t", {"shape": (1, 2)}, InputError, "a shape is written '16x16x16', 'm16n16k16' or"),
+        ("scan_t", {"ab": "f61"}, UnknownName, "unknown type 'f61'. Did you mean 'f64'? Valid: "),
+        ("scan_t", {"accumulate": "f23"}, UnknownName, "unknown type 'f23'. Did you mean 'f32'?"),
+        ("scan_t", {"source": "half"}, UnknownName, "unknown type 'half'. Valid: bf16, e4m3, "),
+        ("scan_t", {"result": "half"}, UnknownName, "unknown type 'half'. Valid: bf16, e4m3, "),
+        ("scan_t", {"side": "c"}, InputError, "side must be one of 'a', 'b', got 'c'"),
+        (
+            "scan_t",
+            {"combine": "sum"},
+            InputError,
+            "combine must be one of 'mma', 'add', got 'sum'",
+        ),
+        ("scan_t", {"warps": 0}, InputError, "warps must be an integer of at least 1, got 0"),
+        ("scan_t", {"warps": True}, InputError, "warps must be an integer of at least 1, got True"),
+        ("scan_t", {"tiles": 0}, InputError, "tiles must be an integer of at least 1, got 0"),
+        ("scan_t", {"chain": 0}, InputError, "chain must be an integer of at least 1, got 0"),
+        (
+            "scan_t",
+            {"segment_size": 1.5},
+            InputError,
+            "segment_size must be an integer of at least 1, got 1.5",
+        ),
+        ("scan_t", {"segment_size": -4}, InputError, "segment_size must be an integer of at least"),
+        ("scan_t", {"tile": 3}, InputError, "scan_t has no option 'tile'; its options: form"),
+        ("scan_k", {"form": None}, InputError, "scan_k has no option 'form'; its options: none"),
+        (
+            "reduction_tn",
+            {"efficient": False},
+            InputError,
+            "reduction_tn has no option 'efficient'; its options: none",
+        ),
+        (
+            "scan_t",
+            {"form": "A(L1)"},
+            Unsupported,
+            "unknown form 'A(L1)'; valid: (LA)1, L(A1), [U|1]",
+        ),
+        (
+            "scan_t",
+            {"form": "[U|1]"},
+            Unsupported,
+            "form '[U|1]' needs more result columns than k; the shape 16x16x16 with data as "
+            "operand a has 16 and k = 16. Use 'L(A1)'",
+        ),
+        (
+            "scan_tn",
+            {"form": "(LA)1", "combine": "add"},
+            Unsupported,
+            "form '(LA)1' rounds partial sums to the operand type; combine='add' takes 'L(A1)'",
+        ),
+        (
+            "reduction_k",
+            {"segment_size": 17},
+            Unsupported,
+            "reduction_k sums segments of at most k = 16 elements",
+        ),
+        (
+            "reduction_t",
+            {"segment_size": 257},
+            Unsupported,
+            "reduction_t sums segments of at most a tile, 256 elements",
+        ),
+        (
+            "scan_k",
+            {"segment_size": 17},
+            Unsupported,
+            "scan_k scans segments of at most k = 16 elements",
+        ),
+        (
+            "scan_t",
+            {"segment_size": 257},
+            Unsupported,
+            "scan_t scans segments of at most a tile, 256 elements",
+        ),
+        (
+            "reduction_tn_inefficient",
+            {"combine": "add"},
+            Unsupported,
+            "the work-inefficient reduction is the paper's: it combines by mma and takes one part",
+        ),
+        (
+            "scan_256",
+            {"shape": "16x16x8", "ab": "tf32"},
+            Unsupported,
+            "'scan_256' is the paper's name for k = 16, but 16x16x8 has k = 8; use 'scan_t'",
+        ),
+        (
+            "reduction_t",
+            {"ab": "s8", "accumulate": "s32"},
+            Unsupported,
+            "partial sums do not fit operands of type s8; build with combine='add'",
+        ),
+        (
+            "scan_t",
+            {"ab": "s8", "accumulate": "s32"},
+            Unsupported,
+            "partial sums do not fit operands of type s8; build with combine='add'",
+        ),
+        (
+            "scan_t",
+            {"ab": "bf16", "source": "f32"},
+            Unsupported,
+            "a f32 tile is several bf16 parts, which combine='mma' cannot scan; use combine='add'",
+        ),
+        (
+            "scan_t",
+            {"source": "bf16"},
+            Unsupported,
+            "a source of type bf16 cannot be split into parts of type f16; the source must be as "
+            "wide, of f16, f32, f64",
+        ),
+        (
+            "scan_t",
+            {"source": "s32"},
+            Unsupported,
+            "a source of type s32 cannot be split into parts of type f16",
+        ),
+    ],
+)
+def test_what_build_refuses(
+    name: str, keywords: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=re.escape(text)):
+        build(name, **keywords)
+
+
+def test_units_that_lack_a_type_are_not_tested_silently() -> None:
+    assert set(names_of_units()) >= {
+        "volta", "turing", "ampere", "ada", "hopper", "blackwell", "ieee", "exact",
+    }  # fmt: skip
+    for arch in names_of_units("bf16", "f32"):
+        assert rule_for(arch, "bf16", "f32")

@@ -1,0 +1,595 @@
+"""sum, cumsum, segmented_sum and segmented_cumsum of arrays: NumPy's results on exact integers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import tcusim
+from tcusim.algorithms import algorithms
+from tcusim.api import Report
+from tcusim.numerics import units
+
+Array = NDArray[Any]
+
+# The same examples in every run.
+examples = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+
+SIZES = st.one_of(st.sampled_from([1, 2, 7, 16, 17, 64, 65, 256, 1000]), st.integers(1, 1500))
+LENGTHS = st.one_of(st.integers(1, 70), st.integers(1, 3000))
+SEEDS = st.integers(0, 2**32 - 1)
+ARCHS = st.sampled_from([unit.name for unit in units()])
+
+
+def halves(seed: int, *shape: int) -> NDArray[np.float16]:
+    """Return small integers as float16; their float32 sums are exact."""
+    return np.random.default_rng(seed).integers(-9, 10, shape).astype(np.float16)
+
+
+def by_segments(x: Array, size: int, reduce: Callable[[Array], Array]) -> Array:
+    """Apply a function to each segment of a flat array."""
+    return np.concatenate(
+        [np.atleast_1d(reduce(x[at : at + size])) for at in range(0, x.size, size)]
+    )
+
+
+def sums(x: Array) -> Array:
+    return np.asarray(x.sum(dtype=np.float64))
+
+
+def prefixes(x: Array) -> Array:
+    return x.cumsum(dtype=np.float64)
+
+
+def assert_equal(result: Any, expected: Any) -> None:
+    np.testing.assert_array_equal(np.asarray(result, np.float64), expected)
+
+
+# --- Segments -----------------------------------------------------------------------------------
+
+
+@examples
+@given(LENGTHS, SIZES, SEEDS, ARCHS)
+def test_segments_of_any_size(length: int, size: int, seed: int, arch: str) -> None:
+    x = halves(seed, length)
+    size = min(size, length)
+    total = tcusim.segmented_sum(x, size, dtype=np.float32, arch=arch)
+    scan = tcusim.segmented_cumsum(x, size, dtype=np.float32, arch=arch)
+    assert_equal(total, by_segments(x, size, sums))
+    assert_equal(scan, by_segments(x, size, prefixes))
+    assert total.dtype == scan.dtype == np.float32
+
+
+@examples
+@given(LENGTHS, SEEDS, ARCHS)
+def test_whole_arrays_of_any_length(length: int, seed: int, arch: str) -> None:
+    x = halves(seed, length)
+    assert_equal(tcusim.sum(x, dtype=np.float32, arch=arch), sums(x))
+    assert_equal(tcusim.cumsum(x, dtype=np.float32, arch=arch), prefixes(x))
+
+
+@examples
+@given(SIZES, st.integers(1, 9), SEEDS)
+def test_an_exclusive_scan_begins_each_segment_with_zero(size: int, count: int, seed: int) -> None:
+    x = halves(seed, size * count - size // 2)
+    result = tcusim.segmented_cumsum(x, min(size, x.size), exclusive=True, dtype=np.float32)
+    assert_equal(result, by_segments(x, size, prefixes) - x)
+
+
+@examples
+@given(st.sampled_from([1, 7, 16, 64, 100, 256]), st.integers(1, 12), SEEDS)
+def test_permuted_segments_have_permuted_results(size: int, count: int, seed: int) -> None:
+    x = np.random.default_rng(seed).standard_normal((count, size)).astype(np.float16)
+    order = np.random.default_rng(seed).permutation(count)
+    total = tcusim.segmented_sum(x.ravel(), size)
+    scan = tcusim.segmented_cumsum(x.ravel(), size).reshape(count, size)
+    assert tcusim.segmented_sum(x[order].ravel(), size).tobytes() == total[order].tobytes()
+    permuted = tcusim.segmented_cumsum(x[order].ravel(), size)
+    assert permuted.tobytes() == scan[order].tobytes()
+
+
+@pytest.mark.parametrize("size", [1, 7, 16, 64, 65, 300])
+def test_a_segment_by_itself_has_the_same_bits(size: int) -> None:
+    x = np.random.default_rng(size).standard_normal(5 * size).astype(np.float16)
+    total = tcusim.segmented_sum(x, size, dtype=np.float32)
+    scan = tcusim.segmented_cumsum(x, size, dtype=np.float32)
+    for number in range(5):
+        part = x[number * size : (number + 1) * size]
+        assert tcusim.sum(part, dtype=np.float32) == total[number]
+        same = tcusim.cumsum(part, dtype=np.float32)
+        assert same.tobytes() == scan[number * size : (number + 1) * size].tobytes()
+
+
+@pytest.mark.parametrize("length", [2**14, 2**14 + 1, 2**15, 50_001])
+def test_long_segments_are_cut_into_chunks(length: int) -> None:
+    x = halves(length, length)
+    assert_equal(tcusim.sum(x, dtype=np.float32), sums(x))
+    assert_equal(tcusim.cumsum(x, dtype=np.float32), prefixes(x))
+
+
+@pytest.mark.parametrize("size", [2**14, 2**15, 2**15 + 5, 3 * 2**14])
+def test_several_long_segments(size: int) -> None:
+    x = halves(size, 2 * size + size // 3)
+    assert_equal(tcusim.segmented_sum(x, size, dtype=np.float32), by_segments(x, size, sums))
+    result = tcusim.segmented_cumsum(x, size, dtype=np.float32)
+    assert_equal(result, by_segments(x, size, prefixes))
+
+
+# --- Irregular segments -------------------------------------------------------------------------
+
+
+@examples
+@given(st.lists(st.integers(0, 40), max_size=20), SEEDS)
+def test_offsets_of_any_lengths(segments: list[int], seed: int) -> None:
+    offsets = np.cumsum([0, *segments])
+    x = halves(seed, int(offsets[-1]))
+    check_offsets(x, offsets)
+
+
+@pytest.mark.parametrize(
+    "segments",
+    [
+        [0],
+        [0, 0, 0],
+        [5, 0, 0, 7],
+        [0, 1, 0],
+        [1] * 100,
+        [20_000, 1, 0, 3],
+        [3, 0, 40_000],
+        [2**14, 2**14 + 1, 1],
+    ],
+)
+def test_offsets_with_empty_tiny_and_giant_segments(segments: list[int]) -> None:
+    offsets = np.cumsum([0, *segments])
+    check_offsets(halves(1, int(offsets[-1])), offsets)
+
+
+def check_offsets(x: Array, offsets: Array) -> None:
+    total = tcusim.segmented_sum(x, offsets=offsets, dtype=np.float32)
+    scan = tcusim.segmented_cumsum(x, offsets=offsets, dtype=np.float32)
+    exclusive = tcusim.segmented_cumsum(x, offsets=offsets, exclusive=True, dtype=np.float32)
+    pairs = list(itertools.pairwise(offsets))
+    assert_equal(total, [x[low:high].sum(dtype=np.float64) for low, high in pairs])
+    expected = np.concatenate([np.zeros(0), *(prefixes(x[low:high]) for low, high in pairs)])
+    assert_equal(scan, expected)
+    assert_equal(exclusive, expected - x)
+
+
+def test_offsets_of_any_integer_type_and_as_a_list() -> None:
+    x = halves(0, 10)
+    expected = [float(x[:4].sum()), 0.0, float(x[4:].sum())]
+    for offsets in ([0, 4, 4, 10], np.array([0, 4, 4, 10], np.uint8), (0, 4, 4, 10)):
+        assert tcusim.segmented_sum(x, offsets=offsets).tolist() == expected
+
+
+def test_offsets_along_an_axis_of_a_larger_array() -> None:
+    x = halves(3, 4, 30, 2)
+    offsets = [0, 0, 7, 8, 30]
+    total = tcusim.segmented_sum(x, offsets=offsets, axis=1, dtype=np.float32)
+    scan = tcusim.segmented_cumsum(x, offsets=offsets, axis=1, dtype=np.float32)
+    assert total.shape == (4, 4, 2)
+    for i, (low, high) in enumerate(itertools.pairwise(offsets)):
+        assert_equal(total[:, i], x[:, low:high].sum(1, dtype=np.float64))
+        assert_equal(scan[:, low:high], x[:, low:high].cumsum(1, dtype=np.float64))
+
+
+# --- Shapes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 40), (2, 3, 5), (2, 1, 3, 4)])
+def test_axes_and_keepdims_are_numpy_s(shape: tuple[int, ...]) -> None:
+    x = halves(1, *shape)
+    every = range(len(shape))
+    axes: list[Any] = [None, *every, *(-1 - i for i in every), *itertools.permutations(every, 2)]
+    for axis, keepdims in itertools.product(axes, (False, True)):
+        expected = x.sum(axis=axis, keepdims=keepdims, dtype=np.float64)
+        result = tcusim.sum(x, axis=axis, keepdims=keepdims, dtype=np.float32)
+        assert result.shape == expected.shape
+        assert_equal(result, expected)
+    assert_equal(tcusim.sum(x, axis=()), x)
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 40), (2, 3, 5), (2, 1, 3, 4)])
+def test_scans_along_an_axis_are_numpy_s(shape: tuple[int, ...]) -> None:
+    x = halves(2, *shape)
+    for axis in (None, *range(len(shape)), -1):
+        expected = x.cumsum(axis=axis, dtype=np.float64)
+        result = tcusim.cumsum(x, axis=axis, dtype=np.float32)
+        assert result.shape == expected.shape
+        assert_equal(result, expected)
+        if axis is not None:
+            whole = np.cumulative_sum(x, axis=axis, dtype=np.float64, include_initial=True)
+            initial = tcusim.cumsum(x, axis=axis, dtype=np.float32, include_initial=True)
+            assert_equal(initial, whole)
+
+
+@pytest.mark.parametrize("size", [1, 4, 7])
+@pytest.mark.parametrize("axis", [0, 1, 2, -1, -3])
+def test_segments_along_an_axis(size: int, axis: int) -> None:
+    x = halves(size, 7, 8, 9)
+    total = tcusim.segmented_sum(x, size, axis=axis, dtype=np.float32)
+    scan = tcusim.segmented_cumsum(x, size, axis=axis, dtype=np.float32)
+    exclusive = tcusim.segmented_cumsum(x, size, axis=axis, exclusive=True, dtype=np.float32)
+    expected = np.apply_along_axis(by_segments, axis, x, size, sums)
+    assert total.shape == expected.shape
+    assert_equal(total, expected)
+    inclusive = np.apply_along_axis(by_segments, axis, x, size, prefixes)
+    assert_equal(scan, inclusive)
+    assert_equal(exclusive, inclusive - x)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.T,
+        lambda x: x[::2, 1::3],
+        lambda x: x[::-1, ::-2],
+        lambda x: np.asfortranarray(x),
+        lambda x: np.broadcast_to(x[:1], (9, x.shape[1])),
+        lambda x: x.astype(">f2"),
+        lambda x: x[5],
+        lambda x: x[:, 5],
+    ],
+    ids=["transposed", "strided", "reversed", "fortran", "broadcast", "swapped", "row", "column"],
+)
+def test_arrays_that_do_not_lie_in_order(view: Callable[[Array], Array]) -> None:
+    x = view(halves(4, 20, 33))
+    plain = x.astype(np.float64)
+    assert_equal(tcusim.sum(x, dtype=np.float32), plain.sum())
+    assert_equal(tcusim.sum(x, axis=0, dtype=np.float32), plain.sum(0))
+    assert_equal(tcusim.cumsum(x, axis=-1, dtype=np.float32), plain.cumsum(-1))
+    assert_equal(tcusim.cumsum(x, dtype=np.float32), plain.ravel().cumsum())
+    scan = tcusim.segmented_cumsum(x, 4, axis=0, dtype=np.float32)
+    assert_equal(scan, np.apply_along_axis(by_segments, 0, plain, 4, prefixes))
+
+
+def test_the_input_is_left_as_it_is() -> None:
+    x = halves(5, 100)
+    x[3] = np.inf
+    before = x.copy()
+    x.flags.writeable = False
+    tcusim.sum(x)
+    tcusim.segmented_cumsum(x, 7, exclusive=True)
+    assert x.tobytes() == before.tobytes()
+
+
+def test_out_is_filled_and_returned() -> None:
+    x = halves(6, 4, 25)
+    out = np.empty(4, np.float32)
+    assert tcusim.sum(x, axis=1, dtype=np.float32, out=out) is out
+    assert_equal(out, x.sum(1, dtype=np.float64))
+    scan = np.empty((25, 4), np.float16).T
+    assert tcusim.cumsum(x, axis=1, out=scan) is scan
+    assert_equal(scan, x.cumsum(1))
+    total = np.empty(())
+    assert tcusim.sum(np.ones(3), out=total) is total
+    assert total == 3
+    halved = np.empty((4, 5), np.float16)
+    assert tcusim.segmented_sum(x, 5, out=halved) is halved
+    assert_equal(halved, x.reshape(4, 5, 5).sum(2))
+
+
+def test_out_may_be_the_input() -> None:
+    x = halves(7, 300)
+    expected = by_segments(x, 9, prefixes)
+    assert tcusim.segmented_cumsum(x, 9, out=x) is x
+    assert_equal(x, expected)
+
+
+def test_scalars() -> None:
+    total = tcusim.sum(np.float16(3))
+    assert isinstance(total, np.float16)
+    assert total == 3
+    assert tcusim.cumsum(np.float32(3)).tolist() == [3]
+    assert tcusim.sum(7) == 7
+    assert isinstance(tcusim.sum([1, 2, 3]), np.int64)
+    assert tcusim.sum([[1.5, 2.5]], axis=0).tolist() == [1.5, 2.5]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int8, np.uint64, bool])
+def test_nothing_sums_to_zero(dtype: Any) -> None:
+    x = np.zeros(0, dtype)
+    for result, expected in (
+        (tcusim.sum(x), x.sum()),
+        (tcusim.cumsum(x), x.cumsum()),
+        (tcusim.cumsum(x, include_initial=True), np.cumulative_sum(x, include_initial=True)),
+        (tcusim.segmented_sum(x, 5), x.cumsum()),
+        (tcusim.segmented_cumsum(x, 5), x.cumsum()),
+        (tcusim.segmented_cumsum(x, 5, exclusive=True), x.cumsum()),
+        (tcusim.segmented_sum(x, offsets=[0]), x.cumsum()),
+        (tcusim.segmented_sum(x, offsets=[0, 0]), x.sum(keepdims=True)),
+        (tcusim.segmented_cumsum(x, offsets=[0, 0]), x.cumsum()),
+    ):
+        assert result.dtype == expected.dtype
+        np.testing.assert_array_equal(result, expected)
+
+
+def test_empty_axes_of_larger_arrays() -> None:
+    for shape in ((0, 3), (3, 0), (2, 0, 4)):
+        x = np.zeros(shape, np.float16)
+        for axis in (None, *range(len(shape))):
+            assert_equal(tcusim.sum(x, axis=axis), x.sum(axis=axis))
+            assert_equal(tcusim.cumsum(x, axis=axis), x.cumsum(axis=axis))
+        segments = tcusim.segmented_sum(x, 2, axis=0)
+        assert segments.shape == (-(-shape[0] // 2), *shape[1:])
+        assert tcusim.segmented_cumsum(x, 2, axis=0).shape == shape
+
+
+# --- Types --------------------------------------------------------------------------------------
+
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+@pytest.mark.parametrize("arch", ["hopper", "volta"])
+def test_integers_of_every_width_wrap_as_numpy_s(name: str, arch: str) -> None:
+    limits = np.iinfo(name)
+    rng = np.random.default_rng(0)
+    x = rng.integers(limits.min, limits.max, 2000, np.dtype(name), endpoint=True)
+    x[:4] = limits.max
+    x[4:8] = limits.min
+    total, scan = tcusim.sum(x, arch=arch), tcusim.cumsum(x, arch=arch)
+    assert total.dtype == x.sum().dtype
+    assert scan.dtype == x.cumsum().dtype
+    assert total == x.sum()
+    np.testing.assert_array_equal(scan, x.cumsum())
+    for size in (1, 7, 64, 700):
+        expected = np.add.reduceat(x, np.arange(0, x.size, size), dtype=x.sum().dtype)
+        np.testing.assert_array_equal(tcusim.segmented_sum(x, size, arch=arch), expected)
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+@pytest.mark.parametrize("wanted", ["int8", "uint8", "int32", "uint64", "float32", "float64"])
+def test_integers_summed_into_another_type(name: str, wanted: str) -> None:
+    x = np.random.default_rng(1).integers(0, 100, 50).astype(name)
+    x[0] = np.iinfo(name).max
+    result = tcusim.sum(x, dtype=wanted)
+    assert result.dtype == wanted
+    with np.errstate(over="ignore"):
+        expected = np.sum(x, dtype=wanted)
+    if np.dtype(wanted).kind == "f":
+        np.testing.assert_allclose(result, float(sum(x.tolist())), rtol=1e-6)
+    else:
+        assert result == expected
+
+
+def test_large_integers_summed_into_a_float_do_not_wrap() -> None:
+    x = np.full(100, 2**63 - 1)
+    assert tcusim.sum(x, dtype=np.float64) == 100 * 2.0**63
+    assert tcusim.sum(-x, dtype=np.float64) == -100 * 2.0**63
+    unsigned = np.full(3, 2**64 - 1, np.uint64)
+    assert tcusim.cumsum(unsigned, dtype=np.float32).tolist() == [2.0**64, 2.0**65, 1.5 * 2.0**65]
+    assert tcusim.sum(np.array([2**62, 1 - 2**62]), dtype=np.float64) == 1
+    assert tcusim.sum(np.full(100, 1000), dtype=np.float16) == np.inf
+
+
+def test_bool_is_counted() -> None:
+    x = np.random.default_rng(2).random(1000) < 0.5
+    assert tcusim.sum(x) == np.count_nonzero(x)
+    assert tcusim.sum(x).dtype == np.int64
+    np.testing.assert_array_equal(tcusim.cumsum(x), x.cumsum())
+
+
+@examples
+@given(st.integers(1, 2000), SEEDS, st.sampled_from(["hopper", "ampere", "ieee"]))
+def test_float64(length: int, seed: int, arch: str) -> None:
+    x = np.random.default_rng(seed).integers(-(2**40), 2**40, length).astype(np.float64)
+    assert tcusim.sum(x, arch=arch) == x.sum()
+    np.testing.assert_array_equal(tcusim.cumsum(x, arch=arch), x.cumsum())
+    size = min(length, 33)
+    np.testing.assert_array_equal(
+        tcusim.segmented_cumsum(x, size, arch=arch), by_segments(x, size, prefixes)
+    )
+
+
+@examples
+@given(st.integers(1, 2000), SEEDS, ARCHS)
+def test_float32(length: int, seed: int, arch: str) -> None:
+    x = np.random.default_rng(seed).integers(-(2**12), 2**12, length).astype(np.float32)
+    assert tcusim.sum(x, arch=arch) == x.sum(dtype=np.float64)
+    np.testing.assert_array_equal(tcusim.cumsum(x, arch=arch), prefixes(x))
+
+
+@examples
+@given(st.integers(1, 2000), SEEDS, st.sampled_from(["hopper", "ampere", "exact"]))
+def test_bfloat16(length: int, seed: int, arch: str) -> None:
+    x = halves(seed, length).astype(ml_dtypes.bfloat16)
+    exact = x.astype(np.float64)
+    total = tcusim.sum(x, arch=arch)
+    assert total.dtype == ml_dtypes.bfloat16
+    assert total == exact.sum().astype(np.float32).astype(ml_dtypes.bfloat16)
+    scan = tcusim.cumsum(x, arch=arch, dtype=np.float32)
+    np.testing.assert_array_equal(scan, exact.cumsum())
+
+
+def test_results_of_narrow_types_are_rounded_once_at_the_end() -> None:
+    x = np.ones(5000, np.float16)
+    assert tcusim.sum(x) == np.float16(5000)
+    ones = np.arange(1, 5001, dtype=np.float32)
+    np.testing.assert_array_equal(tcusim.cumsum(x), ones.astype(np.float16))
+    bfloat = tcusim.cumsum(x.astype(ml_dtypes.bfloat16))
+    np.testing.assert_array_equal(bfloat, ones.astype(ml_dtypes.bfloat16))
+
+
+def test_results_beyond_float16_are_infinite() -> None:
+    x = np.full(3, 60000, np.float16)
+    assert tcusim.cumsum(x).tolist() == [60000, np.inf, np.inf]
+    assert tcusim.cumsum(x, dtype=np.float32).tolist() == [60000, 120000, 180000]
+
+
+@pytest.mark.parametrize(
+    ("given_type", "dtype"),
+    [
+        ("float16", "float32"),
+        ("float16", "float64"),
+        ("float32", "float16"),
+        ("float32", "float64"),
+        ("float64", "float32"),
+        ("float64", "float16"),
+        ("float16", "bfloat16"),
+        ("bfloat16", "float16"),
+        ("bfloat16", "float64"),
+        ("float32", "bfloat16"),
+        ("float64", "bfloat16"),
+    ],
+)
+def test_dtype_is_the_type_of_the_result(given_type: str, dtype: str) -> None:
+    types: dict[str, Any] = {"bfloat16": ml_dtypes.bfloat16}
+    x = halves(8, 40).astype(types.get(given_type, given_type))
+    wanted = np.dtype(types.get(dtype, dtype))
+    for result, expected in (
+        (tcusim.sum(x, dtype=wanted), x.astype(np.float64).sum()),
+        (tcusim.segmented_cumsum(x, 9, dtype=wanted), by_segments(x, 9, prefixes)),
+    ):
+        assert result.dtype == wanted
+        assert_equal(result, expected)
+
+
+# --- Infinities and NaN -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("size", [3, 16, 100])
+def test_what_is_not_finite_stays_in_its_segment(dtype: Any, bad: float, size: int) -> None:
+    x = halves(9, 4 * size).astype(dtype)
+    at = 2 * size + 1
+    clean = x.astype(np.float64)
+    x[at] = bad
+    total = tcusim.segmented_sum(x, size).astype(np.float64)
+    scan = tcusim.segmented_cumsum(x, size, dtype=np.float64).astype(np.float64)
+    expected = by_segments(clean, size, sums).astype(dtype).astype(np.float64)
+    expected[2] = bad
+    np.testing.assert_array_equal(total, expected)
+    inside = by_segments(clean, size, prefixes)
+    inside[at : 3 * size] = bad
+    np.testing.assert_array_equal(scan, inside)
+
+
+def test_infinities_of_both_signs_make_nan_from_there_on() -> None:
+    x = np.array([1, np.inf, 2, -np.inf, 3], np.float16)
+    np.testing.assert_array_equal(tcusim.cumsum(x), [1, np.inf, np.inf, np.nan, np.nan])
+    assert np.isnan(tcusim.sum(x))
+    np.testing.assert_array_equal(tcusim.segmented_sum(x, 2), [np.inf, -np.inf, 3])
+    exclusive = tcusim.segmented_cumsum(x, 5, exclusive=True)
+    np.testing.assert_array_equal(exclusive, [0, 1, np.inf, np.inf, np.nan])
+
+
+def test_what_is_not_finite_stays_in_its_irregular_segment() -> None:
+    x = np.ones(20, np.float16)
+    x[5] = np.nan
+    total = tcusim.segmented_sum(x, offsets=[0, 5, 6, 6, 20])
+    np.testing.assert_array_equal(total, [5, np.nan, 0, 14])
+    scan = tcusim.segmented_cumsum(x, offsets=[0, 5, 8, 20])
+    expected = [*range(1, 6), np.nan, np.nan, np.nan, *range(1, 13)]
+    np.testing.assert_array_equal(scan, expected)
+
+
+def test_a_long_scan_is_spoilt_only_after_a_nan() -> None:
+    x = halves(10, 40_000)
+    expected = prefixes(x)
+    x[30_000] = np.nan
+    expected[30_000:] = np.nan
+    np.testing.assert_array_equal(tcusim.cumsum(x, dtype=np.float32), expected)
+
+
+# --- Keywords -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", ["16x16x16", "m32n8k16", (8, 32, 16), "16x8x16"])
+@pytest.mark.parametrize("arch", ["v100", "sm_80", "Hopper", "exact"])
+def test_shapes_and_units_by_any_name(shape: Any, arch: str) -> None:
+    x = halves(11, 1000)
+    scan = tcusim.segmented_cumsum(x, 300, shape=shape, arch=arch, dtype=np.float32)
+    assert_equal(scan, by_segments(x, 300, prefixes))
+
+
+def test_a_shape_that_is_registered_nowhere() -> None:
+    x = halves(12, 1000)
+    tile = tcusim.MmaShape(5, 7, 3)
+    assert_equal(tcusim.cumsum(x, shape=tile, dtype=np.float32), prefixes(x))
+    assert_equal(tcusim.cumsum(x.astype(np.float32), shape=tile), prefixes(x))
+
+
+@pytest.mark.parametrize("paper", [False, True])
+def test_every_algorithm_can_be_named(paper: bool) -> None:
+    for row in algorithms():
+        name = row.alias if paper else row.name
+        if not name or (row.name == "reduction_tn_inefficient" and not paper):
+            continue
+        x = np.random.default_rng(0).integers(-2, 3, 500).astype(np.float16)
+        if row.kind == "reduction":
+            result = tcusim.segmented_sum(x, 16, algorithm=name)
+            expected = by_segments(x, 16, sums)
+        else:
+            result = tcusim.segmented_cumsum(x, 16, algorithm=name)
+            expected = by_segments(x, 16, prefixes)
+        assert_equal(result, expected)
+
+
+def test_a_paper_name_rounds_partial_sums_as_printed() -> None:
+    x = np.zeros(256, np.float16)
+    x[:3] = 2048, 1, 2
+    literal = build_run("reduction_256", x)
+    assert tcusim.segmented_sum(x, 256, algorithm="reduction_256", dtype=np.float32) == literal
+    assert literal == 2052
+    assert tcusim.segmented_sum(x, 256, algorithm="reduction_t", dtype=np.float32) == 2051
+
+
+def build_run(name: str, x: Array) -> float:
+    return float(tcusim.run(tcusim.build(name), {"in": x})["out"][0])
+
+
+def test_a_float16_accumulator_rounds_and_a_float32_one_does_not() -> None:
+    x = np.ones(4096, np.float16)
+    x[1::2] = 2**-11
+    assert tcusim.sum(x, dtype=np.float32) == 2049
+    assert tcusim.sum(x, dtype=np.float32, accumulate="f16") == 2048
+
+
+def test_a_report_tells_programs_and_counts() -> None:
+    report = Report()
+    x = halves(13, 1024)
+    tcusim.segmented_sum(x, 256, report=report)
+    assert report.launches == 1
+    ((program, scalars),) = report.programs
+    assert program.name == "reduction_tn"
+    assert scalars == {"length": 1024}
+    # The row sums are added up, not multiplied again.
+    assert report.mma == 4
+    assert report.bytes_read == 2 * 1024
+    assert report.bytes_written == 2 * 4
+    tcusim.cumsum(halves(14, 40_000), report=report)
+    assert [program.name for program, _ in report.programs[1:]] == [
+        "reduction_tn", "scan_plain", "scan_tn",
+    ]  # fmt: skip
+
+
+def test_progress_goes_up_to_the_end() -> None:
+    seen: list[tuple[int, int]] = []
+    tcusim.segmented_cumsum(halves(15, 2**15), 16, progress=lambda *now: seen.append(now))
+    done = [now for now, _ in seen]
+    assert done == sorted(done)
+    assert len({total for _, total in seen}) == 1
+    assert 0 < done[-1] <= seen[-1][1]
+
+
+def test_without_a_watcher_nothing_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+    real = tcusim.backends.NUMPY.run
+
+    def run(program: Any, inputs: Any, **options: Any) -> Any:
+        seen.update(options)
+        return real(program, inputs, **options)
+
+    monkeypatch.setattr(type(tcusim.backends.NUMPY), "run", lambda self, *a, **k: run(*a, **k))
+    assert tcusim.sum(np.ones(4, np.float16)) == 4
+    assert seen["watch"] is None

@@ -1,0 +1,381 @@
+"""The `tcusim` command: what it prints, what it refuses, and with which exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import numpy as np
+import pytest
+
+import tcusim
+from tcusim import cli
+
+COMMAND = [sys.executable, "-W", "error", "-m", "tcusim.cli"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty working directory with an input in it."""
+    monkeypatch.chdir(tmp_path)
+    np.save("a.npy", (np.arange(256) % 7).astype(np.float16))
+    return tmp_path
+
+
+def tcusim_command(*arguments: str) -> click.testing.Result:
+    return click.testing.CliRunner().invoke(cli.main, arguments)
+
+
+def succeeds(*arguments: str) -> str:
+    result = tcusim_command(*arguments)
+    assert (result.exit_code, result.stderr) == (0, ""), result.output
+    return str(result.stdout)
+
+
+def fails(code: int, *arguments: str) -> str:
+    result = tcusim_command(*arguments)
+    assert result.exit_code == code, result.output
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    return str(result.stderr)
+
+
+# --- run --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["sum"], lambda a: a.sum()),
+        (["cumsum", "--dtype", "f32"], lambda a: a.cumsum()),
+        (["cumsum", "--exclusive", "--dtype", "f32"], lambda a: np.append(0, a.cumsum())),
+        (["segmented-sum", "--segment-size", "64"], lambda a: a.reshape(4, 64).sum(1)),
+        (
+            ["segmented-cumsum", "--segment-size", "64", "--dtype", "float32"],
+            lambda a: a.reshape(4, 64).cumsum(1).ravel(),
+        ),
+        (
+            ["segmented-cumsum", "--segment-size", "256", "--exclusive", "--dtype", "f32"],
+            lambda a: a.cumsum() - a,
+        ),
+    ],
+)
+def test_operations(folder: Path, arguments: list[str], expected: Any) -> None:
+    operation, *options = arguments
+    text = succeeds("run", operation, "a.npy", *options, "-o", "out.npy")
+    assert "none: equal to NumPy's float64" in text
+    array = np.load("a.npy").astype(np.float64)
+    assert np.array_equal(np.load("out.npy"), expected(array))
+
+
+def test_the_example_of_the_help(folder: Path) -> None:
+    options = ["--segment-size", "64", "--shape", "32x8x16", "--arch", "volta", "-o", "sums.npy"]
+    text = succeeds("run", "segmented-sum", "a.npy", *options)
+    lines = dict(line.split(maxsplit=1) for line in text.splitlines())
+    assert lines["input"] == "a.npy: float16 256"
+    assert lines["arch"] == "volta, backend numpy"
+    assert lines["program"] == "reduction_kn, tile 32x8x16, f16 operands, 256 elements"
+    assert lines["launches"] == "1"
+    assert lines["mma"] == "steps      4"
+    assert lines["global"].split()[1:4] == ["512", "bytes", "read,"]
+    assert lines["result"] == "float16 4"
+    assert lines["written"] == "to     sums.npy"
+
+
+def test_offsets_and_members_and_text(folder: Path) -> None:
+    np.savez("two.npz", x=np.arange(6.0).reshape(2, 3), y=np.ones(2))
+    Path("rows.txt").write_text("0 1 1 3\n")
+    arguments = ["two.npz", "--member", "x", "--offsets", "rows.txt", "-o", "out.csv"]
+    succeeds("run", "segmented-sum", *arguments, "--input-type", "f16")
+    assert Path("out.csv").read_text() == "0.0,0.0,3.0\n3.0,0.0,9.0\n"
+    succeeds("run", "segmented-cumsum", *arguments)
+    assert Path("out.csv").read_text() == "0.0,1.0,3.0\n3.0,4.0,9.0\n"
+    succeeds("run", "segmented-cumsum", *arguments, "--exclusive", "--axis", "1")
+    assert Path("out.csv").read_text() == "0.0,0.0,1.0\n0.0,0.0,4.0\n"
+
+
+def test_json_is_one_object_and_nothing_else(folder: Path) -> None:
+    answer = json.loads(succeeds("run", "sum", "a.npy", "--json"))
+    assert answer["result"] == np.load("a.npy").astype(float).sum()
+    assert answer["programs"][0] == {
+        "program": "reduction_tn",
+        "shape": "16x16x16",
+        "ab": "f16",
+        "length": 256,
+    }
+    assert answer["mma"] == 1
+    assert answer["bytes_read"] == 512
+    assert answer["error"]["max_absolute"] == 0
+    saved = json.loads(succeeds("run", "sum", "a.npy", "--json", "-o", "s.npy"))
+    assert saved["output"] == "s.npy"
+    assert "result" not in saved
+
+
+def test_json_spells_what_it_has_no_number_for(folder: Path) -> None:
+    np.save("n.npy", np.array([1, np.inf, -np.inf], np.float32))
+    options = ["--segment-size", "1", "--json"]
+    answer = json.loads(succeeds("run", "segmented-sum", "n.npy", *options))
+    assert answer["result"] == [1.0, "Infinity", "-Infinity"]
+
+
+def test_a_cast_is_reported(folder: Path) -> None:
+    Path("a.csv").write_text("0.1,0.5\n")
+    text = succeeds("run", "sum", "a.csv", "--input-type", "f16")
+    assert "float64 to f16, 1 of 2 numbers rounded, by at most 2.44e-05" in text
+
+
+def test_an_overflow_of_the_result_is_reported(folder: Path) -> None:
+    np.save("big.npy", np.full(4, 60000, np.float16))
+    assert "1 results overflowed: choose a wider --dtype" in succeeds("run", "sum", "big.npy")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["sum", "none.npy"], "error: there is no file none.npy"),
+        (["sum", "."], "error: . is a directory"),
+        (["sum", "a.npy", "--arch", "volt"], "unknown architecture 'volt'. Did you mean 'volta'?"),
+        (["sum", "a.npy", "--shape", "16x16x17"], "unknown shape '16x16x17'. Did you mean"),
+        (["sum", "a.npy", "--shape", "big"], "a shape is written '16x16x16'"),
+        (["sum", "a.npy", "--algorithm", "reduction_265"], "Did you mean 'reduction_256'?"),
+        (["sum", "a.npy", "--algorithm", "scan_k"], "'scan_k' is a scan, and this is a reduction"),
+        (["sum", "a.npy", "--backend", "nump"], "unknown backend 'nump'. Did you mean 'numpy'?"),
+        (["sum", "a.npy", "--dtype", "f17"], "error: dtype: data type 'f17' not understood"),
+        (["sum", "a.npy", "--axis", "3"], "axis 3 is out of range for an array of 1 dimensions"),
+        (["sum", "a.npy", "--member", "x"], "only an .npz file has members"),
+        (["segmented-sum", "a.npy", "--segment-size", "0"], "must be at least 1, got 0"),
+        (["segmented-sum", "a.npy", "--segment-size", "999"], "longer than the axis"),
+        (["segmented-sum", "a.npy", "--offsets", "down.txt"], "offsets must not decrease"),
+        (["segmented-sum", "a.npy", "--offsets", "half.txt"], "must be whole numbers, got 0.5"),
+        (["sum", "wide.csv", "--input-type", "f16"], "1e+06 cannot become f16"),
+        (["sum", "wide.csv", "--shape", "32x8x16"], "--input-type f16 or f32 casts them"),
+        (["sum", "a.npy", "-o", "nowhere/x.npy"], "there is no directory"),
+        (["sum", "a.npy", "-o", "x.xls"], "its name must end in .npy, .npz, .csv, .txt"),
+    ],
+)
+def test_errors_write_nothing(folder: Path, arguments: list[str], message: str) -> None:
+    Path("down.txt").write_text("0 5 3 256\n")
+    Path("half.txt").write_text("0 0.5 256\n")
+    Path("wide.csv").write_text("1,1e6\n")
+    before = sorted(os.listdir())
+    text = fails(1, "run", *arguments, *([] if "-o" in arguments else ["-o", "out.npy"]))
+    assert text.startswith("error: ")
+    assert message in text
+    assert sorted(os.listdir()) == before
+
+
+def test_the_output_is_checked_before_anything_is_computed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tcusim, "sum", lambda *_, **__: pytest.fail("computed"))
+    assert "there is no directory" in fails(1, "run", "sum", "a.npy", "-o", "nowhere/x.npy")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["summ", "a.npy"], "unknown operation 'summ'. Did you mean 'sum'?"),
+        (["sum", "a.npy", "--input-type", "f15"], "unknown type 'f15'. Did you mean 'f16'?"),
+        (["sum", "a.npy", "--accumulate", "f61"], "unknown accumulator 'f61'"),
+        (["segmented-sum", "a.npy"], "needs --segment-size N or --offsets FILE, one of them"),
+        (["sum", "a.npy", "--segment-size", "4"], "did you mean segmented-sum?"),
+        (["sum", "a.npy", "--exclusive"], "--exclusive is for scans"),
+        (["sum", "a.npy", "--axis", "x"], "'x' is not a valid integer"),
+        (["sum"], "Missing argument 'INPUT'"),
+    ],
+)
+def test_wrong_usage(folder: Path, arguments: list[str], message: str) -> None:
+    assert message in fails(2, "run", *arguments)
+
+
+def test_ctrl_c_leaves_nothing_half_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tcusim, "sum", interrupt)
+    text = fails(130, "run", "sum", "a.npy", "-o", "out.npy")
+    assert text == "interrupted; nothing was written\n"
+    assert os.listdir() == ["a.npy"]
+
+
+def test_ctrl_c_in_a_process(folder: Path) -> None:
+    code = """
+import os, signal, time
+import tcusim, tcusim.cli
+signal.signal(signal.SIGINT, signal.default_int_handler)
+tcusim.sum = lambda *_, **__: (os.kill(os.getpid(), signal.SIGINT), time.sleep(30))
+tcusim.cli.main(["run", "sum", "a.npy", "-o", "out.npy"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "interrupted; nothing was written\n")
+    assert os.listdir() == ["a.npy"]
+
+
+# --- list, listing and step -------------------------------------------------------------------
+
+
+def test_list_has_every_table() -> None:
+    text = succeeds("list")
+    for word in ("reduction_256n", "32x8x16", "blackwell", "the simulator, on NumPy"):
+        assert word in text
+    assert not any(line.endswith(" ") for line in text.splitlines())
+
+
+def test_list_as_json() -> None:
+    tables = json.loads(succeeds("list", "shapes", "backends", "--json"))
+    assert list(tables) == ["shapes", "backends"]
+    first = tables["shapes"][0]
+    assert (first["name"], first["instruction"], first["min sm"]) == ("16x16x16", "wmma", 70)
+    assert first["types"] == "f16→f16, f16→f32"
+    backend = next(row for row in tables["backends"] if row["name"] == "numpy")
+    assert backend["available"] == "yes"
+
+
+def test_list_refuses_another_word() -> None:
+    assert "unknown table 'shape'. Did you mean 'shapes'?" in fails(2, "list", "shape")
+
+
+def test_listing_is_that_of_the_program() -> None:
+    options = ["--shape", "8x32x16", "--segment-size", "512", "--side", "b"]
+    options += ["--combine", "add", "--ragged"]
+    program = tcusim.build(
+        "scan_tn", shape="8x32x16", segment_size=512, combine="add", ragged=True, side="b"
+    )
+    assert succeeds("listing", "scan_tn", *options) == tcusim.listing(program)
+    program = tcusim.build("scan_256n", form="L(A1)", carry=True, warps=2)
+    options = ["--form", "L(A1)", "--carry", "--warps", "2"]
+    assert succeeds("listing", "scan_256n", *options) == tcusim.listing(program)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["scan_265"], "unknown algorithm 'scan_265'. Did you mean 'scan_256'?"),
+        (["scan_256", "--shape", "8x8x4"], "'scan_256' is the paper's name for k = 16"),
+        (["reduction_k", "--form", "L(A1)"], "reduction_k has no option 'form'"),
+        (["scan_k", "--segment-size", "17"], "scan_k scans segments of at most k = 16 elements"),
+    ],
+)
+def test_listing_errors(arguments: list[str], message: str) -> None:
+    assert message in fails(1, "listing", *arguments)
+
+
+def test_step_is_plain_where_nobody_sits() -> None:
+    text = succeeds("step", "reduction_16", "--only", "mma", "--arch", "volta")
+    assert text == succeeds("step", "reduction_16", "--only", "mma", "--plain")
+    assert text.startswith(tcusim.listing(tcusim.build("reduction_16")))
+    assert "step 4: 4\n  V ← P·A + V\n" in text
+    assert "\x1b" not in text
+
+
+def test_step_takes_a_file(folder: Path) -> None:
+    text = succeeds("step", "reduction_16", "--input", "a.npy", "--from", "7")
+    expected = np.load("a.npy").reshape(16, 16).sum(1).astype(int)
+    assert text.splitlines()[-3].split()[16:] == [str(value) for value in expected]
+    np.save("long.npy", np.ones(100))
+    assert "length = 100 is not a multiple of 256" in fails_after(
+        "step", "reduction_16", "--input", "long.npy"
+    )
+
+
+def fails_after(*arguments: str) -> str:
+    """Return the error of a command that had begun to print."""
+    result = tcusim_command(*arguments)
+    assert result.exit_code == 1
+    return str(result.stderr)
+
+
+def test_step_errors() -> None:
+    assert "unknown kind of step 'mam'. Did you mean 'mma'?" in fails(
+        2, "step", "scan_16", "--only", "mam"
+    )
+    assert "there is no warp 9; the grid has warps 0 to 0" in fails_after(
+        "step", "scan_16", "--warp", "9"
+    )
+    assert "scan_16 has no step '9.9'" in fails(1, "step", "scan_16", "--from", "9.9")
+    assert "--member needs --input" in fails(2, "step", "scan_16", "--member", "x")
+
+
+def test_step_on_a_terminal_waits_for_keys() -> None:
+    text = on_a_terminal([*COMMAND, "step", "reduction_16"], b"\n4\nq\n")
+    assert "▶ 1" in text
+    assert "▶ 2" in text
+    assert "▶ 4" in text
+    assert "▶ 5" not in text
+    assert "Enter: next" in text
+
+
+def on_a_terminal(command: list[str], keys: bytes) -> str:
+    """Run a command on a terminal of its own; return what it shows."""
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "140", "PYTHONUTF8": "1"}
+    process = subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, close_fds=True
+    )
+    os.close(theirs)
+    os.write(ours, keys)
+    shown = b""
+    # Linux reports a terminal that the other side has closed as an error.
+    with contextlib.suppress(OSError):
+        while piece := os.read(ours, 4096):
+            shown += piece
+    os.close(ours)
+    assert process.wait(30) == 0, shown.decode()
+    return shown.decode()
+
+
+# --- The command itself -----------------------------------------------------------------------
+
+
+def test_version_and_help() -> None:
+    assert succeeds("--version") == f"tcusim, version {tcusim.__version__}\n"
+    for command in ((), ("run",), ("list",), ("listing",), ("step",)):
+        text = succeeds(*command, "--help")
+        assert "Examples:\n    tcusim " in text
+
+
+def test_unknown_commands() -> None:
+    text = fails(2, "listin")
+    assert "unknown command 'listin'. Did you mean 'listing'? Valid: list, listing, run" in text
+
+
+def test_a_broken_pipe_is_quiet() -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "step", "scan_256n"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.read(100)
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    process.wait(30)
+
+
+def test_an_encoding_without_our_letters_is_no_error() -> None:
+    done = subprocess.run(
+        [*COMMAND, "listing", "reduction_16"],
+        env=os.environ | {"PYTHONIOENCODING": "cp1252"},
+        capture_output=True,
+        check=True,
+    )
+    assert b"V ? P\xb7A + V" in done.stdout
+
+
+def test_the_library_imports_neither_click_nor_rich() -> None:
+    code = "import sys, tcusim; print([n for n in ('click', 'rich') if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_the_command_imports_rich_only_to_use_it() -> None:
+    code = "import sys, tcusim.cli; print('rich' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

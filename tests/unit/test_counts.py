@@ -1,0 +1,190 @@
+"""How many mma steps a warp runs: counted while it runs, and by the formulas of the paper's kind.
+
+The formulas here are written anew from the analysis, in the sizes that the algorithm sees: m rows
+of data and n result columns (exchanged where the data are the operand b), tiles of m*k elements.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from math import ceil
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tcusim.algorithms import algorithms, build
+from tcusim.cost import Counts, steps_to_run
+from tcusim.interpret import interpret
+from tcusim.ir import Program
+from tcusim.shapes import MmaShape
+
+SHAPES = (
+    (16, 16, 16),
+    (32, 8, 16),
+    (8, 32, 16),
+    (4, 4, 4),
+    (5, 7, 3),
+    (16, 8, 8),
+    (16, 8, 16),
+    (64, 8, 16),
+)
+
+Formula = Callable[[int, int, int, int], int]
+
+# The paper's N is `count`: segments of N rows of k, or of N tiles for those of TILES.
+FORMULAS: dict[str, Formula] = {
+    "reduction_k": lambda m, n, k, count: 1,
+    "reduction_kn": lambda m, n, k, count: count,
+    # m segments side by side, each of ceil(N/m) tiles; m*m packed partial sums.
+    "reduction_kn_coalesced": lambda m, n, k, count: (
+        m * ceil(count / m) + ceil(m / n) * ceil(m / k)
+    ),
+    # n tiles fill a result of m*n sums.
+    "reduction_packed": lambda m, n, k, count: n * count,
+    "reduction_t": lambda m, n, k, count: 1 + ceil(m / k),
+    "reduction_tn": lambda m, n, k, count: count + ceil(m / k),
+    "reduction_tn_inefficient": lambda m, n, k, count: count * (1 + ceil(m / k)),
+    "scan_k": lambda m, n, k, count: ceil(k / n),
+    "scan_kn": lambda m, n, k, count: count * ceil(k / n),
+    "scan_t": lambda m, n, k, count: ceil(k / n) * (2 + ceil(m / k)),
+    "scan_tn": lambda m, n, k, count: count * ceil(k / n) * (2 + ceil(m / k)),
+}
+FORMS: dict[str, Formula] = {
+    "(LA)1": FORMULAS["scan_tn"],
+    "L(A1)": lambda m, n, k, count: count * (ceil(k / n) * (1 + ceil(m / k)) + 1),
+    # Only where n > k.
+    "[U|1]": lambda m, n, k, count: count * (ceil((k + 1) / n) + ceil(k / n) * ceil(m / k)),
+}
+TILES = ("reduction_t", "reduction_tn", "reduction_tn_inefficient", "scan_t", "scan_tn")
+
+
+def seen_sizes(sizes: tuple[int, int, int], side: str) -> tuple[int, int, int]:
+    """Return m, n, k as the algorithm sees them: m rows of data, whichever operand holds them."""
+    m, n, k = sizes
+    return (n, m, k) if side == "b" else (m, n, k)
+
+
+def counted(program: Program, blocks: int = 1) -> Counts:
+    """Run a program on ones and count."""
+    counts = Counts()
+    inputs = {"in": np.ones(blocks * program.blocks.per, np.float16)}
+    for event in interpret(program, inputs):
+        counts(event)
+    return counts
+
+
+@pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_mma_steps_of_a_warp(sizes: tuple[int, int, int], side: str) -> None:
+    m, n, k = seen_sizes(sizes, side)
+    for name, formula in FORMULAS.items():
+        for count in (1, 2, 5) if name.endswith("n") else (1,):
+            size = count * (m * k if name in TILES else k)
+            program = build(name, shape=MmaShape(*sizes), side=side, segment_size=size)
+            assert counted(program).mma == formula(m, n, k, count), (name, count)
+
+
+@pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_the_registry_says_the_same(sizes: tuple[int, int, int], side: str) -> None:
+    m, n, k = seen_sizes(sizes, side)
+    for row in algorithms():
+        if row.products is None:
+            continue
+        size = row.repeats * (m * k if row.tiles else k)
+        program = build(row.name, shape=MmaShape(*sizes), side=side)
+        assert program.blocks.per % size == 0
+        assert counted(program).mma == row.products(m, n, k, row.repeats), row.name
+
+
+def test_formulas_as_text_are_those_that_compute() -> None:
+    rows = [row for row in algorithms() if row.products is not None]
+    for row, m, n, k, count in itertools.product(rows, (3, 8, 16), (4, 16), (4, 16), (1, 5)):
+        assert row.products is not None
+        value = eval(row.formula, {"ceil": ceil, "m": m, "n": n, "k": k, "N": count})
+        assert value == row.products(m, n, k, count), row.name
+
+
+@pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_mma_steps_of_each_form_of_a_scan(sizes: tuple[int, int, int], side: str) -> None:
+    m, n, k = seen_sizes(sizes, side)
+    for form, formula in FORMS.items():
+        if form == "[U|1]" and n <= k:
+            continue
+        for count in (1, 3):
+            program = build(
+                "scan_tn", shape=MmaShape(*sizes), side=side, form=form, segment_size=count * m * k
+            )
+            assert counted(program).mma == formula(m, n, k, count), (form, count)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "options", "elements", "mma"),
+    [
+        ("reduction_256", "16x16x16", {}, 256, 2),
+        ("scan_256", "16x16x16", {}, 256, 3),
+        ("reduction_t", "32x8x16", {}, 512, 3),
+        ("scan_t", "32x8x16", {}, 512, 8),
+        ("scan_t", "32x8x16", {"form": "L(A1)"}, 512, 7),
+        ("reduction_t", "8x32x16", {}, 512, 3),
+        ("scan_t", "8x32x16", {"side": "a"}, 128, 3),
+        ("scan_t", "8x32x16", {"side": "a", "form": "[U|1]"}, 128, 2),
+    ],
+)
+def test_the_figures_of_the_wmma_shapes(
+    name: str, shape: str, options: dict[str, Any], elements: int, mma: int
+) -> None:
+    program = build(name, shape=shape, **options)
+    assert program.blocks.per == elements
+    assert counted(program).mma == mma
+
+
+def test_the_paper_s_shape_needs_n_products_and_one() -> None:
+    for count in (4, 16, 64):
+        assert counted(build("reduction_256n", segment_size=256 * count)).mma == count + 1
+        assert counted(build("scan_256n", segment_size=256 * count)).mma == 3 * count
+
+
+def test_every_warp_counts() -> None:
+    assert counted(build("scan_t", warps=4), blocks=3).mma == 3 * 4 * 3
+
+
+def test_branches_count_the_warps_that_take_them() -> None:
+    program = build("reduction_t", ragged=True)
+    whole, cut = Counts(), Counts()
+    for counts, length in ((whole, 1024), (cut, 1000)):
+        for event in interpret(program, {"in": np.ones(length, np.float16)}):
+            counts(event)
+    assert whole.mma == cut.mma == 8
+    assert whole.bytes_read == 2 * 1024
+    assert cut.bytes_read == 2 * 1000
+    assert whole.bytes_written == cut.bytes_written == 4 * 4
+
+
+def test_bytes_are_those_of_global_memory_alone() -> None:
+    counts = counted(build("scan_tn", segment_size=1024, form="L(A1)"))
+    assert (counts.bytes_read, counts.bytes_written) == (2 * 1024, 4 * 1024)
+    # (L.A).1 + A.U reads the data as both operands.
+    twice = counted(build("scan_tn", segment_size=1024))
+    assert (twice.bytes_read, twice.bytes_written) == (4 * 1024, 4 * 1024)
+
+
+def test_additions_are_those_that_were_asked_for() -> None:
+    assert counted(build("reduction_tn", segment_size=2048)).additions == 0
+    chained = build("reduction_tn", segment_size=2048, combine="add", chain=2)
+    assert counted(chained).additions == 4
+    uneven = build("reduction_tn", segment_size=2048 + 256, combine="add", chain=2)
+    assert counted(uneven).additions == 5
+
+
+def test_steps_to_run_are_the_leaf_steps_of_both_branches() -> None:
+    program = build("reduction_tn", segment_size=1024)
+    events = list(interpret(program, {"in": np.ones(1024, np.float16)}))
+    assert steps_to_run(program, {"length": 1024}) == len(events)
+    ragged = build("scan_tn", segment_size=1024, ragged=True)
+    # One warp takes the body of each When, the other its otherwise.
+    events = list(interpret(ragged, {"in": np.ones(1030, np.float16)}))
+    assert steps_to_run(ragged, {"length": 1030}) >= len(events)

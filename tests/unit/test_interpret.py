@@ -1,0 +1,569 @@
+"""What the interpreter shows: events in order, and values as late as a GPU may show them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tcusim.algorithms import build
+from tcusim.errors import InputError, UnknownName, Unsupported, VerifyError
+from tcusim.interpret import (
+    Event,
+    State,
+    add_values,
+    convert_values,
+    interpret,
+    run_numpy,
+)
+from tcusim.ir import (
+    BLOCK,
+    COL,
+    WARP,
+    Bound,
+    Buffer,
+    Const,
+    Copy,
+    Extent,
+    Frag,
+    Index,
+    Level,
+    Load,
+    Loop,
+    Mma,
+    Pattern,
+    PatternKind,
+    Program,
+    Role,
+    Scalar,
+    Split,
+    Step,
+    Sync,
+    View,
+    When,
+    walk,
+)
+from tcusim.shapes import MmaShape
+from tcusim.verify import verify
+
+LENGTH = Index.symbol("length")
+TINY = MmaShape(2, 2, 2)
+SYNC = Sync(Level.WARP)
+
+
+@pytest.fixture
+def _unverified(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run programs that `verify` would refuse."""
+    # The module; `tcusim.interpret` as an attribute is the function of that name.
+    module = sys.modules["tcusim.interpret"]
+    monkeypatch.setattr(module, "verify", lambda program: None)
+
+
+def integers(length: int, seed: int = 0) -> NDArray[np.float16]:
+    return np.random.default_rng(seed).integers(-3, 4, length).astype(np.float16)
+
+
+def without_syncs(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Return the steps without any barrier."""
+    kept: list[Step] = []
+    for step in steps:
+        if isinstance(step, Loop):
+            kept.append(replace(step, body=without_syncs(step.body)))
+        elif isinstance(step, When):
+            body, otherwise = without_syncs(step.body), without_syncs(step.otherwise)
+            kept.append(replace(step, body=body, otherwise=otherwise))
+        elif not isinstance(step, Sync):
+            kept.append(step)
+    return tuple(kept)
+
+
+def without_step(steps: tuple[Step, ...], path: str) -> tuple[Step, ...]:
+    """Return the steps without the one at a path."""
+    number, _, rest = path.partition(".")
+    at = int(number) - 1
+    step = steps[at]
+    if not rest:
+        return steps[:at] + steps[at + 1 :]
+    if isinstance(step, Loop):
+        new: Step = replace(step, body=without_step(step.body, rest))
+    else:
+        assert isinstance(step, When)
+        inner, _, _ = rest.partition(".")
+        if int(inner) <= len(step.body):
+            new = replace(step, body=without_step(step.body, rest))
+        else:
+            shifted = str(int(inner) - len(step.body)) + rest[len(inner) :]
+            new = replace(step, otherwise=without_step(step.otherwise, shifted))
+    return (*steps[:at], new, *steps[at + 1 :])
+
+
+# --- Races show --------------------------------------------------------------------------------
+
+RACY = [
+    ("reduction_t", {}),
+    ("reduction_tn", {"combine": "add", "chain": 2}),
+    ("reduction_kn_coalesced", {}),
+    ("scan_kn", {}),
+    ("scan_t", {}),
+    ("scan_tn", {"form": "L(A1)", "combine": "add"}),
+    ("scan_tn", {"ragged": True}),
+    ("reduction_plain", {}),
+    ("scan_plain", {}),
+]
+
+
+@pytest.mark.usefixtures("_unverified")
+@pytest.mark.parametrize(("name", "options"), RACY)
+def test_without_barriers_the_result_is_wrong(name: str, options: dict[str, Any]) -> None:
+    program = build(name, **options)
+    inputs = {"in": integers(8 * program.blocks.per)}
+    broken = replace(program, steps=without_syncs(program.steps))
+    right, wrong = run_numpy(program, inputs)["out"], run_numpy(broken, inputs)["out"]
+    assert not np.isnan(right).any()
+    assert np.isnan(wrong).any()
+
+
+@pytest.mark.usefixtures("_unverified")
+def test_each_barrier_before_a_read_is_needed() -> None:
+    program = build("scan_tn", shape=MmaShape(4, 4, 4), segment_size=64)
+    inputs = {"in": np.arange(1, 1 + 4 * 64).astype(np.float16) % 5 + 1}
+    right = run_numpy(program, inputs)["out"]
+    needed = 0
+    for path, step in walk(program.steps):
+        if not isinstance(step, Sync):
+            continue
+        broken = replace(program, steps=without_step(program.steps, path))
+        wrong = run_numpy(broken, inputs)["out"]
+        needed += not np.array_equal(right, wrong)
+    # The other barriers keep a write from overtaking a read, which lockstep cannot show.
+    assert needed >= 3
+
+
+@pytest.mark.usefixtures("_unverified")
+def test_a_missing_barrier_in_a_loop_shows_the_value_of_the_round_before() -> None:
+    source = Buffer("in", "f32", Extent(LENGTH))
+    out = Buffer("out", "f32", Extent(LENGTH))
+    box = Buffer("box", "f32", Extent.of(8), Level.WARP)
+    i = Index.symbol("i")
+    body = (
+        Copy(one(box), one(source, i)),
+        Copy(one(out, i), one(box)),
+        SYNC,
+    )
+    program = Program(
+        name="late", shape=TINY, ab="f16", acc="f32", scalars=(Scalar("length"),),
+        inputs=(source,), outputs=(out,), scratch=(box,), blocks=Extent.of(1), warps=1,
+        steps=(Loop("i", Extent(LENGTH), body),),
+    )  # fmt: skip
+    given = np.array([1, 2, 3, 4], np.float32)
+    result = run_numpy(program, {"in": given})["out"]
+    np.testing.assert_array_equal(result, [np.nan, 1, 2, 3])
+
+
+def one(buffer: Buffer, offset: Index | int = 0, *bounds: Bound) -> View:
+    """Return one element."""
+    return View(buffer, Index.of(offset), 1, 1, 1, 1, bounds)
+
+
+def row(buffer: Buffer, count: int, offset: Index | int = 0, *bounds: Bound) -> View:
+    """Return `count` elements in a row."""
+    return View(buffer, Index.of(offset), 1, count, count, 1, bounds)
+
+
+def two_warps(level: Level) -> Program:
+    """Each of two warps writes one element, waits at a barrier of `level`, and reads both."""
+    source = Buffer("in", "f32", Extent(LENGTH))
+    out = Buffer("out", "f32", Extent(LENGTH * 2))
+    shared = Buffer("shared", "f32", Extent.of(8), Level.BLOCK)
+    return Program(
+        name="two_warps",
+        shape=TINY,
+        ab="f16",
+        acc="f32",
+        scalars=(Scalar("length", 2),),
+        inputs=(source,),
+        outputs=(out,),
+        scratch=(shared,),
+        blocks=Extent(LENGTH, 2),
+        warps=2,
+        steps=(
+            Copy(one(shared, WARP), one(source, BLOCK * 2 + WARP)),
+            Sync(level),
+            Copy(row(out, 2, (BLOCK * 2 + WARP) * 2), row(shared, 2)),
+        ),
+    )
+
+
+def test_other_warps_see_a_write_after_a_block_s_barrier() -> None:
+    given = np.array([1, 2, 3, 4, 5, 6], np.float32)
+    result = run_numpy(two_warps(Level.BLOCK), {"in": given})["out"]
+    assert result.tolist() == [1, 2, 1, 2, 3, 4, 3, 4, 5, 6, 5, 6]
+
+
+@pytest.mark.usefixtures("_unverified")
+def test_a_warp_s_barrier_shows_a_write_to_the_warp_alone() -> None:
+    given = np.array([1, 2, 3, 4], np.float32)
+    result = run_numpy(two_warps(Level.WARP), {"in": given})["out"]
+    nan = np.nan
+    np.testing.assert_array_equal(result, [1, nan, nan, 2, 3, nan, nan, 4])
+
+
+@pytest.mark.usefixtures("_unverified")
+def test_without_a_barrier_a_warp_does_not_see_its_own_write() -> None:
+    program = two_warps(Level.BLOCK)
+    program = replace(program, steps=without_syncs(program.steps))
+    result = run_numpy(program, {"in": np.ones(2, np.float32)})["out"]
+    assert np.isnan(result).all()
+
+
+def test_verify_refuses_what_the_interpreter_shows_to_be_wrong() -> None:
+    with pytest.raises(VerifyError, match=r"two_warps, step 3: .*\[check: synced_shared\]"):
+        interpret_all(two_warps(Level.WARP), {"in": np.ones(2, np.float32)})
+
+
+def interpret_all(program: Program, inputs: Mapping[str, Any], **keywords: Any) -> list[Event]:
+    return list(interpret(program, inputs, **keywords))
+
+
+# --- What nobody wrote ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["f16", "f32", "f64", "bf16"])
+def test_outputs_that_nothing_wrote_are_nan(dtype: str) -> None:
+    result = run_numpy(writes_first_element("f32", dtype), {"in": np.ones(3)})["out"]
+    np.testing.assert_array_equal(result.astype(np.float64), [1, np.nan, np.nan])
+
+
+def test_integers_that_nothing_wrote_are_the_lowest() -> None:
+    result = run_numpy(writes_first_element("s32", "s32"), {"in": np.ones(3, np.int32)})["out"]
+    assert result.tolist() == [1, -(2**31), -(2**31)]
+
+
+def writes_first_element(given: str, dtype: str) -> Program:
+    source, out = Buffer("in", given, Extent(LENGTH)), Buffer("out", dtype, Extent(LENGTH))
+    first = Bound(COL, LENGTH)
+    return Program(
+        name="first", shape=TINY, ab="f16", acc="f32", scalars=(Scalar("length"),),
+        inputs=(source,), outputs=(out,), scratch=(), blocks=Extent.of(1), warps=1,
+        steps=(Copy(one(out, 0, first), one(source, 0, first)),),
+    )  # fmt: skip
+
+
+def test_elements_out_of_bounds_are_read_as_zero_and_not_written() -> None:
+    source, out = Buffer("in", "f32", Extent(LENGTH)), Buffer("out", "f32", Extent(LENGTH + 4))
+    program = Program(
+        name="edges", shape=TINY, ab="f16", acc="f32", scalars=(Scalar("length"),),
+        inputs=(source,), outputs=(out,), scratch=(), blocks=Extent.of(1), warps=1,
+        steps=(
+            Copy(
+                row(out, 6, 0, Bound(COL, LENGTH + 2)), row(source, 6, 0, Bound(COL, LENGTH)),
+            ),
+        ),
+    )  # fmt: skip
+    verify(program)
+    result = run_numpy(program, {"in": np.array([7, 8], np.float32)})["out"]
+    np.testing.assert_array_equal(result, [7, 8, 0, 0, np.nan, np.nan])
+
+
+def test_a_program_of_no_blocks_runs_nothing() -> None:
+    program = build("reduction_t", ragged=True)
+    events = interpret_all(program, {"in": np.zeros(0, np.float16)})
+    assert events == []
+    assert run_numpy(program, {"in": np.zeros(0, np.float16)})["out"].shape == (0,)
+
+
+# --- Events -------------------------------------------------------------------------------------
+
+
+def test_events_come_in_order_with_paths_and_loops() -> None:
+    program = build("reduction_tn", segment_size=512)
+    events = interpret_all(program, {"in": integers(1024)})
+    loop = next(path for path, step in walk(program.steps) if isinstance(step, Loop))
+    inside = [(event.path, dict(event.loops)) for event in events if event.loops]
+    assert inside == [
+        (f"{loop}.1", {"i": 0}),
+        (f"{loop}.2", {"i": 0}),
+        (f"{loop}.1", {"i": 1}),
+        (f"{loop}.2", {"i": 1}),
+    ]
+    steps = dict(walk(program.steps))
+    assert all(steps[event.path] is event.step for event in events)
+    outside = [event.path for event in events if not event.loops]
+    assert outside == [str(n) for n in range(1, len(program.steps) + 1) if str(n) != loop]
+    assert all(event.warps.tolist() == [0, 1] for event in events)
+
+
+def test_branches_come_one_after_the_other_with_their_warps() -> None:
+    program = build("reduction_t", ragged=True)
+    events = interpret_all(program, {"in": integers(256 * 2 + 3)})
+    steps = dict(walk(program.steps))
+    branched = [(event.path, event.warps.tolist()) for event in events if "." in event.path]
+    assert all(steps[event.path] is event.step for event in events)
+    warps = [found for _, found in branched]
+    assert warps[0] == [0, 1]
+    assert warps[1:] == [[2]] * (len(warps) - 1)
+    first = branched[0][0].split(".")[0]
+    assert [path for path, _ in branched] == [f"{first}.{n}" for n in range(1, len(branched) + 1)]
+
+
+def test_nested_branches_and_loops_have_paths_of_their_own() -> None:
+    program = nested()
+    given = np.arange(2, dtype=np.float32)
+    seen = [
+        (event.path, dict(event.loops), event.warps.tolist())
+        for event in interpret_all(program, {"in": given})
+    ]
+    assert seen == [
+        ("1.1.1", {"i": 0}, [0]),
+        ("1.1.2.1", {"i": 0, "j": 0}, [1]),
+        ("1.1.2.1", {"i": 0, "j": 1}, [1]),
+        ("1.1.1", {"i": 1}, [0]),
+        ("1.1.2.1", {"i": 1, "j": 0}, [1]),
+        ("1.1.2.1", {"i": 1, "j": 1}, [1]),
+    ]
+    steps = dict(walk(program.steps))
+    assert all(steps[event.path] is event.step for event in interpret(program, {"in": given}))
+
+
+def nested() -> Program:
+    """Return a loop of a branch, whose other branch is a loop."""
+    source, out = Buffer("in", "f32", Extent(LENGTH)), Buffer("out", "f32", Extent(LENGTH))
+    copy = Copy(one(out, BLOCK), one(source, BLOCK))
+    inner = Loop("j", Extent.of(2), (copy,))
+    branch = When((Bound(BLOCK, Index.of(1)),), (copy,), (inner,))
+    return Program(
+        name="nested", shape=TINY, ab="f16", acc="f32", scalars=(Scalar("length"),),
+        inputs=(source,), outputs=(out,), scratch=(), blocks=Extent(LENGTH), warps=1,
+        steps=(Loop("i", Extent.of(2), (branch,)),),
+    )  # fmt: skip
+
+
+def test_a_watcher_sees_fragments_and_memory_after_each_step() -> None:
+    program = build("reduction_k", side="a")
+    x = integers(2 * 256)
+    seen = []
+
+    def watch(event: Event) -> None:
+        if isinstance(event.step, Mma):
+            seen.append(event.state.fragment(event.step.d).copy())
+            seen.append(event.state.fragment("V", np.array([1])).copy())
+        if isinstance(event.step, Load):
+            tile = event.state.read(event.step.src)
+            np.testing.assert_array_equal(tile, event.state.fragment(event.step.dst))
+            np.testing.assert_array_equal(tile, x.reshape(2, 16, 16))
+
+    run_numpy(program, {"in": x}, watch=watch)
+    both, second = seen
+    sums = x.reshape(2, 16, 16).sum(2, dtype=np.float32)
+    np.testing.assert_array_equal(both[:, :, 0], sums)
+    np.testing.assert_array_equal(both[:, :, 1:], 0)
+    np.testing.assert_array_equal(second, both[1:])
+
+
+def test_a_watcher_can_ask_where_bounds_hold() -> None:
+    program = build("reduction_k", side="a", ragged=True)
+    for event in interpret(program, {"in": integers(256 + 100)}):
+        if isinstance(event.step, Copy) and event.step.src.buffer.name == "in":
+            valid = event.state.valid(event.step.src, event.warps)
+            assert valid.shape == (1, 16, 16)
+            assert valid.sum() == 100
+            return
+    raise AssertionError("no masked tile was copied")
+
+
+def test_constants_are_the_patterns() -> None:
+    square = MmaShape(3, 3, 3)
+    frag = Frag("F", Role.ACC, square, "f32")
+    source, out = Buffer("in", "f32", Extent(LENGTH)), Buffer("out", "f32", Extent.of(9))
+    expected = {
+        (PatternKind.ZEROS, 0): np.zeros((3, 3)),
+        (PatternKind.ONES, 0): np.ones((3, 3)),
+        (PatternKind.ROW, 1): np.outer([0, 1, 0], [1, 1, 1]),
+        (PatternKind.COL, 2): np.outer([1, 1, 1], [0, 0, 1]),
+        (PatternKind.UPPER, 0): np.triu(np.ones((3, 3))),
+        (PatternKind.UPPER, 1): np.triu(np.ones((3, 3)), -1),
+        (PatternKind.LOWER, 0): np.tril(np.ones((3, 3))),
+        (PatternKind.LOWER, -1): np.tril(np.ones((3, 3)), -1),
+    }
+    for (kind, offset), matrix in expected.items():
+        program = Program(
+            name="pattern", shape=square, ab="f16", acc="f32", scalars=(Scalar("length"),),
+            inputs=(source,), outputs=(out,), scratch=(), blocks=Extent.of(1), warps=1,
+            steps=(Const(frag, Pattern(kind, Index.of(offset))),),
+        )  # fmt: skip
+        (event,) = interpret(program, {"in": np.zeros(1, np.float32)})
+        np.testing.assert_array_equal(event.state.fragment(frag)[0], matrix)
+
+
+# --- Batches ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("warps_at_once", [1, 2, 3, 7, 10_000])
+@pytest.mark.parametrize("warps", [1, 2])
+def test_batches_do_not_change_a_bit(warps_at_once: int, warps: int) -> None:
+    program = build("scan_tn", ragged=True, warps=warps, combine="add", form="L(A1)")
+    x = np.random.default_rng(1).standard_normal(6 * 1024 + 77).astype(np.float16)
+    expected = run_numpy(program, {"in": x}, arch="volta")["out"]
+    state = State(program, {"in": x}, "volta")
+    for event in state.run(warps_at_once):
+        assert event.warps.size <= max(warps, warps_at_once)
+    assert expected.tobytes() == state.outputs()["out"].tobytes()
+
+
+def test_a_batch_gives_events_of_its_own() -> None:
+    program = build("reduction_k")
+    inputs = {"in": integers(256 * 5)}
+    together = interpret_all(program, inputs)
+    apart = interpret_all(program, inputs, warps_at_once=2)
+    assert len(apart) == 3 * len(together)
+    assert [event.warps.tolist() for event in apart[:: len(together)]] == [[0, 1], [2, 3], [4]]
+
+
+# --- Arithmetic of the steps --------------------------------------------------------------------
+
+
+def test_additions_are_rounded_once_in_their_type() -> None:
+    half = np.array([2048, 1, 65504], np.float16)
+    other = np.array([1, 2, 65504], np.float16)
+    with np.errstate(over="ignore"):
+        assert add_values(half, other, "f16").tolist() == [2048, 3, np.inf]
+    assert add_values(np.array([2**24], np.float32), np.array([1], np.float32), "f32").tolist() == [
+        2**24
+    ]
+    # bf16: 256 + 1 is a tie, to even; 258 + 1 is one, too.
+    values = np.array([256, 258], np.float32), np.array([1, 1], np.float32)
+    assert add_values(*values, "bf16").tolist() == [256, 260]
+    assert add_values(np.array([2], np.int32), np.array([3], np.int32), "s32").tolist() == [5]
+
+
+def test_conversions_are_rounded_once() -> None:
+    values = np.array([2049, 2051, 65520, 2**-25, 3 * 2**-25], np.float32)
+    assert convert_values(values, "f32", "f16").tolist() == [2048, 2052, np.inf, 0, 2 * 2**-24]
+    assert convert_values(np.array([2**24 + 1], np.int32), "s32", "f32").tolist() == [2**24]
+    assert convert_values(np.array([3], np.float32), "f32", "s32").tolist() == [3]
+    same = np.array([1], np.float16)
+    assert convert_values(same, "f16", "f16") is same
+
+
+def test_a_split_is_exact() -> None:
+    source = Buffer("in", "f32", Extent(LENGTH))
+    parts = tuple(Buffer(f"part{i}", "bf16", Extent(LENGTH)) for i in range(3))
+    place = row(source, 8, BLOCK * 8)
+    program = Program(
+        name="split", shape=TINY, ab="bf16", acc="f32", scalars=(Scalar("length", 8),),
+        inputs=(source,), outputs=parts, scratch=(), blocks=Extent(LENGTH, 8), warps=1,
+        steps=(Split(tuple(replace(place, buffer=part) for part in parts), place),),
+    )  # fmt: skip
+    x = np.random.default_rng(0).standard_normal(64).astype(np.float32)
+    results = run_numpy(program, {"in": x})
+    total = sum(results[part.name].astype(np.float64) for part in parts)
+    np.testing.assert_array_equal(total, x)
+
+
+def test_tf32_operands_are_cut_when_they_are_loaded() -> None:
+    program = build("reduction_k", shape="16x16x8", ab="tf32", side="a")
+    x = np.zeros(128, np.float32)
+    x[0], x[8] = 1 + 2**-11, -(1 + 2**-10 + 2**-11)
+    result = run_numpy(program, {"in": x})["out"]
+    assert result[:2].tolist() == [1, -(1 + 2**-10)]
+
+
+# --- Errors -------------------------------------------------------------------------------------
+
+
+def test_a_read_beyond_a_buffer_is_refused_while_running() -> None:
+    source, out = Buffer("in", "f32", Extent(LENGTH)), Buffer("out", "f32", Extent(LENGTH))
+    program = Program(
+        name="astray", shape=TINY, ab="f16", acc="f32", scalars=(Scalar("length"),),
+        inputs=(source,), outputs=(out,), scratch=(), blocks=Extent(LENGTH), warps=1,
+        steps=(Copy(one(out, BLOCK), one(source, BLOCK * 3)),),
+    )  # fmt: skip
+    with pytest.raises(VerifyError, match=r"astray, step 1: .*\[check: inside_buffer\]"):
+        interpret_all(program, {"in": np.ones(4, np.float32)})
+
+
+@pytest.mark.usefixtures("_unverified")
+@pytest.mark.parametrize(
+    ("offset", "touched"),
+    [(BLOCK * 3, r"0\.\.9"), (BLOCK - 1, r"-1\.\.2"), (BLOCK + 9, r"9\.\.12")],
+)
+def test_the_interpreter_itself_quotes_the_step_that_goes_astray(
+    offset: Index, touched: str
+) -> None:
+    source, out = Buffer("in", "f32", Extent(LENGTH)), Buffer("out", "f32", Extent(LENGTH))
+    program = Program(
+        name="astray", shape=TINY, ab="f16", acc="f32", scalars=(Scalar("length"),),
+        inputs=(source,), outputs=(out,), scratch=(), blocks=Extent(LENGTH), warps=1,
+        steps=(Loop("i", Extent.of(1), (Copy(one(out, BLOCK), one(source, offset)),)),),
+    )  # fmt: skip
+    text = (
+        rf"astray, step 1\.1: `out\[block\] ← in\[.*` touches elements {touched} of 'in', which "
+        r"has 4 \(scalars: {'length': 4}\)\. Bound the view, or make the buffer larger\.  "
+        r"\[check: inside_buffer\]"
+    )
+    with pytest.raises(VerifyError, match=text) as raised:
+        interpret_all(program, {"in": np.ones(4, np.float32)})
+    assert (raised.value.check, raised.value.path) == ("inside_buffer", "1.1")
+
+
+def test_programs_are_verified_first() -> None:
+    program = build("reduction_k")
+    broken = replace(program, warps=33)
+    with pytest.raises(VerifyError, match="a block has 1 to 32 warps, got 33"):
+        run_numpy(broken, {"in": np.ones(256, np.float16)})
+
+
+@pytest.mark.parametrize(
+    ("inputs", "text"),
+    [
+        ({}, "reduction_k: inputs must be in; got none"),
+        ({"a": [1.0], "b": [1.0]}, "reduction_k: inputs must be in; got a, b"),
+        (
+            {"in": np.ones(100, np.float16)},
+            "reduction_k: length = 100 is not a multiple of 256, the elements that one block "
+            "takes. Build it with ragged=True, or pad the input.",
+        ),
+        (
+            {"in": np.ones((16, 16), np.float16)},
+            "input 'in' must be flat (one axis), got shape (16, 16); use a.ravel()",
+        ),
+        ({"in": np.full(256, 2049.0)}, "f16 cannot hold its element [0] = 2049.0 exactly"),
+        ({"in": np.full(256, 1j)}, "in must hold real numbers, got dtype complex128"),
+    ],
+)
+def test_inputs_that_do_not_fit(inputs: dict[str, Any], text: str) -> None:
+    with pytest.raises(InputError, match=re.escape(text)):
+        run_numpy(build("reduction_k"), inputs)
+
+
+def test_an_input_of_the_wrong_size_for_the_others() -> None:
+    program = build("scan_tn", carry=True, segment_size=256)
+    inputs = {"in": np.ones(512, np.float16), "carry": np.ones(3, np.float32)}
+    text = r"scan_tn: input 'carry' must have ceil\(length / 256\) = 2 elements; it has 3"
+    with pytest.raises(InputError, match=text):
+        run_numpy(program, inputs)
+
+
+def test_a_scalar_that_no_input_gives() -> None:
+    source, out = Buffer("in", "f32", Extent.of(4)), Buffer("out", "f32", Extent.of(4))
+    program = Program(
+        name="free", shape=TINY, ab="f16", acc="f32", scalars=(Scalar("n"),),
+        inputs=(source,), outputs=(out,), scratch=(), blocks=Extent.of(1), warps=1,
+        steps=(Copy(row(out, 4), row(source, 4)),),
+    )  # fmt: skip
+    with pytest.raises(InputError, match="free: no input's size gives the scalar 'n'"):
+        run_numpy(program, {"in": np.ones(4, np.float32)})
+
+
+def test_units_and_types_that_do_not_go_together() -> None:
+    program = build("reduction_k", ab="bf16")
+    with pytest.raises(Unsupported, match="Volta tensor cores have no bf16"):
+        run_numpy(program, {"in": np.ones(256, np.float32)}, arch="volta")
+    with pytest.raises(UnknownName, match=r"unknown architecture 'voltta'\. Did you mean 'volta'"):
+        run_numpy(program, {"in": np.ones(256, np.float32)}, arch="voltta")

@@ -1,0 +1,250 @@
+"""The grammar: arithmetic of expressions, views and fragments, and ways through a program."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tcusim.algorithms import build
+from tcusim.ir import (
+    BLOCK,
+    COL,
+    ROW,
+    WARP,
+    Add,
+    Bound,
+    Buffer,
+    Const,
+    Copy,
+    Extent,
+    Frag,
+    Index,
+    Level,
+    Load,
+    Loop,
+    Mma,
+    Pattern,
+    PatternKind,
+    Role,
+    Split,
+    Step,
+    Store,
+    Sync,
+    View,
+    When,
+    accesses,
+    walk,
+)
+from tcusim.shapes import MmaShape
+
+LENGTH = Index.symbol("length")
+SHAPE = MmaShape(3, 4, 5)
+BUFFER = Buffer("in", "f16", Extent(LENGTH))
+
+NAMES = ("block", "warp", "i")
+EXPRESSIONS = st.builds(
+    lambda factors, const: sum(
+        (Index.symbol(name) * factor for name, factor in factors.items()), Index.of(const)
+    ),
+    st.dictionaries(st.sampled_from(NAMES), st.integers(-9, 9)),
+    st.integers(-99, 99),
+)
+ENVIRONMENTS = st.fixed_dictionaries({name: st.integers(0, 50) for name in NAMES})
+examples = settings(max_examples=100, deadline=None, derandomize=True, database=None)
+
+
+# --- Expressions --------------------------------------------------------------------------------
+
+
+@examples
+@given(EXPRESSIONS, EXPRESSIONS, st.integers(-9, 9), ENVIRONMENTS)
+def test_expressions_compute_as_integers_do(
+    x: Index, y: Index, factor: int, env: dict[str, int]
+) -> None:
+    a, b = x.evaluate(env), y.evaluate(env)
+    assert (x + y).evaluate(env) == a + b
+    assert (x - y).evaluate(env) == a - b
+    assert (x * factor).evaluate(env) == (factor * x).evaluate(env) == a * factor
+    assert (-x).evaluate(env) == -a
+    assert (factor + x).evaluate(env) == factor + a
+    assert (factor - x).evaluate(env) == factor - a
+
+
+@examples
+@given(EXPRESSIONS, EXPRESSIONS, ENVIRONMENTS)
+def test_equal_expressions_are_equal_objects(x: Index, y: Index, env: dict[str, int]) -> None:
+    assert x + y == y + x
+    assert hash(x + y) == hash(y + x)
+    assert x - x == Index()
+    assert (x + y) - y == x
+
+
+@examples
+@given(EXPRESSIONS, ENVIRONMENTS)
+def test_the_text_is_python_and_c(x: Index, env: dict[str, int]) -> None:
+    assert eval(str(x), {}, dict(env)) == x.evaluate(env)
+
+
+@examples
+@given(EXPRESSIONS, EXPRESSIONS, ENVIRONMENTS)
+def test_substitution_is_evaluation_of_a_part(x: Index, y: Index, env: dict[str, int]) -> None:
+    replaced = x.substitute({"i": y})
+    assert replaced.evaluate(env) == x.evaluate({**env, "i": int(y.evaluate(env))})
+    assert x.substitute({}) == x
+    assert x.substitute({"block": 2, "warp": 3, "i": 5}).symbols == frozenset()
+
+
+def test_expressions_of_arrays_are_arrays() -> None:
+    index = BLOCK * 256 + WARP * 16 + 3
+    blocks = np.arange(4)
+    np.testing.assert_array_equal(
+        index.evaluate({"block": blocks, "warp": blocks % 2}), blocks * 256 + blocks % 2 * 16 + 3
+    )
+
+
+@pytest.mark.parametrize(
+    ("index", "text"),
+    [
+        (Index(), "0"),
+        (Index.of(-3), "-3"),
+        (BLOCK, "block"),
+        (BLOCK * 256 + Index.symbol("i") + 3, "256*block + i + 3"),
+        (BLOCK * 2 - WARP * 4 - 1, "2*block - 4*warp - 1"),
+    ],
+)
+def test_expressions_as_text(index: Index, text: str) -> None:
+    assert str(index) == text
+
+
+def test_coefficients_and_symbols() -> None:
+    index = BLOCK * 256 + ROW - 7
+    assert (index.coefficient("block"), index.coefficient("col")) == (256, 0)
+    assert index.symbols == {"block", "row"}
+    assert (BLOCK * 0).terms == ()
+    assert Index.of(index) is index
+
+
+@pytest.mark.parametrize(
+    ("extent", "length", "value", "text"),
+    [
+        (Extent(LENGTH), 7, 7, "length"),
+        (Extent(LENGTH, 256), 0, 0, "ceil(length / 256)"),
+        (Extent(LENGTH, 256), 1, 1, "ceil(length / 256)"),
+        (Extent(LENGTH, 256), 256, 1, "ceil(length / 256)"),
+        (Extent(LENGTH, 256), 257, 2, "ceil(length / 256)"),
+        (Extent(LENGTH * 2 + 1, 3), 4, 3, "ceil(2*length + 1 / 3)"),
+        (Extent.of(5), 1, 5, "5"),
+        (Extent(Index.of(7), 2), 1, 4, "4"),
+    ],
+)
+def test_extents(extent: Extent, length: int, value: int, text: str) -> None:
+    assert extent.evaluate({"length": length}) == value
+    assert str(extent) == text
+    assert extent.constant == (None if extent.index.terms else value)
+    assert Extent.of(extent) is extent
+
+
+def test_bounds_as_text() -> None:
+    assert str(Bound(ROW * 16 + COL, LENGTH)) == "col + 16*row < length"
+
+
+# --- Views and fragments ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("strides", "layout", "ldm"),
+    [
+        ((16, 1), "row_major", 16),
+        ((1, 16), "col_major", 16),
+        ((0, 1), "row_major", 0),
+        ((0, 0), None, 0),
+        ((32, 2), None, 2),
+        ((1, 1), "row_major", 1),
+    ],
+)
+def test_layouts(strides: tuple[int, int], layout: str | None, ldm: int) -> None:
+    view = View(BUFFER, BLOCK * 256, 16, 16, *strides)
+    assert (view.layout, view.ldm) == (layout, ldm)
+    assert view.address == BLOCK * 256 + ROW * strides[0] + COL * strides[1]
+
+
+@pytest.mark.parametrize(
+    ("role", "rows", "cols"), [(Role.A, 3, 5), (Role.B, 5, 4), (Role.ACC, 3, 4)]
+)
+def test_a_fragment_s_role_says_its_size(role: Role, rows: int, cols: int) -> None:
+    frag = Frag("X", role, SHAPE, "f16")
+    assert (frag.rows, frag.cols) == (rows, cols)
+
+
+def test_only_constants_that_are_uniform_can_be_filled() -> None:
+    uniform = [kind for kind in PatternKind if Pattern(kind).uniform]
+    assert uniform == [PatternKind.ZEROS, PatternKind.ONES]
+
+
+# --- Steps --------------------------------------------------------------------------------------
+
+A = Frag("A", Role.A, SHAPE, "f16")
+B = Frag("B", Role.B, SHAPE, "f16")
+V = Frag("V", Role.ACC, SHAPE, "f32")
+R = Frag("R", Role.ACC, SHAPE, "f32")
+HERE = View(BUFFER, Index(), 3, 5, 5, 1)
+THERE = View(Buffer("out", "f16", Extent(LENGTH)), Index(), 3, 5, 5, 1)
+ELSEWHERE = dataclasses.replace(THERE, offset=Index.of(15))
+SYNC = Sync(Level.WARP)
+
+
+@pytest.mark.parametrize(
+    ("step", "frags_read", "frags_written", "views_read", "views_written"),
+    [
+        (Const(A, Pattern(PatternKind.ROW)), (), (A,), (), ()),
+        (Load(A, HERE), (), (A,), (HERE,), ()),
+        (Mma(V, A, B, R), (A, B, R), (V,), (), ()),
+        (Add(V, V, R), (V, R), (V,), (), ()),
+        (Store(THERE, V), (V,), (), (), (THERE,)),
+        (Copy(THERE, HERE), (), (), (HERE,), (THERE,)),
+        (Copy(THERE, HERE, ELSEWHERE), (), (), (HERE, ELSEWHERE), (THERE,)),
+        (Split((THERE, ELSEWHERE), HERE), (), (), (HERE,), (THERE, ELSEWHERE)),
+        (SYNC, (), (), (), ()),
+        (Loop("i", Extent.of(2), (SYNC,)), (), (), (), ()),
+        (When((Bound(BLOCK, LENGTH),), (SYNC,)), (), (), (), ()),
+    ],
+)
+def test_what_a_step_touches(
+    step: Step, frags_read: Any, frags_written: Any, views_read: Any, views_written: Any
+) -> None:
+    touched = accesses(step)
+    assert touched.frags_read == frags_read
+    assert touched.frags_written == frags_written
+    assert touched.views_read == views_read
+    assert touched.views_written == views_written
+
+
+def test_walk_numbers_steps_and_both_branches() -> None:
+    load, store = Load(A, HERE), Store(THERE, V)
+    inner = When((Bound(BLOCK, LENGTH),), (load, SYNC), (store,))
+    loop = Loop("i", Extent.of(2), (inner, SYNC))
+    assert list(walk((SYNC, loop, store))) == [
+        ("1", SYNC),
+        ("2", loop),
+        ("2.1", inner),
+        ("2.1.1", load),
+        ("2.1.2", SYNC),
+        ("2.1.3", store),
+        ("2.2", SYNC),
+        ("3", store),
+    ]
+
+
+def test_programs_are_data() -> None:
+    one, two = build("scan_tn", ragged=True), build("scan_tn", ragged=True)
+    assert one == two
+    assert hash(one) == hash(two)
+    assert one != build("scan_tn", ragged=True, side="b")
+    assert set(one.buffers) >= {"in", "out"}
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        one.name = "other"  # type: ignore[misc]

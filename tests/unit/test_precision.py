@@ -1,0 +1,154 @@
+"""How far float32 sums and scans of many numbers are from float64, and what the paper's way costs.
+
+A tensor core truncates, so a long chain of products drifts. Short chains and rounded additions
+between them keep sums and scans at least as good as NumPy's own float32.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import tcusim
+from tcusim.backends import run
+
+Doubles = NDArray[np.float64]
+
+LONGEST = 2**24
+# The slower units take fewer numbers.
+LENGTHS = (
+    ("hopper", 2**24),
+    ("volta", 2**24),
+    ("turing", 2**22),
+    ("ampere", 2**22),
+    ("blackwell", 2**22),
+)
+
+
+@functools.cache
+def uniform() -> NDArray[np.float16]:
+    return np.random.default_rng(0).random(LONGEST, np.float32).astype(np.float16)
+
+
+@functools.cache
+def normal() -> NDArray[np.float16]:
+    return np.random.default_rng(1).standard_normal(LONGEST, np.float32).astype(np.float16)
+
+
+def worst(errors: Doubles) -> float:
+    return float(np.abs(errors).max())
+
+
+def rms(errors: Doubles) -> float:
+    return float(np.sqrt(np.mean(errors**2)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("arch", "length"), LENGTHS)
+def test_sum_and_scan_of_positive_numbers(arch: str, length: int) -> None:
+    x = uniform()[:length]
+    exact = x.cumsum(dtype=np.float64)
+    total = tcusim.sum(x, dtype=np.float32, arch=arch)
+    assert abs(total / exact[-1] - 1) < 1e-6
+    scan = tcusim.cumsum(x, dtype=np.float32, arch=arch)
+    assert scan.dtype == np.float32
+    assert worst(scan / exact - 1) < 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("arch", "length"), LENGTHS)
+def test_scan_of_normal_numbers_is_no_worse_than_numpy_s(arch: str, length: int) -> None:
+    x = normal()[:length]
+    exact = x.cumsum(dtype=np.float64)
+    scan = tcusim.cumsum(x, dtype=np.float32, arch=arch)
+    for count in {2**20, length}:
+        ours = scan[:count] - exact[:count]
+        numpy_s = x[:count].cumsum(dtype=np.float32) - exact[:count]
+        assert worst(ours) <= worst(numpy_s)
+        assert rms(ours) <= rms(numpy_s)
+
+
+@pytest.mark.parametrize("arch", ["volta", "turing", "ampere", "hopper", "blackwell"])
+def test_float32_of_widely_different_sizes(arch: str) -> None:
+    rng = np.random.default_rng(2)
+    sizes = np.exp2(rng.integers(-60, 60, 2**18))
+    x = (rng.standard_normal(2**18) * sizes).astype(np.float32)
+    exact = x.cumsum(dtype=np.longdouble)
+    magnitude = np.abs(x).cumsum(dtype=np.float64)
+    assert abs(float(tcusim.sum(x, arch=arch) - exact[-1])) < 1e-7 * magnitude[-1]
+    error = (tcusim.cumsum(x, arch=arch) - exact).astype(np.float64)
+    # What lies 2**39 below the largest number is lost where there is no bf16.
+    lost = 0.0 if arch not in ("volta", "turing") else worst(x.astype(np.float64)) * 2.0**-39
+    assert np.all(np.abs(error) <= 1e-6 * magnitude + lost * np.arange(1, x.size + 1))
+
+
+@pytest.mark.parametrize("arch", ["ampere", "hopper"])
+def test_every_prefix_of_positive_float32(arch: str) -> None:
+    rng = np.random.default_rng(3)
+    x = np.exp2(rng.uniform(-30, 30, 2**18)).astype(np.float32)
+    scan = tcusim.cumsum(x, arch=arch)
+    assert worst(scan / x.cumsum(dtype=np.float64) - 1) < 1e-6
+
+
+def test_float64_is_summed_in_float64() -> None:
+    x = np.random.default_rng(4).random(2**16)
+    exact = x.cumsum(dtype=np.longdouble)
+    assert abs(float(tcusim.sum(x) / exact[-1] - 1)) < 1e-14
+    assert worst((tcusim.cumsum(x) / exact - 1).astype(np.float64)) < 1e-13
+
+
+# --- The drift that is avoided ------------------------------------------------------------------
+
+
+def relative_error_of_one_warp(arch: str, chain: int | None) -> float:
+    """Sum 2**20 positive numbers by one warp, in chains of products."""
+    x = uniform()[: 2**20]
+    program = tcusim.build("reduction_tn", segment_size=x.size, combine="add", chain=chain)
+    total = float(run(program, {"in": x}, arch=arch)["out"][0])
+    return total / float(x.sum(dtype=np.float64)) - 1
+
+
+@pytest.mark.parametrize(("arch", "drift"), [("volta", 5e-4), ("ampere", 2e-4), ("hopper", 1e-4)])
+def test_one_long_chain_drifts_toward_zero_and_short_ones_do_not(arch: str, drift: float) -> None:
+    assert relative_error_of_one_warp(arch, None) < -drift
+    assert abs(relative_error_of_one_warp(arch, 16)) < 1e-6
+
+
+def test_rounding_would_not_drift() -> None:
+    # "exact" rounds once to nearest: it is the truncation that adds up.
+    assert abs(relative_error_of_one_warp("exact", None)) < 1e-5
+
+
+# --- The paper's float16 accumulator ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arch", "stalls_at"),
+    [
+        ("volta", 8192),
+        ("turing", 16384),
+        ("ampere", 16384),
+        ("ada", 16384),
+        ("hopper", 32768),
+        ("blackwell", 32768),
+    ],
+)
+@pytest.mark.parametrize("name", ["reduction_16n", "scan_16n"])
+def test_a_float16_accumulator_of_ones_stalls(arch: str, stalls_at: int, name: str) -> None:
+    ones = np.ones(stalls_at + 256, np.float16)
+    function: Any = tcusim.sum if name == "reduction_16n" else tcusim.cumsum
+    result = function(ones, algorithm=name, arch=arch, accumulate="f16")
+    assert np.max(result) == stalls_at
+    # Where the array is shorter, nothing is lost yet.
+    short = function(ones[:2048], algorithm=name, arch=arch, accumulate="f16")
+    assert np.max(short) == 2048
+
+
+def test_a_float16_accumulator_overflows() -> None:
+    ones = np.ones(2**17, np.float16)
+    assert tcusim.sum(ones, accumulate="f16", dtype=np.float32) == np.inf
+    assert tcusim.sum(ones, dtype=np.float32) == 2**17
