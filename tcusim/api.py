@@ -11,72 +11,24 @@ tile; they are set to zero and put into the results where they belong.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from tcusim import plan
-from tcusim.backends import get_backend
-from tcusim.cost import Counts, steps_to_run
-from tcusim.errors import InputError, Unsupported, unknown_name
-from tcusim.interpret import Event
-from tcusim.ir import Program
-from tcusim.numerics import Values, rule_for, split_values
-from tcusim.shapes import MmaShape, shape_of
+from tcusim.errors import InputError
+from tcusim.kernels import Array, Report, Settings, Shape, kernel_for
+from tcusim.rows import (
+    scan_irregular,
+    scan_rows,
+    shifted,
+    sum_irregular,
+    sum_rows,
+    sum_segments,
+)
 
 __all__ = ["Report", "cumsum", "segmented_cumsum", "segmented_sum", "sum"]
-
-Array: TypeAlias = NDArray[Any]
-Shape: TypeAlias = str | tuple[int, int, int] | MmaShape
-# Sums or scans every segment of a flat array; segments have the given size.
-Kernel: TypeAlias = Callable[[Array, int], Array]
-
-
-@dataclass(slots=True)
-class Report:
-    """What a call did: pass one as `report=`, and read it afterwards.
-
-    programs: each program that was launched, with its scalars. counts: mma steps and bytes.
-    """
-
-    programs: list[tuple[Program, dict[str, int]]] = field(default_factory=list)
-    counts: Counts = field(default_factory=Counts)
-
-    @property
-    def launches(self) -> int:
-        """Number of launches."""
-        return len(self.programs)
-
-    @property
-    def mma(self) -> int:
-        """Number of mma steps, over all warps."""
-        return self.counts.mma
-
-    @property
-    def bytes_read(self) -> int:
-        """Bytes read from global memory."""
-        return self.counts.bytes_read
-
-    @property
-    def bytes_written(self) -> int:
-        """Bytes written to global memory."""
-        return self.counts.bytes_written
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The keywords that all functions share."""
-
-    backend: str | None
-    shape: Shape | None
-    arch: str
-    accumulate: str
-    algorithm: str | None
-    report: Report | None
-    progress: Callable[[int, int], object] | None
 
 
 def sum(
@@ -151,8 +103,8 @@ def sum(
     moved = np.moveaxis(array, axes, range(-len(axes), 0))
     lead = moved.shape[: array.ndim - len(axes)]
     rows = moved.reshape((*lead, -1) if moved.size else (*lead, 0))
-    job = _kernel("total", rows.dtype, dtype, settings)
-    result = _sum_rows(job, rows).reshape(kept if keepdims else lead)
+    job = kernel_for("total", rows.dtype, dtype, settings)
+    result = sum_rows(job, rows).reshape(kept if keepdims else lead)
     return _deliver(result, out)
 
 
@@ -203,8 +155,8 @@ def cumsum(
         array, axis = array.reshape(-1), 0
     axis = _one_axis(axis, array.ndim)
     rows = np.moveaxis(array, axis, -1)
-    job = _kernel("scan", rows.dtype, dtype, settings)
-    result = _scan_rows(job, rows, max(1, rows.shape[-1]))
+    job = kernel_for("scan", rows.dtype, dtype, settings)
+    result = scan_rows(job, rows, max(1, rows.shape[-1]))
     if include_initial:
         zeros = np.zeros((*result.shape[:-1], 1), result.dtype)
         result = np.concatenate([zeros, result], axis=-1)
@@ -263,11 +215,11 @@ def segmented_sum(
     array = _array(a)
     axis = _one_axis(axis, array.ndim)
     rows = np.moveaxis(array, axis, -1)
-    job = _kernel("total", rows.dtype, dtype, settings)
+    job = kernel_for("total", rows.dtype, dtype, settings)
     if offsets is not None:
-        result = _sum_irregular(job, rows, _offsets(offsets, segment_size, rows.shape[-1]))
+        result = sum_irregular(job, rows, _offsets(offsets, segment_size, rows.shape[-1]))
     else:
-        result = _sum_segments(job, rows, _segment_size(segment_size, rows.shape[-1]))
+        result = sum_segments(job, rows, _segment_size(segment_size, rows.shape[-1]))
     return _deliver(np.moveaxis(result, -1, axis), out)
 
 
@@ -320,17 +272,17 @@ def segmented_cumsum(
     array = _array(a)
     axis = _one_axis(axis, array.ndim)
     rows = np.moveaxis(array, axis, -1)
-    job = _kernel("scan", rows.dtype, dtype, settings)
+    job = kernel_for("scan", rows.dtype, dtype, settings)
     length = rows.shape[-1]
     if offsets is not None:
         edges = _offsets(offsets, segment_size, length)
-        result = _scan_irregular(job, rows, edges)
+        result = scan_irregular(job, rows, edges)
     else:
         size = _segment_size(segment_size, length)
         edges = np.append(np.arange(0, length, size), length)
-        result = _scan_rows(job, rows, size)
+        result = scan_rows(job, rows, size)
     if exclusive:
-        result = _shifted(result, edges)
+        result = shifted(result, edges)
     return _deliver(np.moveaxis(result, -1, axis), out)
 
 
@@ -417,345 +369,3 @@ def _deliver(result: Array, out: Array | None) -> Any:
         )
     out[...] = result
     return out
-
-
-# --- Types: which kernel computes an array ----------------------------------------------------
-
-# Operand, accumulator and array types by the NumPy type of the computation.
-_TYPES = {
-    "float16": ("f16", "f32", "f16"),
-    "bfloat16": ("bf16", "f32", "bf16"),
-    "float32": ("bf16", "f32", "f32"),
-    "float64": ("f64", "f64", "f64"),
-}
-_RESULTS = {"float16": "f16", "float32": "f32", "float64": "f64", "bfloat16": "bf16"}
-
-
-def _kernel(kind: str, given: np.dtype[Any], dtype: DTypeLike | None, settings: Settings) -> Kernel:
-    """Return what computes flat arrays of type `given` into results of type `dtype`."""
-    if settings.accumulate not in ("f32", "f16"):
-        raise unknown_name("accumulator", settings.accumulate, ("f32", "f16"))
-    wanted = _result_type(given, dtype)
-    if given.kind in "biu":
-        return _of_integers(kind, given, wanted, settings)
-    if wanted.kind in "biu":
-        raise InputError(
-            f"dtype {wanted} would cut the fractions of {given} input; "
-            "sum in a float type, then round and cast the result yourself"
-        )
-    # As in NumPy, `dtype` is the type of the computation; what is narrower needs no cast.
-    work = wanted if wanted.itemsize > given.itemsize and wanted.name == "float64" else given
-    if given.name == "float64" and wanted.name != "float64":
-        work = wanted
-    kernel = _of_floats(kind, work, wanted, settings)
-    return _keeping_specials(kind, lambda x, size: kernel(_cast(x, work), size))
-
-
-def _result_type(given: np.dtype[Any], dtype: DTypeLike | None) -> np.dtype[Any]:
-    if dtype is None:
-        if given.kind == "b" or (given.kind in "iu" and given.itemsize < 8):
-            return np.dtype(np.uint64 if given.kind == "u" else np.int64)
-        return given
-    try:
-        wanted: np.dtype[Any] = np.dtype(dtype)
-    except TypeError as error:
-        raise InputError(f"dtype: {error}") from error
-    if wanted.kind not in "iuf" and wanted.name != "bfloat16":
-        raise InputError(f"dtype must be a real number type, got {wanted}")
-    if wanted.kind == "f" and wanted.name not in _RESULTS:
-        raise InputError(f"dtype must be one of {', '.join(_RESULTS)}, got {wanted}")
-    return wanted
-
-
-def _cast(x: Array, work: np.dtype[Any]) -> Array:
-    """Convert to the type of the computation; refuse to make infinities."""
-    if x.dtype == work:
-        return x
-    with np.errstate(over="ignore"):
-        cast = x.astype(work)
-    if not np.isfinite(cast).all():
-        raise InputError(
-            f"the input holds values beyond the range of {work}, the type of the computation; "
-            "leave dtype out, or scale the input"
-        )
-    return cast
-
-
-def _of_floats(kind: str, work: np.dtype[Any], wanted: np.dtype[Any], settings: Settings) -> Kernel:
-    ab, acc, source = _TYPES.get(work.name, ("", "", ""))
-    if not ab:
-        raise InputError(f"input of dtype {work} is not supported; cast it to float32 or float64")
-    if settings.accumulate == "f16":
-        if ab != "f16":
-            raise Unsupported(f"accumulate='f16' is for float16 input, not {work}")
-        acc = "f16"
-    result = _RESULTS[wanted.name]
-    if source == "f32" and not _has(settings.arch, "bf16"):
-        parts = _flat_kernel(kind, ("f16", "f32", "f16", "f32"), settings)
-        return lambda x, size: _by_scaled_parts(parts, x, size).astype(wanted)
-    return _flat_kernel(kind, (ab, acc, source, result), settings)
-
-
-def _flat_kernel(kind: str, types: tuple[str, str, str, str], settings: Settings) -> Kernel:
-    """Return a kernel that plans and launches programs of these (ab, acc, source, result) types."""
-    ab, acc, source, result = types
-    rule_for(settings.arch, ab, acc)
-    shape = settings.shape or ("8x8x4" if ab == "f64" else "16x16x16")
-    literal = settings.accumulate == "f16" or _is_paper_name(settings.algorithm)
-    job = plan.Job(
-        shape=shape_of(shape),
-        ab=ab,
-        acc=acc,
-        source=source,
-        result=result,
-        literal=literal,
-        algorithm=settings.algorithm,
-        launch=lambda program, inputs: _launch(program, inputs, settings),
-    )
-    compute = plan.total if kind == "total" else plan.scan
-    return lambda x, size: compute(job, x, size)
-
-
-def _is_paper_name(name: str | None) -> bool:
-    from tcusim.algorithms import algorithm_of
-
-    return name is not None and algorithm_of(name).alias == name.lower()
-
-
-def _has(arch: str, ab: str) -> bool:
-    """Return whether an architecture multiplies this type."""
-    try:
-        rule_for(arch, ab, "f32")
-    except Unsupported:
-        return False
-    return True
-
-
-def _launch(program: Program, inputs: Mapping[str, Values], settings: Settings) -> Values:
-    """Run one program, counting and showing progress if asked to."""
-    runner = get_backend(settings.backend or "numpy")
-    scalars = {"length": int(inputs["in"].size)}
-    options: dict[str, Any] = {}
-    if settings.report is not None:
-        settings.report.programs.append((program, scalars))
-    if runner.name == "numpy":
-        options["watch"] = _watcher(program, scalars, settings)
-    outputs = runner.run(program, inputs, arch=settings.arch, **options)
-    result: Values = outputs["out"]
-    return result
-
-
-def _watcher(
-    program: Program, scalars: Mapping[str, int], settings: Settings
-) -> Callable[[Event], None] | None:
-    """Return what looks at every step of a launch, None if nobody does."""
-    report, progress = settings.report, settings.progress
-    if report is None and progress is None:
-        return None
-    blocks = max(1, program.blocks.evaluate(scalars))
-    per_batch = max(1, steps_to_run(program, scalars))
-    done = 0
-    last = -1
-
-    def watch(event: Event) -> None:
-        nonlocal done, last
-        if report is not None:
-            report.counts(event)
-        if progress is None:
-            return
-        batch = int(event.state.warps[0])
-        if batch != last:
-            last = batch
-            done = 0
-        done += 1
-        before = batch // program.warps
-        here = event.state.warps.size // program.warps
-        progress(before * per_batch + here * min(done, per_batch), blocks * per_batch)
-
-    return watch
-
-
-# --- Numbers that one product cannot hold -----------------------------------------------------
-
-
-def _by_scaled_parts(kernel: Kernel, x: Array, size: int) -> Array:
-    """Compute float32 input as three float16 parts, scaled so that the largest fits."""
-    largest = float(np.abs(x).max(initial=0.0))
-    scale = 15 - int(np.frexp(largest)[1])
-    parts = [kernel(part, size) for part in split_values(x, "f16", 3, scale)]
-    result = parts[0] + (parts[1] + parts[2])
-    scaled: Array = np.ldexp(result, -scale)
-    return scaled
-
-
-def _of_integers(
-    kind: str, given: np.dtype[Any], wanted: np.dtype[Any], settings: Settings
-) -> Kernel:
-    """Return a kernel that sums integers exactly, digit by digit of 8 bits."""
-    exact = _has_integers(settings.arch)
-    if settings.accumulate == "f16":
-        raise Unsupported("accumulate='f16' is for float16 input; integers are summed exactly")
-    types = ("s8", "s32", "s8", "s32") if exact else ("f16", "f32", "f16", "f32")
-    # A digit is at most 2**7 in magnitude: sums of s32 stay exact, or float32's 24 bits do.
-    limit = 2**23 if exact else 2**16
-    kernel = _flat_kernel(kind, types, settings)
-    digit_type = np.int8 if exact else np.float16
-
-    def compute(x: Array, size: int) -> Array:
-        if size > limit:
-            raise Unsupported(
-                f"integer segments of more than {limit} elements are not exact on "
-                f"{settings.arch}; cut them into shorter ones, or sum float64"
-            )
-        result: Array = np.zeros(0, np.int64)
-        for place, digit in enumerate(_digits(x)):
-            part = kernel(digit.astype(digit_type), size)
-            term = _weighted(part, place, wanted)
-            result = term if place == 0 else result + term
-        if wanted.kind == "u":
-            return result.view(np.uint64).astype(wanted)
-        with np.errstate(over="ignore"):
-            return result.astype(wanted)
-
-    return compute
-
-
-def _has_integers(arch: str) -> bool:
-    try:
-        rule_for(arch, "s8", "s32")
-    except Unsupported:
-        return False
-    return True
-
-
-def _digits(x: Array) -> Iterator[NDArray[np.int64]]:
-    """Yield signed digits of base 256, lowest first, until nothing is left."""
-    rest: Array = x if x.dtype == np.uint64 else x.astype(np.int64)
-    while True:
-        low = (rest & rest.dtype.type(255)).astype(np.int64)
-        digit = np.where(low < 128, low, low - 256)
-        yield digit
-        rest = (rest >> rest.dtype.type(8)).astype(np.int64) + (digit < 0)
-        if not rest.any():
-            return
-
-
-def _weighted(part: Array, place: int, wanted: np.dtype[Any]) -> Array:
-    """Return part * 256**place: integers modulo 2**64, as NumPy's, or float64 for a float type."""
-    if wanted.kind not in "iu":
-        return np.ldexp(part.astype(np.float64), 8 * place)
-    return part.astype(np.int64) << (8 * place) if place < 8 else np.zeros(part.shape, np.int64)
-
-
-def _keeping_specials(kind: str, kernel: Kernel) -> Kernel:
-    """Return a kernel that keeps infinities and NaN to the results that they are part of."""
-
-    def compute(x: Array, size: int) -> Array:
-        finite = np.isfinite(x)
-        if finite.all():
-            return kernel(x, size)
-        result = kernel(np.where(finite, x, x.dtype.type(0)), size)
-        # Sums of 0, infinities and NaN alone: what they make of each prefix or segment.
-        marks = np.where(finite, 0.0, x.astype(np.float64))
-        count = -(-x.size // size)
-        padded = np.concatenate([marks, np.zeros(count * size - x.size)]).reshape(count, size)
-        with np.errstate(invalid="ignore"):
-            special = padded.sum(1) if kind == "total" else padded.cumsum(1).ravel()[: x.size]
-        return np.where(special == 0.0, result, special.astype(result.dtype))
-
-    return compute
-
-
-# --- Rows: from arrays of any shape to flat ones ----------------------------------------------
-
-
-def _sum_rows(kernel: Kernel, rows: Array) -> Array:
-    """Sum the last axis; an empty one gives zeros."""
-    length = rows.shape[-1]
-    if rows.size == 0:
-        empty = kernel(np.zeros(1, rows.dtype), 1)
-        return np.zeros(rows.shape[:-1], empty.dtype)
-    return kernel(rows.reshape(-1), length).reshape(rows.shape[:-1])
-
-
-def _sum_segments(kernel: Kernel, rows: Array, size: int) -> Array:
-    """Sum segments of the last axis."""
-    count = -(-rows.shape[-1] // size)
-    flat = _whole_segments(rows, size)
-    if flat.size == 0:
-        return np.zeros((*rows.shape[:-1], count), kernel(np.zeros(1, rows.dtype), 1).dtype)
-    return kernel(flat, size).reshape(*rows.shape[:-1], count)
-
-
-def _scan_rows(kernel: Kernel, rows: Array, size: int) -> Array:
-    """Scan segments of the last axis."""
-    length = rows.shape[-1]
-    flat = _whole_segments(rows, size)
-    if flat.size == 0:
-        return np.zeros(rows.shape, kernel(np.zeros(1, rows.dtype), 1).dtype)
-    return kernel(flat, size).reshape(*rows.shape[:-1], -1)[..., :length]
-
-
-def _whole_segments(rows: Array, size: int) -> Array:
-    """Return rows end to end, each filled up to whole segments if there is more than one row."""
-    length = rows.shape[-1]
-    missing = -length % size
-    many = rows.size > length
-    if missing and many:
-        zeros = np.zeros((*rows.shape[:-1], missing), rows.dtype)
-        rows = np.concatenate([rows, zeros], axis=-1)
-    return rows.reshape(-1)
-
-
-def _groups(edges: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield (padded length, segment numbers): segments of like length, padded to a power of two.
-
-    Padding is how the paper has irregular segments; by length, it at most doubles the work.
-    """
-    lengths = np.diff(edges)
-    power = np.ceil(np.log2(np.maximum(lengths, 1))).astype(np.int64)
-    for exponent in np.unique(power[lengths > 0]):
-        yield 1 << int(exponent), np.flatnonzero((power == exponent) & (lengths > 0))
-
-
-def _gathered(
-    rows: Array, edges: NDArray[np.int64], chosen: NDArray[np.int64], size: int
-) -> tuple[Array, NDArray[np.int64], NDArray[np.bool_]]:
-    """Return segments padded with zeros, (rows, segments, size), their places, and which count."""
-    places = edges[chosen, None] + np.arange(size)
-    inside = places < edges[chosen + 1, None]
-    places = np.where(inside, places, 0)
-    return np.where(inside, rows[..., places], rows.dtype.type(0)), places, inside
-
-
-def _sum_irregular(kernel: Kernel, rows: Array, edges: NDArray[np.int64]) -> Array:
-    """Sum the segments between the edges of the last axis."""
-    sample = kernel(np.zeros(1, rows.dtype), 1)
-    result = np.zeros((*rows.shape[:-1], edges.size - 1), sample.dtype)
-    for size, chosen in _groups(edges):
-        padded, _, _ = _gathered(rows, edges, chosen, size)
-        if padded.size:
-            sums = kernel(padded.reshape(-1), size)
-            result[..., chosen] = sums.reshape(*rows.shape[:-1], chosen.size)
-    return result
-
-
-def _scan_irregular(kernel: Kernel, rows: Array, edges: NDArray[np.int64]) -> Array:
-    """Scan the segments between the edges of the last axis."""
-    sample = kernel(np.zeros(1, rows.dtype), 1)
-    result = np.zeros(rows.shape, sample.dtype)
-    for size, chosen in _groups(edges):
-        padded, places, inside = _gathered(rows, edges, chosen, size)
-        if padded.size:
-            scans = kernel(padded.reshape(-1), size).reshape(padded.shape)
-            result[..., places[inside]] = scans[..., inside]
-    return result
-
-
-def _shifted(result: Array, edges: NDArray[np.int64]) -> Array:
-    """Return exclusive prefixes from inclusive ones, segment by segment."""
-    shifted = np.zeros_like(result)
-    shifted[..., 1:] = result[..., :-1]
-    starts = edges[:-1][np.diff(edges) > 0]
-    shifted[..., starts] = 0
-    return shifted

@@ -116,6 +116,11 @@ def _name(job: Job, kind: str, segment_size: int) -> str:
     row = algorithm_of(job.algorithm)
     if row.kind != kind:
         raise Unsupported(f"{job.algorithm!r} is a {row.kind}, and this is a {kind}")
+    if row.products is None and job.source != job.acc:
+        raise Unsupported(
+            f"{job.algorithm!r} adds values of the accumulator's type, {job.acc}; it combines the "
+            f"partial sums of other algorithms, and does not take {job.source} arrays"
+        )
     return job.algorithm
 
 

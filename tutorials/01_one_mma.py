@@ -1,3 +1,4 @@
+# ruff: noqa: D100
 # %% [markdown]
 # # 1. One mma, and its bits
 #
@@ -101,9 +102,9 @@ for arch, length, fraction_bits in (("volta", 4, 23), ("ampere", 8, 24), ("hoppe
     assert by_hand == results[arch]
 
 # %% [markdown]
-# On Volta (F = 23) a term of 2⁻²⁴ is cut to nothing. On Ampere (F = 24) it survives the alignment;
-# the first step adds seven of them to the 1, and cutting the sum to a float32 loses half a unit; the
-# eighth is then lost in the second step. Hopper has all nine terms in one step, and loses nothing.
+# On Volta (F = 23) a term of 2⁻²⁴ is cut to nothing. On Ampere (F = 24) it survives the alignment:
+# the first step adds seven of them to the 1, and cutting the sum to a float32 loses half a unit.
+# The eighth is then lost in the second step. Hopper has all nine terms in one step, and loses none.
 #
 # ## An accumulator of float16 stalls
 #

@@ -1,3 +1,4 @@
+# ruff: noqa: D100
 # %% [markdown]
 # # 3. A scan of 256 numbers
 #
@@ -84,6 +85,7 @@ print("the scan:", np.array_equal(out, np.cumsum(x)))
 # Where n is greater than k, a third form gets the prefixes and the row totals from *one* product,
 # A·[U|1], as U leaves columns free.
 
+
 # %%
 def products(program: tcusim.Program, values: np.ndarray) -> int:
     """Return the number of mma steps of one run."""
@@ -137,8 +139,8 @@ assert differ.any()
 # a tolerance, and why tcusim needs none: it knows which bits to expect of which GPU.
 #
 # With float32 accumulators the two agree on this input. What error remains is the rounding of L·A
-# to float16, which is the program's and not the GPU's. `combine="add"` avoids it: what precedes each
-# row is then added up in float32, without a product.
+# to float16, which is the program's and not the GPU's. `combine="add"` avoids it: what precedes
+# each row is then added up in float32, without a product.
 
 # %%
 errors = {}

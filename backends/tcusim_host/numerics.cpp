@@ -12,8 +12,6 @@
 namespace tcusim {
 namespace {
 
-constexpr int kMaxElements = 8192;
-
 // The exponent that stands for a zero: below that of every number, even twice added.
 constexpr int kZeroExponent = -100000;
 
@@ -128,10 +126,10 @@ double round_total(int64_t total, int unit, const Format& acc, const Numerics& h
 
 // One tile's operands: rows of a and columns of b are contiguous.
 struct Operand {
-    int exponent[kMaxElements];
-    int64_t significand[kMaxElements];
-    double value[kMaxElements];
-    bool special[kMaxElements];
+    int exponent[kMaxTile];
+    int64_t significand[kMaxTile];
+    double value[kMaxTile];
+    bool special[kMaxTile];
 };
 
 Operand left;

@@ -219,7 +219,7 @@ size_t bytes_of(Type type) {
     }
 }
 
-constexpr size_t kTileBytes = 64 * 1024;
+constexpr size_t kTileBytes = kMaxTile * 8;
 alignas(64) char tile_a[kTileBytes];
 alignas(64) char tile_b[kTileBytes];
 alignas(64) char tile_c[kTileBytes];

@@ -19,8 +19,8 @@ def pipeline() -> str:
         ("interpret", "NumPy values, the bits of each GPU", ""),
         ("watch", "stepper: every step, every tile", ""),
         ("count", "mma steps, additions, bytes", ""),
-        ("listing", "text in the paper’s notation", ""),
-        ("emit", "CUDA C++ for a GPU (not there yet)", " later"),
+        ("listing", "text in the paper&rsquo;s notation", ""),
+        ("emit", "CUDA C++ for a GPU (in the making)", " later"),
     )
     parts = [
         _box(8, 92, 150, 56, "box"),
@@ -32,7 +32,7 @@ def pipeline() -> str:
         _text(300, 112, "Program", "middle"),
         _text(300, 132, "steps, as data", "middle", "quiet"),
         _arrow(300, 40, 300, 82),
-        _text(300, 18, "a tile shape, m×n×k,", "middle", "quiet"),
+        _text(300, 18, "a tile shape, m x n x k,", "middle", "quiet"),
         _text(300, 33, "and a segment size", "middle", "quiet"),
     ]
     for number, (name, what, kind) in enumerate(consumers):

@@ -27,16 +27,16 @@ class Cell:
 
 
 def cells(source: str) -> list[Cell]:
-    """Return the cells of a file in the py:percent format."""
+    """Return the cells of a file in the py:percent format; what precedes the first is none."""
     found: list[Cell] = []
     lines: list[str] = []
-    prose, first = False, 1
+    prose, first = True, 1
     for number, line in enumerate([*source.splitlines(), "# %%"], start=1):
         if not line.startswith("# %%"):
             lines.append(line)
             continue
         text = "\n".join(map(_uncommented, lines) if prose else lines).strip("\n")
-        if text:
+        if text and first > 1:
             blank = next(count for count, one in enumerate(lines) if one.strip("# "))
             found.append(Cell(prose, text, first + (0 if prose else blank)))
         prose, first, lines = "[markdown]" in line, number + 1, []

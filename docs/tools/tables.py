@@ -14,6 +14,7 @@ import numpy as np
 
 import tcusim
 from tcusim.algorithms import Algorithm, algorithms
+from tcusim.ir import Step
 from tcusim.numerics import (
     FORMATS,
     Exact,
@@ -27,7 +28,6 @@ from tcusim.numerics import (
     rule_for,
     units,
 )
-from tcusim.ir import Step
 from tcusim.shapes import shapes
 from tcusim.verify import CHECKS
 
@@ -88,6 +88,8 @@ def unit_table() -> str:
             together.setdefault(_how(rule), []).append(rule)
         for how, rules in together.items():
             pairs = ", ".join(f"{rule.ab} → {rule.acc}" for rule in rules)
+            if rules[0].family:
+                pairs += f" ({rules[0].family})"
             evidence = "; ".join(dict.fromkeys(rule.evidence for rule in rules))
             sources = dict.fromkeys(key for rule in rules for key in _sources(rule.source))
             rows.append((arch, pairs, *how, f"{evidence}: {', '.join(sources)}"))
@@ -189,7 +191,7 @@ def shape_table() -> str:
             pairs = ", ".join(f"{row.ab} → {row.acc}" for row in same)
             rows.append((name, family, pairs, f"sm_{min_sm}", source))
             name = ""
-    return table(("shape (m×n×k)", "instruction", "types", "since", "source"), rows)
+    return table(("shape, m x n x k", "instruction", "types", "since", "source"), rows)
 
 
 # --- Algorithms ---------------------------------------------------------------------------------
@@ -216,8 +218,8 @@ def algorithm_table() -> str:
         source = algorithm.source.replace("[DAKKAK19] section ", "§ ")
         counted = [_counted(algorithm, shape) for shape in ("16x16x16", "32x8x16", "8x32x16")]
         rows.append((names, source, f"`{algorithm.formula}`", *counted))
-    heads = ("name, and for k = 16", "in the paper", "mma, by formula", "16×16×16")
-    return table((*heads, "32×8×16", "8×32×16"), rows)
+    heads = ("name, and for k = 16", "in the paper", "mma, by formula", "16x16x16")
+    return table((*heads, "32x8x16", "8x32x16"), rows)
 
 
 def _counted(algorithm: Algorithm, shape: str) -> str:
@@ -256,7 +258,7 @@ def evidence() -> list[tuple[str, str, int, int]]:
             rule = rule_for(_UNIT_OF.get(gpu, gpu), ab, acc)
             ours = mma_values(a[:, None, :], b[:, :, None], c[:, None, None], rule)[:, 0, 0]
             wrong = _differing(ours.astype(np.float32), archive[key])
-            add(f"{_TITLE_OF.get(gpu, gpu)}, one fused step", f"{ab} → {acc}", ours.size, wrong)
+            add(f"{_TITLE_OF.get(gpu, gpu)}, dot products", f"{ab} → {acc}", ours.size, wrong)
     return [(gpu, types, *count) for (gpu, types), count in counts.items()]
 
 

@@ -29,6 +29,7 @@ class Algorithm:
     rows (k). repeats: how many of those the default segment has. products: mma steps of one
     warp as a function of (m, n, k, N), the tile as the algorithm sees it (m rows of data) and the
     segment in rows or tiles; None where no mma is used. fixed: options that make the row.
+    lines: which line of the paper's listing each part of the algorithm is.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Algorithm:
     tiles: bool = False
     repeats: int = 1
     fixed: dict[str, Any] = field(default_factory=dict)
+    lines: dict[str, str] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -57,6 +59,10 @@ class Algorithm:
 
 def _ceil(a: int, b: int) -> int:
     return -(-a // b)
+
+
+def _lines(listing: str, **numbers: int) -> dict[str, str]:
+    return {part: f"{listing} line {number}" for part, number in numbers.items()}
 
 
 _REGISTRY: dict[str, Algorithm] = {}
@@ -167,7 +173,8 @@ def build(
             ragged=ragged,
             combine=combine,
             chain=None if chain is None else _positive("chain", chain),
-        )
+        ),
+        row.lines,
     )
     size = _default_size(row, b) if segment_size is None else segment_size
     elements = row.function(b, _positive("segment_size", size), **row.fixed, **options)
@@ -247,6 +254,7 @@ for _row in (
         "reduction_16",
         lambda m, n, k, count: 1,
         "1",
+        lines=_lines("Alg. 1", init=1, load=3, product=4, out=5),
     ),
     Algorithm(
         "reduction_kn",
@@ -267,6 +275,7 @@ for _row in (
         lambda m, n, k, count: m * _ceil(count, m) + _ceil(m, n) * _ceil(m, k),
         "m*ceil(N/m) + ceil(m/n)*ceil(m/k)",
         repeats=4,
+        lines=_lines("Alg. 3", init=1, zero=2, loop=5, load=7, product=8, out=10),
     ),
     Algorithm(
         "reduction_packed",
@@ -286,6 +295,7 @@ for _row in (
         lambda m, n, k, count: 1 + _ceil(m, k),
         "1 + ceil(m/k)",
         tiles=True,
+        lines=_lines("Alg. 2", init=1, load=3, product=4, finish=5, out=6),
     ),
     Algorithm(
         "reduction_tn",
@@ -334,11 +344,12 @@ for _row in (
         "scan_kn",
         scan.scan_kn,
         "scan",
-        "[DAKKAK19] section 5.1, Algorithm 4",
+        "[DAKKAK19] section 5.1, Algorithm 5",
         "scan_16n",
         lambda m, n, k, count: count * _ceil(k, n),
         "N*ceil(k/n)",
         repeats=4,
+        lines=_lines("Alg. 5", init=1, zero=3, loop=5, load=7, R=8, carry=9, out=12),
     ),
     Algorithm(
         "scan_t",
@@ -354,12 +365,13 @@ for _row in (
         "scan_tn",
         scan.scan_tn,
         "scan",
-        "[DAKKAK19] section 5.1, Algorithm 5",
+        "[DAKKAK19] section 5.1, Algorithm 6",
         "scan_256n",
         lambda m, n, k, count: count * _ceil(k, n) * (2 + _ceil(m, k)),
         "N*ceil(k/n)*(2 + ceil(m/k))",
         tiles=True,
         repeats=4,
+        lines=_lines("Alg. 6", init=1, zero=3, loop=4, load=6, AU=7, LA=8, R=9, out=10, carry=11),
     ),
     Algorithm(
         "scan_plain",

@@ -6,6 +6,9 @@ the data are the right operand: roles are swapped, views and constants are trans
 an algorithm `m` is always the number of data rows in a tile (the paper's 16 segments), whichever
 operand holds them.
 
+Where a step is a line of one of the paper's listings, the algorithm names its part in it (`line=`,
+such as "load"); the registry's row says which line that is.
+
 The builder also keeps algorithms free of what is the hardware's business, not the paper's: a tile
 that WMMA cannot load where it lies (ragged, misaligned or of another type) is staged through
 shared memory, and barriers are put where a warp's shared writes meet its reads.
@@ -13,7 +16,7 @@ shared memory, and barriers are put where a warp's shared writes meet its reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -143,7 +146,8 @@ class Builder:
         The number of a piece of work in the whole grid; its steps go inside `units`.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, lines: Mapping[str, str] | None = None) -> None:
+        self._lines = lines or {}
         shape = options.shape
         self.options = options
         self.transposed = options.side == "b"
@@ -213,58 +217,56 @@ class Builder:
 
     # --- Steps -------------------------------------------------------------------------------
 
-    def const(
-        self, frag: Frag, kind: PatternKind, offset: Index | int = 0, origin: str = ""
-    ) -> Frag:
+    def const(self, frag: Frag, kind: PatternKind, offset: Index | int = 0, line: str = "") -> Frag:
         """Set a fragment to a constant matrix, given in the algorithm's rows and columns."""
         if self.transposed:
             kind = TRANSPOSED.get(kind, kind)
-        self._add(Const(frag, Pattern(kind, Index.of(offset)), origin))
+        self._add(Const(frag, Pattern(kind, Index.of(offset)), self._origin(line)))
         return frag
 
-    def zero(self, frag: Frag, origin: str = "") -> Frag:
+    def zero(self, frag: Frag, line: str = "") -> Frag:
         """Set a fragment to zeros."""
-        return self.const(frag, PatternKind.ZEROS, 0, origin)
+        return self.const(frag, PatternKind.ZEROS, 0, line)
 
-    def mma(self, d: Frag, left: Frag, right: Frag, c: Frag, origin: str = "") -> Frag:
+    def mma(self, d: Frag, left: Frag, right: Frag, c: Frag, line: str = "") -> Frag:
         """D = left . right + C (transposed: D' = right' . left' + C')."""
         a, b = (right, left) if self.transposed else (left, right)
-        self._add(Mma(d, a, b, c, origin))
+        self._add(Mma(d, a, b, c, self._origin(line)))
         return d
 
-    def add(self, d: Frag, a: Frag, b: Frag, origin: str = "") -> Frag:
+    def add(self, d: Frag, a: Frag, b: Frag, line: str = "") -> Frag:
         """D = A + B, accumulators, each sum rounded."""
-        self._add(Add(d, a, b, origin))
+        self._add(Add(d, a, b, self._origin(line)))
         return d
 
-    def copy(self, dst: View, src: View, plus: View | None = None, origin: str = "") -> None:
+    def copy(self, dst: View, src: View, plus: View | None = None, line: str = "") -> None:
         """Copy a rectangle, converting its type; see `ir.Copy`."""
-        self._add(Copy(dst, src, plus, origin))
+        self._add(Copy(dst, src, plus, self._origin(line)))
 
-    def load(self, frag: Frag, view: View, origin: str = "") -> Frag:
+    def load(self, frag: Frag, view: View, line: str = "") -> Frag:
         """Load a tile from wherever it lies; stage it where WMMA could not load it directly."""
         direct = replace(view, bounds=())
         if view.buffer.dtype != stored_type(frag.dtype) or not self._loadable(view):
-            self._stage(frag, view, origin)
+            self._stage(frag, view, line)
         elif not view.bounds:
-            self._add(Load(frag, view, origin))
+            self._add(Load(frag, view, self._origin(line)))
         else:
-            with self.when(whole(view), origin) as otherwise:
-                self._add(Load(frag, direct, origin))
+            with self.when(whole(view), line) as otherwise:
+                self._add(Load(frag, direct, self._origin(line)))
                 with otherwise():
-                    self._stage(frag, view, origin)
+                    self._stage(frag, view, line)
         return frag
 
-    def load_parts(self, name: str, view: View, origin: str = "") -> list[Frag]:
+    def load_parts(self, name: str, view: View, line: str = "") -> list[Frag]:
         """Load a data tile as left operands: one, or the exact narrow parts of a wide type."""
         count = self.options.parts
         if count == 1:
-            return [self.load(self.left(name), view, origin)]
+            return [self.load(self.left(name), view, line)]
         frags = [self.left(f"{name}{part}") for part in range(count)]
         stages = [self._stage_view(frag, view) for frag in frags]
-        self._add(Split(tuple(stages), view, origin))
+        self._add(Split(tuple(stages), view, self._origin(line)))
         for frag, stage in zip(frags, stages, strict=True):
-            self._add(Load(frag, stage, origin))
+            self._add(Load(frag, stage, self._origin(line)))
         return frags
 
     def spill(self, frag: Frag, name: str | None = None, index: int = 0, count: int = 1) -> Spill:
@@ -299,33 +301,33 @@ class Builder:
             bounds,
         )
 
-    def broadcast(self, frag: Frag, view: View, plus: View | None = None) -> Frag:
+    def broadcast(self, frag: Frag, view: View, *, line: str = "") -> Frag:
         """Load an accumulator with a view that repeats rows or columns (through shared memory)."""
         tile = self._stage_view(frag, self.rect(view.buffer, 0, self.m, self.n, self.n))
-        self.copy(tile, view, plus)
+        self.copy(tile, view, line=line)
         self._add(Load(frag, tile))
         return frag
 
-    def store(self, frags: Sequence[Frag], view: View, origin: str = "") -> None:
+    def store(self, frags: Sequence[Frag], view: View, line: str = "") -> None:
         """Store accumulators that lie side by side, as one (m, cols) rectangle of memory."""
         blocks = [self._block(view, number) for number in range(len(frags))]
         direct = [self._storable(frag, block) for frag, block in zip(frags, blocks, strict=True)]
         if all(direct) and not view.bounds:
             for frag, block in zip(frags, blocks, strict=True):
-                self._add(Store(block, frag, origin))
+                self._add(Store(block, frag, self._origin(line)))
         elif all(direct):
-            with self.when(whole(view), origin) as otherwise:
+            with self.when(whole(view), line) as otherwise:
                 for frag, block in zip(frags, blocks, strict=True):
-                    self._add(Store(replace(block, bounds=()), frag, origin))
+                    self._add(Store(replace(block, bounds=()), frag, self._origin(line)))
                 with otherwise():
-                    self._store_staged(frags, blocks, origin)
+                    self._store_staged(frags, blocks, line)
         else:
-            self._store_staged(frags, blocks, origin)
+            self._store_staged(frags, blocks, line)
 
     # --- Control -----------------------------------------------------------------------------
 
     @contextmanager
-    def loop(self, var: str, count: Extent | Index | int, origin: str = "") -> Iterator[Index]:
+    def loop(self, var: str, count: Extent | Index | int, line: str = "") -> Iterator[Index]:
         """Repeat what is added inside; gives the loop variable. A single pass is not a loop."""
         extent = Extent.of(count)
         if extent.constant == 1:
@@ -346,7 +348,7 @@ class Builder:
         outer.synced |= inner.synced
         outer.read = outer.read | inner.read
         outer.written = outer.written | inner.written
-        self._lists[-1].append(Loop(var, extent, tuple(body), origin))
+        self._lists[-1].append(Loop(var, extent, tuple(body), self._origin(line)))
 
     @contextmanager
     def units(self) -> Iterator[None]:
@@ -355,7 +357,7 @@ class Builder:
             yield
 
     @contextmanager
-    def when(self, bounds: Sequence[Bound], origin: str = "") -> Iterator[_Otherwise]:
+    def when(self, bounds: Sequence[Bound], line: str = "") -> Iterator[_Otherwise]:
         """Add what is inside for warps in which all bounds hold; `with otherwise():` the rest."""
         before = self._hazards[-1]
         otherwise = _Otherwise(self, before)
@@ -365,7 +367,7 @@ class Builder:
         body = self._lists.pop()
         first = self._hazards.pop()
         self._hazards[-1] = _join(first, otherwise.hazards or before)
-        steps = When(tuple(bounds), tuple(body), tuple(otherwise.steps), origin)
+        steps = When(tuple(bounds), tuple(body), tuple(otherwise.steps), self._origin(line))
         self._lists[-1].append(steps)
 
     def program(self, name: str, source: str, scalar: Scalar, blocks: Extent) -> Program:
@@ -387,6 +389,10 @@ class Builder:
         )
 
     # --- Behind the scenes -------------------------------------------------------------------
+
+    def _origin(self, part: str) -> str:
+        """Return which line of the paper's listing this part of the algorithm is."""
+        return self._lines.get(part, "")
 
     def _add(self, step: Step) -> None:
         touched = accesses(step)
@@ -424,10 +430,10 @@ class Builder:
         buffer = self.scratch(f"t_{frag.name}", dtype, size)
         return View(buffer, Index(), view.rows, view.cols, *strides)
 
-    def _stage(self, frag: Frag, view: View, origin: str) -> None:
+    def _stage(self, frag: Frag, view: View, line: str) -> None:
         stage = self._stage_view(frag, view)
-        self._add(Copy(stage, view, None, origin))
-        self._add(Load(frag, stage, origin))
+        self._add(Copy(stage, view, None, self._origin(line)))
+        self._add(Load(frag, stage, self._origin(line)))
 
     def _block(self, view: View, number: int) -> View:
         """Return columns number*n .. of an (m, cols) rectangle (rows of it, if transposed)."""
@@ -444,13 +450,13 @@ class Builder:
         )
         return replace(cut, offset=view.offset + shift * number * self.n, bounds=bounds)
 
-    def _store_staged(self, frags: Sequence[Frag], blocks: Sequence[View], origin: str) -> None:
+    def _store_staged(self, frags: Sequence[Frag], blocks: Sequence[View], line: str) -> None:
         name = f"s_{frags[0].name}"
         spills = [self.spill(frag, name, i, len(frags)) for i, frag in enumerate(frags)]
         for spill, block in zip(spills, blocks, strict=True):
             rows, cols = block.rows, block.cols
             source = self.part(spill, *((cols, rows) if self.transposed else (rows, cols)))
-            self._add(Copy(block, source, None, origin))
+            self._add(Copy(block, source, None, self._origin(line)))
 
 
 class _Otherwise:

@@ -48,14 +48,14 @@ def reduction_kn(b: Builder, segment_size: int) -> int:
     """
     out = _output(b, segment_size)
     first = b.unit * b.m
-    ones = b.const(b.right("P"), PatternKind.COL, 0, "Initialize P")
+    ones = b.const(b.right("P"), PatternKind.COL, 0, "init")
 
     def piece(i: Index) -> View:
         return pieces(b, data(b), first, segment_size, i * b.k)
 
     with b.units():
         v = _accumulate(b, "V", -(-segment_size // b.k), piece, ones)
-        b.copy(_results(b, out, first, b.m, segment_size), b.part(b.spill(v), b.m, 1))
+        b.copy(_results(b, out, first, b.m, segment_size), b.part(b.spill(v), b.m, 1), line="out")
     return b.m * segment_size
 
 
@@ -74,7 +74,7 @@ def reduction_tn(b: Builder, segment_size: int, *, efficient: bool = True) -> in
     element of R to Q; as the others are zero, all of R will do, erratum E6.)
     """
     out = _output(b, segment_size)
-    ones = b.const(b.right("P"), PatternKind.COL, 0, "Initialize P")
+    ones = b.const(b.right("P"), PatternKind.COL, 0, "init")
     tiles = -(-segment_size // (b.m * b.k))
 
     def tile(i: Index) -> View:
@@ -86,7 +86,7 @@ def reduction_tn(b: Builder, segment_size: int, *, efficient: bool = True) -> in
             total = _finish(b, v)
         else:
             total = _finish_each_tile(b, tiles, tile, ones)
-        b.copy(_results(b, out, b.unit, 1, segment_size), total)
+        b.copy(_results(b, out, b.unit, 1, segment_size), total, line="out")
     return segment_size
 
 
@@ -98,7 +98,7 @@ def reduction_kn_coalesced(b: Builder, segment_size: int) -> int:
     """
     out = _output(b, segment_size)
     first = b.unit * b.m
-    ones = b.const(b.right("P"), PatternKind.COL, 0, "Initialize P")
+    ones = b.const(b.right("P"), PatternKind.COL, 0, "init")
     tiles = -(-segment_size // (b.m * b.k))
     partial_type = stored_type(b.options.ab) if b.options.combine == "mma" else b.options.acc
     partials = b.scratch("partials", partial_type, b.m * b.m)
@@ -192,10 +192,10 @@ def _accumulate(
     v = b.accumulator(name)
 
     def run(var: str, steps: int, start: Index) -> None:
-        b.zero(v)
-        with b.loop(var, steps) as i:
-            for a in b.load_parts("A", view(start + i)):
-                b.mma(v, a, ones, v)
+        b.zero(v, "zero")
+        with b.loop(var, steps, "loop") as i:
+            for a in b.load_parts("A", view(start + i), "load"):
+                b.mma(v, a, ones, v, "product")
 
     if count <= chain:
         run("i", count, Index())
@@ -230,10 +230,10 @@ def _finish_each_tile(b: Builder, tiles: int, view: Callable[[Index], View], one
     )
     top = b.const(b.left("P1"), PatternKind.ROW)
     q = b.zero(b.accumulator("Q"))
-    with b.loop("i", tiles) as i:
+    with b.loop("i", tiles, "loop") as i:
         v = b.zero(b.accumulator("V"))
-        a = b.load(b.left("A"), view(i))
-        b.mma(v, a, ones, v)
+        a = b.load(b.left("A"), view(i), "load")
+        b.mma(v, a, ones, v, "product")
         _second_product(b, b.spill(v), top, q)
     return b.part(b.spill(q), 1, 1)
 
@@ -250,14 +250,14 @@ def _finish_packed(b: Builder, out: Buffer, partials: Buffer, segment_size: int)
             b.mma(r, top, x, r)
         count = min(b.n, b.m - block * b.n)
         results = _results(b, out, first + block * b.n, count, segment_size, across=True)
-        b.copy(results, b.part(b.spill(r), 1, count))
+        b.copy(results, b.part(b.spill(r), 1, count), line="out")
 
 
 def _second_product(b: Builder, spill: Spill, top: Frag, r: Frag) -> None:
     """R = P.V + R, with V loaded as ceil(m/k) right operands of k rows each."""
     require_float_operands(b)
     for q in range(-(-b.m // b.k)):
-        b.mma(r, top, b.load(b.right("X"), rows_of(b, spill, q)), r)
+        b.mma(r, top, b.load(b.right("X"), rows_of(b, spill, q)), r, "finish")
 
 
 def _partials_tile(b: Builder, partials: Buffer, q: int, block: int) -> View:

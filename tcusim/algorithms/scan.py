@@ -36,7 +36,7 @@ def scan_k(b: Builder, segment_size: int) -> int:
 
 
 def scan_kn(b: Builder, segment_size: int) -> int:
-    """Scan segments of k*N elements, m segments a warp (Algorithm 4).
+    """Scan segments of k*N elements, m segments a warp (Algorithm 5).
 
     The last column of R is broadcast into S, which the next product accumulates onto. With
     combine="add", S is added by a rounded addition instead, so that nothing drifts.
@@ -46,14 +46,14 @@ def scan_kn(b: Builder, segment_size: int) -> int:
     count = -(-segment_size // b.k)
     u = _upper(b)
     with b.units():
-        s = b.zero(b.accumulator("S"), "S <- 0") if count > 1 else None
-        with b.loop("i", count) as i:
-            a = b.load_parts("A", pieces(b, data(b), first, segment_size, i * b.k))
+        s = b.zero(b.accumulator("S"), "zero") if count > 1 else None
+        with b.loop("i", count, "loop") as i:
+            a = b.load_parts("A", pieces(b, data(b), first, segment_size, i * b.k), "load")
             r = _row_scan(b, a, u, s)
-            b.store(r, pieces(b, out, first, segment_size, i * b.k))
+            b.store(r, pieces(b, out, first, segment_size, i * b.k), "out")
             if s is not None:
                 last = _last_column(b, r)
-                b.broadcast(s, b.part(last, b.m, b.n, 0, _last(b), repeat_col=True))
+                b.broadcast(s, b.part(last, b.m, b.n, 0, _last(b), repeat_col=True), line="carry")
     return b.m * segment_size
 
 
@@ -65,7 +65,7 @@ def scan_t(b: Builder, segment_size: int, *, form: str | None = None) -> int:
 
 
 def scan_tn(b: Builder, segment_size: int, *, form: str | None = None, carry: bool = False) -> int:
-    """Scan segments of T*N elements, one segment a warp, T = m*k (Algorithm 5).
+    """Scan segments of T*N elements, one segment a warp, T = m*k (Algorithm 6).
 
     form: how what precedes each row is found. "(LA)1" is the paper's L.A.1 + A.U, from left to
     right; "L(A1)" needs fewer products where n < k; "[U|1]" gets prefixes and row totals from one
@@ -78,13 +78,13 @@ def scan_tn(b: Builder, segment_size: int, *, form: str | None = None, carry: bo
     tiles = -(-segment_size // (b.m * b.k))
     tile_scan = _TILE_SCANS[b.options.combine, form](b)
     with b.units():
-        s = b.zero(b.accumulator("S"), "S <- 0")
+        s = b.zero(b.accumulator("S"), "zero")
         if carry:
             b.broadcast(s, _carry(b, b.options.acc, segment_size, b.m, b.n))
-        with b.loop("i", tiles) as i:
+        with b.loop("i", tiles, "loop") as i:
             view = tile_of(b, data(b), b.unit, segment_size, i)
             r = tile_scan.scan(view, s)
-            b.store(r, tile_of(b, out, b.unit, segment_size, i))
+            b.store(r, tile_of(b, out, b.unit, segment_size, i), "out")
             if tiles > 1:
                 tile_scan.carry(r, s)
     return segment_size
@@ -140,7 +140,7 @@ class _ByProducts:
         self.b = b
         self.u = _upper(b)
         self.lower = [
-            b.const(b.left(f"L{q}"), PatternKind.LOWER, -1 - q * b.k, "Initialize L")
+            b.const(b.left(numbered("L", q, b.m > b.k)), PatternKind.LOWER, -1 - q * b.k, "init")
             for q in range(-(-b.m // b.k))
         ]
 
@@ -149,12 +149,12 @@ class _ByProducts:
         b = self.b
         last = _last_column(b, r)
         tile = b.part(last, b.m, b.n, b.m - 1, _last(b), repeat_row=True, repeat_col=True)
-        b.broadcast(s, tile)
+        b.broadcast(s, tile, line="carry")
 
     def lower_product(self, r: Frag, right: list[Frag], c: Frag) -> Frag:
         """R = L.X + C, with X as ceil(m/k) right operands."""
         for number, (low, x) in enumerate(zip(self.lower, right, strict=True)):
-            self.b.mma(r, low, x, r if number else c)
+            self.b.mma(r, low, x, r if number else c, "LA")
         return r
 
 
@@ -168,22 +168,26 @@ class _ProductOfLA(_ByProducts):
     def scan(self, view: View, s: Frag) -> list[Frag]:
         """Return R as ceil(k/n) accumulators."""
         b = self.b
-        a = b.load(b.left("A"), view, "A <- LoadTile(in)")
+        a = b.load(b.left("A"), view, "load")
         au = [
-            b.mma(b.accumulator(f"AU{j}"), a, u, s, "AU <- A.U + S") for j, u in enumerate(self.u)
+            b.mma(b.accumulator(numbered("AU", j, b.k > b.n)), a, u, s, "AU")
+            for j, u in enumerate(self.u)
         ]
         la = [self._lower_times_data(view, j) for j in range(len(self.u))]
         x = _as_left(b, la)
         return [
-            b.mma(b.accumulator(f"R{j}"), x, self.ones, c, "R <- LA.1 + AU")
+            b.mma(b.accumulator(numbered("R", j, b.k > b.n)), x, self.ones, c, "R")
             for j, c in enumerate(au)
         ]
 
     def _lower_times_data(self, view: View, j: int) -> Frag:
         """LA = L.A, columns j*n on, with A's rows as ceil(m/k) right operands."""
         b = self.b
-        right = [b.load(b.right(f"B{q}"), _as_right(b, view, q, j)) for q in range(len(self.lower))]
-        la = b.accumulator(f"LA{j}")
+        right = [
+            b.load(b.right(numbered("B", q, b.m > b.k)), _as_right(b, view, q, j))
+            for q in range(len(self.lower))
+        ]
+        la = b.accumulator(numbered("LA", j, b.k > b.n))
         return self.lower_product(la, right, b.zero(b.accumulator("Z")))
 
 
@@ -198,11 +202,20 @@ class _ProductOfA1(_ByProducts):
         """Return R as ceil(k/n) accumulators."""
         b = self.b
         a = b.load(b.left("A"), view)
-        au = [b.mma(b.accumulator(f"AU{j}"), a, u, s) for j, u in enumerate(self.u)]
+        au = [
+            b.mma(b.accumulator(numbered("AU", j, b.k > b.n)), a, u, s, "AU")
+            for j, u in enumerate(self.u)
+        ]
         v = b.mma(b.accumulator("V"), a, self.ones, b.zero(b.accumulator("Z")))
         spill = b.spill(v)
-        right = [b.load(b.right(f"X{q}"), rows_of(b, spill, q)) for q in range(len(self.lower))]
-        return [self.lower_product(b.accumulator(f"R{j}"), right, c) for j, c in enumerate(au)]
+        right = [
+            b.load(b.right(numbered("X", q, b.m > b.k)), rows_of(b, spill, q))
+            for q in range(len(self.lower))
+        ]
+        return [
+            self.lower_product(b.accumulator(numbered("R", j, b.k > b.n)), right, c)
+            for j, c in enumerate(au)
+        ]
 
 
 class _ProductOfU1(_ByProducts):
@@ -223,8 +236,11 @@ class _ProductOfU1(_ByProducts):
         b.broadcast(self.start, b.part(held, b.m, b.n, bounds=inside))
         d = b.mma(b.accumulator("D"), a, self.u[0], self.start)
         spill = b.spill(d)
-        right = [b.load(b.right(f"X{q}"), self._totals(spill, q)) for q in range(len(self.lower))]
-        return [self.lower_product(b.accumulator("R0"), right, d)]
+        right = [
+            b.load(b.right(numbered("X", q, b.m > b.k)), self._totals(spill, q))
+            for q in range(len(self.lower))
+        ]
+        return [self.lower_product(b.accumulator("R"), right, d)]
 
     def _totals(self, spill: Spill, q: int) -> View:
         """Return the totals of rows q*k on, repeated in every column."""
@@ -249,7 +265,10 @@ class _ByAdditions:
         """Return R as ceil(k/n) accumulators."""
         b = self.b
         parts = b.load_parts("A", view)
-        au = [_sum_of_products(b, f"AU{j}", parts, u) for j, u in enumerate(self.u)]
+        au = [
+            _sum_of_products(b, numbered("AU", j, b.k > b.n), parts, u)
+            for j, u in enumerate(self.u)
+        ]
         v = au[0] if self.ones is None else _sum_of_products(b, "V", parts, self.ones)
         column = b.part(b.spill(v), b.m, 1, 0, 0 if self.ones else b.k)
         pair = [b.scratch(name, b.options.acc, b.m) for name in ("x", "y")]
@@ -258,7 +277,7 @@ class _ByAdditions:
         first = [Bound(Index.of(0), ROW)]
         c = b.broadcast(b.accumulator("C"), b.rect(self.sums, -1, b.m, b.n, 1, 0, first))
         b.add(c, c, s)
-        return [b.add(b.accumulator(f"R{j}"), x, c) for j, x in enumerate(au)]
+        return [b.add(b.accumulator(numbered("R", j, b.k > b.n)), x, c) for j, x in enumerate(au)]
 
     def carry(self, r: list[Frag], s: Frag) -> None:
         """S <- S + the tile's total (R's last element would do, but has the product's rounding)."""
@@ -312,9 +331,14 @@ def _carry(b: Builder, dtype: str, segment_size: int, rows: int, cols: int) -> V
 def _upper(b: Builder) -> list[Frag]:
     """Return U as ceil(k/n) right operands."""
     return [
-        b.const(b.right(f"U{j}"), PatternKind.UPPER, j * b.n, "Initialize U")
+        b.const(b.right(numbered("U", j, b.k > b.n)), PatternKind.UPPER, j * b.n, "init")
         for j in range(-(-b.k // b.n))
     ]
+
+
+def numbered(name: str, number: int, several: bool) -> str:
+    """Return the paper's name of a matrix, with a number if it is cut into several operands."""
+    return f"{name}{number}" if several else name
 
 
 def _last(b: Builder) -> int:
@@ -325,8 +349,11 @@ def _last(b: Builder) -> int:
 def _row_scan(b: Builder, parts: list[Frag], u: list[Frag], s: Frag | None) -> list[Frag]:
     """Return A.U + S as ceil(k/n) accumulators."""
     if s is not None and b.options.combine == "mma" and len(parts) == 1:
-        return [b.mma(b.accumulator(f"R{j}"), parts[0], x, s) for j, x in enumerate(u)]
-    rows = [_sum_of_products(b, f"R{j}", parts, x) for j, x in enumerate(u)]
+        return [
+            b.mma(b.accumulator(numbered("R", j, b.k > b.n)), parts[0], x, s, "R")
+            for j, x in enumerate(u)
+        ]
+    rows = [_sum_of_products(b, numbered("R", j, b.k > b.n), parts, x) for j, x in enumerate(u)]
     if s is not None:
         for r in rows:
             b.add(r, r, s)
@@ -337,7 +364,7 @@ def _sum_of_products(b: Builder, name: str, parts: list[Frag], right: Frag) -> F
     """D = sum over the parts of A_p.right."""
     d = b.zero(b.accumulator(name))
     for part in parts:
-        b.mma(d, part, right, d)
+        b.mma(d, part, right, d, "R")
     return d
 
 

@@ -85,9 +85,7 @@ def test_blocks_of_a_page(page: Path) -> None:
 
 
 def run_doctest(block: Block, page: Path, names: dict[str, Any]) -> None:
-    test = doctest.DocTestParser().get_doctest(
-        block.text, names, name(page), str(page), block.line
-    )
+    test = doctest.DocTestParser().get_doctest(block.text, names, name(page), str(page), block.line)
     assert test.examples, f"{name(page)}, line {block.line}: a pycon block without >>>"
     report: list[str] = []
     doctest.DocTestRunner(optionflags=doctest.ELLIPSIS, verbose=False).run(

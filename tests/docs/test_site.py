@@ -56,7 +56,14 @@ class _Loads(html.parser.HTMLParser):
             self.found.append(values[name] or "")
 
 
-def test_no_page_loads_from_elsewhere(site: Path) -> None:
+def test_the_site(site: Path) -> None:
+    # One test, so that parallel workers do not each build a site.
+    check_that_pages_load_nothing_from_elsewhere(site)
+    check_that_tutorials_have_their_output(site)
+    check_that_tables_are_filled(site)
+
+
+def check_that_pages_load_nothing_from_elsewhere(site: Path) -> None:
     pages = list(site.rglob("*.html"))
     assert len(pages) > 15
     for page in pages:
@@ -66,14 +73,14 @@ def test_no_page_loads_from_elsewhere(site: Path) -> None:
         assert not away, f"{page.name} loads {away}"
 
 
-def test_tutorials_have_their_output(site: Path) -> None:
+def check_that_tutorials_have_their_output(site: Path) -> None:
     pages = sorted((site / "tutorials").glob("*.html"))
     assert len(pages) == len(list((ROOT / "tutorials").glob("*.py")))
     for page in pages:
         assert page.read_text(encoding="utf-8").count('class="filename">output<') >= 5
 
 
-def test_tables_are_filled(site: Path) -> None:
+def check_that_tables_are_filled(site: Path) -> None:
     for page, word in (
         ("algorithms.html", "reduction_kn_coalesced"),
         ("shapes.html", "mma.sync"),

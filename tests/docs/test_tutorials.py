@@ -41,7 +41,7 @@ def test_it_runs_without_a_warning(path: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
 def test_it_asserts_and_imports_little(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    assert any(isinstance(node, ast.Assert) for node in tree.body[-3:] for node in ast.walk(node))
+    assert any(isinstance(node, ast.Assert) for last in tree.body[-3:] for node in ast.walk(last))
     imported = {
         alias.name.split(".")[0]
         for node in ast.walk(tree)

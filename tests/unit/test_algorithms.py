@@ -194,6 +194,8 @@ def test_every_variant_on_every_unit_equals_integers(sizes: tuple[int, int, int]
             # Ragged variants and large tiles take the units in turn.
             in_turn = variant.ragged or sizes == BIG
             chosen = [archs[turn % len(archs)]] if in_turn else archs
+            if sizes == BIG and row.name in MANY_PRODUCTS:
+                chosen = ["hopper"]
             turn += 1
             done += 1
             assert_exact(row, variant, program, size, chosen)
@@ -382,8 +384,8 @@ def test_the_given_constants_are_the_corrected_ones() -> None:
         for _, step in walk(program.steps)
         if isinstance(step, Const)
     }
-    assert patterns["U0"] == ("upper", 0)
-    assert patterns["L0"] == ("lower", -1)
+    assert patterns["U"] == ("upper", 0)
+    assert patterns["L"] == ("lower", -1)
 
 
 def test_a_name_is_registered_once() -> None:

@@ -16,6 +16,8 @@ enum class Failure : int { none, deadlock, pointer_alignment, ldm_alignment, wro
 
 constexpr int kLanes = 32;
 constexpr int kMaxThreads = 1024;
+// Elements of the largest tile.
+constexpr int kMaxTile = 8192;
 
 // One mma_sync: sizes and element types.
 struct Mma {
@@ -41,10 +43,15 @@ struct Numerics {
     int32_t exponent_floor;
 };
 
-// A tile's element number p = row * columns + column lives in lane p % 32, in x[p / 32]. This is
-// no GPU's layout: a kernel may not know the layout, and each element has one owner.
-constexpr int owner_of(int element) { return element % kLanes; }
+// Where element number p = row * columns + column of a tile lives: in x[slot] of one lane. This is
+// no GPU's layout: a kernel may not know the layout. It is never lane p % 32, the lane that takes
+// element p in a loop over a tile, so that a missing barrier between the two shows.
 constexpr int slot_of(int element) { return element / kLanes; }
+constexpr int shift_of(int slot) { return 1 + slot * 5 % (kLanes - 1); }
+constexpr int owner_of(int element) { return (element + shift_of(slot_of(element))) % kLanes; }
+constexpr int element_of(int lane, int slot) {
+    return slot * kLanes + (lane + kLanes - shift_of(slot)) % kLanes;
+}
 
 // The lane within its warp that runs now.
 int current_lane();

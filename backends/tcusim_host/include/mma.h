@@ -56,7 +56,7 @@ struct fragment {
     using element_type = typename Element<T>::stored;
     static constexpr int rows = Tile<Use, M, N, K>::rows;
     static constexpr int cols = Tile<Use, M, N, K>::cols;
-    static_assert(rows * cols % tcusim::kLanes == 0);
+    static_assert(rows * cols % tcusim::kLanes == 0 && rows * cols <= tcusim::kMaxTile);
     static constexpr int num_elements = rows * cols / tcusim::kLanes;
     element_type x[num_elements];
     // NaN, so that the use of a fragment that nothing set shows.
@@ -90,8 +90,10 @@ inline void require_aligned(const T* p, unsigned int ldm, int line) {
 // Visits the elements that the running lane owns: touch(slot, row, column).
 template <int ROWS, int COLS, class Touch>
 inline void each_own_element(Touch touch) {
-    for (int e = tcusim::current_lane(); e < ROWS * COLS; e += tcusim::kLanes) {
-        touch(tcusim::slot_of(e), e / COLS, e % COLS);
+    const int lane = tcusim::current_lane();
+    for (int slot = 0; slot < ROWS * COLS / tcusim::kLanes; ++slot) {
+        const int element = tcusim::element_of(lane, slot);
+        touch(slot, element / COLS, element % COLS);
     }
 }
 

@@ -1,0 +1,411 @@
+"""Compile an emitted kernel to machine code with NVRTC, through NVIDIA's own Python bindings.
+
+Neither a GPU nor its driver is needed, nor nvcc. What was compiled once is kept on disk.
+"""
+
+from __future__ import annotations
+
+import functools
+import glob
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tcusim.errors import BackendUnavailable, TcusimError, Unsupported
+from tcusim.ir import walk
+from tcusim.listing import line
+from tcusim_cuda.cubin import Usage, read_usage
+from tcusim_cuda.kernel import Kernel
+
+__all__ = [
+    "CompileError",
+    "Cubin",
+    "Toolkit",
+    "cache_folder",
+    "compile_kernel",
+    "why_no_compiler",
+]
+
+INCLUDE: Final = Path(__file__).with_name("include")
+REMEDY: Final = "Install it with: pip install 'tcusim[compile]'"
+
+# Fused multiply-adds would round once where the program rounds twice, so none is made.
+_OPTIONS: Final = ("-std=c++17", "-default-device", "--fmad=false")
+
+# CUDA's wheels and toolkits lay these out differently; a set of folders must have all of them.
+_HEADERS: Final = ("mma.h", "cuda_fp16.h", "cuda_bf16.h", "cuda_runtime_api.h", "crt/mma.h")
+
+_CACHE_MAGIC: Final = b"tcusim cubin 1\n"
+_DIGEST_BYTES: Final = hashlib.sha256().digest_size
+
+
+class CompileError(TcusimError):
+    """The compiler refused an emitted kernel, which the emitter should not have written.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        The kernel, with its text.
+    log : str
+        What the compiler said.
+    """
+
+    def __init__(self, kernel: Kernel, sm: int, compiler: str, log: str) -> None:
+        self.kernel = kernel
+        self.log = log
+        super().__init__(
+            f"{kernel.program.name}: {compiler} refused the emitted kernel for sm_{sm}.\n"
+            f"{_with_steps(kernel, log)}\n"
+            f"The emitter wrote text that is no CUDA for this GPU: please report it."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Cubin:
+    """One compiled kernel.
+
+    kernel: name of its function. sm: the compute capability that it is for, such as 90. code: the
+    ELF file. log: the compiler's warnings. compiler: its name and version. usage: registers, memory
+    and tensor-core instructions.
+    """
+
+    kernel: str
+    sm: int
+    code: bytes
+    log: str
+    compiler: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Toolkit:
+    """The compiler and the headers that were found on this machine.
+
+    version: NVRTC's. targets: the compute capabilities that it compiles for. include: folders.
+    headers: CUDART_VERSION of the headers, such as 12090.
+    """
+
+    version: tuple[int, int]
+    targets: tuple[int, ...]
+    include: tuple[Path, ...]
+    headers: int
+
+    @property
+    def title(self) -> str:
+        """The compiler's name and version."""
+        return f"NVRTC {self.version[0]}.{self.version[1]}"
+
+    @staticmethod
+    def find() -> Toolkit:
+        """Return what is installed; found once in a process.
+
+        Raises
+        ------
+        BackendUnavailable
+            If the bindings, the compiler or the headers are missing; the text says what to install.
+        """
+        return _find_toolkit()
+
+    def require_target(self, kernel: Kernel, sm: int) -> None:
+        """Raise Unsupported unless the kernel can be compiled for this compute capability."""
+        name = kernel.program.name
+        if sm < kernel.min_sm:
+            raise Unsupported(
+                f"{name} uses instructions of sm_{kernel.min_sm} and newer, sm_{sm} lacks them. "
+                f"Build it with another shape or other types."
+            )
+        if sm in self.targets:
+            return
+        known = ", ".join(str(target) for target in self.targets if target >= 70)
+        raise Unsupported(
+            f"{name}: {self.title} does not compile for sm_{sm}, only for {known}. "
+            f"{self._advice(sm)}"
+        )
+
+    def _advice(self, sm: int) -> str:
+        if sm < min(self.targets):
+            return (
+                "CUDA 13 dropped the GPUs before sm_75: use NVRTC 12, in an environment of its "
+                "own if need be: pip install 'tcusim[compile]'"
+            )
+        if sm > max(self.targets):
+            return "Install a newer NVRTC: pip install --upgrade nvidia-cuda-nvrtc-cu12"
+        return "Name one of these, or install another NVRTC."
+
+
+def compile_kernel(kernel: Kernel, sm: int, *, options: Iterable[str] = ()) -> Cubin:
+    """Compile a kernel for one compute capability, or take it from the cache on disk.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        From `tcusim_cuda.emit.emit`.
+    sm : int
+        Compute capability of the GPU, such as 70 or 90.
+    options : iterable of str
+        More options for NVRTC, such as ``"-lineinfo"``.
+
+    Raises
+    ------
+    BackendUnavailable
+        If the compiler or the CUDA headers are not installed.
+    Unsupported
+        If the kernel needs a newer GPU, or the compiler does not know this one.
+    CompileError
+        If the compiler refuses the text.
+    """
+    toolkit = Toolkit.find()
+    toolkit.require_target(kernel, sm)
+    chosen = (f"--gpu-architecture=sm_{sm}", *_OPTIONS, *options)
+    key = _key(kernel, toolkit, chosen)
+    path = cache_folder() / f"{key}.cubin"
+    kept = _read_cache(path, key)
+    if kept is None:
+        kept = _compile(kernel, sm, toolkit, chosen)
+        _write_cache(path, key, *kept)
+    code, log = kept
+    return Cubin(kernel.name, sm, code, log, toolkit.title, read_usage(code, kernel.name))
+
+
+def why_no_compiler() -> str | None:
+    """Return None if kernels can be compiled here, else the reason and the command that helps."""
+    try:
+        Toolkit.find()
+    except BackendUnavailable as error:
+        return str(error)
+    return None
+
+
+# --- NVRTC ------------------------------------------------------------------------------------
+
+
+def _compile(
+    kernel: Kernel, sm: int, toolkit: Toolkit, options: Sequence[str]
+) -> tuple[bytes, str]:
+    """Return the machine code and the compiler's log."""
+    nvrtc = _nvrtc()
+    folders = [f"--include-path={folder}" for folder in (INCLUDE, *toolkit.include)]
+    arguments = [option.encode() for option in (*options, *folders)]
+    file_name = f"{kernel.name}.cu".encode()
+    program = _value(nvrtc.nvrtcCreateProgram(kernel.text.encode(), file_name, 0, [], []))
+    try:
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(arguments), arguments)
+        log = _filled(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
+        text = log.rstrip(b"\0").decode(errors="replace").strip()
+        if int(status):
+            raise CompileError(kernel, sm, toolkit.title, text or str(status))
+        code = _filled(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+    return code, text
+
+
+def _nvrtc() -> Any:
+    """Return the bindings' module."""
+    try:
+        from cuda.bindings import nvrtc
+    except ImportError as error:
+        raise BackendUnavailable(
+            f"kernels are compiled through NVIDIA's package cuda-bindings, which cannot be "
+            f"imported ({error}). {REMEDY}"
+        ) from error
+    return nvrtc
+
+
+def _value(result: tuple[Any, ...]) -> Any:
+    """Return what a call of the bindings gives beside its status, which must be success."""
+    status, *values = result
+    if int(status):
+        raise BackendUnavailable(f"NVRTC failed: {status}. {REMEDY}")
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def _filled(size_of: Any, fill: Any, program: Any) -> bytes:
+    """Return bytes that a call writes into a buffer, whose size another call tells."""
+    # The bindings write into an object of type bytes.
+    buffer = b" " * _value(size_of(program))
+    _value((*fill(program, buffer), None))
+    return buffer
+
+
+@functools.cache
+def _find_toolkit() -> Toolkit:
+    nvrtc = _nvrtc()
+    try:
+        version = _value(nvrtc.nvrtcVersion())
+        targets = _value(nvrtc.nvrtcGetSupportedArchs())
+    except (RuntimeError, OSError) as error:
+        reason = str(error).strip().split("\n", 1)[0]
+        raise BackendUnavailable(
+            f"NVRTC, NVIDIA's run-time compiler, was not found by cuda-bindings "
+            f"{_bindings_version()} ({reason}). {REMEDY}"
+        ) from error
+    include, headers = _find_headers(version[0])
+    return Toolkit(tuple(version), tuple(targets), include, headers)
+
+
+def _bindings_version() -> str:
+    try:
+        return importlib.metadata.version("cuda-bindings")
+    except importlib.metadata.PackageNotFoundError:
+        return "(of unknown version)"
+
+
+# --- CUDA's headers ---------------------------------------------------------------------------
+
+
+def _find_headers(major: int) -> tuple[tuple[Path, ...], int]:
+    """Return folders that have all of CUDA's headers, and their version: the compiler's if any."""
+    sets = {folders: _headers_version(folders) for folders in _header_sets() if folders}
+    complete = {folders: version for folders, version in sets.items() if version is not None}
+    for folders, version in complete.items():
+        if version // 1000 == major:
+            return folders, version
+    for folders, version in complete.items():
+        return folders, version
+    looked = ", ".join(str(folder) for folders in sets for folder in folders)
+    raise BackendUnavailable(
+        f"CUDA's headers {', '.join(_HEADERS)} were not found together; looked in "
+        f"{looked or 'no folder: there is none'}. {REMEDY}, or set CUDA_HOME to a CUDA toolkit"
+    )
+
+
+def _header_sets() -> Iterator[tuple[Path, ...]]:
+    """Yield sets of folders to look in: of pip packages first, then of toolkits."""
+    roots = _nvidia_packages()
+    # The packages of CUDA 12 lack crt/, which is in two others, one of them of CUDA 13.
+    yield _existing(
+        root / part / "include"
+        for part in ("cuda_runtime", "cuda_nvcc", "cu13")
+        for root in roots
+    )
+    yield _existing(root / "cu13" / "include" for root in roots)
+    for toolkit in _toolkits():
+        for include in (toolkit / "include", *_targets(toolkit)):
+            yield _existing((include,))
+
+
+def _nvidia_packages() -> list[Path]:
+    """Return the folders `nvidia` into which pip installs NVIDIA's packages."""
+    spec = importlib.util.find_spec("nvidia")
+    if spec is None or spec.submodule_search_locations is None:
+        return []
+    return [Path(folder) for folder in spec.submodule_search_locations]
+
+
+def _toolkits() -> Iterator[Path]:
+    """Yield the folders of CUDA toolkits, those that the user named first."""
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if os.environ.get(variable):
+            yield Path(os.environ[variable])
+    yield Path("/usr/local/cuda")
+    nvcc = shutil.which("nvcc")
+    if nvcc is not None:
+        yield Path(nvcc).resolve().parents[1]
+    if os.environ.get("CONDA_PREFIX"):
+        yield Path(os.environ["CONDA_PREFIX"])
+
+
+def _targets(toolkit: Path) -> list[Path]:
+    """Return where conda's packages have their headers."""
+    return [Path(path) for path in sorted(glob.glob(str(toolkit / "targets" / "*" / "include")))]
+
+
+def _existing(folders: Iterable[Path]) -> tuple[Path, ...]:
+    return tuple(folder for folder in folders if folder.is_dir())
+
+
+def _headers_version(folders: tuple[Path, ...]) -> int | None:
+    """Return CUDART_VERSION if these folders have every header, else None."""
+    found = {}
+    for header in _HEADERS:
+        paths = [folder / header for folder in folders if (folder / header).is_file()]
+        if not paths:
+            return None
+        found[header] = paths[0]
+    text = found["cuda_runtime_api.h"].read_text(errors="replace")
+    version = re.search(r"#define\s+CUDART_VERSION\s+(\d+)", text)
+    return int(version[1]) if version else 0
+
+
+# --- The cache on disk ------------------------------------------------------------------------
+
+
+def cache_folder() -> Path:
+    """Return where compiled kernels are kept: TCUSIM_CACHE_DIR, or the user's cache folder."""
+    if os.environ.get("TCUSIM_CACHE_DIR"):
+        return Path(os.environ["TCUSIM_CACHE_DIR"])
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "tcusim"
+
+
+def _key(kernel: Kernel, toolkit: Toolkit, options: Sequence[str]) -> str:
+    """Return a name for everything on which the machine code depends."""
+    own_headers = {path.name: path.read_text() for path in sorted(INCLUDE.glob("*.cuh"))}
+    parts = [kernel.text, own_headers, list(options), toolkit.version, toolkit.headers]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _read_cache(path: Path, key: str) -> tuple[bytes, str] | None:
+    """Return machine code and log, or None if they are not there or not whole."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    start = len(_CACHE_MAGIC) + _DIGEST_BYTES
+    digest, body = data[len(_CACHE_MAGIC) : start], data[start:]
+    if not data.startswith(_CACHE_MAGIC) or digest != _digest(key, body):
+        return None
+    log, _, code = body.partition(b"\0")
+    return code, log.decode()
+
+
+def _write_cache(path: Path, key: str, code: bytes, log: str) -> None:
+    """Keep machine code and log. A cache that cannot be written is no error."""
+    body = log.replace("\0", "").encode() + b"\0" + code
+    data = _CACHE_MAGIC + _digest(key, body) + body
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix="new-")
+    except OSError:
+        return
+    # Whoever reads sees the old file or the new one, whole, however many processes write.
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        os.replace(name, path)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+
+
+def _digest(key: str, body: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + body).digest()
+
+
+# --- Errors -----------------------------------------------------------------------------------
+
+
+def _with_steps(kernel: Kernel, log: str) -> str:
+    """Return the compiler's log; below each message of a kernel's line, the step it came from."""
+    steps = dict(walk(kernel.program.steps))
+    where = re.compile(rf"^{re.escape(kernel.name)}\.cu\((\d+)\)|at line (\d+) of {kernel.name}\.cu")
+    result = []
+    for text in log.splitlines():
+        result.append(text)
+        match = where.search(text)
+        number = int(match[1] or match[2]) if match else 0
+        if not 1 <= number <= len(kernel.paths):
+            continue
+        path = kernel.paths[number - 1]
+        if path in steps:
+            result.append(f"    {kernel.program.name}, step {path}: {line(steps[path])}")
+    return "\n".join(result)

@@ -1,0 +1,379 @@
+"""Run a compiled kernel on NumPy arrays: bind, copy between guards, launch, check, copy back."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tcusim.binding import bind_scalars
+from tcusim.errors import InputError, TcusimError, Unsupported
+from tcusim.numerics import (
+    Exact,
+    Fused,
+    Integer,
+    Rule,
+    Sequential,
+    Values,
+    as_values,
+    format_of,
+    from_values,
+    rule_for,
+)
+from tcusim_cuda.kernel import Kernel
+from tcusim_host.build import build, line_of, place_of, source_folder
+
+__all__ = ["KernelError", "NumericsRow", "numerics_row", "run_kernel"]
+
+Bytes = NDArray[np.uint8]
+
+# The numbers of enum Type, Wait and Failure in host_runtime.h.
+_TYPES: Final = ("f16", "bf16", "tf32", "f32", "f64", "s8", "u8", "s32")
+_WAITS: Final = (
+    "has not been there",
+    "waits at __syncwarp",
+    "waits at __syncthreads",
+    "waits at load_matrix_sync",
+    "waits at store_matrix_sync",
+    "waits at mma_sync",
+)
+_DEADLOCK, _POINTER, _LDM, _TYPES_DIFFER = 1, 2, 3, 4
+_FUSED, _SEQUENTIAL, _INTEGER = 0, 1, 2
+_MAX_THREADS: Final = 1024
+_LANES: Final = 32
+
+# cudaMalloc aligns to 256 bytes. All ones is NaN in every float type, so that what is read beyond
+# a buffer shows in the result.
+_ALIGNMENT: Final = 256
+_GUARD_BYTES: Final = 4096
+_GUARD: Final = 0xFF
+
+# What every byte of shared memory holds at the start of a block: NaN, or a large negative number.
+_FLOAT_POISON: Final = 0xFF
+_INTEGER_POISON: Final = 0x80
+
+
+class KernelError(TcusimError, RuntimeError):
+    """A kernel did on the host what it must not do: a deadlock, a stray write, a bad tile."""
+
+
+class NumericsRow(ctypes.Structure):
+    """One row of tcusim.numerics, as struct Numerics of host_runtime.h."""
+
+    _fields_ = [
+        (name, ctypes.c_int32)
+        for name in (
+            "kind",
+            "ab",
+            "acc",
+            "length",
+            "fraction_bits",
+            "round_output",
+            "output_fraction_bits",
+            "round_alignment",
+            "c_joins_after",
+            "flush_inputs",
+            "flush_outputs",
+            "has_exponent_floor",
+            "exponent_floor",
+        )
+    ]
+
+
+class _Report(ctypes.Structure):
+    """What a failed launch says, as struct Report of runtime.cpp."""
+
+    _fields_ = [
+        ("failure", ctypes.c_int32),
+        ("line", ctypes.c_int32),
+        ("block", ctypes.c_int64),
+        ("thread", ctypes.c_int32),
+        ("returned", ctypes.c_int32 * _MAX_THREADS),
+        ("waits", ctypes.c_int32 * _MAX_THREADS),
+        ("lines", ctypes.c_int32 * _MAX_THREADS),
+    ]
+
+
+def run_kernel(
+    kernel: Kernel,
+    inputs: Mapping[str, Any],
+    *,
+    arch: str = "hopper",
+    seed: int = 0,
+    debug: bool = False,
+) -> dict[str, NDArray[Any]]:
+    """Compile a kernel's text (once), run it on the CPU and return its outputs by name.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        From `tcusim_cuda.emit.emit`; its text may have been changed.
+    inputs : mapping of str to array
+        One flat array for each of the program's inputs, of the input's element type.
+    arch : str
+        The numerics that `mma_sync` follows; see `tcusim.numerics.units`.
+    seed : int
+        Draws the order in which lanes run. A kernel without races returns the same for all seeds.
+    debug : bool
+        Compile for a debugger, and say on stderr where the sources are.
+
+    Returns
+    -------
+    dict of str to array
+        Flat arrays; elements that the kernel did not write are NaN (integers: the lowest value).
+
+    Raises
+    ------
+    InputError
+        If the inputs do not fit the program.
+    Unsupported
+        If the host cannot compute as `arch` does.
+    BackendUnavailable, BuildError
+        If there is no C++ compiler, or the text does not compile.
+    KernelError
+        If the kernel stops for ever, writes outside its outputs or loads a misaligned tile.
+    """
+    program = kernel.program
+    row = numerics_row(rule_for(arch, program.ab, program.acc))
+    arrays = {name: _flat(name, array) for name, array in inputs.items()}
+    scalars = bind_scalars(program, {name: a.size for name, a in arrays.items()})
+    buffers: dict[str, _Guarded] = {}
+    for buffer in program.inputs:
+        values = as_values(arrays[buffer.name], buffer.dtype, name=buffer.name)
+        buffers[buffer.name] = _guarded(_to_memory(values, buffer.dtype))
+    for buffer in program.outputs:
+        values = _poisoned(buffer.size.evaluate(scalars), buffer.dtype)
+        buffers[buffer.name] = _guarded(_to_memory(values, buffer.dtype))
+    before = {buffer.name: buffers[buffer.name].inside.tobytes() for buffer in program.inputs}
+    _launch(kernel, buffers, scalars, row, seed, debug)
+    _check_guards(kernel, buffers, before)
+    return {
+        buffer.name: _from_memory(buffers[buffer.name].inside, buffer.dtype)
+        for buffer in program.outputs
+    }
+
+
+# --- Numerics ---------------------------------------------------------------------------------
+
+
+def numerics_row(rule: Rule) -> NumericsRow:
+    """Return a rule for the runtime, or raise Unsupported if it cannot follow it."""
+    where = f"the host backend, {rule.ab} -> {rule.acc}"
+    if rule.ab not in _TYPES or rule.acc not in _TYPES:
+        raise Unsupported(f"{where}: WMMA has no such types; use backend='numpy'")
+    if rule.longest_k is not None or rule.zero_c_only:
+        raise Unsupported(f"{where}: known for some k or c only; use backend='numpy'")
+    types = {"ab": _TYPES.index(rule.ab), "acc": _TYPES.index(rule.acc)}
+    match rule.how:
+        case Fused():
+            return _fused_row(rule.how, rule.acc, types)
+        case Sequential():
+            return NumericsRow(kind=_SEQUENTIAL, **types)
+        case Integer():
+            return NumericsRow(kind=_INTEGER, **types)
+        case Exact():
+            raise Unsupported(f"{where}: it has no exact sums; use backend='numpy'")
+        case _:
+            assert_never(rule.how)
+
+
+def _fused_row(how: Fused, acc: str, types: Mapping[str, int]) -> NumericsRow:
+    bits = how.output_fraction_bits
+    floor = how.exponent_floor
+    return NumericsRow(
+        kind=_FUSED,
+        length=how.length,
+        fraction_bits=how.fraction_bits,
+        round_output=how.output == "rne",
+        output_fraction_bits=format_of(acc).fraction_bits if bits is None else bits,
+        round_alignment=how.alignment == "rne",
+        c_joins_after=how.c_joins == "after",
+        flush_inputs=how.flush_inputs,
+        flush_outputs=how.flush_outputs,
+        has_exponent_floor=floor is not None,
+        exponent_floor=floor or 0,
+        **types,
+    )
+
+
+# --- Memory -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Guarded:
+    """A buffer in the middle of bytes that nobody may write."""
+
+    whole: Bytes
+    start: int
+    size: int
+
+    @property
+    def inside(self) -> Bytes:
+        """The buffer itself."""
+        return self.whole[self.start : self.start + self.size]
+
+    @property
+    def address(self) -> int:
+        """Where the buffer begins."""
+        return int(self.whole.ctypes.data) + self.start
+
+    def damage(self) -> str | None:
+        """Return which side was written to, if any."""
+        if bool((self.whole[: self.start] != _GUARD).any()):
+            return "before"
+        if bool((self.whole[self.start + self.size :] != _GUARD).any()):
+            return "after"
+        return None
+
+
+def _guarded(values: Values) -> _Guarded:
+    """Copy an array between guards, aligned as on a GPU."""
+    whole = np.full(values.nbytes + 2 * _GUARD_BYTES + _ALIGNMENT, _GUARD, np.uint8)
+    start = _GUARD_BYTES + -int(whole.ctypes.data) % _ALIGNMENT
+    result = _Guarded(whole, start, values.nbytes)
+    result.inside[:] = np.frombuffer(values.tobytes(), np.uint8)
+    return result
+
+
+def _flat(name: str, array: Any) -> NDArray[Any]:
+    given = np.asarray(array)
+    if given.ndim != 1:
+        raise InputError(
+            f"input {name!r} must be flat (one axis), got shape {given.shape}; use a.ravel()"
+        )
+    return given
+
+
+def _poisoned(size: int, dtype: str) -> Values:
+    """Return what an output holds before anything is written: NaN, or the lowest integer."""
+    target = format_of(dtype)
+    poison = np.nan if target.is_float else np.iinfo(target.dtype).min
+    return np.full(size, poison, target.dtype)
+
+
+def _to_memory(values: Values, dtype: str) -> Values:
+    """Return values as they lie in GPU memory: bf16 as its 16 bits."""
+    if dtype != "bf16":
+        return values
+    # Exact, since the values are bf16's; a NaN keeps a bit of its fraction.
+    bits = values.view(np.uint32) >> 16
+    return np.where(np.isnan(values), 0x7FFF, bits).astype(np.uint16)
+
+
+def _from_memory(memory: Bytes, dtype: str) -> Values:
+    """Return the bytes of GPU memory as the array that a user expects."""
+    if dtype == "bf16":
+        bits = memory.view(np.uint16).astype(np.uint32) << 16
+        return from_values(bits.view(np.float32), dtype)
+    return from_values(memory.copy().view(format_of(dtype).dtype), dtype)
+
+
+def _check_guards(
+    kernel: Kernel, buffers: Mapping[str, _Guarded], before: Mapping[str, bytes]
+) -> None:
+    for name, buffer in buffers.items():
+        side = buffer.damage()
+        if side is not None:
+            raise KernelError(
+                f"{kernel.name} wrote to memory {side} the buffer {name!r} of {buffer.size} "
+                f"bytes; check the bounds of the steps that store there"
+            )
+        if name in before and buffer.inside.tobytes() != before[name]:
+            raise KernelError(f"{kernel.name} wrote to its input {name!r}, which is const")
+
+
+# --- The launch -------------------------------------------------------------------------------
+
+
+def _launch(
+    kernel: Kernel,
+    buffers: Mapping[str, _Guarded],
+    scalars: Mapping[str, int],
+    row: NumericsRow,
+    seed: int,
+    debug: bool,
+) -> None:
+    """Run all blocks; the buffers are read and written in place."""
+    blocks = kernel.blocks(scalars)
+    if blocks == 0:
+        return
+    if kernel.threads % _LANES or not 0 < kernel.threads <= _MAX_THREADS:
+        raise InputError(
+            f"{kernel.name}: a block must have 1 to {_MAX_THREADS // _LANES} warps of {_LANES} "
+            f"threads, it has {kernel.threads} threads"
+        )
+    library = build(kernel, debug=debug)
+    if debug:
+        print(f"{kernel.name}: sources are in {source_folder(kernel)}", file=sys.stderr)
+    slots = _argument_slots(kernel, buffers, scalars)
+    addresses = (ctypes.c_void_p * len(slots))(*(ctypes.addressof(slot) for slot in slots))
+    poison = _FLOAT_POISON if format_of(kernel.program.ab).is_float else _INTEGER_POISON
+    report = _Report()
+    with library.lock:
+        failed = library.functions.tcusim_launch(
+            addresses,
+            ctypes.c_int64(blocks),
+            ctypes.c_int32(kernel.threads),
+            ctypes.c_uint64(seed),
+            ctypes.c_int32(poison),
+            ctypes.byref(row),
+            ctypes.byref(report),
+        )
+    if failed:
+        raise KernelError(_explain(kernel, failed, report))
+
+
+def _argument_slots(
+    kernel: Kernel, buffers: Mapping[str, _Guarded], scalars: Mapping[str, int]
+) -> list[ctypes.c_int64 | ctypes.c_void_p]:
+    """Return the kernel's arguments, each in memory of its own."""
+    return [
+        ctypes.c_void_p(buffers[name].address) if name in buffers else ctypes.c_int64(scalars[name])
+        for name in kernel.arguments
+    ]
+
+
+def _explain(kernel: Kernel, failed: int, report: _Report) -> str:
+    """Say what stopped a launch, and where."""
+    where = f"{kernel.name}, block {report.block}"
+    line = f"{place_of(kernel, report.line)}: {line_of(kernel, report.line)}"
+    if failed == _DEADLOCK:
+        return "\n".join([f"{where}: no thread can go on:", *_waiting(kernel, report)])
+    if failed == _POINTER:
+        return f"{where}, {line}\n  the tile does not begin at a multiple of 32 bytes"
+    if failed == _LDM:
+        return f"{where}, {line}\n  the rows of the tile are not a multiple of 16 bytes apart"
+    if failed == _TYPES_DIFFER:
+        program = kernel.program
+        return f"{where}, {line}\n  the program multiplies {program.ab} into {program.acc}"
+    return f"{kernel.name}: no memory for the stacks of {kernel.threads} threads"
+
+
+def _waiting(kernel: Kernel, report: _Report) -> list[str]:
+    """Return a line for each place where threads wait, or that they have returned."""
+    groups: dict[tuple[bool, int, int], list[int]] = {}
+    for thread in range(kernel.threads):
+        returned = bool(report.returned[thread])
+        state = (False, report.waits[thread], report.lines[thread])
+        groups.setdefault((True, 0, 0) if returned else state, []).append(thread)
+    lines = []
+    for (returned, wait, number), threads in groups.items():
+        state = "returned" if returned else f"{_WAITS[wait]}, {place_of(kernel, number)}"
+        lines.append(f"  threads {_ranges(threads)}: {state}")
+    return lines
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Print ascending numbers as `0-3, 7`."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][-1] == number - 1:
+            parts[-1] = [parts[-1][0], number]
+        else:
+            parts.append([number])
+    return ", ".join("-".join(map(str, part)) for part in parts)

@@ -1,0 +1,334 @@
+"""From a type of array to what computes it: programs planned, launched and counted.
+
+A kernel here is a function of a flat array and a segment size. What one product cannot hold is
+dealt with around it: float32 on units without bf16, integers, infinities and NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from tcusim import plan
+from tcusim.algorithms import algorithm_of
+from tcusim.backends import get_backend
+from tcusim.cost import Counts, steps_to_run
+from tcusim.errors import InputError, Unsupported, unknown_name
+from tcusim.interpret import Event
+from tcusim.ir import Program
+from tcusim.numerics import Values, format_of, rule_for, split_values
+from tcusim.shapes import MmaShape, shape_of
+
+__all__ = ["Array", "Kernel", "Report", "Settings", "Shape", "kernel_for"]
+
+Array: TypeAlias = NDArray[Any]
+Shape: TypeAlias = str | tuple[int, int, int] | MmaShape
+# Sums or scans every segment of a flat array; segments have the given size.
+Kernel: TypeAlias = Callable[[Array, int], Array]
+
+
+@dataclass(slots=True)
+class Report:
+    """What a call did: pass one as `report=`, and read it afterwards.
+
+    programs: each program that was launched, with its scalars. counts: mma steps and bytes.
+    """
+
+    programs: list[tuple[Program, dict[str, int]]] = field(default_factory=list)
+    counts: Counts = field(default_factory=Counts)
+
+    @property
+    def launches(self) -> int:
+        """Number of launches."""
+        return len(self.programs)
+
+    @property
+    def mma(self) -> int:
+        """Number of mma steps, over all warps."""
+        return self.counts.mma
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes read from global memory."""
+        return self.counts.bytes_read
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes written to global memory."""
+        return self.counts.bytes_written
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The keywords that all functions share."""
+
+    backend: str | None
+    shape: Shape | None
+    arch: str
+    accumulate: str
+    algorithm: str | None
+    report: Report | None
+    progress: Callable[[int, int], object] | None
+
+
+# Operand, accumulator and array types by the NumPy type of the computation.
+_TYPES = {
+    "float16": ("f16", "f32", "f16"),
+    "bfloat16": ("bf16", "f32", "bf16"),
+    "float32": ("bf16", "f32", "f32"),
+    "float64": ("f64", "f64", "f64"),
+}
+_RESULTS = {"float16": "f16", "float32": "f32", "float64": "f64", "bfloat16": "bf16"}
+
+
+def kernel_for(
+    kind: str, given: np.dtype[Any], dtype: DTypeLike | None, settings: Settings
+) -> Kernel:
+    """Return what computes flat arrays of type `given` into results of type `dtype`."""
+    if settings.accumulate not in ("f32", "f16"):
+        raise unknown_name("accumulator", settings.accumulate, ("f32", "f16"))
+    wanted = _result_type(given, dtype)
+    if given.kind in "biu":
+        return _of_integers(kind, given, wanted, settings)
+    if wanted.kind in "biu":
+        raise InputError(
+            f"dtype {wanted} would cut the fractions of {given} input; "
+            "sum in a float type, then round and cast the result yourself"
+        )
+    # As in NumPy, `dtype` is the type of the computation; what is narrower needs no cast.
+    work = wanted if wanted.itemsize > given.itemsize and wanted.name == "float64" else given
+    if given.name == "float64" and wanted.name != "float64":
+        work = wanted
+    kernel = _of_floats(kind, work, wanted, settings)
+    return _keeping_specials(kind, lambda x, size: kernel(_cast(x, work), size))
+
+
+def _result_type(given: np.dtype[Any], dtype: DTypeLike | None) -> np.dtype[Any]:
+    if dtype is None:
+        if given.kind == "b" or (given.kind in "iu" and given.itemsize < 8):
+            return np.dtype(np.uint64 if given.kind == "u" else np.int64)
+        return given
+    try:
+        wanted: np.dtype[Any] = np.dtype(dtype)
+    except TypeError as error:
+        raise InputError(f"dtype: {error}") from error
+    if wanted.kind not in "iuf" and wanted.name != "bfloat16":
+        raise InputError(f"dtype must be a real number type, got {wanted}")
+    if wanted.kind == "f" and wanted.name not in _RESULTS:
+        raise InputError(f"dtype must be one of {', '.join(_RESULTS)}, got {wanted}")
+    return wanted
+
+
+def _cast(x: Array, work: np.dtype[Any]) -> Array:
+    """Convert to the type of the computation; refuse to make infinities."""
+    if x.dtype == work:
+        return x
+    with np.errstate(over="ignore"):
+        cast = x.astype(work)
+    if not np.isfinite(cast).all():
+        raise InputError(
+            f"the input holds values beyond the range of {work}, the type of the computation; "
+            "leave dtype out, or scale the input"
+        )
+    return cast
+
+
+def _of_floats(kind: str, work: np.dtype[Any], wanted: np.dtype[Any], settings: Settings) -> Kernel:
+    ab, acc, source = _TYPES.get(work.name, ("", "", ""))
+    if not ab:
+        raise InputError(f"input of dtype {work} is not supported; cast it to float32 or float64")
+    if settings.accumulate == "f16":
+        if ab != "f16":
+            raise Unsupported(f"accumulate='f16' is for float16 input, not {work}")
+        acc = "f16"
+    result = _RESULTS[wanted.name]
+    if source == "f32" and not _has(settings.arch, "bf16"):
+        parts = _flat_kernel(kind, ("f16", "f32", "f16", "f32"), settings)
+        return lambda x, size: _by_scaled_parts(parts, x, size).astype(wanted)
+    kernel = _flat_kernel(kind, (ab, acc, source, result), settings)
+    return _in_range(kernel) if source != ab else kernel
+
+
+def _flat_kernel(kind: str, types: tuple[str, str, str, str], settings: Settings) -> Kernel:
+    """Return a kernel that plans and launches programs of these (ab, acc, source, result) types."""
+    ab, acc, source, result = types
+    rule_for(settings.arch, ab, acc)
+    shape = settings.shape or ("8x8x4" if ab == "f64" else "16x16x16")
+    literal = settings.accumulate == "f16" or _is_paper_name(settings.algorithm)
+    job = plan.Job(
+        shape=shape_of(shape),
+        ab=ab,
+        acc=acc,
+        source=source,
+        result=result,
+        literal=literal,
+        algorithm=settings.algorithm,
+        launch=lambda program, inputs: _launch(program, inputs, settings),
+    )
+    compute = plan.total if kind == "total" else plan.scan
+    return lambda x, size: compute(job, x, size)
+
+
+def _is_paper_name(name: str | None) -> bool:
+    return name is not None and algorithm_of(name).alias == name.lower()
+
+
+def _has(arch: str, ab: str) -> bool:
+    """Return whether an architecture multiplies this type."""
+    try:
+        rule_for(arch, ab, "f32")
+    except Unsupported:
+        return False
+    return True
+
+
+def _launch(program: Program, inputs: Mapping[str, Values], settings: Settings) -> Values:
+    """Run one program, counting and showing progress if asked to."""
+    runner = get_backend(settings.backend or "numpy")
+    scalars = {"length": int(inputs["in"].size)}
+    options: dict[str, Any] = {}
+    if settings.report is not None:
+        settings.report.programs.append((program, scalars))
+    if runner.name == "numpy":
+        options["watch"] = _watcher(program, scalars, settings)
+    outputs = runner.run(program, inputs, arch=settings.arch, **options)
+    result: Values = outputs["out"]
+    return result
+
+
+def _watcher(
+    program: Program, scalars: Mapping[str, int], settings: Settings
+) -> Callable[[Event], None] | None:
+    """Return what looks at every step of a launch, None if nobody does."""
+    report, progress = settings.report, settings.progress
+    if report is None and progress is None:
+        return None
+    blocks = max(1, program.blocks.evaluate(scalars))
+    per_batch = max(1, steps_to_run(program, scalars))
+    done = 0
+    last = -1
+
+    def watch(event: Event) -> None:
+        nonlocal done, last
+        if report is not None:
+            report.counts(event)
+        if progress is None:
+            return
+        batch = int(event.state.warps[0])
+        if batch != last:
+            last = batch
+            done = 0
+        done += 1
+        before = batch // program.warps
+        here = event.state.warps.size // program.warps
+        progress(before * per_batch + here * min(done, per_batch), blocks * per_batch)
+
+    return watch
+
+
+# --- Numbers that one product cannot hold -----------------------------------------------------
+
+
+def _in_range(kernel: Kernel) -> Kernel:
+    """Return a kernel that also takes the few float32 values that bf16 would round to infinity."""
+
+    def compute(x: Array, size: int) -> Array:
+        if np.abs(x).max(initial=0.0) <= format_of("bf16").largest:
+            return kernel(x, size)
+        with np.errstate(over="ignore"):
+            result: Array = np.ldexp(kernel(np.ldexp(x, -1), size), 1)
+        return result
+
+    return compute
+
+
+def _by_scaled_parts(kernel: Kernel, x: Array, size: int) -> Array:
+    """Compute float32 input as three float16 parts, scaled so that the largest fits."""
+    largest = float(np.abs(x).max(initial=0.0))
+    scale = 15 - int(np.frexp(largest)[1])
+    parts = [kernel(part, size) for part in split_values(x, "f16", 3, scale)]
+    result = parts[0] + (parts[1] + parts[2])
+    scaled: Array = np.ldexp(result, -scale)
+    return scaled
+
+
+def _of_integers(
+    kind: str, given: np.dtype[Any], wanted: np.dtype[Any], settings: Settings
+) -> Kernel:
+    """Return a kernel that sums integers exactly, digit by digit of 8 bits."""
+    exact = _has_integers(settings.arch)
+    if settings.accumulate == "f16":
+        raise Unsupported("accumulate='f16' is for float16 input; integers are summed exactly")
+    types = ("s8", "s32", "s8", "s32") if exact else ("f16", "f32", "f16", "f32")
+    # A digit is at most 2**7 in magnitude: sums of s32 stay exact, or float32's 24 bits do.
+    limit = 2**23 if exact else 2**16
+    kernel = _flat_kernel(kind, types, settings)
+    digit_type = np.int8 if exact else np.float16
+
+    def compute(x: Array, size: int) -> Array:
+        if size > limit:
+            raise Unsupported(
+                f"integer segments of more than {limit} elements are not exact on "
+                f"{settings.arch}; cut them into shorter ones, or sum float64"
+            )
+        result: Array = np.zeros(0, np.int64)
+        for place, digit in enumerate(_digits(x)):
+            part = kernel(digit.astype(digit_type), size)
+            term = _weighted(part, place, wanted)
+            result = term if place == 0 else result + term
+        if wanted.kind == "u":
+            return result.view(np.uint64).astype(wanted)
+        with np.errstate(over="ignore"):
+            return result.astype(wanted)
+
+    return compute
+
+
+def _has_integers(arch: str) -> bool:
+    try:
+        rule_for(arch, "s8", "s32")
+    except Unsupported:
+        return False
+    return True
+
+
+def _digits(x: Array) -> Iterator[NDArray[np.int64]]:
+    """Yield signed digits of base 256, lowest first, until nothing is left."""
+    rest: Array = x if x.dtype == np.uint64 else x.astype(np.int64)
+    while True:
+        low = (rest & rest.dtype.type(255)).astype(np.int64)
+        digit = np.where(low < 128, low, low - 256)
+        yield digit
+        rest = (rest >> rest.dtype.type(8)).astype(np.int64) + (digit < 0)
+        if not rest.any():
+            return
+
+
+def _weighted(part: Array, place: int, wanted: np.dtype[Any]) -> Array:
+    """Return part * 256**place: integers modulo 2**64, as NumPy's, or float64 for a float type."""
+    if wanted.kind not in "iu":
+        return np.ldexp(part.astype(np.float64), 8 * place)
+    return part.astype(np.int64) << (8 * place) if place < 8 else np.zeros(part.shape, np.int64)
+
+
+def _keeping_specials(kind: str, kernel: Kernel) -> Kernel:
+    """Return a kernel that keeps infinities and NaN to the results that they are part of."""
+
+    def compute(x: Array, size: int) -> Array:
+        finite = np.isfinite(x)
+        if finite.all():
+            return kernel(x, size)
+        result = kernel(np.where(finite, x, x.dtype.type(0)), size)
+        # Sums of 0, infinities and NaN alone: what they make of each prefix or segment.
+        marks = np.where(finite, 0.0, x.astype(np.float64))
+        count = -(-x.size // size)
+        padded = np.concatenate([marks, np.zeros(count * size - x.size)]).reshape(count, size)
+        with np.errstate(invalid="ignore"):
+            special = padded.sum(1) if kind == "total" else padded.cumsum(1).ravel()[: x.size]
+        return np.where(special == 0.0, result, special.astype(result.dtype))
+
+    return compute

@@ -1,0 +1,627 @@
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tcusim.algorithms import build as build_program
+from tcusim.errors import BackendUnavailable, InputError, Unsupported
+from tcusim.interpret import convert_values, run_numpy
+from tcusim.ir import BLOCK, Buffer, Extent, Index, Program, Scalar
+from tcusim.numerics import Fused, Rule, Values, as_values, format_of, mma_values, rule_for
+from tcusim.shapes import shape_of
+from tcusim_cuda.emit import emit
+from tcusim_cuda.kernel import Kernel
+from tcusim_host import BACKEND, BuildError, KernelError, build, build_many, run_kernel
+from tcusim_host.build import source_folder
+from tcusim_host.run import numerics_row
+
+pytestmark = pytest.mark.skipif(
+    BACKEND.available() is not None, reason=f"host: {BACKEND.available()}"
+)
+
+LENGTH = Index.symbol("length")
+SEEDS = range(6)
+
+# Written by hand: sums of 16 consecutive elements, the first algorithm of the paper.
+BY_HAND = """\
+#include <cuda_fp16.h>
+#include <mma.h>
+using namespace nvcuda;
+
+extern "C" __global__ void __launch_bounds__(32)
+by_hand(const half* __restrict__ in, float* __restrict__ out, const long long length)
+{
+    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
+    const long long block = blockIdx.x;
+    __shared__ __align__(32) half c_P[256];
+    __shared__ __align__(32) float s_V_of[1][256];
+    float* const s_V = s_V_of[warp];
+    wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> P;
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> A;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> V;
+    for (int e = threadIdx.x; e < 256; e += blockDim.x) {
+        c_P[e] = __float2half_rn(e / 16 == 0 ? 1.0f : 0.0f);
+    }
+    __syncthreads();
+    wmma::load_matrix_sync(P, c_P, 16);
+    wmma::fill_fragment(V, 0.0f);
+    wmma::load_matrix_sync(A, in + (256*block), 16);
+    wmma::mma_sync(V, P, A, V);
+    wmma::store_matrix_sync(s_V, V, 16, wmma::mem_col_major);
+    __syncwarp();
+    for (int e = lane; e < 16; e += 32) out[16*block + e] = s_V[16*e];
+}
+"""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TCUSIM_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def kernel_of(
+    text: str, name: str = "by_hand", program: Program | None = None, warps: int = 1
+) -> Kernel:
+    return Kernel(
+        name=name,
+        text=text,
+        program=program or build_program("reduction_k"),
+        threads=32 * warps,
+        dynamic_shared_bytes=0,
+        min_sm=70,
+        paths=("",) * len(text.splitlines()),
+    )
+
+
+def small_kernel(
+    body: str, source: str = "f32", target: str = "f32", warps: int = 1, elements: int = 32
+) -> Kernel:
+    """Return a kernel whose blocks each take and give `elements` elements."""
+    types = {"f16": "half", "bf16": "__nv_bfloat16", "f32": "float", "f64": "double"}
+    text = (
+        '#include <mma.h>\n#include "tcusim.cuh"\nusing namespace nvcuda;\n'
+        f'extern "C" __global__ void small(const {types[source]}* __restrict__ in, '
+        f"{types[target]}* __restrict__ out, const long long length) {{\n"
+        f"    const int lane = threadIdx.x % 32;\n    const int warp = threadIdx.x / 32;\n"
+        f"    const long long block = blockIdx.x;\n{body}\n}}\n"
+    )
+    program = Program(
+        name="small",
+        shape=shape_of("16x16x16"),
+        ab="f16",
+        acc="f32",
+        scalars=(Scalar("length"),),
+        inputs=(Buffer("in", source, Extent(LENGTH)),),
+        outputs=(Buffer("out", target, Extent(LENGTH)),),
+        scratch=(),
+        blocks=Extent(LENGTH, elements),
+        warps=warps,
+        steps=(),
+    )
+    return kernel_of(text, "small", program, warps)
+
+
+def same_bits(x: Any, y: Any) -> bool:
+    return np.asarray(x).tobytes() == np.asarray(y).tobytes()
+
+
+def halves(count: int, seed: int = 0) -> Values:
+    return np.random.default_rng(seed).standard_normal(count).astype(np.float16)
+
+
+# --- Kernels ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arch", ["volta", "turing", "ampere", "hopper", "blackwell", "ieee"])
+def test_kernel_written_by_hand_gives_the_simulators_bits(arch: str) -> None:
+    x = halves(256 * 5)
+    expected = run_numpy(build_program("reduction_k"), {"in": x}, arch=arch)
+    for seed in (0, 1):
+        got = run_kernel(kernel_of(BY_HAND), {"in": x}, arch=arch, seed=seed)
+        assert same_bits(got["out"], expected["out"])
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [
+        ("scan_tn", {"shape": "32x8x16", "warps": 4}),
+        ("scan_t", {"shape": "8x32x16", "accumulate": "f16"}),
+        ("reduction_tn", {"shape": "16x8x16", "ragged": True}),
+        ("reduction_t", {"ab": "bf16"}),
+        ("reduction_kn", {"shape": "16x16x8", "ab": "tf32"}),
+        ("scan_k", {"shape": "8x8x4", "ab": "f64", "accumulate": "f64"}),
+        ("reduction_k", {"ab": "s8", "accumulate": "s32"}),
+    ],
+)
+def test_emitted_kernels_give_the_simulators_bits(algorithm: str, options: dict[str, Any]) -> None:
+    program = build_program(algorithm, **options)
+    size = 1000 if options.get("ragged") else 2 * program.scalars[0].multiple_of
+    dtype = program.inputs[0].dtype
+    numbers = np.random.default_rng(1).integers(-99, 99, size)
+    wide = numbers.astype(np.float32) / 8 if format_of(dtype).is_float else numbers
+    inputs = {"in": as_values(wide, dtype)}
+    arch = "hopper"
+    expected = run_numpy(program, inputs, arch=arch)
+    for seed in (0, 1):
+        got = BACKEND.run(program, inputs, arch=arch, seed=seed)
+        assert same_bits(got["out"], expected["out"])
+
+
+def test_no_blocks_means_nothing_to_do() -> None:
+    got = run_kernel(kernel_of(BY_HAND), {"in": np.zeros(0, np.float16)})
+    assert got["out"].shape == (0,)
+
+
+def test_what_no_lane_writes_stays_poisoned() -> None:
+    kernel = small_kernel("    if (lane > 2) out[32*block + lane] = in[32*block + lane];")
+    out = run_kernel(kernel, {"in": np.ones(32, np.float32)})["out"]
+    assert np.isnan(out[:3]).all()
+    assert (out[3:] == 1).all()
+
+
+def test_the_last_resort_for_switching_fibers_gives_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x = halves(512)
+    expected = run_kernel(kernel_of(BY_HAND), {"in": x})
+    monkeypatch.setenv("CXX", "g++ -DTCUSIM_UCONTEXT")
+    assert same_bits(run_kernel(kernel_of(BY_HAND), {"in": x})["out"], expected["out"])
+
+
+def test_dynamic_shared_memory_is_a_pool_of_the_text() -> None:
+    kernel = small_kernel(
+        "    extern __shared__ __align__(128) unsigned char shared_pool[];\n"
+        "    float* const s = reinterpret_cast<float*>(shared_pool + 64);\n"
+        "    if (block == 0) s[lane] = in[lane];\n"
+        "    __syncwarp();\n"
+        "    out[32*block + lane] = s[31 - lane];"
+    )
+    kernel = replace(kernel, dynamic_shared_bytes=60_000)
+    out = run_kernel(kernel, {"in": np.arange(64, dtype=np.float32)})["out"]
+    assert (out[:32] == np.arange(31, -1, -1)).all()
+    # The second block finds poison, not what the first one left.
+    assert np.isnan(out[32:]).all()
+
+
+# --- Bugs ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("barrier", ["__syncthreads();", "__syncwarp();"])
+def test_a_deleted_barrier_shows(barrier: str) -> None:
+    x = halves(512)
+    good = run_kernel(kernel_of(BY_HAND), {"in": x})["out"]
+    assert barrier in BY_HAND
+    bad = kernel_of(BY_HAND.replace(barrier, ""))
+    assert all(not same_bits(run_kernel(bad, {"in": x}, seed=s)["out"], good) for s in SEEDS)
+
+
+def test_every_barrier_of_a_block_scan_is_needed() -> None:
+    program = build_program("scan_tn", warps=2)
+    kernel = emit(program)
+    x = halves(2 * program.scalars[0].multiple_of)
+    good = run_kernel(kernel, {"in": x})["out"]
+    lines = kernel.text.splitlines()
+    barriers = [i for i, text in enumerate(lines) if text.strip() == "__syncthreads();"]
+    assert barriers
+    broken = [
+        replace(kernel, text="\n".join([*lines[:i], "", *lines[i + 1 :], ""])) for i in barriers
+    ]
+    build_many(broken)
+    for number, bad in zip(barriers, broken, strict=True):
+        outs = [run_kernel(bad, {"in": x}, seed=s)["out"] for s in SEEDS]
+        shown = any(not same_bits(out, good) for out in outs)
+        assert shown, f"line {number + 1} can go"
+
+
+def test_a_fragment_that_nothing_set_is_nan() -> None:
+    bad = kernel_of(BY_HAND.replace("wmma::fill_fragment(V, 0.0f);", ""))
+    assert np.isnan(run_kernel(bad, {"in": halves(256)})["out"]).all()
+
+
+def test_a_wrong_index_shows() -> None:
+    x = halves(256)
+    good = run_kernel(kernel_of(BY_HAND), {"in": x})["out"]
+    bad = kernel_of(BY_HAND.replace("s_V[16*e]", "s_V[16*e + 1]"))
+    assert not same_bits(run_kernel(bad, {"in": x})["out"], good)
+
+
+def test_a_lane_that_returns_early_is_a_deadlock() -> None:
+    kernel = small_kernel("    if (lane == 3) return;\n    __syncwarp();\n    out[lane] = 0;")
+    with pytest.raises(KernelError) as caught:
+        run_kernel(kernel, {"in": np.ones(32, np.float32)})
+    text = str(caught.value)
+    assert "small, block 0: no thread can go on:" in text
+    assert "threads 0-2, 4-31: waits at __syncwarp, line 9" in text
+    assert "threads 3: returned" in text
+
+
+def test_a_divergent_barrier_is_a_deadlock() -> None:
+    kernel = small_kernel(
+        "    if (warp == 0) __syncthreads();\n    out[threadIdx.x] = 0;", warps=2, elements=64
+    )
+    with pytest.raises(KernelError, match=r"threads 0-31: waits at __syncthreads, line 8\n") as got:
+        run_kernel(kernel, {"in": np.ones(64, np.float32)})
+    assert "threads 32-63: returned" in str(got.value)
+
+
+def test_an_mma_by_half_a_warp_is_a_deadlock() -> None:
+    text = BY_HAND.replace("wmma::mma_sync(V", "if (lane < 16) wmma::mma_sync(V")
+    with pytest.raises(KernelError, match="threads 0-15: waits at mma_sync, line 26"):
+        run_kernel(kernel_of(text), {"in": halves(256)})
+
+
+@pytest.mark.parametrize(("place", "side"), [("length", "after"), ("-1", "before")])
+def test_a_write_outside_a_buffer_is_an_error(place: str, side: str) -> None:
+    kernel = small_kernel(f"    if (lane == 0) out[{place}] = 1.0f;")
+    with pytest.raises(KernelError, match=f"wrote to memory {side} the buffer 'out' of 128 bytes"):
+        run_kernel(kernel, {"in": np.ones(32, np.float32)})
+
+
+def test_a_write_to_an_input_is_an_error() -> None:
+    kernel = small_kernel("    const_cast<float*>(in)[0] = 2.0f;")
+    with pytest.raises(KernelError, match="wrote to its input 'in', which is const"):
+        run_kernel(kernel, {"in": np.ones(32, np.float32)})
+
+
+def test_a_read_beyond_an_input_is_nan() -> None:
+    kernel = small_kernel("    out[lane] = in[length];")
+    assert np.isnan(run_kernel(kernel, {"in": np.ones(32, np.float32)})["out"]).all()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("in + (256*block), 16)", "in + 8, 16)", "does not begin at a multiple of 32 bytes"),
+        ("in + (256*block), 16)", "in, 12)", "not a multiple of 16 bytes apart"),
+    ],
+)
+def test_a_misaligned_tile_is_an_error(old: str, new: str, message: str) -> None:
+    assert old in BY_HAND
+    with pytest.raises(KernelError, match=message) as caught:
+        run_kernel(kernel_of(BY_HAND.replace(old, new)), {"in": halves(256)})
+    assert "by_hand, block 0, line 25: wmma::load_matrix_sync(A, in" in str(caught.value)
+
+
+def test_an_mma_of_other_types_than_the_programs_is_an_error() -> None:
+    text = BY_HAND.replace("float", "half").replace("__half2half_rn", "__float2half_rn")
+    text = text.replace("__half2half", "__float2half").replace("half* __restrict__ out", "float*out")
+    text = text.replace("= s_V[16*e]", "= __half2float(s_V[16*e])").replace("0.0f);", "half(0));")
+    with pytest.raises(KernelError, match="the program multiplies f16 into f32"):
+        run_kernel(kernel_of(text), {"in": halves(256)})
+
+
+# --- Building -----------------------------------------------------------------------------------
+
+
+def test_an_error_of_the_compiler_names_line_and_step() -> None:
+    kernel = emit(build_program("reduction_k"))
+    number = next(i for i, text in enumerate(kernel.text.splitlines()) if "fill_fragment" in text)
+    bad = replace(kernel, text=kernel.text.replace("fill_fragment(V", "fill_fragment(W"))
+    with pytest.raises(BuildError) as caught:
+        build(bad)
+    text = str(caught.value)
+    assert "reduction_k: its text does not compile on the host:" in text
+    assert f"line {number + 1}, step 2: 'W' was not declared" in text
+    assert "wmma::fill_fragment(W, 0.0f);" in text
+
+
+def test_parameters_that_are_not_the_kernels_arguments_are_an_error() -> None:
+    bad = BY_HAND.replace(", const long long length", "")
+    with pytest.raises(BuildError, match=r"parameters are not Kernel\.arguments"):
+        build(kernel_of(bad))
+
+
+def test_a_library_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TCUSIM_CACHE_DIR", str(tmp_path))
+    kernel = kernel_of(BY_HAND)
+    first = build(kernel)
+    written = first.path.stat().st_mtime_ns
+    assert build(kernel) is first
+    assert first.path.stat().st_mtime_ns == written
+    assert first.path.parent == tmp_path / "host"
+    # Nothing but the kernel and the two objects of the runtime is left behind.
+    assert len(list(first.path.parent.iterdir())) == 3
+
+
+def test_the_cache_is_where_other_caches_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TCUSIM_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/some/where")
+    folder = source_folder(kernel_of(BY_HAND))
+    assert folder.parent == Path("/some/where/tcusim/host")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert Path.home() in source_folder(kernel_of(BY_HAND)).parents
+
+
+def test_processes_may_build_the_same_kernel_at_once(tmp_path: Path) -> None:
+    code = (
+        "import numpy as np; from tcusim.algorithms import build; from tcusim_host import BACKEND;"
+        "x = np.ones(256, np.float16);"
+        "print(BACKEND.run(build('reduction_k'), {'in': x})['out'].sum())"
+    )
+    environment = {
+        **os.environ,
+        "TCUSIM_CACHE_DIR": str(tmp_path),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    runs = [
+        subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE)
+        for _ in range(3)
+    ]
+    for run in runs:
+        out, _ = run.communicate(timeout=120)
+        assert (run.returncode, out.strip()) == (0, b"256.0")
+
+
+def test_debug_keeps_the_text_where_it_says(capfd: pytest.CaptureFixture[str]) -> None:
+    kernel = kernel_of(BY_HAND)
+    x = halves(256)
+    got = run_kernel(kernel, {"in": x}, debug=True)
+    folder = source_folder(kernel)
+    assert f"by_hand: sources are in {folder}" in capfd.readouterr().err
+    assert (folder / "kernel.cu").read_text() == BY_HAND
+    assert same_bits(got["out"], run_kernel(kernel, {"in": x})["out"])
+
+
+def test_without_a_compiler_the_backend_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CXX", "/no/such/g++ -O3")
+    reason = BACKEND.available()
+    assert reason is not None
+    assert "'/no/such/g++' is not on the PATH" in reason
+    assert "apt-get install g++" in reason
+    with pytest.raises(BackendUnavailable, match="host: no C\\+\\+ compiler"):
+        build(kernel_of(BY_HAND))
+
+
+def test_unknown_options_are_refused() -> None:
+    with pytest.raises(TypeError, match="options seed and debug, not speed"):
+        BACKEND.run(build_program("reduction_k"), {"in": halves(256)}, speed=1)
+
+
+@pytest.mark.parametrize(
+    ("arch", "ab", "acc"), [("exact", "f16", "f32"), ("ada", "e4m3", "f32"), ("ieee", "f32", "f64")]
+)
+def test_what_the_host_cannot_compute_is_refused(arch: str, ab: str, acc: str) -> None:
+    rule = rule_for(arch, ab, acc)
+    if (arch, ab) == ("ieee", "f32"):
+        assert numerics_row(rule).kind == 1
+        return
+    with pytest.raises(Unsupported, match="use backend='numpy'"):
+        numerics_row(rule)
+
+
+def test_inputs_are_bound_as_the_simulator_binds_them() -> None:
+    with pytest.raises(InputError, match="must be flat"):
+        run_kernel(kernel_of(BY_HAND), {"in": halves(256).reshape(16, 16)})
+    with pytest.raises(InputError, match="not a multiple of 256"):
+        run_kernel(kernel_of(BY_HAND), {"in": halves(100)})
+
+
+# --- Numerics -----------------------------------------------------------------------------------
+
+NUMPY_TYPES = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
+
+
+def multiply(rule: Rule, a: Values, b: Values, c: Values) -> Values:
+    """Return a @ b + c, tile by tile, by the runtime that kernels use."""
+    function = build(kernel_of(BY_HAND)).functions.tcusim_multiply
+    d = np.zeros_like(c)
+    m, k = a.shape[1:]
+    row = numerics_row(rule)
+    for tile in range(len(a)):
+        one, two, three = (np.ascontiguousarray(x) for x in (a[tile], b[tile], c[tile]))
+        function(m, b.shape[2], k, ctypes.byref(row), *map(_address, (d[tile], one, two, three)))
+    return d
+
+
+def _address(array: Values) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+def memory(values: Values, dtype: str) -> Values:
+    if dtype == "bf16":
+        return (values.view(np.uint32) >> 16).astype(np.uint16)
+    return values
+
+
+def raw_bits(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Values:
+    """Return values of every exponent: any bits at all, NaN and infinities among them."""
+    if dtype == "f16":
+        return rng.integers(0, 2**16, shape, np.uint16).view(np.float16)
+    keep = {"bf16": 0xFFFF0000, "tf32": 0xFFFFE000, "f32": 0xFFFFFFFF}[dtype]
+    bits = rng.integers(0, 2**32, shape, np.uint32) & np.uint32(keep)
+    return bits.view(np.float32)
+
+
+def operands(kind: str, shape: tuple[int, ...], dtype: str, seed: int) -> Values:
+    rng = np.random.default_rng(seed)
+    if kind == "raw":
+        return raw_bits(rng, shape, dtype)
+    finite = raw_bits(rng, shape, dtype)
+    finite = np.where(np.isfinite(finite), finite, 1).astype(finite.dtype)
+    plain = convert_values(rng.standard_normal(shape), "f64", dtype)
+    target = format_of(dtype)
+    match kind:
+        case "plain":
+            return plain
+        case "finite":
+            return finite
+        case "wide":
+            powers = 2.0 ** rng.integers(-10, 10, shape)
+            return convert_values(plain.astype(np.float64) * powers, "f64", dtype)
+        case "subnormal":
+            tiny = rng.integers(-200, 200, shape) * target.smallest
+            return convert_values(tiny, "f64", dtype)
+        case "special":
+            few = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -2.0, target.largest])
+            weights = [0.4, 0.2, 0.02, 0.02, 0.01, 0.15, 0.15, 0.05]
+            return rng.choice(few, shape, p=weights).astype(finite.dtype)
+        case "large":
+            large = rng.choice([-1.0, 1.0], shape) * target.largest / rng.integers(1, 9, shape)
+            return convert_values(large, "f64", dtype)
+    raise AssertionError(kind)
+
+
+KINDS = ("plain", "finite", "wide", "subnormal", "special", "large", "raw")
+PAIRS = [
+    (arch, ab, acc)
+    for arch in ("volta", "turing", "ampere", "hopper", "blackwell", "ieee")
+    for ab, acc in (("f16", "f32"), ("f16", "f16"), ("bf16", "f32"), ("tf32", "f32"))
+    if arch not in ("volta", "turing") or ab == "f16"
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("arch", "ab", "acc"), PAIRS)
+def test_both_implementations_of_mma_agree(arch: str, ab: str, acc: str, kind: str) -> None:
+    rule = rule_for(arch, ab, acc)
+    a = operands(kind, (12, 16, 16), ab, 1)
+    b = operands(kind, (12, 16, 16), ab, 2)
+    c = operands(kind, (12, 16, 16), acc, 3)
+    c[0] = 0
+    expected = mma_values(a, b, c, rule)
+    assert same_bits(multiply(rule, memory(a, ab), memory(b, ab), c), expected)
+
+
+ODD_RULES = [
+    Fused(5, 20, output="rne", alignment="rne"),
+    Fused(16, 25, flush_inputs=True, flush_outputs=True),
+    Fused(16, 25, c_joins="after"),
+    Fused(8, 24, exponent_floor=-10),
+    Fused(16, 13, output_fraction_bits=9),
+    Fused(3, 40, output="rne", exponent_floor=-140),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("acc", ["f16", "f32"])
+@pytest.mark.parametrize("how", ODD_RULES, ids=str)
+def test_every_parameter_of_a_fused_step_agrees(how: Fused, acc: str, kind: str) -> None:
+    for ab in ("f16", "bf16", "f32"):
+        rule = Rule(ab, acc, how, "a test", "none")
+        a = operands(kind, (3, 8, 16), ab, 4)
+        b = operands(kind, (3, 16, 8), ab, 5)
+        c = operands(kind, (3, 8, 8), acc, 6)
+        expected = mma_values(a, b, c, rule)
+        assert same_bits(multiply(rule, memory(a, ab), memory(b, ab), c), expected)
+
+
+@pytest.mark.parametrize("spread", [0, 40, 300])
+def test_f64_agrees(spread: int) -> None:
+    rng = np.random.default_rng(spread)
+    a, b, c = (
+        rng.standard_normal((20, 8, 8)) * 2.0 ** rng.integers(-spread, spread + 1, (20, 8, 8))
+        for _ in range(3)
+    )
+    rule = rule_for("hopper", "f64", "f64")
+    assert same_bits(multiply(rule, a, b, c), mma_values(a, b, c, rule))
+
+
+@pytest.mark.parametrize("ab", ["s8", "u8"])
+def test_integers_agree_and_wrap(ab: str) -> None:
+    rng = np.random.default_rng(0)
+    kind = format_of(ab).dtype
+    low, high = np.iinfo(kind).min, np.iinfo(kind).max
+    a, b = (rng.integers(low, high, (9, 16, 16), kind, endpoint=True) for _ in range(2))
+    c = rng.integers(-(2**31), 2**31, (9, 16, 16), np.int32)
+    c[0] = 2**31 - 1
+    rule = rule_for("turing", ab, "s32")
+    assert same_bits(multiply(rule, a, b, c), mma_values(a, b, c, rule))
+
+
+# --- Conversions and additions --------------------------------------------------------------------
+
+
+def converted(x: Values, source: str, target: str) -> Values:
+    """Return x converted by a kernel."""
+    kind = {"f16": "half", "bf16": "__nv_bfloat16", "f32": "float", "f64": "double"}[target]
+    kernel = small_kernel(
+        f"    if (32*block + lane < length) out[32*block + lane] = "
+        f"tcu::convert<{kind}>(in[32*block + lane]);",
+        source,
+        target,
+    )
+    return run_kernel(kernel, {"in": x})["out"]
+
+
+def test_every_half_becomes_the_float_that_numpy_says() -> None:
+    every = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    with np.errstate(invalid="ignore"):
+        assert same_bits(converted(every, "f16", "f32"), convert_values(every, "f16", "f32"))
+
+
+@pytest.mark.parametrize("source", ["f32", "f64"])
+@pytest.mark.parametrize("target", ["f16", "bf16"])
+def test_conversions_to_16_bits_round_as_the_simulators(source: str, target: str) -> None:
+    rng = np.random.default_rng(7)
+    exponents = rng.integers(-160, 130, 20_000)
+    x = rng.standard_normal(20_000) * 2.0**exponents
+    # Ties of f16 and of bf16, and what is next to them.
+    ties = (1 + (2 * np.arange(512) + 1) / 2.0 ** np.repeat([8, 11], 256)) * 2.0**-3
+    x = np.concatenate([x, ties, np.nextafter(ties, 0), np.nextafter(ties, 9)])
+    edges = [0.0, -0.0, np.inf, -np.inf, 65504, 65519.9, 65520, 2**-25, 2**-24, -(2**-26)]
+    with np.errstate(over="ignore"):
+        x = np.concatenate([x, edges]).astype(NUMPY_TYPES[source])
+    expected = convert_values(x, source, target)
+    got = converted(x, source, target).astype(expected.dtype)
+    assert same_bits(got, expected)
+
+
+def test_a_converted_nan_is_the_one_that_a_gpu_writes() -> None:
+    nan = np.array([0x7F800001, 0xFFC00000], np.uint32).view(np.float32)
+    assert (converted(nan, "f32", "f16").view(np.uint16) == 0x7FFF).all()
+
+
+def test_bf16_becomes_the_float_of_its_bits() -> None:
+    every = (np.arange(2**16, dtype=np.uint32) << 16).view(np.float32)
+    numbers = every[~np.isnan(every)]
+    assert same_bits(converted(numbers, "bf16", "f32"), numbers)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "f32", "f64"])
+def test_sums_are_rounded_as_the_simulators(dtype: str) -> None:
+    rng = np.random.default_rng(3)
+    kind = NUMPY_TYPES[dtype]
+    x = (rng.standard_normal(4096) * 2.0 ** rng.integers(-20, 16, 4096)).astype(kind)
+    kernel = small_kernel(
+        "    const long long i = 32*block + lane;\n"
+        "    out[i] = tcu::add(in[i], in[length - 1 - i]);",
+        dtype,
+        dtype,
+    )
+    with np.errstate(over="ignore"):
+        assert same_bits(run_kernel(kernel, {"in": x})["out"], x + x[::-1])
+
+
+def test_infinities_that_cancel_give_the_nan_that_a_gpu_writes() -> None:
+    x = np.array([np.inf] * 16 + [-np.inf] * 16, np.float32)
+    kernel = small_kernel("    out[lane] = tcu::add(in[lane], in[31 - lane]);")
+    assert (run_kernel(kernel, {"in": x})["out"].view(np.uint32) == 0x7FFFFFFF).all()
+
+
+def test_tf32_is_cut_when_it_is_loaded() -> None:
+    x = np.full(128, 1 + 2**-10 + 2**-11, np.float32)
+    program = build_program("reduction_k", shape="16x16x8", ab="tf32")
+    x = np.resize(x, program.scalars[0].multiple_of)
+    out = BACKEND.run(program, {"in": x})["out"]
+    assert (out == 8 * (1 + 2**-10)).all()
+
+
+def test_grid_has_one_block_for_each_part() -> None:
+    assert BLOCK.symbols == {"block"}
+    kernel = small_kernel("    out[32*block + lane] = gridDim.x * 100 + blockDim.x + blockIdx.x;")
+    out = run_kernel(kernel, {"in": np.zeros(96, np.float32)})["out"]
+    assert (out == 300 + 32 + np.repeat([0, 1, 2], 32)).all()
