@@ -1,4 +1,4 @@
-"""The `tcusim` command: compute, list, and step through programs.
+"""The `tcusim` command: compute, list, and step through programs; emit and compare kernels.
 
 Exit codes: 0 done, 1 an error that the text explains, 2 wrong usage, 130 interrupted. What takes
 long to import is imported by the command that needs it.
@@ -7,15 +7,13 @@ long to import is imported by the command that needs it.
 from __future__ import annotations
 
 import io
-import json
-import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 import click
 import numpy as np
@@ -25,22 +23,28 @@ import tcusim
 from tcusim import backends, errors, files, numerics, shapes
 from tcusim.algorithms import algorithms
 from tcusim.api import Report
+from tcusim.cli_agree import agree_command
+from tcusim.cli_kernels import bench_command, emit_command
+from tcusim.cli_parts import (
+    bar,
+    build,
+    build_options,
+    examples,
+    make_console,
+    options_of,
+    print_json,
+    show,
+    word,
+)
 from tcusim.stepper import default_inputs, frames, terminal
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
 
 __all__ = ["main"]
 
 Array: TypeAlias = NDArray[Any]
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 _INTERRUPTED: Final = 130
 # A progress bar appears when a call has taken this long.
 _PATIENCE_SECONDS: Final = 0.5
-# Lines of a file or a pipe are as long as they must be, within reason.
-_PIPE_WIDTH: Final = 240
 
 _OPERATIONS: Final = ("sum", "cumsum", "segmented-sum", "segmented-cumsum")
 _INPUT_TYPES: Final = ("f16", "bf16", "f32", "f64", "s8", "u8", "s32")
@@ -75,58 +79,26 @@ class _Group(click.Group):
             ctx.exit(_INTERRUPTED)
 
 
-def _word(kind: str, words: tuple[str, ...]) -> Callable[..., Any]:
-    """Return a check that an option's value, or each of several, is one of a few words."""
-
-    def check(word: str) -> str:
-        if word.lower() not in words:
-            raise click.BadParameter(str(errors.unknown_name(kind, word, words)))
-        return word.lower()
-
-    def callback(_ctx: click.Context, _parameter: click.Parameter, value: Any) -> Any:
-        if isinstance(value, tuple):
-            return tuple(map(check, value))
-        return None if value is None else check(value)
-
-    return callback
-
-
-def _bar(words: tuple[str, ...]) -> str:
-    """Return the words as a help text shows them."""
-    return f"[{'|'.join(words)}]"
-
-
-def _examples(*lines: str) -> str:
-    """Return the end of a help text."""
-    # To click, a backspace says that the lines below stay as they are.
-    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
-
-
-def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Return one decorator for several options, which keep their order in the help."""
-
-    def decorate(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
-
-
 @click.group(
     cls=_Group,
-    epilog=_examples(
+    epilog=examples(
         "tcusim run segmented-sum --segment-size 64 data.npy -o sums.npy",
         "tcusim run cumsum data.csv --input-type f16 --arch volta",
         "tcusim list shapes",
         "tcusim listing scan_256",
         "tcusim step reduction_16",
+        "tcusim emit reduction_16 --arch sm_70 --compile",
+        "tcusim agree --backend cupy --quick",
     ),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(tcusim.__version__, prog_name="tcusim")
 def main() -> None:
     """Sum and scan on simulated tensor cores, bit for bit and step by step."""
+
+
+for _command in (emit_command, agree_command, bench_command):
+    main.add_command(_command)
 
 
 # --- run --------------------------------------------------------------------------------------
@@ -194,7 +166,7 @@ class _Task:
 @main.command(
     "run",
     no_args_is_help=True,
-    epilog=_examples(
+    epilog=examples(
         "tcusim run sum data.npy",
         "tcusim run segmented-sum --segment-size 64 data.npy -o sums.npy",
         "tcusim run segmented-sum --segment-size 64 --shape 32x8x16 --arch volta data.npy",
@@ -202,14 +174,14 @@ class _Task:
         "tcusim run cumsum archive.npz --member elevation --axis 1",
     ),
 )
-@click.argument("operation", callback=_word("operation", _OPERATIONS))
+@click.argument("operation", callback=word("operation", _OPERATIONS))
 @click.argument("input_file", metavar="INPUT", type=click.Path())
-@_options(
+@options_of(
     click.option("--member", metavar="NAME", help="Array to take from an .npz file."),
     click.option(
         "--input-type",
-        callback=_word("type", _INPUT_TYPES),
-        metavar=_bar(_INPUT_TYPES),
+        callback=word("type", _INPUT_TYPES),
+        metavar=bar(_INPUT_TYPES),
         help="Cast the file's numbers first; the summary says what rounding did.",
     ),
     click.option("--dtype", metavar="TYPE", help="Type of the result, such as f32 or float64."),
@@ -226,7 +198,7 @@ class _Task:
     click.option("--arch", default="hopper", show_default=True, help="Whose arithmetic."),
     click.option(
         "--accumulate",
-        callback=_word("accumulator", ("f32", "f16")),
+        callback=word("accumulator", ("f32", "f16")),
         metavar="[f32|f16]",
         default="f32",
         show_default=True,
@@ -287,7 +259,7 @@ def run_command(
         summary["output"] = output
     if as_json:
         # Without a file for the result, it is part of the answer.
-        _print_json(summary if output is not None else {**summary, "result": result.tolist()})
+        print_json(summary if output is not None else {**summary, "result": result.tolist()})
     else:
         _print_summary(input_file, summary, result)
 
@@ -439,7 +411,7 @@ def _print_summary(input_file: str, summary: dict[str, Any], result: Array) -> N
         table.add_row("written to", summary["output"])
     else:
         table.add_row("", Text(np.array2string(result, threshold=16, edgeitems=3)))
-    _show(table)
+    show(table)
 
 
 def _size(shape: list[int]) -> str:
@@ -463,18 +435,18 @@ def _error_text(error: dict[str, Any]) -> str:
 
 @main.command(
     "list",
-    epilog=_examples(
+    epilog=examples(
         "tcusim list",
         "tcusim list shapes --json",
     ),
 )
-@click.argument("tables", nargs=-1, callback=_word("table", _TABLES), metavar=_bar(_TABLES))
+@click.argument("tables", nargs=-1, callback=word("table", _TABLES), metavar=bar(_TABLES))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
 def list_command(tables: tuple[str, ...], as_json: bool) -> None:
     """List what there is: algorithms, shapes, architectures, backends (default: all)."""
     rows = {name: _ROWS[name]() for name in tables or _TABLES}
     if as_json:
-        _print_json(rows)
+        print_json(rows)
         return
     for name, records in rows.items():
         _print_table(name, records)
@@ -577,73 +549,39 @@ def _print_table(title: str, rows: Sequence[dict[str, Any]]) -> None:
         ]
         table.add_row(*map(Text, shown))
         above = cells
-    _show(table)
+    show(table)
 
 
 # --- listing and step -------------------------------------------------------------------------
-
-_build_options = _options(
-    click.option("--shape", default="16x16x16", show_default=True, metavar="MxNxK", help="Tile."),
-    click.option("--segment-size", type=int, metavar="N", help="Default: a row or a tile, or 4."),
-    click.option("--ab", default="f16", show_default=True, help="Type of the operands."),
-    click.option("--accumulate", default="f32", show_default=True, help="Type they add up in."),
-    click.option("--source", metavar="TYPE", help="Type of the input, if wider than --ab."),
-    click.option("--result", metavar="TYPE", help="Type of the output."),
-    click.option(
-        "--side",
-        callback=_word("side", ("a", "b")),
-        metavar="[a|b]",
-        help="Operand that holds the data.",
-    ),
-    click.option("--warps", type=int, default=1, show_default=True, help="Warps of a block."),
-    click.option("--ragged", is_flag=True, help="Take any length, masked in the program."),
-    click.option(
-        "--combine",
-        callback=_word("way to combine", ("mma", "add")),
-        metavar="[mma|add]",
-        default="mma",
-        show_default=True,
-        help="Combine partial sums by products or by rounded additions.",
-    ),
-    click.option("--chain", type=int, metavar="N", help="Products between rounded additions."),
-    click.option("--form", help="Form of a tile's scan: (LA)1, L(A1) or [U|1]."),
-    click.option("--exclusive", is_flag=True, default=None, help="For scan_plain."),
-    click.option("--carry", is_flag=True, default=None, help="Add an input of carries (scans)."),
-)
-
-
-def _build(algorithm: str, options: dict[str, Any]) -> tcusim.Program:
-    given = {name: value for name, value in options.items() if value is not None}
-    return tcusim.build(algorithm, **given)
 
 
 @main.command(
     "listing",
     no_args_is_help=True,
-    epilog=_examples(
+    epilog=examples(
         "tcusim listing scan_256",
         "tcusim listing reduction_tn --shape 8x32x16 --segment-size 4096 --ragged --combine add",
         "tcusim listing scan_t --form 'L(A1)'",
     ),
 )
 @click.argument("algorithm")
-@_build_options
+@build_options
 def listing_command(algorithm: str, **options: Any) -> None:
     """Print the program of ALGORITHM in the notation of the paper."""
-    click.echo(tcusim.listing(_build(algorithm, options)), nl=False)
+    click.echo(tcusim.listing(build(algorithm, options)), nl=False)
 
 
 @main.command(
     "step",
     no_args_is_help=True,
-    epilog=_examples(
+    epilog=examples(
         "tcusim step scan_256",
         "tcusim step reduction_16 --only mma --arch volta --input data.npy",
         "tcusim step scan_256n --from 7.2 --plain | less",
     ),
 )
 @click.argument("algorithm")
-@_options(
+@options_of(
     click.option("--input", "input_file", type=click.Path(), metavar="FILE", help="Input array."),
     click.option("--member", metavar="NAME", help="Array to take from an .npz file."),
     click.option("--arch", default="hopper", show_default=True, help="Whose arithmetic."),
@@ -652,14 +590,14 @@ def listing_command(algorithm: str, **options: Any) -> None:
     click.option(
         "--only",
         multiple=True,
-        callback=_word("kind of step", terminal.kinds()),
-        metavar=_bar(terminal.kinds()),
+        callback=word("kind of step", terminal.kinds()),
+        metavar=bar(terminal.kinds()),
         help="Kinds of steps to show; may be repeated.",
     ),
     click.option("--plain", is_flag=True, help="Plain text: no colours, no keys."),
     click.option("--width", type=click.IntRange(min=40), help="Columns; default: the terminal's."),
 )
-@_build_options
+@build_options
 def step_command(
     algorithm: str,
     input_file: str | None,
@@ -677,10 +615,10 @@ def step_command(
     Without a file the input is 1, 2, 3, ... again and again. On a terminal, Enter shows the next
     step, c all of them, q quits, and a path such as 7.2 goes there; elsewhere the text is plain.
     """
-    program = _build(algorithm, options)
+    program = build(algorithm, options)
     inputs = _step_inputs(program, input_file, member)
     plain = plain or not sys.stdout.isatty()
-    console = None if plain else _console()
+    console = None if plain else make_console()
     room = width or (terminal.Layout().width if console is None else console.width)
     terminal.Stepper(
         program,
@@ -712,41 +650,6 @@ def _step_inputs(
     if cast.changed:
         click.echo(f"{input_file}: {cast}", err=True)
     return default_inputs(program, array.size) | {first.name: cast.array}
-
-
-# --- Output -----------------------------------------------------------------------------------
-
-
-def _console() -> Console:
-    """Return a console on stdout: as wide as a terminal is, wide enough for all in a pipe."""
-    from rich.console import Console
-
-    width = None if sys.stdout.isatty() else _PIPE_WIDTH
-    return Console(width=width, highlight=False, markup=False)
-
-
-def _show(table: Table) -> None:
-    """Print a table, without the blanks at the ends of its lines."""
-    console = _console()
-    with console.capture() as capture:
-        console.print(table)
-    for text in capture.get().splitlines():
-        click.echo(text.rstrip())
-
-
-def _print_json(value: Any) -> None:
-    click.echo(json.dumps(_plain(value), ensure_ascii=False, indent=2))
-
-
-def _plain(value: Any) -> Any:
-    """Replace what JSON has no number for: NaN and the infinities become texts."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
 
 
 if __name__ == "__main__":

@@ -91,7 +91,11 @@ class _Writer:
         self.probes: dict[str, Probe] = {}
 
     def steps(
-        self, steps: tuple[Step, ...], prefix: str, loops: tuple[tuple[str, int], ...], first: int = 1
+        self,
+        steps: tuple[Step, ...],
+        prefix: str,
+        loops: tuple[tuple[str, int], ...],
+        first: int = 1,
     ) -> tuple[Step, ...]:
         result: list[Step] = []
         for number, step in enumerate(steps, start=first):
@@ -116,7 +120,9 @@ class _Writer:
         touched = accesses(step)
         for frag in touched.frags_written:
             if frag.role is Role.ACC:
-                target = self._target(path, step, loops, frag.name, frag.dtype, frag.rows, frag.cols)
+                target = self._target(
+                    path, step, loops, frag.name, frag.dtype, frag.rows, frag.cols
+                )
                 yield Store(target, frag)
         shared = [view for view in touched.views_written if view.buffer.level is not Level.GRID]
         if shared:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+
+from tcusim.backends import Backend, get_backend
+from tcusim.errors import BackendUnavailable
 
 # The driver's numbers for the two halves of a compute capability: CUdevice_attribute in cuda.h.
 _MAJOR, _MINOR = 75, 76
@@ -16,6 +21,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--require-gpu",
         action="store_true",
         help="fail unless at least one test marked gpu passed",
+    )
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="write the golden texts anew, for you to read the difference",
     )
 
 
@@ -46,6 +56,32 @@ def device_sm() -> int | None:
             return None
         parts.append(part.value)
     return parts[0] * 10 + parts[1]
+
+
+@pytest.fixture(scope="session")
+def host() -> Backend:
+    """Return the backend that runs emitted text on the CPU; skip where there is no compiler."""
+    try:
+        return get_backend("host")
+    except BackendUnavailable as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Return what compares a text with the file of that name in the test's folder `golden`."""
+    folder = request.path.parent / "golden"
+    update = bool(request.config.getoption("--update-golden"))
+
+    def compare(name: str, text: str) -> None:
+        path: Path = folder / name
+        if update:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        assert path.exists(), f"{path} is missing; pytest --update-golden writes it"
+        assert text == path.read_text(), f"{path} differs; pytest --update-golden writes it anew"
+
+    return compare
 
 
 class _Tally:

@@ -212,13 +212,12 @@ def _compile(
 def _nvrtc() -> Any:
     """Return the bindings' module."""
     try:
-        from cuda.bindings import nvrtc
+        return importlib.import_module("cuda.bindings.nvrtc")
     except ImportError as error:
         raise BackendUnavailable(
             f"kernels are compiled through NVIDIA's package cuda-bindings, which cannot be "
             f"imported ({error}). {REMEDY}"
         ) from error
-    return nvrtc
 
 
 def _value(result: tuple[Any, ...]) -> Any:
@@ -231,8 +230,9 @@ def _value(result: tuple[Any, ...]) -> Any:
 
 def _filled(size_of: Any, fill: Any, program: Any) -> bytes:
     """Return bytes that a call writes into a buffer, whose size another call tells."""
-    # The bindings write into an object of type bytes.
-    buffer = b" " * _value(size_of(program))
+    # The bindings write into an object of type bytes. Python shares those of one byte: the only
+    # thing ever written into one is the zero that ends an empty log, which is what it holds.
+    buffer = bytes(_value(size_of(program)))
     _value((*fill(program, buffer), None))
     return buffer
 
@@ -284,9 +284,7 @@ def _header_sets() -> Iterator[tuple[Path, ...]]:
     roots = _nvidia_packages()
     # The packages of CUDA 12 lack crt/, which is in two others, one of them of CUDA 13.
     yield _existing(
-        root / part / "include"
-        for part in ("cuda_runtime", "cuda_nvcc", "cu13")
-        for root in roots
+        root / part / "include" for part in ("cuda_runtime", "cuda_nvcc", "cu13") for root in roots
     )
     yield _existing(root / "cu13" / "include" for root in roots)
     for toolkit in _toolkits():
@@ -397,7 +395,9 @@ def _digest(key: str, body: bytes) -> bytes:
 def _with_steps(kernel: Kernel, log: str) -> str:
     """Return the compiler's log; below each message of a kernel's line, the step it came from."""
     steps = dict(walk(kernel.program.steps))
-    where = re.compile(rf"^{re.escape(kernel.name)}\.cu\((\d+)\)|at line (\d+) of {kernel.name}\.cu")
+    where = re.compile(
+        rf"^{re.escape(kernel.name)}\.cu\((\d+)\)|at line (\d+) of {kernel.name}\.cu"
+    )
     result = []
     for text in log.splitlines():
         result.append(text)

@@ -77,7 +77,9 @@ def read_usage(cubin: bytes, kernel: str) -> Usage:
     try:
         return _usage(_Elf(cubin), kernel)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
-        raise InputError(f"the cubin of {kernel!r} is damaged: {error}. Compile it again.") from None
+        raise InputError(
+            f"the cubin of {kernel!r} is damaged: {error}. Compile it again."
+        ) from None
 
 
 def _usage(elf: _Elf, kernel: str) -> Usage:

@@ -86,6 +86,7 @@ def build(kernel: Kernel, *, debug: bool = False) -> Library:
     BuildError
         If the text does not compile.
     """
+    _require_compiler()
     path = _library_path(kernel, debug)
     if not path.exists():
         _compile(kernel, path, debug)
@@ -242,7 +243,6 @@ def _without_alignment(declared: str) -> str:
 
 def _compile(kernel: Kernel, path: Path, debug: bool) -> None:
     """Compile a kernel into a shared library at `path`."""
-    _require_compiler()
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as made:
         temporary = Path(made)

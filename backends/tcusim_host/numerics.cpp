@@ -2,6 +2,7 @@
 //
 // It is written with integers and from the description of the hardware, not from the simulator's
 // NumPy code, so that the two check each other. Source: tcusim/numerics/rules.py, class Fused.
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -255,8 +256,17 @@ double fma_half(double a, double b, double c) {
     return __half2float(__double2half(total < 0 ? -value : value));
 }
 
+// Of several NaN, b's comes first, then c's, then a's, as an H200 shows.
+double fma_double(double a, double b, double c) {
+    if (b != b) return tcusim_quiet(b);
+    if (c != c) return tcusim_quiet(c);
+    if (a != a) return tcusim_quiet(a);
+    const double result = std::fma(a, b, c);
+    return result == result ? result : std::bit_cast<double>(tcusim_invalid_f64);
+}
+
 double fma_as(Type acc, double a, double b, double c) {
-    if (acc == Type::f64) return std::fma(a, b, c);
+    if (acc == Type::f64) return fma_double(a, b, c);
     if (acc == Type::f16) return fma_half(a, b, c);
     return std::fma(static_cast<float>(a), static_cast<float>(b), static_cast<float>(c));
 }

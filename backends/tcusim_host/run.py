@@ -358,13 +358,14 @@ def _waiting(kernel: Kernel, report: _Report) -> list[str]:
     """Return a line for each place where threads wait, or that they have returned."""
     groups: dict[tuple[bool, int, int], list[int]] = {}
     for thread in range(kernel.threads):
-        returned = bool(report.returned[thread])
-        state = (False, report.waits[thread], report.lines[thread])
-        groups.setdefault((True, 0, 0) if returned else state, []).append(thread)
+        state = (False, int(report.waits[thread]), int(report.lines[thread]))
+        if report.returned[thread]:
+            state = (True, 0, 0)
+        groups.setdefault(state, []).append(thread)
     lines = []
     for (returned, wait, number), threads in groups.items():
-        state = "returned" if returned else f"{_WAITS[wait]}, {place_of(kernel, number)}"
-        lines.append(f"  threads {_ranges(threads)}: {state}")
+        what = "returned" if returned else f"{_WAITS[wait]}, {place_of(kernel, number)}"
+        lines.append(f"  threads {_ranges(threads)}: {what}")
     return lines
 
 

@@ -22,21 +22,36 @@ _RECORDED: Final = "recorded bits"
 _PUBLISHED: Final = "published model, no recorded bits"
 
 
+# The least exponent that terms are aligned to, for fp32 and for fp16 results. [H200] decides
+# Hopper's: every other floor is wrong there. The rest: [KHATTAK25].
+_Floors = tuple[int | None, int | None]
+_VOLTA_FLOORS: Final[_Floors] = (None, -19)
+_AMPERE_FLOORS: Final[_Floors] = (-132, -20)
+_HOPPER_FLOORS: Final[_Floors] = (-133, -21)
+
+
 def _half_rows(
-    length: int, fraction_bits: int, source: str, evidence: str = _RECORDED
+    length: int,
+    fraction_bits: int,
+    floors: _Floors,
+    source: str,
+    evidence: str = _RECORDED,
 ) -> tuple[Rule, ...]:
     """Return the rows for fp16 operands: the fp32 result is truncated, the fp16 one rounded."""
-    single = Fused(length, fraction_bits, output="rz")
-    half = Fused(length, fraction_bits, output="rne")
+    single = Fused(length, fraction_bits, output="rz", exponent_floor=floors[0])
+    half = Fused(length, fraction_bits, output="rne", exponent_floor=floors[1])
     return (
         Rule("f16", "f32", single, source, evidence),
         Rule("f16", "f16", half, source, evidence),
     )
 
 
-def _fused_row(ab: str, length: int, fraction_bits: int, source: str) -> Rule:
+def _fused_row(
+    ab: str, length: int, fraction_bits: int, floors: _Floors, source: str, family: str = ""
+) -> Rule:
     """Return a row with a truncated fp32 result, compared with recorded bits."""
-    return Rule(ab, "f32", Fused(length, fraction_bits, output="rz"), source, _RECORDED)
+    how = Fused(length, fraction_bits, output="rz", exponent_floor=floors[0])
+    return Rule(ab, "f32", how, source, _RECORDED, family=family)
 
 
 # [PTX] wmma/mma: integers are exact and wrap unless .satfinite; s8 recorded in [H200].
@@ -83,7 +98,7 @@ _VOLTA: Final = Unit(
     sm=(70,),
     aliases=("v100",),
     # [KHATTAK25] V100; 4 terms and no extra alignment bits agree with [FASI21].
-    rows=_half_rows(4, 23, "[KHATTAK25] V100"),
+    rows=_half_rows(4, 23, _VOLTA_FLOORS, "[KHATTAK25] V100"),
     source="[KHATTAK25], [MMASIM25], [FASI21]",
     refusals=(
         *_before_ampere("Volta"),
@@ -99,7 +114,7 @@ _TURING: Final = Unit(
     sm=(75,),
     aliases=("t4",),
     # [MMASIM25] nv_ptx.py: m16n8k8 is one step of 8; [FASI21]: the T4 has at least one extra bit.
-    rows=(*_half_rows(8, 24, "[MMASIM25], [FASI21]", _PUBLISHED), *_INTEGER_ROWS),
+    rows=(*_half_rows(8, 24, (None, None), "[MMASIM25], [FASI21]", _PUBLISHED), *_INTEGER_ROWS),
     source="[MMASIM25], [FASI21]",
     refusals=(*_before_ampere("Turing"), *_before_ada("Turing")),
 )
@@ -111,9 +126,9 @@ _AMPERE: Final = Unit(
     aliases=("a100", "a2"),
     rows=(
         # [KHATTAK25] A100 and A2: k = 16 is two steps of 8.
-        *_half_rows(8, 24, "[KHATTAK25] A100, A2"),
-        _fused_row("bf16", 8, 24, "[KHATTAK25] A100, A2"),
-        _fused_row("tf32", 4, 24, "[KHATTAK25] A100, A2"),
+        *_half_rows(8, 24, _AMPERE_FLOORS, "[KHATTAK25] A100, A2"),
+        _fused_row("bf16", 8, 24, _AMPERE_FLOORS, "[KHATTAK25] A100, A2"),
+        _fused_row("tf32", 4, 24, _AMPERE_FLOORS, "[KHATTAK25] A100, A2"),
         _DOUBLE_ROW,
         *_INTEGER_ROWS,
     ),
@@ -139,9 +154,9 @@ _ADA: Final = Unit(
     aliases=("l40s",),
     rows=(
         # [KHATTAK25] RTX 1000 Ada and L40S: as Ampere, and k = 32 in fp8 is two steps of 16.
-        *_half_rows(8, 24, "[KHATTAK25] RTX 1000 Ada, L40S"),
-        _fused_row("bf16", 8, 24, "[KHATTAK25] RTX 1000 Ada, L40S"),
-        _fused_row("tf32", 4, 24, "[KHATTAK25] RTX 1000 Ada, L40S"),
+        *_half_rows(8, 24, _AMPERE_FLOORS, "[KHATTAK25] RTX 1000 Ada, L40S"),
+        _fused_row("bf16", 8, 24, _AMPERE_FLOORS, "[KHATTAK25] RTX 1000 Ada, L40S"),
+        _fused_row("tf32", 4, 24, _AMPERE_FLOORS, "[KHATTAK25] RTX 1000 Ada, L40S"),
         *_ada_fp8_rows("e4m3"),
         *_ada_fp8_rows("e5m2"),
         _DOUBLE_ROW,
@@ -171,15 +186,14 @@ _HOPPER: Final = Unit(
     aliases=("h100", "h200"),
     rows=(
         # [H200] and [KHATTAK25]: k = 16 is one step; the tile shape does not change the bits.
-        # No floor of E: the H200's fp32 results rule out one of -125 or above for bf16. The floors
-        # in the code of [KHATTAK25] (-133 for fp32, -21 for fp16) and of [MMASIM25] (-126 for fp32)
-        # cannot be told from none by any recorded bit.
-        *_half_rows(16, 25, "[H200], [KHATTAK25] H100, H200"),
-        _fused_row("bf16", 16, 25, "[H200], [KHATTAK25] H100, H200"),
+        # [H200]: the floors of E are those in the code of [KHATTAK25]; one more or less, or none, as
+        # well as the -126 of [MMASIM25], gives other bits than the unit.
+        *_half_rows(16, 25, _HOPPER_FLOORS, "[H200], [KHATTAK25] H100, H200"),
+        _fused_row("bf16", 16, 25, _HOPPER_FLOORS, "[H200], [KHATTAK25] H100, H200"),
         # [H200]: wmma m16n16k8 is two steps of 4; one of 8 is wrong in a fifth of the outputs.
-        _fused_row("tf32", 4, 25, "[H200], [KHATTAK25] H100, H200"),
+        _fused_row("tf32", 4, 25, _HOPPER_FLOORS, "[H200], [KHATTAK25] H100, H200"),
         # [H200]: mma.sync m16n8k8 is one step of 8, unlike wmma.
-        Rule("tf32", "f32", Fused(8, 25), "[H200], [MMASIM25]", "recorded bits", family="mma.sync"),
+        _fused_row("tf32", 8, 25, _HOPPER_FLOORS, "[H200], [MMASIM25]", family="mma.sync"),
         _hopper_fp8_row("e4m3"),
         _hopper_fp8_row("e5m2"),
         _DOUBLE_ROW,
@@ -203,9 +217,9 @@ _BLACKWELL: Final = Unit(
     aliases=("b200",),
     rows=(
         # [KHATTAK25] B200.
-        *_half_rows(16, 25, "[KHATTAK25] B200"),
-        _fused_row("bf16", 16, 25, "[KHATTAK25] B200"),
-        _fused_row("tf32", 4, 25, "[KHATTAK25] B200"),
+        *_half_rows(16, 25, _HOPPER_FLOORS, "[KHATTAK25] B200"),
+        _fused_row("bf16", 16, 25, _HOPPER_FLOORS, "[KHATTAK25] B200"),
+        _fused_row("tf32", 4, 25, _HOPPER_FLOORS, "[KHATTAK25] B200"),
         _blackwell_fp8_row("e4m3"),
         _blackwell_fp8_row("e5m2"),
         _DOUBLE_ROW,

@@ -82,6 +82,10 @@ def from_values(values: Values, fmt: str | Format) -> Values:
         import ml_dtypes
     except ImportError:
         return values.astype(np.float32, copy=False)
+    if target.name == "bf16":
+        # The upper half of a float32; a cast would not keep the bits of a NaN.
+        upper = (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+        return upper.view(ml_dtypes.bfloat16)
     with np.errstate(invalid="ignore"):
         return values.astype(np.dtype(getattr(ml_dtypes, wanted)))
 

@@ -66,7 +66,8 @@ class Format:
     has_inf : bool
         Whether the type has infinities (e4m3 has only NaN).
     nan_bits : int
-        The bits of the NaN that a tensor core writes for this type; 0 if it writes none.
+        The NaN that a GPU's arithmetic writes for this type, as bits of `dtype`; 0 if it keeps
+        the NaN that it is given, or none is known.
     array_type : str
         What a user's array of this type is made of, as Python text.
     """
@@ -136,7 +137,7 @@ _ROWS: Final = (
     _float("f32", np.float32, (8, 23), "np.float32", nan_bits=0x7FFF_FFFF),
     _float("f64", np.float64, (11, 52), "np.float64"),
     # PTX ISA, "Alternate Floating-Point Data Formats": a tf32 element fills 32 bits.
-    _float("bf16", np.float32, (8, 7), "ml_dtypes.bfloat16"),
+    _float("bf16", np.float32, (8, 7), "ml_dtypes.bfloat16", nan_bits=0x7FFF_0000),
     _float("tf32", np.float32, (8, 10), "np.float32", itemsize=4),
     # Micikevicius et al., "FP8 Formats for Deep Learning", arXiv 2209.05433, table 1.
     _float("e4m3", np.float32, (4, 3), "ml_dtypes.float8_e4m3fn", largest=448.0, has_inf=False),

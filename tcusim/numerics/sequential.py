@@ -14,7 +14,7 @@ import numpy as np
 
 from tcusim.numerics.formats import Float64, Format, Values
 
-__all__ = ["fraction_to_float", "round_to_odd", "sequential_values"]
+__all__ = ["fraction_to_float", "propagate_nan", "round_to_odd", "sequential_values"]
 
 # Tiles times outputs handled at a time, so that the temporaries stay in a core's cache.
 _BATCH_OUTPUTS: Final = 2**14
@@ -23,6 +23,10 @@ _BATCH_OUTPUTS: Final = 2**14
 _SAFE_FACTOR: Final = 2.0**500
 _SAFE_LOW: Final = 2.0**-900
 _SPLITTER: Final = 2.0**27 + 1.0
+
+# The NaN of an invalid float64 operation, and the bit that makes a NaN quiet.
+_INVALID: Final = np.uint64(0xFFF8_0000_0000_0000)
+_QUIET: Final = np.uint64(0x0008_0000_0000_0000)
 
 
 def sequential_values(a: Values, b: Values, c: Values, ab: Format, acc: Format) -> Values:
@@ -39,7 +43,8 @@ def sequential_values(a: Values, b: Values, c: Values, ab: Format, acc: Format) 
         for first in range(0, tiles, batch):
             part = slice(first, min(first + batch, tiles))
             result[part] = _chain(_take(a, part), _take(b, part), _take(c, part), ab, acc)
-    result[np.isnan(result)] = np.nan
+    if acc.name != "f64":
+        result[np.isnan(result)] = np.nan
     return result
 
 
@@ -124,7 +129,25 @@ def _fma(a: Float64, b: Float64, c: Float64) -> Float64:
         at = tuple(index)
         exact = Fraction(float(a[at])) * Fraction(float(b[at])) + Fraction(float(c[at]))
         result[at] = fraction_to_float(exact)
-    return result
+    return propagate_nan(result, a, c, b)
+
+
+def propagate_nan(result: Float64, *operands: Values) -> Float64:
+    """Give each NaN of a float64 result the payload that a GPU gives it.
+
+    That is the last operand's that is NaN, made quiet; if none is, a negative NaN without payload.
+    An H200 showed a*b + c to prefer b, then c, then a, and x + y to prefer y.
+    """
+    nan = np.isnan(result)
+    if not nan.any():
+        return result
+    bits = np.array(result).view(np.uint64)
+    bits[nan] = _INVALID
+    for operand in operands:
+        given = np.broadcast_to(operand, result.shape)
+        chosen = nan & np.isnan(given)
+        bits[chosen] = np.ascontiguousarray(given).view(np.uint64)[chosen] | _QUIET
+    return bits.view(np.float64)
 
 
 def _is_safe(a: Float64, b: Float64, c: Float64) -> Values:

@@ -11,12 +11,14 @@ import pytest
 
 from tcusim.numerics import Rule, Values, as_values, mma_values, rule_for
 
+TILE_ARCHIVES = ("wmma_h200.npz", "wmma_h200_edges.npz")
 # A case TYPE_SHAPE_OPERANDS_ACCUMULATOR of wmma_h200.npz; TYPE names operands and accumulator.
 TILE_TYPES = {
     "f32": ("f16", "f32"),
     "f16": ("f16", "f16"),
     "bf16": ("bf16", "f32"),
     "tf32": ("tf32", "f32"),
+    "tf32sync": ("tf32", "f32"),
     "f64": ("f64", "f64"),
     "s8": ("s8", "s32"),
 }
@@ -51,13 +53,34 @@ def mismatches(d: Values, recorded: Values) -> int:
     return int((d.view(unsigned) != recorded.view(unsigned)).sum())
 
 
+def tile_rule(case: str) -> Rule:
+    """Return Hopper's rule for a recorded case."""
+    kind = case.split("_")[0]
+    family = "mma.sync" if kind == "tf32sync" else "wmma"
+    return rule_for("hopper", *TILE_TYPES[kind], family)
+
+
+def tile_archives() -> dict[str, Values]:
+    """Return the arrays of both small sets of tiles."""
+    arrays: dict[str, Values] = {}
+    for name in TILE_ARCHIVES:
+        with np.load(Path(__file__).parent / name) as archive:
+            arrays.update(archive)
+    return arrays
+
+
+@pytest.fixture(scope="session")
+def tiles() -> dict[str, Values]:
+    return tile_archives()
+
+
 @pytest.fixture(scope="session")
 def compare_tiles() -> Compare:
     def compare(archive: Any, case: str, rule: Rule | None = None) -> int:
         ab, acc = TILE_TYPES[case.split("_")[0]]
         a, b = (floats(archive[f"{case}_{operand}"], ab) for operand in "AB")
         c, d = (floats(archive[f"{case}_{operand}"], acc) for operand in "CD")
-        return mismatches(mma_values(a, b, c, rule or rule_for("hopper", ab, acc)), d)
+        return mismatches(mma_values(a, b, c, rule or tile_rule(case)), d)
 
     return compare
 
@@ -83,7 +106,7 @@ def compare_vectors() -> Compare:
 def rule_of_case() -> Callable[[str], Rule]:
     def rule_of(case: str) -> Rule:
         if "_d_" not in case:
-            return rule_for("hopper", *TILE_TYPES[case.split("_")[0]])
+            return tile_rule(case)
         gpu, element, _, output = case.split("_")
         return rule_for(GPUS[gpu], VECTOR_TYPES[element], output.replace("fp", "f"))
 
@@ -94,8 +117,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give a test that takes `tile_case` or `vector_case` every case of the small sets."""
     here = Path(__file__).parent
     if "tile_case" in metafunc.fixturenames:
-        with np.load(here / "wmma_h200.npz") as archive:
-            cases = sorted({key[:-2] for key in archive.files})
+        cases = sorted({key[:-2] for key in tile_archives()})
         metafunc.parametrize("tile_case", cases)
     if "vector_case" in metafunc.fixturenames:
         with np.load(here / "fused_step_vectors.npz") as archive:

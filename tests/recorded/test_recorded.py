@@ -16,12 +16,6 @@ HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
-def tiles() -> Iterator[Any]:
-    with np.load(HERE / "wmma_h200.npz") as archive:
-        yield archive
-
-
-@pytest.fixture(scope="module")
 def vectors() -> Iterator[Any]:
     with np.load(HERE / "fused_step_vectors.npz") as archive:
         yield archive
@@ -68,14 +62,32 @@ def test_a_wrong_parameter_is_noticed(
     assert compare_vectors(vectors, key, wrong) > 0
 
 
-def test_a_floor_of_the_exponent_is_ruled_out(
-    tiles: Any, compare_tiles: Callable[..., int], rule_of_case: Callable[[str], Rule]
+@pytest.mark.parametrize(
+    ("case", "floor"),
+    [("bf16_16x16x16_exp80to70_tiny", -133), ("f16_16x16x16_tiny24-22_tiny", -21)],
+)
+def test_every_other_floor_of_the_exponent_is_ruled_out(
+    case: str,
+    floor: int,
+    tiles: Any,
+    compare_tiles: Callable[..., int],
+    rule_of_case: Callable[[str], Rule],
 ) -> None:
-    case = "bf16_16x16x16_exp-70to-60_-140to-126"
     rule = rule_of_case(case)
     assert isinstance(rule.how, Fused)
-    assert compare_tiles(tiles, case, with_how(rule, replace(rule.how, exponent_floor=-124))) > 0
-    assert compare_tiles(tiles, case, with_how(rule, replace(rule.how, exponent_floor=-126))) == 0
+    assert rule.how.exponent_floor == floor
+    for other in (None, floor - 1, floor + 1):
+        wrong = with_how(rule, replace(rule.how, exponent_floor=other))
+        assert compare_tiles(tiles, case, wrong) > 0
+
+
+def test_tf32_of_mma_sync_is_one_step_of_eight(
+    tiles: Any, compare_tiles: Callable[..., int], rule_of_case: Callable[[str], Rule]
+) -> None:
+    case = "tf32sync_16x8x8_wide_wide"
+    rule = rule_of_case(case)
+    assert isinstance(rule.how, Fused)
+    assert compare_tiles(tiles, case, with_how(rule, replace(rule.how, length=4))) > 0
 
 
 def test_tf32_in_one_step_of_eight_is_ruled_out(

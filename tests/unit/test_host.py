@@ -15,7 +15,7 @@ import pytest
 from tcusim.algorithms import build as build_program
 from tcusim.errors import BackendUnavailable, InputError, Unsupported
 from tcusim.interpret import convert_values, run_numpy
-from tcusim.ir import BLOCK, Buffer, Extent, Index, Program, Scalar
+from tcusim.ir import Buffer, Extent, Index, Program, Scalar
 from tcusim.numerics import Fused, Rule, Values, as_values, format_of, mma_values, rule_for
 from tcusim.shapes import shape_of
 from tcusim_cuda.emit import emit
@@ -258,7 +258,7 @@ def test_a_divergent_barrier_is_a_deadlock() -> None:
 
 def test_an_mma_by_half_a_warp_is_a_deadlock() -> None:
     text = BY_HAND.replace("wmma::mma_sync(V", "if (lane < 16) wmma::mma_sync(V")
-    with pytest.raises(KernelError, match="threads 0-15: waits at mma_sync, line 26"):
+    with pytest.raises(KernelError, match="threads 0-15: waits at mma_sync, line 24"):
         run_kernel(kernel_of(text), {"in": halves(256)})
 
 
@@ -291,15 +291,14 @@ def test_a_misaligned_tile_is_an_error(old: str, new: str, message: str) -> None
     assert old in BY_HAND
     with pytest.raises(KernelError, match=message) as caught:
         run_kernel(kernel_of(BY_HAND.replace(old, new)), {"in": halves(256)})
-    assert "by_hand, block 0, line 25: wmma::load_matrix_sync(A, in" in str(caught.value)
+    assert "by_hand, block 0, line 23: wmma::load_matrix_sync(A, in" in str(caught.value)
 
 
 def test_an_mma_of_other_types_than_the_programs_is_an_error() -> None:
-    text = BY_HAND.replace("float", "half").replace("__half2half_rn", "__float2half_rn")
-    text = text.replace("__half2half", "__float2half").replace("half* __restrict__ out", "float*out")
-    text = text.replace("= s_V[16*e]", "= __half2float(s_V[16*e])").replace("0.0f);", "half(0));")
-    with pytest.raises(KernelError, match="the program multiplies f16 into f32"):
-        run_kernel(kernel_of(text), {"in": halves(256)})
+    program = replace(build_program("reduction_k"), acc="f16")
+    message = "line 24: wmma::mma_sync.*\n  the program multiplies f16 into f16"
+    with pytest.raises(KernelError, match=message):
+        run_kernel(kernel_of(BY_HAND, program=program), {"in": halves(256)})
 
 
 # --- Building -----------------------------------------------------------------------------------
@@ -391,14 +390,9 @@ def test_unknown_options_are_refused() -> None:
         BACKEND.run(build_program("reduction_k"), {"in": halves(256)}, speed=1)
 
 
-@pytest.mark.parametrize(
-    ("arch", "ab", "acc"), [("exact", "f16", "f32"), ("ada", "e4m3", "f32"), ("ieee", "f32", "f64")]
-)
-def test_what_the_host_cannot_compute_is_refused(arch: str, ab: str, acc: str) -> None:
-    rule = rule_for(arch, ab, acc)
-    if (arch, ab) == ("ieee", "f32"):
-        assert numerics_row(rule).kind == 1
-        return
+@pytest.mark.parametrize(("arch", "ab"), [("exact", "f16"), ("ada", "e4m3")])
+def test_what_the_host_cannot_compute_is_refused(arch: str, ab: str) -> None:
+    rule = rule_for(arch, ab, "f32")
     with pytest.raises(Unsupported, match="use backend='numpy'"):
         numerics_row(rule)
 
@@ -595,7 +589,7 @@ def test_bf16_becomes_the_float_of_its_bits() -> None:
 def test_sums_are_rounded_as_the_simulators(dtype: str) -> None:
     rng = np.random.default_rng(3)
     kind = NUMPY_TYPES[dtype]
-    x = (rng.standard_normal(4096) * 2.0 ** rng.integers(-20, 16, 4096)).astype(kind)
+    x = (rng.standard_normal(4096) * 2.0 ** rng.integers(-20, 13, 4096)).astype(kind)
     kernel = small_kernel(
         "    const long long i = 32*block + lane;\n"
         "    out[i] = tcu::add(in[i], in[length - 1 - i]);",
@@ -621,7 +615,6 @@ def test_tf32_is_cut_when_it_is_loaded() -> None:
 
 
 def test_grid_has_one_block_for_each_part() -> None:
-    assert BLOCK.symbols == {"block"}
     kernel = small_kernel("    out[32*block + lane] = gridDim.x * 100 + blockDim.x + blockIdx.x;")
     out = run_kernel(kernel, {"in": np.zeros(96, np.float32)})["out"]
     assert (out == 300 + 32 + np.repeat([0, 1, 2], 32)).all()

@@ -105,7 +105,12 @@ using nvcuda::wmma::matrix_a;
 using nvcuda::wmma::matrix_b;
 using nvcuda::wmma::mem_row_major;
 using nvcuda::wmma::row_major;
+#if __CUDA_ARCH__ >= 800
 using tf32 = nvcuda::wmma::precision::tf32;
+#else
+// Before sm_80 there is no such type: a name that the templates below may mention.
+struct tf32;
+#endif
 
 // The type of an element in memory and in a register.
 template <class T>

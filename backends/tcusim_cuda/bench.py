@@ -1,0 +1,495 @@
+"""Measure sums and scans on a GPU: the GPU's own limits, tcusim's kernels, and other libraries.
+
+    python -m tcusim_cuda.bench --json results.json
+
+Everything is measured in one run, since figures drift from machine to machine. A result is verified
+before it is timed: a sample of it with float64, and the first results of tcusim's own kernels with
+the bits of the simulator. What cannot run, or is wrong, is a row that says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.metadata
+import json
+import math
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from tcusim.errors import InputError, TcusimError
+from tcusim.numerics import format_of
+from tcusim_cuda.bench_device import BACKENDS, Device, Problem, read_limits
+from tcusim_cuda.bench_peers import DEFAULT_PEERS, PEERS, Contender, Peers, first_line
+from tcusim_cuda.bench_programs import KINDS, Recipe, recipes
+
+__all__ = ["SEGMENTS", "Attempt", "Report", "Row", "bench", "main"]
+
+SEGMENTS: Final = (16, 64, 256, 1024, 4096, 16384, 65536, 2**20)
+QUICK_SEGMENTS: Final = (16, 256, 4096)
+QUICK_LOG2_LENGTH: Final = 27
+
+OURS: Final = "tcusim"
+FORMAT: Final = "tcusim bench 1"
+
+_REPEATS: Final = 9
+_LIMIT_REPEATS: Final = 21
+
+Say: TypeAlias = Callable[[str], None]
+
+# Largest errors, relative to the norm of a segment. An f32 sum of a chain of truncating products
+# stays under 2^-20; f16 results are rounded to 2^-11 of themselves; and f16 sums of thousands of
+# elements lose some bits more.
+_TOLERANCES: Final = {("f32", "f32"): 2.0**-17, ("f32", "f16"): 2.0**-9}
+_LOOSE: Final = 2.0**-4
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One way to solve a problem, and how it went.
+
+    status: "ok", or what was wrong. error: the largest of the sample, relative to a segment's norm.
+    bits_compared, bits_differ: results that were compared with the simulator's.
+    """
+
+    who: str
+    label: str
+    accumulate: str
+    result: str
+    status: str
+    ms: float | None = None
+    error: float | None = None
+    bits_compared: int = 0
+    bits_differ: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether it was right, and timed."""
+        return self.status == "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The best attempt of one library at one problem.
+
+    kind: "sum" or "scan". bytes: of the data read once and the results written once. of_limit: the
+    bytes a second over the GPU's limit, that of reading for sums and that of copying for scans.
+    of_peer: elements a second over those of the best other library (for scans: with results of
+    the same type); None if there is none. tried: every attempt.
+    """
+
+    kind: str
+    segment_size: int
+    length: int
+    bytes: int
+    best: Attempt
+    tried: tuple[Attempt, ...]
+    of_limit: float | None = None
+    of_peer: float | None = None
+
+    @property
+    def elements_per_s(self) -> float | None:
+        """Elements of the data in a second."""
+        return self.length / self.best.ms * 1e3 if self.best.ms else None
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """Bytes that must be moved, in a second."""
+        return self.bytes / self.best.ms * 1e3 if self.best.ms else None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is one of tcusim's own kernels."""
+        return self.best.who == OURS
+
+
+@dataclass(slots=True)
+class Report:
+    """What was measured.
+
+    device: the GPU, driver and CUDA. versions: of the libraries. limits: bytes a second, "read"
+    and "copy". notes: what could not be done.
+    """
+
+    device: dict[str, Any]
+    versions: dict[str, str]
+    limits: dict[str, float]
+    length: int
+    date: str
+    rows: tuple[Row, ...] = ()
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def wrong(self) -> tuple[Attempt, ...]:
+        """Every attempt of tcusim's own that did not end well."""
+        tried = [attempt for row in self.rows for attempt in row.tried]
+        return tuple(one for one in tried if one.who == OURS and not one.ok)
+
+    def table(self) -> list[list[str]]:
+        """Return the rows as text, the heads first."""
+        heads = ["kind", "segment", "by", "sums", "result", "ms", "G/s", "TB/s"]
+        return [[*heads, "of limit", "of best peer", "how"], *map(_cells, self.rows)]
+
+    def text(self) -> str:
+        """Return the whole report as plain text."""
+        device = self.device
+        head = [
+            f"{device.get('gpu')} (sm_{device.get('sm')}), driver {device.get('driver')}, "
+            f"CUDA {device.get('cuda')}; {self.date}",
+            f"{self.length} f16 elements, uniform in [-1, 1), in {self.seconds:.0f} s",
+            f"limits: reading {self.limits['read'] / 1e12:.3f} TB/s, "
+            f"copying {self.limits['copy'] / 1e12:.3f} TB/s",
+            "",
+        ]
+        return "\n".join([*head, *_aligned(self.table()), *(f"note: {one}" for one in self.notes)])
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as a dict for `json.dump`."""
+        record = {"format": FORMAT, **asdict(self)}
+        for plain, row in zip(record["rows"], self.rows, strict=True):
+            plain["elements_per_s"] = row.elements_per_s
+            plain["bytes_per_s"] = row.bytes_per_s
+        return record
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> Report:
+        """Return the report that `as_json` gave.
+
+        Raises
+        ------
+        InputError
+            If it is not one.
+        """
+        if record.get("format") != FORMAT:
+            raise InputError(f"this is no {FORMAT!r}: its format is {record.get('format')!r}")
+        fields = {name: value for name, value in record.items() if name != "format"}
+        return cls(**{**fields, "rows": tuple(map(_row_of, record["rows"]))})
+
+
+def bench(
+    *,
+    log2_length: int = 30,
+    segments: Sequence[int] = SEGMENTS,
+    peers: Sequence[str] | None = None,
+    backend: str = "cupy",
+    quick: bool = False,
+    say: Say | None = None,
+) -> Report:
+    """Measure sums and scans of f16 numbers on this machine's GPU.
+
+    Parameters
+    ----------
+    log2_length : int
+        The data are 2**log2_length elements; they should be far larger than the GPU's cache.
+    segments : sequence of int
+        Segment sizes: divisors of the length.
+    peers : sequence of str, optional
+        Names out of ``cupy torch torch.compile triton cub``; by default all but torch.compile.
+    backend : {"cupy", "pycuda"}
+        What loads and launches tcusim's kernels. The data are in CuPy arrays in any case.
+    quick : bool
+        Fewer and smaller: at most 2**27 elements, three segment sizes, and one way for each.
+    say : callable, optional
+        Is given a line of text for each problem, as it is done.
+
+    Returns
+    -------
+    Report
+        Rows in the order of `KINDS` and `segments`.
+
+    Raises
+    ------
+    InputError, UnknownName
+        If an argument is wrong, or the GPU has too little memory.
+    BackendUnavailable
+        If CuPy or a GPU is missing.
+    """
+    if quick:
+        log2_length = min(log2_length, QUICK_LOG2_LENGTH)
+        segments = [size for size in segments if size in QUICK_SEGMENTS] or segments[:1]
+    length = _checked_length(log2_length, segments)
+    began = time.monotonic()
+    device = Device(length, backend)
+    others = Peers(device, DEFAULT_PEERS if peers is None else tuple(peers))
+    try:
+        report = _start(device, others, length)
+        rows: list[Row] = []
+        for kind in KINDS:
+            for size in segments:
+                rows.extend(_solve(Problem(kind, size, device), others, quick, say))
+        # A GPU that was slower at the start must not make the rows look better.
+        again = read_limits(device, _LIMIT_REPEATS)
+        report.limits = {name: max(report.limits[name], again[name]) for name in again}
+        report.rows = with_ratios(rows, report.limits)
+        report.notes.extend(_notes(device, report.limits, again))
+    finally:
+        if others.cub is not None:
+            others.cub.close()
+    report.seconds = time.monotonic() - began
+    return report
+
+
+def _checked_length(log2_length: int, segments: Sequence[int]) -> int:
+    """Return the number of elements, or raise InputError."""
+    if not 20 <= log2_length <= 34:
+        raise InputError(f"log2_length must be from 20 to 34, got {log2_length}")
+    length = 1 << log2_length
+    for size in segments:
+        if size < 1 or length % size:
+            raise InputError(f"segment sizes must divide 2**{log2_length}; {size} does not")
+    if not segments:
+        raise InputError("segments is empty; name at least one segment size")
+    return length
+
+
+def _start(device: Device, others: Peers, length: int) -> Report:
+    report = Report(
+        device=device.info,
+        versions={**_versions(), **others.versions},
+        limits=dict(read_limits(device, _LIMIT_REPEATS)),
+        length=length,
+        date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    )
+    for name, reason in others.missing.items():
+        report.notes.append(f"{name} was left out: {reason}")
+    if device.data.nbytes < 4 * report.device["l2_bytes"]:
+        report.notes.append("the data are not far larger than the cache: the figures flatter")
+    return report
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version(), "numpy": np.__version__}
+    for name in ("tcusim", "nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"):
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _notes(device: Device, limits: dict[str, float], again: Any) -> Iterator[str]:
+    spread = max(abs(limits[name] - again[name]) / limits[name] for name in limits)
+    yield f"the limits, measured first and last, were {100 * spread:.1f} % apart"
+    yield f"tcusim's kernels were launched through {device.backend}"
+
+
+# --- One problem ------------------------------------------------------------------------------
+
+
+def _solve(problem: Problem, others: Peers, quick: bool, say: Say | None) -> list[Row]:
+    """Try every way to solve a problem; return the best of each library and types."""
+    began = time.monotonic()
+    attempts: list[Attempt] = []
+    kept: dict[Any, Any] = {}
+    for recipe in _fitting(problem, quick):
+        attempts.append(_attempt_ours(problem, recipe, kept))
+    attempts.extend(_attempt(problem, one) for one in others.contenders(problem))
+    rows = best_rows(problem.kind, problem.segment_size, problem.device.length, attempts)
+    if say is not None:
+        best = [
+            f"{row.best.who} {row.elements_per_s / 1e9:.0f} G/s"
+            for row in rows
+            if row.elements_per_s
+        ]
+        took = time.monotonic() - began
+        say(f"{problem.kind} {problem.segment_size}: {', '.join(best)}  ({took:.1f} s)")
+    return rows
+
+
+def _fitting(problem: Problem, quick: bool) -> Iterator[Recipe]:
+    """Yield the recipes whose blocks fit into the length."""
+    for recipe in recipes(problem.kind, problem.segment_size, quick=quick):
+        try:
+            recipe.launches(problem.device.length)
+        except InputError:
+            continue  # a block takes more than there is
+        except TcusimError:
+            pass  # it will be raised again where it becomes a row
+        yield recipe
+
+
+def _attempt_ours(problem: Problem, recipe: Recipe, kept: dict[Any, Any]) -> Attempt:
+    def prepare(out: Any) -> Any:
+        return problem.device.program(recipe, out)
+
+    def compare(out: Any) -> tuple[int, int]:
+        return problem.compare_bits(recipe, out, kept)
+
+    contender = Contender(OURS, recipe.label, recipe.accumulate, recipe.result, prepare)
+    return _attempt(problem, contender, compare)
+
+
+def _attempt(
+    problem: Problem,
+    contender: Contender,
+    compare: Callable[[Any], tuple[int, int]] | None = None,
+) -> Attempt:
+    """Run a contender, verify what it wrote, and time it; whatever goes wrong is its status."""
+    attempt = Attempt(
+        contender.who, contender.label, contender.accumulate, contender.result, "not run"
+    )
+    try:
+        out = problem.device.output(contender.result, problem.size)
+        run = contender.prepare(out)
+        run()
+        error = problem.error(out)
+        attempt = replace(attempt, error=None if math.isnan(error) else error)
+        if compare is not None:
+            compared, differ = compare(out)
+            attempt = replace(attempt, bits_compared=compared, bits_differ=differ)
+        status = verdict(attempt)
+        if status != "ok":
+            return replace(attempt, status=status)
+        ms = problem.device.median_ms(run, _REPEATS)
+    except Exception as reason:  # a peer may raise anything; the others are still to be run
+        return replace(attempt, status=f"failed: {first_line(reason)}")
+    return replace(attempt, status="ok", ms=ms)
+
+
+def verdict(attempt: Attempt) -> str:
+    """Return "ok" if a result is right, else what is wrong with it."""
+    if attempt.bits_differ:
+        return f"wrong: {attempt.bits_differ} of {attempt.bits_compared} differ from the simulator"
+    if attempt.error is None:
+        return "wrong: some results are NaN, or were not written"
+    allowed = _TOLERANCES.get((attempt.accumulate, attempt.result), _LOOSE)
+    if attempt.error > allowed:
+        return f"wrong: error {attempt.error:.2g}, more than {allowed:.2g} of a segment's norm"
+    return "ok"
+
+
+# --- Rows -------------------------------------------------------------------------------------
+
+
+def moved_bytes(kind: str, segment_size: int, length: int, result: str) -> int:
+    """Return the bytes that must be moved: f16 data read once, results written once."""
+    results = length // segment_size if kind == "sum" else length
+    return 2 * length + results * format_of(result).itemsize
+
+
+def best_rows(kind: str, segment_size: int, length: int, attempts: Iterable[Attempt]) -> list[Row]:
+    """Return a row for each library and types: its fastest right attempt, or its first of all."""
+    groups: dict[tuple[str, str, str], list[Attempt]] = {}
+    for attempt in attempts:
+        groups.setdefault((attempt.who, attempt.accumulate, attempt.result), []).append(attempt)
+    rows = []
+    for (_, _, result), tried in groups.items():
+        timed = [attempt for attempt in tried if attempt.ms is not None]
+        best = min(timed, key=lambda attempt: attempt.ms or 0.0) if timed else tried[0]
+        size = moved_bytes(kind, segment_size, length, result)
+        rows.append(Row(kind, segment_size, length, size, best, tuple(tried)))
+    return rows
+
+
+def with_ratios(rows: Sequence[Row], limits: dict[str, float]) -> tuple[Row, ...]:
+    """Return the rows with their parts of the limit, and ours with those of the best peer."""
+    return tuple(
+        replace(row, of_limit=_of_limit(row, limits), of_peer=_of_peer(row, rows)) for row in rows
+    )
+
+
+def _of_limit(row: Row, limits: dict[str, float]) -> float | None:
+    limit = limits["read" if row.kind == "sum" else "copy"]
+    return None if row.bytes_per_s is None else row.bytes_per_s / limit
+
+
+def _of_peer(row: Row, rows: Sequence[Row]) -> float | None:
+    if not row.is_ours or row.elements_per_s is None:
+        return None
+    peers = [
+        other.elements_per_s
+        for other in rows
+        if not other.is_ours
+        and other.elements_per_s is not None
+        and (other.kind, other.segment_size) == (row.kind, row.segment_size)
+        and (row.kind == "sum" or other.best.result == row.best.result)
+    ]
+    return row.elements_per_s / max(peers) if peers else None
+
+
+def _row_of(plain: dict[str, Any]) -> Row:
+    fields = {name: value for name, value in plain.items() if not name.endswith("_per_s")}
+    fields["best"] = Attempt(**plain["best"])
+    fields["tried"] = tuple(Attempt(**attempt) for attempt in plain["tried"])
+    return Row(**fields)
+
+
+# --- Text -------------------------------------------------------------------------------------
+
+
+def _cells(row: Row) -> list[str]:
+    best = row.best
+    numbers = [
+        _number(best.ms, ".3f"),
+        _number(row.elements_per_s, ".0f", 1e-9),
+        _number(row.bytes_per_s, ".3f", 1e-12),
+        _number(row.of_limit, ".1%"),
+        _number(row.of_peer, ".2f"),
+    ]
+    how = best.label if best.ok else f"{best.label}: {best.status}"
+    size = str(row.segment_size)
+    return [row.kind, size, best.who, best.accumulate, best.result, *numbers, how]
+
+
+def _number(value: float | None, form: str, factor: float = 1.0) -> str:
+    return "" if value is None else format(value * factor, form)
+
+
+def _aligned(table: list[list[str]]) -> list[str]:
+    """Return a table's lines, with numbers to the right and words to the left."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    right = {1, 5, 6, 7, 8, 9}
+    lines = []
+    for cells in table:
+        padded = [
+            cell.rjust(width) if place in right else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        lines.append("  ".join(padded).rstrip())
+    return lines
+
+
+# --- The command ------------------------------------------------------------------------------
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmark as a command; return 0, or 1 if a kernel of ours was wrong."""
+    parser = argparse.ArgumentParser(prog="python -m tcusim_cuda.bench", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything to this file")
+    parser.add_argument("--quick", action="store_true", help="a small run")
+    parser.add_argument("--log2-length", type=int, default=30, metavar="N")
+    parser.add_argument("--segments", type=int, nargs="+", default=list(SEGMENTS), metavar="SIZE")
+    parser.add_argument("--peers", nargs="*", default=None, help=f"of {', '.join(PEERS)}, or all")
+    parser.add_argument("--backend", choices=BACKENDS, default="cupy")
+    given = parser.parse_args(arguments)
+    try:
+        report = bench(
+            log2_length=given.log2_length,
+            segments=given.segments,
+            peers=PEERS if given.peers == ["all"] else given.peers,
+            backend=given.backend,
+            quick=given.quick,
+            say=lambda line: print(line, file=sys.stderr, flush=True),
+        )
+    except TcusimError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(report.text())
+    if given.json is not None:
+        given.json.write_text(json.dumps(report.as_json(), indent=1) + "\n", encoding="utf-8")
+    for attempt in report.wrong:
+        print(f"{attempt.who}, {attempt.label}: {attempt.status}", file=sys.stderr)
+    return 1 if report.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+// The peer "CUB" of the benchmark, as a shared library with a plain C interface.
+//
+// Every function follows CUB's own two calls: with temp == nullptr it sets *bytes to the temporary
+// memory that it needs, otherwise it runs on the default stream. It returns the cudaError_t.
+#include <cub/cub.cuh>
+#include <cuda_fp16.h>
+#include <thrust/iterator/counting_iterator.h>
+#include <thrust/iterator/transform_iterator.h>
+
+using std::size_t;
+using PlusF32 = ::cuda::std::plus<float>;
+using PlusF16 = ::cuda::std::plus<half>;
+
+// The number of an element's segment.
+struct SegmentOf {
+    long long size;
+    __host__ __device__ long long operator()(long long element) const { return element / size; }
+};
+
+// The first element of a segment.
+struct StartOf {
+    long long size;
+    __host__ __device__ long long operator()(long long segment) const { return segment * size; }
+};
+
+template <class Op, class Out, class Sum>
+static int segmented_sum(void* temp, size_t* bytes, const half* in, Out* out, long long segments,
+                         long long size, Op op, Sum zero) {
+#if CCCL_VERSION >= 3001000
+    return cub::DeviceSegmentedReduce::Reduce(temp, *bytes, in, out, segments,
+                                              static_cast<int>(size), op, zero);
+#else
+    // Before CCCL 3.1 there is no fixed segment size: segments are given by offsets.
+    auto starts = thrust::make_transform_iterator(thrust::counting_iterator<long long>(0),
+                                                  StartOf{size});
+    return cub::DeviceSegmentedReduce::Reduce(temp, *bytes, in, out, segments, starts, starts + 1,
+                                              op, zero);
+#endif
+}
+
+extern "C" int cccl_version() { return CCCL_VERSION; }
+
+extern "C" int sum_f32(void* temp, size_t* bytes, const half* in, float* out, long long segments,
+                       long long size) {
+    return segmented_sum(temp, bytes, in, out, segments, size, PlusF32{}, 0.0f);
+}
+
+extern "C" int sum_f16(void* temp, size_t* bytes, const half* in, half* out, long long segments,
+                       long long size) {
+    return segmented_sum(temp, bytes, in, out, segments, size, PlusF16{}, half(0.0f));
+}
+
+// One segment: CUB's device-wide scan. Several: its scan by key, the key being the segment.
+extern "C" int scan_f16(void* temp, size_t* bytes, const half* in, half* out, long long segments,
+                        long long size) {
+    if (segments == 1) {
+        return cub::DeviceScan::InclusiveScan(temp, *bytes, in, out, PlusF32{}, size);
+    }
+    auto keys = thrust::make_transform_iterator(thrust::counting_iterator<long long>(0),
+                                                SegmentOf{size});
+    return cub::DeviceScan::InclusiveScanByKey(temp, *bytes, keys, in, out, PlusF32{},
+                                               segments * size);
+}

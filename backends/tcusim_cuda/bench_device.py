@@ -1,0 +1,386 @@
+"""What the benchmark does on a GPU: random data, launches, times, and the check of a result.
+
+Memory, random numbers and events are CuPy's. Everything runs on the default stream.
+"""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tcusim.errors import BackendUnavailable, InputError, TcusimError
+from tcusim.numerics import format_of
+from tcusim_cuda.bench_programs import Recipe
+from tcusim_cuda.compile import compile_kernel
+from tcusim_cuda.emit import emit
+from tcusim_cuda.kernel import Kernel
+
+__all__ = ["BACKENDS", "Device", "Problem", "Run", "read_limits", "reference"]
+
+Array = Any
+Run = Callable[[], object]
+
+BACKENDS: Final = ("cupy", "pycuda")
+
+# Beyond these a run is so slow that it is timed once more, or not again.
+_SLOW_MS: Final = 200.0
+_VERY_SLOW_MS: Final = 3000.0
+
+# Elements that are compared with float64, and that the simulator runs.
+_SAMPLE: Final = 2**20
+_PREFIX: Final = 2**15
+_LONGEST_PREFIX: Final = 2**22
+# Elements that are searched for unwritten ones at a time.
+_CHUNK: Final = 2**26
+
+# Uniform in [-1, 1): the hash of an element's number (splitmix64), of which the type keeps 11 bits.
+_RANDOM: Final = """
+unsigned long long z = seed + 0x9e3779b97f4a7c15ull * (i + 1);
+z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+z = z ^ (z >> 31);
+x = (float)(z >> 40) / 8388608.0f - 1.0f;
+"""
+
+_READ_THREADS: Final = 256
+_READ_LOADS: Final = 8
+# Each thread has eight loads of 16 bytes in flight; the store keeps them from being left out.
+_READ: Final = f"""
+extern "C" __global__ void read_only(const uint4* data, unsigned int* never)
+{{
+    const long long first = blockIdx.x * {_READ_THREADS * _READ_LOADS}ll + threadIdx.x;
+    unsigned int all = 0;
+    #pragma unroll
+    for (int k = 0; k < {_READ_LOADS}; ++k) {{
+        const uint4 v = data[first + k * {_READ_THREADS}];
+        all ^= v.x ^ v.y ^ v.z ^ v.w;
+    }}
+    if (all == 0x12345678u) never[0] = all;
+}}
+"""
+READ_BYTES: Final = 16 * _READ_THREADS * _READ_LOADS
+
+
+class _Loader(Protocol):
+    """Loads a kernel's machine code; what it returns launches it on these arguments."""
+
+    def __call__(
+        self, kernel: Kernel, code: bytes, blocks: int, arguments: Sequence[Any]
+    ) -> Run: ...
+
+
+class Device:
+    """The GPU, with `length` f16 numbers in its memory and room for the results.
+
+    Raises
+    ------
+    BackendUnavailable
+        If CuPy, or the launcher that was asked for, or a GPU is missing.
+    InputError
+        If the GPU has too little memory.
+    """
+
+    def __init__(self, length: int, backend: str) -> None:
+        if backend not in BACKENDS:
+            raise InputError(f"backend must be one of {', '.join(BACKENDS)}, got {backend!r}")
+        self.length = length
+        self.backend = backend
+        self.cp = _cupy()
+        self._folder = tempfile.TemporaryDirectory(prefix="tcusim-bench-")
+        self._load: _Loader = self._load_by_cupy if backend == "cupy" else _pycuda_loader()
+        self._require_memory()
+        self.data = self.cp.empty(length, np.float16)
+        self._room = self.cp.empty(length * 4, np.uint8)
+        fill = self.cp.ElementwiseKernel("uint64 seed", "float16 x", _RANDOM, "tcusim_bench_random")
+        fill(np.uint64(length), self.data)
+
+    def _require_memory(self) -> None:
+        free, _ = self.cp.cuda.runtime.memGetInfo()
+        needed = 12 * self.length
+        if free < needed:
+            raise InputError(
+                f"{self.length} elements need {needed / 2**30:.1f} GiB of GPU memory, "
+                f"{free / 2**30:.1f} GiB are free. Use a smaller log2_length."
+            )
+
+    @property
+    def sm(self) -> int:
+        """Compute capability, such as 90."""
+        return int(self.cp.cuda.Device().compute_capability)
+
+    @cached_property
+    def info(self) -> dict[str, Any]:
+        """The GPU, its driver and CUDA's versions."""
+        runtime = self.cp.cuda.runtime
+        properties = runtime.getDeviceProperties(self.cp.cuda.Device().id)
+        return {
+            "gpu": properties["name"].decode(),
+            "sm": self.sm,
+            "multiprocessors": int(properties["multiProcessorCount"]),
+            "l2_bytes": int(properties["l2CacheSize"]),
+            "memory_bytes": int(properties["totalGlobalMem"]),
+            "driver": _driver_version(),
+            "driver_cuda": _cuda_version(runtime.driverGetVersion()),
+            "cuda": _cuda_version(runtime.runtimeGetVersion()),
+        }
+
+    # --- Memory ------------------------------------------------------------------------------
+
+    def output(self, dtype: str, size: int) -> Array:
+        """Return room for a result, every byte 0xFF: NaN in every float type."""
+        self._room.fill(0xFF)
+        kind = format_of(dtype).dtype
+        return self._room[: size * kind.itemsize].view(kind)
+
+    def has_nan(self, array: Array) -> bool:
+        """Return whether any element is NaN, such as one that nobody wrote."""
+        starts = range(0, array.size, _CHUNK)
+        return any(bool(self.cp.isnan(array[start : start + _CHUNK]).any()) for start in starts)
+
+    # --- Time --------------------------------------------------------------------------------
+
+    def median_ms(self, run: Run, repeats: int) -> float:
+        """Return the median time of one run, in milliseconds, after a warm-up."""
+        first = self._once_ms(run)
+        if first > _VERY_SLOW_MS:
+            return first
+        if first > _SLOW_MS:
+            return self._once_ms(run)
+        self._once_ms(run)
+        return statistics.median(self._once_ms(run, busy=True) for _ in range(repeats))
+
+    def _once_ms(self, run: Run, *, busy: bool = False) -> float:
+        """Time one run; `busy` puts another before it, behind which the host's work is hidden."""
+        start, stop = self.cp.cuda.Event(), self.cp.cuda.Event()
+        if busy:
+            run()
+        start.record()
+        run()
+        stop.record()
+        stop.synchronize()
+        return float(self.cp.cuda.get_elapsed_time(start, stop))
+
+    # --- Launches ----------------------------------------------------------------------------
+
+    def reader(self) -> Run:
+        """Return a kernel that reads the data and writes nothing."""
+        kernel = self.cp.RawKernel(_READ, "read_only")
+        blocks = self.data.nbytes // READ_BYTES
+        return lambda: kernel((blocks,), (_READ_THREADS,), (self.data, self._room))
+
+    def copier(self) -> Run:
+        """Return a copy of the data by the driver."""
+        runtime = self.cp.cuda.runtime
+        to, source, size = self._room.data.ptr, self.data.data.ptr, self.data.nbytes
+        return lambda: runtime.memcpyAsync(to, source, size, runtime.memcpyDeviceToDevice, 0)
+
+    def program(self, recipe: Recipe, out: Array) -> Run:
+        """Compile and load the launches of a recipe; `out` takes the result."""
+        launches = recipe.launches(self.length)
+        arrays: dict[int, Array] = {0: self.data}
+        for number, (dtype, size) in enumerate(launches.arrays[1:-1], start=1):
+            arrays[number] = self.cp.empty(size, format_of(dtype).dtype)
+        arrays[len(launches.arrays) - 1] = out
+        runs: list[Run] = []
+        for stage in launches.stages:
+            kernel = emit(stage.program)
+            named: dict[str, Any] = {name: arrays[n] for name, n in stage.sources.items()}
+            named[stage.program.outputs[0].name] = arrays[stage.target]
+            named.update({name: np.int64(value) for name, value in stage.scalars.items()})
+            arguments = [named[name] for name in kernel.arguments]
+            code = compile_kernel(kernel, self.sm).code
+            runs.append(self._load(kernel, code, kernel.blocks(stage.scalars), arguments))
+        return runs[0] if len(runs) == 1 else lambda: [run() for run in runs]
+
+    def _load_by_cupy(
+        self, kernel: Kernel, code: bytes, blocks: int, arguments: Sequence[Any]
+    ) -> Run:
+        with tempfile.NamedTemporaryFile(
+            dir=self._folder.name, suffix=".cubin", delete=False
+        ) as file:
+            file.write(code)
+        function = self.cp.RawModule(path=file.name).get_function(kernel.name)
+        shared = kernel.dynamic_shared_bytes
+        if shared:
+            function.max_dynamic_shared_size_bytes = shared
+        grid, block, given = (blocks,), (kernel.threads,), tuple(arguments)
+        return lambda: function(grid, block, given, shared_mem=shared)
+
+
+def _cupy() -> Any:
+    """Return CuPy, with a GPU that it can use."""
+    try:
+        cupy = importlib.import_module("cupy")
+    except ImportError as error:
+        raise BackendUnavailable(
+            f"the benchmark keeps its data in CuPy arrays, and CuPy cannot be imported ({error}). "
+            f"Install it with: pip install 'tcusim[cupy]'"
+        ) from error
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except Exception as error:
+        raise BackendUnavailable(f"the benchmark needs an NVIDIA GPU: {error}") from error
+    if count == 0:
+        raise BackendUnavailable("the benchmark needs an NVIDIA GPU; none was found")
+    return cupy
+
+
+def _pycuda_loader() -> _Loader:
+    """Return what loads kernels through PyCUDA, in the context that CuPy uses."""
+    try:
+        driver = importlib.import_module("pycuda.driver")
+    except ImportError as error:
+        raise BackendUnavailable(
+            f"pycuda: {error}. Install it with: pip install 'tcusim[pycuda]'"
+        ) from error
+    driver.init()
+    context = driver.Device(0).retain_primary_context()
+
+    def load(kernel: Kernel, code: bytes, blocks: int, arguments: Sequence[Any]) -> Run:
+        context.push()
+        function = driver.module_from_buffer(code).get_function(kernel.name)
+        shared = kernel.dynamic_shared_bytes
+        if shared:
+            function.set_attribute(driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
+        scalars = [isinstance(argument, np.integer) for argument in arguments]
+        function.prepare("".join("q" if scalar else "P" for scalar in scalars))
+        given = [
+            int(a) if scalar else a.data.ptr for a, scalar in zip(arguments, scalars, strict=True)
+        ]
+        driver.Context.pop()
+
+        def run() -> None:
+            context.push()
+            function.prepared_call((blocks, 1), (kernel.threads, 1, 1), *given, shared_size=shared)
+            driver.Context.pop()
+
+        return run
+
+    return load
+
+
+def _cuda_version(number: int) -> str:
+    """Print 13020 as 13.2."""
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _driver_version() -> str:
+    """Return the driver's own version, which CUDA does not tell."""
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return "unknown"
+    asked = [command, "--query-gpu=driver_version", "--format=csv,noheader"]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=False)
+    lines = done.stdout.split()
+    return lines[0] if done.returncode == 0 and lines else "unknown"
+
+
+# --- A problem and its check ------------------------------------------------------------------
+
+
+def reference(kind: str, segments: NDArray[Any]) -> NDArray[np.float64]:
+    """Sum or scan each row in float64: `segments` (rows, size); the sums are (rows,)."""
+    wide = segments.astype(np.float64)
+    return wide.sum(axis=1) if kind == "sum" else wide.cumsum(axis=1)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Sums or scans of all segments of one size, with a sample of the right answer."""
+
+    kind: str
+    segment_size: int
+    device: Device
+
+    @property
+    def segments(self) -> int:
+        """Number of segments."""
+        return self.device.length // self.segment_size
+
+    @property
+    def size(self) -> int:
+        """Elements of the result."""
+        return self.segments if self.kind == "sum" else self.device.length
+
+    @property
+    def matrix(self) -> Array:
+        """The data, a segment a row."""
+        return self.device.data.reshape(self.segments, self.segment_size)
+
+    def result_rows(self, out: Array) -> Array:
+        """Return the result with one row for each segment."""
+        return out.reshape(self.segments, -1)
+
+    @cached_property
+    def _chosen(self) -> NDArray[np.int64]:
+        """Numbers of the segments that are checked: the first, the last, and some between."""
+        count = min(self.segments, max(3, _SAMPLE // self.segment_size))
+        drawn = np.random.default_rng(self.segment_size).integers(0, self.segments, count)
+        drawn[0], drawn[-1] = 0, self.segments - 1
+        return np.unique(drawn)
+
+    @cached_property
+    def _sample(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The right answer for the chosen segments (rows, -1), and their Euclidean norms."""
+        cp = self.device.cp
+        rows = cp.asnumpy(self.matrix[cp.asarray(self._chosen)])
+        right = reference(self.kind, rows).reshape(len(rows), -1)
+        return right, np.sqrt((rows.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
+
+    def error(self, out: Array) -> float:
+        """Return the largest error of the sample, relative to a segment's norm.
+
+        Sums of numbers of both signs are about as large as the norm. NaN if anything is NaN.
+        """
+        if self.device.has_nan(out):
+            return float("nan")
+        cp = self.device.cp
+        right, norm = self._sample
+        got = cp.asnumpy(self.result_rows(out)[cp.asarray(self._chosen)]).astype(np.float64)
+        return float((np.abs(got - right) / norm).max())
+
+    def compare_bits(self, recipe: Recipe, out: Array, kept: dict[Any, Any]) -> tuple[int, int]:
+        """Compare the first results with the simulator's; return how many, and how many differ.
+
+        0 of 0 if the simulator does not know this GPU, or the segments are long. `kept` holds what
+        was simulated before.
+        """
+        alone = recipe.alone()
+        if alone not in kept:
+            kept[alone] = self._simulated(alone)
+        expected = kept[alone]
+        if expected is None:
+            return 0, 0
+        got = self.device.cp.asnumpy(out[: expected.size])
+        bits = np.dtype(f"u{expected.dtype.itemsize}")
+        return expected.size, int((got.view(bits) != expected.view(bits)).sum())
+
+    def _simulated(self, alone: Recipe) -> NDArray[Any] | None:
+        prefix = max(_PREFIX, self.segment_size)
+        while prefix <= min(_LONGEST_PREFIX, self.device.length):
+            data = self.device.cp.asnumpy(self.device.data[:prefix])
+            try:
+                return alone.simulate(data, f"sm_{self.device.sm}")
+            except InputError:
+                prefix *= 2  # less than what one block takes
+            except TcusimError:
+                return None
+        return None
+
+
+def read_limits(device: Device, repeats: int) -> Mapping[str, float]:
+    """Measure the GPU's two limits, in bytes a second: of reading, and of copying (both ways)."""
+    read_ms = device.median_ms(device.reader(), repeats)
+    copy_ms = device.median_ms(device.copier(), repeats)
+    size = float(device.data.nbytes)
+    return {"read": size / read_ms * 1e3, "copy": 2 * size / copy_ms * 1e3}

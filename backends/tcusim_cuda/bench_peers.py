@@ -1,0 +1,341 @@
+"""What the benchmark compares with: CuPy, PyTorch, a Triton kernel written by hand, and CUB.
+
+Every peer is optional. Each gets the same data and writes its result where it is told, and is
+verified and timed as our own programs are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.util
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tcusim.errors import BackendUnavailable, unknown_name
+from tcusim_cuda.bench_device import Array, Device, Problem, Run
+
+__all__ = ["DEFAULT_PEERS", "PEERS", "Contender", "Peers", "first_line"]
+
+PEERS: Final = ("cupy", "torch", "torch.compile", "triton", "cub")
+# torch.compile takes seconds to compile each problem.
+DEFAULT_PEERS: Final = ("cupy", "torch", "triton", "cub")
+
+CUB_SOURCE: Final = Path(__file__).with_name("bench_cub.cu")
+_CUB_SECONDS: Final = 300
+
+# Elements of a Triton program's tile, and its warps.
+TRITON_TILES: Final = (
+    (1024, 1),
+    (2048, 2),
+    (2048, 4),
+    (4096, 4),
+    (8192, 4),
+    (8192, 8),
+    (16384, 8),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One way to solve a problem.
+
+    who: its library. label: the way. accumulate, result: element types. prepare: given the room
+    for the result, does all that need not be timed and returns what is.
+    """
+
+    who: str
+    label: str
+    accumulate: str
+    result: str
+    prepare: Callable[[Array], Run]
+
+
+class Peers:
+    """The libraries to compare with; CUB starts to compile at once, beside what is measured first.
+
+    Raises
+    ------
+    UnknownName
+        If a name is none of `PEERS`.
+    """
+
+    def __init__(self, device: Device, names: tuple[str, ...]) -> None:
+        for name in names:
+            if name not in PEERS:
+                raise unknown_name("peer", name, PEERS)
+        self._device = device
+        self.missing: dict[str, str] = {}
+        self.versions: dict[str, str] = {}
+        self.cub: Cub | None = None
+        self.names = tuple(name for name in names if self._find(name))
+
+    def _find(self, name: str) -> bool:
+        """Return whether a peer is installed; if not, note why."""
+        module = name.removesuffix(".compile")
+        try:
+            if name == "cub":
+                self.cub = Cub(self._device.sm)
+                self.versions["nvcc"] = self.cub.nvcc
+                self.versions["CCCL"] = _dotted(self.cub.version)
+                return True
+            version = importlib.import_module(module).__version__
+            importlib.import_module("torch")
+        except Exception as error:
+            self.missing[name] = first_line(error)
+            return False
+        self.versions[module] = str(version)
+        return True
+
+    def contenders(self, problem: Problem) -> Iterator[Contender]:
+        """Yield every way of every peer to solve a problem."""
+        ways = {
+            "cupy": _cupy_ways,
+            "torch": _torch_ways,
+            "torch.compile": _torch_compile_ways,
+            "triton": _triton_ways,
+        }
+        for name in self.names:
+            if name != "cub":
+                yield from ways[name](problem)
+            elif self.cub is not None:
+                yield from self.cub.ways(problem)
+
+
+def first_line(error: BaseException) -> str:
+    """Return an error in one line of at most 300 letters."""
+    text = str(error).strip().split("\n", 1)[0]
+    return f"{type(error).__name__}: {text}"[:300]
+
+
+def _dotted(version: int) -> str:
+    """Print CCCL's 3001002 as 3.1.2."""
+    return f"{version // 1_000_000}.{version // 1000 % 1000}.{version % 1000}"
+
+
+# --- CuPy and PyTorch -------------------------------------------------------------------------
+
+
+def _cupy_ways(problem: Problem) -> Iterator[Contender]:
+    cp, matrix = problem.device.cp, problem.matrix
+    if problem.kind == "sum":
+        yield Contender(
+            *("CuPy", "sum(axis=1)", "f32", "f32"),
+            lambda out: lambda: cp.sum(matrix, axis=1, dtype="float32", out=out),
+        )
+    else:
+        yield Contender(
+            *("CuPy", "cumsum(axis=1)", "f16", "f16"),
+            lambda out: lambda: cp.cumsum(matrix, axis=1, out=problem.result_rows(out)),
+        )
+
+
+def _as_torch(array: Array) -> Any:
+    """Return a CuPy array as a tensor in the same memory."""
+    return importlib.import_module("torch").from_dlpack(array)
+
+
+def _torch_ways(problem: Problem) -> Iterator[Contender]:
+    torch = importlib.import_module("torch")
+    matrix = _as_torch(problem.matrix)
+
+    def prepare_sum(out: Array) -> Run:
+        to = _as_torch(out)
+        return lambda: torch.sum(matrix, dim=1, dtype=torch.float32, out=to)
+
+    def prepare_scan(out: Array) -> Run:
+        to = _as_torch(problem.result_rows(out))
+        return lambda: torch.cumsum(matrix, dim=1, out=to)
+
+    if problem.kind == "sum":
+        yield Contender("PyTorch", "sum(dim=1)", "f32", "f32", prepare_sum)
+    else:
+        yield Contender("PyTorch", "cumsum(dim=1)", "library's", "f16", prepare_scan)
+
+
+def _torch_compile_ways(problem: Problem) -> Iterator[Contender]:
+    torch = importlib.import_module("torch")
+    matrix = _as_torch(problem.matrix)
+
+    def sums(data: Any, out: Any) -> None:
+        out.copy_(data.float().sum(dim=1))
+
+    def scans(data: Any, out: Any) -> None:
+        out.copy_(data.float().cumsum(dim=1))
+
+    def prepare(out: Array) -> Run:
+        torch._dynamo.reset()
+        compiled = torch.compile(sums if problem.kind == "sum" else scans, dynamic=False)
+        to = _as_torch(out if problem.kind == "sum" else problem.result_rows(out))
+        return lambda: compiled(matrix, to)
+
+    result = "f32" if problem.kind == "sum" else "f16"
+    yield Contender("torch.compile", problem.kind, "f32", result, prepare)
+
+
+# --- Triton -----------------------------------------------------------------------------------
+
+
+def triton_tiles(segment_size: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the rows, the step and the warps of each Triton program to try."""
+    for elements, warps in TRITON_TILES:
+        step = min(segment_size, elements)
+        yield elements // step, step, warps
+
+
+def _triton_ways(problem: Problem) -> Iterator[Contender]:
+    size = problem.segment_size
+    if size & (size - 1):
+        return  # the sides of Triton's tiles are powers of two
+    for rows, step, warps in triton_tiles(size):
+        if problem.segments % rows:
+            continue
+        label = f"{rows} x {step}, {warps} warps"
+        result = "f32" if problem.kind == "sum" else "f16"
+        yield Contender(
+            *("Triton", label, "f32", result), _prepare_triton(problem, rows, step, warps)
+        )
+
+
+def _prepare_triton(problem: Problem, rows: int, step: int, warps: int) -> Callable[[Array], Run]:
+    kernels = importlib.import_module("tcusim_cuda.bench_triton")
+    kernel = kernels.sum_rows if problem.kind == "sum" else kernels.scan_rows
+    data = _as_torch(problem.device.data)
+    grid = (problem.segments // rows,)
+
+    def prepare(out: Array) -> Run:
+        to = _as_torch(out)
+        return lambda: kernel[grid](data, to, problem.segment_size, rows, step, num_warps=warps)
+
+    return prepare
+
+
+# --- CUB --------------------------------------------------------------------------------------
+
+
+class Cub:
+    """CUB, compiled by nvcc into a shared library while other things are measured.
+
+    Raises
+    ------
+    BackendUnavailable
+        If there is no nvcc.
+    """
+
+    def __init__(self, sm: int) -> None:
+        nvcc = shutil.which("nvcc")
+        if nvcc is None:
+            raise BackendUnavailable("nvcc, which compiles CUB, is not on the PATH")
+        self.nvcc = _nvcc_version(nvcc)
+        self.version, folders = newest_cccl(nvcc)
+        self._folder = tempfile.TemporaryDirectory(prefix="tcusim-cub-")
+        self._path = Path(self._folder.name) / "bench_cub.so"
+        self._log = Path(self._folder.name) / "log"
+        command = cub_command(nvcc, sm, folders, self._path)
+        with self._log.open("w") as log:
+            self._compiler = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        self._functions: ctypes.CDLL | None = None
+
+    def ways(self, problem: Problem) -> Iterator[Contender]:
+        """Yield CUB's ways to solve a problem."""
+        how = "fixed-size" if self.version >= 3_001_000 else "offsets"
+        if problem.kind == "sum":
+            for dtype in ("f32", "f16"):
+                label = f"DeviceSegmentedReduce, {how}, {dtype} sums"
+                yield Contender("CUB", label, dtype, dtype, self._prepare(problem, f"sum_{dtype}"))
+        else:
+            label = "InclusiveScan" if problem.segments == 1 else "InclusiveScanByKey"
+            yield Contender("CUB", label, "f32", "f16", self._prepare(problem, "scan_f16"))
+
+    def close(self) -> None:
+        """Stop the compiler, if it still runs, and remove what it made."""
+        if self._compiler.poll() is None:
+            self._compiler.terminate()
+            self._compiler.wait()
+        self._folder.cleanup()
+
+    def _prepare(self, problem: Problem, name: str) -> Callable[[Array], Run]:
+        def prepare(out: Array) -> Run:
+            function = getattr(self._library(), name)
+            size = ctypes.c_size_t(0)
+            pointers = (
+                ctypes.c_void_p(problem.device.data.data.ptr),
+                ctypes.c_void_p(out.data.ptr),
+            )
+            sizes = (ctypes.c_longlong(problem.segments), ctypes.c_longlong(problem.segment_size))
+
+            def call(temporary: ctypes.c_void_p) -> None:
+                status = function(temporary, ctypes.byref(size), *pointers, *sizes)
+                if status:
+                    raise RuntimeError(f"CUB's {name} returned CUDA error {status}")
+
+            call(ctypes.c_void_p(None))
+            room = problem.device.cp.empty(max(1, size.value), "uint8")
+
+            def run() -> None:
+                call(ctypes.c_void_p(room.data.ptr))
+
+            return run
+
+        return prepare
+
+    def _library(self) -> ctypes.CDLL:
+        """Wait for the compiler and load what it made."""
+        if self._functions is None:
+            status = self._compiler.wait(_CUB_SECONDS)
+            if status:
+                said = self._log.read_text(errors="replace").strip()
+                raise RuntimeError(f"nvcc failed with {status}: {said[-300:]}")
+            self._functions = ctypes.CDLL(str(self._path))
+        return self._functions
+
+
+def cub_command(nvcc: str, sm: int, folders: tuple[Path, ...], made: Path) -> list[str]:
+    """Return the command that compiles CUB's part of the benchmark."""
+    return [
+        *(nvcc, "-std=c++17", "-O3", f"-arch=sm_{sm}", "-shared", "-Xcompiler", "-fPIC"),
+        *(f"-I{folder}" for folder in folders),
+        *("-o", str(made), str(CUB_SOURCE)),
+    ]
+
+
+def newest_cccl(nvcc: str) -> tuple[int, tuple[Path, ...]]:
+    """Return the version and the folders of the newest CCCL here: nvcc's own, or CuPy's copy.
+
+    CUB's segments of a fixed size came with 3.1, after CUDA 13.0. For nvcc's own there is no folder
+    to name.
+    """
+    found: dict[tuple[Path, ...], int] = {(): 0}
+    own = Path(nvcc).resolve().parents[1] / "include" / "cccl"
+    if not own.is_dir():
+        own = Path("/usr/local/cuda/include/cccl")
+    found[()] = _cccl_version((own,))
+    spec = importlib.util.find_spec("cupy")
+    for root in (spec.submodule_search_locations or []) if spec is not None else []:
+        cccl = Path(root) / "_core" / "include" / "cupy" / "_cccl"
+        folders = tuple(cccl / part for part in ("cub", "libcudacxx", "thrust"))
+        found[folders] = _cccl_version(folders)
+    newest = max(found, key=lambda folders: found[folders])
+    return found[newest], newest
+
+
+def _cccl_version(folders: tuple[Path, ...]) -> int:
+    """Return CCCL_VERSION, such as 3001002, or 0 if CCCL is not there."""
+    for folder in folders:
+        header = folder / "cuda" / "std" / "__cccl" / "version.h"
+        if header.is_file():
+            match = re.search(r"#define\s+CCCL_VERSION\s+(\d+)", header.read_text())
+            return int(match[1]) if match else 0
+    return 0
+
+
+def _nvcc_version(nvcc: str) -> str:
+    done = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False)
+    match = re.search(r"release [\d.]+, V([\d.]+)", done.stdout)
+    return match[1] if match else "unknown"

@@ -1,0 +1,241 @@
+"""The few calls of NVIDIA's driver that no GPU library offers for the memory of every other one."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from tcusim.errors import BackendUnavailable, InputError, TcusimError
+from tcusim.numerics import Format, units
+
+__all__ = ["Driver", "DriverError", "device_sm", "unit_name"]
+
+_LIBRARIES: Final = ("libcuda.so.1", "nvcuda.dll")
+
+# Numbers of cuda.h: CUdevice_attribute, CUpointer_attribute, CUevent_flags.
+_SHARED_BYTES: Final = 97  # MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+_MAJOR, _MINOR = 75, 76
+_POINTER_CONTEXT: Final = 1
+_POINTER_DEVICE: Final = 9
+_NO_TIMING: Final = 2
+_NO_DEVICE: Final = 100
+
+# The driver's two names of the default stream.
+_DEFAULT_STREAMS: Final = (0, 1)
+
+
+class DriverError(TcusimError, RuntimeError):
+    """A call of NVIDIA's driver failed, or an earlier launch did and the driver says so now."""
+
+
+class Driver:
+    """libcuda, opened and started.
+
+    Contexts, streams and addresses are the driver's own handles, as integers.
+    """
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        status = library.cuInit(0)
+        if status == _NO_DEVICE:
+            raise BackendUnavailable(
+                "there is no NVIDIA GPU here, or CUDA_VISIBLE_DEVICES hides it. "
+                "The simulator needs none: backend='numpy'"
+            )
+        if status:
+            raise BackendUnavailable(f"NVIDIA's driver does not start: {self._reason(status)}")
+
+    @staticmethod
+    def open() -> Driver:
+        """Return the driver; opened once in a process.
+
+        Raises
+        ------
+        BackendUnavailable
+            If there is no driver or no GPU.
+        """
+        return _open()
+
+    # --- Devices -----------------------------------------------------------------------------
+
+    def sm(self, device: int) -> int:
+        """Return a device's compute capability, such as 90."""
+        return 10 * self._attribute(device, _MAJOR) + self._attribute(device, _MINOR)
+
+    def shared_bytes(self, device: int) -> int:
+        """Return how much shared memory a block may have."""
+        return self._attribute(device, _SHARED_BYTES)
+
+    def title(self, device: int) -> str:
+        """Return a device's name, such as ``NVIDIA H200``."""
+        text = ctypes.create_string_buffer(256)
+        self._call("cuDeviceGetName", text, 256, self._device(device))
+        return text.value.decode(errors="replace")
+
+    def _device(self, number: int) -> ctypes.c_int:
+        device = ctypes.c_int()
+        status = self._library.cuDeviceGet(ctypes.byref(device), number)
+        if status:
+            raise BackendUnavailable(f"there is no GPU {number}: {self._reason(status)}")
+        return device
+
+    def _attribute(self, device: int, attribute: int) -> int:
+        value = ctypes.c_int()
+        self._call("cuDeviceGetAttribute", ctypes.byref(value), attribute, self._device(device))
+        return value.value
+
+    # --- Contexts and addresses --------------------------------------------------------------
+
+    def current_context(self) -> int:
+        """Return the context of this thread, 0 if there is none."""
+        context = ctypes.c_void_p()
+        self._call("cuCtxGetCurrent", ctypes.byref(context))
+        return context.value or 0
+
+    def set_context(self, context: int) -> None:
+        """Make a context this thread's."""
+        self._call("cuCtxSetCurrent", ctypes.c_void_p(context))
+
+    def current_device(self) -> int:
+        """Return the device of this thread's context; 0 if there is none."""
+        if not self.current_context():
+            return 0
+        device = ctypes.c_int()
+        self._call("cuCtxGetDevice", ctypes.byref(device))
+        return device.value
+
+    def context_id(self, context: int) -> int:
+        """Return a number that no later context has, where the driver knows one."""
+        number = ctypes.c_ulonglong(context)
+        if hasattr(self._library, "cuCtxGetId"):
+            self._call("cuCtxGetId", ctypes.c_void_p(context), ctypes.byref(number))
+        return number.value
+
+    @contextmanager
+    def restored_context(self) -> Iterator[None]:
+        """Give the thread its context back afterwards, if it had one."""
+        before = self.current_context()
+        try:
+            yield
+        finally:
+            # To go back to none would take the context away from a library that relies on it.
+            if before and self.current_context() != before:
+                self.set_context(before)
+
+    def home_of(self, address: int, name: str) -> tuple[int, int]:
+        """Return the device and the context (0 if of no one context) of an address.
+
+        Raises
+        ------
+        InputError
+            If it is not an address in GPU memory. `name` is what the message calls it.
+        """
+        device = ctypes.c_int(-1)
+        status = self._library.cuPointerGetAttribute(
+            ctypes.byref(device), _POINTER_DEVICE, ctypes.c_uint64(address)
+        )
+        if status or device.value < 0:
+            raise InputError(
+                f"{name}: its address {address:#x} is not in the memory of a GPU "
+                f"({self._reason(status)}). Copy it to one first, with cupy.asarray for instance."
+            )
+        context = ctypes.c_void_p()
+        status = self._library.cuPointerGetAttribute(
+            ctypes.byref(context), _POINTER_CONTEXT, ctypes.c_uint64(address)
+        )
+        return device.value, 0 if status else context.value or 0
+
+    # --- Streams, in this thread's context ---------------------------------------------------
+
+    def order(self, first: int, then: int) -> None:
+        """Let what comes next in stream `then` wait for what is in stream `first` by now."""
+        if same_stream(first, then):
+            return
+        event = ctypes.c_void_p()
+        self._call("cuEventCreate", ctypes.byref(event), _NO_TIMING)
+        try:
+            self._call("cuEventRecord", event, ctypes.c_void_p(first))
+            self._call("cuStreamWaitEvent", ctypes.c_void_p(then), event, 0)
+        finally:
+            # The driver keeps the event until it has happened.
+            self._call("cuEventDestroy_v2", event)
+
+    def poison(self, address: int, size: int, form: Format, stream: int) -> None:
+        """Fill `size` elements with NaN, or with the lowest integer."""
+        if not size:
+            return
+        value, bits = _poison_of(form)
+        count = size * form.itemsize * 8 // bits
+        where = ctypes.c_uint64(address)
+        number = {8: ctypes.c_ubyte, 16: ctypes.c_ushort, 32: ctypes.c_uint}[bits](value)
+        self._call(
+            f"cuMemsetD{bits}Async", where, number, ctypes.c_size_t(count), ctypes.c_void_p(stream)
+        )
+
+    # --- Calls -------------------------------------------------------------------------------
+
+    def _call(self, function: str, *arguments: object) -> None:
+        status = getattr(self._library, function)(*arguments)
+        if status:
+            raise DriverError(f"NVIDIA's driver: {function}: {self._reason(status)}")
+
+    def _reason(self, status: int) -> str:
+        text = ctypes.c_char_p()
+        self._library.cuGetErrorString(status, ctypes.byref(text))
+        said = text.value.decode(errors="replace") if text.value else "unknown error"
+        return f"{said} (CUDA error {status})"
+
+
+def same_stream(one: int, two: int) -> bool:
+    """Return whether two handles name one stream."""
+    return one == two or (one in _DEFAULT_STREAMS and two in _DEFAULT_STREAMS)
+
+
+@functools.cache
+def _open() -> Driver:
+    for name in _LIBRARIES:
+        try:
+            return Driver(ctypes.CDLL(name))
+        except OSError:
+            continue
+    raise BackendUnavailable(
+        "there is no NVIDIA driver here (libcuda.so.1). The simulator needs none: backend='numpy'"
+    )
+
+
+def _poison_of(form: Format) -> tuple[int, int]:
+    """Return what to fill memory with, and its bits: a NaN, or the lowest value of an integer."""
+    if form.itemsize == 8:
+        # Both halves of a float64 alike: a NaN as well.
+        return 0x7FF8_0000, 32
+    bits = 8 * form.itemsize
+    if not form.is_float:
+        return int(form.smallest) % 2**bits, bits
+    exponent_bits = int(math.log2(form.emax + 1)) + 1
+    return (2 ** (exponent_bits + 1) - 1) << (bits - 2 - exponent_bits), bits
+
+
+def device_sm(device: int = 0) -> int:
+    """Return a GPU's compute capability, such as 90.
+
+    Raises
+    ------
+    BackendUnavailable
+        If there is no driver or no such GPU.
+    """
+    return Driver.open().sm(device)
+
+
+def unit_name(sm: int) -> str | None:
+    """Return the unit whose numerics GPUs of a compute capability have, such as ``"hopper"``.
+
+    None stands for a GPU that no registered unit names.
+    """
+    for unit in units():
+        if sm in unit.sm:
+            return unit.name
+    return None

@@ -1,0 +1,573 @@
+"""Run programs on a GPU: all that does not depend on the library that launches the kernels."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tcusim.binding import bind_scalars
+from tcusim.errors import BackendUnavailable, InputError, TcusimError, Unsupported
+from tcusim.ir import Buffer, Program
+from tcusim.numerics import format_of, unit_of
+from tcusim_cuda.arrays import (
+    DeviceArray,
+    common_device,
+    device_array,
+    directly_loaded,
+    empty_like,
+    from_bits,
+    host_bits,
+    require_apart,
+    require_fit,
+    storage_dtype,
+)
+from tcusim_cuda.compile import compile_kernel, why_no_compiler
+from tcusim_cuda.cubin import Usage
+from tcusim_cuda.driver import Driver, DriverError, unit_name
+from tcusim_cuda.emit import emit, instruction_for
+from tcusim_cuda.kernel import Kernel
+
+__all__ = ["LaunchError", "Launcher"]
+
+# More than this a kernel must ask for; cuda.h: a grid has fewer than 2**31 blocks.
+_UNASKED_SHARED_BYTES: Final = 48 * 1024
+_MOST_BLOCKS: Final = 2**31 - 1
+
+
+class LaunchError(TcusimError, RuntimeError):
+    """A kernel could not be loaded or launched, or failed, or the GPU's memory is full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a kernel runs: a GPU, and the context that its arrays belong to (0: of no one)."""
+
+    device: int
+    context: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A kernel in a GPU's memory, ready to launch. function: the library's own object."""
+
+    function: Any
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A stream as the driver knows it, and the library's own object for it."""
+
+    handle: int
+    owner: Any = None
+
+
+class Launcher(ABC):
+    """A backend: compiles a program's kernel, and launches it through one GPU library.
+
+    A subclass gives the library's calls. It imports the library when it is first used.
+
+    Attributes
+    ----------
+    name, title : str
+        As every backend has them.
+    module : str
+        What is imported.
+    remedy : str
+        How to install it.
+    """
+
+    name: str
+    title: str
+    module: str
+    remedy: str
+
+    def __init__(self) -> None:
+        self._loaded: dict[tuple[int, str], Loaded] = {}
+        self._lock = threading.Lock()
+
+    # --- What the library does ---------------------------------------------------------------
+
+    @abstractmethod
+    def active(self, place: Place) -> AbstractContextManager[None]:
+        """Make the place's context this thread's, and give the thread back its own afterwards."""
+
+    @abstractmethod
+    def open_stream(self, handle: int, given: Any, place: Place) -> Stream:
+        """Return the stream to launch on: that of the handle, or one that stands in for it."""
+
+    @abstractmethod
+    def default_stream(self, place: Place) -> int:
+        """Return the handle of the stream on which the library now works."""
+
+    @abstractmethod
+    def load(self, cubin: bytes, name: str) -> Any:
+        """Return a function of a cubin."""
+
+    @abstractmethod
+    def allow_shared(self, function: Any, dynamic_bytes: int) -> None:
+        """Let a function have this much dynamic shared memory."""
+
+    @abstractmethod
+    def launch(
+        self,
+        function: Any,
+        blocks: int,
+        threads: int,
+        arguments: Sequence[Any],
+        dynamic_bytes: int,
+        stream: Stream,
+    ) -> None:
+        """Launch a function; the arguments are NumPy scalars."""
+
+    @abstractmethod
+    def new_array(self, size: int, dtype: np.dtype[Any], stream: Stream) -> Any:
+        """Return a flat array of the library's own kind."""
+
+    @abstractmethod
+    def upload(self, bits: NDArray[Any], stream: Stream) -> Any:
+        """Return an array of the library's own kind that holds these bits."""
+
+    @abstractmethod
+    def download(self, array: Any, stream: Stream) -> NDArray[Any]:
+        """Return what an array of the library's own kind holds, once the stream has come there."""
+
+    @abstractmethod
+    def errors(self) -> tuple[type[Exception], ...]:
+        """Return what the library raises when the GPU or its driver fails."""
+
+    # --- Backend -----------------------------------------------------------------------------
+
+    def available(self) -> str | None:
+        """Return None if programs can run here, else the reason and the command that helps."""
+        try:
+            Driver.open()
+            self.library()
+        except BackendUnavailable as error:
+            return str(error)
+        return why_no_compiler()
+
+    def library(self) -> Any:
+        """Import the library and return it.
+
+        Raises
+        ------
+        BackendUnavailable
+            If it cannot be imported.
+        """
+        try:
+            return importlib.import_module(self.module)
+        except ImportError as error:
+            raise BackendUnavailable(
+                f"{self.module} cannot be imported ({error}). {self.remedy}"
+            ) from error
+
+    def run(
+        self,
+        program: Program,
+        inputs: Mapping[str, Any],
+        *,
+        arch: str | None = None,
+        stream: Any = None,
+        out: Mapping[str, Any] | None = None,
+        poison: bool = False,
+    ) -> dict[str, Any]:
+        """Run a program; return its outputs by name, as arrays of the inputs' kind.
+
+        NumPy arrays are copied to the GPU, and the outputs back. Arrays that are on a GPU already
+        are used where they are, and the launch is not waited for: CuPy arrays, PyCUDA's GPUArray,
+        torch tensors, and all that has `__cuda_array_interface__` or `__dlpack__` (whose outputs
+        are arrays of this backend's own library).
+
+        Parameters
+        ----------
+        program : Program
+            Verified, emitted and compiled when it is first run.
+        inputs : mapping of str to array
+            One flat array for each of the program's inputs, of the input's element type.
+        arch : str, optional
+            A GPU computes as it does; a name that is not this GPU's is refused.
+        stream : optional
+            A stream of CuPy, PyCUDA or torch, or a handle. By default the one on which the first
+            input's library now works. The launch waits for what the arrays' own streams have to
+            do, and they for the launch.
+        out : mapping of str to array, optional
+            Arrays to write outputs to, of the inputs' kind; they are returned.
+        poison : bool
+            Fill the outputs with NaN, or the lowest integer, first.
+
+        Raises
+        ------
+        InputError
+            If an array does not fit the program, or `arch` is not the GPU's.
+        Unsupported
+            If there is no instruction for the program's tiles, or too little shared memory.
+        BackendUnavailable
+            If there is no GPU, it is too old for the program, or a library is missing.
+        LaunchError
+            If the GPU's memory is full, or the launch fails.
+        """
+        reason = self.available()
+        if reason is not None:
+            raise BackendUnavailable(f"{self.name}: {reason}")
+        run = _Run(self, _emitted(program), dict(out or {}), arch, stream, poison)
+        return run.start(inputs)
+
+    def loaded(self, kernel: Kernel, place: Place) -> Loaded:
+        """Return the kernel on the device of the active context, loading it the first time."""
+        driver = Driver.open()
+        key = (driver.context_id(driver.current_context()), kernel.text)
+        with self._lock:
+            if key not in self._loaded:
+                self._loaded[key] = self._load(kernel, place.device)
+            return self._loaded[key]
+
+    def _load(self, kernel: Kernel, device: int) -> Loaded:
+        driver = Driver.open()
+        cubin = compile_kernel(kernel, driver.sm(device))
+        needed = cubin.usage.shared_bytes + kernel.dynamic_shared_bytes
+        offered = driver.shared_bytes(device)
+        if needed > offered:
+            raise Unsupported(
+                f"{kernel.program.name} needs {needed} bytes of shared memory a block, "
+                f"{driver.title(device)} has {offered}. Build it with fewer warps or smaller tiles."
+            )
+        function = self.load(cubin.code, kernel.name)
+        if kernel.dynamic_shared_bytes > _UNASKED_SHARED_BYTES:
+            self.allow_shared(function, kernel.dynamic_shared_bytes)
+        return Loaded(function, cubin.usage)
+
+
+@functools.lru_cache(maxsize=512)
+def _emitted(program: Program) -> Kernel:
+    return emit(program)
+
+
+class _Run:
+    """One call of `Launcher.run`."""
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        kernel: Kernel,
+        out: dict[str, Any],
+        arch: str | None,
+        stream: Any,
+        poison: bool,
+    ) -> None:
+        self.launcher = launcher
+        self.driver = Driver.open()
+        self.kernel = kernel
+        self.program = kernel.program
+        self.out = out
+        self.arch = arch
+        self.stream = stream
+        self.poison = poison
+        self.usage: Usage | None = None
+        self.blocks = 0
+
+    def start(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Run where the arrays are."""
+        given = {name: device_array(array, f"input {name!r}") for name, array in inputs.items()}
+        wanted = {name: device_array(array, f"out {name!r}") for name, array in self.out.items()}
+        self._require_names()
+        arrays = [array for array in (*given.values(), *wanted.values()) if array is not None]
+        if not arrays:
+            return self._from_host(inputs)
+        for name, array in (*given.items(), *wanted.items()):
+            if array is None:
+                raise InputError(
+                    f"{self.program.name}: {name!r} is not in GPU memory, but {arrays[0].name} "
+                    f"is. Copy it there first, or give NumPy arrays only."
+                )
+        on_gpu = {name: array for name, array in given.items() if array is not None}
+        return self._on_device(on_gpu, {name: a for name, a in wanted.items() if a is not None})
+
+    def _require_names(self) -> None:
+        names = [buffer.name for buffer in self.program.outputs]
+        for name in self.out:
+            if name not in names:
+                raise InputError(
+                    f"{self.program.name} has no output {name!r} for out=; "
+                    f"its outputs: {', '.join(names)}"
+                )
+
+    # --- NumPy arrays ------------------------------------------------------------------------
+
+    def _from_host(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Copy the inputs to the GPU, run, and copy the outputs back."""
+        sizes = {name: np.asarray(array).size for name, array in inputs.items()}
+        scalars = self._bind(sizes)
+        bits = {
+            buffer.name: host_bits(inputs[buffer.name], buffer, f"input {buffer.name!r}")
+            for buffer in self.program.inputs
+        }
+        for buffer in self.program.outputs:
+            if buffer.name in self.out:
+                _require_host_out(self.out[buffer.name], buffer, buffer.size.evaluate(scalars))
+        place = Place(self.driver.current_device())
+        self._require_gpu(place.device)
+        launcher = self.launcher
+        with self._explained(), launcher.active(place):
+            handle = _handle_of(self.stream)
+            handle = launcher.default_stream(place) if handle is None else handle
+            stream = launcher.open_stream(handle, self.stream, place)
+            self.driver.order(handle, stream.handle)
+            memory = {name: launcher.upload(array, stream) for name, array in bits.items()}
+            for buffer in self.program.outputs:
+                size = buffer.size.evaluate(scalars)
+                dtype = storage_dtype(buffer.dtype)
+                memory[buffer.name] = launcher.new_array(size, dtype, stream)
+            addresses = {name: _address(array) for name, array in memory.items()}
+            self._launch(place, addresses, scalars, stream)
+            results = {
+                buffer.name: launcher.download(memory[buffer.name], stream)
+                for buffer in self.program.outputs
+            }
+            self.driver.order(stream.handle, handle)
+        return {
+            buffer.name: _returned(results[buffer.name], buffer, self.out.get(buffer.name))
+            for buffer in self.program.outputs
+        }
+
+    # --- Arrays that are on a GPU ------------------------------------------------------------
+
+    def _on_device(
+        self, given: Mapping[str, DeviceArray], wanted: Mapping[str, DeviceArray]
+    ) -> dict[str, Any]:
+        """Launch on the arrays as they are."""
+        scalars = self._bind({name: array.size for name, array in given.items()})
+        inputs = [(given[buffer.name], buffer) for buffer in self.program.inputs]
+        place = self._place([*(array for array, _ in inputs), *wanted.values()])
+        self._require_gpu(place.device)
+        first = inputs[0][0]
+        with self._explained():
+            outputs = self._outputs(first, wanted, scalars, place)
+        self._require_fit(inputs, outputs, scalars)
+        handle = _handle_of(self.stream)
+        handle = first.stream if handle is None else handle
+        arrays = [array for array, _ in (*inputs, *outputs)]
+        addresses = {buffer.name: array.address for array, buffer in (*inputs, *outputs)}
+        with self._explained(), self.launcher.active(place):
+            stream = self.launcher.open_stream(handle, self.stream, place)
+            others = {array.stream for array in arrays} | {handle}
+            for other in others:
+                self.driver.order(other, stream.handle)
+            self._launch(place, addresses, scalars, stream)
+            for other in others:
+                self.driver.order(stream.handle, other)
+        return {buffer.name: array.owner for array, buffer in outputs}
+
+    def _place(self, arrays: Sequence[DeviceArray]) -> Place:
+        """Return where the arrays are; they must be on one GPU, and in one context."""
+        homes = {
+            array.name: self.driver.home_of(array.address, array.name)
+            for array in arrays
+            if array.size
+        }
+        found = [
+            array if array.name not in homes else _on(array, homes[array.name][0])
+            for array in arrays
+        ]
+        device = common_device(found)
+        contexts = {context: name for name, (_, context) in homes.items() if context}
+        if len(contexts) > 1:
+            raise InputError(
+                f"{' and '.join(contexts.values())} belong to different CUDA contexts. With PyCUDA "
+                f"beside another library, import pycuda.autoprimaryctx, not pycuda.autoinit."
+            )
+        context = next(iter(contexts), 0)
+        return Place(self.driver.current_device() if device is None else device, context)
+
+    def _outputs(
+        self,
+        first: DeviceArray,
+        wanted: Mapping[str, DeviceArray],
+        scalars: Mapping[str, int],
+        place: Place,
+    ) -> list[tuple[DeviceArray, Buffer]]:
+        """Return the arrays to write to: the user's, or new ones of the first input's kind."""
+        outputs = []
+        for buffer in self.program.outputs:
+            array = wanted.get(buffer.name)
+            if array is None:
+                array = self._new_output(first, buffer, buffer.size.evaluate(scalars), place)
+            outputs.append((array, buffer))
+        return outputs
+
+    def _new_output(
+        self, first: DeviceArray, buffer: Buffer, size: int, place: Place
+    ) -> DeviceArray:
+        name = f"output {buffer.name!r}"
+        with self.driver.restored_context():
+            array = empty_like(first, size, buffer.dtype, name)
+        if array is not None:
+            return array
+        with self.launcher.active(place):
+            stream = Stream(self.launcher.default_stream(place))
+            stream = self.launcher.open_stream(stream.handle, None, place)
+            owner = self.launcher.new_array(size, storage_dtype(buffer.dtype), stream)
+            made = device_array(owner, name)
+        if made is None:
+            raise AssertionError(f"{self.launcher.name} made an array that is on no GPU")
+        return made
+
+    def _require_fit(
+        self,
+        inputs: list[tuple[DeviceArray, Buffer]],
+        outputs: list[tuple[DeviceArray, Buffer]],
+        scalars: Mapping[str, int],
+    ) -> None:
+        direct = directly_loaded(self.program)
+        by_wmma = instruction_for(self.program).namespace == "wmma"
+        for array, buffer in (*inputs, *outputs):
+            require_fit(array, buffer, tiles=by_wmma and buffer.name in direct)
+        for array, buffer in outputs:
+            size = buffer.size.evaluate(scalars)
+            if array.size != size:
+                raise InputError(f"{array.name} must have {size} elements, it has {array.size}")
+            if not array.writable:
+                raise InputError(f"{array.name} is read-only. Give an array to write to.")
+        require_apart(outputs, inputs)
+
+    # --- Both --------------------------------------------------------------------------------
+
+    def _bind(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Return the scalars, and find the number of blocks."""
+        scalars = bind_scalars(self.program, sizes)
+        self.blocks = self.kernel.blocks(scalars)
+        if self.blocks > _MOST_BLOCKS:
+            raise InputError(
+                f"{self.program.name} would take {self.blocks} blocks, a grid has at most "
+                f"{_MOST_BLOCKS}. Build it with more warps or longer segments."
+            )
+        return scalars
+
+    def _require_gpu(self, device: int) -> None:
+        """Refuse an `arch` that is not this GPU's, and a program that it is too old for."""
+        sm = self.driver.sm(device)
+        title = f"{self.driver.title(device)} (sm_{sm}, {unit_name(sm) or 'no unit known'})"
+        if self.arch is not None and sm not in unit_of(self.arch).sm:
+            raise InputError(
+                f"{self.launcher.name}: arch={self.arch!r}, but GPU {device} is an {title}, and "
+                f"computes as it does. Leave arch out, or simulate it: backend='numpy'."
+            )
+        if sm < self.kernel.min_sm:
+            raise BackendUnavailable(
+                f"{self.launcher.name}: {self.program.name} needs a GPU of sm_{self.kernel.min_sm} "
+                f"or newer, GPU {device} is an {title}. Simulate it: backend='numpy'."
+            )
+
+    def _launch(
+        self,
+        place: Place,
+        addresses: Mapping[str, int],
+        scalars: Mapping[str, int],
+        stream: Stream,
+    ) -> None:
+        """Launch, in the active context."""
+        if self.poison or self.blocks == 0:
+            # What no block writes is what the simulator has there.
+            for buffer in self.program.outputs:
+                size = buffer.size.evaluate(scalars)
+                form = format_of(buffer.dtype)
+                self.driver.poison(addresses[buffer.name], size, form, stream.handle)
+        if self.blocks == 0:
+            return
+        kernel = self.kernel
+        loaded = self.launcher.loaded(kernel, place)
+        self.usage = loaded.usage
+        pointers = [np.uint64(addresses[buffer.name]) for buffer in self._buffers()]
+        numbers = [np.int64(scalars[scalar.name]) for scalar in self.program.scalars]
+        self.launcher.launch(
+            loaded.function,
+            self.blocks,
+            kernel.threads,
+            [*pointers, *numbers],
+            kernel.dynamic_shared_bytes,
+            stream,
+        )
+
+    def _buffers(self) -> tuple[Buffer, ...]:
+        return (*self.program.inputs, *self.program.outputs)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn a failure of the library into a LaunchError that says what was asked for."""
+        failures: tuple[type[Exception], ...] = (MemoryError, RuntimeError, *self.launcher.errors())
+        try:
+            yield
+        except failures as error:
+            if isinstance(error, TcusimError) and not isinstance(error, DriverError):
+                raise
+            raise LaunchError(
+                f"{self.launcher.name}: {self.program.name} failed: {type(error).__name__}: "
+                f"{str(error).strip()}. {self._configuration()}"
+            ) from error
+
+    def _configuration(self) -> str:
+        kernel = self.kernel
+        parts = [
+            f"{self.blocks} blocks of {kernel.threads} threads",
+            f"{kernel.dynamic_shared_bytes} bytes of dynamic shared memory",
+        ]
+        if self.usage is not None:
+            parts.append(f"{self.usage.shared_bytes} of static")
+            parts.append(f"{self.usage.registers} registers a thread")
+        return f"It was to run as {', '.join(parts)}."
+
+
+def _on(array: DeviceArray, device: int) -> DeviceArray:
+    return dataclasses.replace(array, device=device)
+
+
+def _handle_of(stream: Any) -> int | None:
+    """Return a stream's handle: an integer, or any library's stream. None if none is given."""
+    if stream is None or isinstance(stream, int):
+        return stream
+    if hasattr(stream, "__cuda_stream__"):
+        return int(stream.__cuda_stream__()[1])
+    for attribute in ("cuda_stream", "ptr", "handle"):
+        if hasattr(stream, attribute):
+            return int(getattr(stream, attribute))
+    raise InputError(
+        f"stream must be a stream of CuPy, PyCUDA or torch, or a handle; got {stream!r}"
+    )
+
+
+def _address(array: Any) -> int:
+    return int(array.__cuda_array_interface__["data"][0] or 0)
+
+
+def _require_host_out(array: Any, buffer: Buffer, size: int) -> None:
+    """Raise InputError unless an output can be copied into a NumPy array."""
+    name = f"out {buffer.name!r}"
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"{name} must be a NumPy array, as the inputs are; got {type(array)}")
+    if array.shape != (size,):
+        raise InputError(f"{name} must have shape ({size},), got {array.shape}")
+    expected = from_bits(np.zeros(0, storage_dtype(buffer.dtype)), buffer.dtype).dtype
+    if array.dtype != expected:
+        raise InputError(f"{name} must be of {expected}, got {array.dtype}")
+    if not array.flags.writeable:
+        raise InputError(f"{name} is read-only. Give an array to write to.")
+
+
+def _returned(bits: NDArray[Any], buffer: Buffer, out: Any) -> NDArray[Any]:
+    """Return an output as a NumPy array: the user's, if one was given."""
+    result = from_bits(bits, buffer.dtype)
+    if out is None:
+        return result
+    out[...] = result
+    given: NDArray[Any] = out
+    return given

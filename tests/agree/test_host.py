@@ -1,0 +1,89 @@
+"""The emitted text, run on the CPU, gives the bits of the simulator: the whole grid, small."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tcusim
+from tcusim.agreement import COLUMNS, Case, Column, Recipe, agree, cases, recipes
+from tcusim.algorithms import algorithms
+from tcusim.backends import Backend
+from tcusim.errors import Unsupported
+from tcusim.testing import assert_agree, random_inputs
+
+ALGORITHMS = [row.name for row in algorithms()]
+
+
+@pytest.mark.parametrize("arch", ["volta", "ampere", "hopper"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_grid(algorithm: str, arch: str, host: Backend) -> None:
+    report = agree([algorithm], arch=arch)
+    assert report.ok, report.summary()
+    # What volta does not multiply (bf16, tf32, f64, s8) and tiles of a grid that are not aligned.
+    ran = len(report.tallies) / sum(1 for _ in recipes([algorithm]))
+    assert ran >= (0.5 if arch == "volta" else 0.9)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "reduction_tn ragged=1 segment_size=1000 warps=4 combine=add length=5003",
+        "reduction_kn_coalesced ragged=1 segment_size=100 warps=2 tiles=2 side=b length=1237",
+        "reduction_packed ragged=1 segment_size=7 warps=4 length=1237",
+        "reduction_plain ragged=1 segment_size=100 warps=2 length=1237",
+        "scan_tn shape=32x8x16 ragged=1 segment_size=1000 warps=2 combine=add length=5003",
+        "scan_t shape=8x32x16 ragged=1 form=[U|1] warps=2 length=1237",
+        "scan_kn ab=bf16 source=f32 combine=add ragged=1 segment_size=100 warps=2 length=1237",
+        "scan_plain ragged=1 segment_size=1000 warps=2 tiles=2 length=5003",
+    ],
+)
+def test_the_order_of_lanes_does_not_matter(text: str, seed: int, host: Backend) -> None:
+    case = Case.parse(text)
+    options = {"host": {"seed": seed}}
+    assert_agree(case.recipe.build(), case.inputs(), options=options)
+
+
+def test_no_elements(host: Backend) -> None:
+    for algorithm in ("reduction_tn", "scan_tn"):
+        program = tcusim.build(algorithm, ragged=True)
+        empty = np.zeros(0, np.float16)
+        assert assert_agree(program, {"in": empty})["out"].size == 0
+
+
+def test_carries(host: Backend) -> None:
+    program = tcusim.build("scan_tn", ragged=True, combine="add", carry=True, segment_size=100)
+    inputs = random_inputs(program, "normal", 1234, np.random.default_rng(1))
+    assert set(inputs) > {"in"}
+    assert_agree(program, inputs)
+
+
+def test_the_grid_holds_every_algorithm_and_column() -> None:
+    quick = list(cases())
+    assert {case.recipe.algorithm for case in quick} == set(ALGORITHMS)
+    assert {case.recipe.column for case in quick} == set(COLUMNS)
+    used = {case.kind for case in quick}
+    assert used == {"normal", "uniform", "wide", "subnormal", "special", "overflow", "integers"}
+    for name, values in {
+        "side": {"a", "b", ""},
+        "combine": {"add", "mma"},
+        "form": {"(LA)1", "L(A1)", "[U|1]", ""},
+        "warps": {1, 2, 4},
+        "tiles": {1, 2},
+        "ragged": {False, True},
+        "result": {"", "f16", "f32", "bf16"},
+    }.items():
+        assert {getattr(case.recipe, name) for case in quick} == values, name
+
+
+def test_the_full_grid_is_larger_and_always_the_same() -> None:
+    column = (Column("16x16x16", "f16", "f32"),)
+    once, twice = (list(recipes(["scan_t"], column, full=True)) for _ in range(2))
+    assert once == twice
+    assert len(set(once)) == len(once) == 5 * 2 * 2 * 3
+
+
+def test_a_recipe_of_unlike_parts_is_refused() -> None:
+    with pytest.raises(Unsupported):
+        Recipe("reduction_k", segment_size=17, ragged=True).build()

@@ -1,0 +1,102 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <mma.h>
+#include "tcusim.cuh"
+using namespace nvcuda;
+
+// reduction_16n_coalesced: 16x16x16, f16 to f32   [DAKKAK19] section 4.1, Algorithm 3, corrected
+extern "C" __global__ void
+__launch_bounds__(32)
+reduction_16n_coalesced(const half* __restrict__ in, float* __restrict__ out, const long long length)
+{
+    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
+    const long long block = blockIdx.x;
+    __shared__ __align__(32) half partials_of[1][256];
+    half* const partials = partials_of[warp];
+    __shared__ __align__(32) half t_A_of[1][256];
+    half* const t_A = t_A_of[warp];
+    __shared__ __align__(32) float s_V_of[1][256];
+    float* const s_V = s_V_of[warp];
+    __shared__ __align__(32) float s_R_of[1][256];
+    float* const s_R = s_R_of[warp];
+    __shared__ __align__(32) half c_P[256];
+    __shared__ __align__(32) half c_P1[256];
+    wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> P;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> V;
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> A;
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> P1;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> R;
+    wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> X;
+
+    // Constant matrices, made once a block.
+    for (int e = threadIdx.x; e < 256; e += blockDim.x) c_P[e] = (e / 16) == 0 ? tcu::convert<half>(1.0f) : tcu::convert<half>(0.0f);
+    for (int e = threadIdx.x; e < 256; e += blockDim.x) c_P1[e] = (e / 16) == 0 ? tcu::convert<half>(1.0f) : tcu::convert<half>(0.0f);
+    __syncthreads();
+
+    // 1  P <- ones in row 0
+    wmma::load_matrix_sync(P, c_P, 16);
+
+    // 2  for s <- 0; s < 16; s <- s + 1
+    #pragma unroll
+    for (int s = 0; s < 16; ++s) {
+
+        // 2.1  V <- 0
+        wmma::fill_fragment(V, 0.0f);
+
+        // 2.2  t_A[row + 16*col] <- in[1024*block + 64*s + row + 16*col where 16*col + row < 64]  16x16
+        for (int e = lane; e < 256; e += 32) {
+            const int row = e % 16;
+            const int col = e / 16;
+            t_A[row + 16*col] = (row + 16*col < 64 ? in[1024*block + 64*s + row + 16*col] : tcu::convert<half>(0.0f));
+        }
+
+        // 2.3  sync warp
+        __syncwarp();
+
+        // 2.4  A <- LoadTile(t_A[0 ... +256], colmajor, stride=16)
+        wmma::load_matrix_sync(A, t_A, 16);
+
+        // 2.5  V <- P.A + V
+        wmma::mma_sync(V, P, A, V);
+
+        // 2.6  StoreTile(s_V[0 ... +256], colmajor, stride=16) <- V
+        wmma::store_matrix_sync(s_V, V, 16, wmma::mem_col_major);
+
+        // 2.7  sync warp
+        __syncwarp();
+
+        // 2.8  partials[16*s + col] <- s_V[16*col]  1x16
+        for (int e = lane; e < 16; e += 32) {
+            const int col = e;
+            partials[16*s + col] = tcu::convert<half>(s_V[16*col]);
+        }
+    }
+
+    // 3  P1 <- ones in column 0
+    wmma::load_matrix_sync(P1, c_P1, 16);
+
+    // 4  R <- 0
+    wmma::fill_fragment(R, 0.0f);
+
+    // 5  sync warp
+    __syncwarp();
+
+    // 6  X <- LoadTile(partials[0 ... +256], rowmajor, stride=16)
+    wmma::load_matrix_sync(X, partials, 16);
+
+    // 7  R <- X.P1 + R
+    wmma::mma_sync(R, X, P1, R);
+
+    // 8  StoreTile(s_R[0 ... +256], colmajor, stride=16) <- R
+    wmma::store_matrix_sync(s_R, R, 16, wmma::mem_col_major);
+
+    // 9  sync warp
+    __syncwarp();
+
+    // 10  out[16*block + row] <- s_R[row]  16x1
+    for (int e = lane; e < 16; e += 32) {
+        const int row = e;
+        out[16*block + row] = s_R[row];
+    }
+}

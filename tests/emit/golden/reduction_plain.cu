@@ -1,0 +1,102 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <mma.h>
+#include "tcusim.cuh"
+using namespace nvcuda;
+
+// reduction_plain: 16x16x16, f16 to f32   not in the paper
+extern "C" __global__ void
+__launch_bounds__(32)
+reduction_plain(const half* __restrict__ in, float* __restrict__ out, const long long length)
+{
+    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
+    const long long block = blockIdx.x;
+    __shared__ __align__(32) half values_of[1][256];
+    half* const values = values_of[warp];
+
+    // 1  values[row] <- in[256*block + row where 256*block + row < length]  256x1
+    for (int e = lane; e < 256; e += 32) {
+        const int row = e;
+        values[row] = (256*block + row < length ? in[256*block + row] : tcu::convert<half>(0.0f));
+    }
+
+    // 2  sync warp
+    __syncwarp();
+
+    // 3  values[row] <- values[row] + values[128 + row]  128x1
+    for (int e = lane; e < 128; e += 32) {
+        const int row = e;
+        values[row] = tcu::add(values[row], values[row + 128]);
+    }
+
+    // 4  sync warp
+    __syncwarp();
+
+    // 5  values[row] <- values[row] + values[64 + row]  64x1
+    for (int e = lane; e < 64; e += 32) {
+        const int row = e;
+        values[row] = tcu::add(values[row], values[row + 64]);
+    }
+
+    // 6  sync warp
+    __syncwarp();
+
+    // 7  values[row] <- values[row] + values[32 + row]  32x1
+    for (int e = lane; e < 32; e += 32) {
+        const int row = e;
+        values[row] = tcu::add(values[row], values[row + 32]);
+    }
+
+    // 8  sync warp
+    __syncwarp();
+
+    // 9  values[row] <- values[row] + values[16 + row]  16x1
+    for (int e = lane; e < 16; e += 32) {
+        const int row = e;
+        values[row] = tcu::add(values[row], values[row + 16]);
+    }
+
+    // 10  sync warp
+    __syncwarp();
+
+    // 11  values[row] <- values[row] + values[8 + row]  8x1
+    for (int e = lane; e < 8; e += 32) {
+        const int row = e;
+        values[row] = tcu::add(values[row], values[row + 8]);
+    }
+
+    // 12  sync warp
+    __syncwarp();
+
+    // 13  values[row] <- values[row] + values[4 + row]  4x1
+    for (int e = lane; e < 4; e += 32) {
+        const int row = e;
+        values[row] = tcu::add(values[row], values[row + 4]);
+    }
+
+    // 14  sync warp
+    __syncwarp();
+
+    // 15  values[row] <- values[row] + values[2 + row]  2x1
+    for (int e = lane; e < 2; e += 32) {
+        const int row = e;
+        values[row] = tcu::add(values[row], values[row + 2]);
+    }
+
+    // 16  sync warp
+    __syncwarp();
+
+    // 17  values[0] <- values[0] + values[1]  1x1
+    for (int e = lane; e < 1; e += 32) {
+        values[0] = tcu::add(values[0], values[1]);
+    }
+
+    // 18  sync warp
+    __syncwarp();
+
+    // 19  out[block where 256*block + 256*col < length] <- values[0]  1x1
+    for (int e = lane; e < 1; e += 32) {
+        if (256*block < length) out[block] = tcu::convert<float>(values[0]);
+    }
+}

@@ -1,0 +1,123 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <mma.h>
+#include "tcusim.cuh"
+using namespace nvcuda;
+
+// reduction_t: 32x32x32, f16 to f32   [DAKKAK19] section 4.1, Algorithm 2
+extern "C" __global__ void
+__launch_bounds__(32)
+reduction_t(const half* __restrict__ in, float* __restrict__ out, const long long length)
+{
+    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
+    const long long block = blockIdx.x;
+    __shared__ __align__(32) float s_V_of[1][1024];
+    float* const s_V = s_V_of[warp];
+    __shared__ __align__(32) half t_X_of[1][1024];
+    half* const t_X = t_X_of[warp];
+    __shared__ __align__(32) float s_R_of[1][1024];
+    float* const s_R = s_R_of[warp];
+    __shared__ __align__(32) half c_P[1024];
+    __shared__ __align__(32) half c_P1[1024];
+    wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> P[4];
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> V[4];
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> A[4];
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> P1[4];
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> R[4];
+    wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::col_major> X[4];
+
+    // Constant matrices, made once a block.
+    for (int e = threadIdx.x; e < 1024; e += blockDim.x) c_P[e] = (e / 32) == 0 ? tcu::convert<half>(1.0f) : tcu::convert<half>(0.0f);
+    for (int e = threadIdx.x; e < 1024; e += blockDim.x) c_P1[e] = (e / 32) == 0 ? tcu::convert<half>(1.0f) : tcu::convert<half>(0.0f);
+    __syncthreads();
+
+    // 1  P <- ones in row 0
+    #pragma unroll
+    for (int f = 0; f < 4; ++f) {
+        wmma::load_matrix_sync(P[f], c_P + f / 2 * 16 * 32 + f % 2 * 16 * 1, 32);
+    }
+
+    // 2  V <- 0
+    #pragma unroll
+    for (int f = 0; f < 4; ++f) {
+        wmma::fill_fragment(V[f], 0.0f);
+    }
+
+    // 3  A <- LoadTile(in[1024*block ... +1024], colmajor, stride=32)
+    #pragma unroll
+    for (int f = 0; f < 4; ++f) {
+        wmma::load_matrix_sync(A[f], in + 1024*block + f / 2 * 16 * 1 + f % 2 * 16 * 32, 32);
+    }
+
+    // 4  V <- P.A + V
+    #pragma unroll
+    for (int f = 0; f < 4; ++f) {
+        wmma::mma_sync(V[f], P[f / 2 * 2], A[f % 2], V[f]);
+        #pragma unroll
+        for (int k = 1; k < 2; ++k) {
+            wmma::mma_sync(V[f], P[f / 2 * 2 + k], A[f % 2 + k * 2], V[f]);
+        }
+    }
+
+    // 5  StoreTile(s_V[0 ... +1024], colmajor, stride=32) <- V
+    #pragma unroll
+    for (int f = 0; f < 4; ++f) {
+        wmma::store_matrix_sync(s_V + f / 2 * 16 * 1 + f % 2 * 16 * 32, V[f], 32, wmma::mem_col_major);
+    }
+
+    // 6  P1 <- ones in column 0
+    #pragma unroll
+    for (int f = 0; f < 4; ++f) {
+        wmma::load_matrix_sync(P1[f], c_P1 + f / 2 * 16 * 1 + f % 2 * 16 * 32, 32);
+    }
+
+    // 7  R <- 0
+    #pragma unroll
+    for (int f = 0; f < 4; ++f) {
+        wmma::fill_fragment(R[f], 0.0f);
+    }
+
+    // 8  sync warp
+    __syncwarp();
+
+    // 9  t_X[row + 32*col] <- s_V[row + 32*col]  32x32
+    for (int e = lane; e < 1024; e += 32) {
+        const int row = e % 32;
+        const int col = e / 32;
+        t_X[row + 32*col] = tcu::convert<half>(s_V[row + 32*col]);
+    }
+
+    // 10  sync warp
+    __syncwarp();
+
+    // 11  X <- LoadTile(t_X[0 ... +1024], colmajor, stride=32)
+    #pragma unroll
+    for (int f = 0; f < 4; ++f) {
+        wmma::load_matrix_sync(X[f], t_X + f / 2 * 16 * 1 + f % 2 * 16 * 32, 32);
+    }
+
+    // 12  R <- X.P1 + R
+    #pragma unroll
+    for (int f = 0; f < 4; ++f) {
+        wmma::mma_sync(R[f], X[f / 2 * 2], P1[f % 2], R[f]);
+        #pragma unroll
+        for (int k = 1; k < 2; ++k) {
+            wmma::mma_sync(R[f], X[f / 2 * 2 + k], P1[f % 2 + k * 2], R[f]);
+        }
+    }
+
+    // 13  StoreTile(s_R[0 ... +1024], colmajor, stride=32) <- R
+    #pragma unroll
+    for (int f = 0; f < 4; ++f) {
+        wmma::store_matrix_sync(s_R + f / 2 * 16 * 1 + f % 2 * 16 * 32, R[f], 32, wmma::mem_col_major);
+    }
+
+    // 14  sync warp
+    __syncwarp();
+
+    // 15  out[block] <- s_R[0]  1x1
+    for (int e = lane; e < 1; e += 32) {
+        out[block] = s_R[0];
+    }
+}

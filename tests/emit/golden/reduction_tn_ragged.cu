@@ -1,0 +1,103 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <mma.h>
+#include "tcusim.cuh"
+using namespace nvcuda;
+
+// reduction_tn: 16x16x16, f16 to f32   [DAKKAK19] section 4.1, Figure 7
+extern "C" __global__ void
+__launch_bounds__(32)
+reduction_tn(const half* __restrict__ in, half* __restrict__ out, const long long length)
+{
+    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
+    const long long block = blockIdx.x;
+    __shared__ __align__(32) half t_A_of[1][256];
+    half* const t_A = t_A_of[warp];
+    __shared__ __align__(32) float s_V_of[1][256];
+    float* const s_V = s_V_of[warp];
+    __shared__ __align__(32) half c_P[256];
+    wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> P;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> V;
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> A;
+
+    // Constant matrices, made once a block.
+    for (int e = threadIdx.x; e < 256; e += blockDim.x) c_P[e] = (e / 16) == 0 ? tcu::convert<half>(1.0f) : tcu::convert<half>(0.0f);
+    __syncthreads();
+
+    // 1  P <- ones in row 0
+    wmma::load_matrix_sync(P, c_P, 16);
+
+    // 2  V <- 0
+    wmma::fill_fragment(V, 0.0f);
+
+    // 3  for i <- 0; i < 4; i <- i + 1
+    #pragma unroll
+    for (int i = 0; i < 4; ++i) {
+
+        // 3.1  t_A[row + 16*col] <- in[1000*block + 256*i + row + 16*col where 16*col + 256*i + row < 1000 and 1000*block + 16*col + 256*i + row < length]  16x16
+        for (int e = lane; e < 256; e += 32) {
+            const int row = e % 16;
+            const int col = e / 16;
+            t_A[row + 16*col] = (256*i + row + 16*col < 1000 && 1000*block + 256*i + row + 16*col < length ? in[1000*block + 256*i + row + 16*col] : tcu::convert<half>(0.0f));
+        }
+
+        // 3.2  sync warp
+        __syncwarp();
+
+        // 3.3  A <- LoadTile(t_A[0 ... +256], colmajor, stride=16)
+        wmma::load_matrix_sync(A, t_A, 16);
+
+        // 3.4  V <- P.A + V
+        wmma::mma_sync(V, P, A, V);
+
+        // 3.5  sync warp
+        __syncwarp();
+    }
+
+    // 4  StoreTile(s_V[0 ... +256], colmajor, stride=16) <- V
+    wmma::store_matrix_sync(s_V, V, 16, wmma::mem_col_major);
+
+    // 5  sync warp
+    __syncwarp();
+
+    // 6  s_V[16*col] <- s_V[16*col] + s_V[128 + 16*col]  1x8
+    for (int e = lane; e < 8; e += 32) {
+        const int col = e;
+        s_V[16*col] = tcu::add(s_V[16*col], s_V[16*col + 128]);
+    }
+
+    // 7  sync warp
+    __syncwarp();
+
+    // 8  s_V[16*col] <- s_V[16*col] + s_V[64 + 16*col]  1x4
+    for (int e = lane; e < 4; e += 32) {
+        const int col = e;
+        s_V[16*col] = tcu::add(s_V[16*col], s_V[16*col + 64]);
+    }
+
+    // 9  sync warp
+    __syncwarp();
+
+    // 10  s_V[16*col] <- s_V[16*col] + s_V[32 + 16*col]  1x2
+    for (int e = lane; e < 2; e += 32) {
+        const int col = e;
+        s_V[16*col] = tcu::add(s_V[16*col], s_V[16*col + 32]);
+    }
+
+    // 11  sync warp
+    __syncwarp();
+
+    // 12  s_V[0] <- s_V[0] + s_V[16]  1x1
+    for (int e = lane; e < 1; e += 32) {
+        s_V[0] = tcu::add(s_V[0], s_V[16]);
+    }
+
+    // 13  sync warp
+    __syncwarp();
+
+    // 14  out[block where 1000*block + 1000*col < length] <- s_V[0]  1x1
+    for (int e = lane; e < 1; e += 32) {
+        if (1000*block < length) out[block] = tcu::convert<half>(s_V[0]);
+    }
+}

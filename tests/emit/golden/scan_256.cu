@@ -1,0 +1,89 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <mma.h>
+#include "tcusim.cuh"
+using namespace nvcuda;
+
+// scan_256: 16x16x16, f16 to f32   [DAKKAK19] section 5.1, segment size 256
+extern "C" __global__ void
+__launch_bounds__(32)
+scan_256(const half* __restrict__ in, float* __restrict__ out, const long long length)
+{
+    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
+    const long long block = blockIdx.x;
+    __shared__ __align__(32) float s_LA_of[1][256];
+    float* const s_LA = s_LA_of[warp];
+    __shared__ __align__(32) half t_X_of[1][256];
+    half* const t_X = t_X_of[warp];
+    __shared__ __align__(32) half c_U[256];
+    __shared__ __align__(32) half c_L[256];
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::row_major> U;
+    wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> L;
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::row_major> J;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> S;
+    wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> A;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> AU;
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::row_major> B;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> Z;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> LA;
+    wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> X;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> R;
+
+    // Constant matrices, made once a block.
+    for (int e = threadIdx.x; e < 256; e += blockDim.x) c_U[e] = (e / 16) <= (e % 16) ? tcu::convert<half>(1.0f) : tcu::convert<half>(0.0f);
+    for (int e = threadIdx.x; e < 256; e += blockDim.x) c_L[e] = (e % 16) <= (e / 16) + -1 ? tcu::convert<half>(1.0f) : tcu::convert<half>(0.0f);
+    __syncthreads();
+
+    // 1  U <- 1 where row <= col
+    wmma::load_matrix_sync(U, c_U, 16);
+
+    // 2  L <- 1 where col <= row - 1
+    wmma::load_matrix_sync(L, c_L, 16);
+
+    // 3  J <- 1
+    wmma::fill_fragment(J, tcu::convert<half>(1.0f));
+
+    // 4  S <- 0
+    wmma::fill_fragment(S, 0.0f);
+
+    // 5  A <- LoadTile(in[256*block ... +256], rowmajor, stride=16)
+    wmma::load_matrix_sync(A, in + 256*block, 16);
+
+    // 6  AU <- A.U + S
+    wmma::mma_sync(AU, A, U, S);
+
+    // 7  B <- LoadTile(in[256*block ... +256], rowmajor, stride=16)
+    wmma::load_matrix_sync(B, in + 256*block, 16);
+
+    // 8  Z <- 0
+    wmma::fill_fragment(Z, 0.0f);
+
+    // 9  LA <- L.B + Z
+    wmma::mma_sync(LA, L, B, Z);
+
+    // 10  StoreTile(s_LA[0 ... +256], rowmajor, stride=16) <- LA
+    wmma::store_matrix_sync(s_LA, LA, 16, wmma::mem_row_major);
+
+    // 11  sync warp
+    __syncwarp();
+
+    // 12  t_X[16*row + col] <- s_LA[16*row + col]  16x16
+    for (int e = lane; e < 256; e += 32) {
+        const int row = e / 16;
+        const int col = e % 16;
+        t_X[16*row + col] = tcu::convert<half>(s_LA[16*row + col]);
+    }
+
+    // 13  sync warp
+    __syncwarp();
+
+    // 14  X <- LoadTile(t_X[0 ... +256], rowmajor, stride=16)
+    wmma::load_matrix_sync(X, t_X, 16);
+
+    // 15  R <- X.J + AU
+    wmma::mma_sync(R, X, J, AU);
+
+    // 16  StoreTile(out[256*block ... +256], rowmajor, stride=16) <- R
+    wmma::store_matrix_sync(out + 256*block, R, 16, wmma::mem_row_major);
+}

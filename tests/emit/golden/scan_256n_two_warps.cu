@@ -1,0 +1,153 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <mma.h>
+#include "tcusim.cuh"
+using namespace nvcuda;
+
+// scan_256n: 16x16x16, f16 to f32   [DAKKAK19] section 5.1, Algorithm 6
+extern "C" __global__ void
+__launch_bounds__(64)
+scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long length)
+{
+    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
+    const long long block = blockIdx.x;
+    __shared__ __align__(32) half t_A_of[2][256];
+    half* const t_A = t_A_of[warp];
+    __shared__ __align__(32) half t_B_of[2][256];
+    half* const t_B = t_B_of[warp];
+    __shared__ __align__(32) float s_LA_of[2][256];
+    float* const s_LA = s_LA_of[warp];
+    __shared__ __align__(32) half t_X_of[2][256];
+    half* const t_X = t_X_of[warp];
+    __shared__ __align__(32) float s_R_of[2][256];
+    float* const s_R = s_R_of[warp];
+    __shared__ __align__(32) float s_last_of[2][256];
+    float* const s_last = s_last_of[warp];
+    __shared__ __align__(32) float t_S_of[2][256];
+    float* const t_S = t_S_of[warp];
+    __shared__ __align__(32) half c_U[256];
+    __shared__ __align__(32) half c_L[256];
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::row_major> U;
+    wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> L;
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::row_major> J;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> S;
+    wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> A;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> AU;
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::row_major> B;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> Z;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> LA;
+    wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> X;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> R;
+
+    // Constant matrices, made once a block.
+    for (int e = threadIdx.x; e < 256; e += blockDim.x) c_U[e] = (e / 16) <= (e % 16) ? tcu::convert<half>(1.0f) : tcu::convert<half>(0.0f);
+    for (int e = threadIdx.x; e < 256; e += blockDim.x) c_L[e] = (e % 16) <= (e / 16) + -1 ? tcu::convert<half>(1.0f) : tcu::convert<half>(0.0f);
+    __syncthreads();
+
+    // 1  U <- 1 where row <= col
+    wmma::load_matrix_sync(U, c_U, 16);
+
+    // 2  L <- 1 where col <= row - 1
+    wmma::load_matrix_sync(L, c_L, 16);
+
+    // 3  J <- 1
+    wmma::fill_fragment(J, tcu::convert<half>(1.0f));
+
+    // 4  S <- 0
+    wmma::fill_fragment(S, 0.0f);
+
+    // 5  for i <- 0; i < 2; i <- i + 1
+    #pragma unroll
+    for (int i = 0; i < 2; ++i) {
+
+        // 5.1  t_A[16*row + col] <- in[600*block + 256*i + 300*warp + 16*row + col where col + 256*i + 16*row < 300 and 600*block + col + 256*i + 16*row + 300*warp < length]  16x16
+        for (int e = lane; e < 256; e += 32) {
+            const int row = e / 16;
+            const int col = e % 16;
+            t_A[16*row + col] = (256*i + 16*row + col < 300 && 600*block + 300*warp + 256*i + 16*row + col < length ? in[600*block + 300*warp + 256*i + 16*row + col] : tcu::convert<half>(0.0f));
+        }
+
+        // 5.2  sync warp
+        __syncwarp();
+
+        // 5.3  A <- LoadTile(t_A[0 ... +256], rowmajor, stride=16)
+        wmma::load_matrix_sync(A, t_A, 16);
+
+        // 5.4  AU <- A.U + S
+        wmma::mma_sync(AU, A, U, S);
+
+        // 5.5  t_B[16*row + col] <- in[600*block + 256*i + 300*warp + 16*row + col where col + 256*i + 16*row < 300 and 600*block + col + 256*i + 16*row + 300*warp < length]  16x16
+        for (int e = lane; e < 256; e += 32) {
+            const int row = e / 16;
+            const int col = e % 16;
+            t_B[16*row + col] = (256*i + 16*row + col < 300 && 600*block + 300*warp + 256*i + 16*row + col < length ? in[600*block + 300*warp + 256*i + 16*row + col] : tcu::convert<half>(0.0f));
+        }
+
+        // 5.6  sync warp
+        __syncwarp();
+
+        // 5.7  B <- LoadTile(t_B[0 ... +256], rowmajor, stride=16)
+        wmma::load_matrix_sync(B, t_B, 16);
+
+        // 5.8  Z <- 0
+        wmma::fill_fragment(Z, 0.0f);
+
+        // 5.9  LA <- L.B + Z
+        wmma::mma_sync(LA, L, B, Z);
+
+        // 5.10  StoreTile(s_LA[0 ... +256], rowmajor, stride=16) <- LA
+        wmma::store_matrix_sync(s_LA, LA, 16, wmma::mem_row_major);
+
+        // 5.11  sync warp
+        __syncwarp();
+
+        // 5.12  t_X[16*row + col] <- s_LA[16*row + col]  16x16
+        for (int e = lane; e < 256; e += 32) {
+            const int row = e / 16;
+            const int col = e % 16;
+            t_X[16*row + col] = tcu::convert<half>(s_LA[16*row + col]);
+        }
+
+        // 5.13  sync warp
+        __syncwarp();
+
+        // 5.14  X <- LoadTile(t_X[0 ... +256], rowmajor, stride=16)
+        wmma::load_matrix_sync(X, t_X, 16);
+
+        // 5.15  R <- X.J + AU
+        wmma::mma_sync(R, X, J, AU);
+
+        // 5.16  StoreTile(s_R[0 ... +256], rowmajor, stride=16) <- R
+        wmma::store_matrix_sync(s_R, R, 16, wmma::mem_row_major);
+
+        // 5.17  sync warp
+        __syncwarp();
+
+        // 5.18  out[600*block + 256*i + 300*warp + 16*row + col where col + 256*i + 16*row < 300 and 600*block + col + 256*i + 16*row + 300*warp < length] <- s_R[16*row + col]  16x16
+        for (int e = lane; e < 256; e += 32) {
+            const int row = e / 16;
+            const int col = e % 16;
+            if (256*i + 16*row + col < 300 && 600*block + 300*warp + 256*i + 16*row + col < length) out[600*block + 300*warp + 256*i + 16*row + col] = s_R[16*row + col];
+        }
+
+        // 5.19  StoreTile(s_last[0 ... +256], rowmajor, stride=16) <- R
+        wmma::store_matrix_sync(s_last, R, 16, wmma::mem_row_major);
+
+        // 5.20  sync warp
+        __syncwarp();
+
+        // 5.21  t_S[16*row + col] <- s_last[255]  16x16
+        for (int e = lane; e < 256; e += 32) {
+            const int row = e / 16;
+            const int col = e % 16;
+            t_S[16*row + col] = s_last[255];
+        }
+
+        // 5.22  sync warp
+        __syncwarp();
+
+        // 5.23  S <- LoadTile(t_S[0 ... +256], rowmajor, stride=16)
+        wmma::load_matrix_sync(S, t_S, 16, wmma::mem_row_major);
+    }
+}

@@ -1,0 +1,260 @@
+"""The emitted text: whole golden files, what it must hold, what is refused, and planted bugs."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcusim
+from tcusim.algorithms import algorithms
+from tcusim.backends import Backend
+from tcusim.errors import AgreementError, Unsupported
+from tcusim.interpret import State
+from tcusim.ir import Mma, Program, Step, walk
+from tcusim.testing import assert_agree, random_inputs
+from tcusim_cuda.emit import _Emitter, emit, instruction_for
+
+WMMA_SHAPES = ("16x16x16", "32x8x16", "8x32x16")
+ALGORITHMS = [row.name for row in algorithms()]
+
+# One program of each family, and one for each thing that the emitter does besides.
+GOLDEN: dict[str, tuple[str, dict[str, Any]]] = {
+    "reduction_16": ("reduction_16", {}),
+    "reduction_256_f16": ("reduction_256", {"accumulate": "f16"}),
+    "reduction_256n": ("reduction_256n", {}),
+    "reduction_16n_coalesced": ("reduction_16n_coalesced", {}),
+    "reduction_packed": ("reduction_packed", {}),
+    "reduction_plain": ("reduction_plain", {"ragged": True}),
+    "reduction_tn_ragged": (
+        "reduction_tn",
+        {"ragged": True, "segment_size": 1000, "combine": "add", "result": "f16"},
+    ),
+    "reduction_kn_bf16_parts": (
+        "reduction_kn",
+        {"ab": "bf16", "source": "f32", "combine": "add"},
+    ),
+    "reduction_t_grid": ("reduction_t", {"shape": (32, 32, 32)}),
+    "scan_16": ("scan_16", {}),
+    "scan_256": ("scan_256", {}),
+    "scan_256n_two_warps": ("scan_256n", {"warps": 2, "ragged": True, "segment_size": 300}),
+    "scan_kn_8x32x16": ("scan_kn", {"shape": "8x32x16", "side": "b"}),
+    "scan_kn_mma_sync": ("scan_kn", {"shape": "16x8x16"}),
+    "scan_k_tf32": ("scan_k", {"shape": "16x16x8", "ab": "tf32"}),
+    "scan_plain": ("scan_plain", {"ragged": True}),
+}
+
+
+def build(algorithm: str, options: Mapping[str, Any]) -> Program:
+    given = dict(options)
+    if isinstance(given.get("shape"), tuple):
+        given["shape"] = tcusim.MmaShape(*given["shape"])
+    return tcusim.build(algorithm, **given)
+
+
+def mma_calls(text: str) -> int:
+    return len(re.findall(r"^\s*(?:wmma|tcu)::mma_sync\(", text, re.MULTILINE))
+
+
+def mma_steps(program: Program) -> int:
+    return sum(isinstance(step, Mma) for _, step in walk(program.steps))
+
+
+# --- Text -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list(GOLDEN))
+def test_golden(name: str, golden: Callable[[str, str], None]) -> None:
+    golden(f"{name}.cu", emit(build(*GOLDEN[name])).text)
+
+
+@pytest.mark.parametrize("name", list(GOLDEN))
+def test_the_text_multiplies_as_often_as_the_program(name: str) -> None:
+    program = build(*GOLDEN[name])
+    if "grid" not in name:
+        assert mma_calls(emit(program).text) == mma_steps(program)
+    assert (mma_steps(program) > 0) == ("plain" not in name)
+
+
+@pytest.mark.parametrize("shape", WMMA_SHAPES)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_on_every_wmma_shape(algorithm: str, shape: str) -> None:
+    program = tcusim.build(algorithm, shape=shape)
+    kernel = emit(program)
+    assert emit(program) == kernel
+    assert mma_calls(kernel.text) == mma_steps(program)
+    lines = kernel.text.splitlines()
+    assert len(kernel.paths) == len(lines)
+    for path, step in walk(program.steps):
+        assert any(
+            own == path and f"// {path}  " in text
+            for own, text in zip(kernel.paths, lines, strict=True)
+        ), f"no line says that it is step {path}, {step}"
+    assert kernel.text.isascii()
+    assert kernel.arguments == ("in", "out", "length")
+
+
+def test_a_grid_of_fragments_multiplies_every_block() -> None:
+    program = build("reduction_t", {"shape": (32, 32, 32)})
+    kernel = emit(program)
+    down, across, deep = instruction_for(program).grid
+    assert (down, across, deep) == (2, 2, 2)
+    # The first of the k blocks, then a loop over the others.
+    assert mma_calls(kernel.text) == 2 * mma_steps(program)
+
+
+# --- The twin files ---------------------------------------------------------------------------
+
+
+def cases_of(function: Callable[..., Any]) -> list[str]:
+    """Return the steps that a function's match statement lists, in order."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Match):
+            for case in node.cases:
+                names += [
+                    pattern.cls.id
+                    for pattern in ast.walk(case.pattern)
+                    if isinstance(pattern, ast.MatchClass) and isinstance(pattern.cls, ast.Name)
+                ]
+    return names
+
+
+def test_interpreter_and_emitter_list_the_same_steps_in_the_same_order() -> None:
+    pairs = [
+        (State._step, _Emitter._step),
+        (State._steps, _Emitter._steps),
+    ]
+    for one, two in pairs:
+        assert cases_of(one) == cases_of(two)
+    every = [step.__name__ for step in Step.__args__]  # type: ignore[attr-defined]
+    assert cases_of(State._step) == every
+
+
+# --- Refusals ---------------------------------------------------------------------------------
+
+
+def test_a_tile_that_no_instruction_makes_up_is_refused() -> None:
+    program = tcusim.build("reduction_k", shape=tcusim.MmaShape(4, 4, 4))
+    with pytest.raises(Unsupported) as caught:
+        emit(program)
+    assert str(caught.value) == (
+        "reduction_k: no tensor-core instruction multiplies 4x4x4 tiles of f16 with f32 "
+        "accumulators, nor smaller tiles that make one up. Shapes that can, and whose multiples "
+        "can: 16x16x16, 32x8x16, 8x32x16, 16x8x8, 16x8x16"
+    )
+
+
+def test_types_that_no_instruction_takes_are_refused() -> None:
+    program = tcusim.build("reduction_k", shape="16x8x32", ab="e4m3")
+    with pytest.raises(Unsupported, match=r"tiles of e4m3 with f32 accumulators.*can: none$"):
+        emit(program)
+
+
+def test_a_tile_of_a_grid_that_cannot_be_loaded_is_refused() -> None:
+    shape = tcusim.MmaShape(32, 32, 32)
+    program = tcusim.build("reduction_kn", shape=shape, segment_size=100, ragged=True)
+    with pytest.raises(Unsupported) as caught:
+        emit(program)
+    assert "as 16x16x16 fragments, the tile at in[" in str(caught.value)
+    assert "with stride 100 is not aligned for WMMA. Build the program for 16x16x16" in str(
+        caught.value
+    )
+
+
+# --- Planted bugs -----------------------------------------------------------------------------
+
+
+class Planted:
+    """The host backend, but for a bug in the text."""
+
+    name = "planted"
+    title = "the host backend with a bug"
+
+    def __init__(self, old: str, new: str) -> None:
+        self.old = old
+        self.new = new
+
+    def available(self) -> str | None:
+        return None
+
+    def run(
+        self,
+        program: Program,
+        inputs: Mapping[str, Any],
+        *,
+        arch: str | None = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        from tcusim_host import run_kernel
+
+        kernel = emit(program)
+        assert self.old in kernel.text
+        wrong = replace(kernel, text=kernel.text.replace(self.old, self.new))
+        return dict(run_kernel(wrong, inputs, arch=arch or "hopper", **options))
+
+
+BUGS = {
+    "dropped barrier": (
+        "scan_256",
+        {"ragged": True},
+        "__syncwarp();",
+        "",
+        "look for a missing barrier",
+    ),
+    "wrong leading dimension": (
+        "reduction_256n",
+        {"ragged": True, "segment_size": 1000},
+        "(A, t_A, 16)",
+        "(A, t_A, 32)",
+        "they part at step ",
+    ),
+    "swapped layout": (
+        "scan_16",
+        {"ragged": True},
+        "16, half, wmma::row_major> A;",
+        "16, half, wmma::col_major> A;",
+        "they part at step 6 `R ← A·U + R`, or at a load of its operands",
+    ),
+    "dropped bound": (
+        "reduction_16n",
+        {"ragged": True, "segment_size": 40},
+        "16*i + col < 40 && ",
+        "",
+        "they part at step ",
+    ),
+    "wrong constant": (
+        "scan_256",
+        {},
+        "(e / 16) <= (e % 16)",
+        "(e / 16) < (e % 16)",
+        "they part at step ",
+    ),
+    "unrounded order": (
+        "scan_256n",
+        {"combine": "add"},
+        "tcu::add(AU.x[e], C.x[e])",
+        "tcu::add(AU.x[e], S.x[e])",
+        "they part at step ",
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", list(BUGS))
+def test_a_bug_in_the_emitter_is_noticed(bug: str, host: Backend) -> None:
+    algorithm, options, old, new, text = BUGS[bug]
+    program = tcusim.build(algorithm, **options)
+    length = 700 if options.get("ragged") else program.blocks.per
+    inputs = random_inputs(program, "normal", length, np.random.default_rng(7))
+    assert_agree(program, inputs, ("numpy", host))
+    with pytest.raises(AgreementError) as caught:
+        assert_agree(program, inputs, ("numpy", Planted(old, new)))
+    assert text in str(caught.value)

@@ -1,0 +1,91 @@
+"""Every program compiles, without a GPU, and its machine code really uses the tensor cores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tcusim
+from tcusim.algorithms import algorithms
+from tcusim.cli_kernels import mma_count
+from tcusim_cuda.compile import Toolkit, compile_kernel, why_no_compiler
+from tcusim_cuda.cubin import Usage
+from tcusim_cuda.emit import emit
+from tcusim_cuda.kernel import Kernel
+
+WMMA_SHAPES = ("16x16x16", "32x8x16", "8x32x16")
+ALGORITHMS = [row.name for row in algorithms()]
+
+# Instructions of the machine for one mma: shape, types, and by compute capability how many.
+# Source: shown by cuobjdump (sm_75 and newer) and by nvdisasm 12.8 (sm_70).
+TILES: dict[str, tuple[dict[str, Any], dict[int, tuple[str, int]]]] = {
+    "f16 to f32": (
+        {},
+        {
+            75: ("HMMA", 4),
+            80: ("HMMA", 2),
+            89: ("HMMA", 2),
+            90: ("HMMA", 2),
+            100: ("HMMA", 2),
+            120: ("HMMA", 2),
+        },
+    ),
+    "f16 to f16": ({"accumulate": "f16"}, {75: ("HMMA", 4), 80: ("HMMA", 2), 90: ("HMMA", 2)}),
+    "bf16": ({"ab": "bf16"}, {80: ("HMMA", 2), 90: ("HMMA", 2)}),
+    "tf32": ({"ab": "tf32", "shape": "16x16x8"}, {80: ("HMMA", 4), 90: ("HMMA", 4)}),
+    "s8": ({"ab": "s8", "accumulate": "s32"}, {75: ("IMMA", 4), 80: ("IMMA", 2), 90: ("IMMA", 2)}),
+    "mma.sync k16": ({"shape": "16x8x16"}, {80: ("HMMA", 1), 90: ("HMMA", 1)}),
+    "mma.sync k8": ({"shape": "16x8x8"}, {75: ("HMMA", 1), 90: ("HMMA", 1)}),
+    "grid": ({"shape": tcusim.MmaShape(32, 32, 32)}, {80: ("HMMA", 2), 90: ("HMMA", 2)}),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiler() -> None:
+    reason = why_no_compiler()
+    if reason is not None:
+        pytest.skip(reason)
+
+
+def compiled(kernel: Kernel, sm: int) -> Usage:
+    if sm not in Toolkit.find().targets:
+        pytest.skip(f"{Toolkit.find().title} does not compile for sm_{sm}")
+    cubin = compile_kernel(kernel, sm)
+    assert cubin.sm == sm
+    return cubin.usage
+
+
+@pytest.mark.parametrize("accumulate", ["f32", "f16"])
+@pytest.mark.parametrize("shape", WMMA_SHAPES)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_v100_runs_every_algorithm_on_its_tensor_cores(
+    algorithm: str, shape: str, accumulate: str
+) -> None:
+    kernel = emit(tcusim.build(algorithm, shape=shape, accumulate=accumulate))
+    usage = compiled(kernel, 70)
+    each = 16 if accumulate == "f32" else 8
+    expected = {"HMMA.884": each * mma_count(kernel)} if mma_count(kernel) else {}
+    assert usage.tensor_core == expected
+    assert usage.stack_bytes == 0
+    assert (mma_count(kernel) > 0) == (not algorithm.endswith("plain"))
+
+
+@pytest.mark.parametrize(
+    ("tile", "sm"), [(tile, sm) for tile, (_, counts) in TILES.items() for sm in counts]
+)
+@pytest.mark.parametrize("algorithm", ["reduction_kn", "scan_k"])
+def test_newer_gpus(algorithm: str, tile: str, sm: int) -> None:
+    options, counts = TILES[tile]
+    kernel = emit(tcusim.build(algorithm, **options))
+    name, each = counts[sm]
+    usage = compiled(kernel, sm)
+    assert usage.tensor_core == {name: each * mma_count(kernel)}
+    assert usage.stack_bytes == 0
+
+
+def test_a_large_ragged_program_compiles() -> None:
+    program = tcusim.build(
+        "scan_tn", ragged=True, segment_size=5000, warps=8, combine="add", result="f16"
+    )
+    assert compiled(emit(program), 90).tensor_core["HMMA"] > 0
