@@ -54,7 +54,6 @@ from tcusim.numerics import (
     rule_for,
     split_values,
 )
-from tcusim.numerics.sequential import propagate_nan
 from tcusim.verify import verify
 
 __all__ = ["Event", "State", "add_values", "convert_values", "interpret", "run_numpy"]
@@ -467,9 +466,7 @@ def add_values(one: Values, two: Values, dtype: str) -> Values:
     target = format_of(dtype)
     if not target.is_float:
         return one + two
-    if target.name == "f64":
-        return propagate_nan(one + two, one, two)
-    if target.name in ("f16", "f32"):
+    if target.name in ("f16", "f32", "f64"):
         return canonical_nan(one + two, target)
     # A bf16 sum has so many bits to spare in float64 that rounding twice is harmless.
     total = one.astype(np.float64) + two.astype(np.float64)

@@ -167,4 +167,4 @@ print("tcusim.cumsum:", result[:4], "...")
 #   tile to the next.
 # - Replace `x` by numbers up to 30000. Where does `scan_256` go wrong, and why does `cumsum` not?
 #
-# More on errors: [Precision](../precision.md).
+# More on errors: [Precision](../precision.md). Next: [from step to CUDA](04_from_step_to_cuda.md).

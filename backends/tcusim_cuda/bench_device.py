@@ -5,25 +5,26 @@ Memory, random numbers and events are CuPy's. Everything runs on the default str
 
 from __future__ import annotations
 
+import functools
 import importlib
 import shutil
 import statistics
 import subprocess
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.errors import BackendUnavailable, InputError, TcusimError
 from tcusim.numerics import format_of
+from tcusim_cuda import CUPY, PYCUDA
 from tcusim_cuda.bench_programs import Recipe
 from tcusim_cuda.compile import compile_kernel
 from tcusim_cuda.emit import emit
 from tcusim_cuda.kernel import Kernel
+from tcusim_cuda.launch import Place
 
 __all__ = ["BACKENDS", "Device", "Problem", "Run", "read_limits", "reference"]
 
@@ -55,7 +56,7 @@ x = (float)(z >> 40) / 8388608.0f - 1.0f;
 _READ_THREADS: Final = 256
 _READ_LOADS: Final = 8
 # Each thread has eight loads of 16 bytes in flight; the store keeps them from being left out.
-_READ: Final = f"""
+READ_ONLY: Final = f"""
 extern "C" __global__ void read_only(const uint4* data, unsigned int* never)
 {{
     const long long first = blockIdx.x * {_READ_THREADS * _READ_LOADS}ll + threadIdx.x;
@@ -69,14 +70,6 @@ extern "C" __global__ void read_only(const uint4* data, unsigned int* never)
 }}
 """
 READ_BYTES: Final = 16 * _READ_THREADS * _READ_LOADS
-
-
-class _Loader(Protocol):
-    """Loads a kernel's machine code; what it returns launches it on these arguments."""
-
-    def __call__(
-        self, kernel: Kernel, code: bytes, blocks: int, arguments: Sequence[Any]
-    ) -> Run: ...
 
 
 class Device:
@@ -96,8 +89,11 @@ class Device:
         self.length = length
         self.backend = backend
         self.cp = _cupy()
-        self._folder = tempfile.TemporaryDirectory(prefix="tcusim-bench-")
-        self._load: _Loader = self._load_by_cupy if backend == "cupy" else _pycuda_loader()
+        self._launcher = CUPY if backend == "cupy" else PYCUDA
+        reason = self._launcher.available()
+        if reason is not None:
+            raise BackendUnavailable(f"{backend}: {reason}")
+        self._place = Place(int(self.cp.cuda.Device().id))
         self._require_memory()
         self.data = self.cp.empty(length, np.float16)
         self._room = self.cp.empty(length * 4, np.uint8)
@@ -118,7 +114,7 @@ class Device:
         """Compute capability, such as 90."""
         return int(self.cp.cuda.Device().compute_capability)
 
-    @cached_property
+    @functools.cached_property
     def info(self) -> dict[str, Any]:
         """The GPU, its driver and CUDA's versions."""
         runtime = self.cp.cuda.runtime
@@ -174,7 +170,7 @@ class Device:
 
     def reader(self) -> Run:
         """Return a kernel that reads the data and writes nothing."""
-        kernel = self.cp.RawKernel(_READ, "read_only")
+        kernel = self.cp.RawKernel(READ_ONLY, "read_only")
         blocks = self.data.nbytes // READ_BYTES
         return lambda: kernel((blocks,), (_READ_THREADS,), (self.data, self._room))
 
@@ -193,28 +189,39 @@ class Device:
         arrays[len(launches.arrays) - 1] = out
         runs: list[Run] = []
         for stage in launches.stages:
-            kernel = emit(stage.program)
-            named: dict[str, Any] = {name: arrays[n] for name, n in stage.sources.items()}
-            named[stage.program.outputs[0].name] = arrays[stage.target]
-            named.update({name: np.int64(value) for name, value in stage.scalars.items()})
-            arguments = [named[name] for name in kernel.arguments]
-            code = compile_kernel(kernel, self.sm).code
-            runs.append(self._load(kernel, code, kernel.blocks(stage.scalars), arguments))
-        return runs[0] if len(runs) == 1 else lambda: [run() for run in runs]
+            memory = {name: arrays[number] for name, number in stage.sources.items()}
+            memory[stage.program.outputs[0].name] = arrays[stage.target]
+            runs.append(self._launch(emit(stage.program), stage.scalars, memory))
+        return functools.partial(_run_all, tuple(runs), arrays)
 
-    def _load_by_cupy(
-        self, kernel: Kernel, code: bytes, blocks: int, arguments: Sequence[Any]
+    def _launch(
+        self, kernel: Kernel, scalars: Mapping[str, int], memory: Mapping[str, Array]
     ) -> Run:
-        with tempfile.NamedTemporaryFile(
-            dir=self._folder.name, suffix=".cubin", delete=False
-        ) as file:
-            file.write(code)
-        function = self.cp.RawModule(path=file.name).get_function(kernel.name)
-        shared = kernel.dynamic_shared_bytes
-        if shared:
-            function.max_dynamic_shared_size_bytes = shared
-        grid, block, given = (blocks,), (kernel.threads,), tuple(arguments)
-        return lambda: function(grid, block, given, shared_mem=shared)
+        """Compile and load a kernel; what is returned launches it on these arrays."""
+        launcher, place = self._launcher, self._place
+        blocks, shared = kernel.blocks(scalars), kernel.dynamic_shared_bytes
+        arguments = [
+            np.int64(scalars[name]) if name in scalars else np.uintp(memory[name].data.ptr)
+            for name in kernel.arguments
+        ]
+        cubin = compile_kernel(kernel, self.sm)
+        with launcher.active(place):
+            stream = launcher.open_stream(0, None, place)
+            function = launcher.load(cubin.code, kernel.name)
+            if shared:
+                launcher.allow_shared(function, shared)
+
+        def run() -> None:
+            with launcher.active(place):
+                launcher.launch(function, blocks, kernel.threads, arguments, shared, stream)
+
+        return run
+
+
+def _run_all(runs: tuple[Run, ...], kept: Mapping[int, Array]) -> None:
+    """Run one after the other; `kept` keeps the memory that they use."""
+    for run in runs:
+        run()
 
 
 def _cupy() -> Any:
@@ -233,40 +240,6 @@ def _cupy() -> Any:
     if count == 0:
         raise BackendUnavailable("the benchmark needs an NVIDIA GPU; none was found")
     return cupy
-
-
-def _pycuda_loader() -> _Loader:
-    """Return what loads kernels through PyCUDA, in the context that CuPy uses."""
-    try:
-        driver = importlib.import_module("pycuda.driver")
-    except ImportError as error:
-        raise BackendUnavailable(
-            f"pycuda: {error}. Install it with: pip install 'tcusim[pycuda]'"
-        ) from error
-    driver.init()
-    context = driver.Device(0).retain_primary_context()
-
-    def load(kernel: Kernel, code: bytes, blocks: int, arguments: Sequence[Any]) -> Run:
-        context.push()
-        function = driver.module_from_buffer(code).get_function(kernel.name)
-        shared = kernel.dynamic_shared_bytes
-        if shared:
-            function.set_attribute(driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
-        scalars = [isinstance(argument, np.integer) for argument in arguments]
-        function.prepare("".join("q" if scalar else "P" for scalar in scalars))
-        given = [
-            int(a) if scalar else a.data.ptr for a, scalar in zip(arguments, scalars, strict=True)
-        ]
-        driver.Context.pop()
-
-        def run() -> None:
-            context.push()
-            function.prepared_call((blocks, 1), (kernel.threads, 1, 1), *given, shared_size=shared)
-            driver.Context.pop()
-
-        return run
-
-    return load
 
 
 def _cuda_version(number: int) -> str:
@@ -321,7 +294,7 @@ class Problem:
         """Return the result with one row for each segment."""
         return out.reshape(self.segments, -1)
 
-    @cached_property
+    @functools.cached_property
     def _chosen(self) -> NDArray[np.int64]:
         """Numbers of the segments that are checked: the first, the last, and some between."""
         count = min(self.segments, max(3, _SAMPLE // self.segment_size))
@@ -329,7 +302,7 @@ class Problem:
         drawn[0], drawn[-1] = 0, self.segments - 1
         return np.unique(drawn)
 
-    @cached_property
+    @functools.cached_property
     def _sample(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The right answer for the chosen segments (rows, -1), and their Euclidean norms."""
         cp = self.device.cp

@@ -44,6 +44,8 @@ _OPTIONS: Final = ("-std=c++17", "-default-device", "--fmad=false")
 # CUDA's wheels and toolkits lay these out differently; a set of folders must have all of them.
 _HEADERS: Final = ("mma.h", "cuda_fp16.h", "cuda_bf16.h", "cuda_runtime_api.h", "crt/mma.h")
 
+_DEFAULT_TOOLKIT: Final = Path("/usr/local/cuda")
+
 _CACHE_MAGIC: Final = b"tcusim cubin 1\n"
 _DIGEST_BYTES: Final = hashlib.sha256().digest_size
 
@@ -305,7 +307,7 @@ def _toolkits() -> Iterator[Path]:
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if os.environ.get(variable):
             yield Path(os.environ[variable])
-    yield Path("/usr/local/cuda")
+    yield _DEFAULT_TOOLKIT
     nvcc = shutil.which("nvcc")
     if nvcc is not None:
         yield Path(nvcc).resolve().parents[1]

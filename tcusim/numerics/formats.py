@@ -135,7 +135,7 @@ _ROWS: Final = (
     # IEEE 754-2019 binary16, binary32, binary64; NaN bits as an H200 writes them.
     _float("f16", np.float16, (5, 10), "np.float16", nan_bits=0x7FFF),
     _float("f32", np.float32, (8, 23), "np.float32", nan_bits=0x7FFF_FFFF),
-    _float("f64", np.float64, (11, 52), "np.float64"),
+    _float("f64", np.float64, (11, 52), "np.float64", nan_bits=0xFFF8_0000_0000_0000),
     # PTX ISA, "Alternate Floating-Point Data Formats": a tf32 element fills 32 bits.
     _float("bf16", np.float32, (8, 7), "ml_dtypes.bfloat16", nan_bits=0x7FFF_0000),
     _float("tf32", np.float32, (8, 10), "np.float32", itemsize=4),

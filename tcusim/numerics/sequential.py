@@ -136,7 +136,7 @@ def propagate_nan(result: Float64, *operands: Values) -> Float64:
     """Give each NaN of a float64 result the payload that a GPU gives it.
 
     That is the last operand's that is NaN, made quiet; if none is, a negative NaN without payload.
-    An H200 showed a*b + c to prefer b, then c, then a, and x + y to prefer y.
+    An H200 showed a*b + c to prefer b, then c, then a.
     """
     nan = np.isnan(result)
     if not nan.any():

@@ -15,14 +15,15 @@ from tcusim.testing import assert_agree, random_inputs
 ALGORITHMS = [row.name for row in algorithms()]
 
 
-@pytest.mark.parametrize("arch", ["volta", "ampere", "hopper"])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_grid(algorithm: str, arch: str, host: Backend) -> None:
-    report = agree([algorithm], arch=arch)
-    assert report.ok, report.summary()
-    # What volta does not multiply (bf16, tf32, f64, s8) and tiles of a grid that are not aligned.
-    ran = len(report.tallies) / sum(1 for _ in recipes([algorithm]))
-    assert ran >= (0.5 if arch == "volta" else 0.9)
+def test_grid(algorithm: str, host: Backend) -> None:
+    # In one test, so that each kernel is compiled once however tests are spread over processes.
+    for arch in ("hopper", "ampere", "volta"):
+        report = agree([algorithm], arch=arch)
+        assert report.ok, report.summary()
+        # Volta has no bf16, tf32 and f64; some tiles of a grid are not aligned.
+        ran = len(report.tallies) / sum(1 for _ in recipes([algorithm]))
+        assert ran >= (0.25 if arch == "volta" else 0.9), report.summary()
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -34,7 +35,7 @@ def test_grid(algorithm: str, arch: str, host: Backend) -> None:
         "reduction_packed ragged=1 segment_size=7 warps=4 length=1237",
         "reduction_plain ragged=1 segment_size=100 warps=2 length=1237",
         "scan_tn shape=32x8x16 ragged=1 segment_size=1000 warps=2 combine=add length=5003",
-        "scan_t shape=8x32x16 ragged=1 form=[U|1] warps=2 length=1237",
+        "scan_t shape=8x32x16 side=a ragged=1 form=[U|1] warps=2 length=1237",
         "scan_kn ab=bf16 source=f32 combine=add ragged=1 segment_size=100 warps=2 length=1237",
         "scan_plain ragged=1 segment_size=1000 warps=2 tiles=2 length=5003",
     ],

@@ -197,7 +197,6 @@ class Planted:
         from tcusim_host import run_kernel
 
         kernel = emit(program)
-        assert self.old in kernel.text
         wrong = replace(kernel, text=kernel.text.replace(self.old, self.new))
         return dict(run_kernel(wrong, inputs, arch=arch or "hopper", **options))
 
@@ -206,9 +205,10 @@ BUGS = {
     "dropped barrier": (
         "scan_256",
         {"ragged": True},
-        "__syncwarp();",
-        "",
-        "look for a missing barrier",
+        "__syncwarp();\n\n    // 12  ",
+        "// 12  ",
+        # In the program with probes, step 12 is another one.
+        "look for a missing barrier or another race",
     ),
     "wrong leading dimension": (
         "reduction_256n",
@@ -222,12 +222,12 @@ BUGS = {
         {"ragged": True},
         "16, half, wmma::row_major> A;",
         "16, half, wmma::col_major> A;",
-        "they part at step 6 `R ← A·U + R`, or at a load of its operands",
+        "`R ← A·U + R`, or at a load of its operands: ",
     ),
     "dropped bound": (
         "reduction_16n",
         {"ragged": True, "segment_size": 40},
-        "16*i + col < 40 && ",
+        "16*i + row < 40 && ",
         "",
         "they part at step ",
     ),
@@ -254,6 +254,7 @@ def test_a_bug_in_the_emitter_is_noticed(bug: str, host: Backend) -> None:
     program = tcusim.build(algorithm, **options)
     length = 700 if options.get("ragged") else program.blocks.per
     inputs = random_inputs(program, "normal", length, np.random.default_rng(7))
+    assert old in emit(program).text
     assert_agree(program, inputs, ("numpy", host))
     with pytest.raises(AgreementError) as caught:
         assert_agree(program, inputs, ("numpy", Planted(old, new)))

@@ -17,7 +17,7 @@ import pytest
 
 from tcusim.errors import BackendUnavailable, InputError, UnknownName
 from tcusim.numerics import format_of
-from tcusim_cuda import bench, bench_peers
+from tcusim_cuda import bench, bench_device, bench_peers
 from tcusim_cuda.bench import Attempt, Report, Row, best_rows, moved_bytes, verdict, with_ratios
 from tcusim_cuda.bench_device import Device, Problem, reference
 from tcusim_cuda.bench_peers import Contender
@@ -391,7 +391,57 @@ def test_cub_compiles(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on the PATH")
+def test_the_reading_kernel_compiles(tmp_path: Path) -> None:
+    source = tmp_path / "read.cu"
+    source.write_text(bench_device.READ_ONLY)
+    command = ["nvcc", "-arch=sm_90", "-cubin", "-o", str(tmp_path / "read.cubin"), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert 2**20 * 2 % bench_device.READ_BYTES == 0
+
+
 def test_rows_name_their_own() -> None:
     row = Row("sum", 16, 1024, 1, attempt("tcusim", 1.0), ())
     assert row.is_ours
     assert not Row("sum", 16, 1024, 1, attempt("CUB", 1.0), ()).is_ours
+
+
+# --- The pages --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pages(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "docs" / "tools"))
+    return importlib.import_module("gpu_results")
+
+
+def test_pages_without_a_recorded_run(pages: Any, tmp_path: Path) -> None:
+    for text in (pages.benchmark("sum", tmp_path), pages.kernels(tmp_path)):
+        assert text == "*No run of the benchmark on a GPU is recorded in this copy of the source.*"
+    assert "No run of `tcusim agree`" in pages.agreement(tmp_path)
+
+
+def test_the_page_of_a_benchmark(pages: Any, tmp_path: Path, report: Report) -> None:
+    (tmp_path / "bench_h200.json").write_text(json.dumps(report.as_json()))
+    lines = pages.benchmark("sum", tmp_path).splitlines()
+    assert lines[2] == "| segment | tcusim | of reading | of the best other | CuPy |"
+    assert lines[4] == "| 16 | **1** | 0.0% | 2.00 | 0 |"
+    assert "| sum | 16 | f32 → f32 | `x` |" in pages.kernels(tmp_path)
+
+
+def test_the_page_of_a_comparison(pages: Any, tmp_path: Path) -> None:
+    counts = {"cases": 2, "outputs": 1000, "differ": 0, "failed": 0}
+    run = {"backend": "cupy", "arch": "hopper", "left": 0, "skipped": {"no such tile": 3}, **counts}
+    run["cells"] = [
+        {"algorithm": name, "column": "16x16x16 f16→f32", **counts} for name in ("scan_k", "scan_t")
+    ]
+    record = {"gpu": "NVIDIA H200", "date": "2026-01-02", "driver": "580.1", "runs": [run, run]}
+    for written in (record, run):
+        (tmp_path / "agreement_h200.json").write_text(json.dumps(written))
+        text = pages.agreement(tmp_path)
+        assert "1,000 outputs compared, **0 differ**" in text
+        assert "| `16x16x16 f16→f32` | 4 | 2,000 | 0 | 0 |" in text
+        assert "| 3 | no such tile |" in text
+    (tmp_path / "agreement_h200.json").write_text(json.dumps(record))
+    assert "Recorded on: NVIDIA H200, 2026-01-02, driver 580.1." in pages.agreement(tmp_path)

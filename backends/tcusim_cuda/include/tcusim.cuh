@@ -74,7 +74,11 @@ __device__ inline __nv_bfloat16 add(__nv_bfloat16 x, __nv_bfloat16 y) {
     return __float2bfloat16_rn(__fadd_rn(__bfloat162float(x), __bfloat162float(y)));
 }
 __device__ inline float add(float x, float y) { return __fadd_rn(x, y); }
-__device__ inline double add(double x, double y) { return __dadd_rn(x, y); }
+__device__ inline double add(double x, double y) {
+    // A double keeps the NaN of one operand, and a compiler may exchange them: one NaN for all.
+    const double sum = __dadd_rn(x, y);
+    return sum == sum ? sum : __longlong_as_double(0xFFF8000000000000LL);
+}
 __device__ inline int add(int x, int y) {
     return static_cast<int>(static_cast<unsigned int>(x) + static_cast<unsigned int>(y));
 }

@@ -1,0 +1,166 @@
+"""What was measured on a GPU, as tables: from docs/data/, or a sentence that nothing is recorded.
+
+agreement_h200.json is what the command `agree` writes with `--json -o`, or an object with
+several of these as "runs", and "gpu", "driver", "cuda" and "date" beside them. bench_h200.json is
+what `python -m tcusim_cuda.bench --json` writes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tables import table
+
+from tcusim_cuda.bench import Attempt, Report, Row
+
+__all__ = ["agreement", "benchmark", "kernels"]
+
+DATA = Path(__file__).resolve().parents[1] / "data"
+
+_OURS = "tcusim"
+_KINDS = {"sum": "reading", "scan": "copying"}
+
+
+def _record(name: str, folder: Path) -> dict[str, Any] | None:
+    """Return a recorded file, or None if there is none."""
+    path = folder / name
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def _none(what: str) -> str:
+    return f"*No run of {what} on a GPU is recorded in this copy of the source.*"
+
+
+# --- Agreement ----------------------------------------------------------------------------------
+
+
+def agreement(folder: Path = DATA) -> str:
+    """Return what was compared on a GPU, and what differed."""
+    record = _record("agreement_h200.json", folder)
+    if record is None:
+        return _none("`tcusim agree`")
+    parts = []
+    where = [str(record[name]) for name in ("gpu", "date") if record.get(name)]
+    where += [f"{name} {record[name]}" for name in ("driver", "cuda") if record.get(name)]
+    if where:
+        parts.append(f"Recorded on: {', '.join(where)}.")
+    parts.extend(_agreement_run(run) for run in record.get("runs", [record]))
+    return "\n\n".join(parts)
+
+
+def _agreement_run(run: dict[str, Any]) -> str:
+    """Return a sentence and two tables of one comparison."""
+    text = (
+        f"**Backend `{run['backend']}`, arithmetic of `{run['arch']}`**: {run['cases']:,} cases, "
+        f"{run['outputs']:,} outputs compared, **{run['differ']:,} differ**, "
+        f"{run['failed']:,} cases failed."
+    )
+    if run.get("left"):
+        text += f" The time did not suffice for {run['left']:,} programs."
+    parts = [text]
+    for key, head in (("column", "tile and types"), ("algorithm", "algorithm")):
+        rows = _added(run["cells"], key)
+        heads = (head, "cases", "outputs compared", "bits that differ", "cases failed")
+        parts.append(table(heads, rows))
+    if run["skipped"]:
+        rows = [(f"{count:,}", reason) for reason, count in run["skipped"].items()]
+        parts.append(table(("not run", "why"), rows))
+    return "\n\n".join(parts)
+
+
+def _added(cells: Iterable[dict[str, Any]], key: str) -> list[tuple[str, ...]]:
+    """Add up the cells that have the same value of a key."""
+    sums: dict[str, list[int]] = {}
+    for cell in cells:
+        row = sums.setdefault(cell[key], [0, 0, 0, 0])
+        for place, name in enumerate(("cases", "outputs", "differ", "failed")):
+            row[place] += cell[name]
+    return [(f"`{name}`", *(f"{number:,}" for number in row)) for name, row in sums.items()]
+
+
+# --- Benchmark ----------------------------------------------------------------------------------
+
+
+def _report(folder: Path) -> Report | None:
+    record = _record("bench_h200.json", folder)
+    return None if record is None else Report.from_json(record)
+
+
+def benchmark(kind: str, folder: Path = DATA) -> str:
+    """Return the speeds of sums or scans: a line for each segment size, a column for each library.
+
+    A library's column has its best way, whatever its types; the notes below the table tell of what
+    failed.
+    """
+    report = _report(folder)
+    if report is None:
+        return _none("the benchmark")
+    rows = [row for row in report.rows if row.kind == kind and (kind == "sum" or _is_f16(row))]
+    names = list(dict.fromkeys(row.best.who for row in rows))
+    names.sort(key=lambda name: name != _OURS)
+    lines = []
+    for size in dict.fromkeys(row.segment_size for row in rows):
+        best = {name: _best(rows, size, name) for name in names}
+        ours = best.get(_OURS)
+        lines.append((f"{size:,}", *_our_cells(ours), *(_speed(best[name]) for name in names[1:])))
+    heads = ("segment", _OURS, f"of {_KINDS[kind]}", "of the best other", *names[1:])
+    return "\n\n".join([_head(report, kind), table(heads, lines), *_wrong(rows)])
+
+
+def _is_f16(row: Row) -> bool:
+    return row.best.result == "f16"
+
+
+def _best(rows: Iterable[Row], size: int, who: str) -> Row | None:
+    """Return a library's fastest row at a size, or any if none was timed."""
+    found = [row for row in rows if row.segment_size == size and row.best.who == who]
+    return max(found, key=lambda row: row.elements_per_s or 0.0, default=None)
+
+
+def _speed(row: Row | None) -> str:
+    if row is None:
+        return "—"
+    return f"{row.elements_per_s / 1e9:,.0f}" if row.elements_per_s else "failed"
+
+
+def _our_cells(row: Row | None) -> tuple[str, str, str]:
+    of_limit = f"{row.of_limit:.1%}" if row and row.of_limit else "—"
+    of_peer = f"{row.of_peer:.2f}" if row and row.of_peer else "—"
+    return f"**{_speed(row)}**", of_limit, of_peer
+
+
+def _head(report: Report, kind: str) -> str:
+    device = report.device
+    name = {"sum": "read", "scan": "copy"}[kind]
+    return (
+        f"{device['gpu']}, driver {device['driver']}, CUDA {device['cuda']}, {report.date}; "
+        f"{report.length:,} float16 elements; limit of {_KINDS[kind]}: "
+        f"{report.limits[name] / 1e12:.3f} TB/s. Numbers are 10⁹ elements in a second."
+    )
+
+
+def _wrong(rows: Iterable[Row]) -> list[str]:
+    failed: list[tuple[Row, Attempt]] = [(row, row.best) for row in rows if not row.best.ok]
+    lines = [f"- {one.who}, segment {row.segment_size:,}: {one.status}" for row, one in failed]
+    return ["\n".join(lines)] if lines else []
+
+
+def kernels(folder: Path = DATA) -> str:
+    """Return which of tcusim's own programs was the best at each size, by types."""
+    report = _report(folder)
+    if report is None:
+        return _none("the benchmark")
+    rows = [
+        (
+            *(row.kind, f"{row.segment_size:,}", f"{row.best.accumulate} → {row.best.result}"),
+            *(f"`{row.best.label}`", _speed(row), f"{row.of_limit or 0:.1%}"),
+            f"{row.best.bits_compared:,}",
+        )
+        for row in report.rows
+        if row.is_ours
+    ]
+    heads = ("kind", "segment", "sums → result", "program", "10⁹/s", "of the limit")
+    return table((*heads, "results compared with the simulator"), rows)

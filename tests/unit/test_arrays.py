@@ -1,0 +1,577 @@
+"""What launchers share, without a GPU: arrays are described, checked and handed to the kernel.
+
+The GPU is a stand-in whose memory is the computer's own, and which computes as the simulator does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import sys
+from collections.abc import Iterator, Sequence
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tcusim.algorithms import build
+from tcusim.errors import BackendUnavailable, InputError, Unsupported
+from tcusim.interpret import run_numpy
+from tcusim.ir import Buffer, Extent, Program
+from tcusim.numerics import format_of
+from tcusim_cuda import CUPY, PYCUDA, driver, launch
+from tcusim_cuda.arrays import (
+    DeviceArray,
+    common_device,
+    device_array,
+    directly_loaded,
+    from_bits,
+    host_bits,
+    require_fit,
+    storage_dtype,
+)
+from tcusim_cuda.cubin import Usage
+from tcusim_cuda.driver import Driver, DriverError, device_sm, unit_name
+from tcusim_cuda.emit import emit
+from tcusim_cuda.launch import Launcher, LaunchError, Loaded, Place, Stream
+
+PROGRAM = build("reduction_k")
+X = np.arange(512).astype(np.float16)
+EXPECTED = run_numpy(PROGRAM, {"in": X})["out"]
+
+
+def aligned(values: NDArray[Any], shift: int = 0) -> NDArray[Any]:
+    """Return a copy that begins `shift` bytes past a multiple of 256."""
+    room = np.zeros(values.nbytes + 512, np.uint8)
+    start = -room.ctypes.data % 256 + shift
+    copy = room[start : start + values.nbytes].view(values.dtype)
+    copy[...] = values
+    return copy
+
+
+class OnGpu:
+    """An object with the CUDA array interface, in the memory of a NumPy array."""
+
+    def __init__(self, values: NDArray[Any], *, shift: int = 0, **changes: Any) -> None:
+        self.values = aligned(values, shift)
+        self.interface = {
+            "shape": values.shape,
+            "typestr": values.dtype.str,
+            "data": (self.values.ctypes.data, False),
+            "strides": None,
+            "version": 3,
+            **changes,
+        }
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return self.interface
+
+
+class SpeaksDlpack:
+    """An object that has DLPack alone."""
+
+    def __init__(self, values: NDArray[Any], device: tuple[int, int] = (2, 0)) -> None:
+        self.values = aligned(values)
+        self.device = device
+        self.streams: list[int | None] = []
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device
+
+    def __dlpack__(self, stream: int | None = None) -> Any:
+        self.streams.append(stream)
+        return self.values.__dlpack__()
+
+
+class StandInDriver:
+    """As much of `Driver` as launching takes; it notes what it is asked to do."""
+
+    number_of_sm = 90
+    shared = 232448
+    home = (0, 0)
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def sm(self, device: int) -> int:
+        return self.number_of_sm
+
+    def shared_bytes(self, device: int) -> int:
+        return self.shared
+
+    def title(self, device: int) -> str:
+        return "Stand-in"
+
+    def current_device(self) -> int:
+        return 0
+
+    def current_context(self) -> int:
+        return 7
+
+    def context_id(self, context: int) -> int:
+        return context
+
+    def restored_context(self) -> Any:
+        return contextlib.nullcontext()
+
+    def home_of(self, address: int, name: str) -> tuple[int, int]:
+        return self.home
+
+    def order(self, first: int, then: int) -> None:
+        if not driver.same_stream(first, then):
+            self.notes.append(f"{then} waits for {first}")
+
+    def poison(self, address: int, size: int, form: Any, stream: int) -> None:
+        self.notes.append(f"poison {size} {form.name} on {stream}")
+        value = np.nan if form.is_float else np.iinfo(form.dtype).min
+        memory(address, size, form.dtype)[...] = value
+
+
+def memory(address: int, size: int, dtype: Any) -> NDArray[Any]:
+    """Return what is at an address, as an array that can be written."""
+    count = size * np.dtype(dtype).itemsize
+    return np.frombuffer(memoryview((ctypes.c_char * count).from_address(address)), dtype)
+
+
+class StandIn(Launcher):
+    """A launcher whose kernels are run by the simulator."""
+
+    name = "stand-in"
+    title = "no GPU"
+    module = "numpy"
+    remedy = "It is here."
+    fails: Exception | None = None
+    launches = 0
+
+    def __init__(self, driver: StandInDriver) -> None:
+        super().__init__()
+        self.driver = driver
+
+    def available(self) -> str | None:
+        return None
+
+    @contextlib.contextmanager
+    def active(self, place: Place) -> Iterator[None]:
+        yield
+
+    def open_stream(self, handle: int, given: Any, place: Place) -> Stream:
+        return Stream(handle)
+
+    def default_stream(self, place: Place) -> int:
+        return 0
+
+    def loaded(self, kernel: Any, place: Place) -> Loaded:
+        return Loaded(kernel.program, Usage(40, 1536, 0, 100, {"HMMA": 2}))
+
+    def load(self, cubin: bytes, name: str) -> Any:
+        return name
+
+    def allow_shared(self, function: Any, dynamic_bytes: int) -> None:
+        raise AssertionError("not reached")
+
+    def launch(
+        self,
+        function: Program,
+        blocks: int,
+        threads: int,
+        arguments: Sequence[Any],
+        dynamic_bytes: int,
+        stream: Stream,
+    ) -> None:
+        self.launches += 1
+        if self.fails is not None:
+            raise self.fails
+        self.driver.notes.append(f"launch {blocks} x {threads} on {stream.handle}")
+        buffers = (*function.inputs, *function.outputs)
+        scalars = {
+            scalar.name: int(value)
+            for scalar, value in zip(function.scalars, arguments[len(buffers) :], strict=True)
+        }
+        arrays = {
+            buffer.name: memory(
+                int(address), buffer.size.evaluate(scalars), storage_dtype(buffer.dtype)
+            )
+            for buffer, address in zip(buffers, arguments, strict=False)
+        }
+        inputs = {b.name: from_bits(arrays[b.name], b.dtype) for b in function.inputs}
+        for name, values in run_numpy(function, inputs).items():
+            buffer = function.buffers[name]
+            arrays[name][...] = host_bits(values, buffer, name)
+
+    def new_array(self, size: int, dtype: np.dtype[Any], stream: Stream) -> Any:
+        return OnGpu(np.zeros(size, dtype))
+
+    def upload(self, bits: NDArray[Any], stream: Stream) -> Any:
+        return OnGpu(bits)
+
+    def download(self, array: Any, stream: Stream) -> NDArray[Any]:
+        values: NDArray[Any] = array.values.copy()
+        return values
+
+    def errors(self) -> tuple[type[Exception], ...]:
+        return (ZeroDivisionError,)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    stand_in = StandInDriver()
+    monkeypatch.setattr(Driver, "open", lambda: stand_in)
+    return StandIn(stand_in)
+
+
+# --- NumPy arrays ----------------------------------------------------------------------------
+
+
+def test_numpy_in_numpy_out(gpu: StandIn) -> None:
+    result = gpu.run(PROGRAM, {"in": X})
+    np.testing.assert_array_equal(result["out"], EXPECTED)
+    assert type(result["out"]) is np.ndarray
+    assert gpu.driver.notes == ["launch 2 x 32 on 0"]
+
+
+def test_an_array_of_another_type_that_holds_the_same_values(gpu: StandIn) -> None:
+    result = gpu.run(PROGRAM, {"in": X.astype(np.float64).tolist()})
+    np.testing.assert_array_equal(result["out"], EXPECTED)
+    with pytest.raises(InputError, match=r"input 'in'.*cannot hold its element \[0\] = 0\.1"):
+        gpu.run(PROGRAM, {"in": np.full(512, 0.1)})
+
+
+def test_bf16_travels_as_bits(gpu: StandIn) -> None:
+    program = build("scan_k", ab="bf16", result="bf16")
+    x = np.where(np.arange(512) % 7, 1.0, -2.5).astype(np.float32)
+    result = gpu.run(program, {"in": x})["out"]
+    expected = run_numpy(program, {"in": x})["out"]
+    assert result.dtype == expected.dtype
+    np.testing.assert_array_equal(result.astype(np.float32), expected.astype(np.float32))
+
+
+def test_bf16_bits_of_every_kind_of_value() -> None:
+    buffer = Buffer("in", "bf16", Extent.of(6))
+    odd_nan = np.array([0x7F800001], np.uint32).view(np.float32)[0]
+    values = np.array([1.0, -0.0, np.inf, -np.inf, 2.0**-133, odd_nan], np.float32)
+    bits = host_bits(values, buffer, "in")
+    assert bits.dtype == np.uint16
+    assert [hex(b) for b in bits] == ["0x3f80", "0x8000", "0x7f80", "0xff80", "0x1", "0x7fc0"]
+    back = from_bits(bits, "bf16").astype(np.float32)
+    np.testing.assert_array_equal(back, values)
+
+
+def test_out_is_written_and_returned(gpu: StandIn) -> None:
+    out = np.empty(32, np.float32)
+    assert gpu.run(PROGRAM, {"in": X}, out={"out": out})["out"] is out
+    np.testing.assert_array_equal(out, EXPECTED)
+
+
+def test_outs_that_do_not_fit(gpu: StandIn) -> None:
+    frozen = np.empty(32, np.float32)
+    frozen.flags.writeable = False
+    for out, said in (
+        (np.empty(31, np.float32), r"out 'out' must have shape \(32,\), got \(31,\)"),
+        (np.empty(32, np.float64), "out 'out' must be of float32, got float64"),
+        (frozen, "out 'out' is read-only"),
+        ([0.0] * 32, "out 'out' must be a NumPy array, as the inputs are"),
+    ):
+        with pytest.raises(InputError, match=said):
+            gpu.run(PROGRAM, {"in": X}, out={"out": out})
+    with pytest.raises(InputError, match="reduction_k has no output 'sum' for out=; its out"):
+        gpu.run(PROGRAM, {"in": X}, out={"sum": np.empty(32, np.float32)})
+    assert gpu.launches == 0
+
+
+def test_inputs_that_do_not_fit(gpu: StandIn) -> None:
+    with pytest.raises(InputError, match="inputs must be in; got x"):
+        gpu.run(PROGRAM, {"x": X})
+    with pytest.raises(InputError, match="length = 500 is not a multiple of 256"):
+        gpu.run(PROGRAM, {"in": X[:500]})
+    with pytest.raises(InputError, match=r"must be flat \(one axis\), got shape \(2, 256\)"):
+        gpu.run(PROGRAM, {"in": X.reshape(2, 256)})
+
+
+def test_nothing_is_launched_for_no_elements(gpu: StandIn) -> None:
+    result = gpu.run(PROGRAM, {"in": X[:0]})
+    assert result["out"].shape == (0,)
+    assert gpu.launches == 0
+
+
+def test_poison_comes_before_the_launch(gpu: StandIn) -> None:
+    gpu.run(PROGRAM, {"in": X}, poison=True)
+    assert gpu.driver.notes == ["poison 32 f32 on 0", "launch 2 x 32 on 0"]
+
+
+# --- Arrays that are on the GPU --------------------------------------------------------------
+
+
+def test_the_array_interface_is_used_in_place(gpu: StandIn) -> None:
+    array = OnGpu(X)
+    result = gpu.run(PROGRAM, {"in": array})["out"]
+    assert isinstance(result, OnGpu)
+    np.testing.assert_array_equal(result.values, EXPECTED)
+
+
+def test_dlpack_is_used_in_place(gpu: StandIn) -> None:
+    array = SpeaksDlpack(X)
+    result = gpu.run(PROGRAM, {"in": array})["out"]
+    np.testing.assert_array_equal(result.values, EXPECTED)
+    # 1 is DLPack's name of the default stream.
+    assert array.streams == [1]
+
+
+def test_dlpack_in_the_computers_memory_is_numpy() -> None:
+    assert device_array(SpeaksDlpack(X, device=(1, 0)), "in") is None
+
+
+def test_dlpack_describes_itself() -> None:
+    described = device_array(SpeaksDlpack(X), "in")
+    assert described is not None
+    assert (described.shape, described.dtype, described.device) == ((512,), "float16", 0)
+    assert described.contiguous
+
+
+def test_out_on_the_gpu(gpu: StandIn) -> None:
+    out = OnGpu(np.zeros(32, np.float32))
+    assert gpu.run(PROGRAM, {"in": OnGpu(X)}, out={"out": out})["out"] is out
+    np.testing.assert_array_equal(out.values, EXPECTED)
+
+
+def test_streams_wait_for_each_other(gpu: StandIn) -> None:
+    out = OnGpu(np.zeros(32, np.float32), stream=5)
+    gpu.run(PROGRAM, {"in": OnGpu(X, stream=3)}, out={"out": out})
+    assert gpu.driver.notes == ["3 waits for 5", "launch 2 x 32 on 3", "5 waits for 3"]
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        9,
+        SimpleNamespace(ptr=9),
+        SimpleNamespace(handle=9),
+        SimpleNamespace(cuda_stream=9),
+        SimpleNamespace(__cuda_stream__=lambda: (0, 9)),
+    ],
+)
+def test_a_stream_of_any_library(gpu: StandIn, stream: Any) -> None:
+    gpu.run(PROGRAM, {"in": OnGpu(X)}, stream=stream)
+    assert "launch 2 x 32 on 9" in gpu.driver.notes
+
+
+def test_not_a_stream(gpu: StandIn) -> None:
+    with pytest.raises(InputError, match="stream must be a stream of CuPy, PyCUDA or torch, or a"):
+        gpu.run(PROGRAM, {"in": OnGpu(X)}, stream="fast")
+
+
+@pytest.mark.parametrize(
+    ("array", "said"),
+    [
+        (OnGpu(X, shape=(2, 256)), r"must be flat \(one axis\), got shape \(2, 256\)"),
+        (OnGpu(X, strides=(4,)), "has gaps between its elements"),
+        (OnGpu(X, typestr="<f4", shape=(256,)), r"must be of float16 \(f16\), got float32"),
+        (OnGpu(X, shift=2), "which is not a multiple of 32 bytes"),
+        (OnGpu(X, mask=object()), "has a mask"),
+    ],
+)
+def test_gpu_arrays_that_do_not_fit(gpu: StandIn, array: OnGpu, said: str) -> None:
+    with pytest.raises(InputError, match=f"input 'in'.*{said}"):
+        gpu.run(PROGRAM, {"in": array})
+    assert gpu.launches == 0
+
+
+def test_gpu_outs_that_do_not_fit(gpu: StandIn) -> None:
+    array = OnGpu(X)
+    start = array.values.ctypes.data
+    out = np.zeros(32, np.float32)
+    for given, said in (
+        (OnGpu(out[:8]), "out 'out' must have 32 elements, it has 8"),
+        (OnGpu(out, data=(start - 32, False)), "out 'out' overlaps input 'in' in memory"),
+        (OnGpu(out, data=(aligned(out).ctypes.data, True)), "out 'out' is read-only"),
+        (out, "'out' is not in GPU memory, but input 'in' is"),
+    ):
+        with pytest.raises(InputError, match=said):
+            gpu.run(PROGRAM, {"in": array}, out={"out": given})
+    assert gpu.launches == 0
+
+
+def test_an_array_beside_another_does_not_overlap(gpu: StandIn) -> None:
+    both = aligned(np.zeros(512 + 64, np.float16))
+    start = both.ctypes.data
+    array = OnGpu(X, data=(start, False))
+    out = OnGpu(np.zeros(32, np.float32), data=(start + 1024, False))
+    gpu.run(PROGRAM, {"in": array}, out={"out": out})
+    assert gpu.launches == 1
+
+
+def test_only_tiles_that_wmma_moves_must_be_aligned() -> None:
+    assert directly_loaded(PROGRAM) == {"in"} | {b.name for b in PROGRAM.scratch}
+    array = DeviceArray("input 'in'", None, "other", 34, (512,), "float16")
+    require_fit(array, PROGRAM.inputs[0], tiles=False)
+    with pytest.raises(InputError, match="begins at address 0x22, which is not a multiple of 32"):
+        require_fit(array, PROGRAM.inputs[0], tiles=True)
+
+
+def test_arrays_on_two_gpus() -> None:
+    one = DeviceArray("input 'a'", None, "cupy", 0, (1,), "float16", device=0)
+    two = DeviceArray("input 'b'", None, "cupy", 0, (1,), "float16", device=1)
+    unsaid = DeviceArray("input 'c'", None, "other", 0, (0,), "float16")
+    assert common_device([unsaid, two]) == 1
+    assert common_device([unsaid]) is None
+    with pytest.raises(InputError, match="input 'a' is on GPU 0, input 'b' is on GPU 1"):
+        common_device([one, unsaid, two])
+
+
+def test_a_torch_tensor_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Tensor:
+        is_cuda = False
+        device = "cpu"
+
+    torch = ModuleType("torch")
+    torch.Tensor = Tensor  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    with pytest.raises(InputError, match=r"input 'in' is a torch tensor on cpu\. Move it to the"):
+        device_array(Tensor(), "input 'in'")
+
+
+# --- The GPU ---------------------------------------------------------------------------------
+
+
+def test_arch_must_be_the_gpus(gpu: StandIn) -> None:
+    for name in ("hopper", "sm_90", "h200"):
+        gpu.run(PROGRAM, {"in": X}, arch=name)
+    with pytest.raises(InputError) as caught:
+        gpu.run(PROGRAM, {"in": X}, arch="volta")
+    assert str(caught.value) == (
+        "stand-in: arch='volta', but GPU 0 is an Stand-in (sm_90, hopper), and computes as it "
+        "does. Leave arch out, or simulate it: backend='numpy'."
+    )
+
+
+def test_a_gpu_that_is_too_old(gpu: StandIn) -> None:
+    gpu.driver.number_of_sm = 75
+    with pytest.raises(BackendUnavailable, match=r"needs a GPU of sm_80 or newer, GPU 0 is an St"):
+        gpu.run(build("reduction_k", ab="bf16"), {"in": np.zeros(512, np.float32)})
+
+
+def test_too_little_shared_memory(gpu: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = Usage(40, 1536, 0, 100, {})
+    cubin = SimpleNamespace(code=b"", usage=usage)
+    monkeypatch.setattr(launch, "compile_kernel", lambda kernel, sm: cubin)
+    gpu.driver.shared = 1000
+    with pytest.raises(Unsupported, match="needs 1536 bytes of shared memory a block, Stand-in"):
+        Launcher.loaded(gpu, emit(PROGRAM), Place(0))
+
+
+def test_a_kernel_is_loaded_once(gpu: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    cubin = SimpleNamespace(code=b"", usage=Usage(40, 1536, 0, 100, {}))
+    compiled: list[int] = []
+
+    def compile_kernel(kernel: Any, sm: int) -> Any:
+        compiled.append(sm)
+        return cubin
+
+    monkeypatch.setattr(launch, "compile_kernel", compile_kernel)
+    kernel = emit(PROGRAM)
+    first = Launcher.loaded(gpu, kernel, Place(0))
+    assert Launcher.loaded(gpu, emit(PROGRAM), Place(0)) is first
+    assert compiled == [90]
+
+
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError("no"), MemoryError("no"), RuntimeError("no"), DriverError("no")]
+)
+def test_a_failed_launch_says_what_was_asked_for(gpu: StandIn, error: Exception) -> None:
+    gpu.fails = error
+    with pytest.raises(LaunchError) as caught:
+        gpu.run(PROGRAM, {"in": X})
+    assert str(caught.value) == (
+        f"stand-in: reduction_k failed: {type(error).__name__}: no. It was to run as 2 blocks of "
+        f"32 threads, 0 bytes of dynamic shared memory, 1536 of static, 40 registers a thread."
+    )
+    assert caught.value.__cause__ is error
+
+
+def test_units_of_gpus() -> None:
+    assert [unit_name(sm) for sm in (70, 75, 80, 86, 89, 90, 100, 120)] == [
+        "volta", "turing", "ampere", "ampere", "ada", "hopper", "blackwell", "blackwell",
+    ]  # fmt: skip
+    assert unit_name(999) is None
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bits"),
+    [("f16", 0x7E00), ("bf16", 0x7FC0), ("f32", 0x7FC00000), ("s8", 0x80), ("s32", 0x80000000)],
+)
+def test_poison_is_nan_or_the_lowest_integer(dtype: str, bits: int) -> None:
+    form = format_of(dtype)
+    assert driver._poison_of(form) == (bits, 8 * form.itemsize)
+
+
+def test_poison_of_f64_is_nan_in_halves() -> None:
+    value, bits = driver._poison_of(format_of("f64"))
+    assert bits == 32
+    assert np.isnan(np.array([value, value], np.uint32).view(np.float64)[0])
+
+
+# --- What is missing -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "_LIBRARIES", ("libno-such-driver.so",))
+    monkeypatch.setattr(Driver, "open", driver._open.__wrapped__)
+
+
+@pytest.mark.usefixtures("no_driver")
+def test_no_driver() -> None:
+    said = (
+        "there is no NVIDIA driver here (libcuda.so.1). The simulator needs none: backend='numpy'"
+    )
+    assert PYCUDA.available() == said
+    assert CUPY.available() == said
+    with pytest.raises(BackendUnavailable) as caught:
+        CUPY.run(PROGRAM, {"in": X})
+    assert str(caught.value) == f"cupy: {said}"
+    with pytest.raises(BackendUnavailable, match="there is no NVIDIA driver here"):
+        device_sm()
+
+
+class _Library:
+    """A driver library all of whose calls return one status."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments: self.status
+
+
+def test_no_device() -> None:
+    library: Any = _Library(100)
+    with pytest.raises(BackendUnavailable, match="no NVIDIA GPU here, or CUDA_VISIBLE_DEVICES hid"):
+        Driver(library)
+
+
+def test_a_driver_that_does_not_start() -> None:
+    library: Any = _Library(803)
+    with pytest.raises(BackendUnavailable, match=r"does not start: unknown error \(CUDA error 803"):
+        Driver(library)
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize(
+    ("launcher", "remedy"),
+    [
+        (PYCUDA, "Install it with: pip install 'tcusim[pycuda]'"),
+        (CUPY, r"Install it with: pip install 'tcusim[cupy]' (for CUDA 12), or pip install cupy-"),
+    ],
+)
+def test_no_library(launcher: Launcher, remedy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> Any:
+        raise ModuleNotFoundError(f"No module named {name!r}")
+
+    monkeypatch.setattr(importlib, "import_module", absent)
+    reason = launcher.available()
+    assert reason is not None
+    start = f"{launcher.module} cannot be imported (No module named '{launcher.module}'). {remedy}"
+    assert reason.startswith(start)

@@ -1,0 +1,348 @@
+"""Compilation through NVRTC: every algorithm, the cache on disk, and the words of each error."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import multiprocessing
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tcusim.algorithms import algorithms, build
+from tcusim.errors import BackendUnavailable, Unsupported
+from tcusim_cuda import compile as compiler
+from tcusim_cuda.compile import (
+    CompileError,
+    Toolkit,
+    cache_folder,
+    compile_kernel,
+    why_no_compiler,
+)
+from tcusim_cuda.emit import emit
+from tcusim_cuda.kernel import Kernel
+
+REASON = why_no_compiler()
+needs_nvrtc = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("TCUSIM_CACHE_DIR", str(folder))
+    return folder
+
+
+@pytest.fixture
+def fresh_toolkit() -> Iterator[None]:
+    """Let the toolkit be looked for again, in a test that changes what is there."""
+    compiler._find_toolkit.cache_clear()
+    yield
+    compiler._find_toolkit.cache_clear()
+
+
+def kernel() -> Kernel:
+    return emit(build("reduction_k"))
+
+
+def target(sm: int) -> int:
+    if sm not in Toolkit.find().targets:
+        pytest.skip(f"{Toolkit.find().title} does not compile for sm_{sm}")
+    return sm
+
+
+# --- What compiles ---------------------------------------------------------------------------
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("sm", [70, 90, 120])
+@pytest.mark.parametrize("row", algorithms(), ids=lambda row: row.name)
+def test_every_algorithm_compiles(row: Any, sm: int) -> None:
+    cubin = compile_kernel(emit(build(row.name)), target(sm))
+    assert cubin.sm == sm
+    assert cubin.code.startswith(b"\x7fELF")
+    assert bool(cubin.usage.tensor_core) == (row.products is not None)
+
+
+@needs_nvrtc
+def test_multiplications_and_additions_are_not_contracted() -> None:
+    text = (
+        'extern "C" __global__ void k(float* out, const float* in)\n'
+        "{ out[0] = in[0] * in[1] + in[2]; }\n"
+    )
+    plain = dataclasses.replace(kernel(), name="k", text=text, paths=("", ""))
+    contracted = compile_kernel(plain, target(80), options=["--fmad=true"])
+    assert len(compile_kernel(plain, 80).code) != 0
+    assert compile_kernel(plain, 80).code != contracted.code
+
+
+# --- Errors ----------------------------------------------------------------------------------
+
+
+def spoiled(path: str) -> Kernel:
+    """Return a kernel with a line, from the step of this path, that is no CUDA."""
+    good = kernel()
+    lines = good.text.splitlines()
+    number = max(i for i, step in enumerate(good.paths) if step == path)
+    lines[number] = "    no_such_thing(1);"
+    return dataclasses.replace(good, text="\n".join(lines) + "\n")
+
+
+@needs_nvrtc
+def test_a_compile_error_quotes_the_step() -> None:
+    bad = spoiled("4")
+    with pytest.raises(CompileError) as caught:
+        compile_kernel(bad, target(80))
+    text = str(caught.value)
+    assert text.startswith("reduction_k: NVRTC ")
+    assert "refused the emitted kernel for sm_80" in text
+    assert 'identifier "no_such_thing" is undefined' in text
+    assert "    reduction_k, step 4: V ← P·A + V" in text
+    assert text.endswith("please report it.")
+    assert caught.value.kernel is bad
+    assert "no_such_thing" in caught.value.log
+
+
+@needs_nvrtc
+def test_a_program_newer_than_the_gpu_is_refused() -> None:
+    with pytest.raises(Unsupported, match=r"uses instructions of sm_80 and newer, sm_75 lacks"):
+        compile_kernel(emit(build("reduction_k", ab="bf16")), 75)
+
+
+def test_a_gpu_that_cuda_13_dropped() -> None:
+    toolkit = Toolkit((13, 0), (75, 80, 90), (), 13000)
+    with pytest.raises(Unsupported) as caught:
+        toolkit.require_target(kernel(), 70)
+    assert str(caught.value) == (
+        "reduction_k: NVRTC 13.0 does not compile for sm_70, only for 75, 80, 90. CUDA 13 dropped "
+        "the GPUs before sm_75: use NVRTC 12, in an environment of its own if need be: "
+        "pip install 'tcusim[compile]'"
+    )
+
+
+def test_a_gpu_that_is_too_new_and_one_that_does_not_exist() -> None:
+    toolkit = Toolkit((12, 6), (50, 70, 75, 80, 90), (), 12060)
+    with pytest.raises(Unsupported, match=r"only for 70, 75, 80, 90\. Install a newer NVRTC"):
+        toolkit.require_target(kernel(), 100)
+    with pytest.raises(Unsupported, match=r"sm_81.*Name one of these"):
+        toolkit.require_target(kernel(), 81)
+
+
+@pytest.mark.usefixtures("fresh_toolkit")
+def test_no_bindings(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> Any:
+        raise ModuleNotFoundError(f"No module named {name!r}")
+
+    monkeypatch.setattr(importlib, "import_module", absent)
+    with pytest.raises(BackendUnavailable) as caught:
+        compile_kernel(kernel(), 80)
+    assert str(caught.value) == (
+        "kernels are compiled through NVIDIA's package cuda-bindings, which cannot be imported "
+        "(No module named 'cuda.bindings.nvrtc'). Install it with: pip install 'tcusim[compile]'"
+    )
+
+
+@pytest.mark.usefixtures("fresh_toolkit")
+def test_no_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_found() -> Any:
+        raise RuntimeError("Failure finding libnvrtc.so\nlooked here and there")
+
+    fake = SimpleNamespace(nvrtcVersion=not_found)
+    monkeypatch.setattr(importlib, "import_module", lambda name: fake)
+    reason = why_no_compiler()
+    assert reason is not None
+    assert reason.startswith("NVRTC, NVIDIA's run-time compiler, was not found by cuda-bindings")
+    assert "(Failure finding libnvrtc.so). Install it with: pip install 'tcusim[compile]'" in reason
+
+
+# --- CUDA's headers --------------------------------------------------------------------------
+
+
+def toolkit_folder(folder: Path, version: int, *missing: str) -> Path:
+    """Make a toolkit of empty headers."""
+    for name in compiler._HEADERS:
+        if name in missing:
+            continue
+        path = folder / "include" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#define CUDART_VERSION  {version}\n")
+    return folder
+
+
+@pytest.fixture
+def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Hide every toolkit but those that a test makes."""
+    monkeypatch.setattr(compiler, "_nvidia_packages", list)
+    monkeypatch.setattr(compiler, "_DEFAULT_TOOLKIT", tmp_path / "usr-local-cuda")
+    for name in ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    return tmp_path
+
+
+def test_headers_of_the_compilers_release_come_first(
+    bare_machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = toolkit_folder(bare_machine / "new", 13000)
+    old = toolkit_folder(bare_machine / "old", 12090)
+    monkeypatch.setenv("CUDA_HOME", str(new))
+    monkeypatch.setenv("CUDA_PATH", str(old))
+    assert compiler._find_headers(12) == ((old / "include",), 12090)
+    assert compiler._find_headers(13) == ((new / "include",), 13000)
+    # None of the release: what there is.
+    assert compiler._find_headers(14) == ((new / "include",), 13000)
+
+
+def test_headers_beside_nvcc_and_in_condas_folders(
+    bare_machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conda = toolkit_folder(bare_machine / "conda" / "targets" / "x86_64-linux", 12060)
+    monkeypatch.setenv("CONDA_PREFIX", str(bare_machine / "conda"))
+    assert compiler._find_headers(12) == ((conda / "include",), 12060)
+    beside = toolkit_folder(bare_machine, 12050)
+    nvcc = bare_machine / "bin" / "nvcc"
+    nvcc.parent.mkdir()
+    nvcc.write_text("#!/bin/sh\n")
+    nvcc.chmod(0o755)
+    assert compiler._find_headers(12) == ((beside / "include",), 12050)
+
+
+def test_headers_of_pip_packages_are_put_together(
+    bare_machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = toolkit_folder(bare_machine / "nvidia" / "cuda_runtime", 12090, "crt/mma.h")
+    crt = bare_machine / "nvidia" / "cu13" / "include" / "crt" / "mma.h"
+    crt.parent.mkdir(parents=True)
+    crt.touch()
+    monkeypatch.setattr(compiler, "_nvidia_packages", lambda: [bare_machine / "nvidia"])
+    expected = (runtime / "include", crt.parents[1])
+    assert compiler._find_headers(12) == (expected, 12090)
+
+
+def test_no_headers(bare_machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    half = toolkit_folder(bare_machine / "half", 12090, "crt/mma.h")
+    monkeypatch.setenv("CUDA_HOME", str(half))
+    with pytest.raises(BackendUnavailable) as caught:
+        compiler._find_headers(12)
+    text = str(caught.value)
+    assert text.startswith("CUDA's headers mma.h, cuda_fp16.h, ")
+    assert f"looked in {half / 'include'}. " in text
+    assert text.endswith("pip install 'tcusim[compile]', or set CUDA_HOME to a CUDA toolkit")
+
+
+# --- The cache on disk -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list to which each real compilation adds."""
+    seen: list[str] = []
+    real = compiler._compile
+
+    def counted(kernel: Kernel, *arguments: Any) -> tuple[bytes, str]:
+        seen.append(kernel.name)
+        return real(kernel, *arguments)
+
+    monkeypatch.setattr(compiler, "_compile", counted)
+    return seen
+
+
+@needs_nvrtc
+def test_what_was_compiled_is_kept(cache: Path, compilations: list[str]) -> None:
+    first = compile_kernel(kernel(), target(80))
+    assert compile_kernel(kernel(), 80) == first
+    assert len(compilations) == 1
+    assert len(list(cache.iterdir())) == 1
+
+
+@needs_nvrtc
+def test_all_that_matters_is_part_of_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compilations: list[str]
+) -> None:
+    one = kernel()
+    compile_kernel(one, target(80))
+    compile_kernel(one, target(90))
+    compile_kernel(one, 80, options=["-lineinfo"])
+    compile_kernel(dataclasses.replace(one, text=one.text + "// new\n"), 80)
+    include = tmp_path / "include"
+    include.mkdir()
+    header = (compiler.INCLUDE / "tcusim.cuh").read_text()
+    (include / "tcusim.cuh").write_text(header + "// new\n")
+    monkeypatch.setattr(compiler, "INCLUDE", include)
+    compile_kernel(one, 80)
+    newer = dataclasses.replace(Toolkit.find(), headers=99999)
+    monkeypatch.setattr(Toolkit, "find", lambda: newer)
+    compile_kernel(one, 80)
+    assert len(compilations) == 6
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("harm", ["cut", "empty", "flipped", "other"])
+def test_a_damaged_file_is_not_trusted(cache: Path, compilations: list[str], harm: str) -> None:
+    good = compile_kernel(kernel(), target(80))
+    (path,) = cache.iterdir()
+    data = path.read_bytes()
+    flipped = data[:-100] + bytes([data[-100] ^ 1]) + data[-99:]
+    harmed = {"cut": data[:-1], "empty": b"", "flipped": flipped, "other": b"something else"}
+    path.write_bytes(harmed[harm])
+    assert compile_kernel(kernel(), 80) == good
+    assert len(compilations) == 2
+    assert path.read_bytes() == data
+
+
+@needs_nvrtc
+def test_a_file_under_another_name_is_not_trusted(cache: Path, compilations: list[str]) -> None:
+    compile_kernel(kernel(), target(80))
+    (path,) = cache.iterdir()
+    right = compile_kernel(kernel(), 80, options=["-lineinfo"])
+    (other,) = set(cache.iterdir()) - {path}
+    other.write_bytes(path.read_bytes())
+    assert compile_kernel(kernel(), 80, options=["-lineinfo"]) == right
+    assert len(compilations) == 3
+
+
+@needs_nvrtc
+def test_a_cache_that_cannot_be_written_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.touch()
+    monkeypatch.setenv("TCUSIM_CACHE_DIR", str(blocked / "cache"))
+    assert compile_kernel(kernel(), target(80)).code
+
+
+def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert cache_folder() == tmp_path / "cache"
+    monkeypatch.delenv("TCUSIM_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache_folder() == tmp_path / "xdg" / "tcusim"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert cache_folder() == tmp_path / "home" / ".cache" / "tcusim"
+
+
+def compile_often(folder: str, harm: bool) -> list[bytes]:
+    """Compile a kernel again and again; between, `harm` the file that was kept."""
+    os.environ["TCUSIM_CACHE_DIR"] = folder
+    codes = []
+    for _ in range(15):
+        codes.append(compile_kernel(kernel(), 80).code)
+        if harm:
+            for path in Path(folder).glob("*.cubin"):
+                path.unlink(missing_ok=True)
+    return codes
+
+
+@needs_nvrtc
+def test_several_processes_may_share_a_cache(cache: Path) -> None:
+    target(80)
+    spawn = multiprocessing.get_context("spawn")
+    with spawn.Pool(3) as pool:
+        jobs = [pool.apply_async(compile_often, (str(cache), harm)) for harm in (True, False, True)]
+        codes = [code for job in jobs for code in job.get(120)]
+    assert len(set(codes)) == 1
+    assert not list(cache.glob("new-*"))
