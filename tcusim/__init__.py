@@ -6,7 +6,7 @@
 """
 
 from tcusim.algorithms import Algorithm, algorithm_of, build, register_algorithm
-from tcusim.api import cumsum, segmented_cumsum, segmented_sum, sum  # noqa: A004
+from tcusim.api import cumsum, segmented_cumsum, segmented_sum, sum
 from tcusim.backends import register_backend, run
 from tcusim.errors import (
     AgreementError,

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from tcusim.errors import InputError
-from tcusim.kernels import Array, Report, Settings, Shape, kernel_for
+from tcusim.kernels import Array, Report, Settings, Shape, kernel_for, unit_of_run
 from tcusim.rows import (
     scan_irregular,
     scan_rows,
@@ -40,7 +40,7 @@ def sum(
     keepdims: bool = False,
     backend: str | None = None,
     shape: Shape | None = None,
-    arch: str = "hopper",
+    arch: str | None = None,
     accumulate: str = "f32",
     algorithm: str | None = None,
     report: Report | None = None,
@@ -68,8 +68,9 @@ def sum(
         Who runs the programs; default "numpy", the simulator.
     shape : str, tuple or MmaShape, optional
         The tile, M-N-K order; default "16x16x16" ("8x8x4" for float64).
-    arch : str
-        Whose arithmetic: an architecture, a GPU's name or a registered unit.
+    arch : str, optional
+        Whose arithmetic: an architecture, a GPU's name or a registered unit. Default: the GPU that
+        the backend runs on, and "hopper" on the simulator.
     accumulate : {"f32", "f16"}
         Accumulator of float16 input. "f16" is literal to the paper, with its rounding: see
         docs/numerics.md before using it on long segments.
@@ -96,7 +97,9 @@ def sum(
     >>> float(tcusim.sum(np.arange(100, dtype=np.float16)))
     4950.0
     """
-    settings = Settings(backend, shape, arch, accumulate, algorithm, report, progress)
+    settings = Settings(
+        backend, shape, unit_of_run(arch, backend), accumulate, algorithm, report, progress
+    )
     array = _array(a)
     axes = _axes(axis, array.ndim)
     kept = tuple(1 if i in axes else size for i, size in enumerate(array.shape))
@@ -117,7 +120,7 @@ def cumsum(
     include_initial: bool = False,
     backend: str | None = None,
     shape: Shape | None = None,
-    arch: str = "hopper",
+    arch: str | None = None,
     accumulate: str = "f32",
     algorithm: str | None = None,
     report: Report | None = None,
@@ -149,7 +152,9 @@ def cumsum(
     >>> tcusim.cumsum(np.ones(4, np.float16), include_initial=True)
     array([0., 1., 2., 3., 4.], dtype=float16)
     """
-    settings = Settings(backend, shape, arch, accumulate, algorithm, report, progress)
+    settings = Settings(
+        backend, shape, unit_of_run(arch, backend), accumulate, algorithm, report, progress
+    )
     array = _array(a)
     if axis is None:
         array, axis = array.reshape(-1), 0
@@ -173,7 +178,7 @@ def segmented_sum(
     out: Array | None = None,
     backend: str | None = None,
     shape: Shape | None = None,
-    arch: str = "hopper",
+    arch: str | None = None,
     accumulate: str = "f32",
     algorithm: str | None = None,
     report: Report | None = None,
@@ -211,7 +216,9 @@ def segmented_sum(
     >>> tcusim.segmented_sum(np.arange(8, dtype=np.float16), offsets=[0, 1, 1, 8])
     array([ 0.,  0., 28.], dtype=float16)
     """
-    settings = Settings(backend, shape, arch, accumulate, algorithm, report, progress)
+    settings = Settings(
+        backend, shape, unit_of_run(arch, backend), accumulate, algorithm, report, progress
+    )
     array = _array(a)
     axis = _one_axis(axis, array.ndim)
     rows = np.moveaxis(array, axis, -1)
@@ -234,7 +241,7 @@ def segmented_cumsum(
     out: Array | None = None,
     backend: str | None = None,
     shape: Shape | None = None,
-    arch: str = "hopper",
+    arch: str | None = None,
     accumulate: str = "f32",
     algorithm: str | None = None,
     report: Report | None = None,
@@ -268,7 +275,9 @@ def segmented_cumsum(
     >>> tcusim.segmented_cumsum(np.ones(6, np.float16), 3, exclusive=True)
     array([0., 1., 2., 0., 1., 2.], dtype=float16)
     """
-    settings = Settings(backend, shape, arch, accumulate, algorithm, report, progress)
+    settings = Settings(
+        backend, shape, unit_of_run(arch, backend), accumulate, algorithm, report, progress
+    )
     array = _array(a)
     axis = _one_axis(axis, array.ndim)
     rows = np.moveaxis(array, axis, -1)

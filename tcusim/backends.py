@@ -42,6 +42,9 @@ class Backend(Protocol):
         What users write: ``backend="numpy"``. The entry point bears the same name.
     title : str
         One line for people.
+
+    A backend that runs on a GPU may also have `unit() -> str`, the name of the unit whose
+    arithmetic that GPU has; sums and scans that name no `arch` then follow it.
     """
 
     name: str

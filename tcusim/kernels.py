@@ -23,7 +23,7 @@ from tcusim.ir import Program
 from tcusim.numerics import Values, format_of, rule_for, split_values
 from tcusim.shapes import MmaShape, shape_of
 
-__all__ = ["Array", "Kernel", "Report", "Settings", "Shape", "kernel_for"]
+__all__ = ["Array", "Kernel", "Report", "Settings", "Shape", "kernel_for", "unit_of_run"]
 
 Array: TypeAlias = NDArray[Any]
 Shape: TypeAlias = str | tuple[int, int, int] | MmaShape
@@ -83,6 +83,14 @@ _TYPES = {
     "float64": ("f64", "f64", "f64"),
 }
 _RESULTS = {"float16": "f16", "float32": "f32", "float64": "f64", "bfloat16": "bf16"}
+
+
+def unit_of_run(arch: str | None, backend: str | None) -> str:
+    """Return whose arithmetic a call follows: the named one, or that of the backend's GPU."""
+    if arch is not None:
+        return arch
+    unit = None if backend is None else getattr(get_backend(backend), "unit", None)
+    return "hopper" if unit is None else str(unit())
 
 
 def kernel_for(

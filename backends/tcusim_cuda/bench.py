@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import importlib.metadata
+import itertools
 import json
 import math
 import platform
@@ -181,6 +182,7 @@ def bench(
     peers: Sequence[str] | None = None,
     backend: str = "cupy",
     quick: bool = False,
+    seconds: float | None = None,
     say: Say | None = None,
 ) -> Report:
     """Measure sums and scans of f16 numbers on this machine's GPU.
@@ -197,6 +199,8 @@ def bench(
         What loads and launches tcusim's kernels. The data are in CuPy arrays in any case.
     quick : bool
         Fewer and smaller: at most 2**27 elements, three segment sizes, and one way for each.
+    seconds : float, optional
+        Begin no further problem after this time.
     say : callable, optional
         Is given a line of text for each problem, as it is done.
 
@@ -222,14 +226,17 @@ def bench(
     try:
         report = _start(device, others, length)
         rows: list[Row] = []
-        for kind in KINDS:
-            for size in segments:
-                rows.extend(_solve(Problem(kind, size, device), others, quick, say))
-        # A GPU that was slower at the start must not make the rows look better.
-        again = read_limits(device, _LIMIT_REPEATS)
-        report.limits = {name: max(report.limits[name], again[name]) for name in again}
+        # Sums and scans in turn, so that a run that is cut short has some of both.
+        for size, kind in itertools.product(segments, KINDS):
+            if seconds is not None and time.monotonic() - began > seconds:
+                report.notes.append(f"{kind} {size} was left out: the time was up")
+                continue
+            rows.extend(_solve(Problem(kind, size, device), others, quick, say))
+        _measure_limits_again(report, device)
+        order = {kind: place for place, kind in enumerate(KINDS)}
+        rows.sort(key=lambda row: order[row.kind])
         report.rows = with_ratios(rows, report.limits)
-        report.notes.extend(_notes(device, report.limits, again))
+        report.notes.append(f"tcusim's kernels were launched through {backend}")
     finally:
         if others.cub is not None:
             others.cub.close()
@@ -275,10 +282,16 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def _notes(device: Device, limits: dict[str, float], again: Any) -> Iterator[str]:
-    spread = max(abs(limits[name] - again[name]) / limits[name] for name in limits)
-    yield f"the limits, measured first and last, were {100 * spread:.1f} % apart"
-    yield f"tcusim's kernels were launched through {device.backend}"
+def _measure_limits_again(report: Report, device: Device) -> None:
+    """Keep the higher limits: a GPU that was slow at the start must not flatter the rows."""
+    try:
+        again = read_limits(device, _LIMIT_REPEATS)
+    except Exception as error:  # what was measured must not be lost
+        report.notes.append(f"the limits could not be measured again: {first_line(error)}")
+        return
+    spread = max(abs(again[name] / report.limits[name] - 1) for name in again)
+    report.notes.append(f"the limits, measured first and last, were {100 * spread:.1f} % apart")
+    report.limits = {name: max(report.limits[name], again[name]) for name in again}
 
 
 # --- One problem ------------------------------------------------------------------------------
@@ -470,7 +483,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--segments", type=int, nargs="+", default=list(SEGMENTS), metavar="SIZE")
     parser.add_argument("--peers", nargs="*", default=None, help=f"of {', '.join(PEERS)}, or all")
     parser.add_argument("--backend", choices=BACKENDS, default="cupy")
+    parser.add_argument("--seconds", type=float, help="begin no further problem after this time")
     given = parser.parse_args(arguments)
+    if given.json is not None:
+        given.json.parent.mkdir(parents=True, exist_ok=True)
     try:
         report = bench(
             log2_length=given.log2_length,
@@ -478,6 +494,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             peers=PEERS if given.peers == ["all"] else given.peers,
             backend=given.backend,
             quick=given.quick,
+            seconds=given.seconds,
             say=lambda line: print(line, file=sys.stderr, flush=True),
         )
     except TcusimError as error:

@@ -95,17 +95,29 @@ class Peers:
 
     def contenders(self, problem: Problem) -> Iterator[Contender]:
         """Yield every way of every peer to solve a problem."""
-        ways = {
+        ways: dict[str, Callable[[Problem], Iterator[Contender]]] = {
             "cupy": _cupy_ways,
             "torch": _torch_ways,
             "torch.compile": _torch_compile_ways,
             "triton": _triton_ways,
         }
+        if self.cub is not None:
+            ways["cub"] = self.cub.ways
         for name in self.names:
-            if name != "cub":
-                yield from ways[name](problem)
-            elif self.cub is not None:
-                yield from self.cub.ways(problem)
+            try:
+                found = list(ways[name](problem))
+            except Exception as error:  # a peer may raise anything; it becomes a row
+                found = [_failing(name, problem.kind, error)]
+            yield from found
+
+
+def _failing(name: str, kind: str, error: Exception) -> Contender:
+    """Return a contender that raises what kept a library from naming its ways."""
+
+    def prepare(out: Array) -> Run:
+        raise error
+
+    return Contender(name, kind, "f32", "f32", prepare)
 
 
 def first_line(error: BaseException) -> str:

@@ -20,7 +20,7 @@ def pipeline() -> str:
         ("watch", "stepper: every step, every tile", ""),
         ("count", "mma steps, additions, bytes", ""),
         ("listing", "text in the paper&rsquo;s notation", ""),
-        ("emit", "CUDA C++ for a GPU (in the making)", " later"),
+        ("emit", "CUDA C++ for a GPU: the same bits", ""),
     )
     parts = [
         _box(8, 92, 150, 56, "box"),

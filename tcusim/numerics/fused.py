@@ -198,7 +198,7 @@ def _round_sum(total: Float64, acc: Format, how: Fused) -> Float64:
     beyond = np.abs(d) > acc.largest
     if bool(beyond.any()):
         d[beyond] = np.copysign(np.inf, d[beyond])
-    # A sum that is zero, or becomes zero, is +0 whatever its sign was: so an H200, for both results.
+    # A sum that is zero, or becomes zero, is +0 whatever its sign was: so says an H200.
     d += 0.0
     return d
 

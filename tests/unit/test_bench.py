@@ -313,6 +313,13 @@ def test_wrong_bits_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_gpu")
+def test_a_run_that_is_cut_short() -> None:
+    report = bench.bench(log2_length=20, segments=(16,), seconds=-1)
+    assert report.rows == ()
+    assert "sum 16 was left out: the time was up" in report.notes
+
+
+@pytest.mark.usefixtures("no_gpu")
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "results.json"
     arguments = ["--json", str(path), "--log2-length", "20", "--segments", "16", "--quick"]
@@ -354,6 +361,17 @@ def test_peers_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "triton" in peers.missing["triton"]
     with pytest.raises(UnknownName, match="unknown peer 'cubb'"):
         bench_peers.Peers(device, ("cubb",))
+
+
+def test_a_peer_that_raises_is_a_contender_that_fails() -> None:
+    device: Any = SimpleNamespace(sm=90)
+    peers = bench_peers.Peers(device, ())
+    peers.names = ("torch.compile",)
+    problem: Any = SimpleNamespace(kind="sum")
+    (contender,) = peers.contenders(problem)
+    assert (contender.who, contender.label) == ("torch.compile", "sum")
+    with pytest.raises((ImportError, AttributeError)):
+        contender.prepare(None)
 
 
 @pytest.mark.parametrize("size", bench.SEGMENTS)

@@ -1,0 +1,545 @@
+"""On a GPU, through PyCUDA and CuPy: every kind of array, streams, memory, and errors.
+
+Where bits are compared, they are the simulator's for this GPU's architecture.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tcusim.algorithms import algorithms, build
+from tcusim.errors import InputError
+from tcusim.interpret import run_numpy
+from tcusim.ir import Program
+from tcusim_cuda import CUPY, PYCUDA, device_sm, emit, launch, unit_name
+from tcusim_cuda.compile import compile_kernel
+from tcusim_cuda.launch import Launcher, LaunchError
+
+pytestmark = pytest.mark.gpu(min_sm=70)
+
+PROGRAM = build("reduction_k")
+LENGTH = 256 * 40
+
+# CU_FUNC_ATTRIBUTE_NUM_REGS of cuda.h.
+NUMBER_OF_REGISTERS = 4
+
+
+@pytest.fixture(params=[PYCUDA, CUPY], ids=["pycuda", "cupy"])
+def backend(request: pytest.FixtureRequest) -> Launcher:
+    launcher: Launcher = request.param
+    reason = launcher.available()
+    if reason is not None:
+        pytest.skip(f"{launcher.name}: {reason}")
+    return launcher
+
+
+def library(name: str) -> Any:
+    """Import a GPU library, or skip."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        pytest.skip(f"{name} cannot be imported: {error}")
+
+
+@pytest.fixture
+def cupy() -> Any:
+    return library("cupy")
+
+
+@pytest.fixture
+def torch() -> Any:
+    torch = library("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("this torch has no CUDA")
+    return torch
+
+
+def arch() -> str:
+    name = unit_name(device_sm())
+    if name is None:
+        pytest.skip(f"no unit has the numerics of sm_{device_sm()}")
+    return name
+
+
+def halves(length: int = LENGTH, seed: int = 0) -> NDArray[np.float16]:
+    """Return numbers of both signs whose sums are rounded."""
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal(length).astype(np.float16)
+
+
+def simulated(program: Program, x: NDArray[Any]) -> NDArray[Any]:
+    return run_numpy(program, {"in": x}, arch=arch())["out"]
+
+
+def require_bits(got: NDArray[Any], expected: NDArray[Any]) -> None:
+    """Assert that two arrays hold the same bits."""
+    assert got.dtype == expected.dtype
+    assert got.shape == expected.shape
+    word = np.dtype(f"u{got.itemsize}")
+    np.testing.assert_array_equal(
+        np.ascontiguousarray(got).view(word), np.ascontiguousarray(expected).view(word)
+    )
+
+
+# --- NumPy arrays ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("accumulate", ["f32", "f16"])
+@pytest.mark.parametrize("row", algorithms(), ids=lambda row: row.name)
+def test_every_algorithm_gives_the_simulators_bits(
+    backend: Launcher, row: Any, accumulate: str
+) -> None:
+    program = build(row.name, accumulate=accumulate, ragged=True)
+    x = halves(LENGTH + 77)
+    got = backend.run(program, {"in": x}, poison=True)["out"]
+    require_bits(got, simulated(program, x))
+
+
+@pytest.mark.parametrize(
+    ("shape", "ab", "accumulate"),
+    [
+        ("32x8x16", "f16", "f32"),
+        ("8x32x16", "f16", "f16"),
+        ("16x16x16", "bf16", "f32"),
+        ("16x16x8", "tf32", "f32"),
+        ("8x8x4", "f64", "f64"),
+        ("16x8x16", "f16", "f32"),
+        ("16x8x8", "f16", "f16"),
+    ],
+)
+def test_other_shapes_and_types(backend: Launcher, shape: str, ab: str, accumulate: str) -> None:
+    program = build("reduction_tn", shape=shape, ab=ab, accumulate=accumulate, ragged=True)
+    if device_sm() < emit(program).min_sm:
+        pytest.skip(f"sm_{device_sm()} lacks the instruction")
+    # bf16 holds these, so that no input is refused for being rounded.
+    x = np.random.default_rng(1).integers(-128, 129, LENGTH + 5) * 2.0**-3
+    x = x.astype(np.float16 if ab == "f16" else np.float64 if ab == "f64" else np.float32)
+    require_bits(backend.run(program, {"in": x}, poison=True)["out"], simulated(program, x))
+
+
+def test_more_shared_memory_than_48_kilobytes(backend: Launcher) -> None:
+    program = build("scan_tn", warps=16, ragged=True)
+    assert emit(program).dynamic_shared_bytes > 48 * 1024
+    x = halves(100_001)
+    require_bits(backend.run(program, {"in": x}, poison=True)["out"], simulated(program, x))
+
+
+def test_no_elements(backend: Launcher) -> None:
+    program = build("scan_k", ragged=True)
+    assert backend.run(program, {"in": halves(0)})["out"].shape == (0,)
+
+
+def test_numpy_out(backend: Launcher) -> None:
+    out = np.full(LENGTH // 16, np.nan, np.float32)
+    x = halves()
+    assert backend.run(PROGRAM, {"in": x}, out={"out": out})["out"] is out
+    require_bits(out, simulated(PROGRAM, x))
+
+
+def test_poison_stays_where_nothing_is_written(backend: Launcher) -> None:
+    nothing = dataclasses.replace(PROGRAM, name="nothing", steps=PROGRAM.steps[:3])
+    got = backend.run(nothing, {"in": halves()}, poison=True)["out"]
+    assert got.size == LENGTH // 16
+    assert np.isnan(got).all()
+
+
+def test_the_name_of_the_gpus_architecture(backend: Launcher) -> None:
+    x = halves()
+    backend.run(PROGRAM, {"in": x}, arch=arch())
+    other = "volta" if arch() != "volta" else "turing"
+    with pytest.raises(InputError, match=f"arch='{other}', but GPU 0 is an .*sm_{device_sm()}, "):
+        backend.run(PROGRAM, {"in": x}, arch=other)
+
+
+def test_a_kernel_is_loaded_once(backend: Launcher) -> None:
+    program = dataclasses.replace(PROGRAM, name="loaded_once")
+    before = len(backend._loaded)
+    for seed in range(3):
+        backend.run(program, {"in": halves(seed=seed)})
+    assert len(backend._loaded) == before + 1
+
+
+def test_threads_may_share_a_backend(backend: Launcher) -> None:
+    program = dataclasses.replace(PROGRAM, name="from_threads")
+    arrays = [halves(seed=seed) for seed in range(8)]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda x: backend.run(program, {"in": x})["out"], arrays))
+    for x, got in zip(arrays, results, strict=True):
+        require_bits(got, simulated(program, x))
+
+
+def test_registers_are_those_that_the_driver_tells(cupy: Any) -> None:
+    kernel = emit(build("scan_tn"))
+    cubin = compile_kernel(kernel, device_sm())
+    module = cupy.cuda.function.Module()
+    module.load(cubin.code)
+    function = module.get_function(kernel.name)
+    told = cupy.cuda.driver.funcGetAttribute(NUMBER_OF_REGISTERS, function.ptr)
+    assert cubin.usage.registers == told
+
+
+# --- CuPy ------------------------------------------------------------------------------------
+
+
+def test_cupy_arrays(backend: Launcher, cupy: Any) -> None:
+    x = halves()
+    got = backend.run(PROGRAM, {"in": cupy.asarray(x)})["out"]
+    assert isinstance(got, cupy.ndarray)
+    require_bits(got.get(), simulated(PROGRAM, x))
+
+
+def test_cupy_out(backend: Launcher, cupy: Any) -> None:
+    x = halves()
+    out = cupy.full(LENGTH // 16, cupy.nan, cupy.float32)
+    assert backend.run(PROGRAM, {"in": cupy.asarray(x)}, out={"out": out})["out"] is out
+    require_bits(out.get(), simulated(PROGRAM, x))
+
+
+def delayed(cupy: Any, x: NDArray[Any], array: Any) -> None:
+    """Write x into an array, in the current stream, after much else."""
+    source = cupy.asarray(x)
+    busy = cupy.ones((4096, 4096), cupy.float32)
+    for _ in range(20):
+        busy = busy @ busy * cupy.float32(1e-4)
+    array[...] = source
+
+
+@pytest.mark.parametrize("non_blocking", [True, False])
+def test_the_current_stream_of_cupy(backend: Launcher, cupy: Any, non_blocking: bool) -> None:
+    x = halves()
+    with cupy.cuda.Stream(non_blocking=non_blocking) as stream:
+        array = cupy.zeros(LENGTH, cupy.float16)
+        delayed(cupy, x, array)
+        got = backend.run(PROGRAM, {"in": array})["out"]
+        doubled = got * cupy.float32(2)
+        stream.synchronize()
+    require_bits(doubled.get(), simulated(PROGRAM, x) * np.float32(2))
+
+
+def test_a_stream_by_name_waits_and_is_waited_for(backend: Launcher, cupy: Any) -> None:
+    x = halves()
+    other = cupy.cuda.Stream(non_blocking=True)
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        array = cupy.zeros(LENGTH, cupy.float16)
+        delayed(cupy, x, array)
+        got = backend.run(PROGRAM, {"in": array}, stream=other)["out"]
+        doubled = got * cupy.float32(2)
+        stream.synchronize()
+    require_bits(doubled.get(), simulated(PROGRAM, x) * np.float32(2))
+
+
+def test_numpy_arrays_on_a_stream(backend: Launcher, cupy: Any) -> None:
+    x = halves()
+    stream = cupy.cuda.Stream(non_blocking=True)
+    require_bits(backend.run(PROGRAM, {"in": x}, stream=stream)["out"], simulated(PROGRAM, x))
+
+
+def test_cupy_arrays_that_do_not_fit(backend: Launcher, cupy: Any) -> None:
+    array = cupy.asarray(halves(LENGTH + 256))
+    out = cupy.empty(LENGTH // 16, cupy.float32)
+    for given, said in (
+        (array[1 : LENGTH + 1], "which is not a multiple of 32 bytes"),
+        (array[:512:2], "has gaps between its elements"),
+        (array[:LENGTH].reshape(2, -1), r"must be flat \(one axis\)"),
+        (cupy.zeros(LENGTH, cupy.float32), r"must be of float16 \(f16\), got float32"),
+    ):
+        with pytest.raises(InputError, match=f"input 'in'.*{said}"):
+            backend.run(PROGRAM, {"in": given})
+    given = array[:LENGTH]
+    with pytest.raises(InputError, match=r"out 'out' must have 640 elements, it has 639"):
+        backend.run(PROGRAM, {"in": given}, out={"out": out[:-1]})
+    with pytest.raises(InputError, match="out 'out' overlaps input 'in' in memory"):
+        backend.run(PROGRAM, {"in": given}, out={"out": given.view(cupy.float32)[:640]})
+    with pytest.raises(InputError, match="'out' is not in GPU memory, but input 'in' is"):
+        backend.run(PROGRAM, {"in": given}, out={"out": out.get()})
+
+
+def test_a_slice_at_a_tile_is_used_in_place(backend: Launcher, cupy: Any) -> None:
+    x = halves(LENGTH + 256)
+    got = backend.run(PROGRAM, {"in": cupy.asarray(x)[256:]})["out"]
+    require_bits(got.get(), simulated(PROGRAM, x[256:]))
+
+
+def test_no_elements_of_cupy(backend: Launcher, cupy: Any) -> None:
+    got = backend.run(build("scan_k", ragged=True), {"in": cupy.zeros(0, cupy.float16)})["out"]
+    assert isinstance(got, cupy.ndarray)
+    assert got.shape == (0,)
+
+
+# --- Torch -----------------------------------------------------------------------------------
+
+
+def test_torch_tensors(backend: Launcher, torch: Any) -> None:
+    x = halves()
+    given = torch.from_numpy(x).cuda()
+    got = backend.run(PROGRAM, {"in": given})["out"]
+    assert isinstance(got, torch.Tensor)
+    assert got.device == given.device
+    require_bits(got.cpu().numpy(), simulated(PROGRAM, x))
+    out = torch.empty_like(got)
+    assert backend.run(PROGRAM, {"in": given}, out={"out": out})["out"] is out
+    require_bits(out.cpu().numpy(), simulated(PROGRAM, x))
+
+
+def test_torch_bf16(backend: Launcher, torch: Any) -> None:
+    program = build("reduction_k", ab="bf16")
+    if device_sm() < emit(program).min_sm:
+        pytest.skip(f"sm_{device_sm()} has no bf16")
+    given = torch.from_numpy(halves()).cuda().to(torch.bfloat16)
+    got = backend.run(program, {"in": given})["out"]
+    expected = simulated(program, given.float().cpu().numpy())
+    require_bits(got.cpu().numpy(), expected)
+
+
+def test_a_side_stream_of_torch(backend: Launcher, torch: Any) -> None:
+    x = halves()
+    source = torch.from_numpy(x).cuda()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()) as _:
+        given = torch.zeros_like(source)
+        torch.cuda._sleep(100_000_000)
+        given.copy_(source)
+        got = backend.run(PROGRAM, {"in": given})["out"]
+        result = (got * 2).cpu().numpy()
+    require_bits(result, simulated(PROGRAM, x) * np.float32(2))
+
+
+def test_a_stream_of_torch_by_name(backend: Launcher, torch: Any) -> None:
+    x = halves()
+    source = torch.from_numpy(x).cuda()
+    torch.cuda.synchronize()
+    given = torch.zeros_like(source)
+    torch.cuda._sleep(100_000_000)
+    given.copy_(source)
+    got = backend.run(PROGRAM, {"in": given}, stream=torch.cuda.Stream())["out"]
+    require_bits((got * 2).cpu().numpy(), simulated(PROGRAM, x) * np.float32(2))
+
+
+def test_a_tensor_on_the_cpu_is_refused(backend: Launcher, torch: Any) -> None:
+    with pytest.raises(InputError, match=r"input 'in' is a torch tensor on cpu\. Move it to the"):
+        backend.run(PROGRAM, {"in": torch.from_numpy(halves())})
+
+
+def test_torch_and_cupy_together(backend: Launcher, torch: Any, cupy: Any) -> None:
+    x = halves()
+    out = cupy.empty(LENGTH // 16, cupy.float32)
+    given = torch.from_numpy(x).cuda()
+    assert backend.run(PROGRAM, {"in": given}, out={"out": out})["out"] is out
+    require_bits(out.get(), simulated(PROGRAM, x))
+
+
+def test_two_gpus(backend: Launcher, torch: Any) -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("there is one GPU")
+    x = halves()
+    second = torch.from_numpy(x).to("cuda:1")
+    got = backend.run(PROGRAM, {"in": second})["out"]
+    assert got.device == second.device
+    require_bits(got.cpu().numpy(), simulated(PROGRAM, x))
+    out = torch.empty(LENGTH // 16, dtype=torch.float32, device="cuda:0")
+    with pytest.raises(InputError, match="input 'in' is on GPU 1, out 'out' is on GPU 0"):
+        backend.run(PROGRAM, {"in": second}, out={"out": out})
+
+
+# --- Other arrays ----------------------------------------------------------------------------
+
+
+class HasInterface:
+    """An array of nobody's library, with the CUDA array interface."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        return self.array.__cuda_array_interface__
+
+
+class HasDlpack:
+    """An array of nobody's library, with DLPack."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, stream: int | None = None) -> Any:
+        return self.array.__dlpack__(stream=stream)
+
+
+@pytest.mark.parametrize("wrapped", [HasInterface, HasDlpack])
+def test_arrays_of_other_libraries(backend: Launcher, cupy: Any, wrapped: Any) -> None:
+    x = halves()
+    got = backend.run(PROGRAM, {"in": wrapped(cupy.asarray(x))})["out"]
+    assert type(got).__name__ == ("ndarray" if backend is CUPY else "GPUArray")
+    require_bits(cupy.asarray(HasInterface(got)).get(), simulated(PROGRAM, x))
+
+
+def test_dlpack_of_torch(backend: Launcher, torch: Any, cupy: Any) -> None:
+    x = halves()
+    got = backend.run(PROGRAM, {"in": HasDlpack(torch.from_numpy(x).cuda())})["out"]
+    require_bits(cupy.asarray(HasInterface(got)).get(), simulated(PROGRAM, x))
+
+
+def test_an_address_that_is_not_the_gpus(backend: Launcher, cupy: Any) -> None:
+    interface = dict(cupy.asarray(halves()).__cuda_array_interface__)
+
+    x = halves()
+    elsewhere = SimpleNamespace(
+        __cuda_array_interface__={**interface, "data": (x.ctypes.data, False)}
+    )
+    with pytest.raises(InputError, match="is not in the memory of a GPU"):
+        backend.run(PROGRAM, {"in": elsewhere})
+
+
+# --- PyCUDA's contexts, each in a process of its own ------------------------------------------
+
+SETUP = """
+import numpy as np
+from tcusim.algorithms import build
+from tcusim.interpret import run_numpy
+from tcusim_cuda import CUPY, PYCUDA, device_sm, unit_name
+
+program = build("reduction_k")
+x = np.random.default_rng(0).standard_normal(10240).astype(np.float16)
+expected = run_numpy(program, {"in": x}, arch=unit_name(device_sm()))["out"]
+
+def require(got):
+    np.testing.assert_array_equal(got.view(np.uint32), expected.view(np.uint32))
+"""
+
+# Each ends without a word on the error stream: contexts are let go in order.
+SCRIPTS = {
+    "autoinit": """
+import pycuda.autoinit
+import pycuda.driver as drv
+import pycuda.gpuarray as gpuarray
+own = drv.Context.get_current().handle
+given = gpuarray.to_gpu(x)
+got = PYCUDA.run(program, {"in": given}, poison=True)["out"]
+assert type(got) is gpuarray.GPUArray
+require(got.get())
+require(PYCUDA.run(program, {"in": x})["out"])
+out = gpuarray.empty(640, np.float32)
+stream = drv.Stream()
+assert PYCUDA.run(program, {"in": given}, out={"out": out}, stream=stream)["out"] is out
+stream.synchronize()
+require(out.get())
+assert drv.Context.get_current().handle == own
+""",
+    "autoprimaryctx": """
+import pycuda.autoprimaryctx
+import pycuda.driver as drv
+import pycuda.gpuarray as gpuarray
+given = gpuarray.to_gpu(x)
+require(PYCUDA.run(program, {"in": given})["out"].get())
+if CUPY.available() is None:
+    got = CUPY.run(program, {"in": given})["out"]
+    assert type(got) is gpuarray.GPUArray
+    require(got.get())
+""",
+    "autoinit beside CuPy": """
+import pycuda.autoinit
+import pycuda.driver as drv
+import pycuda.gpuarray as gpuarray
+from tcusim.errors import InputError
+own = drv.Context.get_current().handle
+given = gpuarray.to_gpu(x)
+if CUPY.available() is None:
+    require(CUPY.run(program, {"in": x})["out"])
+    try:
+        CUPY.run(program, {"in": given})
+    except InputError as error:
+        assert "Import pycuda.autoprimaryctx, not pycuda.autoinit" in str(error), error
+    else:
+        raise AssertionError("CuPy took an array of another context")
+require(PYCUDA.run(program, {"in": given})["out"].get())
+np.testing.assert_array_equal(given.get(), x)
+assert drv.Context.get_current().handle == own
+""",
+    "no context of the user's": """
+import pycuda.driver as drv
+require(PYCUDA.run(program, {"in": x})["out"])
+assert drv.Context.get_current() is None
+""",
+    "all libraries in turn": """
+import pycuda.driver as drv
+for _ in range(3):
+    require(PYCUDA.run(program, {"in": x})["out"])
+    if CUPY.available() is None:
+        import cupy
+        require(CUPY.run(program, {"in": x})["out"])
+        given = cupy.asarray(x)
+        require(PYCUDA.run(program, {"in": given})["out"].get())
+        require(CUPY.run(program, {"in": given})["out"].get())
+        assert int(cupy.arange(10).sum()) == 45
+    try:
+        import torch
+    except ImportError:
+        continue
+    if torch.cuda.is_available():
+        given = torch.from_numpy(x).cuda()
+        require(PYCUDA.run(program, {"in": given})["out"].cpu().numpy())
+        assert torch.ones(10, device="cuda").sum().item() == 10
+assert drv.Context.get_current() is None
+""",
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_contexts_of_pycuda(name: str) -> None:
+    reason = PYCUDA.available()
+    if reason is not None:
+        pytest.skip(f"pycuda: {reason}")
+    root = Path(__file__).parents[2]
+    paths = [str(root), str(root / "backends"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    done = subprocess.run(
+        [sys.executable, "-c", SETUP + SCRIPTS[name]],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "PyCUDA WARNING" not in done.stderr, done.stderr
+
+
+# --- Failures --------------------------------------------------------------------------------
+
+
+def test_a_launch_that_the_driver_refuses(
+    backend: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = dataclasses.replace(emit(PROGRAM), threads=2048)
+    monkeypatch.setattr(launch, "_emitted", lambda program: kernel)
+    with pytest.raises(
+        LaunchError, match=r"reduction_k failed: .* 40 blocks of 2048 threads"
+    ):
+        backend.run(PROGRAM, {"in": halves()})
+
+
+def test_memory_that_is_full(cupy: Any) -> None:
+    reason = CUPY.available()
+    if reason is not None:
+        pytest.skip(f"cupy: {reason}")
+    pool = cupy.cuda.MemoryPool()
+    pool.set_limit(size=512)
+    with (
+        cupy.cuda.using_allocator(pool.malloc),
+        pytest.raises(LaunchError, match="cupy: reduction_k failed: OutOfMemoryError: Out of mem"),
+    ):
+        CUPY.run(PROGRAM, {"in": halves()})

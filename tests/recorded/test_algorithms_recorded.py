@@ -1,0 +1,109 @@
+"""The simulator and the host backend return what every algorithm returned on a real GPU."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcusim
+from tcusim.agreement import COLUMNS, Case
+from tcusim.algorithms import algorithms
+from tcusim.backends import NUMPY, Backend
+
+HERE = Path(__file__).parent
+FILE = HERE / "algorithms_h200.npz"
+ALGORITHMS = [row.name for row in algorithms()]
+
+
+def load(path: Path) -> ModuleType:
+    """Import a script that is in no package."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+record_algorithms = load(HERE / "record_algorithms.py")
+
+
+@pytest.fixture(scope="module")
+def recorded() -> dict[str, Any]:
+    if not FILE.exists():
+        pytest.skip(f"{FILE.name} is not recorded yet: run record_algorithms.py on a GPU")
+    return read(FILE)
+
+
+def read(path: Path) -> dict[str, Any]:
+    with np.load(path) as archive:
+        arrays = {key: archive[key] for key in archive.files}
+    return {**arrays, "index": json.loads(arrays["index"].tobytes())}
+
+
+def differing(data: dict[str, Any], algorithm: str, backend: Backend) -> list[str]:
+    """Return the cases of an algorithm in which a backend returns other bytes."""
+    found = []
+    start = compared = 0
+    for entry in data["index"]["cases"]:
+        expected = data["out"][start : start + entry["bytes"]].tobytes()
+        start += entry["bytes"]
+        case = Case.parse(entry["case"])
+        if case.recipe.algorithm != algorithm:
+            continue
+        compared += 1
+        bits = data[record_algorithms.input_name(case)]
+        if record_algorithms.run_case(backend, entry["case"], bits) != expected:
+            found.append(entry["case"] + changed(case, entry["program"]))
+    assert start == data["out"].size
+    assert compared > 0, f"nothing was recorded of {algorithm}"
+    return found
+
+
+def changed(case: Case, program: str) -> str:
+    """Say so if the program is another one than was recorded."""
+    text = tcusim.listing(case.recipe.build())
+    same = hashlib.sha256(text.encode()).hexdigest() == program
+    return "" if same else " (its program has changed since: record it anew)"
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_simulator(algorithm: str, recorded: dict[str, Any]) -> None:
+    assert differing(recorded, algorithm, NUMPY) == []
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_host_backend(algorithm: str, recorded: dict[str, Any], host: Backend) -> None:
+    assert differing(recorded, algorithm, host) == []
+
+
+def test_what_was_recorded(recorded: dict[str, Any]) -> None:
+    index = recorded["index"]
+    cases = [Case.parse(entry["case"]) for entry in index["cases"]]
+    assert {case.recipe.algorithm for case in cases} == set(ALGORITHMS)
+    assert {case.recipe.column for case in cases} == set(COLUMNS)
+    assert index["gpu"].startswith("NVIDIA")
+    assert index["sm"] == "90"
+    assert FILE.stat().st_size < 700_000
+
+
+def test_the_writer_and_a_planted_difference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases = [case for case in record_algorithms.chosen_cases() if case.recipe.ab == "f16"][::40]
+    path = tmp_path / "small.npz"
+    assert record_algorithms.record("numpy", path, cases, jobs=1) == 0
+    assert f"{len(cases)} cases" in capsys.readouterr().out
+    data = read(path)
+    names = {case.recipe.algorithm for case in cases}
+    assert all(differing(data, name, NUMPY) == [] for name in names)
+    data["out"][5] ^= 1
+    first = cases[0]
+    assert differing(data, first.recipe.algorithm, NUMPY) == [str(first)]
