@@ -23,11 +23,11 @@ from typing import Any, Final
 import numpy as np
 
 from tcusim.algorithms import Algorithm, algorithm_of, algorithms, build
-from tcusim.backends import get_backend
+from tcusim.backends import get_backend, native_arch
 from tcusim.errors import InputError, UnknownName, Unsupported
 from tcusim.ir import Program
 from tcusim.shapes import MmaShape, shape_of
-from tcusim.testing import differences, input_kinds, native_arch, random_inputs
+from tcusim.testing import differences, input_kinds, random_inputs
 
 __all__ = [
     "COLUMNS",

@@ -25,6 +25,7 @@ __all__ = [
     "backends",
     "entry_points_of",
     "get_backend",
+    "native_arch",
     "register_backend",
     "run",
     "why_unavailable",
@@ -43,8 +44,8 @@ class Backend(Protocol):
     title : str
         One line for people.
 
-    A backend that runs on a GPU may also have `unit() -> str`, the name of the unit whose
-    arithmetic that GPU has; sums and scans that name no `arch` then follow it.
+    A backend that runs on a GPU may also have `native_arch() -> str | None`, whose arithmetic that
+    GPU has; what names no `arch` then follows it.
     """
 
     name: str
@@ -185,6 +186,12 @@ def run(
         If there is no such backend, or it cannot run here.
     """
     return get_backend(backend).run(program, inputs, arch=arch, **options)
+
+
+def native_arch(backend: Backend) -> str | None:
+    """Return the architecture of the device that a backend runs on; None if it follows any."""
+    ask = getattr(backend, "native_arch", None)
+    return None if ask is None else ask()
 
 
 def why_unavailable(name: str) -> str | None:

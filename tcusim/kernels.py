@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from tcusim import plan
 from tcusim.algorithms import algorithm_of
-from tcusim.backends import get_backend
+from tcusim.backends import get_backend, native_arch
 from tcusim.cost import Counts, steps_to_run
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.interpret import Event
@@ -89,8 +89,8 @@ def unit_of_run(arch: str | None, backend: str | None) -> str:
     """Return whose arithmetic a call follows: the named one, or that of the backend's GPU."""
     if arch is not None:
         return arch
-    unit = None if backend is None else getattr(get_backend(backend), "unit", None)
-    return "hopper" if unit is None else str(unit())
+    own = None if backend is None else native_arch(get_backend(backend))
+    return own or "hopper"
 
 
 def kernel_for(

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.backends import Backend, get_backend
+from tcusim.backends import Backend, get_backend, native_arch
 from tcusim.binding import bind_scalars
 from tcusim.errors import AgreementError, InputError, TcusimError, unknown_name
 from tcusim.interpret import Event, run_numpy
@@ -30,7 +30,6 @@ __all__ = [
     "bits_of",
     "differences",
     "input_kinds",
-    "native_arch",
     "outputs_agree",
     "random_inputs",
 ]
@@ -216,12 +215,6 @@ def assert_agree(
             case = _Case(program, inputs, arch, (runners[0], runner), run)
             raise AgreementError(_report(case, found, ulp))
     return first
-
-
-def native_arch(backend: Backend) -> str | None:
-    """Return the architecture of the device that a backend runs on; None if it follows any."""
-    ask = getattr(backend, "native_arch", None)
-    return None if ask is None else ask()
 
 
 # --- What an error says -----------------------------------------------------------------------

@@ -44,9 +44,13 @@ _REGISTERS: Final = 0x2F
 _STACK_BYTES: Final = 0x12
 
 # From sm_90 on the first 1 KB of a block's shared memory is the system's, and the section's size
-# counts it; such a file has a section of this name.
-_RESERVED: Final = ".nv.shared.reserved.0"
+# counts it: `ptxas -v` prints so much less, of CUDA 12.6 to 13.5.
+_RESERVING_SM: Final = 90
 _RESERVED_BYTES: Final = 1024
+
+# The header's flags hold the compute capability: in bits 8 to 15 from ABI version 8 on (CUDA 12.8,
+# sm_100), in bits 0 to 7 before.
+_SHIFTING_ABI: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +110,7 @@ def _usage(elf: _Elf, kernel: str) -> Usage:
 
 def _shared_bytes(elf: _Elf, kernel: str) -> int:
     size = elf.size(f".nv.shared.{kernel}")
-    return max(0, size - _RESERVED_BYTES) if _RESERVED in elf.names else size
+    return max(0, size - _RESERVED_BYTES) if elf.sm >= _RESERVING_SM else size
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,14 @@ class _Elf:
     def names(self) -> tuple[str, ...]:
         """Names of the sections."""
         return tuple(self._sections)
+
+    @property
+    def sm(self) -> int:
+        """The compute capability that the code is for, such as 90."""
+        abi: int
+        flags: int
+        abi, flags = struct.unpack_from("<8xB39xI", self._data)
+        return (flags >> 8 if abi >= _SHIFTING_ABI else flags) & 0xFF
 
     def size(self, name: str) -> int:
         """Return a section's bytes in memory; 0 if there is none of the name."""

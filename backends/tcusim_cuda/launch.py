@@ -33,7 +33,7 @@ from tcusim_cuda.arrays import (
 )
 from tcusim_cuda.compile import compile_kernel, why_no_compiler
 from tcusim_cuda.cubin import Usage
-from tcusim_cuda.driver import Driver, DriverError, unit_name
+from tcusim_cuda.driver import Driver, DriverError, device_sm, unit_name
 from tcusim_cuda.emit import emit, instruction_for
 from tcusim_cuda.kernel import Kernel
 
@@ -157,6 +157,10 @@ class Launcher(ABC):
             return str(error)
         return why_no_compiler()
 
+    def native_arch(self) -> str | None:
+        """Return the unit whose arithmetic the first GPU has, such as "hopper"; None if unknown."""
+        return unit_name(device_sm())
+
     def library(self) -> Any:
         """Import the library and return it.
 
@@ -181,6 +185,7 @@ class Launcher(ABC):
         stream: Any = None,
         out: Mapping[str, Any] | None = None,
         poison: bool = False,
+        **options: Any,
     ) -> dict[str, Any]:
         """Run a program; return its outputs by name, as arrays of the inputs' kind.
 
@@ -217,6 +222,10 @@ class Launcher(ABC):
         LaunchError
             If the GPU's memory is full, or the launch fails.
         """
+        if options:
+            raise InputError(
+                f"{self.name} has no option {', '.join(options)}; it has stream, out and poison"
+            )
         reason = self.available()
         if reason is not None:
             raise BackendUnavailable(f"{self.name}: {reason}")
@@ -323,22 +332,39 @@ class _Run:
             handle = launcher.default_stream(place) if handle is None else handle
             stream = launcher.open_stream(handle, self.stream, place)
             self.driver.order(handle, stream.handle)
-            memory = {name: launcher.upload(array, stream) for name, array in bits.items()}
+            results = self._computed(bits, scalars, place, stream)
+            self.driver.order(stream.handle, handle)
+        return {
+            buffer.name: _returned(results[buffer.name], buffer, self.out.get(buffer.name))
+            for buffer in self.program.outputs
+        }
+
+    def _computed(
+        self,
+        bits: Mapping[str, NDArray[Any]],
+        scalars: Mapping[str, int],
+        place: Place,
+        stream: Stream,
+    ) -> dict[str, NDArray[Any]]:
+        """Return the outputs for these inputs, in the active context."""
+        launcher = self.launcher
+        memory: dict[str, Any] = {}
+        try:
+            for name, array in bits.items():
+                memory[name] = launcher.upload(array, stream)
             for buffer in self.program.outputs:
                 size = buffer.size.evaluate(scalars)
                 dtype = storage_dtype(buffer.dtype)
                 memory[buffer.name] = launcher.new_array(size, dtype, stream)
             addresses = {name: _address(array) for name, array in memory.items()}
             self._launch(place, addresses, scalars, stream)
-            results = {
+            return {
                 buffer.name: launcher.download(memory[buffer.name], stream)
                 for buffer in self.program.outputs
             }
-            self.driver.order(stream.handle, handle)
-        return {
-            buffer.name: _returned(results[buffer.name], buffer, self.out.get(buffer.name))
-            for buffer in self.program.outputs
-        }
+        finally:
+            # While the context is active: in another thread PyCUDA frees nothing without it.
+            memory.clear()
 
     # --- Arrays that are on a GPU ------------------------------------------------------------
 

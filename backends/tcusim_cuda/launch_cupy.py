@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +18,16 @@ __all__ = ["CupyLauncher"]
 
 # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES of cuda.h.
 _DYNAMIC_SHARED_BYTES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Handle:
+    """A stream in the terms of the CUDA stream protocol: a version, and its handle."""
+
+    handle: int
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.handle)
 
 
 class CupyLauncher(Launcher):
@@ -45,7 +56,13 @@ class CupyLauncher(Launcher):
 
     def open_stream(self, handle: int, given: Any, place: Place) -> Stream:
         """Return the stream of this handle, whoever made it."""
-        return Stream(handle, self.library().cuda.ExternalStream(handle, place.device))
+        streams = self.library().cuda
+        if handle == 0:
+            return Stream(0, streams.Stream.null)
+        if hasattr(streams.Stream, "from_external"):
+            return Stream(handle, streams.Stream.from_external(_Handle(handle)))
+        # Before CuPy 14; since then it is deprecated.
+        return Stream(handle, streams.ExternalStream(handle, place.device))
 
     def default_stream(self, place: Place) -> int:
         """Return CuPy's current stream on the GPU."""

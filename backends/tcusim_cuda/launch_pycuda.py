@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import importlib
+import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -37,7 +39,8 @@ class PycudaLauncher(Launcher):
 
     def __init__(self) -> None:
         super().__init__()
-        self._primary: dict[int, Any] = {}
+        self._retained = threading.local()
+        self._homes: dict[int, Any] = {}
         self._streams: dict[int, Any] = {}
 
     @contextmanager
@@ -71,18 +74,42 @@ class PycudaLauncher(Launcher):
         return driver.current_device() == place.device
 
     def _primary_of(self, device: int) -> Any:
-        """Return a GPU's primary context, which CuPy and torch use as well; retained once."""
-        if device not in self._primary:
+        """Return a GPU's primary context, which CuPy and torch use as well.
+
+        Each thread has an object of its own for it: PyCUDA frees nothing in another thread.
+        """
+        contexts = vars(self._retained)
+        key = str(device)
+        if key not in contexts:
             library = self.library()
             library.init()
-            self._primary[device] = library.Device(device).retain_primary_context()
-        return self._primary[device]
+            contexts[key] = library.Device(device).retain_primary_context()
+        return contexts[key]
+
+    @contextmanager
+    def _at_home(self) -> Iterator[None]:
+        """Let what lasts be made under the first object for the context, whatever the thread."""
+        if not self._homes:
+            # Handlers run last first: this one before that of a pycuda.autoinit imported earlier.
+            atexit.register(self._let_go)
+        context = self.library().Context
+        current = context.get_current()
+        home = self._homes.setdefault(Driver.open().context_id(current.handle), current)
+        home.push()
+        try:
+            yield
+        finally:
+            context.pop()
 
     def _let_go(self) -> None:
         """Unload the kernels while their contexts are still there."""
-        self._loaded.clear()
-        self._streams.clear()
-        self._primary.clear()
+        with warnings.catch_warnings():
+            # PyCUDA cannot unload what another thread loaded; that goes with the process.
+            warnings.simplefilter("ignore")
+            self._loaded.clear()
+            self._streams.clear()
+            self._homes.clear()
+            vars(self._retained).clear()
 
     def open_stream(self, handle: int, given: Any, place: Place) -> Stream:
         """Return a stream of PyCUDA's own: it can launch on no other library's."""
@@ -93,7 +120,8 @@ class PycudaLauncher(Launcher):
         driver = Driver.open()
         context = driver.context_id(driver.current_context())
         if context not in self._streams:
-            self._streams[context] = self.library().Stream()
+            with self._at_home():
+                self._streams[context] = self.library().Stream()
         own = self._streams[context]
         return Stream(own.handle, own)
 
@@ -103,10 +131,8 @@ class PycudaLauncher(Launcher):
 
     def load(self, cubin: bytes, name: str) -> Any:
         """Return a function of a cubin; it keeps its module."""
-        if not self._loaded:
-            # Handlers run last first: this one before that of a pycuda.autoinit imported earlier.
-            atexit.register(self._let_go)
-        return self.library().module_from_buffer(cubin).get_function(name)
+        with self._at_home():
+            return self.library().module_from_buffer(cubin).get_function(name)
 
     def allow_shared(self, function: Any, dynamic_bytes: int) -> None:
         """Let a function have this much dynamic shared memory."""

@@ -55,7 +55,7 @@ double value_at(const void* tile, int index, Type type) {
     }
 }
 
-// Writes a value that the type holds; NaN becomes the type's given bits.
+// Writes a value that the type holds; NaN becomes the type's given bits, and f64 keeps its own.
 void put(void* tile, int index, Type type, double value, uint32_t nan_f32, uint16_t nan_f16) {
     char* place = static_cast<char*>(tile);
     if (type == Type::f16) {
@@ -65,8 +65,7 @@ void put(void* tile, int index, Type type, double value, uint32_t nan_f32, uint1
         const float number = value == value ? static_cast<float>(value) : __uint_as_float(nan_f32);
         std::memcpy(place + index * 4, &number, 4);
     } else {
-        const double number = value == value ? value : __longlong_as_double(0x7FF8000000000000ll);
-        std::memcpy(place + index * 8, &number, 8);
+        std::memcpy(place + index * 8, &value, 8);
     }
 }
 

@@ -104,8 +104,15 @@ def backend_of(name: str) -> Backend:
     import tcusim_cuda
     import tcusim_host
 
-    known = (tcusim_host.BACKEND, tcusim_cuda.CUPY, tcusim_cuda.PYCUDA, tcusim.backends.NUMPY)
-    backend: Backend = {one.name: one for one in known}[name]
+    known: tuple[Any, ...] = (
+        tcusim_host.BACKEND,
+        tcusim_cuda.CUPY,
+        tcusim_cuda.PYCUDA,
+        tcusim.backends.NUMPY,
+    )
+    backend: Backend | None = next((one for one in known if one.name == name), None)
+    if backend is None:
+        raise SystemExit(f"no backend {name!r}: {', '.join(one.name for one in known)}")
     reason = backend.available()
     if reason is not None:
         raise SystemExit(f"{name}: {reason}")
@@ -165,7 +172,8 @@ def record(backend: str, path: Path, cases: list[Case], jobs: int) -> int:
     start = time.monotonic()
     inputs = drawn_inputs(cases)
     outputs = outputs_of(backend, cases, inputs, jobs)
-    index = {**provenance(backend), "length": LENGTH, "cases": list(entries(cases, outputs))}
+    ran = list(entries(cases, outputs))
+    index = {**provenance(backend), "length": LENGTH, "cases": ran}
     body = b"".join(output for output in outputs if isinstance(output, bytes))
     arrays: dict[str, Any] = {
         **inputs,
@@ -181,7 +189,7 @@ def record(backend: str, path: Path, cases: list[Case], jobs: int) -> int:
         elif one != two:
             differ += 1
             print(f"differs from the simulator: {case}")
-    count, size = len(index["cases"]), path.stat().st_size
+    count, size = len(ran), path.stat().st_size
     seconds = time.monotonic() - start
     print(f"{path}: {count} cases, {size:,} bytes, {differ} differ; {seconds:.0f} s")
     return differ

@@ -42,8 +42,8 @@ class FakeBackend:
 @pytest.fixture(autouse=True)
 def _registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each test register backends in a registry of its own."""
-    monkeypatch.setattr(backends, "_backends", dict(backends._backends))
-    monkeypatch.setattr(backends, "_owners", dict(backends._owners))
+    monkeypatch.setattr(backends, "_backends", {"numpy": NUMPY})
+    monkeypatch.setattr(backends, "_owners", {"numpy": "tcusim itself"})
 
 
 def declare(monkeypatch: pytest.MonkeyPatch, **values: str) -> None:

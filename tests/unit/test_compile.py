@@ -69,15 +69,19 @@ def test_every_algorithm_compiles(row: Any, sm: int) -> None:
 
 
 @needs_nvrtc
-def test_multiplications_and_additions_are_not_contracted() -> None:
+def test_multiplications_and_additions_are_not_contracted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     text = (
         'extern "C" __global__ void k(float* out, const float* in)\n'
         "{ out[0] = in[0] * in[1] + in[2]; }\n"
     )
     plain = dataclasses.replace(kernel(), name="k", text=text, paths=("", ""))
-    contracted = compile_kernel(plain, target(80), options=["--fmad=true"])
-    assert len(compile_kernel(plain, 80).code) != 0
-    assert compile_kernel(plain, 80).code != contracted.code
+    separate = compile_kernel(plain, target(80))
+    others = [option for option in compiler._OPTIONS if option != "--fmad=false"]
+    assert len(others) == len(compiler._OPTIONS) - 1
+    monkeypatch.setattr(compiler, "_OPTIONS", (*others, "--fmad=true"))
+    assert compile_kernel(plain, 80).code != separate.code
 
 
 # --- Errors ----------------------------------------------------------------------------------

@@ -1,0 +1,230 @@
+"""`tcusim agree` and `tcusim emit`: what they print, write and refuse, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import numpy as np
+import pytest
+
+from tcusim import agreement, backends, cli
+from tcusim.agreement import Case, Column, Recipe, columns_of
+from tcusim.cli_kernels import mma_count
+from tcusim.errors import InputError, Unsupported
+from tcusim.interpret import run_numpy
+from tcusim.ir import Program
+from tcusim_cuda.compile import why_no_compiler
+
+
+class Fake:
+    """The simulator under another name; some algorithms go wrong."""
+
+    name = "fake"
+    title = "a backend for tests"
+
+    def available(self) -> str | None:
+        return None
+
+    def run(
+        self,
+        program: Program,
+        inputs: Mapping[str, Any],
+        *,
+        arch: str | None = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        if program.name == "reduction_t":
+            raise Unsupported(f"{program.name}: not today. Come tomorrow")
+        if program.name == "scan_t":
+            raise ZeroDivisionError("by chance")
+        outputs = dict(run_numpy(program, inputs, arch=arch or "hopper"))
+        if program.name == "scan_k":
+            outputs["out"].view(f"u{outputs['out'].itemsize}")[0] ^= 1
+        return outputs
+
+
+@pytest.fixture(autouse=True)
+def fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(backends._backends, "fake", Fake())
+    monkeypatch.setitem(backends._owners, "fake", "a test")
+
+
+def command(*arguments: str) -> click.testing.Result:
+    return click.testing.CliRunner().invoke(cli.main, arguments)
+
+
+def agree(code: int, *arguments: str) -> str:
+    result = command("agree", "--backend", "fake", "--jobs", "1", *arguments)
+    assert result.exit_code == code, result.output
+    return str(result.stdout)
+
+
+# --- agree ------------------------------------------------------------------------------------
+
+
+def test_the_table() -> None:
+    text = agree(0, "reduction_k", "scan_kn", "--shape", "32x8x16", "--shape", "16x16x8")
+    lines = text.splitlines()
+    assert lines[1].split() == ["32x8x16", "32x8x16", "32x8x16", "16x16x8", "32x8x16"]
+    rows = {line.split()[0]: line.split()[1:] for line in lines if line.strip()}
+    assert rows["reduction_k"] == ["2", "ok"] * 5
+    assert rows["scan_kn"] == ["2", "ok"] * 5
+    assert lines[-1].startswith("fake and the simulator (hopper): 20 cases, ")
+    assert " 0 differ, 0 cases failed; " in lines[-1]
+
+
+def test_a_mismatch_gives_exit_code_1_and_a_command() -> None:
+    text = agree(1, "scan_k", "--shape", "32x8x16")
+    assert "DIFFER" in text
+    assert "elements of 'out' differ, first [0]: 0x" in text
+    found = [line.strip() for line in text.splitlines() if "--case" in line]
+    head, case = found[0].split(" --case ")
+    assert head == "tcusim agree --backend fake --arch hopper"
+    shown = command("agree", "--backend", "fake", "--case", case.strip("'"))
+    assert shown.exit_code == 1
+    assert "scan_k: numpy and fake disagree" in shown.stderr
+    assert "was written by warp 0 of block 0, at step" in shown.stderr
+
+
+def test_what_does_not_run_is_told() -> None:
+    text = agree(1, "reduction_t", "--shape", "32x8x16")
+    assert "not run, 4: not today" in text
+    assert "nothing was compared" in text
+    text = agree(1, "scan_t", "--shape", "32x8x16")
+    assert "8 cases failed" in text
+    assert "ZeroDivisionError: by chance" in text
+
+
+def test_json_and_files(tmp_path: Path) -> None:
+    arguments = ("reduction_k", "scan_k", "--shape", "16x8x16", "--json")
+    answer = json.loads(agree(1, *arguments))
+    assert (answer["backend"], answer["arch"], answer["cases"]) == ("fake", "hopper", 12)
+    assert answer["differ"] == 6
+    assert len(answer["problems"]) == 6
+    assert sum(cell["outputs"] for cell in answer["cells"]) == answer["outputs"]
+    path = tmp_path / "a.json"
+    agree(1, *arguments, "-o", str(path))
+    again = json.loads(path.read_text())
+    assert again | {"seconds": 0} == answer | {"seconds": 0}
+    plain = tmp_path / "a.txt"
+    agree(0, "reduction_k", "-o", str(plain), "--shape", "16x8x16")
+    assert plain.read_text().startswith("reduction_k                16x8x16 f16→f32")
+    result = command("agree", "-o", str(tmp_path / "no" / "file"))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "there is no folder" in result.stderr
+
+
+def test_no_time() -> None:
+    assert "not run, 3: the time was up" in agree(
+        1, "reduction_k", "--shape", "16x8x16", "--seconds", "0"
+    )
+
+
+def test_several_processes() -> None:
+    one = agreement.agree(["scan_kn"], backend="numpy", columns=columns_of("32x8x16"))
+    two = agreement.agree(["scan_kn"], backend="numpy", columns=columns_of("32x8x16"), jobs=2)
+    assert one.tallies == two.tallies
+    assert one.ok
+
+
+def test_the_full_grid_of_one_cell() -> None:
+    text = agree(0, "scan_plain", "--shape", "8x8x4", "--full")
+    assert "fake and the simulator (hopper): 35 cases, " in text
+
+
+def test_unknown_names() -> None:
+    for arguments, text in (
+        (["scan_x"], "unknown algorithm 'scan_x'"),
+        (["--backend", "cuppy"], "unknown backend 'cuppy'. Did you mean 'cupy'?"),
+        (["--case", "scan_k colour=red"], "a case has no 'colour'; it has shape, ab,"),
+        (["--case", "scan_k length=many"], "length must be a whole number, got 'many'"),
+        (["--case", "scan_k ragged"], "a case is ALGORITHM NAME=VALUE ..., got 'ragged'"),
+    ):
+        result = command("agree", *arguments)
+        assert result.exit_code == 1
+        assert text in result.stderr
+
+
+def test_cases_print_and_parse() -> None:
+    case = Case(Recipe("scan_t", "64x8x16", side="a", form="[U|1]", ragged=True), 17, "wide")
+    assert str(case) == "scan_t shape=64x8x16 side=a form=[U|1] ragged=1 length=17 input=wide"
+    assert Case.parse(str(case)) == case
+    with pytest.raises(InputError, match="unknown algorithm ''"):
+        Case.parse("")
+
+
+def test_inputs_of_a_case_are_its_own() -> None:
+    one, two = (Case.parse(f"scan_k ragged=1 length={size}") for size in (50, 50))
+    assert np.array_equal(one.inputs()["in"], two.inputs()["in"])
+    other = Case.parse("scan_k ragged=1 side=b length=50").inputs()["in"]
+    assert not np.array_equal(one.inputs()["in"], other)
+
+
+def test_columns_of_shapes_beyond_the_grid() -> None:
+    assert columns_of("4x4x4") == (Column("4x4x4", "f16", "f32"),)
+    assert Column("16x8x32", "e4m3", "f32") in columns_of("16x8x32")
+    assert str(Column("16x16x16", "bf16", "f32", "f32")) == "16x16x16 f32=bf16→f32"
+
+
+# --- emit -------------------------------------------------------------------------------------
+
+
+def test_emit_prints_the_text() -> None:
+    once, twice = (command("emit", "scan_tn", "--shape", "32x8x16", "--ragged") for _ in range(2))
+    assert once.exit_code == 0
+    assert once.stdout == twice.stdout
+    assert '#include "tcusim.cuh"' in once.stdout
+    assert "wmma::mma_sync(" in once.stdout
+
+
+def test_emit_standalone(tmp_path: Path) -> None:
+    path = tmp_path / "k.cu"
+    result = command("emit", "scan_kn", "--shape", "16x8x16", "--standalone", "-o", str(path))
+    assert (result.exit_code, result.stdout) == (0, "")
+    text = path.read_text()
+    assert "tcusim.cuh" not in text.split("using namespace nvcuda")[0]
+    assert "namespace tcu {" in text
+    assert "#pragma once" not in text
+    assert text.count('extern "C" __global__ void') == 1
+
+
+def test_emit_compiles(tmp_path: Path) -> None:
+    reason = why_no_compiler()
+    if reason is not None:
+        pytest.skip(reason)
+    path = tmp_path / "k.cubin"
+    result = command("emit", "reduction_256", "--arch", "v100", "--compile", "-o", str(path))
+    assert result.exit_code == 0, result.output
+    rows = dict(line.split("  ", 1) for line in result.stdout.splitlines())
+    rows = {name: text.strip() for name, text in rows.items()}
+    assert rows["kernel"] == "reduction_256, 32 threads a block"
+    assert rows["compiled for"].startswith("sm_70 by NVRTC ")
+    assert rows["spilled"] == "0 bytes of each thread"
+    assert rows["tensor core"] == "32 HMMA.884"
+    assert rows["of each mma"] == "16 (2 mma, where loops are unrolled)"
+    assert rows["written to"] == str(path)
+    assert path.read_bytes()[:4] == b"\x7fELF"
+
+
+def test_emit_refuses() -> None:
+    for arguments, text in (
+        (["scan_k", "--arch", "ieee"], "ieee is no GPU"),
+        (["scan_k", "--arch", "volt"], "Did you mean 'volta'?"),
+        (["scan_k", "-o", "/no/such/folder/k.cu"], "there is no folder"),
+        (["reduction_k", "--shape", "16x8x32", "--ab", "e4m3"], "no tensor-core instruction"),
+    ):
+        result = command("emit", *arguments)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert text in result.stderr
+
+
+def test_counting_unrolled_products() -> None:
+    from tcusim_cuda.emit import emit
+
+    assert mma_count(emit(Recipe("reduction_tn").build())) == 4 + 1
+    assert mma_count(emit(Recipe("reduction_k", "32x32x32").build())) == 2 * 2 * 2
+    assert mma_count(emit(Recipe("reduction_plain").build())) == 0

@@ -1,0 +1,277 @@
+"""`assert_agree` and its parts: what it compares, and what it says on a mismatch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcusim
+from tcusim.backends import native_arch
+from tcusim.errors import AgreementError, InputError, UnknownName, Unsupported
+from tcusim.interpret import run_numpy
+from tcusim.ir import Program
+from tcusim.probes import with_probes
+from tcusim.testing import (
+    INPUT_KINDS,
+    assert_agree,
+    bits_of,
+    differences,
+    input_kinds,
+    outputs_agree,
+    random_inputs,
+)
+
+RNG = np.random.default_rng
+Change = Callable[[dict[str, Any]], None]
+
+
+class Wrong:
+    """The simulator, with its outputs changed; `probes` says whether it runs programs with them."""
+
+    name = "wrong"
+    title = "the simulator, but wrong"
+
+    def __init__(self, change: Change, *, probes: bool = True) -> None:
+        self.change = change
+        self.probes = probes
+
+    def available(self) -> str | None:
+        return None
+
+    def run(
+        self,
+        program: Program,
+        inputs: Mapping[str, Any],
+        *,
+        arch: str | None = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        if len(program.outputs) > 1 and not self.probes:
+            raise Unsupported("this backend has one output")
+        outputs = dict(run_numpy(program, inputs, arch=arch or "hopper", **options))
+        self.change(outputs)
+        return outputs
+
+
+def flip(name: str, place: int, mask: int = 1) -> Change:
+    """Return a change of single bits of one output."""
+
+    def change(outputs: dict[str, Any]) -> None:
+        if name in outputs:
+            outputs[name].view(f"u{outputs[name].itemsize}")[place] ^= mask
+
+    return change
+
+
+def program_and_inputs() -> tuple[Program, dict[str, Any]]:
+    program = tcusim.build("scan_256n", ragged=True, warps=2, segment_size=300)
+    return program, random_inputs(program, "integers", 1500, RNG(0))
+
+
+def complaint(backend: Any, **options: Any) -> str:
+    program, inputs = program_and_inputs()
+    with pytest.raises(AgreementError) as caught:
+        assert_agree(program, inputs, ("numpy", backend), **options)
+    return str(caught.value)
+
+
+# --- assert_agree -----------------------------------------------------------------------------
+
+
+def test_it_returns_the_outputs() -> None:
+    program, inputs = program_and_inputs()
+    outputs = assert_agree(program, inputs, ("numpy", tcusim.backends.NUMPY))
+    assert np.array_equal(outputs["out"], run_numpy(program, inputs)["out"])
+
+
+def test_a_mismatch_names_element_warp_and_values() -> None:
+    lines = complaint(Wrong(flip("out", 650))).splitlines()
+    assert lines[0] == "scan_256n: numpy and wrong disagree"
+    assert lines[1] == "  output 'out' (f32): 1 of 1500 differ"
+    assert lines[2] == "    out[650]"
+    assert lines[3].split()[0] == "numpy"
+    assert int(lines[3].split()[1], 16) ^ int(lines[4].split()[1], 16) == 1
+    # Segments of 300: element 650 is of the third, which the first warp of the second block has.
+    assert lines[5].startswith("  out[650] was written by warp 0 of block 1, at step ")
+    assert lines[6].strip().startswith("every accumulator and all shared memory agree")
+
+
+def test_a_mismatch_names_the_first_step_that_differs() -> None:
+    program, _ = program_and_inputs()
+    _, probes = with_probes(program)
+    name = next(name for name in probes if name.endswith("_AU"))
+    probe = probes[name]
+    place = int(probe.places(np.array([3]), {"i": 1})[0, 2, 5])
+
+    def change(outputs: dict[str, Any]) -> None:
+        flip("out", 0)(outputs)
+        flip(name, place)(outputs)
+
+    text = complaint(Wrong(change))
+    assert f"they part at step {probe.path} `AU ← A·U + S` (i = 1), or at a load" in text
+    assert "1 of 1536 elements differ, first AU[2, 5] in warp 1 of block 1: numpy 0x" in text
+
+
+def test_a_backend_that_cannot_run_probes() -> None:
+    text = complaint(Wrong(flip("out", 0), probes=False))
+    assert "the step at which they part is not known, since probes cannot run: this backend" in text
+
+
+def test_a_mismatch_that_goes_away_with_probes_is_a_race() -> None:
+    def only_without_probes(outputs: dict[str, Any]) -> None:
+        if len(outputs) == 1:
+            flip("out", 7)(outputs)
+
+    assert "look for a missing barrier or another race" in complaint(Wrong(only_without_probes))
+
+
+def test_nan_patterns_and_signs_of_zero_count() -> None:
+    program = tcusim.build("reduction_k", ragged=True)
+    inputs = {"in": np.array([np.nan], np.float16)}
+    nan = assert_agree(program, inputs, ("numpy", "numpy"))["out"]
+    assert bits_of(nan, "f32")[0] == 0x7FFF_FFFF
+    with pytest.raises(AgreementError, match="0x7fffffff  nan"):
+        assert_agree(program, inputs, ("numpy", Wrong(flip("out", 0))))
+    zero = {"in": np.zeros(1, np.float16)}
+    with pytest.raises(AgreementError, match=r"0x80000000  -0\.0"):
+        assert_agree(program, zero, ("numpy", Wrong(flip("out", 0, 1 << 31))))
+
+
+def test_a_tolerance_needs_a_reason() -> None:
+    program, inputs = program_and_inputs()
+    near = Wrong(flip("out", 3))
+    with pytest.raises(InputError, match="needs a reason"):
+        assert_agree(program, inputs, ("numpy", near), ulp=1)
+    assert_agree(program, inputs, ("numpy", near), ulp=1, reason="the last bit is planted")
+    far = Wrong(flip("out", 3, 8))
+    assert "disagree by more than 1 ulp" in complaint(far, ulp=1, reason="planted")
+
+
+def test_one_backend_is_not_enough() -> None:
+    program, inputs = program_and_inputs()
+    with pytest.raises(InputError, match="at least two backends"):
+        assert_agree(program, inputs, ("numpy",))
+
+
+def test_a_device_chooses_the_architecture() -> None:
+    class Volta(Wrong):
+        def native_arch(self) -> str:
+            return "volta"
+
+    device = Volta(lambda outputs: None)
+    assert native_arch(device) == "volta"
+    assert native_arch(tcusim.backends.NUMPY) is None
+    program = tcusim.build("reduction_t", combine="add")
+    inputs = random_inputs(program, "wide", 2560, RNG(5))
+    volta = assert_agree(program, inputs, ("numpy", device))
+    assert outputs_agree(program, volta, run_numpy(program, inputs, arch="volta"))
+    assert not outputs_agree(program, volta, run_numpy(program, inputs, arch="hopper"))
+
+
+# --- differences ------------------------------------------------------------------------------
+
+
+def test_differences_lists_the_places() -> None:
+    program, inputs = program_and_inputs()
+    one = run_numpy(program, inputs)
+    two = {"out": one["out"].copy()}
+    assert outputs_agree(program, one, two)
+    two["out"][[4, 9]] += 1
+    (found,) = differences(program, one, two)
+    assert found.places.tolist() == [4, 9]
+    assert (found.name, found.dtype) == ("out", "f32")
+
+
+def test_ulp_distance_of_specials() -> None:
+    program, inputs = program_and_inputs()
+    one = run_numpy(program, inputs)
+    two = {"out": one["out"].copy()}
+    one["out"][:4] = [0.0, np.nan, np.nan, np.inf]
+    two["out"][:4] = [-0.0, -np.nan, 1.0, np.finfo(np.float32).max]
+    assert differences(program, one, two)[0].places.tolist() == [0, 1, 2, 3]
+    assert differences(program, one, two, ulp=1)[0].places.tolist() == [2]
+
+
+def test_outputs_that_cannot_be_compared() -> None:
+    program, inputs = program_and_inputs()
+    one = run_numpy(program, inputs)
+    with pytest.raises(InputError, match="a backend returned no output 'out'"):
+        differences(program, one, {})
+    with pytest.raises(InputError, match=r"shape \(1500,\) on one backend and \(3,\)"):
+        differences(program, one, {"out": one["out"][:3]})
+    with pytest.raises(InputError, match="an array of f32 must be float32, got float64"):
+        differences(program, one, {"out": one["out"].astype(np.float64)})
+
+
+def test_bf16_may_be_held_in_float32() -> None:
+    assert bits_of(np.array([1.5, -2.0], np.float32), "bf16").tolist() == [0x3FC0, 0xC000]
+
+
+# --- Probes -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", [row.name for row in tcusim.algorithms.algorithms()])
+def test_probes_change_no_output(algorithm: str) -> None:
+    program = tcusim.build(algorithm, ragged=True, warps=2)
+    inputs = random_inputs(program, "normal", 700, RNG(1))
+    probed, probes = with_probes(program)
+    tcusim.verify(probed)
+    outputs = run_numpy(probed, inputs)
+    assert outputs_agree(program, outputs, run_numpy(program, inputs))
+    assert probes
+    assert set(outputs) == {"out", *probes}
+
+
+# --- Inputs -----------------------------------------------------------------------------------
+
+
+def test_inputs_depend_on_the_seed_alone() -> None:
+    program = tcusim.build("scan_k", ab="bf16", ragged=True)
+    for kind in INPUT_KINDS:
+        one, two, other = (random_inputs(program, kind, 50, RNG(seed))["in"] for seed in (1, 1, 2))
+        assert np.array_equal(bits_of(one, "bf16"), bits_of(two, "bf16"))
+        assert not np.array_equal(bits_of(one, "bf16"), bits_of(other, "bf16"))
+
+
+def test_each_kind_is_what_it_says() -> None:
+    program = tcusim.build("scan_k", ragged=True)
+
+    def drawn(kind: str) -> Any:
+        return random_inputs(program, kind, 4000, RNG(3))["in"].astype(np.float64)
+
+    special = drawn("special")
+    assert np.isnan(special).any()
+    assert {-np.inf, np.inf} <= set(special[np.isinf(special)])
+    assert np.signbit(special[special == 0]).any()
+    assert not np.signbit(special[special == 0]).all()
+    assert (np.abs(drawn("subnormal")) < 2.0**-12).all()
+    assert (drawn("subnormal") != 0).any()
+    assert np.isfinite(drawn("overflow")).all()
+    assert np.abs(drawn("overflow")).max() > 60000
+    assert np.ptp(np.frexp(drawn("wide"))[1]) > 25
+    assert (drawn("integers") == np.round(drawn("integers"))).all()
+    assert drawn("uniform").min() >= 0
+
+
+def test_integers_have_their_own_kinds() -> None:
+    program = tcusim.build("scan_k", ab="s8", accumulate="s32", ragged=True)
+    assert input_kinds("s8") == ("uniform", "integers")
+    whole = random_inputs(program, "uniform", 4000, RNG(3))["in"]
+    assert (whole.min(), whole.max(), whole.dtype) == (-128, 127, np.int8)
+    with pytest.raises(UnknownName, match="unknown kind of s8 input 'wide'"):
+        random_inputs(program, "wide", 10, RNG(3))
+
+
+def test_a_length_that_the_program_cannot_take() -> None:
+    with pytest.raises(InputError, match="length = 17 is not a multiple of 256"):
+        random_inputs(tcusim.build("scan_t"), "normal", 17, RNG(3))
+
+
+def test_what_is_split_is_in_range_of_its_parts() -> None:
+    program = tcusim.build("scan_k", ab="bf16", source="f32", combine="add", ragged=True)
+    inputs = random_inputs(program, "overflow", 4000, RNG(3))
+    assert inputs["in"].dtype == np.float32
+    run_numpy(program, inputs)
