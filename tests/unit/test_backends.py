@@ -170,7 +170,8 @@ def test_unknown_name_lists_the_known_ones(monkeypatch: pytest.MonkeyPatch) -> N
         get_backend("pycudo")
 
 
-def test_an_unavailable_backend_gives_its_reason() -> None:
+def test_an_unavailable_backend_gives_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    declare(monkeypatch)
     reason = "No module named 'pycuda'. Install it with: pip install 'tcusim[pycuda]'"
     register_backend(FakeBackend("pycuda", reason))
     with pytest.raises(BackendUnavailable) as caught:
