@@ -101,7 +101,7 @@ _LAYOUTS: Final = (
     (False, None, 1, 1),
     (True, 3, 1, 2),
 )
-_LENGTHS: Final = (1237, 257, 5003, 17, 1)
+_LENGTHS: Final = (1237, 257, 5003, 17, 1, 0)
 
 
 def columns_of(shape: str) -> tuple[Column, ...]:

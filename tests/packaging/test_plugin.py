@@ -63,9 +63,12 @@ def test_its_backend_is_listed_without_being_imported(
     assert listed.endswith(" []")
 
 
-def test_its_backend_runs(python: Callable[..., str], example: Path) -> None:
-    expression = "backends.get_backend('example').run(None, {'in': 1})"
-    assert attempt(python, expression, example) == "{'in': 1}"
+def test_its_backend_runs_a_program(python: Callable[..., str], example: Path) -> None:
+    expression = (
+        "backends.run(__import__('tcusim').build('reduction_16'), {'in': [1.0] * 512}, "
+        "backend='example')['out'].tolist()"
+    )
+    assert attempt(python, expression, example) == str([16.0] * 32)
 
 
 def test_its_unit_is_announced_and_loads(python: Callable[..., str], example: Path) -> None:

@@ -59,7 +59,7 @@ def target(sm: int) -> int:
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("sm", [70, 90, 120])
+@pytest.mark.parametrize("sm", [70, 75, 80, 86, 89, 90, 100, 120])
 @pytest.mark.parametrize("row", algorithms(), ids=lambda row: row.name)
 def test_every_algorithm_compiles(row: Any, sm: int) -> None:
     cubin = compile_kernel(emit(build(row.name)), target(sm))

@@ -1,0 +1,57 @@
+"""Whole grids of blocks: 2**24 + 5 elements give the simulator's bits on a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcusim
+from tcusim.algorithms import algorithms
+from tcusim.backends import why_unavailable
+from tcusim.errors import Unsupported
+from tcusim.testing import outputs_agree, random_inputs
+
+LENGTH = 2**24 + 5
+# Tile, operands, accumulator, source.
+TYPES = [
+    ("16x16x16", "f16", "f32", None),
+    ("32x8x16", "f16", "f32", None),
+    ("8x32x16", "f16", "f32", None),
+    ("16x16x16", "f16", "f16", None),
+    ("16x16x16", "bf16", "f32", None),
+    ("16x16x16", "bf16", "f32", "f32"),
+    ("16x16x8", "tf32", "f32", None),
+    ("16x16x16", "s8", "s32", None),
+    ("16x8x16", "f16", "f32", None),
+]
+
+pytestmark = [pytest.mark.gpu(min_sm=80), pytest.mark.slow]
+
+
+@pytest.mark.parametrize("types", TYPES, ids=lambda types: " ".join(filter(None, types)))
+@pytest.mark.parametrize("algorithm", [row.name for row in algorithms() if row.products])
+def test_a_long_array(algorithm: str, types: tuple[str, str, str, str | None]) -> None:
+    shape, ab, accumulate, source = types
+    short = algorithm in ("reduction_k", "scan_k", "reduction_packed")
+    options: dict[str, Any] = {
+        "shape": shape,
+        "ab": ab,
+        "accumulate": accumulate,
+        "source": source,
+        "segment_size": 7 if short else 100 if algorithm.endswith("_t") else 1000,
+        "combine": "add" if accumulate != "f16" else "mma",
+        "chain": 16,
+    }
+    try:
+        program = tcusim.build(algorithm, ragged=True, warps=4, **options)
+    except Unsupported as error:
+        pytest.skip(str(error))
+    kind = "integers" if ab == "s8" else "normal"
+    inputs = random_inputs(program, kind, LENGTH, np.random.default_rng(LENGTH))
+    expected = tcusim.run(program, inputs)
+    for backend in ("pycuda", "cupy"):
+        if why_unavailable(backend) is None:
+            outputs = tcusim.run(program, inputs, backend=backend, poison=True)
+            assert outputs_agree(program, expected, outputs), backend
