@@ -239,13 +239,17 @@ def evidence() -> list[tuple[str, str, int, int]]:
         count[0] += compared
         count[1] += wrong
 
-    with np.load(RECORDED / "wmma_h200.npz") as archive:
-        for case in sorted({key[:-2] for key in archive.files}):
-            ab, acc = TILE_TYPES[case.split("_")[0]]
-            a, b = (_floats(archive[f"{case}_{operand}"], ab) for operand in "AB")
-            c, d = (_floats(archive[f"{case}_{operand}"], acc) for operand in "CD")
-            ours = mma_values(a, b, c, rule_for("h200", ab, acc))
-            add("H200, wmma::mma_sync", f"{ab} → {acc}", d.size, _differing(ours, d))
+    for name in ("wmma_h200.npz", "wmma_h200_edges.npz"):
+        with np.load(RECORDED / name) as archive:
+            for case in sorted({key[:-2] for key in archive.files}):
+                kind = case.split("_")[0]
+                family = "mma.sync" if kind.endswith("sync") else "wmma"
+                ab, acc = TILE_TYPES[kind.removesuffix("sync")]
+                a, b = (_floats(archive[f"{case}_{operand}"], ab) for operand in "AB")
+                c, d = (_floats(archive[f"{case}_{operand}"], acc) for operand in "CD")
+                ours = mma_values(a, b, c, rule_for("h200", ab, acc, family))
+                instruction = "mma.sync" if family == "mma.sync" else "wmma::mma_sync"
+                add(f"H200, {instruction}", f"{ab} → {acc}", d.size, _differing(ours, d))
     with np.load(RECORDED / "fused_step_vectors.npz") as archive:
         for key in archive.files:
             gpu, element, kind, *result = key.split("_")
