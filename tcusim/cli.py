@@ -195,7 +195,7 @@ class _Task:
     click.option("--axis", type=int, metavar="I", help="Default: all of a sum, the last axis."),
     click.option("--exclusive", is_flag=True, help="Scan without each element itself."),
     click.option("--shape", metavar="MxNxK", help="Tile; see `tcusim list shapes`."),
-    click.option("--arch", default="hopper", show_default=True, help="Whose arithmetic."),
+    click.option("--arch", help="Whose arithmetic. Default: the backend's device, or hopper."),
     click.option(
         "--accumulate",
         callback=word("accumulator", ("f32", "f16")),
@@ -350,7 +350,7 @@ def _summary(
         "operation": task.operation,
         "input": {"shape": list(task.array.shape), "dtype": task.array.dtype.name},
         "output_array": {"shape": list(result.shape), "dtype": result.dtype.name},
-        "arch": settings["arch"],
+        "arch": report.arch,
         "backend": settings["backend"] or "numpy",
         "accumulate": settings["accumulate"],
         "programs": programs,

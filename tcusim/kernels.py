@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 from tcusim import plan
 from tcusim.algorithms import algorithm_of
 from tcusim.backends import get_backend, native_arch
-from tcusim.cost import Counts, steps_to_run
+from tcusim.cost import Counts, counts_of_text, steps_to_run
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.interpret import Event
 from tcusim.ir import Program
@@ -35,8 +35,12 @@ Kernel: TypeAlias = Callable[[Array, int], Array]
 class Report:
     """What a call did: pass one as `report=`, and read it afterwards.
 
-    programs: each program that was launched, with its scalars. counts: mma steps and bytes.
+    arch: whose arithmetic. programs: each program that was launched, with its scalars. counts: mma
+    steps and bytes; those of the simulator's events, or on another backend what the programs' text
+    says, each array's bytes once.
     """
+
+    arch: str = ""
 
     programs: list[tuple[Program, dict[str, int]]] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
@@ -200,7 +204,10 @@ def _launch(program: Program, inputs: Mapping[str, Values], settings: Settings) 
     scalars = {"length": int(inputs["in"].size)}
     options: dict[str, Any] = {}
     if settings.report is not None:
+        settings.report.arch = settings.arch
         settings.report.programs.append((program, scalars))
+        if runner.name != "numpy":
+            settings.report.counts.add(counts_of_text(program, scalars))
     if runner.name == "numpy":
         options["watch"] = _watcher(program, scalars, settings)
     outputs = runner.run(program, inputs, arch=settings.arch, **options)

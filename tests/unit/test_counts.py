@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcusim.algorithms import algorithms, build
-from tcusim.cost import Counts, steps_to_run
-from tcusim.interpret import interpret
+from tcusim.algorithms import algorithm_of, algorithms, build
+from tcusim.cost import Counts, counts_of_text, steps_to_run
+from tcusim.interpret import interpret, run_numpy
 from tcusim.ir import Program
 from tcusim.shapes import MmaShape
 
@@ -188,3 +188,15 @@ def test_steps_to_run_are_the_leaf_steps_of_both_branches() -> None:
     # One warp takes the body of each When, the other its otherwise.
     events = list(interpret(ragged, {"in": np.ones(1030, np.float16)}))
     assert steps_to_run(ragged, {"length": 1030}) >= len(events)
+
+
+@pytest.mark.parametrize("name", [row.name for row in algorithms()])
+def test_counts_of_the_text_are_those_of_the_events(name: str) -> None:
+    row = algorithm_of(name)
+    program = build(name, ragged=True, warps=2, source=None if row.products else "f32")
+    x = np.ones(3000, np.float16 if row.products else np.float32)
+    seen = Counts()
+    run_numpy(program, {"in": x}, watch=seen)
+    counted = counts_of_text(program, {"length": x.size})
+    assert (counted.mma, counted.additions) == (seen.mma, seen.additions)
+    assert counted.bytes_written == seen.bytes_written
