@@ -113,7 +113,7 @@ def build(
     Parameters
     ----------
     algorithm : str
-        A name from `tcusim list algorithms`, such as "scan_tn", or the paper's, such as "scan_256n".
+        A name of `tcusim list algorithms`, such as "scan_tn", or the paper's, such as "scan_256n".
     shape : str, tuple or MmaShape
         The tile, M-N-K order; see `tcusim.shape_of`.
     segment_size : int, optional
