@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tcusim import errors
 
@@ -36,6 +36,10 @@ FAMILIES = ("wmma", "mma.sync", "wgmma", "tcgen05")
 
 # sm_70 was the first GPU with tensor cores. The upper end only catches slips, such as 750 for 75.
 _FIRST_SM, _LAST_SM = 70, 199
+
+# WMMA loads and stores tiles that begin at a multiple of this: "a 256-bit aligned pointer"
+# [CPG sec. 10.24.1].
+TILE_BYTES: Final = 32
 
 _TEXT = re.compile(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)|m([1-9]\d*)n([1-9]\d*)k([1-9]\d*)")
 

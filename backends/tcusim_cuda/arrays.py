@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tcusim.errors import InputError
 from tcusim.ir import Buffer, Load, Program, Store, walk
 from tcusim.numerics import as_values, format_of, from_values
+from tcusim.shapes import TILE_BYTES
 
 __all__ = [
     "DeviceArray",
@@ -42,9 +43,6 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "u8": ("uint8",),
     "s32": ("int32",),
 }
-
-# CUDA C++ Programming Guide, "Warp Matrix Functions": the address of a tile is a multiple of 32.
-_TILE_BYTES: Final = 32
 
 Placed: TypeAlias = Sequence[tuple["DeviceArray", Buffer]]
 
@@ -267,7 +265,7 @@ def require_fit(array: DeviceArray, buffer: Buffer, *, tiles: bool) -> None:
             f"{array.name} must be of {' or '.join(names)} ({buffer.dtype}), got {array.dtype}. "
             f"Arrays in GPU memory are used as they are: cast it first."
         )
-    multiple = _TILE_BYTES if tiles else format_of(buffer.dtype).itemsize
+    multiple = TILE_BYTES if tiles else format_of(buffer.dtype).itemsize
     if array.address % multiple:
         raise InputError(
             f"{array.name} begins at address {array.address:#x}, which is not a multiple of "

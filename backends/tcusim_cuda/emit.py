@@ -44,13 +44,12 @@ from tcusim.ir import (
 )
 from tcusim.listing import line
 from tcusim.numerics import format_of
-from tcusim.shapes import MmaShape, Operands, shapes
+from tcusim.shapes import TILE_BYTES, MmaShape, Operands, shapes
 from tcusim.verify import tile_is_aligned, verify
 from tcusim_cuda.kernel import Kernel
 from tcusim_cuda.tables import Table, Tables
 from tcusim_cuda.text import (
     C_TYPES,
-    TILE_BYTES,
     ascii_text,
     c_bound,
     c_bounds,

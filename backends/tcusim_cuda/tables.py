@@ -20,7 +20,7 @@ from tcusim.ir import (
     walk,
 )
 from tcusim.numerics import format_of
-from tcusim_cuda.text import TILE_BYTES
+from tcusim.shapes import TILE_BYTES
 
 __all__ = ["Table", "Tables"]
 

@@ -9,7 +9,6 @@ from tcusim.numerics import format_of
 
 __all__ = [
     "C_TYPES",
-    "TILE_BYTES",
     "ascii_text",
     "c_bound",
     "c_bounds",
@@ -35,8 +34,6 @@ C_TYPES = {
     "u8": "unsigned char",
     "s32": "int",
 }
-# CUDA C++ Programming Guide: a tile that WMMA loads begins at a multiple of 32 bytes.
-TILE_BYTES = 32
 
 
 def c_index(index: Index) -> str:

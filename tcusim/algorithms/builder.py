@@ -52,12 +52,11 @@ from tcusim.ir import (
     accesses,
 )
 from tcusim.numerics.formats import format_of
-from tcusim.shapes import MmaShape
+from tcusim.shapes import TILE_BYTES, MmaShape
 from tcusim.verify import tile_is_aligned
 
 __all__ = ["Builder", "Options", "Spill"]
 
-TILE_ALIGNMENT_BYTES = 32
 LENGTH = Index.symbol("length")
 
 
@@ -539,7 +538,7 @@ def _worst(bound: Bound, view: View) -> Bound:
 
 def padded(count: int, dtype: str) -> int:
     """Round a number of elements up to a multiple of 32 bytes, which WMMA's pointers need."""
-    unit = max(1, TILE_ALIGNMENT_BYTES // format_of(dtype).itemsize)
+    unit = max(1, TILE_BYTES // format_of(dtype).itemsize)
     return -(-count // unit) * unit
 
 

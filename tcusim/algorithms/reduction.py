@@ -54,7 +54,7 @@ def reduction_kn(b: Builder, segment_size: int) -> int:
         return pieces(b, data(b), first, segment_size, i * b.k)
 
     with b.units():
-        v = _accumulate(b, "V", -(-segment_size // b.k), piece, ones)
+        v = _accumulate(b, -(-segment_size // b.k), piece, ones)
         b.copy(_results(b, out, first, b.m, segment_size), b.part(b.spill(v), b.m, 1), line="out")
     return b.m * segment_size
 
@@ -82,7 +82,7 @@ def reduction_tn(b: Builder, segment_size: int, *, efficient: bool = True) -> in
 
     with b.units():
         if efficient:
-            v = _accumulate(b, "V", tiles, tile, ones)
+            v = _accumulate(b, tiles, tile, ones)
             total = _finish(b, v)
         else:
             total = _finish_each_tile(b, tiles, tile, ones)
@@ -109,7 +109,7 @@ def reduction_kn_coalesced(b: Builder, segment_size: int) -> int:
             def tile(i: Index) -> View:
                 return tile_of(b, data(b), first + segment, segment_size, i)
 
-            v = _accumulate(b, "V", tiles, tile, ones)
+            v = _accumulate(b, tiles, tile, ones)
             row = b.rect(partials, segment * b.m, b.m, 1, 1, b.m)
             b.copy(row, b.part(b.spill(v), b.m, 1))
         if b.options.combine == "add":
@@ -179,9 +179,7 @@ def _results(
     return b.rect(out, first, count, 1, 1, 1, bounds)
 
 
-def _accumulate(
-    b: Builder, name: str, count: int, view: Callable[[Index], View], ones: Frag
-) -> Frag:
+def _accumulate(b: Builder, count: int, view: Callable[[Index], View], ones: Frag) -> Frag:
     """V = sum over i < count of A_i.P', in chains of at most `chain` products.
 
     A tensor core truncates, so each product loses up to an ulp of V, always toward zero: long
@@ -189,7 +187,7 @@ def _accumulate(
     """
     products = b.options.chain or count * b.options.parts
     chain = max(1, products // b.options.parts)
-    v = b.accumulator(name)
+    v = b.accumulator("V")
 
     def run(var: str, steps: int, start: Index) -> None:
         b.zero(v, "zero")
@@ -200,7 +198,7 @@ def _accumulate(
     if count <= chain:
         run("i", count, Index())
         return v
-    total = b.zero(b.accumulator(f"{name}T"))
+    total = b.zero(b.accumulator("VT"))
     with b.loop("c", count // chain) as c:
         run("i", chain, c * chain)
         b.add(total, total, v)

@@ -25,9 +25,8 @@ from tcusim.ir import (
     View,
 )
 from tcusim.numerics.formats import FORMATS
-from tcusim.shapes import MmaShape
+from tcusim.shapes import TILE_BYTES, MmaShape
 
-_TILE_BYTES: Final = 32  # WMMA: "a 256-bit aligned pointer" [CPG sec. 10.24.1]
 _LDM_BYTES: Final = 16  # WMMA: "a multiple of 16 bytes" [CPG sec. 10.24.1]
 
 
@@ -211,10 +210,10 @@ def _misalignments(view: View, multiples: Mapping[str, int]) -> Iterator[str]:
         return  # element_types says so
     name, size = view.buffer.name, stored.itemsize
     for term, step in _steps_of(view.offset, multiples):
-        if step * size % _TILE_BYTES:
+        if step * size % TILE_BYTES:
             yield (
-                f"the address {name}[{view.offset}] must be a multiple of {_TILE_BYTES} bytes, but "
-                f"the term {term} makes it a multiple of {math.gcd(step * size, _TILE_BYTES)} only "
+                f"the address {name}[{view.offset}] must be a multiple of {TILE_BYTES} bytes, but "
+                f"the term {term} makes it a multiple of {math.gcd(step * size, TILE_BYTES)} only "
                 f"({step} elements of {size} bytes). Pad the leading dimension, or stage the tile "
                 f"through shared memory."
             )

@@ -554,3 +554,17 @@ def test_units_that_lack_a_type_are_not_tested_silently() -> None:
     }  # fmt: skip
     for arch in names_of_units("bf16", "f32"):
         assert rule_for(arch, "bf16", "f32")
+
+
+@pytest.mark.parametrize("name", ["reduction_packed", "reduction_kn_coalesced"])
+def test_the_longest_programs_of_the_largest_tile_on_every_unit(name: str) -> None:
+    """The 128x128x128 forms that the test of every variant gives to one unit only."""
+    x = np.random.default_rng(0).integers(-2, 3, 1500).astype(np.float16)
+    expected = np.add.reduceat(x.astype(np.int64), np.arange(0, x.size, 128))
+    for side in ("a", "b"):
+        program = build(
+            name, shape=MmaShape(128, 128, 128), side=side, ragged=True, segment_size=128
+        )
+        for unit in units():
+            sums = run(program, {"in": x}, arch=unit.name)["out"]
+            np.testing.assert_array_equal(sums, expected, f"{side} {unit.name}")
