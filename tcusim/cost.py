@@ -60,7 +60,7 @@ def counts_of_text(program: Program, scalars: Mapping[str, int]) -> Counts:
     Steps inside a When are counted for every warp, so a program that branches around its products
     does at most this; no algorithm of tcusim does.
     """
-    warps = program.blocks.evaluate(scalars) * program.warps
+    warps = program.grid(scalars) * program.warps
     counts = Counts()
     for step, times in _repeated(program.steps, scalars, warps):
         if isinstance(step, Mma):

@@ -189,7 +189,7 @@ class State:
     def run(self, warps_at_once: int) -> Iterator[Event]:
         """Run every block of the grid, in batches; see `interpret`."""
         program = self.program
-        blocks = program.blocks.evaluate(self.scalars)
+        blocks = program.grid(self.scalars)
         batch = max(1, warps_at_once // program.warps)
         for first in range(0, blocks, batch):
             self._start(first, min(first + batch, blocks))
@@ -199,7 +199,9 @@ class State:
         """Set up a batch of blocks, with fresh registers and poisoned shared memory."""
         count = self.program.warps
         self.warps = np.arange(first * count, last * count)
-        self._symbols = {**self.scalars, "block": self.warps // count, "warp": self.warps % count}
+        number, columns = self.warps // count, self.program.columns
+        place = {"block": number // columns, "block_col": number % columns}
+        self._symbols = {**self.scalars, **place, "warp": self.warps % count}
         self._fragments = {}
         self._pending = []
         self._unshared = []
@@ -334,7 +336,7 @@ class State:
 
     def _evaluate(self, index: Index, places: Ints) -> Ints:
         """Return an index in the warps at these places: (W, 1, 1), or (1, 1, 1) if uniform."""
-        if index.symbols.isdisjoint(("block", "warp")):
+        if index.symbols.isdisjoint(("block", "block_col", "warp")):
             return np.full((1, 1, 1), index.evaluate(self._symbols), np.int64)
         values: Ints = np.asarray(index.evaluate(self._symbols))[places]
         return values[:, None, None]

@@ -6,7 +6,8 @@ emitters each match the same closed union `Step`, case by case, in the order of 
 
 ::
 
-    Program = name, shape, ab, acc, scalars, inputs, outputs, scratch, blocks, warps, Step*
+    Program = name, shape, ab, acc, scalars, inputs, outputs, scratch, blocks, columns, warps,
+              Step*
     Step    = Const(dst, pattern)          fragment <- constant matrix
             | Load(dst, src)               fragment <- tile of memory
             | Mma(d, a, b, c)              D = A.B + C
@@ -19,7 +20,8 @@ emitters each match the same closed union `Step`, case by case, in the order of 
             | When(bounds, Step*, Step*)   if every bound holds for this warp, else
     View    = rows x cols elements of a Buffer, offset and strides in elements, Bound*
     Bound   = Index < Index                an element where it fails is read as 0, never written
-    Index   = sum of integer * symbol + integer; symbols: block, warp, row, col, loops, scalars
+    Index   = sum of integer * symbol + integer; symbols: block, block_col, warp, row, col, loops,
+              scalars
 
 A fragment is opaque, as in CUDA: no step can name the lane or the register of an element.
 """
@@ -35,6 +37,7 @@ from tcusim.shapes import MmaShape
 
 __all__ = [
     "BLOCK",
+    "BLOCK_COL",
     "COL",
     "ROW",
     "WARP",
@@ -154,6 +157,7 @@ class Index:
 
 
 BLOCK = Index.symbol("block")
+BLOCK_COL = Index.symbol("block_col")
 WARP = Index.symbol("warp")
 ROW = Index.symbol("row")
 COL = Index.symbol("col")
@@ -465,8 +469,9 @@ Step: TypeAlias = Const | Load | Mma | Add | Store | Copy | Split | Sync | Loop 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One launch: `steps` are run by each of `warps` warps of each of `blocks` blocks.
+    """One launch: `steps` are run by each of `warps` warps of each block of a grid.
 
+    blocks, columns: the grid is `blocks` high and `columns` wide; a block is at (block, block_col).
     inputs, outputs: buffers of level GRID; scratch: buffers of level BLOCK or WARP.
     ab, acc: element types of the operands and of the accumulators.
     algorithm, source: the registry name, and the section of the paper it comes from.
@@ -484,11 +489,16 @@ class Program:
     warps: int
     steps: tuple[Step, ...]
     source: str = ""
+    columns: int = 1
 
     @property
     def buffers(self) -> dict[str, Buffer]:
         """All buffers by name."""
         return {buffer.name: buffer for buffer in (*self.inputs, *self.outputs, *self.scratch)}
+
+    def grid(self, scalars: Mapping[str, int]) -> int:
+        """Return the number of blocks of the launch, in all columns."""
+        return self.blocks.evaluate(scalars) * self.columns
 
 
 # --- Ways through a program -------------------------------------------------------------------

@@ -222,7 +222,7 @@ def _watcher(
     report, progress = settings.report, settings.progress
     if report is None and progress is None:
         return None
-    blocks = max(1, program.blocks.evaluate(scalars))
+    blocks = max(1, program.grid(scalars))
     per_batch = max(1, steps_to_run(program, scalars))
     done = 0
     last = -1

@@ -127,6 +127,8 @@ def _header(program: Program) -> Iterator[str]:
         yield _entry("source", program.source)
     yield _entry("tile", f"{program.shape}, {program.ab} to {program.acc}")
     blocks = "1 block" if program.blocks.constant == 1 else f"{program.blocks} blocks"
+    if program.columns > 1:
+        blocks = f"{program.blocks} x {program.columns} blocks"
     yield _entry("grid", f"{blocks} of {program.warps} warp{'s' * (program.warps != 1)}")
     for scalar in program.scalars:
         multiple = f", a multiple of {scalar.multiple_of}" if scalar.multiple_of != 1 else ""

@@ -230,7 +230,12 @@ class _Emitter:
     def _setup(self) -> None:
         self._line(f"const int lane = threadIdx.x % {LANES};")
         self._line(f"const int warp = threadIdx.x / {LANES};")
-        self._line("const long long block = blockIdx.x;")
+        if self.program.columns == 1:
+            self._line("const long long block = blockIdx.x;")
+        else:
+            columns = self.program.columns
+            self._line(f"const long long block = blockIdx.x / {columns};")
+            self._line(f"const int block_col = blockIdx.x % {columns};")
         self._shared_memory()
         for frag in _fragments(self.program):
             self._line(f"{self._fragment_type(frag)} {frag.name}{self._array(frag)};")

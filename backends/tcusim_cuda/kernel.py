@@ -38,4 +38,4 @@ class Kernel:
 
     def blocks(self, scalars: Mapping[str, int]) -> int:
         """Return the number of blocks to launch; 0 means that there is nothing to do."""
-        return self.program.blocks.evaluate(scalars)
+        return self.program.grid(scalars)

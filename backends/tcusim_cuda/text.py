@@ -48,7 +48,7 @@ def c_index(index: Index) -> str:
 
 
 # A warp's place first, the element's within the tile last.
-_ORDER = {"block": -2, "warp": -1, "row": 2, "col": 3}
+_ORDER = {"block": -3, "block_col": -2, "warp": -1, "row": 2, "col": 3}
 
 
 def wrapped(text: str) -> str:

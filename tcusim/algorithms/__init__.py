@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tcusim.algorithms import reduction, scan
-from tcusim.algorithms.builder import LENGTH, Builder, Options, stored_type
+from tcusim.algorithms.builder import LENGTH, Builder, Options, Work, stored_type
 from tcusim.errors import InputError, Unsupported, unknown_name
-from tcusim.ir import Extent, Program, Scalar
+from tcusim.ir import Extent, Level, Program, Scalar
 from tcusim.numerics import FORMATS, format_of
 from tcusim.shapes import MmaShape, shape_of
 from tcusim.verify import verify
@@ -23,17 +23,21 @@ class Algorithm:
     """One row of the registry.
 
     name: the general name, with k for a segment of one row of a tile and t for a whole tile.
-    function: writes the steps, given a Builder and a segment size; returns the elements a warp
-    takes. kind: "reduction" or "scan". source: where the paper has it. alias: the paper's name,
-    which stands for k = 16. tiles: whether the default segment is counted in tiles (m*k), not in
-    rows (k). repeats: how many of those the default segment has. products: mma steps of one
-    warp as a function of (m, n, k, N), the tile as the algorithm sees it (m rows of data) and the
-    segment in rows or tiles; None where no mma is used. fixed: options that make the row.
+    function: writes the steps, given a Builder and a segment size; returns the elements that a
+    warp (a block, if that is the level) takes, or the whole `Work` of the grid.
+    kind: "reduction", "scan" or "product", which has no segments.
+    level: who does a piece of work together.
+    source: where the paper has it. alias: the paper's name, which stands for k = 16.
+    tiles: whether the default segment is counted in tiles (m*k), not in rows (k). repeats: how
+    many of those the default segment has.
+    products: mma steps of one warp as a function of (m, n, k, N), the tile as the algorithm sees it
+    (m rows of data) and the segment in rows or tiles; None where no mma is used.
+    fixed: options that make the row.
     lines: which line of the paper's listing each part of the algorithm is.
     """
 
     name: str
-    function: Callable[..., int]
+    function: Callable[..., int | Work]
     kind: str
     source: str
     alias: str
@@ -41,6 +45,7 @@ class Algorithm:
     formula: str
     tiles: bool = False
     repeats: int = 1
+    level: Level = Level.WARP
     fixed: dict[str, Any] = field(default_factory=dict)
     lines: dict[str, str] = field(default_factory=dict)
 
@@ -53,7 +58,8 @@ class Algorithm:
     @property
     def options(self) -> tuple[str, ...]:
         """Names of the options that `build` passes on to the function."""
-        names = list(inspect.signature(self.function).parameters)[2:]
+        first = 1 if self.kind == "product" else 2
+        names = list(inspect.signature(self.function).parameters)[first:]
         return tuple(name for name in names if name not in self.fixed)
 
 
@@ -175,12 +181,15 @@ def build(
             chain=None if chain is None else _positive("chain", chain),
         ),
         row.lines,
+        row.level,
     )
-    size = _default_size(row, b) if segment_size is None else segment_size
-    elements = row.function(b, _positive("segment_size", size), **row.fixed, **options)
-    per_block = elements * warps * tiles
-    scalar = Scalar("length", 1 if ragged else per_block)
-    program = b.program(str(algorithm).lower(), row.source, scalar, Extent(LENGTH, per_block))
+    sizes = _sizes(row, b, segment_size)
+    work = row.function(b, *sizes, **row.fixed, **options)
+    if not isinstance(work, Work):
+        per_block = work * tiles * (warps if row.level is Level.WARP else 1)
+        scalar = Scalar("length", 1 if ragged else per_block)
+        work = Work((scalar,), Extent(LENGTH, per_block))
+    program = b.program(str(algorithm).lower(), row.source, work)
     verify(program)
     return program
 
@@ -189,8 +198,15 @@ def _aliases() -> dict[str, Algorithm]:
     return {row.alias: row for row in _REGISTRY.values() if row.alias}
 
 
-def _default_size(row: Algorithm, b: Builder) -> int:
-    return row.repeats * (b.m * b.k if row.tiles else b.k)
+def _sizes(row: Algorithm, b: Builder, segment_size: int | None) -> tuple[int, ...]:
+    """Return the segment size, or nothing if the algorithm has no segments."""
+    if row.kind == "product":
+        if segment_size is not None:
+            raise InputError(f"{row.name} has no segments; leave segment_size out")
+        return ()
+    if segment_size is None:
+        return (row.repeats * (b.m * b.k if row.tiles else b.k),)
+    return (_positive("segment_size", segment_size),)
 
 
 def _side(row: Algorithm, side: str | None, shape: MmaShape) -> str:

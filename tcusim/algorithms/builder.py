@@ -55,7 +55,7 @@ from tcusim.numerics.formats import format_of
 from tcusim.shapes import TILE_BYTES, MmaShape
 from tcusim.verify import tile_is_aligned
 
-__all__ = ["Builder", "Options", "Spill"]
+__all__ = ["Builder", "Options", "Spill", "Work"]
 
 LENGTH = Index.symbol("length")
 
@@ -96,6 +96,15 @@ class Options:
 def stored_type(dtype: str) -> str:
     """Return the type of an array in memory that a fragment of `dtype` is loaded from."""
     return "f32" if dtype == "tf32" else dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What the grid of a program covers: its scalars, and its blocks, down and across."""
+
+    scalars: tuple[Scalar, ...]
+    blocks: Extent
+    columns: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +151,16 @@ class Builder:
     m, n, k : int
         The tile as the algorithm sees it: data tiles are (m, k), results (m, n).
     unit : Index
-        The number of a piece of work in the whole grid; its steps go inside `units`.
+        The number of a piece of work in the whole grid; its steps go inside `units`. A piece is
+        done by a warp, or by a block together if the algorithm is of that level.
     """
 
-    def __init__(self, options: Options, lines: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        options: Options,
+        lines: Mapping[str, str] | None = None,
+        level: Level = Level.WARP,
+    ) -> None:
         self._lines = lines or {}
         shape = options.shape
         self.options = options
@@ -153,9 +168,11 @@ class Builder:
         self.m = shape.n if self.transposed else shape.m
         self.n = shape.m if self.transposed else shape.n
         self.k = shape.k
-        warp = BLOCK * options.warps + WARP if options.warps > 1 else BLOCK
+        worker = BLOCK
+        if level is Level.WARP and options.warps > 1:
+            worker = BLOCK * options.warps + WARP
         turn = Index.symbol("u") if options.tiles > 1 else Index()
-        self.unit = warp * options.tiles + turn
+        self.unit = worker * options.tiles + turn
         self._inputs: dict[str, Buffer] = {}
         self._outputs: dict[str, Buffer] = {}
         self._scratch: dict[str, Buffer] = {}
@@ -174,15 +191,17 @@ class Builder:
 
     def scratch(self, name: str, dtype: str, size: int) -> Buffer:
         """Declare a part of shared memory that belongs to one warp, always of one size."""
-        size = padded(size, dtype)
-        old = self._scratch.get(name)
-        if old is not None and old.dtype != dtype:
-            raise ValueError(f"scratch {name!r} is {old.dtype}, not {dtype}")
-        if old is None:
-            self._scratch[name] = Buffer(name, dtype, Extent.of(size), Level.WARP)
-        elif old.size.constant != size:
-            raise ValueError(f"scratch {name!r} has {old.size} elements, not {size}")
-        return self._scratch[name]
+        return self._declare(Buffer(name, dtype, Extent.of(padded(size, dtype)), Level.WARP))
+
+    def _declare(self, buffer: Buffer) -> Buffer:
+        old = self._scratch.setdefault(buffer.name, buffer)
+        if old != buffer:
+            raise ValueError(f"scratch {old} is declared again, as {buffer}")
+        return old
+
+    def shared(self, name: str, dtype: str, size: int) -> Buffer:
+        """Declare shared memory that all warps of a block see; order its uses with `barrier`."""
+        return self._declare(Buffer(name, dtype, Extent.of(padded(size, dtype)), Level.BLOCK))
 
     def rect(
         self,
@@ -325,6 +344,15 @@ class Builder:
 
     # --- Control -----------------------------------------------------------------------------
 
+    def barrier(self, line: str = "") -> None:
+        """Let all warps of the block wait, so that they see each other's writes to `shared`.
+
+        The builder puts barriers of a warp by itself, but not these: which warps meet, and where,
+        is the algorithm's business, and `verify` says where one is missing.
+        """
+        self._lists[-1].append(Sync(Level.BLOCK, self._origin(line)))
+        self._hazards[-1].sync()
+
     @contextmanager
     def loop(self, var: str, count: Extent | Index | int, line: str = "") -> Iterator[Index]:
         """Repeat what is added inside; gives the loop variable. A single pass is not a loop."""
@@ -369,7 +397,7 @@ class Builder:
         steps = When(tuple(bounds), tuple(body), tuple(otherwise.steps), self._origin(line))
         self._lists[-1].append(steps)
 
-    def program(self, name: str, source: str, scalar: Scalar, blocks: Extent) -> Program:
+    def program(self, name: str, source: str, work: Work) -> Program:
         """Return the finished program."""
         options = self.options
         return Program(
@@ -377,14 +405,15 @@ class Builder:
             shape=options.shape,
             ab=options.ab,
             acc=options.acc,
-            scalars=(scalar,),
+            scalars=work.scalars,
             inputs=tuple(self._inputs.values()),
             outputs=tuple(self._outputs.values()),
             scratch=tuple(self._scratch.values()),
-            blocks=blocks,
+            blocks=work.blocks,
             warps=options.warps,
             steps=tuple(self._lists[0]),
             source=source,
+            columns=work.columns,
         )
 
     # --- Behind the scenes -------------------------------------------------------------------

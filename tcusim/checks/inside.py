@@ -75,7 +75,11 @@ def _first_stray(
 
 def _ranges(program: Program, site: Site, view: View, scalars: Mapping[str, int]) -> dict[str, int]:
     """Return how many values each symbol takes, from 0 on."""
-    ranges = {"block": program.blocks.evaluate(scalars), "warp": program.warps}
+    ranges = {
+        "block": program.blocks.evaluate(scalars),
+        "block_col": program.columns,
+        "warp": program.warps,
+    }
     for loop in site.loops:
         ranges[loop.var] = loop.count.evaluate(scalars)
     return {**ranges, "row": view.rows, "col": view.cols}

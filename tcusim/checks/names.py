@@ -23,7 +23,7 @@ from tcusim.ir import (
     accesses,
 )
 
-_BUILT_IN: Final = ("block", "warp", "row", "col")
+_BUILT_IN: Final = ("block", "block_col", "warp", "row", "col")
 _MAX_WARPS: Final = 32  # 1024 threads a block [CPG sec. 16.2]
 
 
@@ -37,6 +37,7 @@ def positive_counts(program: Program) -> Iterator[Finding]:
             None, f"a block has 1 to {_MAX_WARPS} warps, got {program.warps}. Use more blocks."
         )
     yield from _extent_findings(None, "blocks", program.blocks, least=1)
+    yield from _extent_findings(None, "columns", Extent.of(program.columns), least=1)
     for buffer in program.buffers.values():
         yield from _extent_findings(None, f"the size of {buffer.name!r}", buffer.size, least=1)
     for scalar in program.scalars:
@@ -113,8 +114,8 @@ def _named_twice(kind: str, name: str, other: str) -> str:
 def symbols_in_scope(program: Program) -> Iterator[Finding]:
     """Require that an expression names only symbols that have a value there.
 
-    Offsets: block, warp, scalars and the loops around the step; bounds of a view also row and col;
-    sizes and counts: scalars only. No loop reuses the variable of a loop around it.
+    Offsets: block, block_col, warp, scalars and the loops around the step; bounds of a view also
+    row and col; sizes and counts: scalars only. No loop reuses the variable of a loop around it.
     Source: the grammar (ir.py), Index and Extent.
     """
     scalars = frozenset(scalar.name for scalar in program.scalars)
@@ -123,7 +124,7 @@ def symbols_in_scope(program: Program) -> Iterator[Finding]:
         what = f"the size of {buffer.name!r}"
         yield from _scope_findings(None, what, buffer.size.index, scalars)
     for site in sites(program):
-        scope = scalars | {"block", "warp"} | {loop.var for loop in site.loops}
+        scope = scalars | {"block", "block_col", "warp"} | {loop.var for loop in site.loops}
         yield from _step_scope_findings(site, scope, scalars)
 
 

@@ -157,7 +157,7 @@ def frames(
     V ← P·A + V gives [73. 77. 81. 85.]
     """
     scalars = bind_scalars(program, {name: np.size(array) for name, array in inputs.items()})
-    warps = program.blocks.evaluate(scalars) * program.warps
+    warps = program.grid(scalars) * program.warps
     if not 0 <= warp < warps:
         there = f"warps 0 to {warps - 1}" if warps else "no warps: the input is empty"
         raise InputError(f"{program.name}: there is no warp {warp}; the grid has {there}")

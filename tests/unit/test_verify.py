@@ -348,7 +348,8 @@ def test_symbols_in_scope_refuses_undefined_loop_variable() -> None:
     error = refused(
         program,
         "symbols_in_scope",
-        "the offset into 'in' names 'j', which has no value here. In scope: block, i, length, warp",
+        "the offset into 'in' names 'j', which has no value here. "
+        "In scope: block, block_col, i, length, warp",
     )
     assert (error.check, error.program, error.path) == ("symbols_in_scope", "scan_256n", "6.1")
     assert error.step.startswith("A ← LoadTile(in[1024*block + 256*i + 256*j … +256]")
