@@ -49,7 +49,7 @@ def _bytes(event: Event, view: View) -> int:
     if view.buffer.level is not Level.GRID:
         return 0
     elements = event.warps.size * view.rows * view.cols
-    if view.bounds:
+    if view.bounds or view.lines:
         elements = int(event.state.valid(view, event.warps).sum())
     return elements * format_of(view.buffer.dtype).itemsize
 

@@ -22,6 +22,7 @@ from tcusim.binding import bind_scalars
 from tcusim.errors import InputError, VerifyError
 from tcusim.ir import (
     Add,
+    Await,
     Bound,
     Buffer,
     Const,
@@ -29,12 +30,15 @@ from tcusim.ir import (
     Frag,
     Index,
     Level,
+    Lines,
     Load,
+    Locate,
     Loop,
     Mma,
     Pattern,
     PatternKind,
     Program,
+    Publish,
     Split,
     Step,
     Store,
@@ -149,8 +153,15 @@ class State:
         for buffer in program.outputs:
             size = buffer.size.evaluate(self.scalars)
             self.memory[buffer.name] = _poisoned((size,), buffer.dtype)
+        for buffer in program.mail:
+            size = buffer.size.evaluate(self.scalars)
+            self.memory[buffer.name] = _poisoned((size,), buffer.dtype)
+        self._published = {
+            buffer.name: np.zeros(self.memory[buffer.name].size, bool) for buffer in program.mail
+        }
         self.warps: Ints = np.arange(0)
         self._fragments: dict[str, Values] = {}
+        self._lines: dict[str, tuple[Ints, Ints]] = {}
         self._shared: dict[str, Values] = {}
         self._pending: list[_Write] = []
         self._unshared: list[_Write] = []
@@ -177,6 +188,12 @@ class State:
         shape = (len(places), view.rows, view.cols)
         return np.broadcast_to(self._mask(view, places), shape)
 
+    def places(self, view: View, warps: Ints | None = None) -> Ints:
+        """Return the number of each element in its buffer, in bounds or not: (W, rows, cols)."""
+        where = self._places(warps)
+        found = self._addresses(view, where)
+        return np.broadcast_to(found, (len(where), view.rows, view.cols))
+
     def outputs(self) -> dict[str, NDArray[Any]]:
         """Return the outputs as flat arrays, as far as they have been written."""
         return {
@@ -191,6 +208,9 @@ class State:
         program = self.program
         blocks = program.grid(self.scalars)
         batch = max(1, warps_at_once // program.warps)
+        if program.mail:
+            # Lockstep is right within a group alone: its blocks publish before they wait.
+            batch = program.group
         for first in range(0, blocks, batch):
             self._start(first, min(first + batch, blocks))
             yield from self._steps(program.steps, "", np.arange(self.warps.size), {})
@@ -203,6 +223,7 @@ class State:
         place = {"block": number // columns, "block_col": number % columns}
         self._symbols = {**self.scalars, **place, "warp": self.warps % count}
         self._fragments = {}
+        self._lines = {}
         self._pending = []
         self._unshared = []
         self._shared = {
@@ -246,7 +267,9 @@ class State:
                     tail = event.path[1:]
                     yield replace(event, path=f"{path}.{number}{tail}")
 
-    def _step(self, step: Step, path: str, places: Ints) -> None:
+    def _step(  # noqa: C901 - one case for each step
+        self, step: Step, path: str, places: Ints
+    ) -> None:
         """Run one leaf step."""
         match step:
             case Const(dst, pattern):
@@ -274,10 +297,25 @@ class State:
                 parts = split_values(values, dsts[0].buffer.dtype, len(dsts))
                 for view, part in zip(dsts, parts, strict=True):
                     self._scatter(view, part, places, path, step)
+            case Publish() | Await() | Locate():
+                self._grid_step(step, path, places)
             case Sync(level):
                 self._sync(level, places)
             case Loop() | When():
                 raise AssertionError("control steps are run by _steps")
+            case _:
+                assert_never(step)
+
+    def _grid_step(self, step: Publish | Await | Locate, path: str, places: Ints) -> None:
+        """Run a step that deals with other blocks, or with where segments lie."""
+        match step:
+            case Publish(dst, src):
+                self._publish(dst, self._gather(src, places, path, step), places, path, step)
+            case Await(dst, src):
+                self._require_published(src, places, path, step)
+                self._scatter(dst, self._gather(src, places, path, step), places, path, step)
+            case Locate(dst):
+                self._put_lines(dst, self._located(step, places), places)
             case _:
                 assert_never(step)
 
@@ -309,6 +347,33 @@ class State:
             tiles[...] = old
         tiles[places] = values
         self._fragments[frag.name] = tiles
+
+    def _put_lines(self, lines: Lines, found: tuple[Ints, Ints], places: Ints) -> None:
+        """Set where lines begin and end, (W, count), in the warps at these places."""
+        shape = (self.warps.size, lines.count)
+        held = self._lines.setdefault(lines.name, (np.zeros(shape, int), np.zeros(shape, int)))
+        for array, values in zip(held, found, strict=True):
+            array[places] = values
+
+    def _located(self, step: Locate, places: Ints) -> tuple[Ints, Ints]:
+        """Return where pieces of irregular segments begin and end: (W, count) each."""
+        number = self._evaluate(step.first, places)[:, :, 0] + np.arange(step.dst.count)
+        starts = positions(self.memory[step.offsets.name], step.levels)
+        count = starts.size - 1
+        if step.cut is None:
+            segment, begin = np.clip(number, 0, count - 1), np.int64(0)
+            inside = number < count
+        else:
+            firsts = positions(starts, (step.cut,))
+            segment = np.clip(np.searchsorted(firsts[:-1], number, side="right") - 1, 0, None)
+            begin = (number - firsts[segment]) * step.cut
+            inside = np.full(number.shape, count > 0)
+        if count == 0:
+            return np.zeros_like(number), np.zeros_like(number)
+        limit = starts[segment + 1]
+        begin = np.where(inside, np.minimum(starts[segment] + begin, limit), limit)
+        end = limit if step.cut is None else np.minimum(begin + step.cut, limit)
+        return begin, np.where(inside, end, limit)
 
     def _constant(self, pattern: Pattern, frag: Frag, places: Ints) -> Values:
         """Return the 0/1 matrix, (1, rows, cols), or one for each warp if its offset differs."""
@@ -357,16 +422,32 @@ class State:
             inside = inside & (
                 rest + row * excess.coefficient("row") + col * excess.coefficient("col") < 0
             )
+        if view.lines is not None:
+            _, end = self._lines_of(view, view.lines, places)
+            inside = inside & (self._addresses(view, places) < end)
         return inside
+
+    def _lines_of(self, view: View, lines: Lines, places: Ints) -> tuple[Ints, Ints]:
+        """Return where each line of a view begins and ends: (W, rows, 1), or (W, 1, cols)."""
+        axis = 2 if view.row_stride == 0 else 1
+        begin, end = self._lines[lines.name]
+        return np.expand_dims(begin[places], axis), np.expand_dims(end[places], axis)
+
+    def _addresses(self, view: View, places: Ints) -> Ints:
+        """Return each element's place in its buffer, in bounds or not: (W or 1, rows, cols)."""
+        row = np.arange(view.rows)[None, :, None] * view.row_stride
+        col = np.arange(view.cols)[None, None, :] * view.col_stride
+        index: Ints = self._evaluate(view.offset, places) + (row + col)
+        if view.lines is not None:
+            index = index + self._lines_of(view, view.lines, places)[0]
+        return index
 
     def _indices(
         self, view: View, places: Ints, path: str, step: Step | None
     ) -> tuple[Ints, NDArray[np.bool_] | None]:
         """Return each element's place in its buffer, and where bounds hold (None: all)."""
-        row = np.arange(view.rows)[None, :, None] * view.row_stride
-        col = np.arange(view.cols)[None, None, :] * view.col_stride
-        index = self._evaluate(view.offset, places) + (row + col)
-        mask = self._mask(view, places) if view.bounds else None
+        index = self._addresses(view, places)
+        mask = self._mask(view, places) if view.bounds or view.lines else None
         if mask is not None:
             index = np.where(mask, index, 0)
         size = (
@@ -415,6 +496,44 @@ class State:
             return
         self._pending.append(_Write(view.buffer, places, index, values.copy(), keep))
 
+    def _publish(self, view: View, values: Values, places: Ints, path: str, step: Step) -> None:
+        """Write mail; each element of it once."""
+        index, mask = self._indices(view, places, path, step)
+        shape = (places.size, view.rows, view.cols)
+        keep = np.full(shape, True) if mask is None else np.broadcast_to(mask, shape)
+        index = np.broadcast_to(index, shape)[keep]
+        published = self._published[view.buffer.name]
+        if published[index].any() or np.unique(index).size < index.size:
+            raise self._error(
+                "published_once",
+                path,
+                step,
+                f"publishes an element of {view.buffer.name!r} that was published before. Give "
+                f"each block its own, and let one warp publish it.",
+            )
+        published[index] = True
+        self.memory[view.buffer.name][index] = np.broadcast_to(values, shape)[keep]
+
+    def _require_published(self, view: View, places: Ints, path: str, step: Step) -> None:
+        """Refuse to wait for what no block before it publishes: on a GPU it would wait forever."""
+        index, mask = self._indices(view, places, path, step)
+        missing = ~self._published[view.buffer.name][index]
+        if mask is not None:
+            missing = missing & mask
+        if missing.any():
+            at = np.broadcast_to(index, missing.shape)[missing][0]
+            raise self._error(
+                "awaits_published",
+                path,
+                step,
+                f"waits for {view.buffer.name}[{at}], which neither an earlier block nor, before "
+                f"it waits, this block's group publishes. Publish it earlier, bound the view, or "
+                f"correct the program's group of {self.program.group}.",
+            )
+
+    def _error(self, check: str, path: str, step: Step, message: str) -> VerifyError:
+        return VerifyError(check, self.program.name, path, line(step), message)
+
     def _sync(self, level: Level, places: Ints) -> None:
         """Let earlier writes of these warps be seen: by the warp itself, or by its block."""
         waiting, self._pending = self._pending, []
@@ -461,6 +580,14 @@ class _Write:
             self.values[chosen],
             self.keep[chosen],
         )
+
+
+def positions(offsets: Ints, cuts: tuple[int, ...]) -> Ints:
+    """Return where each segment's data begin after these cuts; see `ir.Locate`."""
+    numbers = np.arange(offsets.size)
+    for cut in cuts:
+        offsets = offsets // cut + numbers
+    return offsets
 
 
 def add_values(one: Values, two: Values, dtype: str) -> Values:

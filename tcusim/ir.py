@@ -6,8 +6,8 @@ emitters each match the same closed union `Step`, case by case, in the order of 
 
 ::
 
-    Program = name, shape, ab, acc, scalars, inputs, outputs, scratch, blocks, columns, warps,
-              Step*
+    Program = name, shape, ab, acc, scalars, inputs, outputs, scratch, mail, blocks, columns,
+              group, warps, Step*
     Step    = Const(dst, pattern)          fragment <- constant matrix
             | Load(dst, src)               fragment <- tile of memory
             | Mma(d, a, b, c)              D = A.B + C
@@ -15,10 +15,13 @@ emitters each match the same closed union `Step`, case by case, in the order of 
             | Store(dst, src)              tile of memory <- fragment
             | Copy(dst, src, plus)         rectangle of memory <- rectangle (+ rectangle)
             | Split(dsts, src)             rectangles <- exact narrow parts of one rectangle
+            | Publish(dst, src)            mail of the grid <- rectangle, for later blocks
+            | Await(dst, src)              rectangle <- mail of the grid, once it is there
+            | Locate(dst, offsets, first)  lines <- where pieces of irregular segments lie
             | Sync(level)                  barrier of a warp or of a block
             | Loop(var, count, Step*)      for var in range(count)
             | When(bounds, Step*, Step*)   if every bound holds for this warp, else
-    View    = rows x cols elements of a Buffer, offset and strides in elements, Bound*
+    View    = rows x cols elements of a Buffer, offset and strides in elements, Bound*, Lines?
     Bound   = Index < Index                an element where it fails is read as 0, never written
     Index   = sum of integer * symbol + integer; symbols: block, block_col, warp, row, col, loops,
               scalars
@@ -42,6 +45,7 @@ __all__ = [
     "ROW",
     "WARP",
     "Add",
+    "Await",
     "Bound",
     "Buffer",
     "Const",
@@ -50,12 +54,15 @@ __all__ = [
     "Frag",
     "Index",
     "Level",
+    "Lines",
     "Load",
+    "Locate",
     "Loop",
     "Mma",
     "Pattern",
     "PatternKind",
     "Program",
+    "Publish",
     "Role",
     "Scalar",
     "Split",
@@ -237,8 +244,8 @@ class Role(StrEnum):
 class Buffer:
     """An array in memory, `size` elements of type `dtype`.
 
-    level GRID is global memory; BLOCK is shared memory that the block's warps see; WARP is a part
-    of shared memory that belongs to one warp alone (each warp has its own copy).
+    level GRID is global memory (inputs, outputs and mail); BLOCK is shared memory that the block's
+    warps see; WARP is a part of shared memory that belongs to one warp alone (each has its own).
     """
 
     name: str
@@ -248,11 +255,26 @@ class Buffer:
 
 
 @dataclass(frozen=True, slots=True)
+class Lines:
+    """Where each of `count` rows (or columns) of a tile begins and ends in memory.
+
+    A warp holds it as it holds a fragment: `Locate` sets it, views use it.
+    """
+
+    name: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """A `rows` x `cols` rectangle of a buffer; element (r, c) is at offset + r*stride + c*stride.
 
     Offsets and strides are in elements. A stride of 0 repeats a row or a column (a broadcast). An
     element at which a bound fails is read as 0 and is never written.
+
+    lines: rows that lie anywhere. Row r then begins lines.begin[r] later, and an element at or
+    beyond lines.end[r] is out of bounds. The rows' stride is 0; if instead the columns' is, it is
+    the columns that are lines.
     """
 
     buffer: Buffer
@@ -262,10 +284,13 @@ class View:
     row_stride: int
     col_stride: int
     bounds: tuple[Bound, ...] = ()
+    lines: Lines | None = None
 
     @property
     def layout(self) -> str | None:
         """`row_major` or `col_major` as WMMA means them, None if neither stride is 1."""
+        if self.lines is not None:
+            return None
         if self.col_stride == 1:
             return "row_major"
         return "col_major" if self.row_stride == 1 else None
@@ -427,6 +452,58 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
+class Publish:
+    """Write a rectangle to mail of the grid, where later blocks of the same launch await it.
+
+    Each element of mail is published once in a launch. The element types are equal.
+    CUDA: one 64-bit store a value (two for f64), which carries its own flag, so no fence is needed.
+    Cost: reads of rows*cols, and twice as many bytes written to the second-level cache.
+    """
+
+    dst: View
+    src: View
+    origin: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Read mail of the grid, after waiting until every element in bounds has been published.
+
+    A block waits for blocks of lower number alone, which have started before it: they cannot wait
+    for it in turn. The element types are equal; elements out of bounds are 0.
+    CUDA: each lane polls the elements it copies. Cost: the time that the blocks before still need.
+    """
+
+    dst: View
+    src: View
+    origin: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Locate:
+    """Find where pieces of irregular segments lie: line r of `dst` is piece number first + r.
+
+    offsets: a s64 buffer of segments + 1 ascending positions; segment i of the data is the elements
+    from offsets[i] up to offsets[i+1]. cut: the most elements of a piece; None takes whole
+    segments, so that line r is segment first + r.
+
+    Segment i's pieces are numbered from offsets[i] // cut + i on, a number that needs no other
+    segment's length: every piece has one, and a number that is no piece's gives an empty line.
+    levels: cuts that were made before, outermost first. The data are then the pieces' results by
+    number, and segment i those from q(i) up to q(i+1), where q = offsets[i], and q <- q // cut + i
+    for each cut.
+    CUDA: a binary search in each lane. Cost: about log2(segments) reads a line.
+    """
+
+    dst: Lines
+    offsets: Buffer
+    first: Index
+    cut: int | None = None
+    levels: tuple[int, ...] = ()
+    origin: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Sync:
     """Wait, so that writes to shared memory before it are seen by reads after it.
 
@@ -464,7 +541,9 @@ class When:
     origin: str = ""
 
 
-Step: TypeAlias = Const | Load | Mma | Add | Store | Copy | Split | Sync | Loop | When
+Step: TypeAlias = (
+    Const | Load | Mma | Add | Store | Copy | Split | Publish | Await | Locate | Sync | Loop | When
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -473,6 +552,9 @@ class Program:
 
     blocks, columns: the grid is `blocks` high and `columns` wide; a block is at (block, block_col).
     inputs, outputs: buffers of level GRID; scratch: buffers of level BLOCK or WARP.
+    mail: buffers of level GRID through which blocks of one launch give values to later ones. With
+    mail, blocks are numbered in the order in which they start, and `group` of them, from a multiple
+    of it on, publish before they wait for each other: the simulator runs these together.
     ab, acc: element types of the operands and of the accumulators.
     algorithm, source: the registry name, and the section of the paper it comes from.
     """
@@ -490,11 +572,14 @@ class Program:
     steps: tuple[Step, ...]
     source: str = ""
     columns: int = 1
+    mail: tuple[Buffer, ...] = ()
+    group: int = 1
 
     @property
     def buffers(self) -> dict[str, Buffer]:
         """All buffers by name."""
-        return {buffer.name: buffer for buffer in (*self.inputs, *self.outputs, *self.scratch)}
+        every = (*self.inputs, *self.outputs, *self.scratch, *self.mail)
+        return {buffer.name: buffer for buffer in every}
 
     def grid(self, scalars: Mapping[str, int]) -> int:
         """Return the number of blocks of the launch, in all columns."""
@@ -520,12 +605,19 @@ def walk(steps: tuple[Step, ...], prefix: str = "") -> Iterator[tuple[str, Step]
 
 @dataclass(frozen=True, slots=True)
 class Accesses:
-    """What one step reads and writes: fragments, and rectangles of memory."""
+    """What one step reads and writes: fragments, lines, and rectangles of memory."""
 
     frags_read: tuple[Frag, ...] = ()
     frags_written: tuple[Frag, ...] = ()
     views_read: tuple[View, ...] = ()
     views_written: tuple[View, ...] = ()
+    lines_written: tuple[Lines, ...] = ()
+
+    @property
+    def lines_read(self) -> tuple[Lines, ...]:
+        """Lines that the views name."""
+        views = (*self.views_read, *self.views_written)
+        return tuple(view.lines for view in views if view.lines is not None)
 
 
 def accesses(step: Step) -> Accesses:
@@ -546,5 +638,9 @@ def accesses(step: Step) -> Accesses:
             return Accesses(views_read=sources, views_written=(target,))
         case Split(targets, source):
             return Accesses(views_read=(source,), views_written=targets)
+        case Publish(target, source) | Await(target, source):
+            return Accesses(views_read=(source,), views_written=(target,))
+        case Locate(lines):
+            return Accesses(lines_written=(lines,))
         case Sync() | Loop() | When():
             return Accesses()

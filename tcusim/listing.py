@@ -17,17 +17,20 @@ from tcusim.ir import (
     COL,
     ROW,
     Add,
+    Await,
     Const,
     Copy,
     Frag,
     Index,
     Level,
     Load,
+    Locate,
     Loop,
     Mma,
     Pattern,
     PatternKind,
     Program,
+    Publish,
     Role,
     Split,
     Step,
@@ -100,6 +103,12 @@ def line(step: Step) -> str:
         case Split(targets, source):
             parts = ", ".join(_element(target) for target in targets)
             return f"{parts} ← Split({_element(source)})  {_sizes(*targets, source)}"
+        case Publish(target, source):
+            return f"publish {_copy(target, source, None)}"
+        case Await(target, source):
+            return f"await {_copy(target, source, None)}"
+        case Locate():
+            return _locate(step)
         case Sync() | Loop() | When():
             return _control(step)
         case _:
@@ -130,6 +139,8 @@ def _header(program: Program) -> Iterator[str]:
     if program.columns > 1:
         blocks = f"{program.blocks} x {program.columns} blocks"
     yield _entry("grid", f"{blocks} of {program.warps} warp{'s' * (program.warps != 1)}")
+    if program.mail:
+        yield _entry("order", f"blocks start in order, {program.group} to a group")
     for scalar in program.scalars:
         multiple = f", a multiple of {scalar.multiple_of}" if scalar.multiple_of != 1 else ""
         yield _entry("scalar", f"{scalar.name}{multiple}")
@@ -137,6 +148,7 @@ def _header(program: Program) -> Iterator[str]:
         ("input", program.inputs),
         ("output", program.outputs),
         ("scratch", program.scratch),
+        ("mail", program.mail),
     ):
         for buffer in buffers:
             yield _entry(kind, _buffer(buffer))
@@ -197,6 +209,13 @@ def _copy(target: View, source: View, plus: View | None) -> str:
     return f"{_element(target)} ← {total}  {_sizes(target, *sources)}"
 
 
+def _locate(step: Locate) -> str:
+    pieces = "segments" if step.cut is None else f"pieces of {step.cut}"
+    after = "".join(f", after pieces of {cut}" for cut in step.levels)
+    numbers = f"{pieces} from number {step.first}{after}"
+    return f"{step.dst.name} ← Locate({step.offsets.name}, {numbers})  {step.dst.count} lines"
+
+
 def _pattern(pattern: Pattern) -> str:
     match pattern.kind:
         case PatternKind.ZEROS:
@@ -251,6 +270,8 @@ def _address(view: View) -> str:
     col_stride = view.col_stride if view.cols != 1 else 0
     parts = [view.offset, ROW * row_stride, COL * col_stride]
     texts = [str(part) for part in parts if part != Index()]
+    if view.lines is not None:
+        texts.insert(0, f"{view.lines.name}[{'row' if view.row_stride == 0 else 'col'}]")
     return " + ".join(texts).replace("+ -", "- ") or "0"
 
 

@@ -19,6 +19,7 @@ from typing import assert_never
 from tcusim.errors import Unsupported
 from tcusim.ir import (
     Add,
+    Await,
     Buffer,
     Const,
     Copy,
@@ -26,12 +27,15 @@ from tcusim.ir import (
     Frag,
     Index,
     Level,
+    Lines,
     Load,
+    Locate,
     Loop,
     Mma,
     Pattern,
     PatternKind,
     Program,
+    Publish,
     Role,
     Split,
     Step,
@@ -46,11 +50,12 @@ from tcusim.listing import line
 from tcusim.numerics import format_of
 from tcusim.shapes import TILE_BYTES, MmaShape, Operands, shapes
 from tcusim.verify import tile_is_aligned, verify
-from tcusim_cuda.kernel import Kernel
+from tcusim_cuda.kernel import TICKET_WORDS, WORKSPACE, Kernel, words_of
 from tcusim_cuda.tables import Table, Tables
 from tcusim_cuda.text import (
     C_TYPES,
     ascii_text,
+    c_address,
     c_bound,
     c_bounds,
     c_extent,
@@ -58,7 +63,6 @@ from tcusim_cuda.text import (
     c_literal,
     c_part,
     c_pattern,
-    c_place,
     c_value,
     lanes_go_down,
     wrapped,
@@ -167,7 +171,7 @@ class _Emitter:
         self.path = ""
         self.layouts = _layouts(program)
         self.tables = Tables(program, self.layouts)
-        self.shared = [*program.scratch, *self.tables.buffers]
+        self.shared = [*program.scratch, *self.tables.buffers, *_line_buffers(program)]
         self.pooled = sum(self._bytes(b) for b in self.shared) > STATIC_SHARED_BYTES
 
     def kernel(self) -> Kernel:
@@ -223,6 +227,7 @@ class _Emitter:
         arguments = [
             *(f"const {C_TYPES[b.dtype]}* __restrict__ {b.name}" for b in program.inputs),
             *(f"{C_TYPES[b.dtype]}* __restrict__ {b.name}" for b in program.outputs),
+            *([f"unsigned long long* __restrict__ {WORKSPACE}"] if program.mail else []),
             *(f"const long long {scalar.name}" for scalar in program.scalars),
         ]
         self._line(f"{self.name}({', '.join(arguments)})")
@@ -230,12 +235,17 @@ class _Emitter:
     def _setup(self) -> None:
         self._line(f"const int lane = threadIdx.x % {LANES};")
         self._line(f"const int warp = threadIdx.x / {LANES};")
-        if self.program.columns == 1:
-            self._line("const long long block = blockIdx.x;")
+        number, columns = "blockIdx.x", self.program.columns
+        if self.program.mail:
+            # Blocks are numbered as they start, so that none waits for one that never does.
+            self._line(f"const long long ticket = tcu::take_ticket({WORKSPACE});")
+            number = "ticket"
+        if columns == 1:
+            self._line(f"const long long block = {number};")
         else:
-            columns = self.program.columns
-            self._line(f"const long long block = blockIdx.x / {columns};")
-            self._line(f"const int block_col = blockIdx.x % {columns};")
+            self._line(f"const long long block = {number} / {columns};")
+            self._line(f"const int block_col = {number} % {columns};")
+        self._mail()
         self._shared_memory()
         for frag in _fragments(self.program):
             self._line(f"{self._fragment_type(frag)} {frag.name}{self._array(frag)};")
@@ -269,6 +279,16 @@ class _Emitter:
                 self._line(f"{kind}* const {buffer.name} = {buffer.name}_of[warp];")
             else:
                 self._line(f"__shared__ __align__({TILE_BYTES}) {kind} {buffer.name}[{size}];")
+
+    def _mail(self) -> None:
+        """Declare where in the workspace the mail is."""
+        place = f"{WORKSPACE} + {TICKET_WORDS}"
+        for buffer in self.program.mail:
+            kind = C_TYPES[buffer.dtype]
+            self._line(f"const tcu::Mail<{kind}> {buffer.name} = {{{place}}};")
+            words = words_of(buffer.dtype)
+            size = wrapped(c_extent(buffer.size))
+            place += f" + {size}" if words == 1 else f" + {words} * {size}"
 
     def _elements(self, buffer: Buffer) -> int:
         """Return a shared buffer's elements, filled up so that each warp's part is aligned."""
@@ -377,7 +397,7 @@ class _Emitter:
                 self._steps(step.otherwise, f"{path}.", len(step.body) + 1)
         self.path = path
 
-    def _step(self, step: Step) -> None:
+    def _step(self, step: Step) -> None:  # noqa: C901 - one case for each step
         """Write one leaf step."""
         space = self.instruction.namespace
         match step:
@@ -418,12 +438,46 @@ class _Emitter:
                     for dst in dsts:
                         narrow = C_TYPES[dst.buffer.dtype]
                         self._assign(dst, f"tcu::take_part<{narrow}>(rest)", dst.buffer.dtype)
+            case Publish() | Await() | Locate():
+                self._grid_step(step)
             case Sync(level):
                 self._line("__syncthreads();" if level is Level.BLOCK else "__syncwarp();")
             case Loop() | When():
                 raise AssertionError("control steps are written by _steps")
             case _:
                 assert_never(step)
+
+    def _grid_step(self, step: Publish | Await | Locate) -> None:
+        """Write a step that deals with other blocks, or with where segments lie."""
+        match step:
+            case Publish(dst, src):
+                with self._each_element(dst, src):
+                    put = f"{dst.buffer.name}.publish({c_address(dst)}, {c_value(src)});"
+                    bounds = c_bounds(dst)
+                    self._line(f"if ({bounds}) {put}" if bounds else put)
+            case Await(dst, src):
+                with self._each_element(dst, src):
+                    value, bounds = f"{src.buffer.name}.await({c_address(src)})", c_bounds(src)
+                    if bounds:
+                        value = f"({bounds} ? {value} : {c_literal(src.buffer.dtype, 0)})"
+                    self._assign(dst, value, src.buffer.dtype)
+            case Locate():
+                self._locate(step)
+            case _:
+                assert_never(step)
+
+    def _locate(self, step: Locate) -> None:
+        """Find each line in a lane of its own; the warp alone uses them, after it has waited."""
+        lines, offsets = step.dst, step.offsets
+        cuts = ", ".join(str(cut) for cut in (step.cut or 0, *step.levels))
+        count = c_extent(Extent(offsets.size.index - 1)) if offsets.size.per == 1 else ""
+        self._line("__syncwarp();")
+        self._line(
+            f"for (int e = lane; e < {lines.count}; e += {LANES}) tcu::locate<{cuts}>("
+            f"{offsets.name}, {count}, {c_index(step.first)} + e, "
+            f"{lines.name}_begin[e], {lines.name}_end[e]);"
+        )
+        self._line("__syncwarp();")
 
     def _const(self, frag: Frag, pattern: Pattern) -> None:
         """Fill a uniform constant; load any other from its table."""
@@ -479,12 +533,25 @@ class _Emitter:
         """Write a value of type `dtype` to its place, where the destination's bounds hold."""
         if dtype != dst.buffer.dtype:
             value = f"tcu::convert<{C_TYPES[dst.buffer.dtype]}>({value})"
-        target = f"{dst.buffer.name}[{c_index(c_place(dst))}] = {value};"
+        target = f"{dst.buffer.name}[{c_address(dst)}] = {value};"
         bounds = c_bounds(dst)
         self._line(f"if ({bounds}) {target}" if bounds else target)
 
 
 # --- What a program needs before its first step -------------------------------------------------
+
+
+def _line_buffers(program: Program) -> list[Buffer]:
+    """Return shared memory for where the lines of each warp begin and end."""
+    found: dict[str, Lines] = {}
+    for _, step in walk(program.steps):
+        for lines in accesses(step).lines_written:
+            found.setdefault(lines.name, lines)
+    return [
+        Buffer(f"{lines.name}_{end}", "s64", Extent.of(lines.count), Level.WARP)
+        for lines in found.values()
+        for end in ("begin", "end")
+    ]
 
 
 def _fragments(program: Program) -> tuple[Frag, ...]:

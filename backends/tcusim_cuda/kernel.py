@@ -6,8 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tcusim.ir import Program
+from tcusim.numerics import format_of
 
-__all__ = ["Kernel"]
+__all__ = ["TICKET_WORDS", "WORKSPACE", "Kernel", "words_of"]
+
+# The argument for the memory of a launch's own: the number of blocks that have started, then mail.
+WORKSPACE = "workspace"
+# 64-bit words before the first mail: the ticket has a cache line of its own.
+TICKET_WORDS = 16
+
+
+def words_of(dtype: str) -> int:
+    """Return the 64-bit words of mail of one value: each holds 32 of its bits, and a flag."""
+    return 2 if format_of(dtype).itemsize == 8 else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,10 +26,11 @@ class Kernel:
     """One CUDA kernel, emitted from one program.
 
     name: of the `extern "C" __global__` function. text: CUDA C++, which includes `tcusim.cuh`.
-    arguments: pointers to the inputs, then the outputs, in the program's order, then the scalars
-    as 64-bit integers. threads: per block. dynamic_shared_bytes: to pass at the launch; 0 if all
-    shared memory is static. min_sm: the least compute capability, such as 70, whose instructions
-    it uses. paths: for each line of the text, from 1 on, the step that it came from ("" if none).
+    arguments: pointers to the inputs, then the outputs, in the program's order, then to zeroed
+    memory of `workspace_bytes` if the program has mail, then the scalars as 64-bit integers.
+    threads: per block. dynamic_shared_bytes: to pass at the launch; 0 if all shared memory is
+    static. min_sm: the least compute capability, such as 70, whose instructions it uses.
+    paths: for each line of the text, from 1 on, the step that it came from ("" if none).
     """
 
     name: str
@@ -34,7 +46,17 @@ class Kernel:
         """Names of the arguments, in order."""
         program = self.program
         buffers = (*program.inputs, *program.outputs)
-        return (*(b.name for b in buffers), *(s.name for s in program.scalars))
+        work = (WORKSPACE,) if program.mail else ()
+        return (*(b.name for b in buffers), *work, *(s.name for s in program.scalars))
+
+    def workspace_bytes(self, scalars: Mapping[str, int]) -> int:
+        """Return the bytes of global memory, zero at each launch, for mail; 0 without mail."""
+        if not self.program.mail:
+            return 0
+        words = sum(
+            buffer.size.evaluate(scalars) * words_of(buffer.dtype) for buffer in self.program.mail
+        )
+        return 8 * (TICKET_WORDS + words)
 
     def blocks(self, scalars: Mapping[str, int]) -> int:
         """Return the number of blocks to launch; 0 means that there is nothing to do."""

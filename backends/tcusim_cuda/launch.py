@@ -35,7 +35,7 @@ from tcusim_cuda.compile import compile_kernel, why_no_compiler
 from tcusim_cuda.cubin import Usage
 from tcusim_cuda.driver import Driver, DriverError, device_sm, unit_name
 from tcusim_cuda.emit import emit, instruction_for
-from tcusim_cuda.kernel import Kernel
+from tcusim_cuda.kernel import WORKSPACE, Kernel
 
 __all__ = ["LaunchError", "Launcher"]
 
@@ -513,19 +513,31 @@ class _Run:
         kernel = self.kernel
         loaded = self.launcher.loaded(kernel, place)
         self.usage = loaded.usage
-        pointers = [np.uint64(addresses[buffer.name]) for buffer in self._buffers()]
-        numbers = [np.int64(scalars[scalar.name]) for scalar in self.program.scalars]
+        addresses = dict(addresses)
+        workspace = self._workspace(scalars, stream)
+        if workspace is not None:
+            addresses[WORKSPACE] = _address(workspace)
+        arguments: list[Any] = [
+            np.uint64(addresses[name]) if name in addresses else np.int64(scalars[name])
+            for name in kernel.arguments
+        ]
         self.launcher.launch(
             loaded.function,
             self.blocks,
             kernel.threads,
-            [*pointers, *numbers],
+            arguments,
             kernel.dynamic_shared_bytes,
             stream,
         )
 
-    def _buffers(self) -> tuple[Buffer, ...]:
-        return (*self.program.inputs, *self.program.outputs)
+    def _workspace(self, scalars: Mapping[str, int], stream: Stream) -> Any:
+        """Return zeroed memory for the launch's mail, None if it has none."""
+        size = self.kernel.workspace_bytes(scalars)
+        if size == 0:
+            return None
+        array = self.launcher.new_array(size // 4, np.dtype(np.uint32), stream)
+        self.driver.zero(_address(array), size // 4, stream.handle)
+        return array
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -10,10 +10,12 @@ from tcusim.numerics import format_of
 __all__ = [
     "C_TYPES",
     "ascii_text",
+    "c_address",
     "c_bound",
     "c_bounds",
     "c_extent",
     "c_index",
+    "c_line",
     "c_literal",
     "c_part",
     "c_pattern",
@@ -33,6 +35,7 @@ C_TYPES = {
     "s8": "signed char",
     "u8": "unsigned char",
     "s32": "int",
+    "s64": "long long",
 }
 
 
@@ -80,6 +83,12 @@ def c_bound(bound: Bound) -> str:
     return f"{c_index(bound.lhs)} < {c_index(bound.rhs)}"
 
 
+def c_line(view: View, end: str) -> str:
+    """Print where the line of element (row, col) begins or ends; `end` says which."""
+    assert view.lines is not None
+    return f"{view.lines.name}_{end}[{'row' if view.row_stride == 0 else 'col'}]"
+
+
 def c_bounds(view: View) -> str:
     """Print the condition under which element (row, col) is in bounds; "" if it always is."""
     flat = _flat_sides(view)
@@ -87,12 +96,21 @@ def c_bounds(view: View) -> str:
         c_bound(Bound(bound.lhs.substitute(flat), bound.rhs.substitute(flat)))
         for bound in view.bounds
     ]
+    if view.lines is not None:
+        texts.append(f"{c_address(view)} < {c_line(view, 'end')}")
     return " && ".join(texts)
+
+
+def c_address(view: View) -> str:
+    """Print the place of element (row, col) in its buffer."""
+    if view.lines is None:
+        return c_index(c_place(view))
+    return f"{c_line(view, 'begin')} + {c_index(c_place(view))}"
 
 
 def c_value(view: View) -> str:
     """Print the read of an element: zero where a bound fails."""
-    read = f"{view.buffer.name}[{c_index(c_place(view))}]"
+    read = f"{view.buffer.name}[{c_address(view)}]"
     bounds = c_bounds(view)
     return f"({bounds} ? {read} : {c_literal(view.buffer.dtype, 0)})" if bounds else read
 

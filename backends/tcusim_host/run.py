@@ -25,7 +25,7 @@ from tcusim.numerics import (
     from_values,
     rule_for,
 )
-from tcusim_cuda.kernel import Kernel
+from tcusim_cuda.kernel import WORKSPACE, Kernel
 from tcusim_host.build import build, line_of, place_of, source_folder
 
 __all__ = ["KernelError", "NumericsRow", "numerics_row", "run_kernel"]
@@ -42,7 +42,7 @@ _WAITS: Final = (
     "waits at store_matrix_sync",
     "waits at mma_sync",
 )
-_DEADLOCK, _POINTER, _LDM, _TYPES_DIFFER = 1, 2, 3, 4
+_DEADLOCK, _POINTER, _LDM, _TYPES_DIFFER, _UNPUBLISHED = 1, 2, 3, 4, 5
 _FUSED, _SEQUENTIAL, _INTEGER = 0, 1, 2
 _MAX_THREADS: Final = 1024
 _LANES: Final = 32
@@ -151,6 +151,8 @@ def run_kernel(
     for buffer in program.outputs:
         values = _poisoned(buffer.size.evaluate(scalars), buffer.dtype)
         buffers[buffer.name] = _guarded(_to_memory(values, buffer.dtype))
+    if program.mail:
+        buffers[WORKSPACE] = _guarded(np.zeros(kernel.workspace_bytes(scalars), np.uint8))
     before = {buffer.name: buffers[buffer.name].inside.tobytes() for buffer in program.inputs}
     _launch(kernel, buffers, scalars, row, seed, debug)
     _check_guards(kernel, buffers, before)
@@ -353,6 +355,8 @@ def _explain(kernel: Kernel, failed: int, report: _Report) -> str:
     if failed == _TYPES_DIFFER:
         program = kernel.program
         return f"{where}, {line}\n  the program multiplies {program.ab} into {program.acc}"
+    if failed == _UNPUBLISHED:
+        return f"{where}: waits for mail that no block before it has published"
     return f"{kernel.name}: no memory for the stacks of {kernel.threads} threads"
 
 

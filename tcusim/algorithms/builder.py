@@ -27,6 +27,7 @@ from tcusim.ir import (
     ROW,
     WARP,
     Add,
+    Await,
     Bound,
     Buffer,
     Const,
@@ -35,12 +36,15 @@ from tcusim.ir import (
     Frag,
     Index,
     Level,
+    Lines,
     Load,
+    Locate,
     Loop,
     Mma,
     Pattern,
     PatternKind,
     Program,
+    Publish,
     Role,
     Scalar,
     Split,
@@ -153,6 +157,8 @@ class Builder:
     unit : Index
         The number of a piece of work in the whole grid; its steps go inside `units`. A piece is
         done by a warp, or by a block together if the algorithm is of that level.
+    group : int
+        Blocks that publish before they wait for each other; an algorithm with mail sets it.
     """
 
     def __init__(
@@ -176,6 +182,8 @@ class Builder:
         self._inputs: dict[str, Buffer] = {}
         self._outputs: dict[str, Buffer] = {}
         self._scratch: dict[str, Buffer] = {}
+        self._mail: dict[str, Buffer] = {}
+        self.group = 1
         self._lists: list[list[Step]] = [[]]
         self._hazards: list[_Hazards] = [_Hazards()]
 
@@ -192,6 +200,10 @@ class Builder:
     def scratch(self, name: str, dtype: str, size: int) -> Buffer:
         """Declare a part of shared memory that belongs to one warp, always of one size."""
         return self._declare(Buffer(name, dtype, Extent.of(padded(size, dtype)), Level.WARP))
+
+    def mail(self, name: str, dtype: str, size: Extent) -> Buffer:
+        """Declare memory through which blocks give values to later ones."""
+        return self._mail.setdefault(name, Buffer(name, dtype, size))
 
     def _declare(self, buffer: Buffer) -> Buffer:
         old = self._scratch.setdefault(buffer.name, buffer)
@@ -212,9 +224,11 @@ class Builder:
         row_stride: int,
         col_stride: int = 1,
         bounds: Sequence[Bound] = (),
+        lines: Lines | None = None,
     ) -> View:
         """Return a rectangle, in the algorithm's rows and columns."""
-        view = View(buffer, Index.of(offset), rows, cols, row_stride, col_stride, tuple(bounds))
+        where, limits = Index.of(offset), tuple(bounds)
+        view = View(buffer, where, rows, cols, row_stride, col_stride, limits, lines)
         return transpose(view) if self.transposed else view
 
     # --- Fragments ---------------------------------------------------------------------------
@@ -260,6 +274,29 @@ class Builder:
     def copy(self, dst: View, src: View, plus: View | None = None, line: str = "") -> None:
         """Copy a rectangle, converting its type; see `ir.Copy`."""
         self._add(Copy(dst, src, plus, self._origin(line)))
+
+    def publish(self, dst: View, src: View, line: str = "") -> None:
+        """Give values to later blocks; see `ir.Publish`."""
+        self._add(Publish(dst, src, self._origin(line)))
+
+    def await_mail(self, dst: View, src: View, line: str = "") -> None:
+        """Wait for values of earlier blocks; see `ir.Await`."""
+        self._add(Await(dst, src, self._origin(line)))
+
+    def locate(
+        self,
+        name: str,
+        offsets: Buffer,
+        first: Index,
+        *,
+        cut: int | None,
+        levels: tuple[int, ...] = (),
+        line: str = "",
+    ) -> Lines:
+        """Find m lines, pieces of irregular segments from number `first` on; see `ir.Locate`."""
+        lines = Lines(name, self.m)
+        self._add(Locate(lines, offsets, first, cut, levels, self._origin(line)))
+        return lines
 
     def load(self, frag: Frag, view: View, line: str = "") -> Frag:
         """Load a tile from wherever it lies; stage it where WMMA could not load it directly."""
@@ -414,6 +451,8 @@ class Builder:
             steps=tuple(self._lists[0]),
             source=source,
             columns=work.columns,
+            mail=tuple(self._mail.values()),
+            group=self.group,
         )
 
     # --- Behind the scenes -------------------------------------------------------------------
@@ -539,8 +578,13 @@ def transpose(view: View) -> View:
     """Return the same elements with rows and columns exchanged."""
     swap = {"row": COL, "col": ROW}
     bounds = tuple(Bound(b.lhs.substitute(swap), b.rhs.substitute(swap)) for b in view.bounds)
-    return View(
-        view.buffer, view.offset, view.cols, view.rows, view.col_stride, view.row_stride, bounds
+    return replace(
+        view,
+        rows=view.cols,
+        cols=view.rows,
+        row_stride=view.col_stride,
+        col_stride=view.row_stride,
+        bounds=bounds,
     )
 
 

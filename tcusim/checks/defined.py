@@ -16,8 +16,8 @@ from tcusim.ir import Bound, Level, Loop, Program, When, accesses
 class _Defined:
     """What has a value after a step.
 
-    frags: names of fragments. cells: elements of each shared buffer. branches: what the branches of
-    earlier Whens defined, for later ones with the same condition.
+    frags: names of fragments and of lines. cells: elements of each shared buffer. branches: what
+    the branches of earlier Whens defined, for later ones with the same condition.
     """
 
     frags: frozenset[str] = frozenset()
@@ -67,6 +67,7 @@ def _define_all(program: Program, steps: Iterator[Site], state: _Defined) -> Ite
                 yield from _undefined(program, site, state)
                 touched = accesses(step)
                 state.frags |= {frag.name for frag in touched.frags_written}
+                state.frags |= {lines.name for lines in touched.lines_written}
                 for view in filter(is_shared, touched.views_written):
                     state.add_cells(view.buffer.name, footprint(program, site, view).union)
 
@@ -101,6 +102,13 @@ def _undefined(program: Program, site: Site, state: _Defined) -> Iterator[Findin
                 site,
                 f"reads {frag.role} {frag.name!r}, which no earlier step sets on every path. Set "
                 f"it with Const or Load before.",
+            )
+    for lines in dict.fromkeys(touched.lines_read):
+        if lines.name not in state.frags:
+            yield Finding(
+                site,
+                f"uses lines {lines.name!r}, which no earlier step finds on every path. Find them "
+                f"with Locate before.",
             )
     for view in filter(is_shared, touched.views_read):
         name = view.buffer.name

@@ -10,13 +10,16 @@ from typing import Final
 
 from tcusim.checks.sites import Finding, Site, frags, sites, views
 from tcusim.ir import (
+    Await,
     Buffer,
     Const,
     Extent,
     Index,
     Level,
+    Locate,
     Loop,
     Program,
+    Publish,
     Split,
     View,
     When,
@@ -38,6 +41,7 @@ def positive_counts(program: Program) -> Iterator[Finding]:
         )
     yield from _extent_findings(None, "blocks", program.blocks, least=1)
     yield from _extent_findings(None, "columns", Extent.of(program.columns), least=1)
+    yield from _extent_findings(None, "the group", Extent.of(program.group), least=1)
     for buffer in program.buffers.values():
         yield from _extent_findings(None, f"the size of {buffer.name!r}", buffer.size, least=1)
     for scalar in program.scalars:
@@ -52,8 +56,17 @@ def positive_counts(program: Program) -> Iterator[Finding]:
             yield from _extent_findings(site, "the loop's count", site.step.count, least=0)
         if isinstance(site.step, Split) and not site.step.dsts:
             yield Finding(site, "Split needs at least one destination.")
+        if isinstance(site.step, Locate):
+            yield from _cut_findings(site, site.step)
         for view in views(site.step):
             yield from _view_size_findings(site, view)
+
+
+def _cut_findings(site: Site, step: Locate) -> Iterator[Finding]:
+    cuts = (*step.levels, step.cut or 1)
+    if min(cuts) < 1:
+        yield Finding(site, f"segments are cut into pieces of {min(cuts)}. Use at least 1.")
+    yield from _extent_findings(site, "the number of lines", Extent.of(step.dst.count), least=1)
 
 
 def _extent_findings(
@@ -88,7 +101,7 @@ def distinct_names(program: Program) -> Iterator[Finding]:
     """
     kinds: dict[str, str] = dict.fromkeys(_BUILT_IN, "a built-in symbol")
     declared = [("scalar", scalar.name) for scalar in program.scalars]
-    for buffers in (program.inputs, program.outputs, program.scratch):
+    for buffers in (program.inputs, program.outputs, program.scratch, program.mail):
         declared.extend(("buffer", buffer.name) for buffer in buffers)
     for kind, name in declared:
         if name in kinds:
@@ -98,6 +111,7 @@ def distinct_names(program: Program) -> Iterator[Finding]:
         kinds.setdefault(name, f"a {kind}")
     for site in sites(program):
         names = [("fragment", frag.name) for frag in frags(site.step)]
+        names.extend(("set of lines", lines.name) for lines in accesses(site.step).lines_written)
         if isinstance(site.step, Loop):
             names.append(("loop variable", site.step.var))
         for kind, name in names:
@@ -134,6 +148,8 @@ def _step_scope_findings(
     step = site.step
     if isinstance(step, Const):
         yield from _scope_findings(site, "the pattern's offset", step.pattern.offset, scope)
+    if isinstance(step, Locate):
+        yield from _scope_findings(site, "the first number", step.first, scope)
     if isinstance(step, When):
         for bound in step.bounds:
             yield from _scope_findings(site, "the condition", bound.lhs - bound.rhs, scope)
@@ -163,14 +179,15 @@ def buffer_roles(program: Program) -> Iterator[Finding]:
     """Require that inputs are only read and outputs only written, and that scratch is shared.
 
     A launch's results are visible after it, so a program never reads its outputs. Scratch has a
-    constant size. Every view is of a buffer that the program declares.
+    constant size. Mail is only published and awaited. Every view is of a buffer that the program
+    declares.
     """
-    for buffer in (*program.inputs, *program.outputs):
+    for buffer in (*program.inputs, *program.outputs, *program.mail):
         if buffer.level is not Level.GRID:
             yield Finding(
                 None,
-                f"{buffer.name!r} is an input or an output and must be in global memory (level "
-                f"grid), got level {buffer.level}. List it as scratch.",
+                f"{buffer.name!r} is an input, an output or mail and must be in global memory "
+                f"(level grid), got level {buffer.level}. List it as scratch.",
             )
     for buffer in program.scratch:
         if buffer.level is Level.GRID or buffer.size.constant is None:
@@ -185,6 +202,7 @@ def buffer_roles(program: Program) -> Iterator[Finding]:
             if program.buffers.get(view.buffer.name) != view.buffer:
                 yield Finding(site, _undeclared(program, view.buffer))
         touched = accesses(site.step)
+        yield from _mail_findings(program, site)
         for view in touched.views_written:
             if view.buffer in program.inputs:
                 yield Finding(
@@ -198,6 +216,24 @@ def buffer_roles(program: Program) -> Iterator[Finding]:
                     f"reads output {view.buffer.name!r}, which is visible only after the launch. "
                     f"Keep the values in shared memory, or use a second launch.",
                 )
+
+
+def _mail_findings(program: Program, site: Site) -> Iterator[Finding]:
+    step, touched = site.step, accesses(site.step)
+    if isinstance(step, Locate) and step.offsets not in program.inputs:
+        yield Finding(site, f"offsets {step.offsets.name!r} must be an input of the program.")
+    for view in touched.views_written:
+        if (view.buffer in program.mail) != isinstance(step, Publish):
+            verb = "publishes to" if isinstance(step, Publish) else "writes"
+            yield Finding(
+                site, f"{verb} {view.buffer.name!r}. Mail is written by Publish, and nothing else."
+            )
+    for view in touched.views_read:
+        if (view.buffer in program.mail) != isinstance(step, Await):
+            verb = "awaits" if isinstance(step, Await) else "reads"
+            yield Finding(
+                site, f"{verb} {view.buffer.name!r}. Mail is read by Await, and nothing else."
+            )
 
 
 def _undeclared(program: Program, buffer: Buffer) -> str:

@@ -82,6 +82,9 @@ def copy_overlap(program: Program) -> Iterator[Finding]:
 
 
 def _writes_twice(view: View) -> bool:
+    if view.lines is not None:
+        # Pieces of segments are disjoint.
+        return False
     addresses = relative_addresses(view)
     return np.unique(addresses).size < addresses.size
 

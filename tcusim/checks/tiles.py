@@ -12,12 +12,15 @@ from typing import Final
 from tcusim.checks.sites import Finding, Site, frags, sites, tiles, views
 from tcusim.ir import (
     Add,
+    Await,
     Copy,
     Frag,
     Index,
+    Level,
     Load,
     Mma,
     Program,
+    Publish,
     Role,
     Split,
     Step,
@@ -97,12 +100,13 @@ def fragment_shapes(program: Program) -> Iterator[Finding]:
 
 
 def equal_rectangles(program: Program) -> Iterator[Finding]:
-    """Require the same rows and columns of all rectangles of a Copy or a Split.
+    """Require the same rows and columns of all rectangles of a step that copies, and of lines.
 
     Source: the grammar (ir.py); lanes pair the elements by row and column.
     """
     for site in sites(program):
-        if not isinstance(site.step, Copy | Split):
+        yield from _line_findings(site)
+        if not isinstance(site.step, Copy | Split | Publish | Await):
             continue
         first, *others = views(site.step)
         for view in others:
@@ -113,6 +117,26 @@ def equal_rectangles(program: Program) -> Iterator[Finding]:
                     f"{view.rows}x{view.cols}. Use one size; a stride of 0 repeats a row "
                     f"or a column.",
                 )
+
+
+def _line_findings(site: Site) -> Iterator[Finding]:
+    for view in views(site.step):
+        if view.lines is None:
+            continue
+        down = view.row_stride == 0
+        count, stride = (view.rows, view.col_stride) if down else (view.cols, view.row_stride)
+        if count != view.lines.count or (not down and view.col_stride) or not stride:
+            yield Finding(
+                site,
+                f"the rectangle of {view.buffer.name!r} is {view.rows}x{view.cols} with strides "
+                f"{view.row_stride} and {view.col_stride}, for {view.lines.count} lines. A line is "
+                f"a row, or a column, and its stride is 0; the other is not.",
+            )
+        if view.buffer.level is not Level.GRID:
+            yield Finding(
+                site,
+                f"{view.lines.name!r} are lines of global memory, {view.buffer.name!r} is not.",
+            )
 
 
 def one_layout(program: Program) -> Iterator[Finding]:
@@ -158,6 +182,13 @@ def tile_layout(program: Program) -> Iterator[Finding]:
 
 def _layout_findings(site: Site, view: View) -> Iterator[Finding]:
     name = view.buffer.name
+    if view.lines is not None:
+        yield Finding(
+            site,
+            f"the tile of {name!r} lies in lines, and a tile is loaded or stored whole. Copy it to "
+            f"or from a tile of shared memory.",
+        )
+        return
     if view.layout is None:
         yield Finding(
             site,

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tcusim.checks.sites import Finding, Site, frags, sites, tiles, views
-from tcusim.ir import Copy, Load, Program, Role, Split, Step
+from tcusim.ir import Await, Copy, Load, Locate, Program, Publish, Role, Split, Step
 from tcusim.numerics.formats import FORMATS
 
 
 def element_types(program: Program) -> Iterator[Finding]:
     """Require types that agree, and that the shape has an instruction for.
 
-    Load and Store do not convert (a tf32 fragment loads f32); Copy converts, but never a float to
-    an integer; Split goes from f32 or f64 to narrower floats.
+    Load and Store do not convert (a tf32 fragment loads f32), nor do Publish and Await; Copy
+    converts, but never a float to an integer; Split goes from f32 or f64 to narrower floats.
+    Offsets are s64.
     Source: element types and matrix sizes [CPG sec. 10.24.6], and the grammar.
     """
     if not program.shape.supports(program.ab, program.acc):
@@ -33,6 +34,7 @@ def element_types(program: Program) -> Iterator[Finding]:
             yield from _tile_type_findings(site)
             yield from _copy_type_findings(site)
             yield from _split_type_findings(site)
+            yield from _mail_type_findings(site)
 
 
 def _unknown_types(step: Step) -> list[str]:
@@ -80,6 +82,20 @@ def _copy_type_findings(site: Site) -> Iterator[Finding]:
         yield Finding(
             site,
             f"converts {source} to {target}; a float is never made an integer. Use a float buffer.",
+        )
+
+
+def _mail_type_findings(site: Site) -> Iterator[Finding]:
+    step = site.step
+    if isinstance(step, Publish | Await) and step.src.buffer.dtype != step.dst.buffer.dtype:
+        yield Finding(
+            site,
+            f"makes {step.dst.buffer.dtype} of {step.src.buffer.dtype}; mail is not converted on "
+            f"the way. Convert in shared memory with Copy.",
+        )
+    if isinstance(step, Locate) and step.offsets.dtype != "s64":
+        yield Finding(
+            site, f"offsets {step.offsets.name!r} are {step.offsets.dtype}. They must be s64."
         )
 
 

@@ -145,6 +145,7 @@ _ROWS: Final = (
     _integer("s8", np.int8, "np.int8"),
     _integer("u8", np.uint8, "np.uint8"),
     _integer("s32", np.int32, "np.int32"),
+    _integer("s64", np.int64, "np.int64"),
 )
 
 FORMATS: Final[dict[str, Format]] = {row.name: row for row in _ROWS}

@@ -14,6 +14,7 @@ from tcusim.errors import InputError
 from tcusim.interpret import Event, State, interpret
 from tcusim.ir import (
     Add,
+    Await,
     Buffer,
     Const,
     Copy,
@@ -21,9 +22,11 @@ from tcusim.ir import (
     Index,
     Level,
     Load,
+    Locate,
     Loop,
     Mma,
     Program,
+    Publish,
     Split,
     Step,
     Store,
@@ -206,7 +209,7 @@ class _Watcher:
         """Return the frame of a step that has just run, and remember its effects."""
         if not self.memory:
             program = event.state.program
-            for buffer in (*program.outputs, *program.scratch):
+            for buffer in (*program.outputs, *program.scratch, *program.mail):
                 size = buffer.size.evaluate(event.state.scalars)
                 self.memory[buffer.name] = _unwritten((size,), buffer.dtype)
         self.number += 1
@@ -278,12 +281,8 @@ class _Watcher:
 
     def _places(self, event: Event, view: View) -> tuple[Ints, Mask]:
         """Return the elements' numbers in the buffer, and where the bounds hold."""
-        count = event.state.program.warps
-        symbols: dict[str, Any] = {**event.state.scalars, **event.loops}
-        symbols |= {"block": self.warp // count, "warp": self.warp % count}
-        symbols |= {"row": np.arange(view.rows)[:, None], "col": np.arange(view.cols)[None, :]}
-        places = np.broadcast_to(view.address.evaluate(symbols), (view.rows, view.cols))
-        return places, event.state.valid(view, np.array([self.warp]))[0]
+        own = np.array([self.warp])
+        return event.state.places(view, own)[0], event.state.valid(view, own)[0]
 
     def _held(self, view: View, places: Ints, inside: Mask) -> Values:
         """Return what the warp last saw at these places; zeros where out of bounds."""
@@ -305,6 +304,10 @@ def _parts(step: Step) -> tuple[tuple[str, ...], tuple[str, ...]]:
             return ("a", "b"), ("d",)
         case Copy():
             return ("src", "plus"), ("dst",)
+        case Publish() | Await():
+            return ("src",), ("dst",)
+        case Locate():
+            return (), ()
         case Split(dsts):
             return ("src",), ("dst",) * len(dsts)
         case Sync() | Loop() | When():

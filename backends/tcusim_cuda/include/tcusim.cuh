@@ -6,6 +6,11 @@
 #include <cuda_fp16.h>
 #include <mma.h>
 
+// A block may wait on a GPU; on the host, where blocks run one after the other, that is an error.
+#ifndef TCUSIM_UNPUBLISHED
+#define TCUSIM_UNPUBLISHED()
+#endif
+
 namespace tcu {
 
 // --- Conversions: each rounds to nearest even, once --------------------------------------------
@@ -93,6 +98,107 @@ __device__ inline Narrow take_part(Wide& rest) {
     // An infinity or NaN is the first part; nothing is left of it.
     rest = taken - taken == Wide(0) ? add(rest, -taken) : Wide(0);
     return part;
+}
+
+// --- Mail between the blocks of one launch ------------------------------------------------------
+
+// The number of blocks that started before this one. All threads call it, and none runs ahead.
+__device__ inline long long take_ticket(unsigned long long* count) {
+    __shared__ unsigned long long ticket;
+    if (threadIdx.x == 0) ticket = atomicAdd(count, 1ull);
+    __syncthreads();
+    return static_cast<long long>(ticket);
+}
+
+template <class T>
+__device__ inline unsigned int low_bits(T x) {
+    unsigned int bits = 0;
+    memcpy(&bits, &x, sizeof(T) < 4 ? sizeof(T) : 4);
+    return bits;
+}
+
+// Values that come with their flag: a 64-bit word holds 32 bits of a value and a 1 above them. A
+// word is stored and loaded whole, so whoever sees the flag sees the bits, and no fence is needed.
+template <class T>
+struct Mail {
+    unsigned long long* words;
+    static constexpr unsigned long long flag = 1ull << 32;
+
+    __device__ void publish(long long place, T value) const { put(place, low_bits(value)); }
+    __device__ T await(long long place) const {
+        const unsigned int bits = take(place);
+        T value;
+        memcpy(&value, &bits, sizeof(T));
+        return value;
+    }
+    __device__ void put(long long place, unsigned int bits) const {
+        *static_cast<volatile unsigned long long*>(words + place) = flag | bits;
+    }
+    __device__ unsigned int take(long long place) const {
+        const volatile unsigned long long* word = words + place;
+        unsigned long long seen = *word;
+        while (!(seen & flag)) {
+            TCUSIM_UNPUBLISHED();
+            seen = *word;
+        }
+        return static_cast<unsigned int>(seen);
+    }
+};
+template <>
+__device__ inline void Mail<double>::publish(long long place, double value) const {
+    const unsigned long long bits = static_cast<unsigned long long>(__double_as_longlong(value));
+    put(2 * place, static_cast<unsigned int>(bits));
+    put(2 * place + 1, static_cast<unsigned int>(bits >> 32));
+}
+template <>
+__device__ inline double Mail<double>::await(long long place) const {
+    const unsigned long long low = take(2 * place);
+    const unsigned long long high = take(2 * place + 1);
+    return __longlong_as_double(static_cast<long long>(high << 32 | low));
+}
+
+// --- Irregular segments -------------------------------------------------------------------------
+
+// Where the data of segment i begin, after each of these cuts; see ir.py, Locate.
+template <long long... CUTS>
+__device__ inline long long position(long long offset, long long i) {
+    ((offset = offset / CUTS + i), ...);
+    return offset;
+}
+
+// Where piece `number` of the segments begins and ends; CUT 0 takes whole segments.
+template <long long CUT, long long... LEVELS>
+__device__ inline void locate(
+    const long long* offsets,
+    long long segments,
+    long long number,
+    long long& begin,
+    long long& end
+) {
+    begin = end = 0;
+    if (segments == 0) return;
+    if constexpr (CUT == 0) {
+        const long long i = number < segments ? number : segments - 1;
+        end = position<LEVELS...>(offsets[i + 1], i + 1);
+        begin = number < segments ? position<LEVELS...>(offsets[i], i) : end;
+    } else {
+        // The last segment whose first piece has no higher number.
+        long long low = 0;
+        long long high = segments;
+        while (high - low > 1) {
+            const long long middle = (low + high) / 2;
+            if (position<LEVELS..., CUT>(offsets[middle], middle) <= number) {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        const long long first = position<LEVELS..., CUT>(offsets[low], low);
+        const long long limit = position<LEVELS...>(offsets[low + 1], low + 1);
+        begin = position<LEVELS...>(offsets[low], low) + (number - first) * CUT;
+        begin = begin < limit ? begin : limit;
+        end = begin + CUT < limit ? begin + CUT : limit;
+    }
 }
 
 // --- The mma.sync shapes m16n8k16 and m16n8k8 ----------------------------------------------------

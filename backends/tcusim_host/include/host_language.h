@@ -28,6 +28,17 @@ inline void __syncwarp(unsigned int = 0xFFFFFFFFu, int line = __builtin_LINE()) 
 }
 inline void __syncthreads(int line = __builtin_LINE()) { tcusim::wait_for_block(line); }
 
+extern "C" void* memcpy(void*, const void*, __SIZE_TYPE__) noexcept;
+
+// Lanes and blocks run one after the other.
+inline unsigned long long atomicAdd(unsigned long long* place, unsigned long long value) {
+    const unsigned long long old = *place;
+    *place = old + value;
+    return old;
+}
+
+#define TCUSIM_UNPUBLISHED() tcusim::wait_for_mail(__LINE__)
+
 // --- Bits -------------------------------------------------------------------------------------
 
 template <class To, class From>
