@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tcusim.algorithms import reduction, scan
+from tcusim.algorithms import grid, reduction, scan
 from tcusim.algorithms.builder import LENGTH, Builder, Options, Work, stored_type
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.ir import Extent, Level, Program, Scalar
@@ -198,12 +198,14 @@ def _aliases() -> dict[str, Algorithm]:
     return {row.alias: row for row in _REGISTRY.values() if row.alias}
 
 
-def _sizes(row: Algorithm, b: Builder, segment_size: int | None) -> tuple[int, ...]:
-    """Return the segment size, or nothing if the algorithm has no segments."""
+def _sizes(row: Algorithm, b: Builder, segment_size: int | None) -> tuple[int | None, ...]:
+    """Return the segment size (None: the whole array), or nothing if there are no segments."""
     if row.kind == "product":
         if segment_size is not None:
             raise InputError(f"{row.name} has no segments; leave segment_size out")
         return ()
+    if segment_size is None and row.level is Level.GRID:
+        return (None,)
     if segment_size is None:
         return (row.repeats * (b.m * b.k if row.tiles else b.k),)
     return (_positive("segment_size", segment_size),)
@@ -398,6 +400,28 @@ for _row in (
         None,
         "0",
         repeats=16,
+    ),
+    Algorithm(
+        "reduction_grid",
+        grid.reduction_grid,
+        "reduction",
+        "[DAKKAK19] section 6.4, in one launch",
+        "",
+        None,
+        "N",
+        tiles=True,
+        level=Level.GRID,
+    ),
+    Algorithm(
+        "scan_grid",
+        grid.scan_grid,
+        "scan",
+        "[DAKKAK19] section 6.4, in one launch",
+        "",
+        None,
+        "2*N*ceil(k/n)",
+        tiles=True,
+        level=Level.GRID,
     ),
 ):
     register_algorithm(_row)

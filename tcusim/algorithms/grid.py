@@ -1,0 +1,321 @@
+"""Reductions and scans in one launch: blocks share a segment, or the whole array is one.
+
+The paper's grid level is a sequence of launches ([DAKKAK19] section 6.4), with another library's
+scan between two of them (erratum E25). Here a block gives its total to later blocks by mail.
+
+Blocks stand in groups of `columns`. A block waits for the totals of the blocks before it in its
+group, which all blocks publish before they wait for anything, and for the sum of all groups before
+its own, which the last block of each group passes on. What is added to what, and in which order,
+is thus part of the program: the bits do not depend on which block is first. (A plain look-back
+adds up what it happens to find published, and its floating-point sums differ from run to run.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tcusim.algorithms.builder import LENGTH, Builder, Work, padded, require
+from tcusim.algorithms.reduction import _accumulate as accumulate
+from tcusim.algorithms.reduction import _finish as finish
+from tcusim.algorithms.reduction import _fold as fold
+from tcusim.algorithms.scan import _scan_values as scan_values
+from tcusim.algorithms.scan import numbered
+from tcusim.algorithms.tiles import data
+from tcusim.ir import (
+    BLOCK,
+    BLOCK_COL,
+    COL,
+    ROW,
+    WARP,
+    Bound,
+    Buffer,
+    Extent,
+    Frag,
+    Index,
+    PatternKind,
+    Scalar,
+    View,
+)
+
+__all__ = ["reduction_grid", "scan_grid"]
+
+FIRST_WARP = Bound(WARP, Index.of(1))
+# Groups of a whole array whose totals are awaited at once, by the block that adds them up.
+GROUPS_AT_ONCE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """Which elements a block takes: `chunk` of them, block_col in `columns` after another.
+
+    segment_size: None if the whole array is one segment; its groups of blocks then follow each
+    other. Else each segment has one group of its own.
+    """
+
+    chunk: int
+    columns: int
+    segment_size: int | None
+    ragged: bool
+
+    @property
+    def first(self) -> Index:
+        """The block's first element in the array."""
+        per_group = self.chunk * self.columns
+        if self.segment_size is not None:
+            per_group = self.segment_size
+        return BLOCK * per_group + BLOCK_COL * self.chunk
+
+    @property
+    def last_column(self) -> Bound:
+        """Whether the block is the last one of its group."""
+        return Bound(Index.of(self.columns - 2), BLOCK_COL)
+
+    @property
+    def number(self) -> Index:
+        """The block's number in the grid."""
+        return BLOCK * self.columns + BLOCK_COL
+
+    def inside(self, place: Index) -> list[Bound]:
+        """Return when the element at `place` of the chunk is one of the segment and the array."""
+        bounds = []
+        size = self.segment_size
+        if size is not None and size % self.chunk:
+            bounds.append(Bound(BLOCK_COL * self.chunk + place, Index.of(size)))
+        if self.ragged:
+            bounds.append(Bound(self.first + place, LENGTH))
+        return bounds
+
+    def work(self) -> Work:
+        """Return the grid."""
+        per_group = self.segment_size or self.chunk * self.columns
+        scalar = Scalar("length", 1 if self.ragged else per_group)
+        return Work((scalar,), Extent(LENGTH, per_group), self.columns)
+
+
+def _blocks(b: Builder, chunk: int, columns: int, segment_size: int | None) -> _Blocks:
+    require(
+        b.options.combine == "add" and b.options.tiles == 1,
+        "one launch for a whole array adds partial sums in the type of the accumulator: build it "
+        "with combine='add' and tiles=1",
+    )
+    if segment_size is not None:
+        columns = -(-segment_size // chunk)
+    b.group = columns
+    return _Blocks(chunk, columns, segment_size, b.options.ragged)
+
+
+def reduction_grid(
+    b: Builder, segment_size: int | None, *, per_warp: int = 16, columns: int = 64
+) -> Work:
+    """Sum the whole array, or segments of several blocks each, in one launch.
+
+    A warp takes `per_warp` tiles. The last block of a group adds up the group's totals; of the
+    whole array, the very last block those of the groups.
+    """
+    tile = b.m * b.k
+    share = per_warp * tile
+    grid = _blocks(b, b.options.warps * share, columns, segment_size)
+    size = Extent.of(1) if segment_size is None else Extent(LENGTH, segment_size)
+    out = b.output("out", b.options.result, size)
+    ones = b.const(b.right("P"), PatternKind.COL)
+    total = _block_total(b, grid, finish(b, _sum_of_share(b, grid, share, ones)))
+    with b.when([FIRST_WARP]):
+        if grid.columns == 1 and segment_size is not None:
+            b.copy(b.rect(out, BLOCK, 1, 1, 1), total)
+        else:
+            totals = _publish_total(b, grid, total)
+    if grid.columns == 1 and segment_size is not None:
+        return grid.work()
+    with b.when([FIRST_WARP, grid.last_column]):
+        sums = _await_group(b, grid, totals, grid.columns)
+        if segment_size is not None:
+            b.copy(b.rect(out, BLOCK, 1, 1, 1), sums)
+        else:
+            _sum_of_groups(b, grid, out, sums)
+    return grid.work()
+
+
+def _sum_of_share(b: Builder, grid: _Blocks, share: int, ones: Frag) -> Frag:
+    """V = the sums of the rows of the warp's tiles; only a chunk at the end masks its loads."""
+    tile = b.m * b.k
+
+    def view(i: Index, *, masked: bool) -> View:
+        place = WARP * share + i * tile
+        bounds = grid.inside(place + ROW * b.k + COL) if masked else []
+        return b.rect(data(b), grid.first + place, b.m, b.k, b.k, 1, bounds)
+
+    end = grid.inside(Index.of(grid.chunk - 1))
+    if not end:
+        return accumulate(b, share // tile, lambda i: view(i, masked=False), ones)
+    with b.when(end) as otherwise:
+        v = accumulate(b, share // tile, lambda i: view(i, masked=False), ones)
+        with otherwise():
+            accumulate(b, share // tile, lambda i: view(i, masked=True), ones)
+    return v
+
+
+def _block_total(b: Builder, grid: _Blocks, of_warp: View) -> View:
+    """Return the sum of all warps' values, where the first warp sees it."""
+    warps = b.options.warps
+    partials = b.shared("partials", b.options.acc, warps)
+    b.copy(b.rect(partials, WARP, 1, 1, 1), of_warp)
+    b.barrier()
+    with b.when([FIRST_WARP]):
+        fold(b, lambda start, count: b.rect(partials, start, 1, count, count), warps)
+    return b.rect(partials, 0, 1, 1, 1)
+
+
+def _publish_total(b: Builder, grid: _Blocks, total: View) -> Buffer:
+    """Give the block's total to later blocks."""
+    blocks = grid.work().blocks
+    size = Extent(blocks.index * grid.columns, blocks.per)
+    if grid.columns > 1:
+        # ceil(length / per) * columns, rounded up to whole groups once more.
+        size = Extent((blocks.index + (blocks.per - 1)) * grid.columns, blocks.per)
+    totals = b.mail("totals", b.options.acc, size)
+    b.publish(b.rect(totals, grid.number, 1, 1, 1), total)
+    return totals
+
+
+def _await_group(b: Builder, grid: _Blocks, totals: Buffer, count: int) -> View:
+    """Return the sum of the totals of `count` blocks of the group, once they are there."""
+    return _await_sum(b, "group", totals, BLOCK * grid.columns, count, [])
+
+
+def _await_sum(
+    b: Builder, name: str, mail: Buffer, first: Index, count: int, bounds: list[Bound]
+) -> View:
+    """Return the sum of `count` values of mail as a balanced tree; those out of bounds are 0."""
+    values = b.scratch(name, b.options.acc, count)
+    row = b.rect(values, 0, 1, count, count)
+    b.await_mail(row, b.rect(mail, first, 1, count, count, 1, bounds))
+    fold(b, lambda start, n: b.rect(values, start, 1, n, n), count)
+    return b.rect(values, 0, 1, 1, 1)
+
+
+def _sum_of_groups(b: Builder, grid: _Blocks, out: Buffer, of_group: View) -> None:
+    """Pass on the group's sum; in the very last block, write the sum of all groups."""
+    per_group = grid.chunk * grid.columns
+    groups = b.mail("groups", b.options.acc, Extent(LENGTH, per_group))
+    b.publish(b.rect(groups, BLOCK, 1, 1, 1), of_group)
+    with b.when([Bound(LENGTH, (BLOCK + 1) * per_group + 1)]):
+        sums = b.scratch("sums", b.options.acc, 2)
+        running, zero = b.rect(sums, 0, 1, 1, 1), [Bound(Index.of(0), Index.of(0))]
+        b.copy(running, b.rect(sums, 0, 1, 1, 1, 1, zero))
+        with b.loop("i", Extent(LENGTH, per_group * GROUPS_AT_ONCE)) as i:
+            first = i * GROUPS_AT_ONCE
+            bounds = [Bound((first + COL) * per_group, LENGTH)]
+            b.copy(running, running, _await_sum(b, "few", groups, first, GROUPS_AT_ONCE, bounds))
+        b.copy(b.rect(out, 0, 1, 1, 1), running)
+
+
+def scan_grid(
+    b: Builder,
+    segment_size: int | None,
+    *,
+    pieces: int = 16,
+    columns: int = 64,
+    exclusive: bool = False,
+) -> Work:
+    """Scan the whole array, or segments of several blocks each, in one launch that reads it once.
+
+    A warp takes m rows of `pieces` * k consecutive elements. The block keeps its elements in shared
+    memory: products with ones give the rows' totals, rounded additions what precedes each row in
+    the block, and mail what precedes the block; then products with U scan the rows.
+    """
+    row = pieces * b.k
+    grid = _blocks(b, b.options.warps * b.m * row, columns, segment_size)
+    out = b.output("out", b.options.result, Extent(LENGTH))
+    u = [
+        b.const(b.right(numbered("U", i, b.k > b.n)), PatternKind.UPPER, i * b.n - exclusive)
+        for i in range(-(-b.k // b.n))
+    ]
+    ones = b.const(b.right("J"), PatternKind.ONES)
+    share = _held(b, grid, row)
+    before = _before_rows(b, grid, _row_totals(b, share, pieces, ones))
+
+    c = b.broadcast(b.accumulator("C"), b.rect(before, WARP * b.m, b.m, b.n, 1, 0))
+    s = b.zero(b.accumulator("S"))
+    with b.loop("j", pieces) as j:
+        parts = b.load_parts("A", share(j * b.k, b.k))
+        rows = [b.accumulator(numbered("R", i, b.k > b.n)) for i in range(len(u))]
+        for r, upper in zip(rows, u, strict=True):
+            for number, part in enumerate(parts):
+                b.mma(r, part, upper, r if number else s)
+            b.add(r, r, c)
+        b.store(rows, _place_in(b, grid, out, row, j))
+        for part in parts:
+            b.mma(s, part, ones, s)
+    return grid.work()
+
+
+def _place_in(b: Builder, grid: _Blocks, buffer: Buffer, row: int, j: Index) -> View:
+    """Return piece j of the warp's rows in the array."""
+    place = WARP * (b.m * row) + j * b.k
+    bounds = grid.inside(place + ROW * row + COL)
+    return b.rect(buffer, grid.first + place, b.m, b.k, row, 1, bounds)
+
+
+def _held(b: Builder, grid: _Blocks, row: int) -> Callable[[Index, int], View]:
+    """Copy the warp's rows to shared memory; return a view of `count` of their columns."""
+    # Rows end to end would begin in the same bank of shared memory.
+    ldm = padded(row, b.options.source) + padded(1, b.options.source)
+    held = b.scratch("held", b.options.source, b.m * ldm)
+    place = WARP * (b.m * row)
+    bounds = grid.inside(place + ROW * row + COL)
+    rows = b.rect(data(b), grid.first + place, b.m, row, row, 1, bounds)
+    b.copy(b.rect(held, 0, b.m, row, ldm), rows)
+    return lambda start, count: b.rect(held, start, b.m, count, ldm)
+
+
+def _row_totals(b: Builder, share: Callable[[Index, int], View], pieces: int, ones: Frag) -> Buffer:
+    """Return the totals of all rows of the block, in shared memory."""
+    v = accumulate(b, pieces, lambda j: share(j * b.k, b.k), ones)
+    totals = b.shared("rows", b.options.acc, b.options.warps * b.m)
+    b.copy(b.rect(totals, WARP * b.m, b.m, 1, 1, 1), b.part(b.spill(v), b.m, 1))
+    b.barrier()
+    return totals
+
+
+def _before_rows(b: Builder, grid: _Blocks, totals: Buffer) -> Buffer:
+    """Return what precedes each row of the block in its segment, in shared memory."""
+    count = b.options.warps * b.m
+    acc = b.options.acc
+    before = b.shared("before", acc, count)
+    with b.when([FIRST_WARP]):
+        pair = [b.shared(name, acc, count) for name in ("x", "y")]
+        b.copy(b.rect(pair[0], 0, 1, count, count), b.rect(totals, 0, 1, count, count))
+        sums = scan_values(b, pair, count)
+        shifted = b.rect(sums, -1, 1, count, count, 1, [Bound(Index.of(0), COL)])
+        total = b.rect(sums, count - 1, 1, 1, 1)
+        carry = _before_block(b, grid, total)
+        b.copy(b.rect(before, 0, 1, count, count), shifted, carry)
+    b.barrier()
+    return before
+
+
+def _before_block(b: Builder, grid: _Blocks, total: View) -> View | None:
+    """Return what precedes the block in its segment, as one value for all rows; None if nothing."""
+    count = b.options.warps * b.m
+    if grid.segment_size is not None and grid.columns == 1:
+        return None
+    few = b.scratch("few", b.options.acc, 4)
+    earlier, own, before, carry = (b.rect(few, i, 1, 1, 1) for i in range(4))
+    if grid.columns == 1:
+        b.copy(earlier, b.rect(few, 0, 1, 1, 1, 1, [Bound(Index.of(0), Index.of(0))]))
+    else:
+        totals = _publish_total(b, grid, total)
+        bounds = [Bound(COL, BLOCK_COL)]
+        first = BLOCK * grid.columns
+        b.copy(earlier, _await_sum(b, "group", totals, first, grid.columns - 1, bounds))
+    if grid.segment_size is not None:
+        return b.rect(few, 0, 1, count, 0, 0)
+    b.copy(own, earlier, total)
+    sums = b.mail("sums", b.options.acc, Extent(LENGTH, grid.chunk * grid.columns))
+    b.await_mail(before, b.rect(sums, BLOCK - 1, 1, 1, 1, 1, [Bound(Index.of(0), BLOCK)]))
+    with b.when([grid.last_column]):
+        b.copy(own, before, own)
+        b.publish(b.rect(sums, BLOCK, 1, 1, 1), own)
+    b.copy(carry, before, earlier)
+    return b.rect(few, 3, 1, count, 0, 0)
