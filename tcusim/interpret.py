@@ -67,6 +67,9 @@ Ints: TypeAlias = NDArray[np.int64]
 # As many warps are interpreted together as keep a step's temporaries within a CPU's cache.
 WARPS_AT_ONCE = 1024
 
+# More than any block's number.
+_NOBODY = np.iinfo(np.int64).max
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
@@ -156,8 +159,9 @@ class State:
         for buffer in program.mail:
             size = buffer.size.evaluate(self.scalars)
             self.memory[buffer.name] = _poisoned((size,), buffer.dtype)
-        self._published = {
-            buffer.name: np.zeros(self.memory[buffer.name].size, bool) for buffer in program.mail
+        # The number of the block that published each element; none yet.
+        self._publishers = {
+            buffer.name: np.full(self.memory[buffer.name].size, _NOBODY) for buffer in program.mail
         }
         self.warps: Ints = np.arange(0)
         self._fragments: dict[str, Values] = {}
@@ -502,8 +506,8 @@ class State:
         shape = (places.size, view.rows, view.cols)
         keep = np.full(shape, True) if mask is None else np.broadcast_to(mask, shape)
         index = np.broadcast_to(index, shape)[keep]
-        published = self._published[view.buffer.name]
-        if published[index].any() or np.unique(index).size < index.size:
+        publishers = self._publishers[view.buffer.name]
+        if (publishers[index] != _NOBODY).any() or np.unique(index).size < index.size:
             raise self._error(
                 "published_once",
                 path,
@@ -511,13 +515,13 @@ class State:
                 f"publishes an element of {view.buffer.name!r} that was published before. Give "
                 f"each block its own, and let one warp publish it.",
             )
-        published[index] = True
+        publishers[index] = np.broadcast_to(self._block_numbers(places), shape)[keep]
         self.memory[view.buffer.name][index] = np.broadcast_to(values, shape)[keep]
 
     def _require_published(self, view: View, places: Ints, path: str, step: Step) -> None:
         """Refuse to wait for what no block before it publishes: on a GPU it would wait forever."""
         index, mask = self._indices(view, places, path, step)
-        missing = ~self._published[view.buffer.name][index]
+        missing = self._publishers[view.buffer.name][index] >= self._block_numbers(places)
         if mask is not None:
             missing = missing & mask
         if missing.any():
@@ -530,6 +534,11 @@ class State:
                 f"it waits, this block's group publishes. Publish it earlier, bound the view, or "
                 f"correct the program's group of {self.program.group}.",
             )
+
+    def _block_numbers(self, places: Ints) -> Ints:
+        """Return the number of each warp's block in the grid: (W, 1, 1)."""
+        numbers: Ints = self.warps[places][:, None, None] // self.program.warps
+        return numbers
 
     def _error(self, check: str, path: str, step: Step, message: str) -> VerifyError:
         return VerifyError(check, self.program.name, path, line(step), message)

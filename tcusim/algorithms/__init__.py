@@ -32,6 +32,7 @@ class Algorithm:
     many of those the default segment has.
     products: mma steps of one warp as a function of (m, n, k, N), the tile as the algorithm sees it
     (m rows of data) and the segment in rows or tiles; None where no mma is used.
+    combines: how partial sums can be combined, the default first; see `build`.
     fixed: options that make the row.
     lines: which line of the paper's listing each part of the algorithm is.
     """
@@ -46,6 +47,7 @@ class Algorithm:
     tiles: bool = False
     repeats: int = 1
     level: Level = Level.WARP
+    combines: tuple[str, ...] = ("mma", "add")
     fixed: dict[str, Any] = field(default_factory=dict)
     lines: dict[str, str] = field(default_factory=dict)
 
@@ -110,7 +112,7 @@ def build(
     warps: int = 1,
     tiles: int = 1,
     ragged: bool = False,
-    combine: str = "mma",
+    combine: str | None = None,
     chain: int | None = None,
     **options: Any,
 ) -> Program:
@@ -140,9 +142,10 @@ def build(
     ragged : bool
         Accept inputs of any length, masked inside the program. If not, the length must be a whole
         number of what a block takes, as in the paper's listings.
-    combine : {"mma", "add"}
+    combine : {"mma", "add"}, optional
         How partial sums are combined: by further products, which round them to `ab` first, as in
-        the paper; or by rounded additions in the type of the accumulator.
+        the paper; or by rounded additions in the type of the accumulator. Default: the first that
+        the algorithm has, "mma" where it is in the paper.
     chain : int, optional
         The most products that accumulate before a rounded addition; no limit by default.
     **options
@@ -164,7 +167,7 @@ def build(
     tile = shape_of(shape)
     _check_alias(row, algorithm, tile)
     _check_options(row, options)
-    _check_choice("combine", combine, ("mma", "add"))
+    combine = _combine(row, combine)
     _check_types(ab, accumulate, source, result)
     b = Builder(
         Options(
@@ -196,6 +199,16 @@ def build(
 
 def _aliases() -> dict[str, Algorithm]:
     return {row.alias: row for row in _REGISTRY.values() if row.alias}
+
+
+def _combine(row: Algorithm, combine: str | None) -> str:
+    """Return how partial sums are combined: as given, or as the algorithm does first."""
+    if combine is None:
+        return row.combines[0]
+    _check_choice("combine", combine, ("mma", "add"))
+    if combine not in row.combines:
+        raise Unsupported(f"{row.name} has no combine={combine!r}, only {row.combines[0]!r}")
+    return combine
 
 
 def _sizes(row: Algorithm, b: Builder, segment_size: int | None) -> tuple[int | None, ...]:
@@ -337,6 +350,7 @@ for _row in (
         "N*(1 + ceil(m/k))",
         tiles=True,
         repeats=4,
+        combines=("mma",),
         fixed={"efficient": False},
     ),
     Algorithm(
@@ -411,6 +425,7 @@ for _row in (
         "N",
         tiles=True,
         level=Level.GRID,
+        combines=("add",),
     ),
     Algorithm(
         "scan_grid",
@@ -422,6 +437,7 @@ for _row in (
         "2*N*ceil(k/n)",
         tiles=True,
         level=Level.GRID,
+        combines=("add",),
     ),
 ):
     register_algorithm(_row)

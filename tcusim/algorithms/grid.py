@@ -95,9 +95,7 @@ class _Blocks:
 
 def _blocks(b: Builder, chunk: int, columns: int, segment_size: int | None) -> _Blocks:
     require(
-        b.options.combine == "add" and b.options.tiles == 1,
-        "one launch for a whole array adds partial sums in the type of the accumulator: build it "
-        "with combine='add' and tiles=1",
+        b.options.tiles == 1, "a block of one launch for a whole array takes one chunk: tiles=1"
     )
     if segment_size is not None:
         columns = -(-segment_size // chunk)
@@ -128,7 +126,10 @@ def reduction_grid(
     if grid.columns == 1 and segment_size is not None:
         return grid.work()
     with b.when([FIRST_WARP, grid.last_column]):
-        sums = _await_group(b, grid, totals, grid.columns)
+        sums = total
+        if grid.columns > 1:
+            earlier = _await_sum(b, "group", totals, BLOCK * grid.columns, grid.columns - 1, [])
+            b.copy(total, earlier, total)
         if segment_size is not None:
             b.copy(b.rect(out, BLOCK, 1, 1, 1), sums)
         else:
@@ -178,11 +179,6 @@ def _publish_total(b: Builder, grid: _Blocks, total: View) -> Buffer:
     return totals
 
 
-def _await_group(b: Builder, grid: _Blocks, totals: Buffer, count: int) -> View:
-    """Return the sum of the totals of `count` blocks of the group, once they are there."""
-    return _await_sum(b, "group", totals, BLOCK * grid.columns, count, [])
-
-
 def _await_sum(
     b: Builder, name: str, mail: Buffer, first: Index, count: int, bounds: list[Bound]
 ) -> View:
@@ -200,14 +196,12 @@ def _sum_of_groups(b: Builder, grid: _Blocks, out: Buffer, of_group: View) -> No
     groups = b.mail("groups", b.options.acc, Extent(LENGTH, per_group))
     b.publish(b.rect(groups, BLOCK, 1, 1, 1), of_group)
     with b.when([Bound(LENGTH, (BLOCK + 1) * per_group + 1)]):
-        sums = b.scratch("sums", b.options.acc, 2)
-        running, zero = b.rect(sums, 0, 1, 1, 1), [Bound(Index.of(0), Index.of(0))]
-        b.copy(running, b.rect(sums, 0, 1, 1, 1, 1, zero))
         with b.loop("i", Extent(LENGTH, per_group * GROUPS_AT_ONCE)) as i:
             first = i * GROUPS_AT_ONCE
-            bounds = [Bound((first + COL) * per_group, LENGTH)]
-            b.copy(running, running, _await_sum(b, "few", groups, first, GROUPS_AT_ONCE, bounds))
-        b.copy(b.rect(out, 0, 1, 1, 1), running)
+            earlier = [Bound(first + COL, BLOCK)]
+            few = _await_sum(b, "few", groups, first, GROUPS_AT_ONCE, earlier)
+            b.copy(of_group, of_group, few)
+        b.copy(b.rect(out, 0, 1, 1, 1), of_group)
 
 
 def scan_grid(

@@ -143,7 +143,7 @@ def _footprint_of(
     known = frozenset(("row", "col", *ranges))
     size = view.buffer.size.constant or 1
     bounds = bounds_on(view.bounds, known)
-    guards = tuple(guard for guard in guards if bound_symbols(guard.bounds) <= known)
+    guards = tuple(known_part for guard in guards if (known_part := _known_part(guard, known)))
     place = Place(view.address, bounds, guards)
     used = place.address.symbols | place.conditions
     axes = {name: np.arange(count) for name, count in ranges.items() if name in used}
@@ -155,6 +155,14 @@ def _footprint_of(
     grids = np.meshgrid(*axes.values(), indexing="ij")
     columns = {name: grid.ravel() for name, grid in zip(axes, grids, strict=True)}
     return Footprint(columns, cells, exact=bounds == view.bounds)
+
+
+def _known_part(guard: Guard, known: frozenset[str]) -> Guard | None:
+    """Return what of a branch's condition depends on these symbols alone, if it says anything."""
+    if guard.taken:
+        return Guard(guard.path, bounds_on(guard.bounds, known), taken=True)
+    # That not all bounds hold says nothing of each.
+    return guard if bound_symbols(guard.bounds) <= known else None
 
 
 def _cells(place: Place, axes: dict[str, Addresses], tile: tuple[int, int], size: int) -> Mask:

@@ -1,0 +1,329 @@
+"""One launch for a whole array: blocks that give their totals to later blocks, in a fixed order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import tcusim
+from tcusim.algorithms import build
+from tcusim.backends import run
+from tcusim.errors import Unsupported, VerifyError
+from tcusim.interpret import interpret
+from tcusim.ir import (
+    BLOCK,
+    COL,
+    WARP,
+    Await,
+    Bound,
+    Buffer,
+    Copy,
+    Extent,
+    Index,
+    Level,
+    Program,
+    Publish,
+    Scalar,
+    Step,
+    Sync,
+    View,
+    When,
+    walk,
+)
+from tcusim.shapes import MmaShape, shape_of
+
+SHAPES = (
+    shape_of("16x16x16"),
+    shape_of("32x8x16"),
+    shape_of("8x32x16"),
+    MmaShape(4, 4, 4),
+    MmaShape(5, 7, 3),
+)
+LENGTHS = (1, 15, 17, 255, 1000, 4097)
+
+
+def tiles(count: int) -> dict[str, Any]:
+    """Return how much a warp reduces."""
+    return {"per_warp": count}
+
+
+def pieces(count: int) -> dict[str, Any]:
+    """Return how much a warp scans."""
+    return {"pieces": count}
+
+
+SHARES = (("reduction_grid", tiles), ("scan_grid", pieces))
+
+
+def expected(name: str, x: NDArray[Any], segment_size: int, *, exclusive: bool) -> NDArray[Any]:
+    """Return exact sums or prefix sums of every segment."""
+    missing = np.zeros(-x.size % segment_size)
+    rows = np.concatenate([x.astype(np.float64), missing]).reshape(-1, segment_size)
+    if name == "reduction_grid":
+        return np.asarray(rows.sum(1))
+    return np.asarray(rows.cumsum(1) - (rows if exclusive else 0)).ravel()[: x.size]
+
+
+def assert_exact(
+    name: str, length: int, segment_size: int | None, *, arch: str = "hopper", **options: Any
+) -> None:
+    program = build(name, segment_size=segment_size, ragged=True, **options)
+    x = np.random.default_rng(length).integers(-3, 4, length).astype(np.float16)
+    result = run(program, {"in": x}, arch=arch)["out"]
+    exclusive = options.get("exclusive", False)
+    wanted = expected(name, x, segment_size or length, exclusive=exclusive)
+    np.testing.assert_array_equal(result.astype(np.float64), wanted)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("side", "ab")
+def test_whole_arrays_equal_integers(shape: Any, side: str) -> None:
+    for length in LENGTHS:
+        common = {"shape": shape, "side": side, "warps": 2, "columns": 3}
+        assert_exact("reduction_grid", length, None, per_warp=2, **common)
+        for exclusive in (False, True):
+            assert_exact("scan_grid", length, None, pieces=2, exclusive=exclusive, **common)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_segments_of_several_blocks_equal_integers(shape: Any) -> None:
+    for size in (1, 40, 700, 1000):
+        assert_exact("reduction_grid", 3001, size, shape=shape, warps=2, per_warp=1)
+        assert_exact("scan_grid", 3001, size, shape=shape, warps=2, pieces=1)
+        assert_exact("scan_grid", 3001, size, shape=shape, warps=3, pieces=2, exclusive=True)
+
+
+@pytest.mark.parametrize("columns", [1, 2, 64])
+def test_groups_of_any_width_equal_integers(columns: int) -> None:
+    for name, share in SHARES:
+        assert_exact(name, 70_001, None, warps=4, columns=columns, **share(2))
+
+
+def test_whole_chunks_need_no_masks() -> None:
+    x = np.random.default_rng(1).integers(-3, 4, 3 * 4096).astype(np.float16)
+    for name, share in SHARES:
+        program = build(name, warps=2, columns=2, **share(4))
+        result = run(program, {"in": x})["out"].astype(np.float64)
+        np.testing.assert_array_equal(result, expected(name, x, x.size, exclusive=False))
+        with pytest.raises(tcusim.InputError, match="not a multiple of 4096"):
+            run(program, {"in": x[1:]})
+
+
+@pytest.mark.parametrize(
+    ("ab", "acc", "source", "shape"),
+    [
+        ("bf16", "f32", "bf16", "16x16x16"),
+        ("bf16", "f32", "f32", "8x32x16"),
+        ("f64", "f64", "f64", "8x8x4"),
+        ("s8", "s32", "s8", "16x16x16"),
+    ],
+)
+def test_other_types_equal_integers(ab: str, acc: str, source: str, shape: str) -> None:
+    x = np.random.default_rng(2).integers(-3, 4, 2000)
+    for name, share in SHARES:
+        program = build(
+            name,
+            shape=shape,
+            ab=ab,
+            accumulate=acc,
+            source=source,
+            ragged=True,
+            warps=2,
+            columns=3,
+            **share(2),
+        )
+        given = x.astype(np.int8) if ab == "s8" else x.astype(np.float64)
+        result = run(program, {"in": given}, arch="ampere")["out"].astype(np.float64)
+        np.testing.assert_array_equal(result, expected(name, x, x.size, exclusive=False))
+
+
+@pytest.mark.parametrize("arch", ["volta", "hopper"])
+def test_host_has_the_same_bits(arch: str) -> None:
+    x = np.random.default_rng(3).random(9001).astype(np.float16)
+    for name, share in SHARES:
+        program = build(name, ragged=True, warps=2, columns=3, **share(2))
+        model = run(program, {"in": x}, arch=arch)["out"]
+        for seed in (0, 1):
+            text = run(program, {"in": x}, backend="host", arch=arch, seed=seed)["out"]
+            assert model.tobytes() == text.tobytes()
+
+
+def test_sums_do_not_drift() -> None:
+    x = np.random.default_rng(4).random(2**20).astype(np.float16)
+    exact = x.astype(np.float64)
+    total = run(build("reduction_grid", ragged=True, warps=4, chain=16), {"in": x})["out"]
+    assert abs(total[0] / exact.sum() - 1) < 1e-6
+    prefixes = run(build("scan_grid", ragged=True, warps=4), {"in": x})["out"]
+    assert np.abs(prefixes / exact.cumsum() - 1).max() < 1e-5
+
+
+def test_only_additions_combine_blocks() -> None:
+    with pytest.raises(Unsupported, match="scan_grid has no combine='mma', only 'add'"):
+        build("scan_grid", combine="mma")
+    with pytest.raises(Unsupported, match="takes one chunk: tiles=1"):
+        build("reduction_grid", tiles=2)
+
+
+def test_barriers_of_the_block_are_needed() -> None:
+    program = build("scan_grid", warps=2, pieces=2)
+    barriers = [path for path, step in walk(program.steps) if step == Sync(Level.BLOCK)]
+    assert len(barriers) == 2
+    for path in barriers:
+        steps = tuple(s for n, s in enumerate(program.steps, start=1) if str(n) != path)
+        with pytest.raises(VerifyError, match="synced_shared"):
+            tcusim.verify(replace(program, steps=steps))
+
+
+# --- The steps themselves ---------------------------------------------------------------------
+
+LENGTH = Index.symbol("length")
+IN = Buffer("in", "f32", Extent(LENGTH))
+OUT = Buffer("out", "f32", Extent(LENGTH))
+MAIL = Buffer("mail", "f32", Extent(LENGTH))
+TILE = Buffer("tile", "f32", Extent.of(8), Level.WARP)
+KEPT = View(TILE, Index(), 1, 1, 1, 1)
+FIRST = (Bound(Index.of(0), BLOCK),)
+
+
+def one(buffer: Buffer, offset: Index, *bounds: Bound) -> View:
+    """Return one element."""
+    return View(buffer, offset, 1, 1, 1, 1, bounds)
+
+
+TAKE = Copy(KEPT, one(IN, BLOCK))
+SYNC = Sync(Level.WARP)
+GIVE = Publish(one(MAIL, BLOCK), KEPT)
+WAIT = Await(KEPT, one(MAIL, BLOCK - 1, *FIRST))
+PUT = Copy(one(OUT, BLOCK), KEPT)
+
+
+def chained(*steps: Step, group: int = 1, **more: Any) -> Program:
+    """Return a program of one warp a block, whose blocks take an element each."""
+    return Program(
+        name="chained",
+        shape=shape_of("16x16x16"),
+        ab="f16",
+        acc="f32",
+        scalars=(Scalar("length"),),
+        inputs=(IN,),
+        outputs=(OUT,),
+        scratch=(TILE,),
+        blocks=Extent(LENGTH),
+        warps=more.pop("warps", 1),
+        steps=steps,
+        mail=(MAIL,),
+        group=group,
+        **more,
+    )
+
+
+def test_a_block_gets_the_value_of_the_block_before() -> None:
+    for group in (1, 3):
+        program = chained(TAKE, SYNC, GIVE, SYNC, WAIT, SYNC, PUT, group=group)
+        x = np.arange(1, 8, dtype=np.float32)
+        for backend in ("numpy", "host"):
+            result = run(program, {"in": x}, backend=backend)["out"]
+            np.testing.assert_array_equal(result, [0, 1, 2, 3, 4, 5, 6])
+
+
+def test_lockstep_is_right_within_a_group_alone() -> None:
+    # A running sum waits before it publishes: its blocks cannot be interpreted together.
+    add = Copy(KEPT, KEPT, one(IN, BLOCK))
+    steps = (WAIT, SYNC, add, SYNC, GIVE, PUT)
+    x = np.arange(1, 8, dtype=np.float32)
+    result = run(chained(*steps), {"in": x})["out"]
+    np.testing.assert_array_equal(result, np.cumsum(x))
+    np.testing.assert_array_equal(run(chained(*steps), {"in": x}, backend="host")["out"], result)
+    with pytest.raises(VerifyError, match=r"waits for mail\[0\].*group of 7.*awaits_published"):
+        run(chained(*steps, group=7), {"in": x})
+
+
+def test_mail_that_nobody_publishes_is_an_error() -> None:
+    later = Await(KEPT, one(MAIL, BLOCK + 1, Bound(BLOCK + 1, LENGTH)))
+    program = chained(TAKE, SYNC, GIVE, SYNC, later, SYNC, PUT)
+    x = np.ones(4, np.float32)
+    with pytest.raises(VerifyError, match=r"waits for mail\[1\], which neither an earlier block"):
+        run(program, {"in": x})
+    with pytest.raises(tcusim.TcusimError, match="waits for mail that no block before it"):
+        run(program, {"in": x}, backend="host")
+
+
+def test_mail_is_published_once() -> None:
+    twice = chained(TAKE, SYNC, GIVE, GIVE, PUT)
+    with pytest.raises(VerifyError, match=r"was published before.*published_once"):
+        run(twice, {"in": np.ones(2, np.float32)})
+    by_all_warps = chained(TAKE, SYNC, GIVE, PUT, warps=2)
+    with pytest.raises(VerifyError, match="let one warp publish it"):
+        run(by_all_warps, {"in": np.ones(2, np.float32)})
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        ((TAKE, SYNC, Copy(one(MAIL, BLOCK), KEPT)), "writes 'mail'. Mail is written by Publish"),
+        ((Copy(KEPT, one(MAIL, BLOCK)), SYNC, PUT), "reads 'mail'. Mail is read by Await"),
+        ((TAKE, SYNC, Publish(one(OUT, BLOCK), KEPT)), "publishes to 'out'"),
+        ((Await(KEPT, one(IN, BLOCK)), SYNC, PUT), "awaits 'in'"),
+        (
+            (TAKE, SYNC, Publish(View(MAIL, BLOCK, 1, 2, 2, 1), KEPT)),
+            "'mail' is 1x2, 'tile' is 1x1",
+        ),
+        ((TAKE, Publish(one(MAIL, BLOCK), KEPT), SYNC, PUT), "no barrier between"),
+    ],
+)
+def test_misuse_of_mail_is_refused(steps: tuple[Step, ...], message: str) -> None:
+    with pytest.raises(VerifyError) as caught:
+        tcusim.verify(chained(*steps))
+    assert message in str(caught.value)
+
+
+def test_mail_is_not_converted() -> None:
+    half = Buffer("half", "f16", Extent.of(8), Level.WARP)
+    place = View(half, Index(), 1, 1, 1, 1)
+    steps = (Copy(place, one(IN, BLOCK)), SYNC, Publish(one(MAIL, BLOCK), place))
+    program = replace(chained(*steps), scratch=(half,))
+    with pytest.raises(VerifyError, match="makes f32 of f16; mail is not converted"):
+        tcusim.verify(program)
+
+
+def test_double_values_travel_whole() -> None:
+    swap = {b.name: replace(b, dtype="f64") for b in (IN, OUT, MAIL, TILE)}
+
+    def wide(view: View) -> View:
+        return replace(view, buffer=swap[view.buffer.name])
+
+    steps: list[Step] = []
+    for step in (TAKE, SYNC, GIVE, SYNC, WAIT, SYNC, PUT):
+        if isinstance(step, Copy | Publish | Await):
+            step = replace(step, dst=wide(step.dst), src=wide(step.src))
+        steps.append(step)
+    program = replace(
+        chained(*steps),
+        shape=shape_of("8x8x4"),
+        ab="f64",
+        acc="f64",
+        inputs=(swap["in"],),
+        outputs=(swap["out"],),
+        scratch=(swap["tile"],),
+        mail=(swap["mail"],),
+    )
+    x = np.random.default_rng(5).standard_normal(9)
+    for backend in ("numpy", "host"):
+        result = run(program, {"in": x}, backend=backend, arch="ampere")["out"]
+        np.testing.assert_array_equal(result, np.concatenate([[0.0], x[:-1]]))
+
+
+def test_listing_and_events_name_the_mail() -> None:
+    text = tcusim.listing(build("scan_grid", warps=2, pieces=2, columns=4))
+    assert "order        blocks start in order, 4 to a group" in text
+    assert "publish totals[4*block + block_col] ← " in text
+    assert "await group[col] ← totals[4*block + col where col < block_col]  1x3" in text
+    program = chained(TAKE, SYNC, GIVE, SYNC, WAIT, SYNC, PUT, group=3)
+    events = list(interpret(program, {"in": np.ones(4, np.float32)}))
+    assert sum(isinstance(event.step, Publish) for event in events) == 2
+    assert When not in {type(event.step) for event in events}
+    assert {COL, WARP}.isdisjoint(program.blocks.index.symbols)
