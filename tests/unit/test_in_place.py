@@ -220,11 +220,12 @@ def test_an_element_of_the_next_block() -> None:
 def test_only_the_warps_of_a_branch_count() -> None:
     here = BLOCK * 64 + WARP * 32
     own = Copy(line_of(OUT, here), line_of(IN, here))
-    all_of_it = Copy(line_of(MINE), line_of(IN, BLOCK * 64))
+    the_first = Copy(line_of(MINE), line_of(IN, BLOCK * 64))
     first = (Bound(WARP, Index.of(1)),)
-    good = program(When(first, (all_of_it, SYNC), (SYNC,)), own, warps=2)
+    the_second = Copy(line_of(MINE), line_of(IN, BLOCK * 64 + 32))
+    good = program(When(first, (the_first, SYNC), (the_second, SYNC)), own, warps=2)
     assert in_place(good) is None
-    bad = program(When(first, (SYNC,), (all_of_it, SYNC)), own, warps=2)
+    bad = program(When(first, (SYNC,), (the_first, SYNC)), own, warps=2)
     assert in_place(bad) == "warp 1 reads in[0], but warp 0 writes out[0] (length = 64)"
 
 

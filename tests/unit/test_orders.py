@@ -58,9 +58,10 @@ def check(
     arch: str,
     order: dict[str, Any],
     note: object = "",
+    scale: int = 1,
 ) -> None:
-    """Run a program on small random integers and compare every element."""
-    x = rng.integers(-3, 4, length)
+    """Run a program on small random integers, times `scale`, and compare every element."""
+    x = rng.integers(-3, 4, length) * scale
     carry = rng.integers(-99, 100, -(-length // segment_size))
     arrays = {"in": x.astype(np.float64), "carry": carry.astype(np.float64)}
     given = {buffer.name: arrays[buffer.name] for buffer in program.inputs}
@@ -146,7 +147,9 @@ def test_other_types_and_parts(name: str, types: dict[str, Any]) -> None:
     for exclusive, reverse in ORDERS:
         order: dict[str, Any] = {"exclusive": exclusive, "reverse": reverse}
         program = build(name, segment_size=600, ragged=True, **types, **order)
-        check(program, 1501, 600, rng, "hopper", order, types)
+        # No single bf16 holds a multiple of 1025.
+        scale = 1025 if types.get("source") == "f32" else 1
+        check(program, 1501, 600, rng, "hopper", order, types, scale)
 
 
 def test_only_the_first_element_of_an_exclusive_scan_is_nothing() -> None:
