@@ -314,7 +314,7 @@ class _ProductOfU1(_ByTotals):
         """Return R as one accumulator, of which k columns count."""
         b = self.b
         a = b.load(b.left("A"), view)
-        # S belongs to the prefixes, not to the totals: [S|0].
+        # S belongs to the prefixes, not to the totals: [S|0], or [0|S] in reverse.
         held = b.spill(s)
         inside = [Bound(COL, Index.of(b.k)) if self.first == 0 else Bound(Index.of(0), COL)]
         b.broadcast(self.start, b.part(held, b.m, b.n, bounds=inside))
@@ -369,7 +369,8 @@ class _ByAdditions:
         b.add(s, s, b.broadcast(b.accumulator("C"), total))
 
 
-_TILE_SCANS: dict[tuple[str, str], Callable[[Builder, Order], _TileScan]] = {
+# Each is called with a Builder and, unless it is to scan forward, an Order.
+_TILE_SCANS: dict[tuple[str, str], Callable[..., _TileScan]] = {
     ("mma", "(LA)1"): _ProductOfLA,
     ("mma", "L(A1)"): _ProductOfA1,
     ("mma", "[U|1]"): _ProductOfU1,

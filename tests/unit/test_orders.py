@@ -137,6 +137,7 @@ def test_ragged_lengths(length: int) -> None:
         ("scan_tn", {"ab": "bf16", "source": "f32", "combine": "add"}),
         ("scan_tn", {"ab": "s8", "accumulate": "s32", "combine": "add"}),
         ("scan_kn", {"ab": "s8", "accumulate": "s32"}),
+        ("scan_tn", {"accumulate": "f16"}),
         ("scan_tn", {"ab": "tf32", "shape": "16x16x8"}),
         ("scan_tn", {"ab": "f64", "accumulate": "f64", "shape": "8x8x4"}),
         ("scan_plain", {"source": "f32"}),
