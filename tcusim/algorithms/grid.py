@@ -16,10 +16,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tcusim.algorithms.builder import LENGTH, Builder, Work, padded, require
+from tcusim.algorithms.order import Order
 from tcusim.algorithms.reduction import _accumulate as accumulate
 from tcusim.algorithms.reduction import _finish as finish
 from tcusim.algorithms.reduction import _fold as fold
 from tcusim.algorithms.scan import _scan_values as scan_values
+from tcusim.algorithms.scan import _upper as upper_triangle
 from tcusim.algorithms.scan import numbered
 from tcusim.algorithms.tiles import data
 from tcusim.ir import (
@@ -57,14 +59,17 @@ class _Blocks:
     columns: int
     segment_size: int | None
     ragged: bool
+    reverse: bool = False
 
     @property
     def first(self) -> Index:
-        """The block's first element in the array."""
-        per_group = self.chunk * self.columns
-        if self.segment_size is not None:
-            per_group = self.segment_size
-        return BLOCK * per_group + BLOCK_COL * self.chunk
+        """The block's first element in the array; in reverse, blocks are counted from the end."""
+        passed = BLOCK_COL * self.chunk
+        size = self.segment_size
+        if size is not None:
+            return BLOCK * size + (size - self.chunk - passed if self.reverse else passed)
+        passed = passed + BLOCK * (self.chunk * self.columns)
+        return LENGTH - self.chunk - passed if self.reverse else passed
 
     @property
     def last_column(self) -> Bound:
@@ -81,8 +86,13 @@ class _Blocks:
         bounds = []
         size = self.segment_size
         if size is not None and size % self.chunk:
-            bounds.append(Bound(BLOCK_COL * self.chunk + place, Index.of(size)))
-        if self.ragged:
+            within = self.first + place - BLOCK * size
+            bounds.append(
+                Bound(Index.of(-1), within) if self.reverse else Bound(within, Index.of(size))
+            )
+        if self.ragged and self.reverse and size is None:
+            bounds.append(Bound(Index.of(-1), self.first + place))
+        elif self.ragged:
             bounds.append(Bound(self.first + place, LENGTH))
         return bounds
 
@@ -93,14 +103,16 @@ class _Blocks:
         return Work((scalar,), Extent(LENGTH, per_group), self.columns)
 
 
-def _blocks(b: Builder, chunk: int, columns: int, segment_size: int | None) -> _Blocks:
+def _blocks(
+    b: Builder, chunk: int, columns: int, segment_size: int | None, *, reverse: bool = False
+) -> _Blocks:
     require(
         b.options.tiles == 1, "a block of one launch for a whole array takes one chunk: tiles=1"
     )
     if segment_size is not None:
         columns = -(-segment_size // chunk)
     b.group = columns
-    return _Blocks(chunk, columns, segment_size, b.options.ragged)
+    return _Blocks(chunk, columns, segment_size, b.options.ragged, reverse)
 
 
 def reduction_grid(
@@ -211,6 +223,7 @@ def scan_grid(
     pieces: int = 16,
     columns: int = 64,
     exclusive: bool = False,
+    reverse: bool = False,
 ) -> Work:
     """Scan the whole array, or segments of several blocks each, in one launch that reads it once.
 
@@ -219,19 +232,18 @@ def scan_grid(
     the block, and mail what precedes the block; then products with U scan the rows.
     """
     row = pieces * b.k
-    grid = _blocks(b, b.options.warps * b.m * row, columns, segment_size)
+    order = Order(exclusive, reverse)
+    grid = _blocks(b, b.options.warps * b.m * row, columns, segment_size, reverse=reverse)
     out = b.output("out", b.options.result, Extent(LENGTH))
-    u = [
-        b.const(b.right(numbered("U", i, b.k > b.n)), PatternKind.UPPER, i * b.n - exclusive)
-        for i in range(-(-b.k // b.n))
-    ]
+    u = upper_triangle(b, order)
     ones = b.const(b.right("J"), PatternKind.ONES)
     share = _held(b, grid, row)
-    before = _before_rows(b, grid, _row_totals(b, share, pieces, ones))
+    before = _before_rows(b, grid, _row_totals(b, share, pieces, ones), order)
 
     c = b.broadcast(b.accumulator("C"), b.rect(before, WARP * b.m, b.m, b.n, 1, 0))
     s = b.zero(b.accumulator("S"))
-    with b.loop("j", pieces) as j:
+    with b.loop("j", pieces) as turn:
+        j = order.turn(turn, pieces)
         parts = b.load_parts("A", share(j * b.k, b.k))
         rows = [b.accumulator(numbered("R", i, b.k > b.n)) for i in range(len(u))]
         for r, upper in zip(rows, u, strict=True):
@@ -272,7 +284,7 @@ def _row_totals(b: Builder, share: Callable[[Index, int], View], pieces: int, on
     return totals
 
 
-def _before_rows(b: Builder, grid: _Blocks, totals: Buffer) -> Buffer:
+def _before_rows(b: Builder, grid: _Blocks, totals: Buffer, order: Order) -> Buffer:
     """Return what precedes each row of the block in its segment, in shared memory."""
     count = b.options.warps * b.m
     acc = b.options.acc
@@ -280,9 +292,10 @@ def _before_rows(b: Builder, grid: _Blocks, totals: Buffer) -> Buffer:
     with b.when([FIRST_WARP]):
         pair = [b.shared(name, acc, count) for name in ("x", "y")]
         b.copy(b.rect(pair[0], 0, 1, count, count), b.rect(totals, 0, 1, count, count))
-        sums = scan_values(b, pair, count)
-        shifted = b.rect(sums, -1, 1, count, count, 1, [Bound(Index.of(0), COL)])
-        total = b.rect(sums, count - 1, 1, 1, 1)
+        sums = scan_values(b, pair, count, order)
+        shift, inside = order.earlier(1, COL, count)
+        shifted = b.rect(sums, shift, 1, count, count, 1, inside)
+        total = b.rect(sums, order.last(count), 1, 1, 1)
         carry = _before_block(b, grid, total)
         b.copy(b.rect(before, 0, 1, count, count), shifted, carry)
     b.barrier()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -59,13 +60,21 @@ def pieces(count: int) -> dict[str, Any]:
 SHARES = (("reduction_grid", tiles), ("scan_grid", pieces))
 
 
-def expected(name: str, x: NDArray[Any], segment_size: int, *, exclusive: bool) -> NDArray[Any]:
+def expected(
+    name: str,
+    x: NDArray[Any],
+    segment_size: int,
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+) -> NDArray[Any]:
     """Return exact sums or prefix sums of every segment."""
     missing = np.zeros(-x.size % segment_size)
     rows = np.concatenate([x.astype(np.float64), missing]).reshape(-1, segment_size)
     if name == "reduction_grid":
         return np.asarray(rows.sum(1))
-    return np.asarray(rows.cumsum(1) - (rows if exclusive else 0)).ravel()[: x.size]
+    sums = rows[:, ::-1].cumsum(1)[:, ::-1] if reverse else rows.cumsum(1)
+    return np.asarray(sums - (rows if exclusive else 0)).ravel()[: x.size]
 
 
 def assert_exact(
@@ -74,8 +83,8 @@ def assert_exact(
     program = build(name, segment_size=segment_size, ragged=True, **options)
     x = np.random.default_rng(length).integers(-3, 4, length).astype(np.float16)
     result = run(program, {"in": x}, arch=arch)["out"]
-    exclusive = options.get("exclusive", False)
-    wanted = expected(name, x, segment_size or length, exclusive=exclusive)
+    order = {key: options[key] for key in ("exclusive", "reverse") if key in options}
+    wanted = expected(name, x, segment_size or length, **order)
     np.testing.assert_array_equal(result.astype(np.float64), wanted)
 
 
@@ -83,10 +92,11 @@ def assert_exact(
 @pytest.mark.parametrize("side", "ab")
 def test_whole_arrays_equal_integers(shape: Any, side: str) -> None:
     for length in LENGTHS:
-        common = {"shape": shape, "side": side, "warps": 2, "columns": 3}
+        common: dict[str, Any] = {"shape": shape, "side": side, "warps": 2, "columns": 3}
         assert_exact("reduction_grid", length, None, per_warp=2, **common)
-        for exclusive in (False, True):
-            assert_exact("scan_grid", length, None, pieces=2, exclusive=exclusive, **common)
+        for exclusive, reverse in itertools.product((False, True), repeat=2):
+            order: dict[str, Any] = {"exclusive": exclusive, "reverse": reverse}
+            assert_exact("scan_grid", length, None, pieces=2, **order, **common)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -95,6 +105,7 @@ def test_segments_of_several_blocks_equal_integers(shape: Any) -> None:
         assert_exact("reduction_grid", 3001, size, shape=shape, warps=2, per_warp=1)
         assert_exact("scan_grid", 3001, size, shape=shape, warps=2, pieces=1)
         assert_exact("scan_grid", 3001, size, shape=shape, warps=3, pieces=2, exclusive=True)
+        assert_exact("scan_grid", 3001, size, shape=shape, warps=3, pieces=2, reverse=True)
 
 
 @pytest.mark.parametrize("columns", [1, 2, 64])
@@ -108,7 +119,7 @@ def test_whole_chunks_need_no_masks() -> None:
     for name, share in SHARES:
         program = build(name, warps=2, columns=2, **share(4))
         result = run(program, {"in": x})["out"].astype(np.float64)
-        np.testing.assert_array_equal(result, expected(name, x, x.size, exclusive=False))
+        np.testing.assert_array_equal(result, expected(name, x, x.size))
         with pytest.raises(tcusim.InputError, match="not a multiple of 4096"):
             run(program, {"in": x[1:]})
 
@@ -138,7 +149,7 @@ def test_other_types_equal_integers(ab: str, acc: str, source: str, shape: str) 
         )
         given = x.astype(np.int8) if ab == "s8" else x.astype(np.float64)
         result = run(program, {"in": given}, arch="ampere")["out"].astype(np.float64)
-        np.testing.assert_array_equal(result, expected(name, x, x.size, exclusive=False))
+        np.testing.assert_array_equal(result, expected(name, x, x.size))
 
 
 @pytest.mark.parametrize("arch", ["volta", "hopper"])
