@@ -22,6 +22,7 @@ from tcusim.ir import Program
 from tcusim.listing import listing
 from tcusim.numerics import mma, register_unit
 from tcusim.shapes import MmaShape, register_shape, shape_of
+from tcusim.validate import ShapeReport, validate_shape
 from tcusim.verify import verify
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "InputError",
     "MmaShape",
     "Program",
+    "ShapeReport",
     "TcusimError",
     "UnknownName",
     "Unsupported",
@@ -51,6 +53,7 @@ __all__ = [
     "segmented_sum",
     "shape_of",
     "sum",
+    "validate_shape",
     "verify",
 ]
 

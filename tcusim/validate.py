@@ -23,12 +23,12 @@ from tcusim.numerics import format_of, rule_for
 from tcusim.shapes import MmaShape, shape_or_virtual
 from tcusim.validate_cases import (
     KINDS,
-    LAYOUTS,
     Case,
     Kind,
     Tile,
     exact_up_to,
     has_formula,
+    layouts,
     variants,
 )
 
@@ -36,6 +36,8 @@ __all__ = ["MmaCount", "ShapeReport", "ShapeRow", "validate_shape"]
 
 _SIDES: Final = ("a", "b")
 _COMBINES: Final = ("mma", "add")
+# [CPG, compute capabilities]: a block of sm_90 and sm_100 may have 227 KB, other GPUs have less.
+_MOST_SHARED_BYTES: Final = 227 * 1024
 
 
 # --- The report -------------------------------------------------------------------------------
@@ -43,7 +45,7 @@ _COMBINES: Final = ("mma", "add")
 
 @dataclass(frozen=True, slots=True)
 class MmaCount:
-    """The mma steps of one warp's piece of work: counted while it ran, and by the formula.
+    """The mma steps of a piece of work, a warp's or a block's: counted, and by the formula.
 
     repeats: N of the formula, the segment in rows or tiles. formula: None where the registry has
     no formula for the row.
@@ -285,8 +287,8 @@ def _cells(row: ShapeRow) -> tuple[str, ...]:
         f"{row.right}/{row.cases}",
         _count_text(row.counts),
         "" if each is None else f"{each:,.4g}" if each < 1000 else f"{each:,.0f}",
-        "" if row.useful is None else f"{row.useful:.1%}",
-        "" if row.tile_used is None else f"{row.tile_used:.0%}",
+        "" if row.useful is None else f"{100 * row.useful:.3g}%",
+        "" if row.tile_used is None else f"{100 * row.tile_used:.3g}%",
         shared,
         row.gpu or "simulator only",
     )
@@ -447,14 +449,16 @@ def _validated(
     try:
         combines, case, program = trial.first()
         reason = kind.unknown(program)
-        found = found if reason else trial.measured(found, case, program, combines)
+        if reason:
+            return replace(found, reason=reason)
+        found = trial.measured(found, case, program, combines)
     except Unsupported as error:
         return replace(found, reason=_plain(row, error))
     except Exception as error:
         # Whatever an algorithm of somebody else does wrong is a finding, not an end.
         text = f"with {trial.attempt}: {_named(error)}"
         return replace(found, cases=1, first_wrong=text)
-    return replace(found, reason=reason) if reason else trial.checked(found, full)
+    return trial.checked(found, full)
 
 
 @dataclass(slots=True)
@@ -476,9 +480,8 @@ class _Trial:
         """Return the ways to combine that are possible, and the program that is measured."""
         built: dict[str, tuple[Case, Program]] = {}
         refused: Unsupported | None = None
-        for combine, (warps, tiles) in itertools.product(_COMBINES, LAYOUTS[self.row.level]):
-            if combine in built:
-                continue
+        warps, tiles = layouts(self.row, self.target.tile(self.side))[0]
+        for combine in _COMBINES:
             case = self._measured_case(self.row.repeats, combine, warps, tiles)
             try:
                 built[combine] = (case, self.build(case.keywords))
@@ -540,18 +543,15 @@ class _Trial:
         """Yield counts of the default segment, and of others if it may have any length."""
         combine, repeats = case.keywords["combine"], self.row.repeats
         known = combine == "mma" and has_formula(self.row, self.options)
-        yield MmaCount(repeats, counted, self._formula(repeats) if known else None)
+        tile = self.target.tile(self.side)
+        formula = self.kind.formula(self.row, tile, case, repeats) if known else None
+        yield MmaCount(repeats, counted, formula)
+        warps, tiles = case.keywords["warps"], case.keywords["tiles"]
         for other in sorted({1, 2, repeats + 1} - {repeats}) if known and repeats > 1 else ():
-            keywords = case.keywords
-            shorter = self._measured_case(other, combine, keywords["warps"], keywords["tiles"])
+            shorter = self._measured_case(other, combine, warps, tiles)
             program = self.build(shorter.keywords)
             usage = self._run_on_ones(program, self._whole(program, shorter))
-            yield MmaCount(other, usage.mma, self._formula(other))
-
-    def _formula(self, repeats: int) -> int:
-        tile = self.target.tile(self.side)
-        assert self.row.products is not None
-        return self.row.products(tile.m, tile.n, tile.k, repeats)
+            yield MmaCount(other, usage.mma, self.kind.formula(self.row, tile, shorter, other))
 
     # --- Right or wrong ----------------------------------------------------------------------
 
@@ -645,9 +645,14 @@ def _on_gpu(program: Program) -> tuple[str, str]:
         return "", "the package tcusim_cuda, which emits CUDA, is not installed"
     try:
         instruction = instruction_for(program)
-        emit(program)
+        kernel = emit(program)
     except Unsupported as error:
         return "", str(error).removeprefix(f"{program.name}: ").split(". ")[0]
+    if kernel.dynamic_shared_bytes > _MOST_SHARED_BYTES:
+        return "", (
+            f"a block needs {kernel.dynamic_shared_bytes:,} bytes of shared memory; no GPU gives "
+            f"more than {_MOST_SHARED_BYTES:,}"
+        )
     if not any(isinstance(step, Mma) for _, step in walk(program.steps)):
         return "without tensor core", ""
     name = f"{instruction.operands.family} {instruction.shape.ptx}"

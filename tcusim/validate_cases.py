@@ -22,12 +22,12 @@ from tcusim.numerics import Fused, Rule, format_of
 
 __all__ = [
     "KINDS",
-    "LAYOUTS",
     "Case",
     "Kind",
     "Tile",
     "exact_up_to",
     "has_formula",
+    "layouts",
     "variants",
 ]
 
@@ -38,16 +38,11 @@ Keywords: TypeAlias = dict[str, Any]
 # the first.
 _VARIANTS: Final[dict[str, tuple[Any, ...]]] = {"form": scan.FORMS}
 # Options that change what comes out, in a way that `_Segments.expected` knows.
-_FLAGS: Final = ("carry", "exclusive")
-
-# Warps of a block, tiles of a warp: those to measure (the first that can be built), then others.
-LAYOUTS: Final[dict[Level, tuple[tuple[int, int], ...]]] = {
-    Level.WARP: ((1, 1), (3, 2)),
-    Level.BLOCK: ((4, 1), (2, 1), (1, 1), (3, 2)),
-    Level.GRID: ((1, 1), (4, 1), (2, 1)),
-}
+_FLAGS: Final = ("carry", "exclusive", "reverse")
 
 _LARGEST: Final = 3
+# A tile of more multiply-adds than this takes so long that fewer cases must do, unless in full.
+_LARGE_TILE: Final = 2**16
 
 
 def variants(row: Algorithm) -> Iterator[Keywords]:
@@ -94,6 +89,17 @@ class Case:
         return np.random.default_rng(zlib.crc32(str(self).encode()))
 
 
+def layouts(row: Algorithm, tile: Tile) -> list[tuple[int, int]]:
+    """Return warps of a block and tiles of a warp: those that are measured, then others to try.
+
+    A warp's work is measured for one warp alone; that of a block for several, but not more than k,
+    up to which the formulas hold.
+    """
+    if row.level is Level.WARP:
+        return [(1, 1), (3, 2)]
+    return list(dict.fromkeys([(min(4, tile.k), 1), (1, 1), (2, 1), (4, 1), (3, 2)]))
+
+
 class Kind(Protocol):
     """How algorithms of one kind are tried; `KINDS` has one for each kind."""
 
@@ -125,6 +131,10 @@ class Kind(Protocol):
         """Return the additions that the case would need without a tensor core, about."""
         ...
 
+    def formula(self, row: Algorithm, tile: Tile, case: Case, repeats: int) -> int:
+        """Return the mma steps that the registry's formula has for a measured case."""
+        ...
+
 
 # --- Reductions and scans ---------------------------------------------------------------------
 
@@ -143,11 +153,16 @@ class _Segments:
         """Yield segment sizes around a row, a tile and the default, whole and ragged."""
         unit = _unit(row, tile)
         default = row.repeats * unit
+        if tile.m * tile.n * tile.k > _LARGE_TILE and not full:
+            yield _segments(max(1, unit - 1), ragged=True), False
+            yield _segments(default, ragged=True), False
+            yield _segments(unit, ragged=False), False
+            return
         for size in _segment_sizes(tile, unit, default, full):
             yield _segments(size, ragged=True), full or size == default
             if full or size in (unit, default):
                 yield _segments(size, ragged=False), full
-        for warps, tiles in LAYOUTS[row.level]:
+        for warps, tiles in layouts(row, tile):
             for ragged in (True, False) if full else (True,):
                 yield _segments(default, ragged=ragged, warps=warps, tiles=tiles), full
         flags = [name for name in row.options if name in _FLAGS]
@@ -188,7 +203,8 @@ class _Segments:
         if self.sums:
             totals: Ints = rows.sum(axis=1)
             return totals
-        prefixes: Ints = rows.cumsum(axis=1)
+        step = -1 if case.keywords.get("reverse") else 1
+        prefixes: Ints = rows[:, ::step].cumsum(axis=1)[:, ::step]
         if case.keywords.get("exclusive"):
             prefixes = prefixes - rows
         if "carry" in inputs:
@@ -202,6 +218,12 @@ class _Segments:
     def useful(self, case: Case) -> int:
         """Return the elements: each is added once."""
         return int(case.sizes["length"])
+
+    def formula(self, row: Algorithm, tile: Tile, case: Case, repeats: int) -> int:
+        """Return the mma steps of a piece of work; what a block does depends on its warps."""
+        assert row.products is not None
+        own = [case.keywords["warps"]] if row.level is Level.BLOCK else []
+        return row.products(tile.m, tile.n, tile.k, repeats, *own)
 
 
 def _segments(size: int, **keywords: Any) -> Case:
@@ -255,69 +277,77 @@ def _small_integers(
 
 @dataclass(frozen=True, slots=True)
 class _Products:
-    """Products of whole matrices: a (rows, inner) times b (inner, cols) or x (inner), plus c.
+    """Products of whole matrices: a (rows, inner) times b (inner, cols), plus c; all row-major.
 
-    An algorithm is given those of `rows`, `cols` and `inner` that are options of it; all matrices
-    are row-major and flat.
+    inner and cols are options of `build`, but a vector's product has no cols; the scalar `rows`
+    is found from the size of `a`.
     """
 
     def measured(self, row: Algorithm, tile: Tile, repeats: int) -> Case:
-        """Return a product of one result tile, `repeats` tiles deep."""
-        sizes = {"rows": tile.m, "cols": tile.n, "inner": repeats * tile.k}
-        return _product_case(row, sizes)
+        """Return the default product, of one block."""
+        return Case({}, {})
 
     def programs(self, row: Algorithm, tile: Tile, full: bool) -> Iterator[tuple[Case, bool]]:
-        """Yield sizes around one tile and several, whole and ragged."""
-        m, n, k = tile.m, tile.n, tile.k
-        triples = [(1, 1, 1), (m, n, k), (m + 1, n + 1, k + 1), (2 * m, 3 * n, 2 * k)]
+        """Yield columns and depths around a tile and several."""
+        n, k = tile.n, tile.k
+        pairs = [(1, 1), (n, k), (n + 1, k + 1), (3 * n, 2 * k)]
         if full:
-            triples += [(m - 1, n - 1, k - 1), (3 * m - 1, n, 5 * k), (m, 2 * n + 1, 3 * k + 1)]
-            triples += [(1, 2 * n, k), (2 * m, 1, k), (m, n, 1)]
-        for rows, cols, inner in triples:
-            if min(rows, cols, inner) >= 1:
-                sizes = {"rows": rows, "cols": cols, "inner": inner}
-                for ragged in (True, False):
-                    yield _product_case(row, sizes, ragged=ragged), full
+            pairs += [(n - 1, k - 1), (2 * n + 1, 5 * k), (1, 3 * k + 1), (5 * n, 1)]
+        for cols, inner in pairs:
+            sizes = {"cols": cols, "inner": inner}
+            if cols and inner:
+                given = {name: size for name, size in sizes.items() if name in row.options}
+                yield Case(given, {}), full or (cols, inner) == (n + 1, k + 1)
+        for warps, tiles in layouts(row, tile):
+            yield Case({"warps": warps, "tiles": tiles}, {}), full
+        if "add_c" in row.options:
+            yield Case({"add_c": True}, {}), full
 
     def runs(self, program: Program, case: Case, many: bool) -> Iterator[Case]:
-        """Yield the case itself, which has all sizes."""
-        yield case
+        """Yield numbers of rows around a block's, which comes first."""
+        block = program.blocks.per
+        sizes = {buffer.name: buffer.size.evaluate({"rows": 1}) for buffer in program.inputs}
+        inner = sizes["a"]
+        for rows in dict.fromkeys((block, 1, block - 1, 2 * block + 1) if many else (block + 1,)):
+            yield Case(case.keywords, {"rows": rows, "cols": sizes["b"] // inner, "inner": inner})
 
     def inputs(self, program: Program, case: Case, limit: int) -> dict[str, Ints]:
         """Return factors of -1, 0 and 1 whose products, with c, sum to `limit` at most."""
         rng = case.rng
         rows, cols, inner = (case.sizes[name] for name in ("rows", "cols", "inner"))
-        low = -1 if format_of(program.ab).smallest < 0 or format_of(program.ab).is_float else 0
+        low = -1 if format_of(program.ab).is_float or format_of(program.ab).smallest < 0 else 0
         left: Ints = rng.integers(low, 2, (rows, inner))
         left[np.abs(left).cumsum(axis=1) > limit - 1] = 0
         drawn = {
             "a": left,
             "b": rng.integers(low, 2, (inner, cols)),
-            "x": rng.integers(low, 2, (inner, 1)),
             "c": rng.integers(low, 2, (rows, cols)),
         }
         return {buffer.name: drawn[buffer.name].ravel() for buffer in program.inputs}
 
     def expected(self, program: Program, case: Case, inputs: Mapping[str, Ints]) -> Ints:
         """Return the integer product."""
-        rows, inner = case.sizes["rows"], case.sizes["inner"]
-        right = inputs["x"] if "x" in inputs else inputs["b"]
-        product = inputs["a"].reshape(rows, inner) @ right.reshape(inner, -1)
+        rows, cols, inner = (case.sizes[name] for name in ("rows", "cols", "inner"))
+        product = inputs["a"].reshape(rows, inner) @ inputs["b"].reshape(inner, cols)
         flat: Ints = product.ravel()
         return flat + inputs["c"] if "c" in inputs else flat
 
     def unknown(self, program: Program) -> str:
-        """Refuse programs with other inputs than the factors and c."""
-        return _unknown_inputs(program, ("a", "b", "c", "x"))
+        """Refuse programs of other arrays or scalars."""
+        scalars = [scalar.name for scalar in program.scalars]
+        if scalars != ["rows"]:
+            return f"what must come out is not known here for the scalars {', '.join(scalars)}"
+        return _unknown_inputs(program, ("a", "b", "c"))
 
     def useful(self, case: Case) -> int:
         """Return the multiply-adds of the product."""
         return int(case.sizes["rows"] * case.sizes["cols"] * case.sizes["inner"])
 
-
-def _product_case(row: Algorithm, sizes: Keywords, **keywords: Any) -> Case:
-    given = {name: size for name, size in sizes.items() if name in row.options}
-    return Case({**given, **keywords}, sizes)
+    def formula(self, row: Algorithm, tile: Tile, case: Case, repeats: int) -> int:
+        """Return the mma steps of the whole product."""
+        assert row.products is not None
+        sizes = [case.sizes[name] for name in ("rows", "cols", "inner")]
+        return row.products(tile.m, tile.n, tile.k, *sizes)
 
 
 def _unknown_inputs(program: Program, known: Iterable[str]) -> str:
