@@ -22,7 +22,8 @@ from tcusim.ir import Program
 from tcusim.listing import listing
 from tcusim.numerics import mma, register_unit
 from tcusim.shapes import MmaShape, register_shape, shape_of
-from tcusim.validate import ShapeReport, validate_shape
+from tcusim.validate import validate_shape
+from tcusim.validate_report import ShapeReport
 from tcusim.verify import verify
 
 __all__ = [

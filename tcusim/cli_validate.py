@@ -8,7 +8,8 @@ import click
 
 from tcusim import files
 from tcusim.cli_parts import bar, examples, options_of, print_json, progress, show, word
-from tcusim.validate import ShapeReport, validate_shape
+from tcusim.validate import validate_shape
+from tcusim.validate_report import ShapeReport
 
 __all__ = ["validate_command"]
 

@@ -28,8 +28,9 @@ from tcusim.errors import InputError, UnknownName, Unsupported
 from tcusim.ir import Extent, Level
 from tcusim.numerics import Fused, Rule, Unit, format_of, register_unit, rule_for
 from tcusim.shapes import shape_or_virtual
-from tcusim.validate import ShapeReport, ShapeRow, validate_shape
+from tcusim.validate import validate_shape
 from tcusim.validate_cases import KINDS, Case, Tile, exact_up_to, layouts
+from tcusim.validate_report import ShapeReport, ShapeRow
 
 # Of each kind one, so that a test takes a second or two.
 SOME = ["reduction_t", "scan_k", "scan_t", "scan_plain"]
@@ -349,6 +350,12 @@ def test_json_round_trip() -> None:
     assert value["rows"][0]["options"] == {"form": "(LA)1"}
     other = replace(report, rows=report.rows[1:])
     assert ShapeReport.from_json(other.to_json()) != report
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"rows": [1]}', '{"rows": [{"kind": "scan"}]}'])
+def test_text_that_is_no_report(text: str) -> None:
+    with pytest.raises(InputError, match="the text is no report of validate_shape"):
+        ShapeReport.from_json(text)
 
 
 def test_sides_that_do_equally_well_share_a_line() -> None:
