@@ -147,7 +147,13 @@ class ShapeReport:
     def as_json(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""
         rows = [
-            {**asdict(row), "options": dict(row.options), "possible": row.possible, "ok": row.ok}
+            {
+                **asdict(row),
+                "options": dict(row.options),
+                "possible": row.possible,
+                "ok": row.ok,
+                "elements_per_mma": row.elements_per_mma,
+            }
             for row in self.rows
         ]
         whole = {item.name: getattr(self, item.name) for item in fields(self)}

@@ -348,6 +348,7 @@ def test_json_round_trip() -> None:
     value = json.loads(text)
     assert (value["shape"], value["ok"], len(value["rows"])) == ("8x32x16", False, 10)
     assert value["rows"][0]["options"] == {"form": "(LA)1"}
+    assert value["rows"][1]["elements_per_mma"] == 512 / 8
     other = replace(report, rows=report.rows[1:])
     assert ShapeReport.from_json(other.to_json()) != report
 
