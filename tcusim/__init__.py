@@ -22,6 +22,8 @@ from tcusim.ir import Program
 from tcusim.listing import listing
 from tcusim.numerics import mma, register_unit
 from tcusim.shapes import MmaShape, register_shape, shape_of
+from tcusim.validate import validate_shape
+from tcusim.validate_report import ShapeReport
 from tcusim.verify import verify
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "InputError",
     "MmaShape",
     "Program",
+    "ShapeReport",
     "TcusimError",
     "UnknownName",
     "Unsupported",
@@ -51,6 +54,7 @@ __all__ = [
     "segmented_sum",
     "shape_of",
     "sum",
+    "validate_shape",
     "verify",
 ]
 

@@ -24,9 +24,9 @@ import numpy as np
 
 from tcusim.algorithms import Algorithm, algorithm_of, algorithms, build
 from tcusim.backends import get_backend, native_arch
-from tcusim.errors import InputError, UnknownName, Unsupported
+from tcusim.errors import InputError, Unsupported
 from tcusim.ir import Program
-from tcusim.shapes import MmaShape, shape_of
+from tcusim.shapes import shape_or_virtual
 from tcusim.testing import differences, input_kinds, random_inputs
 
 __all__ = [
@@ -109,20 +109,11 @@ _LENGTHS: Final = (1237, 257, 5003, 17, 1, 0)
 
 def columns_of(shape: str) -> tuple[Column, ...]:
     """Return the columns of one shape: those of the grid, else what its instructions take."""
-    own = tuple(column for column in COLUMNS if column.shape == _tile(shape).name)
+    own = tuple(column for column in COLUMNS if column.shape == shape_or_virtual(shape).name)
     if own:
         return own
-    tile = _tile(shape)
+    tile = shape_or_virtual(shape)
     return tuple(Column(tile.name, *pair) for pair in tile.pairs() or (("f16", "f32"),))
-
-
-def _tile(name: str) -> MmaShape:
-    """Return a registered shape, or a virtual one of these sizes."""
-    try:
-        return shape_of(name)
-    except UnknownName:
-        m, n, k = map(int, name.split("x"))
-        return MmaShape(m, n, k)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +157,7 @@ class Recipe:
 def _built(recipe: Recipe) -> Program:
     given = {item.name: getattr(recipe, item.name) for item in fields(recipe)[1:]}
     options = {name: value for name, value in given.items() if value or name == "ragged"}
-    options["shape"] = _tile(recipe.shape)
+    options["shape"] = shape_or_virtual(recipe.shape)
     if algorithm_of(recipe.algorithm).products is None:
         options.setdefault("source", recipe.accumulate)
     return build(recipe.algorithm, **options)

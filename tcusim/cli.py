@@ -1,4 +1,4 @@
-"""The `tcusim` command: compute, list, and step through programs; emit and compare kernels.
+"""The `tcusim` command: compute, list, and step through programs; emit, compare, validate.
 
 Exit codes: 0 done, 1 an error that the text explains, 2 wrong usage, 130 interrupted. What takes
 long to import is imported by the command that needs it.
@@ -36,6 +36,7 @@ from tcusim.cli_parts import (
     show,
     word,
 )
+from tcusim.cli_validate import validate_command
 from tcusim.stepper import default_inputs, frames, terminal
 
 __all__ = ["main"]
@@ -89,6 +90,7 @@ class _Group(click.Group):
         "tcusim step reduction_16",
         "tcusim emit reduction_16 --arch sm_70 --compile",
         "tcusim agree --backend cupy --quick",
+        "tcusim validate 64x8x16",
     ),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -97,7 +99,7 @@ def main() -> None:
     """Sum and scan on simulated tensor cores, bit for bit and step by step."""
 
 
-for _command in (emit_command, agree_command, bench_command):
+for _command in (emit_command, agree_command, bench_command, validate_command):
     main.add_command(_command)
 
 

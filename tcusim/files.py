@@ -20,7 +20,15 @@ from numpy.typing import NDArray
 from tcusim.errors import InputError
 from tcusim.numerics import Format, format_of, from_values, round_values
 
-__all__ = ["Cast", "cast_array", "check_writable", "read_array", "write_array"]
+__all__ = [
+    "Cast",
+    "cast_array",
+    "check_text_writable",
+    "check_writable",
+    "read_array",
+    "write_array",
+    "write_text",
+]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -358,6 +366,24 @@ def write_array(path: str | Path, array: Array) -> None:
         else:
             rows = array.reshape(-1, array.shape[-1]) if array.ndim > 1 else array.reshape(-1, 1)
             np.savetxt(stream, rows, fmt="%s", delimiter="," if suffix == ".csv" else " ")
+
+
+def check_text_writable(path: str | Path) -> None:
+    """Raise InputError if `write_text` could not write this file; leave no trace."""
+    with _replacing(Path(path), keep=False):
+        pass
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text in UTF-8; an existing file is replaced once the new one is complete.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be written.
+    """
+    with _replacing(Path(path)) as stream:
+        stream.write(text.encode("utf-8"))
 
 
 @contextmanager

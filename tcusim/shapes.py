@@ -24,6 +24,7 @@ __all__ = [
     "Operands",
     "register_shape",
     "shape_of",
+    "shape_or_virtual",
     "shapes",
 ]
 
@@ -214,6 +215,20 @@ def shape_of(shape: str | tuple[int, int, int] | MmaShape) -> MmaShape:
     raise errors.UnknownName(
         f"{unknown} Register a new one with tcusim.register_shape(tcusim.MmaShape({m}, {n}, {k}))."
     )
+
+
+def shape_or_virtual(shape: str | tuple[int, int, int] | MmaShape) -> MmaShape:
+    """Return what `shape_of` does; where no shape has the sizes, a virtual one of them.
+
+    Examples
+    --------
+    >>> shape_or_virtual("16x16x16").virtual, shape_or_virtual((3, 5, 7)).virtual
+    (False, True)
+    """
+    try:
+        return shape_of(shape)
+    except errors.UnknownName:
+        return MmaShape(*_sizes(shape))
 
 
 def shapes() -> tuple[MmaShape, ...]:

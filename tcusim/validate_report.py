@@ -1,0 +1,293 @@
+"""The report of `validate`: a row for each algorithm and side, as data, as a table and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Final
+
+from tcusim.errors import InputError
+
+__all__ = ["MmaCount", "ShapeReport", "ShapeRow"]
+
+
+@dataclass(frozen=True, slots=True)
+class MmaCount:
+    """The mma steps of a piece of work, a warp's or a block's: counted, and by the formula.
+
+    repeats: N of the formula, the segment in rows or tiles. formula: None where the registry has
+    no formula for the row.
+    """
+
+    repeats: int
+    counted: int
+    formula: int | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the two are equal, or there is no formula."""
+        return self.formula is None or self.counted == self.formula
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeRow:
+    """What was found out about one algorithm with the data in one operand.
+
+    Attributes
+    ----------
+    algorithm, kind : str
+        The registry's name and kind.
+    options : tuple of (str, str)
+        What makes it another algorithm than its default, such as ``(("form", "L(A1)"),)``.
+    side : {"a", "b"}
+        The operand that holds the data.
+    reason : str
+        Why it is not possible on the shape, as the builder says it; empty if it is.
+    combines : tuple of str
+        The ways to combine partial sums that are possible: ``"mma"``, ``"add"``.
+    cases, right : int
+        Runs on random small integers, and those in which every output was the exact sum.
+    first_wrong : str
+        The first case that was wrong, and how.
+    counts : tuple of MmaCount
+        Of segments of several lengths, the default one first, without raggedness.
+    elements, mma : int
+        Of one block with the default segment: elements of its input (of a product: multiply-adds),
+        and mma steps. What follows is of this block, too.
+    useful : float or None
+        The useful share of multiply-adds: elements / (m*n*k*mma). A sum or a scan of N elements
+        takes N - 1 additions, so each element counts as one; the step P.A of m*k elements has
+        1/n, which is 1/16 for 16x16x16 (derived; [DAKKAK19] section 4.1 has the step). For a
+        product every multiply-add is useful. None if there is no mma.
+    tile_used : float or None
+        The share of multiply-adds whose factors are both other than zero, if no element of the
+        input is zero. The rest of the tile is zeros: of P, U and L, or of padding.
+    shared_bytes, block_bytes : int
+        Shared memory that a warp needs for itself, and that its block shares, without the tables
+        of constants that an emitted kernel may add.
+    gpu : str
+        The instruction that runs it on a GPU, such as ``"wmma m16n16k16"`` or ``"grid of
+        4 x 1 x 1 wmma m16n16k16"``; empty if the emitter cannot.
+    gpu_reason : str
+        Why the emitter cannot.
+    """
+
+    algorithm: str
+    kind: str
+    options: tuple[tuple[str, str], ...]
+    side: str
+    reason: str = ""
+    combines: tuple[str, ...] = ()
+    cases: int = 0
+    right: int = 0
+    first_wrong: str = ""
+    counts: tuple[MmaCount, ...] = ()
+    elements: int = 0
+    mma: int = 0
+    useful: float | None = None
+    tile_used: float | None = None
+    shared_bytes: int = 0
+    block_bytes: int = 0
+    gpu: str = ""
+    gpu_reason: str = ""
+
+    @property
+    def name(self) -> str:
+        """The algorithm with its options, such as ``"scan_t L(A1)"``."""
+        return " ".join([self.algorithm, *(value for _, value in self.options)])
+
+    @property
+    def possible(self) -> bool:
+        """Whether the algorithm can be built for the shape."""
+        return not self.reason
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is not possible, or every case is right and every count is the formula's."""
+        if not self.possible:
+            return True
+        return self.right == self.cases > 0 and all(count.ok for count in self.counts)
+
+    @property
+    def elements_per_mma(self) -> float | None:
+        """Elements of the input for each mma step; None if there is none."""
+        return self.elements / self.mma if self.mma else None
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeReport:
+    """What `validate_shape` found; `str` gives a table, `to_json` everything.
+
+    Attributes
+    ----------
+    shape, ab, accumulate, arch : str
+        The tile, the types and the unit that were tried.
+    full : bool
+        Whether the longer list of cases was tried.
+    rows : tuple of ShapeRow
+        One for each algorithm, form and side, in the order of the registry.
+    seconds : float
+        How long it took; reports that differ in this alone are equal.
+    """
+
+    shape: str
+    ab: str
+    accumulate: str
+    arch: str
+    full: bool
+    rows: tuple[ShapeRow, ...]
+    seconds: float = field(default=0.0, compare=False)
+
+    @property
+    def ok(self) -> bool:
+        """Whether something is possible on the shape, and all that is possible is right."""
+        return any(row.possible for row in self.rows) and all(row.ok for row in self.rows)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything, ready for JSON."""
+        rows = [
+            {
+                **asdict(row),
+                "options": dict(row.options),
+                "possible": row.possible,
+                "ok": row.ok,
+                "elements_per_mma": row.elements_per_mma,
+            }
+            for row in self.rows
+        ]
+        whole = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {**whole, "rows": rows, "ok": self.ok, "seconds": round(self.seconds, 3)}
+
+    def to_json(self) -> str:
+        """Return everything as JSON text, which `from_json` reads."""
+        return json.dumps(self.as_json(), ensure_ascii=False, indent=2)
+
+    @staticmethod
+    def from_json(text: str) -> ShapeReport:
+        """Return the report that `to_json` wrote; InputError if the text is none."""
+        try:
+            given = json.loads(text)
+            known: dict[str, Any] = {item.name: given[item.name] for item in fields(ShapeReport)}
+            known["rows"] = tuple(map(_row_from_json, given["rows"]))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(
+                f"the text is no report of validate_shape ({type(error).__name__}: {error}); "
+                f"read what to_json or `tcusim validate --json` wrote"
+            ) from error
+        return ShapeReport(**known)
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """Names of the columns of `table`."""
+        return _HEADER
+
+    def table(self) -> list[tuple[str, ...]]:
+        """Return the cells of the table; sides that do equally well share a line."""
+        lines: dict[tuple[str, ...], list[str]] = {}
+        for row in self.rows:
+            if row.possible:
+                lines.setdefault((row.name, *_cells(row)), []).append(row.side)
+        return [(name, ", ".join(sides), *cells) for (name, *cells), sides in lines.items()]
+
+    def notes(self) -> list[str]:
+        """Return a line for each thing that went wrong, or cannot be, with the reason."""
+        wrong, impossible, simulated = _Notes(), _Notes(), _Notes()
+        for row in self.rows:
+            if not row.possible:
+                impossible.add(row.reason, row)
+            if row.first_wrong:
+                wrong.add(row.first_wrong, row)
+            for count in row.counts:
+                if not count.ok:
+                    text = f"{count.counted} mma steps where the formula has {count.formula}"
+                    wrong.add(f"{text} (N = {count.repeats})", row)
+            if row.gpu_reason:
+                simulated.add(row.gpu_reason, row)
+        lines = [f"WRONG: {where}: {text}" for text, where in wrong.lines()]
+        lines += [f"not possible: {where}: {text}" for text, where in impossible.lines()]
+        return lines + [f"simulator only: {text}" for text, _ in simulated.lines()]
+
+    def summary(self) -> str:
+        """Return one line for all."""
+        possible = [row for row in self.rows if row.possible]
+        cases, right = (sum(getattr(row, name) for row in possible) for name in ("cases", "right"))
+        verdict = "all right" if self.ok else "NOT RIGHT" if possible else "NOTHING IS POSSIBLE"
+        return (
+            f"{self.shape}, {self.ab} to {self.accumulate}, {self.arch}: "
+            f"{len({row.name for row in possible})} of {len({row.name for row in self.rows})} "
+            f"algorithms possible, {right:,} of {cases:,} cases right: {verdict}"
+        )
+
+    def __str__(self) -> str:
+        """Print the table, the notes and the summary as plain text."""
+        lines = [self.header, *self.table()]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        text = [
+            "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+            for cells in lines
+        ]
+        return "\n".join([*text, "", *self.notes(), self.summary()])
+
+
+_HEADER: Final = (
+    "algorithm",
+    "data",
+    "right",
+    "mma steps",
+    "elements an mma",
+    "useful",
+    "tile used",
+    "shared bytes",
+    "on a GPU",
+)
+
+
+class _Notes:
+    """Reasons, each with the algorithms and sides that it is for."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, dict[str, list[str]]] = {}
+
+    def add(self, text: str, row: ShapeRow) -> None:
+        self._rows.setdefault(text, {}).setdefault(row.name, []).append(row.side)
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        for text, names in self._rows.items():
+            places = [f"{name} (data in {', '.join(sides)})" for name, sides in names.items()]
+            yield text, ", ".join(places)
+
+
+def _cells(row: ShapeRow) -> tuple[str, ...]:
+    """Return what a line of the table says of a row, after its name and side."""
+    each = row.elements_per_mma
+    shared = f"{row.shared_bytes:,}"
+    if row.block_bytes:
+        shared += f" + {row.block_bytes:,} a block"
+    return (
+        f"{row.right}/{row.cases}",
+        _count_text(row.counts),
+        "" if each is None else f"{each:,.4g}" if each < 1000 else f"{each:,.0f}",
+        "" if row.useful is None else f"{100 * row.useful:.3g}%",
+        "" if row.tile_used is None else f"{100 * row.tile_used:.3g}%",
+        shared,
+        row.gpu or "simulator only",
+    )
+
+
+def _count_text(counts: Sequence[MmaCount]) -> str:
+    """Return the mma steps; the formula's number as well if there is none, or another one."""
+    if not counts:
+        return ""
+    shown = next((count for count in counts if not count.ok), counts[0])
+    if shown.formula is None:
+        return f"{shown.counted}, no formula" if shown.counted else "0"
+    return str(shown.counted) if shown.ok else f"{shown.counted}, formula {shown.formula}"
+
+
+def _row_from_json(given: Mapping[str, Any]) -> ShapeRow:
+    known = {item.name: given[item.name] for item in fields(ShapeRow)}
+    known["options"] = tuple(given["options"].items())
+    known["combines"] = tuple(given["combines"])
+    known["counts"] = tuple(MmaCount(**count) for count in given["counts"])
+    return ShapeRow(**known)

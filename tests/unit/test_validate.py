@@ -1,0 +1,464 @@
+"""`validate_shape` and `tcusim validate`: good shapes pass, planted faults are found and named."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import click.testing
+import numpy as np
+import pytest
+
+import tcusim
+from tcusim import cli, files
+from tcusim.algorithms import (
+    Algorithm,
+    algorithm_of,
+    algorithms,
+    reduction,
+    register_algorithm,
+    scan,
+)
+from tcusim.algorithms.builder import LENGTH, Builder
+from tcusim.algorithms.tiles import data
+from tcusim.errors import InputError, UnknownName, Unsupported
+from tcusim.ir import Extent, Level
+from tcusim.numerics import Fused, Rule, Unit, format_of, register_unit, rule_for
+from tcusim.shapes import shape_or_virtual
+from tcusim.validate import validate_shape
+from tcusim.validate_cases import KINDS, Case, Tile, exact_up_to, layouts
+from tcusim.validate_report import ShapeReport, ShapeRow
+
+# Of each kind one, so that a test takes a second or two.
+SOME = ["reduction_t", "scan_k", "scan_t", "scan_plain"]
+
+
+@pytest.fixture(autouse=True)
+def registries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget what a test registers."""
+    for module, name in (
+        ("tcusim.algorithms", "_REGISTRY"),
+        ("tcusim.numerics.registry", "_units"),
+        ("tcusim.numerics.registry", "_names"),
+        ("tcusim.shapes", "_shapes"),
+        ("tcusim.shapes", "_owners"),
+    ):
+        known = getattr(sys.modules[module], name)
+        monkeypatch.setattr(sys.modules[module], name, dict(known))
+
+
+def rows_of(report: ShapeReport, name: str) -> dict[str, ShapeRow]:
+    """Return the rows of an algorithm with its options, by side."""
+    return {row.side: row for row in report.rows if row.name == name}
+
+
+# --- Shapes that are fine ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", ["1x1x1", "4x4x4"])
+def test_every_algorithm_is_right_on_small_tiles(shape: str) -> None:
+    report = validate_shape(shape)
+    assert report.ok, str(report)
+    assert {row.algorithm for row in report.rows} == {row.name for row in algorithms()}
+    for row in report.rows:
+        assert row.possible == (not row.name.endswith("[U|1]")), row
+        if row.possible:
+            assert row.right == row.cases >= 5, row
+
+
+@pytest.mark.parametrize("shape", ["16x16x16", "64x8x16", "5x7x3"])
+def test_some_algorithms_are_right_on_larger_tiles(shape: str) -> None:
+    report = validate_shape(shape, algorithms=SOME)
+    assert report.ok, str(report)
+    assert min(row.cases for row in report.rows if row.possible) >= 15
+    counted = [count for row in report.rows for count in row.counts]
+    assert sum(count.formula is not None for count in counted) >= 6
+
+
+def test_the_figures_of_the_wmma_shapes() -> None:
+    report = validate_shape("32x8x16", algorithms=["reduction_k", "scan_t"])
+    left, right = (rows_of(report, "reduction_k")[side] for side in "ab")
+    # A product sums w*k elements, w being the rows of data: 1/8 and 1/32 of m*n*k multiply-adds.
+    assert (left.elements, left.mma, left.useful) == (512, 1, 1 / 8)
+    assert (right.elements, right.mma, right.useful) == (128, 1, 1 / 32)
+    assert (left.tile_used, left.elements_per_mma) == (1 / 8, 512)
+    scan = rows_of(report, "scan_t (LA)1")["a"]
+    assert [(count.repeats, count.counted, count.formula) for count in scan.counts] == [(1, 8, 8)]
+    assert rows_of(report, "scan_t L(A1)")["a"].counts[0].counted == 7
+    assert rows_of(report, "scan_t [U|1]")["a"].reason.startswith("form '[U|1]' needs more result")
+    assert rows_of(report, "scan_t [U|1]")["b"].mma == 2
+
+
+def test_tile_used_counts_factors_that_are_not_zero() -> None:
+    row = rows_of(validate_shape("4x4x4", algorithms=["scan_k"]), "scan_k")["a"]
+    # U has 4*5/2 ones of 16; the data have no zero.
+    assert row.tile_used == 10 / 16
+    assert row.useful == 16 / 64
+
+
+def test_shared_memory_is_what_the_program_declares() -> None:
+    for row in validate_shape("16x16x16", algorithms=["scan_kn"]).rows:
+        program = tcusim.build("scan_kn", side=row.side)
+        sizes = [b.size.evaluate({}) * format_of(b.dtype).itemsize for b in program.scratch]
+        assert row.shared_bytes == sum(sizes) > 0
+        assert row.block_bytes == 0
+
+
+def test_what_a_gpu_would_run() -> None:
+    def gpu(shape: str, name: str = "reduction_k") -> set[str]:
+        return {row.gpu for row in validate_shape(shape, algorithms=[name]).rows}
+
+    assert gpu("16x16x16") == {"wmma m16n16k16"}
+    assert gpu("64x8x16") == {"grid of 4 x 1 x 1 mma.sync m16n8k16"}
+    assert gpu("16x16x16", "scan_plain") == {"without tensor core"}
+    report = validate_shape("5x7x3", algorithms=["reduction_k"])
+    assert {row.gpu for row in report.rows} == {""}
+    assert "simulator only: no tensor-core instruction multiplies 5x7x3 tiles" in str(report)
+
+
+def test_shared_memory_that_no_gpu_has() -> None:
+    # V alone has 256 KB.
+    report = validate_shape((256, 256, 16), algorithms=["reduction_k"])
+    row = rows_of(report, "reduction_k")["a"]
+    assert report.ok
+    assert row.gpu == ""
+    assert "bytes of shared memory; no GPU gives more than 232,448" in row.gpu_reason
+
+
+def test_a_shape_that_nobody_registered_or_that_somebody_made() -> None:
+    made = tcusim.MmaShape(m=64, n=8, k=16, title="my own")
+    report = tcusim.validate_shape(made, algorithms=["reduction_k"])
+    assert (report.shape, report.ok) == ("64x8x16", True)
+    assert validate_shape((3, 2, 9), algorithms=["reduction_k"]).shape == "3x2x9"
+    assert shape_or_virtual("m7n6k5").name == "7x6x5"
+    assert shape_or_virtual("16x16x16") is tcusim.shape_of("16x16x16")
+
+
+@pytest.mark.parametrize(
+    ("shape", "ab", "accumulate", "arch"),
+    [
+        ("16x16x16", "s8", "s32", "exact"),
+        ("16x16x16", "u8", "s32", "hopper"),
+        ("16x8x32", "e5m2", "f32", "blackwell"),
+        ("16x16x16", "f16", "f16", "volta"),
+        ("16x16x8", "tf32", "f32", "ampere"),
+        ("8x8x4", "f64", "f64", "hopper"),
+    ],
+)
+def test_other_types_and_units(shape: str, ab: str, accumulate: str, arch: str) -> None:
+    names = ["reduction_tn", "scan_kn"]
+    report = validate_shape(shape, ab=ab, accumulate=accumulate, arch=arch, algorithms=names)
+    assert report.ok, str(report)
+    combines = {row.combines for row in report.rows if row.algorithm == "reduction_tn"}
+    # Partial sums are no operands of 8 bits, so that they are combined by additions alone.
+    assert combines == ({("add",)} if ab in ("s8", "u8") else {("mma", "add")})
+
+
+def test_a_registered_unit() -> None:
+    rule = Rule("f16", "f32", Fused(length=2, fraction_bits=5), "invented", "invented")
+    register_unit(Unit("coarse", "five bits", (), (), (rule,), "invented"))
+    assert exact_up_to("f16", "f32", rule) == 2**5
+    assert exact_up_to("f16", "f32", rule_for("exact", "f16", "f32")) == 2**11
+    report = validate_shape("4x4x4", arch="coarse", algorithms=["reduction_tn", "scan_kn"])
+    assert report.ok, str(report)
+
+
+def test_full_tries_more() -> None:
+    few, many = (
+        validate_shape("2x3x2", algorithms=["scan_kn"], full=full) for full in (False, True)
+    )
+    assert few.ok
+    assert many.ok
+    assert many.rows[0].cases > 3 * few.rows[0].cases
+
+
+def test_progress() -> None:
+    seen: list[tuple[int, int]] = []
+    validate_shape("1x1x1", algorithms=["scan_k"], progress=lambda *now: seen.append(now))
+    assert seen == [(1, 2), (2, 2)]
+
+
+# --- Planted faults ---------------------------------------------------------------------------
+
+
+def exclusive_beyond_k(b: Builder, segment_size: int) -> int:
+    """Scan, but leave each element out where segments are longer than k."""
+    return scan.scan_plain(b, segment_size, exclusive=segment_size > b.k)
+
+
+def plant(
+    function: Callable[..., int] = exclusive_beyond_k, kind: str = "scan", name: str = "planted"
+) -> Algorithm:
+    return register_algorithm(Algorithm(name, function, kind, "a test", "", None, ""))
+
+
+def test_a_wrong_algorithm_is_told_with_its_case() -> None:
+    plant()
+    report = validate_shape((4, 4, 4), algorithms=["planted", "scan_k"])
+    assert not report.ok
+    row = rows_of(report, "planted")["a"]
+    assert row.possible
+    assert 0 < row.right < row.cases
+    assert row.first_wrong.startswith("segment_size=5 ragged=1 combine=mma length=")
+    assert "elements are wrong" in row.first_wrong
+    assert "WRONG: planted (data in a, b): segment_size=5 " in str(report)
+    assert rows_of(report, "scan_k")["a"].ok
+    assert "NOT RIGHT" in report.summary()
+
+
+def test_a_wrong_formula_is_told_with_both_numbers() -> None:
+    row = algorithm_of("scan_kn")
+    register_algorithm(
+        replace(row, name="costly", alias="", products=lambda m, n, k, count: 4 * max(1, k // n))
+    )
+    # The formula is right for N = 4, the default, alone.
+    report = validate_shape("16x16x16", algorithms=["costly"])
+    assert not report.ok
+    found = report.rows[0]
+    assert found.right == found.cases
+    assert [(count.repeats, count.counted, count.formula) for count in found.counts] == [
+        (4, 4, 4),
+        (1, 1, 4),
+        (2, 2, 4),
+        (5, 5, 4),
+    ]
+    assert "1 mma steps where the formula has 4 (N = 1)" in str(report)
+    assert "1, formula 4" in str(report)
+
+
+def crashes(b: Builder, segment_size: int) -> int:
+    """Divide by zero."""
+    return segment_size // 0
+
+
+def crashes_late(b: Builder, segment_size: int) -> int:
+    """Divide by zero where a segment is one element."""
+    return reduction.reduction_kn(b, segment_size) // min(1, segment_size - 1)
+
+
+def races(b: Builder, segment_size: int) -> int:
+    """Read shared memory that nobody wrote."""
+    out = b.output("out", b.options.result, Extent(LENGTH, segment_size))
+    data(b)
+    b.copy(b.rect(out, b.unit, 1, 1, 1), b.rect(b.scratch("x", "f32", 1), 0, 1, 1, 1))
+    return segment_size
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (crashes, "ZeroDivisionError"),
+        (crashes_late, "segment_size=1 ragged=1 combine=mma: ZeroDivisionError"),
+        (races, "VerifyError: planted"),
+    ],
+)
+def test_a_crash_is_a_finding(function: Callable[..., int], text: str) -> None:
+    plant(function, kind="reduction")
+    report = validate_shape("4x4x4", algorithms=["planted", "scan_k"])
+    assert not report.ok
+    assert text in report.rows[0].first_wrong
+    assert report.rows[-1].ok
+
+
+def test_a_result_of_the_wrong_size() -> None:
+    plant(reduction.reduction_k)
+    report = validate_shape("4x4x4", algorithms=["planted"])
+    assert "'out' has " in report.rows[0].first_wrong
+    assert not report.ok
+
+
+def test_kinds_and_inputs_that_nobody_knows_are_skipped() -> None:
+    plant(kind="sort")
+    report = validate_shape("4x4x4", algorithms=["planted", "scan_k"])
+    assert report.ok
+    assert report.rows[0].reason == "algorithms of kind 'sort' cannot be checked here"
+
+    def of_two_inputs(b: Builder, segment_size: int) -> int:
+        """Sum one of two inputs."""
+        other = b.input("weights", "f16", Extent(LENGTH))
+        b.copy(b.rect(b.scratch("w", "f16", 1), 0, 1, 1, 1), b.rect(other, 0, 1, 1, 1))
+        return reduction.reduction_k(b, segment_size)
+
+    plant(of_two_inputs, kind="reduction", name="other")
+    report = validate_shape("4x4x4", algorithms=["other"])
+    assert "what must come out is not known here for an input 'weights'" in str(report)
+    assert not report.ok
+    assert report.summary().endswith(
+        "0 of 1 algorithms possible, 0 of 0 cases right: NOTHING IS POSSIBLE"
+    )
+
+
+# --- The cases --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("size", "limit"), [(1, 2), (3, 8), (16, 8), (100, 2048), (5000, 2048)])
+def test_inputs_stay_exact_and_reach_the_ends(size: int, limit: int) -> None:
+    program = tcusim.build("scan_kn", segment_size=size, ragged=True)
+    case = Case({"segment_size": size, "ragged": True}, {"length": 7 * size})
+    inputs = KINDS["scan"].inputs(program, case, limit)
+    rows = inputs["in"].reshape(7, size)
+    assert np.abs(rows).sum(axis=1).max() <= limit
+    assert (rows[:, 0] != 0).all()
+    assert (rows[:, -1] != 0).all()
+    again = KINDS["scan"].inputs(program, case, limit)
+    assert np.array_equal(inputs["in"], again["in"])
+    scans = KINDS["scan"].expected(program, case, inputs)
+    assert np.array_equal(scans.reshape(7, size)[:, -1], rows.sum(axis=1))
+
+
+def test_exclusive_and_carried_scans_are_expected() -> None:
+    program = tcusim.build("scan_plain", segment_size=3, ragged=True, exclusive=True, carry=True)
+    keywords = {"segment_size": 3, "exclusive": True}
+    inputs = {"in": np.array([1, 2, 3, 4, 5]), "carry": np.array([10, 20])}
+    scan = KINDS["scan"]
+    found = scan.expected(program, Case(keywords, {"length": 5}), inputs)
+    assert found.tolist() == [10, 11, 13, 20, 24]
+    reverse = Case({"segment_size": 3, "reverse": True}, {"length": 5})
+    assert scan.expected(program, reverse, {"in": inputs["in"]}).tolist() == [6, 5, 3, 9, 5]
+
+
+def test_products_are_expected() -> None:
+    case = Case({}, {"rows": 2, "cols": 1, "inner": 3})
+    inputs = {"a": np.arange(6), "b": np.array([1, 0, -1]), "c": np.array([5, 7])}
+    product = KINDS["product"]
+    assert product.expected(tcusim.build("scan_k"), case, inputs).tolist() == [3, 5]
+    assert product.useful(case) == 6
+    text = product.unknown(tcusim.build("scan_k"))
+    assert text == "what must come out is not known here for the scalars length"
+
+
+def test_blocks_are_measured_with_no_more_warps_than_k() -> None:
+    row = replace(algorithm_of("scan_k"), level=Level.BLOCK)
+    assert layouts(row, Tile(5, 7, 3))[0] == (3, 1)
+    assert layouts(row, Tile(16, 16, 16))[0] == (4, 1)
+    assert layouts(algorithm_of("scan_k"), Tile(5, 7, 3))[0] == (1, 1)
+
+
+# --- The report -------------------------------------------------------------------------------
+
+
+def test_json_round_trip() -> None:
+    plant()
+    report = validate_shape("8x32x16", algorithms=["scan_t", "planted", "reduction_tn"])
+    text = report.to_json()
+    assert ShapeReport.from_json(text) == report
+    value = json.loads(text)
+    assert (value["shape"], value["ok"], len(value["rows"])) == ("8x32x16", False, 10)
+    assert value["rows"][0]["options"] == {"form": "(LA)1"}
+    assert value["rows"][1]["elements_per_mma"] == 512 / 8
+    other = replace(report, rows=report.rows[1:])
+    assert ShapeReport.from_json(other.to_json()) != report
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"rows": [1]}', '{"rows": [{"kind": "scan"}]}'])
+def test_text_that_is_no_report(text: str) -> None:
+    with pytest.raises(InputError, match="the text is no report of validate_shape"):
+        ShapeReport.from_json(text)
+
+
+def test_sides_that_do_equally_well_share_a_line() -> None:
+    square = validate_shape("4x4x4", algorithms=["scan_k", "reduction_k"]).table()
+    assert [line[:2] for line in square] == [("scan_k", "a, b"), ("reduction_k", "a, b")]
+    long = validate_shape("8x2x4", algorithms=["scan_k"]).table()
+    assert [line[:2] for line in long] == [("scan_k", "a"), ("scan_k", "b")]
+
+
+# --- What cannot be validated -----------------------------------------------------------------
+
+
+def test_what_does_not_go_together() -> None:
+    with pytest.raises(Unsupported, match=r"does not take f16 to f32; it takes tf32 to f32"):
+        validate_shape("16x16x8")
+    with pytest.raises(Unsupported, match="4x4x4 does not take f16 to bf16; it takes f16 to f32 "):
+        validate_shape("4x4x4", accumulate="bf16")
+    with pytest.raises(Unsupported, match="Volta tensor cores have no bf16"):
+        validate_shape("4x4x4", ab="bf16", arch="volta")
+    for keywords in ({"arch": "volt"}, {"ab": "f17"}, {"algorithms": ["scan_x"]}):
+        with pytest.raises(UnknownName):
+            validate_shape("4x4x4", **keywords)
+    for shape in ("16x16", "0x4x4", "axbxc", (4, 4), (4, 4, 0)):
+        with pytest.raises(InputError, match="a shape is written '16x16x16'"):
+            validate_shape(shape)  # type: ignore[arg-type]
+
+
+# --- The command ------------------------------------------------------------------------------
+
+
+def command(*arguments: str) -> click.testing.Result:
+    return click.testing.CliRunner().invoke(cli.main, ["validate", *arguments])
+
+
+def test_the_command_prints_a_table() -> None:
+    result = command("64x8x16", "scan_k", "scan_t")
+    assert (result.exit_code, result.stderr) == (0, "")
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert lines[1][:4] == ["algorithm", "data", "right", "mma"]
+    rows = [line for line in lines if line and line[0] == "scan_k"]
+    assert [line[1] for line in rows] == ["a", "b"]
+    assert [line[3] for line in rows] == ["2", "1"]
+    assert "not possible: scan_t [U|1] (data in a): form '[U|1]' needs more" in result.stdout
+    assert result.stdout.splitlines()[-1].endswith(": all right")
+
+
+def test_the_command_fails_where_something_is_wrong() -> None:
+    plant()
+    result = command("4x4x4", "planted")
+    assert result.exit_code == 1
+    assert "WRONG: planted" in result.stdout
+    result = command("4x4x4", "scan_tn", "--ab", "e4m3", "--arch", "hopper", "--json", "-")
+    assert result.exit_code == 1
+    rows = json.loads(result.stdout)["rows"]
+    assert {row["possible"] for row in rows} == {False}
+
+
+def test_the_command_prints_or_writes_json(tmp_path: Path) -> None:
+    printed = command("2x2x2", "scan_k", "--json", "-")
+    assert printed.exit_code == 0
+    path = tmp_path / "report.json"
+    path.write_text("old")
+    written = command("2x2x2", "scan_k", "--json", str(path))
+    assert written.exit_code == 0
+    assert "all right" in written.stdout
+    one, two = ShapeReport.from_json(printed.stdout), ShapeReport.from_json(path.read_text())
+    assert one == two
+    assert one.ok
+    assert [file.name for file in tmp_path.iterdir()] == ["report.json"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["16x16"], 1, "a shape is written '16x16x16'"),
+        (["16x16x8"], 1, "it takes tf32 to f32. Choose ab and accumulate"),
+        (["4x4x4", "scan_kk"], 1, "Did you mean 'scan_k'?"),
+        (["4x4x4", "--arch", "hoper"], 1, "Did you mean 'hopper'?"),
+        (["4x4x4", "--accumulate", "f8"], 2, "unknown accumulator 'f8'"),
+        (["4x4x4", "--json", "/no/such/folder/x.json"], 1, "there is no directory"),
+        (["4x4x4", "--json", "/"], 1, "it is a directory"),
+    ],
+)
+def test_the_command_refuses(arguments: list[str], code: int, text: str) -> None:
+    result = command(*arguments)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert text in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_text_file_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.json"
+    files.check_text_writable(path)
+    assert list(tmp_path.iterdir()) == []
+    files.write_text(path, "é\n")
+    assert path.read_bytes() == b"\xc3\xa9\n"
+
+    def full(self: Path, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(InputError, match="no space left on device"):
+        files.write_text(path, "new")
+    assert path.read_bytes() == b"\xc3\xa9\n"
+    assert [file.name for file in tmp_path.iterdir()] == ["a.json"]
