@@ -287,14 +287,26 @@ class Builder:
             self._add(Load(frag, stage, self._origin(line)))
         return frags
 
-    def spill(self, frag: Frag, name: str | None = None, index: int = 0, count: int = 1) -> Spill:
+    def spill(
+        self,
+        frag: Frag,
+        name: str | None = None,
+        index: int = 0,
+        count: int = 1,
+        line: str = "",
+    ) -> Spill:
         """Store an accumulator to shared memory, as tile `index` of `count`."""
         ldm = padded(self.n, frag.dtype)
         tile = padded(self.m * ldm, frag.dtype)
         buffer = self.scratch(name or f"s_{frag.name}", frag.dtype, count * tile)
         spill = Spill(buffer, index * tile, ldm)
-        self._add(Store(self.part(spill, self.m, self.n), frag))
+        self._add(Store(self.part(spill, self.m, self.n), frag, self._origin(line)))
         return spill
+
+    def spill_all(self, frags: Sequence[Frag], line: str = "") -> list[Spill]:
+        """Store accumulators that lie side by side to shared memory."""
+        name = f"s_{frags[0].name}"
+        return [self.spill(frag, name, i, len(frags), line) for i, frag in enumerate(frags)]
 
     def part(
         self,
@@ -319,10 +331,12 @@ class Builder:
             bounds,
         )
 
-    def broadcast(self, frag: Frag, view: View, *, line: str = "") -> Frag:
-        """Load an accumulator with a view that repeats rows or columns (through shared memory)."""
+    def broadcast(
+        self, frag: Frag, view: View, plus: View | None = None, *, line: str = ""
+    ) -> Frag:
+        """Load an accumulator with views that repeat rows or columns (through shared memory)."""
         tile = self._stage_view(frag, self.rect(view.buffer, 0, self.m, self.n, self.n))
-        self.copy(tile, view, line=line)
+        self.copy(tile, view, plus, line)
         self._add(Load(frag, tile))
         return frag
 
@@ -338,9 +352,22 @@ class Builder:
                 for frag, block in zip(frags, blocks, strict=True):
                     self._add(Store(replace(block, bounds=()), frag, self._origin(line)))
                 with otherwise():
-                    self._store_staged(frags, blocks, line)
+                    self.write(self.spill_all(frags), view, line=line)
         else:
-            self._store_staged(frags, blocks, line)
+            self.write(self.spill_all(frags), view, line=line)
+
+    def write(
+        self, spills: Sequence[Spill], view: View, plus: View | None = None, line: str = ""
+    ) -> None:
+        """Copy spilled accumulators to one (m, cols) rectangle of memory; add `plus` if given.
+
+        plus: a rectangle of that size, of the accumulators' type.
+        """
+        for number, spill in enumerate(spills):
+            block = self._block(view, number)
+            rows, cols = block.rows, block.cols
+            source = self.part(spill, *((cols, rows) if self.transposed else (rows, cols)))
+            self.copy(block, source, plus and self._block(plus, number), line)
 
     # --- Control -----------------------------------------------------------------------------
 
@@ -477,14 +504,6 @@ class Builder:
             Bound(bound.lhs.substitute(move), bound.rhs.substitute(move)) for bound in view.bounds
         )
         return replace(cut, offset=view.offset + shift * number * self.n, bounds=bounds)
-
-    def _store_staged(self, frags: Sequence[Frag], blocks: Sequence[View], line: str) -> None:
-        name = f"s_{frags[0].name}"
-        spills = [self.spill(frag, name, i, len(frags)) for i, frag in enumerate(frags)]
-        for spill, block in zip(spills, blocks, strict=True):
-            rows, cols = block.rows, block.cols
-            source = self.part(spill, *((cols, rows) if self.transposed else (rows, cols)))
-            self._add(Copy(block, source, None, self._origin(line)))
 
 
 class _Otherwise:
