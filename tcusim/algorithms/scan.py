@@ -41,19 +41,19 @@ def scan_kn(b: Builder, segment_size: int) -> int:
     The last column of R is broadcast into S, which the next product accumulates onto. With
     combine="add", S is added by a rounded addition instead, so that nothing drifts.
     """
-    out = _output(b)
+    out = output(b)
     first = b.unit * b.m
     count = -(-segment_size // b.k)
-    u = _upper(b)
+    u = upper(b)
     with b.units():
         s = b.zero(b.accumulator("S"), "zero") if count > 1 else None
         with b.loop("i", count, "loop") as i:
             a = b.load_parts("A", pieces(b, data(b), first, segment_size, i * b.k), "load")
-            r = _row_scan(b, a, u, s)
+            r = row_scan(b, a, u, s)
             b.store(r, pieces(b, out, first, segment_size, i * b.k), "out")
             if s is not None:
                 last = _last_column(b, r)
-                b.broadcast(s, b.part(last, b.m, b.n, 0, _last(b), repeat_col=True), line="carry")
+                b.broadcast(s, b.part(last, b.m, b.n, 0, last_of(b), repeat_col=True), line="carry")
     return b.m * segment_size
 
 
@@ -73,14 +73,14 @@ def scan_tn(b: Builder, segment_size: int, *, form: str | None = None, carry: bo
 
     With combine="add" the row totals are scanned by rounded additions, not by L.
     """
-    form = _form(b, form)
-    out = _output(b)
+    form = form_of(b, form)
+    out = output(b)
     tiles = -(-segment_size // (b.m * b.k))
-    tile_scan = _TILE_SCANS[b.options.combine, form](b)
+    tile_scan = TILE_SCANS[b.options.combine, form](b)
     with b.units():
         s = b.zero(b.accumulator("S"), "zero")
         if carry:
-            b.broadcast(s, _carry(b, b.options.acc, segment_size, b.m, b.n))
+            b.broadcast(s, carry_of(b, b.options.acc, segment_size, b.m, b.n))
         with b.loop("i", tiles, "loop") as i:
             view = tile_of(b, data(b), b.unit, segment_size, i)
             r = tile_scan.scan(view, s)
@@ -97,7 +97,7 @@ def scan_plain(
 
     The middle launch of a long scan: its totals need the accumulator's range and precision.
     """
-    out = _output(b)
+    out = output(b)
     source = b.options.source
     pair = [b.scratch(name, source, segment_size) for name in ("x", "y")]
     with b.units():
@@ -107,7 +107,7 @@ def scan_plain(
         shift = 1 if exclusive else 0
         before = [Bound(Index.of(0), COL)] if exclusive else []
         prefix = b.rect(sums, -shift, 1, segment_size, segment_size, 1, before)
-        plus = _carry(b, source, segment_size, 1, segment_size) if carry else None
+        plus = carry_of(b, source, segment_size, 1, segment_size) if carry else None
         b.copy(row_of(b, out, b.unit, segment_size), prefix, plus)
     return segment_size
 
@@ -138,7 +138,7 @@ class _ByProducts:
             "cannot scan; use combine='add'",
         )
         self.b = b
-        self.u = _upper(b)
+        self.u = upper(b)
         self.lower = [
             b.const(b.left(numbered("L", q, b.m > b.k)), PatternKind.LOWER, -1 - q * b.k, "init")
             for q in range(-(-b.m // b.k))
@@ -148,7 +148,7 @@ class _ByProducts:
         """S <- the last element of R, in every place."""
         b = self.b
         last = _last_column(b, r)
-        tile = b.part(last, b.m, b.n, b.m - 1, _last(b), repeat_row=True, repeat_col=True)
+        tile = b.part(last, b.m, b.n, b.m - 1, last_of(b), repeat_row=True, repeat_col=True)
         b.broadcast(s, tile, line="carry")
 
     def lower_product(self, r: Frag, right: list[Frag], c: Frag) -> Frag:
@@ -257,7 +257,7 @@ class _ByAdditions:
 
     def __init__(self, b: Builder, *, joint: bool = False) -> None:
         self.b = b
-        self.u = _upper(b)
+        self.u = upper(b)
         self.ones = None if joint else b.const(b.right("J"), PatternKind.ONES)
         self.sums: Buffer | None = None
 
@@ -287,7 +287,7 @@ class _ByAdditions:
         b.add(s, s, b.broadcast(b.accumulator("C"), total))
 
 
-_TILE_SCANS: dict[tuple[str, str], Callable[[Builder], _TileScan]] = {
+TILE_SCANS: dict[tuple[str, str], Callable[[Builder], _TileScan]] = {
     ("mma", "(LA)1"): _ProductOfLA,
     ("mma", "L(A1)"): _ProductOfA1,
     ("mma", "[U|1]"): _ProductOfU1,
@@ -296,14 +296,14 @@ _TILE_SCANS: dict[tuple[str, str], Callable[[Builder], _TileScan]] = {
 }
 
 
-def _form(b: Builder, form: str | None) -> str:
+def form_of(b: Builder, form: str | None) -> str:
     """Return the form to build; refuse one that the shape cannot do."""
     combine = b.options.combine
     if form is None:
         form = "(LA)1" if combine == "mma" else "[U|1]" if b.n > b.k else "L(A1)"
     require(form in FORMS, f"unknown form {form!r}; valid: {', '.join(FORMS)}")
     require(
-        (combine, form) in _TILE_SCANS,
+        (combine, form) in TILE_SCANS,
         "form '(LA)1' rounds partial sums to the operand type; combine='add' takes 'L(A1)'",
     )
     require(
@@ -317,18 +317,18 @@ def _form(b: Builder, form: str | None) -> str:
 # --- Parts that several algorithms share ------------------------------------------------------
 
 
-def _output(b: Builder) -> Buffer:
+def output(b: Builder) -> Buffer:
     return b.output("out", b.options.result, Extent(LENGTH))
 
 
-def _carry(b: Builder, dtype: str, segment_size: int, rows: int, cols: int) -> View:
+def carry_of(b: Builder, dtype: str, segment_size: int, rows: int, cols: int) -> View:
     """Return the segment's element of the input `carry`, repeated in a rectangle."""
     given = b.input("carry", dtype, Extent(LENGTH, segment_size))
     bounds = [Bound(b.unit * segment_size, LENGTH)] if b.options.ragged else []
     return b.rect(given, b.unit, rows, cols, 0, 0, bounds)
 
 
-def _upper(b: Builder) -> list[Frag]:
+def upper(b: Builder) -> list[Frag]:
     """Return U as ceil(k/n) right operands."""
     return [
         b.const(b.right(numbered("U", j, b.k > b.n)), PatternKind.UPPER, j * b.n, "init")
@@ -341,12 +341,12 @@ def numbered(name: str, number: int, several: bool) -> str:
     return f"{name}{number}" if several else name
 
 
-def _last(b: Builder) -> int:
+def last_of(b: Builder) -> int:
     """Return the column of the last of R's accumulators that holds column k-1."""
     return (b.k - 1) % b.n
 
 
-def _row_scan(b: Builder, parts: list[Frag], u: list[Frag], s: Frag | None) -> list[Frag]:
+def row_scan(b: Builder, parts: list[Frag], u: list[Frag], s: Frag | None) -> list[Frag]:
     """Return A.U + S as ceil(k/n) accumulators."""
     if s is not None and b.options.combine == "mma" and len(parts) == 1:
         return [
