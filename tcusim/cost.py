@@ -57,12 +57,13 @@ def _bytes(event: Event, view: View) -> int:
 def counts_of_text(program: Program, scalars: Mapping[str, int]) -> Counts:
     """Count without running: steps as often as their loops say, each array's bytes once.
 
-    Steps inside a When are counted for every warp, so a program that branches around its products
-    does at most this; no algorithm of tcusim does.
+    Steps inside a When are counted for the warps of a block that take it, if the condition is on
+    nothing else, as where the first warp works for all; or else for every warp, so a program that
+    branches around its products for another reason does at most this. No algorithm of tcusim does.
     """
-    warps = program.grid(scalars) * program.warps
+    blocks, warps = program.grid(scalars), range(program.warps)
     counts = Counts()
-    for step, times in _repeated(program.steps, scalars, warps):
+    for step, times in _repeated(program.steps, scalars, blocks, tuple(warps)):
         if isinstance(step, Mma):
             counts.mma += times
         elif isinstance(step, Add):
@@ -73,16 +74,30 @@ def counts_of_text(program: Program, scalars: Mapping[str, int]) -> Counts:
 
 
 def _repeated(
-    steps: tuple[Step, ...], scalars: Mapping[str, int], times: int
+    steps: tuple[Step, ...], scalars: Mapping[str, int], times: int, warps: tuple[int, ...]
 ) -> Iterator[tuple[Step, int]]:
-    """Yield every leaf step with how often it runs."""
+    """Yield every leaf step with how often it runs: `times` in each of these warps of a block."""
     for step in steps:
         if isinstance(step, Loop):
-            yield from _repeated(step.body, scalars, times * step.count.evaluate(scalars))
+            again = times * step.count.evaluate(scalars)
+            yield from _repeated(step.body, scalars, again, warps)
         elif isinstance(step, When):
-            yield from _repeated(step.body + step.otherwise, scalars, times)
+            body, otherwise = _branches(step, warps)
+            yield from _repeated(step.body, scalars, times, body)
+            yield from _repeated(step.otherwise, scalars, times, otherwise)
         else:
-            yield step, times
+            yield step, times * len(warps)
+
+
+def _branches(step: When, warps: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return which warps take each branch; all take both if that depends on more than the warp."""
+    conditions = [bound.lhs - bound.rhs for bound in step.bounds]
+    if any(condition.symbols - {"warp"} for condition in conditions):
+        return warps, warps
+    taken = tuple(
+        warp for warp in warps if all(one.evaluate({"warp": warp}) < 0 for one in conditions)
+    )
+    return taken, tuple(warp for warp in warps if warp not in taken)
 
 
 def _array_bytes(buffer: Buffer, scalars: Mapping[str, int]) -> int:
@@ -91,4 +106,4 @@ def _array_bytes(buffer: Buffer, scalars: Mapping[str, int]) -> int:
 
 def steps_to_run(program: Program, scalars: Mapping[str, int]) -> int:
     """Return how many leaf steps a batch of warps runs at most (both branches of each When)."""
-    return sum(times for _, times in _repeated(program.steps, scalars, 1))
+    return sum(times for _, times in _repeated(program.steps, scalars, 1, (0,)))
