@@ -61,9 +61,10 @@ def counts_of_text(program: Program, scalars: Mapping[str, int]) -> Counts:
     nothing else, as where the first warp works for all; or else for every warp, so a program that
     branches around its products for another reason does at most this. No algorithm of tcusim does.
     """
-    blocks, warps = program.grid(scalars), range(program.warps)
+    blocks = program.grid(scalars)
     counts = Counts()
-    for step, times in _repeated(program.steps, scalars, blocks, tuple(warps)):
+    for step, again, warps in _repeated(program.steps, scalars, 1, tuple(range(program.warps))):
+        times = blocks * again * warps
         if isinstance(step, Mma):
             counts.mma += times
         elif isinstance(step, Add):
@@ -75,8 +76,8 @@ def counts_of_text(program: Program, scalars: Mapping[str, int]) -> Counts:
 
 def _repeated(
     steps: tuple[Step, ...], scalars: Mapping[str, int], times: int, warps: tuple[int, ...]
-) -> Iterator[tuple[Step, int]]:
-    """Yield every leaf step with how often it runs: `times` in each of these warps of a block."""
+) -> Iterator[tuple[Step, int, int]]:
+    """Yield every leaf step with how often it runs, and in how many of these warps of a block."""
     for step in steps:
         if isinstance(step, Loop):
             again = times * step.count.evaluate(scalars)
@@ -86,7 +87,7 @@ def _repeated(
             yield from _repeated(step.body, scalars, times, body)
             yield from _repeated(step.otherwise, scalars, times, otherwise)
         else:
-            yield step, times * len(warps)
+            yield step, times, len(warps)
 
 
 def _branches(step: When, warps: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -106,4 +107,5 @@ def _array_bytes(buffer: Buffer, scalars: Mapping[str, int]) -> int:
 
 def steps_to_run(program: Program, scalars: Mapping[str, int]) -> int:
     """Return how many leaf steps a batch of warps runs at most (both branches of each When)."""
-    return sum(times for _, times in _repeated(program.steps, scalars, 1, (0,)))
+    warps = tuple(range(program.warps))
+    return sum(times for _, times, some in _repeated(program.steps, scalars, 1, warps) if some)

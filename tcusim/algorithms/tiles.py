@@ -29,6 +29,9 @@ def pieces(
     bounds = []
     if beyond or segment_size % b.k:
         bounds.append(Bound(start + COL, Index.of(segment_size)))
+    if start.terms and segment_size < b.k:
+        # Wherever the piece starts: a longer one would overlap the next segment's.
+        bounds.append(Bound(COL, Index.of(segment_size)))
     offset = first * segment_size + start
     if b.options.ragged:
         bounds.append(Bound(offset + ROW * segment_size + COL, LENGTH))
