@@ -19,8 +19,6 @@ from tcusim.ir import COL, ROW, WARP, Bound, Buffer, Frag, Index, PatternKind, V
 
 __all__ = ["reduction_kn_block", "reduction_tn_block", "scan_kn_block", "scan_tn_block"]
 
-FIRST_WARP = (Bound(WARP, Index.of(1)),)
-
 
 def reduction_tn_block(b: Builder, segment_size: int) -> int:
     """Sum segments of T*N elements, one segment a block, T = m*k (Algorithm 4, corrected).
@@ -37,7 +35,7 @@ def reduction_tn_block(b: Builder, segment_size: int) -> int:
     with b.units():
         v = reduction.accumulate(b, each, tile, ones)
         partials = _gather(b, reduction.finish(b, v))
-        with b.when(FIRST_WARP, "first"):
+        with b.first_warp("first"):
             total = _combined(b, partials, 1, ones)
             b.copy(reduction.results(b, out, b.unit, 1, segment_size), total, line="out")
     return segment_size
@@ -61,7 +59,7 @@ def reduction_kn_block(b: Builder, segment_size: int) -> int:
     with b.units():
         v = reduction.accumulate(b, each, piece, ones)
         partials = _gather(b, b.part(b.spill(v), b.m, 1))
-        with b.when(FIRST_WARP):
+        with b.first_warp():
             sums = _combined(b, partials, b.m, ones)
             b.copy(reduction.results(b, out, first, b.m, segment_size), sums)
     return b.m * segment_size
@@ -206,7 +204,7 @@ def _before(b: Builder, column: View, s: Frag, *, last_chunk: bool) -> View:
     stride = 0 if rows == 1 else warps
     b.copy(b.rect(totals, WARP, rows, 1, warps), column, line="E")
     b.barrier("gather")
-    with b.when(FIRST_WARP, "first"):
+    with b.first_warp("first"):
         if b.options.combine == "add":
             _scan_by_additions(b, totals, before, rows, s)
         else:

@@ -178,6 +178,7 @@ class Builder:
         self._scratch: dict[str, Buffer] = {}
         self._lists: list[list[Step]] = [[]]
         self._hazards: list[_Hazards] = [_Hazards()]
+        self._alone = False
 
     # --- Buffers and views -------------------------------------------------------------------
 
@@ -190,8 +191,14 @@ class Builder:
         return self._outputs.setdefault(name, Buffer(name, dtype, size))
 
     def scratch(self, name: str, dtype: str, size: int) -> Buffer:
-        """Declare a part of shared memory that belongs to one warp, always of one size."""
-        return self._declare(Buffer(name, dtype, Extent.of(padded(size, dtype)), Level.WARP))
+        """Declare a part of shared memory that belongs to one warp, always of one size.
+
+        Each warp has its own, but what only the first warp uses is there once.
+        """
+        old = self._scratch.get(name)
+        once = self._alone and (old is None or old.level is Level.BLOCK)
+        level = Level.BLOCK if once else Level.WARP
+        return self._declare(Buffer(name, dtype, Extent.of(padded(size, dtype)), level))
 
     def _declare(self, buffer: Buffer) -> Buffer:
         old = self._scratch.setdefault(buffer.name, buffer)
@@ -423,6 +430,14 @@ class Builder:
         self._hazards[-1] = _join(first, otherwise.hazards or before)
         steps = When(tuple(bounds), tuple(body), tuple(otherwise.steps), self._origin(line))
         self._lists[-1].append(steps)
+
+    @contextmanager
+    def first_warp(self, line: str = "") -> Iterator[None]:
+        """Add what is inside for the first warp of a block alone."""
+        with self.when([Bound(WARP, Index.of(1))], line):
+            self._alone = True
+            yield
+            self._alone = False
 
     def program(self, name: str, source: str, work: Work) -> Program:
         """Return the finished program."""

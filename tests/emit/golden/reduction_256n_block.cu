@@ -19,8 +19,7 @@ reduction_256n_block(const half* __restrict__ in, float* __restrict__ out, const
     __shared__ __align__(32) float s_R_of[4][256];
     float* const s_R = s_R_of[warp];
     __shared__ __align__(32) float prtls[8];
-    __shared__ __align__(32) half t_E_of[4][256];
-    half* const t_E = t_E_of[warp];
+    __shared__ __align__(32) half t_E[256];
     __shared__ __align__(32) half c_P[256];
     __shared__ __align__(32) half c_P1[256];
     wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> P;

@@ -28,10 +28,8 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
     __shared__ __align__(32) float prtls[8];
     __shared__ __align__(32) float prtls1[8];
     __shared__ __align__(32) float prtls2[8];
-    __shared__ __align__(32) float s_S_of[4][256];
-    float* const s_S = s_S_of[warp];
-    __shared__ __align__(32) float t_S_of[4][256];
-    float* const t_S = t_S_of[warp];
+    __shared__ __align__(32) float s_S[256];
+    __shared__ __align__(32) float t_S[256];
     __shared__ __align__(32) half c_U[256];
     wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::row_major> U;
     wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::row_major> J;
