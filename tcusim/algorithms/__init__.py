@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tcusim.algorithms import grid, reduction, scan
+from tcusim.algorithms import block, grid, reduction, scan
 from tcusim.algorithms.builder import LENGTH, Builder, Options, Work, stored_type
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.ir import Extent, Level, Program, Scalar
@@ -31,7 +31,9 @@ class Algorithm:
     tiles: whether the default segment is counted in tiles (m*k), not in rows (k). repeats: how
     many of those the default segment has.
     products: mma steps of one warp as a function of (m, n, k, N), the tile as the algorithm sees it
-    (m rows of data) and the segment in rows or tiles; None where no mma is used.
+    (m rows of data) and the segment in rows or tiles; None where no mma is used. Of a block, if
+    that is the level, or of all blocks of a segment: then a fifth number may be given, the warps W
+    of a block; 1 if not.
     combines: how partial sums can be combined, the default first; see `build`.
     fixed: options that make the row.
     lines: which line of the paper's listing each part of the algorithm is.
@@ -42,7 +44,7 @@ class Algorithm:
     kind: str
     source: str
     alias: str
-    products: Callable[[int, int, int, int], int] | None
+    products: Callable[..., int] | None
     formula: str
     tiles: bool = False
     repeats: int = 1
@@ -67,6 +69,10 @@ class Algorithm:
 
 def _ceil(a: int, b: int) -> int:
     return -(-a // b)
+
+
+def _whole_blocks(count: int, per_block: int) -> int:
+    return per_block * _ceil(count, per_block)
 
 
 def _lines(listing: str, **numbers: int) -> dict[str, str]:
@@ -275,7 +281,8 @@ def _positive(name: str, value: int) -> int:
     return value
 
 
-# The counts are for segments of whole rows or tiles, combine="mma", and one part.
+# The counts are for segments of whole rows or tiles, combine="mma", and one part; those of scans of
+# a block for at most k warps.
 for _row in (
     Algorithm(
         "reduction_k",
@@ -354,6 +361,34 @@ for _row in (
         fixed={"efficient": False},
     ),
     Algorithm(
+        "reduction_kn_block",
+        block.reduction_kn_block,
+        "reduction",
+        "not in the paper",
+        "reduction_16n_block",
+        lambda m, n, k, count, warps=1: warps * _ceil(count, warps) + _ceil(warps, k),
+        "W*ceil(N/W) + ceil(W/k)",
+        repeats=4,
+        level=Level.BLOCK,
+    ),
+    Algorithm(
+        "reduction_tn_block",
+        block.reduction_tn_block,
+        "reduction",
+        "[DAKKAK19] section 4.2, Algorithm 4, corrected",
+        "reduction_256n_block",
+        lambda m, n, k, count, warps=1: (
+            warps * (_ceil(count, warps) + _ceil(m, k)) + _ceil(warps, k)
+        ),
+        "W*(ceil(N/W) + ceil(m/k)) + ceil(W/k)",
+        tiles=True,
+        repeats=4,
+        level=Level.BLOCK,
+        lines=_lines(
+            "Alg. 4", loop=3, load=3, product=3, finish=3, partial=4, sync=5, first=6, last=6, out=6
+        ),
+    ),
+    Algorithm(
         "reduction_plain",
         reduction.reduction_plain,
         "reduction",
@@ -406,6 +441,51 @@ for _row in (
         lines=_lines("Alg. 6", init=1, zero=3, loop=4, load=6, AU=7, LA=8, R=9, out=10, carry=11),
     ),
     Algorithm(
+        "scan_kn_block",
+        block.scan_kn_block,
+        "scan",
+        "not in the paper",
+        "scan_16n_block",
+        lambda m, n, k, count, warps=1: (
+            _ceil(count, warps) * (warps * _ceil(k, n) + _ceil(warps, n))
+        ),
+        "ceil(N/W)*(W*ceil(k/n) + ceil(W/n))",
+        repeats=4,
+        level=Level.BLOCK,
+    ),
+    Algorithm(
+        "scan_tn_block",
+        block.scan_tn_block,
+        "scan",
+        "[DAKKAK19] section 5.2, Algorithm 7, corrected",
+        "scan_256n_block",
+        lambda m, n, k, count, warps=1: (
+            _ceil(count, warps) * (warps * _ceil(k, n) * (2 + _ceil(m, k)) + _ceil(warps, n))
+        ),
+        "ceil(N/W)*(W*ceil(k/n)*(2 + ceil(m/k)) + ceil(W/n))",
+        tiles=True,
+        repeats=4,
+        level=Level.BLOCK,
+        lines=_lines(
+            "Alg. 7",
+            init=1,
+            zero=6,
+            loop=7,
+            load=9,
+            AU=10,
+            LA=11,
+            R=12,
+            store=13,
+            gather=14,
+            first=15,
+            E=16,
+            scan=17,
+            spread=19,
+            out=22,
+            carry=25,
+        ),
+    ),
+    Algorithm(
         "scan_plain",
         scan.scan_plain,
         "scan",
@@ -421,8 +501,8 @@ for _row in (
         "reduction",
         "[DAKKAK19] section 6.4, in one launch",
         "",
-        None,
-        "N",
+        lambda m, n, k, count, warps=1: _whole_blocks(count, 16 * warps),
+        "N, rounded up to blocks",
         tiles=True,
         level=Level.GRID,
         combines=("add",),
@@ -433,8 +513,8 @@ for _row in (
         "scan",
         "[DAKKAK19] section 6.4, in one launch",
         "",
-        None,
-        "2*N*ceil(k/n)",
+        lambda m, n, k, count, warps=1: _whole_blocks(count, 16 * warps) * (2 + _ceil(k, n)),
+        "N*(2 + ceil(k/n)), rounded up to blocks",
         tiles=True,
         level=Level.GRID,
         combines=("add",),

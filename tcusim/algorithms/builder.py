@@ -186,6 +186,7 @@ class Builder:
         self.group = 1
         self._lists: list[list[Step]] = [[]]
         self._hazards: list[_Hazards] = [_Hazards()]
+        self._alone = False
 
     # --- Buffers and views -------------------------------------------------------------------
 
@@ -198,8 +199,14 @@ class Builder:
         return self._outputs.setdefault(name, Buffer(name, dtype, size))
 
     def scratch(self, name: str, dtype: str, size: int) -> Buffer:
-        """Declare a part of shared memory that belongs to one warp, always of one size."""
-        return self._declare(Buffer(name, dtype, Extent.of(padded(size, dtype)), Level.WARP))
+        """Declare a part of shared memory that belongs to one warp, always of one size.
+
+        Each warp has its own, but what only the first warp uses is there once.
+        """
+        old = self._scratch.get(name)
+        once = self._alone and (old is None or old.level is Level.BLOCK)
+        level = Level.BLOCK if once else Level.WARP
+        return self._declare(Buffer(name, dtype, Extent.of(padded(size, dtype)), level))
 
     def mail(self, name: str, dtype: str, size: Extent) -> Buffer:
         """Declare memory through which blocks give values to later ones."""
@@ -324,14 +331,26 @@ class Builder:
             self._add(Load(frag, stage, self._origin(line)))
         return frags
 
-    def spill(self, frag: Frag, name: str | None = None, index: int = 0, count: int = 1) -> Spill:
+    def spill(
+        self,
+        frag: Frag,
+        name: str | None = None,
+        index: int = 0,
+        count: int = 1,
+        line: str = "",
+    ) -> Spill:
         """Store an accumulator to shared memory, as tile `index` of `count`."""
         ldm = padded(self.n, frag.dtype)
         tile = padded(self.m * ldm, frag.dtype)
         buffer = self.scratch(name or f"s_{frag.name}", frag.dtype, count * tile)
         spill = Spill(buffer, index * tile, ldm)
-        self._add(Store(self.part(spill, self.m, self.n), frag))
+        self._add(Store(self.part(spill, self.m, self.n), frag, self._origin(line)))
         return spill
+
+    def spill_all(self, frags: Sequence[Frag], line: str = "") -> list[Spill]:
+        """Store accumulators that lie side by side to shared memory."""
+        name = f"s_{frags[0].name}"
+        return [self.spill(frag, name, i, len(frags), line) for i, frag in enumerate(frags)]
 
     def part(
         self,
@@ -356,10 +375,12 @@ class Builder:
             bounds,
         )
 
-    def broadcast(self, frag: Frag, view: View, *, line: str = "") -> Frag:
-        """Load an accumulator with a view that repeats rows or columns (through shared memory)."""
+    def broadcast(
+        self, frag: Frag, view: View, plus: View | None = None, *, line: str = ""
+    ) -> Frag:
+        """Load an accumulator with views that repeat rows or columns (through shared memory)."""
         tile = self._stage_view(frag, self.rect(view.buffer, 0, self.m, self.n, self.n))
-        self.copy(tile, view, line=line)
+        self.copy(tile, view, plus, line)
         self._add(Load(frag, tile))
         return frag
 
@@ -369,8 +390,7 @@ class Builder:
         first: the column, of a single accumulator, from which on it is stored.
         """
         if first:
-            (frag,) = frags
-            self.copy(view, self._part_like(view, self.spill(frag), first), line=line)
+            self.write(self.spill_all(frags), view, line=line, first=first)
             return
         blocks = [self._block(view, number) for number in range(len(frags))]
         direct = [self._storable(frag, block) for frag, block in zip(frags, blocks, strict=True)]
@@ -382,9 +402,28 @@ class Builder:
                 for frag, block in zip(frags, blocks, strict=True):
                     self._add(Store(replace(block, bounds=()), frag, self._origin(line)))
                 with otherwise():
-                    self._store_staged(frags, blocks, line)
+                    self.write(self.spill_all(frags), view, line=line)
         else:
-            self._store_staged(frags, blocks, line)
+            self.write(self.spill_all(frags), view, line=line)
+
+    def write(
+        self,
+        spills: Sequence[Spill],
+        view: View,
+        plus: View | None = None,
+        line: str = "",
+        first: int = 0,
+    ) -> None:
+        """Copy spilled accumulators to one (m, cols) rectangle of memory; add `plus` if given.
+
+        plus: a rectangle of that size, of the accumulators' type. first: as in `store`.
+        """
+        for number, spill in enumerate(spills):
+            block = self._block(view, number)
+            rows, cols = block.rows, block.cols
+            size = (cols, rows) if self.transposed else (rows, cols)
+            source = self.part(spill, *size, 0, first)
+            self.copy(block, source, plus and self._block(plus, number), line)
 
     # --- Control -----------------------------------------------------------------------------
 
@@ -440,6 +479,14 @@ class Builder:
         self._hazards[-1] = _join(first, otherwise.hazards or before)
         steps = When(tuple(bounds), tuple(body), tuple(otherwise.steps), self._origin(line))
         self._lists[-1].append(steps)
+
+    @contextmanager
+    def first_warp(self, line: str = "") -> Iterator[None]:
+        """Add what is inside for the first warp of a block alone."""
+        with self.when([Bound(WARP, Index.of(1))], line):
+            self._alone = True
+            yield
+            self._alone = False
 
     def program(self, name: str, source: str, work: Work) -> Program:
         """Return the finished program."""
@@ -523,17 +570,6 @@ class Builder:
             Bound(bound.lhs.substitute(move), bound.rhs.substitute(move)) for bound in view.bounds
         )
         return replace(cut, offset=view.offset + shift * number * self.n, bounds=bounds)
-
-    def _store_staged(self, frags: Sequence[Frag], blocks: Sequence[View], line: str) -> None:
-        name = f"s_{frags[0].name}"
-        spills = [self.spill(frag, name, i, len(frags)) for i, frag in enumerate(frags)]
-        for spill, block in zip(spills, blocks, strict=True):
-            self.copy(block, self._part_like(block, spill), line=line)
-
-    def _part_like(self, view: View, spill: Spill, first: int = 0) -> View:
-        """Return what of a spilled accumulator goes into a rectangle, from column `first` on."""
-        size = (view.cols, view.rows) if self.transposed else (view.rows, view.cols)
-        return self.part(spill, *size, 0, first)
 
 
 class _Otherwise:

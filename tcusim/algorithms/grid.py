@@ -17,12 +17,8 @@ from dataclasses import dataclass
 
 from tcusim.algorithms.builder import LENGTH, Builder, Work, padded, require
 from tcusim.algorithms.order import Order
-from tcusim.algorithms.reduction import _accumulate as accumulate
-from tcusim.algorithms.reduction import _finish as finish
-from tcusim.algorithms.reduction import _fold as fold
-from tcusim.algorithms.scan import _scan_values as scan_values
-from tcusim.algorithms.scan import _upper as upper_triangle
-from tcusim.algorithms.scan import numbered
+from tcusim.algorithms.reduction import accumulate, finish, fold
+from tcusim.algorithms.scan import numbered, scan_values, upper
 from tcusim.algorithms.tiles import data
 from tcusim.ir import (
     BLOCK,
@@ -42,7 +38,6 @@ from tcusim.ir import (
 
 __all__ = ["reduction_grid", "scan_grid"]
 
-FIRST_WARP = Bound(WARP, Index.of(1))
 # Groups of a whole array whose totals are awaited at once, by the block that adds them up.
 GROUPS_AT_ONCE = 256
 
@@ -130,14 +125,14 @@ def reduction_grid(
     out = b.output("out", b.options.result, size)
     ones = b.const(b.right("P"), PatternKind.COL)
     total = _block_total(b, grid, finish(b, _sum_of_share(b, grid, share, ones)))
-    with b.when([FIRST_WARP]):
+    with b.first_warp():
         if grid.columns == 1 and segment_size is not None:
             b.copy(b.rect(out, BLOCK, 1, 1, 1), total)
         else:
             totals = _publish_total(b, grid, total)
     if grid.columns == 1 and segment_size is not None:
         return grid.work()
-    with b.when([FIRST_WARP, grid.last_column]):
+    with b.first_warp(), b.when([grid.last_column]):
         sums = total
         if grid.columns > 1:
             earlier = _await_sum(b, "group", totals, BLOCK * grid.columns, grid.columns - 1, [])
@@ -174,7 +169,7 @@ def _block_total(b: Builder, grid: _Blocks, of_warp: View) -> View:
     partials = b.shared("partials", b.options.acc, warps)
     b.copy(b.rect(partials, WARP, 1, 1, 1), of_warp)
     b.barrier()
-    with b.when([FIRST_WARP]):
+    with b.first_warp():
         fold(b, lambda start, count: b.rect(partials, start, 1, count, count), warps)
     return b.rect(partials, 0, 1, 1, 1)
 
@@ -235,7 +230,7 @@ def scan_grid(
     order = Order(exclusive, reverse)
     grid = _blocks(b, b.options.warps * b.m * row, columns, segment_size, reverse=reverse)
     out = b.output("out", b.options.result, Extent(LENGTH))
-    u = upper_triangle(b, order)
+    u = upper(b, order)
     ones = b.const(b.right("J"), PatternKind.ONES)
     share = _held(b, grid, row)
     before = _before_rows(b, grid, _row_totals(b, share, pieces, ones), order)
@@ -246,9 +241,9 @@ def scan_grid(
         j = order.turn(turn, pieces)
         parts = b.load_parts("A", share(j * b.k, b.k))
         rows = [b.accumulator(numbered("R", i, b.k > b.n)) for i in range(len(u))]
-        for r, upper in zip(rows, u, strict=True):
+        for r, right in zip(rows, u, strict=True):
             for number, part in enumerate(parts):
-                b.mma(r, part, upper, r if number else s)
+                b.mma(r, part, right, r if number else s)
             b.add(r, r, c)
         b.store(rows, _place_in(b, grid, out, row, j))
         for part in parts:
@@ -289,7 +284,7 @@ def _before_rows(b: Builder, grid: _Blocks, totals: Buffer, order: Order) -> Buf
     count = b.options.warps * b.m
     acc = b.options.acc
     before = b.shared("before", acc, count)
-    with b.when([FIRST_WARP]):
+    with b.first_warp():
         pair = [b.shared(name, acc, count) for name in ("x", "y")]
         b.copy(b.rect(pair[0], 0, 1, count, count), b.rect(totals, 0, 1, count, count))
         sums = scan_values(b, pair, count, order)

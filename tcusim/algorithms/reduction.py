@@ -46,7 +46,7 @@ def reduction_kn(b: Builder, segment_size: int) -> int:
 
     Row r of every tile is a piece of segment r, so that the m sums build up in V. N products.
     """
-    out = _output(b, segment_size)
+    out = output(b, segment_size)
     first = b.unit * b.m
     ones = b.const(b.right("P"), PatternKind.COL, 0, "init")
 
@@ -54,8 +54,8 @@ def reduction_kn(b: Builder, segment_size: int) -> int:
         return pieces(b, data(b), first, segment_size, i * b.k)
 
     with b.units():
-        v = _accumulate(b, -(-segment_size // b.k), piece, ones)
-        b.copy(_results(b, out, first, b.m, segment_size), b.part(b.spill(v), b.m, 1), line="out")
+        v = accumulate(b, -(-segment_size // b.k), piece, ones)
+        b.copy(results(b, out, first, b.m, segment_size), b.part(b.spill(v), b.m, 1), line="out")
     return b.m * segment_size
 
 
@@ -73,7 +73,7 @@ def reduction_tn(b: Builder, segment_size: int, *, efficient: bool = True) -> in
     Figure 6: every tile is finished at once, N*(1 + ceil(m/k)) products. (Figure 6 takes the first
     element of R to Q; as the others are zero, all of R will do, erratum E6.)
     """
-    out = _output(b, segment_size)
+    out = output(b, segment_size)
     ones = b.const(b.right("P"), PatternKind.COL, 0, "init")
     tiles = -(-segment_size // (b.m * b.k))
 
@@ -82,11 +82,11 @@ def reduction_tn(b: Builder, segment_size: int, *, efficient: bool = True) -> in
 
     with b.units():
         if efficient:
-            v = _accumulate(b, tiles, tile, ones)
-            total = _finish(b, v)
+            v = accumulate(b, tiles, tile, ones)
+            total = finish(b, v)
         else:
             total = _finish_each_tile(b, tiles, tile, ones)
-        b.copy(_results(b, out, b.unit, 1, segment_size), total, line="out")
+        b.copy(results(b, out, b.unit, 1, segment_size), total, line="out")
     return segment_size
 
 
@@ -96,7 +96,7 @@ def reduction_kn_coalesced(b: Builder, segment_size: int) -> int:
     Printed, one V serves all segments, which adds them up (erratum E7). Here each segment has a V
     of its own; the first columns of the m Vs are packed and finished together.
     """
-    out = _output(b, segment_size)
+    out = output(b, segment_size)
     first = b.unit * b.m
     ones = b.const(b.right("P"), PatternKind.COL, 0, "init")
     tiles = -(-segment_size // (b.m * b.k))
@@ -109,13 +109,13 @@ def reduction_kn_coalesced(b: Builder, segment_size: int) -> int:
             def tile(i: Index) -> View:
                 return tile_of(b, data(b), first + segment, segment_size, i)
 
-            v = _accumulate(b, tiles, tile, ones)
+            v = accumulate(b, tiles, tile, ones)
             row = b.rect(partials, segment * b.m, b.m, 1, 1, b.m)
             b.copy(row, b.part(b.spill(v), b.m, 1))
         if b.options.combine == "add":
-            _fold(b, lambda start, count: b.rect(partials, start, count, b.m, 1, b.m), b.m)
+            fold(b, lambda start, count: b.rect(partials, start, count, b.m, 1, b.m), b.m)
             sums = b.rect(partials, 0, b.m, 1, b.m)
-            b.copy(_results(b, out, first, b.m, segment_size), sums)
+            b.copy(results(b, out, first, b.m, segment_size), sums)
         else:
             _finish_packed(b, out, partials, segment_size)
     return b.m * segment_size
@@ -128,7 +128,7 @@ def reduction_packed(b: Builder, segment_size: int) -> int:
     and one StoreTile writes m*n results. Not in the paper. As 0*Inf is NaN, an Inf or NaN of one
     segment spoils the n results that share its row.
     """
-    out = _output(b, segment_size)
+    out = output(b, segment_size)
     first = b.unit * (b.m * b.n)
     with b.units():
         v = b.zero(b.accumulator("V"))
@@ -151,24 +151,24 @@ def reduction_plain(b: Builder, segment_size: int) -> int:
     The last launch of a long sum: its partial sums need the accumulator's range and precision,
     which no operand type of every tensor core has.
     """
-    out = _output(b, segment_size)
+    out = output(b, segment_size)
     values = b.scratch("values", b.options.source, segment_size)
     whole = b.rect(values, 0, 1, segment_size, segment_size)
     with b.units():
         b.copy(whole, row_of(b, data(b), b.unit, segment_size))
-        _fold(b, lambda start, count: b.rect(values, start, 1, count, count), segment_size)
-        b.copy(_results(b, out, b.unit, 1, segment_size), b.rect(values, 0, 1, 1, 1))
+        fold(b, lambda start, count: b.rect(values, start, 1, count, count), segment_size)
+        b.copy(results(b, out, b.unit, 1, segment_size), b.rect(values, 0, 1, 1, 1))
     return segment_size
 
 
 # --- Parts that several algorithms share ------------------------------------------------------
 
 
-def _output(b: Builder, segment_size: int) -> Buffer:
+def output(b: Builder, segment_size: int) -> Buffer:
     return b.output("out", b.options.result, Extent(LENGTH, segment_size))
 
 
-def _results(
+def results(
     b: Builder, out: Buffer, first: Index, count: int, segment_size: int, *, across: bool = False
 ) -> View:
     """Return where the sums of `count` segments go: as a column, or as a row if `across`."""
@@ -179,7 +179,7 @@ def _results(
     return b.rect(out, first, count, 1, 1, 1, bounds)
 
 
-def _accumulate(b: Builder, count: int, view: Callable[[Index], View], ones: Frag) -> Frag:
+def accumulate(b: Builder, count: int, view: Callable[[Index], View], ones: Frag) -> Frag:
     """V = sum over i < count of A_i.P', in chains of at most `chain` products.
 
     A tensor core truncates, so each product loses up to an ulp of V, always toward zero: long
@@ -208,11 +208,11 @@ def _accumulate(b: Builder, count: int, view: Callable[[Index], View], ones: Fra
     return total
 
 
-def _finish(b: Builder, v: Frag) -> View:
+def finish(b: Builder, v: Frag) -> View:
     """Return the sum of V's first column, as a 1 x 1 view."""
     spill = b.spill(v)
     if b.options.combine == "add":
-        _fold(b, lambda start, count: b.part(spill, count, 1, start), b.m)
+        fold(b, lambda start, count: b.part(spill, count, 1, start), b.m)
         return b.part(spill, 1, 1)
     top = b.const(b.left("P1"), PatternKind.ROW)
     r = b.zero(b.accumulator("R"))
@@ -247,8 +247,8 @@ def _finish_packed(b: Builder, out: Buffer, partials: Buffer, segment_size: int)
             x = b.load(b.right("X"), _partials_tile(b, partials, q, block))
             b.mma(r, top, x, r)
         count = min(b.n, b.m - block * b.n)
-        results = _results(b, out, first + block * b.n, count, segment_size, across=True)
-        b.copy(results, b.part(b.spill(r), 1, count), line="out")
+        sums = results(b, out, first + block * b.n, count, segment_size, across=True)
+        b.copy(sums, b.part(b.spill(r), 1, count), line="out")
 
 
 def _second_product(b: Builder, spill: Spill, top: Frag, r: Frag) -> None:
@@ -268,7 +268,7 @@ def _partials_tile(b: Builder, partials: Buffer, q: int, block: int) -> View:
     return b.rect(partials, block * b.n * b.m + q * b.k, b.k, b.n, 1, b.m, bounds)
 
 
-def _fold(b: Builder, view: Callable[[int, int], View], count: int) -> None:
+def fold(b: Builder, view: Callable[[int, int], View], count: int) -> None:
     """Add `count` values in place into the first, as a balanced tree of rounded additions.
 
     view(start, count) names `count` values from `start` on.

@@ -51,23 +51,23 @@ def scan_kn(
     lacks the last elements: S <- A.J + S then, a product more for each piece.
     """
     order = Order(exclusive, reverse)
-    out = _output(b)
+    out = output(b)
     first = b.unit * b.m
     count = -(-segment_size // b.k)
-    u = _upper(b, order)
+    u = upper(b, order)
     ones = b.const(b.right("J"), PatternKind.ONES) if exclusive and count > 1 else None
     with b.units():
         s = b.zero(b.accumulator("S"), "zero") if count > 1 else None
         with b.loop("i", count, "loop") as i:
             start = order.turn(i, count) * b.k
             a = b.load_parts("A", pieces(b, data(b), first, segment_size, start), "load")
-            r = _row_scan(b, a, u, s)
+            r = row_scan(b, a, u, s)
             b.store(r, pieces(b, out, first, segment_size, start), "out")
             if s is not None and ones is not None:
                 _add_totals(b, s, a, ones)
             elif s is not None:
                 last = _last_column(b, r, order)
-                column = b.part(last, b.m, b.n, 0, _last(b, order), repeat_col=True)
+                column = b.part(last, b.m, b.n, 0, last_of(b, order), repeat_col=True)
                 b.broadcast(s, column, line="carry")
     return b.m * segment_size
 
@@ -104,15 +104,15 @@ def scan_tn(
 
     With combine="add" the row totals are scanned by rounded additions, not by L.
     """
-    form = _form(b, form)
+    form = form_of(b, form)
     order = Order(exclusive, reverse)
-    out = _output(b)
+    out = output(b)
     tiles = -(-segment_size // (b.m * b.k))
-    tile_scan = _TILE_SCANS[b.options.combine, form](b, order)
+    tile_scan = TILE_SCANS[b.options.combine, form](b, order)
     with b.units():
         s = b.zero(b.accumulator("S"), "zero")
         if carry:
-            b.broadcast(s, _carry(b, b.options.acc, segment_size, b.m, b.n))
+            b.broadcast(s, carry_of(b, b.options.acc, segment_size, b.m, b.n))
         with b.loop("i", tiles, "loop") as i:
             number = order.turn(i, tiles)
             r = tile_scan.scan(tile_of(b, data(b), b.unit, segment_size, number), s)
@@ -136,16 +136,16 @@ def scan_plain(
     The middle launch of a long scan: its totals need the accumulator's range and precision.
     """
     order = Order(exclusive, reverse)
-    out = _output(b)
+    out = output(b)
     source = b.options.source
     pair = [b.scratch(name, source, segment_size) for name in ("x", "y")]
     with b.units():
         row = row_of(b, data(b), b.unit, segment_size)
         b.copy(b.rect(pair[0], 0, 1, segment_size, segment_size), row)
-        sums = _scan_values(b, pair, segment_size, order)
+        sums = scan_values(b, pair, segment_size, order)
         shift, inside = order.earlier(1, COL, segment_size) if exclusive else (0, ())
         prefix = b.rect(sums, shift, 1, segment_size, segment_size, 1, inside)
-        plus = _carry(b, source, segment_size, 1, segment_size) if carry else None
+        plus = carry_of(b, source, segment_size, 1, segment_size) if carry else None
         b.copy(row_of(b, out, b.unit, segment_size), prefix, plus)
     return segment_size
 
@@ -183,7 +183,7 @@ class _ByProducts(ABC):
         self.b = b
         self.order = order
         self.first = first
-        self.u = _upper(b, order, first)
+        self.u = upper(b, order, first)
         self.lower = [
             b.const(b.left(numbered("L", q, b.m > b.k)), *order.preceding(q * b.k), "init")
             for q in range(-(-b.m // b.k))
@@ -195,7 +195,7 @@ class _ByProducts(ABC):
             self.add_total(s)
         else:
             last = _last_column(self.b, r, self.order)
-            self.broadcast(s, last, self.first + _last(self.b, self.order))
+            self.broadcast(s, last, self.first + last_of(self.b, self.order))
 
     @abstractmethod
     def add_total(self, s: Frag) -> None:
@@ -339,7 +339,7 @@ class _ByAdditions:
         self.b = b
         self.order = order
         self.first, self.column = order.beside_total(b.k) if joint else (0, 0)
-        self.u = _upper(b, order, self.first)
+        self.u = upper(b, order, self.first)
         self.ones = None if joint else b.const(b.right("J"), PatternKind.ONES)
         self.sums: Buffer | None = None
 
@@ -355,7 +355,7 @@ class _ByAdditions:
         column = b.part(b.spill(v), b.m, 1, 0, self.column)
         pair = [b.scratch(name, b.options.acc, b.m) for name in ("x", "y")]
         b.copy(b.rect(pair[0], 0, b.m, 1, 1), column)
-        self.sums = _scan_values(b, pair, b.m, self.order)
+        self.sums = scan_values(b, pair, b.m, self.order)
         shift, inside = self.order.earlier(1, ROW, b.m)
         c = b.broadcast(b.accumulator("C"), b.rect(self.sums, shift, b.m, b.n, 1, 0, inside))
         b.add(c, c, s)
@@ -370,7 +370,7 @@ class _ByAdditions:
 
 
 # Each is called with a Builder and, unless it is to scan forward, an Order.
-_TILE_SCANS: dict[tuple[str, str], Callable[..., _TileScan]] = {
+TILE_SCANS: dict[tuple[str, str], Callable[..., _TileScan]] = {
     ("mma", "(LA)1"): _ProductOfLA,
     ("mma", "L(A1)"): _ProductOfA1,
     ("mma", "[U|1]"): _ProductOfU1,
@@ -379,14 +379,14 @@ _TILE_SCANS: dict[tuple[str, str], Callable[..., _TileScan]] = {
 }
 
 
-def _form(b: Builder, form: str | None) -> str:
+def form_of(b: Builder, form: str | None) -> str:
     """Return the form to build; refuse one that the shape cannot do."""
     combine = b.options.combine
     if form is None:
         form = "(LA)1" if combine == "mma" else "[U|1]" if b.n > b.k else "L(A1)"
     require(form in FORMS, f"unknown form {form!r}; valid: {', '.join(FORMS)}")
     require(
-        (combine, form) in _TILE_SCANS,
+        (combine, form) in TILE_SCANS,
         "form '(LA)1' rounds partial sums to the operand type; combine='add' takes 'L(A1)'",
     )
     require(
@@ -400,18 +400,18 @@ def _form(b: Builder, form: str | None) -> str:
 # --- Parts that several algorithms share ------------------------------------------------------
 
 
-def _output(b: Builder) -> Buffer:
+def output(b: Builder) -> Buffer:
     return b.output("out", b.options.result, Extent(LENGTH))
 
 
-def _carry(b: Builder, dtype: str, segment_size: int, rows: int, cols: int) -> View:
+def carry_of(b: Builder, dtype: str, segment_size: int, rows: int, cols: int) -> View:
     """Return the segment's element of the input `carry`, repeated in a rectangle."""
     given = b.input("carry", dtype, Extent(LENGTH, segment_size))
     bounds = [Bound(b.unit * segment_size, LENGTH)] if b.options.ragged else []
     return b.rect(given, b.unit, rows, cols, 0, 0, bounds)
 
 
-def _upper(b: Builder, order: Order = FORWARD, first: int = 0) -> list[Frag]:
+def upper(b: Builder, order: Order = FORWARD, first: int = 0) -> list[Frag]:
     """Return U as ceil(k/n) right operands; its first column is column `first` of them."""
     return [
         b.const(b.right(numbered("U", j, b.k > b.n)), *order.summed(j * b.n - first), "init")
@@ -424,12 +424,12 @@ def numbered(name: str, number: int, several: bool) -> str:
     return f"{name}{number}" if several else name
 
 
-def _last(b: Builder, order: Order = FORWARD) -> int:
+def last_of(b: Builder, order: Order = FORWARD) -> int:
     """Return the place of the last column of R in the accumulator that holds it."""
     return order.last(b.k) % b.n
 
 
-def _row_scan(b: Builder, parts: list[Frag], u: list[Frag], s: Frag | None) -> list[Frag]:
+def row_scan(b: Builder, parts: list[Frag], u: list[Frag], s: Frag | None) -> list[Frag]:
     """Return A.U + S as ceil(k/n) accumulators."""
     if s is not None and b.options.combine == "mma" and len(parts) == 1:
         return [
@@ -498,7 +498,7 @@ def _as_left(b: Builder, blocks: list[Frag]) -> Frag:
     return b.load(x, b.rect(joined, 0, b.m, b.k, ldm))
 
 
-def _scan_values(b: Builder, pair: list[Buffer], count: int, order: Order = FORWARD) -> Buffer:
+def scan_values(b: Builder, pair: list[Buffer], count: int, order: Order = FORWARD) -> Buffer:
     """Scan `count` values from pair[0] by doubling distances; return the buffer of the result.
 
     The sums are inclusive, whatever the order is.

@@ -13,23 +13,48 @@ def data(b: Builder) -> Buffer:
     return b.input("in", b.options.source, Extent(LENGTH))
 
 
-def pieces(b: Builder, buffer: Buffer, first: Index, segment_size: int, start: Index) -> View:
-    """Return an (m, k) tile: row r is elements `start` to start+k of segment first+r."""
+def pieces(
+    b: Builder,
+    buffer: Buffer,
+    first: Index,
+    segment_size: int,
+    start: Index,
+    *,
+    beyond: bool = False,
+) -> View:
+    """Return an (m, k) tile: row r is elements `start` to start+k of segment first+r.
+
+    beyond: whether `start` may be behind the end of a segment.
+    """
     bounds = []
-    if segment_size % b.k:
+    if beyond or segment_size % b.k:
         bounds.append(Bound(start + COL, Index.of(segment_size)))
+    if start.terms and segment_size < b.k:
+        # Wherever the piece starts: a longer one would overlap the next segment's.
+        bounds.append(Bound(COL, Index.of(segment_size)))
     offset = first * segment_size + start
     if b.options.ragged:
         bounds.append(Bound(offset + ROW * segment_size + COL, LENGTH))
     return b.rect(buffer, offset, b.m, b.k, segment_size, 1, bounds)
 
 
-def tile_of(b: Builder, buffer: Buffer, segment: Index, segment_size: int, number: Index) -> View:
-    """Return tile `number` of a segment: m*k consecutive elements, k to a row."""
+def tile_of(
+    b: Builder,
+    buffer: Buffer,
+    segment: Index,
+    segment_size: int,
+    number: Index,
+    *,
+    beyond: bool = False,
+) -> View:
+    """Return tile `number` of a segment: m*k consecutive elements, k to a row.
+
+    beyond: whether the tile may be behind the end of the segment.
+    """
     start = number * (b.m * b.k)
     inside = ROW * b.k + COL
     bounds = []
-    if segment_size % (b.m * b.k):
+    if beyond or segment_size % (b.m * b.k):
         bounds.append(Bound(start + inside, Index.of(segment_size)))
     offset = segment * segment_size + start
     if b.options.ragged:

@@ -38,6 +38,11 @@ def test_grid(algorithm: str, host: Backend) -> None:
         "scan_t shape=8x32x16 side=a ragged=1 form=[U|1] warps=2 length=1237",
         "scan_kn ab=bf16 source=f32 combine=add ragged=1 segment_size=100 warps=2 length=1237",
         "scan_plain ragged=1 segment_size=1000 warps=2 tiles=2 length=5003",
+        "reduction_tn_block ragged=1 segment_size=1000 warps=8 tiles=2 combine=add length=5003",
+        "reduction_kn_block ragged=1 segment_size=300 warps=17 side=b length=5003",
+        "scan_tn_block ragged=1 shape=32x8x16 segment_size=3000 warps=4 combine=add length=5003",
+        "scan_tn_block ragged=1 segment_size=9000 warps=17 length=9999",
+        "scan_kn_block ragged=1 segment_size=300 warps=8 side=b tiles=2 length=5003",
     ],
 )
 def test_the_order_of_lanes_does_not_matter(text: str, seed: int, host: Backend) -> None:

@@ -49,6 +49,11 @@ GOLDEN: dict[str, tuple[str, dict[str, Any]]] = {
     "scan_kn_mma_sync": ("scan_kn", {"shape": "16x8x16"}),
     "scan_k_tf32": ("scan_k", {"shape": "16x16x8", "ab": "tf32"}),
     "scan_plain": ("scan_plain", {"ragged": True}),
+    "reduction_256n_block": ("reduction_256n_block", {"warps": 4}),
+    "scan_256n_block_ragged": (
+        "scan_256n_block",
+        {"warps": 4, "ragged": True, "segment_size": 2000, "combine": "add"},
+    ),
 }
 
 

@@ -25,7 +25,7 @@ from tcusim.algorithms import (
 )
 from tcusim.backends import run
 from tcusim.errors import InputError, UnknownName, Unsupported
-from tcusim.ir import Const, Program, walk
+from tcusim.ir import Const, Level, Program, walk
 from tcusim.numerics import rule_for, units
 from tcusim.shapes import MmaShape, shape_of
 
@@ -238,7 +238,8 @@ def test_warps_and_their_turns_share_the_work(warps: int, tiles: int) -> None:
             if program is not None:
                 assert program.warps == warps
                 alone = build(row.name, shape=shape, side=variant.side)
-                assert program.blocks.per == alone.blocks.per * warps * tiles
+                workers = warps if row.level is Level.WARP else 1
+                assert program.blocks.per == alone.blocks.per * workers * tiles
                 size = default_size(row, shape, variant.side)
                 assert_exact(row, variant, program, size, ["hopper"])
 

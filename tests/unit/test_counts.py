@@ -17,7 +17,7 @@ import pytest
 from tcusim.algorithms import algorithm_of, algorithms, build
 from tcusim.cost import Counts, counts_of_text, steps_to_run
 from tcusim.interpret import interpret, run_numpy
-from tcusim.ir import Program
+from tcusim.ir import Level, Program
 from tcusim.shapes import MmaShape
 
 SHAPES = (
@@ -57,7 +57,29 @@ FORMS: dict[str, Formula] = {
     # Only where n > k.
     "[U|1]": lambda m, n, k, count: count * (ceil((k + 1) / n) + ceil(k / n) * ceil(m / k)),
 }
+# Of a block of W warps: each takes ceil(N/W) tiles, or as many chunks go over the segment. Sums of
+# all warps, and what precedes each, are found once in a block.
+BLOCK_FORMULAS: dict[str, Callable[[int, int, int, int, int], int]] = {
+    "reduction_kn_block": lambda m, n, k, count, warps: (
+        warps * ceil(count / warps) + ceil(warps / k)
+    ),
+    "reduction_tn_block": lambda m, n, k, count, warps: (
+        warps * (ceil(count / warps) + ceil(m / k)) + ceil(warps / k)
+    ),
+    "scan_kn_block": lambda m, n, k, count, warps: (
+        ceil(count / warps) * (warps * ceil(k / n) + totals_scanned(n, k, warps))
+    ),
+    "scan_tn_block": lambda m, n, k, count, warps: (
+        ceil(count / warps) * (warps * FORMULAS["scan_t"](m, n, k, 1) + totals_scanned(n, k, warps))
+    ),
+}
 TILES = ("reduction_t", "reduction_tn", "reduction_tn_inefficient", "scan_t", "scan_tn")
+BLOCK_TILES = ("reduction_tn_block", "scan_tn_block")
+
+
+def totals_scanned(n: int, k: int, warps: int) -> int:
+    """Return the products of E.U that are not zero: W totals, n columns and k rows at a time."""
+    return sum(ceil(min(last, warps) / k) for last in range(n, warps + n, n))
 
 
 def seen_sizes(sizes: tuple[int, int, int], side: str) -> tuple[int, int, int]:
@@ -88,6 +110,23 @@ def test_mma_steps_of_a_warp(sizes: tuple[int, int, int], side: str) -> None:
 
 @pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
 @pytest.mark.parametrize("side", ["a", "b"])
+def test_mma_steps_of_a_block(sizes: tuple[int, int, int], side: str) -> None:
+    m, n, k = seen_sizes(sizes, side)
+    for (name, formula), warps in itertools.product(BLOCK_FORMULAS.items(), (1, 3, 4, 17)):
+        products = algorithm_of(name).products
+        assert products is not None
+        for count in (1, 2, 8):
+            size = count * (m * k if name in BLOCK_TILES else k)
+            program = build(name, shape=MmaShape(*sizes), side=side, segment_size=size, warps=warps)
+            steps = counted(program).mma
+            assert steps == formula(m, n, k, count, warps), (name, count, warps)
+            assert counts_of_text(program, {"length": program.blocks.per}).mma == steps
+            if warps <= k:
+                assert steps == products(m, n, k, count, warps), (name, count, warps)
+
+
+@pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
+@pytest.mark.parametrize("side", ["a", "b"])
 def test_the_registry_says_the_same(sizes: tuple[int, int, int], side: str) -> None:
     m, n, k = seen_sizes(sizes, side)
     for row in algorithms():
@@ -103,8 +142,12 @@ def test_formulas_as_text_are_those_that_compute() -> None:
     rows = [row for row in algorithms() if row.products is not None]
     for row, m, n, k, count in itertools.product(rows, (3, 8, 16), (4, 16), (4, 16), (1, 5)):
         assert row.products is not None
-        value = eval(row.formula, {"ceil": ceil, "m": m, "n": n, "k": k, "N": count})
-        assert value == row.products(m, n, k, count), row.name
+        for warps in (1, 4) if row.level is Level.BLOCK else ():
+            names = {"ceil": ceil, "m": m, "n": n, "k": k, "N": count, "W": warps}
+            assert eval(row.formula, names) == row.products(m, n, k, count, warps), row.name
+        if row.level is not Level.BLOCK:
+            value = eval(row.formula, {"ceil": ceil, "m": m, "n": n, "k": k, "N": count})
+            assert value == row.products(m, n, k, count), row.name
 
 
 @pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
@@ -188,6 +231,10 @@ def test_steps_to_run_are_the_leaf_steps_of_both_branches() -> None:
     # One warp takes the body of each When, the other its otherwise.
     events = list(interpret(ragged, {"in": np.ones(1030, np.float16)}))
     assert steps_to_run(ragged, {"length": 1030}) >= len(events)
+    # The warps of a block part where the first one works for all.
+    block = build("scan_tn_block", segment_size=1024, warps=2)
+    events = list(interpret(block, {"in": np.ones(1024, np.float16)}))
+    assert steps_to_run(block, {"length": 1024}) == len(events)
 
 
 @pytest.mark.parametrize("name", [row.name for row in algorithms()])

@@ -1,0 +1,125 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <mma.h>
+#include "tcusim.cuh"
+using namespace nvcuda;
+
+// reduction_256n_block: 16x16x16, f16 to f32   [DAKKAK19] section 4.2, Algorithm 4, corrected
+extern "C" __global__ void
+__launch_bounds__(128)
+reduction_256n_block(const half* __restrict__ in, float* __restrict__ out, const long long length)
+{
+    const int lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32;
+    const long long block = blockIdx.x;
+    __shared__ __align__(32) float s_V_of[4][256];
+    float* const s_V = s_V_of[warp];
+    __shared__ __align__(32) half t_X_of[4][256];
+    half* const t_X = t_X_of[warp];
+    __shared__ __align__(32) float s_R_of[4][256];
+    float* const s_R = s_R_of[warp];
+    __shared__ __align__(32) float prtls[8];
+    __shared__ __align__(32) half t_E[256];
+    __shared__ __align__(32) half c_P[256];
+    __shared__ __align__(32) half c_P1[256];
+    wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> P;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> V;
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> A;
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> P1;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> R;
+    wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::col_major> X;
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> E;
+
+    // Constant matrices, made once a block.
+    for (int e = threadIdx.x; e < 256; e += blockDim.x) c_P[e] = (e / 16) == 0 ? tcu::convert<half>(1.0f) : tcu::convert<half>(0.0f);
+    for (int e = threadIdx.x; e < 256; e += blockDim.x) c_P1[e] = (e / 16) == 0 ? tcu::convert<half>(1.0f) : tcu::convert<half>(0.0f);
+    __syncthreads();
+
+    // 1  P <- ones in row 0
+    wmma::load_matrix_sync(P, c_P, 16);
+
+    // 2  V <- 0
+    wmma::fill_fragment(V, 0.0f);
+
+    // 3  A <- LoadTile(in[1024*block + 256*warp ... +256], colmajor, stride=16)
+    wmma::load_matrix_sync(A, in + (1024*block + 256*warp), 16);
+
+    // 4  V <- P.A + V
+    wmma::mma_sync(V, P, A, V);
+
+    // 5  StoreTile(s_V[0 ... +256], colmajor, stride=16) <- V
+    wmma::store_matrix_sync(s_V, V, 16, wmma::mem_col_major);
+
+    // 6  P1 <- ones in column 0
+    wmma::load_matrix_sync(P1, c_P1, 16);
+
+    // 7  R <- 0
+    wmma::fill_fragment(R, 0.0f);
+
+    // 8  sync warp
+    __syncwarp();
+
+    // 9  t_X[row + 16*col] <- s_V[row + 16*col]  16x16
+    for (int e = lane; e < 256; e += 32) {
+        const int row = e % 16;
+        const int col = e / 16;
+        t_X[row + 16*col] = tcu::convert<half>(s_V[row + 16*col]);
+    }
+
+    // 10  sync warp
+    __syncwarp();
+
+    // 11  X <- LoadTile(t_X[0 ... +256], colmajor, stride=16)
+    wmma::load_matrix_sync(X, t_X, 16);
+
+    // 12  R <- X.P1 + R
+    wmma::mma_sync(R, X, P1, R);
+
+    // 13  StoreTile(s_R[0 ... +256], colmajor, stride=16) <- R
+    wmma::store_matrix_sync(s_R, R, 16, wmma::mem_col_major);
+
+    // 14  sync warp
+    __syncwarp();
+
+    // 15  prtls[warp] <- s_R[0]  1x1
+    for (int e = lane; e < 1; e += 32) {
+        prtls[warp] = s_R[0];
+    }
+
+    // 16  sync block
+    __syncthreads();
+
+    // 17  if warp < 1
+    if (warp < 1) {
+
+        // 17.1  R <- 0
+        wmma::fill_fragment(R, 0.0f);
+
+        // 17.2  t_E[row + 16*col] <- prtls[row + 4*col where col < 1 and row < 4]  16x16
+        for (int e = lane; e < 256; e += 32) {
+            const int row = e % 16;
+            const int col = e / 16;
+            t_E[row + 16*col] = tcu::convert<half>((col < 1 && row < 4 ? prtls[row + 4*col] : 0.0f));
+        }
+
+        // 17.3  sync warp
+        __syncwarp();
+
+        // 17.4  E <- LoadTile(t_E[0 ... +256], colmajor, stride=16)
+        wmma::load_matrix_sync(E, t_E, 16);
+
+        // 17.5  R <- P.E + R
+        wmma::mma_sync(R, P, E, R);
+
+        // 17.6  StoreTile(s_R[0 ... +256], colmajor, stride=16) <- R
+        wmma::store_matrix_sync(s_R, R, 16, wmma::mem_col_major);
+
+        // 17.7  sync warp
+        __syncwarp();
+
+        // 17.8  out[block] <- s_R[0]  1x1
+        for (int e = lane; e < 1; e += 32) {
+            out[block] = s_R[0];
+        }
+    }
+}

@@ -1,0 +1,308 @@
+"""The algorithms of a block equal exact integer sums, for any number of warps."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tcusim.algorithms import build
+from tcusim.backends import run
+from tcusim.errors import Unsupported
+from tcusim.ir import Level, Loop, Program, Step, Sync, When, walk
+from tcusim.numerics import format_of
+from tcusim.shapes import MmaShape
+from tcusim.verify import problems
+
+Ints = NDArray[np.int64]
+
+NAMES = ("reduction_tn_block", "reduction_kn_block", "scan_tn_block", "scan_kn_block")
+SHAPES = ((16, 16, 16), (32, 8, 16), (8, 32, 16), (4, 4, 4), (5, 7, 3))
+WARPS = (1, 2, 3, 4, 8, 16, 17)
+# combine, side, ragged.
+VARIANTS = tuple(itertools.product(("mma", "add"), "ab", (False, True)))
+
+
+def piece_size(name: str, sizes: tuple[int, int, int], side: str) -> int:
+    """Return the elements of a segment that a warp takes at a time: a tile or a row of one."""
+    m, n, k = sizes
+    rows = n if side == "b" else m
+    return rows * k if "_tn_" in name else k
+
+
+def sparse_integers(rng: np.random.Generator, length: int, segment_size: int) -> Ints:
+    """Return integers whose magnitudes sum up to at most 2**11 in each segment, ones at its end."""
+    density = min(1.0, 500 / segment_size)
+    x: Ints = rng.integers(-3, 4, length) * (rng.random(length) < density)
+    x[::segment_size] = 2
+    x[segment_size - 1 :: segment_size] = 1
+    assert np.abs(as_rows(x, segment_size)).sum(1).max() <= 2048
+    return x
+
+
+def as_rows(x: Ints, segment_size: int) -> Ints:
+    """Return segments as rows, the last one padded with zeros."""
+    missing = np.zeros(-x.size % segment_size, np.int64)
+    return np.concatenate([x, missing]).reshape(-1, segment_size)
+
+
+def exact(name: str, x: Ints, segment_size: int) -> Ints:
+    """Return what an algorithm must give, in integers."""
+    rows = as_rows(x, segment_size)
+    sums: Ints = rows.sum(1) if name.startswith("reduction") else rows.cumsum(1).ravel()[: x.size]
+    return sums
+
+
+def assert_exact(
+    program: Program, name: str, segment_size: int, rng: np.random.Generator, arch: str
+) -> None:
+    """Run a program on two blocks or, ragged, on one and a part of another."""
+    per_block = program.blocks.per
+    ragged = program.scalars[0].multiple_of == 1
+    length = per_block + int(rng.integers(1, per_block + 1)) if ragged else 2 * per_block
+    x = sparse_integers(rng, length, segment_size)
+    given = x.astype(format_of(program.inputs[0].dtype).dtype)
+    result = run(program, {"in": given}, arch=arch)["out"].astype(np.float64)
+    message = f"{program.name} {program.warps} warps, segments of {segment_size}, {length} elements"
+    np.testing.assert_array_equal(result, exact(name, x, segment_size), message)
+
+
+# --- Exact integers ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
+@pytest.mark.parametrize("name", NAMES)
+def test_any_number_of_warps_equals_integers(name: str, sizes: tuple[int, int, int]) -> None:
+    rng = np.random.default_rng([*sizes, NAMES.index(name)])
+    archs = itertools.cycle(("volta", "hopper", "ieee"))
+    turns = itertools.cycle(VARIANTS)
+    done = set()
+    for warps in WARPS:
+        # Three variants at a time: over all numbers of warps, each comes several times.
+        for combine, side, ragged in itertools.islice(turns, 3):
+            piece = piece_size(name, sizes, side)
+            size = int(rng.integers(1, 3 * warps + 1)) * piece
+            if ragged:
+                size = max(1, size - int(rng.integers(piece)))
+            program = build(
+                name, shape=MmaShape(*sizes), side=side, combine=combine, ragged=ragged,
+                warps=warps, segment_size=size,
+            )  # fmt: skip
+            assert program.warps == warps
+            assert_exact(program, name, size, rng, next(archs))
+            done.add((combine, side, ragged))
+    assert done == set(VARIANTS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("warps", [2, 4, 32])
+def test_no_tile_is_wasted_where_the_warps_share_evenly(name: str, warps: int) -> None:
+    for side in "ab":
+        size = 2 * warps * piece_size(name, (16, 16, 16), side)
+        program = build(name, side=side, warps=warps, segment_size=size, combine="add")
+        guarded = [path for path, step in walk(program.steps) if isinstance(step, When)]
+        # The first warp's work alone is in a branch: no load has to ask for the segment's end.
+        assert len(guarded) == 1
+        assert_exact(program, name, size, np.random.default_rng(warps), "hopper")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("ab", "acc", "sizes", "combine"),
+    [
+        ("f16", "f16", (16, 16, 16), "mma"),
+        ("f16", "f16", (32, 8, 16), "add"),
+        ("tf32", "f32", (16, 16, 8), "mma"),
+        ("f64", "f64", (8, 8, 4), "mma"),
+        ("s8", "s32", (8, 32, 16), "add"),
+    ],
+)
+def test_other_types_equal_integers(
+    name: str, ab: str, acc: str, sizes: tuple[int, int, int], combine: str
+) -> None:
+    rng = np.random.default_rng(1)
+    for side, warps in (("a", 4), ("b", 9)):
+        size = 11 * piece_size(name, sizes, side)
+        program = build(
+            name, shape=MmaShape(*sizes), ab=ab, accumulate=acc, side=side, combine=combine,
+            warps=warps, segment_size=size, ragged=True,
+        )  # fmt: skip
+        assert_exact(program, name, size, rng, "hopper")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_float32_in_three_bf16_parts_equals_integers(name: str) -> None:
+    rng = np.random.default_rng(2)
+    size = 7 * piece_size(name, (16, 16, 16), "a")
+    program = build(
+        name, ab="bf16", source="f32", combine="add", side="a", warps=3, segment_size=size,
+        ragged=True,
+    )  # fmt: skip
+    x = np.zeros(4 * size + 5, np.int64)
+    # 24 significant bits, once in each segment: no single part holds such a number.
+    x[np.arange(5) * size + np.array([0, 7, size // 2, size - 1, 4])] = (
+        rng.integers(2**23, 2**24, 5) | 1
+    )
+    result = run(program, {"in": x.astype(np.float32)})["out"]
+    np.testing.assert_array_equal(result, exact(name, x, size))
+
+
+@pytest.mark.parametrize("combine", ["mma", "add"])
+@pytest.mark.parametrize("form", ["(LA)1", "L(A1)", "[U|1]"])
+def test_every_form_of_a_tile_equals_integers(form: str, combine: str) -> None:
+    if (combine, form) == ("add", "(LA)1"):
+        pytest.skip("rounded additions take no form of the printed products")
+    rng = np.random.default_rng(3)
+    shape = MmaShape(8, 32, 16)
+    for warps in (3, 4):
+        size = 8 * shape.m * shape.k - 9
+        program = build(
+            "scan_tn_block", shape=shape, side="a", form=form, combine=combine, warps=warps,
+            segment_size=size, ragged=True,
+        )  # fmt: skip
+        assert_exact(program, "scan_tn_block", size, rng, "ampere")
+
+
+@pytest.mark.parametrize("combine", ["mma", "add"])
+@pytest.mark.parametrize("tiles", [1, 5])
+def test_a_carry_is_added_to_a_segment(combine: str, tiles: int) -> None:
+    rng = np.random.default_rng(4)
+    size = 256 * tiles
+    program = build(
+        "scan_tn_block", warps=2, segment_size=size, combine=combine, carry=True, ragged=True,
+        tiles=2,
+    )  # fmt: skip
+    x = sparse_integers(rng, 5 * size - 3, size)
+    carry = rng.integers(-1000, 1000, 5)
+    inputs = {"in": x.astype(np.float16), "carry": carry.astype(np.float32)}
+    expected = exact(program.name, x, size) + np.repeat(carry, size)[: x.size]
+    np.testing.assert_array_equal(run(program, inputs)["out"], expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("combine", ["mma", "add"])
+def test_turns_of_a_block_do_not_mix(name: str, combine: str) -> None:
+    rng = np.random.default_rng(5)
+    size = 7 * piece_size(name, (4, 4, 4), "a")
+    program = build(
+        name, shape=MmaShape(4, 4, 4), side="a", combine=combine, warps=3, tiles=3,
+        segment_size=size, ragged=True,
+    )  # fmt: skip
+    assert_exact(program, name, size, rng, "volta")
+
+
+@pytest.mark.parametrize("name", ["reduction_tn_block", "reduction_kn_block"])
+@pytest.mark.parametrize("chain", [1, 2, 3])
+def test_chains_of_any_length_equal_integers(name: str, chain: int) -> None:
+    rng = np.random.default_rng(chain)
+    size = 23 * piece_size(name, (4, 4, 4), "b")
+    program = build(
+        name, shape=MmaShape(4, 4, 4), side="b", combine="add", warps=4, chain=chain,
+        segment_size=size,
+    )  # fmt: skip
+    assert_exact(program, name, size, rng, "volta")
+
+
+# --- Rounding ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["reduction_tn_block", "scan_tn_block"])
+def test_products_round_totals_to_float16_and_additions_do_not(name: str) -> None:
+    # Each of 4 warps sums 256 * 100, exactly; together they are beyond float16, one alone is not.
+    ones = np.full(8192, 100, np.float16)
+    results = {}
+    for combine in ("mma", "add"):
+        program = build(name, warps=4, segment_size=8192, combine=combine)
+        results[combine] = run(program, {"in": ones})["out"][-1]
+    assert results["add"] == 819200
+    assert results["mma"] == (np.inf if name.startswith("reduction") else 819200)
+
+
+def test_additions_stay_near_the_sums_of_float64() -> None:
+    x = np.random.default_rng(6).standard_normal(40_000).astype(np.float16)
+    for name in ("scan_tn_block", "scan_kn_block"):
+        program = build(name, warps=8, segment_size=40_000, combine="add", ragged=True)
+        error = np.abs(run(program, {"in": x})["out"] - np.cumsum(x.astype(np.float64)))
+        assert error.max() < 1e-3
+
+
+# --- Barriers ---------------------------------------------------------------------------------
+
+
+def instead(steps: tuple[Step, ...], path: str, others: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Return the steps with others in place of the one at a path."""
+    number, _, rest = path.partition(".")
+    place = int(number) - 1
+    step = steps[place]
+    if rest:
+        assert isinstance(step, Loop)
+        others = (replace(step, body=instead(step.body, rest, others)),)
+    return (*steps[:place], *others, *steps[place + 1 :])
+
+
+def block_barriers(program: Program) -> list[str]:
+    """Return the paths of the barriers of the block."""
+    return [
+        path
+        for path, step in walk(program.steps)
+        if isinstance(step, Sync) and step.level is Level.BLOCK
+    ]
+
+
+@pytest.mark.parametrize("combine", ["mma", "add"])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_barrier_is_needed(name: str, combine: str) -> None:
+    for chunks, tiles in ((1, 1), (3, 1), (1, 2), (3, 2)):
+        size = 4 * chunks * piece_size(name, (16, 16, 16), "a")
+        program = build(name, side="a", combine=combine, warps=4, tiles=tiles, segment_size=size)
+        paths = block_barriers(program)
+        # A scan: totals are there, prefixes are there. A sum: the last one was read, all are there.
+        assert len(paths) == (2 if name.startswith("scan") or tiles > 1 else 1)
+        for path in paths:
+            assert found_instead(program, path, ()) == {"synced_shared"}
+            # It does not do that each warp waits for itself alone.
+            assert found_instead(program, path, (Sync(Level.WARP),)) == {"synced_shared"}
+
+
+def found_instead(program: Program, path: str, others: tuple[Step, ...]) -> set[str]:
+    """Return the checks that fail with other steps in place of the barrier at a path."""
+    found = problems(replace(program, steps=instead(program.steps, path, others)))
+    if others:
+        assert all("Put Sync(Level.BLOCK) between" in str(error) for error in found)
+    return {error.check for error in found}
+
+
+# --- The registry -----------------------------------------------------------------------------
+
+
+def test_steps_say_which_line_of_the_paper_they_are() -> None:
+    reduction = build("reduction_256n_block", warps=4)
+    assert lines_of(reduction) == {f"Alg. 4 line {number}" for number in (3, 4, 5, 6)}
+    scan = build("scan_256n_block", warps=4, segment_size=2048)
+    numbers = (1, 6, 7, 9, 10, 11, 12, 13, 14, 15, 16, 17, 19, 22, 25)
+    assert lines_of(scan) == {f"Alg. 7 line {number}" for number in numbers}
+
+
+def lines_of(program: Program) -> set[str]:
+    return {step.origin for _, step in walk(program.steps)} - {""}
+
+
+@pytest.mark.parametrize(
+    ("name", "keywords", "text"),
+    [
+        ("reduction_kn_block", {"ab": "s8", "accumulate": "s32"}, "partial sums do not fit"),
+        ("scan_kn_block", {"ab": "s8", "accumulate": "s32"}, "partial sums do not fit"),
+        ("scan_tn_block", {"ab": "s8", "accumulate": "s32"}, "partial sums do not fit"),
+        ("scan_tn_block", {"ab": "bf16", "source": "f32"}, "use combine='add'"),
+        ("scan_tn_block", {"form": "[U|1]"}, "needs more result columns than k"),
+        ("scan_256n_block", {"shape": "16x16x8", "ab": "tf32"}, "use 'scan_tn_block'"),
+    ],
+)
+def test_what_build_refuses(name: str, keywords: dict[str, Any], text: str) -> None:
+    with pytest.raises(Unsupported) as caught:
+        build(name, warps=2, **keywords)
+    assert text in str(caught.value)
