@@ -12,7 +12,14 @@ enum class Type : int { f16, bf16, tf32, f32, f64, s8, u8, s32 };
 enum class Wait : int { nothing, syncwarp, syncthreads, load, store, mma };
 
 // Why a launch failed, numbered as in run.py.
-enum class Failure : int { none, deadlock, pointer_alignment, ldm_alignment, wrong_types };
+enum class Failure : int {
+    none,
+    deadlock,
+    pointer_alignment,
+    ldm_alignment,
+    wrong_types,
+    chunk_alignment
+};
 
 constexpr int kLanes = 32;
 constexpr int kMaxThreads = 1024;
@@ -66,6 +73,14 @@ bool touches_memory_first();
 
 // Stops the launch unless a WMMA tile begins at a multiple of 32 bytes with rows 16 bytes apart.
 void require_aligned(const void* tile, unsigned long long ldm_bytes, int line);
+
+// Stops the launch unless an access of several elements begins at a multiple of its bytes.
+void require_multiple(const void* address, int bytes);
+
+// Copies at once, or when the lane asks for it: CUDA promises neither, so it is decided by lot. What
+// the lane never asks for may never come.
+void start_copy(void* shared, const void* global, int bytes);
+void finish_copies();
 
 // Waits for the warp; the lane that comes last multiplies for all.
 void mma(const Mma& shape, void* d, const void* a, const void* b, const void* c, int line);
