@@ -150,12 +150,14 @@ __device__ inline void move_by(T* to, const T* from) {
 // Moves a chunk between memory and registers: `address` is the one of the two that is in memory.
 template <int BYTES, class T, int V>
 __device__ inline void move(T* to, const T* from, const void* address, Anywhere where) {
-    if constexpr (BYTES <= sizeof(T)) {
+    // After 16 bytes 4 are tried, then elements: more cases would make more code, seldom run.
+    constexpr int less = BYTES > 4 ? 4 : 1;
+    if constexpr (BYTES <= static_cast<int>(sizeof(T))) {
         move_by<sizeof(T), T, V>(to, from);
     } else if (is_multiple(address, BYTES)) {
         move_by<BYTES, T, V>(to, from);
     } else {
-        move<BYTES / 2, T, V>(to, from, address, where);
+        move<less, T, V>(to, from, address, where);
     }
 }
 template <int BYTES, class T, int V>
