@@ -76,6 +76,9 @@ STATIC_SHARED_BYTES = 48 * 1024
 # Loops of up to this many iterations are unrolled, so that their loads are in flight together.
 UNROLL = 16
 
+# Variables of the text that are in scope where a step names buffers, scalars and loops.
+OWN_NAMES = ("lane", "e", "f", "turn", "first", "held", "rest", "at")
+
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
@@ -104,10 +107,24 @@ def emit(program: Program) -> Kernel:
     VerifyError
         If the program breaks a rule.
     Unsupported
-        If no tensor-core instruction does its tile with its types, or shared memory is too small.
+        If no tensor-core instruction does its tile with its types, or a name is one that the text
+        itself uses.
     """
     verify(program)
+    _require_free_names(program)
     return _Emitter(program, instruction_for(program)).kernel()
+
+
+def _require_free_names(program: Program) -> None:
+    """Refuse names that would mean something else within a step's text."""
+    names = {*program.buffers, *(scalar.name for scalar in program.scalars)}
+    names |= {step.var for _, step in walk(program.steps) if isinstance(step, Loop)}
+    taken = ", ".join(name for name in OWN_NAMES if name in names)
+    if taken:
+        raise Unsupported(
+            f"{program.name}: emitted text has variables of its own that are called {taken}. Give "
+            f"the program's buffers, scalars and loops other names"
+        )
 
 
 def instruction_for(program: Program) -> Instruction:
