@@ -179,6 +179,44 @@ def test_rectangles_of_any_kind(source: str, target: str, host: Backend) -> None
     assert {1}.union(sizes) != {1}
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "row_stride", "shift", "size"),
+    [
+        ("f16", "f16", 16, 0, 8),
+        # 16 bytes of the wider type; and no larger than gives every lane a chunk.
+        ("f32", "f16", 16, 0, 4),
+        ("f16", "f32", 16, 0, 4),
+        ("s8", "s8", 16, 0, 8),
+        # Rows that begin at multiples of 8, 4 and 2 bytes.
+        ("f16", "f16", 100, 0, 4),
+        ("f16", "f16", 102, 0, 2),
+        ("f16", "f16", 101, 0, 1),
+        ("f16", "f16", 16, 4, 4),
+        ("f16", "f16", 16, 1, 1),
+    ],
+)
+def test_sizes_of_chunks(source: str, target: str, row_stride: int, shift: int, size: int) -> None:
+    shared = Buffer("t", target, Extent.of(256), Level.WARP)
+    tile = View(Buffer("in", source, Extent(LENGTH)), BLOCK * 1600 + shift, 16, 16, row_stride, 1)
+    copy = Copy(View(shared, Index(), 16, 16, 16, 1), tile)
+    program = program_of((copy,), source, target, (shared,), 1)
+
+    def found(view: View) -> int:
+        return chunks_of(program, (copy.dst,), (view,)).size
+
+    assert found(tile) == size
+    # What the launch tells may be a multiple: the kernel will see. What loops tell is known.
+    assert found(replace(tile, offset=tile.offset + SIZE)) == size
+    assert found(replace(tile, offset=tile.offset + Index.symbol("i"))) == 1
+    # An end may cut a chunk, a beginning may not.
+    assert found(replace(tile, bounds=(Bound(tile.address, LENGTH),))) == size
+    assert found(replace(tile, bounds=(Bound(Index.of(3), COL),))) == 1
+    # One element again and again needs no alignment, but must be in bounds as one.
+    again = replace(tile, col_stride=0)
+    assert found(again) == found(replace(again, offset=tile.offset + 1))
+    assert found(replace(again, bounds=(Bound(COL, Index.of(3)),))) == 1
+
+
 @pytest.mark.parametrize("shift", [0, 1, 2, 4])
 def test_split_into_parts(shift: int, host: Backend) -> None:
     """Three parts of a bounded tile, added up again."""
