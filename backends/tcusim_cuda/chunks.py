@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tcusim.ir import Copy, Level, Loop, Mma, Program, Step, Sync, View, When
+from tcusim.ir import Copy, Level, Loop, Mma, Program, Step, Sync, View, When, walk
 from tcusim.numerics import format_of
 from tcusim_cuda.text import lanes_go_down
 
@@ -64,12 +64,12 @@ def chunks_of(program: Program, written: Sequence[View], read: Sequence[View]) -
     if min(first.rows, first.cols) == 1:
         down = first.cols == 1
     views = (*written, *read)
-    scalars = {scalar.name for scalar in program.scalars}
+    known = known_steps(program)
     size = CHUNK_BYTES // max(format_of(view.buffer.dtype).itemsize for view in views)
     while size > 1:
         fits = (first.rows if down else first.cols) % size == 0
-        fits = fits and all(_in_chunks(view, size, down, scalars) for view in written)
-        if fits and all(repeats(v, down) or _in_chunks(v, size, down, scalars) for v in read):
+        fits = fits and all(_in_chunks(view, size, down, known) for view in written)
+        if fits and all(repeats(v, down) or _in_chunks(v, size, down, known) for v in read):
             break
         size //= 2
     whole = Chunks(first.rows, first.cols, size, down)
@@ -89,18 +89,26 @@ def repeats(view: View, down: bool) -> bool:
     return stride == 0 and not any(_excess(view, inner))
 
 
-def aligned(view: View, scalars: set[str]) -> bool:
+def known_steps(program: Program) -> frozenset[str]:
+    """Return the symbols that count by ones: places in the grid and the tile, and loops.
+
+    Others, such as scalars, are numbers that only the launch tells.
+    """
+    loops = {step.var for _, step in walk(program.steps) if isinstance(step, Loop)}
+    return frozenset({"block", "block_col", "warp", "row", "col"} | loops)
+
+
+def aligned(program: Program, view: View) -> bool:
     """Return whether chunks are as aligned as their buffer: none depends on what a user passes."""
-    return view.offset.symbols.isdisjoint(scalars)
+    return view.offset.symbols <= known_steps(program)
 
 
-def _in_chunks(view: View, size: int, down: bool, scalars: set[str]) -> bool:
+def _in_chunks(view: View, size: int, down: bool, known: frozenset[str]) -> bool:
     """Return whether neighbours lie side by side, and chunks at multiples of one access.
 
-    Scalars do not count, and neither does where an array begins: those are the same for all lanes,
-    which see at run time what they allow. What differs from lane to lane or from block to block is
-    better moved in smaller chunks, without gaps between the lanes, than in large ones piece by
-    piece.
+    What only the launch tells does not count: it may be a multiple, and is the same for all lanes,
+    which then see what they can move at a time. But where it is known that lanes, or blocks, differ,
+    smaller chunks without gaps between the lanes are better than large ones piece by piece.
     """
     inner, stride = ("row", view.row_stride) if down else ("col", view.col_stride)
     # Bounds hold for the first elements of a chunk, if for any.
@@ -109,8 +117,8 @@ def _in_chunks(view: View, size: int, down: bool, scalars: set[str]) -> bool:
     itemsize = format_of(view.buffer.dtype).itemsize
     access = min(CHUNK_BYTES, size * itemsize)
     outer, extent = ("col", view.cols) if down else ("row", view.rows)
-    skipped = {inner, *scalars} | ({outer} if extent == 1 else set())
-    steps = [factor for name, factor in view.address.terms if name not in skipped]
+    counted = known - {inner} - ({outer} if extent == 1 else set())
+    steps = [factor for name, factor in view.address.terms if name in counted]
     return all(step * itemsize % access == 0 for step in (*steps, view.address.const))
 
 
@@ -190,6 +198,5 @@ def copies_later(program: Program, step: Copy) -> bool:
     if src.buffer not in program.inputs or src.buffer.dtype != dst.buffer.dtype:
         return False
     chunks = chunks_of(program, (dst,), (src,))
-    scalars = {scalar.name for scalar in program.scalars}
     size = chunks.size * format_of(dst.buffer.dtype).itemsize
-    return size in ASYNC_BYTES and not repeats(src, chunks.down) and aligned(dst, scalars)
+    return size in ASYNC_BYTES and not repeats(src, chunks.down) and aligned(program, dst)

@@ -591,8 +591,7 @@ class _Emitter:
     def _where(self, view: View) -> str:
         """Print what is known of where chunks lie: "" if that depends on what a user passes."""
         of_buffer = view.buffer.level is not Level.GRID or view.buffer.name in self.tiled
-        known = of_buffer and aligned(view, {scalar.name for scalar in self.program.scalars})
-        return "tcu::Aligned" if known else ""
+        return "tcu::Aligned" if of_buffer and aligned(self.program, view) else ""
 
     def _assign(self, dst: View, chunks: Chunks, value: str, dtype: str) -> None:
         """Write a value of type `dtype` to its place, where the destination's bounds hold."""

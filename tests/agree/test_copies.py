@@ -199,7 +199,8 @@ def test_sizes_of_chunks(source: str, target: str, row_stride: int, shift: int, 
     shared = Buffer("t", target, Extent.of(256), Level.WARP)
     tile = View(Buffer("in", source, Extent(LENGTH)), BLOCK * 1600 + shift, 16, 16, row_stride, 1)
     copy = Copy(View(shared, Index(), 16, 16, 16, 1), tile)
-    program = program_of((copy,), source, target, (shared,), 1)
+    steps = (Loop("i", Extent.of(2), (copy,)),)
+    program = program_of(steps, source, target, (shared,), 1)
 
     def found(view: View) -> int:
         return chunks_of(program, (copy.dst,), (view,)).size
