@@ -107,7 +107,7 @@ def _in_chunks(view: View, size: int, down: bool, known: frozenset[str]) -> bool
     """Return whether neighbours lie side by side, and chunks at multiples of one access.
 
     What only the launch tells does not count: it may be a multiple, and is the same for all lanes,
-    which then see what they can move at a time. But where it is known that lanes, or blocks, differ,
+    which then see what they can move at a time. But where lanes, or blocks, are known to differ,
     smaller chunks without gaps between the lanes are better than large ones piece by piece.
     """
     inner, stride = ("row", view.row_stride) if down else ("col", view.col_stride)
