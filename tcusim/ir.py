@@ -428,7 +428,8 @@ class Copy:
     The sum is rounded once (nearest even) in the type of `src`, then converted once (nearest
     even) to the type of `dst`. Source elements out of bounds count as 0; destination elements out
     of bounds are not written. This is how tiles are padded, masked, converted and broadcast.
-    CUDA: a loop of the warp's lanes over the rectangle. Cost: reads and writes of rows*cols.
+    CUDA: the warp's lanes share out the rectangle, in chunks of up to 16 bytes; `cp.async` where an
+    Mma comes before the next Sync. Cost: reads and writes of rows*cols.
     """
 
     dst: View
@@ -443,7 +444,7 @@ class Split:
 
     dsts[0] <- x0 = round(x), dsts[1] <- round(x - x0), ... in the type of `dsts`, nearest even.
     Three bf16 parts hold every float32 whose last bit bf16 can represent.
-    CUDA: a loop of the warp's lanes. Cost: one read and len(dsts) writes of rows*cols.
+    CUDA: as of a Copy, in chunks. Cost: one read and len(dsts) writes of rows*cols.
     """
 
     dsts: tuple[View, ...]

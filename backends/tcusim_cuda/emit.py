@@ -50,6 +50,8 @@ from tcusim.listing import line
 from tcusim.numerics import format_of
 from tcusim.shapes import TILE_BYTES, MmaShape, Operands, shapes
 from tcusim.verify import tile_is_aligned, verify
+from tcusim_cuda.arrays import directly_loaded
+from tcusim_cuda.chunks import LANES, Chunks, Later, aligned, chunks_of, repeats
 from tcusim_cuda.kernel import TICKET_WORDS, WORKSPACE, Kernel, words_of
 from tcusim_cuda.tables import Table, Tables
 from tcusim_cuda.text import (
@@ -58,11 +60,14 @@ from tcusim_cuda.text import (
     c_address,
     c_bound,
     c_bounds,
+    c_chunk,
     c_extent,
     c_index,
+    c_inside,
     c_literal,
     c_part,
     c_pattern,
+    c_pointer,
     c_value,
     lanes_go_down,
     wrapped,
@@ -71,11 +76,13 @@ from tcusim_cuda.text import (
 __all__ = ["emit", "instruction_for"]
 
 FRAGMENT_TYPES = {**C_TYPES, "tf32": "wmma::precision::tf32"}
-LANES = 32
 # CUDA C++ Programming Guide: without asking, a block has 48 KB of shared memory.
 STATIC_SHARED_BYTES = 48 * 1024
 # Loops of up to this many iterations are unrolled, so that their loads are in flight together.
 UNROLL = 16
+
+# Variables of the text that are in scope where a step names buffers, scalars and loops.
+OWN_NAMES = ("lane", "e", "f", "turn", "first", "held", "rest", "at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +112,24 @@ def emit(program: Program) -> Kernel:
     VerifyError
         If the program breaks a rule.
     Unsupported
-        If no tensor-core instruction does its tile with its types, or shared memory is too small.
+        If no tensor-core instruction does its tile with its types, or a name is one that the text
+        itself uses.
     """
     verify(program)
+    _require_free_names(program)
     return _Emitter(program, instruction_for(program)).kernel()
+
+
+def _require_free_names(program: Program) -> None:
+    """Refuse names that would mean something else within a step's text."""
+    names = {*program.buffers, *(scalar.name for scalar in program.scalars)}
+    names |= {step.var for _, step in walk(program.steps) if isinstance(step, Loop)}
+    taken = ", ".join(name for name in OWN_NAMES if name in names)
+    if taken:
+        raise Unsupported(
+            f"{program.name}: emitted text has variables of its own that are called {taken}. Give "
+            f"the program's buffers, scalars and loops other names"
+        )
 
 
 def instruction_for(program: Program) -> Instruction:
@@ -170,6 +191,8 @@ class _Emitter:
         self.depth = 0
         self.path = ""
         self.layouts = _layouts(program)
+        self.later = Later(program).find()
+        self.tiled = directly_loaded(program) if instruction.namespace == "wmma" else frozenset()
         self.tables = Tables(program, self.layouts)
         self.shared = [*program.scratch, *self.tables.buffers, *_line_buffers(program)]
         self.pooled = sum(self._bytes(b) for b in self.shared) > STATIC_SHARED_BYTES
@@ -397,7 +420,7 @@ class _Emitter:
                 self._steps(step.otherwise, f"{path}.", len(step.body) + 1)
         self.path = path
 
-    def _step(self, step: Step) -> None:  # noqa: C901 - one case for each step
+    def _step(self, step: Step) -> None:
         """Write one leaf step."""
         space = self.instruction.namespace
         match step:
@@ -427,20 +450,14 @@ class _Emitter:
                         f"wmma::mem_{dst.layout});"
                     )
             case Copy(dst, src, plus):
-                with self._each_element(dst, src):
-                    value = c_value(src)
-                    if plus is not None:
-                        value = f"tcu::add({value}, {c_value(plus)})"
-                    self._assign(dst, value, src.buffer.dtype)
+                self._copy(dst, src, plus)
             case Split(dsts, src):
-                with self._each_element(dsts[0], src):
-                    self._line(f"{C_TYPES[src.buffer.dtype]} rest = {c_value(src)};")
-                    for dst in dsts:
-                        narrow = C_TYPES[dst.buffer.dtype]
-                        self._assign(dst, f"tcu::take_part<{narrow}>(rest)", dst.buffer.dtype)
+                self._split(dsts, src)
             case Publish() | Await() | Locate():
                 self._grid_step(step)
             case Sync(level):
+                if self.path in self.later.waits:
+                    self._line("tcu::finish_copies();")
                 self._line("__syncthreads();" if level is Level.BLOCK else "__syncwarp();")
             case Loop() | When():
                 raise AssertionError("control steps are written by _steps")
@@ -456,11 +473,11 @@ class _Emitter:
                     bounds = c_bounds(dst)
                     self._line(f"if ({bounds}) {put}" if bounds else put)
             case Await(dst, src):
-                with self._each_element(dst, src):
+                with self._each_element(dst, src) as chunks:
                     value, bounds = f"{src.buffer.name}.await({c_address(src)})", c_bounds(src)
                     if bounds:
                         value = f"({bounds} ? {value} : {c_literal(src.buffer.dtype, 0)})"
-                    self._assign(dst, value, src.buffer.dtype)
+                    self._assign(dst, chunks, value, src.buffer.dtype)
             case Locate():
                 self._locate(step)
             case _:
@@ -516,23 +533,137 @@ class _Emitter:
                         f"{space}::mma_sync({frag}, {left} + k], {right} + k * {across}], {frag});"
                     )
 
+    # --- Rectangles, chunk by chunk ------------------------------------------------------------
+
     @contextmanager
-    def _each_element(self, dst: View, src: View) -> Iterator[None]:
-        """Loop the lanes over a rectangle, so that neighbouring lanes touch neighbours."""
-        rows, cols = dst.rows, dst.cols
-        down = lanes_go_down(dst, src)
-        with self._block(f"for (int e = lane; e < {rows * cols}; e += {LANES})"):
-            inner = rows if down else cols
-            if rows > 1:
-                self._line(f"const int row = {c_part('e', inner, down, cols == 1)};")
-            if cols > 1:
-                self._line(f"const int col = {c_part('e', inner, not down, rows == 1)};")
+    def _each_element(self, dst: View, src: View) -> Iterator[Chunks]:
+        """Give the lanes the elements of a rectangle, one at a time."""
+        chunks = Chunks(dst.rows, dst.cols, 1, lanes_go_down(dst, src))
+        with self._turns(chunks, chunks.turns, "lane"):
+            yield chunks
+
+    def _copy(self, dst: View, src: View, plus: View | None) -> None:
+        chunks = chunks_of(self.program, (dst,), (src,) if plus is None else (src, plus))
+        if self.path in self.later.copies:
+            self._copy_later(chunks, dst, src)
+            return
+        value = self._value(src, chunks)
+        if plus is not None:
+            value = f"tcu::add({value}, {self._value(plus, chunks)})"
+        dtype = src.buffer.dtype
+        with self._held(chunks, dtype, "held", value, named=chunks.size > 1) as held:
+            self._assign(dst, chunks, held, dtype)
+
+    def _split(self, dsts: tuple[View, ...], src: View) -> None:
+        chunks = chunks_of(self.program, dsts, (src,))
+        value = self._value(src, chunks)
+        with self._held(chunks, src.buffer.dtype, "rest", value, named=True) as rest:
+            for dst in dsts:
+                narrow = C_TYPES[dst.buffer.dtype]
+                part = f"tcu::take_part<{narrow}>({rest})"
+                self._assign(dst, chunks, part, dst.buffer.dtype)
+
+    def _copy_later(self, chunks: Chunks, dst: View, src: View) -> None:
+        """Start a copy from global to shared memory; a wait comes before the next barrier."""
+        inside = c_inside(src, chunks.down)
+        places = f"{c_pointer(dst)}, {c_pointer(src)}"
+        arguments = f"{places}, {inside}" if inside else places
+        with self._turns(chunks, chunks.turns, "lane"):
+            self._line(f"tcu::copy_later<{chunks.size}>({arguments});")
+
+    @contextmanager
+    def _held(
+        self, chunks: Chunks, dtype: str, name: str, value: str, *, named: bool
+    ) -> Iterator[str]:
+        """Read the lane's chunks, then give each one, to be written.
+
+        All reads come before the first write, as many as registers may hold: memory answers them
+        together. That is legal, since a step reads no element that another lane writes.
+        named: whether a single chunk needs a name.
+        """
+        kind = C_TYPES[dtype]
+        if chunks.size > 1:
+            kind = f"tcu::Pack<{kind}, {chunks.size}>"
+        if chunks.turns == 1:
+            with self._turns(chunks, 1, "lane"):
+                if named:
+                    self._line(f"{kind} {name} = {value};")
+                yield name if named else value
+            return
+        together = chunks.together(format_of(dtype).itemsize)
+        first, head = "lane", ""
+        if together < chunks.turns:
+            step = LANES * together
+            first = "first"
+            head = f"for (int first = lane; first < {chunks.count}; first += {step})"
+        with self._block(head):
+            self._line(f"{kind} {name}[{together}];")
+            with self._turns(chunks, together, first):
+                self._line(f"{name}[turn] = {value};")
+            with self._turns(chunks, together, first):
+                yield f"{name}[turn]"
+
+    @contextmanager
+    def _turns(self, chunks: Chunks, turns: int, first: str) -> Iterator[None]:
+        """Give the lane `turns` chunks, from number `first` on, with the row and the column."""
+        # In whole groups of turns, every lane has a chunk in each.
+        guarded = chunks.count % (LANES * turns) != 0
+        guard = f"e < {chunks.count}" if guarded else ""
+        if turns == 1:
+            with self._chunk(chunks, first, guard):
+                yield
+            return
+        self._line("#pragma unroll" if turns <= UNROLL else f"#pragma unroll {UNROLL}")
+        head = f"for (int turn = 0; turn < {turns}; ++turn)"
+        if not guarded:
+            with self._chunk(chunks, f"{first} + {LANES}*turn", "", head):
+                yield
+            return
+        with self._block(head), self._chunk(chunks, f"{first} + {LANES}*turn", guard):
             yield
 
-    def _assign(self, dst: View, value: str, dtype: str) -> None:
+    @contextmanager
+    def _chunk(self, chunks: Chunks, number: str, guard: str, head: str = "") -> Iterator[None]:
+        """Find the row and the column of a chunk's first element."""
+        with self._block(f"if (const int e = {number}; {guard})" if guard else head):
+            if not guard:
+                self._line(f"const int e = {number};")
+            inner, down = chunks.inner // chunks.size, chunks.down
+            for name, extent, is_inner in (
+                ("row", chunks.rows, down),
+                ("col", chunks.cols, not down),
+            ):
+                if extent == 1:
+                    continue
+                part = c_part("e", inner, is_inner, extent == chunks.rows * chunks.cols)
+                if is_inner and chunks.size > 1:
+                    part = "0" if inner == 1 else f"{chunks.size}*{wrapped(part)}"
+                self._line(f"const int {name} = {part};")
+            yield
+
+    def _value(self, view: View, chunks: Chunks) -> str:
+        """Print the read of a chunk; of one element, as such."""
+        if chunks.size == 1:
+            return c_value(view)
+        if repeats(view, chunks.down):
+            return f"tcu::repeat<{chunks.size}>({c_value(view)})"
+        where = self._where(view)
+        return c_chunk(view, chunks.size, chunks.down, f", {where}" if where else "")
+
+    def _where(self, view: View) -> str:
+        """Print what is known of where chunks lie: "" if that depends on what a user passes."""
+        of_buffer = view.buffer.level is not Level.GRID or view.buffer.name in self.tiled
+        return "tcu::Aligned" if of_buffer and aligned(self.program, view) else ""
+
+    def _assign(self, dst: View, chunks: Chunks, value: str, dtype: str) -> None:
         """Write a value of type `dtype` to its place, where the destination's bounds hold."""
         if dtype != dst.buffer.dtype:
             value = f"tcu::convert<{C_TYPES[dst.buffer.dtype]}>({value})"
+        if chunks.size > 1:
+            where, inside = self._where(dst), c_inside(dst, chunks.down)
+            arguments = ", ".join(filter(None, (c_pointer(dst), value, inside)))
+            self._line(f"tcu::store{f'<{where}>' if where else ''}({arguments});")
+            return
         target = f"{dst.buffer.name}[{c_address(dst)}] = {value};"
         bounds = c_bounds(dst)
         self._line(f"if ({bounds}) {target}" if bounds else target)

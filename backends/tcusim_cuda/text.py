@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import assert_never
 
-from tcusim.ir import Bound, Extent, Index, Level, Pattern, PatternKind, View
+from tcusim.ir import COL, ROW, Bound, Extent, Index, Level, Pattern, PatternKind, View
 from tcusim.numerics import format_of
 
 __all__ = [
+    "AT",
     "C_TYPES",
     "ascii_text",
     "c_address",
     "c_bound",
     "c_bounds",
+    "c_chunk",
     "c_extent",
     "c_index",
+    "c_inside",
     "c_line",
     "c_literal",
     "c_part",
     "c_pattern",
     "c_place",
+    "c_pointer",
     "c_value",
     "lanes_go_down",
     "wrapped",
@@ -50,8 +55,11 @@ def c_index(index: Index) -> str:
     return " + ".join(parts).replace("+ -", "- ")
 
 
+# The number of an element within its chunk.
+AT = Index.symbol("at")
+
 # A warp's place first, the element's within the tile last.
-_ORDER = {"block": -3, "block_col": -2, "warp": -1, "row": 2, "col": 3}
+_ORDER = {"block": -3, "block_col": -2, "warp": -1, "row": 2, "col": 3, "at": 4}
 
 
 def wrapped(text: str) -> str:
@@ -113,6 +121,29 @@ def c_value(view: View) -> str:
     read = f"{view.buffer.name}[{c_address(view)}]"
     bounds = c_bounds(view)
     return f"({bounds} ? {read} : {c_literal(view.buffer.dtype, 0)})" if bounds else read
+
+
+def c_pointer(view: View) -> str:
+    """Print the address of element (row, col)."""
+    place = c_place(view)
+    return (
+        view.buffer.name if place == Index() else f"{view.buffer.name} + {wrapped(c_index(place))}"
+    )
+
+
+def c_inside(view: View, down: bool) -> str:
+    """Print which elements of the chunk at (row, col) are in bounds, as a function; "" if all."""
+    step = {"row": ROW + AT} if down else {"col": COL + AT}
+    moved = tuple(Bound(b.lhs.substitute(step), b.rhs.substitute(step)) for b in view.bounds)
+    bounds = c_bounds(replace(view, bounds=moved))
+    return f"[&](int at) {{ return {bounds}; }}" if bounds else ""
+
+
+def c_chunk(view: View, size: int, down: bool, where: str) -> str:
+    """Print the read of the `size` elements from (row, col) on: zeros where a bound fails."""
+    inside = c_inside(view, down)
+    arguments = f"{c_pointer(view)}, {inside}" if inside else c_pointer(view)
+    return f"tcu::load<{size}{where}>({arguments})"
 
 
 def c_literal(dtype: str, value: int) -> str:

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <vector>
 
 #include "host_entry.h"
 #include "host_language.h"
@@ -112,12 +113,20 @@ struct Operands {
     const void* c;
 };
 
+// A copy that a lane has started and that has not happened yet.
+struct Pending {
+    void* to;
+    const void* from;
+    int bytes;
+};
+
 struct Lane {
     Context context;
     Wait wait;
     int line;
     bool returned;
     Operands operands;
+    std::vector<Pending> copies;
 };
 
 struct Warp {
@@ -293,6 +302,7 @@ void start_block(char* stacks, size_t stride) {
     for (int i = 0; i < thread_count; ++i) {
         lanes[i].wait = Wait::nothing;
         lanes[i].returned = false;
+        lanes[i].copies.clear();
         prepare(lanes[i].context, stacks + i * stride + stride - kStackBytes, kStackBytes);
     }
     for (int w = 0; w < warp_count; ++w) warps[w] = {~0u, 0, w};
@@ -383,6 +393,26 @@ void require_aligned(const void* tile, unsigned long long ldm_bytes, int line) {
 }
 
 void wait_for_mail(int line) { stop(Failure::unpublished, line); }
+
+void require_multiple(const void* address, int bytes) {
+    if (reinterpret_cast<uintptr_t>(address) % bytes != 0) stop(Failure::chunk_alignment, 0);
+}
+
+void start_copy(void* shared, const void* global, int bytes) {
+    require_multiple(shared, bytes);
+    if (random_bits() & 1) {
+        std::memcpy(shared, global, bytes);
+    } else {
+        lanes[current].copies.push_back({shared, global, bytes});
+    }
+}
+
+void finish_copies() {
+    for (const Pending& copy : lanes[current].copies) {
+        std::memcpy(copy.to, copy.from, copy.bytes);
+    }
+    lanes[current].copies.clear();
+}
 
 void mma(const Mma& shape, void* d, const void* a, const void* b, const void* c, int line) {
     const bool known = static_cast<int32_t>(shape.ab) == numerics.ab &&

@@ -262,7 +262,7 @@ def _held(b: Builder, grid: _Blocks, row: int) -> Callable[[Index, int], View]:
     """Copy the warp's rows to shared memory; return a view of `count` of their columns."""
     # Rows end to end would begin in the same bank of shared memory.
     ldm = padded(row, b.options.source) + padded(1, b.options.source)
-    held = b.scratch("held", b.options.source, b.m * ldm)
+    held = b.scratch("kept", b.options.source, b.m * ldm)
     place = WARP * (b.m * row)
     bounds = grid.inside(place + ROW * row + COL)
     rows = b.rect(data(b), grid.first + place, b.m, row, row, 1, bounds)

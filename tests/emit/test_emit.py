@@ -18,7 +18,7 @@ from tcusim.algorithms import algorithms
 from tcusim.backends import Backend
 from tcusim.errors import AgreementError, Unsupported
 from tcusim.interpret import State
-from tcusim.ir import Mma, Program, Step, walk
+from tcusim.ir import Copy, Mma, Program, Step, walk
 from tcusim.testing import assert_agree, random_inputs
 from tcusim_cuda.emit import _Emitter, emit, instruction_for
 
@@ -175,6 +175,23 @@ def test_a_tile_of_a_grid_that_cannot_be_loaded_is_refused() -> None:
     )
 
 
+def test_a_name_that_the_text_uses_is_refused() -> None:
+    program = tcusim.build("scan_plain")
+    whole = replace(program, outputs=(replace(program.outputs[0], name="held"),))
+    steps = tuple(
+        replace(step, dst=replace(step.dst, buffer=whole.outputs[0]))
+        if isinstance(step, Copy) and step.dst.buffer == program.outputs[0]
+        else step
+        for step in program.steps
+    )
+    with pytest.raises(Unsupported) as caught:
+        emit(replace(whole, steps=steps))
+    assert str(caught.value) == (
+        "scan_plain: emitted text has variables of its own that are called held. Give the "
+        "program's buffers, scalars and loops other names"
+    )
+
+
 # --- Planted bugs -----------------------------------------------------------------------------
 
 
@@ -232,7 +249,7 @@ BUGS: dict[str, tuple[str, dict[str, Any], str, str, str]] = {
     "dropped bound": (
         "reduction_16n",
         {"ragged": True, "segment_size": 40},
-        "16*i + row < 40 && ",
+        "16*i + row + at < 40 && ",
         "",
         "they part at step ",
     ),

@@ -272,6 +272,17 @@ def test_a_slice_at_a_tile_is_used_in_place(backend: Launcher, cupy: Any) -> Non
     require_bits(got.get(), simulated(PROGRAM, x[256:]))
 
 
+@pytest.mark.parametrize("start", [1, 2, 4, 8])
+def test_a_staged_slice_may_begin_anywhere(backend: Launcher, cupy: Any, start: int) -> None:
+    """The kernel finds out how many bytes it can move at a time."""
+    program = build("scan_tn", ragged=True, result="f16", segment_size=1024)
+    x = halves(5000 + start)
+    out = cupy.full(5000 + start, -1, cupy.float16)
+    backend.run(program, {"in": cupy.asarray(x)[start:]}, out={"out": out[start:]})
+    require_bits(out.get()[start:], simulated(program, x[start:]))
+    assert (out.get()[:start] == -1).all()
+
+
 def test_no_elements_of_cupy(backend: Launcher, cupy: Any) -> None:
     got = backend.run(build("scan_k", ragged=True), {"in": cupy.zeros(0, cupy.float16)})["out"]
     assert isinstance(got, cupy.ndarray)

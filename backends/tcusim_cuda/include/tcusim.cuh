@@ -1,5 +1,6 @@
 // What emitted kernels need beyond CUDA's own headers: conversions and additions that round once,
-// exact splitting, and fragments for the mma.sync shapes, in the manner of nvcuda::wmma.
+// exact splitting, chunks of elements, and fragments for the mma.sync shapes, in the manner of
+// nvcuda::wmma.
 // The same text is compiled by NVRTC for a GPU and by a C++ compiler for the host backend.
 #pragma once
 #include <cuda_bf16.h>
@@ -199,6 +200,176 @@ __device__ inline void locate(
         begin = begin < limit ? begin : limit;
         end = begin + CUT < limit ? begin + CUT : limit;
     }
+}
+
+// --- Chunks: neighbouring elements that one lane moves together ----------------------------------
+
+// V elements in registers; V * sizeof(T) is a power of two.
+template <class T, int V>
+struct Pack {
+    static constexpr int bytes = V * sizeof(T);
+    // What one instruction can move of it.
+    static constexpr int access = bytes < 16 ? bytes : 16;
+    alignas(access) T x[V];
+};
+
+// Where a chunk lies: at a multiple of its access, as in shared memory, or anywhere. An array that
+// a user passes may begin at any element, so the widest access that does is found as it runs.
+struct Aligned {};
+struct Anywhere {};
+
+// For a chunk that is in bounds whatever the symbols are.
+struct Always {
+    __device__ constexpr bool operator()(int) const { return true; }
+};
+
+template <int BYTES>
+struct alignas(BYTES) Words {
+    unsigned int w[BYTES / 4];
+};
+template <>
+struct Words<2> {
+    unsigned short w;
+};
+template <>
+struct Words<1> {
+    unsigned char w;
+};
+
+__device__ inline bool is_multiple(const void* p, int bytes) {
+    return reinterpret_cast<unsigned long long>(p) % bytes == 0;
+}
+
+// Moves a chunk by accesses of so many bytes, all of which must begin at multiples of them.
+template <int BYTES, class T, int V>
+__device__ inline void move_by(T* to, const T* from) {
+#ifdef TCUSIM_HOST
+    tcusim::require_multiple(to, BYTES);
+    tcusim::require_multiple(from, BYTES);
+#endif
+    #pragma unroll
+    for (int i = 0; i < Pack<T, V>::bytes / BYTES; ++i) {
+        reinterpret_cast<Words<BYTES>*>(to)[i] = reinterpret_cast<const Words<BYTES>*>(from)[i];
+    }
+}
+
+// Moves a chunk between memory and registers: `address` is the one of the two that is in memory.
+template <int BYTES, class T, int V>
+__device__ inline void move(T* to, const T* from, const void* address, Anywhere where) {
+    // After 16 bytes 4 are tried, then elements: more cases would make more code, seldom run.
+    constexpr int less = BYTES > 4 ? 4 : 1;
+    if constexpr (BYTES <= static_cast<int>(sizeof(T))) {
+        move_by<sizeof(T), T, V>(to, from);
+    } else if (is_multiple(address, BYTES)) {
+        move_by<BYTES, T, V>(to, from);
+    } else {
+        move<less, T, V>(to, from, address, where);
+    }
+}
+template <int BYTES, class T, int V>
+__device__ inline void move(T* to, const T* from, const void*, Aligned) {
+    move_by<BYTES, T, V>(to, from);
+}
+
+// Reads the chunk at p, zeros where out of bounds. inside(i) says whether element i is in bounds:
+// bounds are affine, so if they hold at both ends they do between.
+template <int V, class Where = Anywhere, class T, class Inside = Always>
+__device__ inline Pack<T, V> load(const T* p, Inside inside = {}) {
+    Pack<T, V> chunk;
+    if (inside(0) && inside(V - 1)) {
+        move<Pack<T, V>::access, T, V>(chunk.x, p, p, Where());
+        return chunk;
+    }
+    #pragma unroll
+    for (int i = 0; i < V; ++i) chunk.x[i] = inside(i) ? p[i] : convert<T>(0.0f);
+    return chunk;
+}
+
+// Writes the chunk at p, where in bounds.
+template <class Where = Anywhere, class T, int V, class Inside = Always>
+__device__ inline void store(T* p, const Pack<T, V>& chunk, Inside inside = {}) {
+    if (inside(0) && inside(V - 1)) {
+        move<Pack<T, V>::access, T, V>(p, chunk.x, p, Where());
+        return;
+    }
+    #pragma unroll
+    for (int i = 0; i < V; ++i) {
+        if (inside(i)) p[i] = chunk.x[i];
+    }
+}
+
+template <int V, class T>
+__device__ inline Pack<T, V> repeat(T x) {
+    Pack<T, V> chunk;
+    #pragma unroll
+    for (int i = 0; i < V; ++i) chunk.x[i] = x;
+    return chunk;
+}
+
+template <class To, class From, int V>
+__device__ inline Pack<To, V> convert(const Pack<From, V>& from) {
+    Pack<To, V> to;
+    #pragma unroll
+    for (int i = 0; i < V; ++i) to.x[i] = convert<To>(from.x[i]);
+    return to;
+}
+
+template <class T, int V>
+__device__ inline Pack<T, V> add(const Pack<T, V>& x, const Pack<T, V>& y) {
+    Pack<T, V> sum;
+    #pragma unroll
+    for (int i = 0; i < V; ++i) sum.x[i] = add(x.x[i], y.x[i]);
+    return sum;
+}
+
+template <class Narrow, class Wide, int V>
+__device__ inline Pack<Narrow, V> take_part(Pack<Wide, V>& rest) {
+    Pack<Narrow, V> part;
+    #pragma unroll
+    for (int i = 0; i < V; ++i) part.x[i] = take_part<Narrow>(rest.x[i]);
+    return part;
+}
+
+// --- Copies that a lane starts and does not wait for ---------------------------------------------
+
+// Starts a copy of 4, 8 or 16 bytes from global to shared memory. Source: PTX ISA, "cp.async".
+template <int BYTES>
+__device__ inline void start_copy(void* shared, const void* global) {
+#if defined(TCUSIM_HOST)
+    tcusim::start_copy(shared, global, BYTES);
+#elif __CUDA_ARCH__ >= 800
+    const unsigned int to = static_cast<unsigned int>(__cvta_generic_to_shared(shared));
+    if constexpr (BYTES == 16) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+    } else {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(BYTES)
+                     : "memory");
+    }
+#endif
+}
+
+// Copies a chunk to an aligned place in shared memory, zeros where out of bounds. It is there after
+// finish_copies(): before sm_80, and where the chunk is not whole and aligned, at once.
+template <int V, class T, class Inside = Always>
+__device__ inline void copy_later(T* shared, const T* global, Inside inside = {}) {
+    constexpr int bytes = Pack<T, V>::bytes;
+    static_assert(bytes == 4 || bytes == 8 || bytes == 16, "what cp.async can copy");
+#if defined(TCUSIM_HOST) || __CUDA_ARCH__ >= 800
+    if (inside(0) && inside(V - 1) && is_multiple(global, bytes)) {
+        start_copy<bytes>(shared, global);
+        return;
+    }
+#endif
+    store<Aligned>(shared, load<V>(global, inside));
+}
+
+// Waits for the copies that this lane has started.
+__device__ inline void finish_copies() {
+#if defined(TCUSIM_HOST)
+    tcusim::finish_copies();
+#elif __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
 }
 
 // --- The mma.sync shapes m16n8k16 and m16n8k8 ----------------------------------------------------

@@ -42,7 +42,7 @@ reduction_16(const half* __restrict__ in, float* __restrict__ out, const long lo
     __syncwarp();
 
     // 7  out[16*block + col] <- s_V[16*col]  1x16
-    for (int e = lane; e < 16; e += 32) {
+    if (const int e = lane; e < 16) {
         const int col = e;
         out[16*block + col] = s_V[16*col];
     }

@@ -45,10 +45,12 @@ reduction_16n_coalesced(const half* __restrict__ in, float* __restrict__ out, co
         wmma::fill_fragment(V, 0.0f);
 
         // 2.2  t_A[row + 16*col] <- in[1024*block + 64*s + row + 16*col where 16*col + row < 64]  16x16
-        for (int e = lane; e < 256; e += 32) {
-            const int row = e % 16;
-            const int col = e / 16;
-            t_A[row + 16*col] = (row + 16*col < 64 ? in[1024*block + 64*s + row + 16*col] : tcu::convert<half>(0.0f));
+        {
+            const int e = lane;
+            const int row = 8*(e % 2);
+            const int col = e / 2;
+            tcu::Pack<half, 8> held = tcu::load<8>(in + (1024*block + 64*s + row + 16*col), [&](int at) { return row + 16*col + at < 64; });
+            tcu::store<tcu::Aligned>(t_A + (row + 16*col), held);
         }
 
         // 2.3  sync warp
@@ -67,7 +69,7 @@ reduction_16n_coalesced(const half* __restrict__ in, float* __restrict__ out, co
         __syncwarp();
 
         // 2.8  partials[16*s + col] <- s_V[16*col]  1x16
-        for (int e = lane; e < 16; e += 32) {
+        if (const int e = lane; e < 16) {
             const int col = e;
             partials[16*s + col] = tcu::convert<half>(s_V[16*col]);
         }
@@ -95,7 +97,7 @@ reduction_16n_coalesced(const half* __restrict__ in, float* __restrict__ out, co
     __syncwarp();
 
     // 10  out[16*block + row] <- s_R[row]  16x1
-    for (int e = lane; e < 16; e += 32) {
+    if (const int e = lane; e < 16) {
         const int row = e;
         out[16*block + row] = s_R[row];
     }

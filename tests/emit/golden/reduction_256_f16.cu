@@ -67,7 +67,7 @@ reduction_256(const half* __restrict__ in, half* __restrict__ out, const long lo
     __syncwarp();
 
     // 13  out[block] <- s_R[0]  1x1
-    for (int e = lane; e < 1; e += 32) {
+    if (const int e = lane; e < 1) {
         out[block] = s_R[0];
     }
 }

@@ -62,10 +62,22 @@ reduction_256n(const half* __restrict__ in, float* __restrict__ out, const long 
     __syncwarp();
 
     // 8  t_X[row + 16*col] <- s_V[row + 16*col]  16x16
-    for (int e = lane; e < 256; e += 32) {
-        const int row = e % 16;
-        const int col = e / 16;
-        t_X[row + 16*col] = tcu::convert<half>(s_V[row + 16*col]);
+    {
+        tcu::Pack<float, 4> held[2];
+        #pragma unroll
+        for (int turn = 0; turn < 2; ++turn) {
+            const int e = lane + 32*turn;
+            const int row = 4*(e % 4);
+            const int col = e / 4;
+            held[turn] = tcu::load<4, tcu::Aligned>(s_V + (row + 16*col));
+        }
+        #pragma unroll
+        for (int turn = 0; turn < 2; ++turn) {
+            const int e = lane + 32*turn;
+            const int row = 4*(e % 4);
+            const int col = e / 4;
+            tcu::store<tcu::Aligned>(t_X + (row + 16*col), tcu::convert<half>(held[turn]));
+        }
     }
 
     // 9  sync warp
@@ -84,7 +96,7 @@ reduction_256n(const half* __restrict__ in, float* __restrict__ out, const long 
     __syncwarp();
 
     // 14  out[block] <- s_R[0]  1x1
-    for (int e = lane; e < 1; e += 32) {
+    if (const int e = lane; e < 1) {
         out[block] = s_R[0];
     }
 }

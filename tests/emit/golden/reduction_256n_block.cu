@@ -60,10 +60,22 @@ reduction_256n_block(const half* __restrict__ in, float* __restrict__ out, const
     __syncwarp();
 
     // 9  t_X[row + 16*col] <- s_V[row + 16*col]  16x16
-    for (int e = lane; e < 256; e += 32) {
-        const int row = e % 16;
-        const int col = e / 16;
-        t_X[row + 16*col] = tcu::convert<half>(s_V[row + 16*col]);
+    {
+        tcu::Pack<float, 4> held[2];
+        #pragma unroll
+        for (int turn = 0; turn < 2; ++turn) {
+            const int e = lane + 32*turn;
+            const int row = 4*(e % 4);
+            const int col = e / 4;
+            held[turn] = tcu::load<4, tcu::Aligned>(s_V + (row + 16*col));
+        }
+        #pragma unroll
+        for (int turn = 0; turn < 2; ++turn) {
+            const int e = lane + 32*turn;
+            const int row = 4*(e % 4);
+            const int col = e / 4;
+            tcu::store<tcu::Aligned>(t_X + (row + 16*col), tcu::convert<half>(held[turn]));
+        }
     }
 
     // 10  sync warp
@@ -82,7 +94,7 @@ reduction_256n_block(const half* __restrict__ in, float* __restrict__ out, const
     __syncwarp();
 
     // 15  prtls[warp] <- s_R[0]  1x1
-    for (int e = lane; e < 1; e += 32) {
+    if (const int e = lane; e < 1) {
         prtls[warp] = s_R[0];
     }
 
@@ -96,10 +108,22 @@ reduction_256n_block(const half* __restrict__ in, float* __restrict__ out, const
         wmma::fill_fragment(R, 0.0f);
 
         // 17.2  t_E[row + 16*col] <- prtls[row + 4*col where col < 1 and row < 4]  16x16
-        for (int e = lane; e < 256; e += 32) {
-            const int row = e % 16;
-            const int col = e / 16;
-            t_E[row + 16*col] = tcu::convert<half>((col < 1 && row < 4 ? prtls[row + 4*col] : 0.0f));
+        {
+            tcu::Pack<float, 4> held[2];
+            #pragma unroll
+            for (int turn = 0; turn < 2; ++turn) {
+                const int e = lane + 32*turn;
+                const int row = 4*(e % 4);
+                const int col = e / 4;
+                held[turn] = tcu::load<4, tcu::Aligned>(prtls + (row + 4*col), [&](int at) { return col < 1 && row + at < 4; });
+            }
+            #pragma unroll
+            for (int turn = 0; turn < 2; ++turn) {
+                const int e = lane + 32*turn;
+                const int row = 4*(e % 4);
+                const int col = e / 4;
+                tcu::store<tcu::Aligned>(t_E + (row + 16*col), tcu::convert<half>(held[turn]));
+            }
         }
 
         // 17.3  sync warp
@@ -118,7 +142,7 @@ reduction_256n_block(const half* __restrict__ in, float* __restrict__ out, const
         __syncwarp();
 
         // 17.8  out[block] <- s_R[0]  1x1
-        for (int e = lane; e < 1; e += 32) {
+        if (const int e = lane; e < 1) {
             out[block] = s_R[0];
         }
     }

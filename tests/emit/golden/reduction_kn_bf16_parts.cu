@@ -42,13 +42,24 @@ reduction_kn(const float* __restrict__ in, float* __restrict__ out, const long l
     for (int i = 0; i < 4; ++i) {
 
         // 3.1  t_A0[row + 16*col], t_A1[row + 16*col], t_A2[row + 16*col] <- Split(in[1024*block + 16*i + row + 64*col])  16x16
-        for (int e = lane; e < 256; e += 32) {
-            const int row = e % 16;
-            const int col = e / 16;
-            float rest = in[1024*block + 16*i + row + 64*col];
-            t_A0[row + 16*col] = tcu::take_part<__nv_bfloat16>(rest);
-            t_A1[row + 16*col] = tcu::take_part<__nv_bfloat16>(rest);
-            t_A2[row + 16*col] = tcu::take_part<__nv_bfloat16>(rest);
+        {
+            tcu::Pack<float, 4> rest[2];
+            #pragma unroll
+            for (int turn = 0; turn < 2; ++turn) {
+                const int e = lane + 32*turn;
+                const int row = 4*(e % 4);
+                const int col = e / 4;
+                rest[turn] = tcu::load<4>(in + (1024*block + 16*i + row + 64*col));
+            }
+            #pragma unroll
+            for (int turn = 0; turn < 2; ++turn) {
+                const int e = lane + 32*turn;
+                const int row = 4*(e % 4);
+                const int col = e / 4;
+                tcu::store<tcu::Aligned>(t_A0 + (row + 16*col), tcu::take_part<__nv_bfloat16>(rest[turn]));
+                tcu::store<tcu::Aligned>(t_A1 + (row + 16*col), tcu::take_part<__nv_bfloat16>(rest[turn]));
+                tcu::store<tcu::Aligned>(t_A2 + (row + 16*col), tcu::take_part<__nv_bfloat16>(rest[turn]));
+            }
         }
 
         // 3.2  sync warp
@@ -83,7 +94,7 @@ reduction_kn(const float* __restrict__ in, float* __restrict__ out, const long l
     __syncwarp();
 
     // 6  out[16*block + col] <- s_V[16*col]  1x16
-    for (int e = lane; e < 16; e += 32) {
+    if (const int e = lane; e < 16) {
         const int col = e;
         out[16*block + col] = s_V[16*col];
     }

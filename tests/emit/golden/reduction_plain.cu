@@ -16,34 +16,41 @@ reduction_plain(const half* __restrict__ in, float* __restrict__ out, const long
     half* const values = values_of[warp];
 
     // 1  values[row] <- in[256*block + row where 256*block + row < length]  256x1
-    for (int e = lane; e < 256; e += 32) {
-        const int row = e;
-        values[row] = (256*block + row < length ? in[256*block + row] : tcu::convert<half>(0.0f));
+    {
+        const int e = lane;
+        const int row = 8*e;
+        tcu::Pack<half, 8> held = tcu::load<8>(in + (256*block + row), [&](int at) { return 256*block + row + at < length; });
+        tcu::store<tcu::Aligned>(values + row, held);
     }
 
     // 2  sync warp
     __syncwarp();
 
     // 3  values[row] <- values[row] + values[128 + row]  128x1
-    for (int e = lane; e < 128; e += 32) {
-        const int row = e;
-        values[row] = tcu::add(values[row], values[row + 128]);
+    {
+        const int e = lane;
+        const int row = 4*e;
+        tcu::Pack<half, 4> held = tcu::add(tcu::load<4, tcu::Aligned>(values + row), tcu::load<4, tcu::Aligned>(values + (row + 128)));
+        tcu::store<tcu::Aligned>(values + row, held);
     }
 
     // 4  sync warp
     __syncwarp();
 
     // 5  values[row] <- values[row] + values[64 + row]  64x1
-    for (int e = lane; e < 64; e += 32) {
-        const int row = e;
-        values[row] = tcu::add(values[row], values[row + 64]);
+    {
+        const int e = lane;
+        const int row = 2*e;
+        tcu::Pack<half, 2> held = tcu::add(tcu::load<2, tcu::Aligned>(values + row), tcu::load<2, tcu::Aligned>(values + (row + 64)));
+        tcu::store<tcu::Aligned>(values + row, held);
     }
 
     // 6  sync warp
     __syncwarp();
 
     // 7  values[row] <- values[row] + values[32 + row]  32x1
-    for (int e = lane; e < 32; e += 32) {
+    {
+        const int e = lane;
         const int row = e;
         values[row] = tcu::add(values[row], values[row + 32]);
     }
@@ -52,7 +59,7 @@ reduction_plain(const half* __restrict__ in, float* __restrict__ out, const long
     __syncwarp();
 
     // 9  values[row] <- values[row] + values[16 + row]  16x1
-    for (int e = lane; e < 16; e += 32) {
+    if (const int e = lane; e < 16) {
         const int row = e;
         values[row] = tcu::add(values[row], values[row + 16]);
     }
@@ -61,7 +68,7 @@ reduction_plain(const half* __restrict__ in, float* __restrict__ out, const long
     __syncwarp();
 
     // 11  values[row] <- values[row] + values[8 + row]  8x1
-    for (int e = lane; e < 8; e += 32) {
+    if (const int e = lane; e < 8) {
         const int row = e;
         values[row] = tcu::add(values[row], values[row + 8]);
     }
@@ -70,7 +77,7 @@ reduction_plain(const half* __restrict__ in, float* __restrict__ out, const long
     __syncwarp();
 
     // 13  values[row] <- values[row] + values[4 + row]  4x1
-    for (int e = lane; e < 4; e += 32) {
+    if (const int e = lane; e < 4) {
         const int row = e;
         values[row] = tcu::add(values[row], values[row + 4]);
     }
@@ -79,7 +86,7 @@ reduction_plain(const half* __restrict__ in, float* __restrict__ out, const long
     __syncwarp();
 
     // 15  values[row] <- values[row] + values[2 + row]  2x1
-    for (int e = lane; e < 2; e += 32) {
+    if (const int e = lane; e < 2) {
         const int row = e;
         values[row] = tcu::add(values[row], values[row + 2]);
     }
@@ -88,7 +95,7 @@ reduction_plain(const half* __restrict__ in, float* __restrict__ out, const long
     __syncwarp();
 
     // 17  values[0] <- values[0] + values[1]  1x1
-    for (int e = lane; e < 1; e += 32) {
+    if (const int e = lane; e < 1) {
         values[0] = tcu::add(values[0], values[1]);
     }
 
@@ -96,7 +103,7 @@ reduction_plain(const half* __restrict__ in, float* __restrict__ out, const long
     __syncwarp();
 
     // 19  out[block where 256*block + 256*col < length] <- values[0]  1x1
-    for (int e = lane; e < 1; e += 32) {
+    if (const int e = lane; e < 1) {
         if (256*block < length) out[block] = tcu::convert<float>(values[0]);
     }
 }

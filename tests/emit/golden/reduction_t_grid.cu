@@ -82,10 +82,22 @@ reduction_t(const half* __restrict__ in, float* __restrict__ out, const long lon
     __syncwarp();
 
     // 9  t_X[row + 32*col] <- s_V[row + 32*col]  32x32
-    for (int e = lane; e < 1024; e += 32) {
-        const int row = e % 32;
-        const int col = e / 32;
-        t_X[row + 32*col] = tcu::convert<half>(s_V[row + 32*col]);
+    {
+        tcu::Pack<float, 4> held[8];
+        #pragma unroll
+        for (int turn = 0; turn < 8; ++turn) {
+            const int e = lane + 32*turn;
+            const int row = 4*(e % 8);
+            const int col = e / 8;
+            held[turn] = tcu::load<4, tcu::Aligned>(s_V + (row + 32*col));
+        }
+        #pragma unroll
+        for (int turn = 0; turn < 8; ++turn) {
+            const int e = lane + 32*turn;
+            const int row = 4*(e % 8);
+            const int col = e / 8;
+            tcu::store<tcu::Aligned>(t_X + (row + 32*col), tcu::convert<half>(held[turn]));
+        }
     }
 
     // 10  sync warp
@@ -117,7 +129,7 @@ reduction_t(const half* __restrict__ in, float* __restrict__ out, const long lon
     __syncwarp();
 
     // 15  out[block] <- s_R[0]  1x1
-    for (int e = lane; e < 1; e += 32) {
+    if (const int e = lane; e < 1) {
         out[block] = s_R[0];
     }
 }

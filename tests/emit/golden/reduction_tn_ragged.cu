@@ -36,10 +36,12 @@ reduction_tn(const half* __restrict__ in, half* __restrict__ out, const long lon
     for (int i = 0; i < 4; ++i) {
 
         // 3.1  t_A[row + 16*col] <- in[1000*block + 256*i + row + 16*col where 16*col + 256*i + row < 1000 and 1000*block + 16*col + 256*i + row < length]  16x16
-        for (int e = lane; e < 256; e += 32) {
-            const int row = e % 16;
-            const int col = e / 16;
-            t_A[row + 16*col] = (256*i + row + 16*col < 1000 && 1000*block + 256*i + row + 16*col < length ? in[1000*block + 256*i + row + 16*col] : tcu::convert<half>(0.0f));
+        {
+            const int e = lane;
+            const int row = 8*(e % 2);
+            const int col = e / 2;
+            tcu::Pack<half, 8> held = tcu::load<8>(in + (1000*block + 256*i + row + 16*col), [&](int at) { return 256*i + row + 16*col + at < 1000 && 1000*block + 256*i + row + 16*col + at < length; });
+            tcu::store<tcu::Aligned>(t_A + (row + 16*col), held);
         }
 
         // 3.2  sync warp
@@ -62,7 +64,7 @@ reduction_tn(const half* __restrict__ in, half* __restrict__ out, const long lon
     __syncwarp();
 
     // 6  s_V[16*col] <- s_V[16*col] + s_V[128 + 16*col]  1x8
-    for (int e = lane; e < 8; e += 32) {
+    if (const int e = lane; e < 8) {
         const int col = e;
         s_V[16*col] = tcu::add(s_V[16*col], s_V[16*col + 128]);
     }
@@ -71,7 +73,7 @@ reduction_tn(const half* __restrict__ in, half* __restrict__ out, const long lon
     __syncwarp();
 
     // 8  s_V[16*col] <- s_V[16*col] + s_V[64 + 16*col]  1x4
-    for (int e = lane; e < 4; e += 32) {
+    if (const int e = lane; e < 4) {
         const int col = e;
         s_V[16*col] = tcu::add(s_V[16*col], s_V[16*col + 64]);
     }
@@ -80,7 +82,7 @@ reduction_tn(const half* __restrict__ in, half* __restrict__ out, const long lon
     __syncwarp();
 
     // 10  s_V[16*col] <- s_V[16*col] + s_V[32 + 16*col]  1x2
-    for (int e = lane; e < 2; e += 32) {
+    if (const int e = lane; e < 2) {
         const int col = e;
         s_V[16*col] = tcu::add(s_V[16*col], s_V[16*col + 32]);
     }
@@ -89,7 +91,7 @@ reduction_tn(const half* __restrict__ in, half* __restrict__ out, const long lon
     __syncwarp();
 
     // 12  s_V[0] <- s_V[0] + s_V[16]  1x1
-    for (int e = lane; e < 1; e += 32) {
+    if (const int e = lane; e < 1) {
         s_V[0] = tcu::add(s_V[0], s_V[16]);
     }
 
@@ -97,7 +99,7 @@ reduction_tn(const half* __restrict__ in, half* __restrict__ out, const long lon
     __syncwarp();
 
     // 14  out[block where 1000*block + 1000*col < length] <- s_V[0]  1x1
-    for (int e = lane; e < 1; e += 32) {
+    if (const int e = lane; e < 1) {
         if (1000*block < length) out[block] = tcu::convert<half>(s_V[0]);
     }
 }

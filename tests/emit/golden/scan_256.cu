@@ -69,10 +69,22 @@ scan_256(const half* __restrict__ in, float* __restrict__ out, const long long l
     __syncwarp();
 
     // 12  t_X[16*row + col] <- s_LA[16*row + col]  16x16
-    for (int e = lane; e < 256; e += 32) {
-        const int row = e / 16;
-        const int col = e % 16;
-        t_X[16*row + col] = tcu::convert<half>(s_LA[16*row + col]);
+    {
+        tcu::Pack<float, 4> held[2];
+        #pragma unroll
+        for (int turn = 0; turn < 2; ++turn) {
+            const int e = lane + 32*turn;
+            const int row = e / 4;
+            const int col = 4*(e % 4);
+            held[turn] = tcu::load<4, tcu::Aligned>(s_LA + (16*row + col));
+        }
+        #pragma unroll
+        for (int turn = 0; turn < 2; ++turn) {
+            const int e = lane + 32*turn;
+            const int row = e / 4;
+            const int col = 4*(e % 4);
+            tcu::store<tcu::Aligned>(t_X + (16*row + col), tcu::convert<half>(held[turn]));
+        }
     }
 
     // 13  sync warp

@@ -70,10 +70,12 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
         else {
 
             // 5.1.2  t_A[16*row + col] <- in[2000*block + 1024*i + 256*warp + 16*row + col where col + 1024*i + 16*row + 256*warp < 2000 and 2000*block + col + 1024*i + 16*row + 256*warp < length]  16x16
-            for (int e = lane; e < 256; e += 32) {
-                const int row = e / 16;
-                const int col = e % 16;
-                t_A[16*row + col] = (256*warp + 1024*i + 16*row + col < 2000 && 2000*block + 256*warp + 1024*i + 16*row + col < length ? in[2000*block + 256*warp + 1024*i + 16*row + col] : tcu::convert<half>(0.0f));
+            {
+                const int e = lane;
+                const int row = e / 2;
+                const int col = 8*(e % 2);
+                tcu::Pack<half, 8> held = tcu::load<8, tcu::Aligned>(in + (2000*block + 256*warp + 1024*i + 16*row + col), [&](int at) { return 256*warp + 1024*i + 16*row + col + at < 2000 && 2000*block + 256*warp + 1024*i + 16*row + col + at < length; });
+                tcu::store<tcu::Aligned>(t_A + (16*row + col), held);
             }
 
             // 5.1.3  sync warp
@@ -102,7 +104,7 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
         __syncwarp();
 
         // 5.8  x[row] <- s_V[16*row]  16x1
-        for (int e = lane; e < 16; e += 32) {
+        if (const int e = lane; e < 16) {
             const int row = e;
             x[row] = s_V[16*row];
         }
@@ -111,7 +113,7 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
         __syncwarp();
 
         // 5.10  y[row] <- x[row] + x[-1 + row where 0 < row]  16x1
-        for (int e = lane; e < 16; e += 32) {
+        if (const int e = lane; e < 16) {
             const int row = e;
             y[row] = tcu::add(x[row], (0 < row ? x[row - 1] : 0.0f));
         }
@@ -120,7 +122,7 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
         __syncwarp();
 
         // 5.12  x[row] <- y[row] + y[-2 + row where 1 < row]  16x1
-        for (int e = lane; e < 16; e += 32) {
+        if (const int e = lane; e < 16) {
             const int row = e;
             x[row] = tcu::add(y[row], (1 < row ? y[row - 2] : 0.0f));
         }
@@ -129,7 +131,7 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
         __syncwarp();
 
         // 5.14  y[row] <- x[row] + x[-4 + row where 3 < row]  16x1
-        for (int e = lane; e < 16; e += 32) {
+        if (const int e = lane; e < 16) {
             const int row = e;
             y[row] = tcu::add(x[row], (3 < row ? x[row - 4] : 0.0f));
         }
@@ -138,7 +140,7 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
         __syncwarp();
 
         // 5.16  x[row] <- y[row] + y[-8 + row where 7 < row]  16x1
-        for (int e = lane; e < 16; e += 32) {
+        if (const int e = lane; e < 16) {
             const int row = e;
             x[row] = tcu::add(y[row], (7 < row ? y[row - 8] : 0.0f));
         }
@@ -147,10 +149,22 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
         __syncwarp();
 
         // 5.18  t_C[16*row + col] <- x[-1 + row where 0 < row]  16x16
-        for (int e = lane; e < 256; e += 32) {
-            const int row = e / 16;
-            const int col = e % 16;
-            t_C[16*row + col] = (0 < row ? x[row - 1] : 0.0f);
+        {
+            tcu::Pack<float, 4> held[2];
+            #pragma unroll
+            for (int turn = 0; turn < 2; ++turn) {
+                const int e = lane + 32*turn;
+                const int row = e / 4;
+                const int col = 4*(e % 4);
+                held[turn] = tcu::repeat<4>((0 < row ? x[row - 1] : 0.0f));
+            }
+            #pragma unroll
+            for (int turn = 0; turn < 2; ++turn) {
+                const int e = lane + 32*turn;
+                const int row = e / 4;
+                const int col = 4*(e % 4);
+                tcu::store<tcu::Aligned>(t_C + (16*row + col), held[turn]);
+            }
         }
 
         // 5.19  sync warp
@@ -172,7 +186,7 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
         __syncwarp();
 
         // 5.25  totals[warp] <- s_R[255]  1x1
-        for (int e = lane; e < 1; e += 32) {
+        if (const int e = lane; e < 1) {
             totals[warp] = s_R[255];
         }
 
@@ -183,7 +197,7 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
         if (warp < 1) {
 
             // 5.27.1  prtls1[col] <- totals[col] + totals[-1 + col where 0 < col]  1x4
-            for (int e = lane; e < 4; e += 32) {
+            if (const int e = lane; e < 4) {
                 const int col = e;
                 prtls1[col] = tcu::add(totals[col], (0 < col ? totals[col - 1] : 0.0f));
             }
@@ -192,7 +206,7 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
             __syncwarp();
 
             // 5.27.3  prtls2[col] <- prtls1[col] + prtls1[-2 + col where 1 < col]  1x4
-            for (int e = lane; e < 4; e += 32) {
+            if (const int e = lane; e < 4) {
                 const int col = e;
                 prtls2[col] = tcu::add(prtls1[col], (1 < col ? prtls1[col - 2] : 0.0f));
             }
@@ -204,7 +218,7 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
             __syncwarp();
 
             // 5.27.6  prtls[col] <- prtls2[-1 + col where 0 < col] + s_S[0]  1x4
-            for (int e = lane; e < 4; e += 32) {
+            if (const int e = lane; e < 4) {
                 const int col = e;
                 prtls[col] = tcu::add((0 < col ? prtls2[col - 1] : 0.0f), s_S[0]);
             }
@@ -213,10 +227,22 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
             __syncwarp();
 
             // 5.27.8  t_S[16*row + col] <- prtls[3] + totals[3]  16x16
-            for (int e = lane; e < 256; e += 32) {
-                const int row = e / 16;
-                const int col = e % 16;
-                t_S[16*row + col] = tcu::add(prtls[3], totals[3]);
+            {
+                tcu::Pack<float, 4> held[2];
+                #pragma unroll
+                for (int turn = 0; turn < 2; ++turn) {
+                    const int e = lane + 32*turn;
+                    const int row = e / 4;
+                    const int col = 4*(e % 4);
+                    held[turn] = tcu::add(tcu::repeat<4>(prtls[3]), tcu::repeat<4>(totals[3]));
+                }
+                #pragma unroll
+                for (int turn = 0; turn < 2; ++turn) {
+                    const int e = lane + 32*turn;
+                    const int row = e / 4;
+                    const int col = 4*(e % 4);
+                    tcu::store<tcu::Aligned>(t_S + (16*row + col), held[turn]);
+                }
             }
 
             // 5.27.9  sync warp
@@ -230,10 +256,22 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
         __syncthreads();
 
         // 5.29  out[2000*block + 1024*i + 256*warp + 16*row + col where col + 1024*i + 16*row + 256*warp < 2000 and 2000*block + col + 1024*i + 16*row + 256*warp < length] <- s_R[16*row + col] + prtls[warp]  16x16
-        for (int e = lane; e < 256; e += 32) {
-            const int row = e / 16;
-            const int col = e % 16;
-            if (256*warp + 1024*i + 16*row + col < 2000 && 2000*block + 256*warp + 1024*i + 16*row + col < length) out[2000*block + 256*warp + 1024*i + 16*row + col] = tcu::add(s_R[16*row + col], prtls[warp]);
+        {
+            tcu::Pack<float, 4> held[2];
+            #pragma unroll
+            for (int turn = 0; turn < 2; ++turn) {
+                const int e = lane + 32*turn;
+                const int row = e / 4;
+                const int col = 4*(e % 4);
+                held[turn] = tcu::add(tcu::load<4, tcu::Aligned>(s_R + (16*row + col)), tcu::repeat<4>(prtls[warp]));
+            }
+            #pragma unroll
+            for (int turn = 0; turn < 2; ++turn) {
+                const int e = lane + 32*turn;
+                const int row = e / 4;
+                const int col = 4*(e % 4);
+                tcu::store(out + (2000*block + 256*warp + 1024*i + 16*row + col), held[turn], [&](int at) { return 256*warp + 1024*i + 16*row + col + at < 2000 && 2000*block + 256*warp + 1024*i + 16*row + col + at < length; });
+            }
         }
     }
 }

@@ -62,10 +62,22 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
     for (int i = 0; i < 2; ++i) {
 
         // 5.1  t_A[16*row + col] <- in[600*block + 256*i + 300*warp + 16*row + col where col + 256*i + 16*row < 300 and 600*block + col + 256*i + 16*row + 300*warp < length]  16x16
-        for (int e = lane; e < 256; e += 32) {
-            const int row = e / 16;
-            const int col = e % 16;
-            t_A[16*row + col] = (256*i + 16*row + col < 300 && 600*block + 300*warp + 256*i + 16*row + col < length ? in[600*block + 300*warp + 256*i + 16*row + col] : tcu::convert<half>(0.0f));
+        {
+            tcu::Pack<half, 4> held[2];
+            #pragma unroll
+            for (int turn = 0; turn < 2; ++turn) {
+                const int e = lane + 32*turn;
+                const int row = e / 4;
+                const int col = 4*(e % 4);
+                held[turn] = tcu::load<4>(in + (600*block + 300*warp + 256*i + 16*row + col), [&](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; });
+            }
+            #pragma unroll
+            for (int turn = 0; turn < 2; ++turn) {
+                const int e = lane + 32*turn;
+                const int row = e / 4;
+                const int col = 4*(e % 4);
+                tcu::store<tcu::Aligned>(t_A + (16*row + col), held[turn]);
+            }
         }
 
         // 5.2  sync warp
@@ -78,10 +90,22 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
         wmma::mma_sync(AU, A, U, S);
 
         // 5.5  t_B[16*row + col] <- in[600*block + 256*i + 300*warp + 16*row + col where col + 256*i + 16*row < 300 and 600*block + col + 256*i + 16*row + 300*warp < length]  16x16
-        for (int e = lane; e < 256; e += 32) {
-            const int row = e / 16;
-            const int col = e % 16;
-            t_B[16*row + col] = (256*i + 16*row + col < 300 && 600*block + 300*warp + 256*i + 16*row + col < length ? in[600*block + 300*warp + 256*i + 16*row + col] : tcu::convert<half>(0.0f));
+        {
+            tcu::Pack<half, 4> held[2];
+            #pragma unroll
+            for (int turn = 0; turn < 2; ++turn) {
+                const int e = lane + 32*turn;
+                const int row = e / 4;
+                const int col = 4*(e % 4);
+                held[turn] = tcu::load<4>(in + (600*block + 300*warp + 256*i + 16*row + col), [&](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; });
+            }
+            #pragma unroll
+            for (int turn = 0; turn < 2; ++turn) {
+                const int e = lane + 32*turn;
+                const int row = e / 4;
+                const int col = 4*(e % 4);
+                tcu::store<tcu::Aligned>(t_B + (16*row + col), held[turn]);
+            }
         }
 
         // 5.6  sync warp
@@ -103,10 +127,22 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
         __syncwarp();
 
         // 5.12  t_X[16*row + col] <- s_LA[16*row + col]  16x16
-        for (int e = lane; e < 256; e += 32) {
-            const int row = e / 16;
-            const int col = e % 16;
-            t_X[16*row + col] = tcu::convert<half>(s_LA[16*row + col]);
+        {
+            tcu::Pack<float, 4> held[2];
+            #pragma unroll
+            for (int turn = 0; turn < 2; ++turn) {
+                const int e = lane + 32*turn;
+                const int row = e / 4;
+                const int col = 4*(e % 4);
+                held[turn] = tcu::load<4, tcu::Aligned>(s_LA + (16*row + col));
+            }
+            #pragma unroll
+            for (int turn = 0; turn < 2; ++turn) {
+                const int e = lane + 32*turn;
+                const int row = e / 4;
+                const int col = 4*(e % 4);
+                tcu::store<tcu::Aligned>(t_X + (16*row + col), tcu::convert<half>(held[turn]));
+            }
         }
 
         // 5.13  sync warp
@@ -125,10 +161,22 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
         __syncwarp();
 
         // 5.18  out[600*block + 256*i + 300*warp + 16*row + col where col + 256*i + 16*row < 300 and 600*block + col + 256*i + 16*row + 300*warp < length] <- s_R[16*row + col]  16x16
-        for (int e = lane; e < 256; e += 32) {
-            const int row = e / 16;
-            const int col = e % 16;
-            if (256*i + 16*row + col < 300 && 600*block + 300*warp + 256*i + 16*row + col < length) out[600*block + 300*warp + 256*i + 16*row + col] = s_R[16*row + col];
+        {
+            tcu::Pack<float, 4> held[2];
+            #pragma unroll
+            for (int turn = 0; turn < 2; ++turn) {
+                const int e = lane + 32*turn;
+                const int row = e / 4;
+                const int col = 4*(e % 4);
+                held[turn] = tcu::load<4, tcu::Aligned>(s_R + (16*row + col));
+            }
+            #pragma unroll
+            for (int turn = 0; turn < 2; ++turn) {
+                const int e = lane + 32*turn;
+                const int row = e / 4;
+                const int col = 4*(e % 4);
+                tcu::store(out + (600*block + 300*warp + 256*i + 16*row + col), held[turn], [&](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; });
+            }
         }
 
         // 5.19  StoreTile(s_last[0 ... +256], rowmajor, stride=16) <- R
@@ -138,10 +186,22 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
         __syncwarp();
 
         // 5.21  t_S[16*row + col] <- s_last[255]  16x16
-        for (int e = lane; e < 256; e += 32) {
-            const int row = e / 16;
-            const int col = e % 16;
-            t_S[16*row + col] = s_last[255];
+        {
+            tcu::Pack<float, 4> held[2];
+            #pragma unroll
+            for (int turn = 0; turn < 2; ++turn) {
+                const int e = lane + 32*turn;
+                const int row = e / 4;
+                const int col = 4*(e % 4);
+                held[turn] = tcu::repeat<4>(s_last[255]);
+            }
+            #pragma unroll
+            for (int turn = 0; turn < 2; ++turn) {
+                const int e = lane + 32*turn;
+                const int row = e / 4;
+                const int col = 4*(e % 4);
+                tcu::store<tcu::Aligned>(t_S + (16*row + col), held[turn]);
+            }
         }
 
         // 5.22  sync warp

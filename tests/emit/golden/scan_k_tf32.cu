@@ -42,9 +42,11 @@ scan_k(const float* __restrict__ in, float* __restrict__ out, const long long le
     __syncwarp();
 
     // 7  out[128*block + 8*row + col] <- s_R[16*row + col]  16x8
-    for (int e = lane; e < 128; e += 32) {
-        const int row = e / 8;
-        const int col = e % 8;
-        out[128*block + 8*row + col] = s_R[16*row + col];
+    {
+        const int e = lane;
+        const int row = e / 2;
+        const int col = 4*(e % 2);
+        tcu::Pack<float, 4> held = tcu::load<4, tcu::Aligned>(s_R + (16*row + col));
+        tcu::store(out + (128*block + 8*row + col), held);
     }
 }

@@ -65,10 +65,22 @@ scan_kn(const half* __restrict__ in, float* __restrict__ out, const long long le
         __syncwarp();
 
         // 4.8  t_S[row + 8*col] <- s_last[7 + 8*col]  8x32
-        for (int e = lane; e < 256; e += 32) {
-            const int row = e % 8;
-            const int col = e / 8;
-            t_S[row + 8*col] = s_last[8*col + 7];
+        {
+            tcu::Pack<float, 4> held[2];
+            #pragma unroll
+            for (int turn = 0; turn < 2; ++turn) {
+                const int e = lane + 32*turn;
+                const int row = 4*(e % 2);
+                const int col = e / 2;
+                held[turn] = tcu::repeat<4>(s_last[8*col + 7]);
+            }
+            #pragma unroll
+            for (int turn = 0; turn < 2; ++turn) {
+                const int e = lane + 32*turn;
+                const int row = 4*(e % 2);
+                const int col = e / 2;
+                tcu::store<tcu::Aligned>(t_S + (row + 8*col), held[turn]);
+            }
         }
 
         // 4.9  sync warp

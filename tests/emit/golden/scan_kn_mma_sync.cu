@@ -65,10 +65,12 @@ scan_kn(const half* __restrict__ in, float* __restrict__ out, const long long le
         __syncwarp();
 
         // 4.8  t_S[8*row + col] <- s_last[7 + 8*row]  16x8
-        for (int e = lane; e < 128; e += 32) {
-            const int row = e / 8;
-            const int col = e % 8;
-            t_S[8*row + col] = s_last[8*row + 7];
+        {
+            const int e = lane;
+            const int row = e / 2;
+            const int col = 4*(e % 2);
+            tcu::Pack<float, 4> held = tcu::repeat<4>(s_last[8*row + 7]);
+            tcu::store<tcu::Aligned>(t_S + (8*row + col), held);
         }
 
         // 4.9  sync warp

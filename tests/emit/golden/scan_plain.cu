@@ -18,89 +18,145 @@ scan_plain(const half* __restrict__ in, float* __restrict__ out, const long long
     half* const y = y_of[warp];
 
     // 1  x[col] <- in[256*block + col where 256*block + col < length]  1x256
-    for (int e = lane; e < 256; e += 32) {
-        const int col = e;
-        x[col] = (256*block + col < length ? in[256*block + col] : tcu::convert<half>(0.0f));
+    {
+        const int e = lane;
+        const int col = 8*e;
+        tcu::Pack<half, 8> held = tcu::load<8>(in + (256*block + col), [&](int at) { return 256*block + col + at < length; });
+        tcu::store<tcu::Aligned>(x + col, held);
     }
 
     // 2  sync warp
     __syncwarp();
 
     // 3  y[row] <- x[row] + x[-1 + row where 0 < row]  256x1
-    for (int e = lane; e < 256; e += 32) {
-        const int row = e;
-        y[row] = tcu::add(x[row], (0 < row ? x[row - 1] : tcu::convert<half>(0.0f)));
+    {
+        half held[8];
+        #pragma unroll
+        for (int turn = 0; turn < 8; ++turn) {
+            const int e = lane + 32*turn;
+            const int row = e;
+            held[turn] = tcu::add(x[row], (0 < row ? x[row - 1] : tcu::convert<half>(0.0f)));
+        }
+        #pragma unroll
+        for (int turn = 0; turn < 8; ++turn) {
+            const int e = lane + 32*turn;
+            const int row = e;
+            y[row] = held[turn];
+        }
     }
 
     // 4  sync warp
     __syncwarp();
 
     // 5  x[row] <- y[row] + y[-2 + row where 1 < row]  256x1
-    for (int e = lane; e < 256; e += 32) {
-        const int row = e;
-        x[row] = tcu::add(y[row], (1 < row ? y[row - 2] : tcu::convert<half>(0.0f)));
+    {
+        tcu::Pack<half, 2> held[4];
+        #pragma unroll
+        for (int turn = 0; turn < 4; ++turn) {
+            const int e = lane + 32*turn;
+            const int row = 2*e;
+            held[turn] = tcu::add(tcu::load<2, tcu::Aligned>(y + row), tcu::load<2, tcu::Aligned>(y + (row - 2), [&](int at) { return 1 < row + at; }));
+        }
+        #pragma unroll
+        for (int turn = 0; turn < 4; ++turn) {
+            const int e = lane + 32*turn;
+            const int row = 2*e;
+            tcu::store<tcu::Aligned>(x + row, held[turn]);
+        }
     }
 
     // 6  sync warp
     __syncwarp();
 
     // 7  y[row] <- x[row] + x[-4 + row where 3 < row]  256x1
-    for (int e = lane; e < 256; e += 32) {
-        const int row = e;
-        y[row] = tcu::add(x[row], (3 < row ? x[row - 4] : tcu::convert<half>(0.0f)));
+    {
+        tcu::Pack<half, 4> held[2];
+        #pragma unroll
+        for (int turn = 0; turn < 2; ++turn) {
+            const int e = lane + 32*turn;
+            const int row = 4*e;
+            held[turn] = tcu::add(tcu::load<4, tcu::Aligned>(x + row), tcu::load<4, tcu::Aligned>(x + (row - 4), [&](int at) { return 3 < row + at; }));
+        }
+        #pragma unroll
+        for (int turn = 0; turn < 2; ++turn) {
+            const int e = lane + 32*turn;
+            const int row = 4*e;
+            tcu::store<tcu::Aligned>(y + row, held[turn]);
+        }
     }
 
     // 8  sync warp
     __syncwarp();
 
     // 9  x[row] <- y[row] + y[-8 + row where 7 < row]  256x1
-    for (int e = lane; e < 256; e += 32) {
-        const int row = e;
-        x[row] = tcu::add(y[row], (7 < row ? y[row - 8] : tcu::convert<half>(0.0f)));
+    {
+        const int e = lane;
+        const int row = 8*e;
+        tcu::Pack<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(y + row), tcu::load<8, tcu::Aligned>(y + (row - 8), [&](int at) { return 7 < row + at; }));
+        tcu::store<tcu::Aligned>(x + row, held);
     }
 
     // 10  sync warp
     __syncwarp();
 
     // 11  y[row] <- x[row] + x[-16 + row where 15 < row]  256x1
-    for (int e = lane; e < 256; e += 32) {
-        const int row = e;
-        y[row] = tcu::add(x[row], (15 < row ? x[row - 16] : tcu::convert<half>(0.0f)));
+    {
+        const int e = lane;
+        const int row = 8*e;
+        tcu::Pack<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(x + row), tcu::load<8, tcu::Aligned>(x + (row - 16), [&](int at) { return 15 < row + at; }));
+        tcu::store<tcu::Aligned>(y + row, held);
     }
 
     // 12  sync warp
     __syncwarp();
 
     // 13  x[row] <- y[row] + y[-32 + row where 31 < row]  256x1
-    for (int e = lane; e < 256; e += 32) {
-        const int row = e;
-        x[row] = tcu::add(y[row], (31 < row ? y[row - 32] : tcu::convert<half>(0.0f)));
+    {
+        const int e = lane;
+        const int row = 8*e;
+        tcu::Pack<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(y + row), tcu::load<8, tcu::Aligned>(y + (row - 32), [&](int at) { return 31 < row + at; }));
+        tcu::store<tcu::Aligned>(x + row, held);
     }
 
     // 14  sync warp
     __syncwarp();
 
     // 15  y[row] <- x[row] + x[-64 + row where 63 < row]  256x1
-    for (int e = lane; e < 256; e += 32) {
-        const int row = e;
-        y[row] = tcu::add(x[row], (63 < row ? x[row - 64] : tcu::convert<half>(0.0f)));
+    {
+        const int e = lane;
+        const int row = 8*e;
+        tcu::Pack<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(x + row), tcu::load<8, tcu::Aligned>(x + (row - 64), [&](int at) { return 63 < row + at; }));
+        tcu::store<tcu::Aligned>(y + row, held);
     }
 
     // 16  sync warp
     __syncwarp();
 
     // 17  x[row] <- y[row] + y[-128 + row where 127 < row]  256x1
-    for (int e = lane; e < 256; e += 32) {
-        const int row = e;
-        x[row] = tcu::add(y[row], (127 < row ? y[row - 128] : tcu::convert<half>(0.0f)));
+    {
+        const int e = lane;
+        const int row = 8*e;
+        tcu::Pack<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(y + row), tcu::load<8, tcu::Aligned>(y + (row - 128), [&](int at) { return 127 < row + at; }));
+        tcu::store<tcu::Aligned>(x + row, held);
     }
 
     // 18  sync warp
     __syncwarp();
 
     // 19  out[256*block + col where 256*block + col < length] <- x[col]  1x256
-    for (int e = lane; e < 256; e += 32) {
-        const int col = e;
-        if (256*block + col < length) out[256*block + col] = tcu::convert<float>(x[col]);
+    {
+        tcu::Pack<half, 4> held[2];
+        #pragma unroll
+        for (int turn = 0; turn < 2; ++turn) {
+            const int e = lane + 32*turn;
+            const int col = 4*e;
+            held[turn] = tcu::load<4, tcu::Aligned>(x + col);
+        }
+        #pragma unroll
+        for (int turn = 0; turn < 2; ++turn) {
+            const int e = lane + 32*turn;
+            const int col = 4*e;
+            tcu::store(out + (256*block + col), tcu::convert<float>(held[turn]), [&](int at) { return 256*block + col + at < length; });
+        }
     }
 }
