@@ -57,9 +57,14 @@ class _Blocks:
     reverse: bool = False
 
     @property
+    def column(self) -> Index:
+        """The block's place in its group."""
+        return BLOCK_COL if self.columns > 1 else Index()
+
+    @property
     def first(self) -> Index:
         """The block's first element in the array; in reverse, blocks are counted from the end."""
-        passed = BLOCK_COL * self.chunk
+        passed = self.column * self.chunk
         size = self.segment_size
         if size is not None:
             return BLOCK * size + (size - self.chunk - passed if self.reverse else passed)
@@ -69,12 +74,12 @@ class _Blocks:
     @property
     def last_column(self) -> Bound:
         """Whether the block is the last one of its group."""
-        return Bound(Index.of(self.columns - 2), BLOCK_COL)
+        return Bound(Index.of(self.columns - 2), self.column)
 
     @property
     def number(self) -> Index:
         """The block's number in the grid."""
-        return BLOCK * self.columns + BLOCK_COL
+        return BLOCK * self.columns + self.column
 
     def inside(self, place: Index) -> list[Bound]:
         """Return when the element at `place` of the chunk is one of the segment and the array."""
