@@ -73,6 +73,7 @@ __all__ = [
     "When",
     "accesses",
     "walk",
+    "whole",
 ]
 
 Number = TypeVar("Number")
@@ -348,6 +349,21 @@ class Pattern:
     def uniform(self) -> bool:
         """Whether all elements are equal, so that `fill_fragment` can make it."""
         return self.kind in (PatternKind.ZEROS, PatternKind.ONES)
+
+
+def whole(view: View) -> tuple[Bound, ...]:
+    """Return conditions of the warp alone under which every element of the view is in bounds."""
+    return tuple(_at_worst_corner(bound, view) for bound in view.bounds)
+
+
+def _at_worst_corner(bound: Bound, view: View) -> Bound:
+    """Return the bound at the corner of the rectangle where it is hardest to meet."""
+    excess = bound.lhs - bound.rhs
+    corner = {
+        "row": view.rows - 1 if excess.coefficient("row") > 0 else 0,
+        "col": view.cols - 1 if excess.coefficient("col") > 0 else 0,
+    }
+    return Bound(bound.lhs.substitute(corner), bound.rhs.substitute(corner))
 
 
 # --- Steps ------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ for the mma.sync shapes. A larger tile, a multiple of one, becomes arrays of fra
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from tcusim.errors import Unsupported
@@ -45,6 +45,7 @@ from tcusim.ir import (
     When,
     accesses,
     walk,
+    whole,
 )
 from tcusim.listing import line
 from tcusim.numerics import format_of
@@ -543,69 +544,125 @@ class _Emitter:
             yield chunks
 
     def _copy(self, dst: View, src: View, plus: View | None) -> None:
-        chunks = chunks_of(self.program, (dst,), (src,) if plus is None else (src, plus))
+        reads = (src,) if plus is None else (src, plus)
+        chunks = chunks_of(self.program, (dst,), reads)
         if self.path in self.later.copies:
-            self._copy_later(chunks, dst, src)
+            with self._quick_or_careful(chunks, (src,)) as ways:
+                for quick, first in ways:
+                    self._copy_later(chunks, dst, src, first, quick=quick)
             return
-        value = self._value(src, chunks)
-        if plus is not None:
-            value = f"tcu::add({value}, {self._value(plus, chunks)})"
         dtype = src.buffer.dtype
-        with self._held(chunks, dtype, "held", value, named=chunks.size > 1) as held:
-            self._assign(dst, chunks, held, dtype)
+        with self._quick_or_careful(chunks, (dst, *reads)) as ways:
+            for quick, first in ways:
+                value = self._value(src, chunks, quick=quick)
+                if plus is not None:
+                    value = f"tcu::add({value}, {self._value(plus, chunks, quick=quick)})"
+                named = chunks.size > 1
+                with self._held(chunks, dtype, "held", value, first, named=named) as held:
+                    self._assign(dst, chunks, held, dtype, quick=quick)
 
     def _split(self, dsts: tuple[View, ...], src: View) -> None:
         chunks = chunks_of(self.program, dsts, (src,))
-        value = self._value(src, chunks)
-        with self._held(chunks, src.buffer.dtype, "rest", value, named=True) as rest:
-            for dst in dsts:
-                narrow = C_TYPES[dst.buffer.dtype]
-                part = f"tcu::take_part<{narrow}>({rest})"
-                self._assign(dst, chunks, part, dst.buffer.dtype)
+        with self._quick_or_careful(chunks, (*dsts, src)) as ways:
+            for quick, first in ways:
+                value = self._value(src, chunks, quick=quick)
+                with self._held(chunks, src.buffer.dtype, "rest", value, first, named=True) as rest:
+                    for dst in dsts:
+                        part = f"tcu::take_part<{C_TYPES[dst.buffer.dtype]}>({rest})"
+                        self._assign(dst, chunks, part, dst.buffer.dtype, quick=quick)
 
-    def _copy_later(self, chunks: Chunks, dst: View, src: View) -> None:
+    @contextmanager
+    def _quick_or_careful(
+        self, chunks: Chunks, views: Sequence[View]
+    ) -> Iterator[Iterator[tuple[bool, str | None]]]:
+        """Give the ways to go over chunks: whether by the widest access, and from which chunk on.
+
+        Where all chunks of the warp are in bounds and aligned, nothing is tested between its
+        loads, which are then in flight together. Elsewhere they go one by one, each tested.
+        """
+        condition = self._whole(chunks, views)
+
+        def ways() -> Iterator[tuple[bool, str | None]]:
+            if not condition:
+                yield condition == "", None
+                return
+            with self._block(f"if ({condition})"):
+                yield True, None
+            with self._block("else"):
+                self._line("#pragma unroll 1")
+                with self._block(f"for (int e = lane; e < {chunks.count}; e += {LANES})"):
+                    yield False, "e"
+
+        yield ways()
+
+    def _whole(self, chunks: Chunks, views: Sequence[View]) -> str | None:
+        """Print when all chunks are in bounds and aligned: "" if always, None if one is not tested.
+
+        Bounds are affine, so those of a rectangle hold if they do at its worst corner.
+        """
+        if chunks.size == 1:
+            return None
+        tests = []
+        for view in views:
+            if repeats(view, chunks.down):
+                continue
+            if not self._where(view):
+                access = min(16, chunks.size * format_of(view.buffer.dtype).itemsize)
+                first = replace(view, rows=1, cols=1)
+                tests.append(f"tcu::is_multiple({c_pointer(first)}, {access})")
+            tests.extend(c_bound(bound) for bound in whole(view))
+        return " && ".join(dict.fromkeys(tests))
+
+    def _copy_later(
+        self, chunks: Chunks, dst: View, src: View, first: str | None, *, quick: bool
+    ) -> None:
         """Start a copy from global to shared memory; a wait comes before the next barrier."""
-        inside = c_inside(src, chunks.down)
-        places = f"{c_pointer(dst)}, {c_pointer(src)}"
-        arguments = f"{places}, {inside}" if inside else places
-        with self._turns(chunks, chunks.turns, "lane"):
-            self._line(f"tcu::copy_later<{chunks.size}>({arguments});")
+        inside = "" if quick else c_inside(src, chunks.down)
+        arguments = ", ".join(filter(None, (c_pointer(dst), c_pointer(src), inside)))
+        where = ", tcu::Aligned" if quick else ""
+        with self._turns(chunks, 1 if first else chunks.turns, first or "lane"):
+            self._line(f"tcu::copy_later<{chunks.size}{where}>({arguments});")
 
     @contextmanager
     def _held(
-        self, chunks: Chunks, dtype: str, name: str, value: str, *, named: bool
+        self, chunks: Chunks, dtype: str, name: str, value: str, first: str | None, *, named: bool
     ) -> Iterator[str]:
         """Read the lane's chunks, then give each one, to be written.
 
         All reads come before the first write, as many as registers may hold: memory answers them
         together. That is legal, since a step reads no element that another lane writes.
-        named: whether a single chunk needs a name.
+        first: the name of the chunk's number, if the lane takes one at a time. named: whether a
+        single chunk needs a name.
         """
         kind = C_TYPES[dtype]
         if chunks.size > 1:
             kind = f"tcu::Pack<{kind}, {chunks.size}>"
-        if chunks.turns == 1:
-            with self._turns(chunks, 1, "lane"):
+        if first is not None or chunks.turns == 1:
+            with self._turns(chunks, 1, first or "lane"):
                 if named:
                     self._line(f"{kind} {name} = {value};")
                 yield name if named else value
             return
         together = chunks.together(format_of(dtype).itemsize)
-        first, head = "lane", ""
+        start, head = "lane", ""
         if together < chunks.turns:
             step = LANES * together
-            first = "first"
+            start = "first"
             head = f"for (int first = lane; first < {chunks.count}; first += {step})"
         with self._block(head):
             self._line(f"{kind} {name}[{together}];")
-            with self._turns(chunks, together, first):
+            with self._turns(chunks, together, start):
                 self._line(f"{name}[turn] = {value};")
-            with self._turns(chunks, together, first):
+            with self._turns(chunks, together, start):
                 yield f"{name}[turn]"
 
     @contextmanager
     def _turns(self, chunks: Chunks, turns: int, first: str) -> Iterator[None]:
         """Give the lane `turns` chunks, from number `first` on, with the row and the column."""
+        if first == "e":
+            self._places(chunks)
+            yield
+            return
         # In whole groups of turns, every lane has a chunk in each.
         guarded = chunks.count % (LANES * turns) != 0
         guard = f"e < {chunks.count}" if guarded else ""
@@ -628,26 +685,29 @@ class _Emitter:
         with self._block(f"if (const int e = {number}; {guard})" if guard else head):
             if not guard:
                 self._line(f"const int e = {number};")
-            inner, down = chunks.inner // chunks.size, chunks.down
-            for name, extent, is_inner in (
-                ("row", chunks.rows, down),
-                ("col", chunks.cols, not down),
-            ):
-                if extent == 1:
-                    continue
-                part = c_part("e", inner, is_inner, extent == chunks.rows * chunks.cols)
-                if is_inner and chunks.size > 1:
-                    part = "0" if inner == 1 else f"{chunks.size}*{wrapped(part)}"
-                self._line(f"const int {name} = {part};")
+            self._places(chunks)
             yield
 
-    def _value(self, view: View, chunks: Chunks) -> str:
+    def _places(self, chunks: Chunks) -> None:
+        """Find the row and the column of the first element of chunk `e`."""
+        inner, down = chunks.inner // chunks.size, chunks.down
+        for name, extent, is_inner in (("row", chunks.rows, down), ("col", chunks.cols, not down)):
+            if extent == 1:
+                continue
+            part = c_part("e", inner, is_inner, extent == chunks.rows * chunks.cols)
+            if is_inner and chunks.size > 1:
+                part = "0" if inner == 1 else f"{chunks.size}*{wrapped(part)}"
+            self._line(f"const int {name} = {part};")
+
+    def _value(self, view: View, chunks: Chunks, *, quick: bool) -> str:
         """Print the read of a chunk; of one element, as such."""
         if chunks.size == 1:
             return c_value(view)
         if repeats(view, chunks.down):
             return f"tcu::repeat<{chunks.size}>({c_value(view)})"
-        where = self._where(view)
+        where = "tcu::Aligned" if quick else self._where(view)
+        if quick:
+            view = replace(view, bounds=())
         return c_chunk(view, chunks.size, chunks.down, f", {where}" if where else "")
 
     def _where(self, view: View) -> str:
@@ -655,12 +715,15 @@ class _Emitter:
         of_buffer = view.buffer.level is not Level.GRID or view.buffer.name in self.tiled
         return "tcu::Aligned" if of_buffer and aligned(self.program, view) else ""
 
-    def _assign(self, dst: View, chunks: Chunks, value: str, dtype: str) -> None:
+    def _assign(
+        self, dst: View, chunks: Chunks, value: str, dtype: str, *, quick: bool = False
+    ) -> None:
         """Write a value of type `dtype` to its place, where the destination's bounds hold."""
         if dtype != dst.buffer.dtype:
             value = f"tcu::convert<{C_TYPES[dst.buffer.dtype]}>({value})"
         if chunks.size > 1:
-            where, inside = self._where(dst), c_inside(dst, chunks.down)
+            where = "tcu::Aligned" if quick else self._where(dst)
+            inside = "" if quick else c_inside(dst, chunks.down)
             arguments = ", ".join(filter(None, (c_pointer(dst), value, inside)))
             self._line(f"tcu::store{f'<{where}>' if where else ''}({arguments});")
             return

@@ -54,6 +54,7 @@ from tcusim.ir import (
     View,
     When,
     accesses,
+    whole,
 )
 from tcusim.numerics.formats import format_of
 from tcusim.shapes import TILE_BYTES, MmaShape
@@ -634,25 +635,10 @@ def transpose(view: View) -> View:
     )
 
 
-def whole(view: View) -> tuple[Bound, ...]:
-    """Return conditions of the warp alone under which every element of the view is in bounds."""
-    return tuple(_worst(bound, view) for bound in view.bounds)
-
-
 def never(bound: Bound) -> bool:
     """Return whether the bound fails whatever the symbols are."""
     excess = bound.lhs - bound.rhs
     return not excess.terms and excess.const >= 0
-
-
-def _worst(bound: Bound, view: View) -> Bound:
-    """Return the bound at the corner of the rectangle where it is hardest to meet."""
-    excess = bound.lhs - bound.rhs
-    corner = {
-        "row": view.rows - 1 if excess.coefficient("row") > 0 else 0,
-        "col": view.cols - 1 if excess.coefficient("col") > 0 else 0,
-    }
-    return Bound(bound.lhs.substitute(corner), bound.rhs.substitute(corner))
 
 
 def padded(count: int, dtype: str) -> int:

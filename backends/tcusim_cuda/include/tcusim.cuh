@@ -240,6 +240,17 @@ __device__ inline bool is_multiple(const void* p, int bytes) {
     return reinterpret_cast<unsigned long long>(p) % bytes == 0;
 }
 
+template <class Where>
+__device__ inline bool lies(const void* p, int bytes);
+template <>
+__device__ inline bool lies<Aligned>(const void*, int) {
+    return true;
+}
+template <>
+__device__ inline bool lies<Anywhere>(const void* p, int bytes) {
+    return is_multiple(p, bytes);
+}
+
 // Moves a chunk by accesses of so many bytes, all of which must begin at multiples of them.
 template <int BYTES, class T, int V>
 __device__ inline void move_by(T* to, const T* from) {
@@ -350,17 +361,17 @@ __device__ inline void start_copy(void* shared, const void* global) {
 
 // Copies a chunk to an aligned place in shared memory, zeros where out of bounds. It is there after
 // finish_copies(): before sm_80, and where the chunk is not whole and aligned, at once.
-template <int V, class T, class Inside = Always>
+template <int V, class Where = Anywhere, class T, class Inside = Always>
 __device__ inline void copy_later(T* shared, const T* global, Inside inside = {}) {
     constexpr int bytes = Pack<T, V>::bytes;
     static_assert(bytes == 4 || bytes == 8 || bytes == 16, "what cp.async can copy");
 #if defined(TCUSIM_HOST) || __CUDA_ARCH__ >= 800
-    if (inside(0) && inside(V - 1) && is_multiple(global, bytes)) {
+    if (inside(0) && inside(V - 1) && lies<Where>(global, bytes)) {
         start_copy<bytes>(shared, global);
         return;
     }
 #endif
-    store<Aligned>(shared, load<V>(global, inside));
+    store<Aligned>(shared, load<V, Where>(global, inside));
 }
 
 // Waits for the copies that this lane has started.
