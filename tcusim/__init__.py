@@ -21,6 +21,7 @@ from tcusim.interpret import Event, interpret
 from tcusim.ir import Program
 from tcusim.listing import listing
 from tcusim.numerics import mma, register_unit
+from tcusim.plan import Plan, plan
 from tcusim.shapes import MmaShape, register_shape, shape_of
 from tcusim.verify import verify
 
@@ -31,6 +32,7 @@ __all__ = [
     "Event",
     "InputError",
     "MmaShape",
+    "Plan",
     "Program",
     "TcusimError",
     "UnknownName",
@@ -42,6 +44,7 @@ __all__ = [
     "interpret",
     "listing",
     "mma",
+    "plan",
     "register_algorithm",
     "register_backend",
     "register_shape",

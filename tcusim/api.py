@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from tcusim.errors import InputError
-from tcusim.kernels import Array, Report, Settings, Shape, kernel_for, unit_of_run
+from tcusim.kernels import Array, Report, Settings, kernel_for
+from tcusim.plan import Shape, deliver, unit_of_run
 from tcusim.rows import (
     scan_irregular,
     scan_rows,
@@ -108,7 +109,7 @@ def sum(
     rows = moved.reshape((*lead, -1) if moved.size else (*lead, 0))
     job = kernel_for("total", rows.dtype, dtype, settings)
     result = sum_rows(job, rows).reshape(kept if keepdims else lead)
-    return _deliver(result, out)
+    return deliver(result, out, a)
 
 
 def cumsum(
@@ -165,7 +166,7 @@ def cumsum(
     if include_initial:
         zeros = np.zeros((*result.shape[:-1], 1), result.dtype)
         result = np.concatenate([zeros, result], axis=-1)
-    return _deliver(np.moveaxis(result, -1, axis), out)
+    return deliver(np.moveaxis(result, -1, axis), out, a)
 
 
 def segmented_sum(
@@ -227,7 +228,7 @@ def segmented_sum(
         result = sum_irregular(job, rows, _offsets(offsets, segment_size, rows.shape[-1]))
     else:
         result = sum_segments(job, rows, _segment_size(segment_size, rows.shape[-1]))
-    return _deliver(np.moveaxis(result, -1, axis), out)
+    return deliver(np.moveaxis(result, -1, axis), out, a)
 
 
 def segmented_cumsum(
@@ -292,7 +293,7 @@ def segmented_cumsum(
         result = scan_rows(job, rows, size)
     if exclusive:
         result = shifted(result, edges)
-    return _deliver(np.moveaxis(result, -1, axis), out)
+    return deliver(np.moveaxis(result, -1, axis), out, a)
 
 
 # --- Arguments --------------------------------------------------------------------------------
@@ -366,15 +367,3 @@ def _offsets(offsets: ArrayLike, segment_size: int | None, length: int) -> NDArr
             f"{edges[0]} and {edges[-1]}"
         )
     return edges
-
-
-def _deliver(result: Array, out: Array | None) -> Any:
-    if out is None:
-        return result[()]
-    if not isinstance(out, np.ndarray) or out.shape != result.shape or out.dtype != result.dtype:
-        kind = f"{out.dtype}, {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
-        raise InputError(
-            f"out must be an array of {result.dtype}, shape {result.shape}; got {kind}"
-        )
-    out[...] = result
-    return out

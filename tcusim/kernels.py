@@ -1,7 +1,8 @@
 """From a type of array to what computes it: programs planned, launched and counted.
 
-A kernel here is a function of a flat array and a segment size. What one product cannot hold is
-dealt with around it: float32 on units without bf16, integers, infinities and NaN.
+A kernel here is a function of a flat NumPy array and a segment size, which makes a plan and runs
+it. What one product cannot hold is dealt with around it: float32 on units without bf16, integers,
+infinities and NaN.
 """
 
 from __future__ import annotations
@@ -13,20 +14,18 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from tcusim import plan
-from tcusim.algorithms import algorithm_of
-from tcusim.backends import get_backend, native_arch
+from tcusim.backends import get_backend
+from tcusim.binding import bind_scalars
 from tcusim.cost import Counts, counts_of_text, steps_to_run
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.interpret import Event
 from tcusim.ir import Program
-from tcusim.numerics import Values, format_of, rule_for, split_values
-from tcusim.shapes import MmaShape, shape_of
+from tcusim.numerics import format_of, rule_for, split_values
+from tcusim.plan import FLOATS, MOST_INT8, OPERATIONS, Shape, plan_for, problem_of, types_of
 
-__all__ = ["Array", "Kernel", "Report", "Settings", "Shape", "kernel_for", "unit_of_run"]
+__all__ = ["Array", "Kernel", "Report", "Settings", "kernel_for"]
 
 Array: TypeAlias = NDArray[Any]
-Shape: TypeAlias = str | tuple[int, int, int] | MmaShape
 # Sums or scans every segment of a flat array; segments have the given size.
 Kernel: TypeAlias = Callable[[Array, int], Array]
 
@@ -44,6 +43,11 @@ class Report:
 
     programs: list[tuple[Program, dict[str, int]]] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
+
+    def note(self, program: Program, scalars: dict[str, int], arch: str) -> None:
+        """Add a launch."""
+        self.arch = arch
+        self.programs.append((program, scalars))
 
     @property
     def launches(self) -> int:
@@ -79,24 +83,6 @@ class Settings:
     progress: Callable[[int, int], object] | None
 
 
-# Operand, accumulator and array types by the NumPy type of the computation.
-_TYPES = {
-    "float16": ("f16", "f32", "f16"),
-    "bfloat16": ("bf16", "f32", "bf16"),
-    "float32": ("bf16", "f32", "f32"),
-    "float64": ("f64", "f64", "f64"),
-}
-_RESULTS = {"float16": "f16", "float32": "f32", "float64": "f64", "bfloat16": "bf16"}
-
-
-def unit_of_run(arch: str | None, backend: str | None) -> str:
-    """Return whose arithmetic a call follows: the named one, or that of the backend's GPU."""
-    if arch is not None:
-        return arch
-    own = None if backend is None else native_arch(get_backend(backend))
-    return own or "hopper"
-
-
 def kernel_for(
     kind: str, given: np.dtype[Any], dtype: DTypeLike | None, settings: Settings
 ) -> Kernel:
@@ -130,8 +116,8 @@ def _result_type(given: np.dtype[Any], dtype: DTypeLike | None) -> np.dtype[Any]
         raise InputError(f"dtype: {error}") from error
     if wanted.kind not in "iuf" and wanted.name != "bfloat16":
         raise InputError(f"dtype must be a real number type, got {wanted}")
-    if wanted.kind == "f" and wanted.name not in _RESULTS:
-        raise InputError(f"dtype must be one of {', '.join(_RESULTS)}, got {wanted}")
+    if wanted.kind == "f" and wanted.name not in FLOATS:
+        raise InputError(f"dtype must be one of {', '.join(FLOATS)}, got {wanted}")
     return wanted
 
 
@@ -150,43 +136,40 @@ def _cast(x: Array, work: np.dtype[Any]) -> Array:
 
 
 def _of_floats(kind: str, work: np.dtype[Any], wanted: np.dtype[Any], settings: Settings) -> Kernel:
-    ab, acc, source = _TYPES.get(work.name, ("", "", ""))
-    if not ab:
+    if work.name not in FLOATS:
         raise InputError(f"input of dtype {work} is not supported; cast it to float32 or float64")
-    if settings.accumulate == "f16":
-        if ab != "f16":
-            raise Unsupported(f"accumulate='f16' is for float16 input, not {work}")
-        acc = "f16"
-    result = _RESULTS[wanted.name]
+    types = types_of(work.name, wanted.name, settings.accumulate)
+    ab, _, source, _ = types
     if source == "f32" and not _has(settings.arch, "bf16"):
         parts = _flat_kernel(kind, ("f16", "f32", "f16", "f32"), settings)
         return lambda x, size: _by_scaled_parts(parts, x, size).astype(wanted)
-    kernel = _flat_kernel(kind, (ab, acc, source, result), settings)
+    kernel = _flat_kernel(kind, types, settings)
     return _in_range(kernel) if source != ab else kernel
 
 
 def _flat_kernel(kind: str, types: tuple[str, str, str, str], settings: Settings) -> Kernel:
     """Return a kernel that plans and launches programs of these (ab, acc, source, result) types."""
-    ab, acc, source, result = types
-    rule_for(settings.arch, ab, acc)
-    shape = settings.shape or ("8x8x4" if ab == "f64" else "16x16x16")
-    literal = settings.accumulate == "f16" or _is_paper_name(settings.algorithm)
-    job = plan.Job(
-        shape=shape_of(shape),
-        ab=ab,
-        acc=acc,
-        source=source,
-        result=result,
-        literal=literal,
-        algorithm=settings.algorithm,
-        launch=lambda program, inputs: _launch(program, inputs, settings),
-    )
-    compute = plan.total if kind == "total" else plan.scan
-    return lambda x, size: compute(job, x, size)
+    operation = "segmented_sum" if kind == "total" else "segmented_cumsum"
 
+    def compute(x: Array, size: int) -> Array:
+        problem = problem_of(
+            OPERATIONS[operation],
+            x.size,
+            size,
+            types,
+            unit=settings.arch,
+            shape=settings.shape,
+            accumulate=settings.accumulate,
+            algorithm=settings.algorithm,
+        )
+        plan = plan_for(operation, problem, settings.arch, settings.backend)
+        result: Array = plan.run(
+            {"in": x}, lambda program, inputs: _launch(program, inputs, settings)
+        )
+        return result
 
-def _is_paper_name(name: str | None) -> bool:
-    return name is not None and algorithm_of(name).alias == name.lower()
+    rule_for(settings.arch, *types[:2])
+    return compute
 
 
 def _has(arch: str, ab: str) -> bool:
@@ -198,21 +181,20 @@ def _has(arch: str, ab: str) -> bool:
     return True
 
 
-def _launch(program: Program, inputs: Mapping[str, Values], settings: Settings) -> Values:
+def _launch(
+    program: Program, inputs: Mapping[str, Array], settings: Settings
+) -> Mapping[str, Array]:
     """Run one program, counting and showing progress if asked to."""
     runner = get_backend(settings.backend or "numpy")
-    scalars = {"length": int(inputs["in"].size)}
+    scalars = bind_scalars(program, {name: array.size for name, array in inputs.items()})
     options: dict[str, Any] = {}
     if settings.report is not None:
-        settings.report.arch = settings.arch
-        settings.report.programs.append((program, scalars))
+        settings.report.note(program, scalars, settings.arch)
         if runner.name != "numpy":
             settings.report.counts.add(counts_of_text(program, scalars))
     if runner.name == "numpy":
         options["watch"] = _watcher(program, scalars, settings)
-    outputs = runner.run(program, inputs, arch=settings.arch, **options)
-    result: Values = outputs["out"]
-    return result
+    return runner.run(program, inputs, arch=settings.arch, **options)
 
 
 def _watcher(
@@ -280,7 +262,7 @@ def _of_integers(
         raise Unsupported("accumulate='f16' is for float16 input; integers are summed exactly")
     types = ("s8", "s32", "s8", "s32") if exact else ("f16", "f32", "f16", "f32")
     # A digit is at most 2**7 in magnitude: sums of s32 stay exact, or float32's 24 bits do.
-    limit = 2**23 if exact else 2**16
+    limit = MOST_INT8 if exact else 2**16
     kernel = _flat_kernel(kind, types, settings)
     digit_type = np.int8 if exact else np.float16
 
