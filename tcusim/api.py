@@ -15,11 +15,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike
 
-from tcusim.errors import InputError
+from tcusim.arguments import as_array, axes_of, offsets_of, one_axis, size_of
+from tcusim.devices import is_on_device
+from tcusim.errors import Unsupported
 from tcusim.kernels import Array, Report, Settings, kernel_for
-from tcusim.plan import Shape, deliver, unit_of_run
+from tcusim.on_device import Task, compute
+from tcusim.plan import Shape, deliver
 from tcusim.rows import (
     scan_irregular,
     scan_rows,
@@ -98,11 +101,11 @@ def sum(
     >>> float(tcusim.sum(np.arange(100, dtype=np.float16)))
     4950.0
     """
-    settings = Settings(
-        backend, shape, unit_of_run(arch, backend), accumulate, algorithm, report, progress
-    )
-    array = _array(a)
-    axes = _axes(axis, array.ndim)
+    settings = Settings(backend, shape, arch, accumulate, algorithm, report, progress)
+    if is_on_device(a):
+        return compute(a, Task("sum", axis, dtype=dtype, keepdims=keepdims), out, settings)
+    array = as_array(a)
+    axes = axes_of(axis, array.ndim)
     kept = tuple(1 if i in axes else size for i, size in enumerate(array.shape))
     moved = np.moveaxis(array, axes, range(-len(axes), 0))
     lead = moved.shape[: array.ndim - len(axes)]
@@ -153,13 +156,14 @@ def cumsum(
     >>> tcusim.cumsum(np.ones(4, np.float16), include_initial=True)
     array([0., 1., 2., 3., 4.], dtype=float16)
     """
-    settings = Settings(
-        backend, shape, unit_of_run(arch, backend), accumulate, algorithm, report, progress
-    )
-    array = _array(a)
+    settings = Settings(backend, shape, arch, accumulate, algorithm, report, progress)
+    if is_on_device(a):
+        _refuse_on_device(include_initial, "include_initial", "segmented_cumsum(exclusive=True)")
+        return compute(a, Task("cumsum", axis, dtype=dtype), out, settings)
+    array = as_array(a)
     if axis is None:
         array, axis = array.reshape(-1), 0
-    axis = _one_axis(axis, array.ndim)
+    axis = one_axis(axis, array.ndim)
     rows = np.moveaxis(array, axis, -1)
     job = kernel_for("scan", rows.dtype, dtype, settings)
     result = scan_rows(job, rows, max(1, rows.shape[-1]))
@@ -217,17 +221,18 @@ def segmented_sum(
     >>> tcusim.segmented_sum(np.arange(8, dtype=np.float16), offsets=[0, 1, 1, 8])
     array([ 0.,  0., 28.], dtype=float16)
     """
-    settings = Settings(
-        backend, shape, unit_of_run(arch, backend), accumulate, algorithm, report, progress
-    )
-    array = _array(a)
-    axis = _one_axis(axis, array.ndim)
+    settings = Settings(backend, shape, arch, accumulate, algorithm, report, progress)
+    if is_on_device(a):
+        _refuse_on_device(offsets is not None, "offsets", "segment_size, or a NumPy array")
+        return compute(a, Task("segmented_sum", axis, segment_size, dtype=dtype), out, settings)
+    array = as_array(a)
+    axis = one_axis(axis, array.ndim)
     rows = np.moveaxis(array, axis, -1)
     job = kernel_for("total", rows.dtype, dtype, settings)
     if offsets is not None:
-        result = sum_irregular(job, rows, _offsets(offsets, segment_size, rows.shape[-1]))
+        result = sum_irregular(job, rows, offsets_of(offsets, segment_size, rows.shape[-1]))
     else:
-        result = sum_segments(job, rows, _segment_size(segment_size, rows.shape[-1]))
+        result = sum_segments(job, rows, size_of(segment_size, rows.shape[-1]))
     return deliver(np.moveaxis(result, -1, axis), out, a)
 
 
@@ -276,19 +281,21 @@ def segmented_cumsum(
     >>> tcusim.segmented_cumsum(np.ones(6, np.float16), 3, exclusive=True)
     array([0., 1., 2., 0., 1., 2.], dtype=float16)
     """
-    settings = Settings(
-        backend, shape, unit_of_run(arch, backend), accumulate, algorithm, report, progress
-    )
-    array = _array(a)
-    axis = _one_axis(axis, array.ndim)
+    settings = Settings(backend, shape, arch, accumulate, algorithm, report, progress)
+    if is_on_device(a):
+        _refuse_on_device(offsets is not None, "offsets", "segment_size, or a NumPy array")
+        _refuse_on_device(exclusive, "exclusive", "an inclusive scan, or a NumPy array")
+        return compute(a, Task("segmented_cumsum", axis, segment_size, dtype=dtype), out, settings)
+    array = as_array(a)
+    axis = one_axis(axis, array.ndim)
     rows = np.moveaxis(array, axis, -1)
     job = kernel_for("scan", rows.dtype, dtype, settings)
     length = rows.shape[-1]
     if offsets is not None:
-        edges = _offsets(offsets, segment_size, length)
+        edges = offsets_of(offsets, segment_size, length)
         result = scan_irregular(job, rows, edges)
     else:
-        size = _segment_size(segment_size, length)
+        size = size_of(segment_size, length)
         edges = np.append(np.arange(0, length, size), length)
         result = scan_rows(job, rows, size)
     if exclusive:
@@ -296,74 +303,6 @@ def segmented_cumsum(
     return deliver(np.moveaxis(result, -1, axis), out, a)
 
 
-# --- Arguments --------------------------------------------------------------------------------
-
-
-def _array(a: ArrayLike) -> Array:
-    array = np.asarray(a)
-    if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
-        raise InputError(
-            f"a must hold real numbers (float16, float32, float64, bfloat16, integers or bool), "
-            f"got dtype {array.dtype}; cast it first, for example a.real or a.astype(np.float32)"
-        )
-    return array
-
-
-def _axes(axis: int | tuple[int, ...] | None, ndim: int) -> tuple[int, ...]:
-    """Return axes counted from the front."""
-    if axis is None:
-        return tuple(range(ndim))
-    given = axis if isinstance(axis, tuple) else (axis,)
-    for one in given:
-        if not isinstance(one, (int, np.integer)) or not -ndim <= one < ndim:
-            raise InputError(f"axis {one!r} is out of range for an array of {ndim} dimensions")
-    found = tuple(int(one) % ndim for one in given)
-    if len(set(found)) != len(found):
-        raise InputError(f"axis {axis} names an axis twice")
-    return found
-
-
-def _one_axis(axis: int | tuple[int, ...] | None, ndim: int) -> int:
-    """Return the axis counted from the front; refuse several, or none."""
-    if axis is None or isinstance(axis, tuple):
-        raise InputError(f"axis must be one integer, got {axis!r}")
-    return _axes(axis, ndim)[0]
-
-
-def _segment_size(segment_size: int | None, length: int) -> int:
-    if segment_size is None:
-        raise InputError("give segment_size, the elements of a segment, or offsets")
-    if isinstance(segment_size, bool) or not isinstance(segment_size, (int, np.integer)):
-        raise InputError(f"segment_size must be an integer, got {segment_size!r}")
-    if segment_size < 1:
-        raise InputError(f"segment_size must be at least 1, got {segment_size}")
-    if segment_size > length > 0:
-        raise InputError(
-            f"segment_size {segment_size} is longer than the axis, which has {length} elements"
-        )
-    return int(segment_size)
-
-
-def _offsets(offsets: ArrayLike, segment_size: int | None, length: int) -> NDArray[np.int64]:
-    if segment_size is not None:
-        raise InputError("give segment_size or offsets, not both")
-    edges = np.asarray(offsets)
-    if edges.ndim != 1 or edges.size == 0 or edges.dtype.kind not in "iu":
-        raise InputError(
-            "offsets must be a flat array of segments + 1 integers, got shape "
-            f"{edges.shape}, dtype {edges.dtype}"
-        )
-    edges = edges.astype(np.int64)
-    down = np.flatnonzero(np.diff(edges) < 0)
-    if down.size:
-        at = int(down[0])
-        raise InputError(
-            f"offsets must not decrease, but offsets[{at}] = {edges[at]} and "
-            f"offsets[{at + 1}] = {edges[at + 1]}"
-        )
-    if edges[0] != 0 or edges[-1] != length:
-        raise InputError(
-            f"offsets must begin with 0 and end with the axis' length, {length}; got "
-            f"{edges[0]} and {edges[-1]}"
-        )
-    return edges
+def _refuse_on_device(given: bool, name: str, instead: str) -> None:
+    if given:
+        raise Unsupported(f"{name} is not there yet for arrays in GPU memory; use {instead}")

@@ -21,7 +21,16 @@ from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.interpret import Event
 from tcusim.ir import Program
 from tcusim.numerics import format_of, rule_for, split_values
-from tcusim.plan import FLOATS, MOST_INT8, OPERATIONS, Shape, plan_for, problem_of, types_of
+from tcusim.plan import (
+    FLOATS,
+    MOST_INT8,
+    OPERATIONS,
+    Shape,
+    plan_for,
+    problem_of,
+    types_of,
+    unit_of_run,
+)
 
 __all__ = ["Array", "Kernel", "Report", "Settings", "kernel_for"]
 
@@ -72,15 +81,20 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The keywords that all functions share."""
+    """The keywords that all functions share, as the user gave them."""
 
     backend: str | None
     shape: Shape | None
-    arch: str
+    named_arch: str | None
     accumulate: str
     algorithm: str | None
     report: Report | None
     progress: Callable[[int, int], object] | None
+
+    @property
+    def arch(self) -> str:
+        """Whose arithmetic a call on NumPy arrays follows."""
+        return unit_of_run(self.named_arch, self.backend)
 
 
 def kernel_for(

@@ -34,6 +34,7 @@ __all__ = [
     "MOST_INT8",
     "OPERATIONS",
     "SHORT",
+    "SHORT_NAMES",
     "Draft",
     "Launch",
     "Memory",
@@ -87,7 +88,7 @@ DTYPES: Mapping[str, str] = {
     "s32": "int32",
 }
 FLOATS = ("float16", "float32", "float64", "bfloat16")
-_SHORT_NAMES = {name: short for short, name in DTYPES.items()}
+SHORT_NAMES = {name: short for short, name in DTYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +245,7 @@ class Plan:
             If an array does not fit.
         """
         if is_on_device(a):
-            return self.on_device(a, out, self.shape_of_result(tuple(a.shape)), stream)
+            return self.on_device(a, out, stream=stream)
         return self._on_host(np.asarray(a), out, stream)
 
     def run(
@@ -264,9 +265,13 @@ class Plan:
             arrays.update((name, made[buffer]) for buffer, name in one.outputs.items())
         return arrays["out"]
 
-    def on_device(self, a: Any, out: Any, shape: tuple[int, ...], stream: Any = None) -> Any:
+    def on_device(
+        self, a: Any, out: Any, shape: tuple[int, ...] | None = None, stream: Any = None
+    ) -> Any:
         """Compute where the array is; return an array of its kind and this shape, or `out`."""
         backend = chosen_backend(a, self.backend)
+        if shape is None:
+            shape = self.shape_of_result(tuple(backend.describe(a).shape))
         session = self._sessions.get(backend.name)
         if session is None:
             session = self._sessions.setdefault(backend.name, backend.prepare(self))
@@ -542,7 +547,7 @@ def types_of(dtype: str, result: str | None, accumulate: str) -> tuple[str, str,
         if dtype != "float16":
             raise Unsupported(f"accumulate='f16' is for float16 input, not {dtype}")
         acc = "f16"
-    return ab, acc, source, _SHORT_NAMES[wanted]
+    return ab, acc, source, SHORT_NAMES[wanted]
 
 
 def _is_paper_name(name: str | None) -> bool:

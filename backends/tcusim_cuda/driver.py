@@ -176,6 +176,11 @@ class Driver:
             f"cuMemsetD{bits}Async", where, number, ctypes.c_size_t(count), ctypes.c_void_p(stream)
         )
 
+    def zero(self, address: int, nbytes: int, stream: int) -> None:
+        """Fill memory with zeros."""
+        where, count = ctypes.c_uint64(address), ctypes.c_size_t(nbytes)
+        self._call("cuMemsetD8Async", where, ctypes.c_ubyte(0), count, ctypes.c_void_p(stream))
+
     # --- Calls -------------------------------------------------------------------------------
 
     def _call(self, function: str, *arguments: object) -> None:

@@ -202,8 +202,8 @@ class StandIn(Launcher):
             buffer = function.buffers[name]
             arrays[name][...] = host_bits(values, buffer, name)
 
-    def new_array(self, size: int, dtype: np.dtype[Any], stream: Stream) -> Any:
-        return OnGpu(np.zeros(size, dtype))
+    def new_array(self, shape: int | tuple[int, ...], dtype: np.dtype[Any], stream: Stream) -> Any:
+        return OnGpu(np.zeros(shape, dtype))
 
     def upload(self, bits: NDArray[Any], stream: Stream) -> Any:
         return OnGpu(bits)
