@@ -73,7 +73,7 @@ def compute(a: Any, task: Task, out: Any, settings: Settings) -> Any:
         )
     rows = backend.arranged(a, layout.order, work)
     if layout.elements == 0:
-        return _of_nothing(backend, rows, layout, wanted, out)
+        return _of_nothing(backend, rows, task, layout, wanted, out)
     if work == "int8" and layout.segment_size > MOST_INT8:
         raise Unsupported(
             f"integer segments of more than {MOST_INT8} elements are not exact; cut them into "
@@ -92,9 +92,7 @@ def compute(a: Any, task: Task, out: Any, settings: Settings) -> Any:
     plan = plan_for(task.operation, problem, settings.named_arch, backend.name)
     result = plan.on_device(rows, out, layout.result)
     _note(plan, unit, settings)
-    if out is not None or task.operation == "sum":
-        return result
-    return backend.restored(result, layout.order)
+    return result if task.operation == "sum" else _with_axis_back(backend, result, layout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,12 +186,19 @@ def _require_bf16(work: str, unit: str) -> None:
         ) from error
 
 
-def _of_nothing(backend: DeviceBackend, rows: Any, layout: _Layout, wanted: str, out: Any) -> Any:
+def _of_nothing(
+    backend: DeviceBackend, rows: Any, task: Task, layout: _Layout, wanted: str, out: Any
+) -> Any:
     """Return zeros: sums of no elements, or no elements."""
     if out is not None:
         raise Unsupported("out= for an array without elements in GPU memory; leave it out")
-    made = backend.zeros(rows, layout.result, wanted)
-    return made if len(layout.result) != len(layout.order) else backend.restored(made, layout.order)
+    zeros = backend.zeros(rows, layout.result, wanted)
+    return zeros if task.operation == "sum" else _with_axis_back(backend, zeros, layout)
+
+
+def _with_axis_back(backend: DeviceBackend, result: Any, layout: _Layout) -> Any:
+    """Return a result with its last axis where the array's was."""
+    return result if layout.in_order else backend.restored(result, layout.order)
 
 
 def _note(plan: Plan, unit: str, settings: Settings) -> None:
