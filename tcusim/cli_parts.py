@@ -105,7 +105,8 @@ build_options = options_of(
     ),
     click.option("--chain", type=int, metavar="N", help="Products between rounded additions."),
     click.option("--form", help="Form of a tile's scan: (LA)1, L(A1) or [U|1]."),
-    click.option("--exclusive", is_flag=True, default=None, help="For scan_plain."),
+    click.option("--exclusive", is_flag=True, default=None, help="Sum without the element itself."),
+    click.option("--reverse", is_flag=True, default=None, help="Sum from the element to the end."),
     click.option("--carry", is_flag=True, default=None, help="Add an input of carries (scans)."),
 )
 

@@ -3,7 +3,8 @@
 `verify(program)` raises the first problem, `problems(program)` returns them all, and `CHECKS` names
 the rules in the order in which they are tried. A check that cannot decide refuses; where it looks
 at sizes that are known only at run time it tries a handful of them, ragged ones included. The rules
-themselves are in `tcusim.checks`.
+themselves are in `tcusim.checks`. `in_place(program)` is no rule: it says why a result may not be
+written over the input.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from functools import lru_cache
 from typing import Final
 
 from tcusim.checks.defined import defined_before_use
+from tcusim.checks.in_place import in_place
 from tcusim.checks.inside import inside_buffer
 from tcusim.checks.names import (
     buffer_roles,
@@ -36,7 +38,7 @@ from tcusim.errors import VerifyError
 from tcusim.ir import Program
 from tcusim.listing import line
 
-__all__ = ["CHECKS", "Finding", "Site", "problems", "tile_is_aligned", "verify"]
+__all__ = ["CHECKS", "Finding", "Site", "in_place", "problems", "tile_is_aligned", "verify"]
 
 _WELL_FORMED: Final[tuple[Check, ...]] = (
     positive_counts,

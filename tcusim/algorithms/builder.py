@@ -326,8 +326,15 @@ class Builder:
         self._add(Load(frag, tile))
         return frag
 
-    def store(self, frags: Sequence[Frag], view: View, line: str = "") -> None:
-        """Store accumulators that lie side by side, as one (m, cols) rectangle of memory."""
+    def store(self, frags: Sequence[Frag], view: View, line: str = "", first: int = 0) -> None:
+        """Store accumulators that lie side by side, as one (m, cols) rectangle of memory.
+
+        first: the column, of a single accumulator, from which on it is stored.
+        """
+        if first:
+            (frag,) = frags
+            self.copy(view, self._part_like(view, self.spill(frag), first), line=line)
+            return
         blocks = [self._block(view, number) for number in range(len(frags))]
         direct = [self._storable(frag, block) for frag, block in zip(frags, blocks, strict=True)]
         if all(direct) and not view.bounds:
@@ -482,9 +489,12 @@ class Builder:
         name = f"s_{frags[0].name}"
         spills = [self.spill(frag, name, i, len(frags)) for i, frag in enumerate(frags)]
         for spill, block in zip(spills, blocks, strict=True):
-            rows, cols = block.rows, block.cols
-            source = self.part(spill, *((cols, rows) if self.transposed else (rows, cols)))
-            self._add(Copy(block, source, None, self._origin(line)))
+            self.copy(block, self._part_like(block, spill), line=line)
+
+    def _part_like(self, view: View, spill: Spill, first: int = 0) -> View:
+        """Return what of a spilled accumulator goes into a rectangle, from column `first` on."""
+        size = (view.cols, view.rows) if self.transposed else (view.rows, view.cols)
+        return self.part(spill, *size, 0, first)
 
 
 class _Otherwise:

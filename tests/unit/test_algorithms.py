@@ -44,11 +44,11 @@ SHAPES = (
 )
 BIG = (128, 128, 128)
 
-# Values to try of each option that an algorithm may have; others keep their default.
+# Values to try of each option that an algorithm may have; others keep their default. Exclusive and
+# reverse scans have tests of their own, in test_orders.py.
 OPTIONS: dict[str, tuple[Any, ...]] = {
     "form": scan.FORMS,
     "carry": (False, True),
-    "exclusive": (False, True),
 }
 
 # The largest integer up to which a type, or a sum on its way through that type, holds all others.
@@ -136,8 +136,6 @@ def exact(row: Algorithm, variant: Variant, x: Ints, segment_size: int, carry: I
         return sums
     options = dict(variant.options)
     prefixes: Ints = rows.cumsum(1)
-    if options.get("exclusive"):
-        prefixes = prefixes - rows
     if options.get("carry"):
         prefixes = prefixes + carry[:, None]
     return prefixes.ravel()[: x.size]
@@ -446,7 +444,12 @@ def test_the_default_side_holds_more_segments(
         ),
         ("scan_t", {"segment_size": -4}, InputError, "segment_size must be an integer of at least"),
         ("scan_t", {"tile": 3}, InputError, "scan_t has no option 'tile'; its options: form"),
-        ("scan_k", {"form": None}, InputError, "scan_k has no option 'form'; its options: none"),
+        (
+            "scan_k",
+            {"form": None},
+            InputError,
+            "scan_k has no option 'form'; its options: exclusive, reverse",
+        ),
         (
             "reduction_tn",
             {"efficient": False},

@@ -252,6 +252,9 @@ def test_listing_is_that_of_the_program() -> None:
     program = tcusim.build("scan_256n", form="L(A1)", carry=True, warps=2)
     options = ["--form", "L(A1)", "--carry", "--warps", "2"]
     assert succeeds("listing", "scan_256n", *options) == tcusim.listing(program)
+    program = tcusim.build("scan_kn", exclusive=True, reverse=True)
+    options = ["--exclusive", "--reverse"]
+    assert succeeds("listing", "scan_kn", *options) == tcusim.listing(program)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ between them keep sums and scans at least as good as NumPy's own float32.
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any
 
 import numpy as np
@@ -99,6 +100,41 @@ def test_float64_is_summed_in_float64() -> None:
     exact = x.cumsum(dtype=np.longdouble)
     assert abs(float(tcusim.sum(x) / exact[-1] - 1)) < 1e-14
     assert worst((tcusim.cumsum(x) / exact - 1).astype(np.float64)) < 1e-13
+
+
+@pytest.mark.parametrize("arch", ["volta", "hopper"])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("scan_kn", {"segment_size": 2**12}),
+        ("scan_kn", {"segment_size": 2**12, "ab": "bf16", "source": "f32"}),
+        ("scan_tn", {"segment_size": 2**14}),
+        ("scan_tn", {"segment_size": 2**14, "form": "[U|1]", "shape": "8x32x16", "side": "a"}),
+    ],
+)
+def test_exclusive_and_reverse_scans_do_not_drift(
+    name: str, options: dict[str, Any], arch: str
+) -> None:
+    if options.get("ab") == "bf16" and arch == "volta":
+        pytest.skip("Volta has no bf16")
+    x = uniform()[: options["segment_size"]]
+    forward = x.cumsum(dtype=np.float64)
+    backward = x[::-1].cumsum(dtype=np.float64)[::-1]
+    for exclusive, exact in itertools.product((False, True), (forward, backward)):
+        program = tcusim.build(
+            name,
+            combine="add",
+            ragged=True,
+            exclusive=exclusive,
+            reverse=exact is backward,
+            **options,
+        )
+        given = x.astype(np.float32) if "source" in options else x
+        result = run(program, {"in": given}, arch=arch)["out"]
+        expected = exact - x if exclusive else exact
+        inside = expected != 0
+        assert np.all(result[~inside] == 0)
+        assert worst(result[inside] / expected[inside] - 1) < 1e-6
 
 
 # --- The drift that is avoided ------------------------------------------------------------------

@@ -1,0 +1,234 @@
+"""Exclusive and reverse scans equal exact integer sums, in every form and for both operands.
+
+Expected values are written element by element from the definition, not by way of an inclusive scan.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tcusim.algorithms import build, scan
+from tcusim.backends import Backend, run
+from tcusim.errors import Unsupported
+from tcusim.interpret import interpret
+from tcusim.ir import Const, Program, walk
+from tcusim.numerics import units
+from tcusim.shapes import MmaShape
+from tcusim.testing import assert_agree
+
+Ints = NDArray[np.int64]
+
+SHAPES = ((16, 16, 16), (32, 8, 16), (8, 32, 16), (4, 4, 4), (5, 7, 3))
+# Exclusive, reverse.
+ORDERS = ((True, False), (False, True), (True, True))
+NAMES = ("scan_k", "scan_kn", "scan_t", "scan_tn", "scan_plain")
+FORMED = ("scan_t", "scan_tn")
+CARRIED = ("scan_tn", "scan_plain")
+ARCHS = [
+    unit.name for unit in units() if any((row.ab, row.acc) == ("f16", "f32") for row in unit.rows)
+]
+
+
+def expected(
+    x: Ints, segment_size: int, *, exclusive: bool, reverse: bool, carry: Ints | None = None
+) -> Ints:
+    """Return what each element's sum is, from the definition."""
+    found = np.zeros_like(x)
+    for i in range(x.size):
+        number = i // segment_size
+        first, last = number * segment_size, min((number + 1) * segment_size, x.size)
+        skip = int(exclusive)
+        found[i] = x[i + skip : last].sum() if reverse else x[first : i + 1 - skip].sum()
+        if carry is not None:
+            found[i] += carry[number]
+    return found
+
+
+def check(
+    program: Program,
+    length: int,
+    segment_size: int,
+    rng: np.random.Generator,
+    arch: str,
+    order: dict[str, Any],
+    note: object = "",
+    scale: int = 1,
+) -> None:
+    """Run a program on small random integers, times `scale`, and compare every element."""
+    x = rng.integers(-3, 4, length) * scale
+    carry = rng.integers(-99, 100, -(-length // segment_size))
+    arrays = {"in": x.astype(np.float64), "carry": carry.astype(np.float64)}
+    given = {buffer.name: arrays[buffer.name] for buffer in program.inputs}
+    result = run(program, given, arch=arch)["out"].astype(np.float64)
+    wanted = expected(x, segment_size, **order, carry=carry if "carry" in given else None)
+    message = f"{program.name} {arch} {length} {segment_size} {order} {note}"
+    np.testing.assert_array_equal(result, wanted, err_msg=message)
+
+
+def variants(name: str) -> Iterator[dict[str, Any]]:
+    """Yield every side, way to combine, form and carry of a scan."""
+    forms = scan.FORMS if name in FORMED else (None,)
+    carries = (False, True) if name in CARRIED else (None,)
+    for side, combine, form, carry in itertools.product("ab", ("mma", "add"), forms, carries):
+        given = {"side": side, "combine": combine, "form": form, "carry": carry}
+        yield {key: value for key, value in given.items() if value is not None}
+
+
+def sizes_of(name: str, shape: MmaShape, side: str) -> tuple[int, ...]:
+    """Return a segment of whole rows or tiles, and one that fills none."""
+    m = shape.n if side == "b" else shape.m
+    tile = m * shape.k
+    whole = {"scan_k": shape.k, "scan_t": tile, "scan_kn": 3 * shape.k, "scan_tn": 3 * tile}
+    size = whole.get(name, 37)
+    return size, size - shape.k // 2 - 1
+
+
+def built(name: str, shape: MmaShape, **options: Any) -> Program | None:
+    """Build a scan; None for a form that the shape or the way to combine does not have."""
+    try:
+        return build(name, shape=shape, **options)
+    except Unsupported as error:
+        if not str(error).startswith("form '"):
+            raise
+        return None
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
+def test_every_form_equals_integers(sizes: tuple[int, int, int], name: str) -> None:
+    shape = MmaShape(*sizes)
+    rng = np.random.default_rng()
+    archs = itertools.cycle(ARCHS)
+    done = 0
+    for options in variants(name):
+        for (exclusive, reverse), ragged in itertools.product(ORDERS, (False, True)):
+            order: dict[str, Any] = {"exclusive": exclusive, "reverse": reverse}
+            for size in sizes_of(name, shape, options["side"]):
+                program = built(name, shape, segment_size=size, ragged=ragged, **options, **order)
+                if program is None:
+                    continue
+                per_block = program.blocks.per
+                length = per_block + size // 2 + 1 if ragged else 2 * per_block
+                check(program, length, size, rng, next(archs), order, options)
+                done += 1
+    assert done >= 2 * 3 * 2 * 2 * 2
+
+
+@pytest.mark.parametrize("length", [1, 2, 299, 300, 301, 1237])
+def test_ragged_lengths(length: int) -> None:
+    rng = np.random.default_rng(length)
+    for name, (exclusive, reverse) in itertools.product(("scan_kn", "scan_tn"), ORDERS):
+        order: dict[str, Any] = {"exclusive": exclusive, "reverse": reverse}
+        program = build(name, segment_size=300, ragged=True, warps=2, tiles=2, **order)
+        check(program, length, 300, rng, "hopper", order)
+
+
+@pytest.mark.parametrize(
+    ("name", "types"),
+    [
+        ("scan_kn", {"ab": "bf16", "source": "f32"}),
+        ("scan_kn", {"ab": "bf16", "source": "f32", "combine": "add"}),
+        ("scan_tn", {"ab": "bf16", "source": "f32", "combine": "add"}),
+        ("scan_tn", {"ab": "s8", "accumulate": "s32", "combine": "add"}),
+        ("scan_kn", {"ab": "s8", "accumulate": "s32"}),
+        ("scan_tn", {"accumulate": "f16"}),
+        ("scan_tn", {"ab": "tf32", "shape": "16x16x8"}),
+        ("scan_tn", {"ab": "f64", "accumulate": "f64", "shape": "8x8x4"}),
+        ("scan_plain", {"source": "f32"}),
+    ],
+)
+def test_other_types_and_parts(name: str, types: dict[str, Any]) -> None:
+    rng = np.random.default_rng()
+    for exclusive, reverse in ORDERS:
+        order: dict[str, Any] = {"exclusive": exclusive, "reverse": reverse}
+        program = build(name, segment_size=600, ragged=True, **types, **order)
+        # No single bf16 holds a multiple of 1025.
+        scale = 1025 if types.get("source") == "f32" else 1
+        check(program, 1501, 600, rng, "hopper", order, types, scale)
+
+
+def test_only_the_first_element_of_an_exclusive_scan_is_nothing() -> None:
+    x = np.ones(600, np.float16)
+    for reverse in (False, True):
+        program = build("scan_tn", segment_size=300, ragged=True, exclusive=True, reverse=reverse)
+        zeros = np.flatnonzero(run(program, {"in": x})["out"] == 0)
+        assert zeros.tolist() == ([299, 599] if reverse else [0, 300])
+
+
+def test_the_constants_are_transposed_and_strict() -> None:
+    patterns = {}
+    for exclusive, reverse in ((False, False), *ORDERS):
+        program = build("scan_t", exclusive=exclusive, reverse=reverse)
+        patterns[exclusive, reverse] = {
+            step.dst.name: (str(step.pattern.kind), step.pattern.offset.const)
+            for _, step in walk(program.steps)
+            if isinstance(step, Const) and step.dst.name in "UL"
+        }
+    assert patterns == {
+        (False, False): {"U": ("upper", 0), "L": ("lower", -1)},
+        (True, False): {"U": ("upper", -1), "L": ("lower", -1)},
+        (False, True): {"U": ("lower", 0), "L": ("upper", -1)},
+        (True, True): {"U": ("lower", -1), "L": ("upper", -1)},
+    }
+
+
+# --- What it costs ------------------------------------------------------------------------------
+
+EXTRA = {
+    # Products for each tile (row of k) on top of the inclusive form, for m = 32, n = 8, k = 16.
+    ("scan_kn", None): 1,  # A.J
+    ("scan_tn", "(LA)1"): 2,  # A.1 and X.1
+    ("scan_tn", "L(A1)"): 2,  # 1.X, ceil(m/k)
+}
+
+
+def products(program: Program) -> int:
+    """Count the mma steps of one warp."""
+    inputs = {"in": np.ones(program.blocks.per, np.float16)}
+    return sum(type(event.step).__name__ == "Mma" for event in interpret(program, inputs))
+
+
+@pytest.mark.parametrize(("name", "form"), EXTRA)
+def test_reverse_costs_nothing_and_exclusive_a_little(name: str, form: str | None) -> None:
+    given: dict[str, Any] = {"shape": "32x8x16", "side": "a", "segment_size": 5 * 512}
+    if form is not None:
+        given["form"] = form
+    pieces = 5 if name == "scan_tn" else 5 * 512 // 16
+    plain = products(build(name, **given))
+    assert products(build(name, **given, reverse=True)) == plain
+    for reverse in (False, True):
+        strict = products(build(name, **given, exclusive=True, reverse=reverse))
+        assert strict - plain == EXTRA[name, form] * pieces
+
+
+# --- The emitted text -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arch", "name", "options"),
+    [
+        ("volta", "scan_tn", {"form": "(LA)1", "exclusive": True, "reverse": True}),
+        ("volta", "scan_kn", {"exclusive": True, "side": "b", "shape": "8x32x16"}),
+        ("ampere", "scan_tn", {"combine": "add", "reverse": True, "carry": True, "warps": 2}),
+        ("ampere", "scan_tn", {"form": "L(A1)", "exclusive": True, "shape": "32x8x16"}),
+        ("hopper", "scan_tn", {"form": "[U|1]", "shape": "8x32x16", "side": "a", "reverse": True}),
+        ("hopper", "scan_plain", {"exclusive": True, "reverse": True, "carry": True}),
+    ],
+)
+def test_the_emitted_text_gives_the_same_bits(
+    arch: str, name: str, options: dict[str, Any], host: Backend
+) -> None:
+    rng = np.random.default_rng()
+    program = build(name, segment_size=1000, ragged=True, **options)
+    arrays = {"in": rng.standard_normal(2345).astype(np.float16)}
+    carry = next((buffer for buffer in program.inputs if buffer.name == "carry"), None)
+    if carry is not None:
+        kind = np.float32 if carry.dtype == "f32" else np.float16
+        arrays["carry"] = rng.standard_normal(3).astype(kind)
+    assert_agree(program, arrays, ("numpy", host), arch=arch)
