@@ -17,16 +17,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from tcusim.algorithms.order import Order
 from tcusim.arguments import as_array, axes_of, offsets_of, one_axis, size_of
 from tcusim.devices import is_on_device
 from tcusim.errors import Unsupported
-from tcusim.kernels import Array, Report, Settings, kernel_for
+from tcusim.kernels import REDUCTION, Array, Operation, Report, Settings, kernel_for
 from tcusim.on_device import Task, compute
 from tcusim.plan import Shape, deliver
 from tcusim.rows import (
     scan_irregular,
     scan_rows,
-    shifted,
     sum_irregular,
     sum_rows,
     sum_segments,
@@ -110,7 +110,7 @@ def sum(
     moved = np.moveaxis(array, axes, range(-len(axes), 0))
     lead = moved.shape[: array.ndim - len(axes)]
     rows = moved.reshape((*lead, -1) if moved.size else (*lead, 0))
-    job = kernel_for("total", rows.dtype, dtype, settings)
+    job = kernel_for(REDUCTION, rows.dtype, dtype, settings)
     result = sum_rows(job, rows).reshape(kept if keepdims else lead)
     return deliver(result, out, a)
 
@@ -122,6 +122,7 @@ def cumsum(
     dtype: DTypeLike | None = None,
     out: Array | None = None,
     include_initial: bool = False,
+    reverse: bool = False,
     backend: str | None = None,
     shape: Shape | None = None,
     arch: str | None = None,
@@ -137,7 +138,10 @@ def cumsum(
     axis : int, optional
         Axis to scan; None scans the flattened array.
     include_initial : bool
-        Begin with 0, so that the axis grows by one and element i is the sum of those before i.
+        Begin with 0, so that the axis grows by one and element i is the sum of those before i; in
+        reverse, end with 0.
+    reverse : bool
+        Sum from the end: element i is the sum of itself and those after it.
     a, dtype, out, backend, shape, arch, accumulate, algorithm, report, progress
         As in `sum`.
 
@@ -156,20 +160,22 @@ def cumsum(
     >>> tcusim.cumsum(np.ones(4, np.float16), include_initial=True)
     array([0., 1., 2., 3., 4.], dtype=float16)
     """
+    order = Order(reverse=bool(reverse))
     settings = Settings(backend, shape, arch, accumulate, algorithm, report, progress)
     if is_on_device(a):
         _refuse_on_device(include_initial, "include_initial", "segmented_cumsum(exclusive=True)")
-        return compute(a, Task("cumsum", axis, dtype=dtype), out, settings)
+        return compute(a, Task("cumsum", axis, dtype=dtype, order=order), out, settings)
     array = as_array(a)
     if axis is None:
         array, axis = array.reshape(-1), 0
     axis = one_axis(axis, array.ndim)
     rows = np.moveaxis(array, axis, -1)
-    job = kernel_for("scan", rows.dtype, dtype, settings)
+    job = kernel_for(Operation("scan", order), rows.dtype, dtype, settings)
     result = scan_rows(job, rows, max(1, rows.shape[-1]))
     if include_initial:
         zeros = np.zeros((*result.shape[:-1], 1), result.dtype)
-        result = np.concatenate([zeros, result], axis=-1)
+        parts = [result, zeros] if reverse else [zeros, result]
+        result = np.concatenate(parts, axis=-1)
     return deliver(np.moveaxis(result, -1, axis), out, a)
 
 
@@ -228,7 +234,7 @@ def segmented_sum(
     array = as_array(a)
     axis = one_axis(axis, array.ndim)
     rows = np.moveaxis(array, axis, -1)
-    job = kernel_for("total", rows.dtype, dtype, settings)
+    job = kernel_for(REDUCTION, rows.dtype, dtype, settings)
     if offsets is not None:
         result = sum_irregular(job, rows, offsets_of(offsets, segment_size, rows.shape[-1]))
     else:
@@ -243,6 +249,7 @@ def segmented_cumsum(
     offsets: ArrayLike | None = None,
     axis: int = -1,
     exclusive: bool = False,
+    reverse: bool = False,
     dtype: DTypeLike | None = None,
     out: Array | None = None,
     backend: str | None = None,
@@ -259,6 +266,8 @@ def segmented_cumsum(
     ----------
     exclusive : bool
         Leave each element out of its own prefix, so that every segment begins with 0.
+    reverse : bool
+        Sum from the end of each segment: with `exclusive`, each ends with 0.
     segment_size, offsets, axis
         As in `segmented_sum`.
     a, dtype, out, backend, shape, arch, accumulate, algorithm, report, progress
@@ -280,26 +289,24 @@ def segmented_cumsum(
     array([1., 2., 3., 1., 2., 3.], dtype=float16)
     >>> tcusim.segmented_cumsum(np.ones(6, np.float16), 3, exclusive=True)
     array([0., 1., 2., 0., 1., 2.], dtype=float16)
+    >>> tcusim.segmented_cumsum(np.ones(6, np.float16), 3, reverse=True)
+    array([3., 2., 1., 3., 2., 1.], dtype=float16)
     """
+    order = Order(bool(exclusive), bool(reverse))
     settings = Settings(backend, shape, arch, accumulate, algorithm, report, progress)
     if is_on_device(a):
         _refuse_on_device(offsets is not None, "offsets", "segment_size, or a NumPy array")
-        _refuse_on_device(exclusive, "exclusive", "an inclusive scan, or a NumPy array")
-        return compute(a, Task("segmented_cumsum", axis, segment_size, dtype=dtype), out, settings)
+        task = Task("segmented_cumsum", axis, segment_size, dtype=dtype, order=order)
+        return compute(a, task, out, settings)
     array = as_array(a)
     axis = one_axis(axis, array.ndim)
     rows = np.moveaxis(array, axis, -1)
-    job = kernel_for("scan", rows.dtype, dtype, settings)
+    job = kernel_for(Operation("scan", order), rows.dtype, dtype, settings)
     length = rows.shape[-1]
     if offsets is not None:
-        edges = offsets_of(offsets, segment_size, length)
-        result = scan_irregular(job, rows, edges)
+        result = scan_irregular(job, rows, offsets_of(offsets, segment_size, length))
     else:
-        size = size_of(segment_size, length)
-        edges = np.append(np.arange(0, length, size), length)
-        result = scan_rows(job, rows, size)
-    if exclusive:
-        result = shifted(result, edges)
+        result = scan_rows(job, rows, size_of(segment_size, length))
     return deliver(np.moveaxis(result, -1, axis), out, a)
 
 

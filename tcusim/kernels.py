@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from tcusim.algorithms.order import FORWARD, Order
 from tcusim.backends import get_backend
 from tcusim.binding import bind_scalars
 from tcusim.cost import Counts, counts_of_text, steps_to_run
@@ -24,7 +25,6 @@ from tcusim.numerics import format_of, rule_for, split_values
 from tcusim.plan import (
     FLOATS,
     MOST_INT8,
-    OPERATIONS,
     Shape,
     plan_for,
     problem_of,
@@ -32,7 +32,7 @@ from tcusim.plan import (
     unit_of_run,
 )
 
-__all__ = ["Array", "Kernel", "Report", "Settings", "kernel_for"]
+__all__ = ["REDUCTION", "Array", "Kernel", "Operation", "Report", "Settings", "kernel_for"]
 
 Array: TypeAlias = NDArray[Any]
 # Sums or scans every segment of a flat array; segments have the given size.
@@ -97,15 +97,26 @@ class Settings:
         return unit_of_run(self.named_arch, self.backend)
 
 
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What a kernel computes: a "reduction", or a "scan" in some order."""
+
+    kind: str
+    order: Order = FORWARD
+
+
+REDUCTION = Operation("reduction")
+
+
 def kernel_for(
-    kind: str, given: np.dtype[Any], dtype: DTypeLike | None, settings: Settings
+    operation: Operation, given: np.dtype[Any], dtype: DTypeLike | None, settings: Settings
 ) -> Kernel:
     """Return what computes flat arrays of type `given` into results of type `dtype`."""
     if settings.accumulate not in ("f32", "f16"):
         raise unknown_name("accumulator", settings.accumulate, ("f32", "f16"))
     wanted = _result_type(given, dtype)
     if given.kind in "biu":
-        return _of_integers(kind, given, wanted, settings)
+        return _of_integers(operation, given, wanted, settings)
     if wanted.kind in "biu":
         raise InputError(
             f"dtype {wanted} would cut the fractions of {given} input; "
@@ -115,8 +126,8 @@ def kernel_for(
     work = wanted if wanted.itemsize > given.itemsize and wanted.name == "float64" else given
     if given.name == "float64" and wanted.name != "float64":
         work = wanted
-    kernel = _of_floats(kind, work, wanted, settings)
-    return _keeping_specials(kind, lambda x, size: kernel(_cast(x, work), size))
+    kernel = _of_floats(operation, work, wanted, settings)
+    return _keeping_specials(operation, lambda x, size: kernel(_cast(x, work), size))
 
 
 def _result_type(given: np.dtype[Any], dtype: DTypeLike | None) -> np.dtype[Any]:
@@ -149,25 +160,29 @@ def _cast(x: Array, work: np.dtype[Any]) -> Array:
     return cast
 
 
-def _of_floats(kind: str, work: np.dtype[Any], wanted: np.dtype[Any], settings: Settings) -> Kernel:
+def _of_floats(
+    operation: Operation, work: np.dtype[Any], wanted: np.dtype[Any], settings: Settings
+) -> Kernel:
     if work.name not in FLOATS:
         raise InputError(f"input of dtype {work} is not supported; cast it to float32 or float64")
     types = types_of(work.name, wanted.name, settings.accumulate)
     ab, _, source, _ = types
     if source == "f32" and not _has(settings.arch, "bf16"):
-        parts = _flat_kernel(kind, ("f16", "f32", "f16", "f32"), settings)
+        parts = _flat_kernel(operation, ("f16", "f32", "f16", "f32"), settings)
         return lambda x, size: _by_scaled_parts(parts, x, size).astype(wanted)
-    kernel = _flat_kernel(kind, types, settings)
+    kernel = _flat_kernel(operation, types, settings)
     return _in_range(kernel) if source != ab else kernel
 
 
-def _flat_kernel(kind: str, types: tuple[str, str, str, str], settings: Settings) -> Kernel:
+def _flat_kernel(
+    operation: Operation, types: tuple[str, str, str, str], settings: Settings
+) -> Kernel:
     """Return a kernel that plans and launches programs of these (ab, acc, source, result) types."""
-    operation = "segmented_sum" if kind == "total" else "segmented_cumsum"
+    name = "segmented_sum" if operation.kind == "reduction" else "segmented_cumsum"
 
     def compute(x: Array, size: int) -> Array:
         problem = problem_of(
-            OPERATIONS[operation],
+            operation.kind,
             x.size,
             size,
             types,
@@ -175,8 +190,9 @@ def _flat_kernel(kind: str, types: tuple[str, str, str, str], settings: Settings
             shape=settings.shape,
             accumulate=settings.accumulate,
             algorithm=settings.algorithm,
+            order=operation.order,
         )
-        plan = plan_for(operation, problem, settings.arch, settings.backend)
+        plan = plan_for(name, problem, settings.arch, settings.backend)
         result: Array = plan.run(
             {"in": x}, lambda program, inputs: _launch(program, inputs, settings)
         )
@@ -268,7 +284,7 @@ def _by_scaled_parts(kernel: Kernel, x: Array, size: int) -> Array:
 
 
 def _of_integers(
-    kind: str, given: np.dtype[Any], wanted: np.dtype[Any], settings: Settings
+    operation: Operation, given: np.dtype[Any], wanted: np.dtype[Any], settings: Settings
 ) -> Kernel:
     """Return a kernel that sums integers exactly, digit by digit of 8 bits."""
     exact = _has_integers(settings.arch)
@@ -277,7 +293,7 @@ def _of_integers(
     types = ("s8", "s32", "s8", "s32") if exact else ("f16", "f32", "f16", "f32")
     # A digit is at most 2**7 in magnitude: sums of s32 stay exact, or float32's 24 bits do.
     limit = MOST_INT8 if exact else 2**16
-    kernel = _flat_kernel(kind, types, settings)
+    kernel = _flat_kernel(operation, types, settings)
     digit_type = np.int8 if exact else np.float16
 
     def compute(x: Array, size: int) -> Array:
@@ -326,7 +342,7 @@ def _weighted(part: Array, place: int, wanted: np.dtype[Any]) -> Array:
     return part.astype(np.int64) << (8 * place) if place < 8 else np.zeros(part.shape, np.int64)
 
 
-def _keeping_specials(kind: str, kernel: Kernel) -> Kernel:
+def _keeping_specials(operation: Operation, kernel: Kernel) -> Kernel:
     """Return a kernel that keeps infinities and NaN to the results that they are part of."""
 
     def compute(x: Array, size: int) -> Array:
@@ -339,7 +355,19 @@ def _keeping_specials(kind: str, kernel: Kernel) -> Kernel:
         count = -(-x.size // size)
         padded = np.concatenate([marks, np.zeros(count * size - x.size)]).reshape(count, size)
         with np.errstate(invalid="ignore"):
-            special = padded.sum(1) if kind == "total" else padded.cumsum(1).ravel()[: x.size]
+            if operation.kind == "reduction":
+                special = padded.sum(1)
+            else:
+                special = _scanned(padded, operation.order).ravel()[: x.size]
         return np.where(special == 0.0, result, special.astype(result.dtype))
 
     return compute
+
+
+def _scanned(rows: Array, order: Order) -> Array:
+    """Scan each row in an order."""
+    turned = rows[:, ::-1] if order.reverse else rows
+    result = turned.cumsum(1)
+    if order.exclusive:
+        result = np.concatenate([np.zeros((len(rows), 1)), result[:, :-1]], axis=1)
+    return result[:, ::-1] if order.reverse else result

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tcusim.algorithms.order import FORWARD, Order
 from tcusim.arguments import axes_of, one_axis, size_of
 from tcusim.backends import DeviceBackend
 from tcusim.cost import counts_of_text
@@ -38,6 +39,7 @@ class Task:
     """What to do with an array in GPU memory.
 
     operation: as of a plan. axis, segment_size, dtype, keepdims: as the user gave them.
+    order: of a scan.
     """
 
     operation: str
@@ -45,6 +47,7 @@ class Task:
     segment_size: int | None = None
     dtype: Any = None
     keepdims: bool = False
+    order: Order = FORWARD
 
     @property
     def is_segmented(self) -> bool:
@@ -88,6 +91,7 @@ def compute(a: Any, task: Task, out: Any, settings: Settings) -> Any:
         shape=settings.shape,
         accumulate=settings.accumulate,
         algorithm=settings.algorithm,
+        order=task.order,
     )
     plan = plan_for(task.operation, problem, settings.named_arch, backend.name)
     result = plan.on_device(rows, out, layout.result)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.algorithms import algorithm_of, build
+from tcusim.algorithms.order import FORWARD, Order
 from tcusim.backends import get_backend, native_arch
 from tcusim.binding import bind_scalars
 from tcusim.cost import Counts, counts_of_text
@@ -25,6 +26,7 @@ from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.ir import Program
 from tcusim.numerics import Values, format_of, rule_for
 from tcusim.shapes import MmaShape, shape_of
+from tcusim.verify import in_place
 
 __all__ = [
     "CHAIN",
@@ -98,7 +100,8 @@ class Problem:
     kind: "reduction" or "scan". length: elements of the array. segment_size: elements of a segment;
     the last one may be shorter. ab, acc: element types of operands and accumulators; source,
     result: of the arrays "in" and "out". literal: as the paper has it, with partial sums rounded to
-    `ab` and chains without limit. algorithm: a name, or None for the choice by `_RULES`.
+    `ab` and chains without limit. algorithm: a name, or None for the choice by `_RULES`. order:
+    whether a scan is exclusive, and whether it goes from the end.
     """
 
     kind: str
@@ -111,6 +114,7 @@ class Problem:
     result: str
     literal: bool = False
     algorithm: str | None = None
+    order: Order = FORWARD
 
     def build(self, name: str, segment_size: int, result: str, **options: Any) -> Program:
         """Build a program for any length with this problem's types."""
@@ -141,6 +145,12 @@ class Problem:
             ragged=True,
             **options,
         )
+
+    @property
+    def scan_options(self) -> dict[str, bool]:
+        """What an algorithm is to be told of the order, if it is not the usual one."""
+        given = {"exclusive": self.order.exclusive, "reverse": self.order.reverse}
+        return {name: value for name, value in given.items() if value}
 
     @property
     def chunk(self) -> int:
@@ -317,17 +327,33 @@ class Plan:
 
     @property
     def in_place(self) -> bool:
-        """Whether "out" may be the very array "in": what is overwritten has been read by then."""
-        if self.problem.kind != "scan" or self.problem.source != self.problem.result:
-            return False
-        writes = [
-            number for number, one in enumerate(self.launches) if "out" in one.outputs.values()
-        ]
-        reads = [number for number, one in enumerate(self.launches) if "in" in one.inputs.values()]
-        if max(reads) > min(writes):
-            return False
-        both = (self.launches[number].program for number in writes if number in reads)
-        return all(_works_in_place(program) for program in both)
+        """Whether "out" may be the very array "in"."""
+        return self.why_not_in_place is None
+
+    @functools.cached_property
+    def why_not_in_place(self) -> str | None:
+        """Why "out" may not be the very array "in"; None if it may be.
+
+        It may be if what is written over has been read by then, within each launch and by them all.
+        """
+        if self.problem.kind != "scan":
+            return "only scans have a result for each element"
+        if self.problem.source != self.problem.result:
+            return f"its elements are {self.dtype} and its results {self.result}"
+        written = False
+        for launch in self.launches:
+            reads, writes = launch.inputs.items(), launch.outputs.items()
+            sources = [buffer for buffer, name in reads if name == "in"]
+            targets = [buffer for buffer, name in writes if name == "out"]
+            if sources and written:
+                return f"{launch.program.name} reads it after results were written"
+            for source in sources:
+                for target in targets:
+                    reason = in_place(launch.program, source, target)
+                    if reason is not None:
+                        return reason
+            written = written or bool(targets)
+        return None
 
     def scalars(self, launch: Launch) -> dict[str, int]:
         """Return the scalars of a launch."""
@@ -352,9 +378,9 @@ class Plan:
 
     def _sizes(self) -> str:
         p = self.problem
-        if p.segment_size >= p.length:
-            return f"{p.length} {self.dtype} to {self.result}"
-        return f"{p.length} {self.dtype} in segments of {p.segment_size} to {self.result}"
+        segments = f" in segments of {p.segment_size}" if p.segment_size < p.length else ""
+        order = "".join(f", {name}" for name in p.scan_options)
+        return f"{p.length} {self.dtype}{segments} to {self.result}{order}"
 
     def _lines(self) -> Iterator[str]:
         p = self.problem
@@ -382,11 +408,6 @@ class Plan:
         )
 
 
-def _works_in_place(program: Program) -> bool:
-    """Return whether a program may write over its input: each tile is read before it is written."""
-    return algorithm_of(program.name).kind == "scan"
-
-
 # --- Making one -------------------------------------------------------------------------------
 
 
@@ -402,6 +423,8 @@ def plan(
     arch: str | None = None,
     accumulate: str = "f32",
     algorithm: str | None = None,
+    exclusive: bool = False,
+    reverse: bool = False,
 ) -> Plan:
     """Plan a sum or a scan of arrays of one length and type, to be called many times.
 
@@ -424,6 +447,8 @@ def plan(
         Who runs it. By default that of the array: the simulator for NumPy arrays.
     shape, arch, accumulate, algorithm
         As in `tcusim.sum`.
+    exclusive, reverse : bool
+        Of a scan: leave each element out of its own prefix; sum from the end of each segment.
 
     Raises
     ------
@@ -452,6 +477,9 @@ def plan(
     elif segment_size is None:
         raise InputError(f"{operation!r} needs segment_size, the elements of a segment")
     _require_count("segment_size", segment_size)
+    for name, given in (("exclusive", exclusive), ("reverse", reverse)):
+        if given and OPERATIONS[operation] != "scan":
+            raise InputError(f"{name} is for scans, and {operation!r} is none")
     types = types_of(str(dtype), result, accumulate)
     if dtype == "int8" and segment_size > MOST_INT8:
         raise Unsupported(
@@ -467,6 +495,7 @@ def plan(
         shape=shape,
         accumulate=accumulate,
         algorithm=algorithm,
+        order=Order(bool(exclusive), bool(reverse)),
     )
     return plan_for(operation, problem, arch, backend)
 
@@ -489,6 +518,7 @@ def problem_of(
     shape: Shape | None,
     accumulate: str,
     algorithm: str | None,
+    order: Order = FORWARD,
 ) -> Problem:
     """Return the problem for these (ab, acc, source, result) types; refuse what `unit` lacks."""
     ab, acc, source, result = types
@@ -504,6 +534,7 @@ def problem_of(
         result=result,
         literal=accumulate == "f16" or _is_paper_name(algorithm),
         algorithm=algorithm,
+        order=order,
     )
 
 
@@ -627,7 +658,9 @@ def _one_launch(suffix: str) -> Callable[[Draft], None]:
 
     def add(draft: Draft) -> None:
         p = draft.problem
-        draft.add(p.build(f"{p.kind}_{suffix}", p.segment_size, p.result), {"in": "in"}, "out")
+        name = f"{p.kind}_{suffix}"
+        program = p.build(name, p.segment_size, p.result, **p.scan_options)
+        draft.add(program, {"in": "in"}, "out")
 
     return add
 
@@ -644,7 +677,8 @@ def _as_named(draft: Draft) -> None:
             f"{p.algorithm!r} adds values of the accumulator's type, {p.acc}; it combines the "
             f"partial sums of other algorithms, and does not take {p.source} arrays"
         )
-    draft.add(p.build(p.algorithm, p.segment_size, p.result), {"in": "in"}, "out")
+    program = p.build(p.algorithm, p.segment_size, p.result, **p.scan_options)
+    draft.add(program, {"in": "in"}, "out")
 
 
 def _is_cut(p: Problem) -> bool:
@@ -662,7 +696,7 @@ def _in_chunks(draft: Draft) -> None:
         _plain_total(draft, sums, chunks)
         return
     carries = _plain_scan(draft, sums, chunks)
-    program = p.build("scan_tn", p.chunk, p.result, carry=True)
+    program = p.build("scan_tn", p.chunk, p.result, carry=True, **p.scan_options)
     draft.add(program, {"in": "in", "carry": carries}, "out")
 
 
@@ -680,13 +714,14 @@ def _plain_total(draft: Draft, values: str, count: int) -> None:
 def _plain_scan(draft: Draft, values: str, count: int) -> str:
     """Scan every `count` values of the accumulator's type, exclusive; return the result's name."""
     p = draft.problem
+    options = {**p.scan_options, "exclusive": True}
     size = min(count, _group(draft.arrays[values].size, count))
     if size == count:
-        program = p.plain("scan_plain", count, p.acc, exclusive=True)
+        program = p.plain("scan_plain", count, p.acc, **options)
         return draft.add(program, {"in": values}, "carries")
     sums = draft.add(p.plain("reduction_plain", size, p.acc), {"in": values}, "sums")
     carries = _plain_scan(draft, sums, -(-count // size))
-    program = p.plain("scan_plain", size, p.acc, exclusive=True, carry=True)
+    program = p.plain("scan_plain", size, p.acc, carry=True, **options)
     return draft.add(program, {"in": values, "carry": carries}, "carries")
 
 

@@ -146,10 +146,11 @@ class DeviceSession:
                     f"out overlaps {array.name} in memory. Give a itself, to compute in place, or "
                     f"an array of its own."
                 )
-            if not self.plan.in_place:
+            reason = self.plan.why_not_in_place
+            if reason is not None:
                 raise InputError(
-                    f"out is a itself, but {self.plan!r} does not work in place: only scans do, "
-                    f"and whose results are of the type of a. Give an array of its own."
+                    f"out is a itself, but {self.plan!r} does not work in place: {reason}. Give an "
+                    f"array of its own."
                 )
             aliased = True
         return aliased

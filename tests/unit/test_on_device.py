@@ -183,6 +183,23 @@ def test_several_axes_are_summed_together(gpu: StandIn) -> None:
     assert gpu.copies == 1
 
 
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_scans_in_every_order(gpu: StandIn, exclusive: bool, reverse: bool) -> None:
+    x = halves(6, 160)
+    for size, axis in ((32, 1), (160, 1), (2, 0)):
+        result, expected = (
+            tcusim.segmented_cumsum(
+                a, size, axis=axis, exclusive=exclusive, reverse=reverse, arch="ada"
+            )
+            for a in (OnGpu(x), x)
+        )
+        assert_bits(result, expected)
+    assert_bits(
+        tcusim.cumsum(OnGpu(x), reverse=reverse), tcusim.cumsum(x, reverse=reverse, arch="ada")
+    )
+
+
 @pytest.mark.parametrize("size", [1, 7, 16, 100, 1000])
 def test_a_last_segment_may_be_shorter(gpu: StandIn, size: int) -> None:
     x = halves(1000)

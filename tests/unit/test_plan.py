@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 from collections.abc import Iterator
 from typing import Any
@@ -214,7 +215,7 @@ def test_a_plan_prints_everything() -> None:
 @pytest.mark.parametrize("operation", ["sum", "cumsum", "segmented_sum", "segmented_cumsum"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_a_plan_has_the_bits_of_the_function(operation: str, dtype: str) -> None:
-    x = np.random.default_rng(1).standard_normal(40_000)
+    x = np.random.default_rng(1).standard_normal(17_000)
     x = x.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
     sizes = (40,) if operation.startswith("segmented") else ()
     made = plan(operation, length=x.size, segment_size=sizes[0] if sizes else None, dtype=dtype)
@@ -223,6 +224,32 @@ def test_a_plan_has_the_bits_of_the_function(operation: str, dtype: str) -> None
     assert result.shape == expected.shape
     assert result.tobytes() == expected.tobytes()
     assert made(x).tobytes() == result.tobytes()
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_scans_in_every_order(
+    monkeypatch: pytest.MonkeyPatch, exclusive: bool, reverse: bool
+) -> None:
+    monkeypatch.setattr(module, "CHUNK", 256)
+    monkeypatch.setattr(module, "PLAIN", 4)
+    for length, size in ((1000, 16), (1000, 300), (5000, 5000), (9 * 512 - 7, 512)):
+        x = integers(length)
+        made = plan(
+            "segmented_cumsum", length=length, segment_size=size, result="float32",
+            exclusive=exclusive, reverse=reverse,
+        )  # fmt: skip
+        step = -1 if reverse else 1
+        parts = [part[::step].cumsum()[::step] for part in segments(x, size)]
+        np.testing.assert_array_equal(made(x), np.concatenate(parts) - exclusive * x)
+        assert made.problem.scan_options.keys() == {
+            *(["exclusive"] if exclusive else []), *(["reverse"] if reverse else []),
+        }  # fmt: skip
+        assert (
+            str(made)
+            .splitlines()[1]
+            .endswith("to float32" + ", exclusive" * exclusive + ", reverse" * reverse)
+        )
 
 
 def test_int8_has_int32_results() -> None:
@@ -290,17 +317,32 @@ def test_a_plan_runs_on_the_backend_that_it_names(monkeypatch: pytest.MonkeyPatc
 # --- In place -----------------------------------------------------------------------------------
 
 
-def test_which_plans_work_in_place() -> None:
-    for operation, size, expected in (
-        ("cumsum", None, True),
-        ("segmented_cumsum", 16, True),
-        ("segmented_sum", 1, False),
-        ("sum", None, False),
-    ):
-        same = plan(operation, length=5 * CHUNK, segment_size=size)
-        assert same.in_place is expected
-        wider = plan(operation, length=5 * CHUNK, segment_size=size, result="float32")
-        assert not wider.in_place
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("size", [16, 300, 5 * CHUNK])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_scans_work_in_place(dtype: str, size: int, reverse: bool) -> None:
+    made = plan(
+        "segmented_cumsum", length=5 * CHUNK, segment_size=size, dtype=dtype, reverse=reverse
+    )
+    assert made.in_place
+    assert made.why_not_in_place is None
+
+
+def test_why_plans_do_not_work_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    each = plan("segmented_sum", length=100, segment_size=1)
+    assert each.why_not_in_place == "only scans have a result for each element"
+    wide = plan("cumsum", length=100, result="float32")
+    assert wide.why_not_in_place == "its elements are float16 and its results float32"
+    # A scan whose first launch reads what its last has written.
+    scan = plan("cumsum", length=3 * CHUNK)
+    turned = dataclasses.replace(scan, launches=scan.launches[::-1])
+    assert turned.why_not_in_place == "reduction_tn reads it after results were written"
+    # The program's own reason; the first two launches do not write "out".
+    reason = "{} over {} in {}".format
+    monkeypatch.setattr(module, "in_place", lambda program, *names: reason(*names, program.name))
+    again = dataclasses.replace(scan)
+    assert again.why_not_in_place == "in over out in scan_tn"
+    assert not again.in_place
 
 
 def test_out_of_a_plan() -> None:
@@ -335,6 +377,9 @@ def test_out_of_a_plan() -> None:
          "not int32", "sum", {"result": "int32"}),
         (InputError, "the result of int8 must be int32, not int64", "sum",
          {"dtype": "int8", "result": "int64"}),
+        (InputError, "exclusive is for scans, and 'sum' is none", "sum", {"exclusive": True}),
+        (InputError, "reverse is for scans, and 'segmented_sum' is none", "segmented_sum",
+         {"reverse": True, "segment_size": 3}),
         (UnknownName, "unknown accumulator 'f23'", "sum", {"accumulate": "f23"}),
         (Unsupported, "accumulate='f16' is for float16 input, not float32", "sum",
          {"accumulate": "f16", "dtype": "float32"}),
