@@ -21,7 +21,7 @@ from tcusim.algorithms.order import Order
 from tcusim.arguments import as_array, axes_of, offsets_of, one_axis, size_of
 from tcusim.devices import is_on_device
 from tcusim.errors import Unsupported
-from tcusim.kernels import REDUCTION, Array, Operation, Report, Settings, kernel_for
+from tcusim.kernels import REDUCTION, Operation, Report, Settings, kernel_for
 from tcusim.on_device import Task, compute
 from tcusim.plan import Shape, deliver
 from tcusim.rows import (
@@ -40,7 +40,7 @@ def sum(
     *,
     axis: int | tuple[int, ...] | None = None,
     dtype: DTypeLike | None = None,
-    out: Array | None = None,
+    out: Any = None,
     keepdims: bool = False,
     backend: str | None = None,
     shape: Shape | None = None,
@@ -120,7 +120,7 @@ def cumsum(
     *,
     axis: int | None = None,
     dtype: DTypeLike | None = None,
-    out: Array | None = None,
+    out: Any = None,
     include_initial: bool = False,
     reverse: bool = False,
     backend: str | None = None,
@@ -186,7 +186,7 @@ def segmented_sum(
     offsets: ArrayLike | None = None,
     axis: int = -1,
     dtype: DTypeLike | None = None,
-    out: Array | None = None,
+    out: Any = None,
     backend: str | None = None,
     shape: Shape | None = None,
     arch: str | None = None,
@@ -251,7 +251,7 @@ def segmented_cumsum(
     exclusive: bool = False,
     reverse: bool = False,
     dtype: DTypeLike | None = None,
-    out: Array | None = None,
+    out: Any = None,
     backend: str | None = None,
     shape: Shape | None = None,
     arch: str | None = None,

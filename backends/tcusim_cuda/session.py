@@ -11,7 +11,7 @@ import numpy as np
 
 from tcusim.errors import InputError
 from tcusim.ir import Buffer
-from tcusim.plan import Launch, Plan
+from tcusim.plan import Launch, Memory, Plan
 from tcusim_cuda.arrays import DeviceArray, on_gpu, require_fit, storage_dtype
 from tcusim_cuda.driver import Driver
 from tcusim_cuda.kernel import Kernel
@@ -39,11 +39,16 @@ _MOST_STREAMS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """One launch of a plan, emitted. in_place: for when "in" and "out" are one array."""
+    """One launch of a plan, emitted.
+
+    in_place: the kernel for when "in" and "out" are one array. tiles: the buffers whose tiles WMMA
+    moves. numbers: the scalars, as arguments.
+    """
 
     launch: Launch
     kernel: Kernel
     in_place: Kernel
+    tiles: frozenset[str]
     blocks: int
     numbers: tuple[np.int64, ...]
 
@@ -67,6 +72,7 @@ class DeviceSession:
         self._lock = threading.Lock()
         self._loaded: dict[tuple[int, bool], tuple[Loaded, ...]] = {}
         self._kept: dict[tuple[int, int], dict[str, Any]] = {}
+        self._able: set[int] = set()
         self._now: _Ready = self.steps[0]
 
     def forget(self) -> None:
@@ -91,8 +97,7 @@ class DeviceSession:
         for array in given.values():
             self._require_fit(array, array.name if array.name != "a" else "in")
         place = place_of([*given.values(), *([] if wanted is None else [wanted])])
-        for step in self.steps:
-            require_gpu(self.launcher, step.kernel, place.device, self.plan.arch)
+        self._require_gpu(place.device)
         with explained(self.launcher, repr(self.plan), self._configured):
             if wanted is None:
                 dtype = self._memory("out").dtype
@@ -105,8 +110,14 @@ class DeviceSession:
 
     # --- What is refused ---------------------------------------------------------------------
 
-    def _memory(self, name: str) -> Any:
+    def _memory(self, name: str) -> Memory:
         return next(array for array in self.plan.arrays if array.name == name)
+
+    def _require_gpu(self, device: int) -> None:
+        if device not in self._able:
+            for step in self.steps:
+                require_gpu(self.launcher, step.kernel, device, self.plan.arch)
+            self._able.add(device)
 
     def _require_fit(self, array: DeviceArray, name: str) -> None:
         """Refuse an array that a launch cannot take as it is."""
@@ -118,11 +129,10 @@ class DeviceSession:
             )
         for step in self.steps:
             roles = {**step.launch.inputs, **step.launch.outputs}
-            tiles = loaded_by_wmma(step.kernel.program)
             for buffer, role in roles.items():
                 if role == name:
                     declared: Buffer = step.kernel.program.buffers[buffer]
-                    require_fit(array, declared, tiles=buffer in tiles, flat=False)
+                    require_fit(array, declared, tiles=buffer in step.tiles, flat=False)
 
     def _require_out(self, out: DeviceArray, shape: tuple[int, ...]) -> None:
         wanted = self.plan.result
@@ -234,6 +244,7 @@ def _ready(plan: Plan, launch: Launch) -> _Ready:
         launch=launch,
         kernel=kernel,
         in_place=kernel.aliased(),
+        tiles=loaded_by_wmma(launch.program),
         blocks=blocks_of(kernel, scalars),
         numbers=tuple(np.int64(scalars[scalar.name]) for scalar in launch.program.scalars),
     )

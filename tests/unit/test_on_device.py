@@ -233,7 +233,7 @@ def test_torchs_names_of_types(gpu: StandIn) -> None:
             return "torch.float32"
 
     x = halves(50)
-    assert_bits(tcusim.sum(OnGpu(x), dtype=Float32()), tcusim.sum(x, dtype="f4", arch="ada"))  # type: ignore[arg-type]
+    assert_bits(tcusim.sum(OnGpu(x), dtype=Float32()), tcusim.sum(x, dtype="f4", arch="ada"))
 
 
 def test_int8_has_int32_results(gpu: StandIn) -> None:
@@ -254,10 +254,10 @@ def test_nothing_sums_to_zero(gpu: StandIn) -> None:
 def test_out(gpu: StandIn) -> None:
     x = halves(4, 25)
     out = OnGpu(np.empty(4, np.float32))
-    assert tcusim.sum(OnGpu(x), axis=1, dtype="float32", out=out) is out  # type: ignore[arg-type]
+    assert tcusim.sum(OnGpu(x), axis=1, dtype="float32", out=out) is out
     assert_bits(out, tcusim.sum(x, axis=1, dtype="f4", arch="ada"))
     a = OnGpu(x.copy())
-    assert tcusim.cumsum(a, axis=1, out=a) is a  # type: ignore[arg-type]
+    assert tcusim.cumsum(a, axis=1, out=a) is a
     assert_bits(a, tcusim.cumsum(x, axis=1, arch="ada"))
 
 
@@ -382,6 +382,6 @@ def test_outs_that_do_not_go(gpu: StandIn) -> None:
     with pytest.raises(Unsupported, match="out= for an array in GPU memory goes with the last ax"):
         tcusim.cumsum(OnGpu(x), axis=0, out=out)
     with pytest.raises(Unsupported, match="out= for an array without elements in GPU memory; lea"):
-        tcusim.cumsum(OnGpu(x[:0]), axis=1, out=OnGpu(x[:0]))  # type: ignore[arg-type]
+        tcusim.cumsum(OnGpu(x[:0]), axis=1, out=OnGpu(x[:0]))
     with pytest.raises(InputError, match=r"got .*OnGpu, which is in GPU memory"):
         tcusim.cumsum(x, axis=1, out=out)
