@@ -5,8 +5,12 @@ are segments. Arithmetic follows the tensor core of `arch`, bit for bit. With ac
 default) nothing is rounded to the operand type on the way, and long sums are cut into short chains
 whose results are combined by rounded float32 additions.
 
-Infinities and NaN never enter a tensor core here, where 0*Inf = NaN would spread them over their
-tile; they are set to zero and put into the results where they belong.
+Infinities and NaN of NumPy arrays never enter a tensor core here, where 0*Inf = NaN would spread
+them over their tile; they are set to zero and put into the results where they belong.
+
+Arrays in GPU memory (CuPy's, torch's, PyCUDA's, or any with `__cuda_array_interface__` or DLPack)
+are computed where they are, on their library's current stream, into arrays of the same kind. Their
+values are not looked at; docs/gpu.md says what follows from that.
 """
 
 from __future__ import annotations
@@ -55,7 +59,8 @@ def sum(
     Parameters
     ----------
     a : array_like
-        float16, float32, float64, bfloat16 (ml_dtypes), any integer type or bool; any shape.
+        float16, float32, float64, bfloat16 (ml_dtypes), any integer type or bool; any shape. Or an
+        array in GPU memory, of a float type or int8: it stays there.
         float32 is split exactly into three bf16 parts (on Volta and Turing, which have no bf16,
         into three float16 parts after scaling by a power of two: what lies 2**39 below the
         largest element is lost).
@@ -63,13 +68,15 @@ def sum(
         Axes to sum; None sums all elements.
     dtype : dtype, optional
         Type of accumulation and result, as in NumPy: float64 computes in float64. Default: the
-        type of `a`, and NumPy's wide integer for integers.
+        type of `a`, and NumPy's wide integer for integers (int32 for int8 in GPU memory).
     out : array, optional
-        Where to put the result: of the result's shape and type.
+        Where to put the result: of a's kind, the result's shape and type. It may be `a` itself, to
+        scan in place, but not overlap it otherwise.
     keepdims : bool
         Keep summed axes with length 1.
     backend : str, optional
-        Who runs the programs; default "numpy", the simulator.
+        Who runs the programs. Default: "numpy", the simulator; for an array in GPU memory "pycuda"
+        if it is PyCUDA's, else "cupy" or what is available.
     shape : str, tuple or MmaShape, optional
         The tile, M-N-K order; default "16x16x16" ("8x8x4" for float64).
     arch : str, optional
@@ -98,7 +105,7 @@ def sum(
     Examples
     --------
     >>> import numpy as np, tcusim
-    >>> float(tcusim.sum(np.arange(100, dtype=np.float16)))
+    >>> float(tcusim.sum(np.arange(100, dtype=np.float16), dtype=np.float32))
     4950.0
     """
     settings = Settings(backend, shape, arch, accumulate, algorithm, report, progress)

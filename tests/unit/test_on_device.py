@@ -233,7 +233,8 @@ def test_torchs_names_of_types(gpu: StandIn) -> None:
             return "torch.float32"
 
     x = halves(50)
-    assert_bits(tcusim.sum(OnGpu(x), dtype=Float32()), tcusim.sum(x, dtype="f4", arch="ada"))
+    dtype: Any = Float32()
+    assert_bits(tcusim.sum(OnGpu(x), dtype=dtype), tcusim.sum(x, dtype="f4", arch="ada"))
 
 
 def test_int8_has_int32_results(gpu: StandIn) -> None:

@@ -314,6 +314,39 @@ def test_a_plan_runs_on_the_backend_that_it_names(monkeypatch: pytest.MonkeyPatc
     assert archs == ["ada", "ada"]
 
 
+# --- What is not finite -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("size", [20, 300, 3 * CHUNK])
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+def test_a_plan_leaves_what_is_not_finite_to_the_products(
+    dtype: str, size: int, bad: float
+) -> None:
+    if size > CHUNK and dtype == "float64":
+        pytest.skip("takes seconds, and is as the others")
+    x = np.ones(3 * size, dtype)
+    at = size + 18
+    x[at] = bad
+    total = plan("segmented_sum", length=x.size, segment_size=size, dtype=dtype)
+    expected = np.array([size, bad, size])
+    np.testing.assert_array_equal(total(x), expected.astype(dtype))
+    k = total.problem.shape.k
+    scan = plan("segmented_cumsum", length=x.size, segment_size=size, dtype=dtype)(x)
+    prefixes = np.tile(np.arange(1.0, size + 1), 3)
+    # Those before it in the same k elements of its segment are multiplied by zero, and spoilt.
+    prefixes[size + 18 // k * k : at] = np.nan
+    prefixes[at : 2 * size] = bad
+    np.testing.assert_array_equal(scan, prefixes.astype(dtype))
+
+
+def test_a_plan_does_not_scale_float32() -> None:
+    x = np.array([3.4e38, -3.3e38, 0], np.float32)
+    with pytest.raises(InputError, match=r"exceed 3\.38953e\+38, the largest bf16"):
+        plan("sum", length=3, dtype="float32")(x)
+    assert np.isfinite(tcusim.sum(x))
+
+
 # --- In place -----------------------------------------------------------------------------------
 
 
