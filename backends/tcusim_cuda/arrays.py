@@ -397,6 +397,11 @@ def arranged(array: DeviceArray, axes: tuple[int, ...], dtype: str) -> Any:
     """Return the owner with its axes in this order, contiguous, aligned, of NumPy's type `dtype`.
 
     The owner itself if it is so already, else a copy by its own library, on its current stream.
+
+    Raises
+    ------
+    InputError
+        If its library has no such copy, or is unknown.
     """
     in_order = axes == tuple(range(len(axes)))
     if in_order and array.contiguous and array.address % TILE_BYTES == 0 and array.dtype == dtype:
@@ -411,28 +416,18 @@ def arranged(array: DeviceArray, axes: tuple[int, ...], dtype: str) -> Any:
             moved = cupy.transpose(array.owner, axes).astype(dtype, copy=False)
             made = cupy.ascontiguousarray(moved)
             return made.copy() if _misaligned(made) else made
-        case "gpuarray":
-            return _arranged_gpuarray(array, axes, dtype)
+        case "gpuarray" if in_order and array.contiguous and array.dtype == dtype:
+            return array.owner.copy()
         case _:
+            # PyCUDA casts by kernels that need nvcc, and does not transpose what it copies.
             raise InputError(
-                f"{array.name} is a {array.library}, of a library that tcusim does not know, so it "
-                f"must be contiguous, aligned to {TILE_BYTES} bytes, of {dtype}, and summed along "
-                f"its last axis. Make such a copy first."
+                f"{array.name} is a {array.library}, which tcusim cannot copy as it needs it: "
+                f"contiguous, of {dtype}, the axis of the sum or scan last. Make that copy first."
             )
 
 
 def _misaligned(array: Any) -> bool:
     return on_gpu(array, "a").address % TILE_BYTES != 0
-
-
-def _arranged_gpuarray(array: DeviceArray, axes: tuple[int, ...], dtype: str) -> Any:
-    """Return a copy of a GPUArray: filled through its slices, which may have gaps, then cast."""
-    gpuarray = sys.modules["pycuda.gpuarray"]
-    owner = array.owner
-    moved = owner.transpose(axes) if len(axes) > 1 else owner
-    copy = gpuarray.empty(moved.shape, owner.dtype, allocator=owner.allocator)
-    copy[...] = moved
-    return copy if array.dtype == dtype else copy.astype(np.dtype(dtype))
 
 
 def restored(array: DeviceArray, axes: tuple[int, ...]) -> Any:

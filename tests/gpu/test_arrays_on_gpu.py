@@ -123,6 +123,10 @@ def test_segments(library: Library, dtype: str, size: int) -> None:
 def test_axes(library: Library, axis: int | None) -> None:
     x = numbers("float16", 6, 32, 48)
     a = library.there(x)
+    if library.name == "pycuda" and axis in (0, 1):
+        with pytest.raises(InputError, match="GPUArray, which tcusim cannot copy as it needs it"):
+            tcusim.sum(a, axis=axis)
+        return
     for name in ("sum", "cumsum"):
         result = getattr(tcusim, name)(a, axis=axis, backend=library.backend)
         require_bits(library.back(result), simulated(name, x, axis=axis))
@@ -138,6 +142,8 @@ def test_axes(library: Library, axis: int | None) -> None:
 def test_results_of_other_types(library: Library, given: str, dtype: str) -> None:
     x = numbers(given, 3000)
     numbers(dtype)
+    if library.name == "pycuda" and given != dtype and "float64" in (given, dtype):
+        pytest.skip("PyCUDA's arrays are not cast")
     result = tcusim.cumsum(library.there(x), dtype=dtype, backend=library.backend)
     require_bits(library.back(result), simulated("cumsum", x, dtype=dtype))
 
@@ -168,7 +174,7 @@ def test_out(library: Library) -> None:
 
 def test_arrays_that_do_not_lie_in_order(library: Library) -> None:
     if library.name == "pycuda":
-        pytest.skip("PyCUDA copies such arrays, but not backwards or with steps in two axes")
+        pytest.skip("PyCUDA's arrays are not copied into order")
     x = numbers("float16", 40, 50)
     a = library.there(x)
     views: tuple[Callable[[Any], Any], ...] = (
