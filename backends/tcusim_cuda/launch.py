@@ -191,7 +191,7 @@ class Launcher(ABC):
             made = new_output(self, given, shape, short, "zeros", place)
             if made.size:
                 with self.active(place_of([made])):
-                    Driver.open().zero(made.address, made.nbytes, made.stream)
+                    Driver.open().clear(made.address, made.nbytes, made.stream)
         return made.owner
 
     # --- Backend -----------------------------------------------------------------------------

@@ -42,7 +42,7 @@ class _Ready:
     """One launch of a plan, emitted.
 
     in_place: the kernel for when "in" and "out" are one array. tiles: the buffers whose tiles WMMA
-    moves. numbers: the scalars, as arguments.
+    moves.
     """
 
     launch: Launch
@@ -50,7 +50,7 @@ class _Ready:
     in_place: Kernel
     tiles: frozenset[str]
     blocks: int
-    numbers: tuple[np.int64, ...]
+    scalars: Mapping[str, int]
 
     def chosen(self, aliased: bool) -> Kernel:
         """Return the kernel for arrays of which "in" and "out" are one, or are not."""
@@ -192,14 +192,15 @@ class DeviceSession:
         self, step: _Ready, loaded: Loaded, addresses: Mapping[str, int], stream: Stream
     ) -> None:
         roles = {**step.launch.inputs, **step.launch.outputs}
-        program = step.kernel.program
-        buffers = (*program.inputs, *program.outputs)
-        pointers = [np.uint64(addresses[roles[buffer.name]]) for buffer in buffers]
+        arguments: list[Any] = [
+            np.uint64(addresses[roles[name]]) if name in roles else np.int64(step.scalars[name])
+            for name in step.kernel.arguments
+        ]
         self.launcher.launch(
             loaded.function,
             step.blocks,
             step.kernel.threads,
-            [*pointers, *step.numbers],
+            arguments,
             step.kernel.dynamic_shared_bytes,
             stream,
         )
@@ -246,5 +247,5 @@ def _ready(plan: Plan, launch: Launch) -> _Ready:
         in_place=kernel.aliased(),
         tiles=loaded_by_wmma(launch.program),
         blocks=blocks_of(kernel, scalars),
-        numbers=tuple(np.int64(scalars[scalar.name]) for scalar in launch.program.scalars),
+        scalars=scalars,
     )

@@ -126,8 +126,8 @@ class StandInDriver:
         if not driver.same_stream(first, then):
             self.notes.append(f"{then} waits for {first}")
 
-    def zero(self, address: int, nbytes: int, stream: int) -> None:
-        self.notes.append(f"zero {nbytes} bytes on {stream}")
+    def clear(self, address: int, nbytes: int, stream: int) -> None:
+        self.notes.append(f"clear {nbytes} bytes on {stream}")
 
     def poison(self, address: int, size: int, form: Any, stream: int) -> None:
         self.notes.append(f"poison {size} {form.name} on {stream}")
@@ -602,7 +602,7 @@ def test_a_failed_launch_of_a_plan_says_which(gpu: StandIn) -> None:
 def test_zeros_on_the_gpu(gpu: StandIn) -> None:
     made = gpu.zeros(OnGpu(np.zeros((0, 3), np.float16)), (3,), "float32")
     assert (made.values.shape, made.values.dtype) == ((3,), np.float32)
-    assert gpu.driver.notes == ["zero 12 bytes on 0"]
+    assert gpu.driver.notes == ["clear 12 bytes on 0"]
     assert gpu.zeros(OnGpu(X[:0]), (0,), "int32").values.shape == (0,)
 
 
