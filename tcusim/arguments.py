@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tcusim.devices import is_on_device, library_of
 from tcusim.errors import InputError
 from tcusim.kernels import Array
 
@@ -62,6 +63,11 @@ def offsets_of(offsets: ArrayLike, segment_size: int | None, length: int) -> NDA
     """Return where segments begin and end, from 0 to the axis' length."""
     if segment_size is not None:
         raise InputError("give segment_size or offsets, not both")
+    if is_on_device(offsets):
+        raise InputError(
+            f"offsets are a {library_of(offsets)} in GPU memory, but a is a NumPy array; copy them "
+            "to a NumPy array"
+        )
     edges = np.asarray(offsets)
     if edges.ndim != 1 or edges.size == 0 or edges.dtype.kind not in "iu":
         raise InputError(

@@ -386,3 +386,13 @@ def test_outs_that_do_not_go(gpu: StandIn) -> None:
         tcusim.cumsum(OnGpu(x[:0]), axis=1, out=OnGpu(x[:0]))
     with pytest.raises(InputError, match=r"got .*OnGpu, which is in GPU memory"):
         tcusim.cumsum(x, axis=1, out=out)
+
+
+def test_offsets_in_gpu_memory_for_a_numpy_array(gpu: StandIn) -> None:
+    offsets: Any = OnGpu(np.array([0, 3]))
+    text = r"offsets are a .*OnGpu in GPU memory, but a is a NumPy array; copy them to a NumPy arr"
+    for name in ("segmented_sum", "segmented_cumsum"):
+        with pytest.raises(InputError, match=text):
+            getattr(tcusim, name)(halves(3), offsets=offsets)
+        with pytest.raises(Unsupported, match="offsets is not there yet for arrays in GPU memory"):
+            getattr(tcusim, name)(OnGpu(halves(3)), offsets=offsets)
