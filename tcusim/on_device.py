@@ -10,8 +10,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from tcusim.algorithms.order import FORWARD, Order
 from tcusim.arguments import axes_of, one_axis, size_of
 from tcusim.backends import DeviceBackend
@@ -22,9 +20,9 @@ from tcusim.kernels import Settings
 from tcusim.numerics import rule_for
 from tcusim.plan import (
     FLOATS,
-    MOST_INT8,
     OPERATIONS,
     Plan,
+    name_of_dtype,
     plan_for,
     problem_of,
     types_of,
@@ -77,11 +75,6 @@ def compute(a: Any, task: Task, out: Any, settings: Settings) -> Any:
     rows = backend.arranged(a, layout.order, work)
     if layout.elements == 0:
         return _of_nothing(backend, rows, task, layout, wanted, out)
-    if work == "int8" and layout.segment_size > MOST_INT8:
-        raise Unsupported(
-            f"integer segments of more than {MOST_INT8} elements are not exact; cut them into "
-            "shorter ones, or sum float64"
-        )
     problem = problem_of(
         OPERATIONS[task.operation],
         layout.elements,
@@ -143,7 +136,7 @@ class _Layout:
 
 def _types(given: str, dtype: Any) -> tuple[str, str]:
     """Return NumPy's names of the types of the computation and of the result."""
-    wanted = None if dtype is None else _name_of(dtype)
+    wanted = None if dtype is None else name_of_dtype(dtype)
     if given == "int8":
         if wanted not in (None, "int32"):
             raise InputError(
@@ -164,17 +157,6 @@ def _types(given: str, dtype: Any) -> tuple[str, str]:
         )
     # As for NumPy arrays: dtype is the type of the computation, what is narrower needs no cast.
     return (wanted if "float64" in (given, wanted) else given), wanted
-
-
-def _name_of(dtype: Any) -> str:
-    """Return NumPy's name of a type, which may be torch's or just a name."""
-    name = str(dtype).removeprefix("torch.")
-    if name in (*FLOATS, "int8", "int32"):
-        return name
-    try:
-        return str(np.dtype(dtype).name)
-    except TypeError as error:
-        raise InputError(f"dtype: {error}") from error
 
 
 def _require_bf16(work: str, unit: str) -> None:

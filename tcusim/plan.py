@@ -45,6 +45,7 @@ __all__ = [
     "Shape",
     "deliver",
     "drafted",
+    "name_of_dtype",
     "plan",
     "plan_for",
     "problem_of",
@@ -416,8 +417,8 @@ def plan(
     *,
     length: int,
     segment_size: int | None = None,
-    dtype: str = "float16",
-    result: str | None = None,
+    dtype: Any = "float16",
+    result: Any = None,
     backend: str | None = None,
     shape: Shape | None = None,
     arch: str | None = None,
@@ -438,9 +439,9 @@ def plan(
         Elements of the array, at least 1.
     segment_size : int, optional
         Elements of a segment, for the last two operations. The last segment may be shorter.
-    dtype : str
-        Element type of the array: float16, bfloat16, float32, float64 or int8.
-    result : str, optional
+    dtype : dtype
+        Element type of the array, by NumPy's name or as a type: float16, bfloat16, float32, float64 or int8.
+    result : dtype, optional
         Element type of the result: a float type for floats, int32 for int8. Default: dtype, or
         int32. (float64 results of narrower arrays have the digits of their float32 sums.)
     backend : str, optional
@@ -480,12 +481,8 @@ def plan(
     for name, given in (("exclusive", exclusive), ("reverse", reverse)):
         if given and OPERATIONS[operation] != "scan":
             raise InputError(f"{name} is for scans, and {operation!r} is none")
-    types = types_of(str(dtype), result, accumulate)
-    if dtype == "int8" and segment_size > MOST_INT8:
-        raise Unsupported(
-            f"integer segments of more than {MOST_INT8} elements are not exact; cut them into "
-            "shorter ones, or sum float64"
-        )
+    wanted = None if result is None else name_of_dtype(result)
+    types = types_of(name_of_dtype(dtype), wanted, accumulate)
     problem = problem_of(
         OPERATIONS[operation],
         int(length),
@@ -523,6 +520,11 @@ def problem_of(
     """Return the problem for these (ab, acc, source, result) types; refuse what `unit` lacks."""
     ab, acc, source, result = types
     rule_for(unit, ab, acc)
+    if ab == "s8" and segment_size > MOST_INT8:
+        raise Unsupported(
+            f"integer segments of more than {MOST_INT8} elements are not exact on {unit}; cut them "
+            "into shorter ones, or sum float64"
+        )
     return Problem(
         kind=kind,
         length=length,
@@ -568,7 +570,7 @@ def types_of(dtype: str, result: str | None, accumulate: str) -> tuple[str, str,
             f"(tcusim.sum and its kin also take other integers, as NumPy arrays)"
         )
     ab, acc, source, own = _TYPES[dtype]
-    wanted = own if result is None else str(result)
+    wanted = own if result is None else result
     valid = ("int32",) if dtype == "int8" else FLOATS
     if wanted not in valid:
         raise InputError(f"the result of {dtype} must be {' or '.join(valid)}, not {wanted}")
@@ -579,6 +581,17 @@ def types_of(dtype: str, result: str | None, accumulate: str) -> tuple[str, str,
             raise Unsupported(f"accumulate='f16' is for float16 input, not {dtype}")
         acc = "f16"
     return ab, acc, source, SHORT_NAMES[wanted]
+
+
+def name_of_dtype(dtype: Any) -> str:
+    """Return NumPy's name of a type, which may also be torch's, or just a name."""
+    name = str(dtype).removeprefix("torch.")
+    if name in SHORT_NAMES:
+        return name
+    try:
+        return str(np.dtype(dtype).name)
+    except TypeError as error:
+        raise InputError(f"dtype: {error}") from error
 
 
 def _is_paper_name(name: str | None) -> bool:

@@ -90,12 +90,12 @@ class DeviceSession:
     ) -> Any:
         """Launch the plan where the arrays are; see `tcusim.backends.Session.run`."""
         given = {
-            name: on_gpu(array, name if name != "in" else "a") for name, array in inputs.items()
+            name: on_gpu(array, "a" if name == "in" else name) for name, array in inputs.items()
         }
         first = given["in"]
         wanted = None if out is None else on_gpu(out, "out")
-        for array in given.values():
-            self._require_fit(array, array.name if array.name != "a" else "in")
+        for name, array in given.items():
+            self._require_fit(array, name)
         place = place_of([*given.values(), *([] if wanted is None else [wanted])])
         self._require_gpu(place.device)
         with explained(self.launcher, repr(self.plan), self._configured):

@@ -252,6 +252,15 @@ def test_scans_in_every_order(
         )
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.dtype("f4"), "float32", "f4"])
+def test_types_by_any_name(dtype: Any) -> None:
+    made = plan("sum", length=10, dtype=dtype, result=dtype)
+    assert made is plan("sum", length=10, dtype="float32")
+    assert plan("sum", length=10, dtype=ml_dtypes.bfloat16).dtype == "bfloat16"
+    with pytest.raises(InputError, match="dtype: data type 'half a float' not"):
+        plan("sum", length=10, dtype="half a float")
+
+
 def test_int8_has_int32_results() -> None:
     x = np.random.default_rng(2).integers(-128, 128, 50_000).astype(np.int8)
     result = plan("cumsum", length=x.size, dtype="int8")(x)
