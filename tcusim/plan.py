@@ -440,7 +440,8 @@ def plan(
     segment_size : int, optional
         Elements of a segment, for the last two operations. The last segment may be shorter.
     dtype : dtype
-        Element type of the array, by NumPy's name or as a type: float16, bfloat16, float32, float64 or int8.
+        Element type of the array, by NumPy's name or as a type: float16, bfloat16, float32,
+        float64 or int8.
     result : dtype, optional
         Element type of the result: a float type for floats, int32 for int8. Default: dtype, or
         int32. (float64 results of narrower arrays have the digits of their float32 sums.)
