@@ -21,6 +21,7 @@ from tcusim.interpret import Event, interpret
 from tcusim.ir import Program
 from tcusim.listing import listing
 from tcusim.numerics import mma, register_unit
+from tcusim.plan import Plan, plan
 from tcusim.shapes import MmaShape, register_shape, shape_of
 from tcusim.validate import validate_shape
 from tcusim.validate_report import ShapeReport
@@ -33,6 +34,7 @@ __all__ = [
     "Event",
     "InputError",
     "MmaShape",
+    "Plan",
     "Program",
     "ShapeReport",
     "TcusimError",
@@ -45,6 +47,7 @@ __all__ = [
     "interpret",
     "listing",
     "mma",
+    "plan",
     "register_algorithm",
     "register_backend",
     "register_shape",

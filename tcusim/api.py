@@ -5,8 +5,12 @@ are segments. Arithmetic follows the tensor core of `arch`, bit for bit. With ac
 default) nothing is rounded to the operand type on the way, and long sums are cut into short chains
 whose results are combined by rounded float32 additions.
 
-Infinities and NaN never enter a tensor core here, where 0*Inf = NaN would spread them over their
-tile; they are set to zero and put into the results where they belong.
+Infinities and NaN of NumPy arrays never enter a tensor core here, where 0*Inf = NaN would spread
+them over their tile; they are set to zero and put into the results where they belong.
+
+Arrays in GPU memory (CuPy's, torch's, PyCUDA's, or any with `__cuda_array_interface__` or DLPack)
+are computed where they are, on their library's current stream, into arrays of the same kind. Their
+values are not looked at; docs/gpu.md says what follows from that.
 """
 
 from __future__ import annotations
@@ -15,14 +19,18 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike
 
-from tcusim.errors import InputError
-from tcusim.kernels import Array, Report, Settings, Shape, kernel_for, unit_of_run
+from tcusim.algorithms.order import Order
+from tcusim.arguments import as_array, axes_of, offsets_of, one_axis, size_of
+from tcusim.devices import is_on_device
+from tcusim.errors import Unsupported
+from tcusim.kernels import REDUCTION, Operation, Report, Settings, kernel_for
+from tcusim.on_device import Task, compute
+from tcusim.plan import Shape, deliver
 from tcusim.rows import (
     scan_irregular,
     scan_rows,
-    shifted,
     sum_irregular,
     sum_rows,
     sum_segments,
@@ -36,7 +44,7 @@ def sum(
     *,
     axis: int | tuple[int, ...] | None = None,
     dtype: DTypeLike | None = None,
-    out: Array | None = None,
+    out: Any = None,
     keepdims: bool = False,
     backend: str | None = None,
     shape: Shape | None = None,
@@ -51,7 +59,8 @@ def sum(
     Parameters
     ----------
     a : array_like
-        float16, float32, float64, bfloat16 (ml_dtypes), any integer type or bool; any shape.
+        float16, float32, float64, bfloat16 (ml_dtypes), any integer type or bool; any shape. Or an
+        array in GPU memory, of a float type or int8: it stays there.
         float32 is split exactly into three bf16 parts (on Volta and Turing, which have no bf16,
         into three float16 parts after scaling by a power of two: what lies 2**39 below the
         largest element is lost).
@@ -59,13 +68,15 @@ def sum(
         Axes to sum; None sums all elements.
     dtype : dtype, optional
         Type of accumulation and result, as in NumPy: float64 computes in float64. Default: the
-        type of `a`, and NumPy's wide integer for integers.
+        type of `a`, and NumPy's wide integer for integers (int32 for int8 in GPU memory).
     out : array, optional
-        Where to put the result: of the result's shape and type.
+        Where to put the result: of a's kind, the result's shape and type. It may be `a` itself, to
+        scan in place, but not overlap it otherwise.
     keepdims : bool
         Keep summed axes with length 1.
     backend : str, optional
-        Who runs the programs; default "numpy", the simulator.
+        Who runs the programs. Default: "numpy", the simulator; for an array in GPU memory "pycuda"
+        if it is PyCUDA's, else "cupy" or what is available.
     shape : str, tuple or MmaShape, optional
         The tile, M-N-K order; default "16x16x16" ("8x8x4" for float64).
     arch : str, optional
@@ -94,21 +105,21 @@ def sum(
     Examples
     --------
     >>> import numpy as np, tcusim
-    >>> float(tcusim.sum(np.arange(100, dtype=np.float16)))
+    >>> float(tcusim.sum(np.arange(100, dtype=np.float16), dtype=np.float32))
     4950.0
     """
-    settings = Settings(
-        backend, shape, unit_of_run(arch, backend), accumulate, algorithm, report, progress
-    )
-    array = _array(a)
-    axes = _axes(axis, array.ndim)
+    settings = Settings(backend, shape, arch, accumulate, algorithm, report, progress)
+    if is_on_device(a):
+        return compute(a, Task("sum", axis, dtype=dtype, keepdims=keepdims), out, settings)
+    array = as_array(a)
+    axes = axes_of(axis, array.ndim)
     kept = tuple(1 if i in axes else size for i, size in enumerate(array.shape))
     moved = np.moveaxis(array, axes, range(-len(axes), 0))
     lead = moved.shape[: array.ndim - len(axes)]
     rows = moved.reshape((*lead, -1) if moved.size else (*lead, 0))
-    job = kernel_for("total", rows.dtype, dtype, settings)
+    job = kernel_for(REDUCTION, rows.dtype, dtype, settings)
     result = sum_rows(job, rows).reshape(kept if keepdims else lead)
-    return _deliver(result, out)
+    return deliver(result, out, a)
 
 
 def cumsum(
@@ -116,8 +127,9 @@ def cumsum(
     *,
     axis: int | None = None,
     dtype: DTypeLike | None = None,
-    out: Array | None = None,
+    out: Any = None,
     include_initial: bool = False,
+    reverse: bool = False,
     backend: str | None = None,
     shape: Shape | None = None,
     arch: str | None = None,
@@ -133,7 +145,10 @@ def cumsum(
     axis : int, optional
         Axis to scan; None scans the flattened array.
     include_initial : bool
-        Begin with 0, so that the axis grows by one and element i is the sum of those before i.
+        Begin with 0, so that the axis grows by one and element i is the sum of those before i; in
+        reverse, end with 0.
+    reverse : bool
+        Sum from the end: element i is the sum of itself and those after it.
     a, dtype, out, backend, shape, arch, accumulate, algorithm, report, progress
         As in `sum`.
 
@@ -152,20 +167,23 @@ def cumsum(
     >>> tcusim.cumsum(np.ones(4, np.float16), include_initial=True)
     array([0., 1., 2., 3., 4.], dtype=float16)
     """
-    settings = Settings(
-        backend, shape, unit_of_run(arch, backend), accumulate, algorithm, report, progress
-    )
-    array = _array(a)
+    order = Order(reverse=bool(reverse))
+    settings = Settings(backend, shape, arch, accumulate, algorithm, report, progress)
+    if is_on_device(a):
+        _refuse_on_device(include_initial, "include_initial", "segmented_cumsum(exclusive=True)")
+        return compute(a, Task("cumsum", axis, dtype=dtype, order=order), out, settings)
+    array = as_array(a)
     if axis is None:
         array, axis = array.reshape(-1), 0
-    axis = _one_axis(axis, array.ndim)
+    axis = one_axis(axis, array.ndim)
     rows = np.moveaxis(array, axis, -1)
-    job = kernel_for("scan", rows.dtype, dtype, settings)
+    job = kernel_for(Operation("scan", order), rows.dtype, dtype, settings)
     result = scan_rows(job, rows, max(1, rows.shape[-1]))
     if include_initial:
         zeros = np.zeros((*result.shape[:-1], 1), result.dtype)
-        result = np.concatenate([zeros, result], axis=-1)
-    return _deliver(np.moveaxis(result, -1, axis), out)
+        parts = [result, zeros] if reverse else [zeros, result]
+        result = np.concatenate(parts, axis=-1)
+    return deliver(np.moveaxis(result, -1, axis), out, a)
 
 
 def segmented_sum(
@@ -175,7 +193,7 @@ def segmented_sum(
     offsets: ArrayLike | None = None,
     axis: int = -1,
     dtype: DTypeLike | None = None,
-    out: Array | None = None,
+    out: Any = None,
     backend: str | None = None,
     shape: Shape | None = None,
     arch: str | None = None,
@@ -216,18 +234,19 @@ def segmented_sum(
     >>> tcusim.segmented_sum(np.arange(8, dtype=np.float16), offsets=[0, 1, 1, 8])
     array([ 0.,  0., 28.], dtype=float16)
     """
-    settings = Settings(
-        backend, shape, unit_of_run(arch, backend), accumulate, algorithm, report, progress
-    )
-    array = _array(a)
-    axis = _one_axis(axis, array.ndim)
+    settings = Settings(backend, shape, arch, accumulate, algorithm, report, progress)
+    if is_on_device(a):
+        _refuse_on_device(offsets is not None, "offsets", "segment_size, or a NumPy array")
+        return compute(a, Task("segmented_sum", axis, segment_size, dtype=dtype), out, settings)
+    array = as_array(a)
+    axis = one_axis(axis, array.ndim)
     rows = np.moveaxis(array, axis, -1)
-    job = kernel_for("total", rows.dtype, dtype, settings)
+    job = kernel_for(REDUCTION, rows.dtype, dtype, settings)
     if offsets is not None:
-        result = sum_irregular(job, rows, _offsets(offsets, segment_size, rows.shape[-1]))
+        result = sum_irregular(job, rows, offsets_of(offsets, segment_size, rows.shape[-1]))
     else:
-        result = sum_segments(job, rows, _segment_size(segment_size, rows.shape[-1]))
-    return _deliver(np.moveaxis(result, -1, axis), out)
+        result = sum_segments(job, rows, size_of(segment_size, rows.shape[-1]))
+    return deliver(np.moveaxis(result, -1, axis), out, a)
 
 
 def segmented_cumsum(
@@ -237,8 +256,9 @@ def segmented_cumsum(
     offsets: ArrayLike | None = None,
     axis: int = -1,
     exclusive: bool = False,
+    reverse: bool = False,
     dtype: DTypeLike | None = None,
-    out: Array | None = None,
+    out: Any = None,
     backend: str | None = None,
     shape: Shape | None = None,
     arch: str | None = None,
@@ -253,6 +273,8 @@ def segmented_cumsum(
     ----------
     exclusive : bool
         Leave each element out of its own prefix, so that every segment begins with 0.
+    reverse : bool
+        Sum from the end of each segment: with `exclusive`, each ends with 0.
     segment_size, offsets, axis
         As in `segmented_sum`.
     a, dtype, out, backend, shape, arch, accumulate, algorithm, report, progress
@@ -274,107 +296,27 @@ def segmented_cumsum(
     array([1., 2., 3., 1., 2., 3.], dtype=float16)
     >>> tcusim.segmented_cumsum(np.ones(6, np.float16), 3, exclusive=True)
     array([0., 1., 2., 0., 1., 2.], dtype=float16)
+    >>> tcusim.segmented_cumsum(np.ones(6, np.float16), 3, reverse=True)
+    array([3., 2., 1., 3., 2., 1.], dtype=float16)
     """
-    settings = Settings(
-        backend, shape, unit_of_run(arch, backend), accumulate, algorithm, report, progress
-    )
-    array = _array(a)
-    axis = _one_axis(axis, array.ndim)
+    order = Order(bool(exclusive), bool(reverse))
+    settings = Settings(backend, shape, arch, accumulate, algorithm, report, progress)
+    if is_on_device(a):
+        _refuse_on_device(offsets is not None, "offsets", "segment_size, or a NumPy array")
+        task = Task("segmented_cumsum", axis, segment_size, dtype=dtype, order=order)
+        return compute(a, task, out, settings)
+    array = as_array(a)
+    axis = one_axis(axis, array.ndim)
     rows = np.moveaxis(array, axis, -1)
-    job = kernel_for("scan", rows.dtype, dtype, settings)
+    job = kernel_for(Operation("scan", order), rows.dtype, dtype, settings)
     length = rows.shape[-1]
     if offsets is not None:
-        edges = _offsets(offsets, segment_size, length)
-        result = scan_irregular(job, rows, edges)
+        result = scan_irregular(job, rows, offsets_of(offsets, segment_size, length))
     else:
-        size = _segment_size(segment_size, length)
-        edges = np.append(np.arange(0, length, size), length)
-        result = scan_rows(job, rows, size)
-    if exclusive:
-        result = shifted(result, edges)
-    return _deliver(np.moveaxis(result, -1, axis), out)
+        result = scan_rows(job, rows, size_of(segment_size, length))
+    return deliver(np.moveaxis(result, -1, axis), out, a)
 
 
-# --- Arguments --------------------------------------------------------------------------------
-
-
-def _array(a: ArrayLike) -> Array:
-    array = np.asarray(a)
-    if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
-        raise InputError(
-            f"a must hold real numbers (float16, float32, float64, bfloat16, integers or bool), "
-            f"got dtype {array.dtype}; cast it first, for example a.real or a.astype(np.float32)"
-        )
-    return array
-
-
-def _axes(axis: int | tuple[int, ...] | None, ndim: int) -> tuple[int, ...]:
-    """Return axes counted from the front."""
-    if axis is None:
-        return tuple(range(ndim))
-    given = axis if isinstance(axis, tuple) else (axis,)
-    for one in given:
-        if not isinstance(one, (int, np.integer)) or not -ndim <= one < ndim:
-            raise InputError(f"axis {one!r} is out of range for an array of {ndim} dimensions")
-    found = tuple(int(one) % ndim for one in given)
-    if len(set(found)) != len(found):
-        raise InputError(f"axis {axis} names an axis twice")
-    return found
-
-
-def _one_axis(axis: int | tuple[int, ...] | None, ndim: int) -> int:
-    """Return the axis counted from the front; refuse several, or none."""
-    if axis is None or isinstance(axis, tuple):
-        raise InputError(f"axis must be one integer, got {axis!r}")
-    return _axes(axis, ndim)[0]
-
-
-def _segment_size(segment_size: int | None, length: int) -> int:
-    if segment_size is None:
-        raise InputError("give segment_size, the elements of a segment, or offsets")
-    if isinstance(segment_size, bool) or not isinstance(segment_size, (int, np.integer)):
-        raise InputError(f"segment_size must be an integer, got {segment_size!r}")
-    if segment_size < 1:
-        raise InputError(f"segment_size must be at least 1, got {segment_size}")
-    if segment_size > length > 0:
-        raise InputError(
-            f"segment_size {segment_size} is longer than the axis, which has {length} elements"
-        )
-    return int(segment_size)
-
-
-def _offsets(offsets: ArrayLike, segment_size: int | None, length: int) -> NDArray[np.int64]:
-    if segment_size is not None:
-        raise InputError("give segment_size or offsets, not both")
-    edges = np.asarray(offsets)
-    if edges.ndim != 1 or edges.size == 0 or edges.dtype.kind not in "iu":
-        raise InputError(
-            "offsets must be a flat array of segments + 1 integers, got shape "
-            f"{edges.shape}, dtype {edges.dtype}"
-        )
-    edges = edges.astype(np.int64)
-    down = np.flatnonzero(np.diff(edges) < 0)
-    if down.size:
-        at = int(down[0])
-        raise InputError(
-            f"offsets must not decrease, but offsets[{at}] = {edges[at]} and "
-            f"offsets[{at + 1}] = {edges[at + 1]}"
-        )
-    if edges[0] != 0 or edges[-1] != length:
-        raise InputError(
-            f"offsets must begin with 0 and end with the axis' length, {length}; got "
-            f"{edges[0]} and {edges[-1]}"
-        )
-    return edges
-
-
-def _deliver(result: Array, out: Array | None) -> Any:
-    if out is None:
-        return result[()]
-    if not isinstance(out, np.ndarray) or out.shape != result.shape or out.dtype != result.dtype:
-        kind = f"{out.dtype}, {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
-        raise InputError(
-            f"out must be an array of {result.dtype}, shape {result.shape}; got {kind}"
-        )
-    out[...] = result
-    return out
+def _refuse_on_device(given: bool, name: str, instead: str) -> None:
+    if given:
+        raise Unsupported(f"{name} is not there yet for arrays in GPU memory; use {instead}")

@@ -16,12 +16,16 @@ from tcusim import errors
 
 if TYPE_CHECKING:
     from tcusim.ir import Program
+    from tcusim.plan import Plan
 
 __all__ = [
     "NUMPY",
     "Backend",
+    "DeviceArrayFacts",
+    "DeviceBackend",
     "Extension",
     "NumpyBackend",
+    "Session",
     "backends",
     "entry_points_of",
     "get_backend",
@@ -68,6 +72,75 @@ class Backend(Protocol):
         `arch` names the numerics to follow; None is the backend's own: the GPU it runs on, or the
         simulator's default.
         """
+        ...
+
+
+class DeviceArrayFacts(Protocol):
+    """What tcusim must know of an array in GPU memory.
+
+    shape: elements along each axis. dtype: NumPy's name of the element type, such as "bfloat16".
+    contiguous: whether the elements lie without gaps, the last axis fastest.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...  # noqa: D102
+
+    @property
+    def dtype(self) -> str: ...  # noqa: D102
+
+    @property
+    def contiguous(self) -> bool: ...  # noqa: D102
+
+
+class Session(Protocol):
+    """A plan made ready on a backend: what is the same for every call has been done."""
+
+    def run(
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        out: Any = None,
+        shape: tuple[int, ...],
+        stream: Any = None,
+    ) -> Any:
+        """Launch the plan; return `out`, or a new array of the kind and device of the input "in".
+
+        inputs: arrays in GPU memory by the plan's names, contiguous, in any shape. out: where the
+        result goes; it may be the input "in" if `plan.in_place`. shape: of the result. stream: to
+        launch on, by default the one on which the library of "in" now works. Several threads may
+        call at once, on one stream or on several.
+        """
+        ...
+
+
+class DeviceBackend(Backend, Protocol):
+    """What a backend has besides, if `tcusim.sum` and plans are to work on arrays in GPU memory.
+
+    A backend without these methods, such as the simulator, is given NumPy arrays, program by
+    program. One that has them is also given arrays with `__cuda_array_interface__` or DLPack.
+    """
+
+    def prepare(self, plan: Plan) -> Session:
+        """Return a session for a plan; it may wait with its work until the first call."""
+        ...
+
+    def describe(self, array: Any) -> DeviceArrayFacts:
+        """Return what an array in GPU memory is."""
+        ...
+
+    def arranged(self, array: Any, axes: tuple[int, ...], dtype: str) -> Any:
+        """Return the array with its axes in this order, contiguous and of this type.
+
+        The array itself if it is so already, else a copy by its own library.
+        """
+        ...
+
+    def restored(self, array: Any, axes: tuple[int, ...]) -> Any:
+        """Return a view in which axis i of the array is axis axes[i]: what undoes `arranged`."""
+        ...
+
+    def zeros(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
+        """Return a new array of zeros, of the kind and on the device of `like`."""
         ...
 
 

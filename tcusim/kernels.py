@@ -1,7 +1,8 @@
 """From a type of array to what computes it: programs planned, launched and counted.
 
-A kernel here is a function of a flat array and a segment size. What one product cannot hold is
-dealt with around it: float32 on units without bf16, integers, infinities and NaN.
+A kernel here is a function of a flat NumPy array and a segment size, which makes a plan and runs
+it. What one product cannot hold is dealt with around it: float32 on units without bf16, integers,
+infinities and NaN.
 """
 
 from __future__ import annotations
@@ -13,20 +14,27 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from tcusim import plan
-from tcusim.algorithms import algorithm_of
-from tcusim.backends import get_backend, native_arch
+from tcusim.algorithms.order import FORWARD, Order
+from tcusim.backends import get_backend
+from tcusim.binding import bind_scalars
 from tcusim.cost import Counts, counts_of_text, steps_to_run
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.interpret import Event
 from tcusim.ir import Program
-from tcusim.numerics import Values, format_of, rule_for, split_values
-from tcusim.shapes import MmaShape, shape_of
+from tcusim.numerics import format_of, rule_for, split_values
+from tcusim.plan import (
+    FLOATS,
+    MOST_INT8,
+    Shape,
+    plan_for,
+    problem_of,
+    types_of,
+    unit_of_run,
+)
 
-__all__ = ["Array", "Kernel", "Report", "Settings", "Shape", "kernel_for", "unit_of_run"]
+__all__ = ["REDUCTION", "Array", "Kernel", "Operation", "Report", "Settings", "kernel_for"]
 
 Array: TypeAlias = NDArray[Any]
-Shape: TypeAlias = str | tuple[int, int, int] | MmaShape
 # Sums or scans every segment of a flat array; segments have the given size.
 Kernel: TypeAlias = Callable[[Array, int], Array]
 
@@ -44,6 +52,11 @@ class Report:
 
     programs: list[tuple[Program, dict[str, int]]] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
+
+    def note(self, program: Program, scalars: dict[str, int], arch: str) -> None:
+        """Add a launch."""
+        self.arch = arch
+        self.programs.append((program, scalars))
 
     @property
     def launches(self) -> int:
@@ -68,44 +81,42 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The keywords that all functions share."""
+    """The keywords that all functions share, as the user gave them."""
 
     backend: str | None
     shape: Shape | None
-    arch: str
+    named_arch: str | None
     accumulate: str
     algorithm: str | None
     report: Report | None
     progress: Callable[[int, int], object] | None
 
-
-# Operand, accumulator and array types by the NumPy type of the computation.
-_TYPES = {
-    "float16": ("f16", "f32", "f16"),
-    "bfloat16": ("bf16", "f32", "bf16"),
-    "float32": ("bf16", "f32", "f32"),
-    "float64": ("f64", "f64", "f64"),
-}
-_RESULTS = {"float16": "f16", "float32": "f32", "float64": "f64", "bfloat16": "bf16"}
+    @property
+    def arch(self) -> str:
+        """Whose arithmetic a call on NumPy arrays follows."""
+        return unit_of_run(self.named_arch, self.backend)
 
 
-def unit_of_run(arch: str | None, backend: str | None) -> str:
-    """Return whose arithmetic a call follows: the named one, or that of the backend's GPU."""
-    if arch is not None:
-        return arch
-    own = None if backend is None else native_arch(get_backend(backend))
-    return own or "hopper"
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What a kernel computes: a "reduction", or a "scan" in some order."""
+
+    kind: str
+    order: Order = FORWARD
+
+
+REDUCTION = Operation("reduction")
 
 
 def kernel_for(
-    kind: str, given: np.dtype[Any], dtype: DTypeLike | None, settings: Settings
+    operation: Operation, given: np.dtype[Any], dtype: DTypeLike | None, settings: Settings
 ) -> Kernel:
     """Return what computes flat arrays of type `given` into results of type `dtype`."""
     if settings.accumulate not in ("f32", "f16"):
         raise unknown_name("accumulator", settings.accumulate, ("f32", "f16"))
     wanted = _result_type(given, dtype)
     if given.kind in "biu":
-        return _of_integers(kind, given, wanted, settings)
+        return _of_integers(operation, given, wanted, settings)
     if wanted.kind in "biu":
         raise InputError(
             f"dtype {wanted} would cut the fractions of {given} input; "
@@ -115,8 +126,8 @@ def kernel_for(
     work = wanted if wanted.itemsize > given.itemsize and wanted.name == "float64" else given
     if given.name == "float64" and wanted.name != "float64":
         work = wanted
-    kernel = _of_floats(kind, work, wanted, settings)
-    return _keeping_specials(kind, lambda x, size: kernel(_cast(x, work), size))
+    kernel = _of_floats(operation, work, wanted, settings)
+    return _keeping_specials(operation, lambda x, size: kernel(_cast(x, work), size))
 
 
 def _result_type(given: np.dtype[Any], dtype: DTypeLike | None) -> np.dtype[Any]:
@@ -130,8 +141,8 @@ def _result_type(given: np.dtype[Any], dtype: DTypeLike | None) -> np.dtype[Any]
         raise InputError(f"dtype: {error}") from error
     if wanted.kind not in "iuf" and wanted.name != "bfloat16":
         raise InputError(f"dtype must be a real number type, got {wanted}")
-    if wanted.kind == "f" and wanted.name not in _RESULTS:
-        raise InputError(f"dtype must be one of {', '.join(_RESULTS)}, got {wanted}")
+    if wanted.kind == "f" and wanted.name not in FLOATS:
+        raise InputError(f"dtype must be one of {', '.join(FLOATS)}, got {wanted}")
     return wanted
 
 
@@ -149,44 +160,46 @@ def _cast(x: Array, work: np.dtype[Any]) -> Array:
     return cast
 
 
-def _of_floats(kind: str, work: np.dtype[Any], wanted: np.dtype[Any], settings: Settings) -> Kernel:
-    ab, acc, source = _TYPES.get(work.name, ("", "", ""))
-    if not ab:
+def _of_floats(
+    operation: Operation, work: np.dtype[Any], wanted: np.dtype[Any], settings: Settings
+) -> Kernel:
+    if work.name not in FLOATS:
         raise InputError(f"input of dtype {work} is not supported; cast it to float32 or float64")
-    if settings.accumulate == "f16":
-        if ab != "f16":
-            raise Unsupported(f"accumulate='f16' is for float16 input, not {work}")
-        acc = "f16"
-    result = _RESULTS[wanted.name]
+    types = types_of(work.name, wanted.name, settings.accumulate)
+    ab, _, source, _ = types
     if source == "f32" and not _has(settings.arch, "bf16"):
-        parts = _flat_kernel(kind, ("f16", "f32", "f16", "f32"), settings)
+        parts = _flat_kernel(operation, ("f16", "f32", "f16", "f32"), settings)
         return lambda x, size: _by_scaled_parts(parts, x, size).astype(wanted)
-    kernel = _flat_kernel(kind, (ab, acc, source, result), settings)
+    kernel = _flat_kernel(operation, types, settings)
     return _in_range(kernel) if source != ab else kernel
 
 
-def _flat_kernel(kind: str, types: tuple[str, str, str, str], settings: Settings) -> Kernel:
+def _flat_kernel(
+    operation: Operation, types: tuple[str, str, str, str], settings: Settings
+) -> Kernel:
     """Return a kernel that plans and launches programs of these (ab, acc, source, result) types."""
-    ab, acc, source, result = types
-    rule_for(settings.arch, ab, acc)
-    shape = settings.shape or ("8x8x4" if ab == "f64" else "16x16x16")
-    literal = settings.accumulate == "f16" or _is_paper_name(settings.algorithm)
-    job = plan.Job(
-        shape=shape_of(shape),
-        ab=ab,
-        acc=acc,
-        source=source,
-        result=result,
-        literal=literal,
-        algorithm=settings.algorithm,
-        launch=lambda program, inputs: _launch(program, inputs, settings),
-    )
-    compute = plan.total if kind == "total" else plan.scan
-    return lambda x, size: compute(job, x, size)
+    name = "segmented_sum" if operation.kind == "reduction" else "segmented_cumsum"
 
+    def compute(x: Array, size: int) -> Array:
+        problem = problem_of(
+            operation.kind,
+            x.size,
+            size,
+            types,
+            unit=settings.arch,
+            shape=settings.shape,
+            accumulate=settings.accumulate,
+            algorithm=settings.algorithm,
+            order=operation.order,
+        )
+        plan = plan_for(name, problem, settings.arch, settings.backend)
+        result: Array = plan.run(
+            {"in": x}, lambda program, inputs: _launch(program, inputs, settings)
+        )
+        return result
 
-def _is_paper_name(name: str | None) -> bool:
-    return name is not None and algorithm_of(name).alias == name.lower()
+    rule_for(settings.arch, *types[:2])
+    return compute
 
 
 def _has(arch: str, ab: str) -> bool:
@@ -198,21 +211,20 @@ def _has(arch: str, ab: str) -> bool:
     return True
 
 
-def _launch(program: Program, inputs: Mapping[str, Values], settings: Settings) -> Values:
+def _launch(
+    program: Program, inputs: Mapping[str, Array], settings: Settings
+) -> Mapping[str, Array]:
     """Run one program, counting and showing progress if asked to."""
     runner = get_backend(settings.backend or "numpy")
-    scalars = {"length": int(inputs["in"].size)}
+    scalars = bind_scalars(program, {name: array.size for name, array in inputs.items()})
     options: dict[str, Any] = {}
     if settings.report is not None:
-        settings.report.arch = settings.arch
-        settings.report.programs.append((program, scalars))
+        settings.report.note(program, scalars, settings.arch)
         if runner.name != "numpy":
             settings.report.counts.add(counts_of_text(program, scalars))
     if runner.name == "numpy":
         options["watch"] = _watcher(program, scalars, settings)
-    outputs = runner.run(program, inputs, arch=settings.arch, **options)
-    result: Values = outputs["out"]
-    return result
+    return runner.run(program, inputs, arch=settings.arch, **options)
 
 
 def _watcher(
@@ -272,7 +284,7 @@ def _by_scaled_parts(kernel: Kernel, x: Array, size: int) -> Array:
 
 
 def _of_integers(
-    kind: str, given: np.dtype[Any], wanted: np.dtype[Any], settings: Settings
+    operation: Operation, given: np.dtype[Any], wanted: np.dtype[Any], settings: Settings
 ) -> Kernel:
     """Return a kernel that sums integers exactly, digit by digit of 8 bits."""
     exact = _has_integers(settings.arch)
@@ -280,8 +292,8 @@ def _of_integers(
         raise Unsupported("accumulate='f16' is for float16 input; integers are summed exactly")
     types = ("s8", "s32", "s8", "s32") if exact else ("f16", "f32", "f16", "f32")
     # A digit is at most 2**7 in magnitude: sums of s32 stay exact, or float32's 24 bits do.
-    limit = 2**23 if exact else 2**16
-    kernel = _flat_kernel(kind, types, settings)
+    limit = MOST_INT8 if exact else 2**16
+    kernel = _flat_kernel(operation, types, settings)
     digit_type = np.int8 if exact else np.float16
 
     def compute(x: Array, size: int) -> Array:
@@ -330,7 +342,7 @@ def _weighted(part: Array, place: int, wanted: np.dtype[Any]) -> Array:
     return part.astype(np.int64) << (8 * place) if place < 8 else np.zeros(part.shape, np.int64)
 
 
-def _keeping_specials(kind: str, kernel: Kernel) -> Kernel:
+def _keeping_specials(operation: Operation, kernel: Kernel) -> Kernel:
     """Return a kernel that keeps infinities and NaN to the results that they are part of."""
 
     def compute(x: Array, size: int) -> Array:
@@ -343,7 +355,19 @@ def _keeping_specials(kind: str, kernel: Kernel) -> Kernel:
         count = -(-x.size // size)
         padded = np.concatenate([marks, np.zeros(count * size - x.size)]).reshape(count, size)
         with np.errstate(invalid="ignore"):
-            special = padded.sum(1) if kind == "total" else padded.cumsum(1).ravel()[: x.size]
+            if operation.kind == "reduction":
+                special = padded.sum(1)
+            else:
+                special = _scanned(padded, operation.order).ravel()[: x.size]
         return np.where(special == 0.0, result, special.astype(result.dtype))
 
     return compute
+
+
+def _scanned(rows: Array, order: Order) -> Array:
+    """Scan each row in an order."""
+    turned = rows[:, ::-1] if order.reverse else rows
+    result = turned.cumsum(1)
+    if order.exclusive:
+        result = np.concatenate([np.zeros((len(rows), 1)), result[:, :-1]], axis=1)
+    return result[:, ::-1] if order.reverse else result

@@ -1,24 +1,57 @@
-"""Choose the launches for a sum or a scan: which algorithm, for which piece, in which order.
+"""Choose the launches for a sum or a scan, and keep them: a plan is made once and called often.
 
-The rule: segments of up to `SHORT` rows of a tile go side by side, one to a row (``_kn``); longer
-ones take whole tiles (``_tn``). A segment of more than `CHUNK` elements is cut into chunks, so that
-many warps share it and no chain of sums is long: its chunks are summed, and their sums combined by
-rounded additions (``_plain``), which for a scan become the carries of a third launch.
+A plan is data: launches of step programs on named arrays ("in", "out" and what lies between), and
+the reasons for them. `print` shows all of it. Called with an array, it only launches.
+
+Which launches there are, `_choose` decides, by the table `_RULES`: the first row that holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from tcusim.algorithms import algorithm_of, build
-from tcusim.errors import Unsupported
-from tcusim.ir import Program
-from tcusim.numerics import Values
-from tcusim.shapes import MmaShape
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["CHAIN", "CHUNK", "SHORT", "Job", "scan", "total"]
+from tcusim.algorithms import algorithm_of, build
+from tcusim.algorithms.order import FORWARD, Order
+from tcusim.backends import get_backend, native_arch
+from tcusim.binding import bind_scalars
+from tcusim.cost import Counts, counts_of_text
+from tcusim.devices import chosen_backend, is_on_device, library_of
+from tcusim.errors import InputError, Unsupported, unknown_name
+from tcusim.ir import Program
+from tcusim.numerics import Values, format_of, rule_for
+from tcusim.shapes import MmaShape, shape_of
+from tcusim.verify import in_place
+
+__all__ = [
+    "CHAIN",
+    "CHUNK",
+    "DTYPES",
+    "FLOATS",
+    "MOST_INT8",
+    "OPERATIONS",
+    "SHORT",
+    "SHORT_NAMES",
+    "Draft",
+    "Launch",
+    "Memory",
+    "Plan",
+    "Problem",
+    "Shape",
+    "deliver",
+    "drafted",
+    "name_of_dtype",
+    "plan",
+    "plan_for",
+    "problem_of",
+    "types_of",
+    "unit_of_run",
+]
 
 # Segments of more rows than this are read tile by tile.
 SHORT = 4
@@ -28,30 +61,64 @@ CHUNK = 2**14
 CHAIN = 16
 # Values that one warp combines by plain additions.
 PLAIN = 1024
+# The longest segment of int8 whose sum int32 holds, with room to spare.
+MOST_INT8 = 2**23
 
-Launch: TypeAlias = Callable[[Program, Mapping[str, Values]], Values]
+Shape: TypeAlias = str | tuple[int, int, int] | MmaShape
+
+# Whether an operation reduces or scans.
+OPERATIONS: Mapping[str, str] = {
+    "sum": "reduction",
+    "cumsum": "scan",
+    "segmented_sum": "reduction",
+    "segmented_cumsum": "scan",
+}
+# Operand, accumulator and array types by the NumPy type of an array, and its own result type.
+_TYPES = {
+    "float16": ("f16", "f32", "f16", "float16"),
+    "bfloat16": ("bf16", "f32", "bf16", "bfloat16"),
+    "float32": ("bf16", "f32", "f32", "float32"),
+    "float64": ("f64", "f64", "f64", "float64"),
+    "int8": ("s8", "s32", "s8", "int32"),
+}
+# The NumPy types of arrays, by their short names.
+DTYPES: Mapping[str, str] = {
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f32": "float32",
+    "f64": "float64",
+    "s8": "int8",
+    "s32": "int32",
+}
+FLOATS = ("float16", "float32", "float64", "bfloat16")
+SHORT_NAMES = {name: short for short, name in DTYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """How to compute: the types, the tile, and who runs a program.
+class Problem:
+    """What launches are chosen for.
 
-    ab, acc: operands and accumulator; source, result: the arrays. literal: as the paper has it,
-    with partial sums rounded to `ab` and chains without limit. algorithm: a name, or None for the
-    rule above. launch: runs a program on named arrays and returns its output `out`.
+    kind: "reduction" or "scan". length: elements of the array. segment_size: elements of a segment;
+    the last one may be shorter. ab, acc: element types of operands and accumulators; source,
+    result: of the arrays "in" and "out". literal: as the paper has it, with partial sums rounded to
+    `ab` and chains without limit. algorithm: a name, or None for the choice by `_RULES`. order:
+    whether a scan is exclusive, and whether it goes from the end.
     """
 
+    kind: str
+    length: int
+    segment_size: int
     shape: MmaShape
     ab: str
     acc: str
     source: str
     result: str
-    literal: bool
-    algorithm: str | None
-    launch: Launch
+    literal: bool = False
+    algorithm: str | None = None
+    order: Order = FORWARD
 
     def build(self, name: str, segment_size: int, result: str, **options: Any) -> Program:
-        """Build a program for any length with this job's types."""
+        """Build a program for any length with this problem's types."""
         return build(
             name,
             shape=self.shape,
@@ -81,83 +148,676 @@ class Job:
         )
 
     @property
+    def scan_options(self) -> dict[str, bool]:
+        """What an algorithm is to be told of the order, if it is not the usual one."""
+        given = {"exclusive": self.order.exclusive, "reverse": self.order.reverse}
+        return {name: value for name, value in given.items() if value}
+
+    @property
     def chunk(self) -> int:
         """Elements of a chunk: whole tiles, whichever operand holds the data."""
         tile = self.shape.k * max(self.shape.m, self.shape.n)
         return tile * max(1, CHUNK // tile)
 
-
-def total(job: Job, array: Values, segment_size: int) -> Values:
-    """Sum each segment of a flat array; the last one may be shorter."""
-    name = _name(job, "reduction", segment_size)
-    if not _is_cut(job, array, segment_size):
-        program = job.build(name, segment_size, job.result)
-        return job.launch(program, {"in": array})
-    sums = job.launch(job.build(name, job.chunk, job.acc), {"in": array})
-    return _plain_total(job, sums, -(-segment_size // job.chunk))
+    @property
+    def segments(self) -> int:
+        """Number of segments."""
+        return -(-self.length // self.segment_size)
 
 
-def scan(job: Job, array: Values, segment_size: int) -> Values:
-    """Scan each segment of a flat array, inclusive; the last one may be shorter."""
-    name = _name(job, "scan", segment_size)
-    if not _is_cut(job, array, segment_size):
-        program = job.build(name, segment_size, job.result)
-        return job.launch(program, {"in": array})
-    sums = job.launch(job.build("reduction_tn", job.chunk, job.acc), {"in": array})
-    carries = _plain_scan(job, sums, -(-segment_size // job.chunk))
-    program = job.build("scan_tn", job.chunk, job.result, carry=True)
-    return job.launch(program, {"in": array, "carry": carries})
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """One array of a plan: what it is called, its element type, and its elements."""
+
+    name: str
+    dtype: str
+    size: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return self.size * format_of(self.dtype).itemsize
 
 
-def _name(job: Job, kind: str, segment_size: int) -> str:
-    """Return the algorithm for a segment of this size, or the one that the user named."""
-    if job.algorithm is None:
-        return f"{kind}_kn" if segment_size <= SHORT * job.shape.k else f"{kind}_tn"
-    row = algorithm_of(job.algorithm)
-    if row.kind != kind:
-        raise Unsupported(f"{job.algorithm!r} is a {row.kind}, and this is a {kind}")
-    if row.products is None and job.source != job.acc:
-        raise Unsupported(
-            f"{job.algorithm!r} adds values of the accumulator's type, {job.acc}; it combines the "
-            f"partial sums of other algorithms, and does not take {job.source} arrays"
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch of a plan.
+
+    inputs, outputs: for each of the program's buffers, the name of the plan's array that it is.
+    """
+
+    program: Program
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+
+
+# --- The plan ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan:
+    """The launches of one sum or scan, ready to be called; `tcusim.plan` makes one.
+
+    `plan(a)` computes. What it takes is prepared in the first call on a backend and kept: programs
+    emitted, compiled and loaded, and memory for what lies between launches. Further calls launch.
+
+    Attributes
+    ----------
+    operation : str
+        "sum", "cumsum", "segmented_sum" or "segmented_cumsum".
+    problem : Problem
+        Lengths, types and tile.
+    arch, backend : str or None
+        As given to `tcusim.plan`; None is settled when the plan is called.
+    arrays : tuple of Memory
+        "in", then what lies between, then "out".
+    launches : tuple of Launch
+        In order; the last one writes "out".
+    why : tuple of str
+        For each choice a line.
+    """
+
+    operation: str
+    problem: Problem
+    arch: str | None
+    backend: str | None
+    arrays: tuple[Memory, ...]
+    launches: tuple[Launch, ...]
+    why: tuple[str, ...]
+    # What backends made ready, by the backend's name.
+    _sessions: dict[str, Any] = field(default_factory=dict, init=False)
+
+    def __call__(self, a: Any, out: Any = None, stream: Any = None) -> Any:
+        """Compute: launch for an array of the planned type and length.
+
+        The data are not looked at, as they are by `tcusim.sum` and its kin for NumPy arrays: see
+        docs/gpu.md for what infinities, NaN and float32 values beyond 3.39e38 come to.
+
+        Parameters
+        ----------
+        a : array
+            Of the planned element type and `length` elements in any shape, C-contiguous if in GPU
+            memory. A NumPy array runs on the plan's backend, "numpy" by default; an array in GPU
+            memory stays there.
+        out : array, optional
+            Where to put the result: of a's kind, the result's element type and shape. For a scan
+            it may be `a` itself if the two element types are equal.
+        stream : optional
+            For arrays in GPU memory, the stream to launch on; by default their library's current
+            one. Calls on several streams or from several threads do not disturb each other.
+
+        Returns
+        -------
+        array of a's kind; of a's shape for scans, (segments,) for segmented sums, () for sums
+
+        Raises
+        ------
+        InputError
+            If an array does not fit.
+        """
+        if is_on_device(a):
+            return self.on_device(a, out, stream=stream)
+        return self._on_host(np.asarray(a), out, stream)
+
+    def run(
+        self,
+        inputs: Mapping[str, Any],
+        launch: Callable[[Program, Mapping[str, Any]], Mapping[str, Any]],
+    ) -> Any:
+        """Run the launches in order, each by `launch`, and return the flat array "out".
+
+        inputs: flat arrays by name. launch: runs a program on arrays by the names of its inputs,
+        and returns its outputs by name.
+        """
+        arrays = dict(inputs)
+        for one in self.launches:
+            given = {buffer: arrays[name] for buffer, name in one.inputs.items()}
+            made = launch(one.program, given)
+            arrays.update((name, made[buffer]) for buffer, name in one.outputs.items())
+        return arrays["out"]
+
+    def on_device(
+        self, a: Any, out: Any, shape: tuple[int, ...] | None = None, stream: Any = None
+    ) -> Any:
+        """Compute where the array is; return an array of its kind and this shape, or `out`."""
+        backend = chosen_backend(a, self.backend)
+        if shape is None:
+            shape = self.shape_of_result(tuple(backend.describe(a).shape))
+        session = self._sessions.get(backend.name)
+        if session is None:
+            session = self._sessions.setdefault(backend.name, backend.prepare(self))
+        return session.run({"in": a}, out=out, shape=shape, stream=stream)
+
+    def _on_host(self, a: NDArray[Any], out: Any, stream: Any) -> Any:
+        if stream is not None:
+            raise InputError("stream= is for arrays in GPU memory, and a is a NumPy array")
+        if a.dtype.name != self.dtype or a.size != self.problem.length:
+            raise InputError(
+                f"this plan takes {self.problem.length} elements of {self.dtype}, got {a.size} of "
+                f"{a.dtype}; make another plan, or cast the array"
+            )
+        runner = get_backend(self.backend or "numpy")
+        result = self.run(
+            {"in": np.ascontiguousarray(a).reshape(-1)},
+            lambda program, inputs: runner.run(program, inputs, arch=self.arch),
         )
-    return job.algorithm
+        return deliver(result.reshape(self.shape_of_result(a.shape)), out, a)
+
+    # --- What it is --------------------------------------------------------------------------
+
+    @property
+    def dtype(self) -> str:
+        """NumPy's name of the type of "in"."""
+        return DTYPES[self.problem.source]
+
+    @property
+    def result(self) -> str:
+        """NumPy's name of the type of "out"."""
+        return DTYPES[self.problem.result]
+
+    def shape_of_result(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of the result for an array of this shape."""
+        if self.problem.kind == "scan":
+            return shape
+        return () if self.operation == "sum" else (self.problem.segments,)
+
+    @property
+    def temporaries(self) -> tuple[Memory, ...]:
+        """The arrays between "in" and "out", which the plan keeps."""
+        return tuple(array for array in self.arrays if array.name not in ("in", "out"))
+
+    @property
+    def in_place(self) -> bool:
+        """Whether "out" may be the very array "in"."""
+        return self.why_not_in_place is None
+
+    @functools.cached_property
+    def why_not_in_place(self) -> str | None:
+        """Why "out" may not be the very array "in"; None if it may be.
+
+        It may be if what is written over has been read by then, within each launch and by them all.
+        """
+        if self.problem.kind != "scan":
+            return "only scans have a result for each element"
+        if self.problem.source != self.problem.result:
+            return f"its elements are {self.dtype} and its results {self.result}"
+        written = False
+        for launch in self.launches:
+            reads, writes = launch.inputs.items(), launch.outputs.items()
+            sources = [buffer for buffer, name in reads if name == "in"]
+            targets = [buffer for buffer, name in writes if name == "out"]
+            if sources and written:
+                return f"{launch.program.name} reads it after results were written"
+            for source in sources:
+                for target in targets:
+                    reason = in_place(launch.program, source, target)
+                    if reason is not None:
+                        return reason
+            written = written or bool(targets)
+        return None
+
+    def scalars(self, launch: Launch) -> dict[str, int]:
+        """Return the scalars of a launch."""
+        return _scalars(launch.program, launch.inputs, self.arrays)
+
+    @property
+    def counts(self) -> Counts:
+        """Mma steps, additions and bytes of one call, as the programs' text has them."""
+        total = Counts()
+        for launch in self.launches:
+            total.add(counts_of_text(launch.program, self.scalars(launch)))
+        return total
+
+    def __repr__(self) -> str:
+        """Name the operation and the launches."""
+        names = ", ".join(launch.program.name for launch in self.launches)
+        return f"Plan({self.operation!r}, {self._sizes()}: {names})"
+
+    def __str__(self) -> str:
+        """Show everything: sizes, arrays, launches with their counts, and why."""
+        return "\n".join(self._lines())
+
+    def _sizes(self) -> str:
+        p = self.problem
+        segments = f" in segments of {p.segment_size}" if p.segment_size < p.length else ""
+        order = "".join(f", {name}" for name in p.scan_options)
+        return f"{p.length} {self.dtype}{segments} to {self.result}{order}"
+
+    def _lines(self) -> Iterator[str]:
+        p = self.problem
+        yield f"plan {self.operation}"
+        yield f"  problem   {self._sizes()}"
+        parts = f"{p.source} as {p.ab}" if p.source != p.ab else p.ab
+        yield f"  tile      {p.shape.name}, {parts} to {p.acc}"
+        yield f"  arch      {self.arch or 'that of the GPU; hopper on the simulator'}"
+        for number, array in enumerate(self.arrays):
+            head = "arrays" if number == 0 else ""
+            yield f"  {head:<8}  {array.name:<9} {array.dtype} x {array.size}, {array.nbytes} bytes"
+        for number, launch in enumerate(self.launches, start=1):
+            yield f"  {f'launch {number}':<8}  {self._line_of(launch)}"
+        for number, reason in enumerate(self.why):
+            yield f"  {'why' if number == 0 else '':<8}  {reason}"
+
+    def _line_of(self, launch: Launch) -> str:
+        program, scalars = launch.program, self.scalars(launch)
+        counts = counts_of_text(program, scalars)
+        given = ", ".join(launch.inputs.values())
+        return (
+            f"{program.name}: {given} -> {', '.join(launch.outputs.values())}; "
+            f"{program.grid(scalars)} x {program.warps} warps, {counts.mma} mma, "
+            f"{counts.bytes_read} bytes read, {counts.bytes_written} written"
+        )
 
 
-def _is_cut(job: Job, array: Values, segment_size: int) -> bool:
+# --- Making one -------------------------------------------------------------------------------
+
+
+def plan(
+    operation: str,
+    *,
+    length: int,
+    segment_size: int | None = None,
+    dtype: Any = "float16",
+    result: Any = None,
+    backend: str | None = None,
+    shape: Shape | None = None,
+    arch: str | None = None,
+    accumulate: str = "f32",
+    algorithm: str | None = None,
+    exclusive: bool = False,
+    reverse: bool = False,
+) -> Plan:
+    """Plan a sum or a scan of arrays of one length and type, to be called many times.
+
+    `tcusim.sum` and its kin make such plans, keep the latest ones, and call them.
+
+    Parameters
+    ----------
+    operation : {"sum", "cumsum", "segmented_sum", "segmented_cumsum"}
+        What to compute; the first two take the array as one segment.
+    length : int
+        Elements of the array, at least 1.
+    segment_size : int, optional
+        Elements of a segment, for the last two operations. The last segment may be shorter.
+    dtype : dtype
+        Element type of the array, by NumPy's name or as a type: float16, bfloat16, float32,
+        float64 or int8.
+    result : dtype, optional
+        Element type of the result: a float type for floats, int32 for int8. Default: dtype, or
+        int32. (float64 results of narrower arrays have the digits of their float32 sums.)
+    backend : str, optional
+        Who runs it. By default that of the array: the simulator for NumPy arrays.
+    shape, arch, accumulate, algorithm
+        As in `tcusim.sum`.
+    exclusive, reverse : bool
+        Of a scan: leave each element out of its own prefix; sum from the end of each segment.
+
+    Raises
+    ------
+    InputError
+        If an argument cannot be used; the text says which and why.
+
+    Examples
+    --------
+    >>> import numpy as np, tcusim
+    >>> plan = tcusim.plan("segmented_sum", length=8, segment_size=4)
+    >>> plan
+    Plan('segmented_sum', 8 float16 in segments of 4 to float16: reduction_kn)
+    >>> plan(np.arange(8, dtype=np.float16))
+    array([ 6., 22.], dtype=float16)
+    """
+    if operation not in OPERATIONS:
+        raise unknown_name("operation", operation, OPERATIONS)
+    _require_count("length", length)
+    if operation in ("sum", "cumsum"):
+        if segment_size is not None:
+            raise InputError(
+                f"{operation!r} takes the array as one segment; leave segment_size out, or plan "
+                f"'segmented_{operation}'"
+            )
+        segment_size = length
+    elif segment_size is None:
+        raise InputError(f"{operation!r} needs segment_size, the elements of a segment")
+    _require_count("segment_size", segment_size)
+    for name, given in (("exclusive", exclusive), ("reverse", reverse)):
+        if given and OPERATIONS[operation] != "scan":
+            raise InputError(f"{name} is for scans, and {operation!r} is none")
+    wanted = None if result is None else name_of_dtype(result)
+    types = types_of(name_of_dtype(dtype), wanted, accumulate)
+    problem = problem_of(
+        OPERATIONS[operation],
+        int(length),
+        min(int(segment_size), int(length)),
+        types,
+        unit=unit_of_run(arch, backend),
+        shape=shape,
+        accumulate=accumulate,
+        algorithm=algorithm,
+        order=Order(bool(exclusive), bool(reverse)),
+    )
+    return plan_for(operation, problem, arch, backend)
+
+
+def unit_of_run(arch: str | None, backend: str | None) -> str:
+    """Return whose arithmetic a call follows: the named one, or that of the backend's GPU."""
+    if arch is not None:
+        return arch
+    own = None if backend is None else native_arch(get_backend(backend))
+    return own or "hopper"
+
+
+def problem_of(
+    kind: str,
+    length: int,
+    segment_size: int,
+    types: tuple[str, str, str, str],
+    *,
+    unit: str,
+    shape: Shape | None,
+    accumulate: str,
+    algorithm: str | None,
+    order: Order = FORWARD,
+) -> Problem:
+    """Return the problem for these (ab, acc, source, result) types; refuse what `unit` lacks."""
+    ab, acc, source, result = types
+    rule_for(unit, ab, acc)
+    if ab == "s8" and segment_size > MOST_INT8:
+        raise Unsupported(
+            f"integer segments of more than {MOST_INT8} elements are not exact on {unit}; cut them "
+            "into shorter ones, or sum float64"
+        )
+    return Problem(
+        kind=kind,
+        length=length,
+        segment_size=segment_size,
+        shape=shape_of(shape or ("8x8x4" if ab == "f64" else "16x16x16")),
+        ab=ab,
+        acc=acc,
+        source=source,
+        result=result,
+        literal=accumulate == "f16" or _is_paper_name(algorithm),
+        algorithm=algorithm,
+        order=order,
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def plan_for(operation: str, problem: Problem, arch: str | None, backend: str | None) -> Plan:
+    """Return the plan for a problem; the latest are kept."""
+    draft = drafted(problem)
+    return Plan(
+        operation=operation,
+        problem=problem,
+        arch=arch,
+        backend=backend,
+        arrays=tuple(draft.arrays.values()),
+        launches=tuple(draft.launches),
+        why=tuple(draft.why),
+    )
+
+
+def drafted(problem: Problem) -> Draft:
+    """Return the launches for a problem, and why."""
+    draft = Draft(problem)
+    _choose(draft)
+    return draft
+
+
+def types_of(dtype: str, result: str | None, accumulate: str) -> tuple[str, str, str, str]:
+    """Return the (ab, acc, source, result) types for NumPy's names."""
+    if dtype not in _TYPES:
+        raise InputError(
+            f"a plan takes arrays of {', '.join(_TYPES)}, not {dtype}; cast them first "
+            f"(tcusim.sum and its kin also take other integers, as NumPy arrays)"
+        )
+    ab, acc, source, own = _TYPES[dtype]
+    wanted = own if result is None else result
+    valid = ("int32",) if dtype == "int8" else FLOATS
+    if wanted not in valid:
+        raise InputError(f"the result of {dtype} must be {' or '.join(valid)}, not {wanted}")
+    if accumulate not in ("f32", "f16"):
+        raise unknown_name("accumulator", accumulate, ("f32", "f16"))
+    if accumulate == "f16":
+        if dtype != "float16":
+            raise Unsupported(f"accumulate='f16' is for float16 input, not {dtype}")
+        acc = "f16"
+    return ab, acc, source, SHORT_NAMES[wanted]
+
+
+def name_of_dtype(dtype: Any) -> str:
+    """Return NumPy's name of a type, which may also be torch's, or just a name."""
+    name = str(dtype).removeprefix("torch.")
+    if name in SHORT_NAMES:
+        return name
+    try:
+        return str(np.dtype(dtype).name)
+    except TypeError as error:
+        raise InputError(f"dtype: {error}") from error
+
+
+def _is_paper_name(name: str | None) -> bool:
+    return name is not None and algorithm_of(name).alias == name.lower()
+
+
+def _require_count(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise InputError(f"{name} must be an integer, got {value!r}")
+    if value < 1:
+        raise InputError(f"{name} must be at least 1, got {value}")
+
+
+# --- Which launches ---------------------------------------------------------------------------
+
+
+class Draft:
+    """A plan in the making: launches are added one by one, on arrays by name."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.arrays = {"in": Memory("in", problem.source, problem.length)}
+        self.launches: list[Launch] = []
+        self.why: list[str] = []
+
+    def add(self, program: Program, inputs: Mapping[str, str], to: str) -> str:
+        """Add a launch that makes a new array; return the array's name: `to`, or with a number."""
+        scalars = _scalars(program, inputs, self.arrays.values())
+        (output,) = program.outputs
+        name, number = to, 1
+        while name in self.arrays:
+            number += 1
+            name = f"{to}{number}"
+        self.arrays[name] = Memory(name, output.dtype, output.size.evaluate(scalars))
+        self.launches.append(Launch(program, dict(inputs), {output.name: name}))
+        return name
+
+    def scalars(self, launch: Launch) -> dict[str, int]:
+        """Return the scalars of a launch."""
+        return _scalars(launch.program, launch.inputs, self.arrays.values())
+
+
+def _scalars(
+    program: Program, inputs: Mapping[str, str], arrays: Iterable[Memory]
+) -> dict[str, int]:
+    """Return a program's scalars for inputs that are arrays of these sizes."""
+    sizes = {array.name: array.size for array in arrays}
+    return bind_scalars(program, {buffer: sizes[name] for buffer, name in inputs.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One row of the table by which launches are chosen.
+
+    holds: whether the row is for a problem. launches: adds them to a draft. why: says so in words.
+    """
+
+    holds: Callable[[Problem], bool]
+    launches: Callable[[Draft], None]
+    why: Callable[[Problem], str]
+
+
+def _choose(draft: Draft) -> None:
+    """Add the launches of the first rule that holds, and the reason."""
+    problem = draft.problem
+    rule = next(rule for rule in _RULES if rule.holds(problem))
+    draft.why.append(rule.why(problem))
+    rule.launches(draft)
+    if problem.literal:
+        draft.why.append("literal to the paper: partial sums are rounded, products not in chains")
+    elif problem.kind == "reduction":
+        draft.why.append(f"at most {CHAIN} products accumulate before a rounded addition")
+
+
+def _one_launch(suffix: str) -> Callable[[Draft], None]:
+    """Return what adds one launch of the algorithm of this kind, for example reduction_kn."""
+
+    def add(draft: Draft) -> None:
+        p = draft.problem
+        name = f"{p.kind}_{suffix}"
+        program = p.build(name, p.segment_size, p.result, **p.scan_options)
+        draft.add(program, {"in": "in"}, "out")
+
+    return add
+
+
+def _as_named(draft: Draft) -> None:
+    """Add one launch of the algorithm that the user named."""
+    p = draft.problem
+    assert p.algorithm is not None
+    row = algorithm_of(p.algorithm)
+    if row.kind != p.kind:
+        raise Unsupported(f"{p.algorithm!r} is a {row.kind}, and this is a {p.kind}")
+    if row.products is None and p.source != p.acc:
+        raise Unsupported(
+            f"{p.algorithm!r} adds values of the accumulator's type, {p.acc}; it combines the "
+            f"partial sums of other algorithms, and does not take {p.source} arrays"
+        )
+    program = p.build(p.algorithm, p.segment_size, p.result, **p.scan_options)
+    draft.add(program, {"in": "in"}, "out")
+
+
+def _is_cut(p: Problem) -> bool:
     """Return whether segments are cut into chunks: whole ones, save in the array's last."""
-    if job.algorithm is not None or segment_size <= job.chunk:
-        return False
-    return segment_size % job.chunk == 0 or segment_size >= array.size
+    whole = p.segment_size % p.chunk == 0 or p.segment_size >= p.length
+    return p.segment_size > p.chunk and whole
 
 
-def _plain_total(job: Job, values: Values, count: int) -> Values:
+def _in_chunks(draft: Draft) -> None:
+    """Add the launches for segments cut into chunks: one warp to a chunk."""
+    p = draft.problem
+    chunks = -(-p.segment_size // p.chunk)
+    sums = draft.add(p.build("reduction_tn", p.chunk, p.acc), {"in": "in"}, "sums")
+    if p.kind == "reduction":
+        _plain_total(draft, sums, chunks)
+        return
+    carries = _plain_scan(draft, sums, chunks)
+    program = p.build("scan_tn", p.chunk, p.result, carry=True, **p.scan_options)
+    draft.add(program, {"in": "in", "carry": carries}, "out")
+
+
+def _plain_total(draft: Draft, values: str, count: int) -> None:
     """Add up every `count` values of the accumulator's type, in a tree of fixed shape."""
-    size = min(count, _group(values, count))
+    p = draft.problem
+    size = min(count, _group(draft.arrays[values].size, count))
     if size == count:
-        return job.launch(job.plain("reduction_plain", count, job.result), {"in": values})
-    sums = job.launch(job.plain("reduction_plain", size, job.acc), {"in": values})
-    return _plain_total(job, sums, -(-count // size))
+        draft.add(p.plain("reduction_plain", count, p.result), {"in": values}, "out")
+        return
+    sums = draft.add(p.plain("reduction_plain", size, p.acc), {"in": values}, "sums")
+    _plain_total(draft, sums, -(-count // size))
 
 
-def _plain_scan(job: Job, values: Values, count: int) -> Values:
-    """Scan every `count` values of the accumulator's type, exclusive."""
-    size = min(count, _group(values, count))
+def _plain_scan(draft: Draft, values: str, count: int) -> str:
+    """Scan every `count` values of the accumulator's type, exclusive; return the result's name."""
+    p = draft.problem
+    options = {**p.scan_options, "exclusive": True}
+    size = min(count, _group(draft.arrays[values].size, count))
     if size == count:
-        program = job.plain("scan_plain", count, job.acc, exclusive=True)
-        return job.launch(program, {"in": values})
-    sums = job.launch(job.plain("reduction_plain", size, job.acc), {"in": values})
-    carries = _plain_scan(job, sums, -(-count // size))
-    program = job.plain("scan_plain", size, job.acc, exclusive=True, carry=True)
-    return job.launch(program, {"in": values, "carry": carries})
+        program = p.plain("scan_plain", count, p.acc, **options)
+        return draft.add(program, {"in": values}, "carries")
+    sums = draft.add(p.plain("reduction_plain", size, p.acc), {"in": values}, "sums")
+    carries = _plain_scan(draft, sums, -(-count // size))
+    program = p.plain("scan_plain", size, p.acc, carry=True, **options)
+    return draft.add(program, {"in": values, "carry": carries}, "carries")
 
 
-def _group(values: Values, count: int) -> int:
-    """Return how many values one warp combines: groups must not reach across segments."""
+def _group(size: int, count: int) -> int:
+    """Return how many of `size` values one warp combines: groups do not reach across segments."""
     if count <= PLAIN:
         return count
-    if count >= values.size:
+    if count >= size:
         return PLAIN
-    size = next(size for size in range(PLAIN, 0, -1) if count % size == 0)
+    group = next(group for group in range(PLAIN, 0, -1) if count % group == 0)
     # A count with no good divisor is combined by one warp.
-    return size if size > 1 else count
+    return group if group > 1 else count
+
+
+def _why_whole(p: Problem) -> str:
+    text = f"one warp takes a segment of {p.segment_size} elements, tile by tile"
+    if p.segment_size > p.chunk:
+        text += f": chunks of {p.chunk} would reach across segments"
+    return text
+
+
+# The first row that holds decides. A new algorithm is a new row, before those that it outdoes.
+_RULES: tuple[Rule, ...] = (
+    Rule(
+        lambda p: p.algorithm is not None,
+        _as_named,
+        lambda p: f"algorithm={p.algorithm!r} was asked for: one launch",
+    ),
+    # Several short segments share a tile, one to a row.
+    Rule(
+        lambda p: p.segment_size <= SHORT * p.shape.k,
+        _one_launch("kn"),
+        lambda p: (
+            f"segments of up to {SHORT * p.shape.k} elements lie side by side in a tile, "
+            f"{p.shape.k} to a row"
+        ),
+    ),
+    # Many warps share a long segment, and no chain of sums is long. The sums of chunks are combined
+    # by rounded additions, and are the carries of a scan.
+    Rule(
+        _is_cut,
+        _in_chunks,
+        lambda p: (
+            f"segments of more than {p.chunk} elements are cut into chunks of that size, a warp "
+            f"to each; their sums are combined by rounded additions, {PLAIN} to a warp"
+        ),
+    ),
+    Rule(lambda p: True, _one_launch("tn"), _why_whole),
+)
+
+
+# --- Results as NumPy arrays ------------------------------------------------------------------
+
+
+def deliver(result: Values, out: Any, a: Any) -> Any:
+    """Return the result, or put it into `out`, which may be `a` but not overlap it otherwise."""
+    if out is None:
+        return result[()]
+    if not isinstance(out, np.ndarray) or out.shape != result.shape or out.dtype != result.dtype:
+        if is_on_device(out):
+            kind = f"{library_of(out)}, which is in GPU memory"
+        elif isinstance(out, np.ndarray):
+            kind = f"{out.dtype}, {out.shape}"
+        else:
+            kind = type(out).__name__
+        raise InputError(
+            f"out must be an array of {result.dtype}, shape {result.shape}; got {kind}"
+        )
+    if not out.flags.writeable:
+        raise InputError("out is read-only. Give an array to write to.")
+    if isinstance(a, np.ndarray) and not _same(a, out) and np.shares_memory(a, out):
+        raise InputError(
+            "out overlaps a in memory. Give a itself, to compute in place, or an array of its own."
+        )
+    out[...] = result
+    return out
+
+
+def _same(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Return whether two arrays are views of the very same elements."""
+    if one.dtype != other.dtype or one.ctypes.data != other.ctypes.data:
+        return False
+    if one.flags.c_contiguous and other.flags.c_contiguous:
+        return one.size == other.size
+    return one.shape == other.shape and one.strides == other.strides

@@ -12,7 +12,6 @@ from tcusim.kernels import Array, Kernel
 __all__ = [
     "scan_irregular",
     "scan_rows",
-    "shifted",
     "sum_irregular",
     "sum_rows",
     "sum_segments",
@@ -100,12 +99,3 @@ def scan_irregular(kernel: Kernel, rows: Array, edges: NDArray[np.int64]) -> Arr
             scans = kernel(padded.reshape(-1), size).reshape(padded.shape)
             result[..., places[inside]] = scans[..., inside]
     return result
-
-
-def shifted(result: Array, edges: NDArray[np.int64]) -> Array:
-    """Return exclusive prefixes from inclusive ones, segment by segment."""
-    shifted = np.zeros_like(result)
-    shifted[..., 1:] = result[..., :-1]
-    starts = edges[:-1][np.diff(edges) > 0]
-    shifted[..., starts] = 0
-    return shifted

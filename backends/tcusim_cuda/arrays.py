@@ -6,6 +6,7 @@ No GPU library is imported here: an array of a library proves that its library i
 from __future__ import annotations
 
 import ctypes
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,14 +22,17 @@ from tcusim.shapes import TILE_BYTES
 
 __all__ = [
     "DeviceArray",
+    "arranged",
     "common_device",
     "device_array",
     "directly_loaded",
     "empty_like",
     "from_bits",
     "host_bits",
+    "on_gpu",
     "require_apart",
     "require_fit",
+    "restored",
     "storage_dtype",
 ]
 
@@ -81,12 +85,45 @@ class DeviceArray:
         return int(np.prod(self.shape, dtype=np.int64))
 
     @property
+    def itemsize(self) -> int:
+        """Bytes of an element: the types' names end in their bits."""
+        bits = re.search(r"\d+", self.dtype)
+        return 1 if bits is None else -(-int(bits[0]) // 8)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes from the first element to the end of the last, of an array without gaps."""
+        return self.size * self.itemsize
+
+    def overlaps(self, other: DeviceArray) -> bool:
+        """Return whether two arrays without gaps share memory."""
+        return (
+            self.address < other.address + other.nbytes
+            and other.address < self.address + self.nbytes
+        )
+
+    def holds(self, dtype: str) -> bool:
+        """Return whether its elements are of this type, such as "bf16"."""
+        return self.dtype in _NAMES[dtype]
+
+    @property
     def library(self) -> str:
         """The type of the user's object, for messages."""
         return f"{type(self.owner).__module__}.{type(self.owner).__qualname__}"
 
 
 # --- What an array is ------------------------------------------------------------------------
+
+
+def on_gpu(array: Any, name: str) -> DeviceArray:
+    """Return what a GPU array is; refuse one that is not on a GPU."""
+    found = device_array(array, name)
+    if found is None:
+        raise InputError(
+            f"{name} is a {type(array).__module__}.{type(array).__qualname__}, which is not in GPU "
+            f"memory. Copy it there first, or give NumPy arrays only."
+        )
+    return found
 
 
 def device_array(array: Any, name: str) -> DeviceArray | None:
@@ -245,12 +282,13 @@ def directly_loaded(program: Program) -> frozenset[str]:
     return frozenset(names)
 
 
-def require_fit(array: DeviceArray, buffer: Buffer, *, tiles: bool) -> None:
+def require_fit(array: DeviceArray, buffer: Buffer, *, tiles: bool, flat: bool = True) -> None:
     """Raise InputError unless a kernel can take the array for the buffer as it is.
 
-    tiles: whether WMMA moves tiles between this memory and fragments.
+    tiles: whether WMMA moves tiles between this memory and fragments. flat: whether it must have
+    one axis.
     """
-    if len(array.shape) != 1:
+    if flat and len(array.shape) != 1:
         raise InputError(
             f"{array.name} must be flat (one axis), got shape {array.shape}; use a.ravel()"
         )
@@ -317,16 +355,18 @@ def _end(array: DeviceArray, buffer: Buffer) -> int:
 # --- New arrays ------------------------------------------------------------------------------
 
 
-def empty_like(like: DeviceArray, size: int, dtype: str, name: str) -> DeviceArray | None:
+def empty_like(
+    like: DeviceArray, shape: int | tuple[int, ...], dtype: str, name: str
+) -> DeviceArray | None:
     """Return a new array of the same library on the same device; None for kind "other"."""
     match like.kind:
         case "torch":
-            owner = _empty_torch(like, size, dtype)
+            owner = _empty_torch(like, shape, dtype)
         case "cupy":
-            owner = _empty_cupy(like, size, dtype)
+            owner = _empty_cupy(like, shape, dtype)
         case "gpuarray":
             gpuarray = sys.modules["pycuda.gpuarray"]
-            owner = gpuarray.empty(size, storage_dtype(dtype), allocator=like.owner.allocator)
+            owner = gpuarray.empty(shape, storage_dtype(dtype), allocator=like.owner.allocator)
         case _:
             return None
     return device_array(owner, name)
@@ -337,17 +377,65 @@ def storage_dtype(dtype: str) -> np.dtype[Any]:
     return np.dtype(np.uint16) if dtype == "bf16" else format_of(dtype).dtype
 
 
-def _empty_torch(like: DeviceArray, size: int, dtype: str) -> Any:
+def _empty_torch(like: DeviceArray, shape: int | tuple[int, ...], dtype: str) -> Any:
     torch = sys.modules["torch"]
     kind = getattr(torch, _NAMES[dtype][0])
-    return torch.empty(size, dtype=kind, device=like.owner.device)
+    return torch.empty(shape, dtype=kind, device=like.owner.device)
 
 
-def _empty_cupy(like: DeviceArray, size: int, dtype: str) -> Any:
+def _empty_cupy(like: DeviceArray, shape: int | tuple[int, ...], dtype: str) -> Any:
     cupy = sys.modules["cupy"]
     same = dtype == "bf16" and like.dtype == "bfloat16"
     with cupy.cuda.Device(like.device):
-        return cupy.empty(size, like.owner.dtype if same else storage_dtype(dtype))
+        return cupy.empty(shape, like.owner.dtype if same else storage_dtype(dtype))
+
+
+# --- The same elements in another order or type -----------------------------------------------
+
+
+def arranged(array: DeviceArray, axes: tuple[int, ...], dtype: str) -> Any:
+    """Return the owner with its axes in this order, contiguous, aligned, of NumPy's type `dtype`.
+
+    The owner itself if it is so already, else a copy by its own library, on its current stream.
+
+    Raises
+    ------
+    InputError
+        If its library has no such copy, or is unknown.
+    """
+    in_order = axes == tuple(range(len(axes)))
+    if in_order and array.contiguous and array.address % TILE_BYTES == 0 and array.dtype == dtype:
+        return array.owner
+    match array.kind:
+        case "torch":
+            torch = sys.modules["torch"]
+            made = array.owner.detach().permute(axes).to(getattr(torch, dtype)).contiguous()
+            return made.clone() if _misaligned(made) else made
+        case "cupy":
+            cupy = sys.modules["cupy"]
+            moved = cupy.transpose(array.owner, axes).astype(dtype, copy=False)
+            made = cupy.ascontiguousarray(moved)
+            return made.copy() if _misaligned(made) else made
+        case "gpuarray" if in_order and array.contiguous and array.dtype == dtype:
+            return array.owner.copy()
+        case _:
+            # PyCUDA casts by kernels that need nvcc, and does not transpose what it copies.
+            raise InputError(
+                f"{array.name} is a {array.library}, which tcusim cannot copy as it needs it: "
+                f"contiguous, of {dtype}, the axis of the sum or scan last. Make that copy first."
+            )
+
+
+def _misaligned(array: Any) -> bool:
+    return on_gpu(array, "a").address % TILE_BYTES != 0
+
+
+def restored(array: DeviceArray, axes: tuple[int, ...]) -> Any:
+    """Return a view of the owner in which axis i of it is axis axes[i]."""
+    back = tuple(axes.index(axis) for axis in range(len(axes)))
+    if back == tuple(range(len(axes))):
+        return array.owner
+    return array.owner.permute(back) if array.kind == "torch" else array.owner.transpose(back)
 
 
 # --- NumPy arrays ----------------------------------------------------------------------------

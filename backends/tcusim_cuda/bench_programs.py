@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from tcusim import plan, run
+from tcusim import run
 from tcusim.algorithms import build
-from tcusim.binding import bind_scalars
 from tcusim.ir import Program
 from tcusim.numerics import Values
+from tcusim.plan import CHAIN, CHUNK, Draft, Problem, drafted
 from tcusim.shapes import shape_of
 
 __all__ = ["KINDS", "Launches", "Recipe", "Stage", "recipes"]
@@ -93,25 +93,23 @@ class Recipe:
         Unsupported
             If the options do not go together.
         """
-        recorder = _Recorder(length)
-        if self.algorithm is not None:
-            recorder.launch(self._program(self.algorithm), {"in": recorder.data})
-            return recorder.launches()
-        job = _Job(
+        problem = _Problem(
+            kind="reduction" if self.kind == "sum" else "scan",
+            length=length,
+            segment_size=self.segment_size,
             shape=shape_of(self.shape),
             ab="f16",
             acc=self.accumulate,
             source="f16",
             result=self.result,
-            literal=False,
-            algorithm=None,
-            launch=recorder.launch,
             ragged=self.ragged,
             warps=self.warps,
         )
-        choose = plan.total if self.kind == "sum" else plan.scan
-        choose(job, recorder.data, self.segment_size)
-        return recorder.launches()
+        if self.algorithm is None:
+            return _launches(drafted(problem))
+        draft = Draft(problem)
+        draft.add(self._program(self.algorithm), {"in": "in"}, "out")
+        return _launches(draft)
 
     def alone(self) -> Recipe:
         """Return the recipe with one warp a block and one piece a warp, which has the same bits."""
@@ -137,7 +135,7 @@ class Recipe:
             warps=self.warps,
             tiles=self.tiles,
             combine=self.combine,
-            chain=plan.CHAIN if self.kind == "sum" else None,
+            chain=CHAIN if self.kind == "sum" else None,
             ragged=self.ragged,
         )
 
@@ -157,10 +155,10 @@ def _sums(size: int) -> Iterator[Recipe]:
             yield Recipe("sum", size, "reduction_packed", shape, warps=warps)
     if 16 < size <= 256:
         yield Recipe("sum", size, "reduction_kn", warps=4)
-    if 256 <= size <= plan.CHUNK * 4:
+    if 256 <= size <= CHUNK * 4:
         for warps in (8, 4):
             yield Recipe("sum", size, "reduction_tn", warps=warps)
-    if size > plan.CHUNK:
+    if size > CHUNK:
         for warps in (8, 4):
             yield Recipe("sum", size, None, warps=warps)
     yield Recipe("sum", size, None, ragged=True)
@@ -183,50 +181,31 @@ def _scans_of(size: int, accumulate: str, result: str) -> Iterator[Recipe]:
                 yield replace(one, algorithm="scan_k")
             elif size < 256:
                 yield replace(one, algorithm="scan_kn")
-            elif size <= plan.CHUNK * 4:
+            elif size <= CHUNK * 4:
                 yield replace(one, algorithm="scan_t" if size == 256 else "scan_tn")
-    if size > plan.CHUNK:
+    if size > CHUNK:
         yield replace(start, warps=4)
     yield replace(start, ragged=True)
 
 
-# --- Recording what a plan would launch -------------------------------------------------------
+# --- What a plan would launch -----------------------------------------------------------------
+
+
+def _launches(draft: Draft) -> Launches:
+    """Return the launches of a plan, with its arrays numbered in the order in which it has them."""
+    numbers = {name: number for number, name in enumerate(draft.arrays)}
+    stages = []
+    for one in draft.launches:
+        sources = {buffer: numbers[name] for buffer, name in one.inputs.items()}
+        (target,) = (numbers[name] for name in one.outputs.values())
+        stages.append(Stage(one.program, sources, target, draft.scalars(one)))
+    arrays = tuple((array.dtype, array.size) for array in draft.arrays.values())
+    return Launches(tuple(stages), arrays)
 
 
 @dataclass(frozen=True, slots=True)
-class _Array:
-    """Stands for an array: `tcusim.plan` asks for nothing but its size."""
-
-    number: int
-    size: int
-
-
-class _Recorder:
-    """Takes the launches of a plan instead of running them."""
-
-    def __init__(self, length: int) -> None:
-        self.data: Any = _Array(0, length)
-        self.stages: list[Stage] = []
-        self.arrays: list[tuple[str, int]] = [("f16", length)]
-
-    def launch(self, program: Program, inputs: Mapping[str, Any]) -> Any:
-        """Note a launch and return what stands for its output."""
-        scalars = bind_scalars(program, {name: array.size for name, array in inputs.items()})
-        (output,) = program.outputs
-        size = output.size.evaluate(scalars)
-        target = len(self.arrays)
-        sources = {name: array.number for name, array in inputs.items()}
-        self.stages.append(Stage(program, sources, target, scalars))
-        self.arrays.append((output.dtype, size))
-        return _Array(target, size)
-
-    def launches(self) -> Launches:
-        return Launches(tuple(self.stages), tuple(self.arrays))
-
-
-@dataclass(frozen=True, slots=True)
-class _Job(plan.Job):
-    """A plan's job whose programs may be built for several warps, and for whole blocks only."""
+class _Problem(Problem):
+    """A problem whose programs may be built for several warps, and for whole blocks only."""
 
     ragged: bool = True
     warps: int = 1
@@ -240,7 +219,7 @@ class _Job(plan.Job):
             accumulate=self.acc,
             result=result,
             combine="add",
-            chain=plan.CHAIN,
+            chain=CHAIN,
             ragged=self.ragged,
             warps=self.warps,
             **options,

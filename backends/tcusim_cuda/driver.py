@@ -164,6 +164,11 @@ class Driver:
             # The driver keeps the event until it has happened.
             self._call("cuEventDestroy_v2", event)
 
+    def clear(self, address: int, nbytes: int, stream: int) -> None:
+        """Fill bytes with zeros."""
+        where, count = ctypes.c_uint64(address), ctypes.c_size_t(nbytes)
+        self._call("cuMemsetD8Async", where, ctypes.c_ubyte(0), count, ctypes.c_void_p(stream))
+
     def poison(self, address: int, size: int, form: Format, stream: int) -> None:
         """Fill `size` elements with NaN, or with the lowest integer."""
         if not size:

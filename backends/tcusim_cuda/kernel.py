@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tcusim.ir import Program
 from tcusim.numerics import format_of
@@ -61,3 +61,10 @@ class Kernel:
     def blocks(self, scalars: Mapping[str, int]) -> int:
         """Return the number of blocks to launch; 0 means that there is nothing to do."""
         return self.program.grid(scalars)
+
+    def aliased(self) -> Kernel:
+        """Return the kernel for when an output is the very array of an input.
+
+        Its pointers are not `__restrict__`, which would let the compiler read ahead of writes.
+        """
+        return replace(self, text=self.text.replace(" __restrict__", ""))

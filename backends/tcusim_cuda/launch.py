@@ -6,11 +6,12 @@ import dataclasses
 import functools
 import importlib
 import threading
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,16 +20,20 @@ from tcusim.binding import bind_scalars
 from tcusim.errors import BackendUnavailable, InputError, TcusimError, Unsupported
 from tcusim.ir import Buffer, Program
 from tcusim.numerics import format_of, unit_of
+from tcusim.plan import SHORT_NAMES
 from tcusim_cuda.arrays import (
     DeviceArray,
+    arranged,
     common_device,
     device_array,
     directly_loaded,
     empty_like,
     from_bits,
     host_bits,
+    on_gpu,
     require_apart,
     require_fit,
+    restored,
     storage_dtype,
 )
 from tcusim_cuda.compile import compile_kernel, why_no_compiler
@@ -36,6 +41,10 @@ from tcusim_cuda.cubin import Usage
 from tcusim_cuda.driver import Driver, DriverError, device_sm, unit_name
 from tcusim_cuda.emit import emit, instruction_for
 from tcusim_cuda.kernel import WORKSPACE, Kernel
+
+if TYPE_CHECKING:
+    from tcusim.plan import Plan
+    from tcusim_cuda.session import DeviceSession
 
 __all__ = ["LaunchError", "Launcher"]
 
@@ -95,6 +104,7 @@ class Launcher(ABC):
     def __init__(self) -> None:
         self._loaded: dict[tuple[int, str], Loaded] = {}
         self._lock = threading.Lock()
+        self._sessions: weakref.WeakSet[DeviceSession] = weakref.WeakSet()
 
     # --- What the library does ---------------------------------------------------------------
 
@@ -131,8 +141,12 @@ class Launcher(ABC):
         """Launch a function; the arguments are NumPy scalars."""
 
     @abstractmethod
-    def new_array(self, size: int, dtype: np.dtype[Any], stream: Stream) -> Any:
-        """Return a flat array of the library's own kind."""
+    def new_array(self, shape: int | tuple[int, ...], dtype: np.dtype[Any], stream: Stream) -> Any:
+        """Return an array of the library's own kind; `shape` may be the size of a flat one."""
+
+    def lasting_array(self, size: int, dtype: np.dtype[Any], stream: Stream) -> Any:
+        """Return a flat array that may be let go of in another thread."""
+        return self.new_array(size, dtype, stream)
 
     @abstractmethod
     def upload(self, bits: NDArray[Any], stream: Stream) -> Any:
@@ -145,6 +159,40 @@ class Launcher(ABC):
     @abstractmethod
     def errors(self) -> tuple[type[Exception], ...]:
         """Return what the library raises when the GPU or its driver fails."""
+
+    # --- DeviceBackend -----------------------------------------------------------------------
+
+    def prepare(self, plan: Plan) -> DeviceSession:
+        """Return what runs a plan on arrays in GPU memory."""
+        # That module is written in terms of this one.
+        from tcusim_cuda.session import DeviceSession
+
+        session = DeviceSession(self, plan)
+        self._sessions.add(session)
+        return session
+
+    def describe(self, array: Any) -> DeviceArray:
+        """Return what an array in GPU memory is."""
+        return on_gpu(array, "a")
+
+    def arranged(self, array: Any, axes: tuple[int, ...], dtype: str) -> Any:
+        """Return the array with its axes in this order, contiguous, aligned and of this type."""
+        return arranged(on_gpu(array, "a"), axes, dtype)
+
+    def restored(self, array: Any, axes: tuple[int, ...]) -> Any:
+        """Return a view in which axis i of the array is axis axes[i]."""
+        return restored(on_gpu(array, "a"), axes)
+
+    def zeros(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
+        """Return a new array of zeros, of the kind and on the device of `like`."""
+        given, short = on_gpu(like, "a"), SHORT_NAMES[dtype]
+        place = Place(given.device or 0)
+        with explained(self, "an array of zeros", lambda: f"It was to have shape {shape}."):
+            made = new_output(self, given, shape, short, "zeros", place)
+            if made.size:
+                with self.active(place_of([made])):
+                    Driver.open().clear(made.address, made.nbytes, made.stream)
+        return made.owner
 
     # --- Backend -----------------------------------------------------------------------------
 
@@ -229,7 +277,7 @@ class Launcher(ABC):
         reason = self.available()
         if reason is not None:
             raise BackendUnavailable(f"{self.name}: {reason}")
-        run = _Run(self, _emitted(program), dict(out or {}), arch, stream, poison)
+        run = _Run(self, emitted(program), dict(out or {}), arch, stream, poison)
         return run.start(inputs)
 
     def loaded(self, kernel: Kernel, place: Place) -> Loaded:
@@ -258,7 +306,7 @@ class Launcher(ABC):
 
 
 @functools.lru_cache(maxsize=512)
-def _emitted(program: Program) -> Kernel:
+def emitted(program: Program) -> Kernel:
     return emit(program)
 
 
@@ -325,10 +373,10 @@ class _Run:
             if buffer.name in self.out:
                 _require_host_out(self.out[buffer.name], buffer, buffer.size.evaluate(scalars))
         place = Place(self.driver.current_device())
-        self._require_gpu(place.device)
+        require_gpu(self.launcher, self.kernel, place.device, self.arch)
         launcher = self.launcher
         with self._explained(), launcher.active(place):
-            handle = _handle_of(self.stream)
+            handle = handle_of(self.stream)
             handle = launcher.default_stream(place) if handle is None else handle
             stream = launcher.open_stream(handle, self.stream, place)
             self.driver.order(handle, stream.handle)
@@ -374,13 +422,13 @@ class _Run:
         """Launch on the arrays as they are."""
         scalars = self._bind({name: array.size for name, array in given.items()})
         inputs = [(given[buffer.name], buffer) for buffer in self.program.inputs]
-        place = self._place([*(array for array, _ in inputs), *wanted.values()])
-        self._require_gpu(place.device)
+        place = place_of([*(array for array, _ in inputs), *wanted.values()])
+        require_gpu(self.launcher, self.kernel, place.device, self.arch)
         first = inputs[0][0]
         with self._explained():
             outputs = self._outputs(first, wanted, scalars, place)
         self._require_fit(inputs, outputs, scalars)
-        handle = _handle_of(self.stream)
+        handle = handle_of(self.stream)
         handle = first.stream if handle is None else handle
         arrays = [array for array, _ in (*inputs, *outputs)]
         addresses = {buffer.name: array.address for array, buffer in (*inputs, *outputs)}
@@ -394,27 +442,6 @@ class _Run:
                 self.driver.order(stream.handle, other)
         return {buffer.name: array.owner for array, buffer in outputs}
 
-    def _place(self, arrays: Sequence[DeviceArray]) -> Place:
-        """Return where the arrays are; they must be on one GPU, and in one context."""
-        homes = {
-            array.name: self.driver.home_of(array.address, array.name)
-            for array in arrays
-            if array.size
-        }
-        found = [
-            array if array.name not in homes else _on(array, homes[array.name][0])
-            for array in arrays
-        ]
-        device = common_device(found)
-        contexts = {context: name for name, (_, context) in homes.items() if context}
-        if len(contexts) > 1:
-            raise InputError(
-                f"{' and '.join(contexts.values())} belong to different CUDA contexts. With PyCUDA "
-                f"beside another library, import pycuda.autoprimaryctx, not pycuda.autoinit."
-            )
-        context = next(iter(contexts), 0)
-        return Place(self.driver.current_device() if device is None else device, context)
-
     def _outputs(
         self,
         first: DeviceArray,
@@ -427,26 +454,11 @@ class _Run:
         for buffer in self.program.outputs:
             array = wanted.get(buffer.name)
             if array is None:
-                array = self._new_output(first, buffer, buffer.size.evaluate(scalars), place)
+                size = buffer.size.evaluate(scalars)
+                name = f"output {buffer.name!r}"
+                array = new_output(self.launcher, first, size, buffer.dtype, name, place)
             outputs.append((array, buffer))
         return outputs
-
-    def _new_output(
-        self, first: DeviceArray, buffer: Buffer, size: int, place: Place
-    ) -> DeviceArray:
-        name = f"output {buffer.name!r}"
-        with self.driver.restored_context():
-            array = empty_like(first, size, buffer.dtype, name)
-        if array is not None:
-            return array
-        with self.launcher.active(place):
-            stream = Stream(self.launcher.default_stream(place))
-            stream = self.launcher.open_stream(stream.handle, None, place)
-            owner = self.launcher.new_array(size, storage_dtype(buffer.dtype), stream)
-            made = device_array(owner, name)
-        if made is None:
-            raise AssertionError(f"{self.launcher.name} made an array that is on no GPU")
-        return made
 
     def _require_fit(
         self,
@@ -454,10 +466,9 @@ class _Run:
         outputs: list[tuple[DeviceArray, Buffer]],
         scalars: Mapping[str, int],
     ) -> None:
-        direct = directly_loaded(self.program)
-        by_wmma = instruction_for(self.program).namespace == "wmma"
+        direct = loaded_by_wmma(self.program)
         for array, buffer in (*inputs, *outputs):
-            require_fit(array, buffer, tiles=by_wmma and buffer.name in direct)
+            require_fit(array, buffer, tiles=buffer.name in direct)
         for array, buffer in outputs:
             size = buffer.size.evaluate(scalars)
             if array.size != size:
@@ -471,28 +482,8 @@ class _Run:
     def _bind(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Return the scalars, and find the number of blocks."""
         scalars = bind_scalars(self.program, sizes)
-        self.blocks = self.kernel.blocks(scalars)
-        if self.blocks > _MOST_BLOCKS:
-            raise InputError(
-                f"{self.program.name} would take {self.blocks} blocks, a grid has at most "
-                f"{_MOST_BLOCKS}. Build it with more warps or longer segments."
-            )
+        self.blocks = blocks_of(self.kernel, scalars)
         return scalars
-
-    def _require_gpu(self, device: int) -> None:
-        """Refuse an `arch` that is not this GPU's, and a program that it is too old for."""
-        sm = self.driver.sm(device)
-        title = f"{self.driver.title(device)} (sm_{sm}, {unit_name(sm) or 'no unit known'})"
-        if self.arch is not None and sm not in unit_of(self.arch).sm:
-            raise InputError(
-                f"{self.launcher.name}: arch={self.arch!r}, but GPU {device} is an {title}, and "
-                f"computes as it does. Leave arch out, or simulate it: backend='numpy'."
-            )
-        if sm < self.kernel.min_sm:
-            raise BackendUnavailable(
-                f"{self.launcher.name}: {self.program.name} needs a GPU of sm_{self.kernel.min_sm} "
-                f"or newer, GPU {device} is an {title}. Simulate it: backend='numpy'."
-            )
 
     def _launch(
         self,
@@ -539,37 +530,125 @@ class _Run:
         self.driver.zero(_address(array), size // 4, stream.handle)
         return array
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Turn a failure of the library into a LaunchError that says what was asked for."""
-        failures: tuple[type[Exception], ...] = (MemoryError, RuntimeError, *self.launcher.errors())
-        try:
-            yield
-        except failures as error:
-            if isinstance(error, TcusimError) and not isinstance(error, DriverError):
-                raise
-            raise LaunchError(
-                f"{self.launcher.name}: {self.program.name} failed: {type(error).__name__}: "
-                f"{str(error).strip()}. {self._configuration()}"
-            ) from error
+    def _explained(self) -> AbstractContextManager[None]:
+        return explained(self.launcher, self.program.name, self._configuration)
 
     def _configuration(self) -> str:
-        kernel = self.kernel
-        parts = [
-            f"{self.blocks} blocks of {kernel.threads} threads",
-            f"{kernel.dynamic_shared_bytes} bytes of dynamic shared memory",
-        ]
-        if self.usage is not None:
-            parts.append(f"{self.usage.shared_bytes} of static")
-            parts.append(f"{self.usage.registers} registers a thread")
-        return f"It was to run as {', '.join(parts)}."
+        return configuration(self.kernel, self.blocks, self.usage)
+
+
+# --- Steps of every way to launch -------------------------------------------------------------
+
+
+def place_of(arrays: Sequence[DeviceArray]) -> Place:
+    """Return where arrays are; they must be on one GPU, and in one context."""
+    driver = Driver.open()
+    homes = {
+        array.name: driver.home_of(array.address, array.name) for array in arrays if array.size
+    }
+    found = [
+        array if array.name not in homes else _on(array, homes[array.name][0]) for array in arrays
+    ]
+    device = common_device(found)
+    contexts = {context: name for name, (_, context) in homes.items() if context}
+    if len(contexts) > 1:
+        raise InputError(
+            f"{' and '.join(contexts.values())} belong to different CUDA contexts. With PyCUDA "
+            f"beside another library, import pycuda.autoprimaryctx, not pycuda.autoinit."
+        )
+    context = next(iter(contexts), 0)
+    return Place(driver.current_device() if device is None else device, context)
+
+
+def new_output(
+    launcher: Launcher,
+    like: DeviceArray,
+    shape: int | tuple[int, ...],
+    dtype: str,
+    name: str,
+    place: Place,
+) -> DeviceArray:
+    """Return a new array of the kind of `like`, or of the launcher's library's kind."""
+    with Driver.open().restored_context():
+        array = empty_like(like, shape, dtype, name)
+    if array is not None:
+        return array
+    with launcher.active(place):
+        stream = Stream(launcher.default_stream(place))
+        stream = launcher.open_stream(stream.handle, None, place)
+        made = device_array(launcher.new_array(shape, storage_dtype(dtype), stream), name)
+    if made is None:
+        raise AssertionError(f"{launcher.name} made an array that is on no GPU")
+    return made
+
+
+def loaded_by_wmma(program: Program) -> frozenset[str]:
+    """Return the buffers whose tiles WMMA moves, so that they must be aligned for it."""
+    if instruction_for(program).namespace != "wmma":
+        return frozenset()
+    return directly_loaded(program)
+
+
+def blocks_of(kernel: Kernel, scalars: Mapping[str, int]) -> int:
+    """Return the number of blocks to launch; refuse more than a grid can have."""
+    blocks = kernel.blocks(scalars)
+    if blocks > _MOST_BLOCKS:
+        raise InputError(
+            f"{kernel.program.name} would take {blocks} blocks, a grid has at most "
+            f"{_MOST_BLOCKS}. Build it with more warps or longer segments."
+        )
+    return blocks
+
+
+def require_gpu(launcher: Launcher, kernel: Kernel, device: int, arch: str | None) -> None:
+    """Refuse an `arch` that is not this GPU's, and a program that it is too old for."""
+    driver = Driver.open()
+    sm = driver.sm(device)
+    title = f"{driver.title(device)} (sm_{sm}, {unit_name(sm) or 'no unit known'})"
+    if arch is not None and sm not in unit_of(arch).sm:
+        raise InputError(
+            f"{launcher.name}: arch={arch!r}, but GPU {device} is an {title}, and "
+            f"computes as it does. Leave arch out, or simulate it: backend='numpy'."
+        )
+    if sm < kernel.min_sm:
+        raise BackendUnavailable(
+            f"{launcher.name}: {kernel.program.name} needs a GPU of sm_{kernel.min_sm} "
+            f"or newer, GPU {device} is an {title}. Simulate it: backend='numpy'."
+        )
+
+
+@contextmanager
+def explained(launcher: Launcher, name: str, configured: Callable[[], str]) -> Iterator[None]:
+    """Turn a failure of the library into a LaunchError that says what was asked for."""
+    failures: tuple[type[Exception], ...] = (MemoryError, RuntimeError, *launcher.errors())
+    try:
+        yield
+    except failures as error:
+        if isinstance(error, TcusimError) and not isinstance(error, DriverError):
+            raise
+        raise LaunchError(
+            f"{launcher.name}: {name} failed: {type(error).__name__}: "
+            f"{str(error).strip()}. {configured()}"
+        ) from error
+
+
+def configuration(kernel: Kernel, blocks: int, usage: Usage | None) -> str:
+    """Return what a launch asks of the GPU, in words."""
+    parts = [
+        f"{blocks} blocks of {kernel.threads} threads",
+        f"{kernel.dynamic_shared_bytes} bytes of dynamic shared memory",
+    ]
+    if usage is not None:
+        parts.append(f"{usage.shared_bytes} of static")
+        parts.append(f"{usage.registers} registers a thread")
+    return f"It was to run as {', '.join(parts)}."
 
 
 def _on(array: DeviceArray, device: int) -> DeviceArray:
     return dataclasses.replace(array, device=device)
 
 
-def _handle_of(stream: Any) -> int | None:
+def handle_of(stream: Any) -> int | None:
     """Return a stream's handle: an integer, or any library's stream. None if none is given."""
     if stream is None or isinstance(stream, int):
         return stream

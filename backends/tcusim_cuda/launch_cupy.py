@@ -92,10 +92,10 @@ class CupyLauncher(Launcher):
         with stream.owner:
             function((blocks,), (threads,), tuple(arguments), shared_mem=dynamic_bytes)
 
-    def new_array(self, size: int, dtype: np.dtype[Any], stream: Stream) -> Any:
+    def new_array(self, shape: int | tuple[int, ...], dtype: np.dtype[Any], stream: Stream) -> Any:
         """Return a CuPy array."""
         with stream.owner:
-            return self.library().empty(size, dtype)
+            return self.library().empty(shape, dtype)
 
     def upload(self, bits: NDArray[Any], stream: Stream) -> Any:
         """Return a CuPy array that holds these bits."""

@@ -106,6 +106,8 @@ class PycudaLauncher(Launcher):
         with warnings.catch_warnings():
             # PyCUDA cannot unload what another thread loaded; that goes with the process.
             warnings.simplefilter("ignore")
+            for session in list(self._sessions):
+                session.forget()
             self._loaded.clear()
             self._streams.clear()
             self._homes.clear()
@@ -157,9 +159,14 @@ class PycudaLauncher(Launcher):
             stream=stream.owner,
         )
 
-    def new_array(self, size: int, dtype: np.dtype[Any], stream: Stream) -> Any:
+    def new_array(self, shape: int | tuple[int, ...], dtype: np.dtype[Any], stream: Stream) -> Any:
         """Return a GPUArray."""
-        return self._gpuarray().empty(size, dtype)
+        return self._gpuarray().empty(shape, dtype)
+
+    def lasting_array(self, size: int, dtype: np.dtype[Any], stream: Stream) -> Any:
+        """Return a GPUArray that belongs to the first object for the context."""
+        with self._at_home():
+            return self.new_array(size, dtype, stream)
 
     def upload(self, bits: NDArray[Any], stream: Stream) -> Any:
         """Return a GPUArray that holds these bits."""

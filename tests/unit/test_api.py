@@ -49,6 +49,10 @@ def prefixes(x: Array) -> Array:
     return x.cumsum(dtype=np.float64)
 
 
+def suffixes(x: Array) -> Array:
+    return x[::-1].cumsum(dtype=np.float64)[::-1]
+
+
 def assert_equal(result: Any, expected: Any) -> None:
     np.testing.assert_array_equal(np.asarray(result, np.float64), expected)
 
@@ -82,6 +86,37 @@ def test_an_exclusive_scan_begins_each_segment_with_zero(size: int, count: int, 
     x = halves(seed, size * count - size // 2)
     result = tcusim.segmented_cumsum(x, min(size, x.size), exclusive=True, dtype=np.float32)
     assert_equal(result, by_segments(x, size, prefixes) - x)
+
+
+@examples
+@given(LENGTHS, SIZES, SEEDS, ARCHS)
+def test_a_reverse_scan_sums_from_the_end(length: int, size: int, seed: int, arch: str) -> None:
+    x = halves(seed, length)
+    size = min(size, length)
+    expected = by_segments(x, size, suffixes)
+    options: dict[str, Any] = {"dtype": np.float32, "arch": arch, "reverse": True}
+    assert_equal(tcusim.segmented_cumsum(x, size, **options), expected)
+    exclusive = tcusim.segmented_cumsum(x, size, exclusive=True, **options)
+    assert_equal(exclusive, expected - x)
+    assert_equal(tcusim.cumsum(x, **options), suffixes(x))
+
+
+def test_long_scans_in_every_order() -> None:
+    for size in (2**15, 20_000):
+        x = halves(size, 40_000)
+        for reverse, sums_of in ((False, prefixes), (True, suffixes)):
+            for exclusive in (False, True):
+                result = tcusim.segmented_cumsum(
+                    x, size, exclusive=exclusive, reverse=reverse, dtype=np.float32
+                )
+                assert_equal(result, by_segments(x, size, sums_of) - exclusive * x)
+
+
+def test_the_initial_of_a_reverse_scan_comes_last() -> None:
+    x = halves(3, 4, 30)
+    result = tcusim.cumsum(x, axis=1, include_initial=True, reverse=True, dtype=np.float32)
+    assert result.shape == (4, 31)
+    assert_equal(result, [[*suffixes(row), 0] for row in x])
 
 
 @examples
@@ -161,6 +196,9 @@ def check_offsets(x: Array, offsets: Array) -> None:
     expected = np.concatenate([np.zeros(0), *(prefixes(x[low:high]) for low, high in pairs)])
     assert_equal(scan, expected)
     assert_equal(exclusive, expected - x)
+    backward = tcusim.segmented_cumsum(x, offsets=offsets, reverse=True, dtype=np.float32)
+    expected = np.concatenate([np.zeros(0), *(suffixes(x[low:high]) for low, high in pairs)])
+    assert_equal(backward, expected)
 
 
 def test_offsets_of_any_integer_type_and_as_a_list() -> None:
@@ -371,6 +409,15 @@ def test_large_integers_summed_into_a_float_do_not_wrap() -> None:
     assert tcusim.sum(np.full(100, 1000), dtype=np.float16) == np.inf
 
 
+@pytest.mark.parametrize("dtype", ["int16", "uint64"])
+def test_integers_in_every_order(dtype: str) -> None:
+    x = np.random.default_rng(3).integers(0, 30_000, 999).astype(dtype)
+    backward = tcusim.cumsum(x, reverse=True)
+    np.testing.assert_array_equal(backward, x[::-1].cumsum()[::-1])
+    exclusive = tcusim.segmented_cumsum(x, 999, exclusive=True, reverse=True)
+    np.testing.assert_array_equal(exclusive, np.append(backward[1:], backward.dtype.type(0)))
+
+
 def test_bool_is_counted() -> None:
     x = np.random.default_rng(2).random(1000) < 0.5
     assert tcusim.sum(x) == np.count_nonzero(x)
@@ -481,6 +528,10 @@ def test_infinities_of_both_signs_make_nan_from_there_on() -> None:
     np.testing.assert_array_equal(tcusim.segmented_sum(x, 2), [np.inf, -np.inf, 3])
     exclusive = tcusim.segmented_cumsum(x, 5, exclusive=True)
     np.testing.assert_array_equal(exclusive, [0, 1, np.inf, np.inf, np.nan])
+    backward = tcusim.cumsum(x[1:], reverse=True)
+    np.testing.assert_array_equal(backward, [np.nan, -np.inf, -np.inf, 3])
+    both = tcusim.segmented_cumsum(x, 3, exclusive=True, reverse=True)
+    np.testing.assert_array_equal(both, [np.inf, 2, 0, 3, 0])
 
 
 def test_what_is_not_finite_stays_in_its_irregular_segment() -> None:

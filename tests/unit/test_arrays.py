@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import tcusim
 from tcusim.algorithms import build
 from tcusim.errors import BackendUnavailable, InputError, Unsupported
 from tcusim.interpret import run_numpy
@@ -47,7 +48,7 @@ def aligned(values: NDArray[Any], shift: int = 0) -> NDArray[Any]:
     """Return a copy that begins `shift` bytes past a multiple of 256."""
     room = np.zeros(values.nbytes + 512, np.uint8)
     start = -room.ctypes.data % 256 + shift
-    copy = room[start : start + values.nbytes].view(values.dtype)
+    copy = room[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
     copy[...] = values
     return copy
 
@@ -125,6 +126,9 @@ class StandInDriver:
         if not driver.same_stream(first, then):
             self.notes.append(f"{then} waits for {first}")
 
+    def clear(self, address: int, nbytes: int, stream: int) -> None:
+        self.notes.append(f"clear {nbytes} bytes on {stream}")
+
     def poison(self, address: int, size: int, form: Any, stream: int) -> None:
         self.notes.append(f"poison {size} {form.name} on {stream}")
         value = np.nan if form.is_float else np.iinfo(form.dtype).min
@@ -150,6 +154,8 @@ class StandIn(Launcher):
     def __init__(self, driver: StandInDriver) -> None:
         super().__init__()
         self.driver = driver
+        self.made = self.loadings = 0
+        self.texts: list[str] = []
 
     def available(self) -> str | None:
         return None
@@ -165,6 +171,8 @@ class StandIn(Launcher):
         return 0
 
     def loaded(self, kernel: Any, place: Place) -> Loaded:
+        self.loadings += 1
+        self.texts.append(kernel.text)
         return Loaded(kernel.program, Usage(40, 1536, 0, 100, {"HMMA": 2}))
 
     def load(self, cubin: bytes, name: str) -> Any:
@@ -202,8 +210,9 @@ class StandIn(Launcher):
             buffer = function.buffers[name]
             arrays[name][...] = host_bits(values, buffer, name)
 
-    def new_array(self, size: int, dtype: np.dtype[Any], stream: Stream) -> Any:
-        return OnGpu(np.zeros(size, dtype))
+    def new_array(self, shape: int | tuple[int, ...], dtype: np.dtype[Any], stream: Stream) -> Any:
+        self.made += 1
+        return OnGpu(np.zeros(shape, dtype))
 
     def upload(self, bits: NDArray[Any], stream: Stream) -> Any:
         return OnGpu(bits)
@@ -431,6 +440,267 @@ def test_a_torch_tensor_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", torch)
     with pytest.raises(InputError, match=r"input 'in' is a torch tensor on cpu\. Move it to the"):
         device_array(Tensor(), "input 'in'")
+
+
+# --- Plans -----------------------------------------------------------------------------------
+
+
+LONG = np.random.default_rng(0).integers(-9, 10, 3 * 2**14 + 5).astype(np.float16)
+
+
+def prepared(gpu: StandIn, operation: str = "cumsum", **options: Any) -> Any:
+    """Return a session for an array like LONG."""
+    return gpu.prepare(tcusim.plan(operation, length=LONG.size, **options))
+
+
+def test_a_plan_runs_on_the_gpu_again_and_again(gpu: StandIn) -> None:
+    expected = tcusim.cumsum(LONG, dtype="f4")
+    session = prepared(gpu, result="float32")
+    for number in range(3):
+        result = session.run({"in": OnGpu(LONG)}, shape=(LONG.size,))
+        assert isinstance(result, OnGpu)
+        assert result.values.tobytes() == expected.tobytes()
+        assert gpu.launches == 3 * (number + 1)
+        # Two temporaries, and the result.
+        assert gpu.made == 2 + number + 1
+        assert gpu.loadings == 3
+
+
+def test_each_stream_has_temporaries_of_its_own(gpu: StandIn) -> None:
+    session = prepared(gpu, result="float32")
+    x, out = OnGpu(LONG), OnGpu(np.zeros(LONG.size, np.float32))
+    for stream in (*range(1, 9), 1):
+        session.run({"in": x}, out=out, shape=(LONG.size,), stream=stream)
+    assert gpu.made == 2 * 8
+    session.run({"in": x}, out=out, shape=(LONG.size,), stream=9)
+    session.run({"in": x}, out=out, shape=(LONG.size,), stream=1)
+    assert gpu.made == 2 * 10
+    session.forget()
+    session.run({"in": x}, out=out, shape=(LONG.size,), stream=1)
+    assert gpu.made == 2 * 11
+    assert gpu.loadings == 2 * 3
+
+
+def test_a_plan_waits_once_for_the_streams_of_its_arrays(gpu: StandIn) -> None:
+    session = prepared(gpu, "sum")
+    out = OnGpu(np.zeros((), np.float16), stream=5)
+    assert session.run({"in": OnGpu(LONG, stream=3)}, out=out, shape=()) is out
+    assert out.values == tcusim.sum(LONG)
+    assert gpu.driver.notes == [
+        "3 waits for 5", "launch 4 x 32 on 3", "launch 1 x 32 on 3", "5 waits for 3",
+    ]  # fmt: skip
+
+
+def test_a_plan_takes_arrays_of_any_shape(gpu: StandIn) -> None:
+    x = LONG[: 64 * 64].reshape(64, 64)
+    session = gpu.prepare(tcusim.plan("segmented_cumsum", length=x.size, segment_size=64))
+    result = session.run({"in": OnGpu(x)}, shape=x.shape)
+    np.testing.assert_array_equal(result.values, x.cumsum(1))
+
+
+def test_a_scan_in_place_is_compiled_without_restrict(gpu: StandIn) -> None:
+    session = prepared(gpu)
+    expected = tcusim.cumsum(LONG)
+    session.run({"in": OnGpu(LONG)}, shape=(LONG.size,))
+    assert all("__restrict__" in text for text in gpu.texts)
+    gpu.texts.clear()
+    x = OnGpu(LONG)
+    assert session.run({"in": x}, out=x, shape=(LONG.size,)) is x
+    assert x.values.tobytes() == expected.tobytes()
+    # The sums of chunks and their scan do not write over what they read.
+    assert ["__restrict__" in text for text in gpu.texts] == [True, True, False]
+    assert emit(PROGRAM).aliased().text == emit(PROGRAM).text.replace(" __restrict__", "")
+
+
+def test_outs_that_overlap_the_input_of_a_plan(gpu: StandIn) -> None:
+    x = OnGpu(LONG)
+    start, shape = x.values.ctypes.data, (LONG.size,)
+    for shift in (-32, 32, 2 * LONG.size - 2):
+        out = OnGpu(LONG, data=(start + shift, False))
+        with pytest.raises(InputError) as caught:
+            prepared(gpu).run({"in": x}, out=out, shape=shape)
+        if shift % 32 == 0:
+            assert str(caught.value) == (
+                "out overlaps a in memory. Give a itself, to compute in place, or an array of its "
+                "own."
+            )
+    beside = aligned(np.concatenate([LONG, LONG[:11], LONG]))
+    before = OnGpu(LONG, data=(beside.ctypes.data, False))
+    after = OnGpu(LONG, data=(beside.ctypes.data + 2 * LONG.size + 22, False))
+    assert prepared(gpu).run({"in": before}, out=after, shape=shape) is after
+    one = gpu.prepare(tcusim.plan("segmented_sum", length=LONG.size, segment_size=1))
+    with pytest.raises(
+        InputError, match=r"out is a itself, but Plan\('segmented_sum'.* does not wo"
+    ):
+        one.run({"in": x}, out=x, shape=shape)
+
+
+@pytest.mark.parametrize(
+    ("array", "said"),
+    [
+        (LONG[:-1], f"this plan takes {LONG.size} elements, a has {LONG.size - 1}; make another"),
+        (LONG.astype(np.float32), r"a must be of float16 \(f16\), got float32"),
+        (None, r"a is a builtins\.NoneType, which is not in GPU memory\. Copy it there first"),
+    ],
+)
+def test_arrays_that_a_plan_does_not_take(gpu: StandIn, array: Any, said: str) -> None:
+    given = array if array is None else OnGpu(array)
+    with pytest.raises(InputError, match=said):
+        prepared(gpu).run({"in": given}, shape=(LONG.size,))
+    with pytest.raises(InputError, match="a has gaps between its elements"):
+        prepared(gpu).run({"in": OnGpu(LONG, strides=(4,))}, shape=(LONG.size,))
+    with pytest.raises(InputError, match=r"a begins at address .* not a multiple of 32 bytes"):
+        prepared(gpu).run({"in": OnGpu(LONG, shift=2)}, shape=(LONG.size,))
+    assert gpu.launches == 0
+
+
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [
+        (
+            np.zeros(4, np.float16),
+            r"out must be an array of float16, shape \(\); got float16, \(4,\)",
+        ),
+        (
+            np.zeros((), np.float32),
+            r"out must be an array of float16, shape \(\); got float32, \(\)",
+        ),
+    ],
+)
+def test_outs_that_a_plan_does_not_take(gpu: StandIn, out: Any, said: str) -> None:
+    session = prepared(gpu, "sum")
+    with pytest.raises(InputError, match=said):
+        session.run({"in": OnGpu(LONG)}, out=OnGpu(out), shape=())
+    frozen = OnGpu(np.zeros((), np.float16), data=(aligned(LONG[:1]).ctypes.data, True))
+    with pytest.raises(InputError, match=r"out is read-only\. Give an array to write to\."):
+        session.run({"in": OnGpu(LONG)}, out=frozen, shape=())
+    with pytest.raises(InputError, match=r"out is a numpy\.ndarray, which is not in GPU memory"):
+        session.run({"in": OnGpu(LONG)}, out=out, shape=())
+    assert gpu.launches == 0
+
+
+def test_a_plan_for_another_gpu(gpu: StandIn) -> None:
+    with pytest.raises(InputError, match="stand-in: arch='volta', but GPU 0 is an Stand-in"):
+        prepared(gpu, arch="volta").run({"in": OnGpu(LONG)}, shape=(LONG.size,))
+    gpu.driver.number_of_sm = 75
+    session = prepared(gpu, dtype="float32")
+    with pytest.raises(BackendUnavailable, match=r"needs a GPU of sm_80 or newer"):
+        session.run({"in": OnGpu(LONG.astype(np.float32))}, shape=(LONG.size,))
+
+
+def test_a_failed_launch_of_a_plan_says_which(gpu: StandIn) -> None:
+    gpu.fails = ZeroDivisionError("no")
+    with pytest.raises(LaunchError) as caught:
+        prepared(gpu).run({"in": OnGpu(LONG)}, shape=(LONG.size,))
+    assert str(caught.value) == (
+        f"stand-in: Plan('cumsum', {LONG.size} float16 to float16: reduction_tn, scan_plain, "
+        "scan_tn) failed: ZeroDivisionError: no. reduction_tn: It was to run as 4 blocks of 32 "
+        "threads, 0 bytes of dynamic shared memory."
+    )
+
+
+def test_zeros_on_the_gpu(gpu: StandIn) -> None:
+    made = gpu.zeros(OnGpu(np.zeros((0, 3), np.float16)), (3,), "float32")
+    assert (made.values.shape, made.values.dtype) == ((3,), np.float32)
+    assert gpu.driver.notes == ["clear 12 bytes on 0"]
+    assert gpu.zeros(OnGpu(X[:0]), (0,), "int32").values.shape == (0,)
+
+
+class Cupy:
+    """As much of the module cupy as arrays need; its arrays are `Cupy.ndarray`."""
+
+    class ndarray:  # noqa: N801
+        def __init__(self, values: NDArray[Any]) -> None:
+            self.values = values
+            self.data = SimpleNamespace(ptr=values.ctypes.data)
+            self.shape, self.dtype, self.flags = values.shape, values.dtype, values.flags
+            self.device = SimpleNamespace(id=0)
+
+        def astype(self, dtype: Any, copy: bool = True) -> Cupy.ndarray:
+            return Cupy.ndarray(self.values.astype(dtype, copy=copy))
+
+        def transpose(self, axes: tuple[int, ...]) -> Cupy.ndarray:
+            return Cupy.ndarray(self.values.transpose(axes))
+
+        def copy(self) -> Cupy.ndarray:
+            return Cupy.ndarray(aligned(self.values))
+
+    cuda = SimpleNamespace(get_current_stream=lambda device: SimpleNamespace(ptr=0))
+
+    @staticmethod
+    def transpose(array: Cupy.ndarray, axes: tuple[int, ...]) -> Cupy.ndarray:
+        return array.transpose(axes)
+
+    @staticmethod
+    def ascontiguousarray(array: Cupy.ndarray) -> Cupy.ndarray:
+        values = array.values
+        return array if values.flags.c_contiguous else Cupy.ndarray(aligned(values))
+
+
+def test_arrays_are_arranged_by_their_own_library(
+    gpu: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", Cupy)
+    x = Cupy.ndarray(aligned(X.reshape(4, 8, 16)))
+    assert gpu.arranged(x, (0, 1, 2), "float16") is x
+    moved = gpu.arranged(x, (0, 2, 1), "float32")
+    assert moved.values.flags.c_contiguous
+    np.testing.assert_array_equal(moved.values, x.values.swapaxes(1, 2))
+    assert moved.dtype == np.float32
+    for axes in ((2, 0, 1), (1, 0, 2), (0, 1, 2)):
+        back = gpu.restored(gpu.arranged(x, axes, "float16"), axes)
+        np.testing.assert_array_equal(back.values, x.values)
+    shifted = Cupy.ndarray(aligned(X, shift=2))
+    copy = gpu.arranged(shifted, (0,), "float16")
+    assert copy.data.ptr % 32 == 0
+    np.testing.assert_array_equal(copy.values, X)
+
+
+def test_arrays_of_an_unknown_library_are_taken_as_they_are(gpu: StandIn) -> None:
+    x = OnGpu(X)
+    assert gpu.arranged(x, (0,), "float16") is x
+    assert gpu.restored(x, (0,)) is x
+    for array, axes, dtype in (
+        (x, (0,), "float32"),
+        (OnGpu(X, shift=2), (0,), "float16"),
+        (OnGpu(X.reshape(2, 256)), (1, 0), "float16"),
+    ):
+        with pytest.raises(InputError) as caught:
+            gpu.arranged(array, axes, dtype)
+        assert str(caught.value).endswith(
+            f"OnGpu, which tcusim cannot copy as it needs it: contiguous, of {dtype}, the axis of "
+            "the sum or scan last. Make that copy first."
+        )
+
+
+def test_pycuda_copies_but_neither_casts_nor_transposes(
+    gpu: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class GPUArray(OnGpu):
+        def copy(self) -> GPUArray:
+            return GPUArray(self.values)
+
+    module = ModuleType("pycuda.gpuarray")
+    module.GPUArray = GPUArray  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pycuda.gpuarray", module)
+    shifted = GPUArray(X, shift=2)
+    copy = gpu.arranged(shifted, (0,), "float16")
+    assert copy is not shifted
+    np.testing.assert_array_equal(copy.values, X)
+    for array, axes, dtype in (
+        (GPUArray(X), (0,), "float32"),
+        (GPUArray(X, strides=(4,)), (0,), "float16"),
+        (GPUArray(X.reshape(2, 256)), (1, 0), "float16"),
+    ):
+        with pytest.raises(InputError, match="GPUArray, which tcusim cannot copy as it needs it"):
+            gpu.arranged(array, axes, dtype)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"), [("float16", 2), ("bfloat16", 2), ("void16", 2), ("int8", 1), ("bool", 1)]
+)
+def test_bytes_of_an_element(dtype: str, size: int) -> None:
+    assert DeviceArray("a", None, "other", 0, (3,), dtype).nbytes == 3 * size
 
 
 # --- The GPU ---------------------------------------------------------------------------------

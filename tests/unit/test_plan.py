@@ -1,51 +1,56 @@
-"""Which launches the plan chooses, and that pieces of any size make the same sums."""
+"""Plans: which launches they choose, that pieces of any size make the same sums, and reuse."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+import importlib
+from collections.abc import Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import tcusim
 from tcusim import plan
 from tcusim.backends import run
-from tcusim.ir import Program
-from tcusim.plan import CHUNK, SHORT, Job
+from tcusim.errors import InputError, UnknownName, Unsupported
+from tcusim.plan import CHUNK, SHORT, Plan, Problem, drafted, plan_for
 from tcusim.shapes import shape_of
 
 Array = NDArray[Any]
 
-
-class Recorder:
-    """Runs programs and remembers them."""
-
-    def __init__(self) -> None:
-        self.programs: list[Program] = []
-
-    def __call__(self, program: Program, inputs: Mapping[str, Array]) -> Array:
-        self.programs.append(program)
-        result: Array = run(program, inputs)["out"]
-        return result
-
-    @property
-    def names(self) -> list[str]:
-        return [program.name for program in self.programs]
+# `tcusim.plan` is the function; this is the module, whose sizes some tests change.
+module = importlib.import_module("tcusim.plan")
 
 
-def job(launch: Recorder, **changes: Any) -> Job:
+@pytest.fixture(autouse=True)
+def _no_old_plans() -> Iterator[None]:
+    """Let no plan of other sizes of chunks be taken from the cache, or left there."""
+    plan_for.cache_clear()
+    yield
+    plan_for.cache_clear()
+
+
+def problem(kind: str, length: int, size: int, **changes: Any) -> Problem:
     usual: dict[str, Any] = {
         "shape": shape_of("16x16x16"),
         "ab": "f16",
         "acc": "f32",
         "source": "f16",
         "result": "f32",
-        "literal": False,
-        "algorithm": None,
-        "launch": launch,
     }
-    return Job(**{**usual, **changes})
+    return Problem(kind, length, min(size, length), **{**usual, **changes})
+
+
+def planned(kind: str, x: Array, size: int, **changes: Any) -> Plan:
+    operation = "segmented_sum" if kind == "reduction" else "segmented_cumsum"
+    return plan_for(operation, problem(kind, x.size, size, **changes), None, None)
+
+
+def names(made: Plan) -> list[str]:
+    return [launch.program.name for launch in made.launches]
 
 
 def integers(length: int) -> NDArray[np.float16]:
@@ -56,110 +61,415 @@ def segments(x: Array, size: int) -> list[NDArray[np.float64]]:
     return [x[at : at + size].astype(np.float64) for at in range(0, x.size, size)]
 
 
-def assert_right(x: Array, size: int, launch: Recorder, **changes: Any) -> tuple[list[str], ...]:
-    """Sum and scan through the plan, compare, and return the names of the launches of each."""
-    total = plan.total(job(launch, **changes), x, size)
-    names = launch.names
-    launch.programs = []
-    np.testing.assert_array_equal(total, [part.sum() for part in segments(x, size)])
-    scan = plan.scan(job(launch, **changes), x, size)
+def assert_right(x: Array, size: int, **changes: Any) -> tuple[Plan, Plan]:
+    """Sum and scan through plans, compare, and return them."""
+    total, scan = (planned(kind, x, size, **changes) for kind in ("reduction", "scan"))
+    np.testing.assert_array_equal(total(x), [part.sum() for part in segments(x, size)])
     expected = np.concatenate([part.cumsum() for part in segments(x, size)])
-    np.testing.assert_array_equal(scan, expected)
-    return names, launch.names
+    np.testing.assert_array_equal(scan(x), expected)
+    return total, scan
+
+
+# --- Which launches -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("size", "suffix"), [(1, "kn"), (16, "kn"), (16 * SHORT, "kn"), (16 * SHORT + 1, "tn")]
 )
 def test_short_segments_go_side_by_side(size: int, suffix: str) -> None:
-    names = assert_right(integers(3000), size, Recorder())
-    assert names == ([f"reduction_{suffix}"], [f"scan_{suffix}"])
+    total, scan = assert_right(integers(3000), size)
+    assert (names(total), names(scan)) == ([f"reduction_{suffix}"], [f"scan_{suffix}"])
 
 
 @pytest.mark.parametrize("size", [CHUNK, CHUNK + 256])
 def test_a_segment_that_is_not_cut_takes_one_launch(size: int) -> None:
     # Chunks would reach across the second case's segments.
-    names = assert_right(integers(2 * size + 3), size, Recorder())
-    assert names == (["reduction_tn"], ["scan_tn"])
+    total, scan = assert_right(integers(2 * size + 3), size)
+    assert (names(total), names(scan)) == (["reduction_tn"], ["scan_tn"])
+    assert ("would reach across" in total.why[0]) == (size > CHUNK)
 
 
 def test_a_long_array_is_cut_whatever_its_length() -> None:
     for length in (CHUNK + 1, 3 * CHUNK):
-        names = assert_right(integers(length), length, Recorder())
-        assert names == (
-            ["reduction_tn", "reduction_plain"],
-            ["reduction_tn", "scan_plain", "scan_tn"],
-        )
+        total, scan = assert_right(integers(length), length)
+        assert names(total) == ["reduction_tn", "reduction_plain"]
+        assert names(scan) == ["reduction_tn", "scan_plain", "scan_tn"]
 
 
 def test_long_segments_of_whole_chunks_are_cut() -> None:
-    launch = Recorder()
-    names = assert_right(integers(5 * CHUNK - 100), 2 * CHUNK, launch)
-    assert names[0] == ["reduction_tn", "reduction_plain"]
-    assert names[1] == ["reduction_tn", "scan_plain", "scan_tn"]
-    sizes = [program.blocks.per for program in launch.programs]
-    assert sizes == [CHUNK, 2, CHUNK]
+    total, scan = assert_right(integers(5 * CHUNK - 100), 2 * CHUNK)
+    assert names(total) == ["reduction_tn", "reduction_plain"]
+    assert names(scan) == ["reduction_tn", "scan_plain", "scan_tn"]
+    assert [launch.program.blocks.per for launch in scan.launches] == [CHUNK, 2, CHUNK]
 
 
 @pytest.mark.parametrize("shape", ["16x16x16", "32x8x16", "8x32x16", "16x8x16"])
 def test_partial_sums_are_combined_in_groups_of_groups(
     monkeypatch: pytest.MonkeyPatch, shape: str
 ) -> None:
-    monkeypatch.setattr(plan, "CHUNK", 512)
-    monkeypatch.setattr(plan, "PLAIN", 4)
-    tile = shape_of(shape)
+    monkeypatch.setattr(module, "CHUNK", 512)
+    monkeypatch.setattr(module, "PLAIN", 4)
     x = integers(100 * 512 + 77)
-    launch = Recorder()
-    names = assert_right(x, x.size, launch, shape=tile)
-    assert names[0] == ["reduction_tn", *["reduction_plain"] * 4]
-    assert names[1] == [
+    total, scan = assert_right(x, x.size, shape=shape_of(shape))
+    assert names(total) == ["reduction_tn", *["reduction_plain"] * 4]
+    assert names(scan) == [
         "reduction_tn", *["reduction_plain"] * 3, *["scan_plain"] * 4, "scan_tn",
+    ]  # fmt: skip
+    assert [array.name for array in scan.temporaries] == [
+        "sums", "sums2", "sums3", "sums4", "carries", "carries2", "carries3", "carries4",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("count", [5, 6, 7, 8, 12, 25])
 def test_groups_do_not_reach_across_segments(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    monkeypatch.setattr(plan, "CHUNK", 256)
-    monkeypatch.setattr(plan, "PLAIN", 4)
+    monkeypatch.setattr(module, "CHUNK", 256)
+    monkeypatch.setattr(module, "PLAIN", 4)
     size = count * 256
-    assert_right(integers(4 * size - 300), size, Recorder())
-    assert_right(integers(4 * size), size, Recorder())
-    assert_right(integers(2 * size + 1), size, Recorder())
+    for length in (4 * size - 300, 4 * size, 2 * size + 1):
+        assert_right(integers(length), size)
 
 
 def test_chunks_are_whole_tiles() -> None:
     for shape in ("16x16x16", "32x8x16", "8x32x16", "16x16x8", "8x8x4", "16x8x16"):
         tile = shape_of(shape)
-        chunk = job(Recorder(), shape=tile).chunk
+        chunk = problem("scan", 1, 1, shape=tile).chunk
         assert chunk % (tile.m * tile.k) == 0
         assert chunk % (tile.n * tile.k) == 0
         assert 0 < chunk <= CHUNK
 
 
 def test_a_named_algorithm_is_run_in_one_launch() -> None:
-    launch = Recorder()
     x = integers(CHUNK * 2)
-    assert_right(x, x.size, launch, algorithm=None)
-    launch.programs = []
-    plan.total(job(launch, algorithm="reduction_kn"), x, x.size)
-    plan.scan(job(launch, algorithm="scan_kn"), x, x.size)
-    assert launch.names == ["reduction_kn", "scan_kn"]
+    for kind in ("reduction", "scan"):
+        assert len(planned(kind, x, x.size).launches) > 1
+        named = planned(kind, x, x.size, algorithm=f"{kind}_kn")
+        assert names(named) == [f"{kind}_kn"]
+        assert named.why[0] == f"algorithm='{kind}_kn' was asked for: one launch"
 
 
 def test_float32_totals_of_float16_chunks_stay_float32() -> None:
-    launch = Recorder()
     x = np.full(3 * CHUNK, 60000, np.float16)
-    total = plan.total(job(launch), x, x.size)
-    assert total.tolist() == [59968.0 * 3 * CHUNK] if x[0] == 59968 else [60000.0 * 3 * CHUNK]
-    assert [program.outputs[0].dtype for program in launch.programs] == ["f32", "f32"]
-    halves = plan.total(job(Recorder(), result="f16"), x, x.size)
-    assert halves.tolist() == [np.inf]
+    total = planned("reduction", x, x.size)
+    assert total(x).tolist() == [60000.0 * 3 * CHUNK]
+    assert [launch.program.outputs[0].dtype for launch in total.launches] == ["f32", "f32"]
+    assert planned("reduction", x, x.size, result="f16")(x).tolist() == [np.inf]
 
 
 def test_literal_plans_combine_by_mma_without_chains() -> None:
-    launch = Recorder()
     x = np.zeros(8192, np.float16)
     x[:3] = 2048, 1, 2
-    plain = plan.total(job(launch), x, x.size)
-    literal = plan.total(job(launch, literal=True), x, x.size)
-    assert (plain.tolist(), literal.tolist()) == ([2051], [2052])
+    plain = planned("reduction", x, x.size)
+    literal = planned("reduction", x, x.size, literal=True)
+    assert (plain(x).tolist(), literal(x).tolist()) == ([2051], [2052])
+
+
+# --- The plan as data ---------------------------------------------------------------------------
+
+
+def test_launches_name_arrays_that_exist_before_they_are_read() -> None:
+    for length in (100, 3 * CHUNK, 2000 * CHUNK):
+        for kind in ("reduction", "scan"):
+            draft = drafted(problem(kind, length, length))
+            known = {"in"}
+            for launch in draft.launches:
+                assert set(launch.inputs.values()) <= known
+                known |= set(launch.outputs.values())
+            assert known == set(draft.arrays)
+            assert list(launch.outputs.values()) == ["out"]
+            assert draft.arrays["out"].size == (1 if kind == "reduction" else length)
+
+
+def test_a_plan_prints_everything() -> None:
+    made = plan("cumsum", length=2**15, result="float32", arch="volta")
+    assert str(made).splitlines() == [
+        "plan cumsum",
+        "  problem   32768 float16 to float32",
+        "  tile      16x16x16, f16 to f32",
+        "  arch      volta",
+        "  arrays    in        f16 x 32768, 65536 bytes",
+        "            sums      f32 x 2, 8 bytes",
+        "            carries   f32 x 2, 8 bytes",
+        "            out       f32 x 32768, 131072 bytes",
+        "  launch 1  reduction_tn: in -> sums; 2 x 1 warps, 128 mma, 65536 bytes read, 8 written",
+        "  launch 2  scan_plain: sums -> carries; 1 x 1 warps, 0 mma, 8 bytes read, 8 written",
+        "  launch 3  scan_tn: in, carries -> out; 2 x 1 warps, 256 mma, 65544 bytes read, "
+        "131072 written",
+        "  why       segments of more than 16384 elements are cut into chunks of that size, a "
+        "warp to each; their sums are combined by rounded additions, 1024 to a warp",
+    ]
+    assert (made.counts.mma, made.counts.bytes_read) == (384, 131088)
+    short = plan("segmented_sum", length=64, segment_size=16, dtype="float32")
+    assert repr(short) == (
+        "Plan('segmented_sum', 64 float32 in segments of 16 to float32: reduction_kn)"
+    )
+    assert "  tile      16x16x16, f32 as bf16 to f32" in str(short)
+    assert "  arch      that of the GPU; hopper on the simulator" in str(short)
+    assert short.why == (
+        "segments of up to 64 elements lie side by side in a tile, 16 to a row",
+        "at most 16 products accumulate before a rounded addition",
+    )
+    literal = plan("sum", length=300, algorithm="reduction_256n")
+    assert literal.why[1].startswith("literal to the paper: partial sums are rounded")
+
+
+@pytest.mark.parametrize("operation", ["sum", "cumsum", "segmented_sum", "segmented_cumsum"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_a_plan_has_the_bits_of_the_function(operation: str, dtype: str) -> None:
+    x = np.random.default_rng(1).standard_normal(17_000)
+    x = x.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    sizes = (40,) if operation.startswith("segmented") else ()
+    made = plan(operation, length=x.size, segment_size=sizes[0] if sizes else None, dtype=dtype)
+    result, expected = made(x), getattr(tcusim, operation)(x, *sizes)
+    assert result.dtype == expected.dtype
+    assert result.shape == expected.shape
+    assert result.tobytes() == expected.tobytes()
+    assert made(x).tobytes() == result.tobytes()
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_scans_in_every_order(
+    monkeypatch: pytest.MonkeyPatch, exclusive: bool, reverse: bool
+) -> None:
+    monkeypatch.setattr(module, "CHUNK", 256)
+    monkeypatch.setattr(module, "PLAIN", 4)
+    for length, size in ((1000, 16), (1000, 300), (5000, 5000), (9 * 512 - 7, 512)):
+        x = integers(length)
+        made = plan(
+            "segmented_cumsum", length=length, segment_size=size, result="float32",
+            exclusive=exclusive, reverse=reverse,
+        )  # fmt: skip
+        step = -1 if reverse else 1
+        parts = [part[::step].cumsum()[::step] for part in segments(x, size)]
+        np.testing.assert_array_equal(made(x), np.concatenate(parts) - exclusive * x)
+        assert made.problem.scan_options.keys() == {
+            *(["exclusive"] if exclusive else []), *(["reverse"] if reverse else []),
+        }  # fmt: skip
+        assert (
+            str(made)
+            .splitlines()[1]
+            .endswith("to float32" + ", exclusive" * exclusive + ", reverse" * reverse)
+        )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.dtype("f4"), "float32", "f4"])
+def test_types_by_any_name(dtype: Any) -> None:
+    made = plan("sum", length=10, dtype=dtype, result=dtype)
+    assert made is plan("sum", length=10, dtype="float32")
+    assert plan("sum", length=10, dtype=ml_dtypes.bfloat16).dtype == "bfloat16"
+    with pytest.raises(InputError, match="dtype: data type 'half a float' not"):
+        plan("sum", length=10, dtype="half a float")
+
+
+def test_int8_has_int32_results() -> None:
+    x = np.random.default_rng(2).integers(-128, 128, 50_000).astype(np.int8)
+    result = plan("cumsum", length=x.size, dtype="int8")(x)
+    assert result.dtype == np.int32
+    np.testing.assert_array_equal(result, x.cumsum())
+
+
+def test_results_have_the_arrays_shape() -> None:
+    x = integers(24).reshape(4, 6)
+    scan = plan("segmented_cumsum", length=24, segment_size=6)
+    np.testing.assert_array_equal(scan(x), x.cumsum(1))
+    np.testing.assert_array_equal(scan(x.T.copy().T), x.cumsum(1))
+    assert plan("segmented_sum", length=24, segment_size=6)(x).shape == (4,)
+    assert plan("sum", length=24)(x) == x.sum()
+    assert np.shape(plan("sum", length=24)(x)) == ()
+
+
+def test_equal_plans_are_made_once() -> None:
+    first = plan("segmented_sum", length=100, segment_size=10)
+    assert plan("segmented_sum", length=100, segment_size=10, shape=(16, 16, 16)) is first
+    assert plan("segmented_sum", length=100, segment_size=10, arch="volta") is not first
+    assert plan("segmented_cumsum", length=100, segment_size=10) is not first
+
+
+def test_the_functions_make_a_plan_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[str] = []
+    real = module.build
+
+    def build(name: str, **options: Any) -> Any:
+        built.append(name)
+        return real(name, **options)
+
+    monkeypatch.setattr(module, "build", build)
+    for _ in range(3):
+        tcusim.segmented_sum(integers(500), 10)
+    assert built == ["reduction_kn"]
+
+
+def test_a_plan_runs_on_the_backend_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    archs: list[str | None] = []
+
+    class Other:
+        name, title = "other", "the simulator under another name"
+
+        def available(self) -> None:
+            return None
+
+        def run(
+            self, program: Any, inputs: Any, *, arch: str | None = None, **options: Any
+        ) -> dict[str, Any]:
+            archs.append(arch)
+            return run(program, inputs, arch=arch)
+
+    monkeypatch.setattr(tcusim.backends, "_backends", dict(tcusim.backends._backends))
+    monkeypatch.setattr(tcusim.backends, "_owners", dict(tcusim.backends._owners))
+    tcusim.register_backend(Other())
+    x = integers(3 * CHUNK)
+    made = plan("sum", length=x.size, result="float32", backend="other", arch="ada")
+    assert made(x) == x.sum(dtype=np.float64)
+    assert archs == ["ada", "ada"]
+
+
+# --- What is not finite -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("size", [20, 300, 3 * CHUNK])
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+def test_a_plan_leaves_what_is_not_finite_to_the_products(
+    dtype: str, size: int, bad: float
+) -> None:
+    if size > CHUNK and dtype == "float64":
+        pytest.skip("takes seconds, and is as the others")
+    x = np.ones(3 * size, dtype)
+    at = size + 18
+    x[at] = bad
+    total = plan("segmented_sum", length=x.size, segment_size=size, dtype=dtype)
+    expected = np.array([size, bad, size])
+    np.testing.assert_array_equal(total(x), expected.astype(dtype))
+    k = total.problem.shape.k
+    scan = plan("segmented_cumsum", length=x.size, segment_size=size, dtype=dtype)(x)
+    prefixes = np.tile(np.arange(1.0, size + 1), 3)
+    # Those before it in the same k elements of its segment are multiplied by zero, and spoilt.
+    prefixes[size + 18 // k * k : at] = np.nan
+    prefixes[at : 2 * size] = bad
+    np.testing.assert_array_equal(scan, prefixes.astype(dtype))
+
+
+def test_a_plan_does_not_scale_float32() -> None:
+    x = np.array([3.4e38, -3.3e38, 0], np.float32)
+    with pytest.raises(InputError, match=r"exceed 3\.38953e\+38, the largest bf16"):
+        plan("sum", length=3, dtype="float32")(x)
+    assert np.isfinite(tcusim.sum(x))
+
+
+# --- In place -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("size", [16, 300, 5 * CHUNK])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_scans_work_in_place(dtype: str, size: int, reverse: bool) -> None:
+    made = plan(
+        "segmented_cumsum", length=5 * CHUNK, segment_size=size, dtype=dtype, reverse=reverse
+    )
+    assert made.in_place
+    assert made.why_not_in_place is None
+
+
+def test_why_plans_do_not_work_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    each = plan("segmented_sum", length=100, segment_size=1)
+    assert each.why_not_in_place == "only scans have a result for each element"
+    wide = plan("cumsum", length=100, result="float32")
+    assert wide.why_not_in_place == "its elements are float16 and its results float32"
+    # A scan whose first launch reads what its last has written.
+    scan = plan("cumsum", length=3 * CHUNK)
+    turned = dataclasses.replace(scan, launches=scan.launches[::-1])
+    assert turned.why_not_in_place == "reduction_tn reads it after results were written"
+    # The program's own reason; the first two launches do not write "out".
+    reason = "{} over {} in {}".format
+    monkeypatch.setattr(module, "in_place", lambda program, *names: reason(*names, program.name))
+    again = dataclasses.replace(scan)
+    assert again.why_not_in_place == "in over out in scan_tn"
+    assert not again.in_place
+
+
+def test_out_of_a_plan() -> None:
+    x = integers(300)
+    scan = plan("cumsum", length=300)
+    expected = x.cumsum()
+    out = np.empty(300, np.float16)
+    assert scan(x, out=out) is out
+    np.testing.assert_array_equal(out, expected)
+    assert scan(x, x) is x
+    np.testing.assert_array_equal(x, expected)
+
+
+# --- What is refused ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "operation", "keywords"),
+    [
+        (UnknownName, "unknown operation 'total'. ", "total", {}),
+        (UnknownName, "unknown operation 'cumsun'. Did you mean 'cumsum'?", "cumsun", {}),
+        (InputError, "length must be at least 1, got 0", "sum", {"length": 0}),
+        (InputError, "length must be an integer, got 2.0", "sum", {"length": 2.0}),
+        (InputError, "segment_size must be at least 1, got -3", "segmented_sum",
+         {"segment_size": -3}),
+        (InputError, "'segmented_sum' needs segment_size", "segmented_sum", {}),
+        (InputError, "'sum' takes the array as one segment; leave segment_size out, or plan "
+         "'segmented_sum'", "sum", {"segment_size": 3}),
+        (InputError, "a plan takes arrays of float16, bfloat16, float32, float64, int8, not uint8; "
+         "cast them first", "sum", {"dtype": "uint8"}),
+        (InputError, "the result of float16 must be float16 or float32 or float64 or bfloat16, "
+         "not int32", "sum", {"result": "int32"}),
+        (InputError, "the result of int8 must be int32, not int64", "sum",
+         {"dtype": "int8", "result": "int64"}),
+        (InputError, "exclusive is for scans, and 'sum' is none", "sum", {"exclusive": True}),
+        (InputError, "reverse is for scans, and 'segmented_sum' is none", "segmented_sum",
+         {"reverse": True, "segment_size": 3}),
+        (UnknownName, "unknown accumulator 'f23'", "sum", {"accumulate": "f23"}),
+        (Unsupported, "accumulate='f16' is for float16 input, not float32", "sum",
+         {"accumulate": "f16", "dtype": "float32"}),
+        (Unsupported, "tensor cores have no bf16 (sm_80 is the first)", "sum",
+         {"dtype": "float32", "arch": "volta"}),
+        (UnknownName, "unknown backend 'nunpy'", "sum", {"backend": "nunpy"}),
+        (Unsupported, "'scan_kn' is a scan, and this is a reduction", "sum",
+         {"algorithm": "scan_kn"}),
+        (Unsupported, "integer segments of more than 8388608 elements are not exact", "sum",
+         {"dtype": "int8", "length": 2**23 + 1}),
+    ],
+)  # fmt: skip
+def test_plans_that_cannot_be(
+    error: type[Exception], text: str, operation: str, keywords: dict[str, Any]
+) -> None:
+    with pytest.raises(error) as caught:
+        plan(operation, **{"length": 100, **keywords})
+    assert text in str(caught.value)
+
+
+def test_arrays_that_a_plan_does_not_take() -> None:
+    made = plan("sum", length=100)
+    for x in (np.zeros(99, np.float16), np.zeros(100, np.float32)):
+        with pytest.raises(InputError) as caught:
+            made(x)
+        assert str(caught.value) == (
+            f"this plan takes 100 elements of float16, got {x.size} of {x.dtype}; make another "
+            "plan, or cast the array"
+        )
+    with pytest.raises(InputError, match=r"stream= is for arrays in GPU memory, and a is a NumPy"):
+        made(np.zeros(100, np.float16), stream=3)
+
+
+def test_an_out_that_overlaps() -> None:
+    both = np.zeros(150, np.float16)
+    made = plan("cumsum", length=100)
+    text = (
+        r"out overlaps a in memory\. Give a itself, to compute in place, or an array of its own\."
+    )
+    with pytest.raises(InputError, match=text):
+        made(both[:100], out=both[50:])
+    with pytest.raises(InputError, match=text):
+        tcusim.cumsum(both[:100], out=both[99::-1])
+    with pytest.raises(InputError, match=text):
+        tcusim.segmented_sum(both[:100], 2, out=both[:50])
+    apart = np.ones(200, np.float16)
+    np.testing.assert_array_equal(made(apart[::2], out=apart[1::2]), np.arange(1, 101))
+    frozen = np.zeros(100, np.float16)
+    frozen.flags.writeable = False
+    with pytest.raises(InputError, match=r"out is read-only\. Give an array to write to\."):
+        made(both[:100], out=frozen)

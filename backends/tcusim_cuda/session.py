@@ -1,0 +1,251 @@
+"""Run a plan on arrays in GPU memory, again and again: all that can be done once is done once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from tcusim.errors import InputError
+from tcusim.ir import Buffer
+from tcusim.plan import Launch, Memory, Plan
+from tcusim_cuda.arrays import DeviceArray, on_gpu, require_fit, storage_dtype
+from tcusim_cuda.driver import Driver
+from tcusim_cuda.kernel import Kernel
+from tcusim_cuda.launch import (
+    Launcher,
+    Loaded,
+    Place,
+    Stream,
+    blocks_of,
+    configuration,
+    emitted,
+    explained,
+    handle_of,
+    loaded_by_wmma,
+    new_output,
+    place_of,
+    require_gpu,
+)
+
+__all__ = ["DeviceSession"]
+
+# Streams whose temporaries are kept; with one more, those of the stream used first are let go.
+_MOST_STREAMS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """One launch of a plan, emitted.
+
+    in_place: the kernel for when "in" and "out" are one array. tiles: the buffers whose tiles WMMA
+    moves.
+    """
+
+    launch: Launch
+    kernel: Kernel
+    in_place: Kernel
+    tiles: frozenset[str]
+    blocks: int
+    scalars: Mapping[str, int]
+
+    def chosen(self, aliased: bool) -> Kernel:
+        """Return the kernel for arrays of which "in" and "out" are one, or are not."""
+        both = "in" in self.launch.inputs.values() and "out" in self.launch.outputs.values()
+        return self.in_place if aliased and both else self.kernel
+
+
+class DeviceSession:
+    """A plan made ready on one launcher; see `tcusim.backends.Session`.
+
+    Kernels are emitted when it is made, compiled and loaded when first launched on a GPU. Each
+    stream has temporaries of its own, and one lock keeps the launches of a call together.
+    """
+
+    def __init__(self, launcher: Launcher, plan: Plan) -> None:
+        self.launcher = launcher
+        self.plan = plan
+        self.steps = tuple(_ready(plan, launch) for launch in plan.launches)
+        self._lock = threading.Lock()
+        self._loaded: dict[tuple[int, bool], tuple[Loaded, ...]] = {}
+        self._kept: dict[tuple[int, int], dict[str, Any]] = {}
+        self._able: set[int] = set()
+        self._now: _Ready = self.steps[0]
+
+    def forget(self) -> None:
+        """Let go of kernels and memory."""
+        self._loaded.clear()
+        self._kept.clear()
+
+    def run(
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        out: Any = None,
+        shape: tuple[int, ...],
+        stream: Any = None,
+    ) -> Any:
+        """Launch the plan where the arrays are; see `tcusim.backends.Session.run`."""
+        given = {
+            name: on_gpu(array, "a" if name == "in" else name) for name, array in inputs.items()
+        }
+        first = given["in"]
+        wanted = None if out is None else on_gpu(out, "out")
+        for name, array in given.items():
+            self._require_fit(array, name)
+        place = place_of([*given.values(), *([] if wanted is None else [wanted])])
+        self._require_gpu(place.device)
+        with explained(self.launcher, repr(self.plan), self._configured):
+            if wanted is None:
+                dtype = self._memory("out").dtype
+                wanted = new_output(self.launcher, first, shape, dtype, "out", place)
+            else:
+                self._require_out(wanted, shape)
+            aliased = self._is_aliased(wanted, given)
+            self._launch({**given, "out": wanted}, place, stream, aliased)
+        return wanted.owner
+
+    # --- What is refused ---------------------------------------------------------------------
+
+    def _memory(self, name: str) -> Memory:
+        return next(array for array in self.plan.arrays if array.name == name)
+
+    def _require_gpu(self, device: int) -> None:
+        if device not in self._able:
+            for step in self.steps:
+                require_gpu(self.launcher, step.kernel, device, self.plan.arch)
+            self._able.add(device)
+
+    def _require_fit(self, array: DeviceArray, name: str) -> None:
+        """Refuse an array that a launch cannot take as it is."""
+        memory = self._memory(name)
+        if array.size != memory.size:
+            raise InputError(
+                f"this plan takes {memory.size} elements, {array.name} has {array.size}; "
+                f"make another plan"
+            )
+        for step in self.steps:
+            roles = {**step.launch.inputs, **step.launch.outputs}
+            for buffer, role in roles.items():
+                if role == name:
+                    declared: Buffer = step.kernel.program.buffers[buffer]
+                    require_fit(array, declared, tiles=buffer in step.tiles, flat=False)
+
+    def _require_out(self, out: DeviceArray, shape: tuple[int, ...]) -> None:
+        wanted = self.plan.result
+        if out.shape != shape or not out.holds(self._memory("out").dtype):
+            raise InputError(
+                f"out must be an array of {wanted}, shape {shape}; got {out.dtype}, {out.shape}"
+            )
+        self._require_fit(out, "out")
+        if not out.writable:
+            raise InputError("out is read-only. Give an array to write to.")
+
+    def _is_aliased(self, out: DeviceArray, given: Mapping[str, DeviceArray]) -> bool:
+        """Return whether out is the array "in"; refuse any other overlap, and where that fails."""
+        aliased = False
+        for name, array in given.items():
+            if not out.overlaps(array):
+                continue
+            same = out.address == array.address and out.nbytes == array.nbytes
+            if name != "in" or not same:
+                raise InputError(
+                    f"out overlaps {array.name} in memory. Give a itself, to compute in place, or "
+                    f"an array of its own."
+                )
+            reason = self.plan.why_not_in_place
+            if reason is not None:
+                raise InputError(
+                    f"out is a itself, but {self.plan!r} does not work in place: {reason}. Give an "
+                    f"array of its own."
+                )
+            aliased = True
+        return aliased
+
+    # --- Launching ---------------------------------------------------------------------------
+
+    def _launch(
+        self, arrays: Mapping[str, DeviceArray], place: Place, stream: Any, aliased: bool
+    ) -> None:
+        launcher, driver = self.launcher, Driver.open()
+        handle = handle_of(stream)
+        handle = arrays["in"].stream if handle is None else handle
+        others = {array.stream for array in arrays.values()} | {handle}
+        with self._lock, launcher.active(place):
+            opened = launcher.open_stream(handle, stream, place)
+            for other in others:
+                driver.order(other, opened.handle)
+            context = driver.context_id(driver.current_context())
+            addresses = {name: array.address for name, array in arrays.items()}
+            addresses |= self._temporaries(context, opened)
+            loaded = self._functions(context, place, aliased)
+            for step, function in zip(self.steps, loaded, strict=True):
+                self._now = step
+                self._launch_one(step, function, addresses, opened)
+            for other in others:
+                driver.order(opened.handle, other)
+
+    def _launch_one(
+        self, step: _Ready, loaded: Loaded, addresses: Mapping[str, int], stream: Stream
+    ) -> None:
+        roles = {**step.launch.inputs, **step.launch.outputs}
+        arguments: list[Any] = [
+            np.uint64(addresses[roles[name]]) if name in roles else np.int64(step.scalars[name])
+            for name in step.kernel.arguments
+        ]
+        self.launcher.launch(
+            loaded.function,
+            step.blocks,
+            step.kernel.threads,
+            arguments,
+            step.kernel.dynamic_shared_bytes,
+            stream,
+        )
+
+    def _functions(self, context: int, place: Place, aliased: bool) -> tuple[Loaded, ...]:
+        """Return the loaded kernels, in the active context."""
+        key = (context, aliased)
+        if key not in self._loaded:
+            found = []
+            for step in self.steps:
+                self._now = step
+                found.append(self.launcher.loaded(step.chosen(aliased), place))
+            self._loaded[key] = tuple(found)
+        return self._loaded[key]
+
+    def _temporaries(self, context: int, stream: Stream) -> dict[str, int]:
+        """Return the addresses of what lies between launches, for this stream."""
+        key = (context, stream.handle)
+        if key not in self._kept:
+            while len(self._kept) >= _MOST_STREAMS:
+                del self._kept[next(iter(self._kept))]
+            self._kept[key] = {
+                array.name: self.launcher.lasting_array(
+                    array.size, storage_dtype(array.dtype), stream
+                )
+                for array in self.plan.temporaries
+            }
+        return {
+            name: int(array.__cuda_array_interface__["data"][0] or 0)
+            for name, array in self._kept[key].items()
+        }
+
+    def _configured(self) -> str:
+        """Return what the launch that failed asked for."""
+        return f"{self._now.kernel.name}: {configuration(self._now.kernel, self._now.blocks, None)}"
+
+
+def _ready(plan: Plan, launch: Launch) -> _Ready:
+    kernel = emitted(launch.program)
+    scalars = plan.scalars(launch)
+    return _Ready(
+        launch=launch,
+        kernel=kernel,
+        in_place=kernel.aliased(),
+        tiles=loaded_by_wmma(launch.program),
+        blocks=blocks_of(kernel, scalars),
+        scalars=scalars,
+    )

@@ -1,0 +1,90 @@
+"""The arguments of the functions on arrays: checked, and in one form."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tcusim.devices import is_on_device, library_of
+from tcusim.errors import InputError
+from tcusim.kernels import Array
+
+__all__ = ["as_array", "axes_of", "offsets_of", "one_axis", "size_of"]
+
+
+def as_array(a: ArrayLike) -> Array:
+    """Return the NumPy array of real numbers that a user gave."""
+    array = np.asarray(a)
+    if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
+        raise InputError(
+            f"a must hold real numbers (float16, float32, float64, bfloat16, integers or bool), "
+            f"got dtype {array.dtype}; cast it first, for example a.real or a.astype(np.float32)"
+        )
+    return array
+
+
+def axes_of(axis: int | tuple[int, ...] | None, ndim: int) -> tuple[int, ...]:
+    """Return axes counted from the front."""
+    if axis is None:
+        return tuple(range(ndim))
+    given = axis if isinstance(axis, tuple) else (axis,)
+    for one in given:
+        if not isinstance(one, (int, np.integer)) or not -ndim <= one < ndim:
+            raise InputError(f"axis {one!r} is out of range for an array of {ndim} dimensions")
+    found = tuple(int(one) % ndim for one in given)
+    if len(set(found)) != len(found):
+        raise InputError(f"axis {axis} names an axis twice")
+    return found
+
+
+def one_axis(axis: int | tuple[int, ...] | None, ndim: int) -> int:
+    """Return the axis counted from the front; refuse several, or none."""
+    if axis is None or isinstance(axis, tuple):
+        raise InputError(f"axis must be one integer, got {axis!r}")
+    return axes_of(axis, ndim)[0]
+
+
+def size_of(segment_size: int | None, length: int) -> int:
+    """Return the elements of a segment of an axis of this length."""
+    if segment_size is None:
+        raise InputError("give segment_size, the elements of a segment, or offsets")
+    if isinstance(segment_size, bool) or not isinstance(segment_size, (int, np.integer)):
+        raise InputError(f"segment_size must be an integer, got {segment_size!r}")
+    if segment_size < 1:
+        raise InputError(f"segment_size must be at least 1, got {segment_size}")
+    if segment_size > length > 0:
+        raise InputError(
+            f"segment_size {segment_size} is longer than the axis, which has {length} elements"
+        )
+    return int(segment_size)
+
+
+def offsets_of(offsets: ArrayLike, segment_size: int | None, length: int) -> NDArray[np.int64]:
+    """Return where segments begin and end, from 0 to the axis' length."""
+    if segment_size is not None:
+        raise InputError("give segment_size or offsets, not both")
+    if is_on_device(offsets):
+        raise InputError(
+            f"offsets are a {library_of(offsets)} in GPU memory, but a is a NumPy array; copy them "
+            "to a NumPy array"
+        )
+    edges = np.asarray(offsets)
+    if edges.ndim != 1 or edges.size == 0 or edges.dtype.kind not in "iu":
+        raise InputError(
+            "offsets must be a flat array of segments + 1 integers, got shape "
+            f"{edges.shape}, dtype {edges.dtype}"
+        )
+    edges = edges.astype(np.int64)
+    down = np.flatnonzero(np.diff(edges) < 0)
+    if down.size:
+        at = int(down[0])
+        raise InputError(
+            f"offsets must not decrease, but offsets[{at}] = {edges[at]} and "
+            f"offsets[{at + 1}] = {edges[at + 1]}"
+        )
+    if edges[0] != 0 or edges[-1] != length:
+        raise InputError(
+            f"offsets must begin with 0 and end with the axis' length, {length}; got "
+            f"{edges[0]} and {edges[-1]}"
+        )
+    return edges

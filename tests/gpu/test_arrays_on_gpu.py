@@ -1,0 +1,259 @@
+"""On a GPU: sums, scans and plans of CuPy's, PyCUDA's and torch's arrays, where they lie.
+
+The bits are the simulator's for this GPU's architecture.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import tcusim
+from tcusim.errors import InputError
+from tcusim.plan import plan_for
+from tcusim_cuda import CUPY, PYCUDA, device_sm, unit_name
+
+pytestmark = pytest.mark.gpu(min_sm=70)
+
+TYPES = ("float16", "float32", "float64", "int8")
+
+
+class Library:
+    """A GPU library: how it takes an array there and back, and who launches for it."""
+
+    def __init__(self, name: str, backend: str) -> None:
+        self.name = name
+        self.backend = backend
+
+    def there(self, x: NDArray[Any]) -> Any:
+        """Return a copy of a NumPy array in GPU memory."""
+        if self.name == "torch":
+            return importlib.import_module("torch").from_numpy(x.copy()).cuda()
+        if self.name == "cupy":
+            return importlib.import_module("cupy").asarray(x)
+        return importlib.import_module("pycuda.gpuarray").to_gpu(np.ascontiguousarray(x))
+
+    def back(self, a: Any) -> NDArray[Any]:
+        """Return a copy of an array in GPU memory."""
+        values: NDArray[Any]
+        values = a.cpu().numpy() if self.name == "torch" else a.get()
+        return values
+
+    def is_own(self, a: Any) -> bool:
+        """Return whether an array is this library's."""
+        return type(a).__module__.split(".")[0] == self.name
+
+
+@pytest.fixture(
+    params=[("cupy", "cupy"), ("torch", "cupy"), ("torch", "pycuda"), ("pycuda", "pycuda")],
+    ids="-".join,
+)
+def library(request: pytest.FixtureRequest) -> Library:
+    name, backend = request.param
+    launcher = {"cupy": CUPY, "pycuda": PYCUDA}[backend]
+    reason = launcher.available()
+    if reason is not None:
+        pytest.skip(f"{backend}: {reason}")
+    # PyCUDA's own arrays need a context: the one that the other libraries use as well.
+    module = "pycuda.autoprimaryctx" if name == "pycuda" else name
+    pytest.importorskip(module)
+    if name == "torch" and not importlib.import_module("torch").cuda.is_available():
+        pytest.skip("this torch has no CUDA")
+    return Library(name, backend)
+
+
+def arch() -> str:
+    name = unit_name(device_sm())
+    if name is None:
+        pytest.skip(f"no unit has the numerics of sm_{device_sm()}")
+    return name
+
+
+def numbers(dtype: str, *shape: int) -> NDArray[Any]:
+    """Return numbers of both signs whose sums are rounded."""
+    if device_sm() < 80 and dtype in ("float32", "float64"):
+        pytest.skip(f"sm_{device_sm()} does not multiply {dtype}")
+    x = np.random.default_rng(len(shape)).standard_normal(shape) * 20
+    return x.astype(dtype)
+
+
+def require_bits(got: NDArray[Any], expected: Any) -> None:
+    expected = np.asarray(expected)
+    assert (got.shape, got.dtype) == (expected.shape, expected.dtype)
+    assert np.ascontiguousarray(got).tobytes() == np.ascontiguousarray(expected).tobytes()
+
+
+def simulated(name: str, x: NDArray[Any], *sizes: int, **options: Any) -> Any:
+    if x.dtype == np.int8:
+        options["dtype"] = "int32"
+    return getattr(tcusim, name)(x, *sizes, arch=arch(), **options)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("length", [1, 100, 5000, 2**14 + 1, 100_003])
+def test_whole_arrays(library: Library, dtype: str, length: int) -> None:
+    x = numbers(dtype, length)
+    a = library.there(x)
+    for name in ("sum", "cumsum"):
+        result = getattr(tcusim, name)(a, backend=library.backend)
+        assert library.is_own(result)
+        require_bits(library.back(result), simulated(name, x))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("size", [1, 16, 17, 64, 65, 700, 2**15])
+def test_segments(library: Library, dtype: str, size: int) -> None:
+    x = numbers(dtype, 70_001)
+    a = library.there(x)
+    result = tcusim.segmented_sum(a, size, backend=library.backend)
+    require_bits(library.back(result), simulated("segmented_sum", x, size))
+    for exclusive in (False, True):
+        options: dict[str, Any] = {"exclusive": exclusive, "reverse": not exclusive}
+        scan = tcusim.segmented_cumsum(a, size, backend=library.backend, **options)
+        require_bits(library.back(scan), simulated("segmented_cumsum", x, size, **options))
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, 2, -1])
+def test_axes(library: Library, axis: int | None) -> None:
+    x = numbers("float16", 6, 32, 48)
+    a = library.there(x)
+    if library.name == "pycuda" and axis in (0, 1):
+        with pytest.raises(InputError, match="GPUArray, which tcusim cannot copy as it needs it"):
+            tcusim.sum(a, axis=axis)
+        return
+    for name in ("sum", "cumsum"):
+        result = getattr(tcusim, name)(a, axis=axis, backend=library.backend)
+        require_bits(library.back(result), simulated(name, x, axis=axis))
+    if axis is not None:
+        result = tcusim.segmented_sum(a, 2, axis=axis, backend=library.backend)
+        require_bits(library.back(result), simulated("segmented_sum", x, 2, axis=axis))
+    keep = tcusim.sum(a, axis=axis, keepdims=True, backend=library.backend)
+    require_bits(library.back(keep), simulated("sum", x, axis=axis, keepdims=True))
+
+
+@pytest.mark.parametrize("given", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_results_of_other_types(library: Library, given: str, dtype: str) -> None:
+    x = numbers(given, 3000)
+    numbers(dtype)
+    if library.name == "pycuda" and given != dtype and "float64" in (given, dtype):
+        pytest.skip("PyCUDA's arrays are not cast")
+    result = tcusim.cumsum(library.there(x), dtype=dtype, backend=library.backend)
+    require_bits(library.back(result), simulated("cumsum", x, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("size", [16, 300, 2**15, 100_003])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_in_place(library: Library, dtype: str, size: int, reverse: bool) -> None:
+    x = numbers(dtype, 100_003)
+    expected = simulated("segmented_cumsum", x, size, reverse=reverse)
+    a = library.there(x)
+    result = tcusim.segmented_cumsum(a, size, reverse=reverse, out=a, backend=library.backend)
+    assert result is a
+    require_bits(library.back(a), expected)
+
+
+def test_out(library: Library) -> None:
+    x = numbers("float16", 7, 500)
+    a, out = library.there(x), library.there(np.zeros(7, np.float32))
+    assert tcusim.sum(a, axis=1, dtype="float32", out=out, backend=library.backend) is out
+    require_bits(library.back(out), simulated("sum", x, axis=1, dtype="float32"))
+    with pytest.raises(InputError, match=r"out must be an array of float16, shape \(7,\); got"):
+        tcusim.sum(a, axis=1, out=out, backend=library.backend)
+    both = library.there(numbers("float16", 1000))
+    with pytest.raises(InputError, match="out overlaps a in memory"):
+        tcusim.cumsum(both[:512], out=both[256:768], backend=library.backend)
+
+
+def test_arrays_that_do_not_lie_in_order(library: Library) -> None:
+    if library.name == "pycuda":
+        pytest.skip("PyCUDA's arrays are not copied into order")
+    x = numbers("float16", 40, 50)
+    a = library.there(x)
+    views: tuple[Callable[[Any], Any], ...] = (
+        lambda y: y.T,
+        lambda y: y[::2, 1::3],
+        lambda y: y[1:, :],
+        lambda y: y[3, 1:],
+    )
+    for view in views:
+        result = tcusim.cumsum(view(a), axis=-1, backend=library.backend)
+        require_bits(library.back(result), simulated("cumsum", view(x), axis=-1))
+
+
+def test_nothing(library: Library) -> None:
+    a = library.there(np.zeros((0, 3), np.float16))
+    require_bits(library.back(tcusim.sum(a, axis=0, backend=library.backend)), np.zeros(3, "f2"))
+    scan = tcusim.cumsum(a, axis=0, backend=library.backend)
+    assert tuple(scan.shape) == (0, 3)
+
+
+def test_bfloat16_of_torch(library: Library) -> None:
+    if library.name != "torch" or device_sm() < 80:
+        pytest.skip("torch alone has bfloat16 arrays everywhere, and sm_80 multiplies them")
+    torch = importlib.import_module("torch")
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    x = np.random.default_rng(0).standard_normal(5000).astype(np.float32)
+    a = torch.from_numpy(x).cuda().to(torch.bfloat16)
+    narrow = x.astype(ml_dtypes.bfloat16)
+    result = tcusim.cumsum(a, backend=library.backend)
+    assert result.dtype == torch.bfloat16
+    bits = result.view(torch.int16).cpu().numpy().view(np.uint16)
+    np.testing.assert_array_equal(bits, simulated("cumsum", narrow).view(np.uint16))
+    wide = tcusim.sum(a, dtype=torch.float32, backend=library.backend)
+    assert float(wide) == float(simulated("sum", narrow, dtype="float32"))
+
+
+def test_the_library_chooses_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, launcher in (("cupy", CUPY), ("pycuda", PYCUDA)):
+        if launcher.available() is not None:
+            continue
+        if name == "pycuda":
+            pytest.importorskip("pycuda.autoprimaryctx")
+        plan_for.cache_clear()
+        prepared: list[Any] = []
+        real = launcher.prepare
+        monkeypatch.setattr(
+            launcher, "prepare", lambda p, to=prepared, f=real: to.append(p) or f(p)
+        )
+        x = numbers("float16", 1000)
+        for _ in range(2):
+            result = tcusim.sum(Library(name, name).there(x))
+            assert float(result.get()) == float(simulated("sum", x))
+        assert len(prepared) == 1
+
+
+def test_a_plan_on_streams_of_several_threads(library: Library) -> None:
+    if library.name != "torch":
+        pytest.skip("torch makes streams for every launcher")
+    torch = importlib.import_module("torch")
+    plan = tcusim.plan("cumsum", length=200_000, result="float32", backend=library.backend)
+    data = [np.roll(numbers("float16", 200_000), shift) for shift in range(4)]
+    expected = [simulated("cumsum", x, dtype="float32") for x in data]
+
+    def work(number: int) -> None:
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            a = library.there(data[number])
+            results = [plan(a) for _ in range(25)]
+            stream.synchronize()
+        for result in results:
+            require_bits(library.back(result), expected[number])
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(work, number) for number in range(4)]:
+            done.result()
+
+
+def test_a_plan_for_another_gpu_is_refused(library: Library) -> None:
+    other = "volta" if arch() != "volta" else "ampere"
+    a = library.there(numbers("float16", 100))
+    with pytest.raises(InputError, match=f"arch='{other}', but GPU 0 is an "):
+        tcusim.sum(a, arch=other, backend=library.backend)

@@ -1,0 +1,398 @@
+"""The functions on arrays that are not NumPy's: who computes, on what, and what is refused.
+
+The GPU is a stand-in: a class of arrays that says it is on one, and a backend that simulates.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import tcusim
+from tcusim import backends
+from tcusim.api import Report
+from tcusim.devices import is_on_device
+from tcusim.errors import BackendUnavailable, InputError, Unsupported
+from tcusim.interpret import run_numpy
+from tcusim.plan import Plan, plan_for
+
+
+class OnGpu:
+    """An array in the memory of a GPU, which is NumPy's; it tells no NumPy function its values."""
+
+    def __init__(self, values: NDArray[Any]) -> None:
+        self.values = values
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, 0)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
+        raise AssertionError("copied to the computer's memory")
+
+
+@dataclass
+class Facts:
+    shape: tuple[int, ...]
+    dtype: str
+    contiguous: bool
+
+
+class Session:
+    def __init__(self, owner: StandIn, plan: Plan) -> None:
+        self.owner = owner
+        self.plan = plan
+
+    def run(
+        self, inputs: Mapping[str, Any], *, out: Any = None, shape: Any, stream: Any = None
+    ) -> Any:
+        flat = {name: array.values.reshape(-1) for name, array in inputs.items()}
+        assert all(array.values.flags.c_contiguous for array in inputs.values())
+        arch = self.plan.arch or self.owner.arch
+        result = self.plan.run(flat, lambda program, given: run_numpy(program, given, arch=arch))
+        self.owner.runs.append((self.plan, stream))
+        if out is None:
+            return OnGpu(result.reshape(shape))
+        assert out.values.shape == shape
+        out.values[...] = result.reshape(shape)
+        return out
+
+
+class StandIn:
+    """A backend for `OnGpu`; it notes what it prepares, runs and copies."""
+
+    title = "a GPU that is none"
+
+    def __init__(self, name: str, reason: str | None = None, arch: str = "ada") -> None:
+        self.name = name
+        self.reason = reason
+        self.arch = arch
+        self.prepared: list[Plan] = []
+        self.runs: list[tuple[Plan, Any]] = []
+        self.copies = 0
+
+    def available(self) -> str | None:
+        return self.reason
+
+    def native_arch(self) -> str | None:
+        return self.arch
+
+    def run(self, program: Any, inputs: Any, *, arch: Any = None, **options: Any) -> dict[str, Any]:
+        raise AssertionError("a plan is run, not a program")
+
+    def prepare(self, plan: Plan) -> Session:
+        self.prepared.append(plan)
+        return Session(self, plan)
+
+    def describe(self, array: Any) -> Facts:
+        values = array.values
+        return Facts(values.shape, values.dtype.name, values.flags.c_contiguous)
+
+    def arranged(self, array: Any, axes: tuple[int, ...], dtype: str) -> Any:
+        wanted = np.ascontiguousarray(array.values.transpose(axes)).astype(
+            ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype, copy=False
+        )
+        if np.shares_memory(wanted, array.values):
+            return array
+        self.copies += 1
+        return OnGpu(wanted)
+
+    def restored(self, array: Any, axes: tuple[int, ...]) -> Any:
+        return OnGpu(array.values.transpose(np.argsort(axes)))
+
+    def zeros(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
+        return OnGpu(np.zeros(shape, dtype))
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    """Register a stand-in as the only backend beside the simulator, with no plans kept."""
+    stand_in = StandIn("cupy")
+    monkeypatch.setattr(backends, "_backends", {"numpy": backends.NUMPY, "cupy": stand_in})
+    monkeypatch.setattr(backends, "_owners", {"numpy": "tcusim itself", "cupy": "this test"})
+    monkeypatch.setattr(backends, "_installed", dict)
+    plan_for.cache_clear()
+    yield stand_in
+    plan_for.cache_clear()
+
+
+def halves(*shape: int) -> NDArray[np.float16]:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float16)
+
+
+def assert_bits(result: Any, expected: Any) -> None:
+    assert isinstance(result, OnGpu)
+    expected = np.asarray(expected)
+    assert (result.values.shape, result.values.dtype) == (expected.shape, expected.dtype)
+    assert result.values.tobytes() == expected.tobytes()
+
+
+# --- What an array is -----------------------------------------------------------------------------
+
+
+class Interface:
+    __cuda_array_interface__: Mapping[str, Any] = {"shape": (3,), "typestr": "<f2"}
+
+
+class InHostMemory(OnGpu):
+    # As torch's tensors on the CPU: they raise for the other protocol.
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        raise RuntimeError("not asked")
+
+
+def test_which_arrays_are_on_a_gpu() -> None:
+    assert is_on_device(OnGpu(halves(3)))
+    assert is_on_device(Interface())
+    for a in (halves(3), np.float16(3), 3, [1, 2], InHostMemory(halves(3)), "text", None):
+        assert not is_on_device(a)
+
+
+# --- Results --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(300,), (7, 40), (3, 5, 16), (1, 9, 1), ()])
+def test_every_axis_has_the_bits_of_numpy_arrays(gpu: StandIn, shape: tuple[int, ...]) -> None:
+    x = halves(*shape)
+    for axis in (None, *range(-len(shape), len(shape))):
+        for keepdims in (False, True):
+            result = tcusim.sum(OnGpu(x), axis=axis, keepdims=keepdims)
+            assert_bits(result, tcusim.sum(x, axis=axis, keepdims=keepdims, arch="ada"))
+        assert_bits(tcusim.cumsum(OnGpu(x), axis=axis), tcusim.cumsum(x, axis=axis, arch="ada"))
+    for axis in range(len(shape)):
+        for size in {1, shape[axis]}:
+            for name in ("segmented_sum", "segmented_cumsum"):
+                function = getattr(tcusim, name)
+                result = function(OnGpu(x), size, axis=axis)
+                assert_bits(result, function(x, size, axis=axis, arch="ada"))
+
+
+def test_several_axes_are_summed_together(gpu: StandIn) -> None:
+    x = halves(3, 4, 50)
+    assert_bits(tcusim.sum(OnGpu(x), axis=(2, 0)), tcusim.sum(x, axis=(0, 2), arch="ada"))
+    assert_bits(tcusim.sum(OnGpu(x), axis=(1, 2)), tcusim.sum(x, axis=(1, 2), arch="ada"))
+    assert gpu.copies == 1
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_scans_in_every_order(gpu: StandIn, exclusive: bool, reverse: bool) -> None:
+    x = halves(6, 160)
+    for size, axis in ((32, 1), (160, 1), (2, 0)):
+        result, expected = (
+            tcusim.segmented_cumsum(
+                a, size, axis=axis, exclusive=exclusive, reverse=reverse, arch="ada"
+            )
+            for a in (OnGpu(x), x)
+        )
+        assert_bits(result, expected)
+    assert_bits(
+        tcusim.cumsum(OnGpu(x), reverse=reverse), tcusim.cumsum(x, reverse=reverse, arch="ada")
+    )
+
+
+@pytest.mark.parametrize("size", [1, 7, 16, 100, 1000])
+def test_a_last_segment_may_be_shorter(gpu: StandIn, size: int) -> None:
+    x = halves(1000)
+    total, scan = tcusim.segmented_sum(OnGpu(x), size), tcusim.segmented_cumsum(OnGpu(x), size)
+    assert_bits(total, tcusim.segmented_sum(x, size, arch="ada"))
+    assert_bits(scan, tcusim.segmented_cumsum(x, size, arch="ada"))
+    assert gpu.copies == 0
+
+
+def test_long_arrays_take_several_launches(gpu: StandIn) -> None:
+    x = halves(40_000)
+    assert_bits(tcusim.cumsum(OnGpu(x), dtype="float32"), tcusim.cumsum(x, dtype="f4", arch="ada"))
+    ((plan, _),) = gpu.runs
+    assert len(plan.launches) == 3
+
+
+@pytest.mark.parametrize("given", ["float16", "float32", "float64", ml_dtypes.bfloat16])
+@pytest.mark.parametrize("dtype", [None, "float16", "float32", np.float64, ml_dtypes.bfloat16])
+def test_types_are_those_of_numpy_arrays(gpu: StandIn, given: Any, dtype: Any) -> None:
+    x = halves(500).astype(given)
+    for name in ("sum", "cumsum"):
+        function = getattr(tcusim, name)
+        assert_bits(function(OnGpu(x), dtype=dtype), function(x, dtype=dtype, arch="ada"))
+    wide = "float64" in (x.dtype.name, None if dtype is None else np.dtype(dtype).name)
+    assert (gpu.copies > 0) == (wide and dtype is not None and np.dtype(dtype) != x.dtype)
+
+
+def test_torchs_names_of_types(gpu: StandIn) -> None:
+    class Float32:
+        def __str__(self) -> str:
+            return "torch.float32"
+
+    x = halves(50)
+    dtype: Any = Float32()
+    assert_bits(tcusim.sum(OnGpu(x), dtype=dtype), tcusim.sum(x, dtype="f4", arch="ada"))
+
+
+def test_int8_has_int32_results(gpu: StandIn) -> None:
+    x = np.random.default_rng(0).integers(-128, 128, 30_000).astype(np.int8)
+    assert_bits(tcusim.sum(OnGpu(x)), x.sum(dtype=np.int32))
+    assert_bits(tcusim.cumsum(OnGpu(x), dtype=np.int32), x.cumsum(dtype=np.int32))
+
+
+def test_nothing_sums_to_zero(gpu: StandIn) -> None:
+    x = np.zeros((0, 3), np.float16)
+    for axis in (None, 0, 1):
+        assert_bits(tcusim.sum(OnGpu(x), axis=axis), tcusim.sum(x, axis=axis))
+        assert_bits(tcusim.cumsum(OnGpu(x), axis=axis), tcusim.cumsum(x, axis=axis))
+    assert_bits(tcusim.segmented_sum(OnGpu(x), 2, axis=0), np.zeros((0, 3), np.float16))
+    assert gpu.runs == []
+
+
+def test_out(gpu: StandIn) -> None:
+    x = halves(4, 25)
+    out = OnGpu(np.empty(4, np.float32))
+    assert tcusim.sum(OnGpu(x), axis=1, dtype="float32", out=out) is out
+    assert_bits(out, tcusim.sum(x, axis=1, dtype="f4", arch="ada"))
+    a = OnGpu(x.copy())
+    assert tcusim.cumsum(a, axis=1, out=a) is a
+    assert_bits(a, tcusim.cumsum(x, axis=1, arch="ada"))
+
+
+def test_a_report(gpu: StandIn) -> None:
+    report = Report()
+    tcusim.segmented_sum(OnGpu(halves(1024)), 256, report=report)
+    assert (report.arch, report.launches, report.mma, report.bytes_read) == ("ada", 1, 4, 2048)
+
+
+# --- Plans ----------------------------------------------------------------------------------------
+
+
+def test_a_plan_is_prepared_once(gpu: StandIn) -> None:
+    for _ in range(3):
+        tcusim.segmented_sum(OnGpu(halves(64)), 16)
+    assert len(gpu.prepared) == 1
+    plan = tcusim.plan("segmented_sum", length=64, segment_size=16)
+    x = halves(8, 8)
+    for number in range(2):
+        assert_bits(plan(OnGpu(x), stream=number), plan(x).reshape(4))
+    assert gpu.prepared[1:] == [plan]
+    assert [stream for _, stream in gpu.runs[-2:]] == [0, 1]
+    out = OnGpu(np.empty(4, np.float16))
+    assert plan(OnGpu(x), out) is out
+
+
+# --- Who computes ---------------------------------------------------------------------------------
+
+
+def test_the_arrays_library_chooses_the_backend(
+    gpu: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class GPUArray(OnGpu):
+        __module__ = "pycuda.gpuarray"
+
+    x, other = halves(10), StandIn("pycuda")
+    monkeypatch.setitem(backends._backends, "pycuda", other)
+    tcusim.sum(OnGpu(x))
+    assert (len(gpu.runs), len(other.runs)) == (1, 0)
+    tcusim.sum(GPUArray(x))
+    assert (len(gpu.runs), len(other.runs)) == (1, 1)
+    tcusim.sum(GPUArray(x), backend="cupy")
+    assert (len(gpu.runs), len(other.runs)) == (2, 1)
+    gpu.reason = "CuPy is not here"
+    tcusim.sum(OnGpu(x))
+    assert (len(gpu.runs), len(other.runs)) == (2, 2)
+    other.reason = "nor is PyCUDA"
+    third = StandIn("third")
+    monkeypatch.setitem(backends._backends, "third", third)
+    tcusim.sum(OnGpu(x))
+    assert len(third.runs) == 1
+    third.reason = "no"
+    with pytest.raises(BackendUnavailable) as caught:
+        tcusim.sum(OnGpu(x))
+    assert str(caught.value).endswith(
+        "OnGpu in GPU memory. cupy: CuPy is not here; pycuda: nor is PyCUDA; third: no"
+    )
+
+
+def test_no_backend_for_gpu_arrays(gpu: StandIn) -> None:
+    del backends._backends["cupy"]
+    with pytest.raises(BackendUnavailable, match=r"no backend can compute on a .*OnGpu in GPU mem"):
+        tcusim.sum(OnGpu(halves(3)))
+
+
+@pytest.mark.parametrize("name", ["sum", "cumsum"])
+def test_the_simulator_takes_no_gpu_arrays(gpu: StandIn, name: str) -> None:
+    with pytest.raises(InputError) as caught:
+        getattr(tcusim, name)(OnGpu(halves(3)), backend="numpy")
+    assert re.fullmatch(
+        r"backend='numpy' computes on NumPy arrays, and this is a .*OnGpu in GPU memory\. Leave "
+        r"backend out, or copy the array to a NumPy array first\.",
+        str(caught.value),
+    )
+
+
+# --- What is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "x", "keywords", "text"),
+    [
+        ("sum", np.zeros(3, np.int32), {}, "arrays in GPU memory must be of float16, float32, "
+         "float64, bfloat16 or int8, got int32; cast it there, or copy it to a NumPy array"),
+        ("sum", np.zeros(3, bool), {}, "must be of float16, float32, float64, bfloat16 or int8, "
+         "got bool"),
+        ("sum", np.zeros(3, np.int8), {"dtype": "int64"}, "int8 arrays in GPU memory have int32 "
+         "results, not int64; cast the result"),
+        ("sum", np.zeros(3, np.float16), {"dtype": int}, "dtype of a float16 array in GPU memory "
+         "must be one of float16, float32, float64, bfloat16, got int64; cast the result"),
+        ("sum", np.zeros(3, np.float16), {"dtype": "half a float"}, "dtype: data type 'half a"),
+        ("sum", np.zeros(3, np.float16), {"axis": 1}, "axis 1 is out of range for an array of 1"),
+        ("segmented_sum", np.zeros(3, np.float16), {}, "give segment_size, the elements of a segm"),
+        ("segmented_sum", np.zeros(3, np.float16), {"segment_size": 4}, "segment_size 4 is longer "
+         "than the axis, which has 3 elements"),
+        ("segmented_sum", np.zeros((2, 5), np.float16), {"segment_size": 2}, "in GPU memory "
+         "segments lie end to end; 2 does not divide the axis' length, 5, so they would reach "
+         "across rows. Pad the axis, or pass row by row"),
+        ("segmented_sum", np.zeros(3, np.float16), {"offsets": [0, 3]}, "offsets is not there yet "
+         "for arrays in GPU memory; use segment_size, or a NumPy array"),
+        ("cumsum", np.zeros(3, np.float16), {"include_initial": True}, "include_initial is not "
+         "there yet for arrays in GPU memory; use segmented_cumsum(exclusive=True)"),
+        ("sum", np.zeros(3, np.float32), {"arch": "volta"}, "float32 arrays in GPU memory are "
+         "split into bf16 parts, and volta has no bf16. Cast the array to float16, or copy it"),
+        ("sum", np.zeros(3, np.float64), {"arch": "turing"}, "tensor cores have no f64"),
+        ("sum", np.zeros(3, np.float32), {"accumulate": "f16"}, "accumulate='f16' is for float16"),
+        ("sum", np.zeros(2**23 + 1, np.int8), {}, "integer segments of more than 8388608 elements"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done_on_a_gpu(
+    gpu: StandIn, name: str, x: Any, keywords: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        getattr(tcusim, name)(OnGpu(x), **keywords)
+    assert text in str(caught.value)
+    assert gpu.runs == []
+
+
+def test_outs_that_do_not_go(gpu: StandIn) -> None:
+    x = halves(4, 4)
+    out: Any = OnGpu(np.zeros((4, 4), np.float16))
+    with pytest.raises(Unsupported, match="out= for an array in GPU memory goes with the last ax"):
+        tcusim.cumsum(OnGpu(x), axis=0, out=out)
+    with pytest.raises(Unsupported, match="out= for an array without elements in GPU memory; lea"):
+        tcusim.cumsum(OnGpu(x[:0]), axis=1, out=OnGpu(x[:0]))
+    with pytest.raises(InputError, match=r"got .*OnGpu, which is in GPU memory"):
+        tcusim.cumsum(x, axis=1, out=out)
+
+
+def test_offsets_in_gpu_memory_for_a_numpy_array(gpu: StandIn) -> None:
+    offsets: Any = OnGpu(np.array([0, 3]))
+    text = r"offsets are a .*OnGpu in GPU memory, but a is a NumPy array; copy them to a NumPy arr"
+    for name in ("segmented_sum", "segmented_cumsum"):
+        with pytest.raises(InputError, match=text):
+            getattr(tcusim, name)(halves(3), offsets=offsets)
+        with pytest.raises(Unsupported, match="offsets is not there yet for arrays in GPU memory"):
+            getattr(tcusim, name)(OnGpu(halves(3)), offsets=offsets)
