@@ -14,7 +14,7 @@ from tcusim.ir import Buffer
 from tcusim.plan import Launch, Memory, Plan
 from tcusim_cuda.arrays import DeviceArray, on_gpu, require_fit, storage_dtype
 from tcusim_cuda.driver import Driver
-from tcusim_cuda.kernel import Kernel
+from tcusim_cuda.kernel import WORKSPACE, Kernel
 from tcusim_cuda.launch import (
     Launcher,
     Loaded,
@@ -42,7 +42,8 @@ class _Ready:
     """One launch of a plan, emitted.
 
     in_place: the kernel for when "in" and "out" are one array. tiles: the buffers whose tiles WMMA
-    moves.
+    moves. workspace: the plan's name of its memory for mail, cleared before each launch; its size
+    is `workspace_bytes`, 0 without mail.
     """
 
     launch: Launch
@@ -51,6 +52,8 @@ class _Ready:
     tiles: frozenset[str]
     blocks: int
     scalars: Mapping[str, int]
+    workspace: str
+    workspace_bytes: int
 
     def chosen(self, aliased: bool) -> Kernel:
         """Return the kernel for arrays of which "in" and "out" are one, or are not."""
@@ -68,7 +71,9 @@ class DeviceSession:
     def __init__(self, launcher: Launcher, plan: Plan) -> None:
         self.launcher = launcher
         self.plan = plan
-        self.steps = tuple(_ready(plan, launch) for launch in plan.launches)
+        self.steps = tuple(
+            _ready(plan, number, launch) for number, launch in enumerate(plan.launches)
+        )
         self._lock = threading.Lock()
         self._loaded: dict[tuple[int, bool], tuple[Loaded, ...]] = {}
         self._kept: dict[tuple[int, int], dict[str, Any]] = {}
@@ -191,7 +196,9 @@ class DeviceSession:
     def _launch_one(
         self, step: _Ready, loaded: Loaded, addresses: Mapping[str, int], stream: Stream
     ) -> None:
-        roles = {**step.launch.inputs, **step.launch.outputs}
+        roles = {**step.launch.inputs, **step.launch.outputs, WORKSPACE: step.workspace}
+        if step.workspace_bytes:
+            Driver.open().clear(addresses[step.workspace], step.workspace_bytes, stream.handle)
         arguments: list[Any] = [
             np.uint64(addresses[roles[name]]) if name in roles else np.int64(step.scalars[name])
             for name in step.kernel.arguments
@@ -222,11 +229,16 @@ class DeviceSession:
         if key not in self._kept:
             while len(self._kept) >= _MOST_STREAMS:
                 del self._kept[next(iter(self._kept))]
-            self._kept[key] = {
-                array.name: self.launcher.lasting_array(
-                    array.size, storage_dtype(array.dtype), stream
-                )
+            sizes = {
+                array.name: (array.size, storage_dtype(array.dtype))
                 for array in self.plan.temporaries
+            }
+            for step in self.steps:
+                if step.workspace_bytes:
+                    sizes[step.workspace] = (step.workspace_bytes, np.dtype(np.uint8))
+            self._kept[key] = {
+                name: self.launcher.lasting_array(size, dtype, stream)
+                for name, (size, dtype) in sizes.items()
             }
         return {
             name: int(array.__cuda_array_interface__["data"][0] or 0)
@@ -238,7 +250,7 @@ class DeviceSession:
         return f"{self._now.kernel.name}: {configuration(self._now.kernel, self._now.blocks, None)}"
 
 
-def _ready(plan: Plan, launch: Launch) -> _Ready:
+def _ready(plan: Plan, number: int, launch: Launch) -> _Ready:
     kernel = emitted(launch.program)
     scalars = plan.scalars(launch)
     return _Ready(
@@ -248,4 +260,6 @@ def _ready(plan: Plan, launch: Launch) -> _Ready:
         tiles=loaded_by_wmma(launch.program),
         blocks=blocks_of(kernel, scalars),
         scalars=scalars,
+        workspace=f"{WORKSPACE} {number}",
+        workspace_bytes=kernel.workspace_bytes(scalars),
     )

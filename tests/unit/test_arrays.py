@@ -195,9 +195,10 @@ class StandIn(Launcher):
             raise self.fails
         self.driver.notes.append(f"launch {blocks} x {threads} on {stream.handle}")
         buffers = (*function.inputs, *function.outputs)
+        # Behind the buffers lies the memory for mail, of which the simulator has its own.
+        numbers = arguments[len(buffers) + bool(function.mail) :]
         scalars = {
-            scalar.name: int(value)
-            for scalar, value in zip(function.scalars, arguments[len(buffers) :], strict=True)
+            scalar.name: int(value) for scalar, value in zip(function.scalars, numbers, strict=True)
         }
         arrays = {
             buffer.name: memory(
@@ -489,6 +490,21 @@ def test_a_plan_waits_once_for_the_streams_of_its_arrays(gpu: StandIn) -> None:
     assert gpu.driver.notes == [
         "3 waits for 5", "launch 4 x 32 on 3", "launch 1 x 32 on 3", "5 waits for 3",
     ]  # fmt: skip
+
+
+def test_memory_for_mail_is_cleared_before_each_launch(gpu: StandIn) -> None:
+    session = prepared(gpu, result="float32", algorithm="scan_grid")
+    (step,) = session.steps
+    assert step.workspace_bytes > 0
+    expected = tcusim.cumsum(LONG, dtype="f4", algorithm="scan_grid")
+    for _ in range(2):
+        result = session.run({"in": OnGpu(LONG)}, shape=(LONG.size,))
+        np.testing.assert_array_equal(result.values, expected)
+    assert gpu.driver.notes == 2 * [
+        f"clear {step.workspace_bytes} bytes on 0", f"launch {step.blocks} x 32 on 0",
+    ]  # fmt: skip
+    # The memory for mail, which is kept, and two results.
+    assert gpu.made == 1 + 2
 
 
 def test_a_plan_takes_arrays_of_any_shape(gpu: StandIn) -> None:
