@@ -23,6 +23,9 @@ def bind_scalars(program: Program, sizes: Mapping[str, int]) -> dict[str, int]:
     scalars: dict[str, int] = {}
     for buffer in program.inputs:
         scalars.update(_solve(buffer, sizes[buffer.name], scalars))
+    for name, value in scalars.items():
+        if value < 0:
+            raise InputError(_too_small(program, name, sizes))
     for scalar in program.scalars:
         _check_multiple(program, scalar.name, scalars, scalar.multiple_of)
     for buffer in program.inputs:
@@ -42,6 +45,15 @@ def _solve(buffer: Buffer, size: int, known: Mapping[str, int]) -> dict[str, int
         return {}
     (name,) = unknown
     return {name: (size - buffer.size.index.const) // buffer.size.index.coefficient(name)}
+
+
+def _too_small(program: Program, name: str, sizes: Mapping[str, int]) -> str:
+    """Return the message for an input with fewer elements than its program needs at the least."""
+    buffer = next(buffer for buffer in program.inputs if name in buffer.size.index.symbols)
+    return (
+        f"{program.name}: input {buffer.name!r} must have {buffer.size} elements, at least "
+        f"{buffer.size.index.const}; it has {sizes[buffer.name]}"
+    )
 
 
 def _check_multiple(

@@ -54,7 +54,7 @@ def reduction_kn(b: Builder, segment_size: int) -> int:
         return pieces(b, data(b), first, segment_size, i * b.k)
 
     with b.units():
-        v = _accumulate(b, -(-segment_size // b.k), piece, ones)
+        v = accumulate(b, -(-segment_size // b.k), piece, ones)
         b.copy(_results(b, out, first, b.m, segment_size), b.part(b.spill(v), b.m, 1), line="out")
     return b.m * segment_size
 
@@ -82,7 +82,7 @@ def reduction_tn(b: Builder, segment_size: int, *, efficient: bool = True) -> in
 
     with b.units():
         if efficient:
-            v = _accumulate(b, tiles, tile, ones)
+            v = accumulate(b, tiles, tile, ones)
             total = _finish(b, v)
         else:
             total = _finish_each_tile(b, tiles, tile, ones)
@@ -109,11 +109,11 @@ def reduction_kn_coalesced(b: Builder, segment_size: int) -> int:
             def tile(i: Index) -> View:
                 return tile_of(b, data(b), first + segment, segment_size, i)
 
-            v = _accumulate(b, tiles, tile, ones)
+            v = accumulate(b, tiles, tile, ones)
             row = b.rect(partials, segment * b.m, b.m, 1, 1, b.m)
             b.copy(row, b.part(b.spill(v), b.m, 1))
         if b.options.combine == "add":
-            _fold(b, lambda start, count: b.rect(partials, start, count, b.m, 1, b.m), b.m)
+            fold(b, lambda start, count: b.rect(partials, start, count, b.m, 1, b.m), b.m)
             sums = b.rect(partials, 0, b.m, 1, b.m)
             b.copy(_results(b, out, first, b.m, segment_size), sums)
         else:
@@ -156,7 +156,7 @@ def reduction_plain(b: Builder, segment_size: int) -> int:
     whole = b.rect(values, 0, 1, segment_size, segment_size)
     with b.units():
         b.copy(whole, row_of(b, data(b), b.unit, segment_size))
-        _fold(b, lambda start, count: b.rect(values, start, 1, count, count), segment_size)
+        fold(b, lambda start, count: b.rect(values, start, 1, count, count), segment_size)
         b.copy(_results(b, out, b.unit, 1, segment_size), b.rect(values, 0, 1, 1, 1))
     return segment_size
 
@@ -179,7 +179,7 @@ def _results(
     return b.rect(out, first, count, 1, 1, 1, bounds)
 
 
-def _accumulate(b: Builder, count: int, view: Callable[[Index], View], ones: Frag) -> Frag:
+def accumulate(b: Builder, count: int, view: Callable[[Index], View], ones: Frag) -> Frag:
     """V = sum over i < count of A_i.P', in chains of at most `chain` products.
 
     A tensor core truncates, so each product loses up to an ulp of V, always toward zero: long
@@ -212,7 +212,7 @@ def _finish(b: Builder, v: Frag) -> View:
     """Return the sum of V's first column, as a 1 x 1 view."""
     spill = b.spill(v)
     if b.options.combine == "add":
-        _fold(b, lambda start, count: b.part(spill, count, 1, start), b.m)
+        fold(b, lambda start, count: b.part(spill, count, 1, start), b.m)
         return b.part(spill, 1, 1)
     top = b.const(b.left("P1"), PatternKind.ROW)
     r = b.zero(b.accumulator("R"))
@@ -268,7 +268,7 @@ def _partials_tile(b: Builder, partials: Buffer, q: int, block: int) -> View:
     return b.rect(partials, block * b.n * b.m + q * b.k, b.k, b.n, 1, b.m, bounds)
 
 
-def _fold(b: Builder, view: Callable[[int, int], View], count: int) -> None:
+def fold(b: Builder, view: Callable[[int, int], View], count: int) -> None:
     """Add `count` values in place into the first, as a balanced tree of rounded additions.
 
     view(start, count) names `count` values from `start` on.

@@ -49,7 +49,7 @@ def scan_kn(b: Builder, segment_size: int) -> int:
         s = b.zero(b.accumulator("S"), "zero") if count > 1 else None
         with b.loop("i", count, "loop") as i:
             a = b.load_parts("A", pieces(b, data(b), first, segment_size, i * b.k), "load")
-            r = _row_scan(b, a, u, s)
+            r = row_scan(b, a, u, s)
             b.store(r, pieces(b, out, first, segment_size, i * b.k), "out")
             if s is not None:
                 last = _last_column(b, r)
@@ -346,7 +346,7 @@ def _last(b: Builder) -> int:
     return (b.k - 1) % b.n
 
 
-def _row_scan(b: Builder, parts: list[Frag], u: list[Frag], s: Frag | None) -> list[Frag]:
+def row_scan(b: Builder, parts: list[Frag], u: list[Frag], s: Frag | None) -> list[Frag]:
     """Return A.U + S as ceil(k/n) accumulators."""
     if s is not None and b.options.combine == "mma" and len(parts) == 1:
         return [

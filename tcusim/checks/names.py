@@ -63,7 +63,7 @@ def positive_counts(program: Program) -> Iterator[Finding]:
 
 
 def _cut_findings(site: Site, step: Locate) -> Iterator[Finding]:
-    cuts = (*step.levels, step.cut or 1)
+    cuts = (*step.levels, 1 if step.cut is None else step.cut)
     if min(cuts) < 1:
         yield Finding(site, f"segments are cut into pieces of {min(cuts)}. Use at least 1.")
     yield from _extent_findings(site, "the number of lines", Extent.of(step.dst.count), least=1)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tcusim
-from tcusim.algorithms import algorithms
+from tcusim.algorithms import segmented_algorithms
 from tcusim.errors import InputError
 from tcusim.ir import Load, Mma, Program, Store, Sync, walk
 from tcusim.numerics import format_of
@@ -23,7 +23,7 @@ def all_frames(program: Program, warp: int = 0) -> list[Frame]:
     return list(frames(program, default_inputs(program), warp=warp))
 
 
-@pytest.mark.parametrize("name", [row.name for row in algorithms()])
+@pytest.mark.parametrize("name", [row.name for row in segmented_algorithms()])
 @pytest.mark.parametrize("ragged", [False, True])
 def test_frames_replay_the_program(name: str, ragged: bool) -> None:
     program = tcusim.build(name, ragged=ragged)
@@ -91,7 +91,7 @@ def test_a_warp_that_is_not_there() -> None:
         list(frames(program, {"in": np.zeros(0, np.float16)}))
 
 
-@pytest.mark.parametrize("name", [row.name for row in algorithms()])
+@pytest.mark.parametrize("name", [row.name for row in segmented_algorithms()])
 @pytest.mark.parametrize("shape", ["16x16x16", "32x8x16"])
 def test_default_inputs_sum_up_exactly_in_float16(name: str, shape: str) -> None:
     for array in default_inputs(tcusim.build(name, shape=shape)).values():

@@ -213,7 +213,9 @@ def test_bf16_may_be_held_in_float32() -> None:
 # --- Probes -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("algorithm", [row.name for row in tcusim.algorithms.algorithms()])
+@pytest.mark.parametrize(
+    "algorithm", [row.name for row in tcusim.algorithms.segmented_algorithms()]
+)
 def test_probes_change_no_output(algorithm: str) -> None:
     program = tcusim.build(algorithm, ragged=True, warps=2)
     inputs = random_inputs(program, "normal", 700, RNG(1))

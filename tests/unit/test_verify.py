@@ -410,7 +410,9 @@ def test_buffer_roles_refuses_wrong_levels() -> None:
         "scratch 'far' must be shared memory .* got level grid, size length",
     )
     program = replace(program, inputs=(*program.inputs, shared("near", "f16", 16)))
-    refused(program, "buffer_roles", "'near' is an input, an output or mail .* got level warp. List it")
+    refused(
+        program, "buffer_roles", "'near' is an input, an output or mail .* got level warp. List it"
+    )
 
 
 # --- Fragments and tiles ----------------------------------------------------------------------

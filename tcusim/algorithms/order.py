@@ -1,0 +1,66 @@
+"""In which order a scan goes through a segment, and whether an element counts for itself.
+
+All that an inclusive scan from the front and its three relatives differ in is here: the triangles
+of ones, the turn of each tile, and where the last element is. Reverse scans copy nothing and need
+no negative strides: their matrices are the transposes, and their tiles come last to first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tcusim.ir import Bound, Index, PatternKind
+
+__all__ = ["FORWARD", "Order"]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Which elements of its segment are summed for an element.
+
+    exclusive: those before it, without the element itself. reverse: from the end, so that "before"
+    means behind it in memory, and the last element is the one with number 0.
+    """
+
+    exclusive: bool = False
+    reverse: bool = False
+
+    def summed(self, start: int) -> tuple[PatternKind, int]:
+        """Return U from its column `start` on: ones where element r is summed for start + c."""
+        strict = int(self.exclusive)
+        if self.reverse:
+            return PatternKind.LOWER, -start - strict
+        return PatternKind.UPPER, start - strict
+
+    def preceding(self, start: int) -> tuple[PatternKind, int]:
+        """Return L from its column `start` on: ones where row start + c comes before row r."""
+        if self.reverse:
+            return PatternKind.UPPER, start - 1
+        return PatternKind.LOWER, -1 - start
+
+    def beside_total(self, k: int) -> tuple[int, int]:
+        """Return where [U|1] has U's first column, and where its column of ones.
+
+        Beyond its k-th column a U is all ones; its transpose is that before its first.
+        """
+        return (1, 0) if self.reverse else (0, k)
+
+    def turn(self, index: Index, count: int) -> Index:
+        """Return the number of the tile, of `count`, that has its turn after `index` others."""
+        return count - 1 - index if self.reverse else index
+
+    def last(self, count: int) -> int:
+        """Return the number of the last of `count` rows, columns or elements."""
+        return 0 if self.reverse else count - 1
+
+    def earlier(self, distance: int, place: Index, count: int) -> tuple[int, tuple[Bound]]:
+        """Return how far in memory the element `distance` earlier lies, and where there is one.
+
+        place: the number of an element, of `count`, as an expression in `row` or `col`.
+        """
+        if self.reverse:
+            return distance, (Bound(place + distance, Index.of(count)),)
+        return -distance, (Bound(Index.of(distance - 1), place),)
+
+
+FORWARD = Order()
