@@ -557,7 +557,7 @@ def test_verify_refuses_offsets_that_it_cannot_read() -> None:
         (
             replace(OFFSETS, size=Extent(OFFSETS.size.index, 2)),
             "positive_counts",
-            r"'offsets' have ceil\(segments \+ 1 / 2\) elements; their number must be one more",
+            r"'offsets' have ceil\(\(segments \+ 1\) / 2\) elements; their number must be one more",
         ),
     ):
         program = replace(locating(offsets=other), inputs=(PROGRAM.inputs[0], other))
@@ -631,6 +631,7 @@ def test_the_listing_says_which_pieces_are_found() -> None:
     text = tcusim.listing(PROGRAM)
     assert "piece ← Locate(offsets, pieces of 32 from number 16*block)  16 lines" in text
     assert "in[piece[col] + 16*i + row]" in text
+    assert "grid         ceil((length + 32*segments - 31) / 512) blocks of 1 warp" in text
     text = tcusim.listing(build("scan_pieces_plain", levels=(16, 8), whole=True, source="f32"))
     assert (
         "piece ← Locate(offsets, segments from number 16*block, after pieces of 16, after pieces "
