@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tcusim.agreement import agree
+from tcusim.algorithms import algorithms
 from tcusim.backends import Backend
 from tcusim.ir import BLOCK, Buffer, Copy, Extent, Index, Lines, Locate, Program, Scalar, View
 from tcusim.irregular import scan_by_offsets, sum_by_offsets
@@ -30,6 +32,17 @@ class Agreeing:
         self.names.append(program.name)
         result: Array = assert_agree(program, inputs, arch=self.arch)["out"]
         return result
+
+
+@pytest.mark.parametrize("arch", ["volta", "hopper"])
+def test_grid(arch: str, host: Backend) -> None:
+    """Every shape and type, with special values, an eighth as many segments as elements."""
+    names = [row.name for row in algorithms() if row.kind.startswith("irregular")]
+    assert len(names) == 4
+    report = agree(names, arch=arch)
+    assert report.ok, report.summary()
+    assert report.algorithms == names
+    assert len(report.tallies) >= (16 if arch == "volta" else 50)
 
 
 def segments(seed: int) -> tuple[Array, NDArray[np.int64]]:
@@ -64,7 +77,7 @@ def test_sums_and_scans(arch: str, shape: str, host: Backend) -> None:
         (np.int8, {"ab": "s8", "acc": "s32"}),
     ],
 )
-def test_other_types(dtype: Any, types: dict[str, str], host: Backend) -> None:
+def test_other_types(dtype: Any, types: dict[str, Any], host: Backend) -> None:
     x, offsets = segments(3)
     launch = Agreeing("hopper")
     sum_by_offsets(launch, (9 * x).astype(dtype), offsets, **types)

@@ -63,7 +63,7 @@ def on(arch: str) -> Callable[[Program, Mapping[str, Array]], Array]:
     return launch
 
 
-def offsets_of(lengths: Sequence[int]) -> Ints:
+def offsets_of(lengths: Sequence[int] | Ints) -> Ints:
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
@@ -120,7 +120,9 @@ def exact_scan(x: Array, offsets: Ints, *, exclusive: bool = False, reverse: boo
     return result
 
 
-ORDERS = [{"exclusive": a, "reverse": b} for a in (False, True) for b in (False, True)]
+ORDERS: list[dict[str, Any]] = [
+    {"exclusive": a, "reverse": b} for a in (False, True) for b in (False, True)
+]
 
 
 # --- Where pieces lie -------------------------------------------------------------------------
@@ -200,7 +202,12 @@ def test_both_sides_and_any_cut_equal_integers(sizes: tuple[int, int, int], side
         offsets = offsets_of(random_lengths(rng, 700))
         x = sparse(rng, offsets)
         inputs = {"in": x.astype(np.float16), "offsets": offsets}
-        options = {"shape": shape, "side": side, "segment_size": cut, "combine": "add"}
+        options: dict[str, Any] = {
+            "shape": shape,
+            "side": side,
+            "segment_size": cut,
+            "combine": "add",
+        }
         sums = run(build("reduction_pieces", chain=4, **options), inputs)["out"]
         expected = np.zeros(sums.size)
         carry = rng.integers(-9, 9, sums.size)
@@ -222,9 +229,9 @@ def test_warps_and_their_turns_share_the_work(warps: int, tiles: int) -> None:
     offsets = offsets_of(random_lengths(rng, 3000))
     x = sparse(rng, offsets)
     for name in ("reduction_pieces", "scan_pieces"):
-        for suffix, options in (("", {"source": "f16"}), ("_plain", {"source": "f32"})):
-            alone = build(name + suffix, segment_size=32, **options)
-            program = build(name + suffix, segment_size=32, warps=warps, tiles=tiles, **options)
+        for suffix, source in (("", "f16"), ("_plain", "f32")):
+            alone = build(name + suffix, segment_size=32, source=source)
+            program = build(name + suffix, segment_size=32, source=source, warps=warps, tiles=tiles)
             assert program.blocks.per == alone.blocks.per * warps * tiles
             dtype = np.float16 if not suffix else np.float32
             inputs = {"in": x.astype(dtype), "offsets": offsets}
@@ -270,10 +277,10 @@ def assert_sums_and_scans(
     x: Ints,
     offsets: Ints,
     shape: MmaShape,
-    orders: Sequence[Mapping[str, bool]],
+    orders: Sequence[Mapping[str, Any]],
     dtype: Any = np.float16,
     arch: str = "hopper",
-    **types: str,
+    **types: Any,
 ) -> None:
     """Compare sums and scans by offsets with integers."""
     array = x.astype(dtype)
