@@ -14,8 +14,9 @@ import pytest
 from numpy.typing import NDArray
 
 import tcusim
-from tcusim.algorithms import build
+from tcusim.algorithms import algorithms, build
 from tcusim.backends import run
+from tcusim.cost import Counts, counts_of_text
 from tcusim.errors import InputError, Unsupported, VerifyError
 from tcusim.interpret import Event, interpret, run_numpy
 from tcusim.ir import (
@@ -44,6 +45,7 @@ from tcusim.irregular import (
     sum_by_offsets,
 )
 from tcusim.shapes import MmaShape, shape_of
+from tcusim.testing import random_inputs
 from tcusim.verify import problems, verify
 
 Array = NDArray[Any]
@@ -477,6 +479,26 @@ def test_all_work_is_in_proportion_to_the_data(kind: str) -> None:
             scalars[name] = program.outputs[0].size.evaluate(values)
         assert room < 10 * (length + len(launches) * PLAIN[1] * (segments + 16)), (length, segments)
         assert len(launches) <= 11
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+@pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
+def test_products_are_as_many_as_the_registry_says(sizes: tuple[int, int, int], side: str) -> None:
+    m, n, k = sizes if side == "a" else (sizes[1], sizes[0], sizes[2])
+    for row in algorithms():
+        if not row.kind.startswith("irregular"):
+            continue
+        source = None if row.products else "f32"
+        program = build(row.name, shape=MmaShape(*sizes), side=side, source=source, warps=2)
+        inputs = random_inputs(program, "integers", 3000, np.random.default_rng(1))
+        seen = Counts()
+        run_numpy(program, inputs, watch=seen)
+        scalars = {"length": 3000, "segments": inputs["offsets"].size - 1}
+        counted = counts_of_text(program, scalars)
+        each = row.products(m, n, k, row.repeats) if row.products else 0
+        assert seen.mma == counted.mma == each * 2 * program.grid(scalars)
+        assert seen.bytes_written == counted.bytes_written
+        assert seen.bytes_read == counted.bytes_read - inputs["offsets"].nbytes
 
 
 def problem(kind: str, length: int, segments: int, **changes: Any) -> IrregularProblem:
