@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tcusim.algorithms import Algorithm, algorithm_of, algorithms, build
+from tcusim.algorithms import Algorithm, algorithm_of, algorithms, build, segmented_algorithms
 from tcusim.backends import get_backend, native_arch
 from tcusim.errors import InputError, Unsupported
 from tcusim.ir import Program
@@ -236,7 +236,7 @@ def recipes(
         Every side, form, way to combine and layout, shuffled so that a part is a fair sample. If
         not, one program for each algorithm and column; which options it has goes round.
     """
-    rows = [algorithm_of(name) for name in names] or list(algorithms())
+    rows = [algorithm_of(name) for name in names] or list(segmented_algorithms())
     cells = [(row, column) for row in rows for column in columns if _has_cell(row, column)]
     if not full:
         for number, (row, column) in enumerate(cells):

@@ -371,7 +371,7 @@ class State:
             firsts = positions(starts, (step.cut,))
             segment = np.clip(np.searchsorted(firsts[:-1], number, side="right") - 1, 0, None)
             begin = (number - firsts[segment]) * step.cut
-            inside = np.full(number.shape, count > 0)
+            inside = number >= firsts[0]
         if count == 0:
             return np.zeros_like(number), np.zeros_like(number)
         limit = starts[segment + 1]

@@ -196,7 +196,10 @@ class Extent:
         """Print as `ceil(length / 256)`."""
         if self.constant is not None:
             return str(self.constant)
-        return str(self.index) if self.per == 1 else f"ceil({self.index} / {self.per})"
+        if self.per == 1:
+            return str(self.index)
+        text = str(self.index)
+        return f"ceil({f'({text})' if ' ' in text else text} / {self.per})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.backends import Backend, get_backend, native_arch
-from tcusim.binding import bind_scalars
+from tcusim.binding import bind_scalars, last_offset, offsets_of
 from tcusim.errors import AgreementError, InputError, TcusimError, unknown_name
 from tcusim.interpret import Event, run_numpy
 from tcusim.ir import Program, Step, View, accesses
@@ -405,6 +405,7 @@ def random_inputs(
         One of `input_kinds` of each input's type.
     length : int
         The value of the program's scalars, which is the number of elements of the input "in".
+        Segments by offsets are an eighth as many, and end at random places.
     rng : numpy.random.Generator
         Where the numbers come from.
 
@@ -421,10 +422,20 @@ def random_inputs(
         If a type has no such kind.
     """
     scalars = {scalar.name: length for scalar in program.scalars}
+    offsets = offsets_of(program)
+    segments = -(-length // 8)
+    for step in offsets.values():
+        scalars.update(dict.fromkeys(step.offsets.size.index.symbols, segments))
     inputs = {
         buffer.name: _random_values(program, buffer.dtype, kind, buffer.size.evaluate(scalars), rng)
         for buffer in program.inputs
+        if buffer.name not in offsets
     }
+    for name, step in offsets.items():
+        last = last_offset(step, segments, length)
+        ends = np.sort(rng.integers(0, last + 1, segments + 1))
+        ends[0], ends[-1] = 0, last
+        inputs[name] = ends
     _scalars(program, inputs)
     return inputs
 

@@ -94,7 +94,8 @@ def c_bound(bound: Bound) -> str:
 def c_line(view: View, end: str) -> str:
     """Print where the line of element (row, col) begins or ends; `end` says which."""
     assert view.lines is not None
-    return f"{view.lines.name}_{end}[{'row' if view.row_stride == 0 else 'col'}]"
+    side = "row" if view.row_stride == 0 else "col"
+    return f"{view.lines.name}_{end}[{_flat_sides(view).get(side, side)}]"
 
 
 def c_bounds(view: View) -> str:

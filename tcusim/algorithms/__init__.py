@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tcusim.algorithms import block, grid, reduction, scan
+from tcusim.algorithms import block, grid, irregular, reduction, scan
 from tcusim.algorithms.builder import LENGTH, Builder, Options, Work, stored_type
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.ir import Extent, Level, Program, Scalar
@@ -15,7 +15,14 @@ from tcusim.numerics import FORMATS, format_of
 from tcusim.shapes import MmaShape, shape_of
 from tcusim.verify import verify
 
-__all__ = ["Algorithm", "algorithm_of", "algorithms", "build", "register_algorithm"]
+__all__ = [
+    "Algorithm",
+    "algorithm_of",
+    "algorithms",
+    "build",
+    "register_algorithm",
+    "segmented_algorithms",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +32,8 @@ class Algorithm:
     name: the general name, with k for a segment of one row of a tile and t for a whole tile.
     function: writes the steps, given a Builder and a segment size; returns the elements that a
     warp (a block, if that is the level) takes, or the whole `Work` of the grid.
-    kind: "reduction", "scan" or "product", which has no segments.
+    kind: "reduction", "scan" or "product", which has no segments; "irregular_reduction" and
+    "irregular_scan" have them by offsets, and the segment size is then that of a piece.
     level: who does a piece of work together.
     source: where the paper has it. alias: the paper's name, which stands for k = 16.
     tiles: whether the default segment is counted in tiles (m*k), not in rows (k). repeats: how
@@ -94,6 +102,11 @@ def register_algorithm(algorithm: Algorithm) -> Algorithm:
 def algorithms() -> tuple[Algorithm, ...]:
     """Return every registered algorithm, reductions first."""
     return tuple(_REGISTRY.values())
+
+
+def segmented_algorithms() -> tuple[Algorithm, ...]:
+    """Return those that sum or scan segments of one size, of one input."""
+    return tuple(row for row in algorithms() if row.kind in ("reduction", "scan"))
 
 
 def algorithm_of(name: str) -> Algorithm:
@@ -237,7 +250,7 @@ def _side(row: Algorithm, side: str | None, shape: MmaShape) -> str:
         return side
     if shape.m == shape.n:
         # The paper reduces with P.A, data on the right, and scans with A.U, data on the left.
-        return "b" if row.kind == "reduction" else "a"
+        return "b" if row.kind.endswith("reduction") else "a"
     return "a" if shape.m > shape.n else "b"
 
 
@@ -518,6 +531,46 @@ for _row in (
         tiles=True,
         level=Level.GRID,
         combines=("add",),
+    ),
+    Algorithm(
+        "reduction_pieces",
+        irregular.reduction_pieces,
+        "irregular_reduction",
+        "not in the paper",
+        "",
+        lambda m, n, k, count: count,
+        "N",
+        repeats=4,
+    ),
+    Algorithm(
+        "reduction_pieces_plain",
+        irregular.reduction_pieces_plain,
+        "irregular_reduction",
+        "not in the paper",
+        "",
+        None,
+        "0",
+        repeats=4,
+    ),
+    Algorithm(
+        "scan_pieces",
+        irregular.scan_pieces,
+        "irregular_scan",
+        "not in the paper",
+        "",
+        lambda m, n, k, count: count * _ceil(k, n),
+        "N*ceil(k/n)",
+        repeats=4,
+    ),
+    Algorithm(
+        "scan_pieces_plain",
+        irregular.scan_pieces_plain,
+        "irregular_scan",
+        "not in the paper",
+        "",
+        None,
+        "0",
+        repeats=4,
     ),
 ):
     register_algorithm(_row)

@@ -297,12 +297,13 @@ class Builder:
         offsets: Buffer,
         first: Index,
         *,
+        count: int,
         cut: int | None,
         levels: tuple[int, ...] = (),
         line: str = "",
     ) -> Lines:
-        """Find m lines, pieces of irregular segments from number `first` on; see `ir.Locate`."""
-        lines = Lines(name, self.m)
+        """Find `count` pieces of irregular segments from number `first` on; see `ir.Locate`."""
+        lines = Lines(name, count)
         self._add(Locate(lines, offsets, first, cut, levels, self._origin(line)))
         return lines
 
@@ -543,7 +544,7 @@ class Builder:
     def _stage_view(self, frag: Frag, view: View) -> View:
         """Return a padded tile of shared memory for `frag`, laid out as `view` is."""
         dtype = stored_type(frag.dtype)
-        if view.layout == "col_major":
+        if view.layout == "col_major" or (view.lines is not None and view.col_stride == 0):
             ldm = padded(view.rows, dtype)
             size, strides = view.cols * ldm, (1, ldm)
         else:

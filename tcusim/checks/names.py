@@ -63,10 +63,16 @@ def positive_counts(program: Program) -> Iterator[Finding]:
 
 
 def _cut_findings(site: Site, step: Locate) -> Iterator[Finding]:
-    cuts = (*step.levels, step.cut or 1)
+    cuts = (*step.levels, 1 if step.cut is None else step.cut)
     if min(cuts) < 1:
         yield Finding(site, f"segments are cut into pieces of {min(cuts)}. Use at least 1.")
     yield from _extent_findings(site, "the number of lines", Extent.of(step.dst.count), least=1)
+    if step.offsets.size.per != 1:
+        yield Finding(
+            site,
+            f"offsets {step.offsets.name!r} have {step.offsets.size} elements; their number must "
+            f"be one more than that of segments, with no division.",
+        )
 
 
 def _extent_findings(

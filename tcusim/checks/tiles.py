@@ -26,6 +26,7 @@ from tcusim.ir import (
     Step,
     Store,
     View,
+    accesses,
 )
 from tcusim.numerics.formats import FORMATS
 from tcusim.shapes import TILE_BYTES, MmaShape
@@ -140,13 +141,22 @@ def _line_findings(site: Site) -> Iterator[Finding]:
 
 
 def one_layout(program: Program) -> Iterator[Finding]:
-    """Require that a fragment's name means one type, and an operand is loaded in one layout.
+    """Require that a name means fragments of one type, loaded in one layout, or lines of one count.
 
     Source: role, sizes, type and layout are template arguments of fragment [CPG sec. 10.24.1].
     """
     meanings: dict[str, Frag] = {}
     layouts: dict[str, str] = {}
+    counts: dict[str, int] = {}
     for site in sites(program):
+        touched = accesses(site.step)
+        for lines in dict.fromkeys((*touched.lines_written, *touched.lines_read)):
+            if counts.setdefault(lines.name, lines.count) != lines.count:
+                yield Finding(
+                    site,
+                    f"{lines.name!r} are {lines.count} lines here and {counts[lines.name]} before. "
+                    f"Use two names.",
+                )
         for frag in dict.fromkeys(frags(site.step)):
             first = meanings.setdefault(frag.name, frag)
             if frag != first:

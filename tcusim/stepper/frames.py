@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.binding import bind_scalars
+from tcusim.binding import bind_scalars, last_offset, offsets_of
 from tcusim.errors import InputError
 from tcusim.interpret import Event, State, interpret
 from tcusim.ir import (
@@ -176,11 +176,21 @@ def default_inputs(program: Program, length: int | None = None) -> dict[str, NDA
     """Return inputs that are easy to read, 1, 2, 3, ... again and again; by default for one block.
 
     They are so small, and where there are many so many of them 0, that float16 holds their sum
-    exactly, and so every sum on the way.
+    exactly, and so every sum on the way. Segments by offsets are as many as half the lines of a
+    warp, each longer than the one before.
     """
-    scalars = {scalar.name: length or program.blocks.per for scalar in program.scalars}
+    offsets = offsets_of(program)
+    length = length or max(1, program.blocks.per // (2 if offsets else 1))
+    scalars = {scalar.name: length for scalar in program.scalars}
     inputs = {}
+    for name, step in offsets.items():
+        segments = max(1, min(step.dst.count // 2, length))
+        scalars.update(dict.fromkeys(step.offsets.size.index.symbols, segments))
+        squares = np.arange(segments + 1) ** 2
+        inputs[name] = last_offset(step, segments, length) * squares // segments**2
     for buffer in program.inputs:
+        if buffer.name in offsets:
+            continue
         size = buffer.size.evaluate(scalars)
         top = 9 if size * 5 <= _EXACT_IN_F16 else 3
         times = _EXACT_IN_F16 // (top * (top + 1) // 2)
@@ -188,7 +198,7 @@ def default_inputs(program: Program, length: int | None = None) -> dict[str, NDA
         numbers = np.arange(size) % period + 1
         numbers[numbers > top] = 0
         inputs[buffer.name] = from_values(as_values(numbers, buffer.dtype), buffer.dtype)
-    return inputs
+    return {buffer.name: inputs[buffer.name] for buffer in program.inputs}
 
 
 class _Watcher:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tcusim
-from tcusim.algorithms import algorithms
+from tcusim.algorithms import segmented_algorithms
 from tcusim.backends import Backend
 from tcusim.errors import AgreementError, Unsupported
 from tcusim.interpret import State
@@ -23,7 +23,7 @@ from tcusim.testing import assert_agree, random_inputs
 from tcusim_cuda.emit import _Emitter, emit, instruction_for
 
 WMMA_SHAPES = ("16x16x16", "32x8x16", "8x32x16")
-ALGORITHMS = [row.name for row in algorithms()]
+ALGORITHMS = [row.name for row in segmented_algorithms()]
 
 # One program of each family, and one for each thing that the emitter does besides.
 GOLDEN: dict[str, tuple[str, dict[str, Any]]] = {

@@ -137,7 +137,7 @@ def test_coefficients_and_symbols() -> None:
         (Extent(LENGTH, 256), 1, 1, "ceil(length / 256)"),
         (Extent(LENGTH, 256), 256, 1, "ceil(length / 256)"),
         (Extent(LENGTH, 256), 257, 2, "ceil(length / 256)"),
-        (Extent(LENGTH * 2 + 1, 3), 4, 3, "ceil(2*length + 1 / 3)"),
+        (Extent(LENGTH * 2 + 1, 3), 4, 3, "ceil((2*length + 1) / 3)"),
         (Extent.of(5), 1, 5, "5"),
         (Extent(Index.of(7), 2), 1, 4, "4"),
     ],

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tcusim
-from tcusim.algorithms import algorithms
+from tcusim.algorithms import algorithms, segmented_algorithms
 from tcusim.errors import InputError
 from tcusim.ir import Load, Mma, Program, Store, Sync, walk
 from tcusim.numerics import format_of
@@ -91,12 +91,23 @@ def test_a_warp_that_is_not_there() -> None:
         list(frames(program, {"in": np.zeros(0, np.float16)}))
 
 
-@pytest.mark.parametrize("name", [row.name for row in algorithms()])
+@pytest.mark.parametrize("name", [row.name for row in segmented_algorithms()])
 @pytest.mark.parametrize("shape", ["16x16x16", "32x8x16"])
 def test_default_inputs_sum_up_exactly_in_float16(name: str, shape: str) -> None:
     for array in default_inputs(tcusim.build(name, shape=shape)).values():
         assert array[:3].astype(int).tolist() == [1, 2, 3]
         assert array.astype(np.float64).sum() <= 2048
+
+
+def test_default_segments_grow_and_are_those_of_one_warp() -> None:
+    program = tcusim.build("reduction_pieces")
+    inputs = default_inputs(program)
+    assert list(inputs) == ["in", "offsets"]
+    lengths = np.diff(inputs["offsets"])
+    assert lengths.tolist() == sorted(lengths)
+    assert lengths.sum() == inputs["in"].size
+    assert len(set(lengths)) > 4
+    assert program.grid({"length": inputs["in"].size, "segments": lengths.size}) == 1
 
 
 def test_integer_memory_has_a_poison_too() -> None:

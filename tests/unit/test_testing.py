@@ -11,7 +11,7 @@ import pytest
 import tcusim
 from tcusim.backends import native_arch
 from tcusim.errors import AgreementError, InputError, UnknownName, Unsupported
-from tcusim.interpret import run_numpy
+from tcusim.interpret import positions, run_numpy
 from tcusim.ir import Program
 from tcusim.probes import with_probes
 from tcusim.testing import (
@@ -234,6 +234,19 @@ def test_inputs_depend_on_the_seed_alone() -> None:
         one, two, other = (random_inputs(program, kind, 50, RNG(seed))["in"] for seed in (1, 1, 2))
         assert np.array_equal(bits_of(one, "bf16"), bits_of(two, "bf16"))
         assert not np.array_equal(bits_of(one, "bf16"), bits_of(other, "bf16"))
+
+
+@pytest.mark.parametrize("levels", [(), (16,), (16, 4)])
+@pytest.mark.parametrize("length", [0, 1, 5, 100, 1000])
+def test_offsets_ascend_to_the_length(levels: tuple[int, ...], length: int) -> None:
+    program = tcusim.build("reduction_pieces_plain", source="f32", levels=levels)
+    inputs = random_inputs(program, "integers", length, RNG(2))
+    offsets = inputs["offsets"]
+    assert offsets.dtype == np.int64
+    assert (np.diff(offsets) >= 0).all()
+    # All that is read belongs to a segment, and the segments hold no more than that.
+    assert positions(offsets, levels)[-1] == length
+    assert tcusim.run(program, inputs)["out"].sum() == inputs["in"].sum()
 
 
 def test_each_kind_is_what_it_says() -> None:

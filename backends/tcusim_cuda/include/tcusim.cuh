@@ -197,7 +197,8 @@ __device__ inline void locate(
         const long long first = position<LEVELS..., CUT>(offsets[low], low);
         const long long limit = position<LEVELS...>(offsets[low + 1], low + 1);
         begin = position<LEVELS...>(offsets[low], low) + (number - first) * CUT;
-        begin = begin < limit ? begin : limit;
+        // Before the first piece, or beyond its segment's last, there is none.
+        begin = number >= first && begin < limit ? begin : limit;
         end = begin + CUT < limit ? begin + CUT : limit;
     }
 }

@@ -1,0 +1,301 @@
+"""Choose the launches for sums and scans of irregular segments, and run them.
+
+The rule: a piece is about as long as the average segment, `cut_of`. Pieces much longer than that
+would mostly be empty lines, as each segment has a piece of its own; much shorter ones would be many
+more than the segments. So a level's work is at most about twice its data's, however the elements
+are spread over the segments, and the work of a warp is always the same.
+
+How many levels there are follows from the length alone, not from the offsets: a segment of s
+elements has results of at most ceil(s / cut) + 1 pieces. So the same launches serve all offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from tcusim.algorithms import build
+from tcusim.binding import bind_scalars
+from tcusim.ir import Program
+from tcusim.numerics import Values
+from tcusim.plan import CHAIN
+from tcusim.shapes import MmaShape, shape_of
+
+__all__ = [
+    "IrregularProblem",
+    "Launch",
+    "cut_of",
+    "irregular_launches",
+    "run_launches",
+    "scan_by_offsets",
+    "sum_by_offsets",
+]
+
+# The longest piece, in rows of k elements: its sum is one of so many products.
+MOST_ROWS = 64
+# Pieces that keep the warps of a large GPU busy: long segments are cut shorter for their sake.
+BUSY = 2048
+# The shortest and the longest piece that is added up in shared memory.
+PLAIN = (32, 128)
+
+Runner: TypeAlias = Callable[[Program, Mapping[str, Values]], Values]
+
+
+@dataclass(frozen=True, slots=True)
+class IrregularProblem:
+    """What launches are chosen for.
+
+    kind: "reduction" or "scan". length: elements of the array. segments: their number. ab, acc:
+    types of operands and accumulators; source, result: of the arrays. literal: as the paper has it,
+    with partial sums accumulated by products and chains without limit. exclusive, reverse: of a
+    scan. longest: elements of the longest segment, where that is known; it may save launches.
+    """
+
+    kind: str
+    length: int
+    segments: int
+    shape: MmaShape
+    ab: str
+    acc: str
+    source: str
+    result: str
+    literal: bool = False
+    exclusive: bool = False
+    reverse: bool = False
+    longest: int | None = None
+
+    def build(self, kind: str, cut: int, result: str, **options: Any) -> Program:
+        """Build the reduction or scan of pieces of the array, by products."""
+        return build(
+            f"{kind}_pieces",
+            shape=self.shape,
+            segment_size=cut,
+            ab=self.ab,
+            accumulate=self.acc,
+            source=self.source,
+            result=result,
+            ragged=True,
+            combine="mma" if self.literal else "add",
+            chain=None if self.literal else CHAIN,
+            **options,
+        )
+
+    def plain(self, kind: str, cut: int, result: str, **options: Any) -> Program:
+        """Build a program of rounded additions alone, on values of the accumulator's type."""
+        return build(
+            f"{kind}_pieces_plain",
+            shape=self.shape,
+            segment_size=cut,
+            ab=self.ab,
+            accumulate=self.acc,
+            source=self.acc,
+            result=result,
+            ragged=True,
+            **options,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch: for each of the program's buffers, the name of the array that it is."""
+
+    program: Program
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """Values in irregular segments: the array's elements, or the results of pieces by number.
+
+    name: of the array. size: values in it. longest: the most that a segment can have. cuts: those
+    made before.
+    """
+
+    name: str
+    size: int
+    longest: int
+    cuts: tuple[int, ...] = ()
+
+    def cut(self, name: str, size: int, cut: int) -> _Level:
+        """Return the results `name` of this level's pieces."""
+        longest = -(-self.longest // cut) + 1
+        return _Level(name, size, min(longest, max(1, size)), (*self.cuts, cut))
+
+
+def irregular_launches(problem: IrregularProblem) -> tuple[Launch, ...]:
+    """Return the launches for a problem, in order.
+
+    They take the arrays "in" and "offsets" (segments + 1 int64 positions that ascend from 0 to
+    length) and make "out"; other names are arrays between them.
+    """
+    return tuple(_Draft(problem).launches)
+
+
+def cut_of(size: int, segments: int, least: int, most: int) -> int:
+    """Return the length of a piece: the average segment's, rounded up to least * 2**i <= most."""
+    average = -(-size // max(1, segments))
+    cut = least
+    while cut < average and 2 * cut <= most:
+        cut *= 2
+    return cut
+
+
+class _Draft:
+    """The launches in the making, and the sizes of the arrays that they make."""
+
+    def __init__(self, problem: IrregularProblem) -> None:
+        self.problem = p = problem
+        self.sizes = {"in": p.length, "offsets": p.segments + 1}
+        self.launches: list[Launch] = []
+        longest = p.length if p.longest is None else min(p.longest, p.length)
+        level = _Level("in", p.length, max(1, longest))
+        k = p.shape.k
+        # No more than the average, nor so long that few warps have work.
+        cut = min(
+            cut_of(p.length, p.segments, k, MOST_ROWS * k),
+            cut_of(p.length, BUSY, k, MOST_ROWS * k),
+        )
+        if p.kind == "reduction":
+            self._reduction(level, cut)
+        else:
+            self._scan(level, cut)
+
+    def _reduction(self, level: _Level, cut: int) -> None:
+        p = self.problem
+        if level.longest <= 2 * cut:
+            self._add(p.build(p.kind, self._line(level), p.result, whole=True), level, "out")
+            return
+        level = self._cut(p.build(p.kind, cut, p.acc), level, cut)
+        while level.longest > self._most(level):
+            cut = self._plain_cut(level)
+            program = p.plain("reduction", cut, p.acc, levels=level.cuts)
+            level = self._cut(program, level, cut)
+        options = {"levels": level.cuts, "whole": True}
+        self._add(p.plain("reduction", self._line(level), p.result, **options), level, "out")
+
+    def _scan(self, level: _Level, cut: int) -> None:
+        p = self.problem
+        order = {"exclusive": p.exclusive, "reverse": p.reverse}
+        if level.longest <= 2 * cut:
+            program = p.build(p.kind, self._line(level), p.result, whole=True, **order)
+            self._add(program, level, "out")
+            return
+        carries = self._carries(self._cut(p.build("reduction", cut, p.acc), level, cut))
+        program = p.build(p.kind, cut, p.result, carry=True, **order)
+        self._add(program, level, "out", carries)
+
+    def _carries(self, level: _Level) -> str:
+        """Scan what precedes each value of a level in its segment; return the results' name."""
+        p = self.problem
+        options = {"levels": level.cuts, "exclusive": True, "reverse": p.reverse}
+        if level.longest <= self._most(level):
+            program = p.plain("scan", self._line(level), p.acc, whole=True, **options)
+            return self._add(program, level, "carries")
+        cut = self._plain_cut(level)
+        sums = self._cut(p.plain("reduction", cut, p.acc, levels=level.cuts), level, cut)
+        carries = self._carries(sums)
+        program = p.plain("scan", cut, p.acc, carry=True, **options)
+        return self._add(program, level, "carries", carries)
+
+    def _line(self, level: _Level) -> int:
+        """Return the longest segment, rounded up so that few programs serve all lengths."""
+        least = 1 if level.cuts else self.problem.shape.k
+        return cut_of(level.longest, 1, least, 2 * least * level.longest)
+
+    def _plain_cut(self, level: _Level) -> int:
+        return cut_of(level.size, self.problem.segments, *PLAIN)
+
+    def _most(self, level: _Level) -> int:
+        """Return the longest segment for which one line of shared memory is worth its room."""
+        return min(2 * self._plain_cut(level), PLAIN[1])
+
+    def _cut(self, program: Program, level: _Level, cut: int) -> _Level:
+        """Add a launch that sums a level's pieces; return the level of these sums."""
+        name = self._add(program, level, "sums")
+        return level.cut(name, self.sizes[name], cut)
+
+    def _add(self, program: Program, level: _Level, to: str, carries: str | None = None) -> str:
+        """Add a launch that makes a new array; return its name: `to`, or that with a number."""
+        inputs = {"in": level.name, "offsets": "offsets"}
+        if carries is not None:
+            inputs["carry"] = carries
+        scalars = bind_scalars(program, {key: self.sizes[name] for key, name in inputs.items()})
+        (output,) = program.outputs
+        name, number = to, 1
+        while name in self.sizes:
+            number += 1
+            name = f"{to}{number}"
+        self.sizes[name] = output.size.evaluate(scalars)
+        self.launches.append(Launch(program, inputs, {output.name: name}))
+        return name
+
+
+# --- Running them -----------------------------------------------------------------------------
+
+
+def run_launches(
+    launches: Iterable[Launch], arrays: Mapping[str, Values], launch: Runner
+) -> Values:
+    """Run launches one after the other on arrays by name; return the array "out"."""
+    held = dict(arrays)
+    for one in launches:
+        (name,) = one.outputs.values()
+        held[name] = launch(one.program, {key: held[given] for key, given in one.inputs.items()})
+    return held["out"]
+
+
+def sum_by_offsets(
+    launch: Runner,
+    array: Values,
+    offsets: Values,
+    *,
+    shape: str | tuple[int, int, int] | MmaShape = "16x16x16",
+    ab: str = "f16",
+    acc: str = "f32",
+    source: str | None = None,
+    result: str | None = None,
+    longest: int | None = None,
+) -> Values:
+    """Sum each segment of a flat array: from offsets[i] up to offsets[i+1].
+
+    launch: runs a program on named arrays and returns its output `out`. offsets: segments + 1 int64
+    positions that ascend from 0 to the array's length; nothing here checks that. The other
+    parameters are IrregularProblem's.
+    """
+    types = (ab, acc, source or ab, result or acc)
+    sizes = (array.size, offsets.size - 1)
+    problem = IrregularProblem("reduction", *sizes, shape_of(shape), *types, longest=longest)
+    return run_launches(irregular_launches(problem), {"in": array, "offsets": offsets}, launch)
+
+
+def scan_by_offsets(
+    launch: Runner,
+    array: Values,
+    offsets: Values,
+    *,
+    shape: str | tuple[int, int, int] | MmaShape = "16x16x16",
+    ab: str = "f16",
+    acc: str = "f32",
+    source: str | None = None,
+    result: str | None = None,
+    exclusive: bool = False,
+    reverse: bool = False,
+    longest: int | None = None,
+) -> Values:
+    """Scan each segment of a flat array; the parameters are those of sum_by_offsets."""
+    problem = IrregularProblem(
+        "scan",
+        array.size,
+        offsets.size - 1,
+        shape_of(shape),
+        ab,
+        acc,
+        source or ab,
+        result or acc,
+        exclusive=exclusive,
+        reverse=reverse,
+        longest=longest,
+    )
+    return run_launches(irregular_launches(problem), {"in": array, "offsets": offsets}, launch)

@@ -1,0 +1,130 @@
+"""Irregular segments: the emitted text, run on the CPU, gives the bits of the simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tcusim.agreement import agree
+from tcusim.algorithms import algorithms
+from tcusim.backends import Backend
+from tcusim.ir import BLOCK, Buffer, Copy, Extent, Index, Lines, Locate, Program, Scalar, View
+from tcusim.irregular import scan_by_offsets, sum_by_offsets
+from tcusim.shapes import shape_of
+from tcusim.testing import assert_agree
+from tcusim_cuda.emit import emit
+
+Array = NDArray[Any]
+
+
+class Agreeing:
+    """Runs programs on the simulator and on the host, and compares the bits of each."""
+
+    def __init__(self, arch: str) -> None:
+        self.arch = arch
+        self.names: list[str] = []
+
+    def __call__(self, program: Program, inputs: Mapping[str, Array]) -> Array:
+        self.names.append(program.name)
+        result: Array = assert_agree(program, inputs, arch=self.arch)["out"]
+        return result
+
+
+@pytest.mark.parametrize("arch", ["volta", "hopper"])
+def test_grid(arch: str, host: Backend) -> None:
+    """Every shape and type, with special values, an eighth as many segments as elements."""
+    names = [row.name for row in algorithms() if row.kind.startswith("irregular")]
+    assert len(names) == 4
+    report = agree(names, arch=arch)
+    assert report.ok, report.summary()
+    assert report.algorithms == names
+    assert len(report.tallies) >= (16 if arch == "volta" else 50)
+
+
+def segments(seed: int) -> tuple[Array, NDArray[np.int64]]:
+    """Return numbers in tiny, empty and giant segments, and their offsets."""
+    rng = np.random.default_rng(seed)
+    tiny = rng.integers(0, 4, 100)
+    lengths = [0, *tiny[:50], 9000, *tiny[50:], 300, 0]
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return rng.standard_normal(offsets[-1]), offsets
+
+
+@pytest.mark.parametrize("shape", ["16x16x16", "8x32x16"])
+@pytest.mark.parametrize("arch", ["volta", "hopper"])
+def test_sums_and_scans(arch: str, shape: str, host: Backend) -> None:
+    x, offsets = segments(len(arch))
+    x = x.astype(np.float16)
+    launch = Agreeing(arch)
+    sum_by_offsets(launch, x, offsets, shape=shape)
+    assert launch.names == ["reduction_pieces", "reduction_pieces_plain", "reduction_pieces_plain"]
+    scan_by_offsets(launch, x, offsets, shape=shape)
+    scan_by_offsets(launch, x, offsets, shape=shape, exclusive=True, reverse=True)
+    assert set(launch.names[3:]) == {
+        "reduction_pieces", "reduction_pieces_plain", "scan_pieces_plain", "scan_pieces",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("dtype", "types"),
+    [
+        (np.float32, {"ab": "bf16", "source": "f32"}),
+        (np.float64, {"ab": "f64", "acc": "f64", "shape": "8x8x4"}),
+        (np.int8, {"ab": "s8", "acc": "s32"}),
+    ],
+)
+def test_other_types(dtype: Any, types: dict[str, Any], host: Backend) -> None:
+    x, offsets = segments(3)
+    launch = Agreeing("hopper")
+    sum_by_offsets(launch, (9 * x).astype(dtype), offsets, **types)
+    scan_by_offsets(launch, (9 * x).astype(dtype), offsets, **types)
+
+
+def test_no_elements_no_segments_and_elements_of_no_segment(host: Backend) -> None:
+    launch = Agreeing("hopper")
+    nothing = np.zeros(0, np.float16)
+    assert sum_by_offsets(launch, nothing, np.zeros(1, np.int64)).size == 0
+    assert sum_by_offsets(launch, nothing, np.zeros(4, np.int64)).tolist() == [0, 0, 0]
+    assert scan_by_offsets(launch, nothing, np.zeros(4, np.int64)).size == 0
+    ones = np.ones(5000, np.float16)
+    inner = np.array([1700, 1703, 4000], np.int64)
+    assert sum_by_offsets(launch, ones, inner).tolist() == [3, 2297]
+
+
+def test_a_single_line_has_no_symbol(host: Backend) -> None:
+    """The emitted text of a rectangle of one row has no loop over rows, and names no row."""
+    count = Index.symbol("segments")
+    data, offsets = (
+        Buffer("in", "f32", Extent(Index.symbol("length"))),
+        Buffer("offsets", "s64", Extent(count + 1)),
+    )
+    out = Buffer("out", "f32", Extent(count * 4))
+    lines = Lines("one", 1)
+    for down in (False, True):
+        size, strides = ((4, 1), (1, 0)) if down else ((1, 4), (0, 1))
+        program = Program(
+            name="first_four",
+            shape=shape_of("16x16x16"),
+            ab="f16",
+            acc="f32",
+            scalars=(Scalar("length"), Scalar("segments")),
+            inputs=(data, offsets),
+            outputs=(out,),
+            scratch=(),
+            blocks=Extent(count),
+            warps=1,
+            steps=(
+                Locate(lines, offsets, BLOCK),
+                Copy(
+                    View(out, BLOCK * 4, *size, 1, 1),
+                    View(data, Index(), *size, *strides, (), lines),
+                ),
+            ),
+        )
+        assert "one_begin[0]" in emit(program).text
+        inputs = {"in": np.arange(9, dtype=np.float32), "offsets": np.array([0, 2, 9], np.int64)}
+        assert assert_agree(program, inputs)["out"].tolist() == [0, 1, 0, 0, 2, 3, 4, 5]

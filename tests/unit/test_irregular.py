@@ -1,0 +1,680 @@
+"""Segments by offsets: where pieces lie, exact sums and scans, equal work, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import tcusim
+from tcusim.algorithms import algorithms, build
+from tcusim.backends import run
+from tcusim.cost import Counts, counts_of_text
+from tcusim.errors import InputError, Unsupported, VerifyError
+from tcusim.interpret import Event, interpret, run_numpy
+from tcusim.ir import (
+    ROW,
+    Buffer,
+    Copy,
+    Extent,
+    Frag,
+    Index,
+    Lines,
+    Load,
+    Locate,
+    Loop,
+    Program,
+    Role,
+    Step,
+    walk,
+)
+from tcusim.irregular import (
+    MOST_ROWS,
+    PLAIN,
+    IrregularProblem,
+    cut_of,
+    irregular_launches,
+    scan_by_offsets,
+    sum_by_offsets,
+)
+from tcusim.shapes import MmaShape, shape_of
+from tcusim.testing import random_inputs
+from tcusim.verify import problems, verify
+
+Array = NDArray[Any]
+Ints = NDArray[np.int64]
+
+SHAPES = ((16, 16, 16), (32, 8, 16), (8, 32, 16), (4, 4, 4), (5, 7, 3))
+LENGTHS = (0, 1, 15, 16, 17, 255, 256, 257, 4095, 4096, 4097, 65537)
+
+
+def on(arch: str) -> Callable[[Program, Mapping[str, Array]], Array]:
+    """Return what runs a program on the simulator and returns its output."""
+
+    def launch(program: Program, inputs: Mapping[str, Array]) -> Array:
+        result: Array = run(program, inputs, arch=arch)["out"]
+        return result
+
+    return launch
+
+
+def offsets_of(lengths: Sequence[int] | Ints) -> Ints:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+def random_lengths(rng: np.random.Generator, total: int) -> list[int]:
+    """Return lengths that add up to `total`: empty, tiny, medium and giant ones, in any order."""
+    lengths: list[int] = []
+    while total:
+        most = rng.choice([0, 3, 40, 700, total])
+        lengths.append(int(min(total, rng.integers(0, most + 1))))
+        total -= lengths[-1]
+    lengths.extend([0] * int(rng.integers(0, 4)))
+    return lengths
+
+
+def structures(seed: int) -> dict[str, list[int]]:
+    """Return segments of every kind, as lengths; those drawn at random differ with the seed."""
+    rng = np.random.default_rng(seed)
+    tiny = [int(count) for count in rng.integers(1, 4, 200)]
+    mixed = [int(count) for count in rng.integers(0, 4, 200)]
+    return {
+        "giant first": [70_000, *tiny],
+        "giant in the middle": [*tiny[:90], 70_000, *mixed[90:]],
+        "giant last": [*mixed, 70_000],
+        "two giants": [*tiny[:50], 30_000, *mixed[:50], 40_000],
+        "all empty": [0] * 37,
+        "single": [int(rng.integers(1, 6000))],
+        "every one empty but one": [*[0] * 20, int(rng.integers(1, 2000)), *[0] * 30],
+        "empty at both ends": [*[0] * 5, *tiny[:30], 300, *[0] * 5],
+        "medium": [int(count) for count in rng.integers(100, 900, 30)],
+        "tiny": tiny,
+        "none": [],
+    }
+
+
+def sparse(rng: np.random.Generator, offsets: Ints, limit: int = 9) -> Ints:
+    """Return integers whose sums within segments float16 holds: zero at most places."""
+    x = np.zeros(offsets[-1], np.int64)
+    if x.size:
+        places = rng.integers(0, x.size, min(x.size, 200))
+        x[places] = rng.integers(-limit, limit + 1, places.size)
+    return x
+
+
+def exact_sums(x: Ints, offsets: Ints) -> Ints:
+    return np.array([x[a:b].sum() for a, b in itertools.pairwise(offsets)], np.int64)
+
+
+def exact_scan(x: Array, offsets: Ints, *, exclusive: bool = False, reverse: bool = False) -> Array:
+    result = np.zeros_like(x)
+    for a, b in itertools.pairwise(offsets):
+        turn = slice(None, None, -1 if reverse else 1)
+        segment = x[a:b][turn]
+        result[a:b] = (segment.cumsum() - (segment if exclusive else 0))[turn]
+    return result
+
+
+ORDERS: list[dict[str, Any]] = [
+    {"exclusive": a, "reverse": b} for a in (False, True) for b in (False, True)
+]
+
+
+# --- Where pieces lie -------------------------------------------------------------------------
+
+
+def pieces_by_hand(offsets: Ints, cut: int) -> dict[int, tuple[int, int]]:
+    """Return where each piece begins and ends, by its number: walk through the segments."""
+    found = {}
+    for segment, (start, end) in enumerate(itertools.pairwise(offsets)):
+        number = int(start) // cut + segment
+        for begin in range(int(start), int(end), cut):
+            assert number not in found, "two pieces have one number"
+            found[number] = begin, min(begin + cut, int(end))
+            number += 1
+    return found
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("cut", [3, 7, 16, 40])
+def test_every_piece_has_one_number_and_is_summed_there(cut: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for lengths in (random_lengths(rng, 900), *structures(seed).values()):
+        offsets = offsets_of(lengths)
+        x = rng.integers(1, 9, offsets[-1])
+        pieces = pieces_by_hand(offsets, cut)
+        expected = np.zeros(offsets[-1] // cut + len(lengths), np.int64)
+        for number, (begin, end) in pieces.items():
+            expected[number] = x[begin:end].sum()
+        for name in ("reduction_pieces", "reduction_pieces_plain"):
+            program = build(name, segment_size=cut, combine="add", source="f16")
+            inputs = {"in": x.astype(np.float16), "offsets": offsets}
+            result = run(program, inputs)["out"]
+            np.testing.assert_array_equal(result, expected, err_msg=f"{name} {lengths[:20]}")
+
+
+def test_the_pieces_of_pieces_are_segments_again() -> None:
+    rng = np.random.default_rng(2)
+    for cuts in ((16, 4), (5, 3, 2), (32, 32)):
+        offsets = offsets_of(random_lengths(rng, 5000))
+        x = rng.integers(-9, 9, offsets[-1])
+        values = x.astype(np.float32)
+        for level, cut in enumerate(cuts):
+            program = build(
+                "reduction_pieces_plain", segment_size=cut, source="f32", levels=cuts[:level]
+            )
+            values = run(program, {"in": values, "offsets": offsets})["out"]
+        program = build(
+            "reduction_pieces_plain", segment_size=5000, source="f32", levels=cuts, whole=True
+        )
+        result = run(program, {"in": values, "offsets": offsets})["out"]
+        np.testing.assert_array_equal(result, exact_sums(x, offsets))
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_elements_outside_all_segments_count_for_none(whole: bool) -> None:
+    offsets = np.array([100, 103, 103, 180], np.int64)
+    x = np.ones(250, np.float16)
+    program = build("reduction_pieces", segment_size=80 if whole else 16, whole=whole)
+    sums = run(program, {"in": x, "offsets": offsets})["out"]
+    assert sums.sum() == 80
+    if whole:
+        assert sums.tolist() == [3, 0, 77]
+    else:
+        # Numbers 100 // 16, 103 // 16 + 1, and 103 // 16 + 2 up to 180 // 16 + 3.
+        assert sums.tolist() == [0] * 6 + [3, 0] + [16, 16, 16, 16, 13] + [0] * 5
+
+
+# --- One program ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+@pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
+def test_both_sides_and_any_cut_equal_integers(sizes: tuple[int, int, int], side: str) -> None:
+    rng = np.random.default_rng(len(side) + sum(sizes))
+    shape = MmaShape(*sizes)
+    for cut in {1, sizes[2] - 1, sizes[2], 3 * sizes[2] + 1, 20 * sizes[2]}:
+        offsets = offsets_of(random_lengths(rng, 700))
+        x = sparse(rng, offsets)
+        inputs = {"in": x.astype(np.float16), "offsets": offsets}
+        options: dict[str, Any] = {
+            "shape": shape,
+            "side": side,
+            "segment_size": cut,
+            "combine": "add",
+        }
+        sums = run(build("reduction_pieces", chain=4, **options), inputs)["out"]
+        expected = np.zeros(sums.size)
+        carry = rng.integers(-9, 9, sums.size)
+        pieces = pieces_by_hand(offsets, cut)
+        for number, (begin, end) in pieces.items():
+            expected[number] = x[begin:end].sum()
+        np.testing.assert_array_equal(sums, expected)
+        inputs["carry"] = carry.astype(np.float32)
+        for order in ORDERS:
+            result = run(build("scan_pieces", carry=True, **order, **options), inputs)["out"]
+            for number, (begin, end) in pieces.items():
+                alone = exact_scan(x[begin:end], offsets_of([end - begin]), **order)
+                np.testing.assert_array_equal(result[begin:end], alone + carry[number])
+
+
+@pytest.mark.parametrize(("warps", "tiles"), [(3, 1), (1, 2), (2, 3)])
+def test_warps_and_their_turns_share_the_work(warps: int, tiles: int) -> None:
+    rng = np.random.default_rng(warps)
+    offsets = offsets_of(random_lengths(rng, 3000))
+    x = sparse(rng, offsets)
+    for name in ("reduction_pieces", "scan_pieces"):
+        for suffix, source in (("", "f16"), ("_plain", "f32")):
+            alone = build(name + suffix, segment_size=32, source=source)
+            program = build(name + suffix, segment_size=32, source=source, warps=warps, tiles=tiles)
+            assert program.blocks.per == alone.blocks.per * warps * tiles
+            dtype = np.float16 if not suffix else np.float32
+            inputs = {"in": x.astype(dtype), "offsets": offsets}
+            np.testing.assert_array_equal(run(program, inputs)["out"], run(alone, inputs)["out"])
+
+
+def test_products_accumulate_a_scan_as_in_the_paper() -> None:
+    rng = np.random.default_rng(8)
+    offsets = offsets_of(random_lengths(rng, 900))
+    x = sparse(rng, offsets)
+    inputs = {"in": x.astype(np.float16), "offsets": offsets}
+    for order in ORDERS:
+        program = build("scan_pieces", segment_size=912, whole=True, combine="mma", **order)
+        result = run(program, inputs)["out"]
+        np.testing.assert_array_equal(result, exact_scan(x, offsets, **order))
+
+
+# --- Sums and scans of whole segments ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list(structures(0)))
+@pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
+def test_segments_of_every_kind_equal_integers(sizes: tuple[int, int, int], name: str) -> None:
+    seed = sum(sizes)
+    rng = np.random.default_rng(seed)
+    offsets = offsets_of(structures(seed)[name])
+    x = sparse(rng, offsets)
+    assert_sums_and_scans(x, offsets, MmaShape(*sizes), ORDERS)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_lengths_around_whole_tiles_equal_integers(length: int) -> None:
+    rng = np.random.default_rng(length)
+    for turn in range(3):
+        lengths = [length] if turn == 0 else random_lengths(rng, length)
+        offsets = offsets_of(lengths)
+        sizes = SHAPES[(length + turn) % len(SHAPES)]
+        order = ORDERS[(length + turn) % len(ORDERS)]
+        assert_sums_and_scans(sparse(rng, offsets), offsets, MmaShape(*sizes), [order])
+
+
+def assert_sums_and_scans(
+    x: Ints,
+    offsets: Ints,
+    shape: MmaShape,
+    orders: Sequence[Mapping[str, Any]],
+    dtype: Any = np.float16,
+    arch: str = "hopper",
+    **types: Any,
+) -> None:
+    """Compare sums and scans by offsets with integers."""
+    array = x.astype(dtype)
+    sums = sum_by_offsets(on(arch), array, offsets, shape=shape, **types)
+    np.testing.assert_array_equal(sums, exact_sums(x, offsets))
+    for order in orders:
+        result = scan_by_offsets(on(arch), array, offsets, shape=shape, **types, **order)
+        expected = exact_scan(x, offsets, **order)
+        np.testing.assert_array_equal(result, expected, err_msg=f"{order}")
+
+
+TYPES = {
+    "bfloat16 in the tile": (np.float32, "16x16x16", {"ab": "bf16", "source": "f32"}),
+    "float64": (np.float64, "8x8x4", {"ab": "f64", "acc": "f64"}),
+    "int8": (np.int8, "16x16x16", {"ab": "s8", "acc": "s32"}),
+    "int8, wide": (np.int8, "8x32x16", {"ab": "s8", "acc": "s32"}),
+    "float16 accumulators": (np.float16, "16x16x16", {"ab": "f16", "acc": "f16"}),
+}
+
+
+@pytest.mark.parametrize("name", list(TYPES))
+def test_other_types_equal_integers(name: str) -> None:
+    dtype, shape, types = TYPES[name]
+    rng = np.random.default_rng(len(name))
+    for lengths in (random_lengths(rng, 9000), structures(1)["giant in the middle"]):
+        offsets = offsets_of(lengths)
+        x = sparse(rng, offsets)
+        assert_sums_and_scans(x, offsets, shape_of(shape), ORDERS[:1], dtype, **types)
+
+
+def test_float32_of_24_bits_is_split_exactly() -> None:
+    rng = np.random.default_rng(5)
+    lengths = [*rng.integers(0, 5, 100), 3000, *rng.integers(0, 5, 100)]
+    offsets = offsets_of(lengths)
+    x = np.zeros(offsets[-1], np.int64)
+    filled = np.flatnonzero(lengths)
+    x[rng.integers(offsets[filled], offsets[filled + 1])] = rng.integers(2**23, 2**24) | 1
+    shape = shape_of("16x16x16")
+    assert_sums_and_scans(x, offsets, shape, ORDERS[:1], np.float32, ab="bf16", source="f32")
+
+
+@pytest.mark.parametrize("arch", ["volta", "turing", "ampere", "blackwell", "exact"])
+def test_every_generation_equals_integers(arch: str) -> None:
+    rng = np.random.default_rng(len(arch))
+    offsets = offsets_of(random_lengths(rng, 20_000))
+    assert_sums_and_scans(sparse(rng, offsets), offsets, shape_of("16x16x16"), ORDERS, arch=arch)
+
+
+def test_results_are_rounded_once_to_a_narrow_type() -> None:
+    offsets = offsets_of([3, 1, 40_000])
+    x = np.zeros(offsets[-1], np.float16)
+    x[:3] = 2048, 1, 1
+    x[[4, 20_000, 30_000]] = 2048, 2, 1
+    sums = sum_by_offsets(on("hopper"), x, offsets, result="f16")
+    assert sums.dtype == np.float16
+    assert sums.tolist() == [2050, 0, 2052]
+
+
+def test_an_infinity_or_nan_stays_in_its_segment() -> None:
+    offsets = offsets_of([3, 2, 0, 5000, 2, 1])
+    x = np.ones(offsets[-1], np.float16)
+    x[4], x[3000] = np.inf, np.nan
+    sums = sum_by_offsets(on("hopper"), x, offsets)
+    np.testing.assert_array_equal(sums, [3, np.inf, 0, np.nan, 2, 1])
+    scan = scan_by_offsets(on("hopper"), x, offsets)
+    assert np.isfinite(scan[:3]).all()
+    assert np.isfinite(scan[5005:]).all()
+    assert np.isnan(scan[3000:5005]).all()
+
+
+def test_the_longest_segment_may_be_told() -> None:
+    rng = np.random.default_rng(4)
+    lengths = rng.integers(0, 40, 3000)
+    offsets, longest = offsets_of(lengths), int(lengths.max())
+    x = sparse(rng, offsets)
+    for function, expected in (
+        (sum_by_offsets, exact_sums(x, offsets)),
+        (scan_by_offsets, exact_scan(x, offsets)),
+    ):
+        launched: list[Program] = []
+
+        def launch(
+            program: Program, inputs: Mapping[str, Array], launched: list[Program] = launched
+        ) -> Array:
+            launched.append(program)
+            return on("hopper")(program, inputs)
+
+        result = function(launch, x.astype(np.float16), offsets, longest=longest)
+        np.testing.assert_array_equal(result, expected)
+        assert len(launched) == 1
+
+
+# --- Accuracy ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arch", ["hopper", "volta"])
+def test_long_segments_do_not_drift(arch: str) -> None:
+    rng = np.random.default_rng(0)
+    length = 2**19
+    offsets = offsets_of([1, 2, 0, length - 6, 3])
+    x = rng.random(length, np.float32).astype(np.float16)
+    exact = exact_scan(x.astype(np.float64), offsets)
+    sums = sum_by_offsets(on(arch), x, offsets).astype(np.float64)
+    totals = np.array([x[a:b].sum(dtype=np.float64) for a, b in itertools.pairwise(offsets)])
+    filled = totals > 0
+    assert np.abs(sums[filled] / totals[filled] - 1).max() < 1e-6
+    scan = scan_by_offsets(on(arch), x, offsets)
+    errors = scan / exact - 1
+    assert np.abs(errors).max() < 1e-6
+    plain = tcusim.cumsum(x[3 : length - 3], dtype=np.float32, arch=arch)
+    others = plain / exact[3 : length - 3] - 1
+    assert rms(errors[3 : length - 3]) < 1.2 * rms(others)
+    assert abs(errors.mean()) < 1e-7
+
+
+@pytest.mark.parametrize("arch", ["hopper", "volta"])
+def test_long_pieces_are_summed_in_short_chains(arch: str) -> None:
+    """The longest pieces are of 64 products, which would lose 3e-7 of the sum if in one chain."""
+    program = irregular_launches(problem("reduction", 10**8, 1))[0].program
+    cut = MOST_ROWS * 16
+    x = np.random.default_rng(3).random(128 * cut).astype(np.float16)
+    inputs = {"in": x, "offsets": np.array([0, x.size], np.int64)}
+    sums = run(program, inputs, arch=arch)["out"][:128]
+    exact = x.reshape(-1, cut).sum(1, dtype=np.float64)
+    assert abs((sums / exact - 1).mean()) < 1e-7
+
+
+def rms(errors: Array) -> float:
+    return float(np.sqrt(np.mean(errors.astype(np.float64) ** 2)))
+
+
+# --- Balance ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["reduction", "scan"])
+def test_no_warp_does_more_because_of_a_giant(kind: str) -> None:
+    """The most that a warp reads is the same for a giant among tiny segments as for equal ones."""
+    segments, length = 500, 20_000
+    tiny = np.random.default_rng(0).integers(1, 4, segments - 1)
+    giant = [*tiny[:200], length - tiny.sum(), *tiny[200:]]
+    equal = [length // segments] * segments
+    work = [warps_work(kind, offsets_of(lengths)) for lengths in (giant, equal)]
+    for uneven, even in zip(*work, strict=True):
+        assert uneven.steps == even.steps
+        assert uneven.warps == even.warps
+        assert uneven.most_elements <= uneven.bound
+    # A warp for each segment would have taken nearly all elements.
+    assert max(one.most_elements for one in work[0]) < length / 15
+
+
+class WarpsWork:
+    """What the warps of one launch did: steps that all run, and elements that each reads."""
+
+    def __init__(self, program: Program, inputs: Mapping[str, Array]) -> None:
+        self.steps = 0
+        self.read: Counter[int] = Counter()
+        for event in interpret(program, inputs):
+            self.see(event)
+        (locate,) = (step for _, step in walk(program.steps) if isinstance(step, Locate))
+        longest = locate.cut or max(PLAIN[1], MOST_ROWS * program.shape.k)
+        # Some read lines in two halves, that of a carry not at all.
+        self.bound = locate.dst.count * longest
+        self.warps = len(self.read)
+
+    def see(self, event: Event) -> None:
+        self.steps += 1
+        views = [event.step.src, event.step.plus] if isinstance(event.step, Copy) else []
+        for view in views:
+            if view is not None and view.lines is not None:
+                inside = event.state.valid(view, event.warps).sum((1, 2))
+                self.read.update(dict(zip(event.warps.tolist(), inside.tolist(), strict=True)))
+
+    @property
+    def most_elements(self) -> int:
+        return max(self.read.values())
+
+
+def warps_work(kind: str, offsets: Ints) -> list[WarpsWork]:
+    """Return what the warps of each launch do for these segments."""
+    x = np.ones(offsets[-1], np.float16)
+    done = []
+
+    def launch(program: Program, inputs: Mapping[str, Array]) -> Array:
+        done.append(WarpsWork(program, inputs))
+        return on("hopper")(program, inputs)
+
+    (sum_by_offsets if kind == "reduction" else scan_by_offsets)(launch, x, offsets)
+    return done
+
+
+@pytest.mark.parametrize("kind", ["reduction", "scan"])
+def test_all_work_is_in_proportion_to_the_data(kind: str) -> None:
+    """Blocks times a warp's elements: a few times the elements and the segments, at any size."""
+    for length, segments in ((10**8, 1), (10**8, 10**7), (10**8, 10**4), (10**6, 10**6), (5000, 3)):
+        launches = irregular_launches(problem(kind, length, segments))
+        scalars = {"in": length, "offsets": segments + 1}
+        room = 0
+        for launch in launches:
+            program = launch.program
+            values = {"length": scalars[launch.inputs["in"]], "segments": segments}
+            (locate,) = (step for _, step in walk(program.steps) if isinstance(step, Locate))
+            line = locate.cut or 2 * PLAIN[1]
+            assert line <= MOST_ROWS * 16
+            room += program.grid(values) * locate.dst.count * line
+            (name,) = launch.outputs.values()
+            scalars[name] = program.outputs[0].size.evaluate(values)
+        assert room < 10 * (length + len(launches) * PLAIN[1] * (segments + 16)), (length, segments)
+        assert len(launches) <= 11
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+@pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
+def test_products_are_as_many_as_the_registry_says(sizes: tuple[int, int, int], side: str) -> None:
+    m, n, k = sizes if side == "a" else (sizes[1], sizes[0], sizes[2])
+    for row in algorithms():
+        if not row.kind.startswith("irregular"):
+            continue
+        source = None if row.products else "f32"
+        program = build(row.name, shape=MmaShape(*sizes), side=side, source=source, warps=2)
+        inputs = random_inputs(program, "integers", 3000, np.random.default_rng(1))
+        seen = Counts()
+        run_numpy(program, inputs, watch=seen)
+        scalars = {"length": 3000, "segments": inputs["offsets"].size - 1}
+        counted = counts_of_text(program, scalars)
+        each = row.products(m, n, k, row.repeats) if row.products else 0
+        assert seen.mma == counted.mma == each * 2 * program.grid(scalars)
+        assert seen.bytes_written == counted.bytes_written
+        assert seen.bytes_read == counted.bytes_read - inputs["offsets"].nbytes
+
+
+def problem(kind: str, length: int, segments: int, **changes: Any) -> IrregularProblem:
+    return IrregularProblem(
+        kind, length, segments, shape_of("16x16x16"), "f16", "f32", "f16", "f32", **changes
+    )
+
+
+def test_pieces_are_about_as_long_as_segments() -> None:
+    assert [cut_of(1000 * size, 1000, 16, 1024) for size in (0, 1, 16, 17, 100, 600, 9999)] == [
+        16, 16, 16, 32, 128, 1024, 1024,
+    ]  # fmt: skip
+    assert cut_of(0, 0, 16, 1024) == 16
+    assert cut_of(100, 1, 16, 16) == 16
+
+
+def test_a_problem_without_elements_or_segments_is_one_launch() -> None:
+    for kind in ("reduction", "scan"):
+        for length, segments in ((0, 0), (0, 5), (16, 3)):
+            (launch,) = irregular_launches(problem(kind, length, segments))
+            assert launch.inputs == {"in": "in", "offsets": "offsets"}
+            assert launch.outputs == {"out": "out"}
+
+
+def test_launches_name_what_they_pass_on() -> None:
+    launches = irregular_launches(problem("scan", 10**6, 3))
+    assert [(one.program.name, one.inputs["in"], one.outputs["out"]) for one in launches] == [
+        ("reduction_pieces", "in", "sums"),
+        ("reduction_pieces_plain", "sums", "sums2"),
+        ("scan_pieces_plain", "sums2", "carries"),
+        ("scan_pieces_plain", "sums", "carries2"),
+        ("scan_pieces", "in", "out"),
+    ]
+    assert [one.inputs.get("carry") for one in launches] == [
+        None, None, None, "carries", "carries2",
+    ]  # fmt: skip
+
+
+# --- What is refused --------------------------------------------------------------------------
+
+PROGRAM = build("reduction_pieces", segment_size=32)
+OFFSETS = PROGRAM.inputs[1]
+
+
+def changed(change: Callable[[Step], Step | None], program: Program = PROGRAM) -> Program:
+    """Return the program with every step changed; None leaves one out."""
+
+    def of(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        inner = [replace(step, body=of(step.body)) if isinstance(step, Loop) else step
+                 for step in steps]  # fmt: skip
+        return tuple(new for new in map(change, inner) if new is not None)
+
+    return replace(program, steps=of(program.steps))
+
+
+def locating(**changes: Any) -> Program:
+    return changed(lambda step: replace(step, **changes) if isinstance(step, Locate) else step)
+
+
+def reading(change: Callable[[Copy], Step]) -> Program:
+    """Return the program with the copy from lines changed."""
+    return changed(lambda step: change(step) if isinstance(step, Copy) and step.src.lines else step)
+
+
+def refused(program: Program, check: str, text: str) -> None:
+    with pytest.raises(VerifyError):
+        verify(program)
+    errors = [str(error) for error in problems(program) if error.check == check]
+    assert any(re.search(text, error) for error in errors), errors
+
+
+def test_verify_refuses_cuts_of_nothing() -> None:
+    refused(locating(cut=0), "positive_counts", "are cut into pieces of 0. Use at least 1")
+    refused(locating(levels=(8, 0)), "positive_counts", "are cut into pieces of 0. Use at least 1")
+    none = locating(dst=Lines("piece", 0))
+    refused(none, "positive_counts", "number of lines must be at least 1, got 0")
+
+
+def test_verify_refuses_offsets_that_it_cannot_read() -> None:
+    elsewhere = Buffer("elsewhere", "s64", Extent.of(5))
+    text = "offsets 'elsewhere' must be an input of the program"
+    refused(locating(offsets=elsewhere), "buffer_roles", text)
+    for other, check, text in (
+        (replace(OFFSETS, dtype="s32"), "element_types", "'offsets' are s32. They must be s64"),
+        (
+            replace(OFFSETS, size=Extent(OFFSETS.size.index, 2)),
+            "positive_counts",
+            r"'offsets' have ceil\(\(segments \+ 1\) / 2\) elements; their number must be one more",
+        ),
+    ):
+        program = replace(locating(offsets=other), inputs=(PROGRAM.inputs[0], other))
+        refused(program, check, text)
+
+
+def test_verify_refuses_numbers_that_have_no_value() -> None:
+    for first in (ROW, Index.symbol("i")):
+        text = f"the first number names '{first}', which has no value here"
+        refused(locating(first=first), "symbols_in_scope", text)
+
+
+def test_verify_refuses_names_of_lines_that_mean_something_else() -> None:
+    text = "'V' has the name of a set of lines. Choose another name"
+    refused(locating(dst=Lines("V", 16)), "distinct_names", text)
+    text = "set of lines 'my lines' must be an identifier"
+    refused(locating(dst=Lines("my lines", 16)), "distinct_names", text)
+    text = "'piece' are 16 lines here and 3 before. Use two names"
+    refused(locating(dst=Lines("piece", 3)), "one_layout", text)
+
+
+def test_verify_refuses_lines_that_no_step_finds() -> None:
+    program = changed(lambda step: None if isinstance(step, Locate) else step)
+    text = "uses lines 'piece', which no earlier step finds on every path. Find them with Locate"
+    refused(program, "defined_before_use", text)
+
+
+def test_verify_refuses_views_that_do_not_fit_their_lines() -> None:
+    few = reading(lambda step: replace(step, src=replace(step.src, lines=Lines("piece", 8))))
+    text = "16x16 with strides 1 and 0, for 8 lines. A line is a row, or a column, and its stride"
+    refused(few, "equal_rectangles", text)
+    skewed = reading(lambda step: replace(step, src=replace(step.src, col_stride=2)))
+    refused(skewed, "equal_rectangles", "with strides 1 and 2, for 16 lines. A line is a row, or")
+    tile = PROGRAM.scratch[0]
+    near = reading(lambda step: replace(step, src=replace(step.src, buffer=tile)))
+    text = f"'piece' are lines of global memory, '{tile.name}' is not"
+    refused(near, "equal_rectangles", text)
+
+
+def test_verify_refuses_to_load_a_tile_from_lines() -> None:
+    frag = Frag("A", Role.B, PROGRAM.shape, "f16")
+    text = "the tile of 'in' lies in lines, and a tile is loaded or stored whole. Copy it to or"
+    refused(reading(lambda step: Load(frag, step.src)), "tile_layout", text)
+
+
+def test_offsets_beyond_the_data_are_refused_by_the_simulator() -> None:
+    inputs = {"in": np.ones(10, np.float16), "offsets": np.array([0, 11], np.int64)}
+    with pytest.raises(VerifyError, match=r"touches elements 0..10 of 'in', which has 10"):
+        run_numpy(PROGRAM, inputs)
+
+
+def test_offsets_of_no_segments_need_one_element_still() -> None:
+    nothing = np.zeros(0, np.int64)
+    with pytest.raises(
+        InputError,
+        match=r"input 'offsets' must have segments \+ 1 elements, at least 1; it has 0",
+    ):
+        run(PROGRAM, {"in": np.ones(10, np.float16), "offsets": nothing})
+
+
+@pytest.mark.parametrize("levels", [(0,), (16, -1), [16], (2.0,), 16])
+def test_levels_are_earlier_cuts(levels: Any) -> None:
+    with pytest.raises(Unsupported, match="levels are the cuts made before, a tuple of integers"):
+        build("reduction_pieces", levels=levels)
+
+
+# --- The listing ------------------------------------------------------------------------------
+
+
+def test_the_listing_says_which_pieces_are_found() -> None:
+    text = tcusim.listing(PROGRAM)
+    assert "piece ← Locate(offsets, pieces of 32 from number 16*block)  16 lines" in text
+    assert "in[piece[col] + 16*i + row]" in text
+    assert "grid         ceil((length + 32*segments - 31) / 512) blocks of 1 warp" in text
+    text = tcusim.listing(build("scan_pieces_plain", levels=(16, 8), whole=True, source="f32"))
+    assert (
+        "piece ← Locate(offsets, segments from number 16*block, after pieces of 16, after pieces "
+        "of 8)" in text
+    )
