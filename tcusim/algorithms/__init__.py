@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tcusim.algorithms import reduction, scan
+from tcusim.algorithms import gemm, gemv, reduction, scan
 from tcusim.algorithms.builder import LENGTH, Builder, Options, Work, stored_type
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.ir import Extent, Level, Program, Scalar
@@ -15,7 +15,14 @@ from tcusim.numerics import FORMATS, format_of
 from tcusim.shapes import MmaShape, shape_of
 from tcusim.verify import verify
 
-__all__ = ["Algorithm", "algorithm_of", "algorithms", "build", "register_algorithm"]
+__all__ = [
+    "Algorithm",
+    "algorithm_of",
+    "algorithms",
+    "build",
+    "register_algorithm",
+    "segmented_algorithms",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +38,9 @@ class Algorithm:
     tiles: whether the default segment is counted in tiles (m*k), not in rows (k). repeats: how
     many of those the default segment has.
     products: mma steps of one warp as a function of (m, n, k, N), the tile as the algorithm sees it
-    (m rows of data) and the segment in rows or tiles; None where no mma is used.
+    (m rows of data) and the segment in rows or tiles; None where no mma is used. Of a product: mma
+    steps of the whole grid, of (m, n, k, M, N, K), where the sizes are whole tiles of a block.
+    side: the operand for the data where the shape's sizes shall not decide.
     fixed: options that make the row.
     lines: which line of the paper's listing each part of the algorithm is.
     """
@@ -41,11 +50,12 @@ class Algorithm:
     kind: str
     source: str
     alias: str
-    products: Callable[[int, int, int, int], int] | None
+    products: Callable[..., int] | None
     formula: str
     tiles: bool = False
     repeats: int = 1
     level: Level = Level.WARP
+    side: str | None = None
     fixed: dict[str, Any] = field(default_factory=dict)
     lines: dict[str, str] = field(default_factory=dict)
 
@@ -86,6 +96,11 @@ def register_algorithm(algorithm: Algorithm) -> Algorithm:
 def algorithms() -> tuple[Algorithm, ...]:
     """Return every registered algorithm, reductions first."""
     return tuple(_REGISTRY.values())
+
+
+def segmented_algorithms() -> tuple[Algorithm, ...]:
+    """Return those that sum or scan segments of one input: all but the products."""
+    return tuple(row for row in algorithms() if row.kind != "product")
 
 
 def algorithm_of(name: str) -> Algorithm:
@@ -214,6 +229,8 @@ def _side(row: Algorithm, side: str | None, shape: MmaShape) -> str:
     if side is not None:
         _check_choice("side", side, ("a", "b"))
         return side
+    if row.side is not None:
+        return row.side
     if shape.m == shape.n:
         # The paper reduces with P.A, data on the right, and scans with A.U, data on the left.
         return "b" if row.kind == "reduction" else "a"
@@ -398,6 +415,46 @@ for _row in (
         None,
         "0",
         repeats=16,
+    ),
+    Algorithm(
+        "gemm_naive",
+        gemm.gemm_naive,
+        "product",
+        "[DAKKAK19] section 2, C = A.B + C",
+        "",
+        lambda m, n, k, M, N, K: _ceil(M, m) * _ceil(N, n) * _ceil(K, k),
+        "ceil(M/m)*ceil(N/n)*ceil(K/k)",
+        side="a",
+    ),
+    Algorithm(
+        "gemm",
+        gemm.gemm,
+        "product",
+        "[DAKKAK19] section 2, C = A.B + C",
+        "",
+        lambda m, n, k, M, N, K: _ceil(M, m) * _ceil(N, n) * _ceil(K, k),
+        "ceil(M/m)*ceil(N/n)*ceil(K/k)",
+        level=Level.BLOCK,
+        side="a",
+    ),
+    Algorithm(
+        "gemv",
+        gemv.gemv,
+        "product",
+        "[DAKKAK19] section 2, with a padded vector",
+        "",
+        lambda m, n, k, M, N, K: _ceil(M, m) * _ceil(K, k),
+        "ceil(M/m)*ceil(K/k)",
+    ),
+    Algorithm(
+        "gemv_reduction",
+        gemv.gemv_reduction,
+        "product",
+        "not in the paper",
+        "",
+        lambda m, n, k, M, N, K: _ceil(M, m) * _ceil(K, k),
+        "ceil(M/m)*ceil(K/k)",
+        level=Level.BLOCK,
     ),
 ):
     register_algorithm(_row)
