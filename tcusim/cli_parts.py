@@ -107,6 +107,9 @@ build_options = options_of(
     click.option("--form", help="Form of a tile's scan: (LA)1, L(A1) or [U|1]."),
     click.option("--exclusive", is_flag=True, default=None, help="For scan_plain."),
     click.option("--carry", is_flag=True, default=None, help="Add an input of carries (scans)."),
+    click.option("--cols", type=int, metavar="N", help="Columns of a product of matrices."),
+    click.option("--inner", type=int, metavar="K", help="Inner size of a product."),
+    click.option("--add-c", is_flag=True, default=None, help="Add products to an input c."),
 )
 
 

@@ -9,7 +9,7 @@ exact: they are multiplied digit by digit.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
@@ -422,16 +422,13 @@ def _keeping_specials(multiply: Multiply) -> Multiply:
             return multiply(a, b, c)
         zero = a.dtype.type(0)
         result = multiply(np.where(finite_a, a, zero), np.where(finite_b, b, zero), c)
+        # Sums of infinities, NaN, and of the other factors the signs alone.
         signs_a, signs_b = np.where(finite_a, np.sign(a), a), np.where(finite_b, np.sign(b), b)
-        rows, cols = ~finite_a.all(axis=1), ~finite_b.all(axis=0)
         with np.errstate(invalid="ignore"):
-            result[rows, :] = (signs_a[rows] @ signs_b).astype(result.dtype)
-            result[:, cols] = (signs_a @ signs_b[:, cols]).astype(result.dtype)
+            special = signs_a @ signs_b
             if c is not None:
-                # An infinity of c may meet one of the products.
-                marked = rows[:, None] | cols
-                result[marked] = result[marked] + c[marked]
-        return result
+                special = special + c
+        return np.where(np.isfinite(special), result, special.astype(result.dtype))
 
     return compute
 
@@ -499,7 +496,7 @@ def _program(
     tile = shape_of(settings.shape or default)
     # s32 and f64 do not drift; the paper's products have one chain.
     chained = acc == "f32" and ab != "s8"
-    options = {"inner": inner, "add_c": add_c, "chain": CHAIN if chained else None}
+    options: dict[str, Any] = {"inner": inner, "add_c": add_c, "chain": CHAIN if chained else None}
     if not vector:
         options["cols"] = cols
     if name == "gemm":
@@ -523,22 +520,22 @@ def _algorithm(name: str | None, cols: int) -> str:
     return row.name
 
 
-def _tiling(
-    tile: MmaShape, rows: int, cols: int, itemsize: int, *, parts: bool
-) -> Iterator[tuple[str, int]]:
-    """Yield options of "gemm": how large a block's tile is, and how many warps share it."""
+def _tiling(tile: MmaShape, rows: int, cols: int, itemsize: int, *, parts: bool) -> dict[str, int]:
+    """Return options of "gemm": how large a block's tile is, and how many warps share it."""
     if rows * cols >= _MANY_RESULTS and min(rows, cols) >= 128 and not parts:
         warps, warps_down, height, width = 8, 2, 64, 32
     elif min(rows, cols) > 32:
         warps, warps_down, height, width = 4, 2, 32, 32
     else:
         warps, warps_down, height, width = 1, 1, 32, 32
-    yield "warps", warps
-    yield "warps_down", warps_down
-    yield "down", max(1, height // tile.m)
-    yield "across", max(1, width // tile.n)
-    # 64 bytes of each row: two sectors of memory.
-    yield "depth", max(1, 64 // (tile.k * itemsize))
+    return {
+        "warps": warps,
+        "warps_down": warps_down,
+        "down": max(1, height // tile.m),
+        "across": max(1, width // tile.n),
+        # 64 bytes of each row: two sectors of memory.
+        "depth": max(1, 64 // (tile.k * itemsize)),
+    }
 
 
 @lru_cache(maxsize=64)
@@ -550,9 +547,7 @@ def _built(
 ) -> Program:
     ab, acc, source, result = types
     given = dict(options)
-    return build(
-        name, shape=tile, ab=ab, accumulate=acc, source=source, result=result, **given
-    )
+    return build(name, shape=tile, ab=ab, accumulate=acc, source=source, result=result, **given)
 
 
 def _launch(program: Program, inputs: Mapping[str, Array], settings: Settings) -> Array:

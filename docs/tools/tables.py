@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import tcusim
-from tcusim.algorithms import Algorithm, algorithms
+from tcusim.algorithms import Algorithm, segmented_algorithms
 from tcusim.ir import Step
 from tcusim.numerics import (
     FORMATS,
@@ -213,7 +213,7 @@ def mma_steps(name: str, shape: str = "16x16x16", **options: Any) -> tuple[int, 
 def algorithm_table() -> str:
     """Return the registry of algorithms: names, sources and products."""
     rows = []
-    for algorithm in algorithms():
+    for algorithm in segmented_algorithms():
         names = f"`{algorithm.name}`" + (f"<br>`{algorithm.alias}`" if algorithm.alias else "")
         source = algorithm.source.replace("[DAKKAK19] section ", "§ ")
         counted = [_counted(algorithm, shape) for shape in ("16x16x16", "32x8x16", "8x32x16")]

@@ -38,8 +38,9 @@ class Algorithm:
     tiles: whether the default segment is counted in tiles (m*k), not in rows (k). repeats: how
     many of those the default segment has.
     products: mma steps of one warp as a function of (m, n, k, N), the tile as the algorithm sees it
-    (m rows of data) and the segment in rows or tiles; None where no mma is used. Of a product: mma
-    steps of the whole grid, of (m, n, k, M, N, K), where the sizes are whole tiles of a block.
+    (m rows of data) and the segment in rows or tiles; None where no mma is used. Of a product:
+    steps of the whole grid, of (m, n, k, rows, cols, inner), or without cols for a vector; sizes
+    count as whole tiles of a block and whole steps.
     side: the operand for the data where the shape's sizes shall not decide.
     fixed: options that make the row.
     lines: which line of the paper's listing each part of the algorithm is.
@@ -422,8 +423,8 @@ for _row in (
         "product",
         "[DAKKAK19] section 2, C = A.B + C",
         "",
-        lambda m, n, k, M, N, K: _ceil(M, m) * _ceil(N, n) * _ceil(K, k),
-        "ceil(M/m)*ceil(N/n)*ceil(K/k)",
+        lambda m, n, k, rows, cols, inner: _ceil(rows, m) * _ceil(cols, n) * _ceil(inner, k),
+        "ceil(rows/m)*ceil(cols/n)*ceil(inner/k)",
         side="a",
     ),
     Algorithm(
@@ -432,8 +433,8 @@ for _row in (
         "product",
         "[DAKKAK19] section 2, C = A.B + C",
         "",
-        lambda m, n, k, M, N, K: _ceil(M, m) * _ceil(N, n) * _ceil(K, k),
-        "ceil(M/m)*ceil(N/n)*ceil(K/k)",
+        lambda m, n, k, rows, cols, inner: _ceil(rows, m) * _ceil(cols, n) * _ceil(inner, k),
+        "ceil(rows/m)*ceil(cols/n)*ceil(inner/k)",
         level=Level.BLOCK,
         side="a",
     ),
@@ -443,8 +444,8 @@ for _row in (
         "product",
         "[DAKKAK19] section 2, with a padded vector",
         "",
-        lambda m, n, k, M, N, K: _ceil(M, m) * _ceil(K, k),
-        "ceil(M/m)*ceil(K/k)",
+        lambda m, n, k, rows, inner: _ceil(rows, m) * _ceil(inner, k),
+        "ceil(rows/m)*ceil(inner/k)",
     ),
     Algorithm(
         "gemv_reduction",
@@ -452,8 +453,8 @@ for _row in (
         "product",
         "not in the paper",
         "",
-        lambda m, n, k, M, N, K: _ceil(M, m) * _ceil(K, k),
-        "ceil(M/m)*ceil(K/k)",
+        lambda m, n, k, rows, inner: _ceil(rows, m) * _ceil(inner, k),
+        "ceil(rows/m)*ceil(inner/k)",
         level=Level.BLOCK,
     ),
 ):

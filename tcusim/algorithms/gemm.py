@@ -25,7 +25,6 @@ from tcusim.algorithms.products import (
     start_array,
 )
 from tcusim.ir import (
-    BLOCK,
     BLOCK_COL,
     COL,
     ROW,
@@ -131,6 +130,7 @@ def gemm(
         return _result_tile(b, buffer, *place, cols, plan.block_cols)
 
     def start(row: Index, col: Index) -> None:
+        assert c is not None
         sums.start(lambda i, j: result(c, row + i * b.m, col + j * b.n), "t_C")
 
     def store(row: Index, col: Index) -> None:

@@ -93,9 +93,7 @@ class Sums:
 
         def named(name: str) -> dict[tuple[int, int], Frag]:
             several = len(places) > 1
-            return {
-                (i, j): b.accumulator(f"{name}{i}_{j}" if several else name) for i, j in places
-            }
+            return {(i, j): b.accumulator(f"{name}{i}_{j}" if several else name) for i, j in places}
 
         self.totals = named("C")
         parts = b.options.parts > 1
@@ -200,7 +198,7 @@ class Stage:
         stride: int,
         inside: Callable[[Index, Index], list[Bound]],
     ) -> None:
-        """Copy from global memory, the warps some rows each; inside(row, col) are the array's bounds."""
+        """Copy from global memory; inside(row, col) gives the array's bounds."""
         warps = self.warps
         per_warp = -(-self.rows // warps)
         row = WARP * per_warp if warps > 1 else Index()
@@ -212,9 +210,7 @@ class Stage:
             size = (per_warp, self.panel)
             view = self.b.rect(source, at, *size, stride, 1, bounds)
             own = number * self.size + row * self.ldm
-            stages = [
-                self.b.rect(buffer, own, *size, self.ldm, 1, ours) for buffer in self.buffers
-            ]
+            stages = [self.b.rect(buffer, own, *size, self.ldm, 1, ours) for buffer in self.buffers]
             self.b.copy_parts(stages, view)
 
     def load(self, name: str, row: Index, col: Index, height: int) -> list[Frag]:
@@ -247,12 +243,12 @@ def grouped(b: Builder, sums: Sums, count: int, span: int, body: Callable[[Index
     # A body that is longer than a chain makes its own, in `Sums.tiles`.
     group = count if cut or sums.limit is None else min(count, sums.limit // span)
     whole, rest = divmod(count, group)
-    with b.loop("g", whole) as g, nullcontext() if cut else sums.chain():
-        with b.loop("p", group) as p:
-            body(g * group + p)
+    chain = nullcontext if cut else sums.chain
+    with b.loop("g", whole) as g, chain(), b.loop("i", group) as i:
+        body(g * group + i)
     if rest:
-        with nullcontext() if cut else sums.chain(), b.loop("q", rest) as q:
-            body(q + whole * group)
+        with chain(), b.loop("j", rest) as j:
+            body(j + whole * group)
 
 
 def pipelined(

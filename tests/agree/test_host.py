@@ -7,12 +7,12 @@ import pytest
 
 import tcusim
 from tcusim.agreement import COLUMNS, Case, Column, Recipe, agree, cases, recipes
-from tcusim.algorithms import algorithms
+from tcusim.algorithms import segmented_algorithms
 from tcusim.backends import Backend
 from tcusim.errors import Unsupported
 from tcusim.testing import assert_agree, random_inputs
 
-ALGORITHMS = [row.name for row in algorithms()]
+ALGORITHMS = [row.name for row in segmented_algorithms()]
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

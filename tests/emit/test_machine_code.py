@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tcusim
-from tcusim.algorithms import algorithms
+from tcusim.algorithms import segmented_algorithms
 from tcusim.cli_kernels import mma_count
 from tcusim_cuda.compile import Toolkit, compile_kernel, why_no_compiler
 from tcusim_cuda.cubin import Usage
@@ -15,7 +15,7 @@ from tcusim_cuda.emit import emit
 from tcusim_cuda.kernel import Kernel
 
 WMMA_SHAPES = ("16x16x16", "32x8x16", "8x32x16")
-ALGORITHMS = [row.name for row in algorithms()]
+ALGORITHMS = [row.name for row in segmented_algorithms()]
 
 # Instructions of the machine for one mma: shape, types, and by compute capability how many.
 # Source: shown by cuobjdump (sm_75 and newer) and by nvdisasm 12.8 (sm_70).

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "backends")]
 
 import tcusim  # noqa: E402
-from tcusim.algorithms import algorithms  # noqa: E402
+from tcusim.algorithms import segmented_algorithms  # noqa: E402
 from tcusim.errors import Unsupported  # noqa: E402
 from tcusim.ir import Program  # noqa: E402
 from tcusim.testing import random_inputs  # noqa: E402
@@ -50,7 +50,7 @@ def programs() -> list[Program]:
     """Return a program of every algorithm for all types and forms that go together."""
     found = []
     for (shape, ab, acc, source), row, combine, form in product(
-        TYPES, algorithms(), ("mma", "add"), FORMS
+        TYPES, segmented_algorithms(), ("mma", "add"), FORMS
     ):
         ragged, segment_size, warps, tiles = form
         try:

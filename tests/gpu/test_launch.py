@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tcusim.algorithms import algorithms, build
+from tcusim.algorithms import build, segmented_algorithms
 from tcusim.errors import InputError
 from tcusim.interpret import run_numpy
 from tcusim.ir import Program
@@ -97,7 +97,7 @@ def require_bits(got: NDArray[Any], expected: NDArray[Any]) -> None:
 
 
 @pytest.mark.parametrize("accumulate", ["f32", "f16"])
-@pytest.mark.parametrize("row", algorithms(), ids=lambda row: row.name)
+@pytest.mark.parametrize("row", segmented_algorithms(), ids=lambda row: row.name)
 def test_every_algorithm_gives_the_simulators_bits(
     backend: Launcher, row: Any, accumulate: str
 ) -> None:

@@ -14,12 +14,12 @@ import pytest
 
 import tcusim
 from tcusim.agreement import COLUMNS, Case
-from tcusim.algorithms import algorithms
+from tcusim.algorithms import segmented_algorithms
 from tcusim.backends import NUMPY, Backend
 
 HERE = Path(__file__).parent
 FILE = HERE / "algorithms_h200.npz"
-ALGORITHMS = [row.name for row in algorithms()]
+ALGORITHMS = [row.name for row in segmented_algorithms()]
 
 
 def load(path: Path) -> ModuleType:

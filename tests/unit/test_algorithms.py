@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from tcusim.algorithms import (
     Algorithm,
     algorithm_of,
-    algorithms,
     build,
     register_algorithm,
     scan,
+    segmented_algorithms,
 )
 from tcusim.backends import run
 from tcusim.errors import InputError, UnknownName, Unsupported
@@ -183,7 +183,7 @@ def test_every_variant_on_every_unit_equals_integers(sizes: tuple[int, int, int]
     shape = MmaShape(*sizes)
     archs = names_of_units()
     turn = 0
-    for row in algorithms():
+    for row in segmented_algorithms():
         done = 0
         for variant in variants(row):
             if sizes == BIG and row.name in MANY_PRODUCTS and not variant.ragged:
@@ -221,7 +221,7 @@ def test_segments_that_fill_no_tile_equal_integers(sizes: tuple[int, int, int]) 
     shape = MmaShape(*sizes)
     archs = names_of_units()
     turn = 0
-    for row in algorithms():
+    for row in segmented_algorithms():
         for variant in variants(row):
             whole = default_size(row, shape, variant.side)
             for size in sorted({1, whole // 2 + 1}):
@@ -234,7 +234,7 @@ def test_segments_that_fill_no_tile_equal_integers(sizes: tuple[int, int, int]) 
 @pytest.mark.parametrize(("warps", "tiles"), [(2, 1), (3, 1), (8, 1), (1, 2), (2, 3)])
 def test_warps_and_their_turns_share_the_work(warps: int, tiles: int) -> None:
     shape = MmaShape(8, 8, 4)
-    for row in algorithms():
+    for row in segmented_algorithms():
         for variant in variants(row):
             program = built(row, shape, variant, warps=warps, tiles=tiles)
             if program is not None:
@@ -247,7 +247,7 @@ def test_warps_and_their_turns_share_the_work(warps: int, tiles: int) -> None:
 
 def test_default_segments_are_what_the_registry_says() -> None:
     shape = shape_of("32x8x16")
-    for row in algorithms():
+    for row in segmented_algorithms():
         for side in "ab":
             size = default_size(row, shape, side)
             assert build(row.name, shape=shape, side=side) == build(
@@ -275,7 +275,7 @@ TYPES = (
 
 @pytest.mark.parametrize(("ab", "acc", "shape", "combine"), TYPES)
 def test_other_types_equal_integers(ab: str, acc: str, shape: str, combine: str) -> None:
-    for row in algorithms():
+    for row in segmented_algorithms():
         done = 0
         for variant in variants(row):
             if variant.combine != combine:
@@ -294,7 +294,7 @@ def test_other_types_equal_integers(ab: str, acc: str, shape: str, combine: str)
 def test_float32_in_three_bf16_parts_equals_integers(sizes: tuple[int, int, int]) -> None:
     shape = MmaShape(*sizes)
     done = set()
-    for row in algorithms():
+    for row in segmented_algorithms():
         for variant in variants(row):
             if variant.combine == "mma" and row.name not in ONE_PRODUCT_CHAINS:
                 continue
@@ -305,7 +305,7 @@ def test_float32_in_three_bf16_parts_equals_integers(sizes: tuple[int, int, int]
             size = default_size(row, shape, variant.side)
             # 24 significant bits: no single part holds such a number.
             assert_exact_float32(row, variant, program, size)
-    assert done == {row.name for row in algorithms()} - {"reduction_tn_inefficient"}
+    assert done == {row.name for row in segmented_algorithms()} - {"reduction_tn_inefficient"}
 
 
 # Their partial sums never become operands, whatever `combine` is.
@@ -362,7 +362,7 @@ def test_chains_of_any_length_equal_integers(name: str, chain: int) -> None:
 
 
 def test_paper_names_build_the_same_steps() -> None:
-    for row in algorithms():
+    for row in segmented_algorithms():
         if row.alias:
             paper, general = build(row.alias.upper()), build(row.name)
             assert (paper.name, general.name) == (row.alias, row.name)
@@ -370,7 +370,7 @@ def test_paper_names_build_the_same_steps() -> None:
 
 
 def test_every_row_says_what_it_does_and_where_it_is_from() -> None:
-    for row in algorithms():
+    for row in segmented_algorithms():
         assert row.title.endswith(".")
         assert row.kind in ("reduction", "scan")
         assert row.source

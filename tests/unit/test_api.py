@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import tcusim
-from tcusim.algorithms import algorithms
+from tcusim.algorithms import segmented_algorithms
 from tcusim.api import Report
 from tcusim.numerics import units
 
@@ -521,7 +521,7 @@ def test_a_shape_that_is_registered_nowhere() -> None:
 
 @pytest.mark.parametrize("paper", [False, True])
 def test_every_algorithm_can_be_named(paper: bool) -> None:
-    for row in algorithms():
+    for row in segmented_algorithms():
         name = row.alias if paper else row.name
         if not name or (row.name == "reduction_tn_inefficient" and not paper):
             continue

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcusim.algorithms import algorithm_of, algorithms, build
+from tcusim.algorithms import algorithm_of, build, segmented_algorithms
 from tcusim.cost import Counts, counts_of_text, steps_to_run
 from tcusim.interpret import interpret, run_numpy
 from tcusim.ir import Program
@@ -90,7 +90,7 @@ def test_mma_steps_of_a_warp(sizes: tuple[int, int, int], side: str) -> None:
 @pytest.mark.parametrize("side", ["a", "b"])
 def test_the_registry_says_the_same(sizes: tuple[int, int, int], side: str) -> None:
     m, n, k = seen_sizes(sizes, side)
-    for row in algorithms():
+    for row in segmented_algorithms():
         if row.products is None:
             continue
         size = row.repeats * (m * k if row.tiles else k)
@@ -100,7 +100,7 @@ def test_the_registry_says_the_same(sizes: tuple[int, int, int], side: str) -> N
 
 
 def test_formulas_as_text_are_those_that_compute() -> None:
-    rows = [row for row in algorithms() if row.products is not None]
+    rows = [row for row in segmented_algorithms() if row.products is not None]
     for row, m, n, k, count in itertools.product(rows, (3, 8, 16), (4, 16), (4, 16), (1, 5)):
         assert row.products is not None
         value = eval(row.formula, {"ceil": ceil, "m": m, "n": n, "k": k, "N": count})
@@ -190,7 +190,7 @@ def test_steps_to_run_are_the_leaf_steps_of_both_branches() -> None:
     assert steps_to_run(ragged, {"length": 1030}) >= len(events)
 
 
-@pytest.mark.parametrize("name", [row.name for row in algorithms()])
+@pytest.mark.parametrize("name", [row.name for row in segmented_algorithms()])
 def test_counts_of_the_text_are_those_of_the_events(name: str) -> None:
     row = algorithm_of(name)
     program = build(name, ragged=True, warps=2, source=None if row.products else "f32")
