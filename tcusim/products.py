@@ -68,7 +68,8 @@ def matmul(
         float16, float32, float64, bfloat16 (ml_dtypes), any integer type or bool. The last two axes
         are matrices, the others are broadcast; one axis is a row of `a` or a column of `b`. float32
         is split exactly into three bf16 parts (on Volta and Turing, which have no bf16, into three
-        float16 parts after scaling by a power of two).
+        float16 parts after scaling rows of `a` and columns of `b` by powers of two: what lies
+        2**39 below the largest element of its row or column is lost).
     c : array_like, optional
         Added to the products: of the result's shape, or broadcast to it.
     out : array, optional
@@ -126,8 +127,8 @@ def matmul(
     lead = _broadcast(left.shape[:-2], right.shape[:-2], given)
     full = (*lead, left.shape[-2], right.shape[-1])
     dropped = tuple(axis for axis, drop in ((-2, one_row), (-1, one_column)) if drop)
-    kept = np.empty(full, np.bool_).squeeze(dropped).shape if dropped else full
-    addend = _addend(c, kept, full, dropped)
+    kept = (*lead, *(() if one_row else full[-2:-1]), *(() if one_column else full[-1:]))
+    addend = _addend(c, _common_type([left, right]), kept, dropped)
     result = _product(left, right, addend, lead, dtype, settings)
     return _deliver(result.reshape(kept), out)
 
@@ -194,7 +195,7 @@ def matvec(
         )
     lead = _broadcast(left.shape[:-2], right.shape[:-1], (left.shape, right.shape))
     kept = (*lead, left.shape[-2])
-    addend = _addend(c, kept, (*kept, 1), (-1,))
+    addend = _addend(c, _common_type([left, right]), kept, (-1,))
     result = _product(left, right[..., None], addend, lead, dtype, settings)
     return _deliver(result.reshape(kept), out)
 
@@ -226,19 +227,20 @@ def _broadcast(
 
 
 def _addend(
-    c: ArrayLike | None, kept: tuple[int, ...], full: tuple[int, ...], dropped: tuple[int, ...]
+    c: ArrayLike | None, common: np.dtype[Any], kept: tuple[int, ...], dropped: tuple[int, ...]
 ) -> Array | None:
-    """Return c in the full shape of the products, with the axes of 1 that vectors add."""
+    """Return c in the full shape of the products: that of the result, and the dropped axes of 1."""
     if c is None:
         return None
-    array = _array("c", c)
+    # As in NumPy, a Python scalar has no type of its own.
+    array = np.asarray(c, np.result_type(common, c)) if type(c) in (int, float) else _array("c", c)
     try:
         wide = np.broadcast_to(array, kept)
     except ValueError:
         raise InputError(
             f"c must have the result's shape, {kept}, or be broadcast to it; got {array.shape}"
         ) from None
-    return np.expand_dims(wide, dropped) if dropped else wide.reshape(full)
+    return np.expand_dims(wide, dropped)
 
 
 def _common_type(arrays: list[Array]) -> np.dtype[Any]:
@@ -381,22 +383,22 @@ def _by_bf16_parts(in_range: Multiply, wide: Multiply, wanted: np.dtype[Any]) ->
 
 
 def _by_f16_parts(parts: Multiply, wanted: np.dtype[Any]) -> Multiply:
-    """Return what multiplies float32 as three float16 parts, scaled so that the largest fits.
+    """Return what multiplies float32 as three float16 parts, each row and column scaled to fit.
 
     Of the nine products of parts those count that are within 2**-33 of the largest.
     """
 
     def compute(a: Array, b: Array, c: Array | None) -> Array:
-        scales = [15 - int(np.frexp(float(np.abs(x).max()))[1]) for x in (a, b)]
+        scales = [
+            15 - np.frexp(np.abs(x).max(axis, keepdims=True))[1] for x, axis in ((a, 1), (b, 0))
+        ]
         lefts, rights = (
-            [part.astype(np.float16) for part in split_values(x, "f16", 3, scale)]
+            [part.astype(np.float16) for part in split_values(np.ldexp(x, scale), "f16", 3)]
             for x, scale in zip((a, b), scales, strict=True)
         )
-        order = sorted(itertools.product(range(3), repeat=2), key=lambda pair: -sum(pair))
         total: Array = np.zeros((a.shape[0], b.shape[1]), np.float32)
-        for p, q in order:
-            if p + q <= 2:
-                total = total + parts(lefts[p], rights[q], None)
+        for p, q in ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0)):
+            total = total + parts(lefts[p], rights[q], None)
         with np.errstate(over="ignore", under="ignore"):
             return _plus(np.ldexp(total, -scales[0] - scales[1]), c, wanted)
 
