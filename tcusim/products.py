@@ -44,6 +44,9 @@ _RESULTS: Final = {"float16": "f16", "float32": "f32", "float64": "f64", "bfloat
 # Results from which on blocks of 128x128 are enough for every multiprocessor of a large GPU.
 _MANY_RESULTS: Final = 2**21
 
+# Rows of a matrix from which on there are enough warps for blocks of four of them.
+_MANY_ROWS: Final = 2**12
+
 
 def matmul(
     a: ArrayLike,
@@ -504,7 +507,9 @@ def _program(
     if name == "gemm":
         options |= _tiling(tile, rows, cols, format_of(ab).itemsize, parts=types[2] != ab)
     elif name == "gemv_reduction":
-        options["warps"] = 8 if rows > 1024 else 1
+        # 256 bytes of each row at a time; a block's warps share the copy of the vector.
+        width = max(1, 256 // (tile.k * format_of(types[2]).itemsize))
+        options |= {"warps": 4 if rows >= _MANY_ROWS else 1, "width": width}
     return _built(name, tile, types, tuple(options.items()))
 
 
