@@ -67,10 +67,11 @@ def gemm_naive(
         tile = b.rect(right, k * cols + col, b.k, b.n, cols, 1, inside)
         sums.multiply((0, 0), left, b.load_parts("B", tile, right=True))
 
-    sums = Sums(b)
+    tiles = -(-inner // b.k)
+    sums = Sums(b, tiles)
     with b.units():
         sums.start(None if c is None else lambda i, j: result(c))
-        grouped(b, sums, -(-inner // b.k), 1, product)
+        grouped(b, sums, tiles, 1, product)
         b.store([sums.totals[0, 0]], result(out))
     per_block = b.m * b.options.warps * b.options.tiles
     return Work((Scalar("rows"),), Extent(ROWS, per_block), columns)
@@ -107,7 +108,7 @@ def gemm(
     stages = range(min(2, steps))
     lefts = [Stage(b, f"a{i}", plan.block_rows, plan.step, b.k) for i in stages]
     rights = [Stage(b, f"b{i}", plan.step, plan.block_cols, b.n, right=True) for i in stages]
-    sums = Sums(b, down, across)
+    sums = Sums(b, -(-inner // b.k), down, across)
 
     def fill(stage: int, step: Index) -> None:
         k = step * plan.step

@@ -45,10 +45,11 @@ def gemv(b: Builder, *, inner: int | None = None, add_c: bool = False) -> Work:
         column = b.rect(x, k, b.k, b.n, 1, inner, inside)
         sums.multiply((0, 0), left, b.load_parts("X", column, right=True))
 
-    sums = Sums(b)
+    tiles = -(-inner // b.k)
+    sums = Sums(b, tiles)
     with b.units():
         sums.start(None if c is None else lambda i, j: _repeated(b, c, row))
-        grouped(b, sums, -(-inner // b.k), 1, product)
+        grouped(b, sums, tiles, 1, product)
         _store_column(b, sums.totals[0, 0], out, row)
     per_block = b.m * b.options.warps * b.options.tiles
     return Work((Scalar("rows"),), Extent(ROWS, per_block))
@@ -112,7 +113,7 @@ class _Work:
         self.step = width * b.k
         self.steps = -(-inner // self.step)
         self.steps_of_chunk = min(self.steps, max(1, chunk // self.step))
-        self.sums = Sums(b, down)
+        self.sums = Sums(b, -(-inner // b.k), down)
         self.vector = _Vector(b, self.steps_of_chunk * width)
         stages = range(min(2, self.steps_of_chunk))
         self.stages = [Stage(b, f"a{i}", down * b.m, self.step, b.k, own=True) for i in stages]

@@ -77,7 +77,8 @@ class Sums:
     """The accumulators of a warp: down x across tiles of results, and the chains they add up.
 
     A unit truncates each product's sum, so a long chain drifts. With the option `chain`, at most so
-    many k tiles accumulate, and what they give is added to the total by a rounded addition.
+    many k tiles accumulate, and what they give is added to the total by a rounded addition. If
+    there are no more of them (`tiles`), they accumulate in the total itself.
 
     A float32 is three bf16 parts, each 2**8 times smaller than the one before, and a product of two
     is nine products of parts. All nine are taken: with the three smallest left out (A1.B2, A2.B1
@@ -86,9 +87,10 @@ class Sums:
     the large sum.
     """
 
-    def __init__(self, b: Builder, down: int = 1, across: int = 1) -> None:
+    def __init__(self, b: Builder, tiles: int, down: int = 1, across: int = 1) -> None:
         self.b = b
-        self.limit = b.options.chain
+        chain = b.options.chain
+        self.limit = None if chain is None or chain >= tiles else chain
         places = [(i, j) for i in range(down) for j in range(across)]
 
         def named(name: str) -> dict[tuple[int, int], Frag]:

@@ -160,7 +160,7 @@ def test_chains_end_as_asked() -> None:
     b = np.concatenate([ones.reshape(16, 16)] * 4).ravel()
     c = np.full(256, large, np.float32)
     for name, options in (("gemm_naive", {}), ("gemm", {"down": 1, "across": 1})):
-        for chain, steps in ((1, 4), (2, 2), (4, 1)):
+        for chain, steps in ((1, 4), (2, 2), (3, 2), (4, 0)):
             seen = Counts()
             program = made(name, 16, 64, chain=chain, add_c=True, **options)
             out = run_numpy(program, {"a": a, "b": b, "c": c}, watch=seen)["out"]
