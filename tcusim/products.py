@@ -46,8 +46,8 @@ _MANY_RESULTS: Final = 2**21
 # k tiles that accumulate where the result is rounded to half precision: a unit that truncates four
 # times in a tile of 16, at 2**-23 of the sum, then drifts by an eighth of float16's last bit.
 _CHAIN_TO_NARROW: Final = 256
-# Rows of a matrix from which on there are enough warps for blocks of four of them.
-_MANY_ROWS: Final = 2**12
+# Rows of a matrix from which on there are enough warps if each has 32 of its own.
+_MANY_ROWS: Final = 2**14
 
 
 def matmul(
@@ -507,9 +507,7 @@ def _program(
     if name == "gemm":
         options |= _tiling(tile, rows, cols, format_of(ab).itemsize, parts=types[2] != ab)
     elif name == "gemv_reduction":
-        # 256 bytes of each row at a time; a block's warps share the copy of the vector.
-        width = max(1, 256 // (tile.k * format_of(types[2]).itemsize))
-        options |= {"warps": 4 if rows >= _MANY_ROWS else 1, "width": width}
+        options |= _reading(tile, rows, inner, format_of(types[2]).itemsize)
     return _built(name, tile, types, tuple(options.items()))
 
 
@@ -551,6 +549,20 @@ def _tiling(tile: MmaShape, rows: int, cols: int, itemsize: int, *, parts: bool)
         # 64 bytes of each row: two sectors of memory.
         "depth": max(1, 64 // (tile.k * itemsize)),
     }
+
+
+def _reading(tile: MmaShape, rows: int, inner: int, itemsize: int) -> dict[str, Any]:
+    """Return options of "gemv_reduction": enough bytes on their way, in little shared memory.
+
+    Memory is kept busy by some megabytes at a time. Many rows have many warps, which take 256 bytes
+    of each row; of few rows, four warps share each, and take 128 bytes in turn.
+    """
+    if rows >= _MANY_ROWS:
+        return {"warps": 2, "width": max(1, 256 // (tile.k * itemsize))}
+    width = max(1, 128 // (tile.k * itemsize))
+    if inner < 4 * width * tile.k:
+        return {"width": width}
+    return {"warps": 4, "width": width, "share_rows": True}
 
 
 @lru_cache(maxsize=64)

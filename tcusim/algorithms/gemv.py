@@ -26,6 +26,8 @@ from tcusim.verify import tile_is_aligned
 
 __all__ = ["gemv", "gemv_reduction"]
 
+_FIRST_WARP = [Bound(WARP, Index.of(1))]
+
 
 def gemv(b: Builder, *, inner: int | None = None, add_c: bool = False) -> Work:
     """Multiply a matrix by a vector, m rows a warp: x is column 0 of an operand of zeros.
@@ -64,6 +66,7 @@ def gemv_reduction(
     width: int = 4,
     chunk: int | None = None,
     staged: bool = True,
+    share_rows: bool = False,
 ) -> Work:
     """Multiply a matrix by a vector, reading the matrix once; down*m rows a warp, W warps a block.
 
@@ -73,25 +76,40 @@ def gemv_reduction(
 
     A step takes `width` k tiles of each row. staged: each warp copies its own rows of the next step
     to shared memory while it multiplies the present ones; if not, operands are loaded where they
-    lie, save in a block that has too few rows. chunk: elements of x in shared memory, default 4096.
-    inner: columns of A; default four tiles. add_c: add the products to an input `c`. A may have any
-    number of rows.
+    lie, save in a block that has too few rows. share_rows: the warps of a block take steps of the
+    same rows in turn, and their sums are added at the end; for matrices of few rows. chunk:
+    elements of x in shared memory, default 4096. inner: columns of A; default four tiles. add_c:
+    add the products to an input `c`. A may have any number of rows.
     """
     inner = positive("inner", inner, 4 * b.k)
     down, width = positive("down", down, 1), positive("width", width, 1)
-    work = _Work(b, inner, down, width, positive("chunk", chunk, 4096), staged)
+    shared = share_rows and b.options.warps > 1
+    work = _Work(b, inner, down, width, positive("chunk", chunk, 4096), staged, shared)
     out, c = result_array(b, 1), start_array(b, 1, add_c=add_c)
     row = work.first_row
-    with b.units():
+
+    def start() -> None:
         work.sums.start(None if c is None else lambda i, j: _repeated(b, c, row + i * b.m), "t_C")
+
+    with b.units():
+        if shared and c is not None:
+            with b.when(_FIRST_WARP) as otherwise:
+                start()
+                with otherwise():
+                    work.sums.start(None)
+        else:
+            start()
         whole, rest = divmod(work.steps, work.steps_of_chunk)
         if whole:
             with b.loop("c_x", whole) as number:
                 work.do(number * work.steps_of_chunk, work.steps_of_chunk)
         if rest:
             work.do(Index.of(whole * work.steps_of_chunk), rest)
-        for (i, _), total in work.sums.totals.items():
-            _store_column(b, total, out, row + i * b.m)
+        if shared:
+            _store_sum_of_warps(b, list(work.sums.totals.values()), out, row)
+        else:
+            for (i, _), total in work.sums.totals.items():
+                _store_column(b, total, out, row + i * b.m)
     return Work((Scalar("rows"),), Extent(ROWS, work.block_rows * b.options.tiles))
 
 
@@ -99,7 +117,14 @@ class _Work:
     """The parts of `gemv_reduction`: its stages, and what is done for one chunk of x."""
 
     def __init__(
-        self, b: Builder, inner: int, down: int, width: int, chunk: int, staged: bool
+        self,
+        b: Builder,
+        inner: int,
+        down: int,
+        width: int,
+        chunk: int,
+        staged: bool,
+        shared: bool,
     ) -> None:
         self.b = b
         self.inner = inner
@@ -107,16 +132,21 @@ class _Work:
         self.width = width
         self.staged = staged
         self.a, self.x = left_array(b, inner), right_array(b, inner)
-        self.block_rows = b.options.warps * down * b.m
-        own = WARP * (down * b.m) if b.options.warps > 1 else Index()
-        self.first_row = b.unit * self.block_rows + own
-        self.step = width * b.k
+        warps = b.options.warps
+        sharing, apart = (warps, 1) if shared else (1, warps)
+        self.block_rows = apart * down * b.m
+        self.first_row = b.unit * self.block_rows + WARP * (down * b.m if apart > 1 else 0)
+        # The warps that share rows take `turn` k tiles in a step, of which each has its own.
+        self.turn = sharing * width
+        self.own = WARP * (width if sharing > 1 else 0)
+        self.step = self.turn * b.k
         self.steps = -(-inner // self.step)
         self.steps_of_chunk = min(self.steps, max(1, chunk // self.step))
-        self.sums = Sums(b, -(-inner // b.k), down)
-        self.vector = _Vector(b, self.steps_of_chunk * width)
+        self.sums = Sums(b, self.steps * width, down)
+        self.vector = _Vector(b, self.steps_of_chunk * self.turn)
         stages = range(min(2, self.steps_of_chunk))
-        self.stages = [Stage(b, f"a{i}", down * b.m, self.step, b.k, own=True) for i in stages]
+        size = (down * b.m, width * b.k, b.k)
+        self.stages = [Stage(b, f"a{i}", *size, own=True) for i in stages]
         require(
             staged or self._loadable(),
             f"rows of {inner} {b.options.source} elements are no operands where they lie: that "
@@ -136,8 +166,9 @@ class _Work:
     def do(self, first: Index, steps: int) -> None:
         """Multiply `steps` steps from `first` on, and the chunk of x that they need."""
         b = self.b
-        # Other warps may still read the former chunk.
-        b.barrier()
+        if self.steps > self.steps_of_chunk or b.options.tiles > 1:
+            # Other warps may still read the former chunk.
+            b.barrier()
         self.vector.fill(self.x, first * self.step, self.inner)
         if self.staged:
             self._fill(0, first)
@@ -154,7 +185,7 @@ class _Work:
 
     def _fill(self, stage: int, step: Index) -> None:
         """Copy the warp's own rows of a step."""
-        k = step * self.step
+        k = step * self.step + self.own * self.b.k
 
         def inside(row: Index, col: Index) -> list[Bound]:
             return [Bound(self.first_row + row, ROWS), *edge(k + col, self.inner, self.step)]
@@ -169,7 +200,7 @@ class _Work:
 
         def multiply(stage: int, step: Index, span: int) -> None:
             def one(q: int) -> None:
-                x = self.vector.load(step * self.width + q)
+                x = self.vector.load(step * self.turn + self.own + q)
                 for i in range(self.down):
                     row, col = Index.of(i * self.b.m), Index.of(q * self.b.k)
                     left = self.stages[stage].load(f"A{i}", row, col, self.b.m)
@@ -185,8 +216,8 @@ class _Work:
         b = self.b
 
         def one(q: int) -> None:
-            x = self.vector.load(step * self.width + q)
-            k = (first + step) * self.step + q * b.k
+            x = self.vector.load(step * self.turn + self.own + q)
+            k = (first + step) * self.step + (self.own + q) * b.k
             for i in range(self.down):
                 at = (self.first_row + i * b.m) * self.inner + k
                 tile = b.rect(self.a, at, b.m, b.k, self.inner)
@@ -252,3 +283,26 @@ def _store_column(b: Builder, total: Frag, out: Buffer, row: Index) -> None:
     """Store column 0 of an accumulator."""
     column = b.part(b.spill(total, "s_C"), b.m, 1)
     b.copy(b.rect(out, row, b.m, 1, 1, 1, [Bound(row + ROW, ROWS)]), column)
+
+
+def _store_sum_of_warps(b: Builder, totals: list[Frag], out: Buffer, row: Index) -> None:
+    """Store column 0 of accumulators that lie below each other, summed over the warps.
+
+    The sums are a balanced tree of rounded additions, by the first warp.
+    """
+    rows = len(totals) * b.m
+    size = padded(rows, b.options.acc)
+    sums = b.shared("sums", b.options.acc, b.options.warps * size)
+    for i, total in enumerate(totals):
+        column = b.part(b.spill(total, "s_C"), b.m, 1)
+        b.copy(b.rect(sums, WARP * size + i * b.m, b.m, 1, 1), column)
+    b.barrier()
+    with b.when(_FIRST_WARP):
+        count = b.options.warps
+        while count > 1:
+            half = (count + 1) // 2
+            low = b.rect(sums, 0, count - half, rows, size)
+            b.copy(low, low, b.rect(sums, half * size, count - half, rows, size))
+            count = half
+        result = b.rect(out, row, rows, 1, 1, 1, [Bound(row + ROW, ROWS)])
+        b.copy(result, b.rect(sums, 0, rows, 1, 1))

@@ -23,6 +23,7 @@ PROGRAMS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("gemv", {"inner": 50, "shape": "8x32x16"}),
     ("gemv_reduction", {"inner": 200, "shape": "8x32x16", "warps": 2, "down": 2, "chain": 4}),
     ("gemv_reduction", {"inner": 256, "warps": 2, "staged": False, "chain": 4, "chunk": 128}),
+    ("gemv_reduction", {"inner": 500, "warps": 4, "share_rows": True, "chain": 2, "width": 2}),
     ("gemv_reduction", {"inner": 100, "warps": 3, "ab": "bf16", "source": "f32", "chunk": 40}),
 )
 

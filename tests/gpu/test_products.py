@@ -25,6 +25,7 @@ PROGRAMS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("gemv", {"inner": 50, "shape": "8x32x16"}),
     ("gemv_reduction", {"inner": 5000, "shape": "8x32x16", "warps": 4, "width": 8, "chain": 16}),
     ("gemv_reduction", {"inner": 256, "warps": 2, "staged": False, "chain": 4, "chunk": 128}),
+    ("gemv_reduction", {"inner": 500, "warps": 4, "share_rows": True, "chain": 2, "width": 2}),
 )
 
 

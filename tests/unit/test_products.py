@@ -39,6 +39,7 @@ VECTOR_WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("gemv", {"warps": 2, "tiles": 3, "chain": 2}),
     ("gemv_reduction", {"warps": 2}),
     ("gemv_reduction", {"warps": 3, "tiles": 2, "down": 2, "width": 2, "chunk": 20, "chain": 3}),
+    ("gemv_reduction", {"warps": 3, "share_rows": True, "width": 1, "tiles": 2, "down": 2}),
     ("gemv_reduction", {"warps": 1, "width": 3, "chunk": 1, "chain": 2, "side": "a"}),
 )
 
@@ -245,12 +246,13 @@ def without(steps: tuple[Step, ...], level: Level) -> Iterator[tuple[Step, ...]]
     [
         ("gemm", {"warps": 4, "cols": 64, "inner": 224}),
         ("gemv_reduction", {"warps": 4, "inner": 256, "chunk": 128, "width": 1}),
+        ("gemv_reduction", {"warps": 4, "inner": 256, "share_rows": True, "width": 1}),
     ],
 )
 def test_no_barrier_of_the_block_is_too_many(name: str, options: dict[str, Any]) -> None:
     program = build(name, **options)
     broken = list(without(program.steps, Level.BLOCK))
-    assert len(broken) >= 2
+    assert len(broken) >= 2, program
     for steps in broken:
         with pytest.raises(VerifyError, match="no barrier between"):
             tcusim.verify(dataclasses.replace(program, steps=steps))
@@ -319,5 +321,7 @@ def test_a_matrix_with_half_a_row_is_refused() -> None:
 def test_operands_are_loaded_where_they_lie() -> None:
     """staged=False: whole blocks load A from memory; a last block of few rows is staged."""
     program = build("gemv_reduction", inner=256, staged=False, warps=2, down=2, chain=3)
+    shared = build("gemv_reduction", inner=256, staged=False, warps=2, share_rows=True, width=2)
     for seed, rows in enumerate((64, 70, 1)):
         assert_exact(program, integers(seed, rows, 1, 256))
+        assert_exact(shared, integers(seed, rows, 1, 256))

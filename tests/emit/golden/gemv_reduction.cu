@@ -26,207 +26,204 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     // 1  C <- 0
     wmma::fill_fragment(C, 0.0f);
 
-    // 2  sync block
-    __syncthreads();
-
-    // 3  x_s[192*warp + row + 16*col where col + 12*warp < 23] <- b[192*warp + row + 16*col < 256 where col + 12*warp < 23]  16x12
+    // 2  x_s[192*warp + row + 16*col where col + 12*warp < 23] <- b[192*warp + row + 16*col < 256 where col + 12*warp < 23]  16x12
     for (int e = lane; e < 192; e += 32) {
         const int row = e % 16;
         const int col = e / 16;
         if (12*warp + col < 23) x_s[192*warp + row + 16*col] = (192*warp + row + 16*col < 256 && 12*warp + col < 23 ? b[192*warp + row + 16*col] : tcu::convert<half>(0.0f));
     }
 
-    // 4  a0_s[row + 72*col] <- a[16384*block + 8192*warp + row + 256*col where 64*block + col + 32*warp < rows]  64x32
+    // 3  a0_s[row + 72*col] <- a[16384*block + 8192*warp + row + 256*col where 64*block + col + 32*warp < rows]  64x32
     for (int e = lane; e < 2048; e += 32) {
         const int row = e % 64;
         const int col = e / 64;
         a0_s[row + 72*col] = (64*block + 32*warp + col < rows ? a[16384*block + 8192*warp + row + 256*col] : tcu::convert<half>(0.0f));
     }
 
-    // 5  sync block
+    // 4  sync block
     __syncthreads();
 
-    // 6  a1_s[row + 72*col] <- a[16384*block + 8192*warp + 64 + row + 256*col where 64*block + col + 32*warp < rows]  64x32
+    // 5  a1_s[row + 72*col] <- a[16384*block + 8192*warp + 64 + row + 256*col where 64*block + col + 32*warp < rows]  64x32
     for (int e = lane; e < 2048; e += 32) {
         const int row = e % 64;
         const int col = e / 64;
         a1_s[row + 72*col] = (64*block + 32*warp + col < rows ? a[16384*block + 8192*warp + row + 256*col + 64] : tcu::convert<half>(0.0f));
     }
 
-    // 7  X <- LoadTile(x_s[0 ... +128], rowmajor, stride=16)
+    // 6  X <- LoadTile(x_s[0 ... +128], rowmajor, stride=16)
     wmma::load_matrix_sync(X, x_s, 16);
 
-    // 8  A0 <- LoadTile(a0_s[0 ... +2248], colmajor, stride=72)
+    // 7  A0 <- LoadTile(a0_s[0 ... +2248], colmajor, stride=72)
     wmma::load_matrix_sync(A0, a0_s, 72);
 
-    // 9  C <- X.A0 + C
+    // 8  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
 
-    // 10  X <- LoadTile(x_s[16 ... +128], rowmajor, stride=16)
+    // 9  X <- LoadTile(x_s[16 ... +128], rowmajor, stride=16)
     wmma::load_matrix_sync(X, x_s + 16, 16);
 
-    // 11  A0 <- LoadTile(a0_s[16 ... +2248], colmajor, stride=72)
+    // 10  A0 <- LoadTile(a0_s[16 ... +2248], colmajor, stride=72)
     wmma::load_matrix_sync(A0, a0_s + 16, 72);
 
-    // 12  C <- X.A0 + C
+    // 11  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
 
-    // 13  X <- LoadTile(x_s[32 ... +128], rowmajor, stride=16)
+    // 12  X <- LoadTile(x_s[32 ... +128], rowmajor, stride=16)
     wmma::load_matrix_sync(X, x_s + 32, 16);
 
-    // 14  A0 <- LoadTile(a0_s[32 ... +2248], colmajor, stride=72)
+    // 13  A0 <- LoadTile(a0_s[32 ... +2248], colmajor, stride=72)
     wmma::load_matrix_sync(A0, a0_s + 32, 72);
 
-    // 15  C <- X.A0 + C
+    // 14  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
 
-    // 16  X <- LoadTile(x_s[48 ... +128], rowmajor, stride=16)
+    // 15  X <- LoadTile(x_s[48 ... +128], rowmajor, stride=16)
     wmma::load_matrix_sync(X, x_s + 48, 16);
 
-    // 17  A0 <- LoadTile(a0_s[48 ... +2248], colmajor, stride=72)
+    // 16  A0 <- LoadTile(a0_s[48 ... +2248], colmajor, stride=72)
     wmma::load_matrix_sync(A0, a0_s + 48, 72);
 
-    // 18  C <- X.A0 + C
+    // 17  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
 
-    // 19  sync warp
+    // 18  sync warp
     __syncwarp();
 
-    // 20  a0_s[row + 72*col] <- a[16384*block + 8192*warp + 128 + row + 256*col where 64*block + col + 32*warp < rows]  64x32
+    // 19  a0_s[row + 72*col] <- a[16384*block + 8192*warp + 128 + row + 256*col where 64*block + col + 32*warp < rows]  64x32
     for (int e = lane; e < 2048; e += 32) {
         const int row = e % 64;
         const int col = e / 64;
         a0_s[row + 72*col] = (64*block + 32*warp + col < rows ? a[16384*block + 8192*warp + row + 256*col + 128] : tcu::convert<half>(0.0f));
     }
 
-    // 21  X <- LoadTile(x_s[64 ... +128], rowmajor, stride=16)
+    // 20  X <- LoadTile(x_s[64 ... +128], rowmajor, stride=16)
     wmma::load_matrix_sync(X, x_s + 64, 16);
 
-    // 22  A0 <- LoadTile(a1_s[0 ... +2248], colmajor, stride=72)
+    // 21  A0 <- LoadTile(a1_s[0 ... +2248], colmajor, stride=72)
     wmma::load_matrix_sync(A0, a1_s, 72);
 
-    // 23  C <- X.A0 + C
+    // 22  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
 
-    // 24  X <- LoadTile(x_s[80 ... +128], rowmajor, stride=16)
+    // 23  X <- LoadTile(x_s[80 ... +128], rowmajor, stride=16)
     wmma::load_matrix_sync(X, x_s + 80, 16);
 
-    // 25  A0 <- LoadTile(a1_s[16 ... +2248], colmajor, stride=72)
+    // 24  A0 <- LoadTile(a1_s[16 ... +2248], colmajor, stride=72)
     wmma::load_matrix_sync(A0, a1_s + 16, 72);
 
-    // 26  C <- X.A0 + C
+    // 25  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
 
-    // 27  X <- LoadTile(x_s[96 ... +128], rowmajor, stride=16)
+    // 26  X <- LoadTile(x_s[96 ... +128], rowmajor, stride=16)
     wmma::load_matrix_sync(X, x_s + 96, 16);
 
-    // 28  A0 <- LoadTile(a1_s[32 ... +2248], colmajor, stride=72)
+    // 27  A0 <- LoadTile(a1_s[32 ... +2248], colmajor, stride=72)
     wmma::load_matrix_sync(A0, a1_s + 32, 72);
 
-    // 29  C <- X.A0 + C
+    // 28  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
 
-    // 30  X <- LoadTile(x_s[112 ... +128], rowmajor, stride=16)
+    // 29  X <- LoadTile(x_s[112 ... +128], rowmajor, stride=16)
     wmma::load_matrix_sync(X, x_s + 112, 16);
 
-    // 31  A0 <- LoadTile(a1_s[48 ... +2248], colmajor, stride=72)
+    // 30  A0 <- LoadTile(a1_s[48 ... +2248], colmajor, stride=72)
     wmma::load_matrix_sync(A0, a1_s + 48, 72);
 
-    // 32  C <- X.A0 + C
+    // 31  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
 
-    // 33  sync warp
+    // 32  sync warp
     __syncwarp();
 
-    // 34  a1_s[row + 72*col] <- a[16384*block + 8192*warp + 192 + row + 256*col where 64*block + col + 32*warp < rows]  64x32
+    // 33  a1_s[row + 72*col] <- a[16384*block + 8192*warp + 192 + row + 256*col where 64*block + col + 32*warp < rows]  64x32
     for (int e = lane; e < 2048; e += 32) {
         const int row = e % 64;
         const int col = e / 64;
         a1_s[row + 72*col] = (64*block + 32*warp + col < rows ? a[16384*block + 8192*warp + row + 256*col + 192] : tcu::convert<half>(0.0f));
     }
 
-    // 35  X <- LoadTile(x_s[128 ... +128], rowmajor, stride=16)
+    // 34  X <- LoadTile(x_s[128 ... +128], rowmajor, stride=16)
     wmma::load_matrix_sync(X, x_s + 128, 16);
 
-    // 36  A0 <- LoadTile(a0_s[0 ... +2248], colmajor, stride=72)
+    // 35  A0 <- LoadTile(a0_s[0 ... +2248], colmajor, stride=72)
     wmma::load_matrix_sync(A0, a0_s, 72);
 
-    // 37  C <- X.A0 + C
+    // 36  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
 
-    // 38  X <- LoadTile(x_s[144 ... +128], rowmajor, stride=16)
+    // 37  X <- LoadTile(x_s[144 ... +128], rowmajor, stride=16)
     wmma::load_matrix_sync(X, x_s + 144, 16);
 
-    // 39  A0 <- LoadTile(a0_s[16 ... +2248], colmajor, stride=72)
+    // 38  A0 <- LoadTile(a0_s[16 ... +2248], colmajor, stride=72)
     wmma::load_matrix_sync(A0, a0_s + 16, 72);
 
-    // 40  C <- X.A0 + C
+    // 39  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
 
-    // 41  X <- LoadTile(x_s[160 ... +128], rowmajor, stride=16)
+    // 40  X <- LoadTile(x_s[160 ... +128], rowmajor, stride=16)
     wmma::load_matrix_sync(X, x_s + 160, 16);
 
-    // 42  A0 <- LoadTile(a0_s[32 ... +2248], colmajor, stride=72)
+    // 41  A0 <- LoadTile(a0_s[32 ... +2248], colmajor, stride=72)
     wmma::load_matrix_sync(A0, a0_s + 32, 72);
 
-    // 43  C <- X.A0 + C
+    // 42  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
 
-    // 44  X <- LoadTile(x_s[176 ... +128], rowmajor, stride=16)
+    // 43  X <- LoadTile(x_s[176 ... +128], rowmajor, stride=16)
     wmma::load_matrix_sync(X, x_s + 176, 16);
 
-    // 45  A0 <- LoadTile(a0_s[48 ... +2248], colmajor, stride=72)
+    // 44  A0 <- LoadTile(a0_s[48 ... +2248], colmajor, stride=72)
     wmma::load_matrix_sync(A0, a0_s + 48, 72);
 
-    // 46  C <- X.A0 + C
+    // 45  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
 
-    // 47  X <- LoadTile(x_s[192 ... +128], rowmajor, stride=16)
+    // 46  X <- LoadTile(x_s[192 ... +128], rowmajor, stride=16)
     wmma::load_matrix_sync(X, x_s + 192, 16);
 
-    // 48  sync warp
+    // 47  sync warp
     __syncwarp();
 
-    // 49  A0 <- LoadTile(a1_s[0 ... +2248], colmajor, stride=72)
+    // 48  A0 <- LoadTile(a1_s[0 ... +2248], colmajor, stride=72)
     wmma::load_matrix_sync(A0, a1_s, 72);
 
-    // 50  C <- X.A0 + C
+    // 49  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
 
-    // 51  X <- LoadTile(x_s[208 ... +128], rowmajor, stride=16)
+    // 50  X <- LoadTile(x_s[208 ... +128], rowmajor, stride=16)
     wmma::load_matrix_sync(X, x_s + 208, 16);
 
-    // 52  A0 <- LoadTile(a1_s[16 ... +2248], colmajor, stride=72)
+    // 51  A0 <- LoadTile(a1_s[16 ... +2248], colmajor, stride=72)
     wmma::load_matrix_sync(A0, a1_s + 16, 72);
 
-    // 53  C <- X.A0 + C
+    // 52  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
 
-    // 54  X <- LoadTile(x_s[224 ... +128], rowmajor, stride=16)
+    // 53  X <- LoadTile(x_s[224 ... +128], rowmajor, stride=16)
     wmma::load_matrix_sync(X, x_s + 224, 16);
 
-    // 55  A0 <- LoadTile(a1_s[32 ... +2248], colmajor, stride=72)
+    // 54  A0 <- LoadTile(a1_s[32 ... +2248], colmajor, stride=72)
     wmma::load_matrix_sync(A0, a1_s + 32, 72);
 
-    // 56  C <- X.A0 + C
+    // 55  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
 
-    // 57  X <- LoadTile(x_s[240 ... +128], rowmajor, stride=16)
+    // 56  X <- LoadTile(x_s[240 ... +128], rowmajor, stride=16)
     wmma::load_matrix_sync(X, x_s + 240, 16);
 
-    // 58  A0 <- LoadTile(a1_s[48 ... +2248], colmajor, stride=72)
+    // 57  A0 <- LoadTile(a1_s[48 ... +2248], colmajor, stride=72)
     wmma::load_matrix_sync(A0, a1_s + 48, 72);
 
-    // 59  C <- X.A0 + C
+    // 58  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
 
-    // 60  StoreTile(s_C[0 ... +256], colmajor, stride=8) <- C
+    // 59  StoreTile(s_C[0 ... +256], colmajor, stride=8) <- C
     wmma::store_matrix_sync(s_C, C, 8, wmma::mem_col_major);
 
-    // 61  sync warp
+    // 60  sync warp
     __syncwarp();
 
-    // 62  out[64*block + 32*warp + col where 64*block + col + 32*warp < rows] <- s_C[8*col]  1x32
+    // 61  out[64*block + 32*warp + col where 64*block + col + 32*warp < rows] <- s_C[8*col]  1x32
     for (int e = lane; e < 32; e += 32) {
         const int col = e;
         if (64*block + 32*warp + col < rows) out[64*block + 32*warp + col] = s_C[8*col];
