@@ -2,7 +2,7 @@
 
 `import tcusim` needs NumPy alone. The pages under docs/ begin with the idea; `tcusim.build` and
 `tcusim.listing` show an algorithm, `tcusim.interpret` runs it step by step, and
-`tcusim.segmented_sum` and its kin just compute.
+`tcusim.segmented_sum`, `tcusim.matmul` and their kin just compute.
 """
 
 from tcusim.algorithms import Algorithm, algorithm_of, build, register_algorithm
@@ -22,6 +22,7 @@ from tcusim.ir import Program
 from tcusim.listing import listing
 from tcusim.numerics import mma, register_unit
 from tcusim.plan import Plan, plan
+from tcusim.products import matmul, matvec
 from tcusim.shapes import MmaShape, register_shape, shape_of
 from tcusim.validate import validate_shape
 from tcusim.validate_report import ShapeReport
@@ -46,6 +47,8 @@ __all__ = [
     "cumsum",
     "interpret",
     "listing",
+    "matmul",
+    "matvec",
     "mma",
     "plan",
     "register_algorithm",

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tcusim.algorithms import Algorithm, algorithm_of, algorithms, build, segmented_algorithms
+from tcusim.algorithms import Algorithm, algorithm_of, build, segmented_algorithms
 from tcusim.backends import get_backend, native_arch
 from tcusim.errors import InputError, Unsupported
 from tcusim.ir import Program
@@ -237,6 +237,12 @@ def recipes(
         not, one program for each algorithm and column; which options it has goes round.
     """
     rows = [algorithm_of(name) for name in names] or list(segmented_algorithms())
+    for row in rows:
+        if row.kind == "product":
+            raise Unsupported(
+                f"the grid is of sums and scans of segments, and {row.name!r} is a product; "
+                "compare its program with tcusim.testing.assert_agree"
+            )
     cells = [(row, column) for row in rows for column in columns if _has_cell(row, column)]
     if not full:
         for number, (row, column) in enumerate(cells):
@@ -386,7 +392,7 @@ class Report:
     def algorithms(self) -> list[str]:
         """Names of the algorithms that ran, in the order of the registry."""
         ran = {name for name, _ in self.tallies}
-        return [row.name for row in algorithms() if row.name in ran]
+        return [row.name for row in segmented_algorithms() if row.name in ran]
 
     @property
     def columns(self) -> list[str]:
@@ -507,7 +513,7 @@ def agree(
         if progress is not None:
             progress(done, len(tasks))
     order = {str(column): place for place, column in enumerate(columns)}
-    rank = {row.name: place for place, row in enumerate(algorithms())}
+    rank = {row.name: place for place, row in enumerate(segmented_algorithms())}
     ordered = sorted(report.tallies.items(), key=lambda i: (rank[i[0][0]], order.get(i[0][1], 0)))
     report.tallies = dict(ordered)
     report.seconds = time.monotonic() - start

@@ -651,7 +651,9 @@ def _step_inputs(
     cast = files.cast_array(array, first.dtype, name=input_file)
     if cast.changed:
         click.echo(f"{input_file}: {cast}", err=True)
-    return default_inputs(program, array.size) | {first.name: cast.array}
+    # The size of the first input gives the scalar: it is `length`, or so many times the `rows`.
+    ((_, per_scalar),) = first.size.index.terms
+    return default_inputs(program, array.size // per_scalar) | {first.name: cast.array}
 
 
 if __name__ == "__main__":

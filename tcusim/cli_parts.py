@@ -108,6 +108,9 @@ build_options = options_of(
     click.option("--exclusive", is_flag=True, default=None, help="Sum without the element itself."),
     click.option("--reverse", is_flag=True, default=None, help="Sum from the element to the end."),
     click.option("--carry", is_flag=True, default=None, help="Add an input of carries (scans)."),
+    click.option("--cols", type=int, metavar="N", help="Columns of a product of matrices."),
+    click.option("--inner", type=int, metavar="K", help="Inner size of a product."),
+    click.option("--add-c", is_flag=True, default=None, help="Add products to an input c."),
 )
 
 

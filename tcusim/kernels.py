@@ -32,7 +32,17 @@ from tcusim.plan import (
     unit_of_run,
 )
 
-__all__ = ["REDUCTION", "Array", "Kernel", "Operation", "Report", "Settings", "kernel_for"]
+__all__ = [
+    "REDUCTION",
+    "Array",
+    "Kernel",
+    "Operation",
+    "Report",
+    "Settings",
+    "digits_of",
+    "kernel_for",
+    "launch_program",
+]
 
 Array: TypeAlias = NDArray[Any]
 # Sums or scans every segment of a flat array; segments have the given size.
@@ -194,7 +204,7 @@ def _flat_kernel(
         )
         plan = plan_for(name, problem, settings.arch, settings.backend)
         result: Array = plan.run(
-            {"in": x}, lambda program, inputs: _launch(program, inputs, settings)
+            {"in": x}, lambda program, inputs: launch_program(program, inputs, settings)
         )
         return result
 
@@ -211,7 +221,7 @@ def _has(arch: str, ab: str) -> bool:
     return True
 
 
-def _launch(
+def launch_program(
     program: Program, inputs: Mapping[str, Array], settings: Settings
 ) -> Mapping[str, Array]:
     """Run one program, counting and showing progress if asked to."""
@@ -303,7 +313,7 @@ def _of_integers(
                 f"{settings.arch}; cut them into shorter ones, or sum float64"
             )
         result: Array = np.zeros(0, np.int64)
-        for place, digit in enumerate(_digits(x)):
+        for place, digit in enumerate(digits_of(x)):
             part = kernel(digit.astype(digit_type), size)
             term = _weighted(part, place, wanted)
             result = term if place == 0 else result + term
@@ -323,7 +333,7 @@ def _has_integers(arch: str) -> bool:
     return True
 
 
-def _digits(x: Array) -> Iterator[NDArray[np.int64]]:
+def digits_of(x: Array) -> Iterator[NDArray[np.int64]]:
     """Yield signed digits of base 256, lowest first, until nothing is left."""
     rest: Array = x if x.dtype == np.uint64 else x.astype(np.int64)
     while True:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import tcusim
-from tcusim.algorithms import Algorithm, segmented_algorithms
+from tcusim.algorithms import Algorithm, algorithms, segmented_algorithms
 from tcusim.ir import Step
 from tcusim.numerics import (
     FORMATS,
@@ -220,6 +220,16 @@ def algorithm_table() -> str:
         rows.append((names, source, f"`{algorithm.formula}`", *counted))
     heads = ("name, and for k = 16", "in the paper", "mma, by formula", "16x16x16")
     return table((*heads, "32x8x16", "8x32x16"), rows)
+
+
+def product_table() -> str:
+    """Return the registry's products of matrices and vectors."""
+    rows = []
+    for row in algorithms():
+        if row.kind == "product":
+            source = row.source.replace("[DAKKAK19] section ", "§ ")
+            rows.append((f"`{row.name}`", source, f"`{row.formula}`"))
+    return table(("name", "in the paper", "mma of the grid, by formula"), rows)
 
 
 def _counted(algorithm: Algorithm, shape: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tcusim.algorithms import block, grid, irregular, reduction, scan
+from tcusim.algorithms import block, gemm, gemv, grid, irregular, reduction, scan
 from tcusim.algorithms.builder import LENGTH, Builder, Options, Work, stored_type
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.ir import Extent, Level, Program, Scalar
@@ -41,8 +41,10 @@ class Algorithm:
     products: mma steps of one warp as a function of (m, n, k, N), the tile as the algorithm sees it
     (m rows of data) and the segment in rows or tiles; None where no mma is used. Of a block, if
     that is the level, or of all blocks of a segment: then a fifth number may be given, the warps W
-    of a block; 1 if not.
+    of a block; 1 if not. Of a product: of the whole grid, a function of (m, n, k, rows, cols,
+    inner), or without cols for a vector; sizes count as whole tiles of a block and whole steps.
     combines: how partial sums can be combined, the default first; see `build`.
+    side: the operand for the data where the shape's sizes shall not decide.
     fixed: options that make the row.
     lines: which line of the paper's listing each part of the algorithm is.
     """
@@ -58,6 +60,7 @@ class Algorithm:
     repeats: int = 1
     level: Level = Level.WARP
     combines: tuple[str, ...] = ("mma", "add")
+    side: str | None = None
     fixed: dict[str, Any] = field(default_factory=dict)
     lines: dict[str, str] = field(default_factory=dict)
 
@@ -248,6 +251,8 @@ def _side(row: Algorithm, side: str | None, shape: MmaShape) -> str:
     if side is not None:
         _check_choice("side", side, ("a", "b"))
         return side
+    if row.side is not None:
+        return row.side
     if shape.m == shape.n:
         # The paper reduces with P.A, data on the right, and scans with A.U, data on the left.
         return "b" if row.kind.endswith("reduction") else "a"
@@ -571,6 +576,46 @@ for _row in (
         None,
         "0",
         repeats=4,
+    ),
+    Algorithm(
+        "gemm_naive",
+        gemm.gemm_naive,
+        "product",
+        "[DAKKAK19] section 2, C = A.B + C",
+        "",
+        lambda m, n, k, rows, cols, inner: _ceil(rows, m) * _ceil(cols, n) * _ceil(inner, k),
+        "ceil(rows/m)*ceil(cols/n)*ceil(inner/k)",
+        side="a",
+    ),
+    Algorithm(
+        "gemm",
+        gemm.gemm,
+        "product",
+        "[DAKKAK19] section 2, C = A.B + C",
+        "",
+        lambda m, n, k, rows, cols, inner: _ceil(rows, m) * _ceil(cols, n) * _ceil(inner, k),
+        "ceil(rows/m)*ceil(cols/n)*ceil(inner/k)",
+        level=Level.BLOCK,
+        side="a",
+    ),
+    Algorithm(
+        "gemv",
+        gemv.gemv,
+        "product",
+        "[DAKKAK19] section 2, with a padded vector",
+        "",
+        lambda m, n, k, rows, inner: _ceil(rows, m) * _ceil(inner, k),
+        "ceil(rows/m)*ceil(inner/k)",
+    ),
+    Algorithm(
+        "gemv_reduction",
+        gemv.gemv_reduction,
+        "product",
+        "not in the paper",
+        "",
+        lambda m, n, k, rows, inner: _ceil(rows, m) * _ceil(inner, k),
+        "ceil(rows/m)*ceil(inner/k)",
+        level=Level.BLOCK,
     ),
 ):
     register_algorithm(_row)

@@ -307,26 +307,42 @@ class Builder:
         self._add(Locate(lines, offsets, first, cut, levels, self._origin(line)))
         return lines
 
-    def load(self, frag: Frag, view: View, line: str = "") -> Frag:
-        """Load a tile from wherever it lies; stage it where WMMA could not load it directly."""
+    def copy_parts(self, dsts: Sequence[View], src: View, line: str = "") -> None:
+        """Copy a rectangle to one of the operands' type, or split it into its exact parts."""
+        if len(dsts) == 1:
+            self.copy(dsts[0], src, line=line)
+        else:
+            self._add(Split(tuple(dsts), src, self._origin(line)))
+
+    def load(self, frag: Frag, view: View, line: str = "", stage: str = "") -> Frag:
+        """Load a tile from wherever it lies; stage it where WMMA could not load it directly.
+
+        stage: the name of the shared memory for that; fragments loaded in turn may share it.
+        """
         direct = replace(view, bounds=())
         if view.buffer.dtype != stored_type(frag.dtype) or not self._loadable(view):
-            self._stage(frag, view, line)
+            self._stage(frag, view, line, stage)
         elif not view.bounds:
             self._add(Load(frag, view, self._origin(line)))
         else:
             with self.when(whole(view), line) as otherwise:
                 self._add(Load(frag, direct, self._origin(line)))
                 with otherwise():
-                    self._stage(frag, view, line)
+                    self._stage(frag, view, line, stage)
         return frag
 
-    def load_parts(self, name: str, view: View, line: str = "") -> list[Frag]:
-        """Load a data tile as left operands: one, or the exact narrow parts of a wide type."""
+    def load_parts(
+        self, name: str, view: View, line: str = "", *, right: bool = False
+    ) -> list[Frag]:
+        """Load a data tile as left operands: one, or the exact narrow parts of a wide type.
+
+        right: as right operands instead.
+        """
         count = self.options.parts
+        operand = self.right if right else self.left
         if count == 1:
-            return [self.load(self.left(name), view, line)]
-        frags = [self.left(f"{name}{part}") for part in range(count)]
+            return [self.load(operand(name), view, line)]
+        frags = [operand(f"{name}{part}") for part in range(count)]
         stages = [self._stage_view(frag, view) for frag in frags]
         self._add(Split(tuple(stages), view, self._origin(line)))
         for frag, stage in zip(frags, stages, strict=True):
@@ -349,9 +365,9 @@ class Builder:
         self._add(Store(self.part(spill, self.m, self.n), frag, self._origin(line)))
         return spill
 
-    def spill_all(self, frags: Sequence[Frag], line: str = "") -> list[Spill]:
+    def spill_all(self, frags: Sequence[Frag], line: str = "", stage: str = "") -> list[Spill]:
         """Store accumulators that lie side by side to shared memory."""
-        name = f"s_{frags[0].name}"
+        name = stage or f"s_{frags[0].name}"
         return [self.spill(frag, name, i, len(frags), line) for i, frag in enumerate(frags)]
 
     def part(
@@ -378,18 +394,32 @@ class Builder:
         )
 
     def broadcast(
-        self, frag: Frag, view: View, plus: View | None = None, *, line: str = ""
+        self,
+        frag: Frag,
+        view: View,
+        plus: View | None = None,
+        *,
+        line: str = "",
+        stage: str = "",
     ) -> Frag:
         """Load an accumulator with views that repeat rows or columns (through shared memory)."""
-        tile = self._stage_view(frag, self.rect(view.buffer, 0, self.m, self.n, self.n))
+        tile = self._stage_view(frag, self.rect(view.buffer, 0, self.m, self.n, self.n), stage)
         self.copy(tile, view, plus, line)
         self._add(Load(frag, tile))
         return frag
 
-    def store(self, frags: Sequence[Frag], view: View, line: str = "", first: int = 0) -> None:
+    def store(
+        self,
+        frags: Sequence[Frag],
+        view: View,
+        line: str = "",
+        first: int = 0,
+        stage: str = "",
+    ) -> None:
         """Store accumulators that lie side by side, as one (m, cols) rectangle of memory.
 
-        first: the column, of a single accumulator, from which on it is stored.
+        first: the column, of a single accumulator, from which on it is stored. stage: the name of
+        the shared memory for tiles that WMMA cannot store where they belong.
         """
         if first:
             self.write(self.spill_all(frags), view, line=line, first=first)
@@ -404,9 +434,9 @@ class Builder:
                 for frag, block in zip(frags, blocks, strict=True):
                     self._add(Store(replace(block, bounds=()), frag, self._origin(line)))
                 with otherwise():
-                    self.write(self.spill_all(frags), view, line=line)
+                    self.write(self.spill_all(frags, stage=stage), view, line=line)
         else:
-            self.write(self.spill_all(frags), view, line=line)
+            self.write(self.spill_all(frags, stage=stage), view, line=line)
 
     def write(
         self,
@@ -541,7 +571,7 @@ class Builder:
         whole_tile = (view.rows, view.cols) == (frag.rows, frag.cols)
         return whole_tile and view.buffer.dtype == frag.dtype and self._loadable(view)
 
-    def _stage_view(self, frag: Frag, view: View) -> View:
+    def _stage_view(self, frag: Frag, view: View, name: str = "") -> View:
         """Return a padded tile of shared memory for `frag`, laid out as `view` is."""
         dtype = stored_type(frag.dtype)
         if view.layout == "col_major" or (view.lines is not None and view.col_stride == 0):
@@ -550,11 +580,11 @@ class Builder:
         else:
             ldm = padded(view.cols, dtype)
             size, strides = view.rows * ldm, (ldm, 1)
-        buffer = self.scratch(f"t_{frag.name}", dtype, size)
+        buffer = self.scratch(name or f"t_{frag.name}", dtype, size)
         return View(buffer, Index(), view.rows, view.cols, *strides)
 
-    def _stage(self, frag: Frag, view: View, line: str) -> None:
-        stage = self._stage_view(frag, view)
+    def _stage(self, frag: Frag, view: View, line: str, name: str = "") -> None:
+        stage = self._stage_view(frag, view, name)
         self._add(Copy(stage, view, None, self._origin(line)))
         self._add(Load(frag, stage, self._origin(line)))
 

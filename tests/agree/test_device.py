@@ -9,11 +9,11 @@ import pytest
 
 import tcusim
 from tcusim.agreement import agree
-from tcusim.algorithms import algorithms
+from tcusim.algorithms import segmented_algorithms
 from tcusim.backends import why_unavailable
 from tcusim.testing import assert_agree, random_inputs
 
-ALGORITHMS = [row.name for row in algorithms()]
+ALGORITHMS = [row.name for row in segmented_algorithms()]
 
 pytestmark = [
     pytest.mark.gpu(min_sm=70),

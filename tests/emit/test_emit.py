@@ -54,6 +54,11 @@ GOLDEN: dict[str, tuple[str, dict[str, Any]]] = {
         "scan_256n_block",
         {"warps": 4, "ragged": True, "segment_size": 2000, "combine": "add"},
     ),
+    "gemm_four_warps": (
+        "gemm",
+        {"warps": 4, "cols": 64, "inner": 128, "down": 1, "across": 1, "result": "f16"},
+    ),
+    "gemv_reduction": ("gemv_reduction", {"warps": 2, "inner": 256, "shape": "8x32x16"}),
 }
 
 
@@ -103,7 +108,8 @@ def test_every_algorithm_on_every_wmma_shape(algorithm: str, shape: str) -> None
             for own, text in zip(kernel.paths, lines, strict=True)
         ), f"no line says that it is step {path}, {step}"
     assert kernel.text.isascii()
-    assert kernel.arguments == ("in", "out", "length")
+    buffers = [buffer.name for buffer in (*program.inputs, *program.outputs)]
+    assert kernel.arguments == (*buffers, *(scalar.name for scalar in program.scalars))
 
 
 def test_a_grid_of_fragments_multiplies_every_block() -> None:

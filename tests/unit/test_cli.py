@@ -255,6 +255,9 @@ def test_listing_is_that_of_the_program() -> None:
     program = tcusim.build("scan_kn", exclusive=True, reverse=True)
     options = ["--exclusive", "--reverse"]
     assert succeeds("listing", "scan_kn", *options) == tcusim.listing(program)
+    program = tcusim.build("gemm", cols=40, inner=50, add_c=True, warps=2)
+    options = ["--cols", "40", "--inner", "50", "--add-c", "--warps", "2"]
+    assert succeeds("listing", "gemm", *options) == tcusim.listing(program)
 
 
 @pytest.mark.parametrize(
@@ -263,6 +266,8 @@ def test_listing_is_that_of_the_program() -> None:
         (["scan_265"], "unknown algorithm 'scan_265'. Did you mean 'scan_256'?"),
         (["scan_256", "--shape", "8x8x4"], "'scan_256' is the paper's name for k = 16"),
         (["reduction_k", "--form", "L(A1)"], "reduction_k has no option 'form'"),
+        (["gemv", "--cols", "3"], "gemv has no option 'cols'; its options: inner, add_c"),
+        (["gemm", "--segment-size", "3"], "gemm has no segments; leave segment_size out"),
         (["scan_k", "--segment-size", "17"], "scan_k scans segments of at most k = 16 elements"),
     ],
 )
@@ -285,6 +290,20 @@ def test_step_takes_a_file(folder: Path) -> None:
     np.save("long.npy", np.ones(100))
     assert "length = 100 is not a multiple of 256" in fails_after(
         "step", "reduction_16", "--input", "long.npy"
+    )
+
+
+def test_step_takes_a_matrix(folder: Path) -> None:
+    np.save("matrix.npy", np.full((3, 32), 2.0))
+    text = succeeds(
+        "step", "gemv", "--inner", "32", "--input", "matrix.npy", "--from", "5", "--plain"
+    )
+    # The vector is 1, 2, ... 9, 1, 2, ... by default: three rows have one and the same product.
+    x = np.arange(32) % 9 + 1
+    assert text.count(str(2 * x.sum())) >= 3
+    np.save("half.npy", np.ones(50))
+    assert "input 'a' must have 32*rows = 32 elements; it has 50" in fails_after(
+        "step", "gemv", "--inner", "32", "--input", "half.npy"
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tcusim import agreement, backends, cli
-from tcusim.agreement import Case, Column, Recipe, columns_of
+from tcusim.agreement import Case, Column, Recipe, columns_of, recipes
 from tcusim.cli_kernels import mma_count
 from tcusim.errors import InputError, Unsupported
 from tcusim.interpret import run_numpy
@@ -156,6 +156,12 @@ def test_cases_print_and_parse() -> None:
     assert Case.parse(str(case)) == case
     with pytest.raises(InputError, match="unknown algorithm ''"):
         Case.parse("")
+
+
+def test_products_are_not_of_the_grid() -> None:
+    with pytest.raises(Unsupported, match="the grid is of sums and scans of segments, and 'gemm'"):
+        list(recipes(["gemm"]))
+    assert not {recipe.algorithm for recipe in recipes()} & {"gemm", "gemv"}
 
 
 def test_inputs_of_a_case_are_its_own() -> None:

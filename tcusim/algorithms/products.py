@@ -1,0 +1,293 @@
+"""What products of matrices share: their arrays, accumulators in short chains, and two stages.
+
+C = A.B + C with row-major arrays: A is rows x inner, B inner x cols, C rows x cols. The number of
+rows is a scalar of the program, found from the size of A, and may be any; `inner` and `cols` are
+fixed when the program is built, because an index of the grammar has no product of two scalars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+
+from tcusim.algorithms.builder import Builder, padded, require, stored_type
+from tcusim.ir import COL, ROW, WARP, Bound, Buffer, Extent, Frag, Index, View
+from tcusim.numerics.formats import format_of
+from tcusim.shapes import TILE_BYTES
+
+__all__ = [
+    "ROWS",
+    "Stage",
+    "Sums",
+    "edge",
+    "grouped",
+    "left_array",
+    "pipelined",
+    "positive",
+    "result_array",
+    "right_array",
+    "start_array",
+]
+
+ROWS = Index.symbol("rows")
+# WMMA asks that rows are a multiple of this apart; it is also what a lane copies at once.
+LDM_BYTES = 16
+
+
+# --- Arrays -----------------------------------------------------------------------------------
+
+
+def left_array(b: Builder, inner: int) -> Buffer:
+    """Declare A; its size gives the scalar `rows`."""
+    return b.input("a", b.options.source, Extent(ROWS * inner))
+
+
+def right_array(b: Builder, size: int) -> Buffer:
+    """Declare B, or the vector that is its only column."""
+    return b.input("b", b.options.source, Extent.of(size))
+
+
+def start_array(b: Builder, cols: int, *, add_c: bool) -> Buffer | None:
+    """Declare C, to which the products are added, if there is one."""
+    return b.input("c", b.options.result, Extent(ROWS * cols)) if add_c else None
+
+
+def result_array(b: Builder, cols: int) -> Buffer:
+    """Declare the result."""
+    return b.output("out", b.options.result, Extent(ROWS * cols))
+
+
+def edge(place: Index, size: int, per: int) -> list[Bound]:
+    """Return the bound that keeps `place` below `size`, if pieces of `per` do not fill it."""
+    return [Bound(place, Index.of(size))] if size % per else []
+
+
+def positive(name: str, value: int | None, default: int) -> int:
+    """Return an option's value or its default; refuse what is no size."""
+    chosen = default if value is None else value
+    whole = isinstance(chosen, int) and not isinstance(chosen, bool)
+    require(whole and chosen >= 1, f"{name} must be an integer of at least 1, got {chosen!r}")
+    return chosen
+
+
+# --- Accumulators -----------------------------------------------------------------------------
+
+
+class Sums:
+    """The accumulators of a warp: down x across tiles of results, and the chains they add up.
+
+    A unit truncates each product's sum, so a long chain drifts. With the option `chain`, at most so
+    many k tiles accumulate, and what they give is added to the total by a rounded addition. If
+    there are no more of them (`tiles`), they accumulate in the total itself.
+
+    A float32 is three bf16 parts, each 2**8 times smaller than the one before, and a product of two
+    is nine products of parts. All nine are taken: with the three smallest left out (A1.B2, A2.B1
+    and A2.B2, up to 2**-23 of a product) a single product would be off by its last bits. The eight
+    that are not A0.B0 have an accumulator of their own, where their last bits are not lost beside
+    the large sum.
+    """
+
+    def __init__(self, b: Builder, tiles: int, down: int = 1, across: int = 1) -> None:
+        self.b = b
+        chain = b.options.chain
+        self.limit = None if chain is None or chain >= tiles else chain
+        places = [(i, j) for i in range(down) for j in range(across)]
+
+        def named(name: str) -> dict[tuple[int, int], Frag]:
+            several = len(places) > 1
+            return {(i, j): b.accumulator(f"{name}{i}_{j}" if several else name) for i, j in places}
+
+        self.totals = named("C")
+        parts = b.options.parts > 1
+        self.large = named("R") if parts or self.limit else self.totals
+        self.small = named("S") if parts else {}
+
+    def start(self, view: Callable[[int, int], View] | None, stage: str = "") -> None:
+        """Set the totals to tiles of C, or to zeros."""
+        b = self.b
+        for (i, j), total in self.totals.items():
+            if view is None:
+                b.zero(total)
+            elif 0 in (view(i, j).row_stride, view(i, j).col_stride):
+                b.broadcast(total, view(i, j), stage=stage)
+            else:
+                b.load(total, view(i, j), stage=stage)
+
+    def multiply(self, place: tuple[int, int], left: Sequence[Frag], right: Sequence[Frag]) -> None:
+        """Add the product of two tiles, each one operand or the parts of one."""
+        for p, one in enumerate(left):
+            for q, two in enumerate(right):
+                d = (self.small if p + q else self.large)[place]
+                self.b.mma(d, one, two, d)
+
+    @contextmanager
+    def chain(self) -> Iterator[None]:
+        """Let what is multiplied inside accumulate, then add it to the totals."""
+        b = self.b
+        apart = [] if self.large is self.totals else [self.large]
+        apart += [self.small] if self.small else []
+        for frags in apart:
+            for frag in frags.values():
+                b.zero(frag)
+        yield
+        for frags in reversed(apart):
+            for place, frag in frags.items():
+                b.add(self.totals[place], self.totals[place], frag)
+
+    def cut(self, span: int) -> bool:
+        """Whether `span` k tiles, one after the other, are more than one chain."""
+        return self.limit is not None and self.limit < span
+
+    def tiles(self, count: int, span: int, body: Callable[[int], None]) -> None:
+        """Run `body` for each of `count` k tiles; within `span` of them chains may have to end."""
+        if not self.cut(span):
+            for q in range(count):
+                body(q)
+            return
+        limit = self.limit or count
+        for first in range(0, count, limit):
+            with self.chain():
+                for q in range(first, min(first + limit, count)):
+                    body(q)
+
+
+# --- Shared memory ----------------------------------------------------------------------------
+
+
+class Stage:
+    """Room in shared memory for a part of A or B, row-major: one array for each part of a type.
+
+    width: columns of a tile. right: its tiles are right operands. own: it belongs to one warp, not
+    to the block. Rows are an odd number of 16 bytes apart, so that the eight rows that
+    are read together lie in different banks. Where tiles side by side would not begin at multiples
+    of 32 bytes, as WMMA asks, each column of tiles is a panel of its own.
+    """
+
+    def __init__(
+        self,
+        b: Builder,
+        name: str,
+        rows: int,
+        cols: int,
+        width: int,
+        *,
+        right: bool = False,
+        own: bool = False,
+    ) -> None:
+        dtype = stored_type(b.options.ab)
+        unit = max(1, LDM_BYTES // format_of(dtype).itemsize)
+        self.b = b
+        self.operand = b.right if right else b.left
+        self.rows = rows
+        self.warps = 1 if own else b.options.warps
+        self.width = width
+        self.panel = cols if width * format_of(dtype).itemsize % TILE_BYTES == 0 else width
+        self.panels = cols // self.panel
+        units = -(-self.panel // unit)
+        self.ldm = (units + 1 - units % 2) * unit
+        self.size = padded(rows * self.ldm, dtype)
+        parts = b.options.parts
+        declare = b.scratch if own else b.shared
+        self.buffers = [
+            declare(f"{name}_{part}" if parts > 1 else f"{name}_s", dtype, self.panels * self.size)
+            for part in range(parts)
+        ]
+
+    def fill(
+        self,
+        source: Buffer,
+        offset: Index,
+        stride: int,
+        inside: Callable[[Index, Index], list[Bound]],
+    ) -> None:
+        """Copy from global memory; inside(row, col) gives the array's bounds."""
+        warps = self.warps
+        per_warp = -(-self.rows // warps)
+        row = WARP * per_warp if warps > 1 else Index()
+        ours = [Bound(row + ROW, Index.of(self.rows))] if per_warp * warps > self.rows else []
+        for number in range(self.panels):
+            col = number * self.panel
+            at = offset + row * stride + col
+            bounds = [*inside(row + ROW, col + COL), *ours]
+            size = (per_warp, self.panel)
+            view = self.b.rect(source, at, *size, stride, 1, bounds)
+            own = number * self.size + row * self.ldm
+            stages = [self.b.rect(buffer, own, *size, self.ldm, 1, ours) for buffer in self.buffers]
+            self.b.copy_parts(stages, view)
+
+    def load(self, name: str, row: Index, col: Index, height: int) -> list[Frag]:
+        """Load the tile at this row and column, as one operand or as its parts."""
+        b = self.b
+        at = row * self.ldm + col
+        if self.panels > 1:
+            at = row * self.ldm + _divided(col, self.width) * self.size
+        frags = []
+        for part, buffer in enumerate(self.buffers):
+            own = f"{name}_{part}" if len(self.buffers) > 1 else name
+            view = b.rect(buffer, at, height, self.width, self.ldm)
+            frags.append(b.load(self.operand(own), view))
+        return frags
+
+
+def _divided(index: Index, by: int) -> Index:
+    """Return an index all of whose terms are multiples of a number, divided by it."""
+    return Index(tuple((name, factor // by) for name, factor in index.terms), index.const // by)
+
+
+# --- Loops over the inner axis ----------------------------------------------------------------
+
+
+def grouped(b: Builder, sums: Sums, count: int, span: int, body: Callable[[Index], None]) -> None:
+    """Run `body` for 0 .. count-1, each of `span` k tiles, in chains of as many as may be."""
+    if count == 0:
+        return
+    cut = sums.cut(span)
+    # A body that is longer than a chain makes its own, in `Sums.tiles`.
+    group = count if cut or sums.limit is None else min(count, sums.limit // span)
+    whole, rest = divmod(count, group)
+    chain = nullcontext if cut else sums.chain
+    with b.loop("g", whole) as g, chain(), b.loop("i", group) as i:
+        body(g * group + i)
+    if rest:
+        with chain(), b.loop("j", rest) as j:
+            body(j + whole * group)
+
+
+def pipelined(
+    b: Builder,
+    sums: Sums,
+    count: int,
+    depth: int,
+    fill: Callable[[int, Index], None],
+    multiply: Callable[[int, Index, int], None],
+    wait: Callable[[], None] | None,
+) -> None:
+    """Run `count` steps of `depth` k tiles: while one is multiplied, the next one is copied.
+
+    fill(stage, step): copy the operands of a step to stage 0 or 1; of step 0 that is done already.
+    multiply(stage, step, span): use them; chains may have to end within `span` k tiles. wait():
+    what makes warps see each other's copies; None if they see only their own.
+
+    The copy of step i+1 comes before the products of step i, and one barrier after both. The loop
+    is of two steps, so that each has its stage.
+    """
+
+    def run(stage: int, step: Index, span: int, *, last: bool = False) -> None:
+        if not last:
+            fill(1 - stage, step + 1)
+        multiply(stage, step, span)
+        if wait and not last:
+            wait()
+
+    def pair(i: Index) -> None:
+        run(0, i * 2, 2 * depth)
+        run(1, i * 2 + 1, 2 * depth)
+
+    pairs = (count - 1) // 2
+    grouped(b, sums, pairs, 2 * depth, pair)
+    rest = count - 2 * pairs
+    span = rest * depth
+    with nullcontext() if sums.cut(span) else sums.chain():
+        for number in range(rest):
+            step = Index.of(2 * pairs + number)
+            run(number, step, span, last=number == rest - 1)

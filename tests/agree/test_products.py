@@ -1,0 +1,56 @@
+"""Products of matrices and vectors: the emitted text on the CPU gives the simulator's bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcusim
+from tcusim.backends import Backend
+from tcusim.testing import assert_agree, random_inputs
+
+# Each with what it has and the others have not.
+PROGRAMS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("gemm_naive", {"cols": 33, "inner": 40, "warps": 2}),
+    ("gemm", {"cols": 72, "inner": 80, "warps": 4, "chain": 3, "result": "f16"}),
+    ("gemm", {"cols": 64, "inner": 160, "warps": 2, "accumulate": "f16"}),
+    ("gemm", {"cols": 50, "inner": 64, "warps": 2, "shape": "32x8x16", "tiles": 2}),
+    ("gemm", {"cols": 50, "inner": 64, "warps": 4, "ab": "bf16", "source": "f32"}),
+    ("gemm", {"cols": 50, "inner": 64, "warps": 2, "ab": "s8", "accumulate": "s32"}),
+    ("gemm", {"cols": 50, "inner": 20, "ab": "f64", "accumulate": "f64", "shape": "8x8x4"}),
+    ("gemv", {"inner": 50, "shape": "8x32x16"}),
+    ("gemv_reduction", {"inner": 200, "shape": "8x32x16", "warps": 2, "down": 2, "chain": 4}),
+    ("gemv_reduction", {"inner": 256, "warps": 2, "staged": False, "chain": 4, "chunk": 128}),
+    ("gemv_reduction", {"inner": 500, "warps": 4, "share_rows": True, "chain": 2, "width": 2}),
+    ("gemv_reduction", {"inner": 100, "warps": 3, "ab": "bf16", "source": "f32", "chunk": 40}),
+)
+
+
+@pytest.mark.parametrize(("name", "options"), PROGRAMS, ids=str)
+def test_products_agree(name: str, options: dict[str, Any], host: Backend) -> None:
+    program = tcusim.build(name, add_c=True, **options)
+    archs = ["hopper", "ampere"]
+    if program.ab == "f16":
+        archs.append("volta")
+    kinds = ["uniform", "integers"] if program.ab == "s8" else ["normal", "wide", "special"]
+    for number, (arch, kind) in enumerate((arch, kind) for arch in archs for kind in kinds):
+        inputs = random_inputs(
+            program, kind, (70, 1, 131)[number % 3], np.random.default_rng(number)
+        )
+        # Lanes in another order: nothing may depend on it.
+        assert_agree(program, inputs, arch=arch, options={"host": {"seed": number}})
+
+
+def test_matmul_on_a_backend(host: Backend) -> None:
+    rng = np.random.default_rng(1)
+    a, b = (rng.standard_normal((40, 40)).astype(np.float32) for _ in range(2))
+    report = tcusim.api.Report()
+    result = tcusim.matmul(a, b, backend="host", arch="ampere", report=report)
+    assert np.array_equal(result, tcusim.matmul(a, b, arch="ampere"))
+    assert report.mma == 9 * 16 * 4
+    x = a[0]
+    assert np.array_equal(
+        tcusim.matvec(a, x, backend="host", arch="ampere"), tcusim.matvec(a, x, arch="ampere")
+    )
