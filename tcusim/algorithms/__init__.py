@@ -498,9 +498,9 @@ for _row in (
             first=15,
             E=16,
             scan=17,
-            spread=19,
+            spread=18,
             out=22,
-            carry=25,
+            carry=23,
         ),
     ),
     Algorithm(

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,15 +53,22 @@ def test_it_asserts_and_imports_little(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "steps"),
+    ("algorithm", "options", "steps"),
     [
         # What the prose of the tutorials says about the listings above it.
-        ("reduction_16", {"3": "Load", "4": "Mma", "5": "Store", "6": "Sync", "7": "Copy"}),
-        ("scan_256", {"6": "Mma", "9": "Mma", "10": "Store", "12": "Copy", "14": "Load"}),
-        ("scan_256", {"15": "Mma"}),
+        ("reduction_16", {}, {"3": "Load", "4": "Mma", "5": "Store", "6": "Sync", "7": "Copy"}),
+        ("scan_256", {}, {"6": "Mma", "9": "Mma", "10": "Store", "12": "Copy", "14": "Load"}),
+        ("scan_256", {}, {"15": "Mma"}),
+        (
+            "reduction_256n_block",
+            {"warps": 4, "segment_size": 4096},
+            {"3.1": "Load", "14": "Copy", "15": "Sync", "16": "When"},
+        ),
     ],
 )
-def test_the_prose_names_the_right_steps(algorithm: str, steps: dict[str, str]) -> None:
-    program = tcusim.build(algorithm)
+def test_the_prose_names_the_right_steps(
+    algorithm: str, options: dict[str, Any], steps: dict[str, str]
+) -> None:
+    program = tcusim.build(algorithm, **options)
     found = {path: type(step).__name__ for path, step in walk(program.steps)}
     assert {path: found[path] for path in steps} == steps
