@@ -192,6 +192,8 @@ print("bits equal:", equal or "SKIPPED, there is no C++ compiler")
 #   first only. Which of them matter, and on which seeds?
 # - `run_kernel(kernel, {"in": x}, debug=True)` says where the text lies; gdb can then stop in it.
 #   [Running on a GPU](../gpu.md) shows how.
+#
+# Next: [blocks and barriers](05_blocks_and_barriers.md).
 
 # %%
 if missing is None:
