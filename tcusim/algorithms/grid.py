@@ -96,6 +96,14 @@ class _Blocks:
             bounds.append(Bound(self.first + place, LENGTH))
         return bounds
 
+    @property
+    def places(self) -> Extent:
+        """Places of mail: one a block, and one before the first."""
+        blocks = self.work().blocks
+        # ceil(blocks) * columns + 1, rounded up once more where the division leaves a rest.
+        index = (blocks.index + (blocks.per - 1)) * self.columns + blocks.per
+        return Extent(index, blocks.per)
+
     def work(self) -> Work:
         """Return the grid."""
         per_group = self.segment_size or self.chunk * self.columns
@@ -181,12 +189,7 @@ def _block_total(b: Builder, grid: _Blocks, of_warp: View) -> View:
 
 def _publish_total(b: Builder, grid: _Blocks, total: View) -> Buffer:
     """Give the block's total to later blocks."""
-    blocks = grid.work().blocks
-    size = Extent(blocks.index * grid.columns, blocks.per)
-    if grid.columns > 1:
-        # ceil(length / per) * columns, rounded up to whole groups once more.
-        size = Extent((blocks.index + (blocks.per - 1)) * grid.columns, blocks.per)
-    totals = b.mail("totals", b.options.acc, size)
+    totals = b.mail("totals", b.options.acc, grid.places)
     b.publish(b.rect(totals, grid.number, 1, 1, 1), total)
     return totals
 
@@ -240,7 +243,8 @@ def scan_grid(
     share = _held(b, grid, row)
     before = _before_rows(b, grid, _row_totals(b, share, pieces, ones), order)
 
-    c = b.broadcast(b.accumulator("C"), b.rect(before, WARP * b.m, b.m, b.n, 1, 0))
+    c = b.accumulator("C")
+    b.broadcast(c, b.rect(before, WARP * b.m, b.m, b.n, 1, 0), stage=_stage(b))
     s = b.zero(b.accumulator("S"))
     with b.loop("j", pieces) as turn:
         j = order.turn(turn, pieces)
@@ -250,10 +254,15 @@ def scan_grid(
             for number, part in enumerate(parts):
                 b.mma(r, part, right, r if number else s)
             b.add(r, r, c)
-        b.store(rows, _place_in(b, grid, out, row, j))
+        b.store(rows, _place_in(b, grid, out, row, j), stage=_stage(b))
         for part in parts:
             b.mma(s, part, ones, s)
     return grid.work()
+
+
+def _stage(b: Builder) -> str:
+    """Name the shared memory through which the warp's accumulators go, one after the other."""
+    return "tile" if b.k <= b.n else ""
 
 
 def _place_in(b: Builder, grid: _Blocks, buffer: Buffer, row: int, j: Index) -> View:
@@ -265,8 +274,8 @@ def _place_in(b: Builder, grid: _Blocks, buffer: Buffer, row: int, j: Index) -> 
 
 def _held(b: Builder, grid: _Blocks, row: int) -> Callable[[Index, int], View]:
     """Copy the warp's rows to shared memory; return a view of `count` of their columns."""
-    # Rows end to end would begin in the same bank of shared memory.
-    ldm = padded(row, b.options.source) + padded(1, b.options.source)
+    # 16 bytes more: eight rows of a tile then lie in different banks of shared memory.
+    ldm = padded(row, b.options.source) + padded(1, b.options.source) // 2
     held = b.scratch("kept", b.options.source, b.m * ldm)
     place = WARP * (b.m * row)
     bounds = grid.inside(place + ROW * row + COL)
@@ -279,7 +288,7 @@ def _row_totals(b: Builder, share: Callable[[Index, int], View], pieces: int, on
     """Return the totals of all rows of the block, in shared memory."""
     v = accumulate(b, pieces, lambda j: share(j * b.k, b.k), ones)
     totals = b.shared("rows", b.options.acc, b.options.warps * b.m)
-    b.copy(b.rect(totals, WARP * b.m, b.m, 1, 1, 1), b.part(b.spill(v), b.m, 1))
+    b.copy(b.rect(totals, WARP * b.m, b.m, 1, 1, 1), b.part(b.spill(v, _stage(b) or None), b.m, 1))
     b.barrier()
     return totals
 
@@ -303,26 +312,35 @@ def _before_rows(b: Builder, grid: _Blocks, totals: Buffer, order: Order) -> Buf
 
 
 def _before_block(b: Builder, grid: _Blocks, total: View) -> View | None:
-    """Return what precedes the block in its segment, as one value for all rows; None if nothing."""
-    count = b.options.warps * b.m
-    if grid.segment_size is not None and grid.columns == 1:
+    """Return what precedes the block in its segment, as one value for all rows; None if nothing.
+
+    Block i leaves a value at place i + 1 of the mail: its total or, where the array is one segment
+    and the block is the last of its group, the sum of everything so far. So all that a block waits
+    for is in one place: what precedes its group, then the totals of its group before it.
+    """
+    columns, whole = grid.columns, grid.segment_size is None
+    if columns == 1 and not whole:
         return None
-    few = b.scratch("few", b.options.acc, 4)
-    earlier, own, before, carry = (b.rect(few, i, 1, 1, 1) for i in range(4))
-    if grid.columns == 1:
-        b.copy(earlier, b.rect(few, 0, 1, 1, 1, 1, [Bound(Index.of(0), Index.of(0))]))
-    else:
-        totals = _publish_total(b, grid, total)
-        bounds = [Bound(COL, BLOCK_COL)]
-        first = BLOCK * grid.columns
-        b.copy(earlier, _await_sum(b, "group", totals, first, grid.columns - 1, bounds))
-    if grid.segment_size is not None:
-        return b.rect(few, 0, 1, count, 0, 0)
-    b.copy(own, earlier, total)
-    sums = b.mail("sums", b.options.acc, Extent(LENGTH, grid.chunk * grid.columns))
-    b.await_mail(before, b.rect(sums, BLOCK - 1, 1, 1, 1, 1, [Bound(Index.of(0), BLOCK)]))
-    with b.when([grid.last_column]):
-        b.copy(own, before, own)
-        b.publish(b.rect(sums, BLOCK, 1, 1, 1), own)
-    b.copy(carry, before, earlier)
-    return b.rect(few, 3, 1, count, 0, 0)
+    mail = b.mail("sums", b.options.acc, grid.places)
+    own = b.rect(mail, grid.number + 1, 1, 1, 1)
+    if columns > 1:
+        with b.when([Bound(grid.column, Index.of(columns - 1))]):
+            b.publish(own, total)
+    values = b.scratch("group", b.options.acc, columns + 1)
+    before, earlier, running = (b.rect(values, place, 1, 1, 1) for place in (0, 1, columns))
+    bounds = [Bound(Index.of(0), BLOCK * columns + COL if whole else COL)]
+    if columns > 1:
+        bounds.append(Bound(COL, grid.column + 1))
+    places = b.rect(mail, BLOCK * columns, 1, columns, columns, 1, bounds)
+    b.await_mail(b.rect(values, 0, 1, columns, columns), places)
+    if columns > 1:
+        fold(b, lambda start, count: b.rect(values, 1 + start, 1, count, count), columns - 1)
+    if whole:
+        with b.when([grid.last_column]):
+            b.copy(running, total, earlier if columns > 1 else before)
+            if columns > 1:
+                b.copy(running, running, before)
+            b.publish(own, running)
+    if columns > 1:
+        b.copy(before, before, earlier)
+    return b.rect(values, 0, 1, b.options.warps * b.m, 0, 0)

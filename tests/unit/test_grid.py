@@ -331,8 +331,8 @@ def test_double_values_travel_whole() -> None:
 def test_listing_and_events_name_the_mail() -> None:
     text = tcusim.listing(build("scan_grid", warps=2, pieces=2, columns=4))
     assert "order        blocks start in order, 4 to a group" in text
-    assert "publish totals[4*block + block_col] ← " in text
-    assert "await group[col] ← totals[4*block + col where col < block_col]  1x3" in text
+    assert "publish sums[4*block + block_col + 1] ← " in text
+    assert "await group[col] ← sums[4*block + col where 0 < 4*block + col" in text
     program = chained(TAKE, SYNC, GIVE, SYNC, WAIT, SYNC, PUT, group=3)
     events = list(interpret(program, {"in": np.ones(4, np.float32)}))
     assert sum(isinstance(event.step, Publish) for event in events) == 2
