@@ -81,6 +81,8 @@ FRAGMENT_TYPES = {**C_TYPES, "tf32": "wmma::precision::tf32"}
 STATIC_SHARED_BYTES = 48 * 1024
 # Loops of up to this many iterations are unrolled, so that their loads are in flight together.
 UNROLL = 16
+# Unless that writes more steps than this: a loop must stay in the instruction cache.
+UNROLLED_STEPS = 512
 
 # Variables of the text that are in scope where a step names buffers, scalars and loops.
 OWN_NAMES = ("lane", "e", "f", "turn", "first", "held", "rest", "at")
@@ -404,7 +406,7 @@ class _Emitter:
     def _loop(self, var: str, count: Extent, body: tuple[Step, ...]) -> None:
         path = self.path
         times = count.constant
-        if times is not None and times <= UNROLL:
+        if times is not None and times <= UNROLL and times * _weight(body) <= UNROLLED_STEPS:
             self._line("#pragma unroll")
         kind = "long long" if times is None else "int"
         with self._block(f"for ({kind} {var} = 0; {var} < {c_extent(count)}; ++{var})"):
@@ -733,6 +735,21 @@ class _Emitter:
 
 
 # --- What a program needs before its first step -------------------------------------------------
+
+
+def _weight(steps: tuple[Step, ...]) -> int:
+    """Return how many leaf steps are written out, where loops in between are unrolled."""
+    total = 0
+    for step in steps:
+        match step:
+            case Loop(count=count, body=body):
+                inner = (count.constant or UNROLL) * _weight(body)
+                total += inner if inner <= UNROLLED_STEPS else _weight(body)
+            case When(body=body, otherwise=otherwise):
+                total += _weight(body + otherwise)
+            case _:
+                total += 1
+    return total
 
 
 def _line_buffers(program: Program) -> list[Buffer]:
