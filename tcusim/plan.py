@@ -23,7 +23,7 @@ from tcusim.binding import bind_scalars
 from tcusim.cost import Counts, counts_of_text
 from tcusim.devices import chosen_backend, is_on_device, library_of
 from tcusim.errors import InputError, Unsupported, unknown_name
-from tcusim.ir import Program
+from tcusim.ir import Level, Program
 from tcusim.numerics import Values, format_of, rule_for
 from tcusim.shapes import MmaShape, shape_of
 from tcusim.verify import in_place
@@ -61,6 +61,18 @@ CHUNK = 2**14
 CHAIN = 16
 # Values that one warp combines by plain additions.
 PLAIN = 1024
+# Elements from which on blocks have several warps: there are enough for all multiprocessors then.
+MANY = 2**18
+WARPS = 8
+# Elements of a block of the algorithms that share segments among blocks: the least, the most, and
+# how many blocks an array should give at least.
+LEAST_BLOCK = 2**13
+MOST_BLOCK = 2**16
+ENOUGH_BLOCKS = 256
+# A block keeps what it scans in shared memory.
+KEPT_BYTES = 2**16
+# The most blocks of a segment whose totals each of them waits for.
+MOST_COLUMNS = 128
 # The longest segment of int8 whose sum int32 holds, with room to spare.
 MOST_INT8 = 2**23
 
@@ -117,8 +129,10 @@ class Problem:
     algorithm: str | None = None
     order: Order = FORWARD
 
-    def build(self, name: str, segment_size: int, result: str, **options: Any) -> Program:
+    def build(self, name: str, segment_size: int | None, result: str, **options: Any) -> Program:
         """Build a program for any length with this problem's types."""
+        if self.length >= MANY and algorithm_of(name).level is Level.WARP:
+            options = {"warps": WARPS, **options}
         return build(
             name,
             shape=self.shape,
@@ -158,6 +172,11 @@ class Problem:
         """Elements of a chunk: whole tiles, whichever operand holds the data."""
         tile = self.shape.k * max(self.shape.m, self.shape.n)
         return tile * max(1, CHUNK // tile)
+
+    @property
+    def whole_or_size(self) -> int | None:
+        """The segment size; None if the whole array is one segment."""
+        return None if self.segment_size >= self.length else self.segment_size
 
     @property
     def segments(self) -> int:
@@ -695,6 +714,53 @@ def _as_named(draft: Draft) -> None:
     draft.add(program, {"in": "in"}, "out")
 
 
+def _block_elements(p: Problem) -> int:
+    """Return how many elements a block takes where blocks share segments: a power of two."""
+    wanted = min(MOST_BLOCK, p.segment_size, max(LEAST_BLOCK, p.length // ENOUGH_BLOCKS))
+    return 1 << max(0, wanted - 1).bit_length()
+
+
+def _in_one_launch(draft: Draft) -> None:
+    """Add one launch in which blocks share segments, or the array if it is one segment."""
+    p = draft.problem
+    program = p.build(f"{p.kind}_grid", p.whole_or_size, p.result, **_share(p), **p.scan_options)
+    draft.add(program, {"in": "in"}, "out")
+
+
+def _share(p: Problem) -> dict[str, int]:
+    """Return the warps of a block, and how much each of them takes."""
+    tile = p.shape.k * max(p.shape.m, p.shape.n)
+    elements = _block_elements(p)
+    if p.kind == "reduction":
+        warps = min(16, max(1, elements // 2**11))
+        return {"warps": warps, "per_warp": max(1, elements // (warps * tile))}
+    elements = min(elements, KEPT_BYTES // format_of(p.source).itemsize)
+    warps = min(WARPS, max(1, elements // 2**11))
+    return {"warps": warps, "pieces": max(1, elements // (warps * tile))}
+
+
+def _shares_blocks(p: Problem) -> bool:
+    """Return whether blocks share segments: long ones, and not so long that each waits for many."""
+    if p.literal or p.segment_size < LEAST_BLOCK:
+        return False
+    if p.kind == "reduction" or p.whole_or_size is None:
+        return True
+    share = _share(p)
+    tile = p.shape.k * max(p.shape.m, p.shape.n)
+    block = share["warps"] * share["pieces"] * tile
+    return p.segment_size <= MOST_COLUMNS * block or not _is_cut(p)
+
+
+def _why_shared(p: Problem) -> str:
+    warps, share = _share(p).values()
+    each = share * p.shape.k * max(p.shape.m, p.shape.n)
+    who = "the array is" if p.whole_or_size is None else "segments are"
+    return (
+        f"{who} shared by blocks of {warps} warps, {warps * each} elements to a block, which pass "
+        f"sums on in one launch and in a fixed order"
+    )
+
+
 def _is_cut(p: Problem) -> bool:
     """Return whether segments are cut into chunks: whole ones, save in the array's last."""
     whole = p.segment_size % p.chunk == 0 or p.segment_size >= p.length
@@ -773,6 +839,8 @@ _RULES: tuple[Rule, ...] = (
             f"{p.shape.k} to a row"
         ),
     ),
+    # Blocks share a long segment, or the whole array.
+    Rule(_shares_blocks, _in_one_launch, _why_shared),
     # Many warps share a long segment, and no chain of sums is long. The sums of chunks are combined
     # by rounded additions, and are the carries of a scan.
     Rule(
