@@ -621,9 +621,7 @@ def test_a_report_tells_programs_and_counts() -> None:
     assert report.bytes_read == 2 * 1024
     assert report.bytes_written == 2 * 4
     tcusim.cumsum(halves(14, 40_000), report=report)
-    assert [program.name for program, _ in report.programs[1:]] == [
-        "reduction_tn", "scan_plain", "scan_tn",
-    ]  # fmt: skip
+    assert [program.name for program, _ in report.programs[1:]] == ["scan_grid"]
 
 
 def test_progress_goes_up_to_the_end() -> None:
