@@ -37,7 +37,8 @@ class Algorithm:
     level: who does a piece of work together.
     source: where the paper has it. alias: the paper's name, which stands for k = 16.
     tiles: whether the default segment is counted in tiles (m*k), not in rows (k). repeats: how
-    many of those the default segment has.
+    many of those the default segment has; at grid level, where that is the whole array, those that
+    a block of one warp takes.
     products: mma steps of one warp as a function of (m, n, k, N), the tile as the algorithm sees it
     (m rows of data) and the segment in rows or tiles; None where no mma is used. Of a block, if
     that is the level, or of all blocks of a segment: then a fifth number may be given, the warps W
@@ -522,6 +523,7 @@ for _row in (
         lambda m, n, k, count, warps=1: _whole_blocks(count, 16 * warps),
         "16*W*ceil(N/(16*W))",
         tiles=True,
+        repeats=16,
         level=Level.GRID,
         combines=("add",),
     ),
@@ -534,6 +536,7 @@ for _row in (
         lambda m, n, k, count, warps=1: _whole_blocks(count, 16 * warps) * (2 + _ceil(k, n)),
         "16*W*ceil(N/(16*W))*(2 + ceil(k/n))",
         tiles=True,
+        repeats=16,
         level=Level.GRID,
         combines=("add",),
     ),
