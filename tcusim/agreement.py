@@ -25,7 +25,7 @@ import numpy as np
 from tcusim.algorithms import Algorithm, algorithm_of, build, segmented_algorithms
 from tcusim.backends import get_backend, native_arch
 from tcusim.errors import InputError, Unsupported
-from tcusim.ir import Program
+from tcusim.ir import Level, Program
 from tcusim.shapes import shape_or_virtual
 from tcusim.testing import differences, input_kinds, random_inputs
 
@@ -104,6 +104,17 @@ _LAYOUTS: Final = (
     (False, None, 1, 1),
     (True, 3, 1, 2),
 )
+# ragged, segment size (None: the whole array), warps of a block, blocks of a group. Each warp takes
+# one tile, so that several blocks share these segments.
+_GRID_LAYOUTS: Final = (
+    (True, None, 2, 3),
+    (True, 1000, 2, 0),
+    (True, None, 1, 1),
+    (False, None, 1, 2),
+    (True, 3000, 1, 0),
+)
+# The option that says how many tiles a warp takes.
+_SHARE: Final = {"reduction_grid": "per_warp", "scan_grid": "pieces"}
 _LENGTHS: Final = (1237, 257, 5003, 17, 1, 0)
 
 
@@ -133,6 +144,12 @@ class Recipe:
     warps: int = 1
     tiles: int = 1
     ragged: bool = False
+    per_warp: int = 0
+    pieces: int = 0
+    columns: int = 0
+    cols: int = 0
+    inner: int = 0
+    add_c: bool = False
 
     @property
     def column(self) -> Column:
@@ -200,8 +217,8 @@ class Case:
                 raise InputError(f"a case has no {name!r}; it has {known}")
             integral = types[name] in ("int", "bool")
             arguments[name] = _integer(name, value) if integral else value
-        if "ragged" in arguments:
-            arguments["ragged"] = bool(arguments["ragged"])
+            if types[name] == "bool":
+                arguments[name] = bool(arguments[name])
         return Case(Recipe(algorithm_of(algorithm).name, **arguments), length, kind)
 
 
@@ -266,6 +283,9 @@ def _options(row: Algorithm, column: Column) -> Iterator[Recipe]:
     results = {"f32": ("", "f16"), "f16": ("", "f32")}.get(column.acc, ("",))
     if column.ab == "bf16":
         results = ("", "bf16")
+    if row.level is Level.GRID:
+        yield from _options_of_grid(row, column, results)
+        return
     for layout, side, combine, form in itertools.product(_LAYOUTS, sides, combines, forms):
         ragged, segment_size, warps, tiles = layout
         result = results[ragged and warps == 4 and len(results) > 1 and side != "a"]
@@ -283,6 +303,28 @@ def _options(row: Algorithm, column: Column) -> Iterator[Recipe]:
             warps,
             tiles,
             ragged,
+        )
+
+
+def _options_of_grid(row: Algorithm, column: Column, results: tuple[str, ...]) -> Iterator[Recipe]:
+    """Yield every recipe of one cell in which blocks share segments, or the whole array."""
+    for layout, side in itertools.product(_GRID_LAYOUTS, ("a", "b")):
+        ragged, segment_size, warps, columns = layout
+        given: dict[str, Any] = {_SHARE[row.name]: 1} if row.name in _SHARE else {}
+        yield Recipe(
+            row.name,
+            column.shape,
+            column.ab,
+            column.acc,
+            column.source,
+            results[columns == 3 and len(results) > 1 and side == "b"],
+            side,
+            row.combines[0],
+            segment_size=segment_size or 0,
+            warps=warps,
+            ragged=ragged,
+            columns=columns,
+            **given,
         )
 
 

@@ -267,7 +267,7 @@ class _Trial:
     def _counts(self, case: Case, counted: int) -> Iterator[MmaCount]:
         """Yield counts of the default segment, and of others if it may have any length."""
         combine, repeats = case.keywords["combine"], self.row.repeats
-        known = combine == "mma" and has_formula(self.row, self.options)
+        known = combine == self.row.combines[0] and has_formula(self.row, self.options)
         tile = self.target.tile(self.side)
         formula = self.kind.formula(self.row, tile, case, repeats) if known else None
         yield MmaCount(repeats, counted, formula)

@@ -40,6 +40,9 @@ _VARIANTS: Final[dict[str, tuple[Any, ...]]] = {"form": scan.FORMS}
 # Options that change what comes out, in a way that `_Segments.expected` knows.
 _FLAGS: Final = ("carry", "exclusive", "reverse")
 
+# Options that say how many tiles a warp takes, where blocks share a segment.
+_SHARES: Final = ("per_warp", "pieces")
+
 _LARGEST: Final = 3
 # A tile of more multiply-adds than this takes so long that fewer cases must do, unless in full.
 _LARGE_TILE: Final = 2**16
@@ -92,11 +95,13 @@ class Case:
 def layouts(row: Algorithm, tile: Tile) -> list[tuple[int, int]]:
     """Return warps of a block and tiles of a warp: those that are measured, then others to try.
 
-    A warp's work is measured for one warp alone; that of a block for several, but not more than k,
-    up to which the formulas hold.
+    A warp's work is measured for one warp alone, as is that of blocks which share a segment; that
+    of a block for several, but not more than k, up to which the formulas hold.
     """
     if row.level is Level.WARP:
         return [(1, 1), (3, 2)]
+    if row.level is Level.GRID:
+        return [(1, 1), (3, 1)]
     return list(dict.fromkeys([(min(4, tile.k), 1), (1, 1), (2, 1), (4, 1), (3, 2)]))
 
 
@@ -153,6 +158,9 @@ class _Segments:
         """Yield segment sizes around a row, a tile and the default, whole and ragged."""
         unit = _unit(row, tile)
         default = row.repeats * unit
+        if row.level is Level.GRID:
+            yield from _shared_segments(row, unit, full)
+            return
         if tile.m * tile.n * tile.k > _LARGE_TILE and not full:
             yield _segments(max(1, unit - 1), ragged=True), False
             yield _segments(default, ragged=True), False
@@ -171,12 +179,15 @@ class _Segments:
 
     def runs(self, program: Program, case: Case, many: bool) -> Iterator[Case]:
         """Yield lengths around a segment and a block; whole blocks if the program wants those."""
-        block, size = _block(program), case.keywords["segment_size"]
+        block = _block(program)
+        size = case.keywords["segment_size"] or block
         if not case.keywords.get("ragged"):
             lengths = [block, 3 * block] if many else [2 * block]
         elif many:
             edges = (size - 1, size, size + 1, block - 1, block, block + 1)
-            lengths = [0, 1, *edges, 2 * block + size // 2 + 1]
+            # An empty array has no segment; one segment that is the whole array has a block.
+            none = [0] if case.keywords["segment_size"] else []
+            lengths = [*none, 1, *edges, 2 * block + size // 2 + 1]
         else:
             lengths = [max(1, size - 1), block + size // 2 + 1]
         for length in dict.fromkeys(lengths):
@@ -185,7 +196,7 @@ class _Segments:
     def inputs(self, program: Program, case: Case, limit: int) -> dict[str, Ints]:
         """Return segments whose magnitudes, with what is carried in, sum to `limit` at most."""
         rng = case.rng
-        length, size = case.sizes["length"], case.keywords["segment_size"]
+        length, size = case.sizes["length"], _segment_size(case)
         count = -(-length // size)
         signed = format_of(program.ab).smallest < 0 or format_of(program.ab).is_float
         carried = any(buffer.name == "carry" for buffer in program.inputs)
@@ -198,7 +209,7 @@ class _Segments:
 
     def expected(self, program: Program, case: Case, inputs: Mapping[str, Ints]) -> Ints:
         """Return integer sums, or prefix sums, of each segment."""
-        x, size = inputs["in"], case.keywords["segment_size"]
+        x, size = inputs["in"], _segment_size(case)
         rows = np.concatenate([x, np.zeros(-x.size % size, np.int64)]).reshape(-1, size)
         if self.sums:
             totals: Ints = rows.sum(axis=1)
@@ -222,12 +233,33 @@ class _Segments:
     def formula(self, row: Algorithm, tile: Tile, case: Case, repeats: int) -> int:
         """Return the mma steps of a piece of work; what a block does depends on its warps."""
         assert row.products is not None
-        own = [case.keywords["warps"]] if row.level is Level.BLOCK else []
+        own = [] if row.level is Level.WARP else [case.keywords["warps"]]
         return row.products(tile.m, tile.n, tile.k, repeats, *own)
 
 
-def _segments(size: int, **keywords: Any) -> Case:
+def _segments(size: int | None, **keywords: Any) -> Case:
     return Case({"segment_size": size, **keywords}, {})
+
+
+def _segment_size(case: Case) -> int:
+    """Return the elements of a segment; None in a case stands for the whole array."""
+    return int(case.keywords["segment_size"] or max(1, case.sizes["length"]))
+
+
+def _shared_segments(row: Algorithm, unit: int, full: bool) -> Iterator[tuple[Case, bool]]:
+    """Yield segments that several blocks share, and whole arrays: a warp takes one tile."""
+    share = {name: 1 for name in row.options if name in _SHARES}
+    group = {"columns": 3} if "columns" in row.options else {}
+    flags = [name for name in row.options if name in _FLAGS]
+    every = dict.fromkeys(flags, True)
+    for size in (1, unit + 1, 3 * unit) if full else (1, 3 * unit):
+        yield _segments(size, ragged=True, **share), full
+    for warps in (1, 2) if full else (2,):
+        yield _segments(3 * unit - 1, warps=warps, ragged=False, **share, **every), full
+        yield _segments(None, warps=warps, ragged=True, **share, **group), True
+        yield _segments(None, warps=warps, ragged=False, **share, **group, **every), full
+    for chosen in _subsets(flags) if full else ():
+        yield _segments(None, ragged=True, **share, **group, **dict.fromkeys(chosen, True)), False
 
 
 def _unit(row: Algorithm, tile: Tile) -> int:
@@ -346,8 +378,8 @@ class _Products:
     def formula(self, row: Algorithm, tile: Tile, case: Case, repeats: int) -> int:
         """Return the mma steps of the whole product."""
         assert row.products is not None
-        sizes = [case.sizes[name] for name in ("rows", "cols", "inner")]
-        return row.products(tile.m, tile.n, tile.k, *sizes)
+        names = [name for name in ("rows", "cols", "inner") if name == "rows" or name in row.options]
+        return row.products(tile.m, tile.n, tile.k, *(case.sizes[name] for name in names))
 
 
 def _unknown_inputs(program: Program, known: Iterable[str]) -> str:

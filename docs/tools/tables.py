@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 import tcusim
-from tcusim.algorithms import Algorithm, algorithms, segmented_algorithms
-from tcusim.ir import Step
+from tcusim.algorithms import Algorithm, algorithm_of, algorithms, segmented_algorithms
+from tcusim.ir import Level, Step
 from tcusim.numerics import (
     FORMATS,
     Exact,
@@ -199,6 +199,9 @@ def shape_table() -> str:
 
 def mma_steps(name: str, shape: str = "16x16x16", **options: Any) -> tuple[int, int]:
     """Return the mma steps that one warp runs, and the elements that it takes, by running it."""
+    if algorithm_of(name).level is Level.GRID:
+        # The whole array is a segment, of groups of one block here.
+        options = {"columns": 1, **options}
     program = tcusim.build(name, shape=shape, **options)
     size = program.scalars[0].multiple_of
     zeros = np.zeros(size, tcusim.numerics.format_of(program.inputs[0].dtype).dtype)

@@ -37,7 +37,8 @@ class Algorithm:
     level: who does a piece of work together.
     source: where the paper has it. alias: the paper's name, which stands for k = 16.
     tiles: whether the default segment is counted in tiles (m*k), not in rows (k). repeats: how
-    many of those the default segment has.
+    many of those the default segment has; at grid level, where that is the whole array, those that
+    a block of one warp takes.
     products: mma steps of one warp as a function of (m, n, k, N), the tile as the algorithm sees it
     (m rows of data) and the segment in rows or tiles; None where no mma is used. Of a block, if
     that is the level, or of all blocks of a segment: then a fifth number may be given, the warps W
@@ -520,8 +521,9 @@ for _row in (
         "[DAKKAK19] section 6.4, in one launch",
         "",
         lambda m, n, k, count, warps=1: _whole_blocks(count, 16 * warps),
-        "N, rounded up to blocks",
+        "16*W*ceil(N/(16*W))",
         tiles=True,
+        repeats=16,
         level=Level.GRID,
         combines=("add",),
     ),
@@ -532,8 +534,9 @@ for _row in (
         "[DAKKAK19] section 6.4, in one launch",
         "",
         lambda m, n, k, count, warps=1: _whole_blocks(count, 16 * warps) * (2 + _ceil(k, n)),
-        "N*(2 + ceil(k/n)), rounded up to blocks",
+        "16*W*ceil(N/(16*W))*(2 + ceil(k/n))",
         tiles=True,
+        repeats=16,
         level=Level.GRID,
         combines=("add",),
     ),

@@ -4,10 +4,11 @@ Usage: ``python tests/recorded/record_algorithms.py [--backend cupy] [--jobs 8] 
 repository's root, on a machine with a GPU. NumPy, the compiler and the backend's library are all
 that it needs. FILE is ``algorithms_h200.npz`` beside this script by default.
 
-The file holds ``in_AB_TYPE_KIND``, the bits of one input for each pair of types and kind; ``out``,
-the bytes of all outputs end to end; and ``index``, JSON: where it was recorded, and for each case
-its text (see `tcusim.agreement.Case`), the SHA-256 of its program's listing, and its output's
-number of bytes. The exit code is 1 if the simulator returns other bits: the file is written still.
+The file holds ``in_AB_TYPE_KIND``, the bits of 600 numbers for each pair of types and kind, which
+`inputs_of` repeats for all inputs of a case; ``out``, the bytes of all outputs end to end; and
+``index``, JSON: where it was recorded, and for each case its text (see `tcusim.agreement.Case`),
+the SHA-256 of its program's listing, and its output's number of bytes. The exit code is 1 if the
+simulator returns other bits: the file is written still.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -36,49 +37,135 @@ for folder in (str(ROOT), str(ROOT / "backends")):
         sys.path.append(folder)
 
 import tcusim  # noqa: E402
-from tcusim.agreement import COLUMNS, Case, recipes  # noqa: E402
+from tcusim.agreement import COLUMNS, Case, Column, Recipe, recipes  # noqa: E402
+from tcusim.algorithms import Algorithm, algorithms  # noqa: E402
 from tcusim.backends import Backend  # noqa: E402
+from tcusim.binding import last_offset, offsets_of  # noqa: E402
 from tcusim.errors import Unsupported  # noqa: E402
+from tcusim.ir import Level, Locate  # noqa: E402
 from tcusim.testing import bits_of, input_kinds, random_inputs  # noqa: E402
 
 FILE = Path(__file__).with_name("algorithms_h200.npz")
 # Several blocks of most programs, the last of them ragged.
 LENGTH = 600
+# Rows of a product: a whole tile of most shapes, and a ragged one. Its other sizes are as uneven.
+ROWS = 20
+COLS, INNER = 18, 40
+
+
+# --- Which cases --------------------------------------------------------------------------------
 
 
 def chosen_cases() -> list[Case]:
-    """Return two cases of every algorithm on every tile, with different options and inputs."""
+    """Return two cases of every algorithm on every tile, with different options and inputs.
+
+    Of those that are not in the paper's part for one warp, one case: the file shall stay small.
+    """
     cases: dict[str, Case] = {}
     for turn, columns in enumerate((COLUMNS, tuple(reversed(COLUMNS)))):
-        for number, recipe in enumerate(recipes(columns=columns)):
-            ragged = replace(recipe, ragged=True)
+        for number, recipe in enumerate(all_recipes(columns, once=turn > 0)):
             try:
-                program = ragged.build()
+                program = recipe.build()
             except Unsupported:
                 continue
             kinds = input_kinds(program.inputs[0].dtype)
-            case = Case(ragged, LENGTH, kinds[(number + 3 * turn) % len(kinds)])
+            length = ROWS if recipe.inner else LENGTH
+            case = Case(recipe, length, kinds[(number + 3 * turn) % len(kinds)])
             cases[str(case)] = case
     return list(cases.values())
 
 
-def input_name(case: Case) -> str:
-    """Return the key of a case's input."""
-    program = case.recipe.build()
-    return f"in_{program.ab}_{program.inputs[0].dtype}_{case.kind}"
+def all_recipes(columns: tuple[Column, ...], *, once: bool) -> Iterator[Recipe]:
+    """Yield a recipe of every algorithm on every tile; of warps' alone if `once`."""
+    for row in algorithms():
+        if once and (row.level is not Level.WARP or row.kind not in ("reduction", "scan")):
+            continue
+        if row.kind == "product":
+            yield from products(row, columns)
+        else:
+            for recipe in recipes([row.name], columns):
+                yield replace(recipe, ragged=True)
+
+
+def products(row: Algorithm, columns: tuple[Column, ...]) -> Iterator[Recipe]:
+    """Yield a recipe of a product for every tile; every other one adds a matrix."""
+    for number, column in enumerate(columns):
+        yield Recipe(
+            row.name,
+            column.shape,
+            column.ab,
+            column.acc,
+            column.source,
+            warps=2,
+            cols=COLS if "cols" in row.options else 0,
+            inner=INNER,
+            add_c=number % 2 == 0,
+        )
+
+
+# --- Their inputs -------------------------------------------------------------------------------
+
+
+def pool_name(case: Case, dtype: str) -> str:
+    """Return the key of the numbers of which a case's inputs of a type are made."""
+    return f"in_{case.recipe.ab}_{dtype}_{case.kind}"
 
 
 def drawn_inputs(cases: list[Case]) -> dict[str, NDArray[Any]]:
-    """Return the bits of one input for each pair of types and kind."""
-    inputs: dict[str, NDArray[Any]] = {}
+    """Return the bits of LENGTH numbers for each pair of types and kind."""
+    pools: dict[str, NDArray[Any]] = {}
     for case in cases:
-        name = input_name(case)
-        if name not in inputs:
-            program = case.recipe.build()
+        program = case.recipe.build()
+        for buffer in program.inputs:
+            name = pool_name(case, buffer.dtype)
+            if buffer.name in offsets_of(program) or name in pools:
+                continue
+            # The numbers depend on the types alone: any program with one such input will do.
+            plain = tcusim.build(
+                "reduction_plain",
+                shape=program.shape,
+                ab=program.ab,
+                accumulate=program.acc,
+                source=buffer.dtype,
+                ragged=True,
+            )
             rng = np.random.default_rng(list(name.encode()))
-            drawn = random_inputs(program, case.kind, LENGTH, rng)
-            inputs[name] = bits_of(drawn["in"], program.inputs[0].dtype)
+            drawn = random_inputs(plain, case.kind, LENGTH, rng)
+            pools[name] = bits_of(drawn["in"], buffer.dtype)
+    return pools
+
+
+def inputs_of(case: Case, pools: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return a case's inputs: numbers of the pools again and again, and offsets by a formula."""
+    program = case.recipe.build()
+    located = offsets_of(program)
+    scalars = {scalar.name: case.length for scalar in program.scalars}
+    for step in located.values():
+        scalars.update(dict.fromkeys(step.offsets.size.index.symbols, SEGMENTS))
+    inputs = {}
+    for number, buffer in enumerate(program.inputs):
+        if buffer.name in located:
+            inputs[buffer.name] = offsets(located[buffer.name], case.length)
+            continue
+        pool = pools[pool_name(case, buffer.dtype)]
+        places = np.arange(buffer.size.evaluate(scalars)) + 101 * number
+        # Each turn begins elsewhere, so that no two rows of a matrix are equal.
+        values = pool[(places + 7 * (places // pool.size)) % pool.size]
+        inputs[buffer.name] = values_of(values, buffer.dtype)
     return inputs
+
+
+# Segments by offsets: empty ones, tiny ones and a giant.
+SEGMENTS = 40
+
+
+def offsets(step: Locate, length: int) -> NDArray[np.int64]:
+    """Return offsets of segments of many lengths."""
+    last = last_offset(step, SEGMENTS, length)
+    ends = np.sort(np.arange(SEGMENTS + 1) ** 3 * 40_503 % (last + 1))
+    ends[SEGMENTS // 4 : SEGMENTS // 2] = ends[SEGMENTS // 4]
+    ends[0], ends[-1] = 0, last
+    return ends
 
 
 def values_of(bits: NDArray[Any], dtype: str) -> NDArray[Any]:
@@ -88,12 +175,15 @@ def values_of(bits: NDArray[Any], dtype: str) -> NDArray[Any]:
     return bits.view(tcusim.numerics.format_of(dtype).dtype)
 
 
-def run_case(backend: Backend, text: str, bits: NDArray[Any]) -> bytes | str:
+# --- Their outputs ------------------------------------------------------------------------------
+
+
+def run_case(backend: Backend, text: str, pools: Mapping[str, NDArray[Any]]) -> bytes | str:
     """Return the bytes of a case's output; a text says why it did not run."""
-    program = Case.parse(text).recipe.build()
-    values = values_of(bits, program.inputs[0].dtype)
+    case = Case.parse(text)
+    program = case.recipe.build()
     try:
-        output = backend.run(program, {"in": values})["out"]
+        output = backend.run(program, inputs_of(case, pools))["out"]
     except Unsupported as error:
         return str(error)
     return bits_of(output, program.outputs[0].dtype).tobytes()
@@ -119,23 +209,23 @@ def backend_of(name: str) -> Backend:
     return backend
 
 
-def run_some(backend: str, work: list[tuple[str, NDArray[Any]]]) -> list[bytes | str]:
+def run_some(backend: str, work: list[str], pools: Mapping[str, NDArray[Any]]) -> list[bytes | str]:
     """Run several cases, in a process of their own."""
     runner = backend_of(backend)
-    return [run_case(runner, text, bits) for text, bits in work]
+    return [run_case(runner, text, pools) for text in work]
 
 
 def outputs_of(
-    backend: str, cases: list[Case], inputs: dict[str, NDArray[Any]], jobs: int
+    backend: str, cases: list[Case], pools: Mapping[str, NDArray[Any]], jobs: int
 ) -> list[bytes | str]:
     """Run all cases in several processes; return the outputs in the cases' order."""
-    work = [(str(case), inputs[input_name(case)]) for case in cases]
+    work = [str(case) for case in cases]
     if jobs == 1:
-        return run_some(backend, work)
+        return run_some(backend, work, pools)
     outputs: list[bytes | str] = [""] * len(work)
     # A process that was forked could not use CUDA.
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        parts = [pool.submit(run_some, backend, work[first::jobs]) for first in range(jobs)]
+        parts = [pool.submit(run_some, backend, work[first::jobs], pools) for first in range(jobs)]
         for first, part in enumerate(parts):
             outputs[first::jobs] = part.result()
     return outputs
@@ -170,18 +260,18 @@ def entries(cases: list[Case], outputs: list[bytes | str]) -> Iterator[dict[str,
 def record(backend: str, path: Path, cases: list[Case], jobs: int) -> int:
     """Run the cases, write the file, and return how many differ from the simulator."""
     start = time.monotonic()
-    inputs = drawn_inputs(cases)
-    outputs = outputs_of(backend, cases, inputs, jobs)
+    pools = drawn_inputs(cases)
+    outputs = outputs_of(backend, cases, pools, jobs)
     ran = list(entries(cases, outputs))
     index = {**provenance(backend), "length": LENGTH, "cases": ran}
     body = b"".join(output for output in outputs if isinstance(output, bytes))
     arrays: dict[str, Any] = {
-        **inputs,
+        **pools,
         "out": np.frombuffer(body, np.uint8),
         "index": np.frombuffer(json.dumps(index).encode(), np.uint8),
     }
     np.savez_compressed(path, **arrays)
-    expected = outputs_of("numpy", cases, inputs, jobs)
+    expected = outputs_of("numpy", cases, pools, jobs)
     differ = 0
     for case, one, two in zip(cases, outputs, expected, strict=True):
         if isinstance(one, str):

@@ -73,6 +73,14 @@ BLOCK_FORMULAS: dict[str, Callable[[int, int, int, int, int], int]] = {
         ceil(count / warps) * (warps * FORMULAS["scan_t"](m, n, k, 1) + totals_scanned(n, k, warps))
     ),
 }
+# Of all blocks of a segment, W warps each: a warp takes 16 tiles, and those past the segment's end
+# are zeros. A scan multiplies each tile by ones twice, before and after it waits, and by U.
+GRID_FORMULAS: dict[str, Callable[[int, int, int, int], int]] = {
+    "reduction_grid": lambda n, k, count, warps: 16 * warps * ceil(count / (16 * warps)),
+    "scan_grid": lambda n, k, count, warps: (
+        16 * warps * ceil(count / (16 * warps)) * (2 + ceil(k / n))
+    ),
+}
 TILES = ("reduction_t", "reduction_tn", "reduction_tn_inefficient", "scan_t", "scan_tn")
 BLOCK_TILES = ("reduction_tn_block", "scan_tn_block")
 
@@ -127,13 +135,31 @@ def test_mma_steps_of_a_block(sizes: tuple[int, int, int], side: str) -> None:
 
 @pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
 @pytest.mark.parametrize("side", ["a", "b"])
+def test_mma_steps_of_a_segment_that_blocks_share(sizes: tuple[int, int, int], side: str) -> None:
+    m, n, k = seen_sizes(sizes, side)
+    for name, formula in GRID_FORMULAS.items():
+        products = algorithm_of(name).products
+        assert products is not None
+        for count, warps in ((1, 1), (16, 1), (40, 1), (50, 3)):
+            size = count * m * k
+            program = build(name, shape=MmaShape(*sizes), side=side, segment_size=size, warps=warps)
+            steps = counted(program).mma
+            assert steps == formula(n, k, count, warps), (name, count, warps)
+            assert counts_of_text(program, {"length": size}).mma == steps
+            assert products(m, n, k, count, warps) == steps, (name, count, warps)
+
+
+@pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
+@pytest.mark.parametrize("side", ["a", "b"])
 def test_the_registry_says_the_same(sizes: tuple[int, int, int], side: str) -> None:
     m, n, k = seen_sizes(sizes, side)
     for row in segmented_algorithms():
         if row.products is None:
             continue
         size = row.repeats * (m * k if row.tiles else k)
-        program = build(row.name, shape=MmaShape(*sizes), side=side)
+        # Where blocks share a segment, the default is the whole array.
+        shared = size if row.level is Level.GRID else None
+        program = build(row.name, shape=MmaShape(*sizes), side=side, segment_size=shared)
         assert program.blocks.per % size == 0
         assert counted(program).mma == row.products(m, n, k, row.repeats), row.name
 
@@ -142,10 +168,10 @@ def test_formulas_as_text_are_those_that_compute() -> None:
     rows = [row for row in segmented_algorithms() if row.products is not None]
     for row, m, n, k, count in itertools.product(rows, (3, 8, 16), (4, 16), (4, 16), (1, 5)):
         assert row.products is not None
-        for warps in (1, 4) if row.level is Level.BLOCK else ():
+        for warps in () if row.level is Level.WARP else (1, 4):
             names = {"ceil": ceil, "m": m, "n": n, "k": k, "N": count, "W": warps}
             assert eval(row.formula, names) == row.products(m, n, k, count, warps), row.name
-        if row.level is not Level.BLOCK:
+        if row.level is Level.WARP:
             value = eval(row.formula, {"ceil": ceil, "m": m, "n": n, "k": k, "N": count})
             assert value == row.products(m, n, k, count), row.name
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import pytest
 import tcusim
 from tcusim.algorithms import algorithms, segmented_algorithms
 from tcusim.errors import InputError
-from tcusim.ir import Load, Mma, Program, Store, Sync, walk
+from tcusim.ir import Await, Load, Mma, Program, Publish, Store, Sync, walk
 from tcusim.numerics import format_of
 from tcusim.stepper import Frame, default_inputs, frames
 from tcusim.stepper.frames import IN_FLIGHT
@@ -23,21 +24,57 @@ def all_frames(program: Program, warp: int = 0) -> list[Frame]:
     return list(frames(program, default_inputs(program), warp=warp))
 
 
+def small_program(name: str, **options: Any) -> Program:
+    """Build a program of few steps; where blocks share a segment, of three blocks."""
+    share = {"reduction_grid": "per_warp", "scan_grid": "pieces"}.get(name)
+    if share is not None:
+        options |= {share: 1, "segment_size": 600}
+    return tcusim.build(name, **options)
+
+
 @pytest.mark.parametrize("name", [row.name for row in algorithms()])
 @pytest.mark.parametrize("ragged", [False, True])
 def test_frames_replay_the_program(name: str, ragged: bool) -> None:
-    program = tcusim.build(name, ragged=ragged)
+    program = small_program(name, ragged=ragged)
     inputs = default_inputs(program)
-    out = np.full(np.shape(tcusim.run(program, inputs)["out"]), np.nan)
-    for number, frame in enumerate(frames(program, inputs), start=1):
-        assert frame.number == number
-        if isinstance(frame.step, Mma):
-            a, b, c = (tile.values.astype(np.float64) for tile in frame.reads)
-            assert np.array_equal(frame.writes[0].values, a @ b + c)
-        for tile in frame.writes:
-            if tile.where == "grid" and tile.places is not None:
-                out[tile.places[tile.inside]] = tile.values[tile.inside]
-    assert np.array_equal(out, tcusim.run(program, inputs)["out"])
+    expected = tcusim.run(program, inputs)["out"]
+    out = np.full(expected.shape, np.nan)
+    # Blocks that share a segment write what one of them alone does not.
+    for warp in range(3 if program.mail else 1):
+        for number, frame in enumerate(frames(program, inputs, warp=warp), start=1):
+            assert frame.number == number
+            if isinstance(frame.step, Mma):
+                a, b, c = (tile.values.astype(np.float64) for tile in frame.reads)
+                assert np.array_equal(frame.writes[0].values, a @ b + c)
+            for tile in frame.writes:
+                if tile.label.startswith("out[") and tile.places is not None:
+                    out[tile.places[tile.inside]] = tile.values[tile.inside]
+    assert np.array_equal(out, expected)
+
+
+def test_mail_is_what_the_blocks_before_published() -> None:
+    program = small_program("reduction_grid")
+    inputs = {"in": np.ones(600, np.float16)}
+    shown = [list(frames(program, inputs, warp=warp)) for warp in range(3)]
+    sent = [next(f for f in block if isinstance(f.step, Publish)) for block in shown]
+    assert [frame.writes[0].label for frame in sent] == ["totals[0]", "totals[1]", "totals[2]"]
+    assert [frame.writes[0].values.item() for frame in sent] == [256, 256, 88]
+    assert all(frame.writes[0].changed.all() for frame in sent)
+    assert all(np.isnan(before) for frame in sent if (before := frame.writes[0].before) is not None)
+
+    # The last block of the group alone waits; what it gets is in shared memory after the barrier.
+    waits = [number for number, frame in enumerate(shown[2]) if isinstance(frame.step, Await)]
+    assert len(waits) == 1
+    assert not any(isinstance(frame.step, Await) for frame in shown[0] + shown[1])
+    got, arrived = shown[2][waits[0]], shown[2][waits[0] + 1]
+    assert (got.reads[0].label, got.reads[0].values.ravel().tolist()) == (
+        "totals[0 … +2]",
+        [256, 256],
+    )
+    assert got.writes[0].note == IN_FLIGHT
+    assert isinstance(arrived.step, Sync)
+    assert arrived.writes[0].label == "group[0 … +2]"
+    assert arrived.writes[0].values.ravel().tolist() == [256, 256]
 
 
 def test_before_and_after_of_an_accumulator() -> None:

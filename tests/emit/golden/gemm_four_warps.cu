@@ -27,34 +27,82 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
     wmma::fill_fragment(C, 0.0f);
 
     // 2  a0_s[320*warp + 40*row + col] <- a[4096*block + 1024*warp + 128*row + col where 32*block + row + 8*warp < rows]  8x32
-    for (int e = lane; e < 256; e += 32) {
-        const int row = e / 32;
-        const int col = e % 32;
-        a0_s[320*warp + 40*row + col] = (32*block + 8*warp + row < rows ? a[4096*block + 1024*warp + 128*row + col] : tcu::convert<half>(0.0f));
+    if (tcu::is_multiple(a + (4096*block + 1024*warp), 16) && 32*block + 8*warp + 7 < rows) {
+        {
+            const int e = lane;
+            const int row = e / 4;
+            const int col = 8*(e % 4);
+            tcu::Pack<half, 8> held = tcu::load<8, tcu::Aligned>(a + (4096*block + 1024*warp + 128*row + col));
+            tcu::store<tcu::Aligned>(a0_s + (320*warp + 40*row + col), held);
+        }
+    }
+    else {
+        #pragma unroll 1
+        for (int e = lane; e < 32; e += 32) {
+            const int row = e / 4;
+            const int col = 8*(e % 4);
+            tcu::Pack<half, 8> held = tcu::load<8>(a + (4096*block + 1024*warp + 128*row + col), [&](int at) { return 32*block + 8*warp + row < rows; });
+            tcu::store<tcu::Aligned>(a0_s + (320*warp + 40*row + col), held);
+        }
     }
 
     // 3  b0_s[320*warp + 40*row + col] <- b[32*block_col + 512*warp + 64*row + col]  8x32
-    for (int e = lane; e < 256; e += 32) {
-        const int row = e / 32;
-        const int col = e % 32;
-        b0_s[320*warp + 40*row + col] = b[32*block_col + 512*warp + 64*row + col];
+    if (tcu::is_multiple(b + (32*block_col + 512*warp), 16)) {
+        {
+            const int e = lane;
+            const int row = e / 4;
+            const int col = 8*(e % 4);
+            tcu::Pack<half, 8> held = tcu::load<8, tcu::Aligned>(b + (32*block_col + 512*warp + 64*row + col));
+            tcu::store<tcu::Aligned>(b0_s + (320*warp + 40*row + col), held);
+        }
+    }
+    else {
+        #pragma unroll 1
+        for (int e = lane; e < 32; e += 32) {
+            const int row = e / 4;
+            const int col = 8*(e % 4);
+            tcu::Pack<half, 8> held = tcu::load<8>(b + (32*block_col + 512*warp + 64*row + col));
+            tcu::store<tcu::Aligned>(b0_s + (320*warp + 40*row + col), held);
+        }
     }
 
     // 4  sync block
     __syncthreads();
 
     // 5  a1_s[320*warp + 40*row + col] <- a[4096*block + 1024*warp + 32 + 128*row + col where 32*block + row + 8*warp < rows]  8x32
-    for (int e = lane; e < 256; e += 32) {
-        const int row = e / 32;
-        const int col = e % 32;
-        a1_s[320*warp + 40*row + col] = (32*block + 8*warp + row < rows ? a[4096*block + 1024*warp + 128*row + col + 32] : tcu::convert<half>(0.0f));
+    if (tcu::is_multiple(a + (4096*block + 1024*warp + 32), 16) && 32*block + 8*warp + 7 < rows) {
+        {
+            const int e = lane;
+            const int row = e / 4;
+            const int col = 8*(e % 4);
+            tcu::copy_later<8, tcu::Aligned>(a1_s + (320*warp + 40*row + col), a + (4096*block + 1024*warp + 128*row + col + 32));
+        }
+    }
+    else {
+        #pragma unroll 1
+        for (int e = lane; e < 32; e += 32) {
+            const int row = e / 4;
+            const int col = 8*(e % 4);
+            tcu::copy_later<8>(a1_s + (320*warp + 40*row + col), a + (4096*block + 1024*warp + 128*row + col + 32), [&](int at) { return 32*block + 8*warp + row < rows; });
+        }
     }
 
     // 6  b1_s[320*warp + 40*row + col] <- b[32*block_col + 512*warp + 2048 + 64*row + col]  8x32
-    for (int e = lane; e < 256; e += 32) {
-        const int row = e / 32;
-        const int col = e % 32;
-        b1_s[320*warp + 40*row + col] = b[32*block_col + 512*warp + 64*row + col + 2048];
+    if (tcu::is_multiple(b + (32*block_col + 512*warp + 2048), 16)) {
+        {
+            const int e = lane;
+            const int row = e / 4;
+            const int col = 8*(e % 4);
+            tcu::copy_later<8, tcu::Aligned>(b1_s + (320*warp + 40*row + col), b + (32*block_col + 512*warp + 64*row + col + 2048));
+        }
+    }
+    else {
+        #pragma unroll 1
+        for (int e = lane; e < 32; e += 32) {
+            const int row = e / 4;
+            const int col = 8*(e % 4);
+            tcu::copy_later<8>(b1_s + (320*warp + 40*row + col), b + (32*block_col + 512*warp + 64*row + col + 2048));
+        }
     }
 
     // 7  if warp < 2
@@ -100,20 +148,43 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
     wmma::mma_sync(C, A0, B0, C);
 
     // 11  sync block
+    tcu::finish_copies();
     __syncthreads();
 
     // 12  a0_s[320*warp + 40*row + col] <- a[4096*block + 1024*warp + 64 + 128*row + col where 32*block + row + 8*warp < rows]  8x32
-    for (int e = lane; e < 256; e += 32) {
-        const int row = e / 32;
-        const int col = e % 32;
-        a0_s[320*warp + 40*row + col] = (32*block + 8*warp + row < rows ? a[4096*block + 1024*warp + 128*row + col + 64] : tcu::convert<half>(0.0f));
+    if (tcu::is_multiple(a + (4096*block + 1024*warp + 64), 16) && 32*block + 8*warp + 7 < rows) {
+        {
+            const int e = lane;
+            const int row = e / 4;
+            const int col = 8*(e % 4);
+            tcu::copy_later<8, tcu::Aligned>(a0_s + (320*warp + 40*row + col), a + (4096*block + 1024*warp + 128*row + col + 64));
+        }
+    }
+    else {
+        #pragma unroll 1
+        for (int e = lane; e < 32; e += 32) {
+            const int row = e / 4;
+            const int col = 8*(e % 4);
+            tcu::copy_later<8>(a0_s + (320*warp + 40*row + col), a + (4096*block + 1024*warp + 128*row + col + 64), [&](int at) { return 32*block + 8*warp + row < rows; });
+        }
     }
 
     // 13  b0_s[320*warp + 40*row + col] <- b[32*block_col + 512*warp + 4096 + 64*row + col]  8x32
-    for (int e = lane; e < 256; e += 32) {
-        const int row = e / 32;
-        const int col = e % 32;
-        b0_s[320*warp + 40*row + col] = b[32*block_col + 512*warp + 64*row + col + 4096];
+    if (tcu::is_multiple(b + (32*block_col + 512*warp + 4096), 16)) {
+        {
+            const int e = lane;
+            const int row = e / 4;
+            const int col = 8*(e % 4);
+            tcu::copy_later<8, tcu::Aligned>(b0_s + (320*warp + 40*row + col), b + (32*block_col + 512*warp + 64*row + col + 4096));
+        }
+    }
+    else {
+        #pragma unroll 1
+        for (int e = lane; e < 32; e += 32) {
+            const int row = e / 4;
+            const int col = 8*(e % 4);
+            tcu::copy_later<8>(b0_s + (320*warp + 40*row + col), b + (32*block_col + 512*warp + 64*row + col + 4096));
+        }
     }
 
     // 14  if warp < 2
@@ -159,20 +230,43 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
     wmma::mma_sync(C, A0, B0, C);
 
     // 18  sync block
+    tcu::finish_copies();
     __syncthreads();
 
     // 19  a1_s[320*warp + 40*row + col] <- a[4096*block + 1024*warp + 96 + 128*row + col where 32*block + row + 8*warp < rows]  8x32
-    for (int e = lane; e < 256; e += 32) {
-        const int row = e / 32;
-        const int col = e % 32;
-        a1_s[320*warp + 40*row + col] = (32*block + 8*warp + row < rows ? a[4096*block + 1024*warp + 128*row + col + 96] : tcu::convert<half>(0.0f));
+    if (tcu::is_multiple(a + (4096*block + 1024*warp + 96), 16) && 32*block + 8*warp + 7 < rows) {
+        {
+            const int e = lane;
+            const int row = e / 4;
+            const int col = 8*(e % 4);
+            tcu::copy_later<8, tcu::Aligned>(a1_s + (320*warp + 40*row + col), a + (4096*block + 1024*warp + 128*row + col + 96));
+        }
+    }
+    else {
+        #pragma unroll 1
+        for (int e = lane; e < 32; e += 32) {
+            const int row = e / 4;
+            const int col = 8*(e % 4);
+            tcu::copy_later<8>(a1_s + (320*warp + 40*row + col), a + (4096*block + 1024*warp + 128*row + col + 96), [&](int at) { return 32*block + 8*warp + row < rows; });
+        }
     }
 
     // 20  b1_s[320*warp + 40*row + col] <- b[32*block_col + 512*warp + 6144 + 64*row + col]  8x32
-    for (int e = lane; e < 256; e += 32) {
-        const int row = e / 32;
-        const int col = e % 32;
-        b1_s[320*warp + 40*row + col] = b[32*block_col + 512*warp + 64*row + col + 6144];
+    if (tcu::is_multiple(b + (32*block_col + 512*warp + 6144), 16)) {
+        {
+            const int e = lane;
+            const int row = e / 4;
+            const int col = 8*(e % 4);
+            tcu::copy_later<8, tcu::Aligned>(b1_s + (320*warp + 40*row + col), b + (32*block_col + 512*warp + 64*row + col + 6144));
+        }
+    }
+    else {
+        #pragma unroll 1
+        for (int e = lane; e < 32; e += 32) {
+            const int row = e / 4;
+            const int col = 8*(e % 4);
+            tcu::copy_later<8>(b1_s + (320*warp + 40*row + col), b + (32*block_col + 512*warp + 64*row + col + 6144));
+        }
     }
 
     // 21  if warp < 2
@@ -218,6 +312,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
     wmma::mma_sync(C, A0, B0, C);
 
     // 25  sync block
+    tcu::finish_copies();
     __syncthreads();
 
     // 26  if warp < 2
@@ -272,10 +367,33 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
         __syncwarp();
 
         // 30.3  out[2048*block + 32*block_col + 16*warp + 64*row + col where 32*block + row < rows] <- s_C[16*row + col]  16x16
-        for (int e = lane; e < 256; e += 32) {
-            const int row = e / 16;
-            const int col = e % 16;
-            if (32*block + row < rows) out[2048*block + 32*block_col + 16*warp + 64*row + col] = tcu::convert<half>(s_C[16*row + col]);
+        if (tcu::is_multiple(out + (2048*block + 32*block_col + 16*warp), 8) && 32*block + 15 < rows) {
+            {
+                tcu::Pack<float, 4> held[2];
+                #pragma unroll
+                for (int turn = 0; turn < 2; ++turn) {
+                    const int e = lane + 32*turn;
+                    const int row = e / 4;
+                    const int col = 4*(e % 4);
+                    held[turn] = tcu::load<4, tcu::Aligned>(s_C + (16*row + col));
+                }
+                #pragma unroll
+                for (int turn = 0; turn < 2; ++turn) {
+                    const int e = lane + 32*turn;
+                    const int row = e / 4;
+                    const int col = 4*(e % 4);
+                    tcu::store<tcu::Aligned>(out + (2048*block + 32*block_col + 16*warp + 64*row + col), tcu::convert<half>(held[turn]));
+                }
+            }
+        }
+        else {
+            #pragma unroll 1
+            for (int e = lane; e < 64; e += 32) {
+                const int row = e / 4;
+                const int col = 4*(e % 4);
+                tcu::Pack<float, 4> held = tcu::load<4, tcu::Aligned>(s_C + (16*row + col));
+                tcu::store(out + (2048*block + 32*block_col + 16*warp + 64*row + col), tcu::convert<half>(held), [&](int at) { return 32*block + row < rows; });
+            }
         }
     }
     else {
@@ -287,10 +405,33 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
         __syncwarp();
 
         // 30.6  out[2048*block + 32*block_col + 16*warp + 992 + 64*row + col where 32*block + row + 16 < rows] <- s_C[16*row + col]  16x16
-        for (int e = lane; e < 256; e += 32) {
-            const int row = e / 16;
-            const int col = e % 16;
-            if (32*block + row + 16 < rows) out[2048*block + 32*block_col + 16*warp + 64*row + col + 992] = tcu::convert<half>(s_C[16*row + col]);
+        if (tcu::is_multiple(out + (2048*block + 32*block_col + 16*warp + 992), 8) && 32*block + 31 < rows) {
+            {
+                tcu::Pack<float, 4> held[2];
+                #pragma unroll
+                for (int turn = 0; turn < 2; ++turn) {
+                    const int e = lane + 32*turn;
+                    const int row = e / 4;
+                    const int col = 4*(e % 4);
+                    held[turn] = tcu::load<4, tcu::Aligned>(s_C + (16*row + col));
+                }
+                #pragma unroll
+                for (int turn = 0; turn < 2; ++turn) {
+                    const int e = lane + 32*turn;
+                    const int row = e / 4;
+                    const int col = 4*(e % 4);
+                    tcu::store<tcu::Aligned>(out + (2048*block + 32*block_col + 16*warp + 64*row + col + 992), tcu::convert<half>(held[turn]));
+                }
+            }
+        }
+        else {
+            #pragma unroll 1
+            for (int e = lane; e < 64; e += 32) {
+                const int row = e / 4;
+                const int col = 4*(e % 4);
+                tcu::Pack<float, 4> held = tcu::load<4, tcu::Aligned>(s_C + (16*row + col));
+                tcu::store(out + (2048*block + 32*block_col + 16*warp + 64*row + col + 992), tcu::convert<half>(held), [&](int at) { return 32*block + row + 16 < rows; });
+            }
         }
     }
 }

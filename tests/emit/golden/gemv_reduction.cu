@@ -27,27 +27,74 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     wmma::fill_fragment(C, 0.0f);
 
     // 2  x_s[192*warp + row + 16*col where col + 12*warp < 23] <- b[192*warp + row + 16*col < 256 where col + 12*warp < 23]  16x12
-    for (int e = lane; e < 192; e += 32) {
-        const int row = e % 16;
-        const int col = e / 16;
-        if (12*warp + col < 23) x_s[192*warp + row + 16*col] = (192*warp + row + 16*col < 256 && 12*warp + col < 23 ? b[192*warp + row + 16*col] : tcu::convert<half>(0.0f));
+    if (12*warp + 11 < 23 && tcu::is_multiple(b + 192*warp, 16) && 192*warp + 191 < 256) {
+        if (const int e = lane; e < 24) {
+            const int row = 8*(e % 2);
+            const int col = e / 2;
+            tcu::Pack<half, 8> held = tcu::load<8, tcu::Aligned>(b + (192*warp + row + 16*col));
+            tcu::store<tcu::Aligned>(x_s + (192*warp + row + 16*col), held);
+        }
+    }
+    else {
+        #pragma unroll 1
+        for (int e = lane; e < 24; e += 32) {
+            const int row = 8*(e % 2);
+            const int col = e / 2;
+            tcu::Pack<half, 8> held = tcu::load<8>(b + (192*warp + row + 16*col), [&](int at) { return 192*warp + row + 16*col + at < 256 && 12*warp + col < 23; });
+            tcu::store<tcu::Aligned>(x_s + (192*warp + row + 16*col), held, [&](int at) { return 12*warp + col < 23; });
+        }
     }
 
     // 3  a0_s[row + 72*col] <- a[16384*block + 8192*warp + row + 256*col where 64*block + col + 32*warp < rows]  64x32
-    for (int e = lane; e < 2048; e += 32) {
-        const int row = e % 64;
-        const int col = e / 64;
-        a0_s[row + 72*col] = (64*block + 32*warp + col < rows ? a[16384*block + 8192*warp + row + 256*col] : tcu::convert<half>(0.0f));
+    if (tcu::is_multiple(a + (16384*block + 8192*warp), 16) && 64*block + 32*warp + 31 < rows) {
+        {
+            tcu::Pack<half, 8> held[8];
+            #pragma unroll
+            for (int turn = 0; turn < 8; ++turn) {
+                const int e = lane + 32*turn;
+                const int row = 8*(e % 8);
+                const int col = e / 8;
+                held[turn] = tcu::load<8, tcu::Aligned>(a + (16384*block + 8192*warp + row + 256*col));
+            }
+            #pragma unroll
+            for (int turn = 0; turn < 8; ++turn) {
+                const int e = lane + 32*turn;
+                const int row = 8*(e % 8);
+                const int col = e / 8;
+                tcu::store<tcu::Aligned>(a0_s + (row + 72*col), held[turn]);
+            }
+        }
+    }
+    else {
+        #pragma unroll 1
+        for (int e = lane; e < 256; e += 32) {
+            const int row = 8*(e % 8);
+            const int col = e / 8;
+            tcu::Pack<half, 8> held = tcu::load<8>(a + (16384*block + 8192*warp + row + 256*col), [&](int at) { return 64*block + 32*warp + col < rows; });
+            tcu::store<tcu::Aligned>(a0_s + (row + 72*col), held);
+        }
     }
 
     // 4  sync block
     __syncthreads();
 
     // 5  a1_s[row + 72*col] <- a[16384*block + 8192*warp + 64 + row + 256*col where 64*block + col + 32*warp < rows]  64x32
-    for (int e = lane; e < 2048; e += 32) {
-        const int row = e % 64;
-        const int col = e / 64;
-        a1_s[row + 72*col] = (64*block + 32*warp + col < rows ? a[16384*block + 8192*warp + row + 256*col + 64] : tcu::convert<half>(0.0f));
+    if (tcu::is_multiple(a + (16384*block + 8192*warp + 64), 16) && 64*block + 32*warp + 31 < rows) {
+        #pragma unroll
+        for (int turn = 0; turn < 8; ++turn) {
+            const int e = lane + 32*turn;
+            const int row = 8*(e % 8);
+            const int col = e / 8;
+            tcu::copy_later<8, tcu::Aligned>(a1_s + (row + 72*col), a + (16384*block + 8192*warp + row + 256*col + 64));
+        }
+    }
+    else {
+        #pragma unroll 1
+        for (int e = lane; e < 256; e += 32) {
+            const int row = 8*(e % 8);
+            const int col = e / 8;
+            tcu::copy_later<8>(a1_s + (row + 72*col), a + (16384*block + 8192*warp + row + 256*col + 64), [&](int at) { return 64*block + 32*warp + col < rows; });
+        }
     }
 
     // 6  X <- LoadTile(x_s[0 ... +128], rowmajor, stride=16)
@@ -87,13 +134,26 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     wmma::mma_sync(C, X, A0, C);
 
     // 18  sync warp
+    tcu::finish_copies();
     __syncwarp();
 
     // 19  a0_s[row + 72*col] <- a[16384*block + 8192*warp + 128 + row + 256*col where 64*block + col + 32*warp < rows]  64x32
-    for (int e = lane; e < 2048; e += 32) {
-        const int row = e % 64;
-        const int col = e / 64;
-        a0_s[row + 72*col] = (64*block + 32*warp + col < rows ? a[16384*block + 8192*warp + row + 256*col + 128] : tcu::convert<half>(0.0f));
+    if (tcu::is_multiple(a + (16384*block + 8192*warp + 128), 16) && 64*block + 32*warp + 31 < rows) {
+        #pragma unroll
+        for (int turn = 0; turn < 8; ++turn) {
+            const int e = lane + 32*turn;
+            const int row = 8*(e % 8);
+            const int col = e / 8;
+            tcu::copy_later<8, tcu::Aligned>(a0_s + (row + 72*col), a + (16384*block + 8192*warp + row + 256*col + 128));
+        }
+    }
+    else {
+        #pragma unroll 1
+        for (int e = lane; e < 256; e += 32) {
+            const int row = 8*(e % 8);
+            const int col = e / 8;
+            tcu::copy_later<8>(a0_s + (row + 72*col), a + (16384*block + 8192*warp + row + 256*col + 128), [&](int at) { return 64*block + 32*warp + col < rows; });
+        }
     }
 
     // 20  X <- LoadTile(x_s[64 ... +128], rowmajor, stride=16)
@@ -133,13 +193,26 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     wmma::mma_sync(C, X, A0, C);
 
     // 32  sync warp
+    tcu::finish_copies();
     __syncwarp();
 
     // 33  a1_s[row + 72*col] <- a[16384*block + 8192*warp + 192 + row + 256*col where 64*block + col + 32*warp < rows]  64x32
-    for (int e = lane; e < 2048; e += 32) {
-        const int row = e % 64;
-        const int col = e / 64;
-        a1_s[row + 72*col] = (64*block + 32*warp + col < rows ? a[16384*block + 8192*warp + row + 256*col + 192] : tcu::convert<half>(0.0f));
+    if (tcu::is_multiple(a + (16384*block + 8192*warp + 192), 16) && 64*block + 32*warp + 31 < rows) {
+        #pragma unroll
+        for (int turn = 0; turn < 8; ++turn) {
+            const int e = lane + 32*turn;
+            const int row = 8*(e % 8);
+            const int col = e / 8;
+            tcu::copy_later<8, tcu::Aligned>(a1_s + (row + 72*col), a + (16384*block + 8192*warp + row + 256*col + 192));
+        }
+    }
+    else {
+        #pragma unroll 1
+        for (int e = lane; e < 256; e += 32) {
+            const int row = 8*(e % 8);
+            const int col = e / 8;
+            tcu::copy_later<8>(a1_s + (row + 72*col), a + (16384*block + 8192*warp + row + 256*col + 192), [&](int at) { return 64*block + 32*warp + col < rows; });
+        }
     }
 
     // 34  X <- LoadTile(x_s[128 ... +128], rowmajor, stride=16)
@@ -182,6 +255,7 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     wmma::load_matrix_sync(X, x_s + 192, 16);
 
     // 47  sync warp
+    tcu::finish_copies();
     __syncwarp();
 
     // 48  A0 <- LoadTile(a1_s[0 ... +2248], colmajor, stride=72)
@@ -224,7 +298,8 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     __syncwarp();
 
     // 61  out[64*block + 32*warp + col where 64*block + col + 32*warp < rows] <- s_C[8*col]  1x32
-    for (int e = lane; e < 32; e += 32) {
+    {
+        const int e = lane;
         const int col = e;
         if (64*block + 32*warp + col < rows) out[64*block + 32*warp + col] = s_C[8*col];
     }

@@ -45,12 +45,23 @@ reduction_16n_coalesced(const half* __restrict__ in, float* __restrict__ out, co
         wmma::fill_fragment(V, 0.0f);
 
         // 2.2  t_A[row + 16*col] <- in[1024*block + 64*s + row + 16*col where 16*col + row < 64]  16x16
-        {
-            const int e = lane;
-            const int row = 8*(e % 2);
-            const int col = e / 2;
-            tcu::Pack<half, 8> held = tcu::load<8>(in + (1024*block + 64*s + row + 16*col), [&](int at) { return row + 16*col + at < 64; });
-            tcu::store<tcu::Aligned>(t_A + (row + 16*col), held);
+        if (tcu::is_multiple(in + (1024*block + 64*s), 16) && 255 < 64) {
+            {
+                const int e = lane;
+                const int row = 8*(e % 2);
+                const int col = e / 2;
+                tcu::Pack<half, 8> held = tcu::load<8, tcu::Aligned>(in + (1024*block + 64*s + row + 16*col));
+                tcu::store<tcu::Aligned>(t_A + (row + 16*col), held);
+            }
+        }
+        else {
+            #pragma unroll 1
+            for (int e = lane; e < 32; e += 32) {
+                const int row = 8*(e % 2);
+                const int col = e / 2;
+                tcu::Pack<half, 8> held = tcu::load<8>(in + (1024*block + 64*s + row + 16*col), [&](int at) { return row + 16*col + at < 64; });
+                tcu::store<tcu::Aligned>(t_A + (row + 16*col), held);
+            }
         }
 
         // 2.3  sync warp

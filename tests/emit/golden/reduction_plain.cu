@@ -16,11 +16,21 @@ reduction_plain(const half* __restrict__ in, float* __restrict__ out, const long
     half* const values = values_of[warp];
 
     // 1  values[row] <- in[256*block + row where 256*block + row < length]  256x1
-    {
-        const int e = lane;
-        const int row = 8*e;
-        tcu::Pack<half, 8> held = tcu::load<8>(in + (256*block + row), [&](int at) { return 256*block + row + at < length; });
-        tcu::store<tcu::Aligned>(values + row, held);
+    if (tcu::is_multiple(in + 256*block, 16) && 256*block + 255 < length) {
+        {
+            const int e = lane;
+            const int row = 8*e;
+            tcu::Pack<half, 8> held = tcu::load<8, tcu::Aligned>(in + (256*block + row));
+            tcu::store<tcu::Aligned>(values + row, held);
+        }
+    }
+    else {
+        #pragma unroll 1
+        for (int e = lane; e < 32; e += 32) {
+            const int row = 8*e;
+            tcu::Pack<half, 8> held = tcu::load<8>(in + (256*block + row), [&](int at) { return 256*block + row + at < length; });
+            tcu::store<tcu::Aligned>(values + row, held);
+        }
     }
 
     // 2  sync warp

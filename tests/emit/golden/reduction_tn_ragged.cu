@@ -36,12 +36,23 @@ reduction_tn(const half* __restrict__ in, half* __restrict__ out, const long lon
     for (int i = 0; i < 4; ++i) {
 
         // 3.1  t_A[row + 16*col] <- in[1000*block + 256*i + row + 16*col where 16*col + 256*i + row < 1000 and 1000*block + 16*col + 256*i + row < length]  16x16
-        {
-            const int e = lane;
-            const int row = 8*(e % 2);
-            const int col = e / 2;
-            tcu::Pack<half, 8> held = tcu::load<8>(in + (1000*block + 256*i + row + 16*col), [&](int at) { return 256*i + row + 16*col + at < 1000 && 1000*block + 256*i + row + 16*col + at < length; });
-            tcu::store<tcu::Aligned>(t_A + (row + 16*col), held);
+        if (tcu::is_multiple(in + (1000*block + 256*i), 16) && 256*i + 255 < 1000 && 1000*block + 256*i + 255 < length) {
+            {
+                const int e = lane;
+                const int row = 8*(e % 2);
+                const int col = e / 2;
+                tcu::Pack<half, 8> held = tcu::load<8, tcu::Aligned>(in + (1000*block + 256*i + row + 16*col));
+                tcu::store<tcu::Aligned>(t_A + (row + 16*col), held);
+            }
+        }
+        else {
+            #pragma unroll 1
+            for (int e = lane; e < 32; e += 32) {
+                const int row = 8*(e % 2);
+                const int col = e / 2;
+                tcu::Pack<half, 8> held = tcu::load<8>(in + (1000*block + 256*i + row + 16*col), [&](int at) { return 256*i + row + 16*col + at < 1000 && 1000*block + 256*i + row + 16*col + at < length; });
+                tcu::store<tcu::Aligned>(t_A + (row + 16*col), held);
+            }
         }
 
         // 3.2  sync warp

@@ -70,12 +70,23 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
         else {
 
             // 5.1.2  t_A[16*row + col] <- in[2000*block + 1024*i + 256*warp + 16*row + col where col + 1024*i + 16*row + 256*warp < 2000 and 2000*block + col + 1024*i + 16*row + 256*warp < length]  16x16
-            {
-                const int e = lane;
-                const int row = e / 2;
-                const int col = 8*(e % 2);
-                tcu::Pack<half, 8> held = tcu::load<8, tcu::Aligned>(in + (2000*block + 256*warp + 1024*i + 16*row + col), [&](int at) { return 256*warp + 1024*i + 16*row + col + at < 2000 && 2000*block + 256*warp + 1024*i + 16*row + col + at < length; });
-                tcu::store<tcu::Aligned>(t_A + (16*row + col), held);
+            if (256*warp + 1024*i + 255 < 2000 && 2000*block + 256*warp + 1024*i + 255 < length) {
+                {
+                    const int e = lane;
+                    const int row = e / 2;
+                    const int col = 8*(e % 2);
+                    tcu::Pack<half, 8> held = tcu::load<8, tcu::Aligned>(in + (2000*block + 256*warp + 1024*i + 16*row + col));
+                    tcu::store<tcu::Aligned>(t_A + (16*row + col), held);
+                }
+            }
+            else {
+                #pragma unroll 1
+                for (int e = lane; e < 32; e += 32) {
+                    const int row = e / 2;
+                    const int col = 8*(e % 2);
+                    tcu::Pack<half, 8> held = tcu::load<8, tcu::Aligned>(in + (2000*block + 256*warp + 1024*i + 16*row + col), [&](int at) { return 256*warp + 1024*i + 16*row + col + at < 2000 && 2000*block + 256*warp + 1024*i + 16*row + col + at < length; });
+                    tcu::store<tcu::Aligned>(t_A + (16*row + col), held);
+                }
             }
 
             // 5.1.3  sync warp
@@ -256,21 +267,32 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
         __syncthreads();
 
         // 5.29  out[2000*block + 1024*i + 256*warp + 16*row + col where col + 1024*i + 16*row + 256*warp < 2000 and 2000*block + col + 1024*i + 16*row + 256*warp < length] <- s_R[16*row + col] + prtls[warp]  16x16
-        {
-            tcu::Pack<float, 4> held[2];
-            #pragma unroll
-            for (int turn = 0; turn < 2; ++turn) {
-                const int e = lane + 32*turn;
-                const int row = e / 4;
-                const int col = 4*(e % 4);
-                held[turn] = tcu::add(tcu::load<4, tcu::Aligned>(s_R + (16*row + col)), tcu::repeat<4>(prtls[warp]));
+        if (tcu::is_multiple(out + (2000*block + 256*warp + 1024*i), 16) && 256*warp + 1024*i + 255 < 2000 && 2000*block + 256*warp + 1024*i + 255 < length) {
+            {
+                tcu::Pack<float, 4> held[2];
+                #pragma unroll
+                for (int turn = 0; turn < 2; ++turn) {
+                    const int e = lane + 32*turn;
+                    const int row = e / 4;
+                    const int col = 4*(e % 4);
+                    held[turn] = tcu::add(tcu::load<4, tcu::Aligned>(s_R + (16*row + col)), tcu::repeat<4>(prtls[warp]));
+                }
+                #pragma unroll
+                for (int turn = 0; turn < 2; ++turn) {
+                    const int e = lane + 32*turn;
+                    const int row = e / 4;
+                    const int col = 4*(e % 4);
+                    tcu::store<tcu::Aligned>(out + (2000*block + 256*warp + 1024*i + 16*row + col), held[turn]);
+                }
             }
-            #pragma unroll
-            for (int turn = 0; turn < 2; ++turn) {
-                const int e = lane + 32*turn;
+        }
+        else {
+            #pragma unroll 1
+            for (int e = lane; e < 64; e += 32) {
                 const int row = e / 4;
                 const int col = 4*(e % 4);
-                tcu::store(out + (2000*block + 256*warp + 1024*i + 16*row + col), held[turn], [&](int at) { return 256*warp + 1024*i + 16*row + col + at < 2000 && 2000*block + 256*warp + 1024*i + 16*row + col + at < length; });
+                tcu::Pack<float, 4> held = tcu::add(tcu::load<4, tcu::Aligned>(s_R + (16*row + col)), tcu::repeat<4>(prtls[warp]));
+                tcu::store(out + (2000*block + 256*warp + 1024*i + 16*row + col), held, [&](int at) { return 256*warp + 1024*i + 16*row + col + at < 2000 && 2000*block + 256*warp + 1024*i + 16*row + col + at < length; });
             }
         }
     }

@@ -62,21 +62,32 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
     for (int i = 0; i < 2; ++i) {
 
         // 5.1  t_A[16*row + col] <- in[600*block + 256*i + 300*warp + 16*row + col where col + 256*i + 16*row < 300 and 600*block + col + 256*i + 16*row + 300*warp < length]  16x16
-        {
-            tcu::Pack<half, 4> held[2];
-            #pragma unroll
-            for (int turn = 0; turn < 2; ++turn) {
-                const int e = lane + 32*turn;
-                const int row = e / 4;
-                const int col = 4*(e % 4);
-                held[turn] = tcu::load<4>(in + (600*block + 300*warp + 256*i + 16*row + col), [&](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; });
+        if (tcu::is_multiple(in + (600*block + 300*warp + 256*i), 8) && 256*i + 255 < 300 && 600*block + 300*warp + 256*i + 255 < length) {
+            {
+                tcu::Pack<half, 4> held[2];
+                #pragma unroll
+                for (int turn = 0; turn < 2; ++turn) {
+                    const int e = lane + 32*turn;
+                    const int row = e / 4;
+                    const int col = 4*(e % 4);
+                    held[turn] = tcu::load<4, tcu::Aligned>(in + (600*block + 300*warp + 256*i + 16*row + col));
+                }
+                #pragma unroll
+                for (int turn = 0; turn < 2; ++turn) {
+                    const int e = lane + 32*turn;
+                    const int row = e / 4;
+                    const int col = 4*(e % 4);
+                    tcu::store<tcu::Aligned>(t_A + (16*row + col), held[turn]);
+                }
             }
-            #pragma unroll
-            for (int turn = 0; turn < 2; ++turn) {
-                const int e = lane + 32*turn;
+        }
+        else {
+            #pragma unroll 1
+            for (int e = lane; e < 64; e += 32) {
                 const int row = e / 4;
                 const int col = 4*(e % 4);
-                tcu::store<tcu::Aligned>(t_A + (16*row + col), held[turn]);
+                tcu::Pack<half, 4> held = tcu::load<4>(in + (600*block + 300*warp + 256*i + 16*row + col), [&](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; });
+                tcu::store<tcu::Aligned>(t_A + (16*row + col), held);
             }
         }
 
@@ -90,21 +101,32 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
         wmma::mma_sync(AU, A, U, S);
 
         // 5.5  t_B[16*row + col] <- in[600*block + 256*i + 300*warp + 16*row + col where col + 256*i + 16*row < 300 and 600*block + col + 256*i + 16*row + 300*warp < length]  16x16
-        {
-            tcu::Pack<half, 4> held[2];
-            #pragma unroll
-            for (int turn = 0; turn < 2; ++turn) {
-                const int e = lane + 32*turn;
-                const int row = e / 4;
-                const int col = 4*(e % 4);
-                held[turn] = tcu::load<4>(in + (600*block + 300*warp + 256*i + 16*row + col), [&](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; });
+        if (tcu::is_multiple(in + (600*block + 300*warp + 256*i), 8) && 256*i + 255 < 300 && 600*block + 300*warp + 256*i + 255 < length) {
+            {
+                tcu::Pack<half, 4> held[2];
+                #pragma unroll
+                for (int turn = 0; turn < 2; ++turn) {
+                    const int e = lane + 32*turn;
+                    const int row = e / 4;
+                    const int col = 4*(e % 4);
+                    held[turn] = tcu::load<4, tcu::Aligned>(in + (600*block + 300*warp + 256*i + 16*row + col));
+                }
+                #pragma unroll
+                for (int turn = 0; turn < 2; ++turn) {
+                    const int e = lane + 32*turn;
+                    const int row = e / 4;
+                    const int col = 4*(e % 4);
+                    tcu::store<tcu::Aligned>(t_B + (16*row + col), held[turn]);
+                }
             }
-            #pragma unroll
-            for (int turn = 0; turn < 2; ++turn) {
-                const int e = lane + 32*turn;
+        }
+        else {
+            #pragma unroll 1
+            for (int e = lane; e < 64; e += 32) {
                 const int row = e / 4;
                 const int col = 4*(e % 4);
-                tcu::store<tcu::Aligned>(t_B + (16*row + col), held[turn]);
+                tcu::Pack<half, 4> held = tcu::load<4>(in + (600*block + 300*warp + 256*i + 16*row + col), [&](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; });
+                tcu::store<tcu::Aligned>(t_B + (16*row + col), held);
             }
         }
 
@@ -161,21 +183,32 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
         __syncwarp();
 
         // 5.18  out[600*block + 256*i + 300*warp + 16*row + col where col + 256*i + 16*row < 300 and 600*block + col + 256*i + 16*row + 300*warp < length] <- s_R[16*row + col]  16x16
-        {
-            tcu::Pack<float, 4> held[2];
-            #pragma unroll
-            for (int turn = 0; turn < 2; ++turn) {
-                const int e = lane + 32*turn;
-                const int row = e / 4;
-                const int col = 4*(e % 4);
-                held[turn] = tcu::load<4, tcu::Aligned>(s_R + (16*row + col));
+        if (tcu::is_multiple(out + (600*block + 300*warp + 256*i), 16) && 256*i + 255 < 300 && 600*block + 300*warp + 256*i + 255 < length) {
+            {
+                tcu::Pack<float, 4> held[2];
+                #pragma unroll
+                for (int turn = 0; turn < 2; ++turn) {
+                    const int e = lane + 32*turn;
+                    const int row = e / 4;
+                    const int col = 4*(e % 4);
+                    held[turn] = tcu::load<4, tcu::Aligned>(s_R + (16*row + col));
+                }
+                #pragma unroll
+                for (int turn = 0; turn < 2; ++turn) {
+                    const int e = lane + 32*turn;
+                    const int row = e / 4;
+                    const int col = 4*(e % 4);
+                    tcu::store<tcu::Aligned>(out + (600*block + 300*warp + 256*i + 16*row + col), held[turn]);
+                }
             }
-            #pragma unroll
-            for (int turn = 0; turn < 2; ++turn) {
-                const int e = lane + 32*turn;
+        }
+        else {
+            #pragma unroll 1
+            for (int e = lane; e < 64; e += 32) {
                 const int row = e / 4;
                 const int col = 4*(e % 4);
-                tcu::store(out + (600*block + 300*warp + 256*i + 16*row + col), held[turn], [&](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; });
+                tcu::Pack<float, 4> held = tcu::load<4, tcu::Aligned>(s_R + (16*row + col));
+                tcu::store(out + (600*block + 300*warp + 256*i + 16*row + col), held, [&](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; });
             }
         }
 

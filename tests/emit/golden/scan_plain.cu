@@ -18,11 +18,21 @@ scan_plain(const half* __restrict__ in, float* __restrict__ out, const long long
     half* const y = y_of[warp];
 
     // 1  x[col] <- in[256*block + col where 256*block + col < length]  1x256
-    {
-        const int e = lane;
-        const int col = 8*e;
-        tcu::Pack<half, 8> held = tcu::load<8>(in + (256*block + col), [&](int at) { return 256*block + col + at < length; });
-        tcu::store<tcu::Aligned>(x + col, held);
+    if (tcu::is_multiple(in + 256*block, 16) && 256*block + 255 < length) {
+        {
+            const int e = lane;
+            const int col = 8*e;
+            tcu::Pack<half, 8> held = tcu::load<8, tcu::Aligned>(in + (256*block + col));
+            tcu::store<tcu::Aligned>(x + col, held);
+        }
+    }
+    else {
+        #pragma unroll 1
+        for (int e = lane; e < 32; e += 32) {
+            const int col = 8*e;
+            tcu::Pack<half, 8> held = tcu::load<8>(in + (256*block + col), [&](int at) { return 256*block + col + at < length; });
+            tcu::store<tcu::Aligned>(x + col, held);
+        }
     }
 
     // 2  sync warp
@@ -49,19 +59,29 @@ scan_plain(const half* __restrict__ in, float* __restrict__ out, const long long
     __syncwarp();
 
     // 5  x[row] <- y[row] + y[-2 + row where 1 < row]  256x1
-    {
-        tcu::Pack<half, 2> held[4];
-        #pragma unroll
-        for (int turn = 0; turn < 4; ++turn) {
-            const int e = lane + 32*turn;
-            const int row = 2*e;
-            held[turn] = tcu::add(tcu::load<2, tcu::Aligned>(y + row), tcu::load<2, tcu::Aligned>(y + (row - 2), [&](int at) { return 1 < row + at; }));
+    if (1 < 0) {
+        {
+            tcu::Pack<half, 2> held[4];
+            #pragma unroll
+            for (int turn = 0; turn < 4; ++turn) {
+                const int e = lane + 32*turn;
+                const int row = 2*e;
+                held[turn] = tcu::add(tcu::load<2, tcu::Aligned>(y + row), tcu::load<2, tcu::Aligned>(y + (row - 2)));
+            }
+            #pragma unroll
+            for (int turn = 0; turn < 4; ++turn) {
+                const int e = lane + 32*turn;
+                const int row = 2*e;
+                tcu::store<tcu::Aligned>(x + row, held[turn]);
+            }
         }
-        #pragma unroll
-        for (int turn = 0; turn < 4; ++turn) {
-            const int e = lane + 32*turn;
+    }
+    else {
+        #pragma unroll 1
+        for (int e = lane; e < 128; e += 32) {
             const int row = 2*e;
-            tcu::store<tcu::Aligned>(x + row, held[turn]);
+            tcu::Pack<half, 2> held = tcu::add(tcu::load<2, tcu::Aligned>(y + row), tcu::load<2, tcu::Aligned>(y + (row - 2), [&](int at) { return 1 < row + at; }));
+            tcu::store<tcu::Aligned>(x + row, held);
         }
     }
 
@@ -69,19 +89,29 @@ scan_plain(const half* __restrict__ in, float* __restrict__ out, const long long
     __syncwarp();
 
     // 7  y[row] <- x[row] + x[-4 + row where 3 < row]  256x1
-    {
-        tcu::Pack<half, 4> held[2];
-        #pragma unroll
-        for (int turn = 0; turn < 2; ++turn) {
-            const int e = lane + 32*turn;
-            const int row = 4*e;
-            held[turn] = tcu::add(tcu::load<4, tcu::Aligned>(x + row), tcu::load<4, tcu::Aligned>(x + (row - 4), [&](int at) { return 3 < row + at; }));
+    if (3 < 0) {
+        {
+            tcu::Pack<half, 4> held[2];
+            #pragma unroll
+            for (int turn = 0; turn < 2; ++turn) {
+                const int e = lane + 32*turn;
+                const int row = 4*e;
+                held[turn] = tcu::add(tcu::load<4, tcu::Aligned>(x + row), tcu::load<4, tcu::Aligned>(x + (row - 4)));
+            }
+            #pragma unroll
+            for (int turn = 0; turn < 2; ++turn) {
+                const int e = lane + 32*turn;
+                const int row = 4*e;
+                tcu::store<tcu::Aligned>(y + row, held[turn]);
+            }
         }
-        #pragma unroll
-        for (int turn = 0; turn < 2; ++turn) {
-            const int e = lane + 32*turn;
+    }
+    else {
+        #pragma unroll 1
+        for (int e = lane; e < 64; e += 32) {
             const int row = 4*e;
-            tcu::store<tcu::Aligned>(y + row, held[turn]);
+            tcu::Pack<half, 4> held = tcu::add(tcu::load<4, tcu::Aligned>(x + row), tcu::load<4, tcu::Aligned>(x + (row - 4), [&](int at) { return 3 < row + at; }));
+            tcu::store<tcu::Aligned>(y + row, held);
         }
     }
 
@@ -89,74 +119,134 @@ scan_plain(const half* __restrict__ in, float* __restrict__ out, const long long
     __syncwarp();
 
     // 9  x[row] <- y[row] + y[-8 + row where 7 < row]  256x1
-    {
-        const int e = lane;
-        const int row = 8*e;
-        tcu::Pack<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(y + row), tcu::load<8, tcu::Aligned>(y + (row - 8), [&](int at) { return 7 < row + at; }));
-        tcu::store<tcu::Aligned>(x + row, held);
+    if (7 < 0) {
+        {
+            const int e = lane;
+            const int row = 8*e;
+            tcu::Pack<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(y + row), tcu::load<8, tcu::Aligned>(y + (row - 8)));
+            tcu::store<tcu::Aligned>(x + row, held);
+        }
+    }
+    else {
+        #pragma unroll 1
+        for (int e = lane; e < 32; e += 32) {
+            const int row = 8*e;
+            tcu::Pack<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(y + row), tcu::load<8, tcu::Aligned>(y + (row - 8), [&](int at) { return 7 < row + at; }));
+            tcu::store<tcu::Aligned>(x + row, held);
+        }
     }
 
     // 10  sync warp
     __syncwarp();
 
     // 11  y[row] <- x[row] + x[-16 + row where 15 < row]  256x1
-    {
-        const int e = lane;
-        const int row = 8*e;
-        tcu::Pack<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(x + row), tcu::load<8, tcu::Aligned>(x + (row - 16), [&](int at) { return 15 < row + at; }));
-        tcu::store<tcu::Aligned>(y + row, held);
+    if (15 < 0) {
+        {
+            const int e = lane;
+            const int row = 8*e;
+            tcu::Pack<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(x + row), tcu::load<8, tcu::Aligned>(x + (row - 16)));
+            tcu::store<tcu::Aligned>(y + row, held);
+        }
+    }
+    else {
+        #pragma unroll 1
+        for (int e = lane; e < 32; e += 32) {
+            const int row = 8*e;
+            tcu::Pack<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(x + row), tcu::load<8, tcu::Aligned>(x + (row - 16), [&](int at) { return 15 < row + at; }));
+            tcu::store<tcu::Aligned>(y + row, held);
+        }
     }
 
     // 12  sync warp
     __syncwarp();
 
     // 13  x[row] <- y[row] + y[-32 + row where 31 < row]  256x1
-    {
-        const int e = lane;
-        const int row = 8*e;
-        tcu::Pack<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(y + row), tcu::load<8, tcu::Aligned>(y + (row - 32), [&](int at) { return 31 < row + at; }));
-        tcu::store<tcu::Aligned>(x + row, held);
+    if (31 < 0) {
+        {
+            const int e = lane;
+            const int row = 8*e;
+            tcu::Pack<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(y + row), tcu::load<8, tcu::Aligned>(y + (row - 32)));
+            tcu::store<tcu::Aligned>(x + row, held);
+        }
+    }
+    else {
+        #pragma unroll 1
+        for (int e = lane; e < 32; e += 32) {
+            const int row = 8*e;
+            tcu::Pack<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(y + row), tcu::load<8, tcu::Aligned>(y + (row - 32), [&](int at) { return 31 < row + at; }));
+            tcu::store<tcu::Aligned>(x + row, held);
+        }
     }
 
     // 14  sync warp
     __syncwarp();
 
     // 15  y[row] <- x[row] + x[-64 + row where 63 < row]  256x1
-    {
-        const int e = lane;
-        const int row = 8*e;
-        tcu::Pack<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(x + row), tcu::load<8, tcu::Aligned>(x + (row - 64), [&](int at) { return 63 < row + at; }));
-        tcu::store<tcu::Aligned>(y + row, held);
+    if (63 < 0) {
+        {
+            const int e = lane;
+            const int row = 8*e;
+            tcu::Pack<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(x + row), tcu::load<8, tcu::Aligned>(x + (row - 64)));
+            tcu::store<tcu::Aligned>(y + row, held);
+        }
+    }
+    else {
+        #pragma unroll 1
+        for (int e = lane; e < 32; e += 32) {
+            const int row = 8*e;
+            tcu::Pack<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(x + row), tcu::load<8, tcu::Aligned>(x + (row - 64), [&](int at) { return 63 < row + at; }));
+            tcu::store<tcu::Aligned>(y + row, held);
+        }
     }
 
     // 16  sync warp
     __syncwarp();
 
     // 17  x[row] <- y[row] + y[-128 + row where 127 < row]  256x1
-    {
-        const int e = lane;
-        const int row = 8*e;
-        tcu::Pack<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(y + row), tcu::load<8, tcu::Aligned>(y + (row - 128), [&](int at) { return 127 < row + at; }));
-        tcu::store<tcu::Aligned>(x + row, held);
+    if (127 < 0) {
+        {
+            const int e = lane;
+            const int row = 8*e;
+            tcu::Pack<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(y + row), tcu::load<8, tcu::Aligned>(y + (row - 128)));
+            tcu::store<tcu::Aligned>(x + row, held);
+        }
+    }
+    else {
+        #pragma unroll 1
+        for (int e = lane; e < 32; e += 32) {
+            const int row = 8*e;
+            tcu::Pack<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(y + row), tcu::load<8, tcu::Aligned>(y + (row - 128), [&](int at) { return 127 < row + at; }));
+            tcu::store<tcu::Aligned>(x + row, held);
+        }
     }
 
     // 18  sync warp
     __syncwarp();
 
     // 19  out[256*block + col where 256*block + col < length] <- x[col]  1x256
-    {
-        tcu::Pack<half, 4> held[2];
-        #pragma unroll
-        for (int turn = 0; turn < 2; ++turn) {
-            const int e = lane + 32*turn;
-            const int col = 4*e;
-            held[turn] = tcu::load<4, tcu::Aligned>(x + col);
+    if (tcu::is_multiple(out + 256*block, 16) && 256*block + 255 < length) {
+        {
+            tcu::Pack<half, 4> held[2];
+            #pragma unroll
+            for (int turn = 0; turn < 2; ++turn) {
+                const int e = lane + 32*turn;
+                const int col = 4*e;
+                held[turn] = tcu::load<4, tcu::Aligned>(x + col);
+            }
+            #pragma unroll
+            for (int turn = 0; turn < 2; ++turn) {
+                const int e = lane + 32*turn;
+                const int col = 4*e;
+                tcu::store<tcu::Aligned>(out + (256*block + col), tcu::convert<float>(held[turn]));
+            }
         }
-        #pragma unroll
-        for (int turn = 0; turn < 2; ++turn) {
-            const int e = lane + 32*turn;
+    }
+    else {
+        #pragma unroll 1
+        for (int e = lane; e < 64; e += 32) {
             const int col = 4*e;
-            tcu::store(out + (256*block + col), tcu::convert<float>(held[turn]), [&](int at) { return 256*block + col + at < length; });
+            tcu::Pack<half, 4> held = tcu::load<4, tcu::Aligned>(x + col);
+            tcu::store(out + (256*block + col), tcu::convert<float>(held), [&](int at) { return 256*block + col + at < length; });
         }
     }
 }
