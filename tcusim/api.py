@@ -27,7 +27,7 @@ from tcusim.devices import is_on_device
 from tcusim.errors import Unsupported
 from tcusim.kernels import REDUCTION, Operation, Report, Settings, kernel_for
 from tcusim.on_device import Task, compute
-from tcusim.plan import Shape, deliver
+from tcusim.plan import Shape, deliver, require_unnamed
 from tcusim.rows import (
     scan_irregular,
     scan_rows,
@@ -212,6 +212,8 @@ def segmented_sum(
     offsets : array_like of int, shape (segments + 1,), optional
         Instead of a size: segment i is elements offsets[i] to offsets[i+1], as in CSR. Starts
         with 0, ends with the axis' length, never decreases; equal neighbours are an empty segment.
+        The launches are chosen by the number of segments and the longest one; there is no
+        `algorithm` to name.
     axis : int
         The axis that is made of segments.
     a, dtype, out, backend, shape, arch, accumulate, algorithm, report, progress
@@ -243,6 +245,7 @@ def segmented_sum(
     rows = np.moveaxis(array, axis, -1)
     job = kernel_for(REDUCTION, rows.dtype, dtype, settings)
     if offsets is not None:
+        require_unnamed(algorithm)
         result = sum_irregular(job, rows, offsets_of(offsets, segment_size, rows.shape[-1]))
     else:
         result = sum_segments(job, rows, size_of(segment_size, rows.shape[-1]))
@@ -311,6 +314,7 @@ def segmented_cumsum(
     job = kernel_for(Operation("scan", order), rows.dtype, dtype, settings)
     length = rows.shape[-1]
     if offsets is not None:
+        require_unnamed(algorithm)
         result = scan_irregular(job, rows, offsets_of(offsets, segment_size, length))
     else:
         result = scan_rows(job, rows, size_of(segment_size, length))

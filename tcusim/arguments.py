@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeAlias
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tcusim.devices import is_on_device, library_of
 from tcusim.errors import InputError
-from tcusim.kernels import Array
 
-__all__ = ["as_array", "axes_of", "offsets_of", "one_axis", "size_of"]
+__all__ = [
+    "Array",
+    "as_array",
+    "axes_of",
+    "edges_of",
+    "offsets_of",
+    "one_axis",
+    "require_longest",
+    "size_of",
+]
+
+Array: TypeAlias = NDArray[Any]
 
 
 def as_array(a: ArrayLike) -> Array:
@@ -60,9 +72,14 @@ def size_of(segment_size: int | None, length: int) -> int:
 
 
 def offsets_of(offsets: ArrayLike, segment_size: int | None, length: int) -> NDArray[np.int64]:
-    """Return where segments begin and end, from 0 to the axis' length."""
+    """Return where segments begin and end, from 0 to the axis' length; refuse a size besides."""
     if segment_size is not None:
         raise InputError("give segment_size or offsets, not both")
+    return edges_of(offsets, length)
+
+
+def edges_of(offsets: ArrayLike, length: int) -> NDArray[np.int64]:
+    """Return where segments begin and end, from 0 to the axis' length; refuse what is none."""
     if is_on_device(offsets):
         raise InputError(
             f"offsets are a {library_of(offsets)} in GPU memory, but a is a NumPy array; copy them "
@@ -88,3 +105,14 @@ def offsets_of(offsets: ArrayLike, segment_size: int | None, length: int) -> NDA
             f"{edges[0]} and {edges[-1]}"
         )
     return edges
+
+
+def require_longest(edges: NDArray[np.int64], longest: int) -> None:
+    """Refuse segments of more than `longest` elements."""
+    lengths = np.diff(edges)
+    if lengths.size and lengths.max() > longest:
+        at = int(lengths.argmax())
+        raise InputError(
+            f"segment {at} has {lengths[at]} elements, but this plan is for segments of up to "
+            f"{longest}; make another plan, or leave longest out"
+        )

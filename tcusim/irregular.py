@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tcusim.algorithms import build
-from tcusim.binding import bind_scalars
 from tcusim.ir import Program
+from tcusim.launches import CHAIN, Launch, Launches, Memory
 from tcusim.numerics import Values
-from tcusim.plan import CHAIN
 from tcusim.shapes import MmaShape, shape_of
 
 __all__ = [
     "IrregularProblem",
     "Launch",
     "cut_of",
+    "draft_by_offsets",
     "irregular_launches",
     "run_launches",
     "scan_by_offsets",
@@ -65,6 +65,18 @@ class IrregularProblem:
     reverse: bool = False
     longest: int | None = None
 
+    @property
+    def scan_options(self) -> dict[str, bool]:
+        """What an algorithm is to be told of the order, if it is not the usual one."""
+        given = {"exclusive": self.exclusive, "reverse": self.reverse}
+        return {name: value for name, value in given.items() if value}
+
+    @property
+    def division(self) -> str:
+        """How the array is divided into segments, in words."""
+        longest = "" if self.longest is None else f", of up to {self.longest} elements"
+        return f" in {self.segments} segments by offsets{longest}"
+
     def build(self, kind: str, cut: int, result: str, **options: Any) -> Program:
         """Build the reduction or scan of pieces of the array, by products."""
         return build(
@@ -97,15 +109,6 @@ class IrregularProblem:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
-    """One launch: for each of the program's buffers, the name of the array that it is."""
-
-    program: Program
-    inputs: Mapping[str, str]
-    outputs: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
 class _Level:
     """Values in irregular segments: the array's elements, or the results of pieces by number.
 
@@ -130,7 +133,12 @@ def irregular_launches(problem: IrregularProblem) -> tuple[Launch, ...]:
     They take the arrays "in" and "offsets" (segments + 1 int64 positions that ascend from 0 to
     length) and make "out"; other names are arrays between them.
     """
-    return tuple(_Draft(problem).launches)
+    return tuple(draft_by_offsets(problem).launches)
+
+
+def draft_by_offsets(problem: IrregularProblem) -> Launches:
+    """Return the launches for a problem, their arrays, and why."""
+    return _Draft(problem)
 
 
 def cut_of(size: int, segments: int, least: int, most: int) -> int:
@@ -142,13 +150,12 @@ def cut_of(size: int, segments: int, least: int, most: int) -> int:
     return cut
 
 
-class _Draft:
-    """The launches in the making, and the sizes of the arrays that they make."""
+class _Draft(Launches):
+    """The launches in the making, and the arrays that they make."""
 
     def __init__(self, problem: IrregularProblem) -> None:
         self.problem = p = problem
-        self.sizes = {"in": p.length, "offsets": p.segments + 1}
-        self.launches: list[Launch] = []
+        super().__init__(Memory("in", p.source, p.length), Memory("offsets", "s64", p.segments + 1))
         longest = p.length if p.longest is None else min(p.longest, p.length)
         level = _Level("in", p.length, max(1, longest))
         k = p.shape.k
@@ -161,6 +168,30 @@ class _Draft:
             self._reduction(level, cut)
         else:
             self._scan(level, cut)
+        self._explain(cut)
+
+    def _explain(self, cut: int) -> None:
+        """Say why these launches."""
+        p = self.problem
+        if len(self.launches) == 1:
+            self.why.append(
+                f"no segment has more than {2 * cut} elements: each is a line of a tile"
+            )
+        else:
+            self.why.append(
+                f"segments by offsets are cut into pieces of at most {cut} elements, a line of a "
+                f"tile each, so that all warps have equal work"
+            )
+            self.why.append(
+                f"a segment may have all {p.length} elements"
+                if p.longest is None
+                else f"a segment may have {p.longest} elements"
+            )
+            self.why[-1] += ": the pieces' sums are combined by rounded additions, level by level"
+        if p.literal:
+            self.why.append("literal to the paper: products accumulate without limit")
+        else:
+            self.why.append(f"at most {CHAIN} products accumulate before a rounded addition")
 
     def _reduction(self, level: _Level, cut: int) -> None:
         p = self.problem
@@ -214,22 +245,14 @@ class _Draft:
     def _cut(self, program: Program, level: _Level, cut: int) -> _Level:
         """Add a launch that sums a level's pieces; return the level of these sums."""
         name = self._add(program, level, "sums")
-        return level.cut(name, self.sizes[name], cut)
+        return level.cut(name, self.arrays[name].size, cut)
 
     def _add(self, program: Program, level: _Level, to: str, carries: str | None = None) -> str:
-        """Add a launch that makes a new array; return its name: `to`, or that with a number."""
+        """Add a launch on a level's values that makes a new array; return its name."""
         inputs = {"in": level.name, "offsets": "offsets"}
         if carries is not None:
             inputs["carry"] = carries
-        scalars = bind_scalars(program, {key: self.sizes[name] for key, name in inputs.items()})
-        (output,) = program.outputs
-        name, number = to, 1
-        while name in self.sizes:
-            number += 1
-            name = f"{to}{number}"
-        self.sizes[name] = output.size.evaluate(scalars)
-        self.launches.append(Launch(program, inputs, {output.name: name}))
-        return name
+        return self.add(program, inputs, to)
 
 
 # --- Running them -----------------------------------------------------------------------------

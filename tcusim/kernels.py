@@ -1,6 +1,6 @@
 """From a type of array to what computes it: programs planned, launched and counted.
 
-A kernel here is a function of a flat NumPy array and a segment size, which makes a plan and runs
+A kernel here is a function of a flat NumPy array and of its segments, which makes a plan and runs
 it. What one product cannot hold is dealt with around it: float32 on units without bf16, integers,
 infinities and NaN.
 """
@@ -15,18 +15,22 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from tcusim.algorithms.order import FORWARD, Order
+from tcusim.arguments import Array
 from tcusim.backends import get_backend
 from tcusim.binding import bind_scalars
 from tcusim.cost import Counts, counts_of_text, steps_to_run
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.interpret import Event
 from tcusim.ir import Program
+from tcusim.irregular import IrregularProblem
 from tcusim.numerics import format_of, rule_for, split_values
 from tcusim.plan import (
     FLOATS,
     MOST_INT8,
+    Problem,
     Shape,
     plan_for,
+    problem_by_offsets,
     problem_of,
     types_of,
     unit_of_run,
@@ -34,19 +38,22 @@ from tcusim.plan import (
 
 __all__ = [
     "REDUCTION",
-    "Array",
+    "Ints",
     "Kernel",
     "Operation",
     "Report",
+    "Segments",
     "Settings",
     "digits_of",
     "kernel_for",
     "launch_program",
 ]
 
-Array: TypeAlias = NDArray[Any]
-# Sums or scans every segment of a flat array; segments have the given size.
-Kernel: TypeAlias = Callable[[Array, int], Array]
+Ints: TypeAlias = NDArray[np.int64]
+# The elements of each segment, or where segments begin and end: from 0 to the array's length.
+Segments: TypeAlias = int | Ints
+# Sums or scans every segment of a flat array.
+Kernel: TypeAlias = Callable[[Array, Segments], Array]
 
 
 @dataclass(slots=True)
@@ -137,7 +144,7 @@ def kernel_for(
     if given.name == "float64" and wanted.name != "float64":
         work = wanted
     kernel = _of_floats(operation, work, wanted, settings)
-    return _keeping_specials(operation, lambda x, size: kernel(_cast(x, work), size))
+    return _keeping_specials(operation, lambda x, segments: kernel(_cast(x, work), segments))
 
 
 def _result_type(given: np.dtype[Any], dtype: DTypeLike | None) -> np.dtype[Any]:
@@ -179,7 +186,7 @@ def _of_floats(
     ab, _, source, _ = types
     if source == "f32" and not _has(settings.arch, "bf16"):
         parts = _flat_kernel(operation, ("f16", "f32", "f16", "f32"), settings)
-        return lambda x, size: _by_scaled_parts(parts, x, size).astype(wanted)
+        return lambda x, segments: _by_scaled_parts(parts, x, segments).astype(wanted)
     kernel = _flat_kernel(operation, types, settings)
     return _in_range(kernel) if source != ab else kernel
 
@@ -190,26 +197,46 @@ def _flat_kernel(
     """Return a kernel that plans and launches programs of these (ab, acc, source, result) types."""
     name = "segmented_sum" if operation.kind == "reduction" else "segmented_cumsum"
 
-    def compute(x: Array, size: int) -> Array:
-        problem = problem_of(
-            operation.kind,
-            x.size,
-            size,
-            types,
-            unit=settings.arch,
-            shape=settings.shape,
-            accumulate=settings.accumulate,
-            algorithm=settings.algorithm,
-            order=operation.order,
-        )
+    def compute(x: Array, segments: Segments) -> Array:
+        inputs = {"in": x}
+        if isinstance(segments, int):
+            problem: Problem | IrregularProblem = problem_of(
+                operation.kind,
+                x.size,
+                segments,
+                types,
+                unit=settings.arch,
+                shape=settings.shape,
+                accumulate=settings.accumulate,
+                algorithm=settings.algorithm,
+                order=operation.order,
+            )
+        else:
+            inputs["offsets"] = segments
+            problem = problem_by_offsets(
+                operation.kind,
+                x.size,
+                segments.size - 1,
+                types,
+                unit=settings.arch,
+                shape=settings.shape,
+                accumulate=settings.accumulate,
+                longest=_longest(segments),
+                order=operation.order,
+            )
         plan = plan_for(name, problem, settings.arch, settings.backend)
         result: Array = plan.run(
-            {"in": x}, lambda program, inputs: launch_program(program, inputs, settings)
+            inputs, lambda program, given: launch_program(program, given, settings)
         )
         return result
 
     rule_for(settings.arch, *types[:2])
     return compute
+
+
+def _longest(segments: Segments) -> int:
+    """Return the elements of the longest segment."""
+    return segments if isinstance(segments, int) else int(np.diff(segments).max(initial=0))
 
 
 def _has(arch: str, ab: str) -> bool:
@@ -273,21 +300,21 @@ def _watcher(
 def _in_range(kernel: Kernel) -> Kernel:
     """Return a kernel that also takes the few float32 values that bf16 would round to infinity."""
 
-    def compute(x: Array, size: int) -> Array:
+    def compute(x: Array, segments: Segments) -> Array:
         if np.abs(x).max(initial=0.0) <= format_of("bf16").largest:
-            return kernel(x, size)
+            return kernel(x, segments)
         with np.errstate(over="ignore"):
-            result: Array = np.ldexp(kernel(np.ldexp(x, -1), size), 1)
+            result: Array = np.ldexp(kernel(np.ldexp(x, -1), segments), 1)
         return result
 
     return compute
 
 
-def _by_scaled_parts(kernel: Kernel, x: Array, size: int) -> Array:
+def _by_scaled_parts(kernel: Kernel, x: Array, segments: Segments) -> Array:
     """Compute float32 input as three float16 parts, scaled so that the largest fits."""
     largest = float(np.abs(x).max(initial=0.0))
     scale = 15 - int(np.frexp(largest)[1])
-    parts = [kernel(part, size) for part in split_values(x, "f16", 3, scale)]
+    parts = [kernel(part, segments) for part in split_values(x, "f16", 3, scale)]
     result = parts[0] + (parts[1] + parts[2])
     scaled: Array = np.ldexp(result, -scale)
     return scaled
@@ -306,15 +333,15 @@ def _of_integers(
     kernel = _flat_kernel(operation, types, settings)
     digit_type = np.int8 if exact else np.float16
 
-    def compute(x: Array, size: int) -> Array:
-        if size > limit:
+    def compute(x: Array, segments: Segments) -> Array:
+        if _longest(segments) > limit:
             raise Unsupported(
                 f"integer segments of more than {limit} elements are not exact on "
                 f"{settings.arch}; cut them into shorter ones, or sum float64"
             )
         result: Array = np.zeros(0, np.int64)
         for place, digit in enumerate(digits_of(x)):
-            part = kernel(digit.astype(digit_type), size)
+            part = kernel(digit.astype(digit_type), segments)
             term = _weighted(part, place, wanted)
             result = term if place == 0 else result + term
         if wanted.kind == "u":
@@ -355,29 +382,40 @@ def _weighted(part: Array, place: int, wanted: np.dtype[Any]) -> Array:
 def _keeping_specials(operation: Operation, kernel: Kernel) -> Kernel:
     """Return a kernel that keeps infinities and NaN to the results that they are part of."""
 
-    def compute(x: Array, size: int) -> Array:
+    def compute(x: Array, segments: Segments) -> Array:
         finite = np.isfinite(x)
         if finite.all():
-            return kernel(x, size)
-        result = kernel(np.where(finite, x, x.dtype.type(0)), size)
-        # Sums of 0, infinities and NaN alone: what they make of each prefix or segment.
-        marks = np.where(finite, 0.0, x.astype(np.float64))
-        count = -(-x.size // size)
-        padded = np.concatenate([marks, np.zeros(count * size - x.size)]).reshape(count, size)
-        with np.errstate(invalid="ignore"):
-            if operation.kind == "reduction":
-                special = padded.sum(1)
-            else:
-                special = _scanned(padded, operation.order).ravel()[: x.size]
-        return np.where(special == 0.0, result, special.astype(result.dtype))
+            return kernel(x, segments)
+        result = kernel(np.where(finite, x, x.dtype.type(0)), segments)
+        begin, end = _terms(operation, x.size, segments)
+        # How many infinities of each sign, and NaN, are among the terms of each result.
+        above, below, neither = (
+            _counted(marks, begin, end) for marks in (x == np.inf, x == -np.inf, np.isnan(x))
+        )
+        special = np.where(above > 0, np.inf, -np.inf)
+        special[((above > 0) & (below > 0)) | (neither > 0)] = np.nan
+        return np.where(above + below + neither == 0, result, special.astype(result.dtype))
 
     return compute
 
 
-def _scanned(rows: Array, order: Order) -> Array:
-    """Scan each row in an order."""
-    turned = rows[:, ::-1] if order.reverse else rows
-    result = turned.cumsum(1)
-    if order.exclusive:
-        result = np.concatenate([np.zeros((len(rows), 1)), result[:, :-1]], axis=1)
-    return result[:, ::-1] if order.reverse else result
+def _terms(operation: Operation, length: int, segments: Segments) -> tuple[Ints, Ints]:
+    """Return where the elements begin and end of which each result is the sum."""
+    if isinstance(segments, int):
+        edges = np.minimum(np.arange(-(-length // segments) + 1) * segments, length)
+    else:
+        edges = segments
+    if operation.kind == "reduction":
+        return edges[:-1], edges[1:]
+    first, last = (np.repeat(ends, np.diff(edges)) for ends in (edges[:-1], edges[1:]))
+    own = np.arange(length)
+    if operation.order.reverse:
+        return own + operation.order.exclusive, last
+    return first, own + (not operation.order.exclusive)
+
+
+def _counted(marks: Array, begin: Ints, end: Ints) -> Ints:
+    """Return how many marks lie from each `begin` up to each `end`."""
+    before = np.concatenate([[0], np.cumsum(marks)])
+    counts: Ints = before[end] - before[begin]
+    return counts

@@ -9,7 +9,7 @@ Which launches there are, `_choose` decides, by the table `_RULES`: the first ro
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -18,12 +18,14 @@ from numpy.typing import NDArray
 
 from tcusim.algorithms import algorithm_of, build
 from tcusim.algorithms.order import FORWARD, Order
+from tcusim.arguments import edges_of, require_longest
 from tcusim.backends import get_backend, native_arch
-from tcusim.binding import bind_scalars
 from tcusim.cost import Counts, counts_of_text
 from tcusim.devices import chosen_backend, is_on_device, library_of
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.ir import Level, Program
+from tcusim.irregular import IrregularProblem, cut_of, draft_by_offsets
+from tcusim.launches import CHAIN, Launch, Launches, Memory, scalars_of
 from tcusim.numerics import Values, format_of, rule_for
 from tcusim.shapes import MmaShape, shape_of
 from tcusim.verify import in_place
@@ -48,7 +50,9 @@ __all__ = [
     "name_of_dtype",
     "plan",
     "plan_for",
+    "problem_by_offsets",
     "problem_of",
+    "require_unnamed",
     "types_of",
     "unit_of_run",
 ]
@@ -57,8 +61,6 @@ __all__ = [
 SHORT = 4
 # Elements that one warp takes of a longer segment.
 CHUNK = 2**14
-# Products that accumulate before a rounded addition: each truncates, so long chains drift.
-CHAIN = 16
 # Values that one warp combines by plain additions.
 PLAIN = 1024
 # Elements from which on blocks have several warps: there are enough for all multiprocessors then.
@@ -183,31 +185,10 @@ class Problem:
         """Number of segments."""
         return -(-self.length // self.segment_size)
 
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """One array of a plan: what it is called, its element type, and its elements."""
-
-    name: str
-    dtype: str
-    size: int
-
     @property
-    def nbytes(self) -> int:
-        """Bytes of the array."""
-        return self.size * format_of(self.dtype).itemsize
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """One launch of a plan.
-
-    inputs, outputs: for each of the program's buffers, the name of the plan's array that it is.
-    """
-
-    program: Program
-    inputs: Mapping[str, str]
-    outputs: Mapping[str, str]
+    def division(self) -> str:
+        """How the array is divided into segments, in words; nothing if it is one."""
+        return f" in segments of {self.segment_size}" if self.segment_size < self.length else ""
 
 
 # --- The plan ---------------------------------------------------------------------------------
@@ -224,12 +205,12 @@ class Plan:
     ----------
     operation : str
         "sum", "cumsum", "segmented_sum" or "segmented_cumsum".
-    problem : Problem
-        Lengths, types and tile.
+    problem : Problem or IrregularProblem
+        Lengths, types and tile; the latter if segments lie by offsets.
     arch, backend : str or None
         As given to `tcusim.plan`; None is settled when the plan is called.
     arrays : tuple of Memory
-        "in", then what lies between, then "out".
+        "in", and "offsets" if segments lie by them, then what lies between, then "out".
     launches : tuple of Launch
         In order; the last one writes "out".
     why : tuple of str
@@ -237,7 +218,7 @@ class Plan:
     """
 
     operation: str
-    problem: Problem
+    problem: Problem | IrregularProblem
     arch: str | None
     backend: str | None
     arrays: tuple[Memory, ...]
@@ -246,7 +227,7 @@ class Plan:
     # What backends made ready, by the backend's name.
     _sessions: dict[str, Any] = field(default_factory=dict, init=False)
 
-    def __call__(self, a: Any, out: Any = None, stream: Any = None) -> Any:
+    def __call__(self, a: Any, out: Any = None, stream: Any = None, *, offsets: Any = None) -> Any:
         """Compute: launch for an array of the planned type and length.
 
         The data are not looked at, as they are by `tcusim.sum` and its kin for NumPy arrays: see
@@ -264,6 +245,9 @@ class Plan:
         stream : optional
             For arrays in GPU memory, the stream to launch on; by default their library's current
             one. Calls on several streams or from several threads do not disturb each other.
+        offsets : array_like of int, shape (segments + 1,), optional
+            For plans of segments by offsets: where each begins and ends, as in
+            `tcusim.segmented_sum`.
 
         Returns
         -------
@@ -274,9 +258,10 @@ class Plan:
         InputError
             If an array does not fit.
         """
+        self._require_offsets(offsets)
         if is_on_device(a):
             return self.on_device(a, out, stream=stream)
-        return self._on_host(np.asarray(a), out, stream)
+        return self._on_host(np.asarray(a), out, stream, offsets)
 
     def run(
         self,
@@ -307,7 +292,32 @@ class Plan:
             session = self._sessions.setdefault(backend.name, backend.prepare(self))
         return session.run({"in": a}, out=out, shape=shape, stream=stream)
 
-    def _on_host(self, a: NDArray[Any], out: Any, stream: Any) -> Any:
+    def _require_offsets(self, offsets: Any) -> None:
+        if isinstance(self.problem, IrregularProblem):
+            if offsets is None:
+                raise InputError(
+                    f"this plan is for {self.problem.segments} segments by offsets; give offsets="
+                )
+        elif offsets is not None:
+            raise InputError(
+                f"{self!r} takes no offsets; plan {self.operation!r} with segments=, their number"
+            )
+
+    def edges(self, offsets: Any) -> NDArray[np.int64]:
+        """Return offsets in the computer's memory as this plan takes them; refuse others."""
+        p = self.problem
+        assert isinstance(p, IrregularProblem)
+        edges = edges_of(offsets, p.length)
+        if edges.size != p.segments + 1:
+            raise InputError(
+                f"this plan takes {p.segments + 1} offsets, of {p.segments} segments, got "
+                f"{edges.size}; make another plan"
+            )
+        if p.longest is not None:
+            require_longest(edges, p.longest)
+        return edges
+
+    def _on_host(self, a: NDArray[Any], out: Any, stream: Any, offsets: Any) -> Any:
         if stream is not None:
             raise InputError("stream= is for arrays in GPU memory, and a is a NumPy array")
         if a.dtype.name != self.dtype or a.size != self.problem.length:
@@ -316,8 +326,11 @@ class Plan:
                 f"{a.dtype}; make another plan, or cast the array"
             )
         runner = get_backend(self.backend or "numpy")
+        inputs = {"in": np.ascontiguousarray(a).reshape(-1)}
+        if offsets is not None:
+            inputs["offsets"] = self.edges(offsets)
         result = self.run(
-            {"in": np.ascontiguousarray(a).reshape(-1)},
+            inputs,
             lambda program, inputs: runner.run(program, inputs, arch=self.arch),
         )
         return deliver(result.reshape(self.shape_of_result(a.shape)), out, a)
@@ -343,7 +356,8 @@ class Plan:
     @property
     def temporaries(self) -> tuple[Memory, ...]:
         """The arrays between "in" and "out", which the plan keeps."""
-        return tuple(array for array in self.arrays if array.name not in ("in", "out"))
+        made = {name for launch in self.launches for name in launch.outputs.values()}
+        return tuple(one for one in self.arrays if one.name in made and one.name != "out")
 
     @property
     def in_place(self) -> bool:
@@ -358,6 +372,8 @@ class Plan:
         """
         if self.problem.kind != "scan":
             return "only scans have a result for each element"
+        if isinstance(self.problem, IrregularProblem):
+            return "its segments lie by offsets, which only the data know"
         if self.problem.source != self.problem.result:
             return f"its elements are {self.dtype} and its results {self.result}"
         written = False
@@ -377,7 +393,7 @@ class Plan:
 
     def scalars(self, launch: Launch) -> dict[str, int]:
         """Return the scalars of a launch."""
-        return _scalars(launch.program, launch.inputs, self.arrays)
+        return scalars_of(launch.program, launch.inputs, self.arrays)
 
     @property
     def counts(self) -> Counts:
@@ -398,9 +414,8 @@ class Plan:
 
     def _sizes(self) -> str:
         p = self.problem
-        segments = f" in segments of {p.segment_size}" if p.segment_size < p.length else ""
         order = "".join(f", {name}" for name in p.scan_options)
-        return f"{p.length} {self.dtype}{segments} to {self.result}{order}"
+        return f"{p.length} {self.dtype}{p.division} to {self.result}{order}"
 
     def _lines(self) -> Iterator[str]:
         p = self.problem
@@ -436,6 +451,8 @@ def plan(
     *,
     length: int,
     segment_size: int | None = None,
+    segments: int | None = None,
+    longest: int | None = None,
     dtype: Any = "float16",
     result: Any = None,
     backend: str | None = None,
@@ -458,6 +475,11 @@ def plan(
         Elements of the array, at least 1.
     segment_size : int, optional
         Elements of a segment, for the last two operations. The last segment may be shorter.
+    segments : int, optional
+        Instead: how many segments there are, of any lengths. Calls then take `offsets`.
+    longest : int, optional
+        With `segments`: the most elements that any of them has, which may save launches. It is
+        rounded up; offsets of a longer segment are refused.
     dtype : dtype
         Element type of the array, by NumPy's name or as a type: float16, bfloat16, float32,
         float64 or int8.
@@ -488,31 +510,40 @@ def plan(
     if operation not in OPERATIONS:
         raise unknown_name("operation", operation, OPERATIONS)
     _require_count("length", length)
-    if operation in ("sum", "cumsum"):
-        if segment_size is not None:
-            raise InputError(
-                f"{operation!r} takes the array as one segment; leave segment_size out, or plan "
-                f"'segmented_{operation}'"
-            )
-        segment_size = length
-    elif segment_size is None:
-        raise InputError(f"{operation!r} needs segment_size, the elements of a segment")
-    _require_count("segment_size", segment_size)
+    named = {"segment_size": segment_size, "segments": segments, "longest": longest}
+    sizes = {name: value for name, value in named.items() if value is not None}
+    _require_sizes(operation, sizes)
     for name, given in (("exclusive", exclusive), ("reverse", reverse)):
         if given and OPERATIONS[operation] != "scan":
             raise InputError(f"{name} is for scans, and {operation!r} is none")
     wanted = None if result is None else name_of_dtype(result)
     types = types_of(name_of_dtype(dtype), wanted, accumulate)
+    kind, unit = OPERATIONS[operation], unit_of_run(arch, backend)
+    order = Order(bool(exclusive), bool(reverse))
+    if segments is not None:
+        require_unnamed(algorithm)
+        problem: Problem | IrregularProblem = problem_by_offsets(
+            kind,
+            int(length),
+            int(segments),
+            types,
+            unit=unit,
+            shape=shape,
+            accumulate=accumulate,
+            longest=longest,
+            order=order,
+        )
+        return plan_for(operation, problem, arch, backend)
     problem = problem_of(
-        OPERATIONS[operation],
+        kind,
         int(length),
-        min(int(segment_size), int(length)),
+        min(int(segment_size or length), int(length)),
         types,
-        unit=unit_of_run(arch, backend),
+        unit=unit,
         shape=shape,
         accumulate=accumulate,
         algorithm=algorithm,
-        order=Order(bool(exclusive), bool(reverse)),
+        order=order,
     )
     return plan_for(operation, problem, arch, backend)
 
@@ -540,16 +571,12 @@ def problem_of(
     """Return the problem for these (ab, acc, source, result) types; refuse what `unit` lacks."""
     ab, acc, source, result = types
     rule_for(unit, ab, acc)
-    if ab == "s8" and segment_size > MOST_INT8:
-        raise Unsupported(
-            f"integer segments of more than {MOST_INT8} elements are not exact on {unit}; cut them "
-            "into shorter ones, or sum float64"
-        )
+    _require_exact(ab, segment_size, unit)
     return Problem(
         kind=kind,
         length=length,
         segment_size=segment_size,
-        shape=shape_of(shape or ("8x8x4" if ab == "f64" else "16x16x16")),
+        shape=_tile(shape, ab),
         ab=ab,
         acc=acc,
         source=source,
@@ -560,10 +587,74 @@ def problem_of(
     )
 
 
+def problem_by_offsets(
+    kind: str,
+    length: int,
+    segments: int,
+    types: tuple[str, str, str, str],
+    *,
+    unit: str,
+    shape: Shape | None,
+    accumulate: str,
+    longest: int | None = None,
+    order: Order = FORWARD,
+) -> IrregularProblem:
+    """Return the problem for segments by offsets, none of more than `longest` elements.
+
+    That is rounded up, so that few problems, and plans, serve all lengths.
+    """
+    ab, acc, source, result = types
+    rule_for(unit, ab, acc)
+    tile = _tile(shape, ab)
+    most = length if longest is None else min(longest, length)
+    _require_exact(ab, most, unit)
+    most = cut_of(most, 1, tile.k, 2 * tile.k * max(1, most))
+    return IrregularProblem(
+        kind=kind,
+        length=length,
+        segments=segments,
+        shape=tile,
+        ab=ab,
+        acc=acc,
+        source=source,
+        result=result,
+        literal=accumulate == "f16",
+        exclusive=order.exclusive,
+        reverse=order.reverse,
+        longest=None if longest is None or most >= length else most,
+    )
+
+
+def _tile(shape: Shape | None, ab: str) -> MmaShape:
+    return shape_of(shape or ("8x8x4" if ab == "f64" else "16x16x16"))
+
+
+def _require_exact(ab: str, longest: int, unit: str) -> None:
+    if ab == "s8" and longest > MOST_INT8:
+        raise Unsupported(
+            f"integer segments of more than {MOST_INT8} elements are not exact on {unit}; cut them "
+            "into shorter ones, or sum float64"
+        )
+
+
+def require_unnamed(algorithm: str | None) -> None:
+    """Refuse the name of an algorithm for segments by offsets."""
+    if algorithm is not None:
+        raise Unsupported(
+            f"algorithm={algorithm!r} goes with segments of one size; those by offsets have "
+            "launches of their own. Leave algorithm out"
+        )
+
+
 @functools.lru_cache(maxsize=256)
-def plan_for(operation: str, problem: Problem, arch: str | None, backend: str | None) -> Plan:
+def plan_for(
+    operation: str, problem: Problem | IrregularProblem, arch: str | None, backend: str | None
+) -> Plan:
     """Return the plan for a problem; the latest are kept."""
-    draft = drafted(problem)
+    if isinstance(problem, IrregularProblem):
+        draft: Launches = draft_by_offsets(problem)
+    else:
+        draft = drafted(problem)
     return Plan(
         operation=operation,
         problem=problem,
@@ -614,6 +705,25 @@ def name_of_dtype(dtype: Any) -> str:
         raise InputError(f"dtype: {error}") from error
 
 
+def _require_sizes(operation: str, sizes: Mapping[str, int]) -> None:
+    """Refuse sizes of segments that do not go with an operation, or with each other."""
+    if operation in ("sum", "cumsum"):
+        if sizes:
+            raise InputError(
+                f"{operation!r} takes the array as one segment; leave {next(iter(sizes))} out, or "
+                f"plan 'segmented_{operation}'"
+            )
+    elif ("segment_size" in sizes) == ("segments" in sizes):
+        raise InputError(
+            f"{operation!r} needs segment_size, the elements of a segment, or segments, the number "
+            f"of those by offsets; {'not both' if sizes else 'one of them'}"
+        )
+    elif "longest" in sizes and "segments" not in sizes:
+        raise InputError("longest goes with segments, the number of those by offsets")
+    for name, value in sizes.items():
+        _require_count(name, value)
+
+
 def _is_paper_name(name: str | None) -> bool:
     return name is not None and algorithm_of(name).alias == name.lower()
 
@@ -628,38 +738,12 @@ def _require_count(name: str, value: object) -> None:
 # --- Which launches ---------------------------------------------------------------------------
 
 
-class Draft:
-    """A plan in the making: launches are added one by one, on arrays by name."""
+class Draft(Launches):
+    """The launches for a problem of segments of one size, in the making."""
 
     def __init__(self, problem: Problem) -> None:
+        super().__init__(Memory("in", problem.source, problem.length))
         self.problem = problem
-        self.arrays = {"in": Memory("in", problem.source, problem.length)}
-        self.launches: list[Launch] = []
-        self.why: list[str] = []
-
-    def add(self, program: Program, inputs: Mapping[str, str], to: str) -> str:
-        """Add a launch that makes a new array; return the array's name: `to`, or with a number."""
-        scalars = _scalars(program, inputs, self.arrays.values())
-        (output,) = program.outputs
-        name, number = to, 1
-        while name in self.arrays:
-            number += 1
-            name = f"{to}{number}"
-        self.arrays[name] = Memory(name, output.dtype, output.size.evaluate(scalars))
-        self.launches.append(Launch(program, dict(inputs), {output.name: name}))
-        return name
-
-    def scalars(self, launch: Launch) -> dict[str, int]:
-        """Return the scalars of a launch."""
-        return _scalars(launch.program, launch.inputs, self.arrays.values())
-
-
-def _scalars(
-    program: Program, inputs: Mapping[str, str], arrays: Iterable[Memory]
-) -> dict[str, int]:
-    """Return a program's scalars for inputs that are arrays of these sizes."""
-    sizes = {array.name: array.size for array in arrays}
-    return bind_scalars(program, {buffer: sizes[name] for buffer, name in inputs.items()})
 
 
 @dataclass(frozen=True, slots=True)

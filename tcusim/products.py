@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from tcusim.algorithms import algorithm_of, build
+from tcusim.arguments import Array
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.ir import Program
-from tcusim.kernels import Array, Report, Settings, digits_of, launch_program
+from tcusim.kernels import Report, Settings, digits_of, launch_program
 from tcusim.numerics import format_of, rule_for, split_values
 from tcusim.plan import CHAIN, Shape, deliver, unit_of_run
 from tcusim.shapes import MmaShape, shape_of

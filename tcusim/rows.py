@@ -1,15 +1,14 @@
-"""Arrays of any shape as flat ones: rows end to end, segments whole, irregular ones padded."""
+"""Arrays of any shape as flat ones: rows end to end, and their segments."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
-from numpy.typing import NDArray
 
-from tcusim.kernels import Array, Kernel
+from tcusim.arguments import Array
+from tcusim.kernels import Ints, Kernel
 
 __all__ = [
+    "repeated",
     "scan_irregular",
     "scan_rows",
     "sum_irregular",
@@ -56,46 +55,23 @@ def _whole_segments(rows: Array, size: int) -> Array:
     return rows.reshape(-1)
 
 
-def _groups(edges: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield (padded length, segment numbers): segments of like length, padded to a power of two.
-
-    Padding is how the paper has irregular segments; by length, it at most doubles the work.
-    """
-    lengths = np.diff(edges)
-    power = np.ceil(np.log2(np.maximum(lengths, 1))).astype(np.int64)
-    for exponent in np.unique(power[lengths > 0]):
-        yield 1 << int(exponent), np.flatnonzero((power == exponent) & (lengths > 0))
-
-
-def _gathered(
-    rows: Array, edges: NDArray[np.int64], chosen: NDArray[np.int64], size: int
-) -> tuple[Array, NDArray[np.int64], NDArray[np.bool_]]:
-    """Return segments padded with zeros, (rows, segments, size), their places, and which count."""
-    places = edges[chosen, None] + np.arange(size)
-    inside = places < edges[chosen + 1, None]
-    places = np.where(inside, places, 0)
-    return np.where(inside, rows[..., places], rows.dtype.type(0)), places, inside
-
-
-def sum_irregular(kernel: Kernel, rows: Array, edges: NDArray[np.int64]) -> Array:
+def sum_irregular(kernel: Kernel, rows: Array, edges: Ints) -> Array:
     """Sum the segments between the edges of the last axis."""
-    sample = kernel(np.zeros(1, rows.dtype), 1)
-    result = np.zeros((*rows.shape[:-1], edges.size - 1), sample.dtype)
-    for size, chosen in _groups(edges):
-        padded, _, _ = _gathered(rows, edges, chosen, size)
-        if padded.size:
-            sums = kernel(padded.reshape(-1), size)
-            result[..., chosen] = sums.reshape(*rows.shape[:-1], chosen.size)
-    return result
+    result = (*rows.shape[:-1], edges.size - 1)
+    if rows.size == 0:
+        return np.zeros(result, kernel(np.zeros(1, rows.dtype), 1).dtype)
+    return kernel(rows.reshape(-1), repeated(edges, rows.size)).reshape(result)
 
 
-def scan_irregular(kernel: Kernel, rows: Array, edges: NDArray[np.int64]) -> Array:
+def scan_irregular(kernel: Kernel, rows: Array, edges: Ints) -> Array:
     """Scan the segments between the edges of the last axis."""
-    sample = kernel(np.zeros(1, rows.dtype), 1)
-    result = np.zeros(rows.shape, sample.dtype)
-    for size, chosen in _groups(edges):
-        padded, places, inside = _gathered(rows, edges, chosen, size)
-        if padded.size:
-            scans = kernel(padded.reshape(-1), size).reshape(padded.shape)
-            result[..., places[inside]] = scans[..., inside]
-    return result
+    if rows.size == 0:
+        return np.zeros(rows.shape, kernel(np.zeros(1, rows.dtype), 1).dtype)
+    return kernel(rows.reshape(-1), repeated(edges, rows.size)).reshape(rows.shape)
+
+
+def repeated(edges: Ints, size: int) -> Ints:
+    """Return the edges of the segments of as many rows, end to end, as have `size` elements."""
+    length = int(edges[-1])
+    starts = np.arange(0, size, length)[:, None] + edges[:-1]
+    return np.append(starts, size)

@@ -378,7 +378,9 @@ class _Products:
     def formula(self, row: Algorithm, tile: Tile, case: Case, repeats: int) -> int:
         """Return the mma steps of the whole product."""
         assert row.products is not None
-        names = [name for name in ("rows", "cols", "inner") if name == "rows" or name in row.options]
+        names = [
+            name for name in ("rows", "cols", "inner") if name == "rows" or name in row.options
+        ]
         return row.products(tile.m, tile.n, tile.k, *(case.sizes[name] for name in names))
 
 

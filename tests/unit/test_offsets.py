@@ -1,0 +1,310 @@
+"""Segments by offsets, of NumPy arrays: every type and order against exact sums, and plans."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import tcusim
+from tcusim.api import Report
+from tcusim.errors import InputError, Unsupported
+from tcusim.plan import MOST_INT8
+
+Array = NDArray[Any]
+Ints = NDArray[np.int64]
+
+ORDERS: list[dict[str, Any]] = [
+    {"exclusive": a, "reverse": b} for a in (False, True) for b in (False, True)
+]
+INTEGERS = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+
+
+def drawn(seed: int, giant: int = 3000) -> tuple[Ints, np.random.Generator]:
+    """Return offsets of empty, tiny and medium segments in any order, and one giant."""
+    rng = np.random.default_rng(seed)
+    lengths = [0, giant, 0, 0, *rng.integers(0, 4, 60), *rng.integers(20, 90, 8)]
+    return np.concatenate([[0], np.cumsum(rng.permutation(lengths))]), rng
+
+
+def sums(x: Array, offsets: Ints, dtype: Any) -> Array:
+    return np.array([x[a:b].sum(dtype=dtype) for a, b in itertools.pairwise(offsets)], dtype)
+
+
+def scan(x: Array, offsets: Ints, dtype: Any, *, exclusive: bool, reverse: bool) -> Array:
+    """Scan segment by segment, each element summed with those before or after it."""
+    result = np.zeros(x.size, dtype)
+    for a, b in itertools.pairwise(offsets):
+        for i in range(a, b):
+            first, last = (i + exclusive, b) if reverse else (a, i + (not exclusive))
+            result[i] = x[first:last].sum(dtype=dtype)
+    return result
+
+
+def assert_segments(x: Array, offsets: Ints, wide: Any, **keywords: Any) -> None:
+    """Compare the sums and every scan of x with those in the type `wide`."""
+    with np.errstate(over="ignore"):
+        result = tcusim.segmented_sum(x, offsets=offsets, **keywords)
+        np.testing.assert_array_equal(result, sums(x, offsets, wide))
+        for order in ORDERS:
+            result = tcusim.segmented_cumsum(x, offsets=offsets, **order, **keywords)
+            np.testing.assert_array_equal(result, scan(x, offsets, wide, **order), err_msg=order)
+
+
+@pytest.mark.parametrize("arch", ["volta", "hopper"])
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integers_are_exact(dtype: str, arch: str) -> None:
+    offsets, rng = drawn(len(dtype), 700)
+    kind = np.dtype(dtype)
+    if kind.kind == "b":
+        x = rng.integers(0, 2, offsets[-1]).astype(bool)
+    else:
+        info = np.iinfo(kind)
+        x = rng.integers(info.min, info.max, offsets[-1], kind, endpoint=True)
+    wide = np.uint64 if kind.kind == "u" else np.int64
+    assert tcusim.segmented_sum(x, offsets=offsets, arch=arch).dtype == wide
+    assert_segments(x, offsets, wide, arch=arch)
+
+
+@pytest.mark.parametrize("arch", ["volta", "turing", "ampere", "blackwell"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_floats_that_hold_their_sums_are_exact(dtype: str, arch: str) -> None:
+    if arch in ("volta", "turing") and dtype in ("bfloat16", "float64"):
+        pytest.skip(f"{arch} does not multiply {dtype}")
+    offsets, rng = drawn(len(dtype) + len(arch))
+    values = rng.integers(-8, 9, offsets[-1]) / 8
+    x = values.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    wide = "float64" if dtype == "float64" else "float32"
+    keywords: dict[str, Any] = {} if dtype == "float64" else {"dtype": "float32"}
+    assert_segments(x, offsets, wide, arch=arch, **keywords)
+
+
+@pytest.mark.parametrize("arch", ["turing", "hopper"])
+def test_float32_has_its_digits(arch: str) -> None:
+    offsets, rng = drawn(3)
+    x = rng.standard_normal(offsets[-1]).astype(np.float32)
+    x[5] = 3.4e38 if arch == "hopper" else 1e3
+    exact, most = sums(x, offsets, np.float64), sums(np.abs(x), offsets, np.float64)
+    result = tcusim.segmented_sum(x, offsets=offsets, arch=arch)
+    assert result.dtype == np.float32
+    assert (np.abs(result - exact) <= 1e-6 * most).all()
+
+
+def test_rows_have_segments_of_their_own() -> None:
+    offsets, rng = drawn(4, 200)
+    x = rng.integers(-99, 99, (2, offsets[-1], 3)).astype(np.int32)
+    total = tcusim.segmented_sum(x, offsets=offsets, axis=1)
+    running = tcusim.segmented_cumsum(x, offsets=offsets, axis=1, exclusive=True)
+    assert total.shape == (2, offsets.size - 1, 3)
+    for row, column in np.ndindex(2, 3):
+        line = x[row, :, column]
+        np.testing.assert_array_equal(total[row, :, column], sums(line, offsets, np.int64))
+        expected = scan(line, offsets, np.int64, exclusive=True, reverse=False)
+        np.testing.assert_array_equal(running[row, :, column], expected)
+
+
+def test_rows_take_the_launches_of_one() -> None:
+    offsets, rng = drawn(5)
+    x = rng.integers(-9, 9, (7, offsets[-1])).astype(np.float16)
+    one, seven = Report(), Report()
+    tcusim.segmented_cumsum(x[0], offsets=offsets, report=one)
+    tcusim.segmented_cumsum(x, offsets=offsets, report=seven)
+    assert one.launches == seven.launches > 1
+    assert [program.name for program, _ in one.programs] == [
+        program.name for program, _ in seven.programs
+    ]
+
+
+def test_short_segments_take_one_launch() -> None:
+    rng = np.random.default_rng(6)
+    offsets = np.concatenate([[0], np.cumsum(rng.integers(0, 17, 500))])
+    report = Report()
+    tcusim.segmented_sum(np.ones(offsets[-1], np.float16), offsets=offsets, report=report)
+    assert [program.name for program, _ in report.programs] == ["reduction_pieces"]
+
+
+def test_progress_of_every_launch() -> None:
+    offsets, _ = drawn(7)
+    seen: list[tuple[int, int]] = []
+    tcusim.segmented_sum(
+        np.ones(offsets[-1], np.float16),
+        offsets=offsets,
+        progress=lambda done, most: seen.append((done, most)),
+    )
+    assert all(0 < done <= most for done, most in seen)
+    assert sum(done == most for done, most in seen) >= 3
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+@pytest.mark.parametrize("by_size", [False, True])
+def test_infinities_and_nan_stay_with_their_terms(order: dict[str, Any], by_size: bool) -> None:
+    rng = np.random.default_rng(8)
+    offsets, _ = drawn(8, 40)
+    x = rng.integers(-9, 9, offsets[-1]).astype(np.float16)
+    places = rng.permutation(x.size)[:9]
+    x[places] = [np.inf, -np.inf, np.nan] * 3
+    segments: dict[str, Any] = {"offsets": offsets}
+    if by_size:
+        offsets = np.minimum(np.arange(0, x.size + 17, 17), x.size)
+        segments = {"segment_size": 17}
+    with np.errstate(invalid="ignore"):
+        result = tcusim.segmented_cumsum(x, **segments, **order)
+        np.testing.assert_array_equal(result, scan(x, offsets, np.float64, **order))
+        result = tcusim.segmented_sum(x, **segments)
+        np.testing.assert_array_equal(result, sums(x, offsets, np.float64))
+
+
+def test_float16_accumulators_round_as_the_paper_has_it() -> None:
+    offsets = np.array([0, 5000, 5000, 5016])
+    x = np.ones(5016, np.float16)
+    assert tcusim.segmented_sum(x, offsets=offsets).tolist() == [5000, 0, 16]
+    literal = tcusim.segmented_sum(x, offsets=offsets, accumulate="f16")
+    assert literal.dtype == np.float16
+    assert literal[1:].tolist() == [0, 16]
+    # Volta's sums of halves stop growing at 2048, where one is half of the last bit.
+    report = Report()
+    x[:] = 1 / 2048
+    x[0] = 2048
+    tcusim.segmented_sum(x, offsets=offsets, accumulate="f16", report=report)
+    assert {program.acc for program, _ in report.programs} == {"f16"}
+    rounded = tcusim.segmented_sum(x, offsets=offsets, accumulate="f16", dtype="float32")
+    exact = tcusim.segmented_sum(x, offsets=offsets, dtype="float32")
+    assert exact[0] == 2048 + 4999 / 2048
+    assert rounded[0] != exact[0]
+
+
+def test_no_algorithm_is_named_with_offsets() -> None:
+    x, text = np.ones(8, np.float16), (
+        "algorithm='reduction_tn' goes with segments of one size; those by offsets have launches "
+        "of their own. Leave algorithm out"
+    )  # fmt: skip
+    for name in ("segmented_sum", "segmented_cumsum"):
+        with pytest.raises(Unsupported, match=re.escape(text)):
+            getattr(tcusim, name)(x, offsets=[0, 8], algorithm="reduction_tn")
+    with pytest.raises(Unsupported, match=re.escape(text)):
+        tcusim.plan("segmented_sum", length=8, segments=1, algorithm="reduction_tn")
+
+
+def test_long_segments_of_integers() -> None:
+    x = np.zeros(2**16 + 1, np.int8)
+    with pytest.raises(Unsupported, match="integer segments of more than 65536 elements are not"):
+        tcusim.segmented_sum(x, offsets=[0, x.size], arch="volta")
+    assert tcusim.segmented_sum(x, offsets=[0, 1, x.size], arch="volta").tolist() == [0, 0]
+    with pytest.raises(Unsupported, match=f"more than {MOST_INT8} elements are not exact"):
+        tcusim.plan("segmented_sum", length=MOST_INT8 + 1, segments=2, dtype="int8")
+    tcusim.plan("segmented_sum", length=MOST_INT8 + 1, segments=2, longest=9, dtype="int8")
+
+
+# --- Plans ----------------------------------------------------------------------------------------
+
+
+def test_a_plan_takes_any_offsets() -> None:
+    rng = np.random.default_rng(9)
+    x = rng.integers(-9, 9, 5000).astype(np.float32)
+    for operation in ("segmented_sum", "segmented_cumsum"):
+        made = tcusim.plan(operation, length=5000, segments=12, dtype="float32")
+        for _ in range(3):
+            offsets = np.sort([0, *rng.integers(0, 5001, 11), 5000])
+            expected = getattr(tcusim, operation)(x, offsets=offsets)
+            out = np.empty_like(expected)
+            assert made(x, out, offsets=list(offsets)) is out
+            np.testing.assert_array_equal(out, expected)
+    assert made(x.reshape(50, 100), offsets=offsets).shape == (50, 100)
+    turned = tcusim.plan(
+        "segmented_cumsum", length=5000, segments=12, dtype="float32", exclusive=True, reverse=True
+    )
+    expected = scan(x, offsets, np.float32, exclusive=True, reverse=True)
+    np.testing.assert_array_equal(turned(x, offsets=offsets), expected)
+
+
+def test_the_longest_segment_saves_launches() -> None:
+    made = tcusim.plan("segmented_sum", length=5000, segments=400, longest=30)
+    assert [launch.program.name for launch in made.launches] == ["reduction_pieces"]
+    lengths = np.full(400, 12)
+    lengths[:200] += 1
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    assert made(np.ones(5000, np.float16), offsets=offsets).tolist() == lengths.tolist()
+    offsets[1:4] = 39
+    with pytest.raises(InputError) as caught:
+        made(np.ones(5000, np.float16), offsets=offsets)
+    assert str(caught.value) == (
+        "segment 0 has 39 elements, but this plan is for segments of up to 32; make another plan, "
+        "or leave longest out"
+    )
+
+
+def test_equal_plans_are_made_once() -> None:
+    one = tcusim.plan("segmented_sum", length=5000, segments=400, longest=17)
+    assert one is tcusim.plan("segmented_sum", length=5000, segments=400, longest=32)
+    assert one is not tcusim.plan("segmented_sum", length=5000, segments=400)
+
+
+def test_a_plan_prints_everything() -> None:
+    text = str(tcusim.plan("segmented_cumsum", length=10**6, segments=1000, reverse=True))
+    for line in (
+        "problem   1000000 float16 in 1000 segments by offsets to float16, reverse\n",
+        "offsets   s64 x 1001, 8008 bytes\n",
+        "launch 1  reduction_pieces: in, offsets -> sums; ",
+        "launch 5  scan_pieces: in, offsets, carries2 -> out; ",
+        "why       segments by offsets are cut into pieces of at most 512 elements, a line of a "
+        "tile each, so that all warps have equal work\n",
+        "a segment may have all 1000000 elements: the pieces' sums are combined by rounded "
+        "additions, level by level\n",
+        "at most 16 products accumulate before a rounded addition",
+    ):
+        assert line in text
+    short = tcusim.plan("segmented_sum", length=10**6, segments=10**5, longest=20)
+    assert repr(short) == (
+        "Plan('segmented_sum', 1000000 float16 in 100000 segments by offsets, of up to 32 elements "
+        "to float16: reduction_pieces)"
+    )
+    assert "no segment has more than 32 elements: each is a line of a tile" in str(short)
+    literal = tcusim.plan("segmented_sum", length=99, segments=9, accumulate="f16")
+    assert "literal to the paper: products accumulate without limit" in str(literal)
+
+
+def test_what_a_plan_keeps_is_between_its_arguments_and_its_result() -> None:
+    made = tcusim.plan("segmented_cumsum", length=10**6, segments=1000)
+    assert [array.name for array in made.temporaries] == ["sums", "sums2", "carries", "carries2"]
+    assert made.why_not_in_place == "its segments lie by offsets, which only the data know"
+
+
+@pytest.mark.parametrize(
+    ("operation", "sizes", "text"),
+    [
+        ("sum", {"segments": 3}, "'sum' takes the array as one segment; leave segments out, or "
+         "plan 'segmented_sum'"),
+        ("segmented_sum", {}, "'segmented_sum' needs segment_size, the elements of a segment, or "
+         "segments, the number of those by offsets; one of them"),
+        ("segmented_sum", {"segments": 3, "segment_size": 4}, "by offsets; not both"),
+        ("segmented_sum", {"longest": 3, "segment_size": 4}, "longest goes with segments, the "
+         "number of those by offsets"),
+        ("segmented_sum", {"segments": 0}, "segments must be at least 1, got 0"),
+        ("segmented_sum", {"segments": 2.0}, "segments must be an integer, got 2.0"),
+        ("segmented_sum", {"segments": 2, "longest": 0}, "longest must be at least 1, got 0"),
+    ],
+)  # fmt: skip
+def test_plans_that_cannot_be(operation: str, sizes: dict[str, Any], text: str) -> None:
+    with pytest.raises(InputError, match=re.escape(text)):
+        tcusim.plan(operation, length=100, **sizes)
+
+
+def test_offsets_that_a_plan_does_not_take() -> None:
+    made = tcusim.plan("segmented_sum", length=8, segments=2)
+    x = np.ones(8, np.float16)
+    for offsets, text in (
+        (None, "this plan is for 2 segments by offsets; give offsets="),
+        ([0, 8], "this plan takes 3 offsets, of 2 segments, got 2; make another plan"),
+        ([0, 9, 8], "offsets must not decrease, but offsets[1] = 9 and offsets[2] = 8"),
+        ([0, 1, 7], "offsets must begin with 0 and end with the axis' length, 8; got 0 and 7"),
+    ):
+        with pytest.raises(InputError, match=re.escape(text)):
+            made(x, offsets=offsets)
+    other = tcusim.plan("segmented_sum", length=8, segment_size=2)
+    with pytest.raises(InputError, match=r"reduction_kn\) takes no offsets; plan 'segmented_sum' "):
+        other(x, offsets=[0, 8])
