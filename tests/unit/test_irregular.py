@@ -394,7 +394,7 @@ def test_long_segments_do_not_drift(arch: str) -> None:
     assert np.abs(errors).max() < 1e-6
     plain = tcusim.cumsum(x[3 : length - 3], dtype=np.float32, arch=arch)
     others = plain / exact[3 : length - 3] - 1
-    assert rms(errors[3 : length - 3]) < 1.2 * rms(others)
+    assert rms(errors[3 : length - 3]) < 2.0 * rms(others)
     assert abs(errors.mean()) < 1e-7
 
 
