@@ -389,8 +389,9 @@ class _Products:
 
 @dataclass(frozen=True, slots=True)
 class _Pieces:
-    """Algorithms that sum or scan pieces, of `segment_size` elements at most, of the segments of
-    `in` that the input `offsets` says; see `ir.Locate` for the numbers of pieces.
+    """Algorithms that sum or scan segments of `in`, which the input `offsets` tells, in pieces.
+
+    A piece has `segment_size` elements at most; `ir.Locate` says which number it has.
     """
 
     sums: bool
