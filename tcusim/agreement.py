@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tcusim.algorithms import Algorithm, algorithm_of, build, segmented_algorithms
+from tcusim.algorithms import Algorithm, algorithm_of, algorithms, build, segmented_algorithms
 from tcusim.backends import get_backend, native_arch
 from tcusim.errors import InputError, Unsupported
 from tcusim.ir import Level, Program
@@ -434,7 +434,7 @@ class Report:
     def algorithms(self) -> list[str]:
         """Names of the algorithms that ran, in the order of the registry."""
         ran = {name for name, _ in self.tallies}
-        return [row.name for row in segmented_algorithms() if row.name in ran]
+        return [row.name for row in algorithms() if row.name in ran]
 
     @property
     def columns(self) -> list[str]:
@@ -555,7 +555,7 @@ def agree(
         if progress is not None:
             progress(done, len(tasks))
     order = {str(column): place for place, column in enumerate(columns)}
-    rank = {row.name: place for place, row in enumerate(segmented_algorithms())}
+    rank = {row.name: place for place, row in enumerate(algorithms())}
     ordered = sorted(report.tallies.items(), key=lambda i: (rank[i[0][0]], order.get(i[0][1], 0)))
     report.tallies = dict(ordered)
     report.seconds = time.monotonic() - start

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from tcusim.algorithms import Algorithm, algorithm_of, algorithms, build
+from tcusim.binding import offsets_of
 from tcusim.cost import Counts
 from tcusim.errors import Unsupported
 from tcusim.interpret import Event, run_numpy
@@ -257,10 +258,14 @@ class _Trial:
         return first
 
     def _run_on_ones(self, program: Program, case: Case) -> _Usage:
-        """Count a run whose input has no zero."""
+        """Count a run whose data have no zero."""
         usage = _Usage()
         inputs = self.kind.inputs(program, case, self.target.limit)
-        ones = {name: np.ones_like(values) for name, values in inputs.items()}
+        kept = offsets_of(program)
+        ones = {
+            name: values if name in kept else np.ones_like(values)
+            for name, values in inputs.items()
+        }
         run_numpy(program, _typed(program, ones), arch=self.target.arch, watch=usage)
         return usage
 

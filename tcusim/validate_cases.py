@@ -384,6 +384,118 @@ class _Products:
         return row.products(tile.m, tile.n, tile.k, *(case.sizes[name] for name in names))
 
 
+# --- Segments by offsets ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """Algorithms that sum or scan segments of `in`, which the input `offsets` tells, in pieces.
+
+    A piece has `segment_size` elements at most; `ir.Locate` says which number it has.
+    """
+
+    sums: bool
+
+    def measured(self, row: Algorithm, tile: Tile, repeats: int) -> Case:
+        """Return pieces of `repeats` rows."""
+        return Case({"segment_size": repeats * tile.k}, {})
+
+    def programs(self, row: Algorithm, tile: Tile, full: bool) -> Iterator[tuple[Case, bool]]:
+        """Yield pieces around a row and the default, and segments that are one piece each."""
+        k, default = tile.k, row.repeats * tile.k
+        sizes = {1, k, k + 1, default} | ({2, k - 1, default - 1, default + 1} if full else set())
+        for size in sorted(sizes - {0}):
+            yield _segments(size), full or size == default
+        for warps, tiles in layouts(row, tile)[1:]:
+            yield _segments(k, warps=warps, tiles=tiles), full
+        if "whole" in row.options:
+            yield _segments(k + 1, whole=True), full
+        flags = [name for name in row.options if name in _FLAGS]
+        for chosen in _subsets(flags) if full else [flags] if flags else []:
+            yield _segments(k + 1, **dict.fromkeys(chosen, True)), full
+
+    def runs(self, program: Program, case: Case, many: bool) -> Iterator[Case]:
+        """Yield one segment whose pieces fill a block; then fewer and more, in many segments."""
+        size = case.keywords["segment_size"]
+        if case.keywords.get("whole"):
+            for segments in (1, program.blocks.per + 3):
+                length = int(_whole_lengths(size, segments).sum())
+                yield Case(case.keywords, {"length": length, "segments": segments})
+            return
+        lines = program.blocks.per // size
+        sizes = [(lines * size - 1, 1), (2 * lines * size + 1, lines + 3)]
+        if many:
+            sizes += [(0, 2), (1, 1), (lines * size, 1), (size + 1, 3 * lines)]
+        for length, segments in dict.fromkeys(sizes):
+            yield Case(case.keywords, {"length": length, "segments": segments})
+
+    def inputs(self, program: Program, case: Case, limit: int) -> dict[str, Ints]:
+        """Return segments that end anywhere, empty ones among them; see `_Segments.inputs`."""
+        rng, length, count = case.rng, case.sizes["length"], case.sizes["segments"]
+        inner = np.sort(rng.integers(0, length + 1, count - 1))
+        offsets: Ints = np.concatenate([[0], inner, [length]]).astype(np.int64)
+        if case.keywords.get("whole"):
+            lengths = _whole_lengths(case.keywords["segment_size"], count)
+            offsets = np.concatenate([[0], lengths.cumsum()])
+        carried = any(buffer.name == "carry" for buffer in program.inputs)
+        room = limit // 2 if carried else limit
+        low = -1 if format_of(program.ab).is_float or format_of(program.ab).smallest < 0 else 0
+        x: Ints = rng.integers(low, 2, length)
+        before = np.concatenate([[0], np.abs(x).cumsum()])
+        x[before[1:] - np.repeat(before[offsets[:-1]], np.diff(offsets)) > room] = 0
+        inputs = {"in": x, "offsets": offsets}
+        if carried:
+            inputs["carry"] = rng.integers(low * room, room + 1, self._numbers(case))
+        return inputs
+
+    def expected(self, program: Program, case: Case, inputs: Mapping[str, Ints]) -> Ints:
+        """Return integer sums, by number, or prefix sums, of each piece."""
+        x, keywords = inputs["in"], case.keywords
+        sums, prefixes = np.zeros(self._numbers(case), np.int64), np.zeros_like(x)
+        for number, begin, end in self._pieces(case, inputs["offsets"]):
+            sums[number] = x[begin:end].sum()
+            step = -1 if keywords.get("reverse") else 1
+            prefixes[begin:end] = x[begin:end][::step].cumsum()[::step]
+            if keywords.get("exclusive"):
+                prefixes[begin:end] -= x[begin:end]
+            if "carry" in inputs:
+                prefixes[begin:end] += inputs["carry"][number]
+        return sums if self.sums else prefixes
+
+    def _numbers(self, case: Case) -> int:
+        """Return how many numbers pieces have."""
+        if case.keywords.get("whole"):
+            return int(case.sizes["segments"])
+        return int(case.sizes["length"] // case.keywords["segment_size"] + case.sizes["segments"])
+
+    def _pieces(self, case: Case, offsets: Ints) -> Iterator[tuple[int, int, int]]:
+        """Yield each piece's number, beginning and end."""
+        size, whole = case.keywords["segment_size"], case.keywords.get("whole")
+        for segment, (begin, end) in enumerate(itertools.pairwise(offsets.tolist())):
+            for turn, start in enumerate(range(begin, end, size)):
+                number = segment if whole else begin // size + segment + turn
+                yield number, start, min(start + size, end)
+
+    def unknown(self, program: Program) -> str:
+        """Refuse programs with other inputs than the data, offsets, and what is carried in."""
+        return _unknown_inputs(program, ("in", "offsets", "carry"))
+
+    def useful(self, case: Case) -> int:
+        """Return the elements: each is added once."""
+        return int(case.sizes["length"])
+
+    def formula(self, row: Algorithm, tile: Tile, case: Case, repeats: int) -> int:
+        """Return the mma steps of a warp."""
+        assert row.products is not None
+        return row.products(tile.m, tile.n, tile.k, repeats)
+
+
+def _whole_lengths(size: int, segments: int) -> Ints:
+    """Return lengths of up to `size` elements, the longest first and an empty one next."""
+    lengths: Ints = (size - np.arange(segments) * size) % (size + 1)
+    return lengths
+
+
 def _unknown_inputs(program: Program, known: Iterable[str]) -> str:
     names = [buffer.name for buffer in program.inputs]
     strange = [name for name in names if name not in known]
@@ -396,6 +508,8 @@ KINDS: Final[dict[str, Kind]] = {
     "reduction": _Segments(sums=True),
     "scan": _Segments(sums=False),
     "product": _Products(),
+    "irregular_reduction": _Pieces(sums=True),
+    "irregular_scan": _Pieces(sums=False),
 }
 
 

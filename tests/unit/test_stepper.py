@@ -60,7 +60,9 @@ def test_mail_is_what_the_blocks_before_published() -> None:
     assert [frame.writes[0].label for frame in sent] == ["totals[0]", "totals[1]", "totals[2]"]
     assert [frame.writes[0].values.item() for frame in sent] == [256, 256, 88]
     assert all(frame.writes[0].changed.all() for frame in sent)
-    assert all(np.isnan(before) for frame in sent if (before := frame.writes[0].before) is not None)
+    for frame in sent:
+        assert frame.writes[0].before is not None
+        assert np.isnan(frame.writes[0].before).all()
 
     # The last block of the group alone waits; what it gets is in shared memory after the barrier.
     waits = [number for number, frame in enumerate(shown[2]) if isinstance(frame.step, Await)]

@@ -18,11 +18,13 @@ from tcusim.algorithms import (
     Algorithm,
     algorithm_of,
     algorithms,
+    grid,
+    irregular,
     reduction,
     register_algorithm,
     scan,
 )
-from tcusim.algorithms.builder import LENGTH, Builder
+from tcusim.algorithms.builder import LENGTH, Builder, Work
 from tcusim.algorithms.tiles import data
 from tcusim.errors import InputError, UnknownName, Unsupported
 from tcusim.ir import Extent, Level
@@ -190,7 +192,9 @@ def exclusive_beyond_k(b: Builder, segment_size: int) -> int:
 
 
 def plant(
-    function: Callable[..., int] = exclusive_beyond_k, kind: str = "scan", name: str = "planted"
+    function: Callable[..., int | Work] = exclusive_beyond_k,
+    kind: str = "scan",
+    name: str = "planted",
 ) -> Algorithm:
     return register_algorithm(Algorithm(name, function, kind, "a test", "", None, ""))
 
@@ -207,6 +211,30 @@ def test_a_wrong_algorithm_is_told_with_its_case() -> None:
     assert "WRONG: planted (data in a, b): segment_size=5 " in str(report)
     assert rows_of(report, "scan_k")["a"].ok
     assert "NOT RIGHT" in report.summary()
+
+
+def test_wrong_segments_by_offsets_are_told() -> None:
+    def from_the_end(b: Builder, cut: int) -> Work:
+        """Scan each piece from its end."""
+        return irregular.scan_pieces(b, cut, reverse=True)
+
+    plant(from_the_end, kind="irregular_scan")
+    row = rows_of(validate_shape("4x4x4", algorithms=["planted"]), "planted")["a"]
+    # Pieces of one element are right.
+    assert 0 < row.right < row.cases
+    assert row.first_wrong.startswith("segment_size=4 combine=mma length=")
+
+
+def test_a_wrong_order_of_blocks_is_told() -> None:
+    def from_the_end(b: Builder, segment_size: int | None, **options: int) -> Work:
+        """Scan each segment from its end."""
+        return grid.scan_grid(b, segment_size, pieces=1, reverse=True)
+
+    row = algorithm_of("scan_grid")
+    register_algorithm(replace(row, name="planted", function=from_the_end))
+    found = rows_of(validate_shape("4x4x4", algorithms=["planted"]), "planted")["a"]
+    assert 0 < found.right < found.cases
+    assert "elements are wrong" in found.first_wrong
 
 
 def test_a_wrong_formula_is_told_with_both_numbers() -> None:
