@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from tcusim.algorithms.order import Order
-from tcusim.arguments import as_array, axes_of, offsets_of, one_axis, size_of
+from tcusim.arguments import as_array, axes_of, offsets_of, one_axis, refuse_stream, size_of
 from tcusim.devices import is_on_device
 from tcusim.errors import Unsupported
 from tcusim.kernels import REDUCTION, Operation, Report, Settings, kernel_for
@@ -53,6 +53,7 @@ def sum(
     algorithm: str | None = None,
     report: Report | None = None,
     progress: Callable[[int, int], object] | None = None,
+    stream: Any = None,
 ) -> Any:
     """Sum an array on tensor cores, as `numpy.sum` does.
 
@@ -92,6 +93,9 @@ def sum(
         Filled with the programs and counts of the call.
     progress : callable, optional
         Called with (steps done, steps in all) of the launch that is running.
+    stream : optional
+        For arrays in GPU memory, the stream to launch on: any library's, or a handle. By default
+        their library's current one.
 
     Returns
     -------
@@ -110,7 +114,8 @@ def sum(
     """
     settings = Settings(backend, shape, arch, accumulate, algorithm, report, progress)
     if is_on_device(a):
-        return compute(a, Task("sum", axis, dtype=dtype, keepdims=keepdims), out, settings)
+        return compute(a, Task("sum", axis, dtype=dtype, keepdims=keepdims), out, settings, stream)
+    refuse_stream(stream)
     array = as_array(a)
     axes = axes_of(axis, array.ndim)
     kept = tuple(1 if i in axes else size for i, size in enumerate(array.shape))
@@ -137,6 +142,7 @@ def cumsum(
     algorithm: str | None = None,
     report: Report | None = None,
     progress: Callable[[int, int], object] | None = None,
+    stream: Any = None,
 ) -> Any:
     """Scan an array on tensor cores, as `numpy.cumsum` does.
 
@@ -149,7 +155,7 @@ def cumsum(
         reverse, end with 0.
     reverse : bool
         Sum from the end: element i is the sum of itself and those after it.
-    a, dtype, out, backend, shape, arch, accumulate, algorithm, report, progress
+    a, dtype, out, backend, shape, arch, accumulate, algorithm, report, progress, stream
         As in `sum`.
 
     Returns
@@ -171,7 +177,8 @@ def cumsum(
     settings = Settings(backend, shape, arch, accumulate, algorithm, report, progress)
     if is_on_device(a):
         _refuse_on_device(include_initial, "include_initial", "segmented_cumsum(exclusive=True)")
-        return compute(a, Task("cumsum", axis, dtype=dtype, order=order), out, settings)
+        return compute(a, Task("cumsum", axis, dtype=dtype, order=order), out, settings, stream)
+    refuse_stream(stream)
     array = as_array(a)
     if axis is None:
         array, axis = array.reshape(-1), 0
@@ -190,7 +197,8 @@ def segmented_sum(
     a: ArrayLike,
     segment_size: int | None = None,
     *,
-    offsets: ArrayLike | None = None,
+    offsets: Any = None,
+    check_offsets: bool = True,
     axis: int = -1,
     dtype: DTypeLike | None = None,
     out: Any = None,
@@ -201,6 +209,7 @@ def segmented_sum(
     algorithm: str | None = None,
     report: Report | None = None,
     progress: Callable[[int, int], object] | None = None,
+    stream: Any = None,
 ) -> Any:
     """Sum every segment of an axis on tensor cores.
 
@@ -213,10 +222,15 @@ def segmented_sum(
         Instead of a size: segment i is elements offsets[i] to offsets[i+1], as in CSR. Starts
         with 0, ends with the axis' length, never decreases; equal neighbours are an empty segment.
         The launches are chosen by the number of segments and the longest one; there is no
-        `algorithm` to name.
+        `algorithm` to name. For an array in GPU memory they may be there too, of int64 or int32.
+    check_offsets : bool
+        Offsets in GPU memory are copied back and checked, for which the call waits until the GPU
+        has them. False spares that where they are known to be right: bad ones then give wrong
+        results, though no access outside the arrays, and that no segment is long is not seen, which
+        may take more launches, with sums in another order.
     axis : int
         The axis that is made of segments.
-    a, dtype, out, backend, shape, arch, accumulate, algorithm, report, progress
+    a, dtype, out, backend, shape, arch, accumulate, algorithm, report, progress, stream
         As in `sum`.
 
     Returns
@@ -238,8 +252,16 @@ def segmented_sum(
     """
     settings = Settings(backend, shape, arch, accumulate, algorithm, report, progress)
     if is_on_device(a):
-        _refuse_on_device(offsets is not None, "offsets", "segment_size, or a NumPy array")
-        return compute(a, Task("segmented_sum", axis, segment_size, dtype=dtype), out, settings)
+        task = Task(
+            "segmented_sum",
+            axis,
+            segment_size,
+            dtype=dtype,
+            offsets=offsets,
+            check_offsets=check_offsets,
+        )
+        return compute(a, task, out, settings, stream)
+    refuse_stream(stream)
     array = as_array(a)
     axis = one_axis(axis, array.ndim)
     rows = np.moveaxis(array, axis, -1)
@@ -256,7 +278,8 @@ def segmented_cumsum(
     a: ArrayLike,
     segment_size: int | None = None,
     *,
-    offsets: ArrayLike | None = None,
+    offsets: Any = None,
+    check_offsets: bool = True,
     axis: int = -1,
     exclusive: bool = False,
     reverse: bool = False,
@@ -269,6 +292,7 @@ def segmented_cumsum(
     algorithm: str | None = None,
     report: Report | None = None,
     progress: Callable[[int, int], object] | None = None,
+    stream: Any = None,
 ) -> Any:
     """Scan every segment of an axis on tensor cores: prefix sums that begin anew in each.
 
@@ -278,9 +302,9 @@ def segmented_cumsum(
         Leave each element out of its own prefix, so that every segment begins with 0.
     reverse : bool
         Sum from the end of each segment: with `exclusive`, each ends with 0.
-    segment_size, offsets, axis
+    segment_size, offsets, check_offsets, axis
         As in `segmented_sum`.
-    a, dtype, out, backend, shape, arch, accumulate, algorithm, report, progress
+    a, dtype, out, backend, shape, arch, accumulate, algorithm, report, progress, stream
         As in `sum`.
 
     Returns
@@ -305,9 +329,17 @@ def segmented_cumsum(
     order = Order(bool(exclusive), bool(reverse))
     settings = Settings(backend, shape, arch, accumulate, algorithm, report, progress)
     if is_on_device(a):
-        _refuse_on_device(offsets is not None, "offsets", "segment_size, or a NumPy array")
-        task = Task("segmented_cumsum", axis, segment_size, dtype=dtype, order=order)
-        return compute(a, task, out, settings)
+        task = Task(
+            "segmented_cumsum",
+            axis,
+            segment_size,
+            dtype=dtype,
+            order=order,
+            offsets=offsets,
+            check_offsets=check_offsets,
+        )
+        return compute(a, task, out, settings, stream)
+    refuse_stream(stream)
     array = as_array(a)
     axis = one_axis(axis, array.ndim)
     rows = np.moveaxis(array, axis, -1)

@@ -17,6 +17,8 @@ __all__ = [
     "edges_of",
     "offsets_of",
     "one_axis",
+    "refuse_stream",
+    "repeated",
     "require_longest",
     "size_of",
 ]
@@ -116,3 +118,15 @@ def require_longest(edges: NDArray[np.int64], longest: int) -> None:
             f"segment {at} has {lengths[at]} elements, but this plan is for segments of up to "
             f"{longest}; make another plan, or leave longest out"
         )
+
+
+def repeated(edges: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
+    """Return the edges of all segments of `rows` rows that lie end to end and are cut alike."""
+    starts = np.arange(rows)[:, None] * edges[-1] + edges[:-1]
+    return np.append(starts, rows * edges[-1])
+
+
+def refuse_stream(stream: object) -> None:
+    """Refuse a stream for an array that is not in GPU memory."""
+    if stream is not None:
+        raise InputError("stream= is for arrays in GPU memory, and a is a NumPy array")

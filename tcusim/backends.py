@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tcusim import errors
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from tcusim.ir import Program
     from tcusim.plan import Plan
 
@@ -141,6 +143,14 @@ class DeviceBackend(Backend, Protocol):
 
     def zeros(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
         """Return a new array of zeros, of the kind and on the device of `like`."""
+        ...
+
+    def to_host(self, array: Any) -> NDArray[Any]:
+        """Return a copy of a flat array in GPU memory, once what its stream has queued is done."""
+        ...
+
+    def to_device(self, values: NDArray[Any], like: Any) -> Any:
+        """Return an array with these values in GPU memory, on the device of `like`."""
         ...
 
 

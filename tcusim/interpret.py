@@ -377,7 +377,11 @@ class State:
         limit = starts[segment + 1]
         begin = np.where(inside, np.minimum(starts[segment] + begin, limit), limit)
         end = limit if step.cut is None else np.minimum(begin + step.cut, limit)
-        return begin, np.where(inside, end, limit)
+        end = np.where(inside, end, limit)
+        if step.limit is None:
+            return begin, end
+        most = self._evaluate(step.limit, places)[:, :, 0]
+        return np.maximum(begin, 0), np.minimum(end, most)
 
     def _constant(self, pattern: Pattern, frag: Frag, places: Ints) -> Values:
         """Return the 0/1 matrix, (1, rows, cols), or one for each warp if its offset differs."""

@@ -512,6 +512,8 @@ class Locate:
     levels: cuts that were made before, outermost first. The data are then the pieces' results by
     number, and segment i those from q(i) up to q(i+1), where q = offsets[i], and q <- q // cut + i
     for each cut.
+    limit: the elements of the data: no line reaches beyond them, nor before the first, whatever the
+    offsets are. None trusts the offsets.
     CUDA: a binary search in each lane. Cost: about log2(segments) reads a line.
     """
 
@@ -520,6 +522,7 @@ class Locate:
     first: Index
     cut: int | None = None
     levels: tuple[int, ...] = ()
+    limit: Index | None = None
     origin: str = ""
 
 

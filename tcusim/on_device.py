@@ -7,24 +7,29 @@ Here the data are not looked at, and what that makes impossible is refused.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tcusim.algorithms.order import FORWARD, Order
 from tcusim.arguments import axes_of, one_axis, size_of
 from tcusim.backends import DeviceBackend
 from tcusim.cost import counts_of_text
+from tcusim.device_offsets import DeviceOffsets, offsets_on_device
 from tcusim.devices import chosen_backend
 from tcusim.errors import InputError, Unsupported
+from tcusim.irregular import IrregularProblem
 from tcusim.kernels import Settings
 from tcusim.numerics import rule_for
 from tcusim.plan import (
     FLOATS,
     OPERATIONS,
     Plan,
+    Problem,
     name_of_dtype,
     plan_for,
+    problem_by_offsets,
     problem_of,
+    require_unnamed,
     types_of,
     unit_of_run,
 )
@@ -37,7 +42,7 @@ class Task:
     """What to do with an array in GPU memory.
 
     operation: as of a plan. axis, segment_size, dtype, keepdims: as the user gave them.
-    order: of a scan.
+    order: of a scan. offsets, check_offsets: of segments by offsets, as the user gave them.
     """
 
     operation: str
@@ -46,6 +51,8 @@ class Task:
     dtype: Any = None
     keepdims: bool = False
     order: Order = FORWARD
+    offsets: Any = None
+    check_offsets: bool = True
 
     @property
     def is_segmented(self) -> bool:
@@ -59,14 +66,21 @@ class Task:
         return (one_axis(self.axis, ndim),)
 
 
-def compute(a: Any, task: Task, out: Any, settings: Settings) -> Any:
-    """Return the result as an array of a's kind, on its device and its library's current stream."""
+def compute(a: Any, task: Task, out: Any, settings: Settings, stream: Any = None) -> Any:
+    """Return the result as an array of a's kind, on its device.
+
+    stream: to launch on; by default its library's current one.
+    """
     backend = chosen_backend(a, settings.backend)
     facts = backend.describe(a)
     work, wanted = _types(facts.dtype, task.dtype)
     unit = unit_of_run(settings.named_arch, backend.name)
     _require_bf16(work, unit)
     layout = _Layout.of(task, tuple(facts.shape))
+    found = None
+    if task.offsets is not None:
+        found = _offsets_of(backend, a, task, layout, settings)
+        layout = layout.by_offsets(task, found.segments)
     if out is not None and not layout.in_order and task.operation != "sum":
         raise Unsupported(
             "out= for an array in GPU memory goes with the last axis alone: the result is computed "
@@ -75,21 +89,63 @@ def compute(a: Any, task: Task, out: Any, settings: Settings) -> Any:
     rows = backend.arranged(a, layout.order, work)
     if layout.elements == 0:
         return _of_nothing(backend, rows, task, layout, wanted, out)
-    problem = problem_of(
-        OPERATIONS[task.operation],
+    types = types_of(work, wanted, settings.accumulate)
+    problem = _problem(task, layout, found, types, unit, settings)
+    plan = plan_for(task.operation, problem, settings.named_arch, backend.name)
+    there = None if found is None else found.there
+    result = plan.on_device(rows, out, layout.result, stream, there)
+    _note(plan, unit, settings)
+    return result if task.operation == "sum" else _with_axis_back(backend, result, layout)
+
+
+def _offsets_of(
+    backend: DeviceBackend, a: Any, task: Task, layout: _Layout, settings: Settings
+) -> DeviceOffsets:
+    if task.segment_size is not None:
+        raise InputError("give segment_size or offsets, not both")
+    require_unnamed(settings.algorithm)
+    return offsets_on_device(
+        backend,
+        a,
+        task.offsets,
+        length=layout.segment_size,
+        rows=layout.rows,
+        check=task.check_offsets,
+    )
+
+
+def _problem(
+    task: Task,
+    layout: _Layout,
+    found: DeviceOffsets | None,
+    types: tuple[str, str, str, str],
+    unit: str,
+    settings: Settings,
+) -> Problem | IrregularProblem:
+    kind = OPERATIONS[task.operation]
+    if found is None:
+        return problem_of(
+            kind,
+            layout.elements,
+            layout.segment_size,
+            types,
+            unit=unit,
+            shape=settings.shape,
+            accumulate=settings.accumulate,
+            algorithm=settings.algorithm,
+            order=task.order,
+        )
+    return problem_by_offsets(
+        kind,
         layout.elements,
-        layout.segment_size,
-        types_of(work, wanted, settings.accumulate),
+        found.segments * layout.rows,
+        types,
         unit=unit,
         shape=settings.shape,
         accumulate=settings.accumulate,
-        algorithm=settings.algorithm,
+        longest=found.longest,
         order=task.order,
     )
-    plan = plan_for(task.operation, problem, settings.named_arch, backend.name)
-    result = plan.on_device(rows, out, layout.result)
-    _note(plan, unit, settings)
-    return result if task.operation == "sum" else _with_axis_back(backend, result, layout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +153,26 @@ class _Layout:
     """How an array is made of segments that lie end to end.
 
     order: its axes, those that are summed or scanned last. elements: in all. segment_size: elements
-    of a segment. result: the result's shape, with the axis of segments or of the scan last.
+    of a segment; of the axis, if segments lie by offsets. lead: the other axes' lengths. result:
+    the result's shape, with the axis of segments or of the scan last.
     """
 
     order: tuple[int, ...]
     elements: int
     segment_size: int
+    lead: tuple[int, ...]
     result: tuple[int, ...]
+
+    @property
+    def rows(self) -> int:
+        """How many lines there are along the axis."""
+        return math.prod(self.lead)
+
+    def by_offsets(self, task: Task, segments: int) -> _Layout:
+        """Return the layout of rows of so many segments each."""
+        if OPERATIONS[task.operation] == "scan":
+            return self
+        return replace(self, result=(*self.lead, segments))
 
     @property
     def in_order(self) -> bool:
@@ -117,8 +186,11 @@ class _Layout:
         others = tuple(axis for axis in range(len(shape)) if axis not in axes)
         lead = tuple(shape[axis] for axis in others)
         length = math.prod(shape[axis] for axis in axes)
-        size = size_of(task.segment_size, length) if task.is_segmented else max(1, length)
-        if length % size and math.prod(lead) > 1:
+        if task.offsets is not None:
+            size = length
+        else:
+            size = size_of(task.segment_size, length) if task.is_segmented else max(1, length)
+        if size and length % size and math.prod(lead) > 1:
             raise Unsupported(
                 f"in GPU memory segments lie end to end; {size} does not divide the axis' length, "
                 f"{length}, so they would reach across rows. Pad the axis, or pass row by row"
@@ -126,12 +198,12 @@ class _Layout:
         if OPERATIONS[task.operation] == "scan":
             result = (*lead, length)
         elif task.is_segmented:
-            result = (*lead, -(-length // size))
+            result = (*lead, -(-length // max(1, size)))
         elif task.keepdims:
             result = tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
         else:
             result = lead
-        return _Layout((*others, *axes), math.prod(shape), size, result)
+        return _Layout((*others, *axes), math.prod(shape), size, lead, result)
 
 
 def _types(given: str, dtype: Any) -> tuple[str, str]:

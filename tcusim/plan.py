@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from tcusim.algorithms import algorithm_of, build
 from tcusim.algorithms.order import FORWARD, Order
-from tcusim.arguments import edges_of, require_longest
+from tcusim.arguments import edges_of, refuse_stream, require_longest
 from tcusim.backends import get_backend, native_arch
 from tcusim.cost import Counts, counts_of_text
+from tcusim.device_offsets import offsets_on_device
 from tcusim.devices import chosen_backend, is_on_device, library_of
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.ir import Level, Program
@@ -227,7 +228,15 @@ class Plan:
     # What backends made ready, by the backend's name.
     _sessions: dict[str, Any] = field(default_factory=dict, init=False)
 
-    def __call__(self, a: Any, out: Any = None, stream: Any = None, *, offsets: Any = None) -> Any:
+    def __call__(
+        self,
+        a: Any,
+        out: Any = None,
+        stream: Any = None,
+        *,
+        offsets: Any = None,
+        check_offsets: bool = True,
+    ) -> Any:
         """Compute: launch for an array of the planned type and length.
 
         The data are not looked at, as they are by `tcusim.sum` and its kin for NumPy arrays: see
@@ -247,6 +256,10 @@ class Plan:
             one. Calls on several streams or from several threads do not disturb each other.
         offsets : array_like of int, shape (segments + 1,), optional
             For plans of segments by offsets: where each begins and ends, as in
+            `tcusim.segmented_sum`. For an array in GPU memory they may be there too, flat, of int64
+            or int32.
+        check_offsets : bool
+            False leaves offsets in GPU memory unchecked, and the call waits for nothing: see
             `tcusim.segmented_sum`.
 
         Returns
@@ -260,7 +273,8 @@ class Plan:
         """
         self._require_offsets(offsets)
         if is_on_device(a):
-            return self.on_device(a, out, stream=stream)
+            there = None if offsets is None else self._offsets_there(a, offsets, check_offsets)
+            return self.on_device(a, out, stream=stream, offsets=there)
         return self._on_host(np.asarray(a), out, stream, offsets)
 
     def run(
@@ -281,16 +295,25 @@ class Plan:
         return arrays["out"]
 
     def on_device(
-        self, a: Any, out: Any, shape: tuple[int, ...] | None = None, stream: Any = None
+        self,
+        a: Any,
+        out: Any,
+        shape: tuple[int, ...] | None = None,
+        stream: Any = None,
+        offsets: Any = None,
     ) -> Any:
-        """Compute where the array is; return an array of its kind and this shape, or `out`."""
+        """Compute where the array is; return an array of its kind and this shape, or `out`.
+
+        offsets: of segments by offsets, in GPU memory and of int64. Nothing here looks at them.
+        """
         backend = chosen_backend(a, self.backend)
         if shape is None:
             shape = self.shape_of_result(tuple(backend.describe(a).shape))
         session = self._sessions.get(backend.name)
         if session is None:
             session = self._sessions.setdefault(backend.name, backend.prepare(self))
-        return session.run({"in": a}, out=out, shape=shape, stream=stream)
+        inputs = {"in": a} if offsets is None else {"in": a, "offsets": offsets}
+        return session.run(inputs, out=out, shape=shape, stream=stream)
 
     def _require_offsets(self, offsets: Any) -> None:
         if isinstance(self.problem, IrregularProblem):
@@ -303,23 +326,27 @@ class Plan:
                 f"{self!r} takes no offsets; plan {self.operation!r} with segments=, their number"
             )
 
-    def edges(self, offsets: Any) -> NDArray[np.int64]:
-        """Return offsets in the computer's memory as this plan takes them; refuse others."""
+    def _offsets_there(self, a: Any, offsets: Any, check: bool) -> Any:
+        """Return offsets for an array in GPU memory, there; refuse others than this plan takes."""
+        backend = chosen_backend(a, self.backend)
+        length = self.problem.length
+        found = offsets_on_device(backend, a, offsets, length=length, rows=1, check=check)
+        self._require_edges(found.segments, found.edges)
+        return found.there
+
+    def _require_edges(self, segments: int, edges: NDArray[np.int64] | None) -> None:
         p = self.problem
         assert isinstance(p, IrregularProblem)
-        edges = edges_of(offsets, p.length)
-        if edges.size != p.segments + 1:
+        if segments != p.segments:
             raise InputError(
                 f"this plan takes {p.segments + 1} offsets, of {p.segments} segments, got "
-                f"{edges.size}; make another plan"
+                f"{segments + 1}; make another plan"
             )
-        if p.longest is not None:
+        if p.longest is not None and edges is not None:
             require_longest(edges, p.longest)
-        return edges
 
     def _on_host(self, a: NDArray[Any], out: Any, stream: Any, offsets: Any) -> Any:
-        if stream is not None:
-            raise InputError("stream= is for arrays in GPU memory, and a is a NumPy array")
+        refuse_stream(stream)
         if a.dtype.name != self.dtype or a.size != self.problem.length:
             raise InputError(
                 f"this plan takes {self.problem.length} elements of {self.dtype}, got {a.size} of "
@@ -328,7 +355,8 @@ class Plan:
         runner = get_backend(self.backend or "numpy")
         inputs = {"in": np.ascontiguousarray(a).reshape(-1)}
         if offsets is not None:
-            inputs["offsets"] = self.edges(offsets)
+            edges = inputs["offsets"] = edges_of(offsets, self.problem.length)
+            self._require_edges(edges.size - 1, edges)
         result = self.run(
             inputs,
             lambda program, inputs: runner.run(program, inputs, arch=self.arch),

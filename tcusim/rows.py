@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tcusim.arguments import Array
+from tcusim.arguments import Array, repeated
 from tcusim.kernels import Ints, Kernel
 
 __all__ = [
-    "repeated",
     "scan_irregular",
     "scan_rows",
     "sum_irregular",
@@ -60,18 +59,13 @@ def sum_irregular(kernel: Kernel, rows: Array, edges: Ints) -> Array:
     result = (*rows.shape[:-1], edges.size - 1)
     if rows.size == 0:
         return np.zeros(result, kernel(np.zeros(1, rows.dtype), 1).dtype)
-    return kernel(rows.reshape(-1), repeated(edges, rows.size)).reshape(result)
+    return kernel(rows.reshape(-1), repeated(edges, rows.size // rows.shape[-1])).reshape(result)
 
 
 def scan_irregular(kernel: Kernel, rows: Array, edges: Ints) -> Array:
     """Scan the segments between the edges of the last axis."""
     if rows.size == 0:
         return np.zeros(rows.shape, kernel(np.zeros(1, rows.dtype), 1).dtype)
-    return kernel(rows.reshape(-1), repeated(edges, rows.size)).reshape(rows.shape)
-
-
-def repeated(edges: Ints, size: int) -> Ints:
-    """Return the edges of the segments of as many rows, end to end, as have `size` elements."""
-    length = int(edges[-1])
-    starts = np.arange(0, size, length)[:, None] + edges[:-1]
-    return np.append(starts, size)
+    return kernel(rows.reshape(-1), repeated(edges, rows.size // rows.shape[-1])).reshape(
+        rows.shape
+    )

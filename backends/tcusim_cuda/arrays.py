@@ -46,6 +46,7 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "s8": ("int8",),
     "u8": ("uint8",),
     "s32": ("int32",),
+    "s64": ("int64",),
 }
 
 Placed: TypeAlias = Sequence[tuple["DeviceArray", Buffer]]

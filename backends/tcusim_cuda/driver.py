@@ -7,7 +7,9 @@ import functools
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
+
+from numpy.typing import NDArray
 
 from tcusim.errors import BackendUnavailable, InputError, TcusimError
 from tcusim.numerics import Format, units
@@ -163,6 +165,13 @@ class Driver:
         finally:
             # The driver keeps the event until it has happened.
             self._call("cuEventDestroy_v2", event)
+
+    def copy_back(self, address: int, values: NDArray[Any], stream: int) -> None:
+        """Copy from GPU memory into an array without gaps, and wait until that is done."""
+        where, count = ctypes.c_uint64(address), ctypes.c_size_t(values.nbytes)
+        target, queue = ctypes.c_void_p(values.ctypes.data), ctypes.c_void_p(stream)
+        self._call("cuMemcpyDtoHAsync_v2", target, where, count, queue)
+        self._call("cuStreamSynchronize", queue)
 
     def clear(self, address: int, nbytes: int, stream: int) -> None:
         """Fill bytes with zeros."""

@@ -491,11 +491,12 @@ class _Emitter:
         lines, offsets = step.dst, step.offsets
         cuts = ", ".join(str(cut) for cut in (step.cut or 0, *step.levels))
         count = c_extent(Extent(offsets.size.index - 1)) if offsets.size.per == 1 else ""
+        limit = "" if step.limit is None else f", {c_index(step.limit)}"
         self._line("__syncwarp();")
         self._line(
             f"for (int e = lane; e < {lines.count}; e += {LANES}) tcu::locate<{cuts}>("
             f"{offsets.name}, {count}, {c_index(step.first)} + e, "
-            f"{lines.name}_begin[e], {lines.name}_end[e]);"
+            f"{lines.name}_begin[e], {lines.name}_end[e]{limit});"
         )
         self._line("__syncwarp();")
 

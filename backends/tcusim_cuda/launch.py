@@ -194,6 +194,28 @@ class Launcher(ABC):
                     Driver.open().clear(made.address, made.nbytes, made.stream)
         return made.owner
 
+    def to_host(self, array: Any) -> NDArray[Any]:
+        """Return a copy of a flat array in GPU memory, once what its stream has queued is done."""
+        given = on_gpu(array, "offsets")
+        if not given.contiguous:
+            return self.to_host(arranged(given, (0,), given.dtype))
+        values = np.empty(given.size, given.dtype)
+        with explained(self, "a copy from the GPU", lambda: f"It was of {given.size} elements."):
+            if values.size:
+                with self.active(place_of([given])):
+                    Driver.open().copy_back(given.address, values, given.stream)
+        return values
+
+    def to_device(self, values: NDArray[Any], like: Any) -> Any:
+        """Return an array of this library with these values, on the device of `like`."""
+        place = place_of([on_gpu(like, "a")])
+        with (
+            explained(self, "a copy to the GPU", lambda: f"It was of {values.size} elements."),
+            self.active(place),
+        ):
+            stream = self.open_stream(self.default_stream(place), None, place)
+            return self.upload(values, stream)
+
     # --- Backend -----------------------------------------------------------------------------
 
     def available(self) -> str | None:

@@ -300,11 +300,12 @@ class Builder:
         count: int,
         cut: int | None,
         levels: tuple[int, ...] = (),
+        limit: Index | None = None,
         line: str = "",
     ) -> Lines:
         """Find `count` pieces of irregular segments from number `first` on; see `ir.Locate`."""
         lines = Lines(name, count)
-        self._add(Locate(lines, offsets, first, cut, levels, self._origin(line)))
+        self._add(Locate(lines, offsets, first, cut, levels, limit, self._origin(line)))
         return lines
 
     def copy_parts(self, dsts: Sequence[View], src: View, line: str = "") -> None:

@@ -204,7 +204,10 @@ class _Pieces:
         """Find `count` pieces, from number `first` on."""
         offsets = self.b.input("offsets", "s64", Extent(SEGMENTS + 1))
         cut = None if self.whole else self.cut
-        return self.b.locate("piece", offsets, first, count=count, cut=cut, levels=self.levels)
+        # A wrong offset, which nothing may have checked, must not reach beyond the data.
+        return self.b.locate(
+            "piece", offsets, first, count=count, cut=cut, levels=self.levels, limit=LENGTH
+        )
 
     def values(self, buffer: Buffer, first: Index, count: int, repeated: int = 1) -> View:
         """Return a value for each of `count` pieces: as a column, or repeated in several."""

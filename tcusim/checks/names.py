@@ -156,6 +156,8 @@ def _step_scope_findings(
         yield from _scope_findings(site, "the pattern's offset", step.pattern.offset, scope)
     if isinstance(step, Locate):
         yield from _scope_findings(site, "the first number", step.first, scope)
+        if step.limit is not None:
+            yield from _scope_findings(site, "the limit of lines", step.limit, scope)
     if isinstance(step, When):
         for bound in step.bounds:
             yield from _scope_findings(site, "the condition", bound.lhs - bound.rhs, scope)

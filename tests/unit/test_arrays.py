@@ -126,6 +126,10 @@ class StandInDriver:
         if not driver.same_stream(first, then):
             self.notes.append(f"{then} waits for {first}")
 
+    def copy_back(self, address: int, values: NDArray[Any], stream: int) -> None:
+        self.notes.append(f"copy {values.nbytes} bytes back on {stream}")
+        values[...] = memory(address, values.size, values.dtype)
+
     def clear(self, address: int, nbytes: int, stream: int) -> None:
         self.notes.append(f"clear {nbytes} bytes on {stream}")
 
@@ -490,6 +494,50 @@ def test_a_plan_waits_once_for_the_streams_of_its_arrays(gpu: StandIn) -> None:
     assert gpu.driver.notes == [
         "3 waits for 5", "launch 4 x 32 on 3", "launch 1 x 32 on 3", "5 waits for 3",
     ]  # fmt: skip
+
+
+def test_offsets_on_the_gpu(gpu: StandIn) -> None:
+    edges = np.array([0, 3, 3, 40_000, LONG.size])
+    expected = tcusim.segmented_cumsum(LONG, offsets=edges, reverse=True)
+    plan = tcusim.plan("segmented_cumsum", length=LONG.size, segments=4, reverse=True)
+    session = gpu.prepare(plan)
+    x = OnGpu(LONG, stream=3)
+    offsets = OnGpu(edges, stream=4)
+    np.testing.assert_array_equal(gpu.to_host(offsets), edges)
+    for there in (offsets, gpu.to_device(edges, x)):
+        result = session.run({"in": x, "offsets": there}, shape=(LONG.size,))
+        np.testing.assert_array_equal(result.values, expected)
+    assert gpu.driver.notes[0] == "copy 40 bytes back on 4"
+    assert {"3 waits for 4", "4 waits for 3"} < set(gpu.driver.notes)
+    # What lies between the launches is kept, the offsets are not.
+    assert gpu.made == len(plan.temporaries) + 2
+
+
+@pytest.mark.parametrize(
+    ("offsets", "said"),
+    [
+        (np.zeros(4, np.int64), "this plan takes 5 elements, offsets has 4; make another plan"),
+        (np.zeros(5, np.int32), r"offsets must be of int64 \(s64\), got int32"),
+    ],
+)
+def test_offsets_that_a_session_does_not_take(gpu: StandIn, offsets: Any, said: str) -> None:
+    session = gpu.prepare(tcusim.plan("segmented_cumsum", length=LONG.size, segments=4))
+    with pytest.raises(InputError, match=said):
+        session.run({"in": OnGpu(LONG), "offsets": OnGpu(offsets)}, shape=(LONG.size,))
+
+
+def test_outs_that_overlap_offsets_or_lie_by_them(gpu: StandIn) -> None:
+    both = np.zeros(100, np.int64)
+    both[1:3] = 8, 16
+    offsets = OnGpu(both[:3])
+    x = OnGpu(np.ones(16, np.float16))
+    session = gpu.prepare(tcusim.plan("segmented_cumsum", length=16, segments=2))
+    start = offsets.values.ctypes.data
+    out = OnGpu(np.zeros(16, np.float16), data=(start, False))
+    with pytest.raises(InputError, match="out overlaps offsets in memory"):
+        session.run({"in": x, "offsets": offsets}, out=out, shape=(16,))
+    with pytest.raises(InputError, match="does not work in place: its segments lie by offsets, wh"):
+        session.run({"in": x, "offsets": offsets}, out=x, shape=(16,))
 
 
 def test_memory_for_mail_is_cleared_before_each_launch(gpu: StandIn) -> None:

@@ -167,14 +167,16 @@ __device__ inline long long position(long long offset, long long i) {
     return offset;
 }
 
-// Where piece `number` of the segments begins and ends; CUT 0 takes whole segments.
+// Where piece `number` of the segments begins and ends; CUT 0 takes whole segments. No piece reaches
+// beyond `most` elements, nor before the first, whatever the offsets are.
 template <long long CUT, long long... LEVELS>
 __device__ inline void locate(
     const long long* offsets,
     long long segments,
     long long number,
     long long& begin,
-    long long& end
+    long long& end,
+    long long most = 0x7fffffffffffffffLL
 ) {
     begin = end = 0;
     if (segments == 0) return;
@@ -201,6 +203,8 @@ __device__ inline void locate(
         begin = number >= first && begin < limit ? begin : limit;
         end = begin + CUT < limit ? begin + CUT : limit;
     }
+    begin = begin > 0 ? begin : 0;
+    end = end < most ? end : most;
 }
 
 // --- Chunks: neighbouring elements that one lane moves together ----------------------------------
