@@ -436,11 +436,11 @@ class _Pieces:
         offsets: Ints = np.concatenate([[0], inner, [length]]).astype(np.int64)
         if case.keywords.get("whole"):
             lengths = _whole_lengths(case.keywords["segment_size"], count)
-            offsets = np.concatenate([[0], lengths.cumsum()])
+            offsets = np.concatenate([[0], lengths.cumsum()]).astype(np.int64)
         carried = any(buffer.name == "carry" for buffer in program.inputs)
         room = limit // 2 if carried else limit
         low = -1 if format_of(program.ab).is_float or format_of(program.ab).smallest < 0 else 0
-        x: Ints = rng.integers(low, 2, length)
+        x: Ints = rng.integers(low, 2, length, np.int64)
         before = np.concatenate([[0], np.abs(x).cumsum()])
         x[before[1:] - np.repeat(before[offsets[:-1]], np.diff(offsets)) > room] = 0
         inputs = {"in": x, "offsets": offsets}

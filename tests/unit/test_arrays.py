@@ -23,6 +23,7 @@ from tcusim.errors import BackendUnavailable, InputError, Unsupported
 from tcusim.interpret import run_numpy
 from tcusim.ir import Buffer, Extent, Program
 from tcusim.numerics import format_of
+from tcusim.plan import plan_for
 from tcusim_cuda import CUPY, PYCUDA, driver, launch
 from tcusim_cuda.arrays import (
     DeviceArray,
@@ -235,6 +236,15 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     stand_in = StandInDriver()
     monkeypatch.setattr(Driver, "open", lambda: stand_in)
     return StandIn(stand_in)
+
+
+@pytest.fixture
+def several_launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let plans of long scans have three launches, as where no blocks share a segment."""
+    monkeypatch.setattr(sys.modules["tcusim.plan"], "LEAST_BLOCK", 2**40)
+    plan_for.cache_clear()
+    yield
+    plan_for.cache_clear()
 
 
 # --- NumPy arrays ----------------------------------------------------------------------------
@@ -458,6 +468,7 @@ def prepared(gpu: StandIn, operation: str = "cumsum", **options: Any) -> Any:
     return gpu.prepare(tcusim.plan(operation, length=LONG.size, **options))
 
 
+@pytest.mark.usefixtures("several_launches")
 def test_a_plan_runs_on_the_gpu_again_and_again(gpu: StandIn) -> None:
     expected = tcusim.cumsum(LONG, dtype="f4")
     session = prepared(gpu, result="float32")
@@ -471,6 +482,7 @@ def test_a_plan_runs_on_the_gpu_again_and_again(gpu: StandIn) -> None:
         assert gpu.loadings == 3
 
 
+@pytest.mark.usefixtures("several_launches")
 def test_each_stream_has_temporaries_of_its_own(gpu: StandIn) -> None:
     session = prepared(gpu, result="float32")
     x, out = OnGpu(LONG), OnGpu(np.zeros(LONG.size, np.float32))
@@ -486,6 +498,7 @@ def test_each_stream_has_temporaries_of_its_own(gpu: StandIn) -> None:
     assert gpu.loadings == 2 * 3
 
 
+@pytest.mark.usefixtures("several_launches")
 def test_a_plan_waits_once_for_the_streams_of_its_arrays(gpu: StandIn) -> None:
     session = prepared(gpu, "sum")
     out = OnGpu(np.zeros((), np.float16), stream=5)
@@ -562,6 +575,7 @@ def test_a_plan_takes_arrays_of_any_shape(gpu: StandIn) -> None:
     np.testing.assert_array_equal(result.values, x.cumsum(1))
 
 
+@pytest.mark.usefixtures("several_launches")
 def test_a_scan_in_place_is_compiled_without_restrict(gpu: StandIn) -> None:
     session = prepared(gpu)
     expected = tcusim.cumsum(LONG)
@@ -599,6 +613,7 @@ def test_outs_that_overlap_the_input_of_a_plan(gpu: StandIn) -> None:
         one.run({"in": x}, out=x, shape=shape)
 
 
+@pytest.mark.usefixtures("several_launches")
 @pytest.mark.parametrize(
     ("array", "said"),
     [
@@ -652,6 +667,7 @@ def test_a_plan_for_another_gpu(gpu: StandIn) -> None:
         session.run({"in": OnGpu(LONG.astype(np.float32))}, shape=(LONG.size,))
 
 
+@pytest.mark.usefixtures("several_launches")
 def test_a_failed_launch_of_a_plan_says_which(gpu: StandIn) -> None:
     gpu.fails = ZeroDivisionError("no")
     with pytest.raises(LaunchError) as caught:
