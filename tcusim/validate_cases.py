@@ -440,7 +440,7 @@ class _Pieces:
         carried = any(buffer.name == "carry" for buffer in program.inputs)
         room = limit // 2 if carried else limit
         low = -1 if format_of(program.ab).is_float or format_of(program.ab).smallest < 0 else 0
-        x: Ints = rng.integers(low, 2, length, np.int64)
+        x: Ints = rng.integers(low, 2, (length,))
         before = np.concatenate([[0], np.abs(x).cumsum()])
         x[before[1:] - np.repeat(before[offsets[:-1]], np.diff(offsets)) > room] = 0
         inputs = {"in": x, "offsets": offsets}
