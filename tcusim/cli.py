@@ -459,7 +459,7 @@ def _algorithm_rows() -> list[dict[str, Any]]:
         {
             "name": row.name,
             "paper": row.alias,
-            "mma steps of a warp": row.formula,
+            "mma steps": row.formula,
             "source": row.source,
             "title": row.title,
         }

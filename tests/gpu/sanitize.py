@@ -65,6 +65,8 @@ def programs() -> list[Program]:
                 ragged=ragged,
                 warps=warps,
                 tiles=tiles,
+                # A tile a warp, so that several blocks share a segment.
+                **{name: 1 for name in ("per_warp", "pieces") if name in row.options},
             )
         except Unsupported:
             continue

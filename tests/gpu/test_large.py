@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import tcusim
-from tcusim.algorithms import segmented_algorithms
+from tcusim.algorithms import algorithm_of, segmented_algorithms
 from tcusim.backends import why_unavailable
 from tcusim.errors import Unsupported
+from tcusim.ir import Level
 from tcusim.testing import outputs_agree, random_inputs
 
 LENGTH = 2**24 + 5
@@ -44,6 +45,9 @@ def test_a_long_array(algorithm: str, types: tuple[str, str, str, str | None]) -
         "combine": "add" if accumulate != "f16" else "mma",
         "chain": 16,
     }
+    if algorithm_of(algorithm).level is Level.GRID:
+        # The whole array in groups of blocks, which pass on what they have.
+        options |= {"segment_size": None, "combine": "add"}
     try:
         program = tcusim.build(algorithm, ragged=True, warps=4, **options)
     except Unsupported as error:
