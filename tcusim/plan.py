@@ -411,6 +411,8 @@ def plan(
     >>> plan(np.arange(8, dtype=np.float16))
     array([ 6., 22.], dtype=float16)
     """
+    if operation in ("matmul", "matvec"):
+        raise InputError(f"{operation!r} is a product; plan it with tcusim.plan_product")
     if operation not in OPERATIONS:
         raise unknown_name("operation", operation, OPERATIONS)
     _require_count("length", length)

@@ -102,7 +102,7 @@ def matmul(
     array([[ 5., 14.],
            [14., 50.]], dtype=float16)
     """
-    if is_on_device(a) or is_on_device(b):
+    if any(is_on_device(given) for given in (a, b, c)):
         settings = Settings(backend, shape, arch, accumulate, algorithm, report, progress)
         return multiply(
             a,
@@ -189,7 +189,7 @@ def matvec(
     >>> tcusim.matvec(np.eye(3, dtype=np.float16), [1, 2, 3])
     array([1., 2., 3.])
     """
-    if is_on_device(a) or is_on_device(x):
+    if any(is_on_device(given) for given in (a, x, c)):
         settings = Settings(backend, shape, arch, accumulate, algorithm, report, progress)
         return multiply(
             a,

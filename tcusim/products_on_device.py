@@ -34,9 +34,10 @@ def multiply(
     given = {"a": a, second: b} if c is None else {"a": a, second: b, "c": c}
     for name, array in given.items():
         if not is_on_device(array):
-            others = ", ".join(other for other in given if is_on_device(given[other]))
+            other = next(other for other in given if is_on_device(given[other]))
             raise InputError(
-                f"{name} is a {library_of(array)}, but {others} in GPU memory; copy it there too"
+                f"{name} is a {library_of(array)}, but {other} is in GPU memory; copy {name} there "
+                "too"
             )
     backend = chosen_backend(a, settings.backend)
     facts = {name: backend.describe(array) for name, array in given.items()}
