@@ -22,6 +22,7 @@ from tcusim.ir import Program
 from tcusim.listing import listing
 from tcusim.numerics import mma, register_unit
 from tcusim.plan import Plan, plan
+from tcusim.product_plan import ProductPlan, plan_product
 from tcusim.products import matmul, matvec
 from tcusim.shapes import MmaShape, register_shape, shape_of
 from tcusim.validate import validate_shape
@@ -36,6 +37,7 @@ __all__ = [
     "InputError",
     "MmaShape",
     "Plan",
+    "ProductPlan",
     "Program",
     "ShapeReport",
     "TcusimError",
@@ -51,6 +53,7 @@ __all__ = [
     "matvec",
     "mma",
     "plan",
+    "plan_product",
     "register_algorithm",
     "register_backend",
     "register_shape",

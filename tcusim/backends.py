@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tcusim.ir import Program
-    from tcusim.plan import Plan
+    from tcusim.planned import Planned
 
 __all__ = [
     "NUMPY",
@@ -122,7 +122,7 @@ class DeviceBackend(Backend, Protocol):
     program. One that has them is also given arrays with `__cuda_array_interface__` or DLPack.
     """
 
-    def prepare(self, plan: Plan) -> Session:
+    def prepare(self, plan: Planned) -> Session:
         """Return a session for a plan; it may wait with its work until the first call."""
         ...
 

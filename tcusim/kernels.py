@@ -35,6 +35,7 @@ from tcusim.plan import (
     types_of,
     unit_of_run,
 )
+from tcusim.planned import Planned
 
 __all__ = [
     "REDUCTION",
@@ -47,6 +48,7 @@ __all__ = [
     "digits_of",
     "kernel_for",
     "launch_program",
+    "note_plan",
 ]
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -262,6 +264,16 @@ def launch_program(
     if runner.name == "numpy":
         options["watch"] = _watcher(program, scalars, settings)
     return runner.run(program, inputs, arch=settings.arch, **options)
+
+
+def note_plan(plan: Planned, unit: str, settings: Settings) -> None:
+    """Tell the report what a plan launched on arrays in GPU memory."""
+    if settings.report is None:
+        return
+    for launch in plan.launches:
+        scalars = plan.scalars(launch)
+        settings.report.note(launch.program, scalars, unit)
+        settings.report.counts.add(counts_of_text(launch.program, scalars))
 
 
 def _watcher(

@@ -13,17 +13,15 @@ from typing import Any
 from tcusim.algorithms.order import FORWARD, Order
 from tcusim.arguments import axes_of, one_axis, size_of
 from tcusim.backends import DeviceBackend
-from tcusim.cost import counts_of_text
 from tcusim.device_offsets import DeviceOffsets, offsets_on_device
 from tcusim.devices import chosen_backend
 from tcusim.errors import InputError, Unsupported
 from tcusim.irregular import IrregularProblem
-from tcusim.kernels import Settings
+from tcusim.kernels import Settings, note_plan
 from tcusim.numerics import rule_for
 from tcusim.plan import (
     FLOATS,
     OPERATIONS,
-    Plan,
     Problem,
     name_of_dtype,
     plan_for,
@@ -34,7 +32,7 @@ from tcusim.plan import (
     unit_of_run,
 )
 
-__all__ = ["Task", "compute"]
+__all__ = ["Task", "compute", "require_bf16", "types_on_device"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +71,9 @@ def compute(a: Any, task: Task, out: Any, settings: Settings, stream: Any = None
     """
     backend = chosen_backend(a, settings.backend)
     facts = backend.describe(a)
-    work, wanted = _types(facts.dtype, task.dtype)
+    work, wanted = types_on_device(facts.dtype, task.dtype)
     unit = unit_of_run(settings.named_arch, backend.name)
-    _require_bf16(work, unit)
+    require_bf16(work, unit)
     layout = _Layout.of(task, tuple(facts.shape))
     found = None
     if task.offsets is not None:
@@ -94,7 +92,7 @@ def compute(a: Any, task: Task, out: Any, settings: Settings, stream: Any = None
     plan = plan_for(task.operation, problem, settings.named_arch, backend.name)
     there = None if found is None else found.there
     result = plan.on_device(rows, out, layout.result, stream, there)
-    _note(plan, unit, settings)
+    note_plan(plan, unit, settings)
     return result if task.operation == "sum" else _with_axis_back(backend, result, layout)
 
 
@@ -206,7 +204,7 @@ class _Layout:
         return _Layout((*others, *axes), math.prod(shape), size, lead, result)
 
 
-def _types(given: str, dtype: Any) -> tuple[str, str]:
+def types_on_device(given: str, dtype: Any) -> tuple[str, str]:
     """Return NumPy's names of the types of the computation and of the result."""
     wanted = None if dtype is None else name_of_dtype(dtype)
     if given == "int8":
@@ -231,7 +229,7 @@ def _types(given: str, dtype: Any) -> tuple[str, str]:
     return (wanted if "float64" in (given, wanted) else given), wanted
 
 
-def _require_bf16(work: str, unit: str) -> None:
+def require_bf16(work: str, unit: str) -> None:
     """Refuse float32 where it would have to be scaled, which takes a look at the data."""
     if work != "float32":
         return
@@ -257,13 +255,3 @@ def _of_nothing(
 def _with_axis_back(backend: DeviceBackend, result: Any, layout: _Layout) -> Any:
     """Return a result with its last axis where the array's was."""
     return result if layout.in_order else backend.restored(result, layout.order)
-
-
-def _note(plan: Plan, unit: str, settings: Settings) -> None:
-    """Tell the report what was launched."""
-    if settings.report is None:
-        return
-    for launch in plan.launches:
-        scalars = plan.scalars(launch)
-        settings.report.note(launch.program, scalars, unit)
-        settings.report.counts.add(counts_of_text(launch.program, scalars))

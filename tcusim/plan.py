@@ -9,8 +9,8 @@ Which launches there are, `_choose` decides, by the table `_RULES`: the first ro
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,14 +20,14 @@ from tcusim.algorithms import algorithm_of, build
 from tcusim.algorithms.order import FORWARD, Order
 from tcusim.arguments import edges_of, refuse_stream, require_longest
 from tcusim.backends import get_backend, native_arch
-from tcusim.cost import Counts, counts_of_text
 from tcusim.device_offsets import offsets_on_device
 from tcusim.devices import chosen_backend, is_on_device, library_of
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.ir import Level, Program
 from tcusim.irregular import IrregularProblem, cut_of, draft_by_offsets
-from tcusim.launches import CHAIN, Launch, Launches, Memory, scalars_of
+from tcusim.launches import CHAIN, Launch, Launches, Memory
 from tcusim.numerics import Values, format_of, rule_for
+from tcusim.planned import DTYPES, SHORT_NAMES, Planned
 from tcusim.shapes import MmaShape, shape_of
 from tcusim.verify import in_place
 
@@ -96,17 +96,7 @@ _TYPES = {
     "float64": ("f64", "f64", "f64", "float64"),
     "int8": ("s8", "s32", "s8", "int32"),
 }
-# The NumPy types of arrays, by their short names.
-DTYPES: Mapping[str, str] = {
-    "f16": "float16",
-    "bf16": "bfloat16",
-    "f32": "float32",
-    "f64": "float64",
-    "s8": "int8",
-    "s32": "int32",
-}
 FLOATS = ("float16", "float32", "float64", "bfloat16")
-SHORT_NAMES = {name: short for short, name in DTYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +186,7 @@ class Problem:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Plan:
+class Plan(Planned):
     """The launches of one sum or scan, ready to be called; `tcusim.plan` makes one.
 
     `plan(a)` computes. What it takes is prepared in the first call on a backend and kept: programs
@@ -218,15 +208,7 @@ class Plan:
         For each choice a line.
     """
 
-    operation: str
     problem: Problem | IrregularProblem
-    arch: str | None
-    backend: str | None
-    arrays: tuple[Memory, ...]
-    launches: tuple[Launch, ...]
-    why: tuple[str, ...]
-    # What backends made ready, by the backend's name.
-    _sessions: dict[str, Any] = field(default_factory=dict, init=False)
 
     def __call__(
         self,
@@ -277,23 +259,6 @@ class Plan:
             return self.on_device(a, out, stream=stream, offsets=there)
         return self._on_host(np.asarray(a), out, stream, offsets)
 
-    def run(
-        self,
-        inputs: Mapping[str, Any],
-        launch: Callable[[Program, Mapping[str, Any]], Mapping[str, Any]],
-    ) -> Any:
-        """Run the launches in order, each by `launch`, and return the flat array "out".
-
-        inputs: flat arrays by name. launch: runs a program on arrays by the names of its inputs,
-        and returns its outputs by name.
-        """
-        arrays = dict(inputs)
-        for one in self.launches:
-            given = {buffer: arrays[name] for buffer, name in one.inputs.items()}
-            made = launch(one.program, given)
-            arrays.update((name, made[buffer]) for buffer, name in one.outputs.items())
-        return arrays["out"]
-
     def on_device(
         self,
         a: Any,
@@ -309,11 +274,8 @@ class Plan:
         backend = chosen_backend(a, self.backend)
         if shape is None:
             shape = self.shape_of_result(tuple(backend.describe(a).shape))
-        session = self._sessions.get(backend.name)
-        if session is None:
-            session = self._sessions.setdefault(backend.name, backend.prepare(self))
         inputs = {"in": a} if offsets is None else {"in": a, "offsets": offsets}
-        return session.run(inputs, out=out, shape=shape, stream=stream)
+        return self.launched(backend, inputs, out, shape, stream)
 
     def _require_offsets(self, offsets: Any) -> None:
         if isinstance(self.problem, IrregularProblem):
@@ -359,38 +321,17 @@ class Plan:
             self._require_edges(edges.size - 1, edges)
         result = self.run(
             inputs,
-            lambda program, inputs: runner.run(program, inputs, arch=self.arch),
+            lambda program, given: runner.run(program, given, arch=self.arch),
         )
         return deliver(result.reshape(self.shape_of_result(a.shape)), out, a)
 
     # --- What it is --------------------------------------------------------------------------
-
-    @property
-    def dtype(self) -> str:
-        """NumPy's name of the type of "in"."""
-        return DTYPES[self.problem.source]
-
-    @property
-    def result(self) -> str:
-        """NumPy's name of the type of "out"."""
-        return DTYPES[self.problem.result]
 
     def shape_of_result(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape of the result for an array of this shape."""
         if self.problem.kind == "scan":
             return shape
         return () if self.operation == "sum" else (self.problem.segments,)
-
-    @property
-    def temporaries(self) -> tuple[Memory, ...]:
-        """The arrays between "in" and "out", which the plan keeps."""
-        made = {name for launch in self.launches for name in launch.outputs.values()}
-        return tuple(one for one in self.arrays if one.name in made and one.name != "out")
-
-    @property
-    def in_place(self) -> bool:
-        """Whether "out" may be the very array "in"."""
-        return self.why_not_in_place is None
 
     @functools.cached_property
     def why_not_in_place(self) -> str | None:
@@ -419,56 +360,10 @@ class Plan:
             written = written or bool(targets)
         return None
 
-    def scalars(self, launch: Launch) -> dict[str, int]:
-        """Return the scalars of a launch."""
-        return scalars_of(launch.program, launch.inputs, self.arrays)
-
-    @property
-    def counts(self) -> Counts:
-        """Mma steps, additions and bytes of one call, as the programs' text has them."""
-        total = Counts()
-        for launch in self.launches:
-            total.add(counts_of_text(launch.program, self.scalars(launch)))
-        return total
-
-    def __repr__(self) -> str:
-        """Name the operation and the launches."""
-        names = ", ".join(launch.program.name for launch in self.launches)
-        return f"Plan({self.operation!r}, {self._sizes()}: {names})"
-
-    def __str__(self) -> str:
-        """Show everything: sizes, arrays, launches with their counts, and why."""
-        return "\n".join(self._lines())
-
     def _sizes(self) -> str:
         p = self.problem
         order = "".join(f", {name}" for name in p.scan_options)
         return f"{p.length} {self.dtype}{p.division} to {self.result}{order}"
-
-    def _lines(self) -> Iterator[str]:
-        p = self.problem
-        yield f"plan {self.operation}"
-        yield f"  problem   {self._sizes()}"
-        parts = f"{p.source} as {p.ab}" if p.source != p.ab else p.ab
-        yield f"  tile      {p.shape.name}, {parts} to {p.acc}"
-        yield f"  arch      {self.arch or 'that of the GPU; hopper on the simulator'}"
-        for number, array in enumerate(self.arrays):
-            head = "arrays" if number == 0 else ""
-            yield f"  {head:<8}  {array.name:<9} {array.dtype} x {array.size}, {array.nbytes} bytes"
-        for number, launch in enumerate(self.launches, start=1):
-            yield f"  {f'launch {number}':<8}  {self._line_of(launch)}"
-        for number, reason in enumerate(self.why):
-            yield f"  {'why' if number == 0 else '':<8}  {reason}"
-
-    def _line_of(self, launch: Launch) -> str:
-        program, scalars = launch.program, self.scalars(launch)
-        counts = counts_of_text(program, scalars)
-        given = ", ".join(launch.inputs.values())
-        return (
-            f"{program.name}: {given} -> {', '.join(launch.outputs.values())}; "
-            f"{program.grid(scalars)} x {program.warps} warps, {counts.mma} mma, "
-            f"{counts.bytes_read} bytes read, {counts.bytes_written} written"
-        )
 
 
 # --- Making one -------------------------------------------------------------------------------
@@ -535,6 +430,8 @@ def plan(
     >>> plan(np.arange(8, dtype=np.float16))
     array([ 6., 22.], dtype=float16)
     """
+    if operation in ("matmul", "matvec"):
+        raise InputError(f"{operation!r} is a product; plan it with tcusim.plan_product")
     if operation not in OPERATIONS:
         raise unknown_name("operation", operation, OPERATIONS)
     _require_count("length", length)

@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from tcusim.algorithms import algorithm_of, build
-from tcusim.arguments import Array
+from tcusim.arguments import Array, refuse_stream
+from tcusim.devices import is_on_device
 from tcusim.errors import InputError, Unsupported, unknown_name
-from tcusim.ir import Program
 from tcusim.kernels import Report, Settings, digits_of, launch_program
 from tcusim.numerics import format_of, rule_for, split_values
-from tcusim.plan import CHAIN, Shape, deliver, unit_of_run
-from tcusim.shapes import MmaShape, shape_of
+from tcusim.plan import Shape, deliver, unit_of_run
+from tcusim.product_programs import product_program
+from tcusim.products_on_device import multiply
 
 __all__ = ["matmul", "matvec"]
 
@@ -38,21 +37,14 @@ _TYPES: Final = {
     "float64": ("f64", "f64", "f64"),
 }
 _RESULTS: Final = {"float16": "f16", "float32": "f32", "float64": "f64", "bfloat16": "bf16"}
-# Results from which on blocks of 128x128 are enough for every multiprocessor of a large GPU.
-_MANY_RESULTS: Final = 2**21
-# k tiles that accumulate where the result is rounded to half precision: a unit that truncates four
-# times in a tile of 16, at 2**-23 of the sum, then drifts by an eighth of float16's last bit.
-_CHAIN_TO_NARROW: Final = 256
-# Rows of a matrix from which on there are enough warps if each has 32 of its own.
-_MANY_ROWS: Final = 2**14
 
 
 def matmul(
-    a: ArrayLike,
-    b: ArrayLike,
-    c: ArrayLike | None = None,
+    a: Any,
+    b: Any,
+    c: Any = None,
     *,
-    out: Array | None = None,
+    out: Any = None,
     dtype: DTypeLike | None = None,
     backend: str | None = None,
     shape: Shape | None = None,
@@ -61,6 +53,7 @@ def matmul(
     algorithm: str | None = None,
     report: Report | None = None,
     progress: Callable[[int, int], object] | None = None,
+    stream: Any = None,
 ) -> Any:
     """Multiply matrices on tensor cores, as `numpy.matmul` does: a @ b, or a @ b + c.
 
@@ -71,7 +64,8 @@ def matmul(
         are matrices, the others are broadcast; one axis is a row of `a` or a column of `b`. float32
         is split exactly into three bf16 parts (on Volta and Turing, which have no bf16, into three
         float16 parts after scaling rows of `a` and columns of `b` by powers of two: what lies
-        2**39 below the largest element of its row or column is lost).
+        2**39 below the largest element of its row or column is lost). Arrays in GPU memory stay
+        there; both are of one float type or int8 (with int32 results), and `b` is one matrix.
     c : array_like, optional
         Added to the products: of the result's shape, or broadcast to it.
     out : array, optional
@@ -88,7 +82,7 @@ def matmul(
     algorithm : str, optional
         "gemm", "gemm_naive", or for a vector "gemv" or "gemv_reduction"; by default the first that
         suits, staged in shared memory.
-    backend, arch, report, progress
+    backend, arch, report, progress, stream
         As in `tcusim.sum`.
 
     Returns
@@ -108,6 +102,19 @@ def matmul(
     array([[ 5., 14.],
            [14., 50.]], dtype=float16)
     """
+    if any(is_on_device(given) for given in (a, b, c)):
+        settings = Settings(backend, shape, arch, accumulate, algorithm, report, progress)
+        return multiply(
+            a,
+            b,
+            c,
+            second="b",
+            out=out,
+            dtype=dtype,
+            settings=settings,
+            stream=stream,
+        )
+    refuse_stream(stream)
     settings = Settings(
         backend, shape, unit_of_run(arch, backend), accumulate, algorithm, report, progress
     )
@@ -136,11 +143,11 @@ def matmul(
 
 
 def matvec(
-    a: ArrayLike,
-    x: ArrayLike,
-    c: ArrayLike | None = None,
+    a: Any,
+    x: Any,
+    c: Any = None,
     *,
-    out: Array | None = None,
+    out: Any = None,
     dtype: DTypeLike | None = None,
     backend: str | None = None,
     shape: Shape | None = None,
@@ -149,6 +156,7 @@ def matvec(
     algorithm: str | None = None,
     report: Report | None = None,
     progress: Callable[[int, int], object] | None = None,
+    stream: Any = None,
 ) -> Any:
     """Multiply matrices by vectors on tensor cores, as `numpy.matvec` does: a @ x, or a @ x + c.
 
@@ -163,7 +171,7 @@ def matvec(
     algorithm : str, optional
         "gemv_reduction" (the default), which reads the matrix once at the speed of memory, or
         "gemv", a product of matrices with a padded vector, as in the paper.
-    out, dtype, backend, shape, arch, accumulate, report, progress
+    out, dtype, backend, shape, arch, accumulate, report, progress, stream
         As in `matmul`.
 
     Returns
@@ -181,6 +189,19 @@ def matvec(
     >>> tcusim.matvec(np.eye(3, dtype=np.float16), [1, 2, 3])
     array([1., 2., 3.])
     """
+    if any(is_on_device(given) for given in (a, x, c)):
+        settings = Settings(backend, shape, arch, accumulate, algorithm, report, progress)
+        return multiply(
+            a,
+            x,
+            c,
+            second="x",
+            out=out,
+            dtype=dtype,
+            settings=settings,
+            stream=stream,
+        )
+    refuse_stream(stream)
     settings = Settings(
         backend, shape, unit_of_run(arch, backend), accumulate, algorithm, report, progress
     )
@@ -474,7 +495,15 @@ def _launched(types: tuple[str, str, str, str], settings: Settings) -> Multiply:
 
     def compute(a: Array, b: Array, c: Array | None) -> Array:
         (rows, inner), cols = a.shape, b.shape[1]
-        program = _program(types, settings, rows, cols, inner, add_c=c is not None)
+        program = product_program(
+            types,
+            rows,
+            cols,
+            inner,
+            add_c=c is not None,
+            shape=settings.shape,
+            algorithm=settings.algorithm,
+        )
         inputs = {"a": a.reshape(-1), "b": b.reshape(-1)}
         if c is not None:
             inputs["c"] = c.reshape(-1)
@@ -482,94 +511,3 @@ def _launched(types: tuple[str, str, str, str], settings: Settings) -> Multiply:
         return product.reshape(rows, cols)
 
     return compute
-
-
-def _program(
-    types: tuple[str, str, str, str],
-    settings: Settings,
-    rows: int,
-    cols: int,
-    inner: int,
-    *,
-    add_c: bool,
-) -> Program:
-    """Build the program for these sizes: the named one, or the one that suits."""
-    name = _algorithm(settings.algorithm, cols)
-    vector = name.startswith("gemv")
-    ab = types[0]
-    default = "8x8x4" if ab == "f64" else "8x32x16" if vector else "16x16x16"
-    tile = shape_of(settings.shape or default)
-    options: dict[str, Any] = {"inner": inner, "add_c": add_c, "chain": _chain(types)}
-    if not vector:
-        options["cols"] = cols
-    if name == "gemm":
-        options |= _tiling(tile, rows, cols, format_of(ab).itemsize, parts=types[2] != ab)
-    elif name == "gemv_reduction":
-        options |= _reading(tile, rows, inner, format_of(types[2]).itemsize)
-    return _built(name, tile, types, tuple(options.items()))
-
-
-def _chain(types: tuple[str, str, str, str]) -> int | None:
-    """Return how many k tiles may accumulate: s32 and f64 do not drift, and f16 is the paper's."""
-    _, acc, _, result = types
-    if acc != "f32":
-        return None
-    return CHAIN if result == "f32" else _CHAIN_TO_NARROW
-
-
-def _algorithm(name: str | None, cols: int) -> str:
-    """Return the algorithm: the named one if it does such products, or the one that suits."""
-    if name is None:
-        return "gemv_reduction" if cols == 1 else "gemm"
-    row = algorithm_of(name)
-    if row.kind != "product":
-        raise Unsupported(f"{name!r} is a {row.kind}, and this is a product")
-    if row.name.startswith("gemv") and cols != 1:
-        raise Unsupported(
-            f"{name!r} multiplies a matrix by one vector, and b has {cols} columns; use 'gemm'"
-        )
-    return row.name
-
-
-def _tiling(tile: MmaShape, rows: int, cols: int, itemsize: int, *, parts: bool) -> dict[str, int]:
-    """Return options of "gemm": how large a block's tile is, and how many warps share it."""
-    if rows * cols >= _MANY_RESULTS and min(rows, cols) >= 128 and not parts:
-        warps, warps_down, height, width = 8, 2, 64, 32
-    elif min(rows, cols) > 32:
-        warps, warps_down, height, width = 4, 2, 32, 32
-    else:
-        warps, warps_down, height, width = 1, 1, 32, 32
-    return {
-        "warps": warps,
-        "warps_down": warps_down,
-        "down": max(1, height // tile.m),
-        "across": max(1, width // tile.n),
-        # 64 bytes of each row: two sectors of memory.
-        "depth": max(1, 64 // (tile.k * itemsize)),
-    }
-
-
-def _reading(tile: MmaShape, rows: int, inner: int, itemsize: int) -> dict[str, Any]:
-    """Return options of "gemv_reduction": enough bytes on their way, in little shared memory.
-
-    Memory is kept busy by some megabytes at a time. Many rows have many warps, which take 256 bytes
-    of each row; of few rows, four warps share each, and take 128 bytes in turn.
-    """
-    if rows >= _MANY_ROWS:
-        return {"warps": 2, "width": max(1, 256 // (tile.k * itemsize))}
-    width = max(1, 128 // (tile.k * itemsize))
-    if inner < 4 * width * tile.k:
-        return {"width": width}
-    return {"warps": 4, "width": width, "share_rows": True}
-
-
-@lru_cache(maxsize=64)
-def _built(
-    name: str,
-    tile: MmaShape,
-    types: tuple[str, str, str, str],
-    options: tuple[tuple[str, Any], ...],
-) -> Program:
-    ab, acc, source, result = types
-    given = dict(options)
-    return build(name, shape=tile, ab=ab, accumulate=acc, source=source, result=result, **given)

@@ -20,7 +20,7 @@ from tcusim.binding import bind_scalars
 from tcusim.errors import BackendUnavailable, InputError, TcusimError, Unsupported
 from tcusim.ir import Buffer, Program
 from tcusim.numerics import format_of, unit_of
-from tcusim.plan import SHORT_NAMES
+from tcusim.planned import SHORT_NAMES
 from tcusim_cuda.arrays import (
     DeviceArray,
     arranged,
@@ -43,7 +43,7 @@ from tcusim_cuda.emit import emit, instruction_for
 from tcusim_cuda.kernel import WORKSPACE, Kernel
 
 if TYPE_CHECKING:
-    from tcusim.plan import Plan
+    from tcusim.planned import Planned
     from tcusim_cuda.session import DeviceSession
 
 __all__ = ["LaunchError", "Launcher"]
@@ -162,7 +162,7 @@ class Launcher(ABC):
 
     # --- DeviceBackend -----------------------------------------------------------------------
 
-    def prepare(self, plan: Plan) -> DeviceSession:
+    def prepare(self, plan: Planned) -> DeviceSession:
         """Return what runs a plan on arrays in GPU memory."""
         # That module is written in terms of this one.
         from tcusim_cuda.session import DeviceSession

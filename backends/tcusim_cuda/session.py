@@ -11,7 +11,8 @@ import numpy as np
 
 from tcusim.errors import InputError
 from tcusim.ir import Buffer
-from tcusim.plan import Launch, Memory, Plan
+from tcusim.launches import Launch, Memory
+from tcusim.planned import Planned
 from tcusim_cuda.arrays import DeviceArray, on_gpu, require_fit, storage_dtype
 from tcusim_cuda.driver import Driver
 from tcusim_cuda.kernel import WORKSPACE, Kernel
@@ -68,7 +69,7 @@ class DeviceSession:
     stream has temporaries of its own, and one lock keeps the launches of a call together.
     """
 
-    def __init__(self, launcher: Launcher, plan: Plan) -> None:
+    def __init__(self, launcher: Launcher, plan: Planned) -> None:
         self.launcher = launcher
         self.plan = plan
         self.steps = tuple(
@@ -250,7 +251,7 @@ class DeviceSession:
         return f"{self._now.kernel.name}: {configuration(self._now.kernel, self._now.blocks, None)}"
 
 
-def _ready(plan: Plan, number: int, launch: Launch) -> _Ready:
+def _ready(plan: Planned, number: int, launch: Launch) -> _Ready:
     kernel = emitted(launch.program)
     scalars = plan.scalars(launch)
     return _Ready(

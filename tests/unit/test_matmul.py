@@ -213,7 +213,7 @@ def test_the_accumulator_of_half_precision() -> None:
 
 def test_large_products_have_large_blocks() -> None:
     """The rule for the size of a block, without running the product."""
-    from tcusim.products import _tiling
+    from tcusim.product_programs import _tiling
     from tcusim.shapes import shape_of
 
     tile = shape_of("16x16x16")

@@ -21,7 +21,9 @@ from tcusim.api import Report
 from tcusim.devices import is_on_device
 from tcusim.errors import BackendUnavailable, InputError, Unsupported
 from tcusim.interpret import run_numpy
-from tcusim.plan import Plan, plan_for
+from tcusim.plan import plan_for
+from tcusim.planned import Planned
+from tcusim.product_plan import product_plan_for
 
 
 class OnGpu:
@@ -45,7 +47,7 @@ class Facts:
 
 
 class Session:
-    def __init__(self, owner: StandIn, plan: Plan) -> None:
+    def __init__(self, owner: StandIn, plan: Planned) -> None:
         self.owner = owner
         self.plan = plan
 
@@ -73,8 +75,8 @@ class StandIn:
         self.name = name
         self.reason = reason
         self.arch = arch
-        self.prepared: list[Plan] = []
-        self.runs: list[tuple[Plan, Any]] = []
+        self.prepared: list[Planned] = []
+        self.runs: list[tuple[Planned, Any]] = []
         self.copies = self.looks = self.uploads = 0
 
     def available(self) -> str | None:
@@ -86,7 +88,7 @@ class StandIn:
     def run(self, program: Any, inputs: Any, *, arch: Any = None, **options: Any) -> dict[str, Any]:
         raise AssertionError("a plan is run, not a program")
 
-    def prepare(self, plan: Plan) -> Session:
+    def prepare(self, plan: Planned) -> Session:
         self.prepared.append(plan)
         return Session(self, plan)
 
@@ -127,9 +129,11 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
     monkeypatch.setattr(backends, "_backends", {"numpy": backends.NUMPY, "cupy": stand_in})
     monkeypatch.setattr(backends, "_owners", {"numpy": "tcusim itself", "cupy": "this test"})
     monkeypatch.setattr(backends, "_installed", dict)
-    plan_for.cache_clear()
+    for cached in (plan_for, product_plan_for):
+        cached.cache_clear()
     yield stand_in
-    plan_for.cache_clear()
+    for cached in (plan_for, product_plan_for):
+        cached.cache_clear()
 
 
 def halves(*shape: int) -> NDArray[np.float16]:
@@ -586,3 +590,188 @@ def test_every_function_takes_a_stream(gpu: StandIn) -> None:
         assert gpu.runs[-1][1] == 7
         with pytest.raises(InputError, match="stream= is for arrays in GPU memory, and a is a Num"):
             function(x, stream=7, **keywords)
+
+
+# --- Products -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", ml_dtypes.bfloat16])
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((5, 7), (7, 9)), ((5, 7), (7,)), ((7,), (7, 9)), ((7,), (7,)), ((2, 3, 7), (7, 40)),
+     ((40, 70), (70, 1)), ((2, 3, 7), (7,))],
+)  # fmt: skip
+def test_products_have_the_bits_of_numpy_arrays(
+    gpu: StandIn, left: tuple[int, ...], right: tuple[int, ...], dtype: Any
+) -> None:
+    a, b = halves(*left).astype(dtype), halves(*right).astype(dtype)
+    expected = tcusim.matmul(a, b, arch="ada")
+    assert_bits(tcusim.matmul(OnGpu(a), OnGpu(b)), expected)
+    c = halves(*expected.shape).astype(dtype)
+    result = tcusim.matmul(OnGpu(a), OnGpu(b), OnGpu(c))
+    assert_bits(result, tcusim.matmul(a, b, c, arch="ada"))
+    if len(left) > 1 and len(right) == 1:
+        assert_bits(tcusim.matvec(OnGpu(a), OnGpu(b)), tcusim.matvec(a, b, arch="ada"))
+    assert gpu.copies == 0
+
+
+def test_products_of_int8(gpu: StandIn) -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-128, 128, shape).astype(np.int8) for shape in ((20, 300), (300, 7)))
+    exact = (a.astype(int) @ b.astype(int)).astype(np.int32)
+    assert_bits(tcusim.matmul(OnGpu(a), OnGpu(b)), exact)
+    assert_bits(tcusim.matvec(OnGpu(a), OnGpu(b[:, 0].copy())), exact[:, 0])
+
+
+def test_products_of_other_types_and_layouts(gpu: StandIn) -> None:
+    a, b = halves(30, 20), halves(30, 10)
+    result = tcusim.matmul(OnGpu(a.T), OnGpu(b), dtype="float32")
+    assert_bits(result, tcusim.matmul(a.T, b, dtype="float32", arch="ada"))
+    assert gpu.copies == 1
+    result = tcusim.matmul(OnGpu(a.T), OnGpu(b), dtype="float64", algorithm="gemm_naive")
+    assert_bits(result, tcusim.matmul(a.T, b, dtype="float64", algorithm="gemm_naive", arch="ada"))
+    literal = tcusim.matvec(OnGpu(b), OnGpu(b[0].copy()), accumulate="f16")
+    assert_bits(literal, tcusim.matvec(b, b[0], accumulate="f16", arch="ada"))
+
+
+def test_out_stream_and_report_of_products(gpu: StandIn) -> None:
+    a, x = halves(40, 30), halves(30)
+    out, report = OnGpu(np.empty(40, np.float16)), Report()
+    assert tcusim.matvec(OnGpu(a), OnGpu(x), out=out, stream=5, report=report) is out
+    assert_bits(out, tcusim.matvec(a, x, arch="ada"))
+    assert gpu.runs[-1][1] == 5
+    assert (report.arch, report.launches) == ("ada", 1)
+    assert report.bytes_read >= a.nbytes
+    tcusim.matvec(OnGpu(a), OnGpu(x))
+    assert len(gpu.prepared) == 1
+    for name in ("matmul", "matvec"):
+        function: Any = getattr(tcusim, name)
+        with pytest.raises(InputError, match="stream= is for arrays in GPU memory"):
+            function(a, x, stream=5)
+
+
+def test_products_of_nothing(gpu: StandIn) -> None:
+    a, b = np.zeros((3, 0), np.float16), np.zeros((0, 4), np.float16)
+    assert_bits(tcusim.matmul(OnGpu(a), OnGpu(b)), np.zeros((3, 4), np.float16))
+    out: Any = OnGpu(np.zeros((3, 4), np.float16))
+    with pytest.raises(Unsupported, match="out= and c for matrices without elements in GPU memory"):
+        tcusim.matmul(OnGpu(a), OnGpu(b), out=out)
+    assert gpu.runs == []
+
+
+@pytest.mark.parametrize(
+    ("name", "left", "right", "keywords", "text"),
+    [
+        ("matmul", (3, 4), (5, 6), {}, "a has 4 columns and b 5 rows, which must be equal; got "
+         "shapes (3, 4) and (5, 6)"),
+        ("matvec", (3, 4), (5,), {}, "a has 4 columns and x 5 elements, which must be equal"),
+        ("matmul", (2, 3, 4), (2, 4, 5), {}, "matmul of arrays in GPU memory takes an array a of "
+         "one axis or more and one matrix or vector b, of two axes or one; got shapes (2, 3, 4) "
+         "and (2, 4, 5). Pass several right matrices one by one"),
+        ("matmul", (), (3,), {}, "takes an array a of one axis or more"),
+        ("matvec", (3,), (3,), {}, "matvec of arrays in GPU memory takes a matrix, of two axes or "
+         "more, and one vector; got shapes (3,) and (3,)"),
+        ("matvec", (3, 4), (2, 4), {}, "and one vector"),
+        ("matmul", (3, 4), (4, 5), {"c": (5,)}, "c must be of float16, shape (3, 5), as the result "
+         "in GPU memory; got float16, (5,)"),
+        ("matmul", (3, 4), (4, 5), {"algorithm": "gemv"}, "multiplies a matrix by one vector"),
+        ("matmul", (3, 4), (4, 5), {"dtype": "int32"}, "dtype of a float16 array in GPU memory "
+         "must be one of"),
+    ],
+)  # fmt: skip
+def test_products_that_cannot_be_done_on_a_gpu(
+    gpu: StandIn, name: str, left: Any, right: Any, keywords: dict[str, Any], text: str
+) -> None:
+    if "c" in keywords:
+        keywords = {**keywords, "c": OnGpu(halves(*keywords["c"]))}
+    with pytest.raises(InputError) as caught:
+        getattr(tcusim, name)(OnGpu(halves(*left)), OnGpu(halves(*right)), **keywords)
+    assert text in str(caught.value)
+    assert gpu.runs == []
+
+
+def test_factors_that_do_not_go_together(gpu: StandIn) -> None:
+    a, b = halves(3, 4), halves(4, 5)
+    for one, two, c, text in (
+        (OnGpu(a), b, None, "b is a numpy.ndarray, but a is in GPU memory; copy b there too"),
+        (a, OnGpu(b), None, "a is a numpy.ndarray, but b is in GPU memory; copy a there too"),
+        (a, b, OnGpu(halves(3, 5)), "a is a numpy.ndarray, but c is in GPU memory; copy a there"),
+        (OnGpu(a), OnGpu(b.astype("f4")), None, "a is of float16 and b of float32; in GPU memory "
+         "both must be of one type: cast one of them"),
+    ):  # fmt: skip
+        with pytest.raises(InputError) as caught:
+            tcusim.matmul(one, two, c)
+        assert text in str(caught.value)
+    with pytest.raises(Unsupported, match="float32 arrays in GPU memory are split into bf16 parts"):
+        tcusim.matmul(OnGpu(a.astype("f4")), OnGpu(b.astype("f4")), arch="volta")
+    a, b = np.zeros((1, 2**16 + 1), np.int8), np.zeros(2**16 + 1, np.int8)
+    with pytest.raises(Unsupported, match="sums of more than 65536 products of int8 do not fit in"):
+        tcusim.matvec(OnGpu(a), OnGpu(b))
+
+
+def test_a_plan_of_a_product(gpu: StandIn) -> None:
+    a, x = halves(40, 30), halves(30)
+    plan = tcusim.plan_product("matvec", rows=40, inner=30, result="float32")
+    expected = tcusim.matvec(a, x, dtype="float32")
+    np.testing.assert_array_equal(plan(a, x), expected)
+    for number in range(2):
+        assert_bits(
+            plan(OnGpu(a), OnGpu(x), stream=number),
+            tcusim.matvec(a, x, dtype="float32", arch="ada"),
+        )
+    assert gpu.prepared == [plan]
+    assert repr(plan) == "Plan('matvec', (40, 30) by (30), float16 to float32: gemv_reduction)"
+    text = str(plan)
+    assert "launch 1  gemv_reduction: in, x -> out; " in text
+    assert "why       gemv_reduction suits a vector on the right" in text
+    assert plan.temporaries == ()
+    assert not plan.in_place
+    added = tcusim.plan_product("matmul", rows=6, inner=30, cols=8, add_c=True)
+    b, c = halves(30, 8), halves(2, 3, 8)
+    left = a[:6].reshape(2, 3, 30)
+    np.testing.assert_array_equal(added(left, b, c), tcusim.matmul(left, b, c))
+    named = tcusim.plan_product("matmul", rows=6, inner=30, cols=8, algorithm="gemm_naive")
+    assert "algorithm='gemm_naive' was asked for" in str(named)
+    assert named is tcusim.plan_product("matmul", rows=6, inner=30, cols=8, algorithm="gemm_naive")
+
+
+def test_what_a_plan_of_a_product_does_not_take(gpu: StandIn) -> None:
+    plan = tcusim.plan_product("matmul", rows=4, inner=3, cols=2)
+    a, b, c = halves(4, 3), halves(3, 2), halves(4, 2)
+    for arguments, text in (
+        ((a[:3], b), "this plan takes a of shape (4, 3), or with more axes and as many rows; got "
+         "(3, 3). Make another plan"),
+        ((a, b.T), "this plan takes b of shape (3, 2), got (2, 3); make another plan"),
+        ((a, b, c), "this plan adds no array; leave c out, or make one with add_c=True"),
+        ((a.astype("f4"), b), "this plan takes a of float16, got float32; make another plan, or "
+         "cast the array"),
+        ((OnGpu(a), b), "a is in GPU memory, but b is a numpy.ndarray; copy it there first"),
+        ((a, OnGpu(b)), "in GPU memory, but a is not; copy a there, or b to a NumPy array"),
+    ):  # fmt: skip
+        with pytest.raises(InputError) as caught:
+            plan(*arguments)
+        assert text in str(caught.value)
+    adding = tcusim.plan_product("matmul", rows=4, inner=3, cols=2, add_c=True)
+    with pytest.raises(InputError, match="this plan adds an array: give c"):
+        adding(a, b)
+
+
+@pytest.mark.parametrize(
+    ("operation", "sizes", "text"),
+    [
+        ("matmul", {"rows": 3, "inner": 4}, "'matmul' needs cols, the columns of b; 'matvec' has"),
+        ("matvec", {"rows": 3, "inner": 4, "cols": 1}, "'matvec' has none"),
+        ("matvec", {"rows": 0, "inner": 4}, "rows must be an integer of at least 1, got 0"),
+        ("product", {"rows": 3, "inner": 4}, "operation"),
+    ],
+)
+def test_plans_of_products_that_cannot_be(operation: str, sizes: Any, text: str) -> None:
+    with pytest.raises(InputError, match=text):
+        tcusim.plan_product(operation, **sizes)
+
+
+def test_a_product_is_not_planned_as_a_sum() -> None:
+    with pytest.raises(
+        InputError, match=r"'matvec' is a product; plan it with tcusim\.plan_product"
+    ):
+        tcusim.plan("matvec", length=3)

@@ -1,0 +1,108 @@
+"""Products of arrays in GPU memory: planned from what they are, run where they lie."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tcusim.backends import DeviceBackend
+from tcusim.devices import chosen_backend, is_on_device, library_of
+from tcusim.errors import InputError, Unsupported
+from tcusim.kernels import Settings, note_plan
+from tcusim.on_device import require_bf16, types_on_device
+from tcusim.plan import types_of, unit_of_run
+from tcusim.product_plan import ProductProblem, product_plan_for
+
+__all__ = ["multiply"]
+
+
+def multiply(
+    a: Any,
+    b: Any,
+    c: Any,
+    *,
+    second: str,
+    out: Any,
+    dtype: Any,
+    settings: Settings,
+    stream: Any,
+) -> Any:
+    """Return a @ b, or a @ b + c, as an array of a's kind, on its device.
+
+    a: (..., M, K) or (K,). b: (K, N) or (K,), which messages call by the name `second`.
+    """
+    given = {"a": a, second: b} if c is None else {"a": a, second: b, "c": c}
+    for name, array in given.items():
+        if not is_on_device(array):
+            other = next(other for other in given if is_on_device(given[other]))
+            raise InputError(
+                f"{name} is a {library_of(array)}, but {other} is in GPU memory; copy {name} there "
+                "too"
+            )
+    backend = chosen_backend(a, settings.backend)
+    facts = {name: backend.describe(array) for name, array in given.items()}
+    shapes = {name: tuple(fact.shape) for name, fact in facts.items()}
+    if facts["a"].dtype != facts[second].dtype:
+        raise InputError(
+            f"a is of {facts['a'].dtype} and {second} of {facts[second].dtype}; in GPU memory both "
+            "must be of one type: cast one of them"
+        )
+    work, wanted = types_on_device(facts["a"].dtype, dtype)
+    unit = unit_of_run(settings.named_arch, backend.name)
+    require_bf16(work, unit)
+    left, right = shapes["a"], shapes[second]
+    result = _result_shape(left, right, second)
+    if c is not None and (shapes["c"] != result or facts["c"].dtype != wanted):
+        raise InputError(
+            f"c must be of {wanted}, shape {result}, as the result in GPU memory; got "
+            f"{facts['c'].dtype}, {shapes['c']}"
+        )
+    if 0 in (*left, *right):
+        if out is not None or c is not None:
+            raise Unsupported(
+                "out= and c for matrices without elements in GPU memory; leave them out"
+            )
+        return backend.zeros(a, result, wanted)
+    problem = ProductProblem(
+        math.prod(left[:-1]),
+        left[-1],
+        right[1] if len(right) == 2 else None,
+        *types_of(work, wanted, settings.accumulate),
+        add_c=c is not None,
+        given=settings.shape,
+        algorithm=settings.algorithm,
+    )
+    plan = product_plan_for(problem, settings.named_arch, backend.name)
+    inputs = {"in": _in_order(backend, a, work), problem.second: _in_order(backend, b, work)}
+    if c is not None:
+        inputs["c"] = _in_order(backend, c, wanted)
+    made = plan.launched(backend, inputs, out, result, stream)
+    note_plan(plan, unit, settings)
+    return made
+
+
+def _result_shape(left: tuple[int, ...], right: tuple[int, ...], second: str) -> tuple[int, ...]:
+    """Return the result's shape; refuse shapes that do not go together."""
+    if second == "x" and (len(left) < 2 or len(right) != 1):
+        raise InputError(
+            f"matvec of arrays in GPU memory takes a matrix, of two axes or more, and one vector; "
+            f"got shapes {left} and {right}"
+        )
+    if not left or not 1 <= len(right) <= 2:
+        raise InputError(
+            "matmul of arrays in GPU memory takes an array a of one axis or more and one matrix or "
+            f"vector b, of two axes or one; got shapes {left} and {right}. Pass several right "
+            "matrices one by one"
+        )
+    if left[-1] != right[0]:
+        unit = "elements" if second == "x" else "rows"
+        raise InputError(
+            f"a has {left[-1]} columns and {second} {right[0]} {unit}, which must be equal; got "
+            f"shapes {left} and {right}"
+        )
+    return left[:-1] + right[1:]
+
+
+def _in_order(backend: DeviceBackend, array: Any, dtype: str) -> Any:
+    """Return the array without gaps and of this type: itself, or a copy by its own library."""
+    return backend.arranged(array, tuple(range(len(backend.describe(array).shape))), dtype)
