@@ -24,7 +24,7 @@ from tcusim.numerics import format_of, rule_for, split_values
 from tcusim.plan import CHAIN, Shape, deliver, unit_of_run
 from tcusim.shapes import MmaShape, shape_of
 
-__all__ = ["matmul", "matvec"]
+__all__ = ["matmul", "matvec", "program_for"]
 
 # Multiplies (M, K) by (K, N) and adds (M, N) if there is one; all sizes are at least 1.
 Multiply: TypeAlias = Callable[[Array, Array, Array | None], Array]
@@ -481,6 +481,16 @@ def _launched(types: tuple[str, str, str, str], settings: Settings) -> Multiply:
         return product.reshape(rows, cols)
 
     return compute
+
+
+def program_for(rows: int, cols: int, inner: int, types: tuple[str, str, str, str]) -> Program:
+    """Return the program that multiplies (rows, inner) by (inner, cols), without an addend.
+
+    It is what `matmul` or, for one column, `matvec` launches. types: of operands, accumulators,
+    source and result.
+    """
+    settings = Settings(None, None, None, "f32", None, None, None)
+    return _program(types, settings, rows, cols, inner, add_c=False)
 
 
 def _program(
