@@ -42,7 +42,7 @@ def product_program(
     name = _algorithm(algorithm, cols)
     vector = name.startswith("gemv")
     ab = types[0]
-    default = "8x8x4" if ab == "f64" else "8x32x16" if vector else "16x16x16"
+    default = "8x8x4" if ab == "f64" else "16x16x16"
     tile = shape_of(shape or default)
     options: dict[str, Any] = {"inner": inner, "add_c": add_c, "chain": _chain(types)}
     if not vector:
@@ -97,11 +97,12 @@ def _tiling(tile: MmaShape, rows: int, cols: int, itemsize: int, *, parts: bool)
 def _reading(tile: MmaShape, rows: int, inner: int, itemsize: int) -> dict[str, Any]:
     """Return options of "gemv_reduction": enough bytes on their way, in little shared memory.
 
-    Memory is kept busy by some megabytes at a time. Many rows have many warps, which take 256 bytes
-    of each row; of few rows, four warps share each, and take 128 bytes in turn.
+    Memory is kept busy by some megabytes at a time. Many rows have many warps, each of which takes
+    256 bytes of two tiles of rows, by one operand of the vector; of few rows, four warps share
+    each, and take 128 bytes in turn.
     """
     if rows >= _MANY_ROWS:
-        return {"warps": 2, "width": max(1, 256 // (tile.k * itemsize))}
+        return {"warps": 4, "down": 2, "width": max(1, 256 // (tile.k * itemsize))}
     width = max(1, 128 // (tile.k * itemsize))
     if inner < 4 * width * tile.k:
         return {"width": width}

@@ -1,4 +1,4 @@
-"""Measure sums and scans on a GPU: the GPU's own limits, tcusim's kernels, and other libraries.
+"""Measure sums, scans and products on a GPU: its own limits, tcusim's kernels, other libraries.
 
     python -m tcusim_cuda.bench --json results.json
 
@@ -25,16 +25,18 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from tcusim.errors import InputError, TcusimError
+from tcusim.errors import InputError, TcusimError, unknown_name
 from tcusim.numerics import format_of
-from tcusim_cuda.bench_device import BACKENDS, Device, Problem, read_limits
+from tcusim_cuda.bench_device import BACKENDS, Device, Problem, matrix_columns, read_limits
 from tcusim_cuda.bench_peers import DEFAULT_PEERS, PEERS, Contender, Peers, first_line
 from tcusim_cuda.bench_programs import KINDS, Recipe, recipes
 
-__all__ = ["SEGMENTS", "Attempt", "Report", "Row", "bench", "main"]
+__all__ = ["SEGMENTS", "WHOLE", "Attempt", "Report", "Row", "bench", "main"]
 
-SEGMENTS: Final = (16, 64, 256, 1024, 4096, 16384, 65536, 2**20)
-QUICK_SEGMENTS: Final = (16, 256, 4096)
+# The segment size that stands for the length: the whole array is one segment.
+WHOLE: Final = 0
+SEGMENTS: Final = (16, 64, 256, 1024, 4096, 2**14, 2**16, 2**18, 2**20, WHOLE)
+QUICK_SEGMENTS: Final = (16, 256, 4096, WHOLE)
 QUICK_LOG2_LENGTH: Final = 27
 
 OURS: Final = "tcusim"
@@ -47,9 +49,10 @@ Say: TypeAlias = Callable[[str], None]
 
 # Largest errors, relative to the norm of a segment. An f32 sum of a chain of truncating products
 # stays under 2^-20; f16 results are rounded to 2^-11 of themselves; and f16 sums of thousands of
-# elements lose some bits more.
+# elements lose some bits more, the more the longer the segment: of a million, up to `_LOOSE`.
 _TOLERANCES: Final = {("f32", "f32"): 2.0**-17, ("f32", "f16"): 2.0**-9}
 _LOOSE: Final = 2.0**-4
+_LOOSE_SIZE: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +83,12 @@ class Attempt:
 class Row:
     """The best attempt of one library at one problem.
 
-    kind: "sum" or "scan". bytes: of the data read once and the results written once. of_limit: the
-    bytes a second over the GPU's limit, that of reading for sums and that of copying for scans.
-    of_peer: elements a second over those of the best other library (for scans: with results of
-    the same type); None if there is none. tried: every attempt.
+    kind: "sum", "scan" or "matvec", the product of a matrix and a vector. segment_size: of
+    "matvec", the columns of the matrix. length: elements of the data, or of the matrix. bytes: of
+    the data read once and the results written once. of_limit: the bytes a second over the GPU's
+    limit, that of copying for scans and that of reading for the others. of_peer: elements a second
+    over those of the best other library (for scans: with results of the same type); None if there
+    is none. tried: every attempt.
     """
 
     kind: str
@@ -179,28 +184,32 @@ def bench(
     *,
     log2_length: int = 30,
     segments: Sequence[int] = SEGMENTS,
+    kinds: Sequence[str] = KINDS,
     peers: Sequence[str] | None = None,
     backend: str = "cupy",
     quick: bool = False,
     seconds: float | None = None,
     say: Say | None = None,
 ) -> Report:
-    """Measure sums and scans of f16 numbers on this machine's GPU.
+    """Measure sums and scans of f16 numbers, and a product, on this machine's GPU.
 
     Parameters
     ----------
     log2_length : int
         The data are 2**log2_length elements; they should be far larger than the GPU's cache.
     segments : sequence of int
-        Segment sizes: divisors of the length.
+        Segment sizes: divisors of the length, or `WHOLE`.
+    kinds : sequence of str
+        What to measure, out of `KINDS`. The matrix of "matvec" is the data: square, or twice as
+        high as it is wide.
     peers : sequence of str, optional
         Names out of ``cupy torch torch.compile triton cub``; by default all but torch.compile.
     backend : {"cupy", "pycuda"}
         What loads and launches tcusim's kernels. The data are in CuPy arrays in any case.
     quick : bool
-        Fewer and smaller: at most 2**27 elements, three segment sizes, and one way for each.
+        Fewer and smaller: at most 2**27 elements, few segment sizes, and one way for each.
     seconds : float, optional
-        Begin no further problem after this time.
+        Begin no further problem after this time. Whole arrays and products come first.
     say : callable, optional
         Is given a line of text for each problem, as it is done.
 
@@ -219,22 +228,24 @@ def bench(
     if quick:
         log2_length = min(log2_length, QUICK_LOG2_LENGTH)
         segments = [size for size in segments if size in QUICK_SEGMENTS] or segments[:1]
+    for kind in kinds:
+        if kind not in KINDS:
+            raise unknown_name("kind", kind, KINDS)
     length = _checked_length(log2_length, segments)
+    sizes = [size or length for size in segments]
     began = time.monotonic()
     device = Device(length, backend)
     others = Peers(device, DEFAULT_PEERS if peers is None else tuple(peers))
     try:
         report = _start(device, others, length)
         rows: list[Row] = []
-        # Sums and scans in turn, so that a run that is cut short has some of both.
-        for size, kind in itertools.product(segments, KINDS):
+        for kind, size in _in_order(kinds, sizes, length):
             if seconds is not None and time.monotonic() - began > seconds:
                 report.notes.append(f"{kind} {size} was left out: the time was up")
                 continue
             rows.extend(_solve(Problem(kind, size, device), others, quick, say))
         _measure_limits_again(report, device)
-        order = {kind: place for place, kind in enumerate(KINDS)}
-        rows.sort(key=lambda row: order[row.kind])
+        rows.sort(key=lambda row: (KINDS.index(row.kind), _place(row.segment_size, sizes)))
         report.rows = with_ratios(rows, report.limits)
         report.notes.append(f"tcusim's kernels were launched through {backend}")
     finally:
@@ -250,11 +261,28 @@ def _checked_length(log2_length: int, segments: Sequence[int]) -> int:
         raise InputError(f"log2_length must be from 20 to 34, got {log2_length}")
     length = 1 << log2_length
     for size in segments:
-        if size < 1 or length % size:
+        if size != WHOLE and (size < 1 or length % size):
             raise InputError(f"segment sizes must divide 2**{log2_length}; {size} does not")
     if not segments:
         raise InputError("segments is empty; name at least one segment size")
     return length
+
+
+def _in_order(kinds: Sequence[str], sizes: Sequence[int], length: int) -> Iterator[tuple[str, int]]:
+    """Yield each kind and size, first what asks most of the GPU.
+
+    Sums and scans come in turn, so that a run that is cut short has some of both.
+    """
+    if "matvec" in kinds:
+        yield "matvec", matrix_columns(length)
+    whole_first = sorted(dict.fromkeys(sizes), key=lambda size: size != length)
+    for size, kind in itertools.product(whole_first, kinds):
+        if kind != "matvec":
+            yield kind, size
+
+
+def _place(size: int, sizes: Sequence[int]) -> int:
+    return sizes.index(size) if size in sizes else len(sizes)
 
 
 def _start(device: Device, others: Peers, length: int) -> Report:
@@ -319,7 +347,7 @@ def _solve(problem: Problem, others: Peers, quick: bool, say: Say | None) -> lis
 
 def _fitting(problem: Problem, quick: bool) -> Iterator[Recipe]:
     """Yield the recipes whose blocks fit into the length."""
-    for recipe in recipes(problem.kind, problem.segment_size, quick=quick):
+    for recipe in recipes(problem.kind, problem.recipes_size, quick=quick):
         try:
             recipe.launches(problem.device.length)
         except InputError:
@@ -336,7 +364,8 @@ def _attempt_ours(problem: Problem, recipe: Recipe, kept: dict[Any, Any]) -> Att
     def compare(out: Any) -> tuple[int, int]:
         return problem.compare_bits(recipe, out, kept)
 
-    contender = Contender(OURS, recipe.label, recipe.accumulate, recipe.result, prepare)
+    label = recipe.label_at(problem.device.length)
+    contender = Contender(OURS, label, recipe.accumulate, recipe.result, prepare)
     return _attempt(problem, contender, compare)
 
 
@@ -358,7 +387,7 @@ def _attempt(
         if compare is not None:
             compared, differ = compare(out)
             attempt = replace(attempt, bits_compared=compared, bits_differ=differ)
-        status = verdict(attempt)
+        status = verdict(attempt, problem.segment_size)
         if status != "ok":
             return replace(attempt, status=status)
         ms = problem.device.median_ms(run, _REPEATS)
@@ -367,13 +396,15 @@ def _attempt(
     return replace(attempt, status="ok", ms=ms)
 
 
-def verdict(attempt: Attempt) -> str:
+def verdict(attempt: Attempt, segment_size: int) -> str:
     """Return "ok" if a result is right, else what is wrong with it."""
     if attempt.bits_differ:
         return f"wrong: {attempt.bits_differ} of {attempt.bits_compared} differ from the simulator"
     if attempt.error is None:
         return "wrong: some results are NaN, or were not written"
-    allowed = _TOLERANCES.get((attempt.accumulate, attempt.result), _LOOSE)
+    # Sums whose own digits are too few are off by as much in each addition, relative to the norm.
+    loose = _LOOSE * math.sqrt(max(1.0, segment_size / _LOOSE_SIZE))
+    allowed = _TOLERANCES.get((attempt.accumulate, attempt.result), loose)
     if attempt.error > allowed:
         return f"wrong: error {attempt.error:.2g}, more than {allowed:.2g} of a segment's norm"
     return "ok"
@@ -384,8 +415,9 @@ def verdict(attempt: Attempt) -> str:
 
 def moved_bytes(kind: str, segment_size: int, length: int, result: str) -> int:
     """Return the bytes that must be moved: f16 data read once, results written once."""
-    results = length // segment_size if kind == "sum" else length
-    return 2 * length + results * format_of(result).itemsize
+    results = length if kind == "scan" else length // segment_size
+    vector = segment_size if kind == "matvec" else 0
+    return 2 * (length + vector) + results * format_of(result).itemsize
 
 
 def best_rows(kind: str, segment_size: int, length: int, attempts: Iterable[Attempt]) -> list[Row]:
@@ -410,7 +442,7 @@ def with_ratios(rows: Sequence[Row], limits: dict[str, float]) -> tuple[Row, ...
 
 
 def _of_limit(row: Row, limits: dict[str, float]) -> float | None:
-    limit = limits["read" if row.kind == "sum" else "copy"]
+    limit = limits["copy" if row.kind == "scan" else "read"]
     return None if row.bytes_per_s is None else row.bytes_per_s / limit
 
 
@@ -423,7 +455,7 @@ def _of_peer(row: Row, rows: Sequence[Row]) -> float | None:
         if not other.is_ours
         and other.elements_per_s is not None
         and (other.kind, other.segment_size) == (row.kind, row.segment_size)
-        and (row.kind == "sum" or other.best.result == row.best.result)
+        and (row.kind != "scan" or other.best.result == row.best.result)
     ]
     return row.elements_per_s / max(peers) if peers else None
 
@@ -448,7 +480,7 @@ def _cells(row: Row) -> list[str]:
         _number(row.of_peer, ".2f"),
     ]
     how = best.label if best.ok else f"{best.label}: {best.status}"
-    size = str(row.segment_size)
+    size = "array" if row.segment_size == row.length else str(row.segment_size)
     return [row.kind, size, best.who, best.accumulate, best.result, *numbers, how]
 
 
@@ -480,7 +512,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything to this file")
     parser.add_argument("--quick", action="store_true", help="a small run")
     parser.add_argument("--log2-length", type=int, default=30, metavar="N")
-    parser.add_argument("--segments", type=int, nargs="+", default=list(SEGMENTS), metavar="SIZE")
+    about = f"elements of a segment; {WHOLE} for the whole array"
+    parser.add_argument(
+        "--segments", type=int, nargs="+", default=list(SEGMENTS), metavar="SIZE", help=about
+    )
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--peers", nargs="*", default=None, help=f"of {', '.join(PEERS)}, or all")
     parser.add_argument("--backend", choices=BACKENDS, default="cupy")
     parser.add_argument("--seconds", type=float, help="begin no further problem after this time")
@@ -491,6 +527,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         report = bench(
             log2_length=given.log2_length,
             segments=given.segments,
+            kinds=given.kinds,
             peers=PEERS if given.peers == ["all"] else given.peers,
             backend=given.backend,
             quick=given.quick,

@@ -23,9 +23,13 @@ struct StartOf {
     __host__ __device__ long long operator()(long long segment) const { return segment * size; }
 };
 
+// One segment: CUB's device-wide sum. Several: its segmented one.
 template <class Op, class Out, class Sum>
 static int segmented_sum(void* temp, size_t* bytes, const half* in, Out* out, long long segments,
                          long long size, Op op, Sum zero) {
+    if (segments == 1) {
+        return cub::DeviceReduce::Reduce(temp, *bytes, in, out, size, op, zero);
+    }
 #if CCCL_VERSION >= 3001000
     return cub::DeviceSegmentedReduce::Reduce(temp, *bytes, in, out, segments,
                                               static_cast<int>(size), op, zero);
@@ -51,8 +55,9 @@ extern "C" int sum_f16(void* temp, size_t* bytes, const half* in, half* out, lon
 }
 
 // One segment: CUB's device-wide scan. Several: its scan by key, the key being the segment.
-extern "C" int scan_f16(void* temp, size_t* bytes, const half* in, half* out, long long segments,
-                        long long size) {
+template <class Out>
+static int segmented_scan(void* temp, size_t* bytes, const half* in, Out* out, long long segments,
+                          long long size) {
     if (segments == 1) {
         return cub::DeviceScan::InclusiveScan(temp, *bytes, in, out, PlusF32{}, size);
     }
@@ -60,4 +65,20 @@ extern "C" int scan_f16(void* temp, size_t* bytes, const half* in, half* out, lo
                                                 SegmentOf{size});
     return cub::DeviceScan::InclusiveScanByKey(temp, *bytes, keys, in, out, PlusF32{},
                                                segments * size);
+}
+
+extern "C" int scan_f16(void* temp, size_t* bytes, const half* in, half* out, long long segments,
+                        long long size) {
+    return segmented_scan(temp, bytes, in, out, segments, size);
+}
+
+extern "C" int scan_f32(void* temp, size_t* bytes, const half* in, float* out, long long segments,
+                        long long size) {
+    return segmented_scan(temp, bytes, in, out, segments, size);
+}
+
+// The whole array with sums in f16, as cub::DeviceScan::InclusiveSum has them by itself.
+extern "C" int inclusive_sum_f16(void* temp, size_t* bytes, const half* in, half* out,
+                                 long long segments, long long size) {
+    return cub::DeviceScan::InclusiveSum(temp, *bytes, in, out, segments * size);
 }

@@ -23,10 +23,18 @@ from tcusim_cuda import CUPY, PYCUDA
 from tcusim_cuda.bench_programs import Recipe
 from tcusim_cuda.compile import compile_kernel
 from tcusim_cuda.emit import emit
-from tcusim_cuda.kernel import Kernel
+from tcusim_cuda.kernel import WORKSPACE, Kernel
 from tcusim_cuda.launch import Place
 
-__all__ = ["BACKENDS", "Device", "Problem", "Run", "read_limits", "reference"]
+__all__ = [
+    "BACKENDS",
+    "Device",
+    "Problem",
+    "Run",
+    "matrix_columns",
+    "read_limits",
+    "reference",
+]
 
 Array = Any
 Run = Callable[[], object]
@@ -43,6 +51,8 @@ _PREFIX: Final = 2**15
 _LONGEST_PREFIX: Final = 2**22
 # Elements that are searched for unwritten ones at a time.
 _CHUNK: Final = 2**26
+# Elements of the pieces in which an array that is one segment is summed by float64.
+_PIECE: Final = 2**14
 
 # Uniform in [-1, 1): the hash of an element's number (splitmix64), of which the type keeps 11 bits.
 _RANDOM: Final = """
@@ -75,6 +85,8 @@ READ_BYTES: Final = 16 * _READ_THREADS * _READ_LOADS
 class Device:
     """The GPU, with `length` f16 numbers in its memory and room for the results.
 
+    `vector` is what rows of the numbers, as a matrix, are multiplied by.
+
     Raises
     ------
     BackendUnavailable
@@ -99,6 +111,8 @@ class Device:
         self._room = self.cp.empty(length * 4, np.uint8)
         fill = self.cp.ElementwiseKernel("uint64 seed", "float16 x", _RANDOM, "tcusim_bench_random")
         fill(np.uint64(length), self.data)
+        self.vector = self.cp.empty(matrix_columns(length), np.float16)
+        fill(np.uint64(length + 1), self.vector)
 
     def _require_memory(self) -> None:
         free, _ = self.cp.cuda.runtime.memGetInfo()
@@ -183,8 +197,10 @@ class Device:
     def program(self, recipe: Recipe, out: Array) -> Run:
         """Compile and load the launches of a recipe; `out` takes the result."""
         launches = recipe.launches(self.length)
-        arrays: dict[int, Array] = {0: self.data}
-        for number, (dtype, size) in enumerate(launches.arrays[1:-1], start=1):
+        arrays: dict[int, Array] = {0: self.data, 1: self.vector}
+        between = range(launches.given, len(launches.arrays) - 1)
+        for number in between:
+            dtype, size = launches.arrays[number]
             arrays[number] = self.cp.empty(size, format_of(dtype).dtype)
         arrays[len(launches.arrays) - 1] = out
         runs: list[Run] = []
@@ -197,9 +213,15 @@ class Device:
     def _launch(
         self, kernel: Kernel, scalars: Mapping[str, int], memory: Mapping[str, Array]
     ) -> Run:
-        """Compile and load a kernel; what is returned launches it on these arrays."""
+        """Compile and load a kernel; what is returned launches it on these arrays.
+
+        Memory for mail is zeroed before every launch, which is part of the time.
+        """
         launcher, place = self._launcher, self._place
         blocks, shared = kernel.blocks(scalars), kernel.dynamic_shared_bytes
+        mail = kernel.workspace_bytes(scalars)
+        if mail:
+            memory = {**memory, WORKSPACE: self.cp.empty(mail, np.uint8)}
         arguments = [
             np.int64(scalars[name]) if name in scalars else np.uintp(memory[name].data.ptr)
             for name in kernel.arguments
@@ -212,10 +234,15 @@ class Device:
                 launcher.allow_shared(function, shared)
 
         def run() -> None:
+            if mail:
+                self._zero(memory[WORKSPACE])
             with launcher.active(place):
                 launcher.launch(function, blocks, kernel.threads, arguments, shared, stream)
 
         return run
+
+    def _zero(self, array: Array) -> None:
+        self.cp.cuda.runtime.memsetAsync(array.data.ptr, 0, array.nbytes, 0)
 
 
 def _run_all(runs: tuple[Run, ...], kept: Mapping[int, Array]) -> None:
@@ -261,15 +288,39 @@ def _driver_version() -> str:
 # --- A problem and its check ------------------------------------------------------------------
 
 
+def matrix_columns(length: int) -> int:
+    """Return the columns of the matrix that the data are: as many as rows, or half as many."""
+    return 1 << (length.bit_length() - 1) // 2
+
+
 def reference(kind: str, segments: NDArray[Any]) -> NDArray[np.float64]:
-    """Sum or scan each row in float64: `segments` (rows, size); the sums are (rows,)."""
+    """Sum or scan each row in float64: `segments` (rows, size); the sums are (rows,).
+
+    For "matvec", the rows are products already.
+    """
     wide = segments.astype(np.float64)
-    return wide.sum(axis=1) if kind == "sum" else wide.cumsum(axis=1)
+    return wide.cumsum(axis=1) if kind == "scan" else wide.sum(axis=1)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Some of the right results.
+
+    places: their numbers in the result, of any shape. right: what is right there, float64, of that
+    shape. norms: the Euclidean norms of what was summed, of a shape that broadcasts to it.
+    """
+
+    places: NDArray[np.int64]
+    right: NDArray[np.float64]
+    norms: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Sums or scans of all segments of one size, with a sample of the right answer."""
+    """Sums or scans of all segments of one size, with a sample of the right answer.
+
+    Of "matvec", segments are the rows of a matrix, whose products with a vector are summed.
+    """
 
     kind: str
     segment_size: int
@@ -281,9 +332,14 @@ class Problem:
         return self.device.length // self.segment_size
 
     @property
+    def is_whole(self) -> bool:
+        """Whether the whole array is one segment."""
+        return self.segments == 1
+
+    @property
     def size(self) -> int:
         """Elements of the result."""
-        return self.segments if self.kind == "sum" else self.device.length
+        return self.device.length if self.kind == "scan" else self.segments
 
     @property
     def matrix(self) -> Array:
@@ -295,20 +351,51 @@ class Problem:
         return out.reshape(self.segments, -1)
 
     @functools.cached_property
-    def _chosen(self) -> NDArray[np.int64]:
-        """Numbers of the segments that are checked: the first, the last, and some between."""
-        count = min(self.segments, max(3, _SAMPLE // self.segment_size))
-        drawn = np.random.default_rng(self.segment_size).integers(0, self.segments, count)
-        drawn[0], drawn[-1] = 0, self.segments - 1
-        return np.unique(drawn)
+    def recipes_size(self) -> int | None:
+        """The segment size for `recipes`."""
+        return None if self.is_whole and self.kind != "matvec" else self.segment_size
 
     @functools.cached_property
-    def _sample(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The right answer for the chosen segments (rows, -1), and their Euclidean norms."""
+    def _sample(self) -> Sample:
+        if self.is_whole:
+            return self._sample_of_whole()
+        return self._sample_of_segments()
+
+    def _sample_of_segments(self) -> Sample:
+        """Return the results of the first segment, the last, and some between."""
+        chosen = _drawn(self.segments, max(3, _SAMPLE // self.segment_size))
         cp = self.device.cp
-        rows = cp.asnumpy(self.matrix[cp.asarray(self._chosen)])
+        rows = cp.asnumpy(self.matrix[cp.asarray(chosen)]).astype(np.float64)
+        if self.kind == "matvec":
+            rows *= cp.asnumpy(self.device.vector[: self.segment_size]).astype(np.float64)
         right = reference(self.kind, rows).reshape(len(rows), -1)
-        return right, np.sqrt((rows.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
+        each = right.shape[1]
+        places = chosen[:, None] * each + np.arange(each)
+        return Sample(places, right, np.sqrt((rows**2).sum(axis=1, keepdims=True)))
+
+    def _sample_of_whole(self) -> Sample:
+        """Return the sum of the array; of its scan, all of some pieces, and the ends of all pieces.
+
+        The data are multiples of 2^-24, or larger powers of two: their sums in float64 are exact.
+        """
+        cp, data = self.device.cp, self.device.data
+        sums, square = [], 0.0
+        for start in range(0, data.size, _CHUNK):
+            wide = data[start : start + _CHUNK].astype(np.float64)
+            sums.append(cp.asnumpy(wide.reshape(-1, _PIECE).sum(axis=1)))
+            square += float((wide * wide).sum())
+        ends = np.concatenate(sums).cumsum()
+        norms = np.full(1, np.sqrt(square))
+        if self.kind == "sum":
+            return Sample(np.zeros(1, np.int64), ends[-1:], norms)
+        chosen = _drawn(ends.size, _SAMPLE // _PIECE)
+        pieces = cp.asnumpy(data.reshape(-1, _PIECE)[cp.asarray(chosen)])
+        before = np.where(chosen > 0, ends[chosen - 1], 0.0)
+        within = before[:, None] + reference("scan", pieces)
+        places = chosen[:, None] * _PIECE + np.arange(_PIECE)
+        last = np.arange(1, ends.size + 1) * _PIECE - 1
+        right = np.concatenate([ends, within.ravel()])
+        return Sample(np.concatenate([last, places.ravel()]), right, norms)
 
     def error(self, out: Array) -> float:
         """Return the largest error of the sample, relative to a segment's norm.
@@ -317,10 +404,9 @@ class Problem:
         """
         if self.device.has_nan(out):
             return float("nan")
-        cp = self.device.cp
-        right, norm = self._sample
-        got = cp.asnumpy(self.result_rows(out)[cp.asarray(self._chosen)]).astype(np.float64)
-        return float((np.abs(got - right) / norm).max())
+        cp, sample = self.device.cp, self._sample
+        got = cp.asnumpy(out[cp.asarray(sample.places)]).astype(np.float64)
+        return float((np.abs(got - sample.right) / sample.norms).max())
 
     def compare_bits(self, recipe: Recipe, out: Array, kept: dict[Any, Any]) -> tuple[int, int]:
         """Compare the first results with the simulator's; return how many, and how many differ.
@@ -339,16 +425,32 @@ class Problem:
         return expected.size, int((got.view(bits) != expected.view(bits)).sum())
 
     def _simulated(self, alone: Recipe) -> NDArray[Any] | None:
+        """Return the first results, by the launches for all of the data on their beginning."""
+        length = self.device.length
         prefix = max(_PREFIX, self.segment_size)
-        while prefix <= min(_LONGEST_PREFIX, self.device.length):
+        vector = None
+        if self.kind == "matvec":
+            prefix = max(self.segment_size, min(_SAMPLE, length))
+            vector = self.device.cp.asnumpy(self.device.vector[: self.segment_size])
+        elif self.is_whole and self.kind == "scan":
+            # What is before an element decides its prefix; so many need mail of several groups.
+            prefix = min(_LONGEST_PREFIX, length)
+        while prefix <= min(_LONGEST_PREFIX, length):
             data = self.device.cp.asnumpy(self.device.data[:prefix])
             try:
-                return alone.simulate(data, f"sm_{self.device.sm}")
+                return alone.simulate(data, f"sm_{self.device.sm}", length=length, vector=vector)
             except InputError:
                 prefix *= 2  # less than what one block takes
             except TcusimError:
                 return None
         return None
+
+
+def _drawn(size: int, count: int) -> NDArray[np.int64]:
+    """Return numbers below `size`, the same each time: the first, the last, and some between."""
+    drawn = np.random.default_rng(size).integers(0, size, min(size, count))
+    drawn[0], drawn[-1] = 0, size - 1
+    return np.unique(drawn)
 
 
 def read_limits(device: Device, repeats: int) -> Mapping[str, float]:

@@ -135,8 +135,23 @@ def _dotted(version: int) -> str:
 
 
 def _cupy_ways(problem: Problem) -> Iterator[Contender]:
-    cp, matrix = problem.device.cp, problem.matrix
-    if problem.kind == "sum":
+    cp, matrix, data = problem.device.cp, problem.matrix, problem.device.data
+    if problem.kind == "matvec":
+        vector = problem.device.vector[: problem.segment_size]
+        yield Contender(
+            *("CuPy", "matmul", "f32", "f16"),
+            lambda out: lambda: cp.matmul(matrix, vector, out=out),
+        )
+    elif problem.is_whole and problem.kind == "sum":
+        yield Contender(
+            *("CuPy", "sum", "f32", "f32"),
+            lambda out: lambda: cp.sum(data, dtype="float32", out=out.reshape(())),
+        )
+    elif problem.is_whole:
+        yield Contender(
+            *("CuPy", "cumsum", "f16", "f16"), lambda out: lambda: cp.cumsum(data, out=out)
+        )
+    elif problem.kind == "sum":
         yield Contender(
             *("CuPy", "sum(axis=1)", "f32", "f32"),
             lambda out: lambda: cp.sum(matrix, axis=1, dtype="float32", out=out),
@@ -154,24 +169,47 @@ def _as_torch(array: Array) -> Any:
 
 
 def _torch_ways(problem: Problem) -> Iterator[Contender]:
+    if problem.kind == "matvec":
+        yield from _torch_products(problem)
+        return
     torch = importlib.import_module("torch")
-    matrix = _as_torch(problem.matrix)
+    # A tensor of one axis has ways of its own, such as CUB's scan.
+    dim = 0 if problem.is_whole else 1
+    data = _as_torch(problem.device.data if problem.is_whole else problem.matrix)
 
     def prepare_sum(out: Array) -> Run:
-        to = _as_torch(out)
-        return lambda: torch.sum(matrix, dim=1, dtype=torch.float32, out=to)
+        # With one axis the sum has none.
+        to = _as_torch(out).reshape(data.shape[:dim])
+        return lambda: torch.sum(data, dim=dim, dtype=torch.float32, out=to)
 
     def prepare_scan(out: Array) -> Run:
-        to = _as_torch(problem.result_rows(out))
-        return lambda: torch.cumsum(matrix, dim=1, out=to)
+        to = _as_torch(out).reshape(data.shape)
+        return lambda: torch.cumsum(data, dim=dim, dtype=to.dtype, out=to)
 
     if problem.kind == "sum":
-        yield Contender("PyTorch", "sum(dim=1)", "f32", "f32", prepare_sum)
-    else:
-        yield Contender("PyTorch", "cumsum(dim=1)", "library's", "f16", prepare_scan)
+        yield Contender("PyTorch", f"sum(dim={dim})", "f32", "f32", prepare_sum)
+        return
+    yield Contender("PyTorch", f"cumsum(dim={dim})", "library's", "f16", prepare_scan)
+    if problem.is_whole:
+        label = f"cumsum(dim={dim}, dtype=float32)"
+        yield Contender("PyTorch", label, "f32", "f32", prepare_scan)
+
+
+def _torch_products(problem: Problem) -> Iterator[Contender]:
+    torch = importlib.import_module("torch")
+    matrix = _as_torch(problem.matrix)
+    vector = _as_torch(problem.device.vector[: problem.segment_size])
+
+    def prepare(out: Array) -> Run:
+        to = _as_torch(out)
+        return lambda: torch.mv(matrix, vector, out=to)
+
+    yield Contender("PyTorch", "mv", "f32", "f16", prepare)
 
 
 def _torch_compile_ways(problem: Problem) -> Iterator[Contender]:
+    if problem.kind == "matvec":
+        return
     torch = importlib.import_module("torch")
     matrix = _as_torch(problem.matrix)
 
@@ -203,8 +241,9 @@ def triton_tiles(segment_size: int) -> Iterator[tuple[int, int, int]]:
 
 def _triton_ways(problem: Problem) -> Iterator[Contender]:
     size = problem.segment_size
-    if size & (size - 1):
-        return  # the sides of Triton's tiles are powers of two
+    if size & (size - 1) or problem.is_whole or problem.kind == "matvec":
+        # The sides of Triton's tiles are powers of two, and one program sums a whole segment.
+        return
     for rows, step, warps in triton_tiles(size):
         if problem.segments % rows:
             continue
@@ -256,14 +295,22 @@ class Cub:
 
     def ways(self, problem: Problem) -> Iterator[Contender]:
         """Yield CUB's ways to solve a problem."""
-        how = "fixed-size" if self.version >= 3_001_000 else "offsets"
+        for label, accumulate, result, name in self._functions_for(problem):
+            yield Contender("CUB", label, accumulate, result, self._prepare(problem, name))
+
+    def _functions_for(self, problem: Problem) -> Iterator[tuple[str, str, str, str]]:
+        """Yield what to call: label, types of sums and of results, and the function's name."""
         if problem.kind == "sum":
+            how = "fixed-size" if self.version >= 3_001_000 else "offsets"
+            way = "DeviceReduce" if problem.is_whole else f"DeviceSegmentedReduce, {how}"
             for dtype in ("f32", "f16"):
-                label = f"DeviceSegmentedReduce, {how}, {dtype} sums"
-                yield Contender("CUB", label, dtype, dtype, self._prepare(problem, f"sum_{dtype}"))
-        else:
-            label = "InclusiveScan" if problem.segments == 1 else "InclusiveScanByKey"
-            yield Contender("CUB", label, "f32", "f16", self._prepare(problem, "scan_f16"))
+                yield f"{way}, {dtype} sums", dtype, dtype, f"sum_{dtype}"
+        elif problem.kind == "scan" and problem.is_whole:
+            yield "DeviceScan::InclusiveSum, f16 sums", "f16", "f16", "inclusive_sum_f16"
+            yield "DeviceScan::InclusiveScan, f32 sums", "f32", "f16", "scan_f16"
+            yield "DeviceScan::InclusiveScan, f32 sums", "f32", "f32", "scan_f32"
+        elif problem.kind == "scan":
+            yield "InclusiveScanByKey", "f32", "f16", "scan_f16"
 
     def close(self) -> None:
         """Stop the compiler, if it still runs, and remove what it made."""

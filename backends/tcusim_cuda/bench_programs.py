@@ -1,4 +1,4 @@
-"""The programs that the benchmark runs: for each sum or scan, a short list to choose from.
+"""The programs that the benchmark runs: for each problem, a short list to choose from.
 
 A recipe is one way to compute a problem, as one launch or several. It knows nothing of a GPU: it
 gives the programs of its launches for an array of any length, and can be run on the simulator.
@@ -11,28 +11,36 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tcusim import run
-from tcusim.algorithms import build
-from tcusim.ir import Program
+from tcusim.algorithms import algorithm_of, build
+from tcusim.binding import bind_scalars
+from tcusim.errors import InputError, TcusimError
+from tcusim.ir import Level, Program
 from tcusim.numerics import Values
-from tcusim.plan import CHAIN, CHUNK, Draft, Problem, drafted
+from tcusim.plan import CHAIN, CHUNK, LEAST_BLOCK, Draft, Problem, drafted
+from tcusim.product_programs import product_program
 from tcusim.shapes import shape_of
 
-__all__ = ["KINDS", "Launches", "Recipe", "Stage", "recipes"]
+__all__ = ["CHUNKS", "KINDS", "Launches", "Recipe", "Stage", "recipes"]
 
-KINDS: Final = ("sum", "scan")
+KINDS: Final = ("sum", "scan", "matvec")
+
+# The "algorithm" that cuts long segments into chunks, a warp to each, in three launches or more.
+CHUNKS: Final = "chunks"
 
 # Above this many elements a scan is not offered with f16 accumulators: each product rounds to f16.
 _LONGEST_F16: Final = 4096
 # The most elements of a segment whose sums `reduction_packed` adds up in one chain of products.
 _LONGEST_PACKED: Final = 1024
+# Tiles that accumulate in a product of a matrix and a vector before a rounded addition.
+_LONG_CHAIN: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
     """One launch.
 
-    sources: for each of the program's inputs, the number of an array; 0 is the data. target: the
-    number of the array that it makes. scalars: of the program, for these arrays.
+    sources: for each of the program's inputs, the number of an array. target: the number of the
+    array that it makes. scalars: of the program, for these arrays.
     """
 
     program: Program
@@ -45,23 +53,27 @@ class Stage:
 class Launches:
     """The launches of a recipe, in order; the last one makes the result.
 
-    arrays: element type and size of every array, by number.
+    arrays: element type and size of every array, by number: the data, the vector if there is one,
+    what lies between launches, and the result. given: how many of them are there before.
     """
 
     stages: tuple[Stage, ...]
     arrays: tuple[tuple[str, int], ...]
+    given: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One way to sum or scan segments of f16 numbers.
+    """One way to sum or scan segments of f16 numbers, or to multiply a matrix by a vector.
 
-    kind: "sum" or "scan". algorithm: a name for `tcusim.build`, or None for the launches that
-    `tcusim.segmented_sum` and `tcusim.segmented_cumsum` choose. The others are `build`'s options.
+    kind: "sum", "scan" or "matvec". segment_size: None if the whole array is one segment; of
+    "matvec", the columns of the matrix. algorithm: a name for `tcusim.build`, `CHUNKS`, or None for
+    the launches that `tcusim.segmented_sum`, `segmented_cumsum` and `matvec` choose. options: of
+    the algorithm alone. The others are `build`'s options.
     """
 
     kind: str
-    segment_size: int
+    segment_size: int | None
     algorithm: str | None
     shape: str = "16x16x16"
     accumulate: str = "f32"
@@ -70,18 +82,30 @@ class Recipe:
     tiles: int = 1
     combine: str = "add"
     ragged: bool = False
+    options: tuple[tuple[str, Any], ...] = ()
 
     @property
     def label(self) -> str:
         """The recipe in a few words."""
-        parts = [self.algorithm or "plan", self.shape, f"warps={self.warps}"]
+        if self.algorithm is None:
+            return "plan"
+        parts = [self.algorithm, self.shape, f"warps={self.warps}"]
         if self.tiles > 1:
             parts.append(f"tiles={self.tiles}")
-        if self.algorithm and self.algorithm not in ("reduction_packed", "scan_k"):
+        parts.extend(f"{name}={value}" for name, value in self.options)
+        if self.kind != "matvec" and self.algorithm not in ("reduction_packed", "scan_k", CHUNKS):
             parts.append(self.combine)
-        if self.ragged:
-            parts.append("ragged")
         return " ".join(parts)
+
+    def label_at(self, length: int) -> str:
+        """Return the label and, of a plan, the programs that it launches for this length."""
+        if self.algorithm is not None:
+            return self.label
+        try:
+            programs = [stage.program for stage in self.launches(length).stages]
+        except TcusimError:
+            return self.label  # the reason will be the status of the recipe's row
+        return f"plan: {', '.join(f'{one.name} warps={one.warps}' for one in programs)}"
 
     def launches(self, length: int) -> Launches:
         """Return the launches for an array of `length` elements.
@@ -93,37 +117,64 @@ class Recipe:
         Unsupported
             If the options do not go together.
         """
-        problem = _Problem(
-            kind="reduction" if self.kind == "sum" else "scan",
-            length=length,
-            segment_size=self.segment_size,
-            shape=shape_of(self.shape),
-            ab="f16",
-            acc=self.accumulate,
-            source="f16",
-            result=self.result,
-            ragged=self.ragged,
-            warps=self.warps,
-        )
+        if self.kind == "matvec":
+            return self._product(length)
         if self.algorithm is None:
-            return _launches(drafted(problem))
-        draft = Draft(problem)
+            return _launches(drafted(self._problem(length)))
+        if self.algorithm == CHUNKS:
+            return _launches(drafted(self._in_chunks(length)))
+        draft = Draft(self._problem(length))
         draft.add(self._program(self.algorithm), {"in": "in"}, "out")
         return _launches(draft)
 
     def alone(self) -> Recipe:
-        """Return the recipe with one warp a block and one piece a warp, which has the same bits."""
+        """Return the recipe with one warp a block and one piece a warp, if that has the same bits.
+
+        It has where each warp works alone, not where the warps of a block share a segment.
+        """
+        if self.algorithm in (None, CHUNKS):
+            return self
+        if self.kind == "matvec" or algorithm_of(self.algorithm or "").level is not Level.WARP:
+            return self
         return replace(self, warps=1, tiles=1)
 
-    def simulate(self, data: Values, arch: str) -> Values:
-        """Run the recipe on the simulator, with the arithmetic of `arch`, and return the result."""
-        launches = self.launches(data.size)
+    def simulate(
+        self, data: Values, arch: str, *, length: int | None = None, vector: Values | None = None
+    ) -> Values:
+        """Run the recipe on the simulator, with the arithmetic of `arch`, and return the result.
+
+        length: of the array for which launches are chosen, if `data` are only its beginning.
+        vector: of "matvec".
+        """
+        launches = self.launches(length or data.size)
         arrays: dict[int, Values] = {0: data}
+        if vector is not None:
+            arrays[1] = vector
         for stage in launches.stages:
             inputs = {name: arrays[number] for name, number in stage.sources.items()}
             arrays[stage.target] = run(stage.program, inputs, arch=arch)["out"]
         result: Values = arrays[launches.stages[-1].target]
         return result
+
+    def _problem(self, length: int) -> Problem:
+        """Return the problem as `tcusim.plan` has it."""
+        return Problem(**self._of_problem(length), literal=self.accumulate == "f16")
+
+    def _in_chunks(self, length: int) -> Problem:
+        """Return the problem for which the plan cuts segments into chunks."""
+        return _InChunks(**self._of_problem(length), literal=True, warps=self.warps)
+
+    def _of_problem(self, length: int) -> dict[str, Any]:
+        return {
+            "kind": "reduction" if self.kind == "sum" else "scan",
+            "length": length,
+            "segment_size": self.segment_size or length,
+            "shape": shape_of(self.shape),
+            "ab": "f16",
+            "acc": self.accumulate,
+            "source": "f16",
+            "result": self.result,
+        }
 
     def _program(self, algorithm: str) -> Program:
         return build(
@@ -137,16 +188,85 @@ class Recipe:
             combine=self.combine,
             chain=CHAIN if self.kind == "sum" else None,
             ragged=self.ragged,
+            **dict(self.options),
         )
 
+    def _product(self, length: int) -> Launches:
+        """Return the one launch of a product of a matrix and a vector."""
+        inner = self.segment_size
+        if inner is None or length % inner:
+            raise InputError(f"{length} elements are no rows of {inner}")
+        rows = length // inner
+        if self.algorithm is None:
+            types = ("f16", self.accumulate, "f16", self.result)
+            program = product_program(
+                types, rows, 1, inner, add_c=False, shape=None, algorithm=None
+            )
+        else:
+            program = build(
+                self.algorithm,
+                shape=self.shape,
+                inner=inner,
+                accumulate=self.accumulate,
+                source="f16",
+                result=self.result,
+                warps=self.warps,
+                chain=_LONG_CHAIN,
+                **dict(self.options),
+            )
+        scalars = bind_scalars(program, {"a": length, "b": inner})
+        stage = Stage(program, {"a": 0, "b": 1}, 2, scalars)
+        return Launches((stage,), (("f16", length), ("f16", inner), (self.result, rows)), given=2)
 
-def recipes(kind: str, segment_size: int, *, quick: bool = False) -> tuple[Recipe, ...]:
-    """Return what to try for f16 segments of one size; only the first of each type if `quick`."""
-    found = tuple(_sums(segment_size) if kind == "sum" else _scans(segment_size))
+
+def recipes(kind: str, segment_size: int | None, *, quick: bool = False) -> tuple[Recipe, ...]:
+    """Return what to try for f16 segments of one size; only the first of each type if `quick`.
+
+    segment_size: None if the whole array is one segment; of "matvec", the columns of the matrix.
+    """
+    found = tuple(_ways(kind, segment_size))
     if not quick:
         return found
     first = {(recipe.accumulate, recipe.result): recipe for recipe in reversed(found)}
     return tuple(recipe for recipe in found if recipe in first.values())
+
+
+def _ways(kind: str, size: int | None) -> Iterator[Recipe]:
+    if kind == "matvec":
+        return _products(size)
+    if size is None:
+        return _whole_sums() if kind == "sum" else _whole_scans()
+    return _sums(size) if kind == "sum" else _scans(size)
+
+
+def _whole_sums() -> Iterator[Recipe]:
+    """Yield sums of the whole array in one launch."""
+    for result in ("f32", "f16"):
+        yield Recipe("sum", None, None, result=result)
+    yield from _shared_sums(None)
+
+
+def _shared_sums(size: int | None) -> Iterator[Recipe]:
+    """Yield sums in which the blocks of one launch share segments, or the array."""
+    for warps, per_warp in ((8, 8), (16, 8), (16, 16)):
+        options = (("per_warp", per_warp),)
+        yield Recipe("sum", size, "reduction_grid", warps=warps, ragged=True, options=options)
+
+
+def _whole_scans() -> Iterator[Recipe]:
+    """Yield scans of the whole array in one launch, which reads it once."""
+    for result in ("f16", "f32"):
+        yield Recipe("scan", None, None, result=result)
+        yield from _shared_scans(None, result)
+
+
+def _shared_scans(size: int | None, result: str) -> Iterator[Recipe]:
+    """Yield scans in which the blocks of one launch share segments, or the array."""
+    for warps, pieces in ((8, 8), (8, 16), (4, 16)):
+        if size is None or size >= warps * pieces * 256:
+            options = (("pieces", pieces),)
+            one = Recipe("scan", size, "scan_grid", result=result, warps=warps, options=options)
+            yield replace(one, ragged=True)
 
 
 def _sums(size: int) -> Iterator[Recipe]:
@@ -158,10 +278,19 @@ def _sums(size: int) -> Iterator[Recipe]:
     if 256 <= size <= CHUNK * 4:
         for warps in (8, 4):
             yield Recipe("sum", size, "reduction_tn", warps=warps)
+    if size >= LEAST_BLOCK:
+        for warps in (4, 8, 16):
+            yield Recipe("sum", size, "reduction_tn_block", warps=warps)
+        yield from (one for one in _shared_sums(size) if _fits(one))
     if size > CHUNK:
-        for warps in (8, 4):
-            yield Recipe("sum", size, None, warps=warps)
-    yield Recipe("sum", size, None, ragged=True)
+        yield Recipe("sum", size, CHUNKS, warps=8)
+    yield Recipe("sum", size, None)
+
+
+def _fits(recipe: Recipe) -> bool:
+    """Return whether a segment has enough elements for a block that shares it."""
+    block = recipe.warps * dict(recipe.options)["per_warp"] * 256
+    return recipe.segment_size is None or block <= recipe.segment_size
 
 
 def _scans(size: int) -> Iterator[Recipe]:
@@ -183,9 +312,22 @@ def _scans_of(size: int, accumulate: str, result: str) -> Iterator[Recipe]:
                 yield replace(one, algorithm="scan_kn")
             elif size <= CHUNK * 4:
                 yield replace(one, algorithm="scan_t" if size == 256 else "scan_tn")
+    if size >= CHUNK:
+        yield from _shared_scans(size, result)
     if size > CHUNK:
-        yield replace(start, warps=4)
-    yield replace(start, ragged=True)
+        yield replace(start, algorithm=CHUNKS, warps=4)
+    yield start
+
+
+def _products(columns: int | None) -> Iterator[Recipe]:
+    """Yield products of a matrix and a vector."""
+    for warps, options in (
+        (4, (("down", 2), ("width", 8))),
+        (16, (("width", 4), ("share_rows", True))),
+    ):
+        yield Recipe("matvec", columns, "gemv_reduction", warps=warps, options=options)
+    for result in ("f32", "f16"):
+        yield Recipe("matvec", columns, None, result=result)
 
 
 # --- What a plan would launch -----------------------------------------------------------------
@@ -204,37 +346,26 @@ def _launches(draft: Draft) -> Launches:
 
 
 @dataclass(frozen=True, slots=True)
-class _Problem(Problem):
-    """A problem whose programs may be built for several warps, and for whole blocks only."""
+class _InChunks(Problem):
+    """A problem whose long segments are cut into chunks, by programs of whole blocks.
 
-    ragged: bool = True
+    Blocks share no segment where a problem is literal to the paper; the programs are not, though.
+    """
+
     warps: int = 1
 
-    def build(self, name: str, segment_size: int, result: str, **options: Any) -> Program:
+    def build(self, name: str, segment_size: int | None, result: str, **options: Any) -> Program:
         """Build a program with products."""
         return build(
             name,
             shape=self.shape,
             segment_size=segment_size,
+            ab=self.ab,
             accumulate=self.acc,
+            source=self.source,
             result=result,
             combine="add",
             chain=CHAIN,
-            ragged=self.ragged,
             warps=self.warps,
-            **options,
-        )
-
-    def plain(self, name: str, segment_size: int, result: str, **options: Any) -> Program:
-        """Build a program of rounded additions alone."""
-        return build(
-            name,
-            shape=self.shape,
-            segment_size=segment_size,
-            accumulate=self.acc,
-            source=self.acc,
-            result=result,
-            # Few blocks have much to do in these: several warps would idle together.
-            ragged=True,
             **options,
         )

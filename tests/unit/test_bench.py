@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,13 +21,15 @@ from tcusim.errors import BackendUnavailable, InputError, UnknownName
 from tcusim.numerics import format_of
 from tcusim_cuda import bench, bench_device, bench_peers
 from tcusim_cuda.bench import Attempt, Report, Row, best_rows, moved_bytes, verdict, with_ratios
-from tcusim_cuda.bench_device import Device, Problem, reference
+from tcusim_cuda.bench_device import Device, Problem, matrix_columns, reference
 from tcusim_cuda.bench_peers import Contender
-from tcusim_cuda.bench_programs import KINDS, Recipe, recipes
+from tcusim_cuda.bench_programs import CHUNKS, KINDS, Recipe, recipes
 from tcusim_cuda.emit import emit
 
 LENGTH = 2**20
-ALL = [(kind, size) for kind in KINDS for size in bench.SEGMENTS]
+# None: the whole array, or for "matvec" as many columns as rows.
+ALL = [(kind, size or None) for kind in ("sum", "scan") for size in bench.SEGMENTS]
+ALL = [*ALL, ("matvec", 1024), ("matvec", 32768)]
 
 
 # --- Rows -------------------------------------------------------------------------------------
@@ -42,6 +46,8 @@ def attempt(who: str, ms: float | None, result: str = "f32", label: str = "x") -
         ("sum", 1024, "f16", 2 * 1024 + 2),
         ("scan", 16, "f16", 4 * 1024),
         ("scan", 16, "f32", 6 * 1024),
+        ("sum", 1024, "f32", 2 * 1024 + 4),
+        ("matvec", 32, "f16", 2 * 1024 + 2 * 32 + 2 * 32),
     ],
 )
 def test_bytes(kind: str, size: int, result: str, expected: int) -> None:
@@ -82,6 +88,11 @@ def test_ratios() -> None:
     # A scan is compared with scans whose results have the same type.
     assert by["scan", "tcusim"].of_peer is None
     assert by["scan", "A"].of_limit == pytest.approx(4000 / 1e-3 / 4e6)
+    # A product reads, and is compared whatever the type of the result.
+    tried = [attempt("tcusim", 2.0, "f32"), attempt("A", 1.0, "f16")]
+    ours, _ = with_ratios(best_rows("matvec", 10, 1000, tried), limits)
+    assert ours.of_limit == pytest.approx((2020 + 400) / 2e-3 / 2e6)
+    assert ours.of_peer == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +111,15 @@ def test_ratios() -> None:
 )
 def test_verdict(given: dict[str, Any], expected: str) -> None:
     values = {"who": "x", "label": "x", "accumulate": "f32", "result": "f32", "status": "", **given}
-    assert verdict(Attempt(**values)) == expected
+    assert verdict(Attempt(**values), 1024) == expected
+
+
+def test_f16_sums_may_be_off_the_more_the_longer() -> None:
+    one = Attempt("CUB", "x", "f16", "f16", "", error=0.1)
+    assert verdict(one, 2**20) == "wrong: error 0.1, more than 0.062 of a segment's norm"
+    assert verdict(one, 2**22) == "ok"
+    # Sums by f32 may not.
+    assert verdict(replace(one, accumulate="f32"), 2**30).startswith("wrong: error 0.1")
 
 
 # --- The report -------------------------------------------------------------------------------
@@ -152,15 +171,16 @@ def test_json_and_back(report: Report) -> None:
 
 
 @pytest.mark.parametrize(("kind", "size"), ALL)
-def test_programs_build_and_emit(kind: str, size: int) -> None:
+def test_programs_build_and_emit(kind: str, size: int | None) -> None:
     found = recipes(kind, size)
     assert len(set(found)) == len(found)
     labels = [(recipe.accumulate, recipe.result, recipe.label) for recipe in found]
     assert len(set(labels)) == len(labels)
     for recipe in found:
         launches = recipe.launches(2**30)
-        assert launches.arrays[0] == ("f16", 2**30)
-        results = 2**30 // size if kind == "sum" else 2**30
+        given = [("f16", 2**30), ("f16", size)] if kind == "matvec" else [("f16", 2**30)]
+        assert list(launches.arrays[: launches.given]) == given
+        results = 2**30 if kind == "scan" else 2**30 // (size or 2**30)
         assert launches.arrays[-1] == (recipe.result, results)
         assert launches.stages[-1].target == len(launches.arrays) - 1
         for stage in launches.stages:
@@ -169,34 +189,117 @@ def test_programs_build_and_emit(kind: str, size: int) -> None:
 
 
 @pytest.mark.parametrize(("kind", "size"), ALL)
-def test_quick_keeps_one_of_each_type(kind: str, size: int) -> None:
+def test_quick_keeps_one_of_each_type(kind: str, size: int | None) -> None:
     types = [(recipe.accumulate, recipe.result) for recipe in recipes(kind, size)]
     quick = [(recipe.accumulate, recipe.result) for recipe in recipes(kind, size, quick=True)]
     assert sorted(quick) == sorted(set(types))
 
 
-@pytest.mark.parametrize(("kind", "size"), [(kind, size) for kind, size in ALL if size <= 65536])
-def test_programs_are_right(kind: str, size: int) -> None:
-    data = np.random.default_rng(size).uniform(-1, 1, 2**18).astype(np.float16)
-    right = reference(kind, data.reshape(-1, size)).ravel()
+def test_what_is_tried() -> None:
+    """Long segments are shared by warps and by blocks, and cut into chunks; short ones are not."""
+    for kind, expected in (
+        ("sum", {None, CHUNKS, "reduction_tn", "reduction_tn_block", "reduction_grid"}),
+        ("scan", {None, CHUNKS, "scan_tn", "scan_grid"}),
+    ):
+        assert {recipe.algorithm for recipe in recipes(kind, 2**16)} == expected
+        whole = {recipe.algorithm for recipe in recipes(kind, None)}
+        assert whole == {None, "reduction_grid" if kind == "sum" else "scan_grid"}
+        for recipe in recipes(kind, 1024):
+            names = [stage.program.name for stage in recipe.launches(2**20).stages]
+            assert len(names) == 1
+            assert not names[0].endswith(("block", "grid"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"), [(kind, size) for kind, size in ALL if (size or 0) <= 65536]
+)
+def test_programs_are_right(kind: str, size: int | None) -> None:
+    rng = np.random.default_rng(size)
+    data = rng.uniform(-1, 1, 2**18).astype(np.float16)
+    rows = data.reshape(-1, size or 2**18).astype(np.float64)
+    vector = None
+    if kind == "matvec":
+        vector = rng.uniform(-1, 1, size).astype(np.float16)
+        rows = rows * vector.astype(np.float64)
+    right = reference(kind, rows).ravel()
     largest = np.abs(right).max()
     for recipe in {recipe.alone() for recipe in recipes(kind, size)}:
-        got = recipe.simulate(data, "sm_90")
-        assert got.dtype == format_of(recipe.result).dtype
-        f32 = recipe.accumulate == recipe.result == "f32"
-        assert np.abs(got - right).max() <= largest * (1e-5 if f32 else 0.01), recipe.label
+        if _takes(recipe, 2**18):
+            got = recipe.simulate(data, "sm_90", vector=vector)
+            assert got.dtype == format_of(recipe.result).dtype
+            f32 = recipe.accumulate == recipe.result == "f32"
+            assert np.abs(got - right).max() <= largest * (1e-5 if f32 else 0.01), recipe.label
+
+
+def _takes(recipe: Recipe, length: int) -> bool:
+    """Return whether the blocks of a recipe fit into the length."""
+    try:
+        recipe.launches(length)
+    except InputError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        Recipe("sum", 1024, "reduction_tn", warps=4),
+        Recipe("sum", 2**14, "reduction_tn_block", warps=4),
+        Recipe("sum", 2**14, "reduction_grid", warps=4, ragged=True, options=(("per_warp", 4),)),
+        Recipe("scan", 1024, "scan_tn", warps=4, tiles=2),
+        Recipe("scan", None, "scan_grid", warps=4, ragged=True, options=(("pieces", 4),)),
+    ],
+)
+def test_what_stands_for_a_recipe_has_its_bits(recipe: Recipe) -> None:
+    data = np.random.default_rng().uniform(-1, 1, 2**16).astype(np.float16)
+    got = recipe.alone().simulate(data, "sm_90")
+    np.testing.assert_array_equal(got, recipe.simulate(data, "sm_90"))
+
+
+def test_the_beginning_of_an_array_has_the_bits_of_the_whole() -> None:
+    """A plan depends on the length; the first results are those of the whole array's plan."""
+    data = np.random.default_rng().uniform(-1, 1, 2**19).astype(np.float16)
+    for size in (None, 2**16):
+        recipe = Recipe("scan", size, None)
+        whole = recipe.simulate(data, "sm_90")
+        part = recipe.simulate(data[: 2**17], "sm_90", length=2**19)
+        np.testing.assert_array_equal(part, whole[: 2**17])
 
 
 def test_the_plan_is_that_of_the_functions() -> None:
-    """The recipe "plan" has the bits of `tcusim.segmented_sum` and `segmented_cumsum`."""
+    """The recipe "plan" has the bits of `tcusim.segmented_sum` and its kin."""
     import tcusim
 
     data = np.random.default_rng(3).uniform(-1, 1, 2**17).astype(np.float16)
     for kind, function in (("sum", tcusim.segmented_sum), ("scan", tcusim.segmented_cumsum)):
         for size in (64, 65536):
-            recipe = Recipe(kind, size, None, ragged=True)
             expected = function(data, size, dtype=np.float32, arch="sm_90")
-            np.testing.assert_array_equal(recipe.simulate(data, "sm_90"), expected)
+            got = Recipe(kind, size, None).simulate(data, "sm_90")
+            np.testing.assert_array_equal(got, expected)
+    for result in ("f16", "f32"):
+        dtype = format_of(result).dtype
+        for kind, of_whole in (("sum", tcusim.sum), ("scan", tcusim.cumsum)):
+            got = Recipe(kind, None, None, result=result).simulate(data, "sm_90")
+            np.testing.assert_array_equal(got.squeeze(), of_whole(data, dtype=dtype, arch="sm_90"))
+        product = tcusim.matvec(data.reshape(256, 512), data[:512], dtype=dtype, arch="sm_90")
+        recipe = Recipe("matvec", 512, None, result=result)
+        got = recipe.simulate(data, "sm_90", vector=data[:512])
+        np.testing.assert_array_equal(got, product)
+
+
+def test_the_label_of_a_plan_names_its_programs() -> None:
+    assert Recipe("sum", 64, None).label_at(2**20) == "plan: reduction_kn warps=8"
+    assert Recipe("sum", None, None).label_at(2**30) == "plan: reduction_grid warps=16"
+    assert Recipe("scan", 16, None, shape="1x1x1").label == "plan"
+    chunks = Recipe("scan", 2**16, CHUNKS, warps=4)
+    assert chunks.label_at(2**20) == chunks.label == "chunks 16x16x16 warps=4"
+    names = [stage.program.name for stage in chunks.launches(2**20).stages]
+    assert names == ["reduction_tn", "scan_plain", "scan_tn"]
+
+
+def test_a_matrix_of_whole_rows() -> None:
+    with pytest.raises(InputError, match="1000 elements are no rows of 512"):
+        Recipe("matvec", 512, None).launches(1000)
 
 
 def test_a_length_that_does_not_fit() -> None:
@@ -215,6 +318,7 @@ class _NoGpu(Device):
         self.backend = backend
         self.cp = SimpleNamespace(asnumpy=np.asarray, asarray=np.asarray, isnan=np.isnan)
         self.data = np.random.default_rng(0).uniform(-1, 1, length).astype(np.float16)
+        self.vector = np.random.default_rng(1).uniform(-1, 1, 2**10).astype(np.float16)
         self._room = np.empty(length * 4, np.uint8)
         self.__dict__["info"] = {"gpu": "none", "sm": 90, "l2_bytes": 1, "cuda": "", "driver": ""}
 
@@ -232,7 +336,8 @@ class _NoGpu(Device):
         return lambda: None
 
     def program(self, recipe: Recipe, out: Any) -> Any:
-        result = recipe.alone().simulate(self.data, "sm_90")
+        vector = self.vector if recipe.kind == "matvec" else None
+        result = recipe.alone().simulate(self.data, "sm_90", vector=vector)
 
         def run() -> None:
             out[:] = result
@@ -256,7 +361,10 @@ class _NoPeers:
     def contenders(self, problem: Problem) -> Iterator[Contender]:
         def right(out: Any) -> Any:
             def run() -> None:
-                out[:] = reference(problem.kind, problem.matrix).ravel()
+                rows = problem.matrix
+                if problem.kind == "matvec":
+                    rows = rows * problem.device.vector.astype(np.float64)
+                out[:] = reference(problem.kind, rows).ravel()
 
             return run
 
@@ -277,20 +385,29 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_gpu")
 def test_a_run() -> None:
     lines: list[str] = []
-    report = bench.bench(log2_length=20, segments=(16, 65536), say=lines.append)
+    sizes = (16, 4096, bench.WHOLE)
+    report = bench.bench(log2_length=20, segments=sizes, quick=True, say=lines.append)
     assert report.wrong == ()
-    assert len(lines) == 4
+    assert [line.split(":")[0] for line in lines] == [
+        *("matvec 1024", "sum 1048576", "scan 1048576"),
+        *("sum 16", "scan 16", "sum 4096", "scan 4096"),
+    ]
+    order = [("sum", 16), ("sum", 4096), ("sum", 2**20), ("scan", 16), ("scan", 4096)]
+    order += [("scan", 2**20), ("matvec", 2**10)]
+    assert list(dict.fromkeys((row.kind, row.segment_size) for row in report.rows)) == order
     assert report.limits == {"read": 2 * LENGTH / 0.5e-3, "copy": 4 * LENGTH / 0.5e-3}
     rows = {
         (r.kind, r.segment_size, r.best.who, r.best.accumulate, r.best.result): r
         for r in report.rows
     }
+    for kind, size in order:
+        assert rows[kind, size, "tcusim", "f32", "f32"].best.bits_compared > 0
+        assert rows[kind, size, "right", "f32", "f32"].best.ok
     ours = rows["sum", 16, "tcusim", "f32", "f32"]
     assert ours.best.bits_compared == 2**15 // 16
     assert ours.best.bits_differ == 0
     assert ours.of_peer == 1.0
-    assert rows["scan", 65536, "tcusim", "f32", "f16"].best.ok
-    assert rows["scan", 16, "right", "f32", "f32"].best.ok
+    assert rows["scan", 4096, "tcusim", "f32", "f16"].best.ok
     idle = rows["sum", 16, "idle", "f32", "f32"].best
     assert idle.status == "wrong: some results are NaN, or were not written"
     broken = rows["sum", 16, "broken", "f32", "f16"].best
@@ -305,7 +422,8 @@ def test_wrong_bits_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
         out.view(np.uint8)[0] ^= 1
 
     monkeypatch.setitem(globals(), "damage", flip)
-    report = bench.bench(log2_length=20, segments=(16,), quick=True)
+    kinds = ("sum", "scan")
+    report = bench.bench(log2_length=20, segments=(16,), kinds=kinds, quick=True)
     assert {one.status for one in report.wrong} == {
         "wrong: 1 of 2048 differ from the simulator",
         "wrong: 1 of 32768 differ from the simulator",
@@ -317,6 +435,84 @@ def test_a_run_that_is_cut_short() -> None:
     report = bench.bench(log2_length=20, segments=(16,), seconds=-1)
     assert report.rows == ()
     assert "sum 16 was left out: the time was up" in report.notes
+    assert "matvec 1024 was left out: the time was up" in report.notes
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_wrong_element_of_a_long_array_is_found(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that the simulator does not compute, by far too much; the last one is in every sample."""
+
+    def spoil(out: Any) -> None:
+        out[-1] += 100
+
+    monkeypatch.setitem(globals(), "damage", spoil)
+    monkeypatch.setattr(Problem, "compare_bits", lambda *_: (0, 0))
+    report = bench.bench(log2_length=20, segments=(bench.WHOLE,), kinds=(kind,), quick=True)
+    assert report.wrong
+    assert {one.status.split()[1] for one in report.wrong} == {"error"}
+
+
+def test_the_sample_of_a_whole_array() -> None:
+    device = _NoGpu(LENGTH, "cupy")
+    exact = device.data.astype(np.float64).cumsum()
+    assert Problem("sum", LENGTH, device).error(exact[-1:]) == 0
+    scan = Problem("scan", LENGTH, device)
+    assert scan.error(exact) == 0
+    for place in (0, 2**14 - 1, 2**19 - 1, LENGTH - 1):
+        wrong = exact.copy()
+        wrong[place] += 1
+        assert scan.error(wrong) == pytest.approx(
+            1 / np.sqrt((device.data.astype(float) ** 2).sum())
+        )
+
+
+@pytest.mark.parametrize(("log2", "columns"), [(20, 1024), (21, 1024), (30, 32768)])
+def test_the_matrix_is_square_or_high(log2: int, columns: int) -> None:
+    assert matrix_columns(2**log2) == columns
+
+
+def test_mail_is_zeroed_before_every_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a launch left in its workspace would be taken for the next one's mail."""
+    done: list[tuple[Any, ...]] = []
+
+    def empty(size: int, dtype: Any) -> Any:
+        nbytes = size * np.dtype(dtype).itemsize
+        return SimpleNamespace(data=SimpleNamespace(ptr=4096 * (size % 999)), nbytes=nbytes)
+
+    def launch(function: Any, blocks: int, threads: int, arguments: list[Any], *_: Any) -> None:
+        done.append(("launch", [int(one) for one in arguments]))
+
+    device: Any = _NoGpu(LENGTH, "cupy")
+    runtime = SimpleNamespace(memsetAsync=lambda *given: done.append(("zero", *given)))
+    device.cp = SimpleNamespace(empty=empty, cuda=SimpleNamespace(runtime=runtime))
+    device._launcher = SimpleNamespace(
+        active=lambda place: contextlib.nullcontext(),
+        open_stream=lambda *_: None,
+        load=lambda *_: None,
+        allow_shared=lambda *_: None,
+        launch=launch,
+    )
+    device._place = None
+    monkeypatch.setattr(bench_device, "compile_kernel", lambda *_: SimpleNamespace(code=b""))
+    for algorithm, mail in (("scan_grid", True), ("scan_tn", False)):
+        (stage,) = Recipe("scan", 2**14, algorithm, warps=2).launches(LENGTH).stages
+        kernel = emit(stage.program)
+        memory = {"in": empty(LENGTH, np.float16), "out": empty(LENGTH, np.float32)}
+        run = device._launch(kernel, stage.scalars, memory)
+        done.clear()
+        run()
+        run()
+        size = kernel.workspace_bytes(stage.scalars)
+        assert (size > 0) == mail
+        where = 4096 * (size % 999)
+        names = ["zero", "launch"] if mail else ["launch"]
+        assert [one[0] for one in done] == names * 2
+        if mail:
+            assert done[0] == ("zero", where, 0, size, 0)
+            assert where in done[1][1]
 
 
 @pytest.mark.usefixtures("no_gpu")
@@ -334,6 +530,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         ({"log2_length": 10}, "log2_length must be from 20 to 34, got 10"),
         ({"log2_length": 20, "segments": (48,)}, r"must divide 2\*\*20; 48 does not"),
         ({"log2_length": 20, "segments": ()}, "segments is empty"),
+        ({"log2_length": 20, "kinds": ("sums",)}, "unknown kind 'sums'"),
         ({"log2_length": 20, "backend": "host"}, "backend must be one of cupy, pycuda"),
     ],
 )
@@ -367,14 +564,14 @@ def test_a_peer_that_raises_is_a_contender_that_fails() -> None:
     device: Any = SimpleNamespace(sm=90)
     peers = bench_peers.Peers(device, ())
     peers.names = ("torch.compile",)
-    problem: Any = SimpleNamespace(kind="sum")
+    problem: Any = SimpleNamespace(kind="sum", is_whole=False)
     (contender,) = peers.contenders(problem)
     assert (contender.who, contender.label) == ("torch.compile", "sum")
     with pytest.raises((ImportError, AttributeError)):
         contender.prepare(None)
 
 
-@pytest.mark.parametrize("size", bench.SEGMENTS)
+@pytest.mark.parametrize("size", [size for size in bench.SEGMENTS if size])
 def test_triton_tiles_cover_whole_segments(size: int) -> None:
     for rows, step, warps in bench_peers.triton_tiles(size):
         assert size % step == 0
