@@ -53,6 +53,8 @@ def programs() -> list[Program]:
         TYPES, segmented_algorithms(), ("mma", "add"), FORMS
     ):
         ragged, segment_size, warps, tiles = form
+        # A tile a warp, so that several blocks share a segment.
+        small: dict[str, Any] = {name: 1 for name in ("per_warp", "pieces") if name in row.options}
         try:
             program = tcusim.build(
                 row.name,
@@ -65,8 +67,7 @@ def programs() -> list[Program]:
                 ragged=ragged,
                 warps=warps,
                 tiles=tiles,
-                # A tile a warp, so that several blocks share a segment.
-                **{name: 1 for name in ("per_warp", "pieces") if name in row.options},
+                **small,
             )
         except Unsupported:
             continue

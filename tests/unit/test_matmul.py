@@ -228,17 +228,19 @@ def test_large_products_have_large_blocks() -> None:
 def test_matrices_of_few_rows_are_shared() -> None:
     """The rule for a vector, by what is built; each way is right."""
     rng_ = rng(4)
-    for rows, inner, warps, width in ((40, 200, 1, 4), (40, 600, 4, 4), (2**14, 16, 2, 8)):
+    few, some, many = (40, 200, 1, 1, 4), (40, 600, 4, 1, 4), (2**14, 16, 4, 2, 8)
+    for rows, inner, warps, down, width in (few, some, many):
         a = rng_.integers(-2, 3, (rows, inner)).astype(np.float16)
         x = rng_.integers(-2, 3, inner).astype(np.float16)
         report = Report()
         assert np.array_equal(tcusim.matvec(a, x, dtype=np.float32, report=report), a @ x)
         ((program, _),) = report.programs
         assert program.warps == warps
-        assert ("sums" in program.buffers) == (warps == 4)
+        shared = (warps, down) == (4, 1)
+        assert ("sums" in program.buffers) == shared
         ours = tcusim.build(
-            "gemv_reduction", shape="8x32x16", inner=inner, warps=warps, width=width,
-            share_rows=warps == 4, chain=16,
+            "gemv_reduction", inner=inner, warps=warps, down=down, width=width,
+            share_rows=shared, chain=16,
         )  # fmt: skip
         assert program.steps == ours.steps
 
