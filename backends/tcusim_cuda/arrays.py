@@ -419,8 +419,6 @@ def arranged(array: DeviceArray, axes: tuple[int, ...], dtype: str) -> Any:
             return made.copy() if _misaligned(made) else made
         case "gpuarray" if in_order and array.contiguous and array.dtype == dtype:
             return array.owner.copy()
-        case "gpuarray" if array.size == 0 and array.dtype == dtype:
-            return array.owner.reshape(tuple(array.shape[axis] for axis in axes))
         case _:
             # PyCUDA casts by kernels that need nvcc, and does not transpose what it copies.
             raise InputError(
