@@ -158,9 +158,9 @@ class DeviceSession:
                 continue
             same = out.address == array.address and out.nbytes == array.nbytes
             if name != "in" or not same:
+                instead = "a itself, to compute in place, or " if self.plan.in_place else ""
                 raise InputError(
-                    f"out overlaps {array.name} in memory. Give a itself, to compute in place, or "
-                    f"an array of its own."
+                    f"out overlaps {array.name} in memory. Give {instead}an array of its own."
                 )
             reason = self.plan.why_not_in_place
             if reason is not None:

@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from tcusim.agreement import agree
-from tcusim.algorithms import algorithms
-from tcusim.backends import Backend
+from tcusim.algorithms import algorithms, build
+from tcusim.backends import Backend, run
 from tcusim.ir import BLOCK, Buffer, Copy, Extent, Index, Lines, Locate, Program, Scalar, View
 from tcusim.irregular import scan_by_offsets, sum_by_offsets
 from tcusim.shapes import shape_of
@@ -93,6 +93,25 @@ def test_no_elements_no_segments_and_elements_of_no_segment(host: Backend) -> No
     ones = np.ones(5000, np.float16)
     inner = np.array([1700, 1703, 4000], np.int64)
     assert sum_by_offsets(launch, ones, inner).tolist() == [3, 2297]
+
+
+def test_bad_offsets_reach_no_other_memory(host: Backend) -> None:
+    """The host refuses an access outside an array: there is none, whatever the offsets are."""
+    rng = np.random.default_rng(6)
+    x = np.ones(700, np.float16)
+    sums = np.ones(700 // 16 + 30, np.float32)
+    for name, inputs, options in (
+        ("reduction_pieces", {"in": x}, {"segment_size": 16}),
+        ("reduction_pieces", {"in": x}, {"segment_size": 700, "whole": True}),
+        ("scan_pieces", {"in": x}, {"segment_size": 16}),
+        ("reduction_pieces_plain", {"in": sums}, {"segment_size": 32, "levels": (16,)}),
+        ("scan_pieces_plain", {"in": sums}, {"segment_size": 64, "whole": True, "levels": (16,)}),
+    ):
+        source = "f16" if inputs["in"] is x else "f32"
+        program = build(name, source=source, combine="add", **options)
+        for most in (900, 10**12):
+            offsets = rng.integers(-most, most, 31)
+            run(program, {**inputs, "offsets": offsets}, backend="host", arch="hopper")
 
 
 def test_a_single_line_has_no_symbol(host: Backend) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from types import ModuleType, SimpleNamespace
@@ -551,6 +552,29 @@ def test_outs_that_overlap_offsets_or_lie_by_them(gpu: StandIn) -> None:
         session.run({"in": x, "offsets": offsets}, out=out, shape=(16,))
     with pytest.raises(InputError, match="does not work in place: its segments lie by offsets, wh"):
         session.run({"in": x, "offsets": offsets}, out=x, shape=(16,))
+
+
+def test_a_plan_of_a_product_runs_on_the_gpu(gpu: StandIn) -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((40, 30), (30, 20)))
+    session = gpu.prepare(tcusim.plan_product("matmul", rows=40, inner=30, cols=20))
+    there = {"in": OnGpu(a, stream=3), "b": OnGpu(b, stream=4)}
+    for launches in (1, 2):
+        result = session.run(there, shape=(40, 20))
+        assert result.values.tobytes() == tcusim.matmul(a, b).tobytes()
+        assert (gpu.launches, gpu.loadings) == (launches, 1)
+    start = there["b"].values.ctypes.data
+    for out, said in (
+        (OnGpu(np.zeros((40, 20), np.float16), data=(start, False)), "out overlaps b in memory. "
+         "Give an array of its own."),
+        (OnGpu(np.zeros((20, 40), np.float16)), "out must be an array of float16, shape (40, 20)"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=re.escape(said)):
+            session.run(there, out=out, shape=(40, 20))
+    same = OnGpu(rng.standard_normal((32, 32)).astype(np.float16))
+    square = gpu.prepare(tcusim.plan_product("matmul", rows=32, inner=32, cols=32))
+    with pytest.raises(InputError, match="in place: a product reads its factors more than once"):
+        square.run({"in": same, "b": OnGpu(same.values)}, out=same, shape=(32, 32))
 
 
 def test_memory_for_mail_is_cleared_before_each_launch(gpu: StandIn) -> None:

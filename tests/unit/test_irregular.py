@@ -644,10 +644,20 @@ def test_verify_refuses_to_load_a_tile_from_lines() -> None:
     refused(reading(lambda step: Load(frag, step.src)), "tile_layout", text)
 
 
-def test_offsets_beyond_the_data_are_refused_by_the_simulator() -> None:
+def test_segments_are_cut_off_at_the_ends_of_the_data() -> None:
+    x = np.ones(10, np.float16)
+    for offsets, expected in (([0, 11], 10), ([-3, 4], 4), ([4, 99], 6), ([-9, -2], 0)):
+        program = build("reduction_pieces", segment_size=128, whole=True)
+        inputs = {"in": x, "offsets": np.array(offsets, np.int64)}
+        assert run_numpy(program, inputs)["out"].tolist() == [expected]
+
+
+def test_a_locate_without_limit_trusts_its_offsets() -> None:
     inputs = {"in": np.ones(10, np.float16), "offsets": np.array([0, 11], np.int64)}
     with pytest.raises(VerifyError, match=r"touches elements 0..10 of 'in', which has 10"):
-        run_numpy(PROGRAM, inputs)
+        run_numpy(locating(limit=None), inputs)
+    unknown = locating(limit=Index.symbol("nobody"))
+    refused(unknown, "symbols_in_scope", "the limit of lines")
 
 
 def test_offsets_of_no_segments_need_one_element_still() -> None:

@@ -1,0 +1,224 @@
+"""On a GPU: segments by offsets and products of CuPy's, PyCUDA's and torch's arrays.
+
+The bits are the simulator's for this GPU's architecture.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import tcusim
+from tcusim.errors import InputError
+from tcusim_cuda import CUPY, PYCUDA, device_sm, unit_name
+
+pytestmark = pytest.mark.gpu(min_sm=70)
+
+TYPES = ("float16", "float32", "float64", "int8")
+
+
+class Library:
+    """A GPU library: how it takes an array there and back, and who launches for it."""
+
+    def __init__(self, name: str, backend: str) -> None:
+        self.name = name
+        self.backend = backend
+
+    def there(self, x: NDArray[Any]) -> Any:
+        """Return a copy of a NumPy array in GPU memory."""
+        if self.name == "torch":
+            return importlib.import_module("torch").from_numpy(x.copy()).cuda()
+        if self.name == "cupy":
+            return importlib.import_module("cupy").asarray(x)
+        return importlib.import_module("pycuda.gpuarray").to_gpu(np.ascontiguousarray(x))
+
+    def back(self, a: Any) -> NDArray[Any]:
+        """Return a copy of an array in GPU memory."""
+        values: NDArray[Any]
+        values = a.cpu().numpy() if self.name == "torch" else a.get()
+        return values
+
+    def require_bits(self, a: Any, expected: Any) -> None:
+        """Compare an array in GPU memory, which must be this library's, bit for bit."""
+        assert type(a).__module__.split(".")[0] == self.name
+        got, expected = self.back(a), np.asarray(expected)
+        assert (got.shape, got.dtype) == (expected.shape, expected.dtype)
+        assert np.ascontiguousarray(got).tobytes() == np.ascontiguousarray(expected).tobytes()
+
+
+@pytest.fixture(
+    params=[("cupy", "cupy"), ("torch", "cupy"), ("torch", "pycuda"), ("pycuda", "pycuda")],
+    ids="-".join,
+)
+def library(request: pytest.FixtureRequest) -> Library:
+    name, backend = request.param
+    launcher = {"cupy": CUPY, "pycuda": PYCUDA}[backend]
+    reason = launcher.available()
+    if reason is not None:
+        pytest.skip(f"{backend}: {reason}")
+    # PyCUDA's own arrays need a context: the one that the other libraries use as well.
+    pytest.importorskip("pycuda.autoprimaryctx" if name == "pycuda" else name)
+    if name == "torch" and not importlib.import_module("torch").cuda.is_available():
+        pytest.skip("this torch has no CUDA")
+    return Library(name, backend)
+
+
+def arch() -> str:
+    name = unit_name(device_sm())
+    if name is None:
+        pytest.skip(f"no unit has the numerics of sm_{device_sm()}")
+    return name
+
+
+def numbers(dtype: str, *shape: int) -> NDArray[Any]:
+    """Return numbers of both signs whose sums are rounded."""
+    if device_sm() < 80 and dtype in ("float32", "float64"):
+        pytest.skip(f"sm_{device_sm()} does not multiply {dtype}")
+    x = np.random.default_rng(len(shape)).standard_normal(shape) * 20
+    return x.astype(dtype)
+
+
+def drawn(seed: int, giant: int) -> NDArray[np.int64]:
+    """Return offsets of empty, tiny and medium segments, and of one giant."""
+    rng = np.random.default_rng(seed)
+    lengths = [0, giant, 0, *rng.integers(0, 4, 300), *rng.integers(50, 900, 20)]
+    return np.concatenate([[0], np.cumsum(rng.permutation(lengths))])
+
+
+# --- Offsets --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("giant", [0, 5000, 200_000])
+def test_offsets(library: Library, dtype: str, giant: int) -> None:
+    edges = drawn(giant, giant)
+    x = numbers(dtype, int(edges[-1]))
+    a, offsets = library.there(x), library.there(edges)
+    simulated: dict[str, Any] = {"offsets": edges, "arch": arch()}
+    if dtype == "int8":
+        simulated["dtype"] = "int32"
+    total = tcusim.segmented_sum(a, offsets=offsets, backend=library.backend)
+    library.require_bits(total, tcusim.segmented_sum(x, **simulated))
+    for exclusive in (False, True):
+        order: dict[str, Any] = {"exclusive": exclusive, "reverse": not exclusive}
+        scan = tcusim.segmented_cumsum(a, offsets=edges, backend=library.backend, **order)
+        library.require_bits(scan, tcusim.segmented_cumsum(x, **simulated, **order))
+
+
+def test_offsets_of_int32_and_of_several_rows(library: Library) -> None:
+    edges = drawn(1, 3000)
+    x = numbers("float16", 3, int(edges[-1]))
+    expected = tcusim.segmented_sum(x, offsets=edges, arch=arch())
+    a, narrow = library.there(x), library.there(edges.astype(np.int32))
+    library.require_bits(tcusim.segmented_sum(a, offsets=narrow, backend=library.backend), expected)
+    row = library.there(x[0])
+    if library.name == "pycuda":
+        with pytest.raises(InputError, match="GPUArray of int32, which tcusim cannot copy as it n"):
+            tcusim.segmented_sum(row, offsets=narrow, backend=library.backend)
+        return
+    library.require_bits(
+        tcusim.segmented_sum(row, offsets=narrow, backend=library.backend), expected[0]
+    )
+
+
+def test_unchecked_offsets_and_plans(library: Library) -> None:
+    edges = drawn(2, 90_000)
+    x = numbers("float16", int(edges[-1]))
+    plan = tcusim.plan(
+        "segmented_cumsum", length=x.size, segments=edges.size - 1, backend=library.backend
+    )
+    expected = tcusim.plan("segmented_cumsum", length=x.size, segments=edges.size - 1, arch=arch())(
+        x, offsets=edges
+    )
+    a, offsets = library.there(x), library.there(edges)
+    out = library.there(np.zeros_like(x))
+    for check in (True, False):
+        assert plan(a, out, offsets=offsets, check_offsets=check) is out
+        library.require_bits(out, expected)
+    result = tcusim.segmented_cumsum(
+        a, offsets=offsets, check_offsets=False, backend=library.backend
+    )
+    library.require_bits(result, expected)
+
+
+def test_bad_offsets_are_refused_or_do_no_harm(library: Library) -> None:
+    x = numbers("float16", 5000)
+    a = library.there(x)
+    rng = np.random.default_rng(3)
+    for edges in ([0, 9, 3, 5000], [1, 5000], [0, 5001], [-5, 5000]):
+        bad = library.there(np.array(edges))
+        with pytest.raises(InputError, match="offsets must"):
+            tcusim.segmented_sum(a, offsets=bad, backend=library.backend)
+    for _ in range(5):
+        bad = library.there(rng.integers(-(10**12), 10**12, 100))
+        for function in (tcusim.segmented_sum, tcusim.segmented_cumsum):
+            function(a, offsets=bad, check_offsets=False, backend=library.backend)
+    # An access outside the arrays would have ended the context.
+    library.require_bits(tcusim.sum(a, backend=library.backend), tcusim.sum(x, arch=arch()))
+
+
+def test_outs_that_overlap(library: Library) -> None:
+    a = library.there(numbers("float16", 64))
+    with pytest.raises(InputError, match="does not work in place: its segments lie by offsets"):
+        tcusim.segmented_cumsum(a, offsets=[0, 64], out=a, backend=library.backend)
+    square = library.there(numbers("float16", 64, 64))
+    with pytest.raises(InputError, match="out overlaps b in memory"):
+        tcusim.matmul(library.there(numbers("float16", 64, 64)), square, out=square,
+                      backend=library.backend)  # fmt: skip
+
+
+def test_a_stream(library: Library) -> None:
+    if library.name != "torch":
+        pytest.skip("torch makes streams for every launcher")
+    torch = importlib.import_module("torch")
+    x = numbers("float16", 10_000)
+    a, stream = library.there(x), torch.cuda.Stream()
+    result = tcusim.cumsum(a, stream=stream, backend=library.backend)
+    library.require_bits(result, tcusim.cumsum(x, arch=arch()))
+
+
+# --- Products -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((50, 70), (70, 90)), ((300, 200), (200,)), ((20_000, 64), (64,)), ((2, 9, 33), (33, 5))],
+)
+def test_products(
+    library: Library, dtype: str, left: tuple[int, ...], right: tuple[int, ...]
+) -> None:
+    a, b = numbers(dtype, *left), numbers(dtype, *right)
+    wide: Any = "int32" if dtype == "int8" else None
+    expected = tcusim.matmul(a, b, dtype=wide, arch=arch())
+    there = library.there(a), library.there(b)
+    library.require_bits(tcusim.matmul(*there, backend=library.backend), expected)
+    out = library.there(np.zeros_like(expected))
+    assert tcusim.matmul(*there, out=out, backend=library.backend) is out
+    library.require_bits(out, expected)
+    c = library.there(np.ones_like(expected))
+    added = tcusim.matmul(a, b, np.ones_like(expected), dtype=wide, arch=arch())
+    library.require_bits(tcusim.matmul(*there, c, backend=library.backend), added)
+
+
+def test_a_plan_of_a_product(library: Library) -> None:
+    a, x = numbers("float16", 1000, 300), numbers("float16", 300)
+    plan = tcusim.plan_product(
+        "matvec", rows=1000, inner=300, result="float32", backend=library.backend
+    )
+    expected = tcusim.matvec(a, x, dtype="float32", arch=arch())
+    there = library.there(a), library.there(x)
+    for _ in range(3):
+        library.require_bits(plan(*there), expected)
+
+
+def test_a_transposed_matrix(library: Library) -> None:
+    if library.name == "pycuda":
+        pytest.skip("PyCUDA's arrays are not copied into order")
+    a, b = numbers("float16", 90, 50), numbers("float16", 90, 20)
+    result = tcusim.matmul(library.there(a).T, library.there(b), backend=library.backend)
+    library.require_bits(result, tcusim.matmul(a.T, b, arch=arch()))
