@@ -432,7 +432,7 @@ class _Pieces:
     def inputs(self, program: Program, case: Case, limit: int) -> dict[str, Ints]:
         """Return segments that end anywhere, empty ones among them; see `_Segments.inputs`."""
         rng, length, count = case.rng, case.sizes["length"], case.sizes["segments"]
-        inner = np.sort(rng.integers(0, length + 1, count - 1))
+        inner: Ints = np.sort(rng.integers(0, length + 1, count - 1))
         offsets: Ints = np.concatenate([[0], inner, [length]]).astype(np.int64)
         if case.keywords.get("whole"):
             lengths = _whole_lengths(case.keywords["segment_size"], count)
@@ -440,12 +440,12 @@ class _Pieces:
         carried = any(buffer.name == "carry" for buffer in program.inputs)
         room = limit // 2 if carried else limit
         low = -1 if format_of(program.ab).is_float or format_of(program.ab).smallest < 0 else 0
-        x: Ints = rng.integers(low, 2, length)
+        x: Ints = rng.integers(low, 2, (length,))
         before = np.concatenate([[0], np.abs(x).cumsum()])
         x[before[1:] - np.repeat(before[offsets[:-1]], np.diff(offsets)) > room] = 0
         inputs = {"in": x, "offsets": offsets}
         if carried:
-            inputs["carry"] = rng.integers(low * room, room + 1, self._numbers(case))
+            inputs["carry"] = rng.integers(low * room, room + 1, (self._numbers(case),))
         return inputs
 
     def expected(self, program: Program, case: Case, inputs: Mapping[str, Ints]) -> Ints:

@@ -17,6 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -53,6 +54,8 @@ def programs() -> list[Program]:
         TYPES, segmented_algorithms(), ("mma", "add"), FORMS
     ):
         ragged, segment_size, warps, tiles = form
+        # A tile a warp, so that several blocks share a segment.
+        share: dict[str, Any] = {name: 1 for name in ("per_warp", "pieces") if name in row.options}
         try:
             program = tcusim.build(
                 row.name,
@@ -65,8 +68,7 @@ def programs() -> list[Program]:
                 ragged=ragged,
                 warps=warps,
                 tiles=tiles,
-                # A tile a warp, so that several blocks share a segment.
-                **{name: 1 for name in ("per_warp", "pieces") if name in row.options},
+                **share,
             )
         except Unsupported:
             continue
