@@ -17,7 +17,6 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -55,7 +54,7 @@ def programs() -> list[Program]:
     ):
         ragged, segment_size, warps, tiles = form
         # A tile a warp, so that several blocks share a segment.
-        share: dict[str, Any] = {name: 1 for name in ("per_warp", "pieces") if name in row.options}
+        small: dict[str, Any] = {name: 1 for name in ("per_warp", "pieces") if name in row.options}
         try:
             program = tcusim.build(
                 row.name,
@@ -68,7 +67,7 @@ def programs() -> list[Program]:
                 ragged=ragged,
                 warps=warps,
                 tiles=tiles,
-                **share,
+                **small,
             )
         except Unsupported:
             continue
