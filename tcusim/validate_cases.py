@@ -432,7 +432,7 @@ class _Pieces:
     def inputs(self, program: Program, case: Case, limit: int) -> dict[str, Ints]:
         """Return segments that end anywhere, empty ones among them; see `_Segments.inputs`."""
         rng, length, count = case.rng, case.sizes["length"], case.sizes["segments"]
-        inner = np.sort(rng.integers(0, length + 1, count - 1))
+        inner: Ints = np.sort(rng.integers(0, length + 1, count - 1))
         offsets: Ints = np.concatenate([[0], inner, [length]]).astype(np.int64)
         if case.keywords.get("whole"):
             lengths = _whole_lengths(case.keywords["segment_size"], count)
@@ -445,7 +445,7 @@ class _Pieces:
         x[before[1:] - np.repeat(before[offsets[:-1]], np.diff(offsets)) > room] = 0
         inputs = {"in": x, "offsets": offsets}
         if carried:
-            inputs["carry"] = rng.integers(low * room, room + 1, self._numbers(case))
+            inputs["carry"] = rng.integers(low * room, room + 1, (self._numbers(case),))
         return inputs
 
     def expected(self, program: Program, case: Case, inputs: Mapping[str, Ints]) -> Ints:

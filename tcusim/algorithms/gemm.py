@@ -132,7 +132,8 @@ def gemm(
 
     def start(row: Index, col: Index) -> None:
         assert c is not None
-        sums.start(lambda i, j: result(c, row + i * b.m, col + j * b.n), "t_C")
+        given = c
+        sums.start(lambda i, j: result(given, row + i * b.m, col + j * b.n), "t_C")
 
     def store(row: Index, col: Index) -> None:
         for (i, j), total in sums.totals.items():

@@ -89,7 +89,11 @@ def gemv_reduction(
     row = work.first_row
 
     def start() -> None:
-        work.sums.start(None if c is None else lambda i, j: _repeated(b, c, row + i * b.m), "t_C")
+        given = c
+        if given is None:
+            work.sums.start(None)
+        else:
+            work.sums.start(lambda i, j: _repeated(b, given, row + i * b.m), "t_C")
 
     with b.units():
         if shared and c is not None:
