@@ -196,6 +196,9 @@ def test_every_variant_equals_integers_and_every_unit_runs_it(sizes: tuple[int, 
         ran: set[str] = set()
         turn = 0
         for variant in variants(row):
+            # Large tiles: what a carry adds does not depend on the tile's size.
+            if sizes == BIG and dict(variant.options).get("carry"):
+                continue
             if sizes == BIG and not variant.ragged and costly(row):
                 continue
             program, size = default_program(row, shape, variant)
