@@ -102,7 +102,8 @@ def _reading(tile: MmaShape, rows: int, inner: int, itemsize: int) -> dict[str, 
     each, and take 128 bytes in turn.
     """
     if rows >= _MANY_ROWS:
-        return {"warps": 4, "down": 2, "width": max(1, 256 // (tile.k * itemsize))}
+        width = max(1, 256 // (tile.k * itemsize))
+        return {"warps": 4, "down": 2, "width": width, "chunk": 2**11}
     width = max(1, 128 // (tile.k * itemsize))
     if inner < 4 * width * tile.k:
         return {"width": width}

@@ -138,13 +138,12 @@ def reduction_grid(
     out = b.output("out", b.options.result, size)
     ones = b.const(b.right("P"), PatternKind.COL)
     total = _block_total(b, grid, finish(b, _sum_of_share(b, grid, share, ones)))
-    with b.first_warp():
-        if grid.columns == 1 and segment_size is not None:
-            b.copy(b.rect(out, BLOCK, 1, 1, 1), total)
-        else:
-            totals = _publish_total(b, grid, total)
     if grid.columns == 1 and segment_size is not None:
+        with b.first_warp():
+            b.copy(b.rect(out, BLOCK, 1, 1, 1), total)
         return grid.work()
+    with b.first_warp():
+        totals = _publish_total(b, grid, total)
     with b.first_warp(), b.when([grid.last_column]):
         sums = total
         if grid.columns > 1:

@@ -13,6 +13,7 @@ compiled kernels, which would take long under the sanitizer.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from itertools import product
@@ -25,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "backends")]
 
 import tcusim  # noqa: E402
-from tcusim.algorithms import segmented_algorithms  # noqa: E402
+from tcusim.algorithms import algorithms, segmented_algorithms  # noqa: E402
 from tcusim.errors import Unsupported  # noqa: E402
 from tcusim.ir import Program  # noqa: E402
 from tcusim.testing import random_inputs  # noqa: E402
@@ -54,8 +55,9 @@ def programs() -> list[Program]:
         TYPES, segmented_algorithms(), ("mma", "add"), FORMS
     ):
         ragged, segment_size, warps, tiles = form
-        # A tile a warp, so that several blocks share a segment.
-        small: dict[str, Any] = {name: 1 for name in ("per_warp", "pieces") if name in row.options}
+        # A tile a warp, so that several blocks share a segment; each order of a scan in turn.
+        special: dict[str, Any] = {"per_warp": 1, "pieces": 1, "columns": 3}
+        special |= {"exclusive": segment_size == 100, "reverse": segment_size == 1000}
         try:
             program = tcusim.build(
                 row.name,
@@ -68,12 +70,34 @@ def programs() -> list[Program]:
                 ragged=ragged,
                 warps=warps,
                 tiles=tiles,
-                **small,
+                **{name: value for name, value in special.items() if name in row.options},
             )
         except Unsupported:
             continue
         found.append(program)
-    return found
+    return [*found, *_others()]
+
+
+def _others() -> Iterator[Program]:
+    """Yield programs of irregular segments and of products."""
+    rows = [row for row in algorithms() if row not in segmented_algorithms()]
+    for (shape, ab, acc, source), row, warps in product(TYPES, rows, (1, 4)):
+        special: dict[str, Any] = {"segment_size": 32}
+        if row.kind == "product":
+            special = {"inner": 72, "cols": 24, "add_c": warps == 4, "share_rows": warps == 4}
+            special = {name: value for name, value in special.items() if name in row.options}
+        try:
+            yield tcusim.build(
+                row.name,
+                shape=shape,
+                ab=ab,
+                accumulate=acc,
+                source=source if row.products else acc,
+                warps=warps,
+                **special,
+            )
+        except Unsupported:
+            continue
 
 
 def compile_one(number: int) -> None:
@@ -94,7 +118,7 @@ def run(first: int, step: int) -> None:
     chosen = programs()[first::step]
     for program in chosen:
         multiple = program.scalars[0].multiple_of
-        length = 2 * multiple if multiple > 1 else 1237
+        length = 2 * multiple if multiple > 1 else 37 if program.scalars[0].name == "rows" else 1237
         kind = "normal" if program.ab != "s8" else "integers"
         CUPY.run(program, random_inputs(program, kind, length, np.random.default_rng(0)))
     print(f"ran {len(chosen)} kernels")

@@ -356,7 +356,7 @@ __device__ inline void start_copy(void* shared, const void* global) {
 #elif __CUDA_ARCH__ >= 800
     const unsigned int to = static_cast<unsigned int>(__cvta_generic_to_shared(shared));
     if constexpr (BYTES == 16) {
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
     } else {
         asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(BYTES)
                      : "memory");
