@@ -74,6 +74,8 @@ MOST_BLOCK = 2**16
 ENOUGH_BLOCKS = 256
 # A block keeps what it scans in shared memory.
 KEPT_BYTES = 2**16
+# Blocks of a whole array that wait for each other's totals; groups wait for the group before.
+GROUP = 64
 # The most blocks of a segment whose totals each of them waits for.
 MOST_COLUMNS = 128
 # The longest segment of int8 whose sum int32 holds, with room to spare.
@@ -742,10 +744,20 @@ def _share(p: Problem) -> dict[str, int]:
     elements = _block_elements(p)
     if p.kind == "reduction":
         warps = min(16, max(1, elements // 2**11))
-        return {"warps": warps, "per_warp": max(1, elements // (warps * tile))}
+        each = max(1, elements // (warps * tile))
+        return {"warps": warps, "per_warp": each, **_columns(p, warps * each * tile)}
     elements = min(elements, KEPT_BYTES // format_of(p.source).itemsize)
     warps = min(WARPS, max(1, elements // 2**11))
-    return {"warps": warps, "pieces": max(1, elements // (warps * tile))}
+    each = max(1, elements // (warps * tile))
+    return {"warps": warps, "pieces": each, **_columns(p, warps * each * tile)}
+
+
+def _columns(p: Problem, block: int) -> dict[str, int]:
+    """Return how many blocks of the whole array make a group: no more than there are, about."""
+    if p.whole_or_size is not None:
+        return {}
+    blocks = -(-p.length // block)
+    return {"columns": min(GROUP, 1 << (blocks - 1).bit_length())}
 
 
 def _shares_blocks(p: Problem) -> bool:
@@ -761,7 +773,7 @@ def _shares_blocks(p: Problem) -> bool:
 
 
 def _why_shared(p: Problem) -> str:
-    warps, share = _share(p).values()
+    warps, share = list(_share(p).values())[:2]
     each = share * p.shape.k * max(p.shape.m, p.shape.n)
     who = "the array is" if p.whole_or_size is None else "segments are"
     return (

@@ -88,9 +88,9 @@ for path, step in walk(whole.steps):
         print(next(text for text in lines if text.startswith(f"{path} ")))
 
 # %% [markdown]
-# There are two kinds of mail. `totals` has the total of each block, and goes to later blocks of the
-# same group. `sums` has the sum of everything up to the end of a group; the last block of the group
-# publishes it, and every block of the next group awaits it. So a block adds up at most 8 values,
+# Block i leaves one value at place i + 1 of the mail: its total or, if it is the last of its group,
+# the sum of everything so far. So all that a block waits for is in one place: first what precedes
+# its group, then the totals of the blocks of its group before it. It adds up at most 8 values,
 # whatever the length of the array.
 #
 # "Blocks start in order", says the listing. A block awaits mail of earlier blocks alone, and these
@@ -134,7 +134,7 @@ print(f"from {last[0]!s} to {last[-1]!s}")
 #
 # In `scan_grid` the order is part of the program. A block does not take what it happens to find. It
 # waits for *these* totals and *that* sum, and adds them as a tree that is written down. So we can
-# do it by hand, from the totals that the blocks have published, and get the same bits.
+# do it by hand, from what the blocks have left in the mail, and get the same bits.
 
 
 # %%
@@ -148,23 +148,22 @@ def tree(values: np.ndarray) -> np.float32:
     return values[0]
 
 
-def by_groups(totals: np.ndarray, columns: int) -> np.ndarray:
-    """Return what precedes each block, as the blocks of `scan_grid` add it up."""
-    before = np.zeros_like(totals)
-    sum_of_groups = np.float32(0)
-    for block in range(totals.size):
-        first, place = block - block % columns, block % columns
+def by_groups(mail: np.ndarray, columns: int) -> np.ndarray:
+    """Return what precedes each block, as the blocks of `scan_grid` add up what is in the mail."""
+    before = np.zeros(mail.size - 1, np.float32)
+    for block in range(before.size):
+        place = block % columns
+        first = block - place
         of_group = np.zeros(columns - 1, np.float32)
-        of_group[:place] = totals[first:block]
-        before[block] = sum_of_groups + tree(of_group)
-        if place == columns - 1:
-            sum_of_groups = sum_of_groups + (tree(of_group) + totals[block])
+        of_group[:place] = mail[first + 1 : block + 1]
+        before_group = mail[first] if first else np.float32(0)
+        before[block] = before_group + tree(of_group)
     return before
 
 
 for event in tcusim.interpret(whole, {"in": noise}):
     state = event.state
-published = state.memory["totals"][:chunks]
+published = state.memory["sums"][: chunks + 1]
 out = state.outputs()["out"]
 
 # The first result of a block is its first element, plus what precedes the block.
@@ -190,8 +189,8 @@ for columns in (2, 8, 32):
 # %% [markdown]
 # ## Mail that nobody sends
 #
-# What if a block waits for what no block publishes? A GPU would hang. Let us take out the step that
-# publishes the sums of groups:
+# What if a block waits for what no block publishes? A GPU would hang. Let us take out the steps
+# that publish:
 
 
 # %%
@@ -218,7 +217,7 @@ except tcusim.VerifyError as error:
 
 # %% [markdown]
 # The simulator runs a group of blocks at a time, in order. When a block waits for what is not there
-# then, it will never be there. The first group waits for no sum, so it is the second that fails.
+# then, it will never be there. Block 0 waits for nothing, so it is block 1 that fails.
 #
 # ## To try
 #
@@ -231,5 +230,5 @@ except tcusim.VerifyError as error:
 assert last.size > 1
 assert same
 assert len({result[-1].tobytes() for result in bits.values()}) > 1
-assert "waits for sums[0]" in message
+assert "waits for sums[1]" in message
 assert one.bytes_read < 0.6 * three.bytes_read

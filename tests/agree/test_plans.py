@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
 from tcusim import plan
 from tcusim.backends import why_unavailable
+from tcusim.plan import plan_for
 
 
 @pytest.mark.parametrize("arch", ["volta", "hopper"])
 @pytest.mark.parametrize("reverse", [False, True])
-def test_a_plan_of_three_launches_on_the_host(arch: str, reverse: bool) -> None:
+def test_a_plan_of_three_launches_on_the_host(
+    monkeypatch: pytest.MonkeyPatch, arch: str, reverse: bool
+) -> None:
+    # As where no blocks share a segment.
+    monkeypatch.setattr(sys.modules["tcusim.plan"], "LEAST_BLOCK", 2**40)
+    plan_for.cache_clear()
     reason = why_unavailable("host")
     if reason is not None:
         pytest.skip(reason)
@@ -22,3 +30,4 @@ def test_a_plan_of_three_launches_on_the_host(arch: str, reverse: bool) -> None:
     )
     assert len(hosted.launches) == 3
     assert hosted(x).tobytes() == simulated(x).tobytes()
+    plan_for.cache_clear()

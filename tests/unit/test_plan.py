@@ -98,11 +98,11 @@ def test_blocks_share_long_segments(size: int) -> None:
     assert [array.name for array in scan.temporaries] == []
 
 
-@pytest.mark.parametrize("length", [8192, 65_537])
-def test_blocks_share_a_long_array(length: int) -> None:
+@pytest.mark.parametrize(("length", "columns"), [(8192, 1), (65_537, 16), (2**20, 64)])
+def test_blocks_share_a_long_array(length: int, columns: int) -> None:
     total, scan = assert_right(integers(length), length)
     assert (names(total), names(scan)) == (["reduction_grid"], ["scan_grid"])
-    assert total.launches[0].program.columns == 64
+    assert {plan.launches[0].program.columns for plan in (total, scan)} == {columns}
     assert total.why[0].startswith("the array is shared by blocks of 4 warps")
 
 
