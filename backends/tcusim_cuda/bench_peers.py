@@ -310,7 +310,8 @@ class Cub:
             yield "DeviceScan::InclusiveScan, f32 sums", "f32", "f16", "scan_f16"
             yield "DeviceScan::InclusiveScan, f32 sums", "f32", "f32", "scan_f32"
         elif problem.kind == "scan":
-            yield "InclusiveScanByKey", "f32", "f16", "scan_f16"
+            for dtype in ("f16", "f32"):
+                yield "InclusiveScanByKey", "f32", dtype, f"scan_{dtype}"
 
     def close(self) -> None:
         """Stop the compiler, if it still runs, and remove what it made."""

@@ -643,6 +643,34 @@ def test_the_page_of_a_benchmark(pages: Any, tmp_path: Path, report: Report) -> 
     assert lines[2] == "| segment | tcusim | of reading | of the best other | CuPy |"
     assert lines[4] == "| 16 | **1** | 0.0% | 2.00 | 0 |"
     assert "| sum | 16 | f32 → f32 | `x` |" in pages.kernels(tmp_path)
+    # A run of before there were such rows.
+    assert pages.benchmark("matvec", tmp_path) == (
+        "*No run of the benchmark with products of a matrix and a vector on a GPU is recorded in "
+        "this copy of the source.*"
+    )
+
+
+def test_the_page_of_whole_arrays_and_products(pages: Any, tmp_path: Path, report: Report) -> None:
+    tried = [attempt("CUB", 4.0), attempt("tcusim", 2.0), attempt("tcusim", 1.0, "f16")]
+    rows = [
+        *best_rows("scan", 16, LENGTH, tried[:1]),
+        *best_rows("scan", LENGTH, LENGTH, [*tried, attempt("CuPy", None)]),
+        *best_rows("matvec", 512, LENGTH, tried),
+    ]
+    record = replace(report, rows=with_ratios(rows, report.limits))
+    (tmp_path / "bench_h200.json").write_text(json.dumps(record.as_json()))
+    lines = pages.benchmark("scan", tmp_path, result="f32").splitlines()
+    assert lines[2] == "| segment | tcusim | of copying | of the best other | CUB | CuPy |"
+    assert lines[4:6] == [
+        "| 16 | **—** | — | — | 0 | — |",
+        "| whole array | **1** | 0.1% | 2.00 | 0 | failed |",
+    ]
+    assert lines[-1] == "- CuPy, whole array: failed"
+    assert pages.benchmark("scan", tmp_path).splitlines()[4] == "| whole array | **1** | 0.1% | — |"
+    lines = pages.benchmark("matvec", tmp_path).splitlines()
+    assert "limit of reading: 4.500 TB/s" in lines[0]
+    assert lines[4] == "| 2,048 x 512 | **1** | 0.0% | 4.00 | 0 |"
+    assert "| scan | whole array | f32 → f16 | `x` |" in pages.kernels(tmp_path)
 
 
 def test_the_page_of_a_comparison(pages: Any, tmp_path: Path) -> None:
