@@ -8,7 +8,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -329,6 +329,9 @@ class _NoGpu(Device):
     def median_ms(self, run: Any, repeats: int) -> float:
         return 0.5
 
+    def compile_ahead(self, recipes: Iterable[Recipe]) -> None:
+        assert list(recipes)
+
     def reader(self) -> Any:
         return lambda: None
 
@@ -472,6 +475,20 @@ def test_the_sample_of_a_whole_array() -> None:
 @pytest.mark.parametrize(("log2", "columns"), [(20, 1024), (21, 1024), (30, 32768)])
 def test_the_matrix_is_square_or_high(log2: int, columns: int) -> None:
     assert matrix_columns(2**log2) == columns
+
+
+def test_programs_are_compiled_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them, whatever fails."""
+    tried: list[tuple[str, int]] = []
+
+    def refuse(kernel: Any, sm: int) -> None:
+        tried.append((kernel.program.name, sm))
+        raise BackendUnavailable("no compiler")
+
+    monkeypatch.setattr(bench_device, "compile_kernel", refuse)
+    found = [Recipe("sum", 64, "reduction_kn"), Recipe("scan", 64, None), Recipe("sum", 7, "scan")]
+    Device.compile_ahead(_NoGpu(LENGTH, "cupy"), found)
+    assert sorted(tried) == [("reduction_kn", 90), ("scan_kn", 90)]
 
 
 def test_mail_is_zeroed_before_every_launch(monkeypatch: pytest.MonkeyPatch) -> None:
