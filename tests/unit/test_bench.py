@@ -472,6 +472,17 @@ def test_the_sample_of_a_whole_array() -> None:
         )
 
 
+def test_bits_are_those_of_the_plan_for_all_of_the_data() -> None:
+    """The simulator runs on their beginning, for which alone other blocks would be chosen."""
+    device = _NoGpu(2**22, "cupy")
+    recipe = Recipe("scan", 2**14, None)
+    out = recipe.simulate(device.data[: 2**17], "sm_90", length=2**22)
+    assert Problem("scan", 2**14, device).compare_bits(recipe, out, {}) == (2**15, 0)
+    other = recipe.simulate(device.data[: 2**17], "sm_90")
+    compared, differ = Problem("scan", 2**14, device).compare_bits(recipe, other, {})
+    assert (compared, differ > 0) == (2**15, True)
+
+
 @pytest.mark.parametrize(("log2", "columns"), [(20, 1024), (21, 1024), (30, 32768)])
 def test_the_matrix_is_square_or_high(log2: int, columns: int) -> None:
     assert matrix_columns(2**log2) == columns
