@@ -442,6 +442,19 @@ def test_a_run_that_is_cut_short() -> None:
 
 
 @pytest.mark.usefixtures("no_gpu")
+def test_the_command_of_tcusim() -> None:
+    from click.testing import CliRunner
+
+    from tcusim.cli import main
+
+    arguments = ["bench", "--quick", "--log2-length", "20", "--kind", "sum", "--segment", "0"]
+    done = CliRunner().invoke(main, [*arguments, "--json"])
+    assert done.exit_code == 0, done.output
+    rows = json.loads(done.output)["rows"]
+    assert {(row["kind"], row["segment_size"]) for row in rows} == {("sum", LENGTH)}
+
+
+@pytest.mark.usefixtures("no_gpu")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_wrong_element_of_a_long_array_is_found(
     kind: str, monkeypatch: pytest.MonkeyPatch
