@@ -167,6 +167,7 @@ def mma_count(kernel: Kernel) -> int:
     epilog=examples(
         "tcusim bench --quick",
         "tcusim bench --log2-length 30 --segment 16 --segment 256 --json -o bench.json",
+        "tcusim bench --kind scan --segment 0",
     ),
 )
 @options_of(
@@ -178,7 +179,13 @@ def mma_count(kernel: Kernel) -> int:
         metavar="N",
         help="Elements: 2 to the power N.",
     ),
-    click.option("--segment", "segments", type=int, multiple=True, help="May be repeated."),
+    click.option(
+        *("--segment", "segments"),
+        type=int,
+        multiple=True,
+        help="Elements of a segment, 0 for the whole array; repeatable.",
+    ),
+    click.option("--kind", "kinds", multiple=True, help="sum, scan or matvec; repeatable."),
     click.option("--peer", "peers", multiple=True, help="Library to compare with; repeatable."),
     click.option("--backend", default="cupy", show_default=True, help="Who runs the kernels."),
     click.option("--quick", is_flag=True, help="Fewer sizes and repetitions."),
@@ -188,6 +195,7 @@ def mma_count(kernel: Kernel) -> int:
 def bench_command(
     log2_length: int,
     segments: tuple[int, ...],
+    kinds: tuple[str, ...],
     peers: tuple[str, ...],
     backend: str,
     quick: bool,
@@ -199,7 +207,8 @@ def bench_command(
 
     if output is not None:
         check_folder(output)
-    given: dict[str, Any] = {"segments": segments} if segments else {}
+    chosen = {"segments": segments, "kinds": kinds}
+    given: dict[str, Any] = {name: value for name, value in chosen.items() if value}
     report = bench(
         log2_length=log2_length,
         peers=peers or None,

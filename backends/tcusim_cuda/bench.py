@@ -239,7 +239,10 @@ def bench(
     try:
         report = _start(device, others, length)
         rows: list[Row] = []
-        for kind, size in _in_order(kinds, sizes, length):
+        order = tuple(_in_order(kinds, sizes, length))
+        problems = (Problem(kind, size, device) for kind, size in order)
+        device.compile_ahead(recipe for one in problems for recipe in _fitting(one, quick))
+        for kind, size in order:
             if seconds is not None and time.monotonic() - began > seconds:
                 report.notes.append(f"{kind} {size} was left out: the time was up")
                 continue

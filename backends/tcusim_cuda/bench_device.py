@@ -5,12 +5,15 @@ Memory, random numbers and events are CuPy's. Everything runs on the default str
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
+import os
 import shutil
 import statistics
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -193,6 +196,21 @@ class Device:
         runtime = self.cp.cuda.runtime
         to, source, size = self._room.data.ptr, self.data.data.ptr, self.data.nbytes
         return lambda: runtime.memcpyAsync(to, source, size, runtime.memcpyDeviceToDevice, 0)
+
+    def compile_ahead(self, recipes: Iterable[Recipe]) -> None:
+        """Compile the programs of recipes on all cores, so that `program` finds them on disk.
+
+        What cannot be compiled raises there, and becomes a row.
+        """
+        sm = self.sm
+
+        def compile_one(recipe: Recipe) -> None:
+            with contextlib.suppress(TcusimError):
+                for stage in recipe.launches(self.length).stages:
+                    compile_kernel(emit(stage.program), sm)
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(compile_one, recipes))
 
     def program(self, recipe: Recipe, out: Array) -> Run:
         """Compile and load the launches of a recipe; `out` takes the result."""

@@ -139,7 +139,7 @@ def _cupy_ways(problem: Problem) -> Iterator[Contender]:
     if problem.kind == "matvec":
         vector = problem.device.vector[: problem.segment_size]
         yield Contender(
-            *("CuPy", "matmul", "f32", "f16"),
+            *("CuPy", "matmul", "library's", "f16"),
             lambda out: lambda: cp.matmul(matrix, vector, out=out),
         )
     elif problem.is_whole and problem.kind == "sum":
@@ -204,7 +204,7 @@ def _torch_products(problem: Problem) -> Iterator[Contender]:
         to = _as_torch(out)
         return lambda: torch.mv(matrix, vector, out=to)
 
-    yield Contender("PyTorch", "mv", "f32", "f16", prepare)
+    yield Contender("PyTorch", "mv", "library's", "f16", prepare)
 
 
 def _torch_compile_ways(problem: Problem) -> Iterator[Contender]:
@@ -310,7 +310,8 @@ class Cub:
             yield "DeviceScan::InclusiveScan, f32 sums", "f32", "f16", "scan_f16"
             yield "DeviceScan::InclusiveScan, f32 sums", "f32", "f32", "scan_f32"
         elif problem.kind == "scan":
-            yield "InclusiveScanByKey", "f32", "f16", "scan_f16"
+            for dtype in ("f16", "f32"):
+                yield "InclusiveScanByKey", "f32", dtype, f"scan_{dtype}"
 
     def close(self) -> None:
         """Stop the compiler, if it still runs, and remove what it made."""

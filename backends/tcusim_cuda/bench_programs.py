@@ -6,6 +6,7 @@ gives the programs of its launches for an array of any length, and can be run on
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -117,15 +118,7 @@ class Recipe:
         Unsupported
             If the options do not go together.
         """
-        if self.kind == "matvec":
-            return self._product(length)
-        if self.algorithm is None:
-            return _launches(drafted(self._problem(length)))
-        if self.algorithm == CHUNKS:
-            return _launches(drafted(self._in_chunks(length)))
-        draft = Draft(self._problem(length))
-        draft.add(self._program(self.algorithm), {"in": "in"}, "out")
-        return _launches(draft)
+        return _launches_of(self, length)
 
     def alone(self) -> Recipe:
         """Return the recipe with one warp a block and one piece a warp, if that has the same bits.
@@ -155,6 +148,17 @@ class Recipe:
             arrays[stage.target] = run(stage.program, inputs, arch=arch)["out"]
         result: Values = arrays[launches.stages[-1].target]
         return result
+
+    def _launches(self, length: int) -> Launches:
+        if self.kind == "matvec":
+            return self._product(length)
+        if self.algorithm is None:
+            return _launches(drafted(self._problem(length)))
+        if self.algorithm == CHUNKS:
+            return _launches(drafted(self._in_chunks(length)))
+        draft = Draft(self._problem(length))
+        draft.add(self._program(self.algorithm), {"in": "in"}, "out")
+        return _launches(draft)
 
     def _problem(self, length: int) -> Problem:
         """Return the problem as `tcusim.plan` has it."""
@@ -217,6 +221,12 @@ class Recipe:
         scalars = bind_scalars(program, {"a": length, "b": inner})
         stage = Stage(program, {"a": 0, "b": 1}, 2, scalars)
         return Launches((stage,), (("f16", length), ("f16", inner), (self.result, rows)), given=2)
+
+
+@functools.lru_cache(maxsize=512)
+def _launches_of(recipe: Recipe, length: int) -> Launches:
+    """Return a recipe's launches, which are asked for several times."""
+    return recipe._launches(length)
 
 
 def recipes(kind: str, segment_size: int | None, *, quick: bool = False) -> tuple[Recipe, ...]:

@@ -21,7 +21,13 @@ __all__ = ["agreement", "benchmark", "kernels"]
 DATA = Path(__file__).resolve().parents[1] / "data"
 
 _OURS = "tcusim"
-_KINDS = {"sum": "reading", "scan": "copying"}
+_KINDS = {"sum": "reading", "scan": "copying", "matvec": "reading"}
+_LIMITS = {"reading": "read", "copying": "copy"}
+_NAMES = {
+    "sum": "sums",
+    "scan": "scans",
+    "matvec": "products of a matrix and a vector",
+}
 
 
 def _record(name: str, folder: Path) -> dict[str, Any] | None:
@@ -89,29 +95,41 @@ def _report(folder: Path) -> Report | None:
     return None if record is None else Report.from_json(record)
 
 
-def benchmark(kind: str, folder: Path = DATA) -> str:
-    """Return the speeds of sums or scans: a line for each segment size, a column for each library.
+def benchmark(kind: str, folder: Path = DATA, *, result: str | None = None) -> str:
+    """Return the speeds of a kind: a line for each segment size, a column for each library.
 
-    A library's column has its best way, whatever its types; the notes below the table tell of what
-    failed.
+    kind: "sum", "scan" or "matvec". result: the element type of the results that are shown; by
+    default "f16" for scans, and otherwise any, so that a library's column has its best way. The
+    notes below the table tell of what failed.
     """
     report = _report(folder)
     if report is None:
         return _none("the benchmark")
-    rows = [row for row in report.rows if row.kind == kind and (kind == "sum" or _is_f16(row))]
+    if result is None and kind == "scan":
+        result = "f16"
+    shown = [row for row in report.rows if row.kind == kind]
+    rows = [row for row in shown if result is None or row.best.result == result]
+    if not rows:
+        return _none(f"the benchmark with {_NAMES[kind]}")
     names = list(dict.fromkeys(row.best.who for row in rows))
     names.sort(key=lambda name: name != _OURS)
     lines = []
     for size in dict.fromkeys(row.segment_size for row in rows):
         best = {name: _best(rows, size, name) for name in names}
         ours = best.get(_OURS)
-        lines.append((f"{size:,}", *_our_cells(ours), *(_speed(best[name]) for name in names[1:])))
-    heads = ("segment", _OURS, f"of {_KINDS[kind]}", "of the best other", *names[1:])
-    return "\n\n".join([_head(report, kind), table(heads, lines), *_wrong(rows)])
+        speeds = (_speed(best[name]) for name in names if name != _OURS)
+        lines.append((_size(kind, size, report.length), *_our_cells(ours), *speeds))
+    heads = ("matrix" if kind == "matvec" else "segment", _OURS, f"of {_KINDS[kind]}")
+    others = [name for name in names if name != _OURS]
+    parts = [_head(report, kind), table((*heads, "of the best other", *others), lines)]
+    return "\n\n".join([*parts, *_wrong(rows, report.length)])
 
 
-def _is_f16(row: Row) -> bool:
-    return row.best.result == "f16"
+def _size(kind: str, size: int, length: int) -> str:
+    """Return what a line is about: a segment size, the whole array, or a matrix."""
+    if kind == "matvec":
+        return f"{length // size:,} x {size:,}"
+    return "whole array" if size == length else f"{size:,}"
 
 
 def _best(rows: Iterable[Row], size: int, who: str) -> Row | None:
@@ -134,7 +152,7 @@ def _our_cells(row: Row | None) -> tuple[str, str, str]:
 
 def _head(report: Report, kind: str) -> str:
     device = report.device
-    name = {"sum": "read", "scan": "copy"}[kind]
+    name = _LIMITS[_KINDS[kind]]
     return (
         f"{device['gpu']}, driver {device['driver']}, CUDA {device['cuda']}, {report.date}; "
         f"{report.length:,} float16 elements; limit of {_KINDS[kind]}: "
@@ -142,9 +160,12 @@ def _head(report: Report, kind: str) -> str:
     )
 
 
-def _wrong(rows: Iterable[Row]) -> list[str]:
+def _wrong(rows: Iterable[Row], length: int) -> list[str]:
     failed: list[tuple[Row, Attempt]] = [(row, row.best) for row in rows if not row.best.ok]
-    lines = [f"- {one.who}, segment {row.segment_size:,}: {one.status}" for row, one in failed]
+    lines = [
+        f"- {one.who}, {_size(row.kind, row.segment_size, length)}: {one.status}"
+        for row, one in failed
+    ]
     return ["\n".join(lines)] if lines else []
 
 
@@ -155,7 +176,8 @@ def kernels(folder: Path = DATA) -> str:
         return _none("the benchmark")
     rows = [
         (
-            *(row.kind, f"{row.segment_size:,}", f"{row.best.accumulate} → {row.best.result}"),
+            *(row.kind, _size(row.kind, row.segment_size, report.length)),
+            f"{row.best.accumulate} → {row.best.result}",
             *(f"`{row.best.label}`", _speed(row), f"{row.of_limit or 0:.1%}"),
             f"{row.best.bits_compared:,}",
         )

@@ -8,7 +8,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -329,6 +329,9 @@ class _NoGpu(Device):
     def median_ms(self, run: Any, repeats: int) -> float:
         return 0.5
 
+    def compile_ahead(self, recipes: Iterable[Recipe]) -> None:
+        assert list(recipes)
+
     def reader(self) -> Any:
         return lambda: None
 
@@ -439,6 +442,19 @@ def test_a_run_that_is_cut_short() -> None:
 
 
 @pytest.mark.usefixtures("no_gpu")
+def test_the_command_of_tcusim() -> None:
+    from click.testing import CliRunner
+
+    from tcusim.cli import main
+
+    arguments = ["bench", "--quick", "--log2-length", "20", "--kind", "sum", "--segment", "0"]
+    done = CliRunner().invoke(main, [*arguments, "--json"])
+    assert done.exit_code == 0, done.output
+    rows = json.loads(done.output)["rows"]
+    assert {(row["kind"], row["segment_size"]) for row in rows} == {("sum", LENGTH)}
+
+
+@pytest.mark.usefixtures("no_gpu")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_wrong_element_of_a_long_array_is_found(
     kind: str, monkeypatch: pytest.MonkeyPatch
@@ -469,9 +485,34 @@ def test_the_sample_of_a_whole_array() -> None:
         )
 
 
+def test_bits_are_those_of_the_plan_for_all_of_the_data() -> None:
+    """The simulator runs on their beginning, for which alone other blocks would be chosen."""
+    device = _NoGpu(2**22, "cupy")
+    recipe = Recipe("scan", 2**14, None)
+    out = recipe.simulate(device.data[: 2**17], "sm_90", length=2**22)
+    assert Problem("scan", 2**14, device).compare_bits(recipe, out, {}) == (2**15, 0)
+    other = recipe.simulate(device.data[: 2**17], "sm_90")
+    compared, differ = Problem("scan", 2**14, device).compare_bits(recipe, other, {})
+    assert (compared, differ > 0) == (2**15, True)
+
+
 @pytest.mark.parametrize(("log2", "columns"), [(20, 1024), (21, 1024), (30, 32768)])
 def test_the_matrix_is_square_or_high(log2: int, columns: int) -> None:
     assert matrix_columns(2**log2) == columns
+
+
+def test_programs_are_compiled_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them, whatever fails."""
+    tried: list[tuple[str, int]] = []
+
+    def refuse(kernel: Any, sm: int) -> None:
+        tried.append((kernel.program.name, sm))
+        raise BackendUnavailable("no compiler")
+
+    monkeypatch.setattr(bench_device, "compile_kernel", refuse)
+    found = [Recipe("sum", 64, "reduction_kn"), Recipe("scan", 64, None), Recipe("sum", 7, "scan")]
+    Device.compile_ahead(_NoGpu(LENGTH, "cupy"), found)
+    assert sorted(tried) == [("reduction_kn", 90), ("scan_kn", 90)]
 
 
 def test_mail_is_zeroed_before_every_launch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -643,6 +684,34 @@ def test_the_page_of_a_benchmark(pages: Any, tmp_path: Path, report: Report) -> 
     assert lines[2] == "| segment | tcusim | of reading | of the best other | CuPy |"
     assert lines[4] == "| 16 | **1** | 0.0% | 2.00 | 0 |"
     assert "| sum | 16 | f32 → f32 | `x` |" in pages.kernels(tmp_path)
+    # A run of before there were such rows.
+    assert pages.benchmark("matvec", tmp_path) == (
+        "*No run of the benchmark with products of a matrix and a vector on a GPU is recorded in "
+        "this copy of the source.*"
+    )
+
+
+def test_the_page_of_whole_arrays_and_products(pages: Any, tmp_path: Path, report: Report) -> None:
+    tried = [attempt("CUB", 4.0), attempt("tcusim", 2.0), attempt("tcusim", 1.0, "f16")]
+    rows = [
+        *best_rows("scan", 16, LENGTH, tried[:1]),
+        *best_rows("scan", LENGTH, LENGTH, [*tried, attempt("CuPy", None)]),
+        *best_rows("matvec", 512, LENGTH, tried),
+    ]
+    record = replace(report, rows=with_ratios(rows, report.limits))
+    (tmp_path / "bench_h200.json").write_text(json.dumps(record.as_json()))
+    lines = pages.benchmark("scan", tmp_path, result="f32").splitlines()
+    assert lines[2] == "| segment | tcusim | of copying | of the best other | CUB | CuPy |"
+    assert lines[4:6] == [
+        "| 16 | **—** | — | — | 0 | — |",
+        "| whole array | **1** | 0.1% | 2.00 | 0 | failed |",
+    ]
+    assert lines[-1] == "- CuPy, whole array: failed"
+    assert pages.benchmark("scan", tmp_path).splitlines()[4] == "| whole array | **1** | 0.1% | — |"
+    lines = pages.benchmark("matvec", tmp_path).splitlines()
+    assert "limit of reading: 4.500 TB/s" in lines[0]
+    assert lines[4] == "| 2,048 x 512 | **1** | 0.0% | 4.00 | 0 |"
+    assert "| scan | whole array | f32 → f16 | `x` |" in pages.kernels(tmp_path)
 
 
 def test_the_page_of_a_comparison(pages: Any, tmp_path: Path) -> None:
