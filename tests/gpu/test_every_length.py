@@ -72,10 +72,10 @@ def backend(request: pytest.FixtureRequest) -> Launcher:
 
 def array(dtype: str, shape: Any, rng: np.random.Generator) -> NDArray[Any]:
     """Return random numbers of a type."""
+    numbers: NDArray[Any] = rng.standard_normal(shape)
     if dtype == "int8":
-        return rng.integers(-128, 128, shape).astype(np.int8)
-    numbers: NDArray[Any] = rng.standard_normal(shape).astype(dtype)
-    return numbers
+        numbers = rng.integers(-128, 128, shape)
+    return numbers.astype(dtype)
 
 
 def assert_agree(backend: Launcher, function: str, *given: Any, **keywords: Any) -> None:
