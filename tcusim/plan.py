@@ -335,9 +335,14 @@ class Plan(Planned):
             return shape
         return () if self.operation == "sum" else (self.problem.segments,)
 
-    @functools.cached_property
+    @property
     def why_not_in_place(self) -> str | None:
-        """Why "out" may not be the very array "in"; None if it may be.
+        """Why "out" may not be the very array "in"; None if it may be."""
+        return self._why_not_in_place
+
+    @functools.cached_property
+    def _why_not_in_place(self) -> str | None:
+        """Find the reason, once.
 
         It may be if what is written over has been read by then, within each launch and by them all.
         """
