@@ -48,8 +48,12 @@ ALGORITHMS = list(
 )
 
 
-def differing(data: dict[str, Any], algorithm: str, backend: Backend) -> list[str]:
-    """Return the cases of an algorithm in which a backend returns other bytes."""
+# Each text takes the C++ compiler a while: the host backend runs every fourth case.
+HOST_STEP = 4
+
+
+def differing(data: dict[str, Any], algorithm: str, backend: Backend, step: int = 1) -> list[str]:
+    """Return the cases of an algorithm, every `step`-th, in which a backend returns other bytes."""
     found = []
     start = compared = 0
     for entry in data["index"]["cases"]:
@@ -59,6 +63,8 @@ def differing(data: dict[str, Any], algorithm: str, backend: Backend) -> list[st
         if case.recipe.algorithm != algorithm:
             continue
         compared += 1
+        if (compared - 1) % step:
+            continue
         if record_algorithms.run_case(backend, entry["case"], data) != expected:
             found.append(entry["case"] + changed(case, entry["program"]))
     assert start == data["out"].size
@@ -80,7 +86,7 @@ def test_the_simulator(algorithm: str) -> None:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_the_host_backend(algorithm: str, host: Backend) -> None:
-    assert differing(RECORDED, algorithm, host) == []
+    assert differing(RECORDED, algorithm, host, HOST_STEP) == []
 
 
 def test_every_algorithm_was_recorded() -> None:
