@@ -4,8 +4,8 @@ The paper's grid level is a sequence of launches ([DAKKAK19] section 6.4), with 
 scan between two of them (erratum E25). Here a block gives its total to later blocks by mail.
 
 Blocks stand in groups of `columns`. A block waits for the totals of the blocks before it in its
-group, which all blocks publish before they wait for anything, and for the sum of all groups before
-its own, which the last block of each group passes on. What is added to what, and in which order,
+group, which these publish before they wait for anything, and for the sum of all groups before its
+own, which the last block of each group passes on. What is added to what, and in which order,
 is thus part of the program: the bits do not depend on which block is first. (A plain look-back
 adds up what it happens to find published, and its floating-point sums differ from run to run.)
 """
