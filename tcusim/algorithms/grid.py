@@ -129,7 +129,8 @@ def reduction_grid(
     """Sum the whole array, or segments of several blocks each, in one launch.
 
     A warp takes `per_warp` tiles. The last block of a group adds up the group's totals; of the
-    whole array, the very last block those of the groups.
+    whole array, the very last block those of the groups. columns: blocks of a group of the whole
+    array; a segment has as many as it needs.
     """
     tile = b.m * b.k
     share = per_warp * tile
@@ -145,14 +146,13 @@ def reduction_grid(
     with b.first_warp():
         totals = _publish_total(b, grid, total)
     with b.first_warp(), b.when([grid.last_column]):
-        sums = total
         if grid.columns > 1:
             earlier = _await_sum(b, "group", totals, BLOCK * grid.columns, grid.columns - 1, [])
             b.copy(total, earlier, total)
         if segment_size is not None:
-            b.copy(b.rect(out, BLOCK, 1, 1, 1), sums)
+            b.copy(b.rect(out, BLOCK, 1, 1, 1), total)
         else:
-            _sum_of_groups(b, grid, out, sums)
+            _sum_of_groups(b, grid, out, total)
     return grid.work()
 
 
