@@ -348,8 +348,6 @@ class Plan(Planned):
         """
         if self.problem.kind != "scan":
             return "only scans have a result for each element"
-        if isinstance(self.problem, IrregularProblem):
-            return "its segments lie by offsets, which only the data know"
         if self.problem.source != self.problem.result:
             return f"its elements are {self.dtype} and its results {self.result}"
         written = False

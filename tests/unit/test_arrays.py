@@ -550,8 +550,28 @@ def test_outs_that_overlap_offsets_or_lie_by_them(gpu: StandIn) -> None:
     out = OnGpu(np.zeros(16, np.float16), data=(start, False))
     with pytest.raises(InputError, match="out overlaps offsets in memory"):
         session.run({"in": x, "offsets": offsets}, out=out, shape=(16,))
-    with pytest.raises(InputError, match="does not work in place: its segments lie by offsets, wh"):
-        session.run({"in": x, "offsets": offsets}, out=x, shape=(16,))
+    wide = gpu.prepare(tcusim.plan("segmented_cumsum", length=16, segments=2, result="float32"))
+    beside = OnGpu(np.zeros(16, np.float32), data=(x.values.ctypes.data, False))
+    with pytest.raises(InputError, match=r"out overlaps a in memory\. Give an array of its own"):
+        wide.run({"in": x, "offsets": offsets}, out=beside, shape=(16,))
+    assert gpu.launches == 0
+
+
+@pytest.mark.parametrize("longest", [None, 32])
+def test_a_scan_by_offsets_in_place(gpu: StandIn, longest: int | None) -> None:
+    rng = np.random.default_rng()
+    edges = np.cumsum([0, *rng.integers(0, 33, 300)])
+    x = rng.standard_normal(edges[-1]).astype(np.float16)
+    plan = tcusim.plan("segmented_cumsum", length=x.size, segments=300, longest=longest)
+    expected = plan(x, offsets=edges)
+    a = OnGpu(x)
+    given = {"in": a, "offsets": OnGpu(edges)}
+    assert gpu.prepare(plan).run(given, out=a, shape=x.shape) is a
+    assert a.values.tobytes() == expected.tobytes()
+    # Only the last launch writes over what it reads.
+    restricted = ["__restrict__" in text for text in gpu.texts]
+    assert restricted == [True] * (len(plan.launches) - 1) + [False]
+    assert (len(plan.launches) == 1) == (longest is not None)
 
 
 def test_a_plan_of_a_product_runs_on_the_gpu(gpu: StandIn) -> None:

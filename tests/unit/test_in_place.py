@@ -25,6 +25,8 @@ from tcusim.ir import (
     Extent,
     Index,
     Level,
+    Lines,
+    Locate,
     Loop,
     Program,
     Scalar,
@@ -93,6 +95,54 @@ def test_a_scan_over_its_input_gives_the_same_bits() -> None:
         apart = run_numpy(program, inputs)["out"]
         together = in_one_memory(program, inputs)
         np.testing.assert_array_equal(apart.view(np.uint16), together.view(np.uint16))
+
+
+def scans_by_offsets(**more: Any) -> list[Program]:
+    """Return scans of pieces of irregular segments, in all four orders."""
+    made = []
+    cuts = (("scan_pieces", 16), ("scan_pieces", 80), ("scan_pieces_plain", 11))
+    for (name, cut), flags in itertools.product(cuts, itertools.product((False, True), repeat=4)):
+        whole, carry, exclusive, reverse = flags
+        kind = "f16" if name == "scan_pieces" else "f32"
+        options: dict[str, Any] = {
+            "whole": whole,
+            "carry": carry,
+            "exclusive": exclusive,
+            "reverse": reverse,
+            "source": kind,
+            "result": kind,
+            **more,
+        }
+        made.append(build(name, segment_size=cut, ragged=True, **options))
+    return made
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"warps": 2, "tiles": 2}, {"shape": "32x8x16"}, {"shape": "8x32x16", "warps": 2}]
+)
+def test_every_scan_by_offsets_may_write_over_its_input(more: dict[str, Any]) -> None:
+    programs = scans_by_offsets(**more)
+    assert len(programs) == 3 * 16
+    for program in programs:
+        assert in_place(program) is None, (program.name, program.steps)
+
+
+def test_a_scan_by_offsets_over_its_input_gives_the_same_bits() -> None:
+    rng = np.random.default_rng()
+    for program in scans_by_offsets(shape="8x32x16", warps=2):
+        (locate,) = (step for step in program.steps if isinstance(step, Locate))
+        longest = 11 if program.name == "scan_pieces_plain" else 16
+        longest = longest if locate.cut is None else 20 * locate.cut
+        edges = np.cumsum([0, *rng.permutation([0, longest, *rng.integers(0, longest, 40)])])
+        read = {buffer.name: buffer for buffer in program.inputs}
+        x = rng.standard_normal(edges[-1]).astype(read["in"].dtype.replace("f", "float"))
+        inputs = {"in": x, "offsets": edges}
+        if "carry" in read:
+            count = read["carry"].size.evaluate({"length": x.size, "segments": edges.size - 1})
+            inputs["carry"] = rng.standard_normal(count).astype(np.float32)
+        apart = run_numpy(program, inputs)["out"]
+        assert apart.tobytes() == in_one_memory(program, inputs).tobytes()
+        assert not np.array_equal(apart, x)
 
 
 @pytest.mark.parametrize(
@@ -236,3 +286,134 @@ def test_rows_and_columns_of_a_view_count() -> None:
     assert in_place(program(write, SYNC, late)) is not None
     beyond = Copy(line_of(OUT, HERE, Bound(Index.of(19), COL)), line_of(IN, HERE))
     assert in_place(program(beyond, SYNC, late)) is None
+
+
+# --- By offsets -----------------------------------------------------------------------------------
+
+SEGMENTS = Index.symbol("segments")
+OFFSETS = Buffer("offsets", "s64", Extent(SEGMENTS + 1))
+PIECE = Lines("piece", 4)
+# Four pieces of up to 16 elements a warp, in two turns of 8 elements each.
+WIDE = Buffer("mine", "f32", Extent.of(32), Level.WARP)
+TURN = Index.symbol("i") * 8
+
+
+def by_offsets(*steps: Step, lines: Sequence[Step] = (), warps: int = 1) -> Program:
+    """Return a program on four pieces a warp, which are found first."""
+    found = (Locate(PIECE, OFFSETS, (BLOCK * warps + WARP) * 4, 16), *lines)
+    made = Program(
+        name="by_hand",
+        shape=shape_of("16x16x16"),
+        ab="f16",
+        acc="f32",
+        scalars=(Scalar("length"), Scalar("segments")),
+        inputs=(IN, OFFSETS),
+        outputs=(OUT,),
+        scratch=(WIDE,),
+        blocks=Extent(Index.symbol("length") + SEGMENTS * 16 - 15, 64 * warps),
+        warps=warps,
+        steps=(*found, *steps),
+    )
+    verify(made)
+    return made
+
+
+def in_lines(buffer: Buffer, offset: Index | int, *bounds: Bound, lines: Lines = PIECE) -> View:
+    return View(buffer, Index.of(offset), 4, 8, 0, 1, bounds, lines)
+
+
+def turns(*steps: Step) -> Loop:
+    return Loop("i", Extent.of(2), steps)
+
+
+HELD = View(WIDE, Index(), 4, 8, 8, 1)
+READ = Copy(HELD, in_lines(IN, TURN))
+WRITE = Copy(in_lines(OUT, TURN), HELD)
+
+
+def test_a_piece_is_read_before_it_is_written() -> None:
+    assert in_place(by_offsets(turns(READ, SYNC, WRITE, SYNC))) is None
+    assert in_place(by_offsets(turns(READ, SYNC, WRITE, SYNC), warps=3)) is None
+    # One beyond: what the next turn writes, or beyond the piece.
+    ahead = Copy(HELD, in_lines(IN, TURN + 1))
+    assert in_place(by_offsets(turns(ahead, SYNC, WRITE, SYNC))) is None
+    # Columns may be the lines.
+    read = Copy(View(WIDE, Index(), 8, 4, 1, 8), View(IN, TURN, 8, 4, 1, 0, (), PIECE))
+    assert in_place(by_offsets(turns(read, SYNC, WRITE, SYNC))) is None
+
+
+def test_a_piece_that_is_read_too_late() -> None:
+    behind = Copy(HELD, in_lines(IN, TURN - 1, Bound(Index.of(0), TURN + COL)))
+    assert in_place(by_offsets(turns(behind, SYNC, WRITE, SYNC))) == (
+        "step 2.1 reads in[7 of piece 0] after step 2.3 has written out[7 of piece 0] "
+        "(length = 63, segments = 3)"
+    )
+    late = by_offsets(turns(READ, SYNC, WRITE, SYNC), turns(READ, SYNC))
+    reason = in_place(late)
+    assert reason is not None
+    assert reason.startswith("step 3.1 reads in[0 of piece 0] after step 2.3 has written out[0 of")
+
+
+def test_a_piece_that_another_warp_writes() -> None:
+    for first, text in (
+        ((BLOCK * 2 + WARP) * 4 + 1, "warp 1 reads in[0 of piece 4], but warp 0 writes out[0 of"),
+        (BLOCK * 8, "warp 0 reads in[0 of piece 0], but warp 1 writes out[0 of"),
+    ):
+        other = Lines("other", 4)
+        late = Copy(in_lines(OUT, TURN, lines=other), HELD)
+        find = Locate(other, OFFSETS, first, 16)
+        made = by_offsets(turns(READ, SYNC, late, SYNC), lines=[find], warps=2)
+        reason = in_place(made)
+        assert reason is not None
+        assert reason.startswith(text), reason
+
+
+def test_lines_that_are_written_one_late() -> None:
+    # The line before, which this warp has read before as well, but for its first line.
+    late = Lines("late", 4)
+    find = Locate(late, OFFSETS, BLOCK * 4 - 1, 16)
+    steps = (READ, SYNC, Copy(in_lines(OUT, TURN, lines=late), HELD), SYNC)
+    reason = in_place(by_offsets(turns(*steps), lines=[find]))
+    assert reason is not None
+    assert reason.startswith("warp 0 reads in[0 of piece 3], but warp 1 writes out[0 of piece 3]")
+
+
+def test_lanes_of_a_piece_that_do_not_meet() -> None:
+    shifted = Copy(in_lines(OUT, TURN), in_lines(IN, TURN + 1))
+    assert in_place(by_offsets(turns(shifted))) == (
+        "step 2.1 reads in[9 of piece 0] for one element and writes out[9 of piece 0] for another, "
+        "and the lanes run in no order (length = 63, segments = 3)"
+    )
+    other = Buffer("other", "f32", Extent(LENGTH))
+    write = Copy(in_lines(OUT, TURN), in_lines(other, TURN))
+    good = by_offsets(turns(READ, SYNC, WRITE, SYNC))
+    bad = replace(
+        good, inputs=(IN, OFFSETS, other), steps=(good.steps[0], turns(READ, write, SYNC))
+    )
+    verify(bad)
+    assert in_place(bad) == (
+        "step 2.1 reads in[0 of piece 0] and step 2.2 writes out[0 of piece 0], but no barrier is "
+        "between (length = 63, segments = 3)"
+    )
+
+
+def test_elements_that_are_not_all_in_pieces_of_one_cut() -> None:
+    text = (
+        "elements of in and out are not all found as pieces of one cut, so that it cannot be told "
+        "which are the same"
+    )
+    plain = View(IN, BLOCK * 32, 4, 8, 8, 1, (Bound(BLOCK * 32 + ROW * 8 + COL, LENGTH),))
+    mixed = in_place(by_offsets(turns(Copy(HELD, plain), SYNC, WRITE, SYNC)))
+    assert mixed == f"{text} (length = 63, segments = 3)"
+    short = Lines("short", 4)
+    find = Locate(short, OFFSETS, BLOCK * 4, 8)
+    read = Copy(HELD, in_lines(IN, TURN, lines=short))
+    cut = in_place(by_offsets(turns(read, SYNC, WRITE, SYNC), lines=[find]))
+    assert cut == f"{text} (length = 63, segments = 7)"
+
+
+def test_what_lies_before_a_piece() -> None:
+    behind = Copy(HELD, in_lines(IN, TURN - 1))
+    assert in_place(by_offsets(turns(behind, SYNC, WRITE, SYNC))) == (
+        "step 2.1 touches in before a piece begins (length = 63, segments = 3)"
+    )

@@ -271,7 +271,26 @@ def test_a_plan_prints_everything() -> None:
 def test_what_a_plan_keeps_is_between_its_arguments_and_its_result() -> None:
     made = tcusim.plan("segmented_cumsum", length=10**6, segments=1000)
     assert [array.name for array in made.temporaries] == ["sums", "sums2", "carries", "carries2"]
-    assert made.why_not_in_place == "its segments lie by offsets, which only the data know"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("longest", [None, 40, 5000])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_scans_by_offsets_work_in_place(dtype: str, longest: int | None, reverse: bool) -> None:
+    made = tcusim.plan(
+        "segmented_cumsum",
+        length=20_000,
+        segments=700,
+        longest=longest,
+        dtype=dtype,
+        reverse=reverse,
+        exclusive=reverse,
+    )
+    assert made.why_not_in_place is None
+    wide = tcusim.plan("segmented_cumsum", length=20_000, segments=700, result="float32")
+    assert wide.why_not_in_place == "its elements are float16 and its results float32"
+    total = tcusim.plan("segmented_sum", length=20_000, segments=700)
+    assert total.why_not_in_place == "only scans have a result for each element"
 
 
 @pytest.mark.parametrize(

@@ -458,6 +458,16 @@ def test_offsets_in_every_order_along_any_axis(gpu: StandIn) -> None:
     assert_bits(out, tcusim.segmented_sum(row, offsets=edges, arch="ada"))
 
 
+def test_scans_by_offsets_in_place(gpu: StandIn) -> None:
+    edges = lengths_of(7)
+    for shape in ((edges[-1],), (3, edges[-1])):
+        x = halves(*shape)
+        a = OnGpu(x.copy())
+        assert tcusim.segmented_cumsum(a, offsets=OnGpu(edges), out=a) is a
+        assert_bits(a, tcusim.segmented_cumsum(x, offsets=edges, arch="ada"))
+        assert gpu.runs[-1][0].in_place
+
+
 def test_integers_by_offsets(gpu: StandIn) -> None:
     edges = lengths_of(4)
     x = np.random.default_rng(0).integers(-128, 128, edges[-1]).astype(np.int8)
