@@ -24,7 +24,6 @@ from numpy.typing import ArrayLike, DTypeLike
 from tcusim.algorithms.order import Order
 from tcusim.arguments import as_array, axes_of, offsets_of, one_axis, refuse_stream, size_of
 from tcusim.devices import is_on_device
-from tcusim.errors import Unsupported
 from tcusim.kernels import REDUCTION, Operation, Report, Settings, kernel_for
 from tcusim.on_device import Task, compute
 from tcusim.plan import Shape, deliver, require_unnamed
@@ -152,7 +151,7 @@ def cumsum(
         Axis to scan; None scans the flattened array.
     include_initial : bool
         Begin with 0, so that the axis grows by one and element i is the sum of those before i; in
-        reverse, end with 0.
+        reverse, end with 0. An `out` is then longer too, and never `a` itself.
     reverse : bool
         Sum from the end: element i is the sum of itself and those after it.
     a, dtype, out, backend, shape, arch, accumulate, algorithm, report, progress, stream
@@ -176,8 +175,9 @@ def cumsum(
     order = Order(reverse=bool(reverse))
     settings = Settings(backend, shape, arch, accumulate, algorithm, report, progress)
     if is_on_device(a):
-        _refuse_on_device(include_initial, "include_initial", "segmented_cumsum(exclusive=True)")
-        return compute(a, Task("cumsum", axis, dtype=dtype, order=order), out, settings, stream)
+        initial = bool(include_initial)
+        task = Task("cumsum", axis, dtype=dtype, order=order, initial=initial)
+        return compute(a, task, out, settings, stream)
     refuse_stream(stream)
     array = as_array(a)
     if axis is None:
@@ -351,8 +351,3 @@ def segmented_cumsum(
     else:
         result = scan_rows(job, rows, size_of(segment_size, length))
     return deliver(np.moveaxis(result, -1, axis), out, a)
-
-
-def _refuse_on_device(given: bool, name: str, instead: str) -> None:
-    if given:
-        raise Unsupported(f"{name} is not there yet for arrays in GPU memory; use {instead}")

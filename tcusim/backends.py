@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from tcusim import errors
 
@@ -25,6 +25,7 @@ __all__ = [
     "Backend",
     "DeviceArrayFacts",
     "DeviceBackend",
+    "Edge",
     "Extension",
     "NumpyBackend",
     "Session",
@@ -38,6 +39,9 @@ __all__ = [
 ]
 
 _GROUP = "tcusim.backends"
+
+# An end of a row.
+Edge: TypeAlias = Literal["first", "last"]
 
 
 class Backend(Protocol):
@@ -104,13 +108,15 @@ class Session(Protocol):
         out: Any = None,
         shape: tuple[int, ...],
         stream: Any = None,
+        initial: Edge | None = None,
     ) -> Any:
         """Launch the plan; return `out`, or a new array of the kind and device of the input "in".
 
         inputs: arrays in GPU memory by the plan's names, contiguous, in any shape. out: where the
         result goes; it may be the input "in" if `plan.in_place`. shape: of the result. stream: to
-        launch on, by default the one on which the library of "in" now works. Several threads may
-        call at once, on one stream or on several.
+        launch on, by default the one on which the library of "in" now works. initial: an element
+        of each row (of the last axis) of `shape` that the plan does not compute, and that is 0.
+        Several threads may call at once, on one stream or on several.
         """
         ...
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from tcusim.algorithms.order import FORWARD, Order
 from tcusim.arguments import axes_of, one_axis, size_of
-from tcusim.backends import DeviceBackend
+from tcusim.backends import DeviceBackend, Edge
 from tcusim.device_offsets import DeviceOffsets, offsets_on_device
 from tcusim.devices import chosen_backend
 from tcusim.errors import InputError, Unsupported
@@ -41,6 +41,7 @@ class Task:
 
     operation: as of a plan. axis, segment_size, dtype, keepdims: as the user gave them.
     order: of a scan. offsets, check_offsets: of segments by offsets, as the user gave them.
+    initial: whether a scan begins with 0 (in reverse: ends), in one element more.
     """
 
     operation: str
@@ -51,6 +52,14 @@ class Task:
     order: Order = FORWARD
     offsets: Any = None
     check_offsets: bool = True
+    initial: bool = False
+
+    @property
+    def initial_at(self) -> Edge | None:
+        """Where a scan's result is longer by a zero."""
+        if not self.initial:
+            return None
+        return "last" if self.order.reverse else "first"
 
     @property
     def is_segmented(self) -> bool:
@@ -90,8 +99,8 @@ def compute(a: Any, task: Task, out: Any, settings: Settings, stream: Any = None
     types = types_of(work, wanted, settings.accumulate)
     problem = _problem(task, layout, found, types, unit, settings)
     plan = plan_for(task.operation, problem, settings.named_arch, backend.name)
-    there = None if found is None else found.there
-    result = plan.on_device(rows, out, layout.result, stream, there)
+    inputs = {"in": rows} if found is None else {"in": rows, "offsets": found.there}
+    result = plan.launched(backend, inputs, out, layout.result, stream, task.initial_at)
     note_plan(plan, unit, settings)
     return result if task.operation == "sum" else _with_axis_back(backend, result, layout)
 
@@ -194,7 +203,7 @@ class _Layout:
                 f"{length}, so they would reach across rows. Pad the axis, or pass row by row"
             )
         if OPERATIONS[task.operation] == "scan":
-            result = (*lead, length)
+            result = (*lead, length + task.initial)
         elif task.is_segmented:
             result = (*lead, -(-length // max(1, size)))
         elif task.keepdims:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tcusim.backends import DeviceBackend
+from tcusim.backends import DeviceBackend, Edge
 from tcusim.cost import Counts, counts_of_text
 from tcusim.ir import Program
 from tcusim.launches import Launch, Memory, scalars_of
@@ -90,12 +90,16 @@ class Planned(ABC):
         out: Any,
         shape: tuple[int, ...],
         stream: Any,
+        initial: Edge | None = None,
     ) -> Any:
-        """Launch on arrays in GPU memory; return an array of this shape, or `out`."""
+        """Launch on arrays in GPU memory; return an array of this shape, or `out`.
+
+        initial: where rows of the result are longer by a zero; see `tcusim.backends.Session.run`.
+        """
         session = self._sessions.get(backend.name)
         if session is None:
             session = self._sessions.setdefault(backend.name, backend.prepare(self))
-        return session.run(inputs, out=out, shape=shape, stream=stream)
+        return session.run(inputs, out=out, shape=shape, stream=stream, initial=initial)
 
     # --- What it is --------------------------------------------------------------------------
 

@@ -25,6 +25,10 @@ _POINTER_CONTEXT: Final = 1
 _POINTER_DEVICE: Final = 9
 _NO_TIMING: Final = 2
 _NO_DEVICE: Final = 100
+_DEVICE_MEMORY: Final = 2  # of CUmemorytype
+
+# The longest row of a rectangle, MAX_PITCH of every GPU.
+_MOST_PITCH: Final = 2**31 - 1
 
 # The driver's two names of the default stream.
 _DEFAULT_STREAMS: Final = (0, 1)
@@ -178,6 +182,40 @@ class Driver:
         where, count = ctypes.c_uint64(address), ctypes.c_size_t(nbytes)
         self._call("cuMemsetD8Async", where, ctypes.c_ubyte(0), count, ctypes.c_void_p(stream))
 
+    def clear_rows(self, address: int, rows: int, nbytes: int, pitch: int, stream: int) -> None:
+        """Fill the first bytes of each row with zeros; rows begin `pitch` bytes apart."""
+        if not _is_rectangle(rows, pitch):
+            for row in range(rows):
+                self.clear(address + row * pitch, nbytes, stream)
+            return
+        where, value = ctypes.c_uint64(address), ctypes.c_ubyte(0)
+        sizes = (ctypes.c_size_t(nbytes), ctypes.c_size_t(rows))
+        queue = ctypes.c_void_p(stream)
+        self._call("cuMemsetD2D8Async", where, ctypes.c_size_t(pitch), value, *sizes, queue)
+
+    def copy_rows(
+        self, source: int, target: int, rows: int, nbytes: int, pitch: int, stream: int
+    ) -> None:
+        """Copy rows that follow one another in memory to rows that begin `pitch` bytes apart."""
+        queue = ctypes.c_void_p(stream)
+        if _is_rectangle(rows, pitch):
+            copy = _Copy2D(
+                source_type=_DEVICE_MEMORY,
+                source=source,
+                source_pitch=nbytes,
+                target_type=_DEVICE_MEMORY,
+                target=target,
+                target_pitch=pitch,
+                width=nbytes,
+                height=rows,
+            )
+            self._call("cuMemcpy2DAsync_v2", ctypes.byref(copy), queue)
+            return
+        for row in range(rows):
+            there = ctypes.c_uint64(target + row * pitch)
+            here = ctypes.c_uint64(source + row * nbytes)
+            self._call("cuMemcpyDtoDAsync_v2", there, here, ctypes.c_size_t(nbytes), queue)
+
     def poison(self, address: int, size: int, form: Format, stream: int) -> None:
         """Fill `size` elements with NaN, or with the lowest integer."""
         if not size:
@@ -207,6 +245,34 @@ class Driver:
         self._library.cuGetErrorString(status, ctypes.byref(text))
         said = text.value.decode(errors="replace") if text.value else "unknown error"
         return f"{said} (CUDA error {status})"
+
+
+class _Copy2D(ctypes.Structure):
+    """CUDA_MEMCPY2D of cuda.h: a rectangle of bytes; what is not named here stays 0."""
+
+    _fields_ = (
+        ("source_x", ctypes.c_size_t),
+        ("source_y", ctypes.c_size_t),
+        ("source_type", ctypes.c_int),
+        ("source_host", ctypes.c_void_p),
+        ("source", ctypes.c_uint64),
+        ("source_array", ctypes.c_void_p),
+        ("source_pitch", ctypes.c_size_t),
+        ("target_x", ctypes.c_size_t),
+        ("target_y", ctypes.c_size_t),
+        ("target_type", ctypes.c_int),
+        ("target_host", ctypes.c_void_p),
+        ("target", ctypes.c_uint64),
+        ("target_array", ctypes.c_void_p),
+        ("target_pitch", ctypes.c_size_t),
+        ("width", ctypes.c_size_t),
+        ("height", ctypes.c_size_t),
+    )
+
+
+def _is_rectangle(rows: int, pitch: int) -> bool:
+    """Return whether rows are worth one call, and not so long that none takes them."""
+    return rows > 1 and pitch <= _MOST_PITCH
 
 
 def same_stream(one: int, two: int) -> bool:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
+from tcusim.backends import Edge
 from tcusim.errors import InputError
 from tcusim.ir import Buffer
 from tcusim.launches import Launch, Memory
 from tcusim.planned import Planned
+from tcusim.shapes import TILE_BYTES
 from tcusim_cuda.arrays import DeviceArray, on_gpu, require_fit, storage_dtype
 from tcusim_cuda.driver import Driver
 from tcusim_cuda.kernel import WORKSPACE, Kernel
@@ -62,6 +65,30 @@ class _Ready:
         return self.in_place if aliased and both else self.kernel
 
 
+@dataclass(frozen=True, slots=True)
+class _Longer:
+    """A result whose rows (of the last axis) have one element more than those of the scan: a zero.
+
+    zero, rest: in bytes from a row's beginning, where the zero is, and where the others begin.
+    scan: what the plan writes: the others, if they are one row that begins where wide accesses may,
+    else an array of its own. (Element by element, writing takes longer than a copy.)
+    """
+
+    whole: DeviceArray
+    zero: int
+    rest: int
+    scan: DeviceArray
+
+    def finish(self, driver: Driver, stream: int) -> None:
+        """Write the zeros, and copy the scan to where it belongs."""
+        *lead, length = self.whole.shape
+        rows, item = math.prod(lead), self.whole.itemsize
+        pitch, start = length * item, self.whole.address + self.rest
+        if self.scan.address != start:
+            driver.copy_rows(self.scan.address, start, rows, pitch - item, pitch, stream)
+        driver.clear_rows(self.whole.address + self.zero, rows, item, pitch, stream)
+
+
 class DeviceSession:
     """A plan made ready on one launcher; see `tcusim.backends.Session`.
 
@@ -93,6 +120,7 @@ class DeviceSession:
         out: Any = None,
         shape: tuple[int, ...],
         stream: Any = None,
+        initial: Edge | None = None,
     ) -> Any:
         """Launch the plan where the arrays are; see `tcusim.backends.Session.run`."""
         given = {
@@ -109,10 +137,27 @@ class DeviceSession:
                 dtype = self._memory("out").dtype
                 wanted = new_output(self.launcher, first, shape, dtype, "out", place)
             else:
-                self._require_out(wanted, shape)
+                self._require_out(wanted, shape, longer=initial is not None)
             aliased = self._is_aliased(wanted, given)
-            self._launch({**given, "out": wanted}, place, stream, aliased)
+            target, longer = wanted, None
+            if initial is not None:
+                longer = self._longer(first, wanted, initial, place)
+                target = longer.scan
+            self._launch({**given, "out": target}, place, stream, aliased, longer)
         return wanted.owner
+
+    def _longer(
+        self, like: DeviceArray, whole: DeviceArray, initial: Edge, place: Place
+    ) -> _Longer:
+        """Return where the plan writes what rows of the result have beside an initial zero."""
+        memory, item = self._memory("out"), whole.itemsize
+        zero, rest = (0, item) if initial == "first" else ((whole.shape[-1] - 1) * item, 0)
+        start = whole.address + rest
+        if whole.size == memory.size + 1 and start % TILE_BYTES == 0:
+            scan = replace(whole, address=start, shape=(memory.size,))
+        else:
+            scan = new_output(self.launcher, like, memory.size, memory.dtype, "the scan", place)
+        return _Longer(whole, zero, rest, scan)
 
     # --- What is refused ---------------------------------------------------------------------
 
@@ -140,13 +185,19 @@ class DeviceSession:
                     declared: Buffer = step.kernel.program.buffers[buffer]
                     require_fit(array, declared, tiles=buffer in step.tiles, flat=False)
 
-    def _require_out(self, out: DeviceArray, shape: tuple[int, ...]) -> None:
+    def _require_out(self, out: DeviceArray, shape: tuple[int, ...], *, longer: bool) -> None:
+        """Refuse a result that cannot be written to. longer: other arrays are written by tiles."""
         wanted = self.plan.result
         if out.shape != shape or not out.holds(self._memory("out").dtype):
             raise InputError(
                 f"out must be an array of {wanted}, shape {shape}; got {out.dtype}, {out.shape}"
             )
-        self._require_fit(out, "out")
+        if longer:
+            step = self.steps[-1]
+            (buffer,) = (name for name, role in step.launch.outputs.items() if role == "out")
+            require_fit(out, step.kernel.program.buffers[buffer], tiles=False, flat=False)
+        else:
+            self._require_fit(out, "out")
         if not out.writable:
             raise InputError("out is read-only. Give an array to write to.")
 
@@ -174,12 +225,19 @@ class DeviceSession:
     # --- Launching ---------------------------------------------------------------------------
 
     def _launch(
-        self, arrays: Mapping[str, DeviceArray], place: Place, stream: Any, aliased: bool
+        self,
+        arrays: Mapping[str, DeviceArray],
+        place: Place,
+        stream: Any,
+        aliased: bool,
+        longer: _Longer | None = None,
     ) -> None:
         launcher, driver = self.launcher, Driver.open()
         handle = handle_of(stream)
         handle = arrays["in"].stream if handle is None else handle
         others = {array.stream for array in arrays.values()} | {handle}
+        if longer is not None:
+            others.add(longer.whole.stream)
         with self._lock, launcher.active(place):
             opened = launcher.open_stream(handle, stream, place)
             for other in others:
@@ -191,6 +249,8 @@ class DeviceSession:
             for step, function in zip(self.steps, loaded, strict=True):
                 self._now = step
                 self._launch_one(step, function, addresses, opened)
+            if longer is not None:
+                longer.finish(driver, opened.handle)
             for other in others:
                 driver.order(opened.handle, other)
 

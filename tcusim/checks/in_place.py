@@ -292,7 +292,7 @@ class _Trace:
         there = place[read.address]
         unlike = np.flatnonzero((there != _NEVER) & (there != read.places))
         if unlike.size:
-            at = read.address[unlike[0]]
+            at = int(read.address[unlike[0]])
             self.crossed = (
                 f"step {path} reads {self.called(self.source, at)} for one element and writes "
                 f"{self.called(self.target, at)} for another, and the lanes run in no order"
@@ -374,5 +374,5 @@ class _Trace:
         """Return what messages call an element."""
         if not self.span:
             return f"{name}[{at}]"
-        number, place = divmod(int(at), self.span)
+        number, place = divmod(at, self.span)
         return f"{name}[{place} of piece {number}]"

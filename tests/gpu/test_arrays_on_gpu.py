@@ -160,6 +160,80 @@ def test_in_place(library: Library, dtype: str, size: int, reverse: bool) -> Non
     require_bits(library.back(a), expected)
 
 
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(
+    "shape", [(1,), (5000,), (100_003,), (2**20,), (700, 33), (3, 4096), (40_000, 3)]
+)
+def test_scans_with_an_initial_zero(
+    library: Library, dtype: str, shape: tuple[int, ...], reverse: bool
+) -> None:
+    x = numbers(dtype, *shape)
+    options: dict[str, Any] = {"axis": -1, "reverse": reverse, "include_initial": True}
+    expected = simulated("cumsum", x, **options)
+    a = library.there(x)
+    result = tcusim.cumsum(a, backend=library.backend, **options)
+    assert library.is_own(result)
+    require_bits(library.back(result), expected)
+    poison = np.full(expected.shape, np.nan if dtype != "int8" else -1, expected.dtype)
+    out = library.there(poison)
+    assert tcusim.cumsum(a, out=out, backend=library.backend, **options) is out
+    require_bits(library.back(out), expected)
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, 2])
+def test_an_initial_zero_along_any_axis(library: Library, axis: int | None) -> None:
+    if library.name == "pycuda" and axis in (0, 1):
+        pytest.skip("PyCUDA's arrays are not transposed")
+    x = numbers("float16", 6, 32, 48)
+    for reverse, dtype in ((False, None), (True, "float32")):
+        options: dict[str, Any] = {"axis": axis, "reverse": reverse, "dtype": dtype}
+        options["include_initial"] = True
+        result = tcusim.cumsum(library.there(x), backend=library.backend, **options)
+        require_bits(library.back(result), simulated("cumsum", x, **options))
+
+
+def test_an_out_with_an_initial_zero_that_does_not_go(library: Library) -> None:
+    both = library.there(numbers("float16", 1100))
+    options: dict[str, Any] = {"include_initial": True, "backend": library.backend}
+    for out in (both[:513], both[1:514], both[511:1024]):
+        with pytest.raises(InputError, match="out overlaps a in memory"):
+            tcusim.cumsum(both[:512], out=out, **options)
+    with pytest.raises(InputError, match=r"out must be an array of float16, shape \(513,\); got"):
+        tcusim.cumsum(both[:512], out=both[512:1024], **options)
+    # A result that begins anywhere, and whose neighbours stay as they are.
+    before = library.back(both)
+    tcusim.cumsum(both[:512], out=both[513:1026], **options)
+    after = library.back(both)
+    require_bits(after[513:1026], simulated("cumsum", before[:512], include_initial=True))
+    require_bits(after[:513], before[:513])
+    require_bits(after[1026:], before[1026:])
+
+
+def test_an_initial_zero_on_other_streams(library: Library) -> None:
+    if library.name != "torch":
+        pytest.skip("torch makes streams for every launcher")
+    torch = importlib.import_module("torch")
+    x = numbers("float16", 300, 1001)
+    expected = simulated("cumsum", x, axis=1, include_initial=True)
+    options: dict[str, Any] = {"axis": 1, "include_initial": True, "backend": library.backend}
+    a = library.there(x)
+    torch.cuda.synchronize()
+    given, current = torch.cuda.Stream(), torch.cuda.Stream()
+    for _ in range(10):
+        # The result is read on the stream that was named, without waiting for anything else.
+        with torch.cuda.stream(current):
+            result = tcusim.cumsum(a, stream=given, **options)
+        with torch.cuda.stream(given):
+            copy = result.clone()
+        given.synchronize()
+        require_bits(library.back(copy), expected)
+        with torch.cuda.stream(current):
+            result = tcusim.cumsum(a, **options) + 0
+        current.synchronize()
+        require_bits(library.back(result), expected)
+
+
 def test_out(library: Library) -> None:
     x = numbers("float16", 7, 500)
     a, out = library.there(x), library.there(np.zeros(7, np.float32))

@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import importlib
 import re
+import struct
 import sys
 from collections.abc import Iterator, Sequence
 from types import ModuleType, SimpleNamespace
@@ -134,6 +135,19 @@ class StandInDriver:
 
     def clear(self, address: int, nbytes: int, stream: int) -> None:
         self.notes.append(f"clear {nbytes} bytes on {stream}")
+
+    def clear_rows(self, address: int, rows: int, nbytes: int, pitch: int, stream: int) -> None:
+        self.notes.append(f"clear {rows} x {nbytes} bytes on {stream}")
+        for row in range(rows):
+            memory(address + row * pitch, nbytes, np.uint8)[...] = 0
+
+    def copy_rows(
+        self, source: int, target: int, rows: int, nbytes: int, pitch: int, stream: int
+    ) -> None:
+        self.notes.append(f"copy {rows} x {nbytes} bytes on {stream}")
+        for row in range(rows):
+            there = memory(target + row * pitch, nbytes, np.uint8)
+            there[...] = memory(source + row * nbytes, nbytes, np.uint8)
 
     def poison(self, address: int, size: int, form: Any, stream: int) -> None:
         self.notes.append(f"poison {size} {form.name} on {stream}")
@@ -632,6 +646,169 @@ def test_a_scan_in_place_is_compiled_without_restrict(gpu: StandIn) -> None:
     # The sums of chunks and their scan do not write over what they read.
     assert ["__restrict__" in text for text in gpu.texts] == [True, True, False]
     assert emit(PROGRAM).aliased().text == emit(PROGRAM).text.replace(" __restrict__", "")
+
+
+@pytest.mark.parametrize("initial", ["first", "last"])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 512), (1, 20_001), (7, 100), (33, 16)])
+@pytest.mark.parametrize(
+    ("dtype", "result"), [("float16", "float16"), ("float16", "float32"), ("int8", "int32")]
+)
+def test_rows_with_an_initial_zero(
+    gpu: StandIn, dtype: str, result: str, rows: int, columns: int, initial: Any
+) -> None:
+    x = np.random.default_rng().integers(-9, 10, (rows, columns)).astype(dtype)
+    plan = tcusim.plan(
+        "segmented_cumsum",
+        length=x.size,
+        segment_size=columns,
+        dtype=dtype,
+        result=result,
+        reverse=initial == "last",
+    )
+    scan, zeros = plan(x), np.zeros((rows, 1), result)
+    expected = np.concatenate([zeros, scan] if initial == "first" else [scan, zeros], axis=1)
+    session, shape = gpu.prepare(plan), (rows, columns + 1)
+    made = session.run({"in": OnGpu(x)}, shape=shape, initial=initial)
+    assert made.values.tobytes() == expected.tobytes()
+    # Before and behind the result, nothing may be written.
+    poison = np.full(expected.size + 20, -1 if result == "int32" else np.nan, result)
+    around = OnGpu(poison)
+    start = around.values.ctypes.data + 10 * poison.itemsize
+    out = OnGpu(expected, data=(start, False))
+    assert session.run({"in": OnGpu(x)}, out=out, shape=shape, initial=initial) is out
+    assert around.values[10:-10].tobytes() == expected.tobytes()
+    for edge in (slice(10), slice(-10, None)):
+        assert around.values[edge].tobytes() == poison[edge].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("rows", "result", "initial", "copied"),
+    [
+        (1, "float16", "first", True),
+        (1, "float32", "first", True),
+        (1, "float16", "last", False),
+        (1, "float32", "last", False),
+        (2, "float16", "last", True),
+    ],
+)
+def test_one_row_is_scanned_where_it_belongs(
+    gpu: StandIn, rows: int, result: str, initial: Any, copied: bool
+) -> None:
+    x = OnGpu(X.reshape(rows, -1), stream=3)
+    columns = X.size // rows
+    plan = tcusim.plan(
+        "segmented_cumsum", length=X.size, segment_size=columns, result=result, algorithm="scan_tn"
+    )
+    out = OnGpu(np.full((rows, columns + 1), np.nan, result), stream=5)
+    gpu.prepare(plan).run({"in": x}, out=out, shape=out.values.shape, initial=initial)
+    # All on one stream, which waits for the others before, and they for it afterwards.
+    item = out.values.itemsize
+    copy = [f"copy {rows} x {columns * item} bytes on 3"] if copied else []
+    done = [f"launch {rows} x 32 on 3", *copy, f"clear {rows} x {item} bytes on 3"]
+    others = (5, 0) if copied else (5,)
+    notes, count = gpu.driver.notes, len(others)
+    assert notes[count:-count] == done
+    assert set(notes[:count]) == {f"3 waits for {other}" for other in others}
+    assert set(notes[-count:]) == {f"{other} waits for 3" for other in others}
+    assert gpu.made == copied
+
+
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [
+        (
+            np.zeros(512, np.float16),
+            r"out must be an array of float16, shape \(513,\); got float16",
+        ),
+        (
+            np.zeros(513, np.float32),
+            r"out must be an array of float16, shape \(513,\); got float32",
+        ),
+    ],
+)
+def test_outs_that_do_not_fit_an_initial_zero(gpu: StandIn, out: Any, said: str) -> None:
+    session = gpu.prepare(tcusim.plan("cumsum", length=512))
+    x, right = OnGpu(X), np.zeros(513, np.float16)
+    options: dict[str, Any] = {"shape": (513,), "initial": "first"}
+    with pytest.raises(InputError, match=said):
+        session.run({"in": x}, out=OnGpu(out), **options)
+    with pytest.raises(InputError, match="out has gaps between its elements"):
+        session.run({"in": x}, out=OnGpu(right, strides=(4,)), **options)
+    with pytest.raises(InputError, match=r"out begins at address .* not a multiple of 2 bytes"):
+        session.run({"in": x}, out=OnGpu(right, shift=1), **options)
+    frozen = OnGpu(right, data=(aligned(right).ctypes.data, True))
+    with pytest.raises(InputError, match="out is read-only"):
+        session.run({"in": x}, out=frozen, **options)
+    start = x.values.ctypes.data
+    for address in (start - 1024, start - 2, start, start + 1022):
+        over = OnGpu(right, data=(address, False))
+        with pytest.raises(InputError, match="out overlaps a in memory"):
+            session.run({"in": x}, out=over, **options)
+    assert gpu.launches == 0
+
+
+class Memory:
+    """As much of libcuda as moves bytes; what it is asked for happens in the computer's memory."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def cuInit(self, flags: int) -> int:  # noqa: N802
+        return 0
+
+    def cuMemcpy2DAsync_v2(self, copy: Any, stream: Any) -> int:  # noqa: N802
+        self.calls.append("cuMemcpy2DAsync_v2")
+        # CUDA_MEMCPY2D as cuda.h has it: x, y, type, host, device, array, pitch, twice; the size.
+        layout = struct.Struct("@2NiPQPN2NiPQPN2N")
+        fields = layout.unpack(bytes(copy._obj))
+        x, y, kind, host, source, array, pitch = fields[:7]
+        assert (x, y, kind, host, array) == (0, 0, 2, 0, 0)
+        x, y, kind, host, target, array, target_pitch = fields[7:14]
+        assert (x, y, kind, host, array) == (0, 0, 2, 0, 0)
+        width, height = fields[14:]
+        assert width <= min(pitch, target_pitch)
+        for row in range(height):
+            ctypes.memmove(target + row * target_pitch, source + row * pitch, width)
+        return 0
+
+    def cuMemcpyDtoDAsync_v2(self, target: Any, source: Any, count: Any, stream: Any) -> int:  # noqa: N802
+        self.calls.append("cuMemcpyDtoDAsync_v2")
+        ctypes.memmove(target.value, source.value, count.value)
+        return 0
+
+    def cuMemsetD8Async(self, target: Any, value: Any, count: Any, stream: Any) -> int:  # noqa: N802
+        self.calls.append("cuMemsetD8Async")
+        ctypes.memset(target.value, value.value, count.value)
+        return 0
+
+    def cuMemsetD2D8Async(  # noqa: N802
+        self, target: Any, pitch: Any, value: Any, width: Any, height: Any, stream: Any
+    ) -> int:
+        self.calls.append("cuMemsetD2D8Async")
+        for row in range(height.value):
+            ctypes.memset(target.value + row * pitch.value, value.value, width.value)
+        return 0
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("most", [2**31 - 1, 10])
+def test_the_driver_copies_and_clears_rows(
+    monkeypatch: pytest.MonkeyPatch, rows: int, most: int
+) -> None:
+    monkeypatch.setattr(driver, "_MOST_PITCH", most)
+    library: Any = Memory()
+    source = np.arange(1, 1 + 11 * rows, dtype=np.uint8).reshape(rows, 11)
+    target = np.full((rows, 13), 255, np.uint8)
+    start = target.ctypes.data
+    Driver(library).copy_rows(source.ctypes.data, start + 1, rows, 11, 13, 0)
+    Driver(library).clear_rows(start, rows, 1, 13, 0)
+    expected = np.pad(source, ((0, 0), (1, 1)), constant_values=((0, 0), (0, 255)))
+    np.testing.assert_array_equal(target, expected)
+    one_by_one = rows == 1 or most == 10
+    names = ("cuMemcpyDtoDAsync_v2", "cuMemsetD8Async") if one_by_one else (
+        "cuMemcpy2DAsync_v2", "cuMemsetD2D8Async",
+    )  # fmt: skip
+    assert library.calls == [name for name in names for _ in range(rows if one_by_one else 1)]
 
 
 def test_outs_that_overlap_the_input_of_a_plan(gpu: StandIn) -> None:

@@ -53,13 +53,24 @@ class Session:
         self.plan = plan
 
     def run(
-        self, inputs: Mapping[str, Any], *, out: Any = None, shape: Any, stream: Any = None
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        out: Any = None,
+        shape: Any,
+        stream: Any = None,
+        initial: Any = None,
     ) -> Any:
         flat = {name: array.values.reshape(-1) for name, array in inputs.items()}
         assert all(array.values.flags.c_contiguous for array in inputs.values())
         arch = self.plan.arch or self.owner.arch
         result = self.plan.run(flat, lambda program, given: run_numpy(program, given, arch=arch))
         self.owner.runs.append((self.plan, stream))
+        if initial is not None:
+            result = result.reshape(*shape[:-1], shape[-1] - 1)
+            zeros = np.zeros((*shape[:-1], 1), result.dtype)
+            parts = {"first": (zeros, result), "last": (result, zeros)}[initial]
+            result = np.concatenate(parts, axis=-1)
         if out is None:
             return OnGpu(result.reshape(shape))
         assert out.values.shape == shape
@@ -213,6 +224,30 @@ def test_scans_in_every_order(gpu: StandIn, exclusive: bool, reverse: bool) -> N
     assert_bits(
         tcusim.cumsum(OnGpu(x), reverse=reverse), tcusim.cumsum(x, reverse=reverse, arch="ada")
     )
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("shape", [(), (1,), (300,), (3, 5, 16), (0,), (2, 0), (0, 3)])
+def test_scans_with_an_initial_zero(gpu: StandIn, shape: tuple[int, ...], reverse: bool) -> None:
+    x = halves(*shape)
+    for axis in (None, *range(len(shape))):
+        options: dict[str, Any] = {"axis": axis, "reverse": reverse, "include_initial": True}
+        assert_bits(tcusim.cumsum(OnGpu(x), **options), tcusim.cumsum(x, arch="ada", **options))
+    for given, dtype in (("int8", "int32"), ("float32", "float64"), ("float16", "float32")):
+        y = (10 * x).astype(given)
+        options = {"axis": -1 if shape else None, "reverse": reverse, "include_initial": True}
+        result = tcusim.cumsum(OnGpu(y), dtype=dtype, **options)
+        assert_bits(result, tcusim.cumsum(y, dtype=dtype, arch="ada", **options))
+
+
+def test_outs_of_scans_with_an_initial_zero(gpu: StandIn) -> None:
+    x = halves(4, 25)
+    out = OnGpu(np.full((4, 26), np.nan, np.float16))
+    assert tcusim.cumsum(OnGpu(x), axis=1, include_initial=True, out=out, stream=3) is out
+    assert_bits(out, tcusim.cumsum(x, axis=1, include_initial=True, arch="ada"))
+    assert gpu.runs[-1][1] == 3
+    with pytest.raises(Unsupported, match="out= for an array in GPU memory goes with the last ax"):
+        tcusim.cumsum(OnGpu(x), axis=0, include_initial=True, out=out)
 
 
 @pytest.mark.parametrize("size", [1, 7, 16, 100, 1000])
@@ -378,8 +413,6 @@ def test_the_simulator_takes_no_gpu_arrays(gpu: StandIn, name: str) -> None:
         ("segmented_sum", np.zeros((2, 5), np.float16), {"segment_size": 2}, "in GPU memory "
          "segments lie end to end; 2 does not divide the axis' length, 5, so they would reach "
          "across rows. Pad the axis, or pass row by row"),
-        ("cumsum", np.zeros(3, np.float16), {"include_initial": True}, "include_initial is not "
-         "there yet for arrays in GPU memory; use segmented_cumsum(exclusive=True)"),
         ("sum", np.zeros(3, np.float32), {"arch": "volta"}, "float32 arrays in GPU memory are "
          "split into bf16 parts, and volta has no bf16. Cast the array to float16, or copy it"),
         ("sum", np.zeros(3, np.float64), {"arch": "turing"}, "tensor cores have no f64"),
