@@ -14,6 +14,7 @@ __all__ = [
     "Array",
     "as_array",
     "axes_of",
+    "broadcast",
     "edges_of",
     "offsets_of",
     "one_axis",
@@ -35,6 +36,19 @@ def as_array(a: ArrayLike) -> Array:
             f"got dtype {array.dtype}; cast it first, for example a.real or a.astype(np.float32)"
         )
     return array
+
+
+def broadcast(
+    one: tuple[int, ...], two: tuple[int, ...], given: tuple[tuple[int, ...], tuple[int, ...]]
+) -> tuple[int, ...]:
+    """Return the axes before the matrices of a product, for arrays of the shapes `given`."""
+    try:
+        return np.broadcast_shapes(one, two)
+    except ValueError:
+        raise InputError(
+            f"the axes before the matrices cannot be broadcast: {one} and {two}, of arrays of "
+            f"shapes {given[0]} and {given[1]}"
+        ) from None
 
 
 def axes_of(axis: int | tuple[int, ...] | None, ndim: int) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ Nothing is imported before `get_backend` asks for it.
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
@@ -109,6 +109,7 @@ class Session(Protocol):
         shape: tuple[int, ...],
         stream: Any = None,
         initial: Edge | None = None,
+        starts: Sequence[Mapping[str, int]] | None = None,
     ) -> Any:
         """Launch the plan; return `out`, or a new array of the kind and device of the input "in".
 
@@ -116,7 +117,9 @@ class Session(Protocol):
         result goes; it may be the input "in" if `plan.in_place`. shape: of the result. stream: to
         launch on, by default the one on which the library of "in" now works. initial: an element
         of each row (of the last axis) of `shape` that the plan does not compute, and that is 0.
-        Several threads may call at once, on one stream or on several.
+        starts: launch the plan once for each of these, on parts of the arrays: for each of its
+        names, "out" included, the element at which the part begins. Several threads may call at
+        once, on one stream or on several.
         """
         ...
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,15 +91,19 @@ class Planned(ABC):
         shape: tuple[int, ...],
         stream: Any,
         initial: Edge | None = None,
+        starts: Sequence[Mapping[str, int]] | None = None,
     ) -> Any:
         """Launch on arrays in GPU memory; return an array of this shape, or `out`.
 
-        initial: where rows of the result are longer by a zero; see `tcusim.backends.Session.run`.
+        initial: where rows of the result are longer by a zero. starts: where the parts of arrays
+        begin that are computed one by one. See `tcusim.backends.Session.run`.
         """
         session = self._sessions.get(backend.name)
         if session is None:
             session = self._sessions.setdefault(backend.name, backend.prepare(self))
-        return session.run(inputs, out=out, shape=shape, stream=stream, initial=initial)
+        return session.run(
+            inputs, out=out, shape=shape, stream=stream, initial=initial, starts=starts
+        )
 
     # --- What it is --------------------------------------------------------------------------
 

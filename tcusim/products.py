@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from tcusim.arguments import Array, refuse_stream
+from tcusim.arguments import Array, broadcast, refuse_stream
 from tcusim.devices import is_on_device
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.kernels import Report, Settings, digits_of, launch_program
@@ -65,7 +65,7 @@ def matmul(
         is split exactly into three bf16 parts (on Volta and Turing, which have no bf16, into three
         float16 parts after scaling rows of `a` and columns of `b` by powers of two: what lies
         2**39 below the largest element of its row or column is lost). Arrays in GPU memory stay
-        there; both are of one float type or int8 (with int32 results), and `b` is one matrix.
+        there; both are of one float type or int8 (with int32 results).
     c : array_like, optional
         Added to the products: of the result's shape, or broadcast to it.
     out : array, optional
@@ -133,7 +133,7 @@ def matmul(
             f"a has {left.shape[-1]} columns and b {right.shape[-2]} rows, which must be equal; "
             f"got shapes {given[0]} and {given[1]}"
         )
-    lead = _broadcast(left.shape[:-2], right.shape[:-2], given)
+    lead = broadcast(left.shape[:-2], right.shape[:-2], given)
     full = (*lead, left.shape[-2], right.shape[-1])
     dropped = tuple(axis for axis, drop in ((-2, one_row), (-1, one_column)) if drop)
     kept = (*lead, *(() if one_row else full[-2:-1]), *(() if one_column else full[-1:]))
@@ -216,7 +216,7 @@ def matvec(
             f"a has {left.shape[-1]} columns and x {right.shape[-1]} elements, which must be "
             f"equal; got shapes {left.shape} and {right.shape}"
         )
-    lead = _broadcast(left.shape[:-2], right.shape[:-1], (left.shape, right.shape))
+    lead = broadcast(left.shape[:-2], right.shape[:-1], (left.shape, right.shape))
     kept = (*lead, left.shape[-2])
     addend = _addend(c, _common_type([left, right]), kept, (-1,))
     result = _product(left, right[..., None], addend, lead, dtype, settings)
@@ -235,18 +235,6 @@ def _array(name: str, given: ArrayLike) -> Array:
             f"{name}.astype(np.float32)"
         )
     return array
-
-
-def _broadcast(
-    one: tuple[int, ...], two: tuple[int, ...], given: tuple[tuple[int, ...], tuple[int, ...]]
-) -> tuple[int, ...]:
-    try:
-        return np.broadcast_shapes(one, two)
-    except ValueError:
-        raise InputError(
-            f"the axes before the matrices cannot be broadcast: {one} and {two}, of arrays of "
-            f"shapes {given[0]} and {given[1]}"
-        ) from None
 
 
 def _addend(

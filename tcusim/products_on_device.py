@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from tcusim.arguments import broadcast
 from tcusim.backends import DeviceBackend
 from tcusim.devices import chosen_backend, is_on_device, library_of
 from tcusim.errors import InputError, Unsupported
@@ -29,7 +33,8 @@ def multiply(
 ) -> Any:
     """Return a @ b, or a @ b + c, as an array of a's kind, on its device.
 
-    a: (..., M, K) or (K,). b: (K, N) or (K,), which messages call by the name `second`.
+    a: (..., M, K) or (K,). b: (..., K, N) or (K,), which messages call by the name `second`. If
+    it is several matrices, they are multiplied one by one, each by the plan for one.
     """
     given = {"a": a, second: b} if c is None else {"a": a, second: b, "c": c}
     for name, array in given.items():
@@ -63,10 +68,11 @@ def multiply(
                 "out= and c for matrices without elements in GPU memory; leave them out"
             )
         return backend.zeros(a, result, wanted)
+    stacked = len(right) > 2
     problem = ProductProblem(
-        math.prod(left[:-1]),
+        math.prod(left[-2:-1] if stacked else left[:-1]),
         left[-1],
-        right[1] if len(right) == 2 else None,
+        right[-1] if len(right) > 1 else None,
         *types_of(work, wanted, settings.accumulate),
         add_c=c is not None,
         given=settings.shape,
@@ -76,9 +82,32 @@ def multiply(
     inputs = {"in": _in_order(backend, a, work), problem.second: _in_order(backend, b, work)}
     if c is not None:
         inputs["c"] = _in_order(backend, c, wanted)
-    made = plan.launched(backend, inputs, out, result, stream)
-    note_plan(plan, unit, settings)
+    starts = _starts(left, right, problem) if stacked else None
+    made = plan.launched(backend, inputs, out, result, stream, starts=starts)
+    for _ in range(1 if starts is None else len(starts)):
+        note_plan(plan, unit, settings)
     return made
+
+
+def _starts(
+    left: tuple[int, ...], right: tuple[int, ...], p: ProductProblem
+) -> list[dict[str, int]]:
+    """Return where the factors, the addend and the result of each product begin, in elements."""
+    assert p.cols is not None
+    lead = np.broadcast_shapes(left[:-2], right[:-2])
+    number = np.arange(math.prod(lead))
+    places = {
+        "in": _places(left[:-2], lead) * p.rows * p.inner,
+        "b": _places(right[:-2], lead) * p.inner * p.cols,
+        "c": number * p.rows * p.cols,
+        "out": number * p.rows * p.cols,
+    }
+    return [{name: int(start[i]) for name, start in places.items()} for i in number]
+
+
+def _places(axes: tuple[int, ...], lead: tuple[int, ...]) -> NDArray[np.int64]:
+    """Return which matrix of an array with these axes before it is each one of those broadcast."""
+    return np.broadcast_to(np.arange(math.prod(axes)).reshape(axes), lead).ravel()
 
 
 def _result_shape(left: tuple[int, ...], right: tuple[int, ...], second: str) -> tuple[int, ...]:
@@ -88,19 +117,21 @@ def _result_shape(left: tuple[int, ...], right: tuple[int, ...], second: str) ->
             f"matvec of arrays in GPU memory takes a matrix, of two axes or more, and one vector; "
             f"got shapes {left} and {right}"
         )
-    if not left or not 1 <= len(right) <= 2:
+    if not left or not right:
         raise InputError(
-            "matmul of arrays in GPU memory takes an array a of one axis or more and one matrix or "
-            f"vector b, of two axes or one; got shapes {left} and {right}. Pass several right "
-            "matrices one by one"
+            f"matmul takes arrays of one axis or more, got shapes {left} and {right}; multiply by "
+            "a scalar with *"
         )
-    if left[-1] != right[0]:
+    inner = right[0] if len(right) == 1 else right[-2]
+    if left[-1] != inner:
         unit = "elements" if second == "x" else "rows"
         raise InputError(
-            f"a has {left[-1]} columns and {second} {right[0]} {unit}, which must be equal; got "
+            f"a has {left[-1]} columns and {second} {inner} {unit}, which must be equal; got "
             f"shapes {left} and {right}"
         )
-    return left[:-1] + right[1:]
+    if len(right) <= 2:
+        return left[:-1] + right[1:]
+    return broadcast(left[:-2], right[:-2], (left, right)) + left[-2:-1] + right[-1:]
 
 
 def _in_order(backend: DeviceBackend, array: Any, dtype: str) -> Any:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -66,6 +67,15 @@ class _Ready:
 
 
 @dataclass(frozen=True, slots=True)
+class _Work:
+    """One round of a plan's launches: the arrays by its names, and what is queued around them."""
+
+    arrays: dict[str, DeviceArray]
+    before: list[Callable[[Driver, int], None]] = field(default_factory=list)
+    after: list[Callable[[Driver, int], None]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
 class _Longer:
     """A result whose rows (of the last axis) have one element more than those of the scan: a zero.
 
@@ -121,6 +131,7 @@ class DeviceSession:
         shape: tuple[int, ...],
         stream: Any = None,
         initial: Edge | None = None,
+        starts: Sequence[Mapping[str, int]] | None = None,
     ) -> Any:
         """Launch the plan where the arrays are; see `tcusim.backends.Session.run`."""
         given = {
@@ -128,8 +139,9 @@ class DeviceSession:
         }
         first = given["in"]
         wanted = None if out is None else on_gpu(out, "out")
-        for name, array in given.items():
-            self._require_fit(array, name)
+        if starts is None:
+            for name, array in given.items():
+                self._require_fit(array, name)
         place = place_of([*given.values(), *([] if wanted is None else [wanted])])
         self._require_gpu(place.device)
         with explained(self.launcher, repr(self.plan), self._configured):
@@ -137,13 +149,16 @@ class DeviceSession:
                 dtype = self._memory("out").dtype
                 wanted = new_output(self.launcher, first, shape, dtype, "out", place)
             else:
-                self._require_out(wanted, shape, longer=initial is not None)
+                self._require_out(wanted, shape, whole=initial is None and starts is None)
             aliased = self._is_aliased(wanted, given)
-            target, longer = wanted, None
-            if initial is not None:
+            if starts is not None:
+                works = self._stacked(given, wanted, starts, place)
+            elif initial is not None:
                 longer = self._longer(first, wanted, initial, place)
-                target = longer.scan
-            self._launch({**given, "out": target}, place, stream, aliased, longer)
+                works = [_Work({**given, "out": longer.scan}, after=[longer.finish])]
+            else:
+                works = [_Work({**given, "out": wanted})]
+            self._launch(works, wanted, place, stream, aliased)
         return wanted.owner
 
     def _longer(
@@ -158,6 +173,54 @@ class DeviceSession:
         else:
             scan = new_output(self.launcher, like, memory.size, memory.dtype, "the scan", place)
         return _Longer(whole, zero, rest, scan)
+
+    def _stacked(
+        self,
+        given: Mapping[str, DeviceArray],
+        whole: DeviceArray,
+        starts: Sequence[Mapping[str, int]],
+        place: Place,
+    ) -> list[_Work]:
+        """Return a round of launches for each part of the arrays.
+
+        A part that begins where no tile may is replaced by a room of its own, from or to which it
+        is copied. The rounds share rooms: they are queued one after the other.
+        """
+        rooms: dict[str, DeviceArray] = {}
+        works = []
+        for start in starts:
+            work = _Work({})
+            for name, array in (*given.items(), ("out", whole)):
+                part = found = self._part(array, name, start)
+                if not self._takes_tiles_of(part, name):
+                    if name not in rooms:
+                        dtype = self._memory(name).dtype
+                        rooms[name] = new_output(
+                            self.launcher, array, part.size, dtype, array.name, place
+                        )
+                    found = rooms[name]
+                    if name == "out":
+                        work.after.append(partial(_copy, found, part))
+                    else:
+                        work.before.append(partial(_copy, part, found))
+                self._require_fit(found, name)
+                work.arrays[name] = found
+            works.append(work)
+        return works
+
+    def _part(self, array: DeviceArray, name: str, start: Mapping[str, int]) -> DeviceArray:
+        """Return the plan's array `name` as a part of an array, from an element on."""
+        address = array.address + start[name] * array.itemsize
+        return replace(array, address=address, shape=(self._memory(name).size,))
+
+    def _takes_tiles_of(self, array: DeviceArray, name: str) -> bool:
+        """Return whether an array begins where it may, if the plan moves tiles of `name`."""
+        moved = any(
+            role == name and buffer in step.tiles
+            for step in self.steps
+            for buffer, role in (*step.launch.inputs.items(), *step.launch.outputs.items())
+        )
+        return not moved or array.address % TILE_BYTES == 0
 
     # --- What is refused ---------------------------------------------------------------------
 
@@ -185,19 +248,19 @@ class DeviceSession:
                     declared: Buffer = step.kernel.program.buffers[buffer]
                     require_fit(array, declared, tiles=buffer in step.tiles, flat=False)
 
-    def _require_out(self, out: DeviceArray, shape: tuple[int, ...], *, longer: bool) -> None:
-        """Refuse a result that cannot be written to. longer: other arrays are written by tiles."""
+    def _require_out(self, out: DeviceArray, shape: tuple[int, ...], *, whole: bool) -> None:
+        """Refuse a result that cannot be written to. whole: it is the plan's array "out"."""
         wanted = self.plan.result
         if out.shape != shape or not out.holds(self._memory("out").dtype):
             raise InputError(
                 f"out must be an array of {wanted}, shape {shape}; got {out.dtype}, {out.shape}"
             )
-        if longer:
+        if whole:
+            self._require_fit(out, "out")
+        else:
             step = self.steps[-1]
             (buffer,) = (name for name, role in step.launch.outputs.items() if role == "out")
             require_fit(out, step.kernel.program.buffers[buffer], tiles=False, flat=False)
-        else:
-            self._require_fit(out, "out")
         if not out.writable:
             raise InputError("out is read-only. Give an array to write to.")
 
@@ -226,31 +289,33 @@ class DeviceSession:
 
     def _launch(
         self,
-        arrays: Mapping[str, DeviceArray],
+        works: Sequence[_Work],
+        result: DeviceArray,
         place: Place,
         stream: Any,
         aliased: bool,
-        longer: _Longer | None = None,
     ) -> None:
         launcher, driver = self.launcher, Driver.open()
         handle = handle_of(stream)
-        handle = arrays["in"].stream if handle is None else handle
-        others = {array.stream for array in arrays.values()} | {handle}
-        if longer is not None:
-            others.add(longer.whole.stream)
+        handle = works[0].arrays["in"].stream if handle is None else handle
+        others = {array.stream for work in works for array in work.arrays.values()}
+        others |= {result.stream, handle}
         with self._lock, launcher.active(place):
             opened = launcher.open_stream(handle, stream, place)
             for other in others:
                 driver.order(other, opened.handle)
             context = driver.context_id(driver.current_context())
-            addresses = {name: array.address for name, array in arrays.items()}
-            addresses |= self._temporaries(context, opened)
+            temporaries = self._temporaries(context, opened)
             loaded = self._functions(context, place, aliased)
-            for step, function in zip(self.steps, loaded, strict=True):
-                self._now = step
-                self._launch_one(step, function, addresses, opened)
-            if longer is not None:
-                longer.finish(driver, opened.handle)
+            for work in works:
+                addresses = {name: array.address for name, array in work.arrays.items()}
+                for queue in work.before:
+                    queue(driver, opened.handle)
+                for step, function in zip(self.steps, loaded, strict=True):
+                    self._now = step
+                    self._launch_one(step, function, addresses | temporaries, opened)
+                for queue in work.after:
+                    queue(driver, opened.handle)
             for other in others:
                 driver.order(opened.handle, other)
 
@@ -309,6 +374,12 @@ class DeviceSession:
     def _configured(self) -> str:
         """Return what the launch that failed asked for."""
         return f"{self._now.kernel.name}: {configuration(self._now.kernel, self._now.blocks, None)}"
+
+
+def _copy(source: DeviceArray, target: DeviceArray, driver: Driver, stream: int) -> None:
+    """Queue a copy between arrays of one size."""
+    nbytes = target.nbytes
+    driver.copy_rows(source.address, target.address, 1, nbytes, nbytes, stream)
 
 
 def _ready(plan: Planned, number: int, launch: Launch) -> _Ready:

@@ -235,6 +235,31 @@ def test_products(
     library.require_bits(tcusim.matmul(*there, c, backend=library.backend), added)
 
 
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((3, 64, 48), (3, 48, 32)), ((2, 1, 35, 70), (3, 70, 9)), ((70,), (4, 70, 33)),
+     ((5, 19, 33), (5, 33, 20)), ((50, 20), (7, 20, 1))],
+)  # fmt: skip
+def test_products_of_several_right_matrices(
+    library: Library, dtype: str, left: tuple[int, ...], right: tuple[int, ...]
+) -> None:
+    a, b = numbers(dtype, *left), numbers(dtype, *right)
+    wide: Any = "int32" if dtype == "int8" else None
+    there = library.there(a), library.there(b)
+    for result in {wide, "float32" if dtype == "float16" else wide}:
+        expected = tcusim.matmul(a, b, dtype=result, arch=arch())
+        made = tcusim.matmul(*there, dtype=result, backend=library.backend)
+        library.require_bits(made, expected)
+        poison = np.full(expected.shape, -1 if dtype == "int8" else np.nan, expected.dtype)
+        out = library.there(poison)
+        assert tcusim.matmul(*there, dtype=result, out=out, backend=library.backend) is out
+        library.require_bits(out, expected)
+        c = np.ones_like(expected)
+        added = tcusim.matmul(*there, library.there(c), dtype=result, backend=library.backend)
+        library.require_bits(added, tcusim.matmul(a, b, c, dtype=result, arch=arch()))
+
+
 def test_a_plan_of_a_product(library: Library) -> None:
     a, x = numbers("float16", 1000, 300), numbers("float16", 300)
     plan = tcusim.plan_product(

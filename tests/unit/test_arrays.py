@@ -611,6 +611,42 @@ def test_a_plan_of_a_product_runs_on_the_gpu(gpu: StandIn) -> None:
         square.run({"in": same, "b": OnGpu(same.values)}, out=same, shape=(32, 32))
 
 
+@pytest.mark.parametrize(("rows", "cols", "apart"), [(16, 16, 0), (3, 20, 2), (5, 7, 0)])
+def test_a_plan_of_a_product_runs_on_parts(gpu: StandIn, rows: int, cols: int, apart: int) -> None:
+    rng = np.random.default_rng()
+    a = rng.standard_normal((4, rows, 30)).astype(np.float16)
+    b = rng.standard_normal((2, 30, cols)).astype(np.float16)
+    c = rng.standard_normal((4, rows, cols)).astype(np.float32)
+    expected = tcusim.matmul(a, b[[0, 0, 1, 1]], c, dtype="float32")
+    plan = tcusim.plan_product(
+        "matmul", rows=rows, inner=30, cols=cols, add_c=True, result="float32"
+    )
+    size = rows * cols
+    starts = [
+        {"in": i * rows * 30, "b": i // 2 * 30 * cols, "c": i * size, "out": i * size}
+        for i in range(4)
+    ]
+    there = {"in": OnGpu(a), "b": OnGpu(b), "c": OnGpu(c)}
+    out = OnGpu(np.full_like(c, np.nan), stream=5)
+    session = gpu.prepare(plan)
+    assert session.run(there, out=out, shape=c.shape, stream=3, starts=starts) is out
+    assert out.values.tobytes() == expected.tobytes()
+    assert (gpu.launches, gpu.loadings) == (4, 1)
+    # Tiles neither are read nor written at odd multiples of 16 bytes.
+    work = [note.replace("1 x 32 ", "") for note in gpu.driver.notes if "waits" not in note]
+    launch, copy = "launch on 3", f"copy 1 x {4 * size} bytes on 3"
+    assert work == (2 * [launch, copy, launch, copy] if apart else 4 * [launch])
+    assert gpu.made == apart
+    for other in {0, 5}:
+        assert f"3 waits for {other}" in gpu.driver.notes[:2]
+        assert f"{other} waits for 3" in gpu.driver.notes[-2:]
+    made = session.run(there, shape=c.shape, starts=starts)
+    assert made.values.tobytes() == expected.tobytes()
+    over = OnGpu(c, data=(there["c"].values.ctypes.data, False))
+    with pytest.raises(InputError, match=r"out overlaps c in memory\. Give an array of its own"):
+        session.run(there, out=over, shape=c.shape, starts=starts)
+
+
 def test_memory_for_mail_is_cleared_before_each_launch(gpu: StandIn) -> None:
     session = prepared(gpu, result="float32", algorithm="scan_grid")
     (step,) = session.steps

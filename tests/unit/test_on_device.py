@@ -60,12 +60,28 @@ class Session:
         shape: Any,
         stream: Any = None,
         initial: Any = None,
+        starts: Any = None,
     ) -> Any:
         flat = {name: array.values.reshape(-1) for name, array in inputs.items()}
         assert all(array.values.flags.c_contiguous for array in inputs.values())
         arch = self.plan.arch or self.owner.arch
-        result = self.plan.run(flat, lambda program, given: run_numpy(program, given, arch=arch))
-        self.owner.runs.append((self.plan, stream))
+        sizes = {memory.name: memory.size for memory in self.plan.arrays}
+
+        def computed(start: Mapping[str, int]) -> NDArray[Any]:
+            parts = {name: x[start.get(name, 0) :][: sizes[name]] for name, x in flat.items()}
+            self.owner.runs.append((self.plan, stream))
+            found: NDArray[Any] = self.plan.run(
+                parts, lambda program, given: run_numpy(program, given, arch=arch)
+            )
+            return found
+
+        if starts is None:
+            result = computed({})
+        else:
+            pieces = [computed(start) for start in starts]
+            result = np.empty(len(starts) * sizes["out"], pieces[0].dtype)
+            for start, piece in zip(starts, pieces, strict=True):
+                result[start["out"] :][: piece.size] = piece
         if initial is not None:
             result = result.reshape(*shape[:-1], shape[-1] - 1)
             zeros = np.zeros((*shape[:-1], 1), result.dtype)
@@ -665,6 +681,35 @@ def test_products_have_the_bits_of_numpy_arrays(
     assert gpu.copies == 0
 
 
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((3, 5, 7), (3, 7, 9)), ((5, 7), (2, 3, 7, 9)), ((7,), (3, 7, 4)), ((4, 1, 5, 7), (3, 7, 1)),
+     ((1, 20, 30), (1, 30, 20)), ((2, 1, 7), (3, 1, 7, 2))],
+)  # fmt: skip
+def test_products_of_several_right_matrices(
+    gpu: StandIn, left: tuple[int, ...], right: tuple[int, ...]
+) -> None:
+    for dtype in ("float16", "float32"):
+        a, b = halves(*left).astype(dtype), halves(*right).astype(dtype)
+        expected = tcusim.matmul(a, b, arch="ada")
+        report = Report()
+        gpu.runs.clear()
+        assert_bits(tcusim.matmul(OnGpu(a), OnGpu(b), stream=5, report=report), expected)
+        count = np.prod(np.broadcast_shapes(left[:-2], right[:-2]))
+        assert [stream for _, stream in gpu.runs] == [5] * count
+        assert report.launches == count
+        c = halves(*expected.shape).astype(dtype)
+        out = OnGpu(np.full_like(c, np.nan))
+        assert tcusim.matmul(OnGpu(a), OnGpu(b), OnGpu(c), out=out) is out
+        assert_bits(out, tcusim.matmul(a, b, c, arch="ada"))
+    assert len(gpu.prepared) == 4
+    assert gpu.copies == 0
+    nothing = OnGpu(np.zeros((0, *right[-2:]), np.float16))
+    if len(right) == 3 and len(left) < 3:
+        result = tcusim.matmul(OnGpu(halves(*left)), nothing)
+        assert_bits(result, np.zeros((0, *left[-2:-1], right[-1]), np.float16))
+
+
 def test_products_of_int8(gpu: StandIn) -> None:
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-128, 128, shape).astype(np.int8) for shape in ((20, 300), (300, 7)))
@@ -715,10 +760,11 @@ def test_products_of_nothing(gpu: StandIn) -> None:
         ("matmul", (3, 4), (5, 6), {}, "a has 4 columns and b 5 rows, which must be equal; got "
          "shapes (3, 4) and (5, 6)"),
         ("matvec", (3, 4), (5,), {}, "a has 4 columns and x 5 elements, which must be equal"),
-        ("matmul", (2, 3, 4), (2, 4, 5), {}, "matmul of arrays in GPU memory takes an array a of "
-         "one axis or more and one matrix or vector b, of two axes or one; got shapes (2, 3, 4) "
-         "and (2, 4, 5). Pass several right matrices one by one"),
-        ("matmul", (), (3,), {}, "takes an array a of one axis or more"),
+        ("matmul", (2, 3, 4), (3, 4, 5), {}, "the axes before the matrices cannot be broadcast: "
+         "(2,) and (3,), of arrays of shapes (2, 3, 4) and (3, 4, 5)"),
+        ("matmul", (2, 3, 4), (2, 5, 4), {}, "a has 4 columns and b 5 rows, which must be equal"),
+        ("matmul", (), (3,), {}, "matmul takes arrays of one axis or more, got shapes () and (3,)"),
+        ("matmul", (3,), (), {}, "matmul takes arrays of one axis or more, got shapes (3,) and ()"),
         ("matvec", (3,), (3,), {}, "matvec of arrays in GPU memory takes a matrix, of two axes or "
          "more, and one vector; got shapes (3,) and (3,)"),
         ("matvec", (3, 4), (2, 4), {}, "and one vector"),
