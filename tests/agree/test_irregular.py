@@ -16,7 +16,9 @@ from tcusim.ir import BLOCK, Buffer, Copy, Extent, Index, Lines, Locate, Program
 from tcusim.irregular import scan_by_offsets, sum_by_offsets
 from tcusim.shapes import shape_of
 from tcusim.testing import assert_agree
+from tcusim.verify import in_place
 from tcusim_cuda.emit import emit
+from tcusim_host import run as host_run
 
 Array = NDArray[Any]
 
@@ -112,6 +114,46 @@ def test_bad_offsets_reach_no_other_memory(host: Backend) -> None:
         for most in (900, 10**12):
             offsets = rng.integers(-most, most, 31)
             run(program, {**inputs, "offsets": offsets}, backend="host", arch="hopper")
+
+
+@pytest.fixture
+def in_one_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let kernels on the host write `out` over `in`."""
+    launch = host_run._launch
+
+    def over(kernel: Any, buffers: dict[str, Any], *rest: Any) -> None:
+        buffers["out"] = buffers["in"]
+        launch(kernel, buffers, *rest)
+
+    monkeypatch.setattr(host_run, "_launch", over)
+    # It also asks that no input be written to.
+    monkeypatch.setattr(host_run, "_check_guards", lambda *given: None)
+
+
+@pytest.mark.usefixtures("in_one_memory")
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("scan_pieces", {"segment_size": 48, "carry": True, "source": "f16", "result": "f16"}),
+        ("scan_pieces", {"segment_size": 9008, "whole": True, "ab": "bf16", "source": "f32"}),
+        ("scan_pieces_plain", {"segment_size": 32, "carry": True, "exclusive": True,
+                               "source": "f32"}),
+    ],
+)  # fmt: skip
+def test_scans_in_place(name: str, options: dict[str, Any], reverse: bool, host: Backend) -> None:
+    """Lanes run in any order, and blocks one after the other: what one reads is still there."""
+    x, offsets = segments(5)
+    program = build(name, ragged=True, reverse=reverse, combine="add", warps=2, **options)
+    assert in_place(program) is None
+    inputs = {"in": x.astype(options["source"].replace("f", "float")), "offsets": offsets}
+    for buffer in program.inputs[2:]:
+        count = buffer.size.evaluate({"length": x.size, "segments": offsets.size - 1})
+        inputs[buffer.name] = np.random.default_rng(0).standard_normal(count).astype(np.float32)
+    expected = run(program, inputs)["out"]
+    for seed in range(3):
+        found = host_run.run_kernel(emit(program).aliased(), inputs, seed=seed)["out"]
+        assert found.tobytes() == expected.tobytes()
 
 
 def test_a_single_line_has_no_symbol(host: Backend) -> None:
