@@ -84,8 +84,11 @@ UNROLL = 16
 # Unless that writes more steps than this: a loop must stay in the instruction cache.
 UNROLLED_STEPS = 512
 
+# What one word of mail takes.
+LETTER_BYTES = 8
+
 # Variables of the text that are in scope where a step names buffers, scalars and loops.
-OWN_NAMES = ("lane", "e", "f", "turn", "first", "held", "rest", "at")
+OWN_NAMES = ("lane", "e", "f", "turn", "first", "held", "rest", "seen", "at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,15 +479,25 @@ class _Emitter:
                     bounds = c_bounds(dst)
                     self._line(f"if ({bounds}) {put}" if bounds else put)
             case Await(dst, src):
-                with self._each_element(dst, src) as chunks:
-                    value, bounds = f"{src.buffer.name}.await({c_address(src)})", c_bounds(src)
-                    if bounds:
-                        value = f"({bounds} ? {value} : {c_literal(src.buffer.dtype, 0)})"
-                    self._assign(dst, chunks, value, src.buffer.dtype)
+                self._await(dst, src)
             case Locate():
                 self._locate(step)
             case _:
                 assert_never(step)
+
+    def _await(self, dst: View, src: View) -> None:
+        """Look into all of the lane's mail at once, then wait for what was not there."""
+        chunks = Chunks(dst.rows, dst.cols, 1, lanes_go_down(dst, src))
+        mail, place, bounds = src.buffer.name, c_address(src), c_bounds(src)
+        peek, value = f"{mail}.peek({place})", f"{mail}.await({place}"
+        if bounds:
+            peek = f"({bounds} ? {peek} : {mail}.nothing())"
+        letter = f"tcu::Mail<{C_TYPES[src.buffer.dtype]}>::Letter"
+        with self._held(chunks, (letter, LETTER_BYTES), "seen", peek, None, named=True) as seen:
+            value = f"{value}, {seen})"
+            if bounds:
+                value = f"({bounds} ? {value} : {c_literal(src.buffer.dtype, 0)})"
+            self._assign(dst, chunks, value, src.buffer.dtype)
 
     def _locate(self, step: Locate) -> None:
         """Find each line in a lane of its own; the warp alone uses them, after it has waited."""
@@ -561,7 +574,7 @@ class _Emitter:
                 if plus is not None:
                     value = f"tcu::add({value}, {self._value(plus, chunks, quick=quick)})"
                 named = chunks.size > 1
-                with self._held(chunks, dtype, "held", value, first, named=named) as held:
+                with self._held(chunks, _element(dtype), "held", value, first, named=named) as held:
                     self._assign(dst, chunks, held, dtype, quick=quick)
 
     def _split(self, dsts: tuple[View, ...], src: View) -> None:
@@ -569,7 +582,8 @@ class _Emitter:
         with self._quick_or_careful(chunks, (*dsts, src)) as ways:
             for quick, first in ways:
                 value = self._value(src, chunks, quick=quick)
-                with self._held(chunks, src.buffer.dtype, "rest", value, first, named=True) as rest:
+                kind = _element(src.buffer.dtype)
+                with self._held(chunks, kind, "rest", value, first, named=True) as rest:
                     for dst in dsts:
                         part = f"tcu::take_part<{C_TYPES[dst.buffer.dtype]}>({rest})"
                         self._assign(dst, chunks, part, dst.buffer.dtype, quick=quick)
@@ -628,16 +642,23 @@ class _Emitter:
 
     @contextmanager
     def _held(
-        self, chunks: Chunks, dtype: str, name: str, value: str, first: str | None, *, named: bool
+        self,
+        chunks: Chunks,
+        element: tuple[str, int],
+        name: str,
+        value: str,
+        first: str | None,
+        *,
+        named: bool,
     ) -> Iterator[str]:
         """Read the lane's chunks, then give each one, to be written.
 
         All reads come before the first write, as many as registers may hold: memory answers them
         together. That is legal, since a step reads no element that another lane writes.
-        first: the name of the chunk's number, if the lane takes one at a time. named: whether a
-        single chunk needs a name.
+        element: its type in C, and its bytes. first: the name of the chunk's number, if the lane
+        takes one at a time. named: whether a single chunk needs a name.
         """
-        kind = C_TYPES[dtype]
+        kind, itemsize = element
         if chunks.size > 1:
             kind = f"tcu::Pack<{kind}, {chunks.size}>"
         if first is not None or chunks.turns == 1:
@@ -646,7 +667,7 @@ class _Emitter:
                     self._line(f"{kind} {name} = {value};")
                 yield name if named else value
             return
-        together = chunks.together(format_of(dtype).itemsize)
+        together = chunks.together(itemsize)
         start, head = "lane", ""
         if together < chunks.turns:
             step = LANES * together
@@ -751,6 +772,11 @@ def _weight(steps: tuple[Step, ...]) -> int:
             case _:
                 total += 1
     return total
+
+
+def _element(dtype: str) -> tuple[str, int]:
+    """Return a type as C has it, and its bytes."""
+    return C_TYPES[dtype], format_of(dtype).itemsize
 
 
 def _line_buffers(program: Program) -> list[Buffer]:

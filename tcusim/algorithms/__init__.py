@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tcusim.algorithms import block, gemm, gemv, grid, irregular, reduction, scan
+from tcusim.algorithms import block, gemm, gemv, grid, irregular, reduction, rows, scan
 from tcusim.algorithms.builder import LENGTH, Builder, Options, Work, stored_type
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.ir import Extent, Level, Program, Scalar
@@ -344,6 +344,18 @@ for _row in (
         "n*N",
     ),
     Algorithm(
+        "reduction_rows",
+        rows.reduction_rows,
+        "reduction",
+        "not in the paper",
+        "",
+        lambda m, n, k, count: count,
+        "N",
+        tiles=True,
+        repeats=4,
+        combines=("add",),
+    ),
+    Algorithm(
         "reduction_t",
         reduction.reduction_t,
         "reduction",
@@ -458,6 +470,18 @@ for _row in (
         tiles=True,
         repeats=4,
         lines=_lines("Alg. 6", init=1, zero=3, loop=4, load=6, AU=7, LA=8, R=9, out=10, carry=11),
+    ),
+    Algorithm(
+        "scan_rows",
+        rows.scan_rows,
+        "scan",
+        "not in the paper",
+        "",
+        rows.products,
+        "N*(ceil(k/n) + 1/2)",
+        tiles=True,
+        repeats=4,
+        combines=("add",),
     ),
     Algorithm(
         "scan_kn_block",

@@ -16,7 +16,7 @@ shared memory, and barriers are put where a warp's shared writes meet its reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -239,6 +239,20 @@ class Builder:
         view = View(buffer, where, rows, cols, row_stride, col_stride, limits, lines)
         return transpose(view) if self.transposed else view
 
+    def cut(
+        self, view: View, rows: int, cols: int, row: Index | int = 0, col: Index | int = 0
+    ) -> View:
+        """Return rows x cols of a rectangle from (row, col) on, in the algorithm's directions."""
+        across, down = Index.of(row), Index.of(col)
+        if not self.transposed:
+            across, down = down, across
+        move = {"row": ROW + down, "col": COL + across}
+        if self.transposed:
+            rows, cols = cols, rows
+        bounds = tuple(Bound(b.lhs.substitute(move), b.rhs.substitute(move)) for b in view.bounds)
+        offset = view.offset + down * view.row_stride + across * view.col_stride
+        return replace(view, offset=offset, rows=rows, cols=cols, bounds=bounds)
+
     # --- Fragments ---------------------------------------------------------------------------
 
     def left(self, name: str) -> Frag:
@@ -321,7 +335,7 @@ class Builder:
         stage: the name of the shared memory for that; fragments loaded in turn may share it.
         """
         direct = replace(view, bounds=())
-        if view.buffer.dtype != stored_type(frag.dtype) or not self._loadable(view):
+        if not self.loads_directly(frag, view):
             self._stage(frag, view, line, stage)
         elif not view.bounds:
             self._add(Load(frag, view, self._origin(line)))
@@ -332,23 +346,63 @@ class Builder:
                     self._stage(frag, view, line, stage)
         return frag
 
+    def loads_directly(self, frag: Frag, view: View) -> bool:
+        """Return whether WMMA could load the tile where it lies, if all of it is in bounds."""
+        return view.buffer.dtype == stored_type(frag.dtype) and self._loadable(view)
+
+    def left_parts(self, name: str) -> list[Frag]:
+        """Name the left operands that hold a data tile: one, or as many as it has narrow parts."""
+        return self._operands(name, self.left)
+
+    def _operands(self, name: str, operand: Callable[[str], Frag]) -> list[Frag]:
+        count = self.options.parts
+        # Between two numbers there is a letter.
+        apart = "p" if name[-1].isdigit() else ""
+        return [operand(f"{name}{apart}{part}" if count > 1 else name) for part in range(count)]
+
     def load_parts(
-        self, name: str, view: View, line: str = "", *, right: bool = False
+        self, name: str, view: View, line: str = "", *, right: bool = False, stage: str = ""
     ) -> list[Frag]:
         """Load a data tile as left operands: one, or the exact narrow parts of a wide type.
 
-        right: as right operands instead.
+        right: as right operands instead. stage: as in `load`.
         """
-        count = self.options.parts
-        operand = self.right if right else self.left
-        if count == 1:
-            return [self.load(operand(name), view, line)]
-        frags = [operand(f"{name}{part}") for part in range(count)]
-        stages = [self._stage_view(frag, view) for frag in frags]
+        frags = self._operands(name, self.right if right else self.left)
+        if len(frags) == 1:
+            return [self.load(frags[0], view, line, stage)]
+        stages = [
+            self._stage_view(frag, view, stage and f"{stage}{part}")
+            for part, frag in enumerate(frags)
+        ]
         self._add(Split(tuple(stages), view, self._origin(line)))
         for frag, stage in zip(frags, stages, strict=True):
             self._add(Load(frag, stage, self._origin(line)))
         return frags
+
+    def nothing(self, name: str, zeros: Frag, via: View) -> View:
+        """Return a value of shared memory, of the accumulators' type, that is zero.
+
+        via: where zeros may be stored for a moment.
+        """
+        self.store([zeros], via)
+        value = self.rect(self.scratch(name, zeros.dtype, 1), 0, 1, 1, 1)
+        self.copy(value, self.cut(via, 1, 1))
+        return value
+
+    def keep(self, name: str, view: View) -> list[View]:
+        """Copy a rectangle to shared memory, where its tiles can be loaded; or its narrow parts."""
+        count = self.options.parts
+        dtype = stored_type(self.options.ab)
+        names = [f"{name}{part}" if count > 1 else name for part in range(count)]
+        kept = [self._kept(one, dtype, view) for one in names]
+        self.copy_parts(kept, view)
+        return kept
+
+    def keep_source(self, name: str, view: View) -> View:
+        """Copy a rectangle to shared memory as it is."""
+        kept = self._kept(name, view.buffer.dtype, view)
+        self.copy(kept, view)
+        return kept
 
     def spill(
         self,
@@ -560,6 +614,13 @@ class Builder:
     def _sync(self) -> None:
         self._lists[-1].append(Sync(Level.WARP))
         self._hazards[-1].sync()
+
+    def _kept(self, name: str, dtype: str, view: View) -> View:
+        """Return shared memory for a rectangle's elements."""
+        rows, cols = (view.cols, view.rows) if self.transposed else (view.rows, view.cols)
+        # 16 bytes more: eight rows of a tile then lie in different banks of shared memory.
+        ldm = padded(cols, dtype) + padded(1, dtype) // 2
+        return self.rect(self.scratch(name, dtype, rows * ldm), 0, rows, cols, ldm)
 
     def _loadable(self, view: View) -> bool:
         """Whether WMMA could load the tile where it lies, when all of it is in bounds."""

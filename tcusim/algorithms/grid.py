@@ -12,13 +12,13 @@ adds up what it happens to find published, and its floating-point sums differ fr
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from tcusim.algorithms.builder import LENGTH, Builder, Work, padded, require
+from tcusim.algorithms.builder import LENGTH, Builder, Work, require
 from tcusim.algorithms.order import Order
 from tcusim.algorithms.reduction import accumulate, finish, fold
-from tcusim.algorithms.scan import numbered, scan_values, upper
+from tcusim.algorithms.row_tiles import Rows
+from tcusim.algorithms.scan import scan_values
 from tcusim.algorithms.tiles import data
 from tcusim.ir import (
     BLOCK,
@@ -222,92 +222,71 @@ def scan_grid(
     b: Builder,
     segment_size: int | None,
     *,
-    pieces: int = 16,
+    pieces: int = 2,
+    groups: int = 1,
+    batches: int = 4,
     columns: int = 64,
     exclusive: bool = False,
     reverse: bool = False,
 ) -> Work:
     """Scan the whole array, or segments of several blocks each, in one launch that reads it once.
 
-    A warp takes m rows of `pieces` * k consecutive elements. The block keeps its elements in shared
-    memory: products with ones give the rows' totals, rounded additions what precedes each row in
-    the block, and mail what precedes the block; then products with U scan the rows.
+    A warp holds `batches` times m*groups rows of `pieces` tiles side by side in its fragments.
+    Products with ones give the rows' totals, rounded additions what precedes each row in the block,
+    and mail what precedes the block. Then products with U scan the rows, a batch at a time.
+    columns: blocks of a group of the whole array.
     """
-    row = pieces * b.k
     order = Order(exclusive, reverse)
-    grid = _blocks(b, b.options.warps * b.m * row, columns, segment_size, reverse=reverse)
-    out = b.output("out", b.options.result, Extent(LENGTH))
-    u = upper(b, order)
-    ones = b.const(b.right("J"), PatternKind.ONES)
-    share = _held(b, grid, row)
-    before = _before_rows(b, grid, _row_totals(b, share, pieces, ones), order)
+    rows = Rows(b, pieces, groups, order, held=True)
+    warps, count = b.options.warps, batches * rows.count
+    grid = _blocks(b, warps * batches * rows.size, columns, segment_size, reverse=reverse)
 
-    c = b.accumulator("C")
-    b.broadcast(c, b.rect(before, WARP * b.m, b.m, b.n, 1, 0), stage=_stage(b))
-    s = b.zero(b.accumulator("S"))
-    with b.loop("j", pieces) as turn:
-        j = order.turn(turn, pieces)
-        parts = b.load_parts("A", share(j * b.k, b.k))
-        rows = [b.accumulator(numbered("R", i, b.k > b.n)) for i in range(len(u))]
-        for r, right in zip(rows, u, strict=True):
-            for number, part in enumerate(parts):
-                b.mma(r, part, right, r if number else s)
-            b.add(r, r, c)
-        b.store(rows, _place_in(b, grid, out, row, j), stage=_stage(b))
-        for part in parts:
-            b.mma(s, part, ones, s)
+    def part(buffer: Buffer, batch: int, times: int) -> View:
+        place = (WARP * batches + batch) * rows.size
+        return rows.of(buffer, grid.first + place, grid.inside(place + rows.inner), times)
+
+    tiles = rows.hold(part(data(b), 0, batches))
+    pair = [b.scratch(name, b.options.acc, count) for name in ("x", "y")]
+    for batch in range(batches):
+        totals = b.rect(pair[0], batch * rows.count, rows.count, 1, 1)
+        rows.sum_held(tiles, batch * groups, totals)
+    before = _before_rows(b, grid, scan_values(b, pair, count, order), count, order)
+    out = b.output("out", b.options.result, Extent(LENGTH))
+    for batch in range(batches):
+        rows.scan_held(tiles, batch * groups)
+        rows.write(part(out, batch, 1), before, batch * rows.count)
     return grid.work()
 
 
-def _stage(b: Builder) -> str:
-    """Name the shared memory through which the warp's accumulators go, one after the other."""
-    return "tile" if b.k <= b.n else ""
+def _before_rows(b: Builder, grid: _Blocks, sums: Buffer, count: int, order: Order) -> Buffer:
+    """Return what precedes each of the warp's rows in its segment, in shared memory.
 
-
-def _place_in(b: Builder, grid: _Blocks, buffer: Buffer, row: int, j: Index) -> View:
-    """Return piece j of the warp's rows in the array."""
-    place = WARP * (b.m * row) + j * b.k
-    bounds = grid.inside(place + ROW * row + COL)
-    return b.rect(buffer, grid.first + place, b.m, b.k, row, 1, bounds)
-
-
-def _held(b: Builder, grid: _Blocks, row: int) -> Callable[[Index, int], View]:
-    """Copy the warp's rows to shared memory; return a view of `count` of their columns."""
-    # 16 bytes more: eight rows of a tile then lie in different banks of shared memory.
-    ldm = padded(row, b.options.source) + padded(1, b.options.source) // 2
-    held = b.scratch("kept", b.options.source, b.m * ldm)
-    place = WARP * (b.m * row)
-    bounds = grid.inside(place + ROW * row + COL)
-    rows = b.rect(data(b), grid.first + place, b.m, row, row, 1, bounds)
-    b.copy(b.rect(held, 0, b.m, row, ldm), rows)
-    return lambda start, count: b.rect(held, start, b.m, count, ldm)
-
-
-def _row_totals(b: Builder, share: Callable[[Index, int], View], pieces: int, ones: Frag) -> Buffer:
-    """Return the totals of all rows of the block, in shared memory."""
-    v = accumulate(b, pieces, lambda j: share(j * b.k, b.k), ones)
-    totals = b.shared("rows", b.options.acc, b.options.warps * b.m)
-    b.copy(b.rect(totals, WARP * b.m, b.m, 1, 1, 1), b.part(b.spill(v, _stage(b) or None), b.m, 1))
+    sums: the totals of the rows, scanned.
+    """
+    acc, warps = b.options.acc, b.options.warps
+    totals = b.shared("totals", acc, warps)
+    b.copy(b.rect(totals, WARP, 1, 1, 1), b.rect(sums, order.last(count), 1, 1, 1))
     b.barrier()
-    return totals
-
-
-def _before_rows(b: Builder, grid: _Blocks, totals: Buffer, order: Order) -> Buffer:
-    """Return what precedes each row of the block in its segment, in shared memory."""
-    count = b.options.warps * b.m
-    acc = b.options.acc
-    before = b.shared("before", acc, count)
-    with b.first_warp():
-        pair = [b.shared(name, acc, count) for name in ("x", "y")]
-        b.copy(b.rect(pair[0], 0, 1, count, count), b.rect(totals, 0, 1, count, count))
-        sums = scan_values(b, pair, count, order)
-        shift, inside = order.earlier(1, COL, count)
-        shifted = b.rect(sums, shift, 1, count, count, 1, inside)
-        total = b.rect(sums, order.last(count), 1, 1, 1)
-        carry = _before_block(b, grid, total)
-        b.copy(b.rect(before, 0, 1, count, count), shifted, carry)
-    b.barrier()
+    carries = _before_warps(b, grid, totals, order)
+    before = b.scratch("before", acc, count)
+    shift, inside = order.earlier(1, ROW, count)
+    shifted = b.rect(sums, shift, count, 1, 1, 1, inside)
+    b.copy(b.rect(before, 0, count, 1, 1), shifted, b.rect(carries, WARP, count, 1, 0))
     return before
+
+
+def _before_warps(b: Builder, grid: _Blocks, totals: Buffer, order: Order) -> Buffer:
+    """Return what precedes each warp of the block in its segment, in shared memory."""
+    count, acc = b.options.warps, b.options.acc
+    carries = b.shared("carries", acc, count)
+    with b.first_warp():
+        pair = [totals, b.shared("then", acc, count)]
+        sums = scan_values(b, pair, count, order)
+        carry = _before_block(b, grid, b.rect(sums, order.last(count), 1, 1, 1))
+        shift, inside = order.earlier(1, ROW, count)
+        b.copy(b.rect(carries, 0, count, 1, 1), b.rect(sums, shift, count, 1, 1, 1, inside), carry)
+    b.barrier()
+    return carries
 
 
 def _before_block(b: Builder, grid: _Blocks, total: View) -> View | None:
@@ -342,4 +321,4 @@ def _before_block(b: Builder, grid: _Blocks, total: View) -> View | None:
             b.publish(own, running)
     if columns > 1:
         b.copy(before, before, earlier)
-    return b.rect(values, 0, 1, b.options.warps * b.m, 0, 0)
+    return b.rect(values, 0, b.options.warps, 1, 0, 0)

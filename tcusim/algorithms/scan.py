@@ -498,18 +498,22 @@ def _as_left(b: Builder, blocks: list[Frag]) -> Frag:
     return b.load(x, b.rect(joined, 0, b.m, b.k, ldm))
 
 
-def scan_values(b: Builder, pair: list[Buffer], count: int, order: Order = FORWARD) -> Buffer:
+def scan_values(
+    b: Builder, pair: list[Buffer], count: int, order: Order = FORWARD, lines: int = 1
+) -> Buffer:
     """Scan `count` values from pair[0] by doubling distances; return the buffer of the result.
 
-    The sums are inclusive, whatever the order is.
+    The sums are inclusive, whatever the order is. lines: how many scans of `count` values lie there
+    one after the other.
     """
     now, then = pair
+    stride = count if lines > 1 else 1
     distance = 1
     while distance < count:
-        here = b.rect(now, 0, count, 1, 1)
+        here = b.rect(now, 0, count, lines, 1, stride)
         shift, inside = order.earlier(distance, ROW, count)
-        before = b.rect(now, shift, count, 1, 1, 1, inside)
-        b.copy(b.rect(then, 0, count, 1, 1), here, before)
+        before = b.rect(now, shift, count, lines, 1, stride, inside)
+        b.copy(b.rect(then, 0, count, lines, 1, stride), here, before)
         now, then = then, now
         distance *= 2
     return now

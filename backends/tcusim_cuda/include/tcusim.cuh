@@ -125,9 +125,14 @@ struct Mail {
     unsigned long long* words;
     static constexpr unsigned long long flag = 1ull << 32;
 
+    // What lies at a place, whether or not it has come. Several looks are in flight together.
+    using Letter = unsigned long long;
+    __device__ static Letter nothing() { return 0; }
+    __device__ Letter peek(long long place) const { return look(place); }
+
     __device__ void publish(long long place, T value) const { put(place, low_bits(value)); }
-    __device__ T await(long long place) const {
-        const unsigned int bits = take(place);
+    __device__ T await(long long place, Letter seen) const {
+        const unsigned int bits = take(place, seen);
         T value;
         memcpy(&value, &bits, sizeof(T));
         return value;
@@ -135,12 +140,13 @@ struct Mail {
     __device__ void put(long long place, unsigned int bits) const {
         *static_cast<volatile unsigned long long*>(words + place) = flag | bits;
     }
-    __device__ unsigned int take(long long place) const {
-        const volatile unsigned long long* word = words + place;
-        unsigned long long seen = *word;
+    __device__ unsigned long long look(long long place) const {
+        return *static_cast<const volatile unsigned long long*>(words + place);
+    }
+    __device__ unsigned int take(long long place, unsigned long long seen) const {
         while (!(seen & flag)) {
             TCUSIM_UNPUBLISHED();
-            seen = *word;
+            seen = look(place);
         }
         return static_cast<unsigned int>(seen);
     }
@@ -152,9 +158,9 @@ __device__ inline void Mail<double>::publish(long long place, double value) cons
     put(2 * place + 1, static_cast<unsigned int>(bits >> 32));
 }
 template <>
-__device__ inline double Mail<double>::await(long long place) const {
-    const unsigned long long low = take(2 * place);
-    const unsigned long long high = take(2 * place + 1);
+__device__ inline double Mail<double>::await(long long place, Letter seen) const {
+    const unsigned long long low = take(2 * place, seen);
+    const unsigned long long high = take(2 * place + 1, look(2 * place + 1));
     return __longlong_as_double(static_cast<long long>(high << 32 | low));
 }
 

@@ -1,0 +1,229 @@
+"""Rows of a few tiles side by side, many of which a warp takes at once: loaded, summed, scanned.
+
+A.J gives the totals of a tile's rows, and A.U their scans, which lie in shared memory while what
+precedes each row is found. That is added to the row's elements on their way to global memory, each
+sum rounded once. The next tile of a row accumulates onto the total so far: R1 = A1.U + (A0.J).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
+
+from tcusim.algorithms import scan
+from tcusim.algorithms.builder import Builder, never, padded
+from tcusim.algorithms.order import Order
+from tcusim.ir import COL, ROW, Bound, Buffer, Frag, Index, PatternKind, View, whole
+from tcusim.numerics import format_of
+
+__all__ = ["Rows", "TileParts", "Tiles"]
+
+# Elements of up to that size are held in fragments. Registers do not suffice for wider ones, and
+# their narrow parts would take more memory than they do themselves.
+HELD_BYTES = 2
+
+# What gives the operands that hold a tile, by its group of rows and its place in them.
+TileParts: TypeAlias = Callable[[Index, int], list[Frag]]
+
+
+class Tiles:
+    """The tiles that a warp takes at a time: `pieces` side by side, in `groups` of m rows.
+
+    ones: J, for the rows' totals, where they are needed.
+
+    Attributes
+    ----------
+    count, row, size : int
+        Rows, elements of a row, and of them all.
+    """
+
+    def __init__(
+        self, b: Builder, pieces: int, groups: int, order: Order, ones: Frag | None
+    ) -> None:
+        self.b = b
+        self.order = order
+        self.pieces = pieces
+        self.groups = groups
+        self.count = groups * b.m
+        self.row = pieces * b.k
+        self.size = self.count * self.row
+        self.ones = ones
+        self.zero = b.zero(b.accumulator("Z"))
+
+    @property
+    def inner(self) -> Index:
+        """The number of element (row, col) among all."""
+        return ROW * self.row + COL
+
+    @property
+    def turns(self) -> Sequence[int]:
+        """The places of a row's tiles in the order of the scan."""
+        places = range(self.pieces)
+        return places[::-1] if self.order.reverse else places
+
+    def of(self, buffer: Buffer, first: Index, bounds: Sequence[Bound], times: int = 1) -> View:
+        """Return the rows of an array from element `first` on, or `times` as many."""
+        return self.b.rect(buffer, first, times * self.count, self.row, self.row, 1, bounds)
+
+    def add(self, s: Frag, parts: list[Frag]) -> Frag:
+        """S <- A.J + S: the totals of a tile's rows, in every column."""
+        assert self.ones is not None
+        for part in parts:
+            s = self.b.mma(self.b.accumulator("S"), part, self.ones, s)
+        return s
+
+    def each_group(self, view: View, step: Callable[[TileParts, Index], None]) -> None:
+        """Do a step for each group of m rows of an array's rectangle."""
+        b = self.b
+
+        def groups(parts: TileParts) -> None:
+            with b.loop("g", self.groups) as g:
+                step(parts, g)
+
+        if not self._is_loadable(view):
+            groups(self._kept(view))
+        elif not view.bounds:
+            groups(partial(self._loaded, view))
+        else:
+            # One test for all: between the loads of a warp there is none, and none waits.
+            with b.when(whole(view)) as otherwise:
+                groups(partial(self._loaded, replace(view, bounds=())))
+                with otherwise():
+                    groups(partial(self._loaded, view))
+
+    def hold(self, view: View) -> TileParts:
+        """Load all tiles of an array's rectangle, of any number of groups; return what gives them.
+
+        Each stays in a fragment of its own or, if it must be staged, in shared memory.
+        """
+        b = self.b
+        if format_of(b.options.source).itemsize > HELD_BYTES:
+            kept = b.keep_source("kept", view)
+            return lambda g, j: b.load_parts("A", self._tile(kept, g, j))
+        if not self._is_loadable(view):
+            return self._kept(view)
+        if not view.bounds:
+            self._hold(view)
+        else:
+            with b.when(whole(view)) as otherwise:
+                self._hold(replace(view, bounds=()))
+                with otherwise():
+                    self._hold(view)
+        return lambda g, j: b.left_parts(self._name(g, j))
+
+    def _is_loadable(self, view: View) -> bool:
+        """Whether the rectangle's tiles can be loaded where they lie, at least in most warps."""
+        b = self.b
+        tile = b.cut(replace(view, bounds=()), b.m, b.k)
+        return b.loads_directly(b.left("A"), tile) and not any(map(never, whole(view)))
+
+    def _tile(self, view: View, g: Index, j: int) -> View:
+        return self.b.cut(view, self.b.m, self.b.k, g * self.b.m, j * self.b.k)
+
+    def _loaded(self, view: View, g: Index, j: int) -> list[Frag]:
+        """Load a tile where it lies; one that is not whole goes through shared memory."""
+        return self.b.load_parts("A", self._tile(view, g, j))
+
+    def _hold(self, view: View) -> None:
+        rows = view.cols if self.b.transposed else view.rows
+        for g in map(Index.of, range(rows // self.b.m)):
+            for j in range(self.pieces):
+                self.b.load_parts(self._name(g, j), self._tile(view, g, j), stage="t_A")
+
+    def _name(self, g: Index, j: int) -> str:
+        return f"A{g.const * self.pieces + j}"
+
+    def _kept(self, view: View) -> TileParts:
+        """Copy all rows to shared memory, in the operands' type; return what loads their tiles."""
+        b = self.b
+        kept = b.keep("kept", view)
+        return lambda g, j: [
+            b.load(frag, self._tile(part, g, j))
+            for frag, part in zip(b.left_parts("A"), kept, strict=True)
+        ]
+
+
+class Rows(Tiles):
+    """Rows that are scanned, each by itself, in shared memory, and added to on their way out.
+
+    held: whether the tiles are held, and give their totals before they are scanned. Otherwise the
+    scanned rows give them: their last elements or, of an exclusive scan, a column beside them.
+    """
+
+    def __init__(
+        self, b: Builder, pieces: int, groups: int, order: Order, *, held: bool = False
+    ) -> None:
+        self.u = scan.upper(b, order)
+        self.beside = order.exclusive and not held
+        ones = None
+        if held or pieces > 1 or self.beside:
+            ones = b.const(b.right("J"), PatternKind.ONES)
+        super().__init__(b, pieces, groups, order, ones)
+        width = self.row + (b.n if self.beside else 0)
+        acc = b.options.acc
+        # 32 bytes more: the rows of a tile then lie in different banks of shared memory.
+        self.ldm = padded(width, acc) + padded(1, acc)
+        self.scanned = b.scratch("scanned", acc, self.count * self.ldm)
+
+    def begin(self, g: int) -> View:
+        """Return the first columns of a group of m rows, as many as an accumulator has."""
+        b = self.b
+        place = g * b.m * self.ldm
+        return b.rect(self.scanned, place, b.m, min(b.n, self.row), self.ldm)
+
+    def scan(self, view: View) -> None:
+        """Scan each row of an array's rectangle by products with U; the results stay here."""
+        self.each_group(view, lambda parts, g: self._scan_group(parts, g, g))
+
+    def scan_totals(self, per_segment: int) -> Buffer:
+        """Scan the totals of the rows, within segments of so many rows; return their buffer."""
+        b = self.b
+        lines = self.count // per_segment
+        pair = [b.scratch(name, b.options.acc, self.count) for name in ("x", "y")]
+        column = self.row if self.beside else self.order.last(self.row)
+        totals = b.rect(self.scanned, column, self.count, 1, self.ldm)
+        b.copy(b.rect(pair[0], 0, self.count, 1, 1), totals)
+        return scan.scan_values(b, pair, per_segment, self.order, lines)
+
+    def sum_held(self, parts: TileParts, first: int, into: View) -> None:
+        """Copy the totals of the rows of the tiles from group `first` on to a column of values."""
+        b = self.b
+        for g in range(self.groups):
+            s = self.zero
+            for j in self.turns:
+                s = self.add(s, parts(Index.of(first + g), j))
+            b.store([s], self.begin(g))
+        b.copy(into, b.rect(self.scanned, 0, self.count, 1, self.ldm))
+
+    def scan_held(self, parts: TileParts, first: int) -> None:
+        """Scan the rows of the tiles from group `first` on; the results stay here."""
+        for g in range(self.groups):
+            self._scan_group(parts, Index.of(first + g), Index.of(g))
+
+    def write(self, view: View, before: Buffer | None, first: int = 0) -> None:
+        """Write the rows to an array's rectangle; add what precedes them.
+
+        before: one value a row, from number `first` on.
+        """
+        b = self.b
+        plus = None if before is None else b.rect(before, first, self.count, self.row, 1, 0)
+        b.copy(view, b.rect(self.scanned, 0, self.count, self.row, self.ldm), plus, "out")
+
+    def _scan_group(self, parts: TileParts, source: Index, target: Index) -> None:
+        """R = A.U + S for each tile of m rows, S being the sum of those before it in the row."""
+        b = self.b
+        here = target * (b.m * self.ldm)
+        s = self.zero
+        for turn, j in enumerate(self.turns, start=1):
+            tile = parts(source, j)
+            rows = [b.accumulator(scan.numbered("R", i, b.k > b.n)) for i in range(len(self.u))]
+            for r, u in zip(rows, self.u, strict=True):
+                for number, part in enumerate(tile):
+                    b.mma(r, part, u, r if number else s)
+            b.store(rows, b.rect(self.scanned, here + j * b.k, b.m, b.k, self.ldm))
+            if turn < self.pieces or self.beside:
+                s = self.add(s, tile)
+        if self.beside:
+            b.store([s], b.rect(self.scanned, here + self.row, b.m, b.n, self.ldm))
