@@ -113,8 +113,8 @@ _GRID_LAYOUTS: Final = (
     (False, None, 1, 2),
     (True, 3000, 1, 0),
 )
-# The option that says how many tiles a warp takes.
-_SHARE: Final = {"reduction_grid": "per_warp", "scan_grid": "pieces"}
+# The option that says how much a warp takes.
+_SHARE: Final = {"reduction_grid": "per_warp", "scan_grid": "batches"}
 _LENGTHS: Final = (1237, 257, 5003, 17, 1, 0)
 
 

@@ -61,7 +61,7 @@ print("the scan is right:", np.array_equal(out, exact))
 # blocks are a *group*.
 
 # %%
-whole = tcusim.build("scan_grid", warps=2, pieces=2, columns=8)
+whole = tcusim.build("scan_grid", warps=2, batches=1, columns=8)
 one = Counts()
 out = launch(one, whole, **{"in": x})
 print("the scan is right:", np.array_equal(out, exact))
@@ -181,7 +181,7 @@ print(f"blocks of which the bits are as by hand: {same and chunks} of {chunks}")
 # %%
 bits = {}
 for columns in (2, 8, 32):
-    program = tcusim.build("scan_grid", warps=2, pieces=2, columns=columns)
+    program = tcusim.build("scan_grid", warps=2, batches=1, columns=columns)
     bits[columns] = tcusim.run(program, {"in": noise})["out"]
     error = np.abs(bits[columns] - np.cumsum(noise, dtype=np.float64)).max()
     print(f"groups of {columns:>2}: the last result is {bits[columns][-1]!s}, error {error:.1e}")

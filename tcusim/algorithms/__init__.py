@@ -42,7 +42,8 @@ class Algorithm:
     products: mma steps of one warp as a function of (m, n, k, N), the tile as the algorithm sees it
     (m rows of data) and the segment in rows or tiles; None where no mma is used. Of a block, if
     that is the level, or of all blocks of a segment: then a fifth number may be given, the warps W
-    of a block; 1 if not. Of a product: of the whole grid, a function of (m, n, k, rows, cols,
+    of a block; 1 if not. Where a warp takes T tiles for whole rows of P, it is these that the
+    formula is in (see `rows.share_of`). Of a product: of the whole grid, a function of (m, n, k, rows, cols,
     inner), or without cols for a vector; sizes count as whole tiles of a block and whole steps.
     combines: how partial sums can be combined, the default first; see `build`.
     side: the operand for the data where the shape's sizes shall not decide.
@@ -349,8 +350,8 @@ for _row in (
         "reduction",
         "not in the paper",
         "",
-        lambda m, n, k, count: count,
-        "N",
+        rows.products_of_sum,
+        "T",
         tiles=True,
         repeats=4,
         combines=("add",),
@@ -477,8 +478,8 @@ for _row in (
         "scan",
         "not in the paper",
         "",
-        rows.products,
-        "N*(ceil(k/n) + 1/2)",
+        rows.products_of_scan,
+        "T*(ceil(k/n) + 1) - T/P",
         tiles=True,
         repeats=4,
         combines=("add",),
@@ -557,10 +558,12 @@ for _row in (
         "scan",
         "[DAKKAK19] section 6.4, in one launch",
         "",
-        lambda m, n, k, count, warps=1: _whole_blocks(count, 16 * warps) * (2 + _ceil(k, n)),
-        "16*W*ceil(N/(16*W))*(2 + ceil(k/n))",
+        lambda m, n, k, count, warps=1: (
+            _whole_blocks(count, 8 * warps) // 2 * (2 * _ceil(k, n) + 3)
+        ),
+        "8*W*ceil(N/(8*W))*(ceil(k/n) + 3/2)",
         tiles=True,
-        repeats=16,
+        repeats=8,
         level=Level.GRID,
         combines=("add",),
     ),

@@ -16,7 +16,7 @@ from tcusim.algorithms.row_tiles import Rows, TileParts, Tiles
 from tcusim.algorithms.tiles import data
 from tcusim.ir import ROW, Bound, Buffer, Index, PatternKind, View
 
-__all__ = ["products", "reduction_rows", "scan_rows", "share_of"]
+__all__ = ["products_of_scan", "products_of_sum", "reduction_rows", "scan_rows", "share_of"]
 
 # Elements of a warp at a time. In rows of two f16 tiles, 1024 give each lane one total to scan.
 SCANNED = 1024
@@ -82,11 +82,25 @@ def share_of(
     return Share(width, groups or min(needed, max(1, tiles // width)))
 
 
-def products(m: int, n: int, k: int, count: int) -> int:
-    """Return the mma steps of a warp that scans segments of `count` tiles, by default."""
-    share = share_of(m, k, count * m * k, SCANNED)
+def products_of_sum(m: int, n: int, k: int, count: int) -> int:
+    """Return the mma steps of a warp that sums segments of `count` tiles, by default: T."""
+    return _tiles_and_rows(m, k, count, SUMMED)[0]
+
+
+def products_of_scan(m: int, n: int, k: int, count: int) -> int:
+    """Return the mma steps of a warp that scans segments of `count` tiles, by default.
+
+    U is multiplied by each of the T tiles, J by all of them but the last of each of T/P rows.
+    """
+    tiles, groups = _tiles_and_rows(m, k, count, SCANNED)
+    return tiles * (-(-k // n) + 1) - groups
+
+
+def _tiles_and_rows(m: int, k: int, count: int, elements: int) -> tuple[int, int]:
+    """Return how many tiles a warp takes of segments of `count` tiles, and how many rows of them."""
+    share = share_of(m, k, count * m * k, elements)
     passes = 1 if share.per_segment else -(-count // share.tiles)
-    return passes * share.groups * (share.pieces * -(-k // n) + share.pieces - 1)
+    return passes * share.tiles, passes * share.groups
 
 
 def scan_rows(

@@ -49,9 +49,11 @@ BIG = (128, 128, 128)
 OPTIONS: dict[str, tuple[Any, ...]] = {
     "form": scan.FORMS,
     "carry": (False, True),
-    # A block takes one tile for each of its warps, so that a few blocks share a segment.
+    # A block takes few tiles for each of its warps, so that a few blocks share a segment.
     "per_warp": (1,),
-    "pieces": (1,),
+    "pieces": (1, 2),
+    "groups": (1,),
+    "batches": (2,),
 }
 # Tiles of a segment that blocks share: the default is the whole array, which test_grid.py tests.
 TILES_OF_GRID = 3

@@ -247,7 +247,7 @@ def _takes(recipe: Recipe, length: int) -> bool:
         Recipe("sum", 2**14, "reduction_tn_block", warps=4),
         Recipe("sum", 2**14, "reduction_grid", warps=4, ragged=True, options=(("per_warp", 4),)),
         Recipe("scan", 1024, "scan_tn", warps=4, tiles=2),
-        Recipe("scan", None, "scan_grid", warps=4, ragged=True, options=(("pieces", 4),)),
+        Recipe("scan", None, "scan_grid", warps=4, ragged=True, options=(("batches", 2),)),
     ],
 )
 def test_what_stands_for_a_recipe_has_its_bits(recipe: Recipe) -> None:

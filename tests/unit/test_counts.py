@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from tcusim.algorithms import algorithm_of, build, segmented_algorithms
+from tcusim.algorithms.rows import SCANNED, SUMMED, share_of
 from tcusim.cost import Counts, counts_of_text, steps_to_run
 from tcusim.interpret import interpret, run_numpy
 from tcusim.ir import Level, Program
@@ -74,13 +75,16 @@ BLOCK_FORMULAS: dict[str, Callable[[int, int, int, int, int], int]] = {
     ),
 }
 # Of all blocks of a segment, W warps each: a warp takes 16 tiles, and those past the segment's end
-# are zeros. A scan multiplies each tile by ones twice, before and after it waits, and by U.
+# are zeros. A scan takes 8, two to a row: it multiplies each by U and, before it waits, by ones; the
+# first of a row by ones once more, after it has waited.
 GRID_FORMULAS: dict[str, Callable[[int, int, int, int], int]] = {
     "reduction_grid": lambda n, k, count, warps: 16 * warps * ceil(count / (16 * warps)),
     "scan_grid": lambda n, k, count, warps: (
-        16 * warps * ceil(count / (16 * warps)) * (2 + ceil(k / n))
+        4 * warps * ceil(count / (8 * warps)) * (2 * (ceil(k / n) + 1) + 1)
     ),
 }
+# Those that take several tiles at a time for about so many elements.
+ROWS = {"reduction_rows": SUMMED, "scan_rows": SCANNED}
 TILES = ("reduction_t", "reduction_tn", "reduction_tn_inefficient", "scan_t", "scan_tn")
 BLOCK_TILES = ("reduction_tn_block", "scan_tn_block")
 
@@ -172,7 +176,12 @@ def test_formulas_as_text_are_those_that_compute() -> None:
             names = {"ceil": ceil, "m": m, "n": n, "k": k, "N": count, "W": warps}
             assert eval(row.formula, names) == row.products(m, n, k, count, warps), row.name
         if row.level is Level.WARP:
-            value = eval(row.formula, {"ceil": ceil, "m": m, "n": n, "k": k, "N": count})
+            names = {"ceil": ceil, "m": m, "n": n, "k": k, "N": count}
+            if row.name in ROWS:
+                share = share_of(m, k, count * m * k, ROWS[row.name])
+                passes = 1 if share.per_segment else ceil(count / share.tiles)
+                names |= {"T": passes * share.tiles, "P": share.pieces}
+            value = eval(row.formula, names)
             assert value == row.products(m, n, k, count), row.name
 
 
@@ -188,6 +197,31 @@ def test_mma_steps_of_each_form_of_a_scan(sizes: tuple[int, int, int], side: str
                 "scan_tn", shape=MmaShape(*sizes), side=side, form=form, segment_size=count * m * k
             )
             assert counted(program).mma == formula(m, n, k, count), (form, count)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "options", "elements", "mma"),
+    [
+        # 4 tiles for 16 segments, two to a row: 4 products with U, 2 with ones.
+        ("scan_rows", 64, {}, 1024, 6),
+        ("scan_rows", 1024, {}, 1024, 6),
+        ("scan_rows", 4096, {}, 4096, 24),
+        # 5 rows a segment: 5 tiles are the fewest that hold whole ones.
+        ("scan_rows", 80, {}, 1280, 5),
+        ("scan_rows", 1000, {}, 1000, 6),
+        ("scan_rows", 1024, {"exclusive": True}, 1024, 8),
+        ("scan_rows", 1024, {"pieces": 4, "groups": 2}, 2048, 14),
+        ("reduction_rows", 64, {}, 2048, 8),
+        ("reduction_rows", 4096, {}, 4096, 16),
+        ("reduction_rows", 100, {}, 100, 2),
+    ],
+)
+def test_rows_of_tiles(
+    name: str, size: int, options: dict[str, Any], elements: int, mma: int
+) -> None:
+    program = build(name, segment_size=size, **options)
+    assert program.blocks.per == elements
+    assert counted(program).mma == mma
 
 
 @pytest.mark.parametrize(

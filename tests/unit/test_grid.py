@@ -52,12 +52,12 @@ def tiles(count: int) -> dict[str, Any]:
     return {"per_warp": count}
 
 
-def pieces(count: int) -> dict[str, Any]:
+def batches(count: int) -> dict[str, Any]:
     """Return how much a warp scans."""
-    return {"pieces": count}
+    return {"batches": count, "pieces": 1}
 
 
-SHARES = (("reduction_grid", tiles), ("scan_grid", pieces))
+SHARES = (("reduction_grid", tiles), ("scan_grid", batches))
 
 
 def expected(
@@ -96,16 +96,19 @@ def test_whole_arrays_equal_integers(shape: Any, side: str) -> None:
         assert_exact("reduction_grid", length, None, per_warp=2, **common)
         for exclusive, reverse in itertools.product((False, True), repeat=2):
             order: dict[str, Any] = {"exclusive": exclusive, "reverse": reverse}
-            assert_exact("scan_grid", length, None, pieces=2, **order, **common)
+            assert_exact("scan_grid", length, None, batches=2, **order, **common)
+            assert_exact(
+                "scan_grid", length, None, pieces=3, groups=2, batches=1, **order, **common
+            )
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_segments_of_several_blocks_equal_integers(shape: Any) -> None:
     for size in (1, 40, 700, 1000):
         assert_exact("reduction_grid", 3001, size, shape=shape, warps=2, per_warp=1)
-        assert_exact("scan_grid", 3001, size, shape=shape, warps=2, pieces=1)
-        assert_exact("scan_grid", 3001, size, shape=shape, warps=3, pieces=2, exclusive=True)
-        assert_exact("scan_grid", 3001, size, shape=shape, warps=3, pieces=2, reverse=True)
+        assert_exact("scan_grid", 3001, size, shape=shape, warps=2, pieces=1, batches=1)
+        assert_exact("scan_grid", 3001, size, shape=shape, warps=3, batches=1, exclusive=True)
+        assert_exact("scan_grid", 3001, size, shape=shape, warps=3, batches=2, reverse=True)
 
 
 @pytest.mark.parametrize("columns", [1, 2, 64])

@@ -228,7 +228,7 @@ def test_wrong_segments_by_offsets_are_told() -> None:
 def test_a_wrong_order_of_blocks_is_told() -> None:
     def from_the_end(b: Builder, segment_size: int | None, **options: int) -> Work:
         """Scan each segment from its end."""
-        return grid.scan_grid(b, segment_size, pieces=1, reverse=True)
+        return grid.scan_grid(b, segment_size, pieces=1, batches=1, reverse=True)
 
     row = algorithm_of("scan_grid")
     register_algorithm(replace(row, name="planted", function=from_the_end))

@@ -1,0 +1,153 @@
+"""Sums and scans of rows of tiles: how segments lie in them, and that the results are right."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import tcusim
+from tcusim.algorithms import build
+from tcusim.algorithms.rows import MOST, SCANNED, SUMMED, share_of
+from tcusim.backends import run
+from tcusim.cost import Counts
+from tcusim.errors import Unsupported
+from tcusim.interpret import interpret
+from tcusim.shapes import MmaShape, shape_of
+
+SHAPES = (
+    shape_of("16x16x16"),
+    shape_of("32x8x16"),
+    shape_of("8x32x16"),
+    MmaShape(4, 4, 4),
+    MmaShape(5, 7, 3),
+)
+# Segments of less than a row, of whole rows, of more tiles than a warp takes; and uneven ones.
+SIZES = (1, 16, 31, 48, 80, 100, 144, 256, 1000, 1024, 1536, 2048, 3000, 5000)
+OPTIONS: tuple[dict[str, int], ...] = (
+    {},
+    {"pieces": 1},
+    {"pieces": 3, "groups": 2},
+    {"pieces": 4, "groups": 1},
+)
+ORDERS = tuple(itertools.product((False, True), repeat=2))
+
+
+def exact(
+    name: str, x: NDArray[Any], size: int, *, exclusive: bool = False, reverse: bool = False
+) -> NDArray[np.float64]:
+    """Return the sums or the scans of all segments."""
+    missing = np.zeros(-x.size % size)
+    rows = np.concatenate([x.astype(np.float64), missing]).reshape(-1, size)
+    if name == "reduction_rows":
+        return np.asarray(rows.sum(1))
+    sums = rows[:, ::-1].cumsum(1)[:, ::-1] if reverse else rows.cumsum(1)
+    return np.asarray((sums - rows if exclusive else sums).ravel()[: x.size])
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("side", "ab")
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_rows_equal_integers(shape: MmaShape, side: str, options: dict[str, int]) -> None:
+    rng = np.random.default_rng()
+    orders = itertools.cycle(ORDERS)
+    for size in SIZES:
+        exclusive, reverse = next(orders)
+        order = {"exclusive": exclusive, "reverse": reverse}
+        for name, more in (("reduction_rows", {}), ("scan_rows", order)):
+            program = build(
+                name, shape=shape, side=side, segment_size=size, ragged=True, warps=2,
+                **options, **more,
+            )  # fmt: skip
+            x = rng.integers(-8, 9, int(rng.integers(1, 7000))).astype(np.float16)
+            result = run(program, {"in": x})["out"]
+            np.testing.assert_array_equal(result, exact(name, x, size, **more), f"{name} {size}")
+
+
+@pytest.mark.parametrize("name", ["reduction_rows", "scan_rows"])
+def test_each_element_is_read_once_and_written_once(name: str) -> None:
+    for size in (64, 1000, 1024, 3000):
+        counts = Counts()
+        x = np.ones(6000, np.float16)
+        for event in interpret(build(name, segment_size=size, ragged=True), {"in": x}):
+            counts(event)
+        written = -(-x.size // size) if name == "reduction_rows" else x.size
+        assert (counts.bytes_read, counts.bytes_written) == (2 * x.size, 4 * written), size
+
+
+@pytest.mark.parametrize("arch", ["volta", "ampere", "hopper"])
+def test_rows_are_as_precise_as_float32(arch: str) -> None:
+    x = np.random.default_rng().standard_normal(2**15).astype(np.float16)
+    for name, size in itertools.product(("reduction_rows", "scan_rows"), (64, 1024, 2**15)):
+        result = run(build(name, segment_size=size), {"in": x}, arch=arch)["out"]
+        scale = np.abs(x).astype(np.float64).reshape(-1, size).sum(1).max()
+        assert np.abs(result - exact(name, x, size)).max() < 2e-6 * scale, (name, size)
+
+
+def test_float32_is_split_exactly() -> None:
+    x = (np.random.default_rng().integers(-(2**22), 2**22, 5000) * 2.0**-9).astype(np.float32)
+    x[::7] *= 0
+    for name, size in itertools.product(("reduction_rows", "scan_rows"), (1, 16, 64)):
+        program = build(name, ab="bf16", source="f32", segment_size=size, ragged=True)
+        wanted = exact(name, x, size)
+        np.testing.assert_allclose(run(program, {"in": x})["out"], wanted, rtol=0, atol=2e-2)
+        if size == 1:
+            np.testing.assert_array_equal(run(program, {"in": x})["out"], wanted)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    sizes=st.sampled_from([(16, 16), (8, 16), (32, 16), (8, 4), (16, 8), (5, 3), (64, 16)]),
+    segment_size=st.integers(1, 20_000),
+    elements=st.sampled_from([SCANNED, SUMMED]),
+    pieces=st.none() | st.integers(1, 5),
+    groups=st.none() | st.integers(1, 5),
+)
+def test_segments_fill_their_rows(
+    sizes: tuple[int, int], segment_size: int, elements: int, pieces: int | None, groups: int | None
+) -> None:
+    m, k = sizes
+    share = share_of(m, k, segment_size, elements, pieces, groups)
+    assert pieces in (None, share.pieces)
+    assert groups in (None, share.groups)
+    if share.per_segment is not None:
+        assert share.per_segment * share.pieces * k == segment_size
+        assert share.groups * m % share.per_segment == 0
+    if pieces is None and groups is None:
+        # A row of three tiles may be the least that there is.
+        assert share.tiles * m * k <= max(MOST, 3 * m * k)
+
+
+def test_segments_that_fill_few_tiles_share_them() -> None:
+    found = {size: share_of(16, 16, size, SCANNED) for size in (16, 48, 64, 80, 768, 1024, 2048)}
+    shares = {
+        size: (share.pieces, share.groups, share.per_segment) for size, share in found.items()
+    }
+    assert shares == {
+        16: (1, 4, 1),
+        48: (3, 1, 1),
+        64: (2, 2, 2),
+        80: (1, 5, 5),
+        768: (3, 1, 16),
+        1024: (2, 2, 32),
+        2048: (2, 2, None),
+    }
+
+
+@pytest.mark.parametrize("name", ["pieces", "groups"])
+def test_a_size_of_nothing_is_refused(name: str) -> None:
+    with pytest.raises(Unsupported, match=f"{name} must be at least 1, got 0"):
+        build("scan_rows", **{name: 0})
+
+
+def test_the_listing_tells_what_a_warp_does() -> None:
+    text = tcusim.listing(build("scan_rows", segment_size=1024))
+    for line in ("R ← A·U + Z", "S ← A·J + Z", "R ← A·U + S", "+ before[row]"):
+        assert line in text
+    # One row of tiles has no tile that begins with another's sum.
+    assert "J" not in tcusim.listing(build("scan_rows", segment_size=1024, pieces=1))
