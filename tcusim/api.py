@@ -22,12 +22,20 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from tcusim.algorithms.order import Order
-from tcusim.arguments import as_array, axes_of, offsets_of, one_axis, refuse_stream, size_of
+from tcusim.arguments import (
+    as_array,
+    axes_of,
+    deliver,
+    offsets_of,
+    one_axis,
+    refuse_stream,
+    size_of,
+)
 from tcusim.devices import is_on_device
 from tcusim.errors import Unsupported
 from tcusim.kernels import REDUCTION, Operation, Report, Settings, kernel_for
 from tcusim.on_device import Task, compute
-from tcusim.plan import Shape, deliver, require_unnamed
+from tcusim.problem import Shape, require_unnamed
 from tcusim.rows import (
     scan_irregular,
     scan_rows,

@@ -13,16 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from tcusim.algorithms import build
 from tcusim.ir import Program
 from tcusim.launches import CHAIN, Launch, Launches, Memory
 from tcusim.numerics import Values
+from tcusim.problem import IrregularProblem, rounded_up
 from tcusim.shapes import MmaShape, shape_of
 
 __all__ = [
-    "IrregularProblem",
     "Launch",
     "cut_of",
     "draft_by_offsets",
@@ -40,72 +39,6 @@ BUSY = 2048
 PLAIN = (32, 128)
 
 Runner: TypeAlias = Callable[[Program, Mapping[str, Values]], Values]
-
-
-@dataclass(frozen=True, slots=True)
-class IrregularProblem:
-    """What launches are chosen for.
-
-    kind: "reduction" or "scan". length: elements of the array. segments: their number. ab, acc:
-    types of operands and accumulators; source, result: of the arrays. literal: as the paper has it,
-    with partial sums accumulated by products and chains without limit. exclusive, reverse: of a
-    scan. longest: elements of the longest segment, where that is known; it may save launches.
-    """
-
-    kind: str
-    length: int
-    segments: int
-    shape: MmaShape
-    ab: str
-    acc: str
-    source: str
-    result: str
-    literal: bool = False
-    exclusive: bool = False
-    reverse: bool = False
-    longest: int | None = None
-
-    @property
-    def scan_options(self) -> dict[str, bool]:
-        """What an algorithm is to be told of the order, if it is not the usual one."""
-        given = {"exclusive": self.exclusive, "reverse": self.reverse}
-        return {name: value for name, value in given.items() if value}
-
-    @property
-    def division(self) -> str:
-        """How the array is divided into segments, in words."""
-        longest = "" if self.longest is None else f", of up to {self.longest} elements"
-        return f" in {self.segments} segments by offsets{longest}"
-
-    def build(self, kind: str, cut: int, result: str, **options: Any) -> Program:
-        """Build the reduction or scan of pieces of the array, by products."""
-        return build(
-            f"{kind}_pieces",
-            shape=self.shape,
-            segment_size=cut,
-            ab=self.ab,
-            accumulate=self.acc,
-            source=self.source,
-            result=result,
-            ragged=True,
-            combine="mma" if self.literal else "add",
-            chain=None if self.literal else CHAIN,
-            **options,
-        )
-
-    def plain(self, kind: str, cut: int, result: str, **options: Any) -> Program:
-        """Build a program of rounded additions alone, on values of the accumulator's type."""
-        return build(
-            f"{kind}_pieces_plain",
-            shape=self.shape,
-            segment_size=cut,
-            ab=self.ab,
-            accumulate=self.acc,
-            source=self.acc,
-            result=result,
-            ragged=True,
-            **options,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +166,7 @@ class _Draft(Launches):
     def _line(self, level: _Level) -> int:
         """Return the longest segment, rounded up so that few programs serve all lengths."""
         least = 1 if level.cuts else self.problem.shape.k
-        return cut_of(level.longest, 1, least, 2 * least * level.longest)
+        return rounded_up(level.longest, least)
 
     def _plain_cut(self, level: _Level) -> int:
         return cut_of(level.size, self.problem.segments, *PLAIN)

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from tcusim.arguments import refuse_stream
+from tcusim.arguments import deliver, refuse_stream
 from tcusim.backends import DeviceBackend, get_backend
 from tcusim.devices import chosen_backend, is_on_device, library_of
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.ir import Program
 from tcusim.launches import Launches, Memory
 from tcusim.numerics import rule_for
-from tcusim.plan import Shape, deliver, name_of_dtype, types_of, unit_of_run
 from tcusim.planned import Planned
+from tcusim.problem import Shape, name_of_dtype, types_of, unit_of_run
 from tcusim.product_programs import product_program
 from tcusim.shapes import MmaShape, shape_of
 

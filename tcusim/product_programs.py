@@ -10,7 +10,7 @@ from tcusim.errors import Unsupported
 from tcusim.ir import Program
 from tcusim.launches import CHAIN
 from tcusim.numerics import format_of
-from tcusim.plan import Shape
+from tcusim.problem import Shape
 from tcusim.shapes import MmaShape, shape_of
 
 __all__ = ["product_program"]

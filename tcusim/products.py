@@ -15,12 +15,12 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from tcusim.arguments import Array, refuse_stream
+from tcusim.arguments import Array, deliver, refuse_stream
 from tcusim.devices import is_on_device
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.kernels import Report, Settings, digits_of, launch_program
 from tcusim.numerics import format_of, rule_for, split_values
-from tcusim.plan import Shape, deliver, unit_of_run
+from tcusim.problem import Shape, unit_of_run
 from tcusim.product_programs import product_program
 from tcusim.products_on_device import multiply
 

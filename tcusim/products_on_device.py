@@ -10,7 +10,7 @@ from tcusim.devices import chosen_backend, is_on_device, library_of
 from tcusim.errors import InputError, Unsupported
 from tcusim.kernels import Settings, note_plan
 from tcusim.on_device import require_bf16, types_on_device
-from tcusim.plan import types_of, unit_of_run
+from tcusim.problem import types_of, unit_of_run
 from tcusim.product_plan import ProductProblem, product_plan_for
 
 __all__ = ["multiply"]

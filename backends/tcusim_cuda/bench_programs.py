@@ -16,8 +16,10 @@ from tcusim.algorithms import algorithm_of, build
 from tcusim.binding import bind_scalars
 from tcusim.errors import InputError, TcusimError
 from tcusim.ir import Level, Program
+from tcusim.launches import CHAIN
 from tcusim.numerics import Values
-from tcusim.plan import CHAIN, CHUNK, LEAST_BLOCK, Draft, Problem, drafted
+from tcusim.plan_rules import LEAST_BLOCK, Draft, drafted
+from tcusim.problem import CHUNK, Problem
 from tcusim.product_programs import product_program
 from tcusim.shapes import shape_of
 

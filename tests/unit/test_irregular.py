@@ -38,12 +38,12 @@ from tcusim.ir import (
 from tcusim.irregular import (
     MOST_ROWS,
     PLAIN,
-    IrregularProblem,
     cut_of,
     irregular_launches,
     scan_by_offsets,
     sum_by_offsets,
 )
+from tcusim.problem import IrregularProblem
 from tcusim.shapes import MmaShape, shape_of
 from tcusim.testing import random_inputs
 from tcusim.verify import problems, verify
