@@ -7,19 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from tcusim.algorithms import algorithm_of
 from tcusim.errors import Unsupported
+from tcusim.ir import Level, Program
 from tcusim.launches import CHAIN, Launches, Memory
 from tcusim.numerics import format_of
-from tcusim.problem import WARPS, Problem
+from tcusim.problem import Problem
 
-__all__ = ["LEAST_BLOCK", "RULES", "SHORT", "Draft", "Rule", "drafted"]
+__all__ = ["CHUNK", "LEAST_BLOCK", "RULES", "SHORT", "Draft", "Rule", "chunk_of", "drafted"]
 
 # Segments of more rows than this are read tile by tile.
 SHORT = 4
+# Elements that one warp takes of a longer segment.
+CHUNK = 2**14
 # Values that one warp combines by plain additions.
 PLAIN = 1024
+# Elements from which on blocks have several warps: there are enough for all multiprocessors then.
+MANY = 2**18
+WARPS = 8
 # Elements of a block of the algorithms that share segments among blocks: the least, the most, and
 # how many blocks an array should give at least.
 LEAST_BLOCK = 2**13
@@ -72,13 +79,20 @@ def _choose(draft: Draft) -> None:
         draft.why.append(f"at most {CHAIN} products accumulate before a rounded addition")
 
 
+def _built(p: Problem, name: str, segment_size: int | None, result: str, **options: Any) -> Program:
+    """Build a program with products; if the array is long, with blocks of several warps."""
+    if p.length >= MANY and algorithm_of(name).level is Level.WARP:
+        options = {"warps": WARPS, **options}
+    return p.build(name, segment_size, result, **options)
+
+
 def _one_launch(suffix: str) -> Callable[[Draft], None]:
     """Return what adds one launch of the algorithm of this kind, for example reduction_kn."""
 
     def add(draft: Draft) -> None:
         p = draft.problem
         name = f"{p.kind}_{suffix}"
-        program = p.build(name, p.segment_size, p.result, **p.scan_options)
+        program = _built(p, name, p.segment_size, p.result, **p.scan_options)
         draft.add(program, {"in": "in"}, "out")
 
     return add
@@ -96,7 +110,7 @@ def _as_named(draft: Draft) -> None:
             f"{p.algorithm!r} adds values of the accumulator's type, {p.acc}; it combines the "
             f"partial sums of other algorithms, and does not take {p.source} arrays"
         )
-    program = p.build(p.algorithm, p.segment_size, p.result, **p.scan_options)
+    program = _built(p, p.algorithm, p.segment_size, p.result, **p.scan_options)
     draft.add(program, {"in": "in"}, "out")
 
 
@@ -109,7 +123,7 @@ def _block_elements(p: Problem) -> int:
 def _in_one_launch(draft: Draft) -> None:
     """Add one launch in which blocks share segments, or the array if it is one segment."""
     p = draft.problem
-    program = p.build(f"{p.kind}_grid", p.whole_or_size, p.result, **_share(p), **p.scan_options)
+    program = _built(p, f"{p.kind}_grid", p.whole_or_size, p.result, **_share(p), **p.scan_options)
     draft.add(program, {"in": "in"}, "out")
 
 
@@ -157,22 +171,28 @@ def _why_shared(p: Problem) -> str:
     )
 
 
+def chunk_of(p: Problem) -> int:
+    """Return the elements of a chunk: whole tiles, whichever operand holds the data."""
+    tile = p.shape.k * max(p.shape.m, p.shape.n)
+    return tile * max(1, CHUNK // tile)
+
+
 def _is_cut(p: Problem) -> bool:
     """Return whether segments are cut into chunks: whole ones, save in the array's last."""
-    whole = p.segment_size % p.chunk == 0 or p.segment_size >= p.length
-    return p.segment_size > p.chunk and whole
+    whole = p.segment_size % chunk_of(p) == 0 or p.segment_size >= p.length
+    return p.segment_size > chunk_of(p) and whole
 
 
 def _in_chunks(draft: Draft) -> None:
     """Add the launches for segments cut into chunks: one warp to a chunk."""
     p = draft.problem
-    chunks = -(-p.segment_size // p.chunk)
-    sums = draft.add(p.build("reduction_tn", p.chunk, p.acc), {"in": "in"}, "sums")
+    chunks = -(-p.segment_size // chunk_of(p))
+    sums = draft.add(_built(p, "reduction_tn", chunk_of(p), p.acc), {"in": "in"}, "sums")
     if p.kind == "reduction":
         _plain_total(draft, sums, chunks)
         return
     carries = _plain_scan(draft, sums, chunks)
-    program = p.build("scan_tn", p.chunk, p.result, carry=True, **p.scan_options)
+    program = _built(p, "scan_tn", chunk_of(p), p.result, carry=True, **p.scan_options)
     draft.add(program, {"in": "in", "carry": carries}, "out")
 
 
@@ -214,8 +234,8 @@ def _group(size: int, count: int) -> int:
 
 def _why_whole(p: Problem) -> str:
     text = f"one warp takes a segment of {p.segment_size} elements, tile by tile"
-    if p.segment_size > p.chunk:
-        text += f": chunks of {p.chunk} would reach across segments"
+    if p.segment_size > chunk_of(p):
+        text += f": chunks of {chunk_of(p)} would reach across segments"
     return text
 
 
@@ -243,8 +263,8 @@ RULES: tuple[Rule, ...] = (
         _is_cut,
         _in_chunks,
         lambda p: (
-            f"segments of more than {p.chunk} elements are cut into chunks of that size, a warp "
-            f"to each; their sums are combined by rounded additions, {PLAIN} to a warp"
+            f"segments of more than {chunk_of(p)} elements are cut into chunks of that size, a "
+            f"warp to each; their sums are combined by rounded additions, {PLAIN} to a warp"
         ),
     ),
     Rule(lambda p: True, _one_launch("tn"), _why_whole),

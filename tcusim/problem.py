@@ -6,7 +6,7 @@ those of segments by offsets by `tcusim.irregular`. Equal problems have equal la
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,17 +15,16 @@ from tcusim.algorithms import algorithm_of, build
 from tcusim.algorithms.order import FORWARD, Order
 from tcusim.backends import get_backend, native_arch
 from tcusim.errors import InputError, Unsupported, unknown_name
-from tcusim.ir import Level, Program
+from tcusim.ir import Program
 from tcusim.launches import CHAIN
 from tcusim.numerics import rule_for
 from tcusim.planned import SHORT_NAMES
 from tcusim.shapes import MmaShape, shape_of
 
 __all__ = [
-    "CHUNK",
     "FLOATS",
     "MOST_INT8",
-    "WARPS",
+    "AnyProblem",
     "IrregularProblem",
     "Problem",
     "Shape",
@@ -38,11 +37,6 @@ __all__ = [
     "unit_of_run",
 ]
 
-# Elements that one warp takes of a longer segment.
-CHUNK = 2**14
-# Elements from which on blocks have several warps: there are enough for all multiprocessors then.
-MANY = 2**18
-WARPS = 8
 # The longest segment of int8 whose sum int32 holds, with room to spare.
 MOST_INT8 = 2**23
 
@@ -60,32 +54,28 @@ FLOATS = ("float16", "float32", "float64", "bfloat16")
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """What launches are chosen for.
+class AnyProblem:
+    """What problems have in common, however their segments lie.
 
-    kind: "reduction" or "scan". length: elements of the array. segment_size: elements of a segment;
-    the last one may be shorter. ab, acc: element types of operands and accumulators; source,
-    result: of the arrays "in" and "out". literal: as the paper has it, with partial sums rounded to
-    `ab` and chains without limit. algorithm: a name, or None for the choice by
-    `tcusim.plan_rules`. order: whether a scan is exclusive, and whether it goes from the end.
+    kind: "reduction" or "scan". length: elements of the array. ab, acc: element types of operands
+    and accumulators; source, result: of the arrays "in" and "out". literal: as the paper has it,
+    with partial sums rounded to `ab` and chains without limit. order: whether a scan is exclusive,
+    and whether it goes from the end.
     """
 
     kind: str
     length: int
-    segment_size: int
+    _: KW_ONLY
     shape: MmaShape
     ab: str
     acc: str
     source: str
     result: str
     literal: bool = False
-    algorithm: str | None = None
     order: Order = FORWARD
 
     def build(self, name: str, segment_size: int | None, result: str, **options: Any) -> Program:
-        """Build a program for any length with this problem's types."""
-        if self.length >= MANY and algorithm_of(name).level is Level.WARP:
-            options = {"warps": WARPS, **options}
+        """Build a program with products, for any length, with this problem's types."""
         return build(
             name,
             shape=self.shape,
@@ -120,11 +110,18 @@ class Problem:
         given = {"exclusive": self.order.exclusive, "reverse": self.order.reverse}
         return {name: value for name, value in given.items() if value}
 
-    @property
-    def chunk(self) -> int:
-        """Elements of a chunk: whole tiles, whichever operand holds the data."""
-        tile = self.shape.k * max(self.shape.m, self.shape.n)
-        return tile * max(1, CHUNK // tile)
+
+@dataclass(frozen=True, slots=True)
+class Problem(AnyProblem):
+    """Segments of one size.
+
+    segment_size: elements of a segment; the last one may be shorter. algorithm: a name, or None for
+    the choice by `tcusim.plan_rules`.
+    """
+
+    segment_size: int
+    _: KW_ONLY
+    algorithm: str | None = None
 
     @property
     def whole_or_size(self) -> int | None:
@@ -143,69 +140,22 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class IrregularProblem:
-    """What launches are chosen for.
+class IrregularProblem(AnyProblem):
+    """Segments by offsets.
 
-    kind: "reduction" or "scan". length: elements of the array. segments: their number. ab, acc:
-    types of operands and accumulators; source, result: of the arrays. literal: as the paper has it,
-    with partial sums accumulated by products and chains without limit. exclusive, reverse: of a
-    scan. longest: elements of the longest segment, where that is known; it may save launches.
+    segments: their number. longest: elements of the longest one, where that is known; it may save
+    launches.
     """
 
-    kind: str
-    length: int
     segments: int
-    shape: MmaShape
-    ab: str
-    acc: str
-    source: str
-    result: str
-    literal: bool = False
-    exclusive: bool = False
-    reverse: bool = False
+    _: KW_ONLY
     longest: int | None = None
-
-    @property
-    def scan_options(self) -> dict[str, bool]:
-        """What an algorithm is to be told of the order, if it is not the usual one."""
-        given = {"exclusive": self.exclusive, "reverse": self.reverse}
-        return {name: value for name, value in given.items() if value}
 
     @property
     def division(self) -> str:
         """How the array is divided into segments, in words."""
         longest = "" if self.longest is None else f", of up to {self.longest} elements"
         return f" in {self.segments} segments by offsets{longest}"
-
-    def build(self, kind: str, cut: int, result: str, **options: Any) -> Program:
-        """Build the reduction or scan of pieces of the array, by products."""
-        return build(
-            f"{kind}_pieces",
-            shape=self.shape,
-            segment_size=cut,
-            ab=self.ab,
-            accumulate=self.acc,
-            source=self.source,
-            result=result,
-            ragged=True,
-            combine="mma" if self.literal else "add",
-            chain=None if self.literal else CHAIN,
-            **options,
-        )
-
-    def plain(self, kind: str, cut: int, result: str, **options: Any) -> Program:
-        """Build a program of rounded additions alone, on values of the accumulator's type."""
-        return build(
-            f"{kind}_pieces_plain",
-            shape=self.shape,
-            segment_size=cut,
-            ab=self.ab,
-            accumulate=self.acc,
-            source=self.acc,
-            result=result,
-            ragged=True,
-            **options,
-        )
 
 
 # --- From what a user gave --------------------------------------------------------------------
@@ -282,8 +232,7 @@ def problem_by_offsets(
         source=source,
         result=result,
         literal=accumulate == "f16",
-        exclusive=order.exclusive,
-        reverse=order.reverse,
+        order=order,
         longest=None if longest is None or most >= length else most,
     )
 

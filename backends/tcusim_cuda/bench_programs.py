@@ -18,8 +18,8 @@ from tcusim.errors import InputError, TcusimError
 from tcusim.ir import Level, Program
 from tcusim.launches import CHAIN
 from tcusim.numerics import Values
-from tcusim.plan_rules import LEAST_BLOCK, Draft, drafted
-from tcusim.problem import CHUNK, Problem
+from tcusim.plan_rules import CHUNK, LEAST_BLOCK, Draft, drafted
+from tcusim.problem import Problem
 from tcusim.product_programs import product_program
 from tcusim.shapes import shape_of
 
@@ -378,6 +378,5 @@ class _InChunks(Problem):
             result=result,
             combine="add",
             chain=CHAIN,
-            warps=self.warps,
-            **options,
+            **{**options, "warps": self.warps},
         )

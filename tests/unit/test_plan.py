@@ -17,8 +17,8 @@ from tcusim import plan, plan_rules
 from tcusim.backends import run
 from tcusim.errors import InputError, UnknownName, Unsupported
 from tcusim.plan import Plan, plan_for
-from tcusim.plan_rules import SHORT, drafted
-from tcusim.problem import CHUNK, Problem
+from tcusim.plan_rules import CHUNK, SHORT, chunk_of, drafted
+from tcusim.problem import Problem
 from tcusim.shapes import shape_of
 
 Array = NDArray[Any]
@@ -175,7 +175,7 @@ def test_long_segments_of_whole_chunks_are_cut() -> None:
 def test_partial_sums_are_combined_in_groups_of_groups(
     monkeypatch: pytest.MonkeyPatch, shape: str
 ) -> None:
-    monkeypatch.setattr(tcusim.problem, "CHUNK", 512)
+    monkeypatch.setattr(plan_rules, "CHUNK", 512)
     monkeypatch.setattr(plan_rules, "PLAIN", 4)
     x = integers(100 * 512 + 77)
     total, scan = assert_right(x, x.size, shape=shape_of(shape))
@@ -191,7 +191,7 @@ def test_partial_sums_are_combined_in_groups_of_groups(
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("count", [5, 6, 7, 8, 12, 25])
 def test_groups_do_not_reach_across_segments(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    monkeypatch.setattr(tcusim.problem, "CHUNK", 256)
+    monkeypatch.setattr(plan_rules, "CHUNK", 256)
     monkeypatch.setattr(plan_rules, "PLAIN", 4)
     size = count * 256
     for length in (4 * size - 300, 4 * size, 2 * size + 1):
@@ -201,7 +201,7 @@ def test_groups_do_not_reach_across_segments(monkeypatch: pytest.MonkeyPatch, co
 def test_chunks_are_whole_tiles() -> None:
     for shape in ("16x16x16", "32x8x16", "8x32x16", "16x16x8", "8x8x4", "16x8x16"):
         tile = shape_of(shape)
-        chunk = problem("scan", 1, 1, shape=tile).chunk
+        chunk = chunk_of(problem("scan", 1, 1, shape=tile))
         assert chunk % (tile.m * tile.k) == 0
         assert chunk % (tile.n * tile.k) == 0
         assert 0 < chunk <= CHUNK
@@ -303,7 +303,7 @@ def test_a_plan_has_the_bits_of_the_function(operation: str, dtype: str) -> None
 def test_scans_in_every_order(
     monkeypatch: pytest.MonkeyPatch, exclusive: bool, reverse: bool
 ) -> None:
-    monkeypatch.setattr(tcusim.problem, "CHUNK", 256)
+    monkeypatch.setattr(plan_rules, "CHUNK", 256)
     monkeypatch.setattr(plan_rules, "PLAIN", 4)
     for length, size in ((1000, 16), (1000, 300), (5000, 5000), (9 * 512 - 7, 512)):
         x = integers(length)
