@@ -1,4 +1,9 @@
-"""Constant matrices in shared memory, from which a kernel loads its non-uniform constants."""
+"""What shared memory a block of a program takes on a GPU.
+
+Besides the program's own there are constant matrices, from which a kernel loads its non-uniform
+constants, and places for where lines begin and end. The emitter declares all this, and plans, which
+choose blocks that a GPU has room for, must know it before.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +17,51 @@ from tcusim.ir import (
     Frag,
     Index,
     Level,
+    Lines,
+    Load,
     Loop,
     Pattern,
     PatternKind,
     Program,
+    Role,
     View,
+    accesses,
     walk,
 )
 from tcusim.numerics import format_of
 from tcusim.shapes import TILE_BYTES
 
-__all__ = ["Table", "Tables"]
+__all__ = ["SharedMemory", "Table", "Tables"]
+
+
+class SharedMemory:
+    """The shared memory of a program, buffer by buffer.
+
+    layouts: of every operand fragment, by name. tables: of constants. buffers: all that there is;
+    those of level WARP once for each warp.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.layouts = _layouts(program)
+        self.tables = Tables(program, self.layouts)
+        self.buffers = [*program.scratch, *self.tables.buffers, *_line_buffers(program)]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a block."""
+        return sum(map(self.bytes_of, self.buffers))
+
+    def bytes_of(self, buffer: Buffer) -> int:
+        """Return the bytes of a block for a buffer."""
+        copies = self.program.warps if buffer.level is Level.WARP else 1
+        return copies * self.elements_of(buffer) * format_of(buffer.dtype).itemsize
+
+    def elements_of(self, buffer: Buffer) -> int:
+        """Return a buffer's elements, filled up so that each warp's part is aligned."""
+        size = buffer.size.evaluate({})
+        unit = TILE_BYTES // format_of(buffer.dtype).itemsize
+        return -(-size // unit) * unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +181,29 @@ def _loop_ranges(program: Program) -> dict[str, int | None]:
     return {
         step.var: step.count.constant for _, step in walk(program.steps) if isinstance(step, Loop)
     }
+
+
+def _layouts(program: Program) -> dict[str, str]:
+    """Return the layout of every operand fragment: its loads', or what suits its constant."""
+    layouts: dict[str, str] = {}
+    for _, step in walk(program.steps):
+        if isinstance(step, Load) and step.dst.role is not Role.ACC:
+            layouts[step.dst.name] = step.src.layout or "row_major"
+    for _, step in walk(program.steps):
+        if isinstance(step, Const) and step.dst.role is not Role.ACC:
+            column = step.pattern.kind is PatternKind.COL
+            layouts.setdefault(step.dst.name, "col_major" if column else "row_major")
+    return layouts
+
+
+def _line_buffers(program: Program) -> list[Buffer]:
+    """Return shared memory for where the lines of each warp begin and end."""
+    found: dict[str, Lines] = {}
+    for _, step in walk(program.steps):
+        for lines in accesses(step).lines_written:
+            found.setdefault(lines.name, lines)
+    return [
+        Buffer(f"{lines.name}_{end}", "s64", Extent.of(lines.count), Level.WARP)
+        for lines in found.values()
+        for end in ("begin", "end")
+    ]
