@@ -95,8 +95,9 @@ def sum(
         Accumulator of float16 input. "f16" is literal to the paper, with its rounding: see
         docs/numerics.md before using it on long segments.
     algorithm : str, optional
-        Name of the algorithm; by default one is chosen by size. A name of the paper's, such as
-        "reduction_256n", is run as printed, partial sums rounded to the operand type included.
+        Name of the algorithm; by default one is chosen by sizes, types and architecture, as
+        `tcusim.plan` shows. A name of the paper's, such as "reduction_256n", is run as printed,
+        partial sums rounded to the operand type included.
     report : Report, optional
         Filled with the programs and counts of the call.
     progress : callable, optional

@@ -5,6 +5,7 @@ The first row of `RULES` that holds for a problem adds its launches to a draft, 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from tcusim.ir import Level, Program
 from tcusim.launches import CHAIN, Launches, Memory
 from tcusim.numerics import format_of
 from tcusim.problem import Problem
+from tcusim.shared_memory import fitting
 
 __all__ = ["CHUNK", "LEAST_BLOCK", "RULES", "SHORT", "Draft", "Rule", "chunk_of", "drafted"]
 
@@ -46,6 +48,23 @@ class Draft(Launches):
     def __init__(self, problem: Problem) -> None:
         super().__init__(Memory("in", problem.source, problem.length))
         self.problem = problem
+
+    def built(self, name: str, segment_size: int | None, result: str, **options: Any) -> Program:
+        """Build a program with products; if the array is long, with blocks of several warps.
+
+        Those are fewer on a unit that has too little shared memory for a block of so many.
+        """
+        p = self.problem
+
+        def build(few: dict[str, int]) -> Program:
+            return p.build(name, segment_size, result, **{**few, **options})
+
+        several = p.length >= MANY and algorithm_of(name).level is Level.WARP
+        choices = [{"warps": WARPS >> i} for i in range(WARPS.bit_length())] if several else [{}]
+        _, program, why = fitting(build, choices, p.unit)
+        if why is not None and why not in self.why:
+            self.why.append(why)
+        return program
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +98,13 @@ def _choose(draft: Draft) -> None:
         draft.why.append(f"at most {CHAIN} products accumulate before a rounded addition")
 
 
-def _built(p: Problem, name: str, segment_size: int | None, result: str, **options: Any) -> Program:
-    """Build a program with products; if the array is long, with blocks of several warps."""
-    if p.length >= MANY and algorithm_of(name).level is Level.WARP:
-        options = {"warps": WARPS, **options}
-    return p.build(name, segment_size, result, **options)
-
-
 def _one_launch(suffix: str) -> Callable[[Draft], None]:
     """Return what adds one launch of the algorithm of this kind, for example reduction_kn."""
 
     def add(draft: Draft) -> None:
         p = draft.problem
         name = f"{p.kind}_{suffix}"
-        program = _built(p, name, p.segment_size, p.result, **p.scan_options)
+        program = draft.built(name, p.segment_size, p.result, **p.scan_options)
         draft.add(program, {"in": "in"}, "out")
 
     return add
@@ -110,35 +122,62 @@ def _as_named(draft: Draft) -> None:
             f"{p.algorithm!r} adds values of the accumulator's type, {p.acc}; it combines the "
             f"partial sums of other algorithms, and does not take {p.source} arrays"
         )
-    program = _built(p, p.algorithm, p.segment_size, p.result, **p.scan_options)
+    program = draft.built(p.algorithm, p.segment_size, p.result, **p.scan_options)
     draft.add(program, {"in": "in"}, "out")
-
-
-def _block_elements(p: Problem) -> int:
-    """Return how many elements a block takes where blocks share segments: a power of two."""
-    wanted = min(MOST_BLOCK, p.segment_size, max(LEAST_BLOCK, p.length // ENOUGH_BLOCKS))
-    return 1 << max(0, wanted - 1).bit_length()
 
 
 def _in_one_launch(draft: Draft) -> None:
     """Add one launch in which blocks share segments, or the array if it is one segment."""
-    p = draft.problem
-    program = _built(p, f"{p.kind}_grid", p.whole_or_size, p.result, **_share(p), **p.scan_options)
-    draft.add(program, {"in": "in"}, "out")
+    blocks = _blocks(draft.problem)
+    if blocks.why is not None:
+        draft.why.append(blocks.why)
+    draft.add(blocks.program, {"in": "in"}, "out")
 
 
-def _share(p: Problem) -> dict[str, int]:
-    """Return the warps of a block, and how much each of them takes."""
-    tile = p.shape.k * max(p.shape.m, p.shape.n)
-    elements = _block_elements(p)
-    if p.kind == "reduction":
-        warps = min(16, max(1, elements // 2**11))
-        each = max(1, elements // (warps * tile))
-        return {"warps": warps, "per_warp": each, **_columns(p, warps * each * tile)}
-    elements = min(elements, KEPT_BYTES // format_of(p.source).itemsize)
-    warps = min(WARPS, max(1, elements // 2**11))
-    each = max(1, elements // (warps * tile))
-    return {"warps": warps, "pieces": each, **_columns(p, warps * each * tile)}
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """Blocks that share segments: their program, and why they are smaller than usual, if so."""
+
+    program: Program
+    elements: int
+    why: str | None
+
+
+@functools.lru_cache(maxsize=256)
+def _blocks(p: Problem) -> _Blocks:
+    """Return the largest blocks that the unit has shared memory for, up to the usual size."""
+
+    def build(share: tuple[int, int]) -> Program:
+        warps, each = share
+        part = "per_warp" if p.kind == "reduction" else "pieces"
+        options = {part: each, **_columns(p, warps * each * _tile(p)), **p.scan_options}
+        return p.build(f"{p.kind}_grid", p.whole_or_size, p.result, warps=warps, **options)
+
+    usual = _usual_elements(p)
+    shares = dict.fromkeys(_share(p, usual >> i) for i in range(usual.bit_length()))
+    (warps, each), program, why = fitting(build, shares, p.unit)
+    return _Blocks(program, warps * each * _tile(p), why)
+
+
+def _usual_elements(p: Problem) -> int:
+    """Return how many elements a block takes where blocks share segments: a power of two."""
+    wanted = min(MOST_BLOCK, p.segment_size, max(LEAST_BLOCK, p.length // ENOUGH_BLOCKS))
+    elements: int = 1 << max(0, wanted - 1).bit_length()
+    if p.kind == "scan":
+        elements = min(elements, KEPT_BYTES // format_of(p.source).itemsize)
+    return elements
+
+
+def _share(p: Problem, elements: int) -> tuple[int, int]:
+    """Return the warps of a block of so many elements, and the tiles that each of them takes."""
+    most = 16 if p.kind == "reduction" else WARPS
+    warps = min(most, max(1, elements // 2**11))
+    return warps, max(1, elements // (warps * _tile(p)))
+
+
+def _tile(p: Problem) -> int:
+    """Return the elements of a tile, whichever operand holds the data."""
+    return p.shape.k * max(p.shape.m, p.shape.n)
 
 
 def _columns(p: Problem, block: int) -> dict[str, int]:
@@ -155,26 +194,21 @@ def _shares_blocks(p: Problem) -> bool:
         return False
     if p.kind == "reduction" or p.whole_or_size is None:
         return True
-    share = _share(p)
-    tile = p.shape.k * max(p.shape.m, p.shape.n)
-    block = share["warps"] * share["pieces"] * tile
-    return p.segment_size <= MOST_COLUMNS * block or not _is_cut(p)
+    return p.segment_size <= MOST_COLUMNS * _blocks(p).elements or not _is_cut(p)
 
 
 def _why_shared(p: Problem) -> str:
-    warps, share = list(_share(p).values())[:2]
-    each = share * p.shape.k * max(p.shape.m, p.shape.n)
+    blocks = _blocks(p)
     who = "the array is" if p.whole_or_size is None else "segments are"
     return (
-        f"{who} shared by blocks of {warps} warps, {warps * each} elements to a block, which pass "
-        f"sums on in one launch and in a fixed order"
+        f"{who} shared by blocks of {blocks.program.warps} warps, {blocks.elements} elements to a "
+        f"block, which pass sums on in one launch and in a fixed order"
     )
 
 
 def chunk_of(p: Problem) -> int:
     """Return the elements of a chunk: whole tiles, whichever operand holds the data."""
-    tile = p.shape.k * max(p.shape.m, p.shape.n)
-    return tile * max(1, CHUNK // tile)
+    return _tile(p) * max(1, CHUNK // _tile(p))
 
 
 def _is_cut(p: Problem) -> bool:
@@ -183,16 +217,30 @@ def _is_cut(p: Problem) -> bool:
     return p.segment_size > chunk_of(p) and whole
 
 
+def _why_cut(p: Problem) -> str:
+    text = (
+        f"segments of more than {chunk_of(p)} elements are cut into chunks of that size, a warp to "
+        f"each; their sums are combined by rounded additions, {PLAIN} to a warp"
+    )
+    could = not p.literal and LEAST_BLOCK <= p.segment_size <= MOST_COLUMNS * _usual_elements(p)
+    if could and _blocks(p).why is not None:
+        text += (
+            f"; with the shared memory of {p.unit}, blocks of {_blocks(p).elements} elements would "
+            f"be too many to a segment"
+        )
+    return text
+
+
 def _in_chunks(draft: Draft) -> None:
     """Add the launches for segments cut into chunks: one warp to a chunk."""
     p = draft.problem
     chunks = -(-p.segment_size // chunk_of(p))
-    sums = draft.add(_built(p, "reduction_tn", chunk_of(p), p.acc), {"in": "in"}, "sums")
+    sums = draft.add(draft.built("reduction_tn", chunk_of(p), p.acc), {"in": "in"}, "sums")
     if p.kind == "reduction":
         _plain_total(draft, sums, chunks)
         return
     carries = _plain_scan(draft, sums, chunks)
-    program = _built(p, "scan_tn", chunk_of(p), p.result, carry=True, **p.scan_options)
+    program = draft.built("scan_tn", chunk_of(p), p.result, carry=True, **p.scan_options)
     draft.add(program, {"in": "in", "carry": carries}, "out")
 
 
@@ -262,10 +310,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         _is_cut,
         _in_chunks,
-        lambda p: (
-            f"segments of more than {chunk_of(p)} elements are cut into chunks of that size, a "
-            f"warp to each; their sums are combined by rounded additions, {PLAIN} to a warp"
-        ),
+        _why_cut,
     ),
     Rule(lambda p: True, _one_launch("tn"), _why_whole),
 )

@@ -17,7 +17,7 @@ from tcusim.backends import get_backend, native_arch
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.ir import Program
 from tcusim.launches import CHAIN
-from tcusim.numerics import rule_for
+from tcusim.numerics import rule_for, unit_of
 from tcusim.planned import SHORT_NAMES
 from tcusim.shapes import MmaShape, shape_of
 
@@ -60,7 +60,8 @@ class AnyProblem:
     kind: "reduction" or "scan". length: elements of the array. ab, acc: element types of operands
     and accumulators; source, result: of the arrays "in" and "out". literal: as the paper has it,
     with partial sums rounded to `ab` and chains without limit. order: whether a scan is exclusive,
-    and whether it goes from the end.
+    and whether it goes from the end. unit: whose tensor cores and shared memory there are, by name;
+    None is nobody's, and has room for any block.
     """
 
     kind: str
@@ -73,6 +74,7 @@ class AnyProblem:
     result: str
     literal: bool = False
     order: Order = FORWARD
+    unit: str | None = None
 
     def build(self, name: str, segment_size: int | None, result: str, **options: Any) -> Program:
         """Build a program with products, for any length, with this problem's types."""
@@ -197,6 +199,7 @@ def problem_of(
         literal=accumulate == "f16" or _is_paper_name(algorithm),
         algorithm=algorithm,
         order=order,
+        unit=unit_of(unit).name,
     )
 
 
@@ -233,6 +236,7 @@ def problem_by_offsets(
         result=result,
         literal=accumulate == "f16",
         order=order,
+        unit=unit_of(unit).name,
         longest=None if longest is None or most >= length else most,
     )
 

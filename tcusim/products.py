@@ -495,7 +495,7 @@ def _launched(types: tuple[str, str, str, str], settings: Settings) -> Multiply:
 
     def compute(a: Array, b: Array, c: Array | None) -> Array:
         (rows, inner), cols = a.shape, b.shape[1]
-        program = product_program(
+        program, _ = product_program(
             types,
             rows,
             cols,
@@ -503,6 +503,7 @@ def _launched(types: tuple[str, str, str, str], settings: Settings) -> Multiply:
             add_c=c is not None,
             shape=settings.shape,
             algorithm=settings.algorithm,
+            unit=settings.arch,
         )
         inputs = {"a": a.reshape(-1), "b": b.reshape(-1)}
         if c is not None:

@@ -7,8 +7,9 @@ choose blocks that a GPU has room for, must know it before.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tcusim.ir import (
     Buffer,
@@ -28,10 +29,35 @@ from tcusim.ir import (
     accesses,
     walk,
 )
-from tcusim.numerics import format_of
+from tcusim.numerics import format_of, unit_of
 from tcusim.shapes import TILE_BYTES
 
-__all__ = ["SharedMemory", "Table", "Tables"]
+__all__ = ["SharedMemory", "Table", "Tables", "fitting"]
+
+
+Choice = TypeVar("Choice")
+
+
+def fitting(
+    build: Callable[[Choice], Program], choices: Iterable[Choice], unit: str | None
+) -> tuple[Choice, Program, str | None]:
+    """Return the first choice whose program has blocks that a unit has room for, else the last.
+
+    build: makes the program of a choice; those after the one that is taken are not built. unit: its
+    name; None, and a unit of whose memory nobody knows, has room for all. Return the program too,
+    and why it is not that of the first choice, or None.
+    """
+    limit = None if unit is None else unit_of(unit).shared_kb
+    candidates = iter(choices)
+    choice = next(candidates)
+    program, why = build(choice), None
+    while limit is not None and SharedMemory(program).needed > 1024 * limit:
+        smaller = next(candidates, None)
+        if smaller is None:
+            break
+        choice, program = smaller, build(smaller)
+        why = f"blocks are smaller than usual: {unit} has {limit} KB of shared memory for each"
+    return choice, program, why
 
 
 class SharedMemory:
@@ -49,8 +75,16 @@ class SharedMemory:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of a block."""
+        """Bytes of a block's buffers."""
         return sum(map(self.bytes_of, self.buffers))
+
+    @property
+    def needed(self) -> int:
+        """Bytes that a GPU must have for a block: buffers, and where mail goes the block's number.
+
+        That lies before the buffers, which begin at a multiple of 128 bytes where they are many.
+        """
+        return self.nbytes + (128 if self.program.mail else 0)
 
     def bytes_of(self, buffer: Buffer) -> int:
         """Return the bytes of a block for a buffer."""
