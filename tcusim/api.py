@@ -22,11 +22,19 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from tcusim.algorithms.order import Order
-from tcusim.arguments import as_array, axes_of, offsets_of, one_axis, refuse_stream, size_of
+from tcusim.arguments import (
+    as_array,
+    axes_of,
+    deliver,
+    offsets_of,
+    one_axis,
+    refuse_stream,
+    size_of,
+)
 from tcusim.devices import is_on_device
 from tcusim.kernels import REDUCTION, Operation, Report, Settings, kernel_for
 from tcusim.on_device import Task, compute
-from tcusim.plan import Shape, deliver, require_unnamed
+from tcusim.problem import Shape, require_unnamed
 from tcusim.rows import (
     scan_irregular,
     scan_rows,
@@ -86,8 +94,9 @@ def sum(
         Accumulator of float16 input. "f16" is literal to the paper, with its rounding: see
         docs/numerics.md before using it on long segments.
     algorithm : str, optional
-        Name of the algorithm; by default one is chosen by size. A name of the paper's, such as
-        "reduction_256n", is run as printed, partial sums rounded to the operand type included.
+        Name of the algorithm; by default one is chosen by sizes, types and architecture, as
+        `tcusim.plan` shows. A name of the paper's, such as "reduction_256n", is run as printed,
+        partial sums rounded to the operand type included.
     report : Report, optional
         Filled with the programs and counts of the call.
     progress : callable, optional

@@ -1,4 +1,4 @@
-"""The arguments of the functions on arrays: checked, and in one form."""
+"""The arguments of the functions on arrays: checked, and in one form; and results, delivered."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from tcusim.devices import is_on_device, library_of
 from tcusim.errors import InputError
+from tcusim.numerics import Values
 
 __all__ = [
     "Array",
     "as_array",
     "axes_of",
     "broadcast",
+    "deliver",
     "edges_of",
     "offsets_of",
     "one_axis",
@@ -144,3 +146,39 @@ def refuse_stream(stream: object) -> None:
     """Refuse a stream for an array that is not in GPU memory."""
     if stream is not None:
         raise InputError("stream= is for arrays in GPU memory, and a is a NumPy array")
+
+
+# --- Results ----------------------------------------------------------------------------------
+
+
+def deliver(result: Values, out: Any, a: Any) -> Any:
+    """Return the result, or put it into `out`, which may be `a` but not overlap it otherwise."""
+    if out is None:
+        return result[()]
+    if not isinstance(out, np.ndarray) or out.shape != result.shape or out.dtype != result.dtype:
+        if is_on_device(out):
+            kind = f"{library_of(out)}, which is in GPU memory"
+        elif isinstance(out, np.ndarray):
+            kind = f"{out.dtype}, {out.shape}"
+        else:
+            kind = type(out).__name__
+        raise InputError(
+            f"out must be an array of {result.dtype}, shape {result.shape}; got {kind}"
+        )
+    if not out.flags.writeable:
+        raise InputError("out is read-only. Give an array to write to.")
+    if isinstance(a, np.ndarray) and not _same(a, out) and np.shares_memory(a, out):
+        raise InputError(
+            "out overlaps a in memory. Give a itself, to compute in place, or an array of its own."
+        )
+    out[...] = result
+    return out
+
+
+def _same(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Return whether two arrays are views of the very same elements."""
+    if one.dtype != other.dtype or one.ctypes.data != other.ctypes.data:
+        return False
+    if one.flags.c_contiguous and other.flags.c_contiguous:
+        return one.size == other.size
+    return one.shape == other.shape and one.strides == other.strides

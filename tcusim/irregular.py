@@ -1,4 +1,4 @@
-"""Choose the launches for sums and scans of irregular segments, and run them.
+"""Choose the launches for sums and scans of irregular segments.
 
 The rule: a piece is about as long as the average segment, `cut_of`. Pieces much longer than that
 would mostly be empty lines, as each segment has a piece of its own; much shorter ones would be many
@@ -11,26 +11,13 @@ elements has results of at most ceil(s / cut) + 1 pieces. So the same launches s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
-from tcusim.algorithms import build
 from tcusim.ir import Program
-from tcusim.launches import CHAIN, Launch, Launches, Memory
-from tcusim.numerics import Values
-from tcusim.shapes import MmaShape, shape_of
+from tcusim.launches import CHAIN, Launches, Memory
+from tcusim.problem import IrregularProblem, rounded_up
 
-__all__ = [
-    "IrregularProblem",
-    "Launch",
-    "cut_of",
-    "draft_by_offsets",
-    "irregular_launches",
-    "run_launches",
-    "scan_by_offsets",
-    "sum_by_offsets",
-]
+__all__ = ["cut_of", "draft_by_offsets"]
 
 # The longest piece, in rows of k elements: its sum is one of so many products.
 MOST_ROWS = 64
@@ -38,74 +25,6 @@ MOST_ROWS = 64
 BUSY = 2048
 # The shortest and the longest piece that is added up in shared memory.
 PLAIN = (32, 128)
-
-Runner: TypeAlias = Callable[[Program, Mapping[str, Values]], Values]
-
-
-@dataclass(frozen=True, slots=True)
-class IrregularProblem:
-    """What launches are chosen for.
-
-    kind: "reduction" or "scan". length: elements of the array. segments: their number. ab, acc:
-    types of operands and accumulators; source, result: of the arrays. literal: as the paper has it,
-    with partial sums accumulated by products and chains without limit. exclusive, reverse: of a
-    scan. longest: elements of the longest segment, where that is known; it may save launches.
-    """
-
-    kind: str
-    length: int
-    segments: int
-    shape: MmaShape
-    ab: str
-    acc: str
-    source: str
-    result: str
-    literal: bool = False
-    exclusive: bool = False
-    reverse: bool = False
-    longest: int | None = None
-
-    @property
-    def scan_options(self) -> dict[str, bool]:
-        """What an algorithm is to be told of the order, if it is not the usual one."""
-        given = {"exclusive": self.exclusive, "reverse": self.reverse}
-        return {name: value for name, value in given.items() if value}
-
-    @property
-    def division(self) -> str:
-        """How the array is divided into segments, in words."""
-        longest = "" if self.longest is None else f", of up to {self.longest} elements"
-        return f" in {self.segments} segments by offsets{longest}"
-
-    def build(self, kind: str, cut: int, result: str, **options: Any) -> Program:
-        """Build the reduction or scan of pieces of the array, by products."""
-        return build(
-            f"{kind}_pieces",
-            shape=self.shape,
-            segment_size=cut,
-            ab=self.ab,
-            accumulate=self.acc,
-            source=self.source,
-            result=result,
-            ragged=True,
-            combine="mma" if self.literal else "add",
-            chain=None if self.literal else CHAIN,
-            **options,
-        )
-
-    def plain(self, kind: str, cut: int, result: str, **options: Any) -> Program:
-        """Build a program of rounded additions alone, on values of the accumulator's type."""
-        return build(
-            f"{kind}_pieces_plain",
-            shape=self.shape,
-            segment_size=cut,
-            ab=self.ab,
-            accumulate=self.acc,
-            source=self.acc,
-            result=result,
-            ragged=True,
-            **options,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,17 +46,12 @@ class _Level:
         return _Level(name, size, min(longest, max(1, size)), (*self.cuts, cut))
 
 
-def irregular_launches(problem: IrregularProblem) -> tuple[Launch, ...]:
-    """Return the launches for a problem, in order.
+def draft_by_offsets(problem: IrregularProblem) -> Launches:
+    """Return the launches for a problem, their arrays, and why.
 
     They take the arrays "in" and "offsets" (segments + 1 int64 positions that ascend from 0 to
     length) and make "out"; other names are arrays between them.
     """
-    return tuple(draft_by_offsets(problem).launches)
-
-
-def draft_by_offsets(problem: IrregularProblem) -> Launches:
-    """Return the launches for a problem, their arrays, and why."""
     return _Draft(problem)
 
 
@@ -196,44 +110,51 @@ class _Draft(Launches):
     def _reduction(self, level: _Level, cut: int) -> None:
         p = self.problem
         if level.longest <= 2 * cut:
-            self._add(p.build(p.kind, self._line(level), p.result, whole=True), level, "out")
+            self._add(
+                p.build("reduction_pieces", self._line(level), p.result, whole=True), level, "out"
+            )
             return
-        level = self._cut(p.build(p.kind, cut, p.acc), level, cut)
+        level = self._cut(p.build("reduction_pieces", cut, p.acc), level, cut)
         while level.longest > self._most(level):
             cut = self._plain_cut(level)
-            program = p.plain("reduction", cut, p.acc, levels=level.cuts)
+            program = p.plain("reduction_pieces_plain", cut, p.acc, levels=level.cuts)
             level = self._cut(program, level, cut)
         options = {"levels": level.cuts, "whole": True}
-        self._add(p.plain("reduction", self._line(level), p.result, **options), level, "out")
+        self._add(
+            p.plain("reduction_pieces_plain", self._line(level), p.result, **options), level, "out"
+        )
 
     def _scan(self, level: _Level, cut: int) -> None:
         p = self.problem
-        order = {"exclusive": p.exclusive, "reverse": p.reverse}
         if level.longest <= 2 * cut:
-            program = p.build(p.kind, self._line(level), p.result, whole=True, **order)
+            program = p.build(
+                "scan_pieces", self._line(level), p.result, whole=True, **p.scan_options
+            )
             self._add(program, level, "out")
             return
-        carries = self._carries(self._cut(p.build("reduction", cut, p.acc), level, cut))
-        program = p.build(p.kind, cut, p.result, carry=True, **order)
+        carries = self._carries(self._cut(p.build("reduction_pieces", cut, p.acc), level, cut))
+        program = p.build("scan_pieces", cut, p.result, carry=True, **p.scan_options)
         self._add(program, level, "out", carries)
 
     def _carries(self, level: _Level) -> str:
         """Scan what precedes each value of a level in its segment; return the results' name."""
         p = self.problem
-        options = {"levels": level.cuts, "exclusive": True, "reverse": p.reverse}
+        options = {"levels": level.cuts, "exclusive": True, "reverse": p.order.reverse}
         if level.longest <= self._most(level):
-            program = p.plain("scan", self._line(level), p.acc, whole=True, **options)
+            program = p.plain("scan_pieces_plain", self._line(level), p.acc, whole=True, **options)
             return self._add(program, level, "carries")
         cut = self._plain_cut(level)
-        sums = self._cut(p.plain("reduction", cut, p.acc, levels=level.cuts), level, cut)
+        sums = self._cut(
+            p.plain("reduction_pieces_plain", cut, p.acc, levels=level.cuts), level, cut
+        )
         carries = self._carries(sums)
-        program = p.plain("scan", cut, p.acc, carry=True, **options)
+        program = p.plain("scan_pieces_plain", cut, p.acc, carry=True, **options)
         return self._add(program, level, "carries", carries)
 
     def _line(self, level: _Level) -> int:
         """Return the longest segment, rounded up so that few programs serve all lengths."""
         least = 1 if level.cuts else self.problem.shape.k
-        return cut_of(level.longest, 1, least, 2 * least * level.longest)
+        return rounded_up(level.longest, least)
 
     def _plain_cut(self, level: _Level) -> int:
         return cut_of(level.size, self.problem.segments, *PLAIN)
@@ -253,72 +174,3 @@ class _Draft(Launches):
         if carries is not None:
             inputs["carry"] = carries
         return self.add(program, inputs, to)
-
-
-# --- Running them -----------------------------------------------------------------------------
-
-
-def run_launches(
-    launches: Iterable[Launch], arrays: Mapping[str, Values], launch: Runner
-) -> Values:
-    """Run launches one after the other on arrays by name; return the array "out"."""
-    held = dict(arrays)
-    for one in launches:
-        (name,) = one.outputs.values()
-        held[name] = launch(one.program, {key: held[given] for key, given in one.inputs.items()})
-    return held["out"]
-
-
-def sum_by_offsets(
-    launch: Runner,
-    array: Values,
-    offsets: Values,
-    *,
-    shape: str | tuple[int, int, int] | MmaShape = "16x16x16",
-    ab: str = "f16",
-    acc: str = "f32",
-    source: str | None = None,
-    result: str | None = None,
-    longest: int | None = None,
-) -> Values:
-    """Sum each segment of a flat array: from offsets[i] up to offsets[i+1].
-
-    launch: runs a program on named arrays and returns its output `out`. offsets: segments + 1 int64
-    positions that ascend from 0 to the array's length; nothing here checks that. The other
-    parameters are IrregularProblem's.
-    """
-    types = (ab, acc, source or ab, result or acc)
-    sizes = (array.size, offsets.size - 1)
-    problem = IrregularProblem("reduction", *sizes, shape_of(shape), *types, longest=longest)
-    return run_launches(irregular_launches(problem), {"in": array, "offsets": offsets}, launch)
-
-
-def scan_by_offsets(
-    launch: Runner,
-    array: Values,
-    offsets: Values,
-    *,
-    shape: str | tuple[int, int, int] | MmaShape = "16x16x16",
-    ab: str = "f16",
-    acc: str = "f32",
-    source: str | None = None,
-    result: str | None = None,
-    exclusive: bool = False,
-    reverse: bool = False,
-    longest: int | None = None,
-) -> Values:
-    """Scan each segment of a flat array; the parameters are those of sum_by_offsets."""
-    problem = IrregularProblem(
-        "scan",
-        array.size,
-        offsets.size - 1,
-        shape_of(shape),
-        ab,
-        acc,
-        source or ab,
-        result or acc,
-        exclusive=exclusive,
-        reverse=reverse,
-        longest=longest,
-    )
-    return run_launches(irregular_launches(problem), {"in": array, "offsets": offsets}, launch)

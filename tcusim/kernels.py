@@ -22,20 +22,20 @@ from tcusim.cost import Counts, counts_of_text, steps_to_run
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.interpret import Event
 from tcusim.ir import Program
-from tcusim.irregular import IrregularProblem
 from tcusim.numerics import format_of, rule_for, split_values
-from tcusim.plan import (
+from tcusim.plan import plan_for
+from tcusim.planned import Planned
+from tcusim.problem import (
     FLOATS,
     MOST_INT8,
+    IrregularProblem,
     Problem,
     Shape,
-    plan_for,
     problem_by_offsets,
     problem_of,
     types_of,
     unit_of_run,
 )
-from tcusim.planned import Planned
 
 __all__ = [
     "REDUCTION",

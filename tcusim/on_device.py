@@ -16,15 +16,14 @@ from tcusim.backends import DeviceBackend, Edge
 from tcusim.device_offsets import DeviceOffsets, offsets_on_device
 from tcusim.devices import chosen_backend
 from tcusim.errors import InputError, Unsupported
-from tcusim.irregular import IrregularProblem
 from tcusim.kernels import Settings, note_plan
 from tcusim.numerics import rule_for
-from tcusim.plan import (
+from tcusim.plan import OPERATIONS, plan_for
+from tcusim.problem import (
     FLOATS,
-    OPERATIONS,
+    IrregularProblem,
     Problem,
     name_of_dtype,
-    plan_for,
     problem_by_offsets,
     problem_of,
     require_unnamed,

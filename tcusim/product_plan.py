@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from tcusim.arguments import refuse_stream
+from tcusim.arguments import deliver, refuse_stream
 from tcusim.backends import DeviceBackend, get_backend
 from tcusim.devices import chosen_backend, is_on_device, library_of
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.ir import Program
 from tcusim.launches import Launches, Memory
-from tcusim.numerics import rule_for
-from tcusim.plan import Shape, deliver, name_of_dtype, types_of, unit_of_run
+from tcusim.numerics import rule_for, unit_of
 from tcusim.planned import Planned
+from tcusim.problem import Shape, name_of_dtype, types_of, unit_of_run
 from tcusim.product_programs import product_program
 from tcusim.shapes import MmaShape, shape_of
 
@@ -33,7 +33,8 @@ class ProductProblem:
 
     cols: None for a vector. ab, acc: element types of operands and accumulators; source, result: of
     the factors and the result. add_c: whether an array is added. given: the tile as the user gave
-    it. algorithm: a name, or None for the one that suits.
+    it. algorithm: a name, or None for the one that suits. unit: whose tensor cores and shared
+    memory there are, by name; None has room for any block.
     """
 
     rows: int
@@ -46,15 +47,15 @@ class ProductProblem:
     add_c: bool = False
     given: Shape | None = None
     algorithm: str | None = None
+    unit: str | None = None
 
     @property
     def shape(self) -> MmaShape:
         """The tile."""
-        return self.program.shape
+        return self.chosen()[0].shape
 
-    @property
-    def program(self) -> Program:
-        """The step program."""
+    def chosen(self) -> tuple[Program, str | None]:
+        """Return the step program, and why its blocks are smaller than usual, if they are."""
         return product_program(
             (self.ab, self.acc, self.source, self.result),
             self.rows,
@@ -63,6 +64,7 @@ class ProductProblem:
             add_c=self.add_c,
             shape=self.given,
             algorithm=self.algorithm,
+            unit=self.unit,
         )
 
     @property
@@ -273,6 +275,7 @@ def plan_product(
         add_c=bool(add_c),
         given=shape if shape is None else shape_of(shape),
         algorithm=algorithm,
+        unit=unit_of(unit_of_run(arch, backend)).name,
     )
     return product_plan_for(problem, arch, backend)
 
@@ -281,14 +284,13 @@ def plan_product(
 def product_plan_for(problem: ProductProblem, arch: str | None, backend: str | None) -> ProductPlan:
     """Return the plan for a product; the latest are kept."""
     p = problem
-    unit = unit_of_run(arch, backend)
-    rule_for(unit, p.ab, p.acc)
+    rule_for(p.unit or unit_of_run(arch, backend), p.ab, p.acc)
     if p.ab == "s8" and p.inner > _MOST_INNER_INT8:
         raise Unsupported(
             f"sums of more than {_MOST_INNER_INT8} products of int8 do not fit int32; cut the "
             "matrices, or multiply NumPy arrays, whose integers are exact"
         )
-    program = problem.program
+    program, smaller = problem.chosen()
     columns = p.cols or 1
     given = [
         Memory("in", p.source, p.rows * p.inner),
@@ -306,6 +308,8 @@ def product_plan_for(problem: ProductProblem, arch: str | None, backend: str | N
         if p.algorithm is not None
         else f"{program.name} suits {'a vector' if columns == 1 else 'a matrix'} on the right"
     )
+    if smaller is not None:
+        draft.why.append(smaller)
     return ProductPlan(
         operation="matvec" if p.cols is None else "matmul",
         problem=problem,

@@ -10,8 +10,9 @@ from tcusim.errors import Unsupported
 from tcusim.ir import Program
 from tcusim.launches import CHAIN
 from tcusim.numerics import format_of
-from tcusim.plan import Shape
+from tcusim.problem import Shape
 from tcusim.shapes import MmaShape, shape_of
+from tcusim.shared_memory import fitting
 
 __all__ = ["product_program"]
 
@@ -33,11 +34,13 @@ def product_program(
     add_c: bool,
     shape: Shape | None,
     algorithm: str | None,
-) -> Program:
+    unit: str | None = None,
+) -> tuple[Program, str | None]:
     """Build the program for (rows, inner) by (inner, cols): the named one, or the one that suits.
 
     types: (ab, acc, source, result) element types. add_c: whether an array is added. shape: the
-    tile; None is the default for the type.
+    tile; None is the default for the type. unit: the one on which blocks must have room; None has
+    room for all. Return also why blocks are smaller than usual, or None.
     """
     name = _algorithm(algorithm, cols)
     vector = name.startswith("gemv")
@@ -47,11 +50,18 @@ def product_program(
     options: dict[str, Any] = {"inner": inner, "add_c": add_c, "chain": _chain(types)}
     if not vector:
         options["cols"] = cols
+    choices: list[dict[str, Any]] = [{}]
     if name == "gemm":
-        options |= _tiling(tile, rows, cols, format_of(ab).itemsize, parts=types[2] != ab)
+        itemsize = format_of(ab).itemsize
+        choices = _tilings(tile, rows, cols, itemsize, parts=types[2] != ab)
     elif name == "gemv_reduction":
-        options |= _reading(tile, rows, inner, format_of(types[2]).itemsize)
-    return _built(name, tile, types, tuple(options.items()))
+        choices = _readings(tile, rows, inner, format_of(types[2]).itemsize)
+
+    def build_with(choice: dict[str, Any]) -> Program:
+        return _built(name, tile, types, tuple((options | choice).items()))
+
+    _, program, why = fitting(build_with, choices, unit)
+    return program, why
 
 
 def _chain(types: tuple[str, str, str, str]) -> int | None:
@@ -76,38 +86,46 @@ def _algorithm(name: str | None, cols: int) -> str:
     return row.name
 
 
-def _tiling(tile: MmaShape, rows: int, cols: int, itemsize: int, *, parts: bool) -> dict[str, int]:
-    """Return options of "gemm": how large a block's tile is, and how many warps share it."""
-    if rows * cols >= _MANY_RESULTS and min(rows, cols) >= 128 and not parts:
-        warps, warps_down, height, width = 8, 2, 64, 32
-    elif min(rows, cols) > 32:
-        warps, warps_down, height, width = 4, 2, 32, 32
-    else:
-        warps, warps_down, height, width = 1, 1, 32, 32
-    return {
-        "warps": warps,
-        "warps_down": warps_down,
-        "down": max(1, height // tile.m),
-        "across": max(1, width // tile.n),
-        # 64 bytes of each row: two sectors of memory.
-        "depth": max(1, 64 // (tile.k * itemsize)),
-    }
+def _tilings(
+    tile: MmaShape, rows: int, cols: int, itemsize: int, *, parts: bool
+) -> list[dict[str, Any]]:
+    """Return options of "gemm": how large a block's tile is, and how many warps share it.
+
+    The first are those that suit; the others are of smaller blocks.
+    """
+    # Warps, those that lie one below the other, and the height and width of what each makes.
+    sizes = [(8, 2, 64, 32), (4, 2, 32, 32), (1, 1, 32, 32), (1, 1, 16, 16)]
+    if rows * cols < _MANY_RESULTS or min(rows, cols) < 128 or parts:
+        sizes = sizes[1:] if min(rows, cols) > 32 else sizes[2:]
+    return [
+        {
+            "warps": warps,
+            "warps_down": warps_down,
+            "down": max(1, height // tile.m),
+            "across": max(1, width // tile.n),
+            # 64 bytes of each row: two sectors of memory.
+            "depth": max(1, 64 // (tile.k * itemsize)),
+        }
+        for warps, warps_down, height, width in sizes
+    ]
 
 
-def _reading(tile: MmaShape, rows: int, inner: int, itemsize: int) -> dict[str, Any]:
+def _readings(tile: MmaShape, rows: int, inner: int, itemsize: int) -> list[dict[str, Any]]:
     """Return options of "gemv_reduction": enough bytes on their way, in little shared memory.
 
     Memory is kept busy by some megabytes at a time. Many rows have many warps, each of which takes
     256 bytes of two tiles of rows, by one operand of the vector; of few rows, four warps share
-    each, and take 128 bytes in turn.
+    each, and take 128 bytes in turn. The first options are those that suit; then come fewer warps.
     """
     if rows >= _MANY_ROWS:
         width = max(1, 256 // (tile.k * itemsize))
-        return {"warps": 4, "down": 2, "width": width, "chunk": 2**11}
-    width = max(1, 128 // (tile.k * itemsize))
-    if inner < 4 * width * tile.k:
-        return {"width": width}
-    return {"warps": 4, "width": width, "share_rows": True}
+        options: dict[str, Any] = {"down": 2, "width": width, "chunk": 2**11}
+    else:
+        width = max(1, 128 // (tile.k * itemsize))
+        if inner < 4 * width * tile.k:
+            return [{"width": width}]
+        options = {"width": width, "share_rows": True}
+    return [{"warps": warps, **options} for warps in (4, 2, 1)]
 
 
 @lru_cache(maxsize=64)

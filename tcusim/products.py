@@ -15,12 +15,12 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from tcusim.arguments import Array, broadcast, refuse_stream
+from tcusim.arguments import Array, broadcast, deliver, refuse_stream
 from tcusim.devices import is_on_device
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.kernels import Report, Settings, digits_of, launch_program
 from tcusim.numerics import format_of, rule_for, split_values
-from tcusim.plan import Shape, deliver, unit_of_run
+from tcusim.problem import Shape, unit_of_run
 from tcusim.product_programs import product_program
 from tcusim.products_on_device import multiply
 
@@ -483,7 +483,7 @@ def _launched(types: tuple[str, str, str, str], settings: Settings) -> Multiply:
 
     def compute(a: Array, b: Array, c: Array | None) -> Array:
         (rows, inner), cols = a.shape, b.shape[1]
-        program = product_program(
+        program, _ = product_program(
             types,
             rows,
             cols,
@@ -491,6 +491,7 @@ def _launched(types: tuple[str, str, str, str], settings: Settings) -> Multiply:
             add_c=c is not None,
             shape=settings.shape,
             algorithm=settings.algorithm,
+            unit=settings.arch,
         )
         inputs = {"a": a.reshape(-1), "b": b.reshape(-1)}
         if c is not None:

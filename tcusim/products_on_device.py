@@ -13,8 +13,9 @@ from tcusim.backends import DeviceBackend
 from tcusim.devices import chosen_backend, is_on_device, library_of
 from tcusim.errors import InputError, Unsupported
 from tcusim.kernels import Settings, note_plan
+from tcusim.numerics import unit_of
 from tcusim.on_device import require_bf16, types_on_device
-from tcusim.plan import types_of, unit_of_run
+from tcusim.problem import types_of, unit_of_run
 from tcusim.product_plan import ProductProblem, product_plan_for
 
 __all__ = ["multiply"]
@@ -77,6 +78,7 @@ def multiply(
         add_c=c is not None,
         given=settings.shape,
         algorithm=settings.algorithm,
+        unit=unit_of(unit).name,
     )
     plan = product_plan_for(problem, settings.named_arch, backend.name)
     inputs = {"in": _in_order(backend, a, work), problem.second: _in_order(backend, b, work)}

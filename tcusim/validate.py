@@ -19,8 +19,9 @@ from tcusim.cost import Counts
 from tcusim.errors import Unsupported
 from tcusim.interpret import Event, run_numpy
 from tcusim.ir import Level, Mma, Program, walk
-from tcusim.numerics import format_of, rule_for
+from tcusim.numerics import format_of, rule_for, units
 from tcusim.shapes import MmaShape, shape_or_virtual
+from tcusim.shared_memory import SharedMemory
 from tcusim.validate_cases import (
     KINDS,
     Case,
@@ -37,8 +38,6 @@ __all__ = ["validate_shape"]
 
 _SIDES: Final = ("a", "b")
 _COMBINES: Final = ("mma", "add")
-# [CPG, compute capabilities]: a block of sm_90 and sm_100 may have 227 KB, other GPUs have less.
-_MOST_SHARED_BYTES: Final = 227 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,13 +374,14 @@ def _on_gpu(program: Program) -> tuple[str, str]:
         return "", "the package tcusim_cuda, which emits CUDA, is not installed"
     try:
         instruction = instruction_for(program)
-        kernel = emit(program)
+        emit(program)
     except Unsupported as error:
         return "", str(error).removeprefix(f"{program.name}: ").split(". ")[0]
-    if kernel.dynamic_shared_bytes > _MOST_SHARED_BYTES:
-        return "", (
-            f"a block needs {kernel.dynamic_shared_bytes:,} bytes of shared memory; no GPU gives "
-            f"more than {_MOST_SHARED_BYTES:,}"
+    needed, most = SharedMemory(program).needed, 1024 * max(one.shared_kb or 0 for one in units())
+    if needed > most:
+        return (
+            "",
+            f"a block needs {needed:,} bytes of shared memory; no GPU gives more than {most:,}",
         )
     if not any(isinstance(step, Mma) for _, step in walk(program.steps)):
         return "without tensor core", ""

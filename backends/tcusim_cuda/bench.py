@@ -30,6 +30,7 @@ from tcusim.numerics import format_of
 from tcusim_cuda.bench_device import BACKENDS, Device, Problem, matrix_columns, read_limits
 from tcusim_cuda.bench_peers import DEFAULT_PEERS, PEERS, Contender, Peers, first_line
 from tcusim_cuda.bench_programs import KINDS, Recipe, recipes
+from tcusim_cuda.driver import unit_name
 
 __all__ = ["SEGMENTS", "WHOLE", "Attempt", "Report", "Row", "bench", "main"]
 
@@ -350,7 +351,8 @@ def _solve(problem: Problem, others: Peers, quick: bool, say: Say | None) -> lis
 
 def _fitting(problem: Problem, quick: bool) -> Iterator[Recipe]:
     """Yield the recipes whose blocks fit into the length."""
-    for recipe in recipes(problem.kind, problem.recipes_size, quick=quick):
+    unit = unit_name(problem.device.sm)
+    for recipe in recipes(problem.kind, problem.recipes_size, quick=quick, unit=unit):
         try:
             recipe.launches(problem.device.length)
         except InputError:

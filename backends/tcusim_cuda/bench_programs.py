@@ -16,8 +16,10 @@ from tcusim.algorithms import algorithm_of, build
 from tcusim.binding import bind_scalars
 from tcusim.errors import InputError, TcusimError
 from tcusim.ir import Level, Program
+from tcusim.launches import CHAIN
 from tcusim.numerics import Values
-from tcusim.plan import CHAIN, CHUNK, LEAST_BLOCK, Draft, Problem, drafted
+from tcusim.plan_rules import CHUNK, LEAST_BLOCK, Draft, drafted
+from tcusim.problem import Problem
 from tcusim.product_programs import product_program
 from tcusim.shapes import shape_of
 
@@ -69,8 +71,9 @@ class Recipe:
 
     kind: "sum", "scan" or "matvec". segment_size: None if the whole array is one segment; of
     "matvec", the columns of the matrix. algorithm: a name for `tcusim.build`, `CHUNKS`, or None for
-    the launches that `tcusim.segmented_sum`, `segmented_cumsum` and `matvec` choose. options: of
-    the algorithm alone. The others are `build`'s options.
+    the launches that `tcusim.segmented_sum`, `segmented_cumsum` and `matvec` choose; they choose
+    for a unit, by name, or None for one with room for any block. options: of the algorithm alone.
+    The others are `build`'s options.
     """
 
     kind: str
@@ -84,6 +87,7 @@ class Recipe:
     combine: str = "add"
     ragged: bool = False
     options: tuple[tuple[str, Any], ...] = ()
+    unit: str | None = None
 
     @property
     def label(self) -> str:
@@ -178,6 +182,7 @@ class Recipe:
             "acc": self.accumulate,
             "source": "f16",
             "result": self.result,
+            "unit": self.unit,
         }
 
     def _program(self, algorithm: str) -> Program:
@@ -203,8 +208,8 @@ class Recipe:
         rows = length // inner
         if self.algorithm is None:
             types = ("f16", self.accumulate, "f16", self.result)
-            program = product_program(
-                types, rows, 1, inner, add_c=False, shape=None, algorithm=None
+            program, _ = product_program(
+                types, rows, 1, inner, add_c=False, shape=None, algorithm=None, unit=self.unit
             )
         else:
             program = build(
@@ -229,12 +234,15 @@ def _launches_of(recipe: Recipe, length: int) -> Launches:
     return recipe._launches(length)
 
 
-def recipes(kind: str, segment_size: int | None, *, quick: bool = False) -> tuple[Recipe, ...]:
+def recipes(
+    kind: str, segment_size: int | None, *, quick: bool = False, unit: str | None = None
+) -> tuple[Recipe, ...]:
     """Return what to try for f16 segments of one size; only the first of each type if `quick`.
 
     segment_size: None if the whole array is one segment; of "matvec", the columns of the matrix.
+    unit: the GPU's, for which plans choose.
     """
-    found = tuple(_ways(kind, segment_size))
+    found = tuple(replace(one, unit=unit) for one in _ways(kind, segment_size))
     if not quick:
         return found
     first = {(recipe.accumulate, recipe.result): recipe for recipe in reversed(found)}
@@ -376,6 +384,5 @@ class _InChunks(Problem):
             result=result,
             combine="add",
             chain=CHAIN,
-            warps=self.warps,
-            **options,
+            **{**options, "warps": self.warps},
         )

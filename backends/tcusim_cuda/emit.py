@@ -20,14 +20,12 @@ from tcusim.errors import Unsupported
 from tcusim.ir import (
     Add,
     Await,
-    Buffer,
     Const,
     Copy,
     Extent,
     Frag,
     Index,
     Level,
-    Lines,
     Load,
     Locate,
     Loop,
@@ -50,11 +48,11 @@ from tcusim.ir import (
 from tcusim.listing import line
 from tcusim.numerics import format_of
 from tcusim.shapes import TILE_BYTES, MmaShape, Operands, shapes
+from tcusim.shared_memory import SharedMemory, Table
 from tcusim.verify import tile_is_aligned, verify
 from tcusim_cuda.arrays import directly_loaded
 from tcusim_cuda.chunks import LANES, Chunks, Later, aligned, chunks_of, repeats
 from tcusim_cuda.kernel import TICKET_WORDS, WORKSPACE, Kernel, words_of
-from tcusim_cuda.tables import Table, Tables
 from tcusim_cuda.text import (
     C_TYPES,
     ascii_text,
@@ -196,12 +194,11 @@ class _Emitter:
         self.paths: list[str] = []
         self.depth = 0
         self.path = ""
-        self.layouts = _layouts(program)
         self.later = Later(program).find()
         self.tiled = directly_loaded(program) if instruction.namespace == "wmma" else frozenset()
-        self.tables = Tables(program, self.layouts)
-        self.shared = [*program.scratch, *self.tables.buffers, *_line_buffers(program)]
-        self.pooled = sum(self._bytes(b) for b in self.shared) > STATIC_SHARED_BYTES
+        self.shared = SharedMemory(program)
+        self.layouts, self.tables = self.shared.layouts, self.shared.tables
+        self.pooled = self.shared.nbytes > STATIC_SHARED_BYTES
 
     def kernel(self) -> Kernel:
         """Write everything and return it."""
@@ -215,7 +212,7 @@ class _Emitter:
             text="\n".join(self.lines) + "\n",
             program=program,
             threads=program.warps * LANES,
-            dynamic_shared_bytes=sum(map(self._bytes, self.shared)) if self.pooled else 0,
+            dynamic_shared_bytes=self.shared.nbytes if self.pooled else 0,
             min_sm=self.instruction.operands.min_sm,
             paths=tuple(self.paths),
         )
@@ -290,8 +287,8 @@ class _Emitter:
         if self.pooled:
             self._line("extern __shared__ __align__(128) unsigned char shared_pool[];")
         place = 0
-        for buffer in self.shared:
-            kind, size = C_TYPES[buffer.dtype], self._elements(buffer)
+        for buffer in self.shared.buffers:
+            kind, size = C_TYPES[buffer.dtype], self.shared.elements_of(buffer)
             own = buffer.level is Level.WARP
             if self.pooled:
                 shift = f" + warp * {size}" if own else ""
@@ -299,7 +296,7 @@ class _Emitter:
                     f"{kind}* const {buffer.name} = "
                     f"reinterpret_cast<{kind}*>(shared_pool + {place}){shift};"
                 )
-                place += self._bytes(buffer)
+                place += self.shared.bytes_of(buffer)
             elif own:
                 warps = self.program.warps
                 self._line(
@@ -318,16 +315,6 @@ class _Emitter:
             words = words_of(buffer.dtype)
             size = wrapped(c_extent(buffer.size))
             place += f" + {size}" if words == 1 else f" + {words} * {size}"
-
-    def _elements(self, buffer: Buffer) -> int:
-        """Return a shared buffer's elements, filled up so that each warp's part is aligned."""
-        size = buffer.size.evaluate({})
-        unit = TILE_BYTES // format_of(buffer.dtype).itemsize
-        return -(-size // unit) * unit
-
-    def _bytes(self, buffer: Buffer) -> int:
-        copies = self.program.warps if buffer.level is Level.WARP else 1
-        return copies * self._elements(buffer) * format_of(buffer.dtype).itemsize
 
     def _fill(self, name: str, table: Table, loop: str) -> None:
         """Write the elements of a constant table."""
@@ -779,19 +766,6 @@ def _element(dtype: str) -> tuple[str, int]:
     return C_TYPES[dtype], format_of(dtype).itemsize
 
 
-def _line_buffers(program: Program) -> list[Buffer]:
-    """Return shared memory for where the lines of each warp begin and end."""
-    found: dict[str, Lines] = {}
-    for _, step in walk(program.steps):
-        for lines in accesses(step).lines_written:
-            found.setdefault(lines.name, lines)
-    return [
-        Buffer(f"{lines.name}_{end}", "s64", Extent.of(lines.count), Level.WARP)
-        for lines in found.values()
-        for end in ("begin", "end")
-    ]
-
-
 def _fragments(program: Program) -> tuple[Frag, ...]:
     """Return every fragment, in the order of first use."""
     found: dict[str, Frag] = {}
@@ -800,16 +774,3 @@ def _fragments(program: Program) -> tuple[Frag, ...]:
         for frag in (*touched.frags_written, *touched.frags_read):
             found.setdefault(frag.name, frag)
     return tuple(found.values())
-
-
-def _layouts(program: Program) -> dict[str, str]:
-    """Return the layout of every operand fragment: its loads', or what suits its constant."""
-    layouts: dict[str, str] = {}
-    for _, step in walk(program.steps):
-        if isinstance(step, Load) and step.dst.role is not Role.ACC:
-            layouts[step.dst.name] = step.src.layout or "row_major"
-    for _, step in walk(program.steps):
-        if isinstance(step, Const) and step.dst.role is not Role.ACC:
-            column = step.pattern.kind is PatternKind.COL
-            layouts.setdefault(step.dst.name, "col_major" if column else "row_major")
-    return layouts

@@ -38,6 +38,7 @@ __all__ = [
     "evidence",
     "evidence_table",
     "format_table",
+    "memory_table",
     "mma_steps",
     "refusal_table",
     "shape_table",
@@ -120,6 +121,13 @@ def _how(rule: Rule) -> tuple[str, str, str]:
             return "all", "all", "nearest (RNE), once"
         case Integer():
             return "all", "all", "exact, wraps at 32 bits"
+
+
+def memory_table() -> str:
+    """Return the shared memory for which plans choose blocks, by unit."""
+    built_in = _built_in_units()
+    sizes = [f"{unit.shared_kb} KB" for unit in built_in]
+    return table(("unit", *(f"`{unit.name}`" for unit in built_in)), [("of a block", *sizes)])
 
 
 def refusal_table() -> str:

@@ -43,8 +43,9 @@ class Algorithm:
     (m rows of data) and the segment in rows or tiles; None where no mma is used. Of a block, if
     that is the level, or of all blocks of a segment: then a fifth number may be given, the warps W
     of a block; 1 if not. Where a warp takes T tiles for whole rows of P, it is these that the
-    formula is in (see `rows.share_of`). Of a product: of the whole grid, a function of (m, n, k, rows, cols,
-    inner), or without cols for a vector; sizes count as whole tiles of a block and whole steps.
+    formula is in (see `rows.share_of`). Of a product: of the whole grid, a function of (m, n, k,
+    rows, cols, inner), or without cols for a vector; sizes count as whole tiles of a block and
+    whole steps.
     combines: how partial sums can be combined, the default first; see `build`.
     side: the operand for the data where the shape's sizes shall not decide.
     fixed: options that make the row.

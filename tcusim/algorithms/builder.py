@@ -370,13 +370,13 @@ class Builder:
         frags = self._operands(name, self.right if right else self.left)
         if len(frags) == 1:
             return [self.load(frags[0], view, line, stage)]
-        stages = [
+        staged = [
             self._stage_view(frag, view, stage and f"{stage}{part}")
             for part, frag in enumerate(frags)
         ]
-        self._add(Split(tuple(stages), view, self._origin(line)))
-        for frag, stage in zip(frags, stages, strict=True):
-            self._add(Load(frag, stage, self._origin(line)))
+        self._add(Split(tuple(staged), view, self._origin(line)))
+        for frag, tile in zip(frags, staged, strict=True):
+            self._add(Load(frag, tile, self._origin(line)))
         return frags
 
     def nothing(self, name: str, zeros: Frag, via: View) -> View:

@@ -97,7 +97,7 @@ def products_of_scan(m: int, n: int, k: int, count: int) -> int:
 
 
 def _tiles_and_rows(m: int, k: int, count: int, elements: int) -> tuple[int, int]:
-    """Return how many tiles a warp takes of segments of `count` tiles, and how many rows of them."""
+    """Return how many tiles a warp takes of segments of `count`, and how many rows of them."""
     share = share_of(m, k, count * m * k, elements)
     passes = 1 if share.per_segment else -(-count // share.tiles)
     return passes * share.tiles, passes * share.groups

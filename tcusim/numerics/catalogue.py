@@ -7,6 +7,7 @@ Keys such as [KHATTAK25] are those of docs/references.md:
 - [MMASIM25]: MMA-Sim, arXiv 2511.10909.
 - [FASI21]: Fasi, Higham, Mikaitis and Pranesh, PeerJ Computer Science 7:e330, 2021.
 - [PTX]: NVIDIA, Parallel Thread Execution ISA.
+- [CPG]: NVIDIA, CUDA C++ Programming Guide, technical specifications by compute capability.
 - [H200]: what one NVIDIA H200 returned, see tests/recorded/PROVENANCE.md.
 """
 
@@ -106,6 +107,8 @@ _VOLTA: Final = Unit(
         _refuse("s8", "sm_70 tensor cores have no integers (sm_72 is the first); use 'turing'"),
         _refuse("u8", "sm_70 tensor cores have no integers (sm_72 is the first); use 'turing'"),
     ),
+    # [CPG], technical specifications: the most shared memory of a block, here and below.
+    shared_kb=96,
 )
 
 _TURING: Final = Unit(
@@ -117,6 +120,7 @@ _TURING: Final = Unit(
     rows=(*_half_rows(8, 24, (None, None), "[MMASIM25], [FASI21]", _PUBLISHED), *_INTEGER_ROWS),
     source="[MMASIM25], [FASI21]",
     refusals=(*_before_ampere("Turing"), *_before_ada("Turing")),
+    shared_kb=64,
 )
 
 _AMPERE: Final = Unit(
@@ -134,6 +138,8 @@ _AMPERE: Final = Unit(
     ),
     source="[KHATTAK25], [MMASIM25]",
     refusals=_before_ada("Ampere"),
+    # [CPG]: 163 on sm_80, 99 on sm_86. One plan serves both, so that it has the same bits on both.
+    shared_kb=99,
 )
 
 
@@ -163,6 +169,7 @@ _ADA: Final = Unit(
         *_INTEGER_ROWS,
     ),
     source="[KHATTAK25], [MMASIM25]",
+    shared_kb=99,
 )
 
 
@@ -201,6 +208,7 @@ _HOPPER: Final = Unit(
     ),
     source="[H200], [KHATTAK25], [MMASIM25]",
     refusals=_FP8_HALF_REFUSED,
+    shared_kb=227,
 )
 
 
@@ -227,6 +235,8 @@ _BLACKWELL: Final = Unit(
     ),
     source="[KHATTAK25], [MMASIM25]",
     refusals=_FP8_HALF_REFUSED,
+    # [CPG]: 227 on sm_100, 99 on sm_120. One plan serves both.
+    shared_kb=99,
 )
 
 

@@ -167,7 +167,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """The numerics of one tensor core generation, or of a reference arithmetic.
+    """One tensor core generation, or a reference arithmetic: its numerics, and its memory.
 
     Attributes
     ----------
@@ -185,6 +185,9 @@ class Unit:
         Where the rows come from.
     refusals : tuple of Refusal
         Pairs that deserve their own words when refused.
+    shared_kb : int or None
+        KB of shared memory that a block may have on every GPU of this unit; None if that is not
+        known, and sets no limit. Plans choose blocks that have room.
     """
 
     name: str
@@ -194,9 +197,10 @@ class Unit:
     rows: tuple[Rule, ...]
     source: str
     refusals: tuple[Refusal, ...] = ()
+    shared_kb: int | None = None
 
     def __post_init__(self) -> None:
-        """Prove that names and pairs of types are given once."""
+        """Prove that names and pairs of types are given once, and that there is some memory."""
         for name in self.names:
             if not name or name != name.lower().strip():
                 raise InputError(f"Unit {self.name!r}: names must be lower case, got {name!r}")
@@ -208,6 +212,11 @@ class Unit:
         for pair in pairs:
             if pairs.count(pair) > 1:
                 raise InputError(f"Unit {self.name!r} has two rules for {pair[0]} -> {pair[1]}")
+        if self.shared_kb is not None and self.shared_kb < 1:
+            raise InputError(
+                f"Unit {self.name!r}: shared_kb must be at least 1, or None where it is not known, "
+                f"got {self.shared_kb}"
+            )
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,11 @@ from numpy.typing import NDArray
 
 from tcusim.agreement import agree
 from tcusim.algorithms import algorithms, build
+from tcusim.algorithms.order import FORWARD, Order
 from tcusim.backends import Backend, run
 from tcusim.ir import BLOCK, Buffer, Copy, Extent, Index, Lines, Locate, Program, Scalar, View
-from tcusim.irregular import scan_by_offsets, sum_by_offsets
+from tcusim.plan import plan_for
+from tcusim.problem import IrregularProblem
 from tcusim.shapes import shape_of
 from tcusim.testing import assert_agree
 from tcusim.verify import in_place
@@ -23,17 +24,23 @@ from tcusim_host import run as host_run
 Array = NDArray[Any]
 
 
-class Agreeing:
-    """Runs programs on the simulator and on the host, and compares the bits of each."""
+def by_offsets(
+    kind: str, x: Array, offsets: Array, *, arch: str = "hopper", **changes: Any
+) -> tuple[Array, list[str]]:
+    """Run a plan's launches on the simulator and on the host, and compare the bits of each.
 
-    def __init__(self, arch: str) -> None:
-        self.arch = arch
-        self.names: list[str] = []
-
-    def __call__(self, program: Program, inputs: Mapping[str, Array]) -> Array:
-        self.names.append(program.name)
-        result: Array = assert_agree(program, inputs, arch=self.arch)["out"]
-        return result
+    Return the result, and the names of the programs. Nothing here looks at the offsets.
+    """
+    given = {"shape": shape_of("16x16x16"), "ab": "f16", "acc": "f32", **changes}
+    given = {"source": given["ab"], "result": given["acc"], **given}
+    operation = "segmented_sum" if kind == "reduction" else "segmented_cumsum"
+    problem = IrregularProblem(kind, x.size, offsets.size - 1, **given)
+    plan = plan_for(operation, problem, None, None)
+    result: Array = plan.run(
+        {"in": x, "offsets": offsets},
+        lambda program, inputs: assert_agree(program, inputs, arch=arch),
+    )
+    return result, [launch.program.name for launch in plan.launches]
 
 
 @pytest.mark.parametrize("arch", ["volta", "hopper"])
@@ -61,40 +68,38 @@ def segments(seed: int) -> tuple[Array, NDArray[np.int64]]:
 def test_sums_and_scans(arch: str, shape: str, host: Backend) -> None:
     x, offsets = segments(len(arch))
     x = x.astype(np.float16)
-    launch = Agreeing(arch)
-    sum_by_offsets(launch, x, offsets, shape=shape)
-    assert launch.names == ["reduction_pieces", "reduction_pieces_plain", "reduction_pieces_plain"]
-    scan_by_offsets(launch, x, offsets, shape=shape)
-    scan_by_offsets(launch, x, offsets, shape=shape, exclusive=True, reverse=True)
-    assert set(launch.names[3:]) == {
-        "reduction_pieces", "reduction_pieces_plain", "scan_pieces_plain", "scan_pieces",
-    }  # fmt: skip
+    _, names = by_offsets("reduction", x, offsets, arch=arch, shape=shape_of(shape))
+    assert names == ["reduction_pieces", "reduction_pieces_plain", "reduction_pieces_plain"]
+    for order in (FORWARD, Order(exclusive=True, reverse=True)):
+        _, names = by_offsets("scan", x, offsets, arch=arch, shape=shape_of(shape), order=order)
+        assert set(names) == {
+            "reduction_pieces", "reduction_pieces_plain", "scan_pieces_plain", "scan_pieces",
+        }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("dtype", "types"),
     [
         (np.float32, {"ab": "bf16", "source": "f32"}),
-        (np.float64, {"ab": "f64", "acc": "f64", "shape": "8x8x4"}),
+        (np.float64, {"ab": "f64", "acc": "f64", "shape": shape_of("8x8x4")}),
         (np.int8, {"ab": "s8", "acc": "s32"}),
     ],
 )
 def test_other_types(dtype: Any, types: dict[str, Any], host: Backend) -> None:
     x, offsets = segments(3)
-    launch = Agreeing("hopper")
-    sum_by_offsets(launch, (9 * x).astype(dtype), offsets, **types)
-    scan_by_offsets(launch, (9 * x).astype(dtype), offsets, **types)
+    for kind in ("reduction", "scan"):
+        by_offsets(kind, (9 * x).astype(dtype), offsets, **types)
 
 
 def test_no_elements_no_segments_and_elements_of_no_segment(host: Backend) -> None:
-    launch = Agreeing("hopper")
     nothing = np.zeros(0, np.float16)
-    assert sum_by_offsets(launch, nothing, np.zeros(1, np.int64)).size == 0
-    assert sum_by_offsets(launch, nothing, np.zeros(4, np.int64)).tolist() == [0, 0, 0]
-    assert scan_by_offsets(launch, nothing, np.zeros(4, np.int64)).size == 0
+    none, empty = np.zeros(1, np.int64), np.zeros(4, np.int64)
+    assert by_offsets("reduction", nothing, none)[0].size == 0
+    assert by_offsets("reduction", nothing, empty)[0].tolist() == [0, 0, 0]
+    assert by_offsets("scan", nothing, empty)[0].size == 0
     ones = np.ones(5000, np.float16)
     inner = np.array([1700, 1703, 4000], np.int64)
-    assert sum_by_offsets(launch, ones, inner).tolist() == [3, 2297]
+    assert by_offsets("reduction", ones, inner)[0].tolist() == [3, 2297]
 
 
 def test_bad_offsets_reach_no_other_memory(host: Backend) -> None:

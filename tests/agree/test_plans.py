@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 
-from tcusim import plan
+from tcusim import plan, plan_rules
 from tcusim.backends import why_unavailable
 from tcusim.plan import plan_for
 
@@ -18,7 +16,7 @@ def test_a_plan_of_three_launches_on_the_host(
     monkeypatch: pytest.MonkeyPatch, arch: str, reverse: bool
 ) -> None:
     # As where no blocks share a segment.
-    monkeypatch.setattr(sys.modules["tcusim.plan"], "LEAST_BLOCK", 2**40)
+    monkeypatch.setattr(plan_rules, "LEAST_BLOCK", 2**40)
     plan_for.cache_clear()
     reason = why_unavailable("host")
     if reason is not None:

@@ -20,6 +20,7 @@ import pytest
 from numpy.typing import NDArray
 
 import tcusim
+from tcusim import plan_rules
 from tcusim.algorithms import build
 from tcusim.errors import BackendUnavailable, InputError, Unsupported
 from tcusim.interpret import run_numpy
@@ -256,7 +257,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> StandIn:
 @pytest.fixture
 def several_launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let plans of long scans have three launches, as where no blocks share a segment."""
-    monkeypatch.setattr(sys.modules["tcusim.plan"], "LEAST_BLOCK", 2**40)
+    monkeypatch.setattr(plan_rules, "LEAST_BLOCK", 2**40)
     plan_for.cache_clear()
     yield
     plan_for.cache_clear()

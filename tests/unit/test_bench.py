@@ -287,6 +287,21 @@ def test_the_plan_is_that_of_the_functions() -> None:
         np.testing.assert_array_equal(got, product)
 
 
+def test_a_plan_chooses_for_the_unit() -> None:
+    """On a unit of little shared memory it launches what the functions launch there."""
+    import tcusim
+
+    assert {one.unit for one in recipes("scan", None, unit="turing")} == {"turing"}
+    scan = tcusim.plan("cumsum", length=2**23, result="float32", arch="turing")
+    product = tcusim.plan_product("matvec", rows=2**14, inner=512, result="float32", arch="turing")
+    for kind, size, launches in (("scan", None, scan.launches), ("matvec", 512, product.launches)):
+        recipe = Recipe(kind, size, None, unit="turing")
+        (stage,) = recipe.launches(2**23).stages
+        (launch,) = launches
+        assert stage.program == launch.program
+        assert stage.program != replace(recipe, unit=None).launches(2**23).stages[0].program
+
+
 def test_the_label_of_a_plan_names_its_programs() -> None:
     assert Recipe("sum", 64, None).label_at(2**20) == "plan: reduction_kn warps=8"
     assert Recipe("sum", None, None).label_at(2**30) == "plan: reduction_grid warps=16"

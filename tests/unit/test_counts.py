@@ -75,8 +75,8 @@ BLOCK_FORMULAS: dict[str, Callable[[int, int, int, int, int], int]] = {
     ),
 }
 # Of all blocks of a segment, W warps each: a warp takes 16 tiles, and those past the segment's end
-# are zeros. A scan takes 8, two to a row: it multiplies each by U and, before it waits, by ones; the
-# first of a row by ones once more, after it has waited.
+# are zeros. A scan takes 8, two to a row: it multiplies each by U and, before it waits, by ones;
+# and the first of a row by ones once more, after it has waited.
 GRID_FORMULAS: dict[str, Callable[[int, int, int, int], int]] = {
     "reduction_grid": lambda n, k, count, warps: 16 * warps * ceil(count / (16 * warps)),
     "scan_grid": lambda n, k, count, warps: (

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 import tcusim
 from tcusim.algorithms import algorithms, build
+from tcusim.algorithms.order import FORWARD, Order
 from tcusim.backends import run
 from tcusim.cost import Counts, counts_of_text
 from tcusim.errors import InputError, Unsupported, VerifyError
@@ -38,12 +39,11 @@ from tcusim.ir import (
 from tcusim.irregular import (
     MOST_ROWS,
     PLAIN,
-    IrregularProblem,
     cut_of,
-    irregular_launches,
-    scan_by_offsets,
-    sum_by_offsets,
+    draft_by_offsets,
 )
+from tcusim.plan import Plan, plan, plan_for
+from tcusim.problem import IrregularProblem
 from tcusim.shapes import MmaShape, shape_of
 from tcusim.testing import random_inputs
 from tcusim.verify import problems, verify
@@ -55,14 +55,27 @@ SHAPES = ((16, 16, 16), (32, 8, 16), (8, 32, 16), (4, 4, 4), (5, 7, 3))
 LENGTHS = (0, 1, 15, 16, 17, 255, 256, 257, 4095, 4096, 4097, 65537)
 
 
-def on(arch: str) -> Callable[[Program, Mapping[str, Array]], Array]:
-    """Return what runs a program on the simulator and returns its output."""
+def problem(kind: str, length: int, segments: int, **changes: Any) -> IrregularProblem:
+    """Return a problem of f16 numbers, or with changes; arrays have the tiles' types by default."""
+    given = {"shape": shape_of("16x16x16"), "ab": "f16", "acc": "f32", **changes}
+    given = {"source": given["ab"], "result": given["acc"], **given}
+    return IrregularProblem(kind, length, segments, **given)
 
-    def launch(program: Program, inputs: Mapping[str, Array]) -> Array:
-        result: Array = run(program, inputs, arch=arch)["out"]
-        return result
 
-    return launch
+def planned(kind: str, x: Array, offsets: Ints, **changes: Any) -> Plan:
+    """Return the plan for an array in segments by offsets."""
+    operation = "segmented_sum" if kind == "reduction" else "segmented_cumsum"
+    return plan_for(operation, problem(kind, x.size, offsets.size - 1, **changes), None, None)
+
+
+def by_offsets(
+    kind: str, x: Array, offsets: Ints, *, arch: str = "hopper", **changes: Any
+) -> Array:
+    """Sum or scan segments by the launches of a plan; nothing here looks at the offsets."""
+    result: Array = planned(kind, x, offsets, **changes).run(
+        {"in": x, "offsets": offsets}, lambda program, given: run(program, given, arch=arch)
+    )
+    return result
 
 
 def offsets_of(lengths: Sequence[int] | Ints) -> Ints:
@@ -113,18 +126,16 @@ def exact_sums(x: Ints, offsets: Ints) -> Ints:
     return np.array([x[a:b].sum() for a, b in itertools.pairwise(offsets)], np.int64)
 
 
-def exact_scan(x: Array, offsets: Ints, *, exclusive: bool = False, reverse: bool = False) -> Array:
+def exact_scan(x: Array, offsets: Ints, order: Order = FORWARD) -> Array:
     result = np.zeros_like(x)
     for a, b in itertools.pairwise(offsets):
-        turn = slice(None, None, -1 if reverse else 1)
+        turn = slice(None, None, -1 if order.reverse else 1)
         segment = x[a:b][turn]
-        result[a:b] = (segment.cumsum() - (segment if exclusive else 0))[turn]
+        result[a:b] = (segment.cumsum() - (segment if order.exclusive else 0))[turn]
     return result
 
 
-ORDERS: list[dict[str, Any]] = [
-    {"exclusive": a, "reverse": b} for a in (False, True) for b in (False, True)
-]
+ORDERS = [Order(exclusive, reverse) for exclusive in (False, True) for reverse in (False, True)]
 
 
 # --- Where pieces lie -------------------------------------------------------------------------
@@ -219,9 +230,10 @@ def test_both_sides_and_any_cut_equal_integers(sizes: tuple[int, int, int], side
         np.testing.assert_array_equal(sums, expected)
         inputs["carry"] = carry.astype(np.float32)
         for order in ORDERS:
-            result = run(build("scan_pieces", carry=True, **order, **options), inputs)["out"]
+            scan = build("scan_pieces", carry=True, **asdict(order), **options)
+            result = run(scan, inputs)["out"]
             for number, (begin, end) in pieces.items():
-                alone = exact_scan(x[begin:end], offsets_of([end - begin]), **order)
+                alone = exact_scan(x[begin:end], offsets_of([end - begin]), order)
                 np.testing.assert_array_equal(result[begin:end], alone + carry[number])
 
 
@@ -246,9 +258,9 @@ def test_products_accumulate_a_scan_as_in_the_paper() -> None:
     x = sparse(rng, offsets)
     inputs = {"in": x.astype(np.float16), "offsets": offsets}
     for order in ORDERS:
-        program = build("scan_pieces", segment_size=912, whole=True, combine="mma", **order)
-        result = run(program, inputs)["out"]
-        np.testing.assert_array_equal(result, exact_scan(x, offsets, **order))
+        options = {"whole": True, "combine": "mma", **asdict(order)}
+        result = run(build("scan_pieces", segment_size=912, **options), inputs)["out"]
+        np.testing.assert_array_equal(result, exact_scan(x, offsets, order))
 
 
 # --- Sums and scans of whole segments ---------------------------------------------------------
@@ -279,18 +291,19 @@ def assert_sums_and_scans(
     x: Ints,
     offsets: Ints,
     shape: MmaShape,
-    orders: Sequence[Mapping[str, Any]],
+    orders: Sequence[Order],
     dtype: Any = np.float16,
     arch: str = "hopper",
     **types: Any,
 ) -> None:
     """Compare sums and scans by offsets with integers."""
     array = x.astype(dtype)
-    sums = sum_by_offsets(on(arch), array, offsets, shape=shape, **types)
+    sums = by_offsets("reduction", array, offsets, arch=arch, shape=shape, **types)
     np.testing.assert_array_equal(sums, exact_sums(x, offsets))
     for order in orders:
-        result = scan_by_offsets(on(arch), array, offsets, shape=shape, **types, **order)
-        expected = exact_scan(x, offsets, **order)
+        options = {"shape": shape, "order": order, **types}
+        result = by_offsets("scan", array, offsets, arch=arch, **options)
+        expected = exact_scan(x, offsets, order)
         np.testing.assert_array_equal(result, expected, err_msg=f"{order}")
 
 
@@ -336,7 +349,7 @@ def test_results_are_rounded_once_to_a_narrow_type() -> None:
     x = np.zeros(offsets[-1], np.float16)
     x[:3] = 2048, 1, 1
     x[[4, 20_000, 30_000]] = 2048, 2, 1
-    sums = sum_by_offsets(on("hopper"), x, offsets, result="f16")
+    sums = by_offsets("reduction", x, offsets, result="f16")
     assert sums.dtype == np.float16
     assert sums.tolist() == [2050, 0, 2052]
 
@@ -345,9 +358,9 @@ def test_an_infinity_or_nan_stays_in_its_segment() -> None:
     offsets = offsets_of([3, 2, 0, 5000, 2, 1])
     x = np.ones(offsets[-1], np.float16)
     x[4], x[3000] = np.inf, np.nan
-    sums = sum_by_offsets(on("hopper"), x, offsets)
+    sums = by_offsets("reduction", x, offsets)
     np.testing.assert_array_equal(sums, [3, np.inf, 0, np.nan, 2, 1])
-    scan = scan_by_offsets(on("hopper"), x, offsets)
+    scan = by_offsets("scan", x, offsets)
     assert np.isfinite(scan[:3]).all()
     assert np.isfinite(scan[5005:]).all()
     assert np.isnan(scan[3000:5005]).all()
@@ -358,21 +371,16 @@ def test_the_longest_segment_may_be_told() -> None:
     lengths = rng.integers(0, 40, 3000)
     offsets, longest = offsets_of(lengths), int(lengths.max())
     x = sparse(rng, offsets)
-    for function, expected in (
-        (sum_by_offsets, exact_sums(x, offsets)),
-        (scan_by_offsets, exact_scan(x, offsets)),
+    for operation, expected in (
+        ("segmented_sum", exact_sums(x, offsets)),
+        ("segmented_cumsum", exact_scan(x, offsets)),
     ):
-        launched: list[Program] = []
-
-        def launch(
-            program: Program, inputs: Mapping[str, Array], launched: list[Program] = launched
-        ) -> Array:
-            launched.append(program)
-            return on("hopper")(program, inputs)
-
-        result = function(launch, x.astype(np.float16), offsets, longest=longest)
-        np.testing.assert_array_equal(result, expected)
-        assert len(launched) == 1
+        made, untold = (
+            plan(operation, length=x.size, segments=3000, result="float32", longest=told)
+            for told in (longest, None)
+        )
+        np.testing.assert_array_equal(made(x.astype(np.float16), offsets=offsets), expected)
+        assert len(made.launches) == 1 < len(untold.launches)
 
 
 # --- Accuracy ---------------------------------------------------------------------------------
@@ -385,11 +393,11 @@ def test_long_segments_do_not_drift(arch: str) -> None:
     offsets = offsets_of([1, 2, 0, length - 6, 3])
     x = rng.random(length, np.float32).astype(np.float16)
     exact = exact_scan(x.astype(np.float64), offsets)
-    sums = sum_by_offsets(on(arch), x, offsets).astype(np.float64)
+    sums = by_offsets("reduction", x, offsets, arch=arch).astype(np.float64)
     totals = np.array([x[a:b].sum(dtype=np.float64) for a, b in itertools.pairwise(offsets)])
     filled = totals > 0
     assert np.abs(sums[filled] / totals[filled] - 1).max() < 1e-6
-    scan = scan_by_offsets(on(arch), x, offsets)
+    scan = by_offsets("scan", x, offsets, arch=arch)
     errors = scan / exact - 1
     assert np.abs(errors).max() < 1e-6
     plain = tcusim.cumsum(x[3 : length - 3], dtype=np.float32, arch=arch)
@@ -401,7 +409,7 @@ def test_long_segments_do_not_drift(arch: str) -> None:
 @pytest.mark.parametrize("arch", ["hopper", "volta"])
 def test_long_pieces_are_summed_in_short_chains(arch: str) -> None:
     """The longest pieces are of 64 products, which would lose 3e-7 of the sum if in one chain."""
-    program = irregular_launches(problem("reduction", 10**8, 1))[0].program
+    program = draft_by_offsets(problem("reduction", 10**8, 1)).launches[0].program
     cut = MOST_ROWS * 16
     x = np.random.default_rng(3).random(128 * cut).astype(np.float16)
     inputs = {"in": x, "offsets": np.array([0, x.size], np.int64)}
@@ -465,11 +473,11 @@ def warps_work(kind: str, offsets: Ints) -> list[WarpsWork]:
     x = np.ones(offsets[-1], np.float16)
     done = []
 
-    def launch(program: Program, inputs: Mapping[str, Array]) -> Array:
+    def launch(program: Program, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
         done.append(WarpsWork(program, inputs))
-        return on("hopper")(program, inputs)
+        return run(program, inputs)
 
-    (sum_by_offsets if kind == "reduction" else scan_by_offsets)(launch, x, offsets)
+    planned(kind, x, offsets).run({"in": x, "offsets": offsets}, launch)
     return done
 
 
@@ -477,7 +485,7 @@ def warps_work(kind: str, offsets: Ints) -> list[WarpsWork]:
 def test_all_work_is_in_proportion_to_the_data(kind: str) -> None:
     """Blocks times a warp's elements: a few times the elements and the segments, at any size."""
     for length, segments in ((10**8, 1), (10**8, 10**7), (10**8, 10**4), (10**6, 10**6), (5000, 3)):
-        launches = irregular_launches(problem(kind, length, segments))
+        launches = draft_by_offsets(problem(kind, length, segments)).launches
         scalars = {"in": length, "offsets": segments + 1}
         room = 0
         for launch in launches:
@@ -513,12 +521,6 @@ def test_products_are_as_many_as_the_registry_says(sizes: tuple[int, int, int], 
         assert seen.bytes_read == counted.bytes_read - inputs["offsets"].nbytes
 
 
-def problem(kind: str, length: int, segments: int, **changes: Any) -> IrregularProblem:
-    return IrregularProblem(
-        kind, length, segments, shape_of("16x16x16"), "f16", "f32", "f16", "f32", **changes
-    )
-
-
 def test_pieces_are_about_as_long_as_segments() -> None:
     assert [cut_of(1000 * size, 1000, 16, 1024) for size in (0, 1, 16, 17, 100, 600, 9999)] == [
         16, 16, 16, 32, 128, 1024, 1024,
@@ -530,13 +532,13 @@ def test_pieces_are_about_as_long_as_segments() -> None:
 def test_a_problem_without_elements_or_segments_is_one_launch() -> None:
     for kind in ("reduction", "scan"):
         for length, segments in ((0, 0), (0, 5), (16, 3)):
-            (launch,) = irregular_launches(problem(kind, length, segments))
+            (launch,) = draft_by_offsets(problem(kind, length, segments)).launches
             assert launch.inputs == {"in": "in", "offsets": "offsets"}
             assert launch.outputs == {"out": "out"}
 
 
 def test_launches_name_what_they_pass_on() -> None:
-    launches = irregular_launches(problem("scan", 10**6, 3))
+    launches = draft_by_offsets(problem("scan", 10**6, 3)).launches
     assert [(one.program.name, one.inputs["in"], one.outputs["out"]) for one in launches] == [
         ("reduction_pieces", "in", "sums"),
         ("reduction_pieces_plain", "sums", "sums2"),

@@ -213,15 +213,16 @@ def test_the_accumulator_of_half_precision() -> None:
 
 def test_large_products_have_large_blocks() -> None:
     """The rule for the size of a block, without running the product."""
-    from tcusim.product_programs import _tiling
+    from tcusim.product_programs import _tilings
     from tcusim.shapes import shape_of
 
     tile = shape_of("16x16x16")
-    big = _tiling(tile, 4096, 4096, 2, parts=False)
+    big, *smaller = _tilings(tile, 4096, 4096, 2, parts=False)
     assert big == {"warps": 8, "warps_down": 2, "down": 4, "across": 2, "depth": 2}
-    assert _tiling(tile, 64, 64, 2, parts=False)["warps"] == 4
-    assert _tiling(tile, 64, 8, 2, parts=False)["warps"] == 1
-    small = _tiling(tcusim.MmaShape(64, 64, 64), 64, 64, 2, parts=False)
+    assert smaller == _tilings(tile, 64, 64, 2, parts=False)
+    assert [one["warps"] for one in smaller] == [4, 1, 1]
+    assert _tilings(tile, 64, 8, 2, parts=False) == smaller[1:]
+    small = _tilings(tcusim.MmaShape(64, 64, 64), 64, 64, 2, parts=False)[0]
     assert (small["down"], small["across"], small["depth"]) == (1, 1, 1)
 
 

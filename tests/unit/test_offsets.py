@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import tcusim
 from tcusim.api import Report
 from tcusim.errors import InputError, Unsupported
-from tcusim.plan import MOST_INT8
+from tcusim.problem import MOST_INT8
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]

@@ -6,7 +6,6 @@ The GPU is a stand-in: a class of arrays that says it is on one, and a backend t
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 import tcusim
-from tcusim import backends
+from tcusim import backends, plan_rules
 from tcusim.api import Report
 from tcusim.devices import is_on_device
 from tcusim.errors import BackendUnavailable, InputError, Unsupported
@@ -279,7 +278,7 @@ def test_long_arrays_may_take_several_launches(
     gpu: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As where no blocks share a segment.
-    monkeypatch.setattr(sys.modules["tcusim.plan"], "LEAST_BLOCK", 2**40)
+    monkeypatch.setattr(plan_rules, "LEAST_BLOCK", 2**40)
     plan_for.cache_clear()
     x = halves(40_000)
     assert_bits(tcusim.cumsum(OnGpu(x), dtype="float32"), tcusim.cumsum(x, dtype="f4", arch="ada"))

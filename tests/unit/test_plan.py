@@ -12,16 +12,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import tcusim
-from tcusim import plan
+import tcusim.problem
+from tcusim import plan, plan_rules
 from tcusim.backends import run
 from tcusim.errors import InputError, UnknownName, Unsupported
-from tcusim.plan import CHUNK, SHORT, Plan, Problem, drafted, plan_for
+from tcusim.plan import Plan, plan_for
+from tcusim.plan_rules import CHUNK, SHORT, chunk_of, drafted
+from tcusim.problem import Problem
 from tcusim.shapes import shape_of
 
 Array = NDArray[Any]
 
-# `tcusim.plan` is the function; this is the module, whose sizes some tests change.
+# `tcusim.plan` is the function; this is the module.
 module = importlib.import_module("tcusim.plan")
 
 
@@ -84,7 +86,7 @@ def test_short_segments_go_side_by_side(size: int, suffix: str) -> None:
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let no blocks share a segment, as in scans of segments that would keep too many waiting."""
-    monkeypatch.setattr(module, "LEAST_BLOCK", 2**40)
+    monkeypatch.setattr(plan_rules, "LEAST_BLOCK", 2**40)
     plan_for.cache_clear()
     yield
     plan_for.cache_clear()
@@ -173,8 +175,8 @@ def test_long_segments_of_whole_chunks_are_cut() -> None:
 def test_partial_sums_are_combined_in_groups_of_groups(
     monkeypatch: pytest.MonkeyPatch, shape: str
 ) -> None:
-    monkeypatch.setattr(module, "CHUNK", 512)
-    monkeypatch.setattr(module, "PLAIN", 4)
+    monkeypatch.setattr(plan_rules, "CHUNK", 512)
+    monkeypatch.setattr(plan_rules, "PLAIN", 4)
     x = integers(100 * 512 + 77)
     total, scan = assert_right(x, x.size, shape=shape_of(shape))
     assert names(total) == ["reduction_tn", *["reduction_plain"] * 4]
@@ -189,8 +191,8 @@ def test_partial_sums_are_combined_in_groups_of_groups(
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("count", [5, 6, 7, 8, 12, 25])
 def test_groups_do_not_reach_across_segments(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    monkeypatch.setattr(module, "CHUNK", 256)
-    monkeypatch.setattr(module, "PLAIN", 4)
+    monkeypatch.setattr(plan_rules, "CHUNK", 256)
+    monkeypatch.setattr(plan_rules, "PLAIN", 4)
     size = count * 256
     for length in (4 * size - 300, 4 * size, 2 * size + 1):
         assert_right(integers(length), size)
@@ -199,7 +201,7 @@ def test_groups_do_not_reach_across_segments(monkeypatch: pytest.MonkeyPatch, co
 def test_chunks_are_whole_tiles() -> None:
     for shape in ("16x16x16", "32x8x16", "8x32x16", "16x16x8", "8x8x4", "16x8x16"):
         tile = shape_of(shape)
-        chunk = problem("scan", 1, 1, shape=tile).chunk
+        chunk = chunk_of(problem("scan", 1, 1, shape=tile))
         assert chunk % (tile.m * tile.k) == 0
         assert chunk % (tile.n * tile.k) == 0
         assert 0 < chunk <= CHUNK
@@ -301,8 +303,8 @@ def test_a_plan_has_the_bits_of_the_function(operation: str, dtype: str) -> None
 def test_scans_in_every_order(
     monkeypatch: pytest.MonkeyPatch, exclusive: bool, reverse: bool
 ) -> None:
-    monkeypatch.setattr(module, "CHUNK", 256)
-    monkeypatch.setattr(module, "PLAIN", 4)
+    monkeypatch.setattr(plan_rules, "CHUNK", 256)
+    monkeypatch.setattr(plan_rules, "PLAIN", 4)
     for length, size in ((1000, 16), (1000, 300), (5000, 5000), (9 * 512 - 7, 512)):
         x = integers(length)
         made = plan(
@@ -357,13 +359,13 @@ def test_equal_plans_are_made_once() -> None:
 
 def test_the_functions_make_a_plan_once(monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[str] = []
-    real = module.build
+    real = tcusim.build
 
     def build(name: str, **options: Any) -> Any:
         built.append(name)
         return real(name, **options)
 
-    monkeypatch.setattr(module, "build", build)
+    monkeypatch.setattr(tcusim.problem, "build", build)
     for _ in range(3):
         tcusim.segmented_sum(integers(500), 10)
     assert built == ["reduction_kn"]

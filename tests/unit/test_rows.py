@@ -29,7 +29,7 @@ SHAPES = (
 )
 # Segments of less than a row, of whole rows, of more tiles than a warp takes; and uneven ones.
 SIZES = (1, 16, 31, 48, 80, 100, 144, 256, 1000, 1024, 1536, 2048, 3000, 5000)
-OPTIONS: tuple[dict[str, int], ...] = (
+OPTIONS: tuple[dict[str, Any], ...] = (
     {},
     {"pieces": 1},
     {"pieces": 3, "groups": 2},
@@ -52,14 +52,15 @@ def exact(
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("side", "ab")
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_rows_equal_integers(shape: MmaShape, side: str, options: dict[str, int]) -> None:
+def test_rows_equal_integers(shape: MmaShape, side: str) -> None:
     rng = np.random.default_rng()
-    orders = itertools.cycle(ORDERS)
-    for size in SIZES:
-        exclusive, reverse = next(orders)
+    turns = list(itertools.product(OPTIONS, ORDERS))
+    rng.shuffle(turns)
+    for size, (options, (exclusive, reverse)) in zip(SIZES, itertools.cycle(turns), strict=False):
         order = {"exclusive": exclusive, "reverse": reverse}
-        for name, more in (("reduction_rows", {}), ("scan_rows", order)):
+        cases: tuple[tuple[str, dict[str, Any]], ...]
+        cases = (("reduction_rows", {}), ("scan_rows", order))
+        for name, more in cases:
             program = build(
                 name, shape=shape, side=side, segment_size=size, ragged=True, warps=2,
                 **options, **more,
@@ -141,8 +142,9 @@ def test_segments_that_fill_few_tiles_share_them() -> None:
 
 @pytest.mark.parametrize("name", ["pieces", "groups"])
 def test_a_size_of_nothing_is_refused(name: str) -> None:
+    size: dict[str, Any] = {name: 0}
     with pytest.raises(Unsupported, match=f"{name} must be at least 1, got 0"):
-        build("scan_rows", **{name: 0})
+        build("scan_rows", **size)
 
 
 def test_the_listing_tells_what_a_warp_does() -> None:

@@ -1,9 +1,15 @@
-"""Constant matrices in shared memory, from which a kernel loads its non-uniform constants."""
+"""What shared memory a block of a program takes on a GPU.
+
+Besides the program's own there are constant matrices, from which a kernel loads its non-uniform
+constants, and places for where lines begin and end. The emitter declares all this, and plans, which
+choose blocks that a GPU has room for, must know it before.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tcusim.ir import (
     Buffer,
@@ -12,17 +18,84 @@ from tcusim.ir import (
     Frag,
     Index,
     Level,
+    Lines,
+    Load,
     Loop,
     Pattern,
     PatternKind,
     Program,
+    Role,
     View,
+    accesses,
     walk,
 )
-from tcusim.numerics import format_of
+from tcusim.numerics import format_of, unit_of
 from tcusim.shapes import TILE_BYTES
 
-__all__ = ["Table", "Tables"]
+__all__ = ["SharedMemory", "Table", "Tables", "fitting"]
+
+
+Choice = TypeVar("Choice")
+
+
+def fitting(
+    build: Callable[[Choice], Program], choices: Iterable[Choice], unit: str | None
+) -> tuple[Choice, Program, str | None]:
+    """Return the first choice whose program has blocks that a unit has room for, else the last.
+
+    build: makes the program of a choice; those after the one that is taken are not built. unit: its
+    name; None, and a unit of whose memory nobody knows, has room for all. Return the program too,
+    and why it is not that of the first choice, or None.
+    """
+    limit = None if unit is None else unit_of(unit).shared_kb
+    candidates = iter(choices)
+    choice = next(candidates)
+    program, why = build(choice), None
+    while limit is not None and SharedMemory(program).needed > 1024 * limit:
+        smaller = next(candidates, None)
+        if smaller is None:
+            break
+        choice, program = smaller, build(smaller)
+        why = f"blocks are smaller than usual: {unit} has {limit} KB of shared memory for each"
+    return choice, program, why
+
+
+class SharedMemory:
+    """The shared memory of a program, buffer by buffer.
+
+    layouts: of every operand fragment, by name. tables: of constants. buffers: all that there is;
+    those of level WARP once for each warp.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.layouts = _layouts(program)
+        self.tables = Tables(program, self.layouts)
+        self.buffers = [*program.scratch, *self.tables.buffers, *_line_buffers(program)]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a block's buffers."""
+        return sum(map(self.bytes_of, self.buffers))
+
+    @property
+    def needed(self) -> int:
+        """Bytes that a GPU must have for a block: buffers, and where mail goes the block's number.
+
+        That lies before the buffers, which begin at a multiple of 128 bytes where they are many.
+        """
+        return self.nbytes + (128 if self.program.mail else 0)
+
+    def bytes_of(self, buffer: Buffer) -> int:
+        """Return the bytes of a block for a buffer."""
+        copies = self.program.warps if buffer.level is Level.WARP else 1
+        return copies * self.elements_of(buffer) * format_of(buffer.dtype).itemsize
+
+    def elements_of(self, buffer: Buffer) -> int:
+        """Return a buffer's elements, filled up so that each warp's part is aligned."""
+        size = buffer.size.evaluate({})
+        unit = TILE_BYTES // format_of(buffer.dtype).itemsize
+        return -(-size // unit) * unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +215,29 @@ def _loop_ranges(program: Program) -> dict[str, int | None]:
     return {
         step.var: step.count.constant for _, step in walk(program.steps) if isinstance(step, Loop)
     }
+
+
+def _layouts(program: Program) -> dict[str, str]:
+    """Return the layout of every operand fragment: its loads', or what suits its constant."""
+    layouts: dict[str, str] = {}
+    for _, step in walk(program.steps):
+        if isinstance(step, Load) and step.dst.role is not Role.ACC:
+            layouts[step.dst.name] = step.src.layout or "row_major"
+    for _, step in walk(program.steps):
+        if isinstance(step, Const) and step.dst.role is not Role.ACC:
+            column = step.pattern.kind is PatternKind.COL
+            layouts.setdefault(step.dst.name, "col_major" if column else "row_major")
+    return layouts
+
+
+def _line_buffers(program: Program) -> list[Buffer]:
+    """Return shared memory for where the lines of each warp begin and end."""
+    found: dict[str, Lines] = {}
+    for _, step in walk(program.steps):
+        for lines in accesses(step).lines_written:
+            found.setdefault(lines.name, lines)
+    return [
+        Buffer(f"{lines.name}_{end}", "s64", Extent.of(lines.count), Level.WARP)
+        for lines in found.values()
+        for end in ("begin", "end")
+    ]

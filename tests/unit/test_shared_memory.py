@@ -1,0 +1,244 @@
+"""What shared memory programs take, and that plans take no more than a GPU has."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcusim
+from tcusim.algorithms import algorithms, build
+from tcusim.api import Report
+from tcusim.errors import InputError, Unsupported
+from tcusim.ir import Program
+from tcusim.numerics import Fused, Rule, Unit, format_of, register_unit, registry, units
+from tcusim.planned import Planned
+from tcusim.shared_memory import SharedMemory, fitting
+from tcusim_cuda.emit import STATIC_SHARED_BYTES, emit
+from tcusim_cuda.kernel import Kernel
+from tcusim_cuda.text import C_TYPES
+
+LIMITED = [unit for unit in units() if unit.shared_kb is not None]
+BYTES = {kind: format_of(dtype).itemsize for dtype, kind in C_TYPES.items()}
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+# Text of tcusim.cuh: where there is mail, a block keeps its number, aligned with what follows.
+TICKET = 128
+
+
+def declared(kernel: Kernel) -> int:
+    """Return the shared memory of a kernel: what its text declares, and what a launch asks for."""
+    arrays = re.findall(r"__shared__ __align__\(32\) ([\w ]+) \w+((?:\[\d+\])+);", kernel.text)
+    static = sum(
+        BYTES[kind] * math.prod(map(int, re.findall(r"\d+", sizes))) for kind, sizes in arrays
+    )
+    assert static == 0 or kernel.dynamic_shared_bytes == 0
+    assert static <= STATIC_SHARED_BYTES
+    ticket = TICKET if "take_ticket" in kernel.text else 0
+    return static + kernel.dynamic_shared_bytes + ticket
+
+
+@pytest.mark.parametrize("name", [row.name for row in algorithms()])
+def test_a_program_needs_what_its_kernel_declares(name: str) -> None:
+    source = "f32" if "plain" in name else None
+    for warps in (1, 4):
+        program = build(name, warps=warps, source=source, ragged=not name.startswith("g"))
+        assert SharedMemory(program).needed == declared(emit(program))
+
+
+# --- Plans that fit -----------------------------------------------------------------------------
+
+
+def plans(arch: str) -> Iterator[Planned]:
+    """Yield plans of all operations, types, and kinds of segments that a unit has."""
+    for dtype in (*FLOATS, "int8"):
+        results = ("float16", "float32") if dtype == "float16" else (None,)
+        for result in results:
+            types = {"dtype": dtype, "result": result, "arch": arch}
+            for length in (100, 2**23):
+                yield from sums_and_scans(length, types)
+            for sizes in ((20, 30, 20), (200, 90, 200), (2048, 90, 2048), (40, 900), (2**15, 4096)):
+                yield from products(*sizes, types=types)
+
+
+def sums_and_scans(length: int, types: dict[str, Any]) -> Iterator[Planned]:
+    few, many = max(1, length // 1000), length // 3
+    ways: list[dict[str, int]] = [{"segment_size": size} for size in (16, 1000, 2**15)]
+    ways += [{"segments": few}, {"segments": many, "longest": 9}]
+    for operation in ("sum", "cumsum"):
+        yield from planned(operation, length=length, **types)
+        for way in ways:
+            yield from planned(f"segmented_{operation}", length=length, **way, **types)
+
+
+def products(
+    rows: int, inner: int, cols: int | None = None, *, types: dict[str, Any]
+) -> Iterator[Planned]:
+    operation = "matvec" if cols is None else "matmul"
+    try:
+        yield tcusim.plan_product(operation, rows=rows, inner=inner, cols=cols, **types)
+    except Unsupported:
+        return
+
+
+def planned(operation: str, **options: Any) -> Iterator[Planned]:
+    try:
+        yield tcusim.plan(operation, **options)
+    except Unsupported:
+        return
+
+
+@pytest.mark.parametrize("unit", LIMITED, ids=lambda unit: unit.name)
+def test_plans_need_no_more_than_their_unit_has(unit: Unit) -> None:
+    assert unit.shared_kb is not None
+    largest: dict[str, Program] = {}
+    for plan in plans(unit.name):
+        for launch in plan.launches:
+            program = launch.program
+            needed = SharedMemory(program).needed
+            assert needed <= 1024 * unit.shared_kb, f"{program.name} in {plan!r}"
+            if needed > SharedMemory(largest.setdefault(program.name, program)).needed:
+                largest[program.name] = program
+    assert largest.keys() >= {
+        "reduction_kn", "reduction_tn", "reduction_grid", "scan_kn", "scan_tn", "scan_grid",
+        "reduction_pieces", "reduction_pieces_plain", "scan_pieces", "scan_pieces_plain",
+        "gemm", "gemv_reduction",
+    }  # fmt: skip
+    for program in largest.values():
+        assert declared(emit(program)) == SharedMemory(program).needed
+
+
+def test_all_generations_have_a_limit() -> None:
+    assert {unit.name: unit.shared_kb for unit in units() if unit.sm} == {
+        "volta": 96, "turing": 64, "ampere": 99, "ada": 99, "hopper": 227, "blackwell": 99,
+    }  # fmt: skip
+
+
+# --- Where the choice differs -------------------------------------------------------------------
+
+SMALLER = "blocks are smaller than usual: {} has {} KB of shared memory for each"
+
+
+def test_turing_scans_in_smaller_blocks() -> None:
+    x = np.random.default_rng(0).integers(-9, 10, 2**23).astype(np.float16)
+    usual, small = (
+        tcusim.plan("cumsum", length=x.size, result="float32", arch=arch)
+        for arch in ("hopper", "turing")
+    )
+    (one,), (other,) = usual.launches, small.launches
+    assert one.program.name == other.program.name == "scan_grid"
+    assert SharedMemory(one.program).needed > 64 * 1024
+    # As large as there is room for: of twice as many elements it would be too large.
+    assert 32 * 1024 < SharedMemory(other.program).needed <= 64 * 1024
+    assert SMALLER.format("turing", 64) in small.why
+    assert not any("smaller" in line for line in usual.why)
+    np.testing.assert_array_equal(small(x), x.astype(np.int64).cumsum())
+
+
+def test_segments_that_too_many_small_blocks_would_share_are_cut() -> None:
+    usual, small = (
+        tcusim.plan(
+            "segmented_cumsum", length=2**23, segment_size=2**22, result="float32", arch=arch
+        )
+        for arch in ("hopper", "turing")
+    )
+    assert [launch.program.name for launch in usual.launches] == ["scan_grid"]
+    assert len(small.launches) > 1
+    assert re.search(
+        r"with the shared memory of turing, blocks of \d+ elements would be too many to a segment$",
+        small.why[0],
+    )
+
+
+@pytest.mark.parametrize(("arch", "dtype"), [("turing", "float16"), ("ada", "float32")])
+def test_products_of_many_rows_have_fewer_warps(arch: str, dtype: str) -> None:
+    rng = np.random.default_rng(1)
+    rows, inner = 2**14, 300
+    a = rng.integers(-2, 3, (rows, inner)).astype(dtype)
+    x = rng.integers(-2, 3, inner).astype(dtype)
+    small, usual = (
+        tcusim.plan_product(
+            "matvec", rows=rows, inner=inner, dtype=dtype, result="float32", arch=name
+        )
+        for name in (arch, "hopper")
+    )
+    assert (small.launches[0].program.warps, usual.launches[0].program.warps) == (2, 4)
+    assert small.why[-1].startswith(f"blocks are smaller than usual: {arch} has ")
+    report = Report()
+    result = tcusim.matvec(a, x, dtype=np.float32, arch=arch, report=report)
+    np.testing.assert_array_equal(result, a.astype(np.float64) @ x)
+    assert [program for program, _ in report.programs] == [small.launches[0].program]
+
+
+@pytest.fixture
+def register(monkeypatch: pytest.MonkeyPatch) -> Callable[[Unit], Unit]:
+    """Return what registers a unit until the test is over."""
+    for name in ("_units", "_names"):
+        monkeypatch.setattr(registry, name, dict(getattr(registry, name)))
+    return register_unit
+
+
+def unit_of_four(name: str, **memory: Any) -> Unit:
+    """Return a new unit, as a user might write it."""
+    rule = Rule("f16", "f32", Fused(length=4, fraction_bits=24), "invented", "invented")
+    return Unit(name, "four products a step", (), (), (rule,), source="invented", **memory)
+
+
+def test_a_unit_of_unknown_memory_has_the_usual_blocks(register: Callable[[Unit], Unit]) -> None:
+    register(unit_of_four("unknown"))
+    for operation in ("sum", "cumsum"):
+        mine, usual = (
+            tcusim.plan(operation, length=2**24, arch=arch) for arch in ("unknown", "hopper")
+        )
+        assert [one.program for one in mine.launches] == [one.program for one in usual.launches]
+        assert mine.why == usual.why
+
+
+def test_a_unit_of_little_memory_has_fewer_warps(register: Callable[[Unit], Unit]) -> None:
+    register(unit_of_four("little", shared_kb=12))
+    why = SMALLER.format("little", 12)
+    x = np.random.default_rng(2).integers(-9, 10, 2**18).astype(np.float16)
+    for algorithm in (None, "scan_tn"):
+        made = tcusim.plan(
+            "segmented_cumsum", length=x.size, segment_size=1000, arch="little",
+            result="float32", algorithm=algorithm,
+        )  # fmt: skip
+        (launch,) = made.launches
+        assert launch.program.name == "scan_tn"
+        assert launch.program.warps == 2
+        assert declared(emit(launch.program)) <= 12 * 1024
+        assert why in made.why
+        expected = np.concatenate([x[at : at + 1000].cumsum() for at in range(0, x.size, 1000)])
+        np.testing.assert_array_equal(made(x), expected.astype(np.float32))
+    product = tcusim.plan_product("matmul", rows=100, inner=50, cols=90, arch="little")
+    assert declared(emit(product.launches[0].program)) <= 12 * 1024
+    a, b = x[:5000].reshape(100, 50), x[5000:9500].reshape(50, 90)
+    np.testing.assert_array_equal(product(a, b), a.astype(np.float64) @ b)
+    assert product.why[-1] == why
+
+
+def test_a_unit_must_have_some_memory() -> None:
+    with pytest.raises(InputError, match="'none': shared_kb must be at least 1, or None where it"):
+        unit_of_four("none", shared_kb=0)
+
+
+def test_fitting_takes_the_first_that_fits_or_the_last() -> None:
+    built: list[int] = []
+
+    def make(warps: int) -> Program:
+        built.append(warps)
+        return build("scan_tn", warps=warps)
+
+    warps, program, why = fitting(make, (32, 16, 8), None)
+    assert (warps, program.warps, why, built) == (32, 32, None, [32])
+    need = SharedMemory(build("scan_tn", warps=32)).needed
+    assert 64 * 1024 < need <= 227 * 1024
+    assert fitting(make, (32, 16, 8), "hopper")[2] is None
+    built.clear()
+    warps, program, why = fitting(make, (32, 16, 8), "turing")
+    assert why == SMALLER.format("turing", 64)
+    assert built == [32, 16]
+    assert fitting(make, (32,), "turing")[2] is None
