@@ -6,11 +6,13 @@ The first row of `RULES` that holds for a problem adds its launches to a draft, 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from tcusim.algorithms import algorithm_of
+from tcusim.algorithms.rows import SCANNED, SUMMED, Share, share_of
 from tcusim.errors import Unsupported
 from tcusim.ir import Level, Program
 from tcusim.launches import CHAIN, Launches, Memory
@@ -20,12 +22,18 @@ from tcusim.shared_memory import fitting
 
 __all__ = ["CHUNK", "LEAST_BLOCK", "RULES", "SHORT", "Draft", "Rule", "chunk_of", "drafted"]
 
-# Segments of more rows than this are read tile by tile.
-SHORT = 4
+# Segments of more rows than this are read tile by tile, if they do not fill rows of tiles.
+SHORT = {"reduction": 32, "scan": 16}
+# Sums of segments that do not fill rows of tiles are read so up to this many elements.
+SUMMED_IN_ROWS = 2**11
+# Warps take rows of several tiles from longer segments too, if there are that many of them.
+MANY_SEGMENTS = 2**13
 # Elements that one warp takes of a longer segment.
 CHUNK = 2**14
 # Values that one warp combines by plain additions.
 PLAIN = 1024
+# How often a warp of a long array takes tiles anew, while others wait for memory.
+TURNS = 4
 # Elements from which on blocks have several warps: there are enough for all multiprocessors then.
 MANY = 2**18
 WARPS = 8
@@ -34,10 +42,11 @@ WARPS = 8
 LEAST_BLOCK = 2**13
 MOST_BLOCK = 2**16
 ENOUGH_BLOCKS = 256
-# A block keeps what it scans in shared memory.
-KEPT_BYTES = 2**16
+# A block holds what it scans while it waits, and so does each warp of it.
+HELD_BYTES = 2**16
+HELD_BY_WARP = 2**13
 # Blocks of a whole array that wait for each other's totals; groups wait for the group before.
-GROUP = 64
+GROUP = {"reduction": 64, "scan": 128}
 # The most blocks of a segment whose totals each of them waits for.
 MOST_COLUMNS = 128
 
@@ -49,10 +58,18 @@ class Draft(Launches):
         super().__init__(Memory("in", problem.source, problem.length))
         self.problem = problem
 
-    def built(self, name: str, segment_size: int | None, result: str, **options: Any) -> Program:
+    def built(
+        self,
+        name: str,
+        segment_size: int | None,
+        result: str,
+        most_warps: int | None = None,
+        **options: Any,
+    ) -> Program:
         """Build a program with products; if the array is long, with blocks of several warps.
 
         Those are fewer on a unit that has too little shared memory for a block of so many.
+        most_warps: of a block, if that is for the caller to say.
         """
         p = self.problem
 
@@ -60,7 +77,8 @@ class Draft(Launches):
             return p.build(name, segment_size, result, **{**few, **options})
 
         several = p.length >= MANY and algorithm_of(name).level is Level.WARP
-        choices = [{"warps": WARPS >> i} for i in range(WARPS.bit_length())] if several else [{}]
+        most = most_warps or (WARPS if several else 1)
+        choices = [{"warps": most >> i} for i in range(most.bit_length())] if most > 1 else [{}]
         _, program, why = fitting(build, choices, p.unit)
         if why is not None and why not in self.why:
             self.why.append(why)
@@ -110,6 +128,62 @@ def _one_launch(suffix: str) -> Callable[[Draft], None]:
     return add
 
 
+def _takes_rows(p: Problem) -> bool:
+    """Return whether warps take rows of several tiles: see `algorithms.rows`.
+
+    Wide elements need more registers and shared memory for that than it saves.
+    """
+    size = format_of(p.source).itemsize
+    if p.literal or size > (4 if p.kind == "scan" else 2):
+        return False
+    share = _share_of(p)
+    if size > 2:
+        return share.per_segment is not None and share.pieces > 1
+    longest = SUMMED_IN_ROWS
+    if p.kind == "scan":
+        longest = LEAST_BLOCK - 1 if p.segments < MANY_SEGMENTS else CHUNK
+    return share.per_segment is not None or _short(p) < p.segment_size <= longest
+
+
+def _short(p: Problem) -> int:
+    """Return how long segments are that lie side by side in a tile, at most."""
+    return SHORT[p.kind] * p.shape.k
+
+
+def _share_of(p: Problem) -> Share:
+    """Return how a warp's elements lie in rows of tiles."""
+    elements = SCANNED if p.kind == "scan" else SUMMED
+    return share_of(max(p.shape.m, p.shape.n), p.shape.k, p.segment_size, elements)
+
+
+def _in_rows(draft: Draft) -> None:
+    """Add one launch in which warps take rows of several tiles.
+
+    A long array has enough of them for blocks of several warps, and for several turns of a warp.
+    """
+    p = draft.problem
+    share = _share_of(p)
+    elements = share.tiles * _tile(p)
+    most = WARPS if p.kind == "scan" else WARPS // 2
+    while most > 1 and p.length < most * elements * ENOUGH_BLOCKS:
+        most //= 2
+    options: dict[str, Any] = p.scan_options
+    if share.per_segment and p.length >= TURNS * WARPS * elements * ENOUGH_BLOCKS:
+        options["tiles"] = TURNS
+    program = draft.built(f"{p.kind}_rows", p.segment_size, p.result, most, **options)
+    draft.add(program, {"in": "in"}, "out")
+
+
+def _why_rows(p: Problem) -> str:
+    share = _share_of(p)
+    tiles = f"{share.tiles} tiles, {share.pieces} to a row" if share.tiles > 1 else "one tile"
+    if share.per_segment:
+        count = share.tiles * _tile(p) // p.segment_size
+        what = f"{count} segments" if count > 1 else "a segment"
+        return f"a warp takes {what} of {p.segment_size} elements at once, in {tiles}"
+    return f"a warp takes a segment of {p.segment_size} elements, {share.tiles} tiles at a time"
+
+
 def _as_named(draft: Draft) -> None:
     """Add one launch of the algorithm that the user named."""
     p = draft.problem
@@ -149,14 +223,16 @@ def _blocks(p: Problem) -> _Blocks:
 
     def build(share: tuple[int, int]) -> Program:
         warps, each = share
-        part = "per_warp" if p.kind == "reduction" else "pieces"
-        options = {part: each, **_columns(p, warps * each * _tile(p)), **p.scan_options}
+        options: dict[str, Any] = {"per_warp": each}
+        if p.kind == "scan":
+            options = {**_batch(p), "batches": each}
+        options |= _columns(p, warps * each * _part(p)) | p.scan_options
         return p.build(f"{p.kind}_grid", p.whole_or_size, p.result, warps=warps, **options)
 
     usual = _usual_elements(p)
     shares = dict.fromkeys(_share(p, usual >> i) for i in range(usual.bit_length()))
     (warps, each), program, why = fitting(build, shares, p.unit)
-    return _Blocks(program, warps * each * _tile(p), why)
+    return _Blocks(program, warps * each * _part(p), why)
 
 
 def _usual_elements(p: Problem) -> int:
@@ -164,15 +240,36 @@ def _usual_elements(p: Problem) -> int:
     wanted = min(MOST_BLOCK, p.segment_size, max(LEAST_BLOCK, p.length // ENOUGH_BLOCKS))
     elements: int = 1 << max(0, wanted - 1).bit_length()
     if p.kind == "scan":
-        elements = min(elements, KEPT_BYTES // format_of(p.source).itemsize)
+        elements = min(elements, HELD_BYTES // _held_size(p))
     return elements
 
 
+def _held_size(p: Problem) -> int:
+    """Return the bytes of an element that is held; smaller ones count as if they had two."""
+    return max(2, format_of(p.source).itemsize)
+
+
+def _batch(p: Problem) -> dict[str, int]:
+    """Return of which tiles a batch is: rows of 16 elements and more, 256 of them and more."""
+    pieces = max(2, 16 // p.shape.k)
+    rows = max(p.shape.m, p.shape.n)
+    return {"pieces": pieces, "groups": max(1, 256 // (rows * pieces * p.shape.k))}
+
+
+def _part(p: Problem) -> int:
+    """Return the elements of which a warp takes several times as many: a tile, or a batch."""
+    return _tile(p) * (math.prod(_batch(p).values()) if p.kind == "scan" else 1)
+
+
 def _share(p: Problem, elements: int) -> tuple[int, int]:
-    """Return the warps of a block of so many elements, and the tiles that each of them takes."""
-    most = 16 if p.kind == "reduction" else WARPS
-    warps = min(most, max(1, elements // 2**11))
-    return warps, max(1, elements // (warps * _tile(p)))
+    """Return the warps of a block of so many elements, and how many parts each of them takes."""
+    most, each = 16, 2**11
+    if p.kind == "scan":
+        # With few blocks, more warps to each are sooner done.
+        few = p.length < 2 * ENOUGH_BLOCKS * elements
+        most, each = WARPS, 2**10 if few else HELD_BY_WARP // _held_size(p)
+    warps = min(most, max(1, elements // each))
+    return warps, max(1, elements // (warps * _part(p)))
 
 
 def _tile(p: Problem) -> int:
@@ -185,7 +282,7 @@ def _columns(p: Problem, block: int) -> dict[str, int]:
     if p.whole_or_size is not None:
         return {}
     blocks = -(-p.length // block)
-    return {"columns": min(GROUP, 1 << (blocks - 1).bit_length())}
+    return {"columns": min(GROUP[p.kind], 1 << (blocks - 1).bit_length())}
 
 
 def _shares_blocks(p: Problem) -> bool:
@@ -294,12 +391,14 @@ RULES: tuple[Rule, ...] = (
         _as_named,
         lambda p: f"algorithm={p.algorithm!r} was asked for: one launch",
     ),
+    # Segments are rows of tiles, of which a warp takes several at once.
+    Rule(_takes_rows, _in_rows, _why_rows),
     # Several short segments share a tile, one to a row.
     Rule(
-        lambda p: p.segment_size <= SHORT * p.shape.k,
+        lambda p: p.segment_size <= _short(p),
         _one_launch("kn"),
         lambda p: (
-            f"segments of up to {SHORT * p.shape.k} elements lie side by side in a tile, "
+            f"segments of up to {_short(p)} elements lie side by side in a tile, "
             f"{p.shape.k} to a row"
         ),
     ),

@@ -22,7 +22,7 @@ __all__ = ["products_of_scan", "products_of_sum", "reduction_rows", "scan_rows",
 SCANNED = 1024
 SUMMED = 2048
 # As many as that, if segments fill no fewer tiles.
-MOST = 4096
+MOST = 2048
 # Tiles in a row, the best first: rows of two are 64 bytes of f16, which memory likes best.
 WIDTHS = (2, 3, 1)
 
