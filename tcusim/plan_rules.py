@@ -22,11 +22,12 @@ from tcusim.shared_memory import fitting
 
 __all__ = ["CHUNK", "LEAST_BLOCK", "RULES", "SHORT", "Draft", "Rule", "chunk_of", "drafted"]
 
-# Segments of more rows than this are read tile by tile, if they do not fill rows of tiles.
+# Segments of more rows than this are read tile by tile, if they do not fill rows of tiles. Those
+# too few for a tile are so already from a few rows on; and those of wide elements, whose parts make
+# chains of products longer, and sums less precise.
 SHORT = {"reduction": 32, "scan": 16}
-# Sums of segments that do not fill rows of tiles are read so up to this many elements.
-SUMMED_IN_ROWS = 2**11
-# Warps take rows of several tiles from longer segments too, if there are that many of them.
+FEW_ROWS = 4
+# Warps scan longer segments in rows of tiles too, if there are that many of them.
 MANY_SEGMENTS = 2**13
 # Elements that one warp takes of a longer segment.
 CHUNK = 2**14
@@ -42,6 +43,8 @@ WARPS = 8
 LEAST_BLOCK = 2**13
 MOST_BLOCK = 2**16
 ENOUGH_BLOCKS = 256
+# The most elements of a segment that a warp takes in rows of tiles, some at a time.
+IN_ROWS = {"reduction": 2**11, "scan": LEAST_BLOCK - 1}
 # A block holds what it scans while it waits, and so does each warp of it.
 HELD_BYTES = 2**16
 HELD_BY_WARP = 2**13
@@ -139,15 +142,15 @@ def _takes_rows(p: Problem) -> bool:
     share = _share_of(p)
     if size > 2:
         return share.per_segment is not None and share.pieces > 1
-    longest = SUMMED_IN_ROWS
-    if p.kind == "scan":
-        longest = LEAST_BLOCK - 1 if p.segments < MANY_SEGMENTS else CHUNK
+    many = p.kind == "scan" and p.segments >= MANY_SEGMENTS
+    longest = CHUNK if many else IN_ROWS[p.kind]
     return share.per_segment is not None or _short(p) < p.segment_size <= longest
 
 
 def _short(p: Problem) -> int:
     """Return how long segments are that lie side by side in a tile, at most."""
-    return SHORT[p.kind] * p.shape.k
+    few = p.segments < max(p.shape.m, p.shape.n) or format_of(p.source).itemsize > 2
+    return (FEW_ROWS if few else SHORT[p.kind]) * p.shape.k
 
 
 def _share_of(p: Problem) -> Share:

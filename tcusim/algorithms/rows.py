@@ -21,8 +21,9 @@ __all__ = ["products_of_scan", "products_of_sum", "reduction_rows", "scan_rows",
 # Elements of a warp at a time. In rows of two f16 tiles, 1024 give each lane one total to scan.
 SCANNED = 1024
 SUMMED = 2048
-# As many as that, if segments fill no fewer tiles.
+# As many as that, if segments fill no fewer tiles; but never more tiles than that, however small.
 MOST = 2048
+MOST_TILES = 64
 # Tiles in a row, the best first: rows of two are 64 bytes of f16, which memory likes best.
 WIDTHS = (2, 3, 1)
 
@@ -60,7 +61,7 @@ def share_of(
     """
     for name, value in (("pieces", pieces), ("groups", groups)):
         require(value is None or value >= 1, f"{name} must be at least 1, got {value}")
-    tiles, most = (max(1, size // (m * k)) for size in (elements, MOST))
+    tiles, most = (min(MOST_TILES, max(1, size // (m * k))) for size in (elements, MOST))
     whole_rows = [
         width
         for width in (WIDTHS if pieces is None else (pieces,))

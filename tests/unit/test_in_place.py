@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tcusim.algorithms import algorithms, build, scan
+from tcusim.algorithms import algorithm_of, algorithms, build, scan
 from tcusim.errors import Unsupported
 from tcusim.interpret import State, run_numpy
 from tcusim.ir import (
@@ -48,6 +48,8 @@ def scans(**more: Any) -> list[Program]:
     built = []
     variants = itertools.product(SCANS, "ab", ("mma", "add"), *[(False, True)] * 3)
     for name, side, combine, ragged, exclusive, reverse in variants:
+        if combine not in algorithm_of(name).combines:
+            continue
         given: dict[str, Any] = {
             "side": side,
             "combine": combine,

@@ -76,11 +76,70 @@ def assert_right(x: Array, size: int, **changes: Any) -> tuple[Plan, Plan]:
 
 
 @pytest.mark.parametrize(
-    ("size", "suffix"), [(1, "kn"), (16, "kn"), (16 * SHORT, "kn"), (16 * SHORT + 1, "tn")]
+    ("size", "sum_by", "scan_by"),
+    [
+        # They fill no rows of tiles, and lie side by side in one.
+        (1, "kn", "kn"),
+        (100, "kn", "kn"),
+        (256, "rows", "rows"),
+        (257, "kn", "rows"),
+        (16 * SHORT["reduction"] + 1, "rows", "rows"),
+        (16, "rows", "rows"),
+        (768, "rows", "rows"),
+        (2048, "rows", "rows"),
+        (2049, "tn", "rows"),
+        (8191, "tn", "rows"),
+    ],
 )
-def test_short_segments_go_side_by_side(size: int, suffix: str) -> None:
-    total, scan = assert_right(integers(3000), size)
-    assert (names(total), names(scan)) == ([f"reduction_{suffix}"], [f"scan_{suffix}"])
+def test_short_segments(size: int, sum_by: str, scan_by: str) -> None:
+    total, scan = assert_right(integers(20_000), size)
+    assert (names(total), names(scan)) == ([f"reduction_{sum_by}"], [f"scan_{scan_by}"])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size", "sum_by", "scan_by"),
+    [
+        ("float64", 64, "kn", "kn"),
+        ("float64", 1024, "tn", "tn"),
+        ("float32", 16, "kn", "kn"),
+        ("float32", 1024, "tn", "rows"),
+        ("float32", 1000, "tn", "tn"),
+    ],
+)
+def test_wide_elements_do_not_lie_in_rows(dtype: str, size: int, sum_by: str, scan_by: str) -> None:
+    total, scan = (
+        tcusim.plan(f"segmented_{kind}", length=9999, segment_size=size, dtype=dtype)
+        for kind in ("sum", "cumsum")
+    )
+    assert (names(total), names(scan)) == ([f"reduction_{sum_by}"], [f"scan_{scan_by}"])
+
+
+def test_many_long_segments_are_scanned_by_a_warp_each() -> None:
+    for count, by in ((2**13, ["scan_rows"]), (2**13 - 1, ["scan_grid"])):
+        made = tcusim.plan("segmented_cumsum", length=count * 2**14, segment_size=2**14)
+        assert names(made) == by
+
+
+@pytest.mark.parametrize(
+    ("kind", "length", "size", "warps", "turns"),
+    [
+        ("scan", 2**18 - 1, 64, 1, 1),
+        ("scan", 2**19, 64, 2, 1),
+        ("scan", 2**21, 64, 8, 1),
+        ("scan", 2**23, 64, 8, 4),
+        ("scan", 2**23, 2048, 8, 1),
+        ("reduction", 2**20, 64, 2, 1),
+        ("reduction", 2**24, 64, 4, 4),
+    ],
+)
+def test_rows_of_long_arrays_have_several_warps_and_turns(
+    kind: str, length: int, size: int, warps: int, turns: int
+) -> None:
+    (launch,) = drafted(problem(kind, length, size)).launches
+    assert launch.program.name == f"{kind}_rows"
+    elements = max(size, 1024 if kind == "scan" else 2048)
+    assert launch.program.warps == warps
+    assert launch.program.blocks.per == warps * turns * elements
 
 
 @pytest.fixture
@@ -104,7 +163,9 @@ def test_blocks_share_long_segments(size: int) -> None:
 def test_blocks_share_a_long_array(length: int, columns: int) -> None:
     total, scan = assert_right(integers(length), length)
     assert (names(total), names(scan)) == (["reduction_grid"], ["scan_grid"])
-    assert {plan.launches[0].program.columns for plan in (total, scan)} == {columns}
+    found = [made.launches[0].program.columns for made in (total, scan)]
+    # Blocks of a scan wait for up to 127 others, those of a sum for 63.
+    assert found == [columns, 128 if columns == 64 else columns]
     assert total.why[0].startswith("the array is shared by blocks of 4 warps")
 
 
@@ -117,6 +178,7 @@ def test_blocks_share_a_long_array(length: int, columns: int) -> None:
         ("reduction", 2**20, 2**20, 4, 2**13),
         ("scan", 2**30, 2**30, 8, 2**15),
         ("scan", 2**22, 2**22, 8, 2**14),
+        ("scan", 2**26, 2**15 * 3, 8, 2**15),
         ("scan", 2**30, 2**22, 8, 2**15),
     ],
 )
@@ -125,7 +187,7 @@ def test_blocks_are_as_large_as_leaves_enough_of_them(
 ) -> None:
     program = drafted(problem(kind, length, size)).launches[0].program
     assert program.warps == warps
-    columns = 64 if size == length else -(-size // elements)
+    columns = {"reduction": 64, "scan": 128}[kind] if size == length else -(-size // elements)
     assert program.columns == columns
     assert program.blocks.per == (elements * columns if size == length else size)
 
@@ -140,7 +202,7 @@ def test_a_block_does_not_wait_for_too_many() -> None:
 
 def test_long_arrays_have_blocks_of_several_warps() -> None:
     for length, warps in ((2**18 - 1, 1), (2**18, 8)):
-        for size in (16, 1000):
+        for size in (100, 5000):
             (launch,) = drafted(problem("reduction", length, size)).launches
             assert launch.program.warps == warps
 

@@ -66,7 +66,8 @@ def plans(arch: str) -> Iterator[Planned]:
 
 def sums_and_scans(length: int, types: dict[str, Any]) -> Iterator[Planned]:
     few, many = max(1, length // 1000), length // 3
-    ways: list[dict[str, int]] = [{"segment_size": size} for size in (16, 1000, 2**15)]
+    sizes = (16, 100, 1000, 1024, 5000, 2**15)
+    ways: list[dict[str, int]] = [{"segment_size": size} for size in sizes]
     ways += [{"segments": few}, {"segments": many, "longest": 9}]
     for operation in ("sum", "cumsum"):
         yield from planned(operation, length=length, **types)
@@ -103,7 +104,8 @@ def test_plans_need_no_more_than_their_unit_has(unit: Unit) -> None:
             if needed > SharedMemory(largest.setdefault(program.name, program)).needed:
                 largest[program.name] = program
     assert largest.keys() >= {
-        "reduction_kn", "reduction_tn", "reduction_grid", "scan_kn", "scan_tn", "scan_grid",
+        "reduction_kn", "reduction_tn", "reduction_rows", "reduction_grid",
+        "scan_kn", "scan_rows", "scan_grid",
         "reduction_pieces", "reduction_pieces_plain", "scan_pieces", "scan_pieces_plain",
         "gemm", "gemv_reduction",
     }  # fmt: skip
@@ -122,18 +124,18 @@ def test_all_generations_have_a_limit() -> None:
 SMALLER = "blocks are smaller than usual: {} has {} KB of shared memory for each"
 
 
-def test_turing_scans_in_smaller_blocks() -> None:
-    x = np.random.default_rng(0).integers(-9, 10, 2**23).astype(np.float16)
+def test_ada_scans_float32_in_smaller_blocks() -> None:
+    x = np.random.default_rng(0).integers(-9, 10, 2**23).astype(np.float32)
     usual, small = (
-        tcusim.plan("cumsum", length=x.size, result="float32", arch=arch)
-        for arch in ("hopper", "turing")
+        tcusim.plan("cumsum", length=x.size, dtype="float32", arch=arch)
+        for arch in ("hopper", "ada")
     )
     (one,), (other,) = usual.launches, small.launches
     assert one.program.name == other.program.name == "scan_grid"
-    assert SharedMemory(one.program).needed > 64 * 1024
+    assert SharedMemory(one.program).needed > 99 * 1024
     # As large as there is room for: of twice as many elements it would be too large.
-    assert 32 * 1024 < SharedMemory(other.program).needed <= 64 * 1024
-    assert SMALLER.format("turing", 64) in small.why
+    assert 49 * 1024 < SharedMemory(other.program).needed <= 99 * 1024
+    assert SMALLER.format("ada", 99) in small.why
     assert not any("smaller" in line for line in usual.why)
     np.testing.assert_array_equal(small(x), x.astype(np.int64).cumsum())
 
@@ -141,14 +143,14 @@ def test_turing_scans_in_smaller_blocks() -> None:
 def test_segments_that_too_many_small_blocks_would_share_are_cut() -> None:
     usual, small = (
         tcusim.plan(
-            "segmented_cumsum", length=2**23, segment_size=2**22, result="float32", arch=arch
+            "segmented_cumsum", length=2**22, segment_size=2**21, dtype="float32", arch=arch
         )
-        for arch in ("hopper", "turing")
+        for arch in ("hopper", "ada")
     )
     assert [launch.program.name for launch in usual.launches] == ["scan_grid"]
     assert len(small.launches) > 1
     assert re.search(
-        r"with the shared memory of turing, blocks of \d+ elements would be too many to a segment$",
+        r"with the shared memory of ada, blocks of \d+ elements would be too many to a segment$",
         small.why[0],
     )
 
@@ -201,14 +203,14 @@ def test_a_unit_of_little_memory_has_fewer_warps(register: Callable[[Unit], Unit
     register(unit_of_four("little", shared_kb=12))
     why = SMALLER.format("little", 12)
     x = np.random.default_rng(2).integers(-9, 10, 2**18).astype(np.float16)
-    for algorithm in (None, "scan_tn"):
+    for algorithm in ("scan_rows", "scan_tn"):
         made = tcusim.plan(
             "segmented_cumsum", length=x.size, segment_size=1000, arch="little",
             result="float32", algorithm=algorithm,
         )  # fmt: skip
         (launch,) = made.launches
-        assert launch.program.name == "scan_tn"
-        assert launch.program.warps == 2
+        assert launch.program.name == algorithm
+        assert launch.program.warps == {"scan_rows": 1, "scan_tn": 2}[algorithm]
         assert declared(emit(launch.program)) <= 12 * 1024
         assert why in made.why
         expected = np.concatenate([x[at : at + 1000].cumsum() for at in range(0, x.size, 1000)])

@@ -157,6 +157,11 @@ __device__ inline void Mail<double>::publish(long long place, double value) cons
     put(2 * place, static_cast<unsigned int>(bits));
     put(2 * place + 1, static_cast<unsigned int>(bits >> 32));
 }
+// Of two words the first one is looked at.
+template <>
+__device__ inline unsigned long long Mail<double>::peek(long long place) const {
+    return look(2 * place);
+}
 template <>
 __device__ inline double Mail<double>::await(long long place, Letter seen) const {
     const unsigned long long low = take(2 * place, seen);
