@@ -145,7 +145,7 @@ class Recipe:
     tiles: int = 1
     ragged: bool = False
     per_warp: int = 0
-    pieces: int = 0
+    batches: int = 0
     columns: int = 0
     cols: int = 0
     inner: int = 0

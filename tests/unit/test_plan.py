@@ -99,7 +99,7 @@ def test_short_segments(size: int, sum_by: str, scan_by: str) -> None:
 @pytest.mark.parametrize(
     ("dtype", "size", "sum_by", "scan_by"),
     [
-        ("float64", 64, "kn", "kn"),
+        ("float64", 16, "kn", "kn"),
         ("float64", 1024, "tn", "tn"),
         ("float32", 16, "kn", "kn"),
         ("float32", 1024, "tn", "rows"),
