@@ -278,7 +278,7 @@ def _options(row: Algorithm, column: Column) -> Iterator[Recipe]:
     """Yield every recipe of one cell; some may not go together."""
     sides = ("a", "b") if row.products else ("",)
     # Parts of a split input are combined by additions: products would round them.
-    combines = ("add",) if column.source or not row.products else ("add", "mma")
+    combines = ("add",) if column.source or not row.products else tuple(sorted(row.combines))
     forms = _FORMS if "form" in row.options else ("",)
     results = {"f32": ("", "f16"), "f16": ("", "f32")}.get(column.acc, ("",))
     if column.ab == "bf16":

@@ -81,7 +81,7 @@ def test_the_example_of_the_help(folder: Path) -> None:
     lines = dict(line.split(maxsplit=1) for line in text.splitlines())
     assert lines["input"] == "a.npy: float16 256"
     assert lines["arch"] == "volta, backend numpy"
-    assert lines["program"] == "reduction_kn, tile 32x8x16, f16 operands, 256 elements"
+    assert lines["program"] == "reduction_rows, tile 32x8x16, f16 operands, 256 elements"
     assert lines["launches"] == "1"
     assert lines["mma"] == "steps      4"
     assert lines["global"].split()[1:4] == ["512", "bytes", "read,"]
@@ -105,7 +105,7 @@ def test_json_is_one_object_and_nothing_else(folder: Path) -> None:
     answer = json.loads(succeeds("run", "sum", "a.npy", "--json"))
     assert answer["result"] == np.load("a.npy").astype(float).sum()
     assert answer["programs"][0] == {
-        "program": "reduction_tn",
+        "program": "reduction_rows",
         "shape": "16x16x16",
         "ab": "f16",
         "length": 256,
