@@ -27,7 +27,8 @@ __all__ = ["CHUNK", "LEAST_BLOCK", "RULES", "SHORT", "Draft", "Rule", "chunk_of"
 # chains of products longer, and sums less precise.
 SHORT = {"reduction": 32, "scan": 16}
 FEW_ROWS = 4
-# Warps scan longer segments in rows of tiles too, if there are that many of them.
+# Warps scan longer segments in rows of tiles too, if there are that many of them and results are
+# no wider than elements: memory is slower where each of so many warps writes far from the others.
 MANY_SEGMENTS = 2**13
 # Elements that one warp takes of a longer segment.
 CHUNK = 2**14
@@ -142,8 +143,9 @@ def _takes_rows(p: Problem) -> bool:
     share = _share_of(p)
     if size > 2:
         return share.per_segment is not None and share.pieces > 1
-    many = p.kind == "scan" and p.segments >= MANY_SEGMENTS
-    longest = CHUNK if many else IN_ROWS[p.kind]
+    longest = IN_ROWS[p.kind]
+    if p.kind == "scan" and p.segments >= MANY_SEGMENTS and format_of(p.result).itemsize <= 2:
+        longest = CHUNK
     return share.per_segment is not None or _short(p) < p.segment_size <= longest
 
 
@@ -154,8 +156,8 @@ def _short(p: Problem) -> int:
 
 
 def _share_of(p: Problem) -> Share:
-    """Return how a warp's elements lie in rows of tiles."""
-    elements = SCANNED if p.kind == "scan" else SUMMED
+    """Return how a warp's elements lie in rows of tiles: not in more than there are of."""
+    elements = min(SCANNED if p.kind == "scan" else SUMMED, p.length)
     return share_of(max(p.shape.m, p.shape.n), p.shape.k, p.segment_size, elements)
 
 
@@ -170,7 +172,7 @@ def _in_rows(draft: Draft) -> None:
     most = WARPS if p.kind == "scan" else WARPS // 2
     while most > 1 and p.length < most * elements * ENOUGH_BLOCKS:
         most //= 2
-    options: dict[str, Any] = p.scan_options
+    options: dict[str, Any] = {"pieces": share.pieces, "groups": share.groups, **p.scan_options}
     if share.per_segment and p.length >= TURNS * WARPS * elements * ENOUGH_BLOCKS:
         options["tiles"] = TURNS
     program = draft.built(f"{p.kind}_rows", p.segment_size, p.result, most, **options)

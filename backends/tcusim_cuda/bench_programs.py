@@ -34,6 +34,8 @@ CHUNKS: Final = "chunks"
 _LONGEST_F16: Final = 4096
 # The most elements of a segment whose sums `reduction_packed` adds up in one chain of products.
 _LONGEST_PACKED: Final = 1024
+# The most elements of a segment that is tried in rows of tiles.
+_LONGEST_IN_ROWS: Final = {"sum": 2**12, "scan": CHUNK}
 # Tiles that accumulate in a product of a matrix and a vector before a rounded addition.
 _LONG_CHAIN: Final = 64
 
@@ -280,9 +282,10 @@ def _whole_scans() -> Iterator[Recipe]:
 
 def _shared_scans(size: int | None, result: str) -> Iterator[Recipe]:
     """Yield scans in which the blocks of one launch share segments, or the array."""
-    for warps, pieces in ((8, 8), (8, 16), (4, 16)):
-        if size is None or size >= warps * pieces * 256:
-            options = (("pieces", pieces),)
+    for warps, batches in ((8, 8), (8, 4), (4, 8)):
+        # A batch is 16 rows of two tiles.
+        if size is None or size >= warps * batches * 512:
+            options = (("batches", batches),)
             one = Recipe("scan", size, "scan_grid", result=result, warps=warps, options=options)
             yield replace(one, ragged=True)
 
@@ -293,6 +296,9 @@ def _sums(size: int) -> Iterator[Recipe]:
             yield Recipe("sum", size, "reduction_packed", shape, warps=warps)
     if 16 < size <= 256:
         yield Recipe("sum", size, "reduction_kn", warps=4)
+    if size <= _LONGEST_IN_ROWS["sum"]:
+        for warps, tiles in ((8, 1), (4, 8)):
+            yield Recipe("sum", size, "reduction_rows", warps=warps, tiles=tiles)
     if 256 <= size <= CHUNK * 4:
         for warps in (8, 4):
             yield Recipe("sum", size, "reduction_tn", warps=warps)
@@ -330,6 +336,9 @@ def _scans_of(size: int, accumulate: str, result: str) -> Iterator[Recipe]:
                 yield replace(one, algorithm="scan_kn")
             elif size <= CHUNK * 4:
                 yield replace(one, algorithm="scan_t" if size == 256 else "scan_tn")
+    if size <= _LONGEST_IN_ROWS["scan"]:
+        for tiles in (1, 8):
+            yield replace(start, algorithm="scan_rows", warps=8, tiles=tiles)
     if size >= CHUNK:
         yield from _shared_scans(size, result)
     if size > CHUNK:

@@ -56,7 +56,7 @@ def programs() -> list[Program]:
     ):
         ragged, segment_size, warps, tiles = form
         # A tile a warp, so that several blocks share a segment; each order of a scan in turn.
-        special: dict[str, Any] = {"per_warp": 1, "pieces": 1, "columns": 3}
+        special: dict[str, Any] = {"per_warp": 1, "batches": 1, "columns": 3}
         special |= {"exclusive": segment_size == 100, "reverse": segment_size == 1000}
         try:
             program = tcusim.build(

@@ -83,7 +83,7 @@ def test_the_example_of_the_help(folder: Path) -> None:
     assert lines["arch"] == "volta, backend numpy"
     assert lines["program"] == "reduction_rows, tile 32x8x16, f16 operands, 256 elements"
     assert lines["launches"] == "1"
-    assert lines["mma"] == "steps      4"
+    assert lines["mma"] == "steps      2"
     assert lines["global"].split()[1:4] == ["512", "bytes", "read,"]
     assert lines["result"] == "float16 4"
     assert lines["written"] == "to     sums.npy"
@@ -110,7 +110,7 @@ def test_json_is_one_object_and_nothing_else(folder: Path) -> None:
         "ab": "f16",
         "length": 256,
     }
-    assert answer["mma"] == 1
+    assert answer["mma"] == 2
     assert answer["bytes_read"] == 512
     assert answer["error"]["max_absolute"] == 0
     saved = json.loads(succeeds("run", "sum", "a.npy", "--json", "-o", "s.npy"))

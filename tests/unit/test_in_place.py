@@ -48,7 +48,7 @@ def scans(**more: Any) -> list[Program]:
     built = []
     variants = itertools.product(SCANS, "ab", ("mma", "add"), *[(False, True)] * 3)
     for name, side, combine, ragged, exclusive, reverse in variants:
-        if combine not in algorithm_of(name).combines:
+        if combine not in algorithm_of(str(name)).combines:
             continue
         given: dict[str, Any] = {
             "side": side,

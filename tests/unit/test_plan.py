@@ -116,8 +116,9 @@ def test_wide_elements_do_not_lie_in_rows(dtype: str, size: int, sum_by: str, sc
 
 def test_many_long_segments_are_scanned_by_a_warp_each() -> None:
     for count, by in ((2**13, ["scan_rows"]), (2**13 - 1, ["scan_grid"])):
-        made = tcusim.plan("segmented_cumsum", length=count * 2**14, segment_size=2**14)
-        assert names(made) == by
+        sizes: dict[str, Any] = {"length": count * 2**14, "segment_size": 2**14}
+        assert names(tcusim.plan("segmented_cumsum", **sizes)) == by
+        assert names(tcusim.plan("segmented_cumsum", **sizes, result="float32")) == ["scan_grid"]
 
 
 @pytest.mark.parametrize(
