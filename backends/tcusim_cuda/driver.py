@@ -177,21 +177,24 @@ class Driver:
         self._call("cuMemcpyDtoHAsync_v2", target, where, count, queue)
         self._call("cuStreamSynchronize", queue)
 
-    def clear(self, address: int, nbytes: int, stream: int) -> None:
-        """Fill bytes with zeros."""
+    def clear(self, address: int, nbytes: int, stream: int, value: int = 0) -> None:
+        """Fill bytes with zeros, or with another value."""
         where, count = ctypes.c_uint64(address), ctypes.c_size_t(nbytes)
-        self._call("cuMemsetD8Async", where, ctypes.c_ubyte(0), count, ctypes.c_void_p(stream))
+        byte, queue = ctypes.c_ubyte(value), ctypes.c_void_p(stream)
+        self._call("cuMemsetD8Async", where, byte, count, queue)
 
-    def clear_rows(self, address: int, rows: int, nbytes: int, pitch: int, stream: int) -> None:
-        """Fill the first bytes of each row with zeros; rows begin `pitch` bytes apart."""
+    def clear_rows(
+        self, address: int, rows: int, nbytes: int, pitch: int, stream: int, value: int = 0
+    ) -> None:
+        """Do so with the first bytes of each row; rows begin `pitch` bytes apart."""
         if not _is_rectangle(rows, pitch):
             for row in range(rows):
-                self.clear(address + row * pitch, nbytes, stream)
+                self.clear(address + row * pitch, nbytes, stream, value)
             return
-        where, value = ctypes.c_uint64(address), ctypes.c_ubyte(0)
+        where, byte = ctypes.c_uint64(address), ctypes.c_ubyte(value)
         sizes = (ctypes.c_size_t(nbytes), ctypes.c_size_t(rows))
         queue = ctypes.c_void_p(stream)
-        self._call("cuMemsetD2D8Async", where, ctypes.c_size_t(pitch), value, *sizes, queue)
+        self._call("cuMemsetD2D8Async", where, ctypes.c_size_t(pitch), byte, *sizes, queue)
 
     def copy_rows(
         self, source: int, target: int, rows: int, nbytes: int, pitch: int, stream: int
@@ -221,12 +224,16 @@ class Driver:
         if not size:
             return
         value, bits = _poison_of(form)
-        count = size * form.itemsize * 8 // bits
-        where = ctypes.c_uint64(address)
+        if bits == 64:
+            # The driver fills with 32 bits at most.
+            self.clear(address, 8 * size, stream)
+            for place, byte in enumerate(value.to_bytes(8, "little")):
+                if byte:
+                    self.clear_rows(address + place, size, 1, 8, stream, byte)
+            return
+        where, queue = ctypes.c_uint64(address), ctypes.c_void_p(stream)
         number = {8: ctypes.c_ubyte, 16: ctypes.c_ushort, 32: ctypes.c_uint}[bits](value)
-        self._call(
-            f"cuMemsetD{bits}Async", where, number, ctypes.c_size_t(count), ctypes.c_void_p(stream)
-        )
+        self._call(f"cuMemsetD{bits}Async", where, number, ctypes.c_size_t(size), queue)
 
     def zero(self, address: int, words: int, stream: int) -> None:
         """Fill 32-bit words with zeros."""
@@ -294,9 +301,6 @@ def _open() -> Driver:
 
 def _poison_of(form: Format) -> tuple[int, int]:
     """Return what to fill memory with, and its bits: a NaN, or the lowest value of an integer."""
-    if form.itemsize == 8:
-        # Both halves of a float64 alike: a NaN as well.
-        return 0x7FF8_0000, 32
     bits = 8 * form.itemsize
     if not form.is_float:
         return int(form.smallest) % 2**bits, bits

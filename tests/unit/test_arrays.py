@@ -1108,17 +1108,24 @@ def test_units_of_gpus() -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "bits"),
-    [("f16", 0x7E00), ("bf16", 0x7FC0), ("f32", 0x7FC00000), ("s8", 0x80), ("s32", 0x80000000)],
-)
+    [
+        ("f16", 0x7E00), ("bf16", 0x7FC0), ("f32", 0x7FC00000), ("s8", 0x80), ("s32", 0x80000000),
+        ("f64", 0x7FF8_0000_0000_0000),
+    ],
+)  # fmt: skip
 def test_poison_is_nan_or_the_lowest_integer(dtype: str, bits: int) -> None:
     form = format_of(dtype)
     assert driver._poison_of(form) == (bits, 8 * form.itemsize)
 
 
-def test_poison_of_f64_is_nan_in_halves() -> None:
-    value, bits = driver._poison_of(format_of("f64"))
-    assert bits == 32
-    assert np.isnan(np.array([value, value], np.uint32).view(np.float64)[0])
+@pytest.mark.parametrize("size", [1, 7])
+def test_poison_of_f64_is_what_the_simulator_has(size: int) -> None:
+    library: Any = Memory()
+    target = np.ones(size + 1)
+    Driver(library).poison(target.ctypes.data, size, format_of("f64"), 0)
+    expected = np.full(size + 1, np.nan)
+    expected[-1] = 1
+    assert target.tobytes() == expected.tobytes()
 
 
 # --- What is missing -------------------------------------------------------------------------
