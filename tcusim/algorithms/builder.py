@@ -746,6 +746,12 @@ def require(condition: bool, message: str) -> None:
         raise Unsupported(message)
 
 
+def require_sizes(**sizes: int | None) -> None:
+    """Raise `Unsupported` unless each size is at least 1, or left to the algorithm."""
+    for name, value in sizes.items():
+        require(value is None or value >= 1, f"{name} must be at least 1, got {value}")
+
+
 def require_float_operands(b: Builder) -> None:
     """Refuse partial sums as integer operands, where they would wrap around."""
     ab = b.options.ab

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tcusim.algorithms.builder import LENGTH, Builder, Work, require
+from tcusim.algorithms.builder import LENGTH, Builder, Work, require, require_sizes
 from tcusim.algorithms.order import Order
 from tcusim.algorithms.reduction import accumulate, finish, fold
 from tcusim.algorithms.row_tiles import Rows
@@ -132,6 +132,7 @@ def reduction_grid(
     whole array, the very last block those of the groups. columns: blocks of a group of the whole
     array; a segment has as many as it needs.
     """
+    require_sizes(per_warp=per_warp, columns=columns)
     tile = b.m * b.k
     share = per_warp * tile
     grid = _blocks(b, b.options.warps * share, columns, segment_size)
@@ -236,6 +237,7 @@ def scan_grid(
     and mail what precedes the block. Then products with U scan the rows, a batch at a time.
     columns: blocks of a group of the whole array.
     """
+    require_sizes(pieces=pieces, groups=groups, batches=batches, columns=columns)
     order = Order(exclusive, reverse)
     rows = Rows(b, pieces, groups, order, held=True)
     warps, count = b.options.warps, batches * rows.count

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tcusim.algorithms import reduction, scan
-from tcusim.algorithms.builder import LENGTH, Builder, padded, require
+from tcusim.algorithms.builder import LENGTH, Builder, padded, require_sizes
 from tcusim.algorithms.order import FORWARD, Order
 from tcusim.algorithms.row_tiles import Rows, TileParts, Tiles
 from tcusim.algorithms.tiles import data
@@ -59,8 +59,7 @@ def share_of(
     Several segments of whole rows share the rows, if they fill them; short ones may take up to
     `MOST` elements for that. Otherwise a warp has one segment, whose last tiles may not be full.
     """
-    for name, value in (("pieces", pieces), ("groups", groups)):
-        require(value is None or value >= 1, f"{name} must be at least 1, got {value}")
+    require_sizes(pieces=pieces, groups=groups)
     tiles, most = (min(MOST_TILES, max(1, size // (m * k))) for size in (elements, MOST))
     whole_rows = [
         width

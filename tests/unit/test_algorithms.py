@@ -263,7 +263,8 @@ def test_warps_and_their_turns_share_the_work(warps: int, tiles: int) -> None:
             if program is not None:
                 assert program.warps == warps
                 size = default_size(row, shape, variant.side)
-                alone = build(row.name, shape=shape, side=variant.side, segment_size=size)
+                alone = built(row, shape, variant)
+                assert alone is not None
                 workers = warps if row.level is Level.WARP else 1
                 assert program.blocks.per == alone.blocks.per * workers * tiles
                 assert_exact(row, variant, program, size, ["hopper"])

@@ -614,7 +614,7 @@ def test_a_report_tells_programs_and_counts() -> None:
     tcusim.segmented_sum(x, 256, report=report)
     assert report.launches == 1
     ((program, scalars),) = report.programs
-    assert program.name == "reduction_tn"
+    assert program.name == "reduction_rows"
     assert scalars == {"length": 1024}
     # The row sums are added up, not multiplied again.
     assert report.mma == 4

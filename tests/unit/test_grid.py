@@ -178,6 +178,15 @@ def test_sums_do_not_drift() -> None:
 def test_only_additions_combine_blocks() -> None:
     with pytest.raises(Unsupported, match="scan_grid has no combine='mma', only 'add'"):
         build("scan_grid", combine="mma")
+    for name, size in (
+        ("reduction_grid", {"per_warp": 0}),
+        ("reduction_grid", {"columns": 0}),
+        ("scan_grid", {"batches": -1}),
+        ("scan_grid", {"pieces": 0}),
+    ):
+        (option,) = size
+        with pytest.raises(Unsupported, match=f"{option} must be at least 1, got {size[option]}"):
+            build(name, **size)  # type: ignore[arg-type]
     with pytest.raises(Unsupported, match="takes one chunk: tiles=1"):
         build("reduction_grid", tiles=2)
 

@@ -26,9 +26,9 @@ def all_frames(program: Program, warp: int = 0) -> list[Frame]:
 
 def small_program(name: str, **options: Any) -> Program:
     """Build a program of few steps; where blocks share a segment, of three blocks."""
-    share = {"reduction_grid": "per_warp", "scan_grid": "batches"}.get(name)
+    share = {"reduction_grid": ("per_warp",), "scan_grid": ("pieces", "batches")}.get(name)
     if share is not None:
-        options |= {share: 1, "segment_size": 600}
+        options |= {**dict.fromkeys(share, 1), "segment_size": 600}
     return tcusim.build(name, **options)
 
 
