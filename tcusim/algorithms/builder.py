@@ -652,18 +652,9 @@ class Builder:
 
     def _block(self, view: View, number: int) -> View:
         """Return columns number*n .. of an (m, cols) rectangle (rows of it, if transposed)."""
-        total = view.rows if self.transposed else view.cols
-        size = min(self.n, total - number * self.n)
-        if self.transposed:
-            shift, move = view.row_stride, {"row": ROW + number * self.n}
-            cut = replace(view, rows=size)
-        else:
-            shift, move = view.col_stride, {"col": COL + number * self.n}
-            cut = replace(view, cols=size)
-        bounds = tuple(
-            Bound(bound.lhs.substitute(move), bound.rhs.substitute(move)) for bound in view.bounds
-        )
-        return replace(cut, offset=view.offset + shift * number * self.n, bounds=bounds)
+        rows, cols = (view.cols, view.rows) if self.transposed else (view.rows, view.cols)
+        start = number * self.n
+        return self.cut(view, rows, min(self.n, cols - start), 0, start)
 
 
 class _Otherwise:

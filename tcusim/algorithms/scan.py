@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -467,20 +468,14 @@ def _last_column(b: Builder, r: list[Frag], order: Order = FORWARD) -> Spill:
 def _as_right(b: Builder, view: View, q: int, j: int) -> View:
     """Return rows q*k on and columns j*n on of the data tile as a right operand, zero-padded."""
     row, col = q * b.k, j * b.n
+    tile = b.cut(view, b.k, b.n, row, col)
     down, across = (COL, ROW) if b.transposed else (ROW, COL)
-    names = ("col", "row") if b.transposed else ("row", "col")
-    move = {names[0]: down + row, names[1]: across + col}
-    bounds = [Bound(x.lhs.substitute(move), x.rhs.substitute(move)) for x in view.bounds]
+    bounds = list(tile.bounds)
     if row + b.k > b.m:
         bounds.append(Bound(down + row, Index.of(b.m)))
     if col + b.n > b.k:
         bounds.append(Bound(across + col, Index.of(b.k)))
-    down_stride, across_stride = (
-        (view.col_stride, view.row_stride) if b.transposed else (view.row_stride, view.col_stride)
-    )
-    offset = view.offset + row * down_stride + col * across_stride
-    size = (b.n, b.k) if b.transposed else (b.k, b.n)
-    return View(view.buffer, offset, *size, view.row_stride, view.col_stride, tuple(bounds))
+    return replace(tile, bounds=tuple(bounds))
 
 
 def _as_left(b: Builder, blocks: list[Frag]) -> Frag:
