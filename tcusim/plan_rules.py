@@ -82,7 +82,7 @@ class Draft(Launches):
 
         several = p.length >= MANY and algorithm_of(name).level is Level.WARP
         most = most_warps or (WARPS if several else 1)
-        choices = [{"warps": most >> i} for i in range(most.bit_length())] if most > 1 else [{}]
+        choices = [{"warps": most >> i} for i in range(most.bit_length())]
         _, program, why = fitting(build, choices, p.unit)
         if why is not None and why not in self.why:
             self.why.append(why)

@@ -6,7 +6,7 @@ those of segments by offsets by `tcusim.irregular`. Equal problems have equal la
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -78,6 +78,11 @@ class AnyProblem:
 
     def build(self, name: str, segment_size: int | None, result: str, **options: Any) -> Program:
         """Build a program with products, for any length, with this problem's types."""
+        usual = {
+            "ragged": True,
+            "combine": "mma" if self.literal else "add",
+            "chain": None if self.literal else CHAIN,
+        }
         return build(
             name,
             shape=self.shape,
@@ -86,25 +91,13 @@ class AnyProblem:
             accumulate=self.acc,
             source=self.source,
             result=result,
-            ragged=True,
-            combine="mma" if self.literal else "add",
-            chain=None if self.literal else CHAIN,
-            **options,
+            **{**usual, **options},
         )
 
     def plain(self, name: str, segment_size: int, result: str, **options: Any) -> Program:
         """Build a program of rounded additions alone, on values of the accumulator's type."""
-        return build(
-            name,
-            shape=self.shape,
-            segment_size=segment_size,
-            ab=self.ab,
-            accumulate=self.acc,
-            source=self.acc,
-            result=result,
-            ragged=True,
-            **options,
-        )
+        values = replace(self, source=self.acc)
+        return AnyProblem.build(values, name, segment_size, result, **options)
 
     @property
     def scan_options(self) -> dict[str, bool]:

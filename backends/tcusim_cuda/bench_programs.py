@@ -383,15 +383,5 @@ class _InChunks(Problem):
 
     def build(self, name: str, segment_size: int | None, result: str, **options: Any) -> Program:
         """Build a program with products."""
-        return build(
-            name,
-            shape=self.shape,
-            segment_size=segment_size,
-            ab=self.ab,
-            accumulate=self.acc,
-            source=self.source,
-            result=result,
-            combine="add",
-            chain=CHAIN,
-            **{**options, "warps": self.warps},
-        )
+        own = {"ragged": False, "combine": "add", "chain": CHAIN, "warps": self.warps}
+        return Problem.build(self, name, segment_size, result, **{**options, **own})
