@@ -34,14 +34,14 @@ from tcusim.arguments import (
 from tcusim.devices import is_on_device
 from tcusim.kernels import REDUCTION, Operation, Report, Settings, kernel_for
 from tcusim.on_device import Task, compute
-from tcusim.problem import Shape, require_unnamed
-from tcusim.rows import (
+from tcusim.on_host import (
     scan_irregular,
-    scan_rows,
+    scan_segments,
     sum_irregular,
     sum_rows,
     sum_segments,
 )
+from tcusim.problem import Shape, require_unnamed
 
 __all__ = ["Report", "cumsum", "segmented_cumsum", "segmented_sum", "sum"]
 
@@ -194,7 +194,7 @@ def cumsum(
     axis = one_axis(axis, array.ndim)
     rows = np.moveaxis(array, axis, -1)
     job = kernel_for(Operation("scan", order), rows.dtype, dtype, settings)
-    result = scan_rows(job, rows, max(1, rows.shape[-1]))
+    result = scan_segments(job, rows, max(1, rows.shape[-1]))
     if include_initial:
         zeros = np.zeros((*result.shape[:-1], 1), result.dtype)
         parts = [result, zeros] if reverse else [zeros, result]
@@ -358,5 +358,5 @@ def segmented_cumsum(
         require_unnamed(algorithm)
         result = scan_irregular(job, rows, offsets_of(offsets, segment_size, length))
     else:
-        result = scan_rows(job, rows, size_of(segment_size, length))
+        result = scan_segments(job, rows, size_of(segment_size, length))
     return deliver(np.moveaxis(result, -1, axis), out, a)

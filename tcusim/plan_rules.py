@@ -46,9 +46,9 @@ MOST_BLOCK = 2**16
 ENOUGH_BLOCKS = 256
 # The most elements of a segment that a warp takes in rows of tiles, some at a time.
 IN_ROWS = {"reduction": 2**11, "scan": LEAST_BLOCK - 1}
-# A block holds what it scans while it waits, and so does each warp of it.
-HELD_BYTES = 2**16
-HELD_BY_WARP = 2**13
+# Bytes that a block holds of what it scans while it waits, and that each warp of it does.
+BLOCK_HOLDS = 2**16
+WARP_HOLDS = 2**13
 # Blocks of a whole array that wait for each other's totals; groups wait for the group before.
 GROUP = {"reduction": 64, "scan": 128}
 # The most blocks of a segment whose totals each of them waits for.
@@ -245,7 +245,7 @@ def _usual_elements(p: Problem) -> int:
     wanted = min(MOST_BLOCK, p.segment_size, max(LEAST_BLOCK, p.length // ENOUGH_BLOCKS))
     elements: int = 1 << max(0, wanted - 1).bit_length()
     if p.kind == "scan":
-        elements = min(elements, HELD_BYTES // _held_size(p))
+        elements = min(elements, BLOCK_HOLDS // _held_size(p))
     return elements
 
 
@@ -272,7 +272,7 @@ def _share(p: Problem, elements: int) -> tuple[int, int]:
     if p.kind == "scan":
         # With few blocks, more warps to each are sooner done.
         few = p.length < 2 * ENOUGH_BLOCKS * elements
-        most, each = WARPS, 2**10 if few else HELD_BY_WARP // _held_size(p)
+        most, each = WARPS, 2**10 if few else WARP_HOLDS // _held_size(p)
     warps = min(most, max(1, elements // each))
     return warps, max(1, elements // (warps * _part(p)))
 

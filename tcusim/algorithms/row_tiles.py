@@ -22,7 +22,7 @@ __all__ = ["Rows", "TileParts", "Tiles"]
 
 # Elements of up to that size are held in fragments. Registers do not suffice for wider ones, and
 # their narrow parts would take more memory than they do themselves.
-HELD_BYTES = 2
+WIDEST_HELD = 2
 
 # What gives the operands that hold a tile, by its group of rows and its place in them.
 TileParts: TypeAlias = Callable[[Index, int], list[Frag]]
@@ -99,7 +99,7 @@ class Tiles:
         Each stays in a fragment of its own or, if it must be staged, in shared memory.
         """
         b = self.b
-        if format_of(b.options.source).itemsize > HELD_BYTES:
+        if format_of(b.options.source).itemsize > WIDEST_HELD:
             kept = b.keep_source("kept", view)
             return lambda g, j: b.load_parts("A", self._tile(kept, g, j))
         if not self._is_loadable(view):

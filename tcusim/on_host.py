@@ -1,4 +1,4 @@
-"""Arrays of any shape as flat ones: rows end to end, and their segments."""
+"""NumPy arrays of any shape as flat ones: rows end to end, and their segments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tcusim.kernels import Ints, Kernel
 
 __all__ = [
     "scan_irregular",
-    "scan_rows",
+    "scan_segments",
     "sum_irregular",
     "sum_rows",
     "sum_segments",
@@ -34,7 +34,7 @@ def sum_segments(kernel: Kernel, rows: Array, size: int) -> Array:
     return kernel(flat, size).reshape(*rows.shape[:-1], count)
 
 
-def scan_rows(kernel: Kernel, rows: Array, size: int) -> Array:
+def scan_segments(kernel: Kernel, rows: Array, size: int) -> Array:
     """Scan segments of the last axis."""
     length = rows.shape[-1]
     flat = _whole_segments(rows, size)
