@@ -292,11 +292,14 @@ def test_a_plan_chooses_for_the_unit() -> None:
     import tcusim
 
     assert {one.unit for one in recipes("scan", None, unit="turing")} == {"turing"}
+    scan = tcusim.plan("cumsum", length=2**23, result="float32", arch="turing")
     product = tcusim.plan_product("matvec", rows=2**14, inner=512, result="float32", arch="turing")
-    recipe = Recipe("matvec", 512, None, unit="turing")
-    (stage,) = recipe.launches(2**23).stages
-    (launch,) = product.launches
-    assert stage.program == launch.program
+    for kind, size, launches in (("scan", None, scan.launches), ("matvec", 512, product.launches)):
+        recipe = Recipe(kind, size, None, unit="turing")
+        (stage,) = recipe.launches(2**23).stages
+        (launch,) = launches
+        assert stage.program == launch.program
+    # Of the two it is the product that has smaller blocks there.
     assert stage.program != replace(recipe, unit=None).launches(2**23).stages[0].program
 
 

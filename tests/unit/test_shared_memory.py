@@ -67,8 +67,11 @@ def plans(arch: str) -> Iterator[Planned]:
 def sums_and_scans(length: int, types: dict[str, Any]) -> Iterator[Planned]:
     few, many = max(1, length // 1000), length // 3
     sizes = (16, 100, 1000, 1024, 5000, 2**15)
-    ways: list[dict[str, int]] = [{"segment_size": size} for size in sizes]
+    ways: list[dict[str, Any]] = [{"segment_size": size} for size in sizes]
     ways += [{"segments": few}, {"segments": many, "longest": 9}]
+    if types["dtype"] == "float16":
+        # Literal to the paper, which takes tile after tile.
+        ways.append({"segment_size": 5000, "accumulate": "f16"})
     for operation in ("sum", "cumsum"):
         yield from planned(operation, length=length, **types)
         for way in ways:
@@ -105,7 +108,7 @@ def test_plans_need_no_more_than_their_unit_has(unit: Unit) -> None:
                 largest[program.name] = program
     assert largest.keys() >= {
         "reduction_kn", "reduction_tn", "reduction_rows", "reduction_grid",
-        "scan_kn", "scan_rows", "scan_grid",
+        "scan_kn", "scan_tn", "scan_rows", "scan_grid",
         "reduction_pieces", "reduction_pieces_plain", "scan_pieces", "scan_pieces_plain",
         "gemm", "gemv_reduction",
     }  # fmt: skip
