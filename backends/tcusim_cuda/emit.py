@@ -476,14 +476,15 @@ class _Emitter:
         """Look into all of the lane's mail at once, then wait for what was not there."""
         chunks = Chunks(dst.rows, dst.cols, 1, lanes_go_down(dst, src))
         mail, place, bounds = src.buffer.name, c_address(src), c_bounds(src)
-        peek, value = f"{mail}.peek({place})", f"{mail}.await({place}"
-        if bounds:
-            peek = f"({bounds} ? {peek} : {mail}.nothing())"
-        letter = f"tcu::Mail<{C_TYPES[src.buffer.dtype]}>::Letter"
-        with self._held(chunks, (letter, LETTER_BYTES), "seen", peek, None, named=True) as seen:
-            value = f"{value}, {seen})"
-            if bounds:
-                value = f"({bounds} ? {value} : {c_literal(src.buffer.dtype, 0)})"
+
+        def inside(value: str, otherwise: str) -> str:
+            return f"({bounds} ? {value} : {otherwise})" if bounds else value
+
+        letter = f"tcu::Mail<{C_TYPES[src.buffer.dtype]}>::Letter", LETTER_BYTES
+        peek = inside(f"{mail}.peek({place})", f"{mail}.nothing()")
+        with self._held(chunks, letter, "seen", peek, None, named=True) as seen:
+            zero = c_literal(src.buffer.dtype, 0)
+            value = inside(f"{mail}.await({place}, {seen})", zero)
             self._assign(dst, chunks, value, src.buffer.dtype)
 
     def _locate(self, step: Locate) -> None:
