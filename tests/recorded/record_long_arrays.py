@@ -2,7 +2,7 @@
 
     python tests/recorded/record_long_arrays.py [name ...]
 
-It takes an hour and 14 GB of memory, so it is run when a program of `PROGRAMS` changes, and
+It takes half an hour and 14 GB of memory, so it is run when a program of `PROGRAMS` changes, and
 `tests/gpu/test_long_arrays.py` compares a GPU with `long_arrays.json`. The input is a hash of each
 element's number, alike on NumPy and CuPy: multiples of 2**-11 from 0 up to 1, whose sums integers
 hold exactly.
