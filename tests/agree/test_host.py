@@ -43,6 +43,10 @@ def test_grid(algorithm: str, host: Backend) -> None:
         "scan_tn_block ragged=1 shape=32x8x16 segment_size=3000 warps=4 combine=add length=5003",
         "scan_tn_block ragged=1 segment_size=9000 warps=17 length=9999",
         "scan_kn_block ragged=1 segment_size=300 warps=8 side=b tiles=2 length=5003",
+        "reduction_rows ragged=1 segment_size=100 warps=2 combine=add length=1237",
+        "scan_rows ragged=1 segment_size=64 warps=4 tiles=2 combine=add length=5003",
+        "scan_rows ragged=1 segment_size=3000 warps=2 combine=add length=9999",
+        "scan_grid ragged=1 warps=4 columns=3 combine=add length=30000",
     ],
 )
 def test_the_order_of_lanes_does_not_matter(text: str, seed: int, host: Backend) -> None:
