@@ -6,8 +6,13 @@
 """
 
 from tcusim.algorithms import Algorithm, algorithm_of, build, register_algorithm
-from tcusim.api import cumsum, segmented_cumsum, segmented_sum, sum
+from tcusim.arrays.functions import cumsum, segmented_cumsum, segmented_sum, sum
+from tcusim.arrays.plans import Plan, plan
+from tcusim.arrays.product_plan import ProductPlan, plan_product
+from tcusim.arrays.products import matmul, matvec
 from tcusim.backends import register_backend, run
+from tcusim.check.report import ShapeReport
+from tcusim.check.validation import validate_shape
 from tcusim.errors import (
     AgreementError,
     BackendUnavailable,
@@ -17,17 +22,13 @@ from tcusim.errors import (
     Unsupported,
     VerifyError,
 )
-from tcusim.interpret import Event, interpret
-from tcusim.ir import Program
-from tcusim.listing import listing
-from tcusim.numerics import mma, register_unit
-from tcusim.plan import Plan, plan
-from tcusim.product_plan import ProductPlan, plan_product
-from tcusim.products import matmul, matvec
-from tcusim.shapes import MmaShape, register_shape, shape_of
-from tcusim.validate import validate_shape
-from tcusim.validate_report import ShapeReport
-from tcusim.verify import verify
+from tcusim.machine import mma, register_unit
+from tcusim.machine.shapes import MmaShape, register_shape, shape_of
+from tcusim.program.checks.verifier import verify
+from tcusim.program.grammar import Program
+from tcusim.program.printer import listing
+from tcusim.simulate import backend as _backend  # noqa: F401 - it registers the simulator
+from tcusim.simulate.interpreter import Event, interpret
 
 __all__ = [
     "AgreementError",

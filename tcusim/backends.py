@@ -9,31 +9,28 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from tcusim import errors
+from tcusim.plugins import Extension, entry_points_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tcusim.ir import Program
-    from tcusim.planned import Planned
+    from tcusim.arrays.planned import Planned
+    from tcusim.program.grammar import Program
 
 __all__ = [
-    "NUMPY",
     "Backend",
     "DeviceArrayFacts",
     "DeviceBackend",
     "Edge",
-    "Extension",
-    "NumpyBackend",
     "Session",
     "backends",
-    "entry_points_of",
     "get_backend",
     "native_arch",
     "register_backend",
+    "register_built_in",
     "run",
     "why_unavailable",
 ]
@@ -163,33 +160,11 @@ class DeviceBackend(Backend, Protocol):
         ...
 
 
-class NumpyBackend:
-    """The simulator: any program, any shape, every architecture, bit for bit."""
-
-    name = "numpy"
-    title = "the simulator, on NumPy"
-
-    def available(self) -> str | None:
-        """Return None: the simulator needs nothing but NumPy."""
-        return None
-
-    def run(
-        self,
-        program: Program,
-        inputs: Mapping[str, Any],
-        *,
-        arch: str | None = None,
-        **options: Any,
-    ) -> dict[str, Any]:
-        """Interpret the program; `arch` None is the interpreter's default."""
-        from tcusim.interpret import run_numpy
-
-        if arch is not None:
-            options["arch"] = arch
-        return dict(run_numpy(program, inputs, **options))
-
-
-NUMPY = NumpyBackend()
+def register_built_in(backend: Backend) -> None:
+    """Make one of tcusim's own backends known, which needs no entry point."""
+    _backends[backend.name] = backend
+    _owners[backend.name] = "tcusim itself"
+    _built_in.add(backend.name)
 
 
 def register_backend(backend: Backend) -> Backend:
@@ -295,74 +270,18 @@ def why_unavailable(name: str) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Extension:
-    """One entry point of an installed package: an addition to tcusim, not yet imported.
-
-    Attributes
-    ----------
-    group, name, value : str
-        As the package declares them: ``[project.entry-points.group] name = "value"``.
-    distribution : str
-        The package and its version.
-    """
-
-    group: str
-    name: str
-    value: str
-    distribution: str
-    _entry_point: importlib.metadata.EntryPoint
-
-    def load(self) -> Any:
-        """Import the module and return the object; an ImportError is the caller's to explain."""
-        try:
-            return self._entry_point.load()
-        except AttributeError as error:
-            raise errors.InputError(f"{self} cannot be loaded: {error}") from error
-
-    def __str__(self) -> str:
-        return f"entry point {self.name!r} = {self.value!r} ({self.group}) of {self.distribution}"
-
-
-def entry_points_of(group: str) -> tuple[Extension, ...]:
-    """Return the installed additions of one group, such as ``tcusim.units``, importing none.
-
-    Raises
-    ------
-    InputError
-        Two packages use one name.
-    """
-    found: dict[str, Extension] = {}
-    for entry_point in importlib.metadata.entry_points(group=group):
-        extension = Extension(
-            group, entry_point.name, entry_point.value, _distribution(entry_point), entry_point
-        )
-        other = found.setdefault(extension.name, extension)
-        if other is not extension:
-            raise errors.InputError(
-                f"{extension.distribution} and {other.distribution} both have an entry point "
-                f"{extension.name!r} in {group}. Uninstall one of them."
-            )
-    return tuple(found.values())
-
-
-def _distribution(entry_point: importlib.metadata.EntryPoint) -> str:
-    if entry_point.dist is None:
-        return "an unknown package"
-    return f"{entry_point.dist.name} {entry_point.dist.version}"
-
-
-_backends: dict[str, Backend] = {NUMPY.name: NUMPY}
-_owners: dict[str, str] = {NUMPY.name: "tcusim itself"}
+_backends: dict[str, Backend] = {}
+_owners: dict[str, str] = {}
+_built_in: set[str] = set()
 
 
 def _installed() -> dict[str, Extension]:
     """Return the backends of installed packages by name; none may have a built-in one's name."""
     installed = {extension.name: extension for extension in entry_points_of(_GROUP)}
-    if NUMPY.name in installed:
+    for name in installed.keys() & _built_in:
         raise errors.InputError(
-            f"{installed[NUMPY.name].distribution} and tcusim itself both have a backend "
-            f"{NUMPY.name!r}. Uninstall the former."
+            f"{installed[name].distribution} and tcusim itself both have a backend {name!r}. "
+            f"Uninstall the former."
         )
     return installed
 

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tcusim
-from tcusim.api import Report
+from tcusim.arrays.functions import Report
+from tcusim.cli.files import cast_array
 from tcusim.errors import TcusimError
-from tcusim.files import cast_array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -75,7 +75,7 @@ for arch in ("volta", "ampere", "hopper", "exact", "ieee"):
 
 # %%
 for arch in ("volta", "ampere", "hopper"):
-    how = tcusim.numerics.rule_for(arch, "f16", "f32").how
+    how = tcusim.machine.rule_for(arch, "f16", "f32").how
     print(f"{arch:>6}  L = {how.length:2}  F = {how.fraction_bits}")
 
 # %% [markdown]

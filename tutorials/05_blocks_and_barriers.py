@@ -15,7 +15,19 @@ from unittest import mock
 import numpy as np
 
 import tcusim
-from tcusim.ir import Copy, Index, Level, Loop, Mma, Program, Step, Sync, View, When, walk
+from tcusim.program.grammar import (
+    Copy,
+    Index,
+    Level,
+    Loop,
+    Mma,
+    Program,
+    Step,
+    Sync,
+    View,
+    When,
+    walk,
+)
 
 # %% [markdown]
 # ## Four warps, one sum
@@ -113,7 +125,7 @@ print(complaint(broken))
 # damage we have to cheat, and take the verifier away as well:
 
 # %%
-interpreter = importlib.import_module("tcusim.interpret")
+interpreter = importlib.import_module("tcusim.simulate.interpreter")
 
 
 def run_unverified(program: Program) -> np.ndarray:

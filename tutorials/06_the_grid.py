@@ -14,8 +14,8 @@ import dataclasses
 import numpy as np
 
 import tcusim
-from tcusim.cost import Counts
-from tcusim.ir import Await, Program, Publish, Step, When, walk
+from tcusim.program.grammar import Await, Program, Publish, Step, When, walk
+from tcusim.simulate.counts import Counts
 
 # %% [markdown]
 # ## Three launches

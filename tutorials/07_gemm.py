@@ -13,8 +13,8 @@ import dataclasses
 import numpy as np
 
 import tcusim
-from tcusim.cost import Counts
-from tcusim.interpret import run_numpy
+from tcusim.simulate.counts import Counts
+from tcusim.simulate.interpreter import run_numpy
 
 rng = np.random.default_rng(7)
 

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.errors import InputError
-from tcusim.ir import Buffer, Load, Program, Store, walk
-from tcusim.numerics import as_values, format_of, from_values
-from tcusim.shapes import TILE_BYTES
+from tcusim.machine import as_values, format_of, from_values
+from tcusim.machine.shapes import TILE_BYTES
+from tcusim.program.grammar import Buffer, Load, Program, Store, walk
 
 __all__ = [
     "DeviceArray",

@@ -26,7 +26,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from tcusim.errors import InputError, TcusimError, unknown_name
-from tcusim.numerics import format_of
+from tcusim.machine import format_of
 from tcusim_cuda.bench_device import BACKENDS, Device, Problem, matrix_columns, read_limits
 from tcusim_cuda.bench_peers import DEFAULT_PEERS, PEERS, Contender, Peers, first_line
 from tcusim_cuda.bench_programs import KINDS, Recipe, recipes

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.errors import BackendUnavailable, InputError, TcusimError
-from tcusim.numerics import format_of
+from tcusim.machine import format_of
 from tcusim_cuda import CUPY, PYCUDA
 from tcusim_cuda.bench_programs import Recipe
 from tcusim_cuda.compile import compile_kernel

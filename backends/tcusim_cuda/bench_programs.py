@@ -13,15 +13,15 @@ from typing import Any, Final
 
 from tcusim import run
 from tcusim.algorithms import algorithm_of, build
-from tcusim.binding import bind_scalars
+from tcusim.arrays.launches import CHAIN
+from tcusim.arrays.plan_rules import CHUNK, LEAST_BLOCK, Draft, drafted
+from tcusim.arrays.problem import Problem
+from tcusim.arrays.product_programs import product_program
 from tcusim.errors import InputError, TcusimError
-from tcusim.ir import Level, Program
-from tcusim.launches import CHAIN
-from tcusim.numerics import Values
-from tcusim.plan_rules import CHUNK, LEAST_BLOCK, Draft, drafted
-from tcusim.problem import Problem
-from tcusim.product_programs import product_program
-from tcusim.shapes import shape_of
+from tcusim.machine import Values
+from tcusim.machine.shapes import shape_of
+from tcusim.program.bind import bind_scalars
+from tcusim.program.grammar import Level, Program
 
 __all__ = ["CHUNKS", "KINDS", "Launches", "Recipe", "Stage", "recipes"]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tcusim.ir import Copy, Level, Loop, Mma, Program, Step, Sync, View, When, walk
-from tcusim.numerics import format_of
+from tcusim.machine import format_of
+from tcusim.program.grammar import Copy, Level, Loop, Mma, Program, Step, Sync, View, When, walk
 from tcusim_cuda.text import lanes_go_down
 
 __all__ = ["LANES", "Chunks", "Later", "aligned", "chunks_of", "copies_later", "repeats"]

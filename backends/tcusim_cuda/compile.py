@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from tcusim.errors import BackendUnavailable, TcusimError, Unsupported
-from tcusim.ir import walk
-from tcusim.listing import line
+from tcusim.program.grammar import walk
+from tcusim.program.printer import line
 from tcusim_cuda.cubin import Usage, read_usage
 from tcusim_cuda.kernel import Kernel
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from numpy.typing import NDArray
 
 from tcusim.errors import BackendUnavailable, InputError, TcusimError
-from tcusim.numerics import Format, units
+from tcusim.machine import Format, units
 
 __all__ = ["Driver", "DriverError", "device_sm", "unit_name"]
 

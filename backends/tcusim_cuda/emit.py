@@ -1,8 +1,8 @@
 """Program -> CUDA C++: pure text, one statement or loop a step, the listing line above each.
 
-Read it beside `tcusim/interpret.py`: both list the same cases in the same order, that file with
-what a step does to arrays, this one with what it says in CUDA. Neither knows of numerics here: a
-fragment is opaque and the GPU's own unit multiplies it.
+Read it beside `tcusim/simulate/interpreter.py`: both list the same cases in the same order, that
+file with what a step does to arrays, this one with what it says in CUDA. Neither knows of numerics
+here: a fragment is opaque and the GPU's own unit multiplies it.
 
 A tile that one instruction multiplies becomes `nvcuda::wmma` fragments, or those of `tcusim.cuh`
 for the mma.sync shapes. A larger tile, a multiple of one, becomes arrays of fragments.
@@ -17,7 +17,10 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from tcusim.errors import Unsupported
-from tcusim.ir import (
+from tcusim.machine import format_of
+from tcusim.machine.shapes import TILE_BYTES, MmaShape, Operands, shapes
+from tcusim.program.checks.verifier import tile_is_aligned, verify
+from tcusim.program.grammar import (
     Add,
     Await,
     Const,
@@ -45,11 +48,8 @@ from tcusim.ir import (
     walk,
     whole,
 )
-from tcusim.listing import line
-from tcusim.numerics import format_of
-from tcusim.shapes import TILE_BYTES, MmaShape, Operands, shapes
-from tcusim.shared_memory import SharedMemory, Table
-from tcusim.verify import tile_is_aligned, verify
+from tcusim.program.printer import line
+from tcusim.program.resources import SharedMemory, Table
 from tcusim_cuda.arrays import directly_loaded
 from tcusim_cuda.chunks import LANES, Chunks, Later, aligned, chunks_of, repeats
 from tcusim_cuda.kernel import TICKET_WORDS, WORKSPACE, Kernel, words_of

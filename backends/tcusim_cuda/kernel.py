@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tcusim.ir import Program
-from tcusim.numerics import format_of
+from tcusim.machine import format_of
+from tcusim.program.grammar import Program
 
 __all__ = ["TICKET_WORDS", "WORKSPACE", "Kernel", "words_of"]
 

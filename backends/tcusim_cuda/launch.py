@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.binding import bind_scalars
+from tcusim.arrays.planned import SHORT_NAMES
 from tcusim.errors import BackendUnavailable, InputError, TcusimError, Unsupported
-from tcusim.ir import Buffer, Program
-from tcusim.numerics import format_of, unit_of
-from tcusim.planned import SHORT_NAMES
+from tcusim.machine import format_of, unit_of
+from tcusim.program.bind import bind_scalars
+from tcusim.program.grammar import Buffer, Program
 from tcusim_cuda.arrays import (
     DeviceArray,
     arranged,
@@ -43,7 +43,7 @@ from tcusim_cuda.emit import emit, instruction_for
 from tcusim_cuda.kernel import WORKSPACE, Kernel
 
 if TYPE_CHECKING:
-    from tcusim.planned import Planned
+    from tcusim.arrays.planned import Planned
     from tcusim_cuda.session import DeviceSession
 
 __all__ = ["LaunchError", "Launcher"]

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from tcusim.arrays.launches import Launch, Memory
+from tcusim.arrays.planned import Planned
 from tcusim.backends import Edge
 from tcusim.errors import InputError
-from tcusim.ir import Buffer
-from tcusim.launches import Launch, Memory
-from tcusim.planned import Planned
-from tcusim.shapes import TILE_BYTES
+from tcusim.machine.shapes import TILE_BYTES
+from tcusim.program.grammar import Buffer
 from tcusim_cuda.arrays import DeviceArray, on_gpu, require_fit, storage_dtype
 from tcusim_cuda.driver import Driver
 from tcusim_cuda.kernel import WORKSPACE, Kernel

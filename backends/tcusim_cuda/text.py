@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from tcusim.ir import COL, ROW, Bound, Extent, Index, Level, Pattern, PatternKind, View
-from tcusim.numerics import format_of
+from tcusim.machine import format_of
+from tcusim.program.grammar import COL, ROW, Bound, Extent, Index, Level, Pattern, PatternKind, View
 
 __all__ = [
     "AT",

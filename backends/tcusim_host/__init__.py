@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tcusim.ir import Program
+from tcusim.program.grammar import Program
 from tcusim_host.build import BuildError, build, build_many, source_folder, why_no_compiler
 from tcusim_host.run import KernelError, run_kernel
 

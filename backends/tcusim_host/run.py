@@ -11,9 +11,8 @@ from typing import Any, Final, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.binding import bind_scalars
 from tcusim.errors import InputError, TcusimError, Unsupported
-from tcusim.numerics import (
+from tcusim.machine import (
     Exact,
     Fused,
     Integer,
@@ -25,6 +24,7 @@ from tcusim.numerics import (
     from_values,
     rule_for,
 )
+from tcusim.program.bind import bind_scalars
 from tcusim_cuda.kernel import WORKSPACE, Kernel
 from tcusim_host.build import build, line_of, place_of, source_folder
 
@@ -63,7 +63,7 @@ class KernelError(TcusimError, RuntimeError):
 
 
 class NumericsRow(ctypes.Structure):
-    """One row of tcusim.numerics, as struct Numerics of host_runtime.h."""
+    """One row of tcusim.machine, as struct Numerics of host_runtime.h."""
 
     _fields_ = [
         (name, ctypes.c_int32)
@@ -116,7 +116,7 @@ def run_kernel(
     inputs : mapping of str to array
         One flat array for each of the program's inputs, of the input's element type.
     arch : str
-        The numerics that `mma_sync` follows; see `tcusim.numerics.units`.
+        The numerics that `mma_sync` follows; see `tcusim.machine.units`.
     seed : int
         Draws the order in which lanes run. A kernel without races returns the same for all seeds.
     debug : bool

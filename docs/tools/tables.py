@@ -14,8 +14,7 @@ import numpy as np
 
 import tcusim
 from tcusim.algorithms import Algorithm, algorithm_of, algorithms, segmented_algorithms
-from tcusim.ir import Level, Step
-from tcusim.numerics import (
+from tcusim.machine import (
     FORMATS,
     Exact,
     Fused,
@@ -28,8 +27,9 @@ from tcusim.numerics import (
     rule_for,
     units,
 )
-from tcusim.shapes import shapes
-from tcusim.verify import CHECKS
+from tcusim.machine.shapes import shapes
+from tcusim.program.checks.verifier import CHECKS
+from tcusim.program.grammar import Level, Step
 
 __all__ = [
     "algorithm_table",
@@ -212,7 +212,7 @@ def mma_steps(name: str, shape: str = "16x16x16", **options: Any) -> tuple[int, 
         options = {"columns": 1, **options}
     program = tcusim.build(name, shape=shape, **options)
     size = program.scalars[0].multiple_of
-    zeros = np.zeros(size, tcusim.numerics.format_of(program.inputs[0].dtype).dtype)
+    zeros = np.zeros(size, tcusim.machine.format_of(program.inputs[0].dtype).dtype)
     steps = [
         event.warps.size
         for event in tcusim.interpret(program, {"in": zeros}, arch="exact")

@@ -15,7 +15,7 @@ from __future__ import annotations
 from tcusim.algorithms import reduction, scan
 from tcusim.algorithms.builder import Builder, require_float_operands
 from tcusim.algorithms.tiles import data, pieces, tile_of
-from tcusim.ir import COL, ROW, WARP, Bound, Buffer, Frag, Index, PatternKind, View
+from tcusim.program.grammar import COL, ROW, WARP, Bound, Buffer, Frag, Index, PatternKind, View
 
 __all__ = ["reduction_kn_block", "reduction_tn_block", "scan_kn_block", "scan_tn_block"]
 

@@ -21,7 +21,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from tcusim.errors import Unsupported
-from tcusim.ir import (
+from tcusim.machine.formats import format_of
+from tcusim.machine.shapes import TILE_BYTES, MmaShape
+from tcusim.program.checks.verifier import tile_is_aligned
+from tcusim.program.grammar import (
     BLOCK,
     COL,
     ROW,
@@ -56,9 +59,6 @@ from tcusim.ir import (
     accesses,
     whole,
 )
-from tcusim.numerics.formats import format_of
-from tcusim.shapes import TILE_BYTES, MmaShape
-from tcusim.verify import tile_is_aligned
 
 __all__ = ["Builder", "Options", "Spill", "Work"]
 

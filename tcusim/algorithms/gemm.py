@@ -24,7 +24,7 @@ from tcusim.algorithms.products import (
     right_array,
     start_array,
 )
-from tcusim.ir import (
+from tcusim.program.grammar import (
     BLOCK_COL,
     COL,
     ROW,

@@ -21,8 +21,8 @@ from tcusim.algorithms.products import (
     right_array,
     start_array,
 )
-from tcusim.ir import COL, ROW, WARP, Bound, Buffer, Extent, Frag, Index, Scalar, View
-from tcusim.verify import tile_is_aligned
+from tcusim.program.checks.verifier import tile_is_aligned
+from tcusim.program.grammar import COL, ROW, WARP, Bound, Buffer, Extent, Frag, Index, Scalar, View
 
 __all__ = ["gemv", "gemv_reduction"]
 

@@ -20,7 +20,7 @@ from tcusim.algorithms.reduction import accumulate, finish, fold
 from tcusim.algorithms.row_tiles import Rows
 from tcusim.algorithms.scan import scan_values
 from tcusim.algorithms.tiles import data
-from tcusim.ir import (
+from tcusim.program.grammar import (
     BLOCK,
     BLOCK_COL,
     COL,

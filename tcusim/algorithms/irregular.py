@@ -23,7 +23,19 @@ from tcusim.algorithms.order import Order
 from tcusim.algorithms.reduction import accumulate, fold
 from tcusim.algorithms.scan import numbered, row_scan
 from tcusim.algorithms.tiles import data
-from tcusim.ir import COL, ROW, Bound, Buffer, Extent, Frag, Index, Lines, PatternKind, Scalar, View
+from tcusim.program.grammar import (
+    COL,
+    ROW,
+    Bound,
+    Buffer,
+    Extent,
+    Frag,
+    Index,
+    Lines,
+    PatternKind,
+    Scalar,
+    View,
+)
 
 __all__ = [
     "reduction_pieces",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tcusim.ir import Bound, Index, PatternKind
+from tcusim.program.grammar import Bound, Index, PatternKind
 
 __all__ = ["FORWARD", "Order"]
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
 from tcusim.algorithms.builder import Builder, padded, require, stored_type
-from tcusim.ir import COL, ROW, WARP, Bound, Buffer, Extent, Frag, Index, View
-from tcusim.numerics.formats import format_of
-from tcusim.shapes import TILE_BYTES
+from tcusim.machine.formats import format_of
+from tcusim.machine.shapes import TILE_BYTES
+from tcusim.program.grammar import COL, ROW, WARP, Bound, Buffer, Extent, Frag, Index, View
 
 __all__ = [
     "ROWS",

@@ -22,7 +22,7 @@ from tcusim.algorithms.builder import (
     stored_type,
 )
 from tcusim.algorithms.tiles import data, pieces, row_of, rows_of, tile_of
-from tcusim.ir import COL, ROW, Bound, Buffer, Extent, Frag, Index, PatternKind, View
+from tcusim.program.grammar import COL, ROW, Bound, Buffer, Extent, Frag, Index, PatternKind, View
 
 __all__ = [
     "reduction_k",

@@ -15,8 +15,8 @@ from typing import TypeAlias
 from tcusim.algorithms import scan
 from tcusim.algorithms.builder import Builder, never, padded
 from tcusim.algorithms.order import Order
-from tcusim.ir import COL, ROW, Bound, Buffer, Frag, Index, PatternKind, View, whole
-from tcusim.numerics import format_of
+from tcusim.machine import format_of
+from tcusim.program.grammar import COL, ROW, Bound, Buffer, Frag, Index, PatternKind, View, whole
 
 __all__ = ["Rows", "TileParts", "Tiles"]
 

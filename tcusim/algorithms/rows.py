@@ -14,7 +14,7 @@ from tcusim.algorithms.builder import LENGTH, Builder, padded, require_sizes
 from tcusim.algorithms.order import FORWARD, Order
 from tcusim.algorithms.row_tiles import Rows, TileParts, Tiles
 from tcusim.algorithms.tiles import data
-from tcusim.ir import ROW, Bound, Buffer, Index, PatternKind, View
+from tcusim.program.grammar import ROW, Bound, Buffer, Index, PatternKind, View
 
 __all__ = ["products_of_scan", "products_of_sum", "reduction_rows", "scan_rows", "share_of"]
 

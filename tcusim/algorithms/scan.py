@@ -29,7 +29,7 @@ from tcusim.algorithms.builder import (
 )
 from tcusim.algorithms.order import FORWARD, Order
 from tcusim.algorithms.tiles import data, pieces, row_of, rows_of, tile_of
-from tcusim.ir import COL, ROW, Bound, Buffer, Extent, Frag, Index, PatternKind, View
+from tcusim.program.grammar import COL, ROW, Bound, Buffer, Extent, Frag, Index, PatternKind, View
 
 __all__ = ["FORMS", "scan_k", "scan_kn", "scan_plain", "scan_t", "scan_tn"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tcusim.algorithms.builder import LENGTH, Builder, Spill
-from tcusim.ir import COL, ROW, Bound, Buffer, Extent, Index, View
+from tcusim.program.grammar import COL, ROW, Bound, Buffer, Extent, Index, View
 
 __all__ = ["data", "pieces", "row_of", "rows_of", "tile_of"]
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from tcusim.backends import Backend
-from tcusim.interpret import run_numpy
-from tcusim.ir import (
+from tcusim.machine import as_values, format_of
+from tcusim.machine.shapes import shape_of
+from tcusim.program.grammar import (
     COL,
     ROW,
     Bound,
@@ -35,8 +36,7 @@ from tcusim.ir import (
     View,
     When,
 )
-from tcusim.numerics import as_values, format_of
-from tcusim.shapes import shape_of
+from tcusim.simulate.interpreter import run_numpy
 from tcusim_cuda.chunks import Later, chunks_of
 from tcusim_cuda.compile import compile_kernel, why_no_compiler
 from tcusim_cuda.emit import emit

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import tcusim
-from tcusim.agreement import agree
 from tcusim.algorithms import segmented_algorithms
 from tcusim.backends import why_unavailable
-from tcusim.testing import assert_agree, random_inputs
+from tcusim.check.agreement import agree
+from tcusim.check.testing import assert_agree, random_inputs
 
 ALGORITHMS = [row.name for row in segmented_algorithms()]
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import tcusim
-from tcusim.agreement import COLUMNS, Case, Column, Recipe, agree, cases, recipes
 from tcusim.algorithms import segmented_algorithms
 from tcusim.backends import Backend
+from tcusim.check.agreement import COLUMNS, Case, Column, Recipe, agree, cases, recipes
+from tcusim.check.testing import assert_agree, random_inputs
 from tcusim.errors import Unsupported
-from tcusim.testing import assert_agree, random_inputs
 
 ALGORITHMS = [row.name for row in segmented_algorithms()]
 

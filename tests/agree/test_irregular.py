@@ -8,16 +8,27 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tcusim.agreement import agree
 from tcusim.algorithms import algorithms, build
 from tcusim.algorithms.order import FORWARD, Order
+from tcusim.arrays.plans import plan_for
+from tcusim.arrays.problem import IrregularProblem
 from tcusim.backends import Backend, run
-from tcusim.ir import BLOCK, Buffer, Copy, Extent, Index, Lines, Locate, Program, Scalar, View
-from tcusim.plan import plan_for
-from tcusim.problem import IrregularProblem
-from tcusim.shapes import shape_of
-from tcusim.testing import assert_agree
-from tcusim.verify import in_place
+from tcusim.check.agreement import agree
+from tcusim.check.testing import assert_agree
+from tcusim.machine.shapes import shape_of
+from tcusim.program.checks.verifier import in_place
+from tcusim.program.grammar import (
+    BLOCK,
+    Buffer,
+    Copy,
+    Extent,
+    Index,
+    Lines,
+    Locate,
+    Program,
+    Scalar,
+    View,
+)
 from tcusim_cuda.emit import emit
 from tcusim_host import run as host_run
 

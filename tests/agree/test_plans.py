@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tcusim import plan, plan_rules
+from tcusim import plan
+from tcusim.arrays import plan_rules
+from tcusim.arrays.plans import plan_for
 from tcusim.backends import why_unavailable
-from tcusim.plan import plan_for
 
 
 @pytest.mark.parametrize("arch", ["volta", "hopper"])

@@ -9,7 +9,7 @@ import pytest
 
 import tcusim
 from tcusim.backends import Backend
-from tcusim.testing import assert_agree, random_inputs
+from tcusim.check.testing import assert_agree, random_inputs
 
 # Each with what it has and the others have not.
 PROGRAMS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -46,7 +46,7 @@ def test_products_agree(name: str, options: dict[str, Any], host: Backend) -> No
 def test_matmul_on_a_backend(host: Backend) -> None:
     rng = np.random.default_rng(1)
     a, b = (rng.standard_normal((40, 40)).astype(np.float32) for _ in range(2))
-    report = tcusim.api.Report()
+    report = tcusim.arrays.functions.Report()
     result = tcusim.matmul(a, b, backend="host", arch="ampere", report=report)
     assert np.array_equal(result, tcusim.matmul(a, b, arch="ampere"))
     assert report.mma == 9 * 16 * 4

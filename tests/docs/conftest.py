@@ -7,10 +7,10 @@ import sys
 import pytest
 
 REGISTRIES = {
-    "tcusim.algorithms": ("_REGISTRY",),
+    "tcusim.algorithms.registry": ("_REGISTRY",),
     "tcusim.backends": ("_backends", "_owners"),
-    "tcusim.numerics.registry": ("_units", "_names"),
-    "tcusim.shapes": ("_shapes", "_owners"),
+    "tcusim.machine.registry": ("_units", "_names"),
+    "tcusim.machine.shapes": ("_shapes", "_owners"),
 }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import tcusim
-from tcusim.ir import walk
+from tcusim.program.grammar import walk
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIALS = sorted((ROOT / "tutorials").glob("*.py"))

@@ -16,10 +16,10 @@ import pytest
 import tcusim
 from tcusim.algorithms import segmented_algorithms
 from tcusim.backends import Backend
+from tcusim.check.testing import assert_agree, random_inputs
 from tcusim.errors import AgreementError, Unsupported
-from tcusim.interpret import State
-from tcusim.ir import Copy, Mma, Program, Step, walk
-from tcusim.testing import assert_agree, random_inputs
+from tcusim.program.grammar import Copy, Mma, Program, Step, walk
+from tcusim.simulate.interpreter import State
 from tcusim_cuda.emit import _Emitter, emit, instruction_for
 
 WMMA_SHAPES = ("16x16x16", "32x8x16", "8x32x16")

@@ -8,7 +8,7 @@ import pytest
 
 import tcusim
 from tcusim.algorithms import segmented_algorithms
-from tcusim.cli_kernels import mma_count
+from tcusim.cli.kernels import mma_count
 from tcusim_cuda.compile import Toolkit, compile_kernel, why_no_compiler
 from tcusim_cuda.cubin import Usage
 from tcusim_cuda.emit import emit

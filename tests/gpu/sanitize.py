@@ -27,9 +27,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "backends")]
 
 import tcusim  # noqa: E402
 from tcusim.algorithms import algorithms, segmented_algorithms  # noqa: E402
+from tcusim.check.testing import random_inputs  # noqa: E402
 from tcusim.errors import Unsupported  # noqa: E402
-from tcusim.ir import Program  # noqa: E402
-from tcusim.testing import random_inputs  # noqa: E402
+from tcusim.program.grammar import Program  # noqa: E402
 from tcusim_cuda import CUPY, compile_kernel, device_sm, emit  # noqa: E402
 
 # Tile, operands, accumulator, and a source that is split.

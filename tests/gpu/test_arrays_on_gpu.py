@@ -15,8 +15,8 @@ import pytest
 from numpy.typing import NDArray
 
 import tcusim
+from tcusim.arrays.plans import plan_for
 from tcusim.errors import InputError
-from tcusim.plan import plan_for
 from tcusim_cuda import CUPY, PYCUDA, device_sm, unit_name
 
 pytestmark = pytest.mark.gpu(min_sm=70)

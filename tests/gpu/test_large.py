@@ -10,9 +10,9 @@ import pytest
 import tcusim
 from tcusim.algorithms import algorithm_of, segmented_algorithms
 from tcusim.backends import why_unavailable
+from tcusim.check.testing import outputs_agree, random_inputs
 from tcusim.errors import Unsupported
-from tcusim.ir import Level
-from tcusim.testing import outputs_agree, random_inputs
+from tcusim.program.grammar import Level
 
 LENGTH = 2**24 + 5
 # Tile, operands, accumulator, source.

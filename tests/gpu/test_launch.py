@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from tcusim.algorithms import build, segmented_algorithms
 from tcusim.errors import InputError
-from tcusim.interpret import run_numpy
-from tcusim.ir import Program
+from tcusim.program.grammar import Program
+from tcusim.simulate.interpreter import run_numpy
 from tcusim_cuda import CUPY, PYCUDA, device_sm, emit, launch, unit_name
 from tcusim_cuda.compile import compile_kernel
 from tcusim_cuda.launch import Launcher, LaunchError
@@ -422,7 +422,7 @@ def test_an_address_that_is_not_the_gpus(backend: Launcher, cupy: Any) -> None:
 SETUP = """
 import numpy as np
 from tcusim.algorithms import build
-from tcusim.interpret import run_numpy
+from tcusim.simulate.interpreter import run_numpy
 from tcusim_cuda import CUPY, PYCUDA, device_sm, unit_name
 
 program = build("reduction_k")

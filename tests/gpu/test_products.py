@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tcusim
-from tcusim.testing import assert_agree, random_inputs
+from tcusim.check.testing import assert_agree, random_inputs
 from tcusim_cuda import CUPY, device_sm, emit, unit_name
 
 pytestmark = pytest.mark.gpu(min_sm=70)

@@ -12,7 +12,8 @@ EXAMPLE = Path(__file__).parent / "example_plugin"
 
 # Prints what the statement does: the value, or the error with its class.
 ATTEMPT = """
-from tcusim import backends, errors, shapes
+from tcusim import backends, errors
+from tcusim.machine import shapes
 try:
     print({expression})
 except errors.TcusimError as error:

@@ -68,7 +68,7 @@ def test_extras(wheel: Path) -> None:
 def test_the_command(wheel: Path) -> None:
     parser = configparser.ConfigParser()
     parser.read_string(dist_info(wheel, "entry_points.txt"))
-    assert parser["console_scripts"]["tcusim"] == "tcusim.cli:main"
+    assert parser["console_scripts"]["tcusim"] == "tcusim.cli.main:main"
 
 
 def test_the_wheel_can_be_imported(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcusim.numerics import Rule, Values, as_values, mma_values, rule_for
+from tcusim.machine import Rule, Values, as_values, mma_values, rule_for
 
 TILE_ARCHIVES = ("wmma_h200.npz", "wmma_h200_edges.npz")
 # A case TYPE_SHAPE_OPERANDS_ACCUMULATOR of wmma_h200.npz; TYPE names operands and accumulator.

@@ -6,9 +6,9 @@ that it needs. FILE is ``algorithms_h200.npz`` beside this script by default.
 
 The file holds ``in_AB_TYPE_KIND``, the bits of 600 numbers for each pair of types and kind, which
 `inputs_of` repeats for all inputs of a case; ``out``, the bytes of all outputs end to end; and
-``index``, JSON: where it was recorded, and for each case its text (see `tcusim.agreement.Case`),
-the SHA-256 of its program's listing, and its output's number of bytes. The exit code is 1 if the
-simulator returns other bits: the file is written still.
+``index``, JSON: where it was recorded, and for each case its text (see
+`tcusim.check.agreement.Case`), the SHA-256 of its program's listing, and its output's number of
+bytes. The exit code is 1 if the simulator returns other bits: the file is written still.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ for folder in (str(ROOT), str(ROOT / "backends")):
         sys.path.append(folder)
 
 import tcusim  # noqa: E402
-from tcusim.agreement import COLUMNS, Case, Column, Recipe, recipes  # noqa: E402
 from tcusim.algorithms import Algorithm, algorithms  # noqa: E402
 from tcusim.backends import Backend  # noqa: E402
-from tcusim.binding import last_offset, offsets_of  # noqa: E402
+from tcusim.check.agreement import COLUMNS, Case, Column, Recipe, recipes  # noqa: E402
+from tcusim.check.testing import bits_of, input_kinds, random_inputs  # noqa: E402
 from tcusim.errors import Unsupported  # noqa: E402
-from tcusim.ir import Level, Locate  # noqa: E402
-from tcusim.testing import bits_of, input_kinds, random_inputs  # noqa: E402
+from tcusim.program.bind import last_offset, offsets_of  # noqa: E402
+from tcusim.program.grammar import Level, Locate  # noqa: E402
 
 FILE = Path(__file__).with_name("algorithms_h200.npz")
 # Several blocks of most programs, the last of them ragged.
@@ -172,7 +172,7 @@ def values_of(bits: NDArray[Any], dtype: str) -> NDArray[Any]:
     """Return stored bits as an array of an element type, bf16 in float32."""
     if dtype == "bf16":
         return (bits.astype(np.uint32) << 16).view(np.float32)
-    return bits.view(tcusim.numerics.format_of(dtype).dtype)
+    return bits.view(tcusim.machine.format_of(dtype).dtype)
 
 
 # --- Their outputs ------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ def backend_of(name: str) -> Backend:
         tcusim_host.BACKEND,
         tcusim_cuda.CUPY,
         tcusim_cuda.PYCUDA,
-        tcusim.backends.NUMPY,
+        tcusim.simulate.backend.NUMPY,
     )
     backend: Backend | None = next((one for one in known if one.name == name), None)
     if backend is None:

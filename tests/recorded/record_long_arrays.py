@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import tcusim
-from tcusim.ir import Program
+from tcusim.program.grammar import Program
 
 FILE = Path(__file__).parent / "long_arrays.json"
 PIECE = 2**24

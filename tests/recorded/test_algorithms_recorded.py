@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 import tcusim
-from tcusim.agreement import COLUMNS, Case
 from tcusim.algorithms import algorithms
-from tcusim.backends import NUMPY, Backend
+from tcusim.backends import Backend
+from tcusim.check.agreement import COLUMNS, Case
+from tcusim.simulate.backend import NUMPY
 
 HERE = Path(__file__).parent
 FILE = HERE / "algorithms_h200.npz"

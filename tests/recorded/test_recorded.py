@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcusim.numerics import Fused, Rule
+from tcusim.machine import Fused, Rule
 
 HERE = Path(__file__).parent
 

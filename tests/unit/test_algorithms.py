@@ -25,9 +25,9 @@ from tcusim.algorithms import (
 )
 from tcusim.backends import run
 from tcusim.errors import InputError, UnknownName, Unsupported
-from tcusim.ir import Const, Level, Program, walk
-from tcusim.numerics import rule_for, units
-from tcusim.shapes import MmaShape, shape_of
+from tcusim.machine import rule_for, units
+from tcusim.machine.shapes import MmaShape, shape_of
+from tcusim.program.grammar import Const, Level, Program, walk
 
 Ints = NDArray[np.int64]
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 import tcusim
 from tcusim.algorithms import segmented_algorithms
-from tcusim.api import Report
-from tcusim.numerics import units
+from tcusim.arrays.functions import Report
+from tcusim.machine import units
 
 Array = NDArray[Any]
 
@@ -635,13 +635,15 @@ def test_progress_goes_up_to_the_end() -> None:
 
 def test_without_a_watcher_nothing_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, Any] = {}
-    real = tcusim.backends.NUMPY.run
+    real = tcusim.simulate.backend.NUMPY.run
 
     def run(program: Any, inputs: Any, **options: Any) -> Any:
         seen.update(options)
         return real(program, inputs, **options)
 
-    monkeypatch.setattr(type(tcusim.backends.NUMPY), "run", lambda self, *a, **k: run(*a, **k))
+    monkeypatch.setattr(
+        type(tcusim.simulate.backend.NUMPY), "run", lambda self, *a, **k: run(*a, **k)
+    )
     assert tcusim.sum(np.ones(4, np.float16)) == 4
     assert seen["watch"] is None
 

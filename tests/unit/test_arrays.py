@@ -20,13 +20,13 @@ import pytest
 from numpy.typing import NDArray
 
 import tcusim
-from tcusim import plan_rules
 from tcusim.algorithms import build
+from tcusim.arrays import plan_rules
+from tcusim.arrays.plans import plan_for
 from tcusim.errors import BackendUnavailable, InputError, Unsupported
-from tcusim.interpret import run_numpy
-from tcusim.ir import Buffer, Extent, Program
-from tcusim.numerics import format_of
-from tcusim.plan import plan_for
+from tcusim.machine import format_of
+from tcusim.program.grammar import Buffer, Extent, Program
+from tcusim.simulate.interpreter import run_numpy
 from tcusim_cuda import CUPY, PYCUDA, driver, launch
 from tcusim_cuda.arrays import (
     DeviceArray,

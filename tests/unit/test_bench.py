@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from tcusim.errors import BackendUnavailable, InputError, UnknownName
-from tcusim.numerics import format_of
+from tcusim.machine import format_of
 from tcusim_cuda import bench, bench_device, bench_peers
 from tcusim_cuda.bench import Attempt, Report, Row, best_rows, moved_bytes, verdict, with_ratios
 from tcusim_cuda.bench_device import Device, Problem, matrix_columns, reference
@@ -461,7 +461,7 @@ def test_a_run_that_is_cut_short() -> None:
 def test_the_command_of_tcusim() -> None:
     from click.testing import CliRunner
 
-    from tcusim.cli import main
+    from tcusim.cli.main import main
 
     arguments = ["bench", "--quick", "--log2-length", "20", "--kind", "sum", "--segment", "0"]
     done = CliRunner().invoke(main, [*arguments, "--json"])

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from tcusim.algorithms import build
 from tcusim.backends import run
 from tcusim.errors import Unsupported
-from tcusim.ir import Level, Loop, Program, Step, Sync, When, walk
-from tcusim.numerics import format_of
-from tcusim.shapes import MmaShape
-from tcusim.verify import problems
+from tcusim.machine import format_of
+from tcusim.machine.shapes import MmaShape
+from tcusim.program.checks.verifier import problems
+from tcusim.program.grammar import Level, Loop, Program, Step, Sync, When, walk
 
 Ints = NDArray[np.int64]
 

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import tcusim
-from tcusim import cli
+from tcusim.cli import main as cli
 
-COMMAND = [sys.executable, "-W", "error", "-m", "tcusim.cli"]
+COMMAND = [sys.executable, "-W", "error", "-m", "tcusim"]
 
 
 @pytest.fixture
@@ -211,7 +211,8 @@ import os, signal, time
 import tcusim, tcusim.cli
 signal.signal(signal.SIGINT, signal.default_int_handler)
 tcusim.sum = lambda *_, **__: (os.kill(os.getpid(), signal.SIGINT), time.sleep(30))
-tcusim.cli.main(["run", "sum", "a.npy", "-o", "out.npy"])
+from tcusim.cli.main import main
+main(["run", "sum", "a.npy", "-o", "out.npy"])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "interrupted; nothing was written\n")

@@ -11,12 +11,14 @@ import click.testing
 import numpy as np
 import pytest
 
-from tcusim import agreement, backends, cli
-from tcusim.agreement import Case, Column, Recipe, columns_of, recipes
-from tcusim.cli_kernels import mma_count
+from tcusim import backends
+from tcusim.check import agreement
+from tcusim.check.agreement import Case, Column, Recipe, columns_of, recipes
+from tcusim.cli import main as cli
+from tcusim.cli.kernels import mma_count
 from tcusim.errors import InputError, Unsupported
-from tcusim.interpret import run_numpy
-from tcusim.ir import Program
+from tcusim.program.grammar import Program
+from tcusim.simulate.interpreter import run_numpy
 from tcusim_cuda.compile import why_no_compiler
 
 

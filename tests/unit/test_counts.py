@@ -16,10 +16,10 @@ import pytest
 
 from tcusim.algorithms import algorithm_of, build, segmented_algorithms
 from tcusim.algorithms.rows import SCANNED, SUMMED, share_of
-from tcusim.cost import Counts, counts_of_text, steps_to_run
-from tcusim.interpret import interpret, run_numpy
-from tcusim.ir import Level, Program
-from tcusim.shapes import MmaShape
+from tcusim.machine.shapes import MmaShape
+from tcusim.program.grammar import Level, Program
+from tcusim.simulate.counts import Counts, counts_of_text, steps_to_run
+from tcusim.simulate.interpreter import interpret, run_numpy
 
 SHAPES = (
     (16, 16, 16),

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tcusim.cli.files import cast_array, check_writable, read_array, write_array
 from tcusim.errors import InputError
-from tcusim.files import cast_array, check_writable, read_array, write_array
 
 
 def text_file(folder: Path, text: str, name: str = "data.csv") -> Path:

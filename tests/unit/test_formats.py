@@ -1,4 +1,4 @@
-"""tcusim.numerics: element types, rounding into them, and what a user's array becomes."""
+"""tcusim.machine: element types, rounding into them, and what a user's array becomes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tcusim.errors import InputError, UnknownName
-from tcusim.numerics import (
+from tcusim.machine import (
     FORMATS,
     Format,
     as_values,

@@ -14,8 +14,8 @@ import tcusim
 from tcusim.algorithms import build
 from tcusim.backends import run
 from tcusim.errors import Unsupported, VerifyError
-from tcusim.interpret import interpret
-from tcusim.ir import (
+from tcusim.machine.shapes import MmaShape, shape_of
+from tcusim.program.grammar import (
     BLOCK,
     COL,
     WARP,
@@ -35,7 +35,7 @@ from tcusim.ir import (
     When,
     walk,
 )
-from tcusim.shapes import MmaShape, shape_of
+from tcusim.simulate.interpreter import interpret
 
 SHAPES = (
     shape_of("16x16x16"),

@@ -14,10 +14,10 @@ import pytest
 
 from tcusim.algorithms import build as build_program
 from tcusim.errors import BackendUnavailable, InputError, Unsupported
-from tcusim.interpret import convert_values, run_numpy
-from tcusim.ir import Buffer, Extent, Index, Program, Scalar
-from tcusim.numerics import Fused, Rule, Values, as_values, format_of, mma_values, rule_for
-from tcusim.shapes import shape_of
+from tcusim.machine import Fused, Rule, Values, as_values, format_of, mma_values, rule_for
+from tcusim.machine.shapes import shape_of
+from tcusim.program.grammar import Buffer, Extent, Index, Program, Scalar
+from tcusim.simulate.interpreter import convert_values, run_numpy
 from tcusim_cuda.emit import emit
 from tcusim_cuda.kernel import Kernel
 from tcusim_host import BACKEND, BuildError, KernelError, build, build_many, run_kernel

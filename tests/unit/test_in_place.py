@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from tcusim.algorithms import algorithm_of, algorithms, build, scan
 from tcusim.errors import Unsupported
-from tcusim.interpret import State, run_numpy
-from tcusim.ir import (
+from tcusim.machine.shapes import shape_of
+from tcusim.program.checks.verifier import in_place, verify
+from tcusim.program.grammar import (
     BLOCK,
     COL,
     ROW,
@@ -35,8 +36,7 @@ from tcusim.ir import (
     View,
     When,
 )
-from tcusim.shapes import shape_of
-from tcusim.verify import in_place, verify
+from tcusim.simulate.interpreter import State, run_numpy
 
 LENGTH = Index.symbol("length")
 SCANS = [row.name for row in algorithms() if row.kind == "scan" and row.level is Level.WARP]

@@ -14,15 +14,9 @@ from numpy.typing import NDArray
 
 from tcusim.algorithms import build
 from tcusim.errors import InputError, UnknownName, Unsupported, VerifyError
-from tcusim.interpret import (
-    Event,
-    State,
-    add_values,
-    convert_values,
-    interpret,
-    run_numpy,
-)
-from tcusim.ir import (
+from tcusim.machine.shapes import MmaShape
+from tcusim.program.checks.verifier import verify
+from tcusim.program.grammar import (
     BLOCK,
     COL,
     WARP,
@@ -49,8 +43,14 @@ from tcusim.ir import (
     When,
     walk,
 )
-from tcusim.shapes import MmaShape
-from tcusim.verify import verify
+from tcusim.simulate.interpreter import (
+    Event,
+    State,
+    add_values,
+    convert_values,
+    interpret,
+    run_numpy,
+)
 
 LENGTH = Index.symbol("length")
 TINY = MmaShape(2, 2, 2)
@@ -61,7 +61,7 @@ SYNC = Sync(Level.WARP)
 def _unverified(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run programs that `verify` would refuse."""
     # The module; `tcusim.interpret` as an attribute is the function of that name.
-    module = sys.modules["tcusim.interpret"]
+    module = sys.modules["tcusim.simulate.interpreter"]
     monkeypatch.setattr(module, "verify", lambda program: None)
 
 

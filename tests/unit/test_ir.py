@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tcusim.algorithms import build
-from tcusim.ir import (
+from tcusim.machine.shapes import MmaShape
+from tcusim.program.grammar import (
     BLOCK,
     COL,
     ROW,
@@ -40,7 +41,6 @@ from tcusim.ir import (
     accesses,
     walk,
 )
-from tcusim.shapes import MmaShape
 
 LENGTH = Index.symbol("length")
 SHAPE = MmaShape(3, 4, 5)

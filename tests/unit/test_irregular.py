@@ -16,11 +16,20 @@ from numpy.typing import NDArray
 import tcusim
 from tcusim.algorithms import algorithms, build
 from tcusim.algorithms.order import FORWARD, Order
+from tcusim.arrays.irregular import (
+    MOST_ROWS,
+    PLAIN,
+    cut_of,
+    draft_by_offsets,
+)
+from tcusim.arrays.plans import Plan, plan, plan_for
+from tcusim.arrays.problem import IrregularProblem
 from tcusim.backends import run
-from tcusim.cost import Counts, counts_of_text
+from tcusim.check.testing import random_inputs
 from tcusim.errors import InputError, Unsupported, VerifyError
-from tcusim.interpret import Event, interpret, run_numpy
-from tcusim.ir import (
+from tcusim.machine.shapes import MmaShape, shape_of
+from tcusim.program.checks.verifier import problems, verify
+from tcusim.program.grammar import (
     ROW,
     Buffer,
     Copy,
@@ -36,17 +45,8 @@ from tcusim.ir import (
     Step,
     walk,
 )
-from tcusim.irregular import (
-    MOST_ROWS,
-    PLAIN,
-    cut_of,
-    draft_by_offsets,
-)
-from tcusim.plan import Plan, plan, plan_for
-from tcusim.problem import IrregularProblem
-from tcusim.shapes import MmaShape, shape_of
-from tcusim.testing import random_inputs
-from tcusim.verify import problems, verify
+from tcusim.simulate.counts import Counts, counts_of_text
+from tcusim.simulate.interpreter import Event, interpret, run_numpy
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]

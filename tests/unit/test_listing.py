@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tcusim.ir import (
+from tcusim.machine.shapes import shape_of
+from tcusim.program.grammar import (
     BLOCK,
     COL,
     ROW,
@@ -36,11 +37,10 @@ from tcusim.ir import (
     When,
     walk,
 )
-from tcusim.listing import line, listing
-from tcusim.shapes import shape_of
+from tcusim.program.printer import line, listing
 
 if TYPE_CHECKING:
-    from tcusim.ir import Step
+    from tcusim.program.grammar import Step
 
 SHAPE = shape_of("16x16x16")
 LENGTH = Index.symbol("length")

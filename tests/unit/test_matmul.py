@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tcusim
-from tcusim.api import Report
+from tcusim.arrays.functions import Report
 from tcusim.errors import InputError, UnknownName, Unsupported
 
 BF16 = ml_dtypes.bfloat16
@@ -213,8 +213,8 @@ def test_the_accumulator_of_half_precision() -> None:
 
 def test_large_products_have_large_blocks() -> None:
     """The rule for the size of a block, without running the product."""
-    from tcusim.product_programs import _tilings
-    from tcusim.shapes import shape_of
+    from tcusim.arrays.product_programs import _tilings
+    from tcusim.machine.shapes import shape_of
 
     tile = shape_of("16x16x16")
     big, *smaller = _tilings(tile, 4096, 4096, 2, parts=False)

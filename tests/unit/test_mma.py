@@ -1,4 +1,4 @@
-"""tcusim.numerics.mma: the fused step, the other arithmetics, shapes, and what is refused."""
+"""tcusim.machine.mma: the fused step, the other arithmetics, shapes, and what is refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tcusim.errors import InputError, UnknownName, Unsupported
-from tcusim.numerics import (
+from tcusim.machine import (
     FORMATS,
     Fused,
     Rule,
@@ -23,7 +23,7 @@ from tcusim.numerics import (
     rule_for,
     units,
 )
-from tcusim.numerics.fused import fused_values
+from tcusim.machine.fused import fused_values
 
 FUSED_RULES = [
     pytest.param(rule, id=f"{unit.name}-{rule.ab}-{rule.acc}")

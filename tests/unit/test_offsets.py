@@ -12,9 +12,9 @@ import pytest
 from numpy.typing import NDArray
 
 import tcusim
-from tcusim.api import Report
+from tcusim.arrays.functions import Report
+from tcusim.arrays.problem import MOST_INT8
 from tcusim.errors import InputError, Unsupported
-from tcusim.problem import MOST_INT8
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]

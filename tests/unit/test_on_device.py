@@ -16,14 +16,16 @@ import pytest
 from numpy.typing import NDArray
 
 import tcusim
-from tcusim import backends, plan_rules
-from tcusim.api import Report
-from tcusim.devices import is_on_device
+from tcusim import backends
+from tcusim.arrays import plan_rules
+from tcusim.arrays.devices import is_on_device
+from tcusim.arrays.functions import Report
+from tcusim.arrays.planned import Planned
+from tcusim.arrays.plans import plan_for
+from tcusim.arrays.product_plan import product_plan_for
 from tcusim.errors import BackendUnavailable, InputError, Unsupported
-from tcusim.interpret import run_numpy
-from tcusim.plan import plan_for
-from tcusim.planned import Planned
-from tcusim.product_plan import product_plan_for
+from tcusim.simulate.backend import NUMPY
+from tcusim.simulate.interpreter import run_numpy
 
 
 class OnGpu:
@@ -153,7 +155,7 @@ class StandIn:
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
     """Register a stand-in as the only backend beside the simulator, with no plans kept."""
     stand_in = StandIn("cupy")
-    monkeypatch.setattr(backends, "_backends", {"numpy": backends.NUMPY, "cupy": stand_in})
+    monkeypatch.setattr(backends, "_backends", {"numpy": NUMPY, "cupy": stand_in})
     monkeypatch.setattr(backends, "_owners", {"numpy": "tcusim itself", "cupy": "this test"})
     monkeypatch.setattr(backends, "_installed", dict)
     for cached in (plan_for, product_plan_for):

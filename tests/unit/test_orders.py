@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from tcusim.algorithms import build, scan
 from tcusim.backends import Backend, run
+from tcusim.check.testing import assert_agree
 from tcusim.errors import Unsupported
-from tcusim.interpret import interpret
-from tcusim.ir import Const, Program, walk
-from tcusim.numerics import units
-from tcusim.shapes import MmaShape
-from tcusim.testing import assert_agree
+from tcusim.machine import units
+from tcusim.machine.shapes import MmaShape
+from tcusim.program.grammar import Const, Program, walk
+from tcusim.simulate.interpreter import interpret
 
 Ints = NDArray[np.int64]
 

@@ -12,19 +12,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import tcusim.problem
-from tcusim import plan, plan_rules
+import tcusim.arrays.problem
+from tcusim import plan
+from tcusim.arrays import plan_rules
+from tcusim.arrays.plan_rules import CHUNK, SHORT, chunk_of, drafted
+from tcusim.arrays.plans import Plan, plan_for
+from tcusim.arrays.problem import Problem
 from tcusim.backends import run
 from tcusim.errors import InputError, UnknownName, Unsupported
-from tcusim.plan import Plan, plan_for
-from tcusim.plan_rules import CHUNK, SHORT, chunk_of, drafted
-from tcusim.problem import Problem
-from tcusim.shapes import shape_of
+from tcusim.machine.shapes import shape_of
 
 Array = NDArray[Any]
 
 # `tcusim.plan` is the function; this is the module.
-module = importlib.import_module("tcusim.plan")
+module = importlib.import_module("tcusim.arrays.plans")
 
 
 @pytest.fixture(autouse=True)
@@ -428,7 +429,7 @@ def test_the_functions_make_a_plan_once(monkeypatch: pytest.MonkeyPatch) -> None
         built.append(name)
         return real(name, **options)
 
-    monkeypatch.setattr(tcusim.problem, "build", build)
+    monkeypatch.setattr(tcusim.arrays.problem, "build", build)
     for _ in range(3):
         tcusim.segmented_sum(integers(500), 10)
     assert built == ["reduction_kn"]

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 import tcusim
 from tcusim.algorithms import algorithm_of, algorithms, build, segmented_algorithms
 from tcusim.backends import run
-from tcusim.cost import Counts
 from tcusim.errors import InputError, Unsupported, VerifyError
-from tcusim.interpret import run_numpy
-from tcusim.ir import Level, Loop, Program, Step, Sync
-from tcusim.shapes import MmaShape
+from tcusim.machine.shapes import MmaShape
+from tcusim.program.grammar import Level, Loop, Program, Step, Sync
+from tcusim.simulate.counts import Counts
+from tcusim.simulate.interpreter import run_numpy
 
 Ints = NDArray[np.int64]
 

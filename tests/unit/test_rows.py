@@ -15,11 +15,11 @@ import tcusim
 from tcusim.algorithms import build
 from tcusim.algorithms.rows import MOST, SCANNED, SUMMED, share_of
 from tcusim.backends import run
-from tcusim.cost import Counts
 from tcusim.errors import Unsupported
-from tcusim.interpret import interpret
-from tcusim.ir import Split, walk
-from tcusim.shapes import MmaShape, shape_of
+from tcusim.machine.shapes import MmaShape, shape_of
+from tcusim.program.grammar import Split, walk
+from tcusim.simulate.counts import Counts
+from tcusim.simulate.interpreter import interpret
 
 SHAPES = (
     shape_of("16x16x16"),

@@ -1,4 +1,4 @@
-"""tcusim.shapes: the tables, the lookup, and what a wrong row is told."""
+"""tcusim.machine.shapes: the tables, the lookup, and what a wrong row is told."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tcusim import shapes
 from tcusim.errors import InputError, UnknownName
-from tcusim.shapes import MmaShape, Operands, register_shape, shape_of
+from tcusim.machine import shapes
+from tcusim.machine.shapes import MmaShape, Operands, register_shape, shape_of
 
 WMMA = {"16x16x16", "32x8x16", "8x32x16", "16x16x8", "8x8x4", "8x8x32", "8x8x128"}
 
@@ -26,7 +26,7 @@ def _registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def provide(monkeypatch: pytest.MonkeyPatch, value: object) -> None:
     """Let a package that is not installed declare toy = "toy_shapes:SHAPES" with this value."""
-    toy = importlib.metadata.EntryPoint("toy", "toy_shapes:SHAPES", "tcusim.shapes")
+    toy = importlib.metadata.EntryPoint("toy", "toy_shapes:SHAPES", "tcusim.machine.shapes")
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, group: (toy,))
     module = ModuleType("toy_shapes")
     monkeypatch.setattr(module, "SHAPES", value, raising=False)

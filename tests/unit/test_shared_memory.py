@@ -12,12 +12,12 @@ import pytest
 
 import tcusim
 from tcusim.algorithms import algorithms, build
-from tcusim.api import Report
+from tcusim.arrays.functions import Report
+from tcusim.arrays.planned import Planned
 from tcusim.errors import InputError, Unsupported
-from tcusim.ir import Program
-from tcusim.numerics import Fused, Rule, Unit, format_of, register_unit, registry, units
-from tcusim.planned import Planned
-from tcusim.shared_memory import SharedMemory, fitting
+from tcusim.machine import Fused, Rule, Unit, format_of, register_unit, registry, units
+from tcusim.program.grammar import Program
+from tcusim.program.resources import SharedMemory, fitting
 from tcusim_cuda.emit import STATIC_SHARED_BYTES, emit
 from tcusim_cuda.kernel import Kernel
 from tcusim_cuda.text import C_TYPES

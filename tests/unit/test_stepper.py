@@ -12,12 +12,11 @@ import pytest
 
 import tcusim
 from tcusim.algorithms import algorithms, segmented_algorithms
+from tcusim.cli.stepper import Layout, Stepper, frame_text, kinds
 from tcusim.errors import InputError
-from tcusim.ir import Await, Load, Mma, Program, Publish, Store, Sync, walk
-from tcusim.numerics import format_of
-from tcusim.stepper import Frame, default_inputs, frames
-from tcusim.stepper.frames import IN_FLIGHT
-from tcusim.stepper.terminal import Layout, Stepper, frame_text, kinds
+from tcusim.machine import format_of
+from tcusim.program.grammar import Await, Load, Mma, Program, Publish, Store, Sync, walk
+from tcusim.simulate.frames import IN_FLIGHT, Frame, default_inputs, frames
 
 
 def all_frames(program: Program, warp: int = 0) -> list[Frame]:

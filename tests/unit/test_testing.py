@@ -10,11 +10,7 @@ import pytest
 
 import tcusim
 from tcusim.backends import native_arch
-from tcusim.errors import AgreementError, InputError, UnknownName, Unsupported
-from tcusim.interpret import positions, run_numpy
-from tcusim.ir import Program
-from tcusim.probes import with_probes
-from tcusim.testing import (
+from tcusim.check.testing import (
     INPUT_KINDS,
     assert_agree,
     bits_of,
@@ -23,6 +19,10 @@ from tcusim.testing import (
     outputs_agree,
     random_inputs,
 )
+from tcusim.errors import AgreementError, InputError, UnknownName, Unsupported
+from tcusim.program.grammar import Program
+from tcusim.simulate.interpreter import positions, run_numpy
+from tcusim.simulate.probes import with_probes
 
 RNG = np.random.default_rng
 Change = Callable[[dict[str, Any]], None]
@@ -83,7 +83,7 @@ def complaint(backend: Any, **options: Any) -> str:
 
 def test_it_returns_the_outputs() -> None:
     program, inputs = program_and_inputs()
-    outputs = assert_agree(program, inputs, ("numpy", tcusim.backends.NUMPY))
+    outputs = assert_agree(program, inputs, ("numpy", tcusim.simulate.backend.NUMPY))
     assert np.array_equal(outputs["out"], run_numpy(program, inputs)["out"])
 
 
@@ -163,7 +163,7 @@ def test_a_device_chooses_the_architecture() -> None:
 
     device = Volta(lambda outputs: None)
     assert native_arch(device) == "volta"
-    assert native_arch(tcusim.backends.NUMPY) is None
+    assert native_arch(tcusim.simulate.backend.NUMPY) is None
     program = tcusim.build("reduction_t", combine="add")
     inputs = random_inputs(program, "wide", 2560, RNG(5))
     volta = assert_agree(program, inputs, ("numpy", device))

@@ -1,4 +1,4 @@
-"""tcusim.numerics: which unit does what, which it refuses, and how to add one."""
+"""tcusim.machine: which unit does what, which it refuses, and how to add one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tcusim.errors import InputError, UnknownName, Unsupported
-from tcusim.numerics import (
+from tcusim.machine import (
     Exact,
     Fused,
     Integer,

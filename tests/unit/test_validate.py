@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import tcusim
-from tcusim import cli, files
 from tcusim.algorithms import (
     Algorithm,
     algorithm_of,
@@ -26,13 +25,15 @@ from tcusim.algorithms import (
 )
 from tcusim.algorithms.builder import LENGTH, Builder, Work
 from tcusim.algorithms.tiles import data
+from tcusim.check.cases import KINDS, Case, Tile, exact_up_to, layouts
+from tcusim.check.report import ShapeReport, ShapeRow
+from tcusim.check.validation import validate_shape
+from tcusim.cli import files
+from tcusim.cli import main as cli
 from tcusim.errors import InputError, UnknownName, Unsupported
-from tcusim.ir import Extent, Level
-from tcusim.numerics import Fused, Rule, Unit, format_of, register_unit, rule_for
-from tcusim.shapes import shape_or_virtual
-from tcusim.validate import validate_shape
-from tcusim.validate_cases import KINDS, Case, Tile, exact_up_to, layouts
-from tcusim.validate_report import ShapeReport, ShapeRow
+from tcusim.machine import Fused, Rule, Unit, format_of, register_unit, rule_for
+from tcusim.machine.shapes import shape_or_virtual
+from tcusim.program.grammar import Extent, Level
 
 # Of each kind one, so that a test takes a second or two.
 SOME = ["reduction_t", "scan_k", "scan_t", "scan_plain"]
@@ -42,11 +43,11 @@ SOME = ["reduction_t", "scan_k", "scan_t", "scan_plain"]
 def registries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget what a test registers."""
     for module, name in (
-        ("tcusim.algorithms", "_REGISTRY"),
-        ("tcusim.numerics.registry", "_units"),
-        ("tcusim.numerics.registry", "_names"),
-        ("tcusim.shapes", "_shapes"),
-        ("tcusim.shapes", "_owners"),
+        ("tcusim.algorithms.registry", "_REGISTRY"),
+        ("tcusim.machine.registry", "_units"),
+        ("tcusim.machine.registry", "_names"),
+        ("tcusim.machine.shapes", "_shapes"),
+        ("tcusim.machine.shapes", "_owners"),
     ):
         known = getattr(sys.modules[module], name)
         monkeypatch.setattr(sys.modules[module], name, dict(known))

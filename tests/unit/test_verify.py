@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from tcusim.errors import VerifyError
-from tcusim.ir import (
+from tcusim.machine.shapes import MmaShape, shape_of
+from tcusim.program.checks.verifier import CHECKS, _verify_once, problems, tile_is_aligned, verify
+from tcusim.program.grammar import (
     BLOCK,
     COL,
     ROW,
@@ -43,9 +45,7 @@ from tcusim.ir import (
     When,
     walk,
 )
-from tcusim.listing import listing
-from tcusim.shapes import MmaShape, shape_of
-from tcusim.verify import CHECKS, _verify_once, problems, tile_is_aligned, verify
+from tcusim.program.printer import listing
 
 SHAPE = shape_of("16x16x16")
 LENGTH = Index.symbol("length")

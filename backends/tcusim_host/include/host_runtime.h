@@ -33,7 +33,7 @@ struct Mma {
     Type ab, acc;
 };
 
-// The arithmetic of mma_sync: one row of tcusim.numerics, field by field.
+// The arithmetic of mma_sync: one row of tcusim.machine, field by field.
 struct Numerics {
     enum Kind : int32_t { fused, sequential, integer };
     int32_t kind;

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tcusim.interpret import interpret
-from tcusim.ir import Program
+from tcusim.program.grammar import Program
+from tcusim.simulate.interpreter import interpret
 
 
 class OneWarpBackend:

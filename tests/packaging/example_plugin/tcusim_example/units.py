@@ -1,6 +1,6 @@
 """A matrix unit that no GPU has: two products a step and ten fraction bits."""
 
-from tcusim.numerics.rules import Fused, Rule, Unit
+from tcusim.machine.rules import Fused, Rule, Unit
 
 UNIT = Unit(
     name="example_unit",

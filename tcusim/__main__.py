@@ -1,0 +1,5 @@
+"""`python -m tcusim` is the command `tcusim`."""
+
+from tcusim.cli.main import main
+
+main()

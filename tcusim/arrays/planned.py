@@ -1,0 +1,175 @@
+"""What plans of sums, scans and products have in common: launches that are kept, and run."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tcusim.arrays.launches import Launch, Memory, scalars_of
+from tcusim.backends import DeviceBackend, Edge
+from tcusim.program.grammar import Program
+from tcusim.simulate.counts import Counts, counts_of_text
+
+__all__ = ["DTYPES", "SHORT_NAMES", "Planned"]
+
+# The NumPy types of arrays, by their short names.
+DTYPES: Mapping[str, str] = {
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f32": "float32",
+    "f64": "float64",
+    "s8": "int8",
+    "s32": "int32",
+}
+SHORT_NAMES = {name: short for short, name in DTYPES.items()}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Planned(ABC):
+    """Launches of step programs, ready to be run where arrays are.
+
+    Attributes
+    ----------
+    operation : str
+        What the launches compute.
+    problem : object
+        Lengths; tile (`shape`), and element types: `ab`, `acc` of operands and accumulators,
+        `source`, `result` of "in" and "out".
+    arch, backend : str or None
+        As the user gave them; None is settled by the first call.
+    arrays : tuple of Memory
+        "in" and other arguments, then what lies between, then "out".
+    launches : tuple of Launch
+        In order; the last one writes "out".
+    why : tuple of str
+        For each choice a line.
+    """
+
+    operation: str
+    problem: Any
+    arch: str | None
+    backend: str | None
+    arrays: tuple[Memory, ...]
+    launches: tuple[Launch, ...]
+    why: tuple[str, ...]
+    # What backends made ready, by the backend's name.
+    _sessions: dict[str, Any] = field(default_factory=dict, init=False)
+
+    @property
+    @abstractmethod
+    def why_not_in_place(self) -> str | None:
+        """Why "out" may not be the very array "in"; None if it may be."""
+
+    @abstractmethod
+    def _sizes(self) -> str:
+        """Return sizes and types, in words."""
+
+    def run(
+        self,
+        inputs: Mapping[str, Any],
+        launch: Callable[[Program, Mapping[str, Any]], Mapping[str, Any]],
+    ) -> Any:
+        """Run the launches in order, each by `launch`, and return the flat array "out".
+
+        inputs: flat arrays by name. launch: runs a program on arrays by the names of its inputs,
+        and returns its outputs by name.
+        """
+        arrays = dict(inputs)
+        for one in self.launches:
+            given = {buffer: arrays[name] for buffer, name in one.inputs.items()}
+            made = launch(one.program, given)
+            arrays.update((name, made[buffer]) for buffer, name in one.outputs.items())
+        return arrays["out"]
+
+    def launched(
+        self,
+        backend: DeviceBackend,
+        inputs: Mapping[str, Any],
+        out: Any,
+        shape: tuple[int, ...],
+        stream: Any,
+        initial: Edge | None = None,
+        starts: Sequence[Mapping[str, int]] | None = None,
+    ) -> Any:
+        """Launch on arrays in GPU memory; return an array of this shape, or `out`.
+
+        initial: where rows of the result are longer by a zero. starts: where the parts of arrays
+        begin that are computed one by one. See `tcusim.backends.Session.run`.
+        """
+        session = self._sessions.get(backend.name)
+        if session is None:
+            session = self._sessions.setdefault(backend.name, backend.prepare(self))
+        return session.run(
+            inputs, out=out, shape=shape, stream=stream, initial=initial, starts=starts
+        )
+
+    # --- What it is --------------------------------------------------------------------------
+
+    @property
+    def dtype(self) -> str:
+        """NumPy's name of the type of "in"."""
+        return DTYPES[self.problem.source]
+
+    @property
+    def result(self) -> str:
+        """NumPy's name of the type of "out"."""
+        return DTYPES[self.problem.result]
+
+    @property
+    def temporaries(self) -> tuple[Memory, ...]:
+        """The arrays between "in" and "out", which the plan keeps."""
+        made = {name for launch in self.launches for name in launch.outputs.values()}
+        return tuple(one for one in self.arrays if one.name in made and one.name != "out")
+
+    @property
+    def in_place(self) -> bool:
+        """Whether "out" may be the very array "in"."""
+        return self.why_not_in_place is None
+
+    def scalars(self, launch: Launch) -> dict[str, int]:
+        """Return the scalars of a launch."""
+        return scalars_of(launch.program, launch.inputs, self.arrays)
+
+    @property
+    def counts(self) -> Counts:
+        """Mma steps, additions and bytes of one call, as the programs' text has them."""
+        total = Counts()
+        for launch in self.launches:
+            total.add(counts_of_text(launch.program, self.scalars(launch)))
+        return total
+
+    def __repr__(self) -> str:
+        """Name the operation and the launches."""
+        names = ", ".join(launch.program.name for launch in self.launches)
+        return f"Plan({self.operation!r}, {self._sizes()}: {names})"
+
+    def __str__(self) -> str:
+        """Show everything: sizes, arrays, launches with their counts, and why."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        p = self.problem
+        yield f"plan {self.operation}"
+        yield f"  problem   {self._sizes()}"
+        parts = f"{p.source} as {p.ab}" if p.source != p.ab else p.ab
+        yield f"  tile      {p.shape.name}, {parts} to {p.acc}"
+        yield f"  arch      {self.arch or 'that of the GPU; hopper on the simulator'}"
+        for number, array in enumerate(self.arrays):
+            head = "arrays" if number == 0 else ""
+            yield f"  {head:<8}  {array.name:<9} {array.dtype} x {array.size}, {array.nbytes} bytes"
+        for number, launch in enumerate(self.launches, start=1):
+            yield f"  {f'launch {number}':<8}  {self._line_of(launch)}"
+        for number, reason in enumerate(self.why):
+            yield f"  {'why' if number == 0 else '':<8}  {reason}"
+
+    def _line_of(self, launch: Launch) -> str:
+        program, scalars = launch.program, self.scalars(launch)
+        counts = counts_of_text(program, scalars)
+        given = ", ".join(launch.inputs.values())
+        return (
+            f"{program.name}: {given} -> {', '.join(launch.outputs.values())}; "
+            f"{program.grid(scalars)} x {program.warps} warps, {counts.mma} mma, "
+            f"{counts.bytes_read} bytes read, {counts.bytes_written} written"
+        )

@@ -1,0 +1,1 @@
+"""Is it right: backends against each other, and a tile shape against everything."""

@@ -1,0 +1,491 @@
+"""Do two backends give the same bits? `assert_agree` for the tests of any backend.
+
+The first backend named is the one to be compared with; the simulator, "numpy", is the usual one.
+On a mismatch the error says which element differs, which warp wrote it, and at which step the two
+runs part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tcusim.backends import Backend, get_backend, native_arch
+from tcusim.errors import AgreementError, InputError, TcusimError, unknown_name
+from tcusim.machine import Format, Values, format_of, from_values, round_values
+from tcusim.program.bind import bind_scalars, last_offset, offsets_of
+from tcusim.program.grammar import Program, Step, View, accesses
+from tcusim.program.printer import line
+from tcusim.simulate.interpreter import Event, run_numpy
+from tcusim.simulate.probes import Probe, with_probes
+
+__all__ = [
+    "INPUT_KINDS",
+    "Difference",
+    "assert_agree",
+    "bits_of",
+    "differences",
+    "input_kinds",
+    "outputs_agree",
+    "random_inputs",
+]
+
+Bits: TypeAlias = NDArray[Any]
+Outputs: TypeAlias = Mapping[str, Any]
+
+# Probes of more elements than this would take more memory than a report is worth.
+_MOST_PROBED: Final = 1 << 27
+_SHOWN: Final = 3
+
+
+# --- Bits -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where one output differs between two runs.
+
+    name: of the output. places: the elements that differ, ascending. one, two: all bits of both.
+    dtype: the element type.
+    """
+
+    name: str
+    dtype: str
+    places: NDArray[np.int64]
+    one: Bits
+    two: Bits
+
+
+def bits_of(array: Any, dtype: str) -> Bits:
+    """Return the bits of an array of elements of a type, as unsigned integers of its size.
+
+    bf16 may be held in a bfloat16 or a float32 array; both give the same 16 bits.
+    """
+    given = np.ascontiguousarray(array)
+    if dtype == "bf16" and given.dtype == np.float32:
+        return (given.view(np.uint32) >> 16).astype(np.uint16)
+    expected = format_of(dtype)
+    if dtype != "bf16" and given.dtype != expected.dtype:
+        raise InputError(f"an array of {dtype} must be {expected.dtype}, got {given.dtype}")
+    return given.view(np.dtype(f"u{given.dtype.itemsize}"))
+
+
+def differences(program: Program, one: Outputs, two: Outputs, *, ulp: int = 0) -> list[Difference]:
+    """Return the outputs of a program that differ in two runs, with the elements that do.
+
+    Parameters
+    ----------
+    program : Program
+        It names the outputs and their types.
+    one, two : mapping of str to array
+        What two backends returned.
+    ulp : int
+        Elements that are no more than so many representable numbers apart do not differ.
+
+    Raises
+    ------
+    InputError
+        If an output is missing, or is of the wrong type or size.
+    """
+    found = []
+    for buffer in program.outputs:
+        for outputs in (one, two):
+            if buffer.name not in outputs:
+                raise InputError(f"{program.name}: a backend returned no output {buffer.name!r}")
+        first, second = (bits_of(outputs[buffer.name], buffer.dtype) for outputs in (one, two))
+        if first.shape != second.shape:
+            raise InputError(
+                f"{program.name}: output {buffer.name!r} has shape {first.shape} on one backend "
+                f"and {second.shape} on the other"
+            )
+        differ = first != second
+        if ulp and format_of(buffer.dtype).is_float:
+            differ &= _distance(first, second, format_of(buffer.dtype)) > ulp
+        if differ.any():
+            places = np.flatnonzero(differ)
+            found.append(Difference(buffer.name, buffer.dtype, places, first, second))
+    return found
+
+
+def outputs_agree(program: Program, one: Outputs, two: Outputs) -> bool:
+    """Return whether two backends returned the same bits, NaN patterns included."""
+    return not differences(program, one, two)
+
+
+def _distance(one: Bits, two: Bits, fmt: Format) -> NDArray[np.float64]:
+    """Return how many representable numbers lie between; NaN is far from all but NaN."""
+    ranks = [_ranks(bits) for bits in (one, two)]
+    nan = [np.isnan(_decimal(bits, fmt.name)) for bits in (one, two)]
+    apart = np.abs(ranks[0].astype(np.float64) - ranks[1].astype(np.float64))
+    return np.where(nan[0] & nan[1], 0.0, np.where(nan[0] | nan[1], np.inf, apart))
+
+
+def _ranks(bits: Bits) -> NDArray[np.int64]:
+    """Return the numbers of floats in ascending order; both zeros have number 0."""
+    size = 8 * bits.dtype.itemsize
+    magnitude = (bits & bits.dtype.type(2 ** (size - 1) - 1)).astype(np.int64)
+    negative = (bits >> bits.dtype.type(size - 1)).astype(bool)
+    ranks: NDArray[np.int64] = np.where(negative, -magnitude, magnitude)
+    return ranks
+
+
+def _decimal(bits: Bits, dtype: str) -> Values:
+    """Return the values that bits stand for."""
+    if dtype == "bf16":
+        return (bits.astype(np.uint32) << 16).view(np.float32)
+    return bits.view(format_of(dtype).dtype)
+
+
+# --- assert_agree -----------------------------------------------------------------------------
+
+
+def assert_agree(
+    program: Program,
+    inputs: Mapping[str, Any],
+    backends: Sequence[str | Backend] = ("numpy", "host"),
+    *,
+    arch: str | None = None,
+    ulp: int = 0,
+    reason: str = "",
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """Run a program on several backends; raise unless all return the bits of the first.
+
+    Parameters
+    ----------
+    program : Program
+        From `tcusim.build`, or written by hand.
+    inputs : mapping of str to array
+        One flat NumPy array for each of the program's inputs.
+    backends : sequence of str or Backend
+        At least two: names, or the objects themselves.
+    arch : str, optional
+        The numerics to follow. By default those of the first backend that runs on a device, and
+        "hopper" if none does.
+    ulp : int
+        How many representable numbers two floats may be apart; 0 compares bits.
+    reason : str
+        Why a tolerance is right; needed if ulp is not 0.
+    options : mapping of str to mapping, optional
+        Options of single backends, by name, such as ``{"host": {"seed": 3}}``.
+
+    Returns
+    -------
+    dict of str to array
+        The outputs of the first backend.
+
+    Raises
+    ------
+    AgreementError
+        If an output differs.
+    InputError
+        If there are fewer than two backends, a tolerance has no reason, or inputs do not fit.
+    BackendUnavailable
+        If a backend cannot run here.
+
+    Examples
+    --------
+    >>> import tcusim
+    >>> from tcusim.check.testing import assert_agree, random_inputs
+    >>> program = tcusim.build("scan_t")
+    >>> inputs = random_inputs(program, "normal", 512, np.random.default_rng(1))
+    >>> outputs = assert_agree(program, inputs, backends=("numpy", "numpy"))
+    >>> outputs["out"].shape
+    (512,)
+    """
+    runners = [get_backend(one) if isinstance(one, str) else one for one in backends]
+    if len(runners) < 2:
+        raise InputError("assert_agree compares at least two backends")
+    if ulp < 0 or (ulp and not reason):
+        raise InputError("a tolerance (ulp > 0) needs a reason='...' that says why it is right")
+    arch = arch or next((own for own in map(native_arch, runners) if own), None)
+    given = options or {}
+
+    def run(runner: Backend, what: Program) -> dict[str, Any]:
+        return runner.run(what, inputs, arch=arch, **given.get(runner.name, {}))
+
+    first = run(runners[0], program)
+    for runner in runners[1:]:
+        found = differences(program, first, run(runner, program), ulp=ulp)
+        if found:
+            case = _Case(program, inputs, arch, (runners[0], runner), run)
+            raise AgreementError(_report(case, found, ulp))
+    return first
+
+
+# --- What an error says -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """Two backends that disagree about a program."""
+
+    program: Program
+    inputs: Mapping[str, Any]
+    arch: str | None
+    runners: tuple[Backend, Backend]
+    run: Callable[[Backend, Program], dict[str, Any]]
+
+    def interpret(self, program: Program, watch: Callable[[Event], object]) -> None:
+        """Run a program on the simulator, for its events."""
+        arch = {} if self.arch is None else {"arch": self.arch}
+        run_numpy(program, self.inputs, watch=watch, **arch)
+
+
+def _report(case: _Case, found: list[Difference], ulp: int) -> str:
+    """Return the whole text of an AgreementError."""
+    names = [runner.name for runner in case.runners]
+    lines = [f"{case.program.name}: {names[0]} and {names[1]} disagree"]
+    if ulp:
+        lines[0] += f" by more than {ulp} ulp"
+    for difference in found:
+        count, size = difference.places.size, difference.one.size
+        lines.append(f"  output {difference.name!r} ({difference.dtype}): {count} of {size} differ")
+        lines += _shown(difference, names)
+    first = found[0]
+    writer = _writer(case, first.name, int(first.places[0]))
+    lines.append(f"  {first.name}[{first.places[0]}] was written by {writer}")
+    lines.append(f"  {_parting(case)}")
+    return "\n".join(lines)
+
+
+def _shown(difference: Difference, names: list[str]) -> Iterator[str]:
+    """Yield a line for each of the first elements that differ: hexadecimal and decimal."""
+    width = max(map(len, names))
+    for place in difference.places[:_SHOWN].tolist():
+        yield f"    {difference.name}[{place}]"
+        for name, bits in zip(names, (difference.one, difference.two), strict=True):
+            yield f"      {name:<{width}}  {_number(bits[place], difference.dtype)}"
+
+
+def _number(bits: Any, dtype: str) -> str:
+    """Return the bits of one element in hexadecimal, and the number that they stand for."""
+    digits = 2 * bits.dtype.itemsize
+    value = _decimal(np.asarray([bits]), dtype)[0]
+    return f"0x{int(bits):0{digits}x}  {value}"
+
+
+def _writer(case: _Case, name: str, place: int) -> str:
+    """Return which warp wrote an element of an output last, and at which step."""
+    last = "no warp"
+
+    def watch(event: Event) -> None:
+        nonlocal last
+        for view in accesses(event.step).views_written:
+            if view.buffer.name != name:
+                continue
+            here = (_addresses(event, view) == place) & event.state.valid(view, event.warps)
+            for warp in event.warps[here.any(axis=(1, 2))].tolist():
+                last = f"{_warp(case.program, warp)}, at {_step(event.path, event)}"
+
+    case.interpret(case.program, watch)
+    return last
+
+
+def _addresses(event: Event, view: View) -> NDArray[np.int64]:
+    """Return the place of each element of a view in its buffer: (W, rows, cols)."""
+    state, count = event.state, event.state.program.warps
+    warps = event.warps[:, None, None]
+    symbols: dict[str, Any] = {
+        **state.scalars,
+        **event.loops,
+        "block": warps // count,
+        "warp": warps % count,
+        "row": np.arange(view.rows)[None, :, None],
+        "col": np.arange(view.cols)[None, None, :],
+    }
+    shape = (event.warps.size, view.rows, view.cols)
+    return np.broadcast_to(np.asarray(view.address.evaluate(symbols)), shape)
+
+
+def _warp(program: Program, warp: int) -> str:
+    return f"warp {warp % program.warps} of block {warp // program.warps}"
+
+
+def _step(path: str, event: Event, step: Step | None = None) -> str:
+    loops = ", ".join(f"{var} = {value}" for var, value in event.loops.items())
+    return f"step {path} `{line(step or event.step)}`" + (f" ({loops})" if loops else "")
+
+
+# --- The step at which two runs part ----------------------------------------------------------
+
+
+def _parting(case: _Case) -> str:
+    """Say at which step two runs part, from a program that stores what every step makes."""
+    probed, probes = with_probes(case.program)
+    scalars = _scalars(case.program, case.inputs)
+    if not probes or sum(p.buffer.size.evaluate(scalars) for p in probes.values()) > _MOST_PROBED:
+        return "the step at which they part was not looked for: too much to store"
+    try:
+        one, two = (case.run(runner, probed) for runner in case.runners)
+    except (TcusimError, TypeError) as error:
+        return f"the step at which they part is not known, since probes cannot run: {error}"
+    first = _first_parting(case, probed, probes, one, two)
+    if first is not None:
+        return first
+    if outputs_agree(case.program, one, two):
+        return (
+            "they agree when every step's result is stored, which adds barriers and waits: "
+            "look for a missing barrier or another race"
+        )
+    return "every accumulator and all shared memory agree: they part at the step that writes it"
+
+
+def _first_parting(
+    case: _Case, probed: Program, probes: Mapping[str, Probe], one: Outputs, two: Outputs
+) -> str | None:
+    """Return the text for the first probe, in the order of execution, that differs."""
+    types = {name: probe.buffer.dtype for name, probe in probes.items()}
+    bits = {name: [bits_of(outputs[name], types[name]) for outputs in (one, two)] for name in types}
+    found: list[str] = []
+
+    def watch(event: Event) -> None:
+        written = accesses(event.step).views_written
+        probe = probes.get(written[0].buffer.name) if written else None
+        if found or probe is None:
+            return
+        places = probe.places(event.warps, event.loops)
+        first, second = (each[places] for each in bits[probe.buffer.name])
+        differ = np.argwhere(first != second)
+        if differ.size:
+            at = tuple(differ[0].tolist())
+            values = [_number(each[at], probe.buffer.dtype) for each in (first, second)]
+            names = [runner.name for runner in case.runners]
+            warp = _warp(case.program, int(event.warps[at[0]]))
+            found.append(
+                f"they part at {_step(probe.path, event, probe.step)}, or at a load of its "
+                f"operands: {len(differ)} of {places.size} elements differ, first "
+                f"{probe.name}[{at[1]}, {at[2]}] in {warp}: "
+                f"{names[0]} {values[0]}, {names[1]} {values[1]}"
+            )
+
+    case.interpret(probed, watch)
+    return found[0] if found else None
+
+
+def _scalars(program: Program, inputs: Mapping[str, Any]) -> dict[str, int]:
+    return bind_scalars(program, {name: np.asarray(array).size for name, array in inputs.items()})
+
+
+# --- Inputs -----------------------------------------------------------------------------------
+
+# What each kind is for: rounding; sums of one sign; alignment of unlike exponents; gradual
+# underflow; infinities, NaN and both zeros; results beyond the range; sums that are exact.
+INPUT_KINDS: Final = (
+    "normal",
+    "uniform",
+    "wide",
+    "subnormal",
+    "special",
+    "overflow",
+    "integers",
+)
+_INTEGER_KINDS: Final = ("uniform", "integers")
+
+
+def input_kinds(dtype: str) -> tuple[str, ...]:
+    """Return the kinds of random input that an element type has."""
+    return INPUT_KINDS if format_of(dtype).is_float else _INTEGER_KINDS
+
+
+def random_inputs(
+    program: Program, kind: str, length: int, rng: np.random.Generator
+) -> dict[str, Any]:
+    """Return random inputs of a program.
+
+    Parameters
+    ----------
+    program : Program
+        It names the inputs and their types.
+    kind : str
+        One of `input_kinds` of each input's type.
+    length : int
+        The value of the program's scalars, which is the number of elements of the input "in".
+        Segments by offsets are an eighth as many, and end at random places.
+    rng : numpy.random.Generator
+        Where the numbers come from.
+
+    Returns
+    -------
+    dict of str to array
+        Flat arrays of the inputs' types.
+
+    Raises
+    ------
+    InputError
+        If the length is not one that the program takes.
+    UnknownName
+        If a type has no such kind.
+    """
+    scalars = {scalar.name: length for scalar in program.scalars}
+    offsets = offsets_of(program)
+    segments = -(-length // 8)
+    for step in offsets.values():
+        scalars.update(dict.fromkeys(step.offsets.size.index.symbols, segments))
+    inputs = {
+        buffer.name: _random_values(program, buffer.dtype, kind, buffer.size.evaluate(scalars), rng)
+        for buffer in program.inputs
+        if buffer.name not in offsets
+    }
+    for name, step in offsets.items():
+        last = last_offset(step, segments, length)
+        ends = np.sort(rng.integers(0, last + 1, segments + 1))
+        ends[0], ends[-1] = 0, last
+        inputs[name] = ends
+    _scalars(program, inputs)
+    return inputs
+
+
+def _random_values(
+    program: Program, dtype: str, kind: str, size: int, rng: np.random.Generator
+) -> Values:
+    """Return `size` random elements of a type, within the range of the program's operands."""
+    if kind not in input_kinds(dtype):
+        raise unknown_name(f"kind of {dtype} input", kind, input_kinds(dtype))
+    target = format_of(dtype)
+    if not target.is_float:
+        limits = np.iinfo(target.dtype)
+        low, high = (0, 10) if kind == "integers" else (limits.min, limits.max + 1)
+        return rng.integers(low, high, size).astype(target.dtype)
+    # What is split into parts of a narrower type must be in that type's range.
+    narrow = min(target, format_of(program.ab), key=lambda fmt: fmt.largest)
+    with np.errstate(over="ignore", under="ignore"):
+        values = round_values(_reals(kind, size, narrow, rng), target)
+    return from_values(values, dtype)
+
+
+def _reals(kind: str, size: int, target: Format, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return real numbers of a kind, in the range of a type, to be rounded."""
+    normal = rng.standard_normal(size)
+    match kind:
+        case "normal":
+            return normal
+        case "uniform":
+            return rng.random(size)
+        case "wide":
+            # Products of two operands, one of which is 0 or 1, and their sums stay in range.
+            low, high = target.emin - target.fraction_bits, target.emax - 8
+            return np.ldexp(
+                rng.uniform(1, 2, size) * np.sign(normal), rng.integers(low, high, size)
+            )
+        case "subnormal":
+            return np.ldexp(normal, target.emin - 2)
+        case "special":
+            return _with_specials(normal, rng)
+        case "overflow":
+            return np.clip(normal * (target.largest / 2), -target.largest, target.largest)
+        case _:
+            return rng.integers(-4, 5, size).astype(np.float64)
+
+
+def _with_specials(values: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """Replace some numbers by infinities, NaN and zeros of both signs."""
+    chance = rng.random(values.size)
+    limits = ((0.01, np.inf), (0.02, -np.inf), (0.03, np.nan), (0.1, 0.0), (0.2, -0.0))
+    for limit, value in reversed(limits):
+        values = np.where(chance < limit, value, values)
+    return values

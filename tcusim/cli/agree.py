@@ -1,0 +1,141 @@
+"""`tcusim agree` finds out whether a backend returns the bits of the simulator."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import click
+
+from tcusim.check import agreement
+from tcusim.check.testing import assert_agree
+from tcusim.cli.parts import check_folder, examples, options_of, print_json, progress, show
+
+__all__ = ["agree_command"]
+
+
+@click.command(
+    "agree",
+    epilog=examples(
+        "tcusim agree --backend host",
+        "tcusim agree scan_t scan_tn --backend host --arch volta --shape 32x8x16",
+        "tcusim agree --backend cupy --full --seconds 600 --jobs 8 --json -o agree.json",
+        "tcusim agree --backend host --case 'scan_t side=a ragged=1 length=300 input=special'",
+    ),
+)
+@click.argument("algorithms", nargs=-1)
+@options_of(
+    click.option("--backend", default="host", show_default=True, help="Compared with numpy."),
+    click.option("--arch", help="Whose arithmetic. Default: the backend's device, or hopper."),
+    click.option("--shape", "shapes", multiple=True, metavar="MxNxK", help="May be repeated."),
+    click.option(
+        "--quick/--full",
+        "quick",
+        default=True,
+        show_default=True,
+        help="One program for each algorithm, tile and types; or every option, in random order.",
+    ),
+    click.option(
+        "--seconds",
+        type=click.FloatRange(min=0),
+        metavar="N",
+        help="Begin no program after N seconds.",
+    ),
+    click.option("--jobs", type=click.IntRange(1), help="Processes; default: one a processor."),
+    click.option("--case", metavar="CASE", help="Run one case, and say where the two part."),
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead."),
+    click.option("-o", "--output", type=click.Path(), metavar="FILE", help="Write it to a file."),
+)
+@click.pass_context
+def agree_command(
+    ctx: click.Context,
+    algorithms: tuple[str, ...],
+    backend: str,
+    arch: str | None,
+    shapes: tuple[str, ...],
+    quick: bool,
+    seconds: float | None,
+    jobs: int | None,
+    case: str | None,
+    as_json: bool,
+    output: str | None,
+) -> None:
+    """Compare a backend with the simulator, bit for bit, on ALGORITHMS (default: all).
+
+    Each case is a program with random input. The exit code is 1 if a bit differs, if a case cannot
+    run, or if nothing was compared.
+    """
+    if output is not None:
+        check_folder(output)
+    if case is not None:
+        _one_case(case, backend, arch)
+        return
+    columns = [column for shape in shapes for column in agreement.columns_of(shape)]
+    with progress("comparing", quiet=as_json and output is None) as draw:
+        report = agreement.agree(
+            algorithms,
+            backend=backend,
+            arch=arch,
+            columns=columns or agreement.COLUMNS,
+            full=not quick,
+            seconds=seconds,
+            jobs=jobs or os.cpu_count() or 1,
+            progress=draw,
+        )
+    _print(report, as_json, output)
+    ctx.exit(0 if report.ok else 1)
+
+
+def _one_case(text: str, backend: str, arch: str | None) -> None:
+    """Run one case; AgreementError says where the two part."""
+    case = agreement.Case.parse(text)
+    program = case.recipe.build()
+    outputs = assert_agree(program, case.inputs(), ("numpy", backend), arch=arch)
+    size = sum(int(array.size) for array in outputs.values())
+    click.echo(f"{case}\n{backend} and the simulator agree in all {size} outputs")
+
+
+def _print(report: agreement.Report, as_json: bool, output: str | None) -> None:
+    """Print the report, or write it to a file and print the summary."""
+    if output is not None:
+        text = _json_text(report) if as_json else report.text()
+        Path(output).write_text(text + "\n", encoding="utf-8")
+    if as_json and output is None:
+        print_json(report.as_json())
+        return
+    if output is None and report.tallies:
+        _print_table(report)
+    click.echo(report.summary())
+
+
+def _json_text(report: agreement.Report) -> str:
+    return json.dumps(report.as_json(), ensure_ascii=False, indent=2)
+
+
+def _print_table(report: agreement.Report) -> None:
+    """Print a row for each algorithm and a column for each tile and types."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), pad_edge=False)
+    table.add_column("algorithm", no_wrap=True)
+    for column in report.columns:
+        shape, types = column.split()
+        table.add_column(f"{shape}\n{types}", justify="right", overflow="fold")
+    for name in report.algorithms:
+        cells = [report.tallies.get((name, column)) for column in report.columns]
+        table.add_row(name, *(Text("" if cell is None else str(cell)) for cell in cells))
+    table.add_section()
+    table.add_row("outputs compared", *(f"{_sum(report, c).outputs:,}" for c in report.columns))
+    table.add_row("outputs that differ", *(f"{_sum(report, c).differ:,}" for c in report.columns))
+    show(table)
+
+
+def _sum(report: agreement.Report, column: str) -> agreement.Tally:
+    total = agreement.Tally()
+    for (_, other), tally in report.tallies.items():
+        if other == column:
+            total.add(tally)
+    return total

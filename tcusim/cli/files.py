@@ -1,0 +1,410 @@
+"""Read arrays from files and write them, for the `tcusim` command: every failure is a sentence.
+
+A file is read whole or not at all, and appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tcusim.errors import InputError
+from tcusim.machine import Format, format_of, from_values, round_values
+
+__all__ = [
+    "Cast",
+    "cast_array",
+    "check_text_writable",
+    "check_writable",
+    "read_array",
+    "write_array",
+    "write_text",
+]
+
+Array: TypeAlias = NDArray[Any]
+
+_BINARY: Final = (".npy", ".npz")
+_TEXT: Final = (".csv", ".txt")
+_SUFFIXES: Final = (*_BINARY, *_TEXT)
+
+# What a user sees of a field that is no number.
+_LONGEST_QUOTE: Final = 20
+
+
+# --- Reading ----------------------------------------------------------------------------------
+
+
+def read_array(path: str | Path, *, member: str | None = None) -> Array:
+    """Return the array of real numbers that a .npy, .npz, .csv or .txt file holds.
+
+    Parameters
+    ----------
+    path : str or Path
+        A .csv file has numbers with commas between them, a .txt file with blanks or commas; ``#``
+        begins a comment. Text becomes float64; a single row or column gives an array of one axis.
+    member : str, optional
+        The array to take from an .npz file, which is needed where there are several.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, or it is damaged, or it holds no real numbers.
+    """
+    file = Path(path)
+    _check_readable(file)
+    suffix = _suffix(file)
+    if member is not None and suffix != ".npz":
+        raise InputError(f"{file}: only an .npz file has members; leave out the member {member!r}")
+    try:
+        if suffix == ".npy":
+            with file.open("rb") as stream:
+                return _read_npy(stream, file.stat().st_size, str(file))
+        if suffix == ".npz":
+            return _read_npz(file, member)
+        return _read_text(file, suffix)
+    except OSError as error:
+        raise InputError(f"cannot read {file}: {_reason(error)}") from error
+    except MemoryError as error:
+        raise InputError(f"{file}: the array does not fit in memory") from error
+
+
+def _check_readable(file: Path) -> None:
+    if file.is_dir():
+        raise InputError(f"{file} is a directory; name a file: {', '.join(_SUFFIXES)}")
+    if not file.exists():
+        raise InputError(f"there is no file {file}")
+    if file.stat().st_size == 0:
+        raise InputError(f"{file} is empty (0 bytes)")
+
+
+def _suffix(file: Path) -> str:
+    suffix = file.suffix.lower()
+    if suffix not in _SUFFIXES:
+        named = f"the ending {suffix!r}" if suffix else "no ending"
+        raise InputError(f"{file} has {named}; its name must end in {', '.join(_SUFFIXES)}")
+    return suffix
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
+
+
+def _read_npy(stream: IO[bytes], size: int, name: str) -> Array:
+    """Read one array in NumPy's format from a stream of `size` bytes."""
+    try:
+        version = np.lib.format.read_magic(stream)
+        read_header = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
+        shape, _, dtype = read_header(stream)
+    except (ValueError, EOFError, SyntaxError) as error:
+        raise InputError(
+            f"{name} is not an array file of NumPy, or its beginning is damaged; "
+            f"write it again with numpy.save"
+        ) from error
+    _check_type(dtype, name)
+    held = size - stream.tell()
+    expected = dtype.itemsize * int(np.prod(shape, dtype=object))
+    if held < expected:
+        raise InputError(
+            f"{name} is cut short: {held} bytes of data where shape {shape} of {dtype} needs "
+            f"{expected}; copy or write it again"
+        )
+    stream.seek(0)
+    return np.asarray(np.lib.format.read_array(stream, allow_pickle=False))
+
+
+def _check_type(dtype: np.dtype[Any], name: str) -> None:
+    """Refuse what holds no real numbers, before a byte of it is read."""
+    if dtype.hasobject:
+        raise InputError(
+            f"{name} holds pickled Python objects, which are never loaded, as they may run code; "
+            f"write an array of numbers, such as a.astype(float)"
+        )
+    if dtype.kind == "c":
+        raise InputError(
+            f"{name} holds complex numbers ({dtype}), tensor cores take real ones; "
+            f"write a.real and a.imag as two files"
+        )
+    if dtype.kind == "V" and dtype.names:
+        raise InputError(
+            f"{name} holds records of the fields {', '.join(dtype.names)}; write one of them"
+        )
+    if dtype.kind == "V":
+        raise InputError(
+            f"{name} holds raw bytes ({dtype}), as numpy.save writes bf16 and fp8 arrays; write "
+            f"a.astype(numpy.float32), and name its type when you read it"
+        )
+    if dtype.kind not in "biuf" or dtype.itemsize > 8:
+        raise InputError(
+            f"{name} holds {dtype}, which tcusim does not take; write integers or floats of at "
+            f"most 64 bits"
+        )
+
+
+def _read_npz(file: Path, member: str | None) -> Array:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            name = _member(file, archive, member)
+            with archive.open(name) as stream:
+                # A compressed member is read in pieces: its size is known from the directory.
+                size = archive.getinfo(name).file_size
+                return _read_npy(stream, size, f"{file}, member {name.removesuffix('.npy')!r}")
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        raise InputError(
+            f"{file} is not an .npz file, or it is damaged or cut short ({error}); "
+            f"copy or write it again with numpy.savez"
+        ) from error
+    except RuntimeError as error:
+        raise InputError(f"{file}: {error}; tcusim reads no encrypted files") from error
+
+
+def _member(file: Path, archive: zipfile.ZipFile, member: str | None) -> str:
+    """Return the archive's name of the member that is meant."""
+    names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+    if not names:
+        raise InputError(f"{file} holds no arrays; write it again with numpy.savez")
+    listed = ", ".join(names)
+    if member is None and len(names) > 1:
+        raise InputError(f"{file} has several members; choose one with --member: {listed}")
+    if member is not None and member not in names:
+        raise InputError(f"{file} has no member {member!r}; its members: {listed}")
+    return f"{names[0] if member is None else member}.npy"
+
+
+# --- Text -------------------------------------------------------------------------------------
+
+
+def _read_text(file: Path, suffix: str) -> Array:
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file} is not text (byte {error.start} is no UTF-8)") from error
+    comma = suffix == ".csv" or "," in text
+    rows: list[list[float]] = []
+    for number, words in _lines(text, comma=comma):
+        rows.append([_number(file, number, *word) for word in enumerate(words, start=1)])
+        if len(rows[-1]) != len(rows[0]):
+            raise InputError(
+                f"{file}, line {number}: {len(rows[-1])} numbers, but the lines above have "
+                f"{len(rows[0])}; every line must have as many"
+            )
+    if not rows:
+        raise InputError(f"{file} holds no numbers")
+    table = np.array(rows, np.float64)
+    return table.ravel() if 1 in table.shape else table
+
+
+def _lines(text: str, *, comma: bool) -> Iterator[tuple[int, list[str]]]:
+    """Yield each line that has data, with its number: its fields."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        data = line.partition("#")[0].strip()
+        if data:
+            yield number, data.split(",") if comma else data.split()
+
+
+def _number(file: Path, line: int, column: int, word: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        pass
+    word = word.strip()
+    where = f"{file}, line {line}, column {column}"
+    if not word:
+        raise InputError(f"{where}: the field is empty; every field must hold a number")
+    if len(word) > _LONGEST_QUOTE:
+        word = word[:_LONGEST_QUOTE] + "…"
+    remedy = "put commas between numbers" if any(c in word for c in "; \t") else "remove it"
+    if line == 1:
+        remedy += ", or begin the line with # if it is a header"
+    raise InputError(f"{where}: {word!r} is no number; {remedy}")
+
+
+# --- Casting ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """What became of an array's numbers when they were cast.
+
+    Attributes
+    ----------
+    array : array
+        The numbers in the new type.
+    source, target : str
+        The type in the file, as NumPy calls it, and the new one, such as ``"f16"``.
+    changed : int
+        How many numbers were rounded.
+    largest_change : float
+        The largest difference that rounding made.
+    flushed : int
+        How many numbers other than 0 became 0.
+    """
+
+    array: Array
+    source: str
+    target: str
+    changed: int = 0
+    largest_change: float = 0.0
+    flushed: int = 0
+
+    def __str__(self) -> str:
+        if not self.changed:
+            return f"{self.source} to {self.target}, every number exact"
+        text = (
+            f"{self.source} to {self.target}, {self.changed} of {self.array.size} numbers "
+            f"rounded, by at most {self.largest_change:.3g}"
+        )
+        return f"{text}; {self.flushed} became 0" if self.flushed else text
+
+
+def cast_array(array: Array, target: str, *, name: str = "the input") -> Cast:
+    """Cast numbers to an element type, rounded once to nearest even.
+
+    Parameters
+    ----------
+    array : array of real numbers, any shape
+        The numbers.
+    target : str
+        An element type, such as ``"f16"``; s8, u8 and s32 take whole numbers only.
+    name : str
+        What an error calls the array.
+
+    Returns
+    -------
+    Cast
+        The array in the new type, and what rounding did.
+
+    Raises
+    ------
+    InputError
+        If a finite number would become infinite or NaN, or does not fit an integer type.
+    """
+    wanted = format_of(target)
+    wide = np.asarray(array, np.float64)
+    with np.errstate(all="ignore"):
+        values = round_values(wide, wanted) if wanted.is_float else wide.astype(wanted.dtype)
+        lost = ~np.isfinite(values) & ~(
+            np.isnan(wide) if not wanted.has_inf else ~np.isfinite(wide)
+        )
+        if not wanted.is_float:
+            lost = values.astype(np.float64) != wide
+        change = np.abs(values.astype(np.float64) - wide)
+    if bool(lost.any()):
+        raise InputError(_loss(wide, lost, wanted, name))
+    change[~np.isfinite(wide)] = 0.0
+    return Cast(
+        array=from_values(values, wanted),
+        source=str(array.dtype),
+        target=wanted.name,
+        changed=int(np.count_nonzero(change)),
+        largest_change=float(change.max(initial=0.0)),
+        flushed=int(np.count_nonzero((values == 0) & (wide != 0))),
+    )
+
+
+def _loss(wide: Array, lost: NDArray[np.bool_], target: Format, name: str) -> str:
+    """Say which number cannot be cast, why, and what to do."""
+    where = tuple(int(i) for i in np.argwhere(lost)[0])
+    place = f"element {list(where)} = {wide[where]:g}" if where else f"its number {wide[where]:g}"
+    text = f"{name}: {place} cannot become {target.name}"
+    if not target.is_float:
+        low, high = int(target.smallest), int(target.largest)
+        return f"{text}, which holds whole numbers from {low} to {high}; choose a float type"
+    if not np.isfinite(wide[where]):
+        return f"{text}, which has no infinity; remove it, or choose another type"
+    return (
+        f"{text}, whose largest number is {target.largest:g}; "
+        f"scale the numbers, or choose a type of more range, such as bf16 or f32"
+    )
+
+
+# --- Writing ----------------------------------------------------------------------------------
+
+
+def check_writable(path: str | Path) -> None:
+    """Raise InputError if `write_array` could not write this file; leave no trace."""
+    file = Path(path)
+    _suffix(file)
+    with _replacing(file, keep=False):
+        pass
+
+
+def write_array(path: str | Path, array: Array) -> None:
+    """Write an array as .npy, .npz (member ``result``), .csv or .txt, by the name's ending.
+
+    An existing file is replaced, as by `numpy.save`, once the new one is complete. Text has one
+    line for each row, leading axes run together, and the shortest digits that give the same bits.
+    bf16 is written as float32.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be written.
+    """
+    file = Path(path)
+    suffix = _suffix(file)
+    if array.dtype.kind == "V":
+        # numpy.save would write bf16 as raw bytes, which no reader takes for numbers.
+        array = array.astype(np.float32)
+    with _replacing(file) as stream:
+        if suffix == ".npy":
+            np.save(stream, array, allow_pickle=False)
+        elif suffix == ".npz":
+            np.savez(stream, result=array)
+        else:
+            rows = array.reshape(-1, array.shape[-1]) if array.ndim > 1 else array.reshape(-1, 1)
+            np.savetxt(stream, rows, fmt="%s", delimiter="," if suffix == ".csv" else " ")
+
+
+def check_text_writable(path: str | Path) -> None:
+    """Raise InputError if `write_text` could not write this file; leave no trace."""
+    with _replacing(Path(path), keep=False):
+        pass
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text in UTF-8; an existing file is replaced once the new one is complete.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be written.
+    """
+    with _replacing(Path(path)) as stream:
+        stream.write(text.encode("utf-8"))
+
+
+@contextmanager
+def _replacing(file: Path, *, keep: bool = True) -> Iterator[IO[bytes]]:
+    """Open a stream beside the file, which replaces the file when all went well."""
+    # A link stays a link: it is the file behind it that is replaced.
+    target = Path(os.path.realpath(file))
+    if target.is_dir():
+        raise InputError(f"cannot write {file}: it is a directory")
+    if not target.parent.is_dir():
+        raise InputError(f"cannot write {file}: there is no directory {target.parent}")
+    if target.exists() and not os.access(target, os.W_OK):
+        raise InputError(f"cannot write {file}: it exists and is read-only")
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        try:
+            with part.open("xb") as stream:
+                yield stream
+            if keep:
+                part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write {file}: {_reason(error)}") from error

@@ -1,0 +1,337 @@
+"""Show frames in a terminal or as plain text, and step through a program by key.
+
+Both outputs come from one layout of lines of spans; plain text leaves out the styles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tcusim.errors import InputError
+from tcusim.machine import format_of
+from tcusim.program.grammar import Level, Program, walk
+from tcusim.program.printer import listing
+from tcusim.simulate.frames import Frame, Tile
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["LEGEND", "Layout", "Stepper", "frame_text", "kinds"]
+
+# A piece of a line and its style; "" has none.
+Span: TypeAlias = tuple[str, str]
+Line: TypeAlias = list[Span]
+
+LEGEND: Final = (
+    "?  NaN: nothing was written there yet, or a sum is not a number",
+    ".  out of bounds: read as 0, never written",
+    "…  left out for lack of room",
+)
+
+_PLACES: Final = {
+    str(Level.GRID): "global memory",
+    str(Level.BLOCK): "shared memory",
+    str(Level.WARP): "shared memory",
+}
+_CHANGED: Final = "bold green"
+_HEAD: Final = "cyan"
+_QUIET: Final = "dim"
+# Columns before the tiles of a step, and between two of them.
+_INDENT: Final = 2
+_GAP: Final = 3
+# A tile whose elements are all equal is said in words from this size on.
+_SMALL: Final = 8
+_PROMPT: Final = "Enter: next   c: go on to the end   q: quit   a path such as 7.2: go there > "
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How much room there is.
+
+    width: columns. digits: significant ones of a number that is not whole. rows: the most of a
+    tile that are shown.
+    """
+
+    width: int = 120
+    digits: int = 5
+    rows: int = 32
+
+
+def kinds() -> tuple[str, ...]:
+    """Return the names by which steps are chosen: mma, load and the others that have frames."""
+    return ("const", "load", "mma", "add", "store", "copy", "split", "sync")
+
+
+def frame_text(frame: Frame, layout: Layout | None = None) -> str:
+    """Return a frame as plain text: no colours, no control characters."""
+    lines = _frame_lines(frame, layout or Layout())
+    return "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
+
+
+# --- One frame --------------------------------------------------------------------------------
+
+
+def _frame_lines(frame: Frame, layout: Layout) -> Iterator[Line]:
+    loops = "".join(f"  {name} = {value}" for name, value in frame.loops.items())
+    yield [(f"step {frame.number}: {frame.path}{loops}", _HEAD)]
+    yield [(f"  {frame.line}", "bold")]
+    blocks = [_block(tile, "reads", layout) for tile in frame.reads]
+    blocks += [_block(tile, "writes", layout) for tile in frame.writes]
+    yield from _side_by_side(blocks, layout.width)
+    yield []
+
+
+def _block(tile: Tile, verb: str, layout: Layout) -> list[Line]:
+    """Return a tile as a head of two lines and one line for each row."""
+    rows, cols = tile.values.shape
+    changed = tile.changed
+    size = f"{rows}x{cols} {tile.dtype}, {_PLACES.get(tile.where, tile.where)}"
+    head: list[Line] = [[(f"{verb} {tile.part}: {tile.label}", _HEAD)], [(size, _QUIET)]]
+    if tile.note:
+        return [*head, [(tile.note, "")]]
+    if tile.before is not None:
+        head[1].append((f", {np.count_nonzero(changed)} changed", _QUIET))
+    cells = _cells(tile, layout.digits)
+    if rows * cols >= _SMALL and len({cell for row in cells for cell in row}) == 1:
+        return [*head, [(f"all {cells[0][0]}", _CHANGED if changed.any() else "")]]
+    return [*head, *_table(cells, changed, layout)]
+
+
+def _cells(tile: Tile, digits: int) -> list[list[str]]:
+    unwritten = np.isnan(tile.values) if format_of(tile.dtype).is_float else _lowest(tile)
+    return [
+        [
+            _cell(value, bool(unknown), bool(inside), digits)
+            for value, unknown, inside in zip(*row, strict=True)
+        ]
+        for row in zip(tile.values, unwritten, tile.inside, strict=True)
+    ]
+
+
+def _lowest(tile: Tile) -> NDArray[np.bool_]:
+    """Return where a 32-bit integer is what unwritten memory holds; narrow ones may mean it."""
+    if tile.values.dtype.itemsize < 4:
+        return np.zeros(tile.values.shape, bool)
+    return np.asarray(tile.values == np.iinfo(tile.values.dtype).min)
+
+
+def _cell(value: Any, unknown: bool, inside: bool, digits: int) -> str:
+    if not inside:
+        return "."
+    if unknown:
+        return "?"
+    number = float(value)
+    if number.is_integer() and abs(number) < 10**digits:
+        return f"{number:.0f}"
+    return f"{number:.{digits}g}"
+
+
+def _table(cells: list[list[str]], changed: NDArray[np.bool_], layout: Layout) -> list[Line]:
+    """Return rows of aligned cells, as many rows and columns as there is room for."""
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    columns = _columns_that_fit(widths, layout.width)
+    lines: list[Line] = []
+    for row in _chosen(len(cells), layout.rows):
+        line: Line = []
+        for column in columns:
+            if row is None or column is None:
+                width = 1 if column is None else widths[column]
+                line.append((f"{'…':>{width}} ", _QUIET))
+            else:
+                style = _CHANGED if changed[row, column] else ""
+                line.append((f"{cells[row][column]:>{widths[column]}}", style))
+                line.append((" ", ""))
+        lines.append(line)
+    return lines
+
+
+def _columns_that_fit(widths: list[int], width: int) -> list[int | None]:
+    """Return the columns to show; None stands for those left out, before the last."""
+    count = len(widths)
+    room = width - _INDENT
+    while count and sum(size + 1 for size in _shown(widths, count)) > room:
+        count -= 1
+    return _chosen(len(widths), max(count, 2))
+
+
+def _shown(widths: list[int], count: int) -> list[int]:
+    return [1 if i is None else widths[i] for i in _chosen(len(widths), count)]
+
+
+def _chosen(total: int, limit: int) -> list[int | None]:
+    """Return at most `limit` numbers below `total`, the last among them, and None for a gap."""
+    if total <= limit:
+        return list(range(total))
+    return [*range(limit - 1), None, total - 1]
+
+
+def _side_by_side(blocks: Sequence[list[Line]], width: int) -> Iterator[Line]:
+    """Yield blocks next to each other, as many as fit, the others below; indented."""
+    row: list[list[Line]] = []
+    used = _INDENT
+    for block in blocks:
+        size = _block_width(block)
+        if row and used + _GAP + size > width:
+            yield from _join(row)
+            row, used = [], _INDENT
+        used += size + (_GAP if row else 0)
+        row.append(block)
+    yield from _join(row)
+
+
+def _join(row: list[list[Line]]) -> Iterator[Line]:
+    for number in range(max(map(len, row), default=0)):
+        line: Line = [(" " * _INDENT, "")]
+        for block in row:
+            spans = block[number] if number < len(block) else []
+            line.extend(spans)
+            line.append((" " * (_block_width(block) - _width(spans) + _GAP), ""))
+        yield line
+
+
+def _block_width(block: list[Line]) -> int:
+    return max(map(_width, block))
+
+
+def _width(line: Line) -> int:
+    return sum(len(text) for text, _ in line)
+
+
+# --- Stepping ---------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Stepper:
+    """Show a program's frames one after the other, waiting for a key between them if asked to.
+
+    Attributes
+    ----------
+    program : Program
+        The program, whose listing is shown first.
+    frames : callable
+        Returns the frames from the beginning; called again to go back.
+    console : rich.console.Console, optional
+        A terminal; None is plain text.
+    write : callable
+        Takes each piece of plain text.
+    ask : callable, optional
+        Shows a prompt and returns the answer, EOFError at the end; None does not wait.
+    layout : Layout
+        The room there is.
+    start : str
+        Path of the first step to show; "" is the first of all.
+    only : tuple of str
+        The kinds of steps to show, of `kinds()`; empty is all.
+    """
+
+    program: Program
+    frames: Callable[[], Iterator[Frame]]
+    write: Callable[[str], object]
+    console: Console | None = None
+    ask: Callable[[str], str] | None = None
+    layout: Layout = Layout()
+    start: str = ""
+    only: tuple[str, ...] = ()
+
+    def run(self) -> None:
+        """Show the listing and then the frames, until the program or the user ends."""
+        if self.start:
+            self._require_path(self.start)
+        self.write(listing(self.program))
+        self.write("\n".join(LEGEND) + "\n")
+        running = self.frames()
+        frame = self._next(running, self.start)
+        if frame is None:
+            self.write(self._nothing())
+        while frame is not None:
+            self._show(frame)
+            target = self._wait()
+            if target is None:
+                return
+            following = self._next(running, target)
+            if following is None and target:
+                running, following = self._again(target)
+            frame = following
+        self.write(f"end of {self.program.name}")
+
+    def _next(self, running: Iterator[Frame], target: str) -> Frame | None:
+        """Return the next frame to show: at or below the path `target`, if it is given."""
+        for frame in running:
+            if target and not f"{frame.path}.".startswith(f"{target}."):
+                continue
+            if self.only and type(frame.step).__name__.lower() not in self.only:
+                continue
+            return frame
+        return None
+
+    def _again(self, target: str) -> tuple[Iterator[Frame], Frame | None]:
+        """Look for a path from the beginning, as it lies behind."""
+        running = self.frames()
+        frame = self._next(running, target)
+        if frame is None:
+            self.write(f"step {target} does not run in this warp")
+        return running, frame
+
+    def _wait(self) -> str | None:
+        """Return the path to go to, "" for the next frame, None to stop."""
+        while self.ask is not None:
+            try:
+                answer = self.ask(_PROMPT).strip().lower()
+            except EOFError:
+                return None
+            if answer in ("q", "quit"):
+                return None
+            if answer in ("c", "continue"):
+                self.ask = None
+                return ""
+            try:
+                self._require_path(answer)
+            except InputError as error:
+                self.write(str(error))
+                continue
+            return answer
+        return ""
+
+    def _require_path(self, path: str) -> None:
+        paths = [known for known, _ in walk(self.program.steps)]
+        if path and path not in paths:
+            raise InputError(
+                f"{self.program.name} has no step {path!r}; its steps: {', '.join(paths)}"
+            )
+
+    def _nothing(self) -> str:
+        which = f"{' or '.join(self.only)} step" if self.only else "step"
+        place = f" at {self.start}" if self.start else ""
+        return f"no {which}{place} runs in this warp"
+
+    # --- Output ------------------------------------------------------------------------------
+
+    def _show(self, frame: Frame) -> None:
+        if self.console is None:
+            self.write(frame_text(frame, self.layout))
+            return
+        self.console.rule(style=_QUIET)
+        for line in (*_window(self.program, frame.path), [], *_frame_lines(frame, self.layout)):
+            self._print(line)
+
+    def _print(self, line: Line) -> None:
+        from rich.text import Text
+
+        assert self.console is not None
+        self.console.print(Text.assemble(*line, no_wrap=True), overflow="ellipsis", crop=True)
+
+
+def _window(program: Program, path: str, around: int = 2) -> Iterator[Line]:
+    """Yield the listing's lines around a step, the step's own marked."""
+    lines = listing(program).partition("\n\n")[2].splitlines()
+    here = next(i for i, line in enumerate(lines) if line.split(maxsplit=1)[0] == path)
+    for i in range(max(0, here - around), min(len(lines), here + around + 1)):
+        if i == here:
+            yield [(f"▶ {lines[i]}", "bold reverse")]
+        else:
+            yield [(f"  {lines[i]}", _QUIET)]

@@ -1,0 +1,111 @@
+"""`tcusim validate` finds out whether a tile shape is any good."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from tcusim.check.report import ShapeReport
+from tcusim.check.validation import validate_shape
+from tcusim.cli import files
+from tcusim.cli.parts import bar, examples, options_of, print_json, progress, show, word
+
+__all__ = ["validate_command"]
+
+_ACCUMULATORS = ("f32", "f16", "f64", "s32")
+
+
+@click.command(
+    "validate",
+    no_args_is_help=True,
+    epilog=examples(
+        "tcusim validate 64x8x16",
+        "tcusim validate 5x7x3 scan_t scan_tn --full",
+        "tcusim validate 16x16x16 --ab s8 --accumulate s32 --arch hopper --json -",
+    ),
+)
+@click.argument("shape", metavar="MxNxK")
+@click.argument("algorithms", nargs=-1)
+@options_of(
+    click.option("--ab", default="f16", show_default=True, help="Type of the operands."),
+    click.option(
+        "--accumulate",
+        callback=word("accumulator", _ACCUMULATORS),
+        metavar=bar(_ACCUMULATORS),
+        default="f32",
+        show_default=True,
+        help="Type they add up in.",
+    ),
+    click.option("--arch", default="exact", show_default=True, help="Whose arithmetic."),
+    click.option(
+        "--quick/--full",
+        "quick",
+        default=True,
+        show_default=True,
+        help="Some sizes around the edges of the tile, or many, and every layout.",
+    ),
+    click.option(
+        "--json",
+        "output",
+        type=click.Path(),
+        metavar="FILE",
+        help="Write everything as JSON; - prints it instead of the table.",
+    ),
+)
+@click.pass_context
+def validate_command(
+    ctx: click.Context,
+    shape: str,
+    algorithms: tuple[str, ...],
+    ab: str,
+    accumulate: str,
+    arch: str,
+    quick: bool,
+    output: str | None,
+) -> None:
+    """Try ALGORITHMS (default: all) on the tile MxNxK, which may be one that no GPU has.
+
+    The table says which are possible, with the data in which operand, how many cases gave the
+    exact sums, and what they cost. The exit code is 1 if anything that is possible is wrong, or
+    takes other mma steps than its formula says, or if nothing is possible.
+    """
+    to_file = output is not None and output != "-"
+    if to_file:
+        files.check_text_writable(str(output))
+    with progress("validating") as draw:
+        report = validate_shape(
+            shape,
+            ab=ab,
+            accumulate=accumulate,
+            arch=arch,
+            algorithms=algorithms or None,
+            full=not quick,
+            progress=draw,
+        )
+    if to_file:
+        files.write_text(str(output), report.to_json() + "\n")
+    if output == "-":
+        print_json(json.loads(report.to_json()))
+    else:
+        _print(report)
+    ctx.exit(0 if report.ok else 1)
+
+
+def _print(report: ShapeReport) -> None:
+    """Print the table, what is wrong or impossible, and the summary."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    cells = report.table()
+    if cells:
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+        for name in report.header:
+            table.add_column(name, no_wrap=name == "algorithm", overflow="fold")
+        for line in cells:
+            table.add_row(*map(Text, line))
+        show(table)
+    for note in report.notes():
+        click.echo(note)
+    click.echo(report.summary())

@@ -1,0 +1,112 @@
+"""How tensor cores compute: element types, units, and a multiply-accumulate exact to the bit."""
+
+from __future__ import annotations
+
+from numpy.typing import ArrayLike
+
+from tcusim.machine.convert import as_values, from_values
+from tcusim.machine.formats import (
+    FORMATS,
+    Format,
+    Values,
+    canonical_nan,
+    format_of,
+    round_values,
+    split_values,
+)
+from tcusim.machine.registry import register_unit, rule_for, unit_of, units
+from tcusim.machine.rules import Exact, Fused, Integer, Refusal, Rule, Sequential, Unit
+from tcusim.machine.values import mma_values
+
+__all__ = [
+    "FORMATS",
+    "Exact",
+    "Format",
+    "Fused",
+    "Integer",
+    "Refusal",
+    "Rule",
+    "Sequential",
+    "Unit",
+    "Values",
+    "as_values",
+    "canonical_nan",
+    "format_of",
+    "from_values",
+    "mma",
+    "mma_values",
+    "register_unit",
+    "round_values",
+    "rule_for",
+    "split_values",
+    "unit_of",
+    "units",
+]
+
+
+def mma(
+    a: ArrayLike,
+    b: ArrayLike,
+    c: ArrayLike | None = None,
+    *,
+    arch: str = "hopper",
+    ab: str = "f16",
+    acc: str = "f32",
+) -> Values:
+    """Multiply-accumulate tiles, d = a @ b + c, with the bits that a GPU's tensor core returns.
+
+    Products are summed in the groups of that architecture, k ascending: aligned to the largest
+    exponent, cut, added exactly and rounded once for each group. Source: [KHATTAK25], [MMASIM25];
+    recorded from an H200 for ``arch="hopper"``.
+
+    Parameters
+    ----------
+    a : array_like (..., m, k), ab
+        Left operand; leading dimensions broadcast as in `numpy.matmul`. bf16, e4m3 and e5m2 arrays
+        are those of ``ml_dtypes``, or float32 arrays of values that the type holds. A tf32 array
+        is float32 and cut to 10 fraction bits.
+    b : array_like (..., k, n), ab
+        Right operand.
+    c : array_like (..., m, n), acc, optional
+        Addend; zeros by default.
+    arch : str
+        volta, turing, ampere, ada, hopper, blackwell, ieee, exact, a registered unit, or an alias
+        such as ``"sm_80"`` or ``"h200"``.
+    ab : str
+        Element type of a and b: f16, bf16, tf32, f64, s8, u8, e4m3 or e5m2; ieee and exact also
+        take f32.
+    acc : str
+        Element type of c and d: f32, f16, f64 (for f64) or s32 (for s8 and u8).
+
+    Returns
+    -------
+    array (..., m, n)
+        float32, float16, float64 or int32, as `acc` says.
+
+    Raises
+    ------
+    InputError
+        If the shapes do not fit, or an array holds what its type cannot hold.
+    UnknownName
+        If there is no such architecture or type.
+    Unsupported
+        If this architecture does not do this, or nobody knows how it does.
+
+    Examples
+    --------
+    An fp16 accumulator of ones stalls, at a size that depends on how many products are fused:
+
+    >>> import numpy as np
+    >>> ones = np.ones((1, 40000), np.float16)
+    >>> for arch in ("volta", "ampere", "hopper", "exact"):
+    ...     print(arch, float(mma(ones, ones.T, arch=arch, acc="f16")[0, 0]))
+    volta 8192.0
+    ampere 16384.0
+    hopper 32768.0
+    exact 40000.0
+    """
+    rule = rule_for(arch, ab, acc)
+    left = as_values(a, rule.ab, name="a")
+    right = as_values(b, rule.ab, name="b")
+    addend = None if c is None else as_values(c, rule.acc, name="c")
+    return from_values(mma_values(left, right, addend, rule), rule.acc)

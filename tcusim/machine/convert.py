@@ -1,0 +1,162 @@
+"""Between a user's arrays and arrays of values: no bit is lost without being said."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tcusim.errors import InputError
+from tcusim.machine.formats import (
+    FORMATS,
+    Format,
+    Values,
+    format_of,
+    round_values,
+)
+
+__all__ = ["as_values", "from_values"]
+
+# ml_dtypes is optional, so its types are known by name only.
+_ML_DTYPES: Final = {
+    "bfloat16": "bf16",
+    "float8_e4m3fn": "e4m3",
+    "float8_e5m2": "e5m2",
+}
+_NATIVE: Final = {"float16": "f16", "float32": "f32", "float64": "f64"}
+
+
+def as_values(array: ArrayLike, fmt: str | Format, *, name: str = "array") -> Values:
+    """Return a user's array as values of an element type; refuse to lose a bit.
+
+    Any real array is taken whose every element the type can hold exactly: an array of the type
+    itself (``ml_dtypes`` arrays for bf16, e4m3 and e5m2), a wider one that was rounded before, or
+    nested lists of numbers and Fractions. For tf32 a float32 array is taken as it is and cut to 10
+    fraction bits toward zero, as the tensor core does (recorded from an H200).
+
+    Parameters
+    ----------
+    array : array_like, any shape
+        Numbers.
+    fmt : str or Format
+        Element type, such as ``"f16"``.
+    name : str
+        What an error message calls the array.
+
+    Returns
+    -------
+    array of the type's value dtype, same shape; not a copy where none is needed
+
+    Raises
+    ------
+    InputError
+        If the elements are no real numbers, or one cannot be held exactly.
+    """
+    target = format_of(fmt)
+    given = _as_numbers(array, name)
+    source = _ML_DTYPES.get(given.dtype.name) or _NATIVE.get(given.dtype.name)
+    if source in _ML_DTYPES.values():
+        # ml_dtypes reports signalling NaN, which are nothing to report here.
+        with np.errstate(invalid="ignore"):
+            given = given.astype(np.float32)
+    if source == target.name:
+        return given
+    if target.name == "tf32":
+        return _cut_to_tf32(_exactly(given, FORMATS["f32"], name))
+    return _exactly(given, target, name)
+
+
+def from_values(values: Values, fmt: str | Format) -> Values:
+    """Return values as the array type a user expects for this element type.
+
+    bf16, e4m3 and e5m2 become ``ml_dtypes`` arrays where that package is installed, and stay
+    float32 where it is not; every other type is a NumPy type of its own.
+    """
+    target = format_of(fmt)
+    wanted = {short: long for long, short in _ML_DTYPES.items()}.get(target.name)
+    if wanted is None:
+        return values.astype(target.dtype, copy=False)
+    try:
+        import ml_dtypes
+    except ImportError:
+        return values.astype(np.float32, copy=False)
+    if target.name == "bf16":
+        # The upper half of a float32; a cast would not keep the bits of a NaN.
+        upper = (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+        return upper.view(ml_dtypes.bfloat16)
+    with np.errstate(invalid="ignore"):
+        return values.astype(np.dtype(getattr(ml_dtypes, wanted)))
+
+
+def _as_numbers(array: ArrayLike, name: str) -> Values:
+    """Return an array of real numbers, or say why this is none."""
+    try:
+        given: Values = np.asarray(array)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} is not an array of numbers: {error}") from error
+    if given.dtype.name in _ML_DTYPES or given.dtype.kind in "biuf":
+        return given
+    if given.dtype.kind == "O" and not isinstance(array, np.ndarray):
+        return _from_objects(given, name)
+    raise InputError(
+        f"{name} must hold real numbers, got dtype {given.dtype}; "
+        f"cast it to a NumPy float or integer type first"
+    )
+
+
+def _from_objects(given: Values, name: str) -> Values:
+    """Return big integers and Fractions as float64, provided that nothing is lost."""
+    result = np.empty(given.shape, np.float64)
+    for index, item in np.ndenumerate(given):
+        if not isinstance(item, (int, float, Fraction)):
+            raise InputError(f"{name} must hold real numbers, got {item!r} at {list(index)}")
+        try:
+            result[index] = float(item)
+        except OverflowError:
+            result[index] = np.inf
+        if isinstance(item, float):
+            continue
+        if not np.isfinite(result[index]) or Fraction(float(result[index])) != item:
+            raise InputError(
+                f"{name} holds {item} at {list(index)}, which no float64 equals; round it first"
+            )
+    return result
+
+
+def _exactly(given: Values, target: Format, name: str) -> Values:
+    """Convert to the type's values; every element must survive."""
+    with np.errstate(all="ignore"):
+        if target.is_float and given.dtype.kind == "f":
+            values = round_values(given, target)
+        elif target.is_float:
+            values = round_values(given.astype(np.float64), target)
+        else:
+            values = given.astype(target.dtype)
+        kept = _equal(values, given)
+    if bool(kept.all()):
+        return values
+    first = tuple(int(i) for i in np.argwhere(~kept)[0])
+    raise InputError(
+        f"{name} is a {given.dtype} array, and {target.name} cannot hold its element "
+        f"{list(first)} = {given[first]} exactly; "
+        f"cast with {name}.astype({target.array_type}) first"
+    )
+
+
+def _equal(values: Values, given: Values) -> Values:
+    """Compare element by element without NumPy's rounding of 64-bit integers; NaN equals NaN."""
+    if given.dtype.kind == "f":
+        return np.asarray((values == given) | (np.isnan(values) & np.isnan(given)))
+    if given.dtype.itemsize < 8 or values.dtype.kind != "f":
+        return np.asarray(values == given)
+    # Beyond 2**53 a float64 would compare equal to integers that it does not hold.
+    small = (given <= 2**53) & (given >= -(2**53)) if given.dtype.kind == "i" else given <= 2**53
+    return np.asarray((values == given) & small)
+
+
+def _cut_to_tf32(values: Values) -> Values:
+    """Cut float32 values toward zero to tf32; a NaN stays a NaN."""
+    bits = values.view(np.uint32) & np.uint32(0xFFFF_E000)
+    return np.where(np.isnan(values), values, bits.view(np.float32))

@@ -1,0 +1,224 @@
+"""How a unit computes d = a @ b + c, as rows of parameters that prove themselves when made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from tcusim.errors import InputError
+from tcusim.machine.formats import Rounding, format_of
+
+__all__ = ["Exact", "Fused", "Integer", "Numerics", "Refusal", "Rule", "Sequential", "Unit"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """Sum a group of products and c in one step: align, cut, add exactly, round once.
+
+    Every product is exact. All terms are aligned to the largest exponent E among the non-zero
+    ones (a product's is the sum of its factors' exponents, not normalised) and cut to
+    `fraction_bits` below it; the sum of what is left is exact and is rounded once. A longer k is a
+    chain of such steps, k ascending, the d of one being the c of the next.
+    Source: [KHATTAK25], [MMASIM25]; recorded from an H200.
+
+    Attributes
+    ----------
+    length : int
+        Products in one step.
+    fraction_bits : int
+        Bits kept below E, often called F.
+    output : {"rz", "rne"}
+        Rounding of the sum; beyond the largest finite value both give infinity.
+    output_fraction_bits : int or None
+        Fraction bits of the result where the type has more of them; None for all of the type's.
+    alignment : {"rz", "rne"}
+        How a term is cut.
+    c_joins : {"sum", "after"}
+        Whether c is one of the terms, or is added to the rounded sum by an IEEE addition.
+    flush_inputs, flush_outputs : bool
+        Whether subnormal operands, or results, count as zero.
+    exponent_floor : int or None
+        Least value of E; None for no floor.
+    """
+
+    length: int
+    fraction_bits: int
+    output: Rounding = "rz"
+    output_fraction_bits: int | None = None
+    alignment: Rounding = "rz"
+    c_joins: Literal["sum", "after"] = "sum"
+    flush_inputs: bool = False
+    flush_outputs: bool = False
+    exponent_floor: int | None = None
+
+    def __post_init__(self) -> None:
+        """Prove that the parameters make sense and that float64 holds every sum."""
+        if self.length < 1:
+            raise InputError(f"Fused.length must be at least 1, got {self.length}")
+        if self.fraction_bits < 1:
+            raise InputError(f"Fused.fraction_bits must be at least 1, got {self.fraction_bits}")
+        # A term is below 2**(F+2) in units of its last kept bit; binary64 counts to 2**53.
+        if (self.length + 1) * 2 ** (self.fraction_bits + 2) > 2**53:
+            raise InputError(
+                f"Fused of {self.length} terms with {self.fraction_bits} fraction bits needs sums "
+                f"beyond 2**53, which the simulator does not hold; use fewer of either"
+            )
+        for field, value in (("output", self.output), ("alignment", self.alignment)):
+            if value not in ("rz", "rne"):
+                raise InputError(f"Fused.{field} must be 'rz' or 'rne', got {value!r}")
+        if self.c_joins not in ("sum", "after"):
+            raise InputError(f"Fused.c_joins must be 'sum' or 'after', got {self.c_joins!r}")
+        floor = self.exponent_floor
+        if floor is not None and not -500 <= floor <= 500:
+            raise InputError(f"Fused.exponent_floor must be within -500..500, got {floor}")
+
+
+@dataclass(frozen=True, slots=True)
+class Sequential:
+    """One IEEE fused multiply-add after another, k ascending, each rounded to nearest even."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """The exact value of a @ b + c, rounded once to nearest even."""
+
+
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """Exact integers; the s32 accumulator wraps."""
+
+
+Numerics: TypeAlias = Fused | Sequential | Exact | Integer
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What one unit does for one pair of types.
+
+    Attributes
+    ----------
+    ab, acc : str
+        Element type of matrix_a and matrix_b, and of the accumulator.
+    how : Fused, Sequential, Exact or Integer
+        The arithmetic.
+    source : str
+        Where the parameters come from.
+    evidence : str
+        ``"recorded bits"`` if bits of that hardware were compared, or what else is known.
+    longest_k : int or None
+        Longest k that is known; None for any.
+    zero_c_only : bool
+        Whether only c = 0 is known.
+    family : str
+        The instructions that do this, such as ``"mma.sync"``, where they differ from the others;
+        ``""`` is every instruction that has no row of its own.
+    """
+
+    ab: str
+    acc: str
+    how: Numerics
+    source: str
+    evidence: str
+    longest_k: int | None = None
+    zero_c_only: bool = False
+    family: str = ""
+
+    def __post_init__(self) -> None:
+        """Prove that the arithmetic and the types go together."""
+        where = f"Rule {self.ab} -> {self.acc}"
+        ab = format_of(self.ab)
+        acc = format_of(self.acc)
+        match self.how:
+            case Integer():
+                if self.ab not in ("s8", "u8") or self.acc != "s32":
+                    raise InputError(f"{where}: Integer takes s8 or u8 and accumulates in s32")
+            case Fused():
+                if not ab.is_float or self.ab == "f64" or self.acc not in ("f16", "f32"):
+                    raise InputError(
+                        f"{where}: Fused takes a float type up to f32 and accumulates in f16 or f32"
+                    )
+                bits = self.how.output_fraction_bits
+                if bits is not None and not 1 <= bits <= acc.fraction_bits:
+                    raise InputError(
+                        f"{where}: output_fraction_bits must be within 1..{acc.fraction_bits}, "
+                        f"got {bits}"
+                    )
+            case Sequential() | Exact():
+                if not ab.is_float or self.acc not in ("f16", "f32", "f64"):
+                    raise InputError(
+                        f"{where}: {type(self.how).__name__} takes a float type and accumulates "
+                        f"in f16, f32 or f64"
+                    )
+                if self.ab == "f64" and self.acc != "f64":
+                    raise InputError(f"{where}: f64 accumulates in f64")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a unit has no rule for a pair of types, and what to use instead.
+
+    ab and acc are element types; an acc of ``""`` stands for every accumulator.
+    """
+
+    ab: str
+    acc: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One tensor core generation, or a reference arithmetic: its numerics, and its memory.
+
+    Attributes
+    ----------
+    name : str
+        Registry name, lower case, such as ``"hopper"``.
+    title : str
+        Name for people, such as ``"NVIDIA Hopper"``.
+    sm : tuple of int
+        Compute capabilities, such as ``(80, 86)``; each makes an alias ``sm_80``.
+    aliases : tuple of str
+        Other names, such as GPUs that have this unit.
+    rows : tuple of Rule
+        One rule for each pair of types.
+    source : str
+        Where the rows come from.
+    refusals : tuple of Refusal
+        Pairs that deserve their own words when refused.
+    shared_kb : int or None
+        KB of shared memory that a block may have on every GPU of this unit; None if that is not
+        known, and sets no limit. Plans choose blocks that have room.
+    """
+
+    name: str
+    title: str
+    sm: tuple[int, ...]
+    aliases: tuple[str, ...]
+    rows: tuple[Rule, ...]
+    source: str
+    refusals: tuple[Refusal, ...] = ()
+    shared_kb: int | None = None
+
+    def __post_init__(self) -> None:
+        """Prove that names and pairs of types are given once, and that there is some memory."""
+        for name in self.names:
+            if not name or name != name.lower().strip():
+                raise InputError(f"Unit {self.name!r}: names must be lower case, got {name!r}")
+        if len(set(self.names)) != len(self.names):
+            raise InputError(f"Unit {self.name!r}: a name is given twice in {self.names}")
+        if not self.rows:
+            raise InputError(f"Unit {self.name!r} needs at least one rule")
+        pairs = [(row.ab, row.acc, row.family) for row in self.rows]
+        for pair in pairs:
+            if pairs.count(pair) > 1:
+                raise InputError(f"Unit {self.name!r} has two rules for {pair[0]} -> {pair[1]}")
+        if self.shared_kb is not None and self.shared_kb < 1:
+            raise InputError(
+                f"Unit {self.name!r}: shared_kb must be at least 1, or None where it is not known, "
+                f"got {self.shared_kb}"
+            )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name of this unit: its own, its compute capabilities, its aliases."""
+        return (self.name, *(f"sm_{number}" for number in self.sm), *self.aliases)

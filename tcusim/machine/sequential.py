@@ -1,0 +1,164 @@
+"""Fused multiply-adds one after another, each with a single correct rounding, vectorised.
+
+The exact a*b + c is first rounded to odd in float64 and then to nearest in the accumulator's
+type. Rounding to odd keeps enough of the lost bits for that to equal one rounding.
+Source: [BOLDO08].
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+
+from tcusim.machine.formats import Float64, Format, Values
+
+__all__ = ["fraction_to_float", "propagate_nan", "round_to_odd", "sequential_values"]
+
+# Tiles times outputs handled at a time, so that the temporaries stay in a core's cache.
+_BATCH_OUTPUTS: Final = 2**14
+
+# Within these bounds neither a product of two float64 nor its rounding error leaves the range.
+_SAFE_FACTOR: Final = 2.0**500
+_SAFE_LOW: Final = 2.0**-900
+_SPLITTER: Final = 2.0**27 + 1.0
+
+# The NaN of an invalid float64 operation, and the bit that makes a NaN quiet.
+_INVALID: Final = np.uint64(0xFFF8_0000_0000_0000)
+_QUIET: Final = np.uint64(0x0008_0000_0000_0000)
+
+
+def sequential_values(a: Values, b: Values, c: Values, ab: Format, acc: Format) -> Values:
+    """Accumulate products one by one, k ascending, rounding to nearest even each time.
+
+    a: (W, m, k) ab, b: (W, k, n) ab, c: (W, m, n) acc -> (W, m, n) acc; each W may be 1 instead.
+    """
+    tiles = max(len(a), len(b), len(c)) if len(a) and len(b) and len(c) else 0
+    m, n = a.shape[1], b.shape[2]
+    result = np.empty((tiles, m, n), acc.dtype)
+    batch = max(1, _BATCH_OUTPUTS // max(1, m * n))
+    # Infinities, NaN and lost bits are handled below, not reported by NumPy.
+    with np.errstate(all="ignore"):
+        for first in range(0, tiles, batch):
+            part = slice(first, min(first + batch, tiles))
+            result[part] = _chain(_take(a, part), _take(b, part), _take(c, part), ab, acc)
+    if acc.name != "f64":
+        result[np.isnan(result)] = np.nan
+    return result
+
+
+def _take(operand: Values, part: slice) -> Float64:
+    """Select tiles of an operand, as float64; a single tile serves all."""
+    chosen = operand if len(operand) == 1 else operand[part]
+    return chosen.astype(np.float64)
+
+
+def _chain(a: Float64, b: Float64, c: Float64, ab: Format, acc: Format) -> Float64:
+    """Run the multiply-adds of one batch; every intermediate is a value of the accumulator."""
+    # Of narrower types at most 24 + 24 significand bits meet: their product is exact in float64.
+    is_double = ab.name == "f64"
+    for i in range(a.shape[2]):
+        a_term = a[:, :, i, None]
+        b_term = b[:, i, None, :]
+        c = _fma(a_term, b_term, c) if is_double else _add_and_round(a_term * b_term, c, acc)
+    return c
+
+
+def _add_and_round(product: Float64, c: Float64, acc: Format) -> Float64:
+    """Return product + c rounded once to the accumulator's type, as float64."""
+    if acc.name == "f64":
+        return product + c
+    total, error = _two_sum(product, c)
+    rounded: Values = round_to_odd(total, error).astype(acc.dtype)
+    return rounded.astype(np.float64)
+
+
+def _two_sum(x: Float64, y: Float64) -> tuple[Float64, Float64]:
+    """Return x + y rounded, and its rounding error (Knuth); NaN error where x + y is not finite."""
+    total = x + y
+    y_part = total - x
+    error = (x - (total - y_part)) + (y - y_part)
+    return total, error
+
+
+def _two_product(x: Float64, y: Float64) -> tuple[Float64, Float64]:
+    """Return x * y rounded, and its rounding error (Dekker); nothing may over- or underflow."""
+    product = x * y
+    x_high, x_low = _split(x)
+    y_high, y_low = _split(y)
+    error = x_low * y_low - (((product - x_high * y_high) - x_low * y_high) - x_high * y_low)
+    return product, error
+
+
+def _split(x: Float64) -> tuple[Float64, Float64]:
+    """Split 53 significand bits into 26 and 26 (Veltkamp)."""
+    scaled = x * _SPLITTER
+    high = scaled - (scaled - x)
+    return high, x - high
+
+
+def round_to_odd(total: Float64, error: Float64) -> Float64:
+    """Round total + error to odd, where total is that sum rounded to nearest.
+
+    If bits were lost and total is even, the odd neighbour lies on the error's side.
+    """
+    bits = np.array(total).view(np.int64)
+    lost = np.isfinite(total) & (error != 0.0) & ((bits & 1) == 0)
+    away_from_zero = (error > 0.0) == (total > 0.0)
+    bits += np.where(lost, np.where(away_from_zero, 1, -1), 0)
+    return bits.view(np.float64)
+
+
+def _fma(a: Float64, b: Float64, c: Float64) -> Float64:
+    """Return a*b + c rounded once to float64, for broadcastable arrays.
+
+    Source: [BOLDO08] algorithm 5. Elements near the ends of the range are computed exactly.
+    """
+    a, b, c = np.broadcast_arrays(a, b, c)
+    high, low = _two_product(a, b)
+    tail, tail_error = _two_sum(c, low)
+    head, head_error = _two_sum(high, tail)
+    correction = round_to_odd(*_two_sum(tail_error, head_error))
+    result = np.asarray(head + correction)
+    plain = (a == 0.0) | (b == 0.0) | ~np.isfinite(a) | ~np.isfinite(b)
+    np.copyto(result, a * b + c, where=plain)
+    # A product that is finite, whether float64 holds it or not, has no say beside an infinity.
+    np.copyto(result, c, where=~plain & ~np.isfinite(c))
+    for index in np.argwhere(~plain & np.isfinite(c) & ~_is_safe(a, b, c)):
+        at = tuple(index)
+        exact = Fraction(float(a[at])) * Fraction(float(b[at])) + Fraction(float(c[at]))
+        result[at] = fraction_to_float(exact)
+    return propagate_nan(result, a, c, b)
+
+
+def propagate_nan(result: Float64, *operands: Values) -> Float64:
+    """Give each NaN of a float64 result the payload that a GPU gives it.
+
+    That is the last operand's that is NaN, made quiet; if none is, a negative NaN without payload.
+    An H200 showed a*b + c to prefer b, then c, then a.
+    """
+    nan = np.isnan(result)
+    if not nan.any():
+        return result
+    bits = np.array(result).view(np.uint64)
+    bits[nan] = _INVALID
+    for operand in operands:
+        given = np.broadcast_to(operand, result.shape)
+        chosen = nan & np.isnan(given)
+        bits[chosen] = np.ascontiguousarray(given).view(np.uint64)[chosen] | _QUIET
+    return bits.view(np.float64)
+
+
+def _is_safe(a: Float64, b: Float64, c: Float64) -> Values:
+    """Say where no step of `_fma` leaves the range of float64."""
+    largest = np.maximum(np.maximum(np.abs(a), np.abs(b)), np.abs(c))
+    return np.asarray((largest < _SAFE_FACTOR) & (np.abs(a * b) > _SAFE_LOW))
+
+
+def fraction_to_float(exact: Fraction) -> float:
+    """Return a fraction rounded to nearest even; infinity where it is too large."""
+    try:
+        return float(exact)
+    except OverflowError:
+        return float("inf") if exact > 0 else float("-inf")

@@ -1,0 +1,406 @@
+"""Tile shapes: which sizes one mma instruction takes, of which types, and since which GPU.
+
+A shape is data. Sizes are elements, always in the order M, N, K: `a` is m x k, `b` is k x n, `c`
+and `d` are m x n. A new shape is one `MmaShape`; the simulator also runs those that no GPU has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from tcusim import errors
+
+if TYPE_CHECKING:
+    from tcusim.plugins import Extension
+
+__all__ = [
+    "ACCUMULATOR_TYPES",
+    "ELEMENT_TYPES",
+    "FAMILIES",
+    "MmaShape",
+    "Operands",
+    "register_shape",
+    "shape_of",
+    "shape_or_virtual",
+    "shapes",
+]
+
+FLOAT_TYPES = ("f16", "bf16", "tf32", "f32", "f64", "e4m3", "e5m2")
+INTEGER_TYPES = ("s8", "u8", "s4", "u4", "b1", "s32")
+ELEMENT_TYPES = FLOAT_TYPES + INTEGER_TYPES
+ACCUMULATOR_TYPES = ("f16", "f32", "f64", "s32")
+
+FAMILIES = ("wmma", "mma.sync", "wgmma", "tcgen05")
+
+# sm_70 was the first GPU with tensor cores. The upper end only catches slips, such as 750 for 75.
+_FIRST_SM, _LAST_SM = 70, 199
+
+# WMMA loads and stores tiles that begin at a multiple of this: "a 256-bit aligned pointer"
+# [CPG sec. 10.24.1].
+TILE_BYTES: Final = 32
+
+_TEXT = re.compile(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)|m([1-9]\d*)n([1-9]\d*)k([1-9]\d*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """One row of a shape: types that an instruction takes at this size.
+
+    Attributes
+    ----------
+    ab : str
+        Element type of `a` and `b`, such as ``"f16"``.
+    acc : str
+        Element type of the accumulators `c` and `d`: ``"f16"``, ``"f32"``, ``"f64"`` or ``"s32"``.
+    min_sm : int
+        Least compute capability, as in sm_70.
+    family : str
+        The instruction: ``"wmma"``, ``"mma.sync"``, ``"wgmma"`` or ``"tcgen05"``. The alignment
+        that loads must keep depends on it.
+    source : str
+        Where this is documented.
+    """
+
+    ab: str
+    acc: str
+    min_sm: int
+    family: str
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        _require_one_of(self, "ab", self.ab, ELEMENT_TYPES)
+        _require_one_of(self, "acc", self.acc, ACCUMULATOR_TYPES)
+        _require_one_of(self, "family", self.family, FAMILIES)
+        if (self.ab in INTEGER_TYPES) != (self.acc == "s32"):
+            raise errors.InputError(
+                f"{self}: integers accumulate in s32 and nothing else does, "
+                f"got ab={self.ab!r} with acc={self.acc!r}."
+            )
+        if not _is_int(self.min_sm) or not _FIRST_SM <= self.min_sm <= _LAST_SM:
+            raise errors.InputError(
+                f"{self}: min_sm must be a compute capability without its point, such as 70 or 90, "
+                f"got {self.min_sm!r}."
+            )
+
+    def __str__(self) -> str:
+        return f"Operands {self.ab} -> {self.acc} ({self.family})"
+
+
+@dataclass(frozen=True, slots=True)
+class MmaShape:
+    """A tile size of one mma, with the types that real instructions take at that size.
+
+    Attributes
+    ----------
+    m, n, k : int
+        Elements. `a` is m x k, `b` is k x n, `c` and `d` are m x n.
+    operands : tuple of Operands
+        Rows for real GPUs. A shape without rows is virtual: the simulator lets it take any types.
+    source : str
+        Where the shape comes from.
+    title : str
+        One line for people.
+
+    Examples
+    --------
+    >>> wide = MmaShape(64, 8, 16, title="a tall tile that no GPU has")
+    >>> wide.name, wide.ptx, wide.virtual
+    ('64x8x16', 'm64n8k16', True)
+    """
+
+    m: int
+    n: int
+    k: int
+    # Outside the hash, for speed: fragments hash their shape. They still count for equality.
+    operands: tuple[Operands, ...] = field(default=(), hash=False)
+    source: str = field(default="", hash=False)
+    title: str = field(default="", hash=False)
+
+    def __post_init__(self) -> None:
+        for size_name, size in (("m", self.m), ("n", self.n), ("k", self.k)):
+            if not _is_int(size) or size < 1:
+                raise errors.InputError(
+                    f"MmaShape {self.name}: {size_name} must be an integer of at least 1, "
+                    f"got {size!r}."
+                )
+        if not isinstance(self.operands, tuple):
+            raise errors.InputError(
+                f"MmaShape {self.name}: operands must be a tuple of Operands rows, "
+                f"got {type(self.operands).__name__}."
+            )
+        self._require_distinct_rows()
+
+    def _require_distinct_rows(self) -> None:
+        seen: set[tuple[str, str, str]] = set()
+        for row in self.operands:
+            if not isinstance(row, Operands):
+                raise errors.InputError(
+                    f"MmaShape {self.name}: every row must be Operands(...), got {row!r}."
+                )
+            key = (row.ab, row.acc, row.family)
+            if key in seen:
+                raise errors.InputError(
+                    f"MmaShape {self.name}: the row {row} appears twice. Keep the lower min_sm."
+                )
+            seen.add(key)
+
+    @property
+    def name(self) -> str:
+        """The shape's name, such as ``"16x16x16"``: m, n and k."""
+        return f"{self.m}x{self.n}x{self.k}"
+
+    @property
+    def ptx(self) -> str:
+        """The shape as PTX spells it, such as ``"m16n16k16"``."""
+        return f"m{self.m}n{self.n}k{self.k}"
+
+    @property
+    def virtual(self) -> bool:
+        """Whether no real instruction has this shape."""
+        return not self.operands
+
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """Return the (ab, acc) pairs of the rows, each once; none for a virtual shape."""
+        return tuple(dict.fromkeys((row.ab, row.acc) for row in self.operands))
+
+    def operands_for(self, ab: str, acc: str) -> Operands | None:
+        """Return the first row of these types, or None: WMMA rows come before the others."""
+        for row in self.operands:
+            if (row.ab, row.acc) == (ab, acc):
+                return row
+        return None
+
+    def supports(self, ab: str, acc: str) -> bool:
+        """Whether the shape takes these types; a virtual shape takes any known ones."""
+        if self.virtual:
+            return ab in ELEMENT_TYPES and acc in ACCUMULATOR_TYPES
+        return self.operands_for(ab, acc) is not None
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def shape_of(shape: str | tuple[int, int, int] | MmaShape) -> MmaShape:
+    """Return the shape that a text or three sizes name; an `MmaShape` is returned as it is.
+
+    Parameters
+    ----------
+    shape : str, tuple of int or MmaShape
+        ``"16x16x16"``, ``"m16n16k16"``, ``(16, 16, 16)`` (M, N, K order) or the shape itself.
+
+    Raises
+    ------
+    UnknownName
+        No registered shape has these sizes.
+    InputError
+        The argument does not spell three sizes.
+
+    Examples
+    --------
+    >>> shape_of("m32n8k16").name
+    '32x8x16'
+    """
+    if isinstance(shape, MmaShape):
+        return shape
+    m, n, k = _sizes(shape)
+    name = f"{m}x{n}x{k}"
+    if name not in _shapes:
+        _load_plugins()
+    if name in _shapes:
+        return _shapes[name]
+    unknown = errors.unknown_name("shape", name, _shapes)
+    raise errors.UnknownName(
+        f"{unknown} Register a new one with tcusim.register_shape(tcusim.MmaShape({m}, {n}, {k}))."
+    )
+
+
+def shape_or_virtual(shape: str | tuple[int, int, int] | MmaShape) -> MmaShape:
+    """Return what `shape_of` does; where no shape has the sizes, a virtual one of them.
+
+    Examples
+    --------
+    >>> shape_or_virtual("16x16x16").virtual, shape_or_virtual((3, 5, 7)).virtual
+    (False, True)
+    """
+    try:
+        return shape_of(shape)
+    except errors.UnknownName:
+        return MmaShape(*_sizes(shape))
+
+
+def shapes() -> tuple[MmaShape, ...]:
+    """Return every known shape: the tables here, then other packages' and the user's own."""
+    _load_plugins()
+    return tuple(_shapes.values())
+
+
+def register_shape(shape: MmaShape) -> MmaShape:
+    """Make a shape known by its name, and return it. An equal shape may be registered again.
+
+    Raises
+    ------
+    InputError
+        Another shape has the name.
+
+    Examples
+    --------
+    >>> register_shape(MmaShape(4, 4, 4, title="small enough to follow by hand")).name
+    '4x4x4'
+    >>> shape_of("4x4x4").title
+    'small enough to follow by hand'
+    """
+    if not isinstance(shape, MmaShape):
+        raise errors.InputError(f"register_shape takes an MmaShape, got {shape!r}.")
+    _add(shape, "register_shape")
+    return shape
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _require_one_of(row: Operands, field: str, value: str, valid: tuple[str, ...]) -> None:
+    if value not in valid:
+        raise errors.InputError(f"{row}: {field} must be one of {', '.join(valid)}, got {value!r}.")
+
+
+def _sizes(shape: object) -> tuple[int, int, int]:
+    if isinstance(shape, str) and (match := _TEXT.fullmatch(shape)):
+        m, n, k = (int(size) for size in match.groups() if size)
+        return m, n, k
+    if isinstance(shape, tuple) and len(shape) == 3 and all(_is_int(s) and s > 0 for s in shape):
+        m, n, k = shape
+        return m, n, k
+    raise errors.InputError(
+        f"a shape is written '16x16x16', 'm16n16k16' or (16, 16, 16), sizes in M, N, K order; "
+        f"got {shape!r}."
+    )
+
+
+_shapes: dict[str, MmaShape] = {}
+_owners: dict[str, str] = {}
+_read_plugins: set[str] = set()
+
+
+def _add(shape: MmaShape, owner: str) -> None:
+    known = _shapes.setdefault(shape.name, shape)
+    known_owner = _owners.setdefault(shape.name, owner)
+    if known != shape:
+        raise errors.InputError(
+            f"shape {shape.name} of {owner} clashes with the shape {shape.name} of {known_owner}: "
+            f"they differ. Use the one there is, or choose other sizes."
+        )
+
+
+def _load_plugins() -> None:
+    """Add the shapes of installed packages, once; a clash is reported at every call."""
+    from tcusim.plugins import entry_points_of
+
+    for found in entry_points_of("tcusim.shapes"):
+        if found.name in _read_plugins:
+            continue
+        for shape in _shapes_in(found):
+            _add(shape, found.distribution)
+        _read_plugins.add(found.name)
+
+
+def _shapes_in(found: Extension) -> tuple[MmaShape, ...]:
+    try:
+        value = found.load()
+    except ImportError as error:
+        raise errors.InputError(f"{found} cannot be loaded: {error}") from error
+    several = tuple(value) if isinstance(value, Iterable) else (value,)
+    for shape in several:
+        if not isinstance(shape, MmaShape):
+            raise errors.InputError(f"{found} must be an MmaShape or several, got {shape!r}.")
+    return several
+
+
+# The tables of NVIDIA's instructions: family, size, least sm, types. mma.sync is one instruction of
+# the machine; WMMA is the C++ interface, which the compiler lowers to one or more of those. Where a
+# size has both, WMMA comes first, because generated kernels use it. wgmma and tcgen05 have no rows:
+# they number in the hundreds, and take operands from shared or tensor memory, not from fragments.
+
+_WMMA = (
+    # [CPG sec. 10.24.6] element types and matrix sizes
+    ("wmma", "16x16x16", 70, "f16->f16 f16->f32"),
+    ("wmma", "16x16x16", 72, "s8->s32 u8->s32"),
+    ("wmma", "32x8x16", 70, "f16->f16 f16->f32"),
+    ("wmma", "32x8x16", 72, "s8->s32 u8->s32"),
+    ("wmma", "8x32x16", 70, "f16->f16 f16->f32"),
+    ("wmma", "8x32x16", 72, "s8->s32 u8->s32"),
+    # [CPG sec. 10.24.6] alternate floating point
+    ("wmma", "16x16x16", 80, "bf16->f32"),
+    ("wmma", "32x8x16", 80, "bf16->f32"),
+    ("wmma", "8x32x16", 80, "bf16->f32"),
+    ("wmma", "16x16x8", 80, "tf32->f32"),
+    # [CPG sec. 10.24.6] double precision
+    ("wmma", "8x8x4", 80, "f64->f64"),
+    # [CPG sec. 10.24.6] sub-byte operations, experimental; b1 by xor, from sm_80 also by and
+    ("wmma", "8x8x32", 75, "s4->s32 u4->s32"),
+    ("wmma", "8x8x128", 75, "b1->s32"),
+)
+
+_MMA_SYNC = (
+    # [PTX mma.sync] half precision; m8n8k4 is Volta's: four tiles a warp, emulated from sm_80 on
+    ("mma.sync", "8x8x4", 70, "f16->f16 f16->f32"),
+    ("mma.sync", "16x8x8", 75, "f16->f16 f16->f32"),
+    ("mma.sync", "16x8x16", 80, "f16->f16 f16->f32"),
+    # [PTX mma.sync] alternate floating point
+    ("mma.sync", "16x8x4", 80, "tf32->f32"),
+    ("mma.sync", "16x8x8", 80, "bf16->f32 tf32->f32"),
+    ("mma.sync", "16x8x16", 80, "bf16->f32"),
+    # [PTX mma.sync] fp8; k = 16 and the f16 accumulator came later than sm_89, with PTX 8.7
+    ("mma.sync", "16x8x16", 89, "e4m3->f16 e4m3->f32 e5m2->f16 e5m2->f32"),
+    ("mma.sync", "16x8x32", 89, "e4m3->f16 e4m3->f32 e5m2->f16 e5m2->f32"),
+    # [PTX mma.sync] double precision
+    ("mma.sync", "8x8x4", 80, "f64->f64"),
+    ("mma.sync", "16x8x4", 90, "f64->f64"),
+    ("mma.sync", "16x8x8", 90, "f64->f64"),
+    ("mma.sync", "16x8x16", 90, "f64->f64"),
+    # [PTX mma.sync] integers
+    ("mma.sync", "8x8x16", 75, "s8->s32 u8->s32"),
+    ("mma.sync", "16x8x16", 80, "s8->s32 u8->s32"),
+    ("mma.sync", "16x8x32", 80, "s8->s32 u8->s32"),
+    ("mma.sync", "8x8x32", 75, "s4->s32 u4->s32"),
+    ("mma.sync", "16x8x32", 80, "s4->s32 u4->s32"),
+    ("mma.sync", "16x8x64", 80, "s4->s32 u4->s32"),
+    # [PTX mma.sync] single bits
+    ("mma.sync", "8x8x128", 75, "b1->s32"),
+    ("mma.sync", "16x8x128", 80, "b1->s32"),
+    ("mma.sync", "16x8x256", 80, "b1->s32"),
+)
+
+_SOURCES = {"wmma": "[CPG sec. 10.24.6]", "mma.sync": "[PTX mma.sync]"}
+
+
+def _built_in_shapes() -> Iterator[MmaShape]:
+    """Collect the rows of the tables by size, and keep their order."""
+    rows: dict[str, list[Operands]] = {}
+    for family, size, min_sm, types in _WMMA + _MMA_SYNC:
+        for pair in types.split():
+            ab, acc = pair.split("->")
+            row = Operands(ab, acc, min_sm, family, _SOURCES[family])
+            rows.setdefault(size, []).append(row)
+    for size, operands in rows.items():
+        yield MmaShape(
+            *_sizes(size),
+            operands=tuple(operands),
+            source=", ".join(dict.fromkeys(row.source for row in operands)),
+            title=_title(operands),
+        )
+
+
+def _title(operands: Iterable[Operands]) -> str:
+    """Return the families with their input types, as in ``"wmma: f64; mma.sync: f16, f64"``."""
+    types: dict[str, dict[str, None]] = {}
+    for row in operands:
+        types.setdefault(row.family, {})[row.ab] = None
+    return "; ".join(f"{family}: {', '.join(names)}" for family, names in types.items())
+
+
+for _shape in _built_in_shapes():
+    _add(_shape, "tcusim")

@@ -1,0 +1,125 @@
+"""Multiply-accumulate tiles of values by a rule: the one entry for every kind of arithmetic."""
+
+from __future__ import annotations
+
+import math
+from typing import assert_never
+
+import numpy as np
+
+from tcusim.errors import InputError, Unsupported
+from tcusim.machine.exact import exact_values, integer_values
+from tcusim.machine.formats import Values, format_of
+from tcusim.machine.fused import fused_values
+from tcusim.machine.rules import Exact, Fused, Integer, Rule, Sequential
+from tcusim.machine.sequential import sequential_values
+
+__all__ = ["mma_values"]
+
+
+def mma_values(a: Values, b: Values, c: Values | None, rule: Rule) -> Values:
+    """Return the bits of a @ b + c that a unit with this rule returns.
+
+    The arrays hold values of the rule's types and are not checked for that; see `as_values`.
+    An operand without leading dimensions, or with leading dimensions of 1, serves every tile and
+    is never copied for each.
+
+    Parameters
+    ----------
+    a : array (..., m, k), rule.ab
+        Left operand; leading dimensions broadcast.
+    b : array (..., k, n), rule.ab
+        Right operand.
+    c : array (..., m, n), rule.acc, or None
+        Addend; None means zeros.
+    rule : Rule
+        From `rule_for`.
+
+    Returns
+    -------
+    array (..., m, n) of the value dtype of rule.acc
+
+    Raises
+    ------
+    InputError
+        If the shapes do not fit.
+    Unsupported
+        If the hardware's behaviour is not known for this k or this c.
+    """
+    ab = format_of(rule.ab)
+    acc = format_of(rule.acc)
+    lead, a, b, c = _to_tiles(a, b, c, acc.dtype)
+    _check_limits(a, c, rule)
+    shape = (*lead, *c.shape[1:])
+    if a.shape[2] == 0:
+        return np.broadcast_to(c, (math.prod(lead), *c.shape[1:])).reshape(shape).copy()
+    match rule.how:
+        case Fused():
+            d: Values = fused_values(a, b, c, ab, acc, rule.how)
+        case Sequential():
+            d = sequential_values(a, b, c, ab, acc)
+        case Exact():
+            d = exact_values(a, b, c, ab, acc)
+        case Integer():
+            d = integer_values(a, b, c)
+        case _:
+            assert_never(rule.how)
+    return d.reshape(shape)
+
+
+def _to_tiles(
+    a: Values, b: Values, c: Values | None, acc_dtype: np.dtype[np.generic]
+) -> tuple[tuple[int, ...], Values, Values, Values]:
+    """Flatten the leading dimensions to one, of length W or (for an operand that serves all) 1."""
+    for name, operand in (("a", a), ("b", b), ("c", c)):
+        if operand is not None and operand.ndim < 2:
+            raise InputError(
+                f"{name} must have at least 2 dimensions (a matrix, or a stack of them), "
+                f"got shape {operand.shape}"
+            )
+    m, k = a.shape[-2:]
+    n = b.shape[-1]
+    if b.shape[-2] != k:
+        raise InputError(
+            f"a and b must agree in k: a (..., m, k) has shape {a.shape}, "
+            f"b (..., k, n) has shape {b.shape}, so k is {k} and {b.shape[-2]}"
+        )
+    if c is None:
+        c = np.zeros((m, n), acc_dtype)
+    if c.shape[-2:] != (m, n):
+        raise InputError(
+            f"c must be (..., m, n) = (..., {m}, {n}) for a of shape {a.shape} and "
+            f"b of shape {b.shape}, got shape {c.shape}"
+        )
+    leads = [operand.shape[:-2] for operand in (a, b, c)]
+    try:
+        lead = np.broadcast_shapes(*leads)
+    except ValueError:
+        raise InputError(
+            f"the leading dimensions of a, b and c must broadcast, got {leads[0]}, {leads[1]} "
+            f"and {leads[2]}"
+        ) from None
+    return lead, _flat(a, lead), _flat(b, lead), _flat(c, lead)
+
+
+def _flat(operand: Values, lead: tuple[int, ...]) -> Values:
+    """Return the operand as (W, rows, columns), or (1, rows, columns) if one tile serves all."""
+    tile = operand.shape[-2:]
+    if math.prod(operand.shape[:-2]) == 1 and math.prod(lead) != 0:
+        return operand.reshape(1, *tile)
+    return np.broadcast_to(operand, lead + tile).reshape(math.prod(lead), *tile)
+
+
+def _check_limits(a: Values, c: Values, rule: Rule) -> None:
+    """Refuse what nobody has measured."""
+    k = a.shape[2]
+    if rule.longest_k is not None and k > rule.longest_k:
+        raise Unsupported(
+            f"{rule.ab} -> {rule.acc} is known up to k = {rule.longest_k}, got k = {k}: "
+            f"{rule.evidence}; call with slices of k, or use arch='exact' or 'ieee'"
+        )
+    if rule.zero_c_only and bool(np.any(c != 0)):
+        raise Unsupported(
+            f"{rule.ab} -> {rule.acc} is known for c = 0 only: {rule.evidence}; "
+            f"pass c=None and add c yourself, or use arch='exact' or 'ieee'"
+        )

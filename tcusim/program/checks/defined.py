@@ -1,0 +1,129 @@
+"""Whether fragments and shared memory hold a value before a step reads it, on every path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tcusim.program.checks.regions import Mask, depends_on_warp, footprint, is_shared
+from tcusim.program.checks.sites import Finding, Site, top
+from tcusim.program.grammar import Bound, Level, Loop, Program, When, accesses
+
+
+@dataclass(slots=True)
+class _Defined:
+    """What has a value after a step.
+
+    frags: names of fragments and of lines. cells: elements of each shared buffer. branches: what
+    the branches of earlier Whens defined, for later ones with the same condition.
+    """
+
+    frags: frozenset[str] = frozenset()
+    cells: dict[str, Mask] = field(default_factory=dict)
+    branches: dict[tuple[tuple[Bound, ...], bool], _Defined] = field(default_factory=dict)
+
+    def copy(self) -> _Defined:
+        """Return a copy; masks are replaced, never changed, so they are shared."""
+        return _Defined(self.frags, dict(self.cells), dict(self.branches))
+
+    def add_cells(self, name: str, mask: Mask) -> None:
+        """Add elements of a shared buffer."""
+        old = self.cells.get(name)
+        self.cells[name] = mask if old is None else old | mask
+
+    def add(self, other: _Defined) -> None:
+        """Add all that another state defines."""
+        self.frags |= other.frags
+        for name, mask in other.cells.items():
+            self.add_cells(name, mask)
+
+
+def defined_before_use(program: Program) -> Iterator[Finding]:
+    """Require that fragments and shared memory are written before they are read, on every path.
+
+    A loop whose count is known only at run time may run zero times; what it defines is not counted
+    after it. What both branches of a When define counts, and what one branch defines counts in the
+    same branch of a later When with the same condition. One warp's write counts for its block.
+    A read whose bounds depend on sizes is compared with the buffer as a whole, not by element.
+    Source: fragments and shared memory begin with unspecified contents [CPG sec. 10.24.1, 7.2.2].
+    """
+    yield from _define_all(program, top(program), _Defined())
+
+
+def _define_all(program: Program, steps: Iterator[Site], state: _Defined) -> Iterator[Finding]:
+    """Find what is read too early in these steps; `state` becomes what is defined after them."""
+    for site in steps:
+        match site.step:
+            case Loop(count=count):
+                inside = state.copy()
+                yield from _define_all(program, site.inner(), inside)
+                if count.constant:
+                    state.add(inside)
+            case When(bounds=bounds):
+                yield from _define_when(program, site, bounds, state)
+            case step:
+                yield from _undefined(program, site, state)
+                touched = accesses(step)
+                state.frags |= {frag.name for frag in touched.frags_written}
+                state.frags |= {lines.name for lines in touched.lines_written}
+                for view in filter(is_shared, touched.views_written):
+                    state.add_cells(view.buffer.name, footprint(program, site, view).union)
+
+
+def _define_when(
+    program: Program, site: Site, bounds: tuple[Bound, ...], state: _Defined
+) -> Iterator[Finding]:
+    ends: list[_Defined] = []
+    for taken in (True, False):
+        inside = state.copy()
+        inside.add(state.branches.get((bounds, taken), _Defined()))
+        yield from _define_all(program, site.branch(taken=taken), inside)
+        ends.append(inside)
+    body, otherwise = ends
+    state.branches[bounds, True] = body
+    state.branches[bounds, False] = otherwise
+    state.frags |= body.frags & otherwise.frags
+    for name, buffer in program.buffers.items():
+        masks = [end.cells[name] for end in ends if name in end.cells]
+        # Another warp of the block takes the other branch, and all see what it writes.
+        if masks and buffer.level is Level.BLOCK and depends_on_warp(bounds):
+            state.add_cells(name, np.logical_or.reduce(masks))
+        elif len(masks) == 2:
+            state.add_cells(name, masks[0] & masks[1])
+
+
+def _undefined(program: Program, site: Site, state: _Defined) -> Iterator[Finding]:
+    touched = accesses(site.step)
+    for frag in dict.fromkeys(touched.frags_read):
+        if frag.name not in state.frags:
+            yield Finding(
+                site,
+                f"reads {frag.role} {frag.name!r}, which no earlier step sets on every path. Set "
+                f"it with Const or Load before.",
+            )
+    for lines in dict.fromkeys(touched.lines_read):
+        if lines.name not in state.frags:
+            yield Finding(
+                site,
+                f"uses lines {lines.name!r}, which no earlier step finds on every path. Find them "
+                f"with Locate before.",
+            )
+    for view in filter(is_shared, touched.views_read):
+        name = view.buffer.name
+        written = state.cells.get(name)
+        touching = footprint(program, site, view)
+        if written is None:
+            missing = touching.union
+        elif touching.exact:
+            missing = touching.union & ~written
+        else:
+            continue
+        if missing.any():
+            elements = np.flatnonzero(missing)
+            yield Finding(
+                site,
+                f"reads {name}[{elements[0]}] ({elements.size} such elements), which no earlier "
+                f"step writes on every path. Fill {name!r} with Copy or Store before.",
+            )

@@ -1,0 +1,296 @@
+"""What lanes and warps do at the same time: barriers, and accesses to one element between them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from tcusim.program.checks.regions import (
+    Footprint,
+    Mask,
+    depends_on_warp,
+    footprint,
+    is_shared,
+    meets,
+    relative_addresses,
+)
+from tcusim.program.checks.sites import Finding, Site, sites, top
+from tcusim.program.grammar import (
+    Bound,
+    Copy,
+    Level,
+    Loop,
+    Program,
+    Split,
+    Sync,
+    View,
+    When,
+    accesses,
+)
+
+# --- Barriers ---------------------------------------------------------------------------------
+
+
+def uniform_barrier(program: Program) -> Iterator[Finding]:
+    """Require that a barrier is of a warp or a block, and that the whole block reaches a block's.
+
+    Source: __syncthreads in a condition must not differ within the block [CPG sec. 10.6].
+    """
+    for site in sites(program):
+        if not isinstance(site.step, Sync):
+            continue
+        if site.step.level is Level.GRID:
+            yield Finding(site, "there is no barrier of the grid. Use a second launch.")
+        if site.step.level is not Level.BLOCK:
+            continue
+        for guard in site.guards:
+            if depends_on_warp(guard.bounds) and program.warps > 1:
+                yield Finding(
+                    site,
+                    f"only some warps of the block reach this barrier: step {guard.path} branches "
+                    f"on the warp. Move it out of the branch.",
+                )
+
+
+# --- Overlaps within one step -----------------------------------------------------------------
+
+
+def copy_overlap(program: Program) -> Iterator[Finding]:
+    """Require that a Copy or Split writes an element once, and none that another lane reads.
+
+    A destination and a source in one buffer are the very same rectangle, or disjoint.
+    Source: the lanes of a warp run in no order [CPG sec. 7.1].
+    """
+    for site in sites(program):
+        if not isinstance(site.step, Copy | Split):
+            continue
+        touched = accesses(site.step)
+        for view in touched.views_written:
+            if _writes_twice(view):
+                yield Finding(
+                    site,
+                    f"writes elements of {view.buffer.name!r} more than once: strides "
+                    f"{view.row_stride} and {view.col_stride} for {view.rows}x{view.cols}. Only a "
+                    f"source may repeat rows or columns.",
+                )
+        for one, two in itertools.combinations(touched.views_written, 2):
+            if _overlap(program, site, one, two):
+                yield Finding(
+                    site, f"two parts overlap in {one.buffer.name!r}. Give each part its own place."
+                )
+        for target, source in itertools.product(touched.views_written, touched.views_read):
+            in_place = replace(target, bounds=()) == replace(source, bounds=())
+            if not in_place and _overlap(program, site, target, source):
+                yield Finding(
+                    site,
+                    f"reads and writes overlapping parts of {target.buffer.name!r}, and the lanes "
+                    f"run in no order. Use the same rectangle, a disjoint one, or another buffer.",
+                )
+
+
+def _writes_twice(view: View) -> bool:
+    if view.lines is not None:
+        # Pieces of segments are disjoint.
+        return False
+    addresses = relative_addresses(view)
+    return np.unique(addresses).size < addresses.size
+
+
+def _overlap(program: Program, site: Site, one: View, two: View) -> bool:
+    """Whether two views may share an element, for the same warp in the same iteration."""
+    if one.buffer != two.buffer:
+        return False
+    difference = two.offset - one.offset
+    if difference.terms and is_shared(one):
+        first, second = footprint(program, site, one), footprint(program, site, two)
+        return meets(first, second, _same_values(first, second))
+    if difference.terms:
+        return True
+    shared = np.intersect1d(relative_addresses(one), relative_addresses(two) + difference.const)
+    return shared.size > 0
+
+
+def _same_values(one: Footprint, two: Footprint) -> Mask:
+    """Return the pairs of rows that agree in every symbol: (rows of one, rows of two)."""
+    allowed: Mask = np.ones((len(one.cells), len(two.cells)), dtype=np.bool_)
+    for name in one.columns.keys() & two.columns.keys():
+        allowed &= one.columns[name][:, None] == two.columns[name][None, :]
+    return allowed
+
+
+# --- Hazards on shared memory -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Access:
+    """One read or write of shared memory. Each is itself, and equal to no other.
+
+    passes: the loops around it by path, each with 1 or 2: a loop's body is followed by itself, and
+    pass 2 stands for any later iteration.
+    """
+
+    site: Site
+    view: View
+    writes: bool
+    passes: tuple[tuple[str, int], ...]
+
+
+# Accesses since the last barrier of the block; True if a barrier of the warp came since.
+_Pending: TypeAlias = dict[_Access, bool]
+_Passes: TypeAlias = tuple[tuple[str, int], ...]
+
+
+def synced_shared(program: Program) -> Iterator[Finding]:
+    """Require a barrier between two accesses to a shared element, if one of them is a write.
+
+    Within a warp any barrier will do; between the warps of a block it must be one of the block.
+    Views that provably share no element need none. A loop's body is followed by itself.
+    Source: __syncwarp and __syncthreads [CPG sec. 10.6]; loopy's MissingBarrierError.
+    """
+    hazards = _Hazards(program)
+    hazards.all_of(top(program), {}, ())
+    yield from hazards.found.values()
+
+
+@dataclass(slots=True)
+class _Hazards:
+    """Findings so far, and the pairs of steps and the buffer that they are about.
+
+    Its methods follow the steps, and return the accesses that are pending after them.
+    """
+
+    program: Program
+    found: dict[tuple[str, str, str], Finding] = field(default_factory=dict)
+
+    def all_of(self, steps: Iterator[Site], pending: _Pending, passes: _Passes) -> _Pending:
+        """Find hazards in these steps, one after the other."""
+        for site in steps:
+            match site.step:
+                case Sync(Level.BLOCK):
+                    pending = {}
+                case Sync():
+                    pending = dict.fromkeys(pending, True)
+                case Loop(count=count):
+                    pending = self.loop(site, count.constant, pending, passes)
+                case When(bounds=bounds):
+                    pending = self.when(site, bounds, pending, passes)
+                case _:
+                    pending = self.access(site, pending, passes)
+        return pending
+
+    def loop(self, site: Site, count: int | None, pending: _Pending, passes: _Passes) -> _Pending:
+        """Find hazards in a loop's first pass, and in a later one that follows it."""
+        if count == 0:
+            return pending
+        after = self.all_of(site.inner(), pending, (*passes, (site.path, 1)))
+        if count != 1:
+            after = self.all_of(site.inner(), after, (*passes, (site.path, 2)))
+        # A loop whose count is known at run time may run zero times: its barriers may not happen.
+        return after if count else _either(pending, after)
+
+    def when(
+        self, site: Site, bounds: tuple[Bound, ...], pending: _Pending, passes: _Passes
+    ) -> _Pending:
+        """Find hazards in both branches, and between them if warps may take different ones."""
+        body = self.all_of(site.branch(taken=True), pending, passes)
+        before = pending
+        if depends_on_warp(bounds):
+            # Other warps are in the other branch meanwhile.
+            before = {**body, **pending}
+        otherwise = self.all_of(site.branch(taken=False), before, passes)
+        return _either(body, otherwise)
+
+    def access(self, site: Site, pending: _Pending, passes: _Passes) -> _Pending:
+        """Compare what one step touches with what is pending, and with itself in other warps."""
+        touched = accesses(site.step)
+        reads = [_Access(site, v, False, passes) for v in filter(is_shared, touched.views_read)]
+        writes = [_Access(site, v, True, passes) for v in filter(is_shared, touched.views_written)]
+        new = [*reads, *writes]
+        for later in new:
+            for earlier, synced in pending.items():
+                if not synced:
+                    self.compare(earlier, later, same_warp=True)
+                self.compare(earlier, later, same_warp=False)
+            for other in new:
+                self.compare(other, later, same_warp=False)
+        return {**pending, **dict.fromkeys(new, False)}
+
+    def compare(self, earlier: _Access, later: _Access, *, same_warp: bool) -> None:
+        """Record a hazard if both may touch an element, one of them writing.
+
+        same_warp: within a warp, else across the warps of a block.
+        """
+        buffer = later.view.buffer
+        if earlier.view.buffer != buffer or not (earlier.writes or later.writes):
+            return
+        if not same_warp and (buffer.level is Level.WARP or self.program.warps == 1):
+            return
+        key = (earlier.site.path, later.site.path, buffer.name)
+        if key in self.found or (same_warp and _exclusive(earlier, later)):
+            return
+        one = footprint(self.program, earlier.site, earlier.view)
+        two = footprint(self.program, later.site, later.view)
+        if meets(one, two, _concurrent(earlier, later, one, two, same_warp=same_warp)):
+            self.found[key] = Finding(later.site, _hazard_message(earlier, later, same_warp))
+
+
+def _either(one: _Pending, two: _Pending) -> _Pending:
+    """Return what may be pending after one of two ways."""
+    return {access: one.get(access, True) and two.get(access, True) for access in {**one, **two}}
+
+
+def _exclusive(earlier: _Access, later: _Access) -> bool:
+    """Whether no warp does both in one go: they are in different branches of one When."""
+    for one, two in itertools.product(earlier.site.guards, later.site.guards):
+        if (one.path, one.bounds) != (two.path, two.bounds) or one.taken == two.taken:
+            continue
+        around = {path for path, _ in earlier.passes if one.path.startswith(f"{path}.")}
+        if all(entry in later.passes for entry in earlier.passes if entry[0] in around):
+            return True
+    return False
+
+
+def _concurrent(
+    earlier: _Access, later: _Access, one: Footprint, two: Footprint, *, same_warp: bool
+) -> Mask:
+    """Return the pairs of rows that can meet: same or other warp, same or later iteration."""
+    allowed: Mask = np.ones((len(one.cells), len(two.cells)), dtype=np.bool_)
+    if "warp" in one.columns and "warp" in two.columns:
+        equal = one.columns["warp"][:, None] == two.columns["warp"][None, :]
+        allowed &= equal if same_warp else ~equal
+    loops = zip(earlier.passes, later.passes, earlier.site.loops, strict=False)
+    for (path, turn), (other_path, other_turn), loop in loops:
+        if path != other_path:
+            break
+        if loop.var in one.columns and loop.var in two.columns:
+            first, second = one.columns[loop.var][:, None], two.columns[loop.var][None, :]
+            allowed &= first == second if turn == other_turn else first < second
+        if turn != other_turn:
+            break
+    return allowed
+
+
+def _hazard_message(earlier: _Access, later: _Access, same_warp: bool) -> str:
+    name = later.view.buffer.name
+    level = Level.WARP if same_warp else Level.BLOCK
+    remedy = f"Put Sync(Level.{level.name}) between them"
+    verb = "writes" if later.writes else "reads"
+    other_verb = "writes" if earlier.writes else "reads"
+    who = "" if same_warp else " in another warp"
+    again = earlier.passes != later.passes
+    when = " in an earlier iteration" if again else ""
+    if earlier.site.path == later.site.path and not again:
+        return (
+            f"{verb} elements of {name!r} that the same step {other_verb} in another warp. Make "
+            f"the offset depend on the warp, or let one warp do it, with When."
+        )
+    if again:
+        remedy = f"{remedy}, such as at the end of the loop's body"
+    return (
+        f"{verb} elements of {name!r} that step {earlier.site.path} {other_verb}{who}{when}, with "
+        f"no barrier between. {remedy}."
+    )

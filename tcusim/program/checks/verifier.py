@@ -1,0 +1,116 @@
+"""Named checks on a step program, one function each: what CUDA forbids, and what it never tells.
+
+`verify(program)` raises the first problem, `problems(program)` returns them all, and `CHECKS` names
+the rules in the order in which they are tried. A check that cannot decide refuses; where it looks
+at sizes that are known only at run time it tries a handful of them, ragged ones included. The rules
+themselves are in `tcusim.program.checks`. `in_place(program)` is no rule: it says why a result may
+not be written over the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Final
+
+from tcusim.errors import VerifyError
+from tcusim.program.checks.defined import defined_before_use
+from tcusim.program.checks.in_place import in_place
+from tcusim.program.checks.inside import inside_buffer
+from tcusim.program.checks.names import (
+    buffer_roles,
+    distinct_names,
+    positive_counts,
+    symbols_in_scope,
+)
+from tcusim.program.checks.races import copy_overlap, synced_shared, uniform_barrier
+from tcusim.program.checks.sites import Check, Finding, Site
+from tcusim.program.checks.tiles import (
+    alignment,
+    equal_rectangles,
+    fragment_shapes,
+    one_layout,
+    operand_roles,
+    tile_is_aligned,
+    tile_layout,
+)
+from tcusim.program.checks.types import element_types
+from tcusim.program.grammar import Program
+from tcusim.program.printer import line
+
+__all__ = ["CHECKS", "Finding", "Site", "in_place", "problems", "tile_is_aligned", "verify"]
+
+_WELL_FORMED: Final[tuple[Check, ...]] = (
+    positive_counts,
+    distinct_names,
+    buffer_roles,
+    symbols_in_scope,
+)
+_CORRECT: Final[tuple[Check, ...]] = (
+    operand_roles,
+    fragment_shapes,
+    equal_rectangles,
+    element_types,
+    one_layout,
+    tile_layout,
+    alignment,
+    uniform_barrier,
+    defined_before_use,
+    inside_buffer,
+    copy_overlap,
+    synced_shared,
+)
+
+CHECKS: Final[Mapping[str, Check]] = {check.__name__: check for check in _WELL_FORMED + _CORRECT}
+
+
+def verify(program: Program) -> None:
+    """Raise the first problem of a program, if it has one.
+
+    The answer for a correct program is remembered, so that every run may ask.
+
+    Parameters
+    ----------
+    program : Program
+        The program to check.
+
+    Raises
+    ------
+    VerifyError
+        With the name of the check, the step and what to do about it.
+    """
+    _verify_once(program)
+
+
+def problems(program: Program) -> list[VerifyError]:
+    """Return everything that is wrong with a program, in the order of `CHECKS`.
+
+    The first group of checks makes sure that the later ones can compute addresses at all; they do
+    not run while it finds anything.
+
+    Parameters
+    ----------
+    program : Program
+        The program to check.
+
+    Returns
+    -------
+    list of VerifyError
+        Empty for a correct program.
+    """
+    found = list(_errors(program, _WELL_FORMED))
+    return found or list(_errors(program, _CORRECT))
+
+
+@lru_cache(maxsize=256)
+def _verify_once(program: Program) -> None:
+    for error in _errors(program, _WELL_FORMED + _CORRECT):
+        raise error
+
+
+def _errors(program: Program, checks: tuple[Check, ...]) -> Iterator[VerifyError]:
+    for check in checks:
+        for site, message in check(program):
+            path = site.path if site else ""
+            text = line(site.step) if site else ""
+            yield VerifyError(check.__name__, program.name, path, text, message)

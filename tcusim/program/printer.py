@@ -1,0 +1,289 @@
+"""A program as text, in the notation of the paper's listings (Algorithms 1-6).
+
+- `in[256*block … +256]` is the half-open range of 256 elements that begins at 256*block.
+- `v[16*row + col]  8x16` is a rectangle: the element at (row, col), for 8 rows and 16 columns.
+- `in[256*block + col < length]` reads 0, or writes nothing, where the index is not below the limit.
+  Other bounds follow `where`.
+
+Equal programs print equal text. Programs that differ in anything that matters print different text
+(a stride along a side of one element does not matter, and is not shown).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from tcusim.program.grammar import (
+    COL,
+    ROW,
+    Add,
+    Await,
+    Const,
+    Copy,
+    Frag,
+    Index,
+    Level,
+    Load,
+    Locate,
+    Loop,
+    Mma,
+    Pattern,
+    PatternKind,
+    Program,
+    Publish,
+    Role,
+    Split,
+    Step,
+    Store,
+    Sync,
+    View,
+    When,
+    accesses,
+    walk,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tcusim.program.grammar import Bound, Buffer
+
+__all__ = ["line", "listing"]
+
+# Where the origins begin, unless a step is longer.
+_ORIGIN_COLUMN = 80
+
+_LAYOUTS = {"row_major": "rowmajor", "col_major": "colmajor"}
+
+
+def listing(program: Program) -> str:
+    """Return the whole program as text: a header of what it works on, then its numbered steps.
+
+    Parameters
+    ----------
+    program : Program
+        Any program; it need not be a correct one.
+
+    Returns
+    -------
+    str
+        Lines of text, the last one ended too.
+    """
+    lines = [*_header(program), ""]
+    width = max((len(path) for path, _ in walk(program.steps)), default=0)
+    lines.extend(_body(program.steps, "", "", width + 2))
+    return "\n".join(lines) + "\n"
+
+
+def line(step: Step) -> str:
+    """Return the one-line text of a step; of a Loop or a When, its head without the body.
+
+    Parameters
+    ----------
+    step : Step
+        The step.
+
+    Returns
+    -------
+    str
+        Text such as ``V ← P·A + V``.
+    """
+    match step:
+        case Const(dst, pattern):
+            return f"{dst.name} ← {_pattern(pattern)}"
+        case Load(dst, src):
+            return f"{dst.name} ← LoadTile({_tile(src, dst)})"
+        case Mma(d, a, b, c):
+            return f"{d.name} ← {a.name}·{b.name} + {c.name}"
+        case Add(d, a, b):
+            return f"{d.name} ← {a.name} + {b.name}  (rounded)"
+        case Store(target, frag):
+            return f"StoreTile({_tile(target, frag)}) ← {frag.name}"
+        case Copy(target, source, plus):
+            return _copy(target, source, plus)
+        case Split(targets, source):
+            parts = ", ".join(_element(target) for target in targets)
+            return f"{parts} ← Split({_element(source)})  {_sizes(*targets, source)}"
+        case Publish(target, source):
+            return f"publish {_copy(target, source, None)}"
+        case Await(target, source):
+            return f"await {_copy(target, source, None)}"
+        case Locate():
+            return _locate(step)
+        case Sync() | Loop() | When():
+            return _control(step)
+        case _:
+            assert_never(step)
+
+
+def _control(step: Sync | Loop | When) -> str:
+    match step:
+        case Sync(level):
+            return f"sync {level}"
+        case Loop(var, count):
+            return f"for {var} ← 0; {var} < {count}; {var} ← {var} + 1"
+        case When(bounds):
+            return f"if {_conjunction(bounds)}"
+        case _:
+            assert_never(step)
+
+
+# --- The header -------------------------------------------------------------------------------
+
+
+def _header(program: Program) -> Iterator[str]:
+    yield f"program {program.name}"
+    if program.source:
+        yield _entry("source", program.source)
+    yield _entry("tile", f"{program.shape}, {program.ab} to {program.acc}")
+    blocks = "1 block" if program.blocks.constant == 1 else f"{program.blocks} blocks"
+    if program.columns > 1:
+        blocks = f"{program.blocks} x {program.columns} blocks"
+    yield _entry("grid", f"{blocks} of {program.warps} warp{'s' * (program.warps != 1)}")
+    if program.mail:
+        yield _entry("order", f"blocks start in order, {program.group} to a group")
+    for scalar in program.scalars:
+        multiple = f", a multiple of {scalar.multiple_of}" if scalar.multiple_of != 1 else ""
+        yield _entry("scalar", f"{scalar.name}{multiple}")
+    for kind, buffers in (
+        ("input", program.inputs),
+        ("output", program.outputs),
+        ("scratch", program.scratch),
+        ("mail", program.mail),
+    ):
+        for buffer in buffers:
+            yield _entry(kind, _buffer(buffer))
+    for role in Role:
+        for kind, names in _frags(program, role).items():
+            yield _entry(role, f"{', '.join(names)}: {kind}")
+
+
+def _entry(kind: str, text: str) -> str:
+    return f"  {kind:<12} {text}"
+
+
+# Global memory goes without saying.
+_PLACES = {Level.WARP: " of each warp", Level.BLOCK: " of the block", Level.GRID: ""}
+
+
+def _buffer(buffer: Buffer) -> str:
+    return f"{buffer.name}: {buffer.dtype}[{buffer.size}]{_PLACES[buffer.level]}"
+
+
+def _frags(program: Program, role: Role) -> dict[str, list[str]]:
+    """Return the names of the fragments by type, in the order in which the steps name them."""
+    found: dict[str, list[str]] = {}
+    for _, step in walk(program.steps):
+        touched = accesses(step)
+        for frag in (*touched.frags_written, *touched.frags_read):
+            shape = "" if frag.shape == program.shape else f" of {frag.shape}"
+            names = found.setdefault(f"{frag.dtype}{shape}", []) if frag.role is role else []
+            if frag.name not in names:
+                names.append(frag.name)
+    return found
+
+
+# --- The steps --------------------------------------------------------------------------------
+
+
+def _body(
+    steps: tuple[Step, ...], prefix: str, indent: str, width: int, start: int = 1
+) -> Iterator[str]:
+    for number, step in enumerate(steps, start):
+        path = f"{prefix}{number}"
+        text = f"{path:<{width}}{indent}{line(step)}"
+        yield f"{text:<{_ORIGIN_COLUMN}}  {step.origin}" if step.origin else text
+        inner = (f"{path}.", f"{indent}  ", width)
+        if isinstance(step, Loop):
+            yield from _body(step.body, *inner)
+        elif isinstance(step, When):
+            yield from _body(step.body, *inner)
+            if step.otherwise:
+                yield f"{'':<{width}}{indent}else"
+                # The steps of both branches are numbered in one row, as `walk` numbers them.
+                yield from _body(step.otherwise, *inner, start=len(step.body) + 1)
+
+
+def _copy(target: View, source: View, plus: View | None) -> str:
+    sources = (source,) if plus is None else (source, plus)
+    total = " + ".join(_element(view) for view in sources)
+    return f"{_element(target)} ← {total}  {_sizes(target, *sources)}"
+
+
+def _locate(step: Locate) -> str:
+    pieces = "segments" if step.cut is None else f"pieces of {step.cut}"
+    after = "".join(f", after pieces of {cut}" for cut in step.levels)
+    numbers = f"{pieces} from number {step.first}{after}"
+    return f"{step.dst.name} ← Locate({step.offsets.name}, {numbers})  {step.dst.count} lines"
+
+
+def _pattern(pattern: Pattern) -> str:
+    match pattern.kind:
+        case PatternKind.ZEROS:
+            text = "0"
+        case PatternKind.ONES:
+            text = "1"
+        case PatternKind.ROW:
+            return f"ones in row {pattern.offset}"
+        case PatternKind.COL:
+            return f"ones in column {pattern.offset}"
+        case PatternKind.UPPER:
+            return f"1 where row <= {_plus('col', pattern)}"
+        case PatternKind.LOWER:
+            return f"1 where col <= {_plus('row', pattern)}"
+        case _:
+            assert_never(pattern.kind)
+    # A uniform pattern does not use its offset, but a listing hides nothing.
+    return text if str(pattern.offset) == "0" else f"{text} (offset {pattern.offset})"
+
+
+def _plus(name: str, pattern: Pattern) -> str:
+    if str(pattern.offset) == "0":
+        return name
+    return f"{name} + {pattern.offset}".replace("+ -", "- ")
+
+
+def _tile(view: View, frag: Frag) -> str:
+    """Return a tile as the paper writes it: a range, its layout and the leading dimension."""
+    if view.layout is None:
+        return f"{_element(view)}, {_sizes(view)}"
+    extent = (view.rows - 1) * view.row_stride + (view.cols - 1) * view.col_stride + 1
+    place = f"{view.buffer.name}[{view.offset} … +{extent}{_where(view.bounds)}]"
+    text = f"{place}, {_LAYOUTS[view.layout]}, stride={view.ldm}"
+    if (view.rows, view.cols) == (frag.rows, frag.cols):
+        return text
+    return f"{text}, {_sizes(view)}"
+
+
+def _element(view: View) -> str:
+    """Return a view as the element at (row, col)."""
+    bounds = view.bounds
+    limit = ""
+    if bounds and bounds[0].lhs == view.address:
+        limit = f" < {bounds[0].rhs}"
+        bounds = bounds[1:]
+    return f"{view.buffer.name}[{_address(view)}{limit}{_where(bounds)}]"
+
+
+def _address(view: View) -> str:
+    """Return the address as the offset, then rows, then columns."""
+    row_stride = view.row_stride if view.rows != 1 else 0
+    col_stride = view.col_stride if view.cols != 1 else 0
+    parts = [view.offset, ROW * row_stride, COL * col_stride]
+    texts = [str(part) for part in parts if part != Index()]
+    if view.lines is not None:
+        texts.insert(0, f"{view.lines.name}[{'row' if view.row_stride == 0 else 'col'}]")
+    return " + ".join(texts).replace("+ -", "- ") or "0"
+
+
+def _where(bounds: tuple[Bound, ...]) -> str:
+    return f" where {_conjunction(bounds)}" if bounds else ""
+
+
+def _conjunction(bounds: tuple[Bound, ...]) -> str:
+    return " and ".join(str(bound) for bound in bounds) if bounds else "true"
+
+
+def _sizes(*views: View) -> str:
+    """Return the size that rectangles have in common, or each of them if they differ."""
+    sizes = [f"{view.rows}x{view.cols}" for view in views]
+    return sizes[0] if len(set(sizes)) == 1 else ", ".join(sizes)

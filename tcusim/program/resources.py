@@ -1,0 +1,243 @@
+"""What shared memory a block of a program takes on a GPU.
+
+Besides the program's own there are constant matrices, from which a kernel loads its non-uniform
+constants, and places for where lines begin and end. The emitter declares all this, and plans, which
+choose blocks that a GPU has room for, must know it before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tcusim.machine import format_of, unit_of
+from tcusim.machine.shapes import TILE_BYTES
+from tcusim.program.grammar import (
+    Buffer,
+    Const,
+    Extent,
+    Frag,
+    Index,
+    Level,
+    Lines,
+    Load,
+    Loop,
+    Pattern,
+    PatternKind,
+    Program,
+    Role,
+    View,
+    accesses,
+    walk,
+)
+
+__all__ = ["SharedMemory", "Table", "Tables", "fitting"]
+
+
+Choice = TypeVar("Choice")
+
+
+def fitting(
+    build: Callable[[Choice], Program], choices: Iterable[Choice], unit: str | None
+) -> tuple[Choice, Program, str | None]:
+    """Return the first choice whose program has blocks that a unit has room for, else the last.
+
+    build: makes the program of a choice; those after the one that is taken are not built. unit: its
+    name; None, and a unit of whose memory nobody knows, has room for all. Return the program too,
+    and why it is not that of the first choice, or None.
+    """
+    limit = None if unit is None else unit_of(unit).shared_kb
+    candidates = iter(choices)
+    choice = next(candidates)
+    program, why = build(choice), None
+    while limit is not None and SharedMemory(program).needed > 1024 * limit:
+        smaller = next(candidates, None)
+        if smaller is None:
+            break
+        choice, program = smaller, build(smaller)
+        why = f"blocks are smaller than usual: {unit} has {limit} KB of shared memory for each"
+    return choice, program, why
+
+
+class SharedMemory:
+    """The shared memory of a program, buffer by buffer.
+
+    layouts: of every operand fragment, by name. tables: of constants. buffers: all that there is;
+    those of level WARP once for each warp.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.layouts = _layouts(program)
+        self.tables = Tables(program, self.layouts)
+        self.buffers = [*program.scratch, *self.tables.buffers, *_line_buffers(program)]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a block's buffers."""
+        return sum(map(self.bytes_of, self.buffers))
+
+    @property
+    def needed(self) -> int:
+        """Bytes that a GPU must have for a block: buffers, and where mail goes the block's number.
+
+        That lies before the buffers, which begin at a multiple of 128 bytes where they are many.
+        """
+        return self.nbytes + (128 if self.program.mail else 0)
+
+    def bytes_of(self, buffer: Buffer) -> int:
+        """Return the bytes of a block for a buffer."""
+        copies = self.program.warps if buffer.level is Level.WARP else 1
+        return copies * self.elements_of(buffer) * format_of(buffer.dtype).itemsize
+
+    def elements_of(self, buffer: Buffer) -> int:
+        """Return a buffer's elements, filled up so that each warp's part is aligned."""
+        size = buffer.size.evaluate({})
+        unit = TILE_BYTES // format_of(buffer.dtype).itemsize
+        return -(-size // unit) * unit
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A constant matrix in shared memory; larger than the tile if its offset moves over it."""
+
+    pattern: Pattern
+    dtype: str
+    layout: str
+    rows: int
+    cols: int
+    tile: tuple[int, int]
+    highest: int
+
+    @property
+    def ldm(self) -> int:
+        """Elements from one row (column, if col_major) to the next; aligned for WMMA."""
+        inner = self.cols if self.layout == "row_major" else self.rows
+        unit = TILE_BYTES // format_of(self.dtype).itemsize
+        return -(-inner // unit) * unit
+
+    @property
+    def size(self) -> int:
+        """Elements of the whole table."""
+        return self.ldm * (self.rows if self.layout == "row_major" else self.cols)
+
+    def view(self, buffer: Buffer, offset: Index) -> View:
+        """Return the tile of the table for an offset: a window that the offset slides."""
+        strides = (self.ldm, 1) if self.layout == "row_major" else (1, self.ldm)
+        start = (Index.of(self.highest) - offset) * self.ldm if self.slides else Index()
+        return View(buffer, start, *self.tile, *strides)
+
+    @property
+    def slides(self) -> bool:
+        """Whether the tile is a window of the table."""
+        return (self.rows, self.cols) != self.tile
+
+
+class Tables:
+    """The tables of a program's constants, each made once however often it is used."""
+
+    def __init__(self, program: Program, layouts: Mapping[str, str]) -> None:
+        self._layouts = layouts
+        self._ranges = _loop_ranges(program)
+        self._tables: dict[str, Table] = {}
+        self._names: dict[tuple[str, Pattern], str] = {}
+        for _, step in walk(program.steps):
+            if isinstance(step, Const) and not step.pattern.uniform:
+                self._add(step.dst, step.pattern)
+
+    @property
+    def filled(self) -> dict[str, Table]:
+        """Tables that a block makes once, at the start."""
+        return {n: t for n, t in self._tables.items() if not t.pattern.offset.terms}
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        """Shared memory for the tables: the block's, or a warp's own where warps differ."""
+        return [self.buffer(name) for name in self._tables]
+
+    def buffer(self, name: str) -> Buffer:
+        """Return the shared memory of one table."""
+        table = self._tables[name]
+        level = Level.BLOCK if name in self.filled else Level.WARP
+        dtype = "f32" if table.dtype == "tf32" else table.dtype
+        return Buffer(name, dtype, Extent.of(table.size), level)
+
+    def of(self, frag: Frag, pattern: Pattern) -> tuple[str, Table]:
+        """Return the table for a constant, and its name."""
+        name = self._names[frag.name, pattern]
+        return name, self._tables[name]
+
+    def _add(self, frag: Frag, pattern: Pattern) -> None:
+        if (frag.name, pattern) in self._names:
+            return
+        table = self._table(frag, pattern)
+        same = [name for name, other in self._tables.items() if other == table]
+        name = same[0] if same else self._fresh(f"c_{frag.name}")
+        self._tables[name] = table
+        self._names[frag.name, pattern] = name
+
+    def _fresh(self, name: str) -> str:
+        number = 1
+        unique = name
+        while unique in self._tables:
+            number += 1
+            unique = f"{name}_{number}"
+        return unique
+
+    def _table(self, frag: Frag, pattern: Pattern) -> Table:
+        layout, tile = self._layouts[frag.name], (frag.rows, frag.cols)
+        low, high = self._range(pattern.offset)
+        along = {PatternKind.ROW: "row_major", PatternKind.COL: "col_major"}.get(pattern.kind)
+        if not pattern.offset.terms or low is None or high is None or along != layout:
+            return Table(pattern, frag.dtype, layout, *tile, tile, 0)
+        # One line of ones, with enough zeros around it for every offset: a window slides over it.
+        rows, cols = tile
+        fixed = Pattern(pattern.kind, Index.of(high))
+        if layout == "row_major":
+            return Table(fixed, frag.dtype, layout, rows + high - low, cols, tile, high)
+        return Table(fixed, frag.dtype, layout, rows, cols + high - low, tile, high)
+
+    def _range(self, offset: Index) -> tuple[int | None, int | None]:
+        """Return the least and the largest value of an offset over its loops."""
+        low = high = offset.const
+        for name, factor in offset.terms:
+            count = self._ranges.get(name)
+            if count is None:
+                return None, None
+            reach = factor * (count - 1)
+            low, high = low + min(0, reach), high + max(0, reach)
+        return low, high
+
+
+def _loop_ranges(program: Program) -> dict[str, int | None]:
+    """Return how often each loop of constant count runs."""
+    return {
+        step.var: step.count.constant for _, step in walk(program.steps) if isinstance(step, Loop)
+    }
+
+
+def _layouts(program: Program) -> dict[str, str]:
+    """Return the layout of every operand fragment: its loads', or what suits its constant."""
+    layouts: dict[str, str] = {}
+    for _, step in walk(program.steps):
+        if isinstance(step, Load) and step.dst.role is not Role.ACC:
+            layouts[step.dst.name] = step.src.layout or "row_major"
+    for _, step in walk(program.steps):
+        if isinstance(step, Const) and step.dst.role is not Role.ACC:
+            column = step.pattern.kind is PatternKind.COL
+            layouts.setdefault(step.dst.name, "col_major" if column else "row_major")
+    return layouts
+
+
+def _line_buffers(program: Program) -> list[Buffer]:
+    """Return shared memory for where the lines of each warp begin and end."""
+    found: dict[str, Lines] = {}
+    for _, step in walk(program.steps):
+        for lines in accesses(step).lines_written:
+            found.setdefault(lines.name, lines)
+    return [
+        Buffer(f"{lines.name}_{end}", "s64", Extent.of(lines.count), Level.WARP)
+        for lines in found.values()
+        for end in ("begin", "end")
+    ]

@@ -1,0 +1,145 @@
+"""What a program does, counted: mma steps, additions and bytes, from the interpreter's events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tcusim.machine import format_of
+from tcusim.program.grammar import (
+    Add,
+    Buffer,
+    Level,
+    Loop,
+    Mma,
+    Program,
+    Step,
+    View,
+    When,
+    accesses,
+)
+from tcusim.simulate.interpreter import Event
+
+__all__ = ["Counts", "counts_of_text", "steps_to_run"]
+
+
+@dataclass(slots=True)
+class Counts:
+    """A watcher of events: call it with each one.
+
+    mma: mma steps, over all warps. additions: rounded additions of whole accumulators.
+    bytes_read, bytes_written: global memory, each element counted each time it is touched. Mail
+    does not count: it stays in the second-level cache.
+    """
+
+    mma: int = 0
+    additions: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+
+    def add(self, other: Counts) -> None:
+        """Add what was counted elsewhere."""
+        self.mma += other.mma
+        self.additions += other.additions
+        self.bytes_read += other.bytes_read
+        self.bytes_written += other.bytes_written
+
+    def __call__(self, event: Event) -> None:
+        """Count one step of all the warps that ran it."""
+        if isinstance(event.step, Mma):
+            self.mma += event.warps.size
+        elif isinstance(event.step, Add):
+            self.additions += event.warps.size
+        else:
+            touched = accesses(event.step)
+            self.bytes_read += sum(_bytes(event, view) for view in touched.views_read)
+            self.bytes_written += sum(_bytes(event, view) for view in touched.views_written)
+
+
+def _bytes(event: Event, view: View) -> int:
+    """Return the bytes of global memory that a view names, where its bounds hold."""
+    if view.buffer.level is not Level.GRID or view.buffer in event.state.program.mail:
+        return 0
+    elements = event.warps.size * view.rows * view.cols
+    if view.bounds or view.lines:
+        elements = int(event.state.valid(view, event.warps).sum())
+    return elements * format_of(view.buffer.dtype).itemsize
+
+
+def counts_of_text(program: Program, scalars: Mapping[str, int]) -> Counts:
+    """Count without running: steps as often as their loops say, each array's bytes once.
+
+    Steps inside a When are counted for the warps of a block that take it, if the condition is on
+    nothing else, as where the first warp works for all. Where it is on more, a warp takes one of
+    the branches, and the one with more products is counted: a program that branches around its
+    products does at most this. No algorithm of tcusim does.
+    """
+    blocks = program.grid(scalars)
+    mma, additions = _work(program.steps, scalars, tuple(range(program.warps)))
+    counts = Counts(blocks * mma, blocks * additions)
+    counts.bytes_read = sum(_array_bytes(buffer, scalars) for buffer in program.inputs)
+    counts.bytes_written = sum(_array_bytes(buffer, scalars) for buffer in program.outputs)
+    return counts
+
+
+def _work(
+    steps: tuple[Step, ...], scalars: Mapping[str, int], warps: tuple[int, ...]
+) -> tuple[int, int]:
+    """Return the products and the additions that these warps of a block do, all together."""
+    mma = additions = 0
+    for step in steps:
+        inner = (0, 0)
+        if isinstance(step, Loop):
+            times = step.count.evaluate(scalars)
+            one = _work(step.body, scalars, warps)
+            inner = (times * one[0], times * one[1])
+        elif isinstance(step, When):
+            some, others = _branches(step, warps)
+            taken, other = _work(step.body, scalars, some), _work(step.otherwise, scalars, others)
+            # Branches that share warps are alternatives for each of them.
+            inner = max(taken, other)
+            if some != others:
+                inner = (taken[0] + other[0], taken[1] + other[1])
+        elif isinstance(step, Mma):
+            inner = (len(warps), 0)
+        elif isinstance(step, Add):
+            inner = (0, len(warps))
+        mma, additions = mma + inner[0], additions + inner[1]
+    return mma, additions
+
+
+def _repeated(
+    steps: tuple[Step, ...], scalars: Mapping[str, int], times: int, warps: tuple[int, ...]
+) -> Iterator[tuple[Step, int, int]]:
+    """Yield every leaf step with how often it runs, and in how many of these warps of a block."""
+    for step in steps:
+        if isinstance(step, Loop):
+            again = times * step.count.evaluate(scalars)
+            yield from _repeated(step.body, scalars, again, warps)
+        elif isinstance(step, When):
+            body, otherwise = _branches(step, warps)
+            yield from _repeated(step.body, scalars, times, body)
+            yield from _repeated(step.otherwise, scalars, times, otherwise)
+        else:
+            yield step, times, len(warps)
+
+
+def _branches(step: When, warps: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return which warps take each branch; all take both if that depends on more than the warp."""
+    conditions = [bound.lhs - bound.rhs for bound in step.bounds]
+    if any(condition.symbols - {"warp"} for condition in conditions):
+        return warps, warps
+    taken = tuple(
+        warp for warp in warps if all(one.evaluate({"warp": warp}) < 0 for one in conditions)
+    )
+    return taken, tuple(warp for warp in warps if warp not in taken)
+
+
+def _array_bytes(buffer: Buffer, scalars: Mapping[str, int]) -> int:
+    return buffer.size.evaluate(scalars) * format_of(buffer.dtype).itemsize
+
+
+def steps_to_run(program: Program, scalars: Mapping[str, int]) -> int:
+    """Return how many leaf steps a batch of warps runs at most (both branches of each When)."""
+    warps = tuple(range(program.warps))
+    return sum(times for _, times, some in _repeated(program.steps, scalars, 1, warps) if some)

@@ -1,0 +1,652 @@
+"""The one interpreter: runs a step program on NumPy arrays, vectorised over the warps of a grid.
+
+It is a generator. Each leaf step that runs is one event, after its effect; whoever iterates sees
+the fragments and the memory of every warp at that moment. The stepper, the counters and `run` are
+all watchers of these events.
+
+All warps move in lockstep here, which would hide races. So a write to shared memory is seen only
+after the `Sync` that a GPU needs: by the writing warp after a warp's barrier, by other warps after
+a block's. Shared memory and outputs that nothing wrote hold NaN (integers: the lowest value).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tcusim.errors import InputError, VerifyError
+from tcusim.machine import (
+    Values,
+    as_values,
+    canonical_nan,
+    format_of,
+    from_values,
+    mma_values,
+    round_values,
+    rule_for,
+    split_values,
+)
+from tcusim.program.bind import bind_scalars
+from tcusim.program.checks.verifier import verify
+from tcusim.program.grammar import (
+    Add,
+    Await,
+    Bound,
+    Buffer,
+    Const,
+    Copy,
+    Frag,
+    Index,
+    Level,
+    Lines,
+    Load,
+    Locate,
+    Loop,
+    Mma,
+    Pattern,
+    PatternKind,
+    Program,
+    Publish,
+    Split,
+    Step,
+    Store,
+    Sync,
+    View,
+    When,
+)
+from tcusim.program.printer import line
+
+__all__ = ["Event", "State", "add_values", "convert_values", "interpret", "run_numpy"]
+
+Ints: TypeAlias = NDArray[np.int64]
+
+# As many warps are interpreted together as keep a step's temporaries within a CPU's cache.
+WARPS_AT_ONCE = 1024
+
+# More than any block's number.
+_NOBODY = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One leaf step that has just run.
+
+    path: where the step stands in the program, such as "7.2". loops: the loop variables.
+    warps: numbers, in the grid, of the warps that ran it (others had branched away).
+    state: fragments and memory after the step; it changes when the iteration goes on.
+    """
+
+    path: str
+    step: Step
+    loops: Mapping[str, int]
+    warps: Ints
+    state: State
+
+
+def interpret(
+    program: Program,
+    inputs: Mapping[str, Any],
+    *,
+    arch: str = "hopper",
+    warps_at_once: int = WARPS_AT_ONCE,
+) -> Iterator[Event]:
+    """Run a program step by step with the arithmetic of `arch`; yield an event after each step.
+
+    Parameters
+    ----------
+    program : Program
+        It is verified first.
+    inputs : mapping of str to array
+        One flat array for each of the program's inputs, of the input's element type.
+    arch : str
+        An architecture or a registered unit; see `tcusim.machine.units`.
+    warps_at_once : int
+        Large grids are run in batches of about this many warps, so each step then gives one
+        event for each batch.
+
+    Raises
+    ------
+    InputError
+        If the inputs do not fit the program.
+    VerifyError
+        If the program breaks a rule.
+    """
+    state = State(program, inputs, arch)
+    yield from state.run(warps_at_once)
+
+
+def run_numpy(
+    program: Program,
+    inputs: Mapping[str, Any],
+    *,
+    arch: str = "hopper",
+    watch: Callable[[Event], object] | None = None,
+) -> dict[str, NDArray[Any]]:
+    """Run a program on the simulator; return its outputs as flat arrays by name.
+
+    `watch` is called with every event; the other parameters and the errors are `interpret`'s.
+    """
+    state = State(program, inputs, arch)
+    for event in state.run(WARPS_AT_ONCE):
+        if watch is not None:
+            watch(event)
+    return state.outputs()
+
+
+class State:
+    """What all warps of the batch hold at one moment: fragments, shared and global memory."""
+
+    def __init__(self, program: Program, inputs: Mapping[str, Any], arch: str) -> None:
+        verify(program)
+        self.program = program
+        self.arch = arch
+        operands = program.shape.operands_for(program.ab, program.acc)
+        family = "" if operands is None else operands.family
+        self.rule = rule_for(arch, program.ab, program.acc, family)
+        arrays = {name: _flat(name, array) for name, array in inputs.items()}
+        self.scalars = bind_scalars(program, {name: a.size for name, a in arrays.items()})
+        self.memory = {
+            buffer.name: as_values(arrays[buffer.name], buffer.dtype, name=buffer.name)
+            for buffer in program.inputs
+        }
+        for buffer in program.outputs:
+            size = buffer.size.evaluate(self.scalars)
+            self.memory[buffer.name] = _poisoned((size,), buffer.dtype)
+        for buffer in program.mail:
+            size = buffer.size.evaluate(self.scalars)
+            self.memory[buffer.name] = _poisoned((size,), buffer.dtype)
+        # The number of the block that published each element; none yet.
+        self._publishers = {
+            buffer.name: np.full(self.memory[buffer.name].size, _NOBODY) for buffer in program.mail
+        }
+        self.warps: Ints = np.arange(0)
+        self._fragments: dict[str, Values] = {}
+        self._lines: dict[str, tuple[Ints, Ints]] = {}
+        self._shared: dict[str, Values] = {}
+        self._pending: list[_Write] = []
+        self._unshared: list[_Write] = []
+        self._symbols: dict[str, Any] = {}
+
+    # --- What a watcher asks -----------------------------------------------------------------
+
+    def fragment(self, frag: Frag | str, warps: Ints | None = None) -> Values:
+        """Return the tiles (W, rows, cols) that these warps of the batch hold; default all."""
+        tiles = self._fragments[frag if isinstance(frag, str) else frag.name]
+        places = self._places(warps)
+        shape = (len(places), *tiles.shape[1:])
+        return np.broadcast_to(tiles, shape) if len(tiles) == 1 else tiles[places]
+
+    def read(self, view: View, warps: Ints | None = None) -> Values:
+        """Return what these warps see in a view: (W, rows, cols), zeros where out of bounds."""
+        places = self._places(warps)
+        values = self._gather(view, places, "", None)
+        return np.broadcast_to(values, (len(places), view.rows, view.cols))
+
+    def valid(self, view: View, warps: Ints | None = None) -> NDArray[np.bool_]:
+        """Return where the view's bounds hold: (W, rows, cols)."""
+        places = self._places(warps)
+        shape = (len(places), view.rows, view.cols)
+        return np.broadcast_to(self._mask(view, places), shape)
+
+    def places(self, view: View, warps: Ints | None = None) -> Ints:
+        """Return the number of each element in its buffer, in bounds or not: (W, rows, cols)."""
+        where = self._places(warps)
+        found = self._addresses(view, where)
+        return np.broadcast_to(found, (len(where), view.rows, view.cols))
+
+    def outputs(self) -> dict[str, NDArray[Any]]:
+        """Return the outputs as flat arrays, as far as they have been written."""
+        return {
+            buffer.name: from_values(self.memory[buffer.name], buffer.dtype)
+            for buffer in self.program.outputs
+        }
+
+    # --- The run -----------------------------------------------------------------------------
+
+    def run(self, warps_at_once: int) -> Iterator[Event]:
+        """Run every block of the grid, in batches; see `interpret`."""
+        program = self.program
+        blocks = program.grid(self.scalars)
+        batch = max(1, warps_at_once // program.warps)
+        if program.mail:
+            # Lockstep is right within a group alone: its blocks publish before they wait.
+            batch = program.group
+        for first in range(0, blocks, batch):
+            self._start(first, min(first + batch, blocks))
+            yield from self._steps(program.steps, "", np.arange(self.warps.size), {})
+
+    def _start(self, first: int, last: int) -> None:
+        """Set up a batch of blocks, with fresh registers and poisoned shared memory."""
+        count = self.program.warps
+        self.warps = np.arange(first * count, last * count)
+        number, columns = self.warps // count, self.program.columns
+        place = {"block": number // columns, "block_col": number % columns}
+        self._symbols = {**self.scalars, **place, "warp": self.warps % count}
+        self._fragments = {}
+        self._lines = {}
+        self._pending = []
+        self._unshared = []
+        self._shared = {
+            buffer.name: _poisoned((self.warps.size, buffer.size.evaluate({})), buffer.dtype)
+            for buffer in self.program.scratch
+        }
+
+    def _steps(
+        self, steps: tuple[Step, ...], prefix: str, places: Ints, loops: Mapping[str, int]
+    ) -> Iterator[Event]:
+        """Run steps in the warps at these places of the batch."""
+        for number, step in enumerate(steps, start=1):
+            path = f"{prefix}{number}"
+            match step:
+                case Loop(var, count, body):
+                    for value in range(count.evaluate(self.scalars)):
+                        self._symbols[var] = value
+                        inner = {**loops, var: value}
+                        yield from self._steps(body, f"{path}.", places, inner)
+                    self._symbols.pop(var, None)
+                case When():
+                    yield from self._when(step, path, places, loops)
+                case _:
+                    with np.errstate(all="ignore"):
+                        self._step(step, path, places)
+                    yield Event(path, step, loops, self.warps[places], self)
+
+    def _when(
+        self, step: When, path: str, places: Ints, loops: Mapping[str, int]
+    ) -> Iterator[Event]:
+        """Run each branch in the warps that take it; `otherwise` is numbered on from `body`."""
+        taken = np.full(places.size, True)
+        for bound in step.bounds:
+            taken &= self._holds(bound, places)
+        if taken.any():
+            yield from self._steps(step.body, f"{path}.", places[taken], loops)
+        if not taken.all():
+            offset = len(step.body)
+            for number, inner in enumerate(step.otherwise, start=offset + 1):
+                for event in self._steps((inner,), "", places[~taken], loops):
+                    tail = event.path[1:]
+                    yield replace(event, path=f"{path}.{number}{tail}")
+
+    def _step(  # noqa: C901 - one case for each step
+        self, step: Step, path: str, places: Ints
+    ) -> None:
+        """Run one leaf step."""
+        match step:
+            case Const(dst, pattern):
+                self._put(dst, self._constant(pattern, dst, places), places)
+            case Load(dst, src):
+                values = self._gather(src, places, path, step)
+                if dst.dtype == "tf32":
+                    values = as_values(values, "tf32")
+                self._put(dst, values, places)
+            case Mma(d, a, b, c):
+                left, right, addend = (self._tiles(frag, places) for frag in (a, b, c))
+                self._put(d, mma_values(left, right, addend, self.rule), places)
+            case Add(d, a, b):
+                one, two = self._tiles(a, places), self._tiles(b, places)
+                self._put(d, add_values(one, two, d.dtype), places)
+            case Store(dst, src):
+                self._scatter(dst, self._tiles(src, places), places, path, step)
+            case Copy(dst, src, plus):
+                values = self._gather(src, places, path, step)
+                other = None if plus is None else self._gather(plus, places, path, step)
+                values = copied_values(values, other, src.buffer.dtype, dst.buffer.dtype)
+                self._scatter(dst, values, places, path, step)
+            case Split(dsts, src):
+                values = self._gather(src, places, path, step)
+                parts = split_values(values, dsts[0].buffer.dtype, len(dsts))
+                for view, part in zip(dsts, parts, strict=True):
+                    self._scatter(view, part, places, path, step)
+            case Publish() | Await() | Locate():
+                self._grid_step(step, path, places)
+            case Sync(level):
+                self._sync(level, places)
+            case Loop() | When():
+                raise AssertionError("control steps are run by _steps")
+            case _:
+                assert_never(step)
+
+    def _grid_step(self, step: Publish | Await | Locate, path: str, places: Ints) -> None:
+        """Run a step that deals with other blocks, or with where segments lie."""
+        match step:
+            case Publish(dst, src):
+                self._publish(dst, self._gather(src, places, path, step), places, path, step)
+            case Await(dst, src):
+                self._require_published(src, places, path, step)
+                self._scatter(dst, self._gather(src, places, path, step), places, path, step)
+            case Locate(dst):
+                self._put_lines(dst, self._located(step, places), places)
+            case _:
+                assert_never(step)
+
+    # --- Fragments ---------------------------------------------------------------------------
+
+    def _places(self, warps: Ints | None) -> Ints:
+        """Return where in the batch these warps of the grid are."""
+        if warps is None:
+            return np.arange(self.warps.size)
+        places: Ints = np.asarray(warps) - self.warps[0]
+        return places
+
+    def _tiles(self, frag: Frag, places: Ints) -> Values:
+        """Return tiles for mma: (W, rows, cols), or (1, rows, cols) if the same in all warps."""
+        tiles = self._fragments[frag.name]
+        if len(tiles) == 1 or places.size == self.warps.size:
+            return tiles
+        return tiles[places]
+
+    def _put(self, frag: Frag, values: Values, places: Ints) -> None:
+        """Set the fragment in the warps at these places; the others keep theirs."""
+        if places.size == self.warps.size:
+            self._fragments[frag.name] = values
+            return
+        shape = (self.warps.size, frag.rows, frag.cols)
+        old = self._fragments.get(frag.name)
+        tiles = _poisoned(shape, frag.dtype)
+        if old is not None:
+            tiles[...] = old
+        tiles[places] = values
+        self._fragments[frag.name] = tiles
+
+    def _put_lines(self, lines: Lines, found: tuple[Ints, Ints], places: Ints) -> None:
+        """Set where lines begin and end, (W, count), in the warps at these places."""
+        shape = (self.warps.size, lines.count)
+        held = self._lines.setdefault(lines.name, (np.zeros(shape, int), np.zeros(shape, int)))
+        for array, values in zip(held, found, strict=True):
+            array[places] = values
+
+    def _located(self, step: Locate, places: Ints) -> tuple[Ints, Ints]:
+        """Return where pieces of irregular segments begin and end: (W, count) each."""
+        number = self._evaluate(step.first, places)[:, :, 0] + np.arange(step.dst.count)
+        starts = positions(self.memory[step.offsets.name], step.levels)
+        count = starts.size - 1
+        if step.cut is None:
+            segment, begin = np.clip(number, 0, count - 1), np.int64(0)
+            inside = number < count
+        else:
+            firsts = positions(starts, (step.cut,))
+            segment = np.clip(np.searchsorted(firsts[:-1], number, side="right") - 1, 0, None)
+            begin = (number - firsts[segment]) * step.cut
+            inside = number >= firsts[0]
+        if count == 0:
+            return np.zeros_like(number), np.zeros_like(number)
+        limit = starts[segment + 1]
+        begin = np.where(inside, np.minimum(starts[segment] + begin, limit), limit)
+        end = limit if step.cut is None else np.minimum(begin + step.cut, limit)
+        end = np.where(inside, end, limit)
+        if step.limit is None:
+            return begin, end
+        most = self._evaluate(step.limit, places)[:, :, 0]
+        return np.maximum(begin, 0), np.minimum(end, most)
+
+    def _constant(self, pattern: Pattern, frag: Frag, places: Ints) -> Values:
+        """Return the 0/1 matrix, (1, rows, cols), or one for each warp if its offset differs."""
+        offset = self._evaluate(pattern.offset, places)
+        row = np.arange(frag.rows)[None, :, None]
+        col = np.arange(frag.cols)[None, None, :]
+        match pattern.kind:
+            case PatternKind.ZEROS:
+                ones = np.zeros((1, frag.rows, frag.cols), bool)
+            case PatternKind.ONES:
+                ones = np.ones((1, frag.rows, frag.cols), bool)
+            case PatternKind.ROW:
+                ones = (row == offset) & (col >= 0)
+            case PatternKind.COL:
+                ones = (col == offset) & (row >= 0)
+            case PatternKind.UPPER:
+                ones = row <= col + offset
+            case PatternKind.LOWER:
+                ones = col <= row + offset
+            case _:
+                assert_never(pattern.kind)
+        return ones.astype(format_of(frag.dtype).dtype)
+
+    # --- Memory ------------------------------------------------------------------------------
+
+    def _evaluate(self, index: Index, places: Ints) -> Ints:
+        """Return an index in the warps at these places: (W, 1, 1), or (1, 1, 1) if uniform."""
+        if index.symbols.isdisjoint(("block", "block_col", "warp")):
+            return np.full((1, 1, 1), index.evaluate(self._symbols), np.int64)
+        values: Ints = np.asarray(index.evaluate(self._symbols))[places]
+        return values[:, None, None]
+
+    def _holds(self, bound: Bound, places: Ints) -> NDArray[np.bool_]:
+        """Return whether a warp-uniform bound holds: (W,)."""
+        inside = self._evaluate(bound.lhs - bound.rhs, places).ravel() < 0
+        return np.broadcast_to(inside, places.shape)
+
+    def _mask(self, view: View, places: Ints) -> NDArray[np.bool_]:
+        """Return where the bounds hold: (W or 1, rows, cols)."""
+        inside = np.ones((1, view.rows, view.cols), bool)
+        row = np.arange(view.rows)[None, :, None]
+        col = np.arange(view.cols)[None, None, :]
+        for bound in view.bounds:
+            excess = bound.lhs - bound.rhs
+            rest = self._evaluate(excess.substitute({"row": 0, "col": 0}), places)
+            inside = inside & (
+                rest + row * excess.coefficient("row") + col * excess.coefficient("col") < 0
+            )
+        if view.lines is not None:
+            _, end = self._lines_of(view, view.lines, places)
+            inside = inside & (self._addresses(view, places) < end)
+        return inside
+
+    def _lines_of(self, view: View, lines: Lines, places: Ints) -> tuple[Ints, Ints]:
+        """Return where each line of a view begins and ends: (W, rows, 1), or (W, 1, cols)."""
+        axis = 2 if view.row_stride == 0 else 1
+        begin, end = self._lines[lines.name]
+        return np.expand_dims(begin[places], axis), np.expand_dims(end[places], axis)
+
+    def _addresses(self, view: View, places: Ints) -> Ints:
+        """Return each element's place in its buffer, in bounds or not: (W or 1, rows, cols)."""
+        row = np.arange(view.rows)[None, :, None] * view.row_stride
+        col = np.arange(view.cols)[None, None, :] * view.col_stride
+        index: Ints = self._evaluate(view.offset, places) + (row + col)
+        if view.lines is not None:
+            index = index + self._lines_of(view, view.lines, places)[0]
+        return index
+
+    def _indices(
+        self, view: View, places: Ints, path: str, step: Step | None
+    ) -> tuple[Ints, NDArray[np.bool_] | None]:
+        """Return each element's place in its buffer, and where bounds hold (None: all)."""
+        index = self._addresses(view, places)
+        mask = self._mask(view, places) if view.bounds or view.lines else None
+        if mask is not None:
+            index = np.where(mask, index, 0)
+        size = (
+            self.memory[view.buffer.name].size
+            if view.buffer.level is Level.GRID
+            else (self._shared[view.buffer.name].shape[1])
+        )
+        used = index if mask is None else index[np.broadcast_to(mask, index.shape)]
+        if used.size and (used.min() < 0 or used.max() >= size):
+            self._outside(view, used, size, path, step)
+        return index, mask
+
+    def _outside(self, view: View, used: Ints, size: int, path: str, step: Step | None) -> None:
+        text = line(step) if step is not None else ""
+        raise VerifyError(
+            "inside_buffer",
+            self.program.name,
+            path,
+            text,
+            f"touches elements {used.min()}..{used.max()} of {view.buffer.name!r}, which has "
+            f"{size} (scalars: {self.scalars}). Bound the view, or make the buffer larger.",
+        )
+
+    def _gather(self, view: View, places: Ints, path: str, step: Step | None) -> Values:
+        """Return a view's elements, (W or 1, rows, cols), zeros where out of bounds."""
+        index, mask = self._indices(view, places, path, step)
+        name = view.buffer.name
+        if view.buffer.level is Level.GRID:
+            source = self.memory[name]
+            values = source[index] if source.size else np.zeros(index.shape, source.dtype)
+        else:
+            values = self._shared[name][places[:, None, None], index]
+        if mask is None:
+            return values
+        return np.where(mask, values, values.dtype.type(0))
+
+    def _scatter(self, view: View, values: Values, places: Ints, path: str, step: Step) -> None:
+        """Write a view's elements where its bounds hold; shared memory waits for a barrier."""
+        index, mask = self._indices(view, places, path, step)
+        shape = (places.size, view.rows, view.cols)
+        index = np.broadcast_to(index, shape)
+        values = np.broadcast_to(values, shape)
+        keep = np.full(shape, True) if mask is None else np.broadcast_to(mask, shape)
+        if view.buffer.level is Level.GRID:
+            self.memory[view.buffer.name][index[keep]] = values[keep]
+            return
+        self._pending.append(_Write(view.buffer, places, index, values.copy(), keep))
+
+    def _publish(self, view: View, values: Values, places: Ints, path: str, step: Step) -> None:
+        """Write mail; each element of it once."""
+        index, mask = self._indices(view, places, path, step)
+        shape = (places.size, view.rows, view.cols)
+        keep = np.full(shape, True) if mask is None else np.broadcast_to(mask, shape)
+        index = np.broadcast_to(index, shape)[keep]
+        publishers = self._publishers[view.buffer.name]
+        if (publishers[index] != _NOBODY).any() or np.unique(index).size < index.size:
+            raise self._error(
+                "published_once",
+                path,
+                step,
+                f"publishes an element of {view.buffer.name!r} that was published before. Give "
+                f"each block its own, and let one warp publish it.",
+            )
+        publishers[index] = np.broadcast_to(self._block_numbers(places), shape)[keep]
+        self.memory[view.buffer.name][index] = np.broadcast_to(values, shape)[keep]
+
+    def _require_published(self, view: View, places: Ints, path: str, step: Step) -> None:
+        """Refuse to wait for what no block before it publishes: on a GPU it would wait forever."""
+        index, mask = self._indices(view, places, path, step)
+        missing = self._publishers[view.buffer.name][index] >= self._block_numbers(places)
+        if mask is not None:
+            missing = missing & mask
+        if missing.any():
+            at = np.broadcast_to(index, missing.shape)[missing][0]
+            raise self._error(
+                "awaits_published",
+                path,
+                step,
+                f"waits for {view.buffer.name}[{at}], which neither an earlier block nor, before "
+                f"it waits, this block's group publishes. Publish it earlier, bound the view, or "
+                f"correct the program's group of {self.program.group}.",
+            )
+
+    def _block_numbers(self, places: Ints) -> Ints:
+        """Return the number of each warp's block in the grid: (W, 1, 1)."""
+        numbers: Ints = self.warps[places][:, None, None] // self.program.warps
+        return numbers
+
+    def _error(self, check: str, path: str, step: Step, message: str) -> VerifyError:
+        return VerifyError(check, self.program.name, path, line(step), message)
+
+    def _sync(self, level: Level, places: Ints) -> None:
+        """Let earlier writes of these warps be seen: by the warp itself, or by its block."""
+        waiting, self._pending = self._pending, []
+        for write in waiting:
+            here = np.isin(write.places, places)
+            if not here.all():
+                self._pending.append(write.of(~here))
+            self._apply(write.of(here), 0)
+            if write.buffer.level is Level.BLOCK:
+                self._unshared.append(write.of(here))
+        if level is Level.BLOCK:
+            for write in self._unshared:
+                for turn in range(1, self.program.warps):
+                    self._apply(write, turn)
+            self._unshared = []
+
+    def _apply(self, write: _Write, turn: int) -> None:
+        """Show a write to the warp that is `turn` places on from the writer in its block."""
+        count = self.program.warps
+        first = write.places - write.places % count
+        seer = first + (write.places - first + turn) % count
+        rows = np.broadcast_to(seer[:, None, None], write.index.shape)
+        shared = self._shared[write.buffer.name]
+        shared[rows[write.keep], write.index[write.keep]] = write.values[write.keep]
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """A write to shared memory that not everybody can see yet."""
+
+    buffer: Buffer
+    places: Ints
+    index: Ints
+    values: Values
+    keep: NDArray[np.bool_]
+
+    def of(self, chosen: NDArray[np.bool_]) -> _Write:
+        if chosen.all():
+            return self
+        return _Write(
+            self.buffer,
+            self.places[chosen],
+            self.index[chosen],
+            self.values[chosen],
+            self.keep[chosen],
+        )
+
+
+def positions(offsets: Ints, cuts: tuple[int, ...]) -> Ints:
+    """Return where each segment's data begin after these cuts; see `ir.Locate`."""
+    numbers = np.arange(offsets.size)
+    for cut in cuts:
+        offsets = offsets // cut + numbers
+    return offsets
+
+
+def add_values(one: Values, two: Values, dtype: str) -> Values:
+    """Add values of a type, each sum rounded once to nearest even; NaN as a GPU writes it."""
+    target = format_of(dtype)
+    if not target.is_float:
+        return one + two
+    if target.name in ("f16", "f32", "f64"):
+        return canonical_nan(one + two, target)
+    # A bf16 sum has so many bits to spare in float64 that rounding twice is harmless.
+    total = one.astype(np.float64) + two.astype(np.float64)
+    return canonical_nan(round_values(total, target), target)
+
+
+def copied_values(values: Values, plus: Values | None, source: str, target: str) -> Values:
+    """Return what a Copy writes: values (+ plus) of the source's type, as the target's."""
+    if plus is not None:
+        values = add_values(values, plus, source)
+    return convert_values(values, source, target)
+
+
+def convert_values(values: Values, source: str, target: str) -> Values:
+    """Convert values to another type, rounded once to nearest even."""
+    if source == target:
+        return values
+    wanted = format_of(target)
+    if not wanted.is_float:
+        return values.astype(wanted.dtype)
+    if {source, target} == {"f32", "f64"}:
+        return values.astype(wanted.dtype)  # an H200 keeps the NaN here
+    if not format_of(source).is_float:
+        values = values.astype(np.float64)
+    return canonical_nan(round_values(values, wanted), wanted)
+
+
+def _flat(name: str, array: Any) -> NDArray[Any]:
+    given = np.asarray(array)
+    if given.ndim != 1:
+        raise InputError(
+            f"input {name!r} must be flat (one axis), got shape {given.shape}; use a.ravel()"
+        )
+    return given
+
+
+def _poisoned(shape: tuple[int, ...], dtype: str) -> Values:
+    """Return an array of what memory holds before anything is written: NaN, or the lowest int."""
+    target = format_of(dtype)
+    poison = np.nan if target.is_float else np.iinfo(target.dtype).min
+    return np.full(shape, poison, target.dtype)
