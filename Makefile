@@ -36,11 +36,17 @@ FIND_PYTHON = for candidate in $(CANDIDATES); do \
 
 ifdef UV
 CREATE = uv venv --quiet --seed --python $$python $(VENV)
+UPGRADE = @:
 INSTALL = uv pip install --quiet --python $(BIN)/python
 else
 CREATE = $$python -m venv $(VENV)
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Python 3.11 and 3.12 bring a pip that knows no dependency groups.
+UPGRADE = $(INSTALL) --upgrade "pip>=25.1"
 endif
+
+EXTRAS_test := [bf16,compile]
+EXTRAS_docs := [bf16]
 
 # `ready` is written last and holds the folder's path, so a part-made or moved .venv is stale.
 STALE := $(shell test "$$(cat $(VENV)/ready 2>/dev/null)" = "$(CURDIR)" \
@@ -51,17 +57,18 @@ export NO_MKDOCS_2_WARNING = 1
 .NOTPARALLEL:
 .PHONY: demo test check docs format clean $(if $(STALE),$(VENV)/ready)
 
-demo: $(VENV)/ready
-	$(BIN)/python -m tcusim.demo
+demo: $(VENV)/has-demo
+	$(BIN)/python tutorials/demo/elevation.py
 
-test: $(VENV)/ready
+test: $(VENV)/has-test
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
-check: $(VENV)/has-check $(VENV)/has-docs
+check: $(VENV)/has-test $(VENV)/has-check $(VENV)/has-docs
 	$(BIN)/python -m ruff format --check
 	$(BIN)/python -m ruff check
 	$(BIN)/python -m mypy
 	$(BIN)/python -m basedpyright --pythonpath $(BIN)/python
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 	$(BIN)/python -m mkdocs build --strict --quiet
 
@@ -79,13 +86,15 @@ clean:
 $(VENV)/ready: pyproject.toml
 	@python=$$($(FIND_PYTHON)) && echo "making $(VENV) with $$python" \
 		&& rm -rf $(VENV) && $(CREATE)
-	$(INSTALL) --editable ".[test]"
+	$(UPGRADE)
+	$(INSTALL) --editable .
 	@printf '%s' "$(CURDIR)" > $@
 
-# While an extra is being installed there is no `ready`: cut short, it is all made again.
-# An ordinary failure, such as no network, changes nothing and puts `ready` back.
+# Each is a dependency group of pyproject.toml. While one is being installed there is no `ready`:
+# cut short, it is all made again. An ordinary failure, such as no network, changes nothing and puts
+# `ready` back. The tests also want the extras that need no GPU; the demonstration does not.
 $(VENV)/has-%: $(VENV)/ready
 	@mv $< $(VENV)/unfinished
-	$(INSTALL) --editable ".[$*]" || { mv $(VENV)/unfinished $<; exit 1; }
+	$(INSTALL) --editable ".$(EXTRAS_$*)" --group $* || { mv $(VENV)/unfinished $<; exit 1; }
 	@mv $(VENV)/unfinished $<
 	@touch $@

@@ -2,7 +2,7 @@
 
 agreement_h200.json is what the command `agree` writes with `--json -o`, or an object with
 several of these as "runs", and "gpu", "driver", "cuda" and "date" beside them. bench_h200.json is
-what `python -m tcusim_cuda.bench --json` writes.
+what `python -m tcusim_bench.throughput --json` writes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from tables import table
 
-from tcusim_cuda.bench import Attempt, Report, Row
+from tcusim_bench.throughput import Attempt, Report, Row
 
 __all__ = ["agreement", "benchmark", "kernels"]
 

@@ -1,10 +1,8 @@
-"""`tcusim emit` and `tcusim bench`: CUDA kernels as text and machine code, and their speed."""
+"""`tcusim emit`: CUDA kernels as text and machine code."""
 
 from __future__ import annotations
 
-import json
 import re
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +10,13 @@ import click
 
 from tcusim import errors
 from tcusim import machine as numerics
-from tcusim.cli.parts import build, build_options, check_folder, examples, options_of, print_json
+from tcusim.cli.parts import build, build_options, check_folder, examples, options_of
 
 if TYPE_CHECKING:
     from tcusim_cuda.compile import Cubin
     from tcusim_cuda.kernel import Kernel
 
-__all__ = ["bench_command", "emit_command"]
+__all__ = ["emit_command"]
 
 
 # --- emit -------------------------------------------------------------------------------------
@@ -158,70 +156,3 @@ def mma_count(kernel: Kernel) -> int:
             times.pop()
         unrolled = code == "#pragma unroll"
     return count
-
-
-# --- bench ------------------------------------------------------------------------------------
-
-
-@click.command(
-    "bench",
-    epilog=examples(
-        "tcusim bench --quick",
-        "tcusim bench --log2-length 30 --segment 16 --segment 256 --json -o bench.json",
-        "tcusim bench --kind scan --segment 0",
-    ),
-)
-@options_of(
-    click.option(
-        "--log2-length",
-        type=click.IntRange(10, 34),
-        default=30,
-        show_default=True,
-        metavar="N",
-        help="Elements: 2 to the power N.",
-    ),
-    click.option(
-        *("--segment", "segments"),
-        type=int,
-        multiple=True,
-        help="Elements of a segment, 0 for the whole array; repeatable.",
-    ),
-    click.option("--kind", "kinds", multiple=True, help="sum, scan or matvec; repeatable."),
-    click.option("--peer", "peers", multiple=True, help="Library to compare with; repeatable."),
-    click.option("--backend", default="cupy", show_default=True, help="Who runs the kernels."),
-    click.option("--quick", is_flag=True, help="Fewer sizes and repetitions."),
-    click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead."),
-    click.option("-o", "--output", type=click.Path(), metavar="FILE", help="Write JSON to a file."),
-)
-def bench_command(
-    log2_length: int,
-    segments: tuple[int, ...],
-    kinds: tuple[str, ...],
-    peers: tuple[str, ...],
-    backend: str,
-    quick: bool,
-    as_json: bool,
-    output: str | None,
-) -> None:
-    """Measure the kernels on this machine's GPU, beside the libraries that are installed."""
-    from tcusim_cuda.bench import bench
-
-    if output is not None:
-        check_folder(output)
-    chosen = {"segments": segments, "kinds": kinds}
-    given: dict[str, Any] = {name: value for name, value in chosen.items() if value}
-    report = bench(
-        log2_length=log2_length,
-        peers=peers or None,
-        backend=backend,
-        quick=quick,
-        say=None if as_json else partial(click.echo, err=True),
-        **given,
-    )
-    if output is not None:
-        text = json.dumps(report.as_json(), ensure_ascii=False, indent=2)
-        Path(output).write_text(text + "\n", encoding="utf-8")
-    if as_json:
-        print_json(report.as_json())
-    else:
-        click.echo(report.text())

@@ -27,7 +27,7 @@ from tcusim.arrays.functions import Report
 from tcusim.cli import files
 from tcusim.cli import stepper as terminal
 from tcusim.cli.agree import agree_command
-from tcusim.cli.kernels import bench_command, emit_command
+from tcusim.cli.kernels import emit_command
 from tcusim.cli.parts import (
     bar,
     build,
@@ -41,6 +41,7 @@ from tcusim.cli.parts import (
 )
 from tcusim.cli.validate import validate_command
 from tcusim.machine import shapes
+from tcusim.plugins import entry_points_of
 from tcusim.simulate.frames import default_inputs, frames
 
 __all__ = ["main"]
@@ -53,19 +54,34 @@ _PATIENCE_SECONDS: Final = 0.5
 
 _OPERATIONS: Final = ("sum", "cumsum", "segmented-sum", "segmented-cumsum")
 _INPUT_TYPES: Final = ("f16", "bf16", "f32", "f64", "s8", "u8", "s32")
+_COMMANDS: Final = "tcusim.commands"
 _TABLES: Final = ("algorithms", "shapes", "architectures", "backends")
 
 
 class _Group(click.Group):
-    """Turns tcusim's errors and Ctrl-C into a line of text and an exit code."""
+    """Turns tcusim's errors and Ctrl-C into a line of text and an exit code.
+
+    Installed packages add commands through the entry-point group ``tcusim.commands``.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands, importing none."""
+        return sorted({*self.commands, *(found.name for found in entry_points_of(_COMMANDS))})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command, imported if it is an installed package's."""
+        for found in entry_points_of(_COMMANDS):
+            if found.name == cmd_name and cmd_name not in self.commands:
+                self.add_command(found.load())
+        return super().get_command(ctx, cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that was named, or say which there are."""
         name = args[0]
-        if not name.startswith("-") and name not in self.commands:
-            ctx.fail(str(errors.unknown_name("command", name, self.commands)))
+        if not name.startswith("-") and name not in (valid := self.list_commands(ctx)):
+            ctx.fail(str(errors.unknown_name("command", name, valid)))
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -103,7 +119,7 @@ def main() -> None:
     """Sum and scan on simulated tensor cores, bit for bit and step by step."""
 
 
-for _command in (emit_command, agree_command, bench_command, validate_command):
+for _command in (emit_command, agree_command, validate_command):
     main.add_command(_command)
 
 

@@ -62,7 +62,20 @@ def test_what_an_install_pulls_in(wheel: Path) -> None:
 
 def test_extras(wheel: Path) -> None:
     extras = metadata(wheel).get_all("Provides-Extra", [])
-    assert {"bf16", "check", "cupy", "demo", "docs", "pycuda", "test"} <= set(extras)
+    # For users alone: what a developer needs is in dependency groups.
+    assert {"bf16", "compile", "cupy", "pycuda"} <= set(extras)
+    assert not {"check", "demo", "docs", "test"} & set(extras)
+
+
+def test_gpu_libraries_leave_a_mac_resolvable(wheel: Path) -> None:
+    requirements = metadata(wheel).get_all("Requires-Dist", [])
+    of_gpus = [
+        text for text in requirements if text.startswith(("cuda", "cupy", "nvidia", "pycuda"))
+    ]
+    assert of_gpus
+    assert all(
+        "sys_platform != 'darwin'" in text or 'sys_platform != "darwin"' in text for text in of_gpus
+    )
 
 
 def test_the_command(wheel: Path) -> None:

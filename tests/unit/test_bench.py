@@ -19,11 +19,19 @@ import pytest
 
 from tcusim.errors import BackendUnavailable, InputError, UnknownName
 from tcusim.machine import format_of
+from tcusim_bench.device import Device, Problem, matrix_columns, reference
+from tcusim_bench.peers import Contender
+from tcusim_bench.programs import CHUNKS, KINDS, Recipe, recipes
+from tcusim_bench.throughput import (
+    Attempt,
+    Report,
+    Row,
+    best_rows,
+    moved_bytes,
+    verdict,
+    with_ratios,
+)
 from tcusim_cuda import bench, bench_device, bench_peers
-from tcusim_cuda.bench import Attempt, Report, Row, best_rows, moved_bytes, verdict, with_ratios
-from tcusim_cuda.bench_device import Device, Problem, matrix_columns, reference
-from tcusim_cuda.bench_peers import Contender
-from tcusim_cuda.bench_programs import CHUNKS, KINDS, Recipe, recipes
 from tcusim_cuda.emit import emit
 
 LENGTH = 2**20
@@ -642,7 +650,7 @@ def test_triton_kernels_compile(name: str) -> None:
     pytest.importorskip("triton")
     compiler = importlib.import_module("triton.compiler")
     target = importlib.import_module("triton.backends.compiler").GPUTarget("cuda", 90, 32)
-    kernels = importlib.import_module("tcusim_cuda.bench_triton")
+    kernels = importlib.import_module("tcusim_bench.triton_kernels")
     types = {"data": "*fp16", "out": "*fp32" if name == "sum_rows" else "*fp16"}
     sizes = {"size": 256, "rows": 8, "step": 256}
     signature = {**types, **dict.fromkeys(sizes, "constexpr")}

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tcusim.errors import BackendUnavailable, unknown_name
-from tcusim_cuda.bench_device import Array, Device, Problem, Run
+from tcusim_bench.device import Array, Device, Problem, Run
 
 __all__ = ["DEFAULT_PEERS", "PEERS", "Contender", "Peers", "first_line"]
 
@@ -27,7 +27,7 @@ PEERS: Final = ("cupy", "torch", "torch.compile", "triton", "cub")
 # torch.compile takes seconds to compile each problem.
 DEFAULT_PEERS: Final = ("cupy", "torch", "triton", "cub")
 
-CUB_SOURCE: Final = Path(__file__).with_name("bench_cub.cu")
+CUB_SOURCE: Final = Path(__file__).with_name("cub.cu")
 _CUB_SECONDS: Final = 300
 
 # Elements of a Triton program's tile, and its warps.
@@ -255,7 +255,7 @@ def _triton_ways(problem: Problem) -> Iterator[Contender]:
 
 
 def _prepare_triton(problem: Problem, rows: int, step: int, warps: int) -> Callable[[Array], Run]:
-    kernels = importlib.import_module("tcusim_cuda.bench_triton")
+    kernels = importlib.import_module("tcusim_bench.triton_kernels")
     kernel = kernels.sum_rows if problem.kind == "sum" else kernels.scan_rows
     data = _as_torch(problem.device.data)
     grid = (problem.segments // rows,)

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tcusim
-from tcusim import demo
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("rich")
+
+SCRIPT = Path(__file__).parents[2] / "tutorials" / "demo" / "elevation.py"
+
+
+def _imported() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("elevation", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["elevation"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+demo = _imported()
 
 
 @pytest.fixture(autouse=True)

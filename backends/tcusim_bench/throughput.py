@@ -1,6 +1,6 @@
 """Measure sums, scans and products on a GPU: its own limits, tcusim's kernels, other libraries.
 
-    python -m tcusim_cuda.bench --json results.json
+    python -m tcusim_bench.throughput --json results.json
 
 Everything is measured in one run, since figures drift from machine to machine. A result is verified
 before it is timed: a sample of it with float64, and the first results of tcusim's own kernels with
@@ -27,9 +27,9 @@ import numpy as np
 
 from tcusim.errors import InputError, TcusimError, unknown_name
 from tcusim.machine import format_of
-from tcusim_cuda.bench_device import BACKENDS, Device, Problem, matrix_columns, read_limits
-from tcusim_cuda.bench_peers import DEFAULT_PEERS, PEERS, Contender, Peers, first_line
-from tcusim_cuda.bench_programs import KINDS, Recipe, recipes
+from tcusim_bench.device import BACKENDS, Device, Problem, matrix_columns, read_limits
+from tcusim_bench.peers import DEFAULT_PEERS, PEERS, Contender, Peers, first_line
+from tcusim_bench.programs import KINDS, Recipe, recipes
 from tcusim_cuda.driver import unit_name
 
 __all__ = ["SEGMENTS", "WHOLE", "Attempt", "Report", "Row", "bench", "main"]
@@ -512,7 +512,7 @@ def _aligned(table: list[list[str]]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark as a command; return 0, or 1 if a kernel of ours was wrong."""
-    parser = argparse.ArgumentParser(prog="python -m tcusim_cuda.bench", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tcusim_bench.throughput", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything to this file")
     parser.add_argument("--quick", action="store_true", help="a small run")

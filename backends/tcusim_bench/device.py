@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from tcusim.errors import BackendUnavailable, InputError, TcusimError
 from tcusim.machine import format_of
+from tcusim_bench.programs import Recipe
 from tcusim_cuda import CUPY, PYCUDA
-from tcusim_cuda.bench_programs import Recipe
 from tcusim_cuda.compile import compile_kernel
 from tcusim_cuda.emit import emit
 from tcusim_cuda.kernel import WORKSPACE, Kernel
