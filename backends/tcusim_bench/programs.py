@@ -362,13 +362,14 @@ def _products(columns: int | None) -> Iterator[Recipe]:
 
 def _launches(draft: Draft) -> Launches:
     """Return the launches of a plan, with its arrays numbered in the order in which it has them."""
-    numbers = {name: number for number, name in enumerate(draft.arrays)}
+    plan = draft.finish("plan")
+    numbers = {array.name: number for number, array in enumerate(plan.arrays)}
     stages = []
-    for one in draft.launches:
+    for one in plan.launches:
         sources = {buffer: numbers[name] for buffer, name in one.inputs.items()}
         (target,) = (numbers[name] for name in one.outputs.values())
-        stages.append(Stage(one.program, sources, target, draft.scalars(one)))
-    arrays = tuple((array.dtype, array.size) for array in draft.arrays.values())
+        stages.append(Stage(one.program, sources, target, plan.scalars(one)))
+    arrays = tuple((array.dtype, array.size) for array in plan.arrays)
     return Launches(tuple(stages), arrays)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tcusim.arrays.launches import Launch, Memory, scalars_of
 from tcusim.backends import DeviceBackend, Edge
 from tcusim.program.grammar import Program
+from tcusim.program.launches import Launch, LaunchPlan, Memory
 from tcusim.simulate.counts import Counts, counts_of_text
 
 __all__ = ["DTYPES", "SHORT_NAMES", "Planned"]
@@ -39,10 +39,8 @@ class Planned(ABC):
         `source`, `result` of "in" and "out".
     arch, backend : str or None
         As the user gave them; None is settled by the first call.
-    arrays : tuple of Memory
-        "in" and other arguments, then what lies between, then "out".
-    launches : tuple of Launch
-        In order; the last one writes "out".
+    launch_plan : LaunchPlan
+        What backends run: from "in" and other arguments to "out".
     why : tuple of str
         For each choice a line.
     """
@@ -51,16 +49,25 @@ class Planned(ABC):
     problem: Any
     arch: str | None
     backend: str | None
-    arrays: tuple[Memory, ...]
-    launches: tuple[Launch, ...]
+    launch_plan: LaunchPlan
     why: tuple[str, ...]
     # What backends made ready, by the backend's name.
     _sessions: dict[str, Any] = field(default_factory=dict, init=False)
 
     @property
-    @abstractmethod
+    def arrays(self) -> tuple[Memory, ...]:
+        """The plan's arrays: "in" and other arguments, then what lies between, then "out"."""
+        return self.launch_plan.arrays
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The launches in order; the last one writes "out"."""
+        return self.launch_plan.launches
+
+    @property
     def why_not_in_place(self) -> str | None:
         """Why "out" may not be the very array "in"; None if it may be."""
+        return self.launch_plan.why_not_in_place
 
     @abstractmethod
     def _sizes(self) -> str:
@@ -120,8 +127,7 @@ class Planned(ABC):
     @property
     def temporaries(self) -> tuple[Memory, ...]:
         """The arrays between "in" and "out", which the plan keeps."""
-        made = {name for launch in self.launches for name in launch.outputs.values()}
-        return tuple(one for one in self.arrays if one.name in made and one.name != "out")
+        return self.launch_plan.temporaries
 
     @property
     def in_place(self) -> bool:
@@ -130,7 +136,7 @@ class Planned(ABC):
 
     def scalars(self, launch: Launch) -> dict[str, int]:
         """Return the scalars of a launch."""
-        return scalars_of(launch.program, launch.inputs, self.arrays)
+        return self.launch_plan.scalars(launch)
 
     @property
     def counts(self) -> Counts:

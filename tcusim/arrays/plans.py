@@ -38,7 +38,6 @@ from tcusim.arrays.problem import (
 )
 from tcusim.backends import get_backend
 from tcusim.errors import InputError, unknown_name
-from tcusim.program.checks.verifier import in_place
 
 __all__ = ["OPERATIONS", "Plan", "plan", "plan_for"]
 
@@ -66,10 +65,8 @@ class Plan(Planned):
         Lengths, types and tile; the latter if segments lie by offsets.
     arch, backend : str or None
         As given to `tcusim.plan`; None is settled when the plan is called.
-    arrays : tuple of Memory
-        "in", and "offsets" if segments lie by them, then what lies between, then "out".
-    launches : tuple of Launch
-        In order; the last one writes "out".
+    launch_plan : LaunchPlan
+        What backends run: from "in", and "offsets" if segments lie by them, to "out".
     why : tuple of str
         For each choice a line.
     """
@@ -199,36 +196,6 @@ class Plan(Planned):
             return shape
         return () if self.operation == "sum" else (self.problem.segments,)
 
-    @property
-    def why_not_in_place(self) -> str | None:
-        """Why "out" may not be the very array "in"; None if it may be."""
-        return self._why_not_in_place
-
-    @functools.cached_property
-    def _why_not_in_place(self) -> str | None:
-        """Find the reason, once.
-
-        It may be if what is written over has been read by then, within each launch and by them all.
-        """
-        if self.problem.kind != "scan":
-            return "only scans have a result for each element"
-        if self.problem.source != self.problem.result:
-            return f"its elements are {self.dtype} and its results {self.result}"
-        written = False
-        for launch in self.launches:
-            reads, writes = launch.inputs.items(), launch.outputs.items()
-            sources = [buffer for buffer, name in reads if name == "in"]
-            targets = [buffer for buffer, name in writes if name == "out"]
-            if sources and written:
-                return f"{launch.program.name} reads it after results were written"
-            for source in sources:
-                for target in targets:
-                    reason = in_place(launch.program, source, target)
-                    if reason is not None:
-                        return reason
-            written = written or bool(targets)
-        return None
-
     def _sizes(self) -> str:
         p = self.problem
         order = "".join(f", {name}" for name in p.scan_options)
@@ -356,8 +323,7 @@ def plan_for(
         problem=problem,
         arch=arch,
         backend=backend,
-        arrays=tuple(draft.arrays.values()),
-        launches=tuple(draft.launches),
+        launch_plan=draft.finish(operation),
         why=tuple(draft.why),
     )
 

@@ -173,11 +173,6 @@ class ProductPlan(Planned):
                 )
         return result
 
-    @property
-    def why_not_in_place(self) -> str | None:
-        """Why "out" may not be the very array "in"."""
-        return "a product reads its factors more than once"
-
     def _sizes(self) -> str:
         p = self.problem
         right = f"({p.inner})" if p.cols is None else f"({p.inner}, {p.cols})"
@@ -310,12 +305,12 @@ def product_plan_for(problem: ProductProblem, arch: str | None, backend: str | N
     )
     if smaller is not None:
         draft.why.append(smaller)
+    operation = "matvec" if p.cols is None else "matmul"
     return ProductPlan(
-        operation="matvec" if p.cols is None else "matmul",
+        operation=operation,
         problem=problem,
         arch=arch,
         backend=backend,
-        arrays=tuple(draft.arrays.values()),
-        launches=tuple(draft.launches),
+        launch_plan=draft.finish(operation),
         why=tuple(draft.why),
     )

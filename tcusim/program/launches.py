@@ -1,0 +1,187 @@
+"""Launch plans: step programs launched one after the other, on arrays by name.
+
+This is all that a backend runs: a plan of many launches, or a program as a plan of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from tcusim.machine import format_of
+from tcusim.program.bind import bind_scalars
+from tcusim.program.checks.in_place import in_place
+from tcusim.program.grammar import Program
+
+__all__ = ["Launch", "LaunchPlan", "Memory", "PlanBuilder"]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """One array of a plan.
+
+    Attributes
+    ----------
+    name : str
+        What the plan calls it.
+    dtype : str
+        Its element type, such as "f16".
+    size : int
+        Its elements.
+    """
+
+    name: str
+    dtype: str
+    size: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return self.size * format_of(self.dtype).itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch of a plan.
+
+    Attributes
+    ----------
+    program : Program
+        What is launched.
+    inputs, outputs : mapping of str to str
+        For each of the program's buffers, the name of the plan's array that it is.
+    """
+
+    program: Program
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class LaunchPlan:
+    """Launches in order, and the arrays that they read and write.
+
+    Two plans are equal if they are one object: a backend may keep what it has prepared for a plan.
+
+    Attributes
+    ----------
+    title : str
+        What messages call the plan.
+    arrays : tuple of Memory
+        The inputs, then what lies between launches, then the outputs.
+    launches : tuple of Launch
+        In order; each reads inputs, and arrays that an earlier one has written.
+    inputs, outputs : tuple of str
+        The names of the arrays that a call is given, and of those that it returns.
+    """
+
+    title: str
+    arrays: tuple[Memory, ...]
+    launches: tuple[Launch, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    @classmethod
+    def of_program(cls, program: Program, sizes: Mapping[str, int]) -> LaunchPlan:
+        """Return a program as a plan of one launch, on arrays with the names of its buffers.
+
+        Parameters
+        ----------
+        program : Program
+            What is launched.
+        sizes : mapping of str to int
+            The elements of each of its inputs.
+
+        Raises
+        ------
+        InputError
+            If the program cannot take inputs of these sizes.
+        """
+        scalars = bind_scalars(program, sizes)
+        inputs = tuple(buffer.name for buffer in program.inputs)
+        outputs = tuple(buffer.name for buffer in program.outputs)
+        arrays = tuple(
+            Memory(buffer.name, buffer.dtype, buffer.size.evaluate(scalars))
+            for buffer in (*program.inputs, *program.outputs)
+        )
+        launch = Launch(program, {n: n for n in inputs}, {n: n for n in outputs})
+        return cls(program.name, arrays, (launch,), inputs, outputs)
+
+    @cached_property
+    def memory(self) -> Mapping[str, Memory]:
+        """The arrays by name."""
+        return {array.name: array for array in self.arrays}
+
+    @property
+    def temporaries(self) -> tuple[Memory, ...]:
+        """The arrays between launches, which a call is neither given nor returns."""
+        known = {*self.inputs, *self.outputs}
+        return tuple(array for array in self.arrays if array.name not in known)
+
+    def scalars(self, launch: Launch) -> dict[str, int]:
+        """Return the scalars of a launch: they follow from the sizes of its inputs."""
+        return bind_scalars(
+            launch.program,
+            {buffer: self.memory[name].size for buffer, name in launch.inputs.items()},
+        )
+
+    @cached_property
+    def why_not_in_place(self) -> str | None:
+        """Why the first output may not be the very array of the first input; None if it may be.
+
+        It may be if each element that is written over has been read by then, within each launch and
+        by all of them.
+        """
+        source, target = self.memory[self.inputs[0]], self.memory[self.outputs[0]]
+        if source.dtype != target.dtype:
+            return f"its elements are {source.dtype} and its results {target.dtype}"
+        if source.size != target.size:
+            return f"it has {source.size} elements and the result {target.size}"
+        written = False
+        for launch in self.launches:
+            reads = [buffer for buffer, name in launch.inputs.items() if name == source.name]
+            writes = [buffer for buffer, name in launch.outputs.items() if name == target.name]
+            if reads and written:
+                return f"{launch.program.name} reads it after results were written"
+            for read in reads:
+                for write in writes:
+                    reason = in_place(launch.program, read, write)
+                    if reason is not None:
+                        return reason
+            written = written or bool(writes)
+        return None
+
+
+class PlanBuilder:
+    """A launch plan in the making: launches are added one by one, on arrays by name.
+
+    Parameters
+    ----------
+    *inputs : Memory
+        The arrays that a call is given; the launches make the others.
+    """
+
+    def __init__(self, *inputs: Memory) -> None:
+        self.inputs = tuple(array.name for array in inputs)
+        self.memory = {array.name: array for array in inputs}
+        self.launches: list[Launch] = []
+
+    def add(self, program: Program, inputs: Mapping[str, str], to: str) -> str:
+        """Add a launch that makes a new array; return the array's name: `to`, or with a number."""
+        sizes = {buffer: self.memory[name].size for buffer, name in inputs.items()}
+        (output,) = program.outputs
+        name, number = to, 1
+        while name in self.memory:
+            number += 1
+            name = f"{to}{number}"
+        size = output.size.evaluate(bind_scalars(program, sizes))
+        self.memory[name] = Memory(name, output.dtype, size)
+        self.launches.append(Launch(program, dict(inputs), {output.name: name}))
+        return name
+
+    def finish(self, title: str) -> LaunchPlan:
+        """Return the plan, whose output is what the last launch makes."""
+        outputs = tuple(self.launches[-1].outputs.values())
+        arrays, launches = tuple(self.memory.values()), tuple(self.launches)
+        return LaunchPlan(title, arrays, launches, self.inputs, outputs)
