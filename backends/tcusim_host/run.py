@@ -24,6 +24,7 @@ from tcusim.machine import (
     from_values,
     rule_for,
 )
+from tcusim.machine.formats import from_memory, to_memory, unwritten_values
 from tcusim.program.bind import bind_scalars
 from tcusim_cuda.kernel import WORKSPACE, Kernel
 from tcusim_host.build import build, line_of, place_of, source_folder
@@ -147,17 +148,17 @@ def run_kernel(
     buffers: dict[str, _Guarded] = {}
     for buffer in program.inputs:
         values = as_values(arrays[buffer.name], buffer.dtype, name=buffer.name)
-        buffers[buffer.name] = _guarded(_to_memory(values, buffer.dtype))
+        buffers[buffer.name] = _guarded(to_memory(values, buffer.dtype))
     for buffer in program.outputs:
-        values = _poisoned(buffer.size.evaluate(scalars), buffer.dtype)
-        buffers[buffer.name] = _guarded(_to_memory(values, buffer.dtype))
+        values = unwritten_values(buffer.size.evaluate(scalars), buffer.dtype)
+        buffers[buffer.name] = _guarded(to_memory(values, buffer.dtype))
     if program.mail:
         buffers[WORKSPACE] = _guarded(np.zeros(kernel.workspace_bytes(scalars), np.uint8))
     before = {buffer.name: buffers[buffer.name].inside.tobytes() for buffer in program.inputs}
     _launch(kernel, buffers, scalars, row, seed, debug)
     _check_guards(kernel, buffers, before)
     return {
-        buffer.name: _from_memory(buffers[buffer.name].inside, buffer.dtype)
+        buffer.name: _array_of(buffers[buffer.name].inside, buffer.dtype)
         for buffer in program.outputs
     }
 
@@ -253,28 +254,10 @@ def _flat(name: str, array: Any) -> NDArray[Any]:
     return given
 
 
-def _poisoned(size: int, dtype: str) -> Values:
-    """Return what an output holds before anything is written: NaN, or the lowest integer."""
-    target = format_of(dtype)
-    poison = np.nan if target.is_float else np.iinfo(target.dtype).min
-    return np.full(size, poison, target.dtype)
-
-
-def _to_memory(values: Values, dtype: str) -> Values:
-    """Return values as they lie in GPU memory: bf16 as its 16 bits."""
-    if dtype != "bf16":
-        return values
-    # Exact, since the values are bf16's; a NaN keeps a bit of its fraction.
-    bits = values.view(np.uint32) >> 16
-    return np.where(np.isnan(values), 0x7FFF, bits).astype(np.uint16)
-
-
-def _from_memory(memory: Bytes, dtype: str) -> Values:
+def _array_of(memory: Bytes, dtype: str) -> Values:
     """Return the bytes of GPU memory as the array that a user expects."""
-    if dtype == "bf16":
-        bits = memory.view(np.uint16).astype(np.uint32) << 16
-        return from_values(bits.view(np.float32), dtype)
-    return from_values(memory.copy().view(format_of(dtype).dtype), dtype)
+    bits = memory.copy().view(format_of(dtype).memory_dtype)
+    return from_values(from_memory(bits, dtype), dtype)
 
 
 def _check_guards(

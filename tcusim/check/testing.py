@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tcusim.backends import Backend, get_backend, native_arch
 from tcusim.errors import AgreementError, InputError, TcusimError, unknown_name
 from tcusim.machine import Format, Values, format_of, from_values, round_values
+from tcusim.machine.formats import to_memory
 from tcusim.program.bind import bind_scalars, last_offset, offsets_of
 from tcusim.program.grammar import Program, Step, View, accesses
 from tcusim.program.printer import line
@@ -66,9 +67,9 @@ def bits_of(array: Any, dtype: str) -> Bits:
     bf16 may be held in a bfloat16 or a float32 array; both give the same 16 bits.
     """
     given = np.ascontiguousarray(array)
-    if dtype == "bf16" and given.dtype == np.float32:
-        return (given.view(np.uint32) >> 16).astype(np.uint16)
     expected = format_of(dtype)
+    if dtype == "bf16" and given.dtype == np.float32:
+        return to_memory(given, dtype)
     if dtype != "bf16" and given.dtype != expected.dtype:
         raise InputError(f"an array of {dtype} must be {expected.dtype}, got {given.dtype}")
     return given.view(np.dtype(f"u{given.dtype.itemsize}"))

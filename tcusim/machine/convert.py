@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from tcusim.errors import InputError
 from tcusim.machine.formats import (
+    BY_ARRAY_NAME,
     FORMATS,
     Format,
     Values,
     format_of,
     round_values,
+    to_memory,
 )
 
 __all__ = ["as_values", "from_values"]
-
-# ml_dtypes is optional, so its types are known by name only.
-_ML_DTYPES: Final = {
-    "bfloat16": "bf16",
-    "float8_e4m3fn": "e4m3",
-    "float8_e5m2": "e5m2",
-}
-_NATIVE: Final = {"float16": "f16", "float32": "f32", "float64": "f64"}
 
 
 def as_values(array: ArrayLike, fmt: str | Format, *, name: str = "array") -> Values:
@@ -56,12 +49,12 @@ def as_values(array: ArrayLike, fmt: str | Format, *, name: str = "array") -> Va
     """
     target = format_of(fmt)
     given = _as_numbers(array, name)
-    source = _ML_DTYPES.get(given.dtype.name) or _NATIVE.get(given.dtype.name)
-    if source in _ML_DTYPES.values():
+    source = BY_ARRAY_NAME.get(given.dtype.name)
+    if source is not None and source.in_ml_dtypes:
         # ml_dtypes reports signalling NaN, which are nothing to report here.
         with np.errstate(invalid="ignore"):
             given = given.astype(np.float32)
-    if source == target.name:
+    if source == target:
         return given
     if target.name == "tf32":
         return _cut_to_tf32(_exactly(given, FORMATS["f32"], name))
@@ -75,19 +68,17 @@ def from_values(values: Values, fmt: str | Format) -> Values:
     float32 where it is not; every other type is a NumPy type of its own.
     """
     target = format_of(fmt)
-    wanted = {short: long for long, short in _ML_DTYPES.items()}.get(target.name)
-    if wanted is None:
+    if not target.in_ml_dtypes:
         return values.astype(target.dtype, copy=False)
     try:
         import ml_dtypes
     except ImportError:
         return values.astype(np.float32, copy=False)
     if target.name == "bf16":
-        # The upper half of a float32; a cast would not keep the bits of a NaN.
-        upper = (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
-        return upper.view(ml_dtypes.bfloat16)
+        # A cast would not keep the bits of a NaN.
+        return to_memory(values, target).view(ml_dtypes.bfloat16)
     with np.errstate(invalid="ignore"):
-        return values.astype(np.dtype(getattr(ml_dtypes, wanted)))
+        return values.astype(np.dtype(getattr(ml_dtypes, target.array_name)))
 
 
 def _as_numbers(array: ArrayLike, name: str) -> Values:
@@ -96,7 +87,7 @@ def _as_numbers(array: ArrayLike, name: str) -> Values:
         given: Values = np.asarray(array)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} is not an array of numbers: {error}") from error
-    if given.dtype.name in _ML_DTYPES or given.dtype.kind in "biuf":
+    if given.dtype.name in BY_ARRAY_NAME or given.dtype.kind in "biuf":
         return given
     if given.dtype.kind == "O" and not isinstance(array, np.ndarray):
         return _from_objects(given, name)

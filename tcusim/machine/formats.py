@@ -3,32 +3,40 @@
 Inside tcusim a tile is a plain NumPy array of *values*: every element is a number that the
 element type can hold, kept in the smallest NumPy type that holds all of them (bf16, tf32 and
 the 8-bit floats live in float32). Names are those of PTX.
+
+`FORMATS` is the one table of these types: their names here and in array libraries, their sizes,
+what unwritten memory of them holds, and their bits in GPU memory.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.errors import InputError, unknown_name
+from tcusim.errors import InputError, Unsupported, unknown_name
 
 __all__ = [
+    "BY_ARRAY_NAME",
     "FORMATS",
     "Float64",
     "Format",
     "Rounding",
     "Values",
+    "array_name_of",
     "canonical_nan",
     "format_of",
+    "from_memory",
     "leading_power",
     "lowest_power",
     "round_to_grid",
     "round_values",
     "split_values",
+    "to_memory",
+    "unwritten_values",
 ]
 
 Values: TypeAlias = NDArray[Any]
@@ -68,8 +76,12 @@ class Format:
     nan_bits : int
         The NaN that a GPU's arithmetic writes for this type, as bits of `dtype`; 0 if it keeps
         the NaN that it is given, or none is known.
-    array_type : str
-        What a user's array of this type is made of, as Python text.
+    array_name : str
+        What NumPy (or ml_dtypes) and torch call the type of an array of such elements, such as
+        ``"float16"`` or ``"bfloat16"``.
+    bit_names : tuple of str
+        Array types that count as this one too, because they carry its bits: some libraries have
+        no bf16.
     """
 
     name: str
@@ -83,72 +95,110 @@ class Format:
     smallest: float
     has_inf: bool
     nan_bits: int
-    array_type: str
+    array_name: str
+    bit_names: tuple[str, ...] = ()
 
     @property
     def is_float(self) -> bool:
         """Whether an element is a floating-point number."""
         return self.kind == "float"
 
+    @property
+    def in_ml_dtypes(self) -> bool:
+        """Whether the array type comes from the package ml_dtypes, since NumPy has none."""
+        return self.is_float and self.dtype.name != self.array_name
+
+    @property
+    def array_type(self) -> str:
+        """The array type as Python text, such as ``"np.float16"``."""
+        return f"{'ml_dtypes' if self.in_ml_dtypes else 'np'}.{self.array_name}"
+
+    @property
+    def memory_dtype(self) -> np.dtype[Any]:
+        """The NumPy type in which elements travel to GPU memory: bf16 as its 16 bits."""
+        if self.dtype.itemsize == self.itemsize:
+            return self.dtype
+        if self.name == "bf16":
+            return np.dtype(np.uint16)
+        raise Unsupported(f"no kernel takes arrays of {self.name} in GPU memory; use f16 or bf16")
+
+    @property
+    def unwritten(self) -> float | int:
+        """What memory holds that nothing was written to: NaN, or an integer type's lowest value."""
+        return math.nan if self.is_float else int(self.smallest)
+
+    @property
+    def unwritten_bits(self) -> int:
+        """The bits of `unwritten` in GPU memory, as an unsigned integer of `itemsize` bytes."""
+        memory = to_memory(unwritten_values((1,), self), self)
+        return int(memory.view(f"u{self.itemsize}")[0])
+
 
 def _float(
     name: str,
     dtype: type[np.floating[Any]],
     bits: tuple[int, int],
-    array_type: str,
-    *,
-    largest: float | None = None,
-    has_inf: bool = True,
-    nan_bits: int = 0,
-    itemsize: int | None = None,
+    array_name: str,
+    **exceptions: Any,
 ) -> Format:
     """Derive a float row from its (exponent, fraction) bits; exceptions to IEEE 754 are named."""
     exponent_bits, fraction_bits = bits
     bias = 2 ** (exponent_bits - 1) - 1
-    emax = bias if has_inf else bias + 1
-    top = math.ldexp(2.0 - math.ldexp(1.0, -fraction_bits), emax)
-    return Format(
+    row = Format(
         name=name,
         kind="float",
-        itemsize=itemsize or (1 + exponent_bits + fraction_bits) // 8,
+        itemsize=(1 + exponent_bits + fraction_bits) // 8,
         dtype=np.dtype(dtype),
         fraction_bits=fraction_bits,
         emin=1 - bias,
-        emax=emax,
-        largest=top if largest is None else largest,
+        emax=bias,
+        largest=math.ldexp(2.0 - math.ldexp(1.0, -fraction_bits), bias),
         smallest=math.ldexp(1.0, 1 - bias - fraction_bits),
-        has_inf=has_inf,
-        nan_bits=nan_bits,
-        array_type=array_type,
+        has_inf=True,
+        nan_bits=0,
+        array_name=array_name,
     )
+    return replace(row, **exceptions)
 
 
-def _integer(name: str, dtype: type[np.integer[Any]], array_type: str) -> Format:
+def _integer(name: str, dtype: type[np.integer[Any]]) -> Format:
     """Derive an integer row from its NumPy type."""
-    limits = np.iinfo(dtype)
-    size = np.dtype(dtype).itemsize
+    limits, kind = np.iinfo(dtype), np.dtype(dtype)
     low, high = float(limits.min), float(limits.max)
-    return Format(name, "int", size, np.dtype(dtype), 0, 0, 0, high, low, False, 0, array_type)
+    return Format(name, "int", kind.itemsize, kind, 0, 0, 0, high, low, False, 0, kind.name)
 
 
 _ROWS: Final = (
     # IEEE 754-2019 binary16, binary32, binary64; NaN bits as an H200 writes them.
-    _float("f16", np.float16, (5, 10), "np.float16", nan_bits=0x7FFF),
-    _float("f32", np.float32, (8, 23), "np.float32", nan_bits=0x7FFF_FFFF),
-    _float("f64", np.float64, (11, 52), "np.float64", nan_bits=0xFFF8_0000_0000_0000),
+    _float("f16", np.float16, (5, 10), "float16", nan_bits=0x7FFF),
+    _float("f32", np.float32, (8, 23), "float32", nan_bits=0x7FFF_FFFF),
+    _float("f64", np.float64, (11, 52), "float64", nan_bits=0xFFF8_0000_0000_0000),
     # PTX ISA, "Alternate Floating-Point Data Formats": a tf32 element fills 32 bits.
-    _float("bf16", np.float32, (8, 7), "ml_dtypes.bfloat16", nan_bits=0x7FFF_0000),
-    _float("tf32", np.float32, (8, 10), "np.float32", itemsize=4),
-    # Micikevicius et al., "FP8 Formats for Deep Learning", arXiv 2209.05433, table 1.
-    _float("e4m3", np.float32, (4, 3), "ml_dtypes.float8_e4m3fn", largest=448.0, has_inf=False),
-    _float("e5m2", np.float32, (5, 2), "ml_dtypes.float8_e5m2"),
-    _integer("s8", np.int8, "np.int8"),
-    _integer("u8", np.uint8, "np.uint8"),
-    _integer("s32", np.int32, "np.int32"),
-    _integer("s64", np.int64, "np.int64"),
+    _float(
+        "bf16",
+        np.float32,
+        (8, 7),
+        "bfloat16",
+        nan_bits=0x7FFF_0000,
+        bit_names=("uint16", "void16"),
+    ),
+    _float("tf32", np.float32, (8, 10), "float32", itemsize=4),
+    # Micikevicius et al., "FP8 Formats for Deep Learning", arXiv 2209.05433, table 1: e4m3 has no
+    # infinities, so its top exponent holds numbers.
+    _float("e4m3", np.float32, (4, 3), "float8_e4m3fn", emax=8, largest=448.0, has_inf=False),
+    _float("e5m2", np.float32, (5, 2), "float8_e5m2"),
+    _integer("s8", np.int8),
+    _integer("u8", np.uint8),
+    _integer("s32", np.int32),
+    _integer("s64", np.int64),
 )
 
 FORMATS: Final[dict[str, Format]] = {row.name: row for row in _ROWS}
+
+# A float32 array is one of f32: tf32 is what a tensor core makes of it.
+BY_ARRAY_NAME: Final[dict[str, Format]] = {
+    row.array_name: row for row in _ROWS if row.name != "tf32"
+}
 
 
 def format_of(name: str | Format) -> Format:
@@ -158,6 +208,48 @@ def format_of(name: str | Format) -> Format:
     if name in FORMATS:
         return FORMATS[name]
     raise unknown_name("type", name, FORMATS)
+
+
+def array_name_of(dtype: Any) -> str:
+    """Return NumPy's name of an array type: one of NumPy, ml_dtypes or torch, or just its name.
+
+    Examples
+    --------
+    >>> array_name_of(np.float16), array_name_of("bfloat16"), array_name_of("torch.float32")
+    ('float16', 'bfloat16', 'float32')
+    """
+    name = str(dtype).removeprefix("torch.")
+    if name in BY_ARRAY_NAME:
+        return name
+    try:
+        return str(np.dtype(dtype).name)
+    except TypeError as error:
+        raise InputError(f"dtype: {error}") from error
+
+
+def unwritten_values(shape: int | tuple[int, ...], fmt: str | Format) -> Values:
+    """Return an array of values as memory holds them before anything is written to it."""
+    target = format_of(fmt)
+    return np.full(shape, target.unwritten, target.dtype)
+
+
+def to_memory(values: Values, fmt: str | Format) -> Values:
+    """Return values as they lie in GPU memory: bf16 as its 16 bits, others as they are."""
+    target = format_of(fmt)
+    if target.memory_dtype == values.dtype:
+        return np.ascontiguousarray(values)
+    wide = np.ascontiguousarray(values, np.float32)
+    bits = (wide.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+    # The upper half is all of a bf16, but a NaN may have its only fraction bits in the lower one.
+    bits[np.isnan(wide) & ((bits & np.uint16(0x007F)) == 0)] |= np.uint16(0x0040)
+    return bits
+
+
+def from_memory(memory: Values, fmt: str | Format) -> Values:
+    """Return what lies in GPU memory (of the type's `memory_dtype`) as values."""
+    if format_of(fmt).name != "bf16":
+        return memory
+    return (memory.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 def canonical_nan(values: Values, fmt: str | Format) -> Values:

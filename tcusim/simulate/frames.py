@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tcusim.errors import InputError
 from tcusim.machine import Values, as_values, format_of, from_values
+from tcusim.machine.formats import unwritten_values
 from tcusim.program.bind import bind_scalars, last_offset, offsets_of
 from tcusim.program.grammar import (
     Add,
@@ -221,7 +222,7 @@ class _Watcher:
             program = event.state.program
             for buffer in (*program.outputs, *program.scratch, *program.mail):
                 size = buffer.size.evaluate(event.state.scalars)
-                self.memory[buffer.name] = _unwritten((size,), buffer.dtype)
+                self.memory[buffer.name] = unwritten_values((size,), buffer.dtype)
         self.number += 1
         return Frame(
             number=self.number,
@@ -252,7 +253,7 @@ class _Watcher:
         names = iter(_parts(event.step)[1])
         for frag in touched.frags_written:
             values = event.state.fragment(frag, np.array([self.warp]))[0].copy()
-            before = self.frags.get(frag.name, _unwritten(values.shape, frag.dtype))
+            before = self.frags.get(frag.name, unwritten_values(values.shape, frag.dtype))
             self.frags[frag.name] = values
             yield _frag_tile(frag, next(names), values, before)
         for view in touched.views_written:
@@ -324,12 +325,6 @@ def _parts(step: Step) -> tuple[tuple[str, ...], tuple[str, ...]]:
             return (), ()
         case _:
             assert_never(step)
-
-
-def _unwritten(shape: tuple[int, ...], dtype: str) -> Values:
-    """Return what the interpreter has where nothing was written: NaN, or the lowest integer."""
-    target = format_of(dtype)
-    return np.full(shape, np.nan if target.is_float else np.iinfo(target.dtype).min, target.dtype)
 
 
 def _seen(state: State, buffer: Buffer, warp: int) -> Values:

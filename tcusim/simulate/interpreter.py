@@ -30,6 +30,7 @@ from tcusim.machine import (
     rule_for,
     split_values,
 )
+from tcusim.machine.formats import unwritten_values
 from tcusim.program.bind import bind_scalars
 from tcusim.program.checks.verifier import verify
 from tcusim.program.grammar import (
@@ -155,10 +156,10 @@ class State:
         }
         for buffer in program.outputs:
             size = buffer.size.evaluate(self.scalars)
-            self.memory[buffer.name] = _poisoned((size,), buffer.dtype)
+            self.memory[buffer.name] = unwritten_values((size,), buffer.dtype)
         for buffer in program.mail:
             size = buffer.size.evaluate(self.scalars)
-            self.memory[buffer.name] = _poisoned((size,), buffer.dtype)
+            self.memory[buffer.name] = unwritten_values((size,), buffer.dtype)
         # The number of the block that published each element; none yet.
         self._publishers = {
             buffer.name: np.full(self.memory[buffer.name].size, _NOBODY) for buffer in program.mail
@@ -231,7 +232,7 @@ class State:
         self._pending = []
         self._unshared = []
         self._shared = {
-            buffer.name: _poisoned((self.warps.size, buffer.size.evaluate({})), buffer.dtype)
+            buffer.name: unwritten_values((self.warps.size, buffer.size.evaluate({})), buffer.dtype)
             for buffer in self.program.scratch
         }
 
@@ -346,7 +347,7 @@ class State:
             return
         shape = (self.warps.size, frag.rows, frag.cols)
         old = self._fragments.get(frag.name)
-        tiles = _poisoned(shape, frag.dtype)
+        tiles = unwritten_values(shape, frag.dtype)
         if old is not None:
             tiles[...] = old
         tiles[places] = values
@@ -643,10 +644,3 @@ def _flat(name: str, array: Any) -> NDArray[Any]:
             f"input {name!r} must be flat (one axis), got shape {given.shape}; use a.ravel()"
         )
     return given
-
-
-def _poisoned(shape: tuple[int, ...], dtype: str) -> Values:
-    """Return an array of what memory holds before anything is written: NaN, or the lowest int."""
-    target = format_of(dtype)
-    poison = np.nan if target.is_float else np.iinfo(target.dtype).min
-    return np.full(shape, poison, target.dtype)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tcusim.errors import InputError, UnknownName
+from tcusim.errors import InputError, UnknownName, Unsupported
 from tcusim.machine import (
     FORMATS,
     Format,
@@ -20,6 +20,13 @@ from tcusim.machine import (
     from_values,
     round_values,
     split_values,
+)
+from tcusim.machine.formats import (
+    BY_ARRAY_NAME,
+    array_name_of,
+    from_memory,
+    to_memory,
+    unwritten_values,
 )
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
@@ -72,6 +79,63 @@ def test_table() -> None:
     assert FORMATS["tf32"].itemsize == 4
     assert (FORMATS["u8"].smallest, FORMATS["u8"].largest) == (0, 255)
     assert isinstance(format_of(FORMATS["bf16"]), Format)
+
+
+@pytest.mark.parametrize("name", list(FORMATS))
+def test_array_names_are_those_of_the_libraries(name: str) -> None:
+    fmt = FORMATS[name]
+    library = ml_dtypes if fmt.in_ml_dtypes else np
+    dtype = np.dtype(getattr(library, fmt.array_name))
+    assert (dtype.name, dtype.itemsize) == (fmt.array_name, fmt.itemsize)
+    assert fmt.array_type == f"{library.__name__.replace('numpy', 'np')}.{fmt.array_name}"
+    assert array_name_of(dtype) == array_name_of(f"torch.{fmt.array_name}") == fmt.array_name
+    assert BY_ARRAY_NAME[fmt.array_name].name == ("f32" if name == "tf32" else name)
+
+
+def test_array_name_of_other_types() -> None:
+    assert array_name_of(np.int16) == array_name_of("int16") == "int16"
+    with pytest.raises(InputError, match="dtype: data type 'wide' not understood"):
+        array_name_of("wide")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "bits"),
+    [
+        ("f16", np.nan, 0x7E00),
+        ("bf16", np.nan, 0x7FC0),
+        ("f32", np.nan, 0x7FC0_0000),
+        ("f64", np.nan, 0x7FF8_0000_0000_0000),
+        ("s8", -128, 0x80),
+        ("u8", 0, 0),
+        ("s32", -(2**31), 0x8000_0000),
+        ("s64", -(2**63), 0x8000_0000_0000_0000),
+    ],
+)
+def test_what_unwritten_memory_holds(name: str, value: float, bits: int) -> None:
+    fmt = FORMATS[name]
+    values = unwritten_values((2, 3), name)
+    assert (values.shape, values.dtype) == ((2, 3), fmt.dtype)
+    np.testing.assert_array_equal(values, np.full((2, 3), value))
+    assert fmt.unwritten_bits == bits
+
+
+def test_bf16_in_memory_and_back() -> None:
+    assert FORMATS["bf16"].memory_dtype == np.uint16
+    bits = np.arange(2**16, dtype=np.uint16)
+    values = from_memory(bits, "bf16")
+    assert values.dtype == np.float32
+    np.testing.assert_array_equal(to_memory(values, "bf16"), bits)
+    # A NaN whose fraction lies in the lower half stays a NaN.
+    nan = np.array([0x7F80_0001, 0xFF80_0001], np.uint32).view(np.float32)
+    assert to_memory(nan, "bf16").tolist() == [0x7FC0, 0xFFC0]
+
+
+def test_other_types_are_in_memory_what_they_are() -> None:
+    values = single([1.5, -2.0])
+    assert np.shares_memory(to_memory(values, "f32"), values)
+    assert from_memory(values, "tf32") is values
+    with pytest.raises(Unsupported, match="no kernel takes arrays of e4m3 in GPU memory"):
+        to_memory(values, "e4m3")
 
 
 def test_unknown_type() -> None:
