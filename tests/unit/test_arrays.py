@@ -865,10 +865,8 @@ def test_outs_that_overlap_the_input_of_a_plan(gpu: StandIn) -> None:
     after = OnGpu(LONG, data=(beside.ctypes.data + 2 * LONG.size + 22, False))
     assert prepared(gpu).run({"in": before}, out=after, shape=shape) is after
     one = gpu.prepare(tcusim.plan("segmented_sum", length=LONG.size, segment_size=1))
-    with pytest.raises(
-        InputError, match=r"out is a itself, but Plan\('segmented_sum'.* does not wo"
-    ):
-        one.run({"in": x}, out=x, shape=shape)
+    # Each sum is of one element, which no other warp reads.
+    assert one.run({"in": x}, out=x, shape=shape) is x
 
 
 @pytest.mark.usefixtures("several_launches")
