@@ -1,11 +1,11 @@
-"""`tcusim bench`: how fast the kernels are on this machine's GPU."""
+"""`tcusim bench`: how fast tcusim is on this machine's GPU, beside the libraries installed here."""
 
 from __future__ import annotations
 
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import click
 
@@ -14,18 +14,37 @@ from tcusim.cli.parts import check_folder, examples, options_of, print_json
 __all__ = ["bench_command"]
 
 
-@click.command(
-    "bench",
+class _Report(Protocol):
+    """What a benchmark returns."""
+
+    def text(self) -> str: ...
+
+    def as_json(self) -> dict[str, Any]: ...
+
+
+_OUTPUT = options_of(
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead."),
+    click.option("-o", "--output", type=click.Path(), metavar="FILE", help="Write JSON to a file."),
+)
+
+
+@click.group("bench")
+def bench_command() -> None:
+    """Measure what a user waits for on this machine's GPU, beside other libraries."""
+
+
+@bench_command.command(
+    "throughput",
     epilog=examples(
-        "tcusim bench --quick",
-        "tcusim bench --log2-length 30 --segment 16 --segment 256 --json -o bench.json",
-        "tcusim bench --kind scan --segment 0",
+        "tcusim bench throughput --quick",
+        "tcusim bench throughput --segment 16 --segment 256 --json -o bench.json",
+        "tcusim bench throughput --kind scan --segment 0",
     ),
 )
 @options_of(
     click.option(
         "--log2-length",
-        type=click.IntRange(10, 34),
+        type=click.IntRange(20, 34),
         default=30,
         show_default=True,
         metavar="N",
@@ -41,34 +60,53 @@ __all__ = ["bench_command"]
     click.option("--peer", "peers", multiple=True, help="Library to compare with; repeatable."),
     click.option("--backend", default="cupy", show_default=True, help="Who runs the kernels."),
     click.option("--quick", is_flag=True, help="Fewer sizes and repetitions."),
-    click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead."),
-    click.option("-o", "--output", type=click.Path(), metavar="FILE", help="Write JSON to a file."),
+    click.option("--seconds", type=float, help="Begin no further problem after this time."),
 )
-def bench_command(
-    log2_length: int,
-    segments: tuple[int, ...],
-    kinds: tuple[str, ...],
-    peers: tuple[str, ...],
-    backend: str,
-    quick: bool,
-    as_json: bool,
-    output: str | None,
-) -> None:
-    """Measure the kernels on this machine's GPU, beside the libraries that are installed."""
-    from tcusim_bench.throughput import bench
+@_OUTPUT
+def throughput_command(as_json: bool, output: str | None, **given: Any) -> None:
+    """Compare the kernels with the memory's speed, and with other libraries, on long arrays."""
+    from tcusim_bench.throughput import Settings, bench
 
+    _check(output)
+    settings = Settings(**{name: value for name, value in given.items() if value not in (None, ())})
+    report = bench(settings, say=None if as_json else partial(click.echo, err=True))
+    _deliver(report, as_json, output)
+    if report.wrong:
+        for attempt in report.wrong:
+            click.echo(f"{attempt.who}, {attempt.label}: {attempt.status}", err=True)
+        raise click.exceptions.Exit(1)
+
+
+@bench_command.command(
+    "latency",
+    epilog=examples("tcusim bench latency", "tcusim bench latency --size 4096 --json -o warm.json"),
+)
+@options_of(
+    click.option(
+        *("--size", "sizes"),
+        type=click.IntRange(64),
+        multiple=True,
+        help="Elements of the array; repeatable.",
+    ),
+    click.option(
+        "--first/--no-first", default=True, help="Time first calls too, in new processes."
+    ),
+)
+@_OUTPUT
+def latency_command(as_json: bool, output: str | None, sizes: tuple[int, ...], first: bool) -> None:
+    """Time what one call costs on short arrays: the host's share, warm, and the first call."""
+    from tcusim_bench.latency import SIZES, latency
+
+    _check(output)
+    _deliver(latency(sizes or SIZES, first_calls=first), as_json, output)
+
+
+def _check(output: str | None) -> None:
     if output is not None:
         check_folder(output)
-    chosen = {"segments": segments, "kinds": kinds}
-    given: dict[str, Any] = {name: value for name, value in chosen.items() if value}
-    report = bench(
-        log2_length=log2_length,
-        peers=peers or None,
-        backend=backend,
-        quick=quick,
-        say=None if as_json else partial(click.echo, err=True),
-        **given,
-    )
+
+
+def _deliver(report: _Report, as_json: bool, output: str | None) -> None:
     if output is not None:
         text = json.dumps(report.as_json(), ensure_ascii=False, indent=2)
         Path(output).write_text(text + "\n", encoding="utf-8")

@@ -1,6 +1,6 @@
 """Measure sums, scans and products on a GPU: its own limits, tcusim's kernels, other libraries.
 
-    python -m tcusim_bench.throughput --json results.json
+    tcusim bench throughput --json -o results.json
 
 Everything is measured in one run, since figures drift from machine to machine. A result is verified
 before it is timed: a sample of it with float64, and the first results of tcusim's own kernels with
@@ -9,30 +9,26 @@ the bits of the simulator. What cannot run, or is wrong, is a row that says so.
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import importlib.metadata
 import itertools
-import json
 import math
 import platform
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from tcusim.errors import InputError, TcusimError, unknown_name
 from tcusim.machine import format_of
-from tcusim_bench.device import BACKENDS, Device, Problem, matrix_columns, read_limits
-from tcusim_bench.peers import DEFAULT_PEERS, PEERS, Contender, Peers, first_line
+from tcusim_bench.device import Device, Problem, matrix_columns, read_limits
+from tcusim_bench.peers import DEFAULT_PEERS, Contender, Peers, first_line
 from tcusim_bench.programs import KINDS, Recipe, recipes
 from tcusim_cuda.driver import unit_name
 
-__all__ = ["SEGMENTS", "WHOLE", "Attempt", "Report", "Row", "bench", "main"]
+__all__ = ["SEGMENTS", "WHOLE", "Attempt", "Report", "Row", "Settings", "bench"]
 
 # The segment size that stands for the length: the whole array is one segment.
 WHOLE: Final = 0
@@ -181,43 +177,88 @@ class Report:
         return cls(**{**fields, "rows": tuple(map(_row_of, record["rows"]))})
 
 
-def bench(
-    *,
-    log2_length: int = 30,
-    segments: Sequence[int] = SEGMENTS,
-    kinds: Sequence[str] = KINDS,
-    peers: Sequence[str] | None = None,
-    backend: str = "cupy",
-    quick: bool = False,
-    seconds: float | None = None,
-    say: Say | None = None,
-) -> Report:
-    """Measure sums and scans of f16 numbers, and a product, on this machine's GPU.
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What to measure.
 
-    Parameters
+    Attributes
     ----------
     log2_length : int
-        The data are 2**log2_length elements; they should be far larger than the GPU's cache.
-    segments : sequence of int
+        The data are 2**log2_length elements, from 20 to 34; they should be far larger than the
+        GPU's cache.
+    segments : tuple of int
         Segment sizes: divisors of the length, or `WHOLE`.
-    kinds : sequence of str
+    kinds : tuple of str
         What to measure, out of `KINDS`. The matrix of "matvec" is the data: square, or twice as
         high as it is wide.
-    peers : sequence of str, optional
-        Names out of ``cupy torch torch.compile triton cub``; by default all but torch.compile.
+    peers : tuple of str
+        Names out of ``cupy torch torch.compile triton cub``.
     backend : {"cupy", "pycuda"}
         What loads and launches tcusim's kernels. The data are in CuPy arrays in any case.
     quick : bool
         Fewer and smaller: at most 2**27 elements, few segment sizes, and one way for each.
     seconds : float, optional
         Begin no further problem after this time. Whole arrays and products come first.
+    """
+
+    log2_length: int = 30
+    segments: tuple[int, ...] = SEGMENTS
+    kinds: tuple[str, ...] = KINDS
+    peers: tuple[str, ...] = DEFAULT_PEERS
+    backend: str = "cupy"
+    quick: bool = False
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 20 <= self.log2_length <= 34:
+            raise InputError(f"log2_length must be from 20 to 34, got {self.log2_length}")
+        for size in self.segments:
+            if size != WHOLE and (size < 1 or self.length % size):
+                raise InputError(
+                    f"segment sizes must divide 2**{self.log2_length}; {size} does not"
+                )
+        if not self.segments:
+            raise InputError("segments is empty; name at least one segment size")
+        for kind in self.kinds:
+            if kind not in KINDS:
+                raise unknown_name("kind", kind, KINDS)
+
+    @property
+    def length(self) -> int:
+        """Elements of the data."""
+        return 1 << self.log2_length
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Elements of a segment."""
+        return tuple(size or self.length for size in self.segments)
+
+    def reduced(self) -> Settings:
+        """Return what is measured in truth: less, if it is to be quick."""
+        if not self.quick:
+            return self
+        quick = tuple(size for size in self.segments if size in QUICK_SEGMENTS)
+        return replace(
+            self,
+            log2_length=min(self.log2_length, QUICK_LOG2_LENGTH),
+            segments=quick or self.segments[:1],
+        )
+
+
+def bench(settings: Settings, say: Say | None = None) -> Report:
+    """Measure sums and scans of f16 numbers, and a product, on this machine's GPU.
+
+    Parameters
+    ----------
+    settings : Settings
+        What to measure.
     say : callable, optional
         Is given a line of text for each problem, as it is done.
 
     Returns
     -------
     Report
-        Rows in the order of `KINDS` and `segments`.
+        Rows in the order of `KINDS` and of the segments.
 
     Raises
     ------
@@ -226,50 +267,30 @@ def bench(
     BackendUnavailable
         If CuPy or a GPU is missing.
     """
-    if quick:
-        log2_length = min(log2_length, QUICK_LOG2_LENGTH)
-        segments = [size for size in segments if size in QUICK_SEGMENTS] or segments[:1]
-    for kind in kinds:
-        if kind not in KINDS:
-            raise unknown_name("kind", kind, KINDS)
-    length = _checked_length(log2_length, segments)
-    sizes = [size or length for size in segments]
+    given = settings.reduced()
     began = time.monotonic()
-    device = Device(length, backend)
-    others = Peers(device, DEFAULT_PEERS if peers is None else tuple(peers))
+    device = Device(given.length, given.backend)
+    others = Peers(device, given.peers)
     try:
-        report = _start(device, others, length)
+        report = _start(device, others, given.length)
         rows: list[Row] = []
-        order = tuple(_in_order(kinds, sizes, length))
+        order = tuple(_in_order(given.kinds, given.sizes, given.length))
         problems = (Problem(kind, size, device) for kind, size in order)
-        device.compile_ahead(recipe for one in problems for recipe in _fitting(one, quick))
+        device.compile_ahead(recipe for one in problems for recipe in _fitting(one, given.quick))
         for kind, size in order:
-            if seconds is not None and time.monotonic() - began > seconds:
+            if given.seconds is not None and time.monotonic() - began > given.seconds:
                 report.notes.append(f"{kind} {size} was left out: the time was up")
                 continue
-            rows.extend(_solve(Problem(kind, size, device), others, quick, say))
+            rows.extend(_solve(Problem(kind, size, device), others, given.quick, say))
         _measure_limits_again(report, device)
-        rows.sort(key=lambda row: (KINDS.index(row.kind), _place(row.segment_size, sizes)))
+        rows.sort(key=lambda row: (KINDS.index(row.kind), _place(row.segment_size, given.sizes)))
         report.rows = with_ratios(rows, report.limits)
-        report.notes.append(f"tcusim's kernels were launched through {backend}")
+        report.notes.append(f"tcusim's kernels were launched through {given.backend}")
     finally:
         if others.cub is not None:
             others.cub.close()
     report.seconds = time.monotonic() - began
     return report
-
-
-def _checked_length(log2_length: int, segments: Sequence[int]) -> int:
-    """Return the number of elements, or raise InputError."""
-    if not 20 <= log2_length <= 34:
-        raise InputError(f"log2_length must be from 20 to 34, got {log2_length}")
-    length = 1 << log2_length
-    for size in segments:
-        if size != WHOLE and (size < 1 or length % size):
-            raise InputError(f"segment sizes must divide 2**{log2_length}; {size} does not")
-    if not segments:
-        raise InputError("segments is empty; name at least one segment size")
-    return length
 
 
 def _in_order(kinds: Sequence[str], sizes: Sequence[int], length: int) -> Iterator[tuple[str, int]]:
@@ -508,47 +529,3 @@ def _aligned(table: list[list[str]]) -> list[str]:
 
 
 # --- The command ------------------------------------------------------------------------------
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the benchmark as a command; return 0, or 1 if a kernel of ours was wrong."""
-    parser = argparse.ArgumentParser(prog="python -m tcusim_bench.throughput", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything to this file")
-    parser.add_argument("--quick", action="store_true", help="a small run")
-    parser.add_argument("--log2-length", type=int, default=30, metavar="N")
-    about = f"elements of a segment; {WHOLE} for the whole array"
-    parser.add_argument(
-        "--segments", type=int, nargs="+", default=list(SEGMENTS), metavar="SIZE", help=about
-    )
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
-    parser.add_argument("--peers", nargs="*", default=None, help=f"of {', '.join(PEERS)}, or all")
-    parser.add_argument("--backend", choices=BACKENDS, default="cupy")
-    parser.add_argument("--seconds", type=float, help="begin no further problem after this time")
-    given = parser.parse_args(arguments)
-    if given.json is not None:
-        given.json.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        report = bench(
-            log2_length=given.log2_length,
-            segments=given.segments,
-            kinds=given.kinds,
-            peers=PEERS if given.peers == ["all"] else given.peers,
-            backend=given.backend,
-            quick=given.quick,
-            seconds=given.seconds,
-            say=lambda line: print(line, file=sys.stderr, flush=True),
-        )
-    except TcusimError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    print(report.text())
-    if given.json is not None:
-        given.json.write_text(json.dumps(report.as_json(), indent=1) + "\n", encoding="utf-8")
-    for attempt in report.wrong:
-        print(f"{attempt.who}, {attempt.label}: {attempt.status}", file=sys.stderr)
-    return 1 if report.wrong else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -19,6 +19,9 @@ import pytest
 
 from tcusim.errors import BackendUnavailable, InputError, UnknownName
 from tcusim.machine import format_of
+from tcusim_bench import device as bench_device
+from tcusim_bench import peers as bench_peers
+from tcusim_bench import throughput as bench
 from tcusim_bench.device import Device, Problem, matrix_columns, reference
 from tcusim_bench.peers import Contender
 from tcusim_bench.programs import CHUNKS, KINDS, Recipe, recipes
@@ -26,12 +29,12 @@ from tcusim_bench.throughput import (
     Attempt,
     Report,
     Row,
+    Settings,
     best_rows,
     moved_bytes,
     verdict,
     with_ratios,
 )
-from tcusim_cuda import bench, bench_device, bench_peers
 from tcusim_cuda.emit import emit
 
 LENGTH = 2**20
@@ -413,7 +416,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run() -> None:
     lines: list[str] = []
     sizes = (16, 4096, bench.WHOLE)
-    report = bench.bench(log2_length=20, segments=sizes, quick=True, say=lines.append)
+    report = bench.bench(Settings(20, tuple(sizes), quick=True), say=lines.append)
     assert report.wrong == ()
     assert [line.split(":")[0] for line in lines] == [
         *("matvec 1024", "sum 1048576", "scan 1048576"),
@@ -450,7 +453,7 @@ def test_wrong_bits_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setitem(globals(), "damage", flip)
     kinds = ("sum", "scan")
-    report = bench.bench(log2_length=20, segments=(16,), kinds=kinds, quick=True)
+    report = bench.bench(Settings(20, (16,), kinds, quick=True))
     assert {one.status for one in report.wrong} == {
         "wrong: 1 of 2048 differ from the simulator",
         "wrong: 1 of 32768 differ from the simulator",
@@ -459,7 +462,7 @@ def test_wrong_bits_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_gpu")
 def test_a_run_that_is_cut_short() -> None:
-    report = bench.bench(log2_length=20, segments=(16,), seconds=-1)
+    report = bench.bench(Settings(20, (16,), seconds=-1))
     assert report.rows == ()
     assert "sum 16 was left out: the time was up" in report.notes
     assert "matvec 1024 was left out: the time was up" in report.notes
@@ -471,7 +474,17 @@ def test_the_command_of_tcusim() -> None:
 
     from tcusim.cli.main import main
 
-    arguments = ["bench", "--quick", "--log2-length", "20", "--kind", "sum", "--segment", "0"]
+    arguments = [
+        "bench",
+        "throughput",
+        "--quick",
+        "--log2-length",
+        "20",
+        "--kind",
+        "sum",
+        "--segment",
+        "0",
+    ]
     done = CliRunner().invoke(main, [*arguments, "--json"])
     assert done.exit_code == 0, done.output
     rows = json.loads(done.output)["rows"]
@@ -490,7 +503,7 @@ def test_a_wrong_element_of_a_long_array_is_found(
 
     monkeypatch.setitem(globals(), "damage", spoil)
     monkeypatch.setattr(Problem, "compare_bits", lambda *_: (0, 0))
-    report = bench.bench(log2_length=20, segments=(bench.WHOLE,), kinds=(kind,), quick=True)
+    report = bench.bench(Settings(20, (bench.WHOLE,), (kind,), quick=True))
     assert report.wrong
     assert {one.status.split()[1] for one in report.wrong} == {"error"}
 
@@ -581,11 +594,16 @@ def test_mail_is_zeroed_before_every_launch(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.usefixtures("no_gpu")
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_a_file(tmp_path: Path) -> None:
+    from click.testing import CliRunner
+
+    from tcusim.cli.main import main
+
     path = tmp_path / "results.json"
-    arguments = ["--json", str(path), "--log2-length", "20", "--segments", "16", "--quick"]
-    assert bench.main(arguments) == 0
-    assert "reduction_packed" in capsys.readouterr().out
+    arguments = ["bench", "throughput", "-o", str(path), "--log2-length", "20", "--segment", "16"]
+    done = CliRunner().invoke(main, [*arguments, "--quick"])
+    assert done.exit_code == 0, done.output
+    assert "reduction_packed" in done.output
     assert Report.from_json(json.loads(path.read_text())).length == LENGTH
 
 
@@ -601,13 +619,13 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 )
 def test_wrong_arguments(given: dict[str, Any], text: str) -> None:
     with pytest.raises(InputError, match=text):
-        bench.bench(**{"segments": (16,), **given})
+        bench.bench(Settings(**{"segments": (16,), **given}))
 
 
 def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(BackendUnavailable, match="CuPy cannot be imported"):
-        bench.bench(log2_length=20)
+        bench.bench(Settings(20))
 
 
 # --- Peers ------------------------------------------------------------------------------------
