@@ -292,10 +292,15 @@ class View:
 
     @property
     def layout(self) -> str | None:
-        """`row_major` or `col_major` as WMMA means them, None if neither stride is 1."""
+        """`row_major` or `col_major` as WMMA means them, None if neither stride is 1.
+
+        A single row whose strides are both 1, as in a tile with k = 1, is column-major: its leading
+        dimension of 1 is too small for the elements of a row, and right for those of a column.
+        """
         if self.lines is not None:
             return None
-        if self.col_stride == 1:
+        one_row = self.rows == 1 < self.cols and self.row_stride == 1
+        if self.col_stride == 1 and not one_row:
             return "row_major"
         return "col_major" if self.row_stride == 1 else None
 

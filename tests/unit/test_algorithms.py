@@ -40,6 +40,9 @@ SHAPES = (
     (16, 8, 8),
     (16, 8, 16),
     (64, 8, 16),
+    # Units of outer products: Apple AMX and SME's FMOPA.
+    (16, 16, 1),
+    (1, 64, 1),
     (128, 128, 128),
 )
 BIG = (128, 128, 128)
