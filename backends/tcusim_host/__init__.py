@@ -42,6 +42,7 @@ class HostBackend:
         *,
         arch: str | None = None,
         seed: int = 0,
+        block_order: str = "ascending",
         debug: bool = False,
         **options: Any,
     ) -> dict[str, Any]:
@@ -51,11 +52,19 @@ class HostBackend:
         """
         if options:
             raise TypeError(
-                f"the host backend has the options seed and debug, not {', '.join(options)}"
+                "the host backend has the options seed, block_order and debug, not "
+                f"{', '.join(options)}"
             )
         from tcusim_cuda.emit import emit
 
-        return run_kernel(emit(program), inputs, arch=arch or "hopper", seed=seed, debug=debug)
+        return run_kernel(
+            emit(program),
+            inputs,
+            arch=arch or "hopper",
+            seed=seed,
+            block_order=block_order,
+            debug=debug,
+        )
 
 
 BACKEND = HostBackend()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
@@ -27,7 +27,7 @@ from tcusim.machine import (
 from tcusim.machine.formats import from_memory, to_memory, unwritten_values
 from tcusim.program.bind import bind_scalars
 from tcusim_cuda.kernel import WORKSPACE, Kernel
-from tcusim_host.build import build, line_of, place_of, source_folder
+from tcusim_host.build import Library, build, line_of, place_of, source_folder
 
 __all__ = ["KernelError", "NumericsRow", "numerics_row", "run_kernel"]
 
@@ -106,6 +106,7 @@ def run_kernel(
     *,
     arch: str = "hopper",
     seed: int = 0,
+    block_order: str = "ascending",
     debug: bool = False,
 ) -> dict[str, NDArray[Any]]:
     """Compile a kernel's text (once), run it on the CPU and return its outputs by name.
@@ -120,6 +121,9 @@ def run_kernel(
         The numerics that `mma_sync` follows; see `tcusim.machine.units`.
     seed : int
         Draws the order in which lanes run. A kernel without races returns the same for all seeds.
+    block_order : str
+        The order in which blocks run: "ascending", "descending" or "shuffled" (drawn by `seed`). A
+        GPU promises none, so a kernel without races between blocks returns the same for all.
     debug : bool
         Compile for a debugger, and say on stderr where the sources are.
 
@@ -131,7 +135,7 @@ def run_kernel(
     Raises
     ------
     InputError
-        If the inputs do not fit the program.
+        If the inputs do not fit the program, or there is no such order of blocks.
     Unsupported
         If the host cannot compute as `arch` does.
     BackendUnavailable, BuildError
@@ -155,7 +159,11 @@ def run_kernel(
     if program.mail:
         buffers[WORKSPACE] = _guarded(np.zeros(kernel.workspace_bytes(scalars), np.uint8))
     before = {buffer.name: buffers[buffer.name].inside.tobytes() for buffer in program.inputs}
-    _launch(kernel, buffers, scalars, row, seed, debug)
+    order = _order_of(kernel.blocks(scalars), block_order, seed)
+    if order.size:
+        library = _library(kernel, debug)
+        slots = _argument_slots(kernel, buffers, scalars)
+        _launch(kernel, library, slots, order, row, seed)
     _check_guards(kernel, buffers, before)
     return {
         buffer.name: _array_of(buffers[buffer.name].inside, buffer.dtype)
@@ -277,18 +285,24 @@ def _check_guards(
 # --- The launch -------------------------------------------------------------------------------
 
 
-def _launch(
-    kernel: Kernel,
-    buffers: Mapping[str, _Guarded],
-    scalars: Mapping[str, int],
-    row: NumericsRow,
-    seed: int,
-    debug: bool,
-) -> None:
-    """Run all blocks; the buffers are read and written in place."""
-    blocks = kernel.blocks(scalars)
-    if blocks == 0:
-        return
+def _order_of(blocks: int, block_order: str, seed: int) -> NDArray[np.int64]:
+    """Return the numbers of the blocks in the order in which they run."""
+    ascending = np.arange(blocks, dtype=np.int64)
+    match block_order:
+        case "ascending":
+            return ascending
+        case "descending":
+            return ascending[::-1].copy()
+        case "shuffled":
+            return np.random.default_rng(seed).permutation(ascending)
+        case _:
+            raise InputError(
+                f"block_order must be 'ascending', 'descending' or 'shuffled', got {block_order!r}"
+            )
+
+
+def _library(kernel: Kernel, debug: bool) -> Library:
+    """Compile a kernel whose blocks the runtime can run."""
     if kernel.threads % _LANES or not 0 < kernel.threads <= _MAX_THREADS:
         raise InputError(
             f"{kernel.name}: a block must have 1 to {_MAX_THREADS // _LANES} warps of {_LANES} "
@@ -297,14 +311,26 @@ def _launch(
     library = build(kernel, debug=debug)
     if debug:
         print(f"{kernel.name}: sources are in {source_folder(kernel)}", file=sys.stderr)
-    slots = _argument_slots(kernel, buffers, scalars)
+    return library
+
+
+def _launch(
+    kernel: Kernel,
+    library: Library,
+    slots: Sequence[ctypes.c_int64 | ctypes.c_void_p],
+    order: NDArray[np.int64],
+    row: NumericsRow,
+    seed: int,
+) -> None:
+    """Run the blocks in this order; the arguments' buffers are read and written in place."""
     addresses = (ctypes.c_void_p * len(slots))(*(ctypes.addressof(slot) for slot in slots))
     poison = _FLOAT_POISON if format_of(kernel.program.ab).is_float else _INTEGER_POISON
     report = _Report()
     with library.lock:
         failed = library.functions.tcusim_launch(
             addresses,
-            ctypes.c_int64(blocks),
+            ctypes.c_void_p(order.ctypes.data),
+            ctypes.c_int64(order.size),
             ctypes.c_int32(kernel.threads),
             ctypes.c_uint64(seed),
             ctypes.c_int32(poison),

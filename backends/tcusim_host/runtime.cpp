@@ -433,8 +433,10 @@ void mma(const Mma& shape, void* d, const void* a, const void* b, const void* c,
 }  // namespace tcusim
 
 // Runs the kernel of this library; returns 0, or a Failure of which the report says more.
+// order: the numbers of the blocks, in the order in which they run.
 extern "C" __attribute__((visibility("default"))) int tcusim_launch(
     void** arguments,
+    const int64_t* order,
     int64_t blocks,
     int32_t threads,
     uint64_t seed,
@@ -462,9 +464,9 @@ extern "C" __attribute__((visibility("default"))) int tcusim_launch(
     blockDim = {static_cast<unsigned int>(threads), 1, 1};
     gridDim = {static_cast<unsigned int>(blocks), 1, 1};
     const Region shared = shared_memory();
-    for (int64_t block = 0; block < blocks; ++block) {
-        blockIdx.x = static_cast<unsigned int>(block);
-        seed_random(seed, static_cast<uint64_t>(block));
+    for (int64_t i = 0; i < blocks; ++i) {
+        blockIdx.x = static_cast<unsigned int>(order[i]);
+        seed_random(seed, static_cast<uint64_t>(order[i]));
         std::memset(shared.start, poison, shared.size);
         if (!run_block(static_cast<char*>(stacks), stride)) break;
     }

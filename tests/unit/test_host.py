@@ -269,6 +269,34 @@ def test_a_write_outside_a_buffer_is_an_error(place: str, side: str) -> None:
         run_kernel(kernel, {"in": np.ones(32, np.float32)})
 
 
+def test_a_race_between_blocks_shows_in_another_order() -> None:
+    # Blocks 0 to 3 all write element 0: the last one to run wins.
+    kernel = small_kernel("    if (lane == 0) out[0] = float(block);")
+    inputs = {"in": np.ones(128, np.float32)}
+
+    def last(block_order: str, seed: int = 0) -> float:
+        return float(run_kernel(kernel, inputs, seed=seed, block_order=block_order)["out"][0])
+
+    assert (last("ascending"), last("descending")) == (3, 0)
+    shuffled = [last("shuffled", seed) for seed in range(8)]
+    assert len(set(shuffled)) > 1
+    assert shuffled == [last("shuffled", seed) for seed in range(8)]
+
+
+@pytest.mark.parametrize("block_order", ["descending", "shuffled"])
+@pytest.mark.parametrize("algorithm", ["scan_tn", "reduction_kn", "scan_grid"])
+def test_the_order_of_blocks_does_not_matter(algorithm: str, block_order: str) -> None:
+    program = build_program(algorithm, ragged=True, segment_size=300)
+    inputs = {"in": halves(4000)}
+    expected = BACKEND.run(program, inputs)["out"]
+    assert same_bits(BACKEND.run(program, inputs, block_order=block_order)["out"], expected)
+
+
+def test_there_are_three_orders_of_blocks() -> None:
+    with pytest.raises(InputError, match="'ascending', 'descending' or 'shuffled', got 'up'"):
+        BACKEND.run(build_program("reduction_k"), {"in": halves(256)}, block_order="up")
+
+
 def test_a_write_to_an_input_is_an_error() -> None:
     kernel = small_kernel("    const_cast<float*>(in)[0] = 2.0f;")
     with pytest.raises(KernelError, match="wrote to its input 'in', which is const"):
@@ -386,7 +414,7 @@ def test_without_a_compiler_the_backend_says_what_to_install(
 
 
 def test_unknown_options_are_refused() -> None:
-    with pytest.raises(TypeError, match="options seed and debug, not speed"):
+    with pytest.raises(TypeError, match="options seed, block_order and debug, not speed"):
         BACKEND.run(build_program("reduction_k"), {"in": halves(256)}, speed=1)
 
 
