@@ -8,16 +8,17 @@ Nothing is imported before `get_backend` asks for it.
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from tcusim import errors
 from tcusim.plugins import Extension, entry_points_of
+from tcusim.program.launches import LaunchPlan
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tcusim.arrays.planned import Planned
     from tcusim.program.grammar import Program
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "DeviceArrayFacts",
     "DeviceBackend",
     "Edge",
+    "Progress",
     "Session",
     "backends",
     "get_backend",
@@ -37,6 +39,8 @@ __all__ = [
 
 _GROUP = "tcusim.backends"
 
+# Called with (steps done, steps in all).
+Progress: TypeAlias = Callable[[int, int], object]
 # An end of a row.
 Edge: TypeAlias = Literal["first", "last"]
 
@@ -64,16 +68,35 @@ class Backend(Protocol):
 
     def run(
         self,
-        program: Program,
+        plan: LaunchPlan,
         inputs: Mapping[str, Any],
         *,
+        out: Mapping[str, Any] | None = None,
+        stream: Any = None,
         arch: str | None = None,
+        progress: Progress | None = None,
         **options: Any,
     ) -> dict[str, Any]:
-        """Run a program and return its outputs by name, as arrays of the inputs' kind.
+        """Launch a plan; return its outputs by name, as flat arrays of the inputs' kind.
 
-        `arch` names the numerics to follow; None is the backend's own: the GPU it runs on, or the
-        simulator's default.
+        Parameters
+        ----------
+        plan : LaunchPlan
+            A program is a plan of one launch: see `LaunchPlan.of_program`.
+        inputs : mapping of str to array
+            One flat array for each of `plan.inputs`.
+        out : mapping of str to array, optional
+            Arrays for outputs, by name; they are filled and returned.
+        stream : optional
+            The stream of a GPU to launch on.
+        arch : str, optional
+            The numerics to follow; by default the backend's own: those of the GPU that it runs on,
+            or the simulator's default.
+        progress : callable, optional
+            Called with (steps done, steps in all) of the launch that is running, by a backend that
+            knows.
+        **options
+            The backend's own options.
         """
         ...
 
@@ -128,8 +151,11 @@ class DeviceBackend(Backend, Protocol):
     program. One that has them is also given arrays with `__cuda_array_interface__` or DLPack.
     """
 
-    def prepare(self, plan: Planned) -> Session:
-        """Return a session for a plan; it may wait with its work until the first call."""
+    def prepare(self, plan: LaunchPlan, arch: str | None = None) -> Session:
+        """Return a session for a plan; it may wait with its work until the first call.
+
+        `arch` names the numerics that results must follow; the session refuses another GPU.
+        """
         ...
 
     def describe(self, array: Any) -> DeviceArrayFacts:
@@ -225,7 +251,7 @@ def run(
     program: Program,
     inputs: Mapping[str, Any],
     *,
-    backend: str = "numpy",
+    backend: str | Backend = "numpy",
     arch: str | None = None,
     **options: Any,
 ) -> dict[str, Any]:
@@ -237,7 +263,7 @@ def run(
         From `tcusim.build`, or written by hand.
     inputs : mapping of str to array
         One flat array for each of the program's inputs, of the input's element type.
-    backend : str
+    backend : str or Backend
         Who runs it; "numpy" is the simulator.
     arch : str, optional
         The numerics to follow. By default the backend's own: the GPU it runs on, or "hopper" on
@@ -252,7 +278,18 @@ def run(
     UnknownName, BackendUnavailable
         If there is no such backend, or it cannot run here.
     """
-    return get_backend(backend).run(program, inputs, arch=arch, **options)
+    runner = get_backend(backend) if isinstance(backend, str) else backend
+    plan = LaunchPlan.of_program(program, {name: _size_of(a) for name, a in inputs.items()})
+    return runner.run(plan, inputs, arch=arch, **options)
+
+
+def _size_of(array: Any) -> int:
+    """Return the elements of an array of any library, or of a list."""
+    shape = getattr(array, "shape", None)
+    if shape is None:
+        interface = getattr(array, "__cuda_array_interface__", None)
+        shape = (len(array),) if interface is None else interface["shape"]
+    return math.prod(shape)
 
 
 def native_arch(backend: Backend) -> str | None:

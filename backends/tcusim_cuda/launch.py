@@ -43,7 +43,7 @@ from tcusim_cuda.emit import emit, instruction_for
 from tcusim_cuda.kernel import WORKSPACE, Kernel
 
 if TYPE_CHECKING:
-    from tcusim.arrays.planned import Planned
+    from tcusim.program.launches import LaunchPlan
     from tcusim_cuda.session import DeviceSession
 
 __all__ = ["LaunchError", "Launcher"]
@@ -162,12 +162,12 @@ class Launcher(ABC):
 
     # --- DeviceBackend -----------------------------------------------------------------------
 
-    def prepare(self, plan: Planned) -> DeviceSession:
+    def prepare(self, plan: LaunchPlan, arch: str | None = None) -> DeviceSession:
         """Return what runs a plan on arrays in GPU memory."""
         # That module is written in terms of this one.
         from tcusim_cuda.session import DeviceSession
 
-        session = DeviceSession(self, plan)
+        session = DeviceSession(self, plan, arch)
         self._sessions.add(session)
         return session
 
@@ -248,13 +248,14 @@ class Launcher(ABC):
 
     def run(
         self,
-        program: Program,
+        plan: LaunchPlan | Program,
         inputs: Mapping[str, Any],
         *,
         arch: str | None = None,
         stream: Any = None,
         out: Mapping[str, Any] | None = None,
         poison: bool = False,
+        progress: Any = None,
         **options: Any,
     ) -> dict[str, Any]:
         """Run a program; return its outputs by name, as arrays of the inputs' kind.
@@ -299,8 +300,16 @@ class Launcher(ABC):
         reason = self.available()
         if reason is not None:
             raise BackendUnavailable(f"{self.name}: {reason}")
-        run = _Run(self, emitted(program), dict(out or {}), arch, stream, poison)
-        return run.start(inputs)
+        if isinstance(plan, Program):
+            return _Run(self, emitted(plan), dict(out or {}), arch, stream, poison).start(inputs)
+        arrays = dict(inputs)
+        for launch in plan.launches:
+            given = {buffer: arrays[name] for buffer, name in launch.inputs.items()}
+            wanted = {b: out[name] for b, name in launch.outputs.items() if out and name in out}
+            run = _Run(self, emitted(launch.program), wanted, arch, stream, poison)
+            made = run.start(given)
+            arrays.update((name, made[buffer]) for buffer, name in launch.outputs.items())
+        return {name: arrays[name] for name in plan.outputs}
 
     def loaded(self, kernel: Kernel, place: Place) -> Loaded:
         """Return the kernel on the device of the active context, loading it the first time."""

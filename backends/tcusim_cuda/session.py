@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from tcusim.arrays.launches import Launch, Memory
-from tcusim.arrays.planned import Planned
 from tcusim.backends import Edge
 from tcusim.errors import InputError
+from tcusim.machine import format_of
 from tcusim.machine.shapes import TILE_BYTES
 from tcusim.program.grammar import Buffer
+from tcusim.program.launches import Launch, LaunchPlan, Memory
 from tcusim_cuda.arrays import DeviceArray, on_gpu, require_fit, storage_dtype
 from tcusim_cuda.driver import Driver
 from tcusim_cuda.kernel import WORKSPACE, Kernel
@@ -106,9 +106,10 @@ class DeviceSession:
     stream has temporaries of its own, and one lock keeps the launches of a call together.
     """
 
-    def __init__(self, launcher: Launcher, plan: Planned) -> None:
+    def __init__(self, launcher: Launcher, plan: LaunchPlan, arch: str | None = None) -> None:
         self.launcher = launcher
         self.plan = plan
+        self.arch = arch
         self.steps = tuple(
             _ready(plan, number, launch) for number, launch in enumerate(plan.launches)
         )
@@ -144,7 +145,7 @@ class DeviceSession:
                 self._require_fit(array, name)
         place = place_of([*given.values(), *([] if wanted is None else [wanted])])
         self._require_gpu(place.device)
-        with explained(self.launcher, repr(self.plan), self._configured):
+        with explained(self.launcher, self.plan.title, self._configured):
             if wanted is None:
                 dtype = self._memory("out").dtype
                 wanted = new_output(self.launcher, first, shape, dtype, "out", place)
@@ -230,7 +231,7 @@ class DeviceSession:
     def _require_gpu(self, device: int) -> None:
         if device not in self._able:
             for step in self.steps:
-                require_gpu(self.launcher, step.kernel, device, self.plan.arch)
+                require_gpu(self.launcher, step.kernel, device, self.arch)
             self._able.add(device)
 
     def _require_fit(self, array: DeviceArray, name: str) -> None:
@@ -250,7 +251,7 @@ class DeviceSession:
 
     def _require_out(self, out: DeviceArray, shape: tuple[int, ...], *, whole: bool) -> None:
         """Refuse a result that cannot be written to. whole: it is the plan's array "out"."""
-        wanted = self.plan.result
+        wanted = format_of(self._memory("out").dtype).array_name
         if out.shape != shape or not out.holds(self._memory("out").dtype):
             raise InputError(
                 f"out must be an array of {wanted}, shape {shape}; got {out.dtype}, {out.shape}"
@@ -272,15 +273,19 @@ class DeviceSession:
                 continue
             same = out.address == array.address and out.nbytes == array.nbytes
             if name != "in" or not same:
-                instead = "a itself, to compute in place, or " if self.plan.in_place else ""
+                instead = (
+                    "a itself, to compute in place, or "
+                    if self.plan.why_not_in_place is None
+                    else ""
+                )
                 raise InputError(
                     f"out overlaps {array.name} in memory. Give {instead}an array of its own."
                 )
             reason = self.plan.why_not_in_place
             if reason is not None:
                 raise InputError(
-                    f"out is a itself, but {self.plan!r} does not work in place: {reason}. Give an "
-                    f"array of its own."
+                    f"out is a itself, but {self.plan.title} does not work in place: {reason}. "
+                    f"Give an array of its own."
                 )
             aliased = True
         return aliased
@@ -382,7 +387,7 @@ def _copy(source: DeviceArray, target: DeviceArray, driver: Driver, stream: int)
     driver.copy_rows(source.address, target.address, 1, nbytes, nbytes, stream)
 
 
-def _ready(plan: Planned, number: int, launch: Launch) -> _Ready:
+def _ready(plan: LaunchPlan, number: int, launch: Launch) -> _Ready:
     kernel = emitted(launch.program)
     scalars = plan.scalars(launch)
     return _Ready(

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tcusim.program.grammar import Program
+from tcusim.backends import Progress
+from tcusim.errors import InputError
+from tcusim.program.launches import LaunchPlan
 from tcusim_host.build import BuildError, build, build_many, source_folder, why_no_compiler
 from tcusim_host.run import KernelError, run_kernel
 
@@ -37,34 +39,48 @@ class HostBackend:
 
     def run(
         self,
-        program: Program,
+        plan: LaunchPlan,
         inputs: Mapping[str, Any],
         *,
+        out: Mapping[str, Any] | None = None,
+        stream: Any = None,
         arch: str | None = None,
+        progress: Progress | None = None,
         seed: int = 0,
         block_order: str = "ascending",
         debug: bool = False,
         **options: Any,
     ) -> dict[str, Any]:
-        """Emit, compile (once) and run a program; return its outputs as flat NumPy arrays.
+        """Emit, compile (once) and run the launches; see `tcusim.backends.Backend.run`.
 
-        `arch` None is "hopper". The other parameters and the errors are `run_kernel`'s.
+        `arch` None is "hopper". `seed`, `block_order`, `debug` and the errors are `run_kernel`'s;
+        `progress` is called after each launch.
         """
-        if options:
-            raise TypeError(
-                "the host backend has the options seed, block_order and debug, not "
-                f"{', '.join(options)}"
-            )
         from tcusim_cuda.emit import emit
 
-        return run_kernel(
-            emit(program),
-            inputs,
-            arch=arch or "hopper",
-            seed=seed,
-            block_order=block_order,
-            debug=debug,
-        )
+        if stream is not None:
+            raise InputError("the host backend has no streams; leave stream out")
+        if options:
+            raise InputError(
+                f"host has no option {', '.join(options)}; it has seed, block_order and debug"
+            )
+        arrays = dict(inputs)
+        for launch in plan.launches:
+            made = run_kernel(
+                emit(launch.program),
+                {buffer: arrays[name] for buffer, name in launch.inputs.items()},
+                arch=arch or "hopper",
+                seed=seed,
+                block_order=block_order,
+                debug=debug,
+            )
+            arrays.update((name, made[buffer]) for buffer, name in launch.outputs.items())
+            if progress is not None:
+                progress(1, 1)
+        for name, array in (out or {}).items():
+            array[...] = arrays[name]
+            arrays[name] = array
+        return {name: arrays[name] for name in plan.outputs}
 
 
 BACKEND = HostBackend()

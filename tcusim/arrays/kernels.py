@@ -34,8 +34,8 @@ from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.machine import format_of, rule_for, split_values
 from tcusim.program.bind import bind_scalars
 from tcusim.program.grammar import Program
-from tcusim.simulate.counts import Counts, counts_of_text, steps_to_run
-from tcusim.simulate.interpreter import Event
+from tcusim.program.launches import LaunchPlan
+from tcusim.simulate.counts import Counts, counts_of_text
 
 __all__ = [
     "REDUCTION",
@@ -256,14 +256,11 @@ def launch_program(
     """Run one program, counting and showing progress if asked to."""
     runner = get_backend(settings.backend or "numpy")
     scalars = bind_scalars(program, {name: array.size for name, array in inputs.items()})
-    options: dict[str, Any] = {}
     if settings.report is not None:
         settings.report.note(program, scalars, settings.arch)
-        if runner.name != "numpy":
-            settings.report.counts.add(counts_of_text(program, scalars))
-    if runner.name == "numpy":
-        options["watch"] = _watcher(program, scalars, settings)
-    return runner.run(program, inputs, arch=settings.arch, **options)
+        settings.report.counts.add(counts_of_text(program, scalars))
+    plan = LaunchPlan.of_program(program, {name: array.size for name, array in inputs.items()})
+    return runner.run(plan, inputs, arch=settings.arch, progress=settings.progress)
 
 
 def note_plan(plan: Planned, unit: str, settings: Settings) -> None:
@@ -274,36 +271,6 @@ def note_plan(plan: Planned, unit: str, settings: Settings) -> None:
         scalars = plan.scalars(launch)
         settings.report.note(launch.program, scalars, unit)
         settings.report.counts.add(counts_of_text(launch.program, scalars))
-
-
-def _watcher(
-    program: Program, scalars: Mapping[str, int], settings: Settings
-) -> Callable[[Event], None] | None:
-    """Return what looks at every step of a launch, None if nobody does."""
-    report, progress = settings.report, settings.progress
-    if report is None and progress is None:
-        return None
-    blocks = max(1, program.grid(scalars))
-    per_batch = max(1, steps_to_run(program, scalars))
-    done = 0
-    last = -1
-
-    def watch(event: Event) -> None:
-        nonlocal done, last
-        if report is not None:
-            report.counts(event)
-        if progress is None:
-            return
-        batch = int(event.state.warps[0])
-        if batch != last:
-            last = batch
-            done = 0
-        done += 1
-        before = batch // program.warps
-        here = event.state.warps.size // program.warps
-        progress(before * per_batch + here * min(done, per_batch), blocks * per_batch)
-
-    return watch
 
 
 # --- Numbers that one product cannot hold -----------------------------------------------------

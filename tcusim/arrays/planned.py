@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tcusim.backends import DeviceBackend, Edge
@@ -53,6 +53,10 @@ class Planned(ABC):
     why: tuple[str, ...]
     # What backends made ready, by the backend's name.
     _sessions: dict[str, Any] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        """Let messages call the launches by this plan's name."""
+        object.__setattr__(self, "launch_plan", replace(self.launch_plan, title=repr(self)))
 
     @property
     def arrays(self) -> tuple[Memory, ...]:
@@ -107,7 +111,9 @@ class Planned(ABC):
         """
         session = self._sessions.get(backend.name)
         if session is None:
-            session = self._sessions.setdefault(backend.name, backend.prepare(self))
+            session = self._sessions.setdefault(
+                backend.name, backend.prepare(self.launch_plan, self.arch)
+            )
         return session.run(
             inputs, out=out, shape=shape, stream=stream, initial=initial, starts=starts
         )

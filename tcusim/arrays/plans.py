@@ -182,10 +182,7 @@ class Plan(Planned):
         if offsets is not None:
             edges = inputs["offsets"] = edges_of(offsets, self.problem.length)
             self._require_edges(edges.size - 1, edges)
-        result = self.run(
-            inputs,
-            lambda program, given: runner.run(program, given, arch=self.arch),
-        )
+        result = runner.run(self.launch_plan, inputs, arch=self.arch)["out"]
         return deliver(result.reshape(self.shape_of_result(a.shape)), out, a)
 
     # --- What it is --------------------------------------------------------------------------

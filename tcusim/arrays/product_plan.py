@@ -148,10 +148,8 @@ class ProductPlan(Planned):
                     "plan, or cast the array"
                 )
         runner = get_backend(self.backend or "numpy")
-        result = self.run(
-            {name: np.ascontiguousarray(array).reshape(-1) for name, array in inputs.items()},
-            lambda program, given: runner.run(program, given, arch=self.arch),
-        )
+        flat = {name: np.ascontiguousarray(array).reshape(-1) for name, array in inputs.items()}
+        result = runner.run(self.launch_plan, flat, arch=self.arch)["out"]
         return deliver(result.reshape(shape), out, None)
 
     def _shape_of_result(self, shapes: dict[str, tuple[int, ...]]) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ from typing import Any, Final
 import numpy as np
 
 from tcusim.algorithms import Algorithm, algorithm_of, algorithms, build, segmented_algorithms
-from tcusim.backends import get_backend, native_arch
+from tcusim.backends import get_backend, native_arch, run
 from tcusim.check.testing import differences, input_kinds, random_inputs
 from tcusim.errors import InputError, Unsupported
 from tcusim.machine.shapes import shape_or_virtual
@@ -616,8 +616,8 @@ def _run(task: _Task) -> _Outcome:
     for case in _cases_of(task.recipe, task.number, task.full):
         program, inputs = case.recipe.build(), case.inputs()
         try:
-            expected = reference.run(program, inputs, arch=task.arch)
-            got = runner.run(program, inputs, arch=task.arch, **task.options)
+            expected = run(program, inputs, backend=reference, arch=task.arch)
+            got = run(program, inputs, backend=runner, arch=task.arch, **task.options)
         except Unsupported as error:
             return _Outcome(skipped=_reason(program, error))
         except Exception as error:

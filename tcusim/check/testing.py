@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.backends import Backend, get_backend, native_arch
+from tcusim.backends import run as run_program
 from tcusim.errors import AgreementError, InputError, TcusimError, unknown_name
 from tcusim.machine import Format, Values, format_of, from_values, round_values
 from tcusim.machine.formats import to_memory
@@ -207,7 +208,7 @@ def assert_agree(
     given = options or {}
 
     def run(runner: Backend, what: Program) -> dict[str, Any]:
-        return runner.run(what, inputs, arch=arch, **given.get(runner.name, {}))
+        return run_program(what, inputs, backend=runner, arch=arch, **given.get(runner.name, {}))
 
     first = run(runners[0], program)
     for runner in runners[1:]:

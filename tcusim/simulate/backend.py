@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from tcusim.backends import register_built_in
+from tcusim.backends import Progress, register_built_in
+from tcusim.errors import InputError
 from tcusim.program.grammar import Program
-from tcusim.simulate.interpreter import run_numpy
+from tcusim.program.launches import LaunchPlan
+from tcusim.simulate.counts import steps_to_run
+from tcusim.simulate.interpreter import Event, run_numpy
 
 __all__ = ["NUMPY", "NumpyBackend"]
 
@@ -24,16 +27,69 @@ class NumpyBackend:
 
     def run(
         self,
-        program: Program,
+        plan: LaunchPlan,
         inputs: Mapping[str, Any],
         *,
+        out: Mapping[str, Any] | None = None,
+        stream: Any = None,
         arch: str | None = None,
+        progress: Progress | None = None,
+        watch: Callable[[Event], object] | None = None,
         **options: Any,
     ) -> dict[str, Any]:
-        """Interpret the program; `arch` None is the interpreter's default."""
-        if arch is not None:
-            options["arch"] = arch
-        return dict(run_numpy(program, inputs, **options))
+        """Interpret the launches one by one; see `tcusim.backends.Backend.run`.
+
+        `arch` None is the interpreter's default. `watch` is called with every event.
+        """
+        if stream is not None:
+            raise InputError("the simulator has no streams; leave stream out")
+        if options:
+            raise InputError(f"numpy has no option {', '.join(options)}; it has watch")
+        arrays = dict(inputs)
+        for launch in plan.launches:
+            given = {buffer: arrays[name] for buffer, name in launch.inputs.items()}
+            watcher = watch
+            if progress is not None:
+                scalars = plan.scalars(launch)
+                watcher = _Watcher(launch.program, scalars, progress, watch)
+            numerics = {} if arch is None else {"arch": arch}
+            made = run_numpy(launch.program, given, watch=watcher, **numerics)
+            arrays.update((name, made[buffer]) for buffer, name in launch.outputs.items())
+        for name, array in (out or {}).items():
+            array[...] = arrays[name]
+            arrays[name] = array
+        return {name: arrays[name] for name in plan.outputs}
+
+
+class _Watcher:
+    """Tells a user how far a launch is, event by event."""
+
+    def __init__(
+        self,
+        program: Program,
+        scalars: Mapping[str, int],
+        progress: Progress,
+        watch: Callable[[Event], object] | None,
+    ) -> None:
+        self.warps = program.warps
+        self.per_batch = max(1, steps_to_run(program, scalars))
+        self.most = max(1, program.grid(scalars)) * self.per_batch
+        self.progress = progress
+        self.watch = watch
+        self.done = 0
+        self.first = -1
+
+    def __call__(self, event: Event) -> None:
+        """Count a step of a batch of warps."""
+        if self.watch is not None:
+            self.watch(event)
+        first = int(event.state.warps[0])
+        if first != self.first:
+            self.first, self.done = first, 0
+        self.done += 1
+        before, blocks = first // self.warps, event.state.warps.size // self.warps
+        done = before * self.per_batch + blocks * min(self.done, self.per_batch)
+        self.progress(done, self.most)
 
 
 NUMPY = NumpyBackend()

@@ -19,6 +19,7 @@ from tcusim.backends import Backend
 from tcusim.check.testing import assert_agree, random_inputs
 from tcusim.errors import AgreementError, Unsupported
 from tcusim.program.grammar import Copy, Mma, Program, Step, walk
+from tcusim.program.launches import LaunchPlan
 from tcusim.simulate.interpreter import State
 from tcusim_cuda.emit import _Emitter, emit, instruction_for
 
@@ -218,7 +219,7 @@ class Planted:
 
     def run(
         self,
-        program: Program,
+        plan: LaunchPlan,
         inputs: Mapping[str, Any],
         *,
         arch: str | None = None,
@@ -226,7 +227,8 @@ class Planted:
     ) -> dict[str, Any]:
         from tcusim_host import run_kernel
 
-        kernel = emit(program)
+        (launch,) = plan.launches
+        kernel = emit(launch.program)
         wrong = replace(kernel, text=kernel.text.replace(self.old, self.new))
         return dict(run_kernel(wrong, inputs, arch=arch or "hopper", **options))
 

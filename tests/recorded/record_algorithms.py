@@ -38,7 +38,7 @@ for folder in (str(ROOT), str(ROOT / "backends")):
 
 import tcusim  # noqa: E402
 from tcusim.algorithms import Algorithm, algorithms  # noqa: E402
-from tcusim.backends import Backend  # noqa: E402
+from tcusim.backends import Backend, run  # noqa: E402
 from tcusim.check.agreement import COLUMNS, Case, Column, Recipe, recipes  # noqa: E402
 from tcusim.check.testing import bits_of, input_kinds, random_inputs  # noqa: E402
 from tcusim.errors import Unsupported  # noqa: E402
@@ -183,7 +183,7 @@ def run_case(backend: Backend, text: str, pools: Mapping[str, NDArray[Any]]) -> 
     case = Case.parse(text)
     program = case.recipe.build()
     try:
-        output = backend.run(program, inputs_of(case, pools))["out"]
+        output = run(program, inputs_of(case, pools), backend=backend)["out"]
     except Unsupported as error:
         return str(error)
     return bits_of(output, program.outputs[0].dtype).tobytes()

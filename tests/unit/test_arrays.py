@@ -479,9 +479,13 @@ def test_a_torch_tensor_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 LONG = np.random.default_rng(0).integers(-9, 10, 3 * 2**14 + 5).astype(np.float16)
 
 
+def session_of(gpu: Any, plan: tcusim.Plan | tcusim.ProductPlan) -> Any:
+    return gpu.prepare(plan.launch_plan, plan.arch)
+
+
 def prepared(gpu: StandIn, operation: str = "cumsum", **options: Any) -> Any:
     """Return a session for an array like LONG."""
-    return gpu.prepare(tcusim.plan(operation, length=LONG.size, **options))
+    return session_of(gpu, tcusim.plan(operation, length=LONG.size, **options))
 
 
 @pytest.mark.usefixtures("several_launches")
@@ -529,7 +533,7 @@ def test_offsets_on_the_gpu(gpu: StandIn) -> None:
     edges = np.array([0, 3, 3, 40_000, LONG.size])
     expected = tcusim.segmented_cumsum(LONG, offsets=edges, reverse=True)
     plan = tcusim.plan("segmented_cumsum", length=LONG.size, segments=4, reverse=True)
-    session = gpu.prepare(plan)
+    session = session_of(gpu, plan)
     x = OnGpu(LONG, stream=3)
     offsets = OnGpu(edges, stream=4)
     np.testing.assert_array_equal(gpu.to_host(offsets), edges)
@@ -550,7 +554,7 @@ def test_offsets_on_the_gpu(gpu: StandIn) -> None:
     ],
 )
 def test_offsets_that_a_session_does_not_take(gpu: StandIn, offsets: Any, said: str) -> None:
-    session = gpu.prepare(tcusim.plan("segmented_cumsum", length=LONG.size, segments=4))
+    session = session_of(gpu, tcusim.plan("segmented_cumsum", length=LONG.size, segments=4))
     with pytest.raises(InputError, match=said):
         session.run({"in": OnGpu(LONG), "offsets": OnGpu(offsets)}, shape=(LONG.size,))
 
@@ -560,12 +564,12 @@ def test_outs_that_overlap_offsets_or_lie_by_them(gpu: StandIn) -> None:
     both[1:3] = 8, 16
     offsets = OnGpu(both[:3])
     x = OnGpu(np.ones(16, np.float16))
-    session = gpu.prepare(tcusim.plan("segmented_cumsum", length=16, segments=2))
+    session = session_of(gpu, tcusim.plan("segmented_cumsum", length=16, segments=2))
     start = offsets.values.ctypes.data
     out = OnGpu(np.zeros(16, np.float16), data=(start, False))
     with pytest.raises(InputError, match="out overlaps offsets in memory"):
         session.run({"in": x, "offsets": offsets}, out=out, shape=(16,))
-    wide = gpu.prepare(tcusim.plan("segmented_cumsum", length=16, segments=2, result="float32"))
+    wide = session_of(gpu, tcusim.plan("segmented_cumsum", length=16, segments=2, result="float32"))
     beside = OnGpu(np.zeros(16, np.float32), data=(x.values.ctypes.data, False))
     with pytest.raises(InputError, match=r"out overlaps a in memory\. Give an array of its own"):
         wide.run({"in": x, "offsets": offsets}, out=beside, shape=(16,))
@@ -581,7 +585,7 @@ def test_a_scan_by_offsets_in_place(gpu: StandIn, longest: int | None) -> None:
     expected = plan(x, offsets=edges)
     a = OnGpu(x)
     given = {"in": a, "offsets": OnGpu(edges)}
-    assert gpu.prepare(plan).run(given, out=a, shape=x.shape) is a
+    assert session_of(gpu, plan).run(given, out=a, shape=x.shape) is a
     assert a.values.tobytes() == expected.tobytes()
     # Only the last launch writes over what it reads.
     restricted = ["__restrict__" in text for text in gpu.texts]
@@ -592,7 +596,7 @@ def test_a_scan_by_offsets_in_place(gpu: StandIn, longest: int | None) -> None:
 def test_a_plan_of_a_product_runs_on_the_gpu(gpu: StandIn) -> None:
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((40, 30), (30, 20)))
-    session = gpu.prepare(tcusim.plan_product("matmul", rows=40, inner=30, cols=20))
+    session = session_of(gpu, tcusim.plan_product("matmul", rows=40, inner=30, cols=20))
     there = {"in": OnGpu(a, stream=3), "b": OnGpu(b, stream=4)}
     for launches in (1, 2):
         result = session.run(there, shape=(40, 20))
@@ -607,7 +611,7 @@ def test_a_plan_of_a_product_runs_on_the_gpu(gpu: StandIn) -> None:
         with pytest.raises(InputError, match=re.escape(said)):
             session.run(there, out=out, shape=(40, 20))
     same = OnGpu(rng.standard_normal((64, 64)).astype(np.float16))
-    square = gpu.prepare(tcusim.plan_product("matmul", rows=64, inner=64, cols=64))
+    square = session_of(gpu, tcusim.plan_product("matmul", rows=64, inner=64, cols=64))
     with pytest.raises(InputError, match=r"in place: warp 0 reads a\[32\], but warp 1 writes out"):
         square.run({"in": same, "b": OnGpu(same.values)}, out=same, shape=(64, 64))
 
@@ -629,7 +633,7 @@ def test_a_plan_of_a_product_runs_on_parts(gpu: StandIn, rows: int, cols: int, a
     ]
     there = {"in": OnGpu(a), "b": OnGpu(b), "c": OnGpu(c)}
     out = OnGpu(np.full_like(c, np.nan), stream=5)
-    session = gpu.prepare(plan)
+    session = session_of(gpu, plan)
     assert session.run(there, out=out, shape=c.shape, stream=3, starts=starts) is out
     assert out.values.tobytes() == expected.tobytes()
     assert (gpu.launches, gpu.loadings) == (4, 1)
@@ -665,7 +669,7 @@ def test_memory_for_mail_is_cleared_before_each_launch(gpu: StandIn) -> None:
 
 def test_a_plan_takes_arrays_of_any_shape(gpu: StandIn) -> None:
     x = LONG[: 64 * 64].reshape(64, 64)
-    session = gpu.prepare(tcusim.plan("segmented_cumsum", length=x.size, segment_size=64))
+    session = session_of(gpu, tcusim.plan("segmented_cumsum", length=x.size, segment_size=64))
     result = session.run({"in": OnGpu(x)}, shape=x.shape)
     np.testing.assert_array_equal(result.values, x.cumsum(1))
 
@@ -704,7 +708,7 @@ def test_rows_with_an_initial_zero(
     )
     scan, zeros = plan(x), np.zeros((rows, 1), result)
     expected = np.concatenate([zeros, scan] if initial == "first" else [scan, zeros], axis=1)
-    session, shape = gpu.prepare(plan), (rows, columns + 1)
+    session, shape = session_of(gpu, plan), (rows, columns + 1)
     made = session.run({"in": OnGpu(x)}, shape=shape, initial=initial)
     assert made.values.tobytes() == expected.tobytes()
     # Before and behind the result, nothing may be written.
@@ -737,7 +741,7 @@ def test_one_row_is_scanned_where_it_belongs(
         "segmented_cumsum", length=X.size, segment_size=columns, result=result, algorithm="scan_tn"
     )
     out = OnGpu(np.full((rows, columns + 1), np.nan, result), stream=5)
-    gpu.prepare(plan).run({"in": x}, out=out, shape=out.values.shape, initial=initial)
+    session_of(gpu, plan).run({"in": x}, out=out, shape=out.values.shape, initial=initial)
     # All on one stream, which waits for the others before, and they for it afterwards.
     item = out.values.itemsize
     copy = [f"copy {rows} x {columns * item} bytes on 3"] if copied else []
@@ -764,7 +768,7 @@ def test_one_row_is_scanned_where_it_belongs(
     ],
 )
 def test_outs_that_do_not_fit_an_initial_zero(gpu: StandIn, out: Any, said: str) -> None:
-    session = gpu.prepare(tcusim.plan("cumsum", length=512))
+    session = session_of(gpu, tcusim.plan("cumsum", length=512))
     x, right = OnGpu(X), np.zeros(513, np.float16)
     options: dict[str, Any] = {"shape": (513,), "initial": "first"}
     with pytest.raises(InputError, match=said):
@@ -864,7 +868,7 @@ def test_outs_that_overlap_the_input_of_a_plan(gpu: StandIn) -> None:
     before = OnGpu(LONG, data=(beside.ctypes.data, False))
     after = OnGpu(LONG, data=(beside.ctypes.data + 2 * LONG.size + 22, False))
     assert prepared(gpu).run({"in": before}, out=after, shape=shape) is after
-    one = gpu.prepare(tcusim.plan("segmented_sum", length=LONG.size, segment_size=1))
+    one = session_of(gpu, tcusim.plan("segmented_sum", length=LONG.size, segment_size=1))
     # Each sum is of one element, which no other warp reads.
     assert one.run({"in": x}, out=x, shape=shape) is x
 

@@ -8,15 +8,19 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tcusim import backends
+from tcusim.algorithms import build
 from tcusim.backends import get_backend, register_backend, why_unavailable
 from tcusim.errors import BackendUnavailable, InputError, UnknownName
-from tcusim.program.grammar import Program
+from tcusim.program.launches import LaunchPlan
 from tcusim.simulate.backend import NUMPY
+from tcusim.simulate.interpreter import run_numpy
 
-PROGRAM: Any = "a program"
+PROGRAM = build("reduction_16")
+PLAN = LaunchPlan.of_program(PROGRAM, {"in": 256})
 
 
 class FakeBackend:
@@ -31,7 +35,7 @@ class FakeBackend:
 
     def run(
         self,
-        program: Program,
+        plan: LaunchPlan,
         inputs: Mapping[str, Any],
         *,
         arch: str | None = None,
@@ -80,25 +84,49 @@ def test_numpy_needs_no_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     assert get_backend("numpy") is NUMPY
 
 
-@pytest.mark.parametrize(
-    ("given", "passed"),
-    [({}, {}), ({"arch": "volta", "trace": True}, {"arch": "volta", "trace": True})],
-)
-def test_numpy_passes_everything_to_the_interpreter(
-    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], passed: dict[str, Any]
-) -> None:
-    def run_numpy(program: object, inputs: object, **options: object) -> dict[str, object]:
-        return {"program": program, "inputs": inputs, "options": options}
+def test_the_simulator_follows_the_arch_and_is_watched() -> None:
+    x, seen = np.ones(256, np.float16), []
+    x[1] = 2**-11
+    for arch in (None, "volta", "exact"):
+        expected = run_numpy(PROGRAM, {"in": x}, arch=arch or "hopper")["out"]
+        result = NUMPY.run(PLAN, {"in": x}, arch=arch, watch=seen.append)["out"]
+        assert result.tobytes() == expected.tobytes()
+    assert {event.path for event in seen} == {str(1 + i) for i in range(len(PROGRAM.steps))}
 
-    monkeypatch.setattr("tcusim.simulate.backend.run_numpy", run_numpy)
-    result = NUMPY.run(PROGRAM, {"in": 1}, **given)
-    assert result == {"program": PROGRAM, "inputs": {"in": 1}, "options": passed}
+
+def test_the_simulator_fills_out_and_tells_progress() -> None:
+    x, out, seen = np.ones(256, np.float16), np.zeros(16, np.float32), []
+    result = NUMPY.run(
+        PLAN, {"in": x}, out={"out": out}, progress=lambda done, most: seen.append((done, most))
+    )
+    assert result["out"] is out
+    assert out.tolist() == [16] * 16
+    assert seen[-1][0] == seen[-1][1] > 0
+
+
+def test_the_simulator_refuses_streams_and_unknown_options() -> None:
+    for options, text in (
+        ({"stream": 1}, "the simulator has no streams; leave stream out"),
+        ({"speed": 1}, "numpy has no option speed; it has watch"),
+    ):
+        with pytest.raises(InputError, match=text):
+            backends.run(PROGRAM, {"in": np.ones(256)}, **options)
+
+
+def test_a_program_is_a_plan_of_one_launch_on_any_backend() -> None:
+    x = np.ones(256, np.float16)
+    expected = backends.run(PROGRAM, {"in": x})["out"]
+    assert backends.run(PROGRAM, {"in": x.tolist()}, backend=NUMPY)["out"].tolist() == list(
+        expected
+    )
+    register_backend(FakeBackend())
+    assert backends.run(PROGRAM, {"in": x}, backend="fake")["out"] is x
 
 
 def test_a_registered_backend_is_listed_and_runs() -> None:
     register_backend(FakeBackend())
     assert "fake" in backends.backends()
-    assert get_backend("fake").run(PROGRAM, {"in": 7}) == {"out": 7}
+    assert get_backend("fake").run(PLAN, {"in": 7}) == {"out": 7}
 
 
 def test_the_same_backend_may_be_registered_again() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tcusim.algorithms import build as build_program
+from tcusim.backends import run
 from tcusim.errors import BackendUnavailable, InputError, Unsupported
 from tcusim.machine import Fused, Rule, Values, as_values, format_of, mma_values, rule_for
 from tcusim.machine.shapes import shape_of
@@ -155,7 +156,7 @@ def test_emitted_kernels_give_the_simulators_bits(algorithm: str, options: dict[
     arch = "hopper"
     expected = run_numpy(program, inputs, arch=arch)
     for seed in (0, 1):
-        got = BACKEND.run(program, inputs, arch=arch, seed=seed)
+        got = run(program, inputs, backend=BACKEND, arch=arch, seed=seed)
         assert same_bits(got["out"], expected["out"])
 
 
@@ -288,13 +289,15 @@ def test_a_race_between_blocks_shows_in_another_order() -> None:
 def test_the_order_of_blocks_does_not_matter(algorithm: str, block_order: str) -> None:
     program = build_program(algorithm, ragged=True, segment_size=300)
     inputs = {"in": halves(4000)}
-    expected = BACKEND.run(program, inputs)["out"]
-    assert same_bits(BACKEND.run(program, inputs, block_order=block_order)["out"], expected)
+    expected = run(program, inputs, backend=BACKEND)["out"]
+    assert same_bits(
+        run(program, inputs, backend=BACKEND, block_order=block_order)["out"], expected
+    )
 
 
 def test_there_are_three_orders_of_blocks() -> None:
     with pytest.raises(InputError, match="'ascending', 'descending' or 'shuffled', got 'up'"):
-        BACKEND.run(build_program("reduction_k"), {"in": halves(256)}, block_order="up")
+        run(build_program("reduction_k"), {"in": halves(256)}, backend=BACKEND, block_order="up")
 
 
 def test_a_write_to_an_input_is_an_error() -> None:
@@ -373,9 +376,9 @@ def test_the_cache_is_where_other_caches_are(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_processes_may_build_the_same_kernel_at_once(tmp_path: Path) -> None:
     code = (
-        "import numpy as np; from tcusim.algorithms import build; from tcusim_host import BACKEND;"
+        "import numpy as np; from tcusim import build, run;"
         "x = np.ones(256, np.float16);"
-        "print(BACKEND.run(build('reduction_k'), {'in': x})['out'].sum())"
+        "print(run(build('reduction_k'), {'in': x}, backend='host')['out'].sum())"
     )
     environment = {
         **os.environ,
@@ -386,9 +389,9 @@ def test_processes_may_build_the_same_kernel_at_once(tmp_path: Path) -> None:
         subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE)
         for _ in range(3)
     ]
-    for run in runs:
-        out, _ = run.communicate(timeout=120)
-        assert (run.returncode, out.strip()) == (0, b"256.0")
+    for process in runs:
+        out, _ = process.communicate(timeout=120)
+        assert (process.returncode, out.strip()) == (0, b"256.0")
 
 
 def test_debug_keeps_the_text_where_it_says(capfd: pytest.CaptureFixture[str]) -> None:
@@ -414,8 +417,10 @@ def test_without_a_compiler_the_backend_says_what_to_install(
 
 
 def test_unknown_options_are_refused() -> None:
-    with pytest.raises(TypeError, match="options seed, block_order and debug, not speed"):
-        BACKEND.run(build_program("reduction_k"), {"in": halves(256)}, speed=1)
+    with pytest.raises(
+        InputError, match="host has no option speed; it has seed, block_order and debug"
+    ):
+        run(build_program("reduction_k"), {"in": halves(256)}, backend=BACKEND, speed=1)
 
 
 @pytest.mark.parametrize(("arch", "ab"), [("exact", "f16"), ("ada", "e4m3")])
@@ -638,7 +643,7 @@ def test_tf32_is_cut_when_it_is_loaded() -> None:
     x = np.full(128, 1 + 2**-10 + 2**-11, np.float32)
     program = build_program("reduction_k", shape="16x16x8", ab="tf32")
     x = np.resize(x, program.scalars[0].multiple_of)
-    out = BACKEND.run(program, {"in": x})["out"]
+    out = run(program, {"in": x}, backend=BACKEND)["out"]
     assert (out == 8 * (1 + 2**-10)).all()
 
 

@@ -20,12 +20,11 @@ from tcusim import backends
 from tcusim.arrays import plan_rules
 from tcusim.arrays.devices import is_on_device
 from tcusim.arrays.functions import Report
-from tcusim.arrays.planned import Planned
 from tcusim.arrays.plans import plan_for
 from tcusim.arrays.product_plan import product_plan_for
 from tcusim.errors import BackendUnavailable, InputError, Unsupported
+from tcusim.program.launches import LaunchPlan
 from tcusim.simulate.backend import NUMPY
-from tcusim.simulate.interpreter import run_numpy
 
 
 class OnGpu:
@@ -49,9 +48,10 @@ class Facts:
 
 
 class Session:
-    def __init__(self, owner: StandIn, plan: Planned) -> None:
+    def __init__(self, owner: StandIn, plan: LaunchPlan, arch: str | None) -> None:
         self.owner = owner
         self.plan = plan
+        self.arch = arch or owner.arch
 
     def run(
         self,
@@ -65,15 +65,12 @@ class Session:
     ) -> Any:
         flat = {name: array.values.reshape(-1) for name, array in inputs.items()}
         assert all(array.values.flags.c_contiguous for array in inputs.values())
-        arch = self.plan.arch or self.owner.arch
         sizes = {memory.name: memory.size for memory in self.plan.arrays}
 
         def computed(start: Mapping[str, int]) -> NDArray[Any]:
             parts = {name: x[start.get(name, 0) :][: sizes[name]] for name, x in flat.items()}
             self.owner.runs.append((self.plan, stream))
-            found: NDArray[Any] = self.plan.run(
-                parts, lambda program, given: run_numpy(program, given, arch=arch)
-            )
+            found: NDArray[Any] = NUMPY.run(self.plan, parts, arch=self.arch)["out"]
             return found
 
         if starts is None:
@@ -104,8 +101,8 @@ class StandIn:
         self.name = name
         self.reason = reason
         self.arch = arch
-        self.prepared: list[Planned] = []
-        self.runs: list[tuple[Planned, Any]] = []
+        self.prepared: list[LaunchPlan] = []
+        self.runs: list[tuple[LaunchPlan, Any]] = []
         self.copies = self.looks = self.uploads = 0
 
     def available(self) -> str | None:
@@ -114,12 +111,12 @@ class StandIn:
     def native_arch(self) -> str | None:
         return self.arch
 
-    def run(self, program: Any, inputs: Any, *, arch: Any = None, **options: Any) -> dict[str, Any]:
-        raise AssertionError("a plan is run, not a program")
+    def run(self, plan: Any, inputs: Any, *, arch: Any = None, **options: Any) -> dict[str, Any]:
+        raise AssertionError("a plan is prepared, not run, for arrays in GPU memory")
 
-    def prepare(self, plan: Planned) -> Session:
+    def prepare(self, plan: LaunchPlan, arch: str | None = None) -> Session:
         self.prepared.append(plan)
-        return Session(self, plan)
+        return Session(self, plan, arch)
 
     def describe(self, array: Any) -> Facts:
         values = array.values
@@ -352,7 +349,7 @@ def test_a_plan_is_prepared_once(gpu: StandIn) -> None:
     x = halves(8, 8)
     for number in range(2):
         assert_bits(plan(OnGpu(x), stream=number), plan(x).reshape(4))
-    assert gpu.prepared[1:] == [plan]
+    assert [made.title for made in gpu.prepared[1:]] == [repr(plan)]
     assert [stream for _, stream in gpu.runs[-2:]] == [0, 1]
     out = OnGpu(np.empty(4, np.float16))
     assert plan(OnGpu(x), out) is out
@@ -515,7 +512,7 @@ def test_scans_by_offsets_in_place(gpu: StandIn) -> None:
         a = OnGpu(x.copy())
         assert tcusim.segmented_cumsum(a, offsets=OnGpu(edges), out=a) is a
         assert_bits(a, tcusim.segmented_cumsum(x, offsets=edges, arch="ada"))
-        assert gpu.runs[-1][0].in_place
+        assert gpu.runs[-1][0].why_not_in_place is None
 
 
 def test_integers_by_offsets(gpu: StandIn) -> None:
@@ -627,7 +624,8 @@ def test_a_plan_by_offsets(gpu: StandIn) -> None:
     expected = plan(x, offsets=edges)
     for offsets in (OnGpu(edges), edges.tolist()):
         assert_bits(plan(OnGpu(x), offsets=offsets, stream=5), expected)
-    assert (gpu.looks, gpu.uploads, gpu.runs[-1]) == (1, 1, (plan, 5))
+    assert (gpu.looks, gpu.uploads, gpu.runs[-1][1]) == (1, 1, 5)
+    assert gpu.runs[-1][0].title == repr(plan)
     assert_bits(plan(OnGpu(x), offsets=OnGpu(edges), check_offsets=False), expected)
     assert gpu.looks == 1
     with pytest.raises(InputError, match="this plan takes 50 offsets, of 49 segments, got 2"):
@@ -816,7 +814,7 @@ def test_a_plan_of_a_product(gpu: StandIn) -> None:
             plan(OnGpu(a), OnGpu(x), stream=number),
             tcusim.matvec(a, x, dtype="float32", arch="ada"),
         )
-    assert gpu.prepared == [plan]
+    assert [made.title for made in gpu.prepared] == [repr(plan)]
     assert repr(plan) == "Plan('matvec', (40, 30) by (30), float16 to float32: gemv_reduction)"
     text = str(plan)
     assert "launch 1  gemv_reduction: in, x -> out; " in text

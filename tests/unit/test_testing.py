@@ -21,6 +21,7 @@ from tcusim.check.testing import (
 )
 from tcusim.errors import AgreementError, InputError, UnknownName, Unsupported
 from tcusim.program.grammar import Program
+from tcusim.program.launches import LaunchPlan
 from tcusim.simulate.interpreter import positions, run_numpy
 from tcusim.simulate.probes import with_probes
 
@@ -43,12 +44,14 @@ class Wrong:
 
     def run(
         self,
-        program: Program,
+        plan: LaunchPlan,
         inputs: Mapping[str, Any],
         *,
         arch: str | None = None,
         **options: Any,
     ) -> dict[str, Any]:
+        (launch,) = plan.launches
+        program = launch.program
         if len(program.outputs) > 1 and not self.probes:
             raise Unsupported("this backend has one output")
         outputs = dict(run_numpy(program, inputs, arch=arch or "hopper", **options))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tcusim.program.grammar import Program
+from tcusim.program.launches import LaunchPlan
 from tcusim.simulate.interpreter import interpret
 
 
@@ -21,17 +21,21 @@ class OneWarpBackend:
 
     def run(
         self,
-        program: Program,
+        plan: LaunchPlan,
         inputs: Mapping[str, Any],
         *,
         arch: str | None = None,
         **options: Any,
     ) -> dict[str, Any]:
-        """Return the outputs after the last event; a program with no events has none."""
-        state = None
-        for event in interpret(program, inputs, arch=arch or "hopper", warps_at_once=1):
-            state = event.state
-        return {} if state is None else state.outputs()
+        """Run one launch after the other: each has its outputs after the last event."""
+        arrays = dict(inputs)
+        for launch in plan.launches:
+            given = {buffer: arrays[name] for buffer, name in launch.inputs.items()}
+            for event in interpret(launch.program, given, arch=arch or "hopper", warps_at_once=1):
+                state = event.state
+            made = state.outputs()
+            arrays.update((name, made[buffer]) for buffer, name in launch.outputs.items())
+        return {name: arrays[name] for name in plan.outputs}
 
 
 BACKEND = OneWarpBackend()
