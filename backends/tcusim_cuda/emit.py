@@ -52,7 +52,7 @@ from tcusim.program.printer import line
 from tcusim.program.resources import SharedMemory, Table
 from tcusim_cuda.arrays import directly_loaded
 from tcusim_cuda.chunks import LANES, Chunks, Later, aligned, chunks_of, repeats
-from tcusim_cuda.kernel import TICKET_WORDS, WORKSPACE, Kernel, words_of
+from tcusim_cuda.kernel import SHARED_POOL, TICKET_WORDS, WORKSPACE, Kernel, words_of
 from tcusim_cuda.text import (
     C_TYPES,
     ascii_text,
@@ -285,7 +285,7 @@ class _Emitter:
     def _shared_memory(self) -> None:
         """Declare shared memory: an array for each buffer, or places in one pool if it is large."""
         if self.pooled:
-            self._line("extern __shared__ __align__(128) unsigned char shared_pool[];")
+            self._line(f"extern __shared__ __align__(128) unsigned char {SHARED_POOL}[];")
         place = 0
         for buffer in self.shared.buffers:
             kind, size = C_TYPES[buffer.dtype], self.shared.elements_of(buffer)
@@ -294,7 +294,7 @@ class _Emitter:
                 shift = f" + warp * {size}" if own else ""
                 self._line(
                     f"{kind}* const {buffer.name} = "
-                    f"reinterpret_cast<{kind}*>(shared_pool + {place}){shift};"
+                    f"reinterpret_cast<{kind}*>({SHARED_POOL} + {place}){shift};"
                 )
                 place += self.shared.bytes_of(buffer)
             elif own:

@@ -8,12 +8,15 @@ from dataclasses import dataclass, replace
 from tcusim.machine import format_of
 from tcusim.program.grammar import Program
 
-__all__ = ["TICKET_WORDS", "WORKSPACE", "Kernel", "words_of"]
+__all__ = ["SHARED_POOL", "TICKET_WORDS", "WORKSPACE", "Kernel", "words_of"]
 
 # The argument for the memory of a launch's own: the number of blocks that have started, then mail.
 WORKSPACE = "workspace"
 # 64-bit words before the first mail: the ticket has a cache line of its own.
 TICKET_WORDS = 16
+
+# The array of a kernel whose shared memory is dynamic, aligned to 128 bytes.
+SHARED_POOL = "shared_pool"
 
 
 def words_of(dtype: str) -> int:

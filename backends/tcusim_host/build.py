@@ -1,12 +1,15 @@
-"""Compile emitted kernels for the CPU: one shared library each, kept on disk.
+"""Compile emitted kernels for the CPU, several in one shared library, kept on disk.
 
-A library is named for everything that went into it: the text, our headers, the compiler and its
-flags. So it is never stale, and several processes may build the same one at the same time.
+A kernel's file is named for everything that went into it: the text, our headers, the compiler and
+its flags. So it is never stale, and several processes may build the same one at the same time.
+Kernels that were compiled together share one library, which has a name for each of them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import fcntl
 import functools
 import hashlib
 import os
@@ -18,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +29,7 @@ from typing import Final
 
 from tcusim.errors import BackendUnavailable, TcusimError
 from tcusim_cuda import kernel as cuda_kernel
-from tcusim_cuda.kernel import Kernel
+from tcusim_cuda.kernel import SHARED_POOL, Kernel
 
 __all__ = ["BuildError", "Library", "build", "build_many", "source_folder", "why_no_compiler"]
 
@@ -50,7 +53,9 @@ _RUNTIME_FLAGS: Final = ("-O3",)
 _DEBUG_FLAGS: Final = ("-O0", "-g")
 
 _SHOWN_ERRORS: Final = 5
-_POOL: Final = re.compile(r"\bextern\s+__shared__\s+([^;]*?)(\w+)\s*\[\s*\]\s*;")
+# Kernels of one library: most of what their compilation costs they then share. Before each block
+# the runtime fills the shared memory of all of them.
+_BATCH: Final = 16
 
 
 class BuildError(TcusimError, RuntimeError):
@@ -61,11 +66,21 @@ class BuildError(TcusimError, RuntimeError):
 class Library:
     """A compiled kernel, loaded into this process.
 
-    path: the shared library. lock: held while the kernel runs, since its memory is static.
+    Attributes
+    ----------
+    path : Path
+        The shared library; others may be links to it.
+    functions : ctypes.CDLL
+        The library's functions.
+    entry : ctypes.c_void_p
+        What calls the kernel, in the lane that runs.
+    lock : threading.Lock
+        Held while a kernel of the library runs, since its memory is static.
     """
 
     path: Path
     functions: ctypes.CDLL
+    entry: ctypes.c_void_p
     lock: threading.Lock
 
 
@@ -89,14 +104,26 @@ def build(kernel: Kernel, *, debug: bool = False) -> Library:
     _require_compiler()
     path = _library_path(kernel, debug)
     if not path.exists():
-        _compile(kernel, path, debug)
-    return _load(path)
+        _compile([kernel], debug)
+    return _load(kernel, path)
 
 
 def build_many(kernels: Iterable[Kernel]) -> tuple[Library, ...]:
-    """Compile several kernels, as many at a time as there are processors, and load them."""
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        return tuple(pool.map(build, kernels))
+    """Compile several kernels, many in one run of the compiler, and load them.
+
+    Processes that build the same kernels at the same time share the work. The errors are `build`'s.
+    """
+    _require_compiler()
+    unique = list({_library_path(kernel, debug=False): kernel for kernel in kernels}.items())
+    processors = os.cpu_count() or 1
+    size = max(1, min(_BATCH, -(-len(unique) // processors)))
+    batches = [unique[start : start + size] for start in range(0, len(unique), size)]
+    with ThreadPoolExecutor(max_workers=processors) as pool:
+        # What another process compiles at the moment comes last.
+        done = list(pool.map(_try_batch, batches))
+        left = [batch for batch, ours in zip(batches, done, strict=True) if not ours]
+        list(pool.map(_wait_for_batch, left))
+    return tuple(build(kernel) for _, kernel in unique)
 
 
 def source_folder(kernel: Kernel) -> Path:
@@ -170,7 +197,7 @@ def _cache() -> Path:
 def _library_path(kernel: Kernel, debug: bool) -> Path:
     """Return where a kernel's library is, or will be."""
     flags = _DEBUG_FLAGS if debug else _KERNEL_FLAGS
-    key = _key(kernel.text, _entry_text(kernel), *flags)
+    key = _key(kernel.text, _entry_text(kernel, "kernel.cu"), *flags)
     if debug:
         return _cache() / f"debug-{key}" / f"{kernel.name}.so"
     return _cache() / f"{kernel.name[:80]}-{key}.so"
@@ -204,53 +231,103 @@ def _put(path: Path, made: Path) -> None:
 
 
 _loaded: dict[Path, Library] = {}
+# A library that is loaded through several names is one library, with one lock.
+_locks: dict[int, threading.Lock] = {}
 _loading: Final = threading.Lock()
 
 
-def _load(path: Path) -> Library:
+def _load(kernel: Kernel, path: Path) -> Library:
     with _loading:
         if path not in _loaded:
-            _loaded[path] = Library(path, ctypes.CDLL(str(path)), threading.Lock())
+            functions = ctypes.CDLL(str(path))
+            lock = _locks.setdefault(functions._handle, threading.Lock())
+            entry = ctypes.cast(functions[_entry_name(kernel)], ctypes.c_void_p)
+            _loaded[path] = Library(path, functions, entry, lock)
         return _loaded[path]
 
 
 # --- Compiling --------------------------------------------------------------------------------
 
 
-def _entry_text(kernel: Kernel) -> str:
-    """Return the C++ that includes the kernel's text and calls it."""
-    pool = _POOL.search(kernel.text)
-    lines = ['#include "host_entry.h"', '#include "kernel.cu"']
-    if pool is not None:
-        element = pool[1].strip()
-        size = max(1, kernel.dynamic_shared_bytes)
-        lines += [
-            f"static_assert(sizeof({_without_alignment(element)}) == 1);",
-            f"thread_local {element} {pool[2]}[{size}];",
-        ]
-    count = len(kernel.arguments)
+def _entry_name(kernel: Kernel) -> str:
+    """Return the name of the function that calls a kernel, unlike every other kernel's."""
+    parts = (kernel.name, kernel.text, str(kernel.dynamic_shared_bytes), *kernel.arguments)
+    return f"tcusim_{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:24]}"
+
+
+def _entry_text(kernel: Kernel, source: str) -> str:
+    """Return the C++ that includes a kernel's text, with names of its own, and calls it."""
+    entry = _entry_name(kernel)
+    own = {name: f"{name}_of_{entry}" for name in (kernel.name, SHARED_POOL)}
+    lines = [f"#define {name} {unlike}" for name, unlike in own.items()]
+    lines.append(f'#include "{source}"')
+    if kernel.dynamic_shared_bytes:
+        size = kernel.dynamic_shared_bytes
+        lines.append(f"thread_local __align__(128) unsigned char {SHARED_POOL}[{size}];")
     lines += [
-        'extern "C" void tcusim_kernel(void** arguments) {',
-        f"    tcusim::call<{count}>(&{kernel.name}, arguments);",
+        f"TCUSIM_ENTRY void {entry}(void** arguments) {{",
+        f"    tcusim::call<{len(kernel.arguments)}>(&{kernel.name}, arguments);",
         "}",
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *(f"#undef {name}" for name in own)]) + "\n"
 
 
-def _without_alignment(declared: str) -> str:
-    return re.sub(r"__align__\(\s*\d+\s*\)", "", declared).strip()
+def _try_batch(batch: Sequence[tuple[Path, Kernel]]) -> bool:
+    """Compile what is missing of a batch; return False if another process is about to."""
+    with _claimed(batch, wait=False) as ours:
+        if ours:
+            _compile_missing(batch)
+        return ours
 
 
-def _compile(kernel: Kernel, path: Path, debug: bool) -> None:
-    """Compile a kernel into a shared library at `path`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as made:
+def _wait_for_batch(batch: Sequence[tuple[Path, Kernel]]) -> None:
+    """Let another process finish a batch, then compile what is missing still."""
+    with _claimed(batch, wait=True):
+        _compile_missing(batch)
+
+
+@contextlib.contextmanager
+def _claimed(batch: Sequence[tuple[Path, Kernel]], *, wait: bool) -> Iterator[bool]:
+    """Give whether this process alone works at the batch."""
+    names = "".join(path.name for path, _ in batch)
+    folder = _cache()
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = folder / f"{hashlib.sha256(names.encode()).hexdigest()[:24]}.lock"
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+        lock.unlink(missing_ok=True)
+
+
+def _compile_missing(batch: Sequence[tuple[Path, Kernel]]) -> None:
+    missing = [kernel for path, kernel in batch if not path.exists()]
+    try:
+        if missing:
+            _compile(missing, debug=False)
+    except BuildError:
+        # An error names one kernel.
+        for kernel in missing:
+            _compile([kernel], debug=False)
+
+
+def _compile(kernels: Sequence[Kernel], debug: bool) -> None:
+    """Compile kernels into one shared library, with a name for each of them."""
+    paths = [_library_path(kernel, debug) for kernel in kernels]
+    paths[0].parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=paths[0].parent) as made:
         temporary = Path(made)
         # Debug information names the sources where they stay.
-        folder = path.parent if debug else temporary
-        for name, text in (("kernel.cu", kernel.text), ("entry.cpp", _entry_text(kernel))):
-            (temporary / "text").write_text(text)
-            _put(folder / name, temporary / "text")
+        folder = paths[0].parent if debug else temporary
+        sources = ["kernel.cu"] if len(kernels) == 1 else [f"{path.stem}.cu" for path in paths]
+        entries = ['#include "host_entry.h"\n', '#include "host_language.h"\n']
+        for kernel, source in zip(kernels, sources, strict=True):
+            _write(folder / source, kernel.text, temporary)
+            entries.append(_entry_text(kernel, source))
+        _write(folder / "entry.cpp", "".join(entries), temporary)
         library = temporary / "library.so"
         flags = _DEBUG_FLAGS if debug else _KERNEL_FLAGS
         complaint = _run_compiler(
@@ -261,8 +338,24 @@ def _compile(kernel: Kernel, path: Path, debug: bool) -> None:
             folder,
         )
         if complaint is not None:
-            raise BuildError(_explain(kernel, complaint))
-        _put(path, library)
+            raise BuildError(_explain(kernels[0], complaint))
+        for path in paths:
+            _put(path, _link(library, temporary / path.name))
+
+
+def _link(library: Path, name: Path) -> Path:
+    """Give a file one more name; where the file system has no links, copy it."""
+    try:
+        os.link(library, name)
+    except OSError:
+        shutil.copy2(library, name)
+    return name
+
+
+def _write(path: Path, text: str, temporary: Path) -> None:
+    """Write a file whose readers see all of it or nothing."""
+    (temporary / "text").write_text(text)
+    _put(path, temporary / "text")
 
 
 def _runtime(debug: bool) -> tuple[Path, ...]:

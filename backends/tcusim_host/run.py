@@ -328,6 +328,7 @@ def _launch(
     report = _Report()
     with library.lock:
         failed = library.functions.tcusim_launch(
+            library.entry,
             addresses,
             ctypes.c_void_p(order.ctypes.data),
             ctypes.c_int64(order.size),

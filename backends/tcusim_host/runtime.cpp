@@ -145,6 +145,7 @@ int warp_count;
 int waiting_for_block;
 int current;
 uint64_t random_state;
+void (*kernel_entry)(void**);
 void** kernel_arguments;
 Numerics numerics;
 Report* report;
@@ -189,7 +190,7 @@ void stop(Failure why, int line) {
 }
 
 void run_lane() {
-    tcusim_kernel(kernel_arguments);
+    kernel_entry(kernel_arguments);
     lanes[current].returned = true;
     leave();
 }
@@ -432,9 +433,10 @@ void mma(const Mma& shape, void* d, const void* a, const void* b, const void* c,
 
 }  // namespace tcusim
 
-// Runs the kernel of this library; returns 0, or a Failure of which the report says more.
-// order: the numbers of the blocks, in the order in which they run.
+// Runs a kernel of this library; returns 0, or a Failure of which the report says more.
+// entry: calls the kernel. order: the numbers of the blocks, in the order in which they run.
 extern "C" __attribute__((visibility("default"))) int tcusim_launch(
+    void (*entry)(void**),
     void** arguments,
     const int64_t* order,
     int64_t blocks,
@@ -455,6 +457,7 @@ extern "C" __attribute__((visibility("default"))) int tcusim_launch(
     for (int i = 0; i < threads; ++i) {
         mprotect(static_cast<char*>(stacks) + i * stride, page, PROT_NONE);
     }
+    kernel_entry = entry;
     kernel_arguments = arguments;
     numerics = *how;
     tcusim::report = report;

@@ -365,6 +365,41 @@ def test_a_library_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert len(list(first.path.parent.iterdir())) == 3
 
 
+def test_kernels_that_are_compiled_together_run_as_if_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def runs(kernels: list[Kernel]) -> list[Any]:
+        return [run_kernel(kernel, {"in": x})["out"] for kernel in kernels]
+
+    x = np.arange(64, dtype=np.float32)
+    # Of one name; some with shared memory, which is another kernel's no more than another block's.
+    kernels = [
+        small_kernel(
+            "    __shared__ float s[32];\n"
+            f"    if (block == 0) s[lane] = {factor} * in[lane];\n"
+            "    __syncwarp();\n    out[32*block + lane] = s[31 - lane];"
+        )
+        for factor in range(1, 40)
+    ]
+    monkeypatch.setenv("TCUSIM_CACHE_DIR", str(tmp_path / "together"))
+    assert len({library.entry.value for library in build_many(kernels)}) == len(kernels)
+    together = runs(kernels)
+    files = {path.stat().st_ino for path in (tmp_path / "together" / "host").glob("small*.so")}
+    assert len(files) < len(kernels) / 4
+    for factor, out in enumerate(together, start=1):
+        assert (out[:32] == factor * x[31::-1]).all()
+        assert np.isnan(out[32:]).all()
+    monkeypatch.setenv("TCUSIM_CACHE_DIR", str(tmp_path / "alone"))
+    assert all(map(same_bits, together[:3], runs(kernels[:3])))
+
+
+def test_an_error_among_many_names_its_kernel() -> None:
+    good = [small_kernel(f"    out[lane] = {number} + in[lane];") for number in range(4)]
+    bad = small_kernel("    out[lane] = nowhere[lane];")
+    with pytest.raises(BuildError, match="line 8: 'nowhere' was not declared"):
+        build_many([*good, bad])
+
+
 def test_the_cache_is_where_other_caches_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TCUSIM_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", "/some/where")

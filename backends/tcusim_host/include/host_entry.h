@@ -26,5 +26,5 @@ inline void call(void (*kernel)(P...), void** arguments) {
 
 }  // namespace tcusim
 
-// Defined beside the kernel's text: calls it in the lane that runs.
-extern "C" void tcusim_kernel(void** arguments);
+// Before the function that calls a kernel, in the lane that runs: it can be found by its name.
+#define TCUSIM_ENTRY extern "C" __attribute__((visibility("default")))
