@@ -2,4 +2,5 @@
 
 from tcusim.cli.main import main
 
-main()
+# Click would call the program "python -m tcusim" in its usage lines; it is one command.
+main(prog_name="tcusim")

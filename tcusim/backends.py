@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from tcusim import errors
@@ -23,12 +24,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Backend",
+    "Compiled",
     "DeviceArrayFacts",
     "DeviceBackend",
     "Edge",
+    "Emitter",
     "Progress",
     "Session",
     "backends",
+    "find_emitter",
     "get_backend",
     "native_arch",
     "register_backend",
@@ -364,3 +368,47 @@ def _install_command(extension: Extension) -> str:
     if extra in (known.replace("_", "-") for known in extras):
         return f"pip install '{package}[{extra}]'"
     return f"pip install --upgrade {package}"
+
+
+# --- Emitters ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A compiled kernel. code: for the GPU. facts: what it needs and holds, for people to read."""
+
+    code: bytes
+    facts: dict[str, str]
+
+
+class Emitter(Protocol):
+    """What a backend knows of a program without running it, and whether or not it could run here.
+
+    A backend that writes kernels offers it as its attribute ``emitter``.
+    """
+
+    def instruction(self, program: Program) -> str:
+        """Return the instruction that would multiply the program's tiles; Unsupported if none."""
+        ...
+
+    def emit(self, program: Program, *, standalone: bool = False) -> str:
+        """Return the kernel's text. standalone: without an include of a header of its own."""
+        ...
+
+    def compile(self, program: Program, sm: int) -> Compiled:
+        """Compile the kernel for GPUs of a compute capability, such as 90."""
+        ...
+
+
+def find_emitter() -> Emitter | None:
+    """Return the emitter of the first backend that has one, None if nobody can emit kernels."""
+    for name in backends():
+        try:
+            backend = _backends.get(name) or _load(name)
+        except errors.TcusimError:
+            # A backend that cannot be loaded says so where it is named.
+            continue
+        emitter: Emitter | None = getattr(backend, "emitter", None)
+        if emitter is not None:
+            return emitter
+    return None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 
 import click
 
-from tcusim.cli.parts import check_folder, examples, options_of, print_json
+from tcusim.cli import files
+from tcusim.cli.options import examples, options_of
+from tcusim.cli.output import json_text, print_json
 
 __all__ = ["bench_command"]
 
@@ -103,13 +103,12 @@ def latency_command(as_json: bool, output: str | None, sizes: tuple[int, ...], f
 
 def _check(output: str | None) -> None:
     if output is not None:
-        check_folder(output)
+        files.check_file_writable(output)
 
 
 def _deliver(report: _Report, as_json: bool, output: str | None) -> None:
     if output is not None:
-        text = json.dumps(report.as_json(), ensure_ascii=False, indent=2)
-        Path(output).write_text(text + "\n", encoding="utf-8")
+        files.write_text(output, json_text(report.as_json()) + "\n")
     if as_json:
         print_json(report.as_json())
     else:

@@ -40,6 +40,7 @@ from tcusim_cuda.compile import compile_kernel, why_no_compiler
 from tcusim_cuda.cubin import Usage
 from tcusim_cuda.driver import Driver, DriverError, device_sm, unit_name
 from tcusim_cuda.emit import emit, instruction_for
+from tcusim_cuda.explain import EMITTER, CudaEmitter
 from tcusim_cuda.kernel import WORKSPACE, Kernel
 
 if TYPE_CHECKING:
@@ -105,6 +106,11 @@ class Launcher(ABC):
         self._loaded: dict[tuple[int, str], Loaded] = {}
         self._lock = threading.Lock()
         self._sessions: weakref.WeakSet[DeviceSession] = weakref.WeakSet()
+
+    @property
+    def emitter(self) -> CudaEmitter:
+        """What there is to say of a program without a GPU; see `tcusim.backends.Emitter`."""
+        return EMITTER
 
     # --- What the library does ---------------------------------------------------------------
 

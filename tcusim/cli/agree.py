@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
-from pathlib import Path
+from typing import Any
 
 import click
 
 from tcusim.check import agreement
 from tcusim.check.testing import assert_agree
-from tcusim.cli.parts import check_folder, examples, options_of, print_json, progress, show
+from tcusim.cli import files
+from tcusim.cli.options import examples, options_of
+from tcusim.cli.output import json_text, print_json, progress, show
 
 __all__ = ["agree_command"]
 
@@ -48,39 +49,28 @@ __all__ = ["agree_command"]
     click.option("-o", "--output", type=click.Path(), metavar="FILE", help="Write it to a file."),
 )
 @click.pass_context
-def agree_command(
-    ctx: click.Context,
-    algorithms: tuple[str, ...],
-    backend: str,
-    arch: str | None,
-    shapes: tuple[str, ...],
-    quick: bool,
-    seconds: float | None,
-    jobs: int | None,
-    case: str | None,
-    as_json: bool,
-    output: str | None,
-) -> None:
+def agree_command(ctx: click.Context, /, algorithms: tuple[str, ...], **options: Any) -> None:
     """Compare a backend with the simulator, bit for bit, on ALGORITHMS (default: all).
 
     Each case is a program with random input. The exit code is 1 if a bit differs, if a case cannot
     run, or if nothing was compared.
     """
+    output, as_json = options["output"], options["as_json"]
     if output is not None:
-        check_folder(output)
-    if case is not None:
-        _one_case(case, backend, arch)
+        files.check_file_writable(output)
+    if options["case"] is not None:
+        _one_case(options["case"], options["backend"], options["arch"])
         return
-    columns = [column for shape in shapes for column in agreement.columns_of(shape)]
+    columns = [column for shape in options["shapes"] for column in agreement.columns_of(shape)]
     with progress("comparing", quiet=as_json and output is None) as draw:
         report = agreement.agree(
             algorithms,
-            backend=backend,
-            arch=arch,
+            backend=options["backend"],
+            arch=options["arch"],
             columns=columns or agreement.COLUMNS,
-            full=not quick,
-            seconds=seconds,
-            jobs=jobs or os.cpu_count() or 1,
+            full=not options["quick"],
+            seconds=options["seconds"],
+            jobs=options["jobs"] or os.cpu_count() or 1,
             progress=draw,
         )
     _print(report, as_json, output)
@@ -99,18 +89,14 @@ def _one_case(text: str, backend: str, arch: str | None) -> None:
 def _print(report: agreement.Report, as_json: bool, output: str | None) -> None:
     """Print the report, or write it to a file and print the summary."""
     if output is not None:
-        text = _json_text(report) if as_json else report.text()
-        Path(output).write_text(text + "\n", encoding="utf-8")
+        text = json_text(report.as_json()) if as_json else report.text()
+        files.write_text(output, text + "\n")
     if as_json and output is None:
         print_json(report.as_json())
         return
     if output is None and report.tallies:
         _print_table(report)
     click.echo(report.summary())
-
-
-def _json_text(report: agreement.Report) -> str:
-    return json.dumps(report.as_json(), ensure_ascii=False, indent=2)
 
 
 def _print_table(report: agreement.Report) -> None:

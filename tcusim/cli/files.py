@@ -5,7 +5,9 @@ A file is read whole or not at all, and appears whole or not at all.
 
 from __future__ import annotations
 
+import math
 import os
+import stat
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -23,10 +25,12 @@ from tcusim.machine import Format, format_of, from_values, round_values
 __all__ = [
     "Cast",
     "cast_array",
-    "check_text_writable",
+    "check_file_writable",
     "check_writable",
     "read_array",
+    "read_offsets",
     "write_array",
+    "write_bytes",
     "write_text",
 ]
 
@@ -77,6 +81,29 @@ def read_array(path: str | Path, *, member: str | None = None) -> Array:
         raise InputError(f"{file}: the array does not fit in memory") from error
 
 
+def read_offsets(path: str | Path) -> Array:
+    """Return offsets from a file; text files give floats, which must be whole numbers.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, or a number is not whole or does not fit 64 bits.
+    """
+    given = read_array(path)
+    whole = np.isfinite(given) & (given == np.floor(given))
+    if not whole.all():
+        value = given[~whole][0]
+        raise InputError(f"{path}: offsets must be whole numbers, got {value:g}")
+    # No float lies between these and the largest integer of 64 bits.
+    large = (given >= 2.0**63) | (given < -(2.0**63))
+    if large.any():
+        raise InputError(
+            f"{path}: offsets must be less than 2**63, got {given[large][0]:g}; the last one is "
+            f"the length of the axis"
+        )
+    return given.astype(np.int64)
+
+
 def _check_readable(file: Path) -> None:
     if file.is_dir():
         raise InputError(f"{file} is a directory; name a file: {', '.join(_SUFFIXES)}")
@@ -108,14 +135,22 @@ def _read_npy(stream: IO[bytes], size: int, name: str) -> Array:
             else np.lib.format.read_array_header_2_0
         )
         shape, _, dtype = read_header(stream)
-    except (ValueError, EOFError, SyntaxError) as error:
+    except Exception as error:
+        # A header is a Python literal: a damaged one makes NumPy and ast raise nearly anything.
         raise InputError(
             f"{name} is not an array file of NumPy, or its beginning is damaged; "
             f"write it again with numpy.save"
         ) from error
     _check_type(dtype, name)
     held = size - stream.tell()
-    expected = dtype.itemsize * int(np.prod(shape, dtype=object))
+    # An axis of no elements makes the array empty, but NumPy multiplies the others all the same.
+    extent = dtype.itemsize * math.prod(max(1, count) for count in shape)
+    if any(count < 0 for count in shape) or extent >= 2**63:
+        raise InputError(
+            f"{name} says that its shape is {shape}, which no array has; its beginning is damaged. "
+            f"Write it again with numpy.save"
+        )
+    expected = dtype.itemsize * math.prod(shape)
     if held < expected:
         raise InputError(
             f"{name} is cut short: {held} bytes of data where shape {shape} of {dtype} needs "
@@ -368,14 +403,19 @@ def write_array(path: str | Path, array: Array) -> None:
             np.savetxt(stream, rows, fmt="%s", delimiter="," if suffix == ".csv" else " ")
 
 
-def check_text_writable(path: str | Path) -> None:
-    """Raise InputError if `write_text` could not write this file; leave no trace."""
+def check_file_writable(path: str | Path) -> None:
+    """Raise InputError if `write_text` and `write_bytes` could not write this; leave no trace."""
     with _replacing(Path(path), keep=False):
         pass
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a text in UTF-8; an existing file is replaced once the new one is complete.
+    """Write a text in UTF-8; see `write_bytes`."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Write a file; an existing one is replaced once the new one is complete.
 
     Raises
     ------
@@ -383,7 +423,7 @@ def write_text(path: str | Path, text: str) -> None:
         If the file cannot be written.
     """
     with _replacing(Path(path)) as stream:
-        stream.write(text.encode("utf-8"))
+        stream.write(content)
 
 
 @contextmanager
@@ -397,8 +437,13 @@ def _replacing(file: Path, *, keep: bool = True) -> Iterator[IO[bytes]]:
         raise InputError(f"cannot write {file}: there is no directory {target.parent}")
     if target.exists() and not os.access(target, os.W_OK):
         raise InputError(f"cannot write {file}: it exists and is read-only")
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
+        if target.exists() and not stat.S_ISREG(target.stat().st_mode):
+            # A device such as /dev/null, or a pipe, is written to: nothing may take its place.
+            with target.open("wb") if keep else open(os.devnull, "wb") as stream:
+                yield stream
+            return
+        part = target.with_name(f".{target.name}.{os.getpid()}.part")
         try:
             with part.open("xb") as stream:
                 yield stream

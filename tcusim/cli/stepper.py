@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.errors import InputError
 from tcusim.machine import format_of
-from tcusim.program.grammar import Level, Program, walk
+from tcusim.program.grammar import Level, Loop, Program, Step, When, walk
 from tcusim.program.printer import listing
 from tcusim.simulate.frames import Frame, Tile
 
@@ -46,7 +46,7 @@ _INDENT: Final = 2
 _GAP: Final = 3
 # A tile whose elements are all equal is said in words from this size on.
 _SMALL: Final = 8
-_PROMPT: Final = "Enter: next   c: go on to the end   q: quit   a path such as 7.2: go there > "
+_PROMPT: Final = "Enter: next   c: go on to the end   q: quit   a path such as 5.2: go there > "
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,8 @@ class Layout:
 
 def kinds() -> tuple[str, ...]:
     """Return the names by which steps are chosen: mma, load and the others that have frames."""
-    return ("const", "load", "mma", "add", "store", "copy", "split", "sync")
+    leaves = [step for step in get_args(Step) if step not in (Loop, When)]
+    return tuple(step.__name__.lower() for step in leaves)
 
 
 def frame_text(frame: Frame, layout: Layout | None = None) -> str:

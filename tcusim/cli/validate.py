@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import click
 
 from tcusim.check.report import ShapeReport
 from tcusim.check.validation import validate_shape
 from tcusim.cli import files
-from tcusim.cli.parts import bar, examples, options_of, print_json, progress, show, word
+from tcusim.cli.options import bar, examples, options_of, word
+from tcusim.cli.output import print_json, progress, show
 
 __all__ = ["validate_command"]
 
@@ -55,14 +57,7 @@ _ACCUMULATORS = ("f32", "f16", "f64", "s32")
 )
 @click.pass_context
 def validate_command(
-    ctx: click.Context,
-    shape: str,
-    algorithms: tuple[str, ...],
-    ab: str,
-    accumulate: str,
-    arch: str,
-    quick: bool,
-    output: str | None,
+    ctx: click.Context, /, shape: str, algorithms: tuple[str, ...], **options: Any
 ) -> None:
     """Try ALGORITHMS (default: all) on the tile MxNxK, which may be one that no GPU has.
 
@@ -70,21 +65,22 @@ def validate_command(
     exact sums, and what they cost. The exit code is 1 if anything that is possible is wrong, or
     takes other mma steps than its formula says, or if nothing is possible.
     """
+    output = options["output"]
     to_file = output is not None and output != "-"
     if to_file:
-        files.check_text_writable(str(output))
+        files.check_file_writable(output)
     with progress("validating") as draw:
         report = validate_shape(
             shape,
-            ab=ab,
-            accumulate=accumulate,
-            arch=arch,
+            ab=options["ab"],
+            accumulate=options["accumulate"],
+            arch=options["arch"],
             algorithms=algorithms or None,
-            full=not quick,
+            full=not options["quick"],
             progress=draw,
         )
     if to_file:
-        files.write_text(str(output), report.to_json() + "\n")
+        files.write_text(output, report.to_json() + "\n")
     if output == "-":
         print_json(json.loads(report.to_json()))
     else:

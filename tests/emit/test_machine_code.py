@@ -8,10 +8,10 @@ import pytest
 
 import tcusim
 from tcusim.algorithms import segmented_algorithms
-from tcusim.cli.kernels import mma_count
 from tcusim_cuda.compile import Toolkit, compile_kernel, why_no_compiler
 from tcusim_cuda.cubin import Usage
 from tcusim_cuda.emit import emit
+from tcusim_cuda.explain import mma_count
 from tcusim_cuda.kernel import Kernel
 
 WMMA_SHAPES = ("16x16x16", "32x8x16", "8x32x16")

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import os
 import pty
+import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click.testing
 import numpy as np
 import pytest
 
 import tcusim
+from tcusim.algorithms import Algorithm, algorithms, reduction, register_algorithm
+from tcusim.algorithms.builder import Builder
 from tcusim.cli import main as cli
+from tcusim.program.grammar import Loop, Step, When
+from tcusim_cuda.compile import why_no_compiler
 
 COMMAND = [sys.executable, "-W", "error", "-m", "tcusim"]
+
+
+_CONTEXT = click.Context(cli.main)
+_COMMANDS = {
+    name: command
+    for name in cli.main.list_commands(_CONTEXT)
+    if not isinstance(command := cli.main.get_command(_CONTEXT, name), click.Group)
+}
 
 
 @pytest.fixture
@@ -55,7 +69,12 @@ def fails(code: int, *arguments: str) -> str:
     [
         (["sum"], lambda a: a.sum()),
         (["cumsum", "--dtype", "f32"], lambda a: a.cumsum()),
-        (["cumsum", "--exclusive", "--dtype", "f32"], lambda a: np.append(0, a.cumsum())),
+        (["cumsum", "--include-initial", "--dtype", "f32"], lambda a: np.append(0, a.cumsum())),
+        (["cumsum", "--exclusive", "--dtype", "f32"], lambda a: a.cumsum() - a),
+        (
+            ["cumsum", "--exclusive", "--reverse", "--dtype", "f32"],
+            lambda a: a[::-1].cumsum()[::-1] - a,
+        ),
         (["segmented-sum", "--segment-size", "64"], lambda a: a.reshape(4, 64).sum(1)),
         (
             ["segmented-cumsum", "--segment-size", "64", "--dtype", "float32"],
@@ -142,7 +161,6 @@ def test_an_overflow_of_the_result_is_reported(folder: Path) -> None:
         (["sum", "none.npy"], "error: there is no file none.npy"),
         (["sum", "."], "error: . is a directory"),
         (["sum", "a.npy", "--arch", "volt"], "unknown architecture 'volt'. Did you mean 'volta'?"),
-        (["sum", "a.npy", "--shape", "16x16x17"], "unknown shape '16x16x17'. Did you mean"),
         (["sum", "a.npy", "--shape", "big"], "a shape is written '16x16x16'"),
         (["sum", "a.npy", "--algorithm", "reduction_265"], "Did you mean 'reduction_256'?"),
         (["sum", "a.npy", "--algorithm", "scan_k"], "'scan_k' is a scan, and this is a reduction"),
@@ -187,6 +205,12 @@ def test_the_output_is_checked_before_anything_is_computed(
         (["segmented-sum", "a.npy"], "needs --segment-size N or --offsets FILE, one of them"),
         (["sum", "a.npy", "--segment-size", "4"], "did you mean segmented-sum?"),
         (["sum", "a.npy", "--exclusive"], "--exclusive is for scans"),
+        (["sum", "a.npy", "--reverse"], "--reverse is for scans"),
+        (["cumsum", "a.npy", "--exclusive", "--include-initial"], "choose one of them"),
+        (
+            ["segmented-cumsum", "a.npy", "--segment-size", "4", "--include-initial"],
+            "--include-initial is for cumsum alone",
+        ),
         (["sum", "a.npy", "--axis", "x"], "'x' is not a valid integer"),
         (["sum"], "Missing argument 'INPUT'"),
     ],
@@ -240,7 +264,26 @@ def test_list_as_json() -> None:
 
 
 def test_list_refuses_another_word() -> None:
-    assert "unknown table 'shape'. Did you mean 'shapes'?" in fails(2, "list", "shape")
+    text = fails(2, "list", "shape")
+    assert "unknown table or name 'shape'. Did you mean 'shapes'? The tables are algo" in text
+
+
+def test_list_tells_all_of_a_name() -> None:
+    text = succeeds("list", "scan_256n", "V100")
+    assert "paper      scan_256n" in text
+    assert "options    --form, --carry, --exclusive, --reverse" in text
+    assert "title     NVIDIA Volta" in text
+    assert "reduction" not in text
+    tables = json.loads(succeeds("list", "scan_tn", "--json"))
+    assert [row["name"] for row in tables["algorithms"]] == ["scan_tn"]
+
+
+def test_the_list_fits_a_terminal_of_80_columns() -> None:
+    text = on_a_terminal([*COMMAND, "list", "algorithms"], b"", columns=80)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) <= 60
+    assert sum(line.split()[0] in NAMES for line in lines if line.strip()) == len(NAMES)
 
 
 def test_listing_is_that_of_the_program() -> None:
@@ -261,14 +304,111 @@ def test_listing_is_that_of_the_program() -> None:
     assert succeeds("listing", "gemm", *options) == tcusim.listing(program)
 
 
+NAMES = [row.name for row in algorithms()]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_algorithm_is_listed_by_default(name: str) -> None:
+    assert succeeds("listing", name) == tcusim.listing(tcusim.build(name))
+
+
+def test_every_option_of_every_algorithm_can_be_said() -> None:
+    """Each is given the value that it has by default, and is in the help."""
+    help_text = succeeds("listing", "--help")
+    for row in algorithms():
+        signature = inspect.signature(row.function).parameters
+        for name in row.options:
+            option = f"--{name.replace('_', '-')}"
+            assert f"  {option} " in help_text
+            default = signature[name].default
+            if isinstance(default, bool):
+                words = [option] if default else []
+            elif isinstance(default, tuple):
+                words = [option, ",".join(map(str, default))]
+            else:
+                words = [] if default is None else [option, str(default)]
+            assert succeeds("listing", row.name, *words) == succeeds("listing", row.name)
+
+
+def test_options_reach_the_builder() -> None:
+    pairs = [
+        ("scan_grid", ["--pieces", "1", "--columns", "3"], {"pieces": 1, "columns": 3}),
+        ("reduction_pieces", ["--levels", "8,4"], {"levels": (8, 4)}),
+        ("gemv_reduction", ["--no-staged", "--width", "2"], {"staged": False, "width": 2}),
+        ("scan_rows", ["--tiles", "2", "--chain", "1"], {"tiles": 2, "chain": 1}),
+    ]
+    for name, words, options in pairs:
+        program = tcusim.build(name, **options)
+        assert succeeds("listing", name, *words) == tcusim.listing(program) != ""
+
+
+def test_step_tells_the_algorithms_option_from_its_own() -> None:
+    options = ["--plain", "--width", "60", "--algorithm-width", "2", "--only", "mma"]
+    text = succeeds("step", "gemv_reduction", *options)
+    assert text.startswith(tcusim.listing(tcusim.build("gemv_reduction", width=2)))
+
+
+def test_an_option_of_an_algorithm_that_somebody_registered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def mine(b: Builder, segment_size: int, *, turn_over: bool = False) -> int:
+        """Sum.
+
+        Parameters
+        ----------
+        turn_over : bool
+            Look at the other side. It is dark.
+        """
+        return reduction.reduction_k(b, segment_size)
+
+    registry = sys.modules["tcusim.algorithms.registry"]
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+    register_algorithm(Algorithm("mine", mine, "reduction", "here", "", None, "1"))
+    assert "--turn-over" in succeeds("listing", "--help")
+    assert "Look at the other side. For mine." in succeeds("listing", "--help")
+    assert "program mine" in succeeds("listing", "mine", "--turn-over")
+
+
+def test_a_tile_that_nobody_registered_means_itself(folder: Path) -> None:
+    for name in ("listing", "step", "validate"):
+        arguments = {"validate": ["4x2x8", "scan_k"]}.get(name, ["scan_k", "--shape", "4x2x8"])
+        assert "4x2x8" in succeeds(name, *arguments)
+    text = succeeds("run", "segmented-sum", "--segment-size", "64", "--shape", "4x2x8", "a.npy")
+    assert "tile 4x2x8" in text
+    assert "none: equal to NumPy's float64" in text
+    assert "4x2x8" in fails(1, "emit", "scan_k", "--shape", "4x2x8")
+
+
+@pytest.mark.parametrize("command", list(_COMMANDS))
+def test_every_example_of_a_help_works(folder: Path, command: str) -> None:
+    np.save("data.npy", (np.arange(512) % 5).astype(np.float16))
+    np.savez("archive.npz", elevation=np.ones((3, 20), np.float16), other=np.ones(1))
+    Path("data.csv").write_text("1,2,3,4\n")
+    Path("rows.txt").write_text("0 1 4\n")
+    epilog = str(_COMMANDS[command].epilog)
+    examples = [line.split("|")[0] for line in epilog.splitlines() if line.startswith("  tcusim ")]
+    assert len(examples) >= 3
+    for line in examples:
+        words = shlex.split(line)[1:]
+        assert words[0] == command
+        if command in ("agree", "validate") and "--case" not in words:
+            # These take minutes: their options are read only.
+            _COMMANDS[command].make_context(command, words[1:])
+        elif "--compile" in words and why_no_compiler() is not None:
+            assert "error: " in fails(1, *words)
+        else:
+            succeeds(*words)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["scan_265"], "unknown algorithm 'scan_265'. Did you mean 'scan_256'?"),
         (["scan_256", "--shape", "8x8x4"], "'scan_256' is the paper's name for k = 16"),
-        (["reduction_k", "--form", "L(A1)"], "reduction_k has no option 'form'"),
-        (["gemv", "--cols", "3"], "gemv has no option 'cols'; its options: inner, add_c"),
-        (["gemm", "--segment-size", "3"], "gemm has no segments; leave segment_size out"),
+        (["reduction_k", "--form", "L(A1)"], "reduction_k takes no --form; it has no options of"),
+        (["gemv", "--cols", "3"], "gemv takes no --cols; its own options: --inner, --add-c"),
+        (["gemm", "--segment-size", "3"], "gemm has no segments; leave --segment-size out"),
+        (["scan_grid", "--combine", "mma"], "scan_grid has no --combine mma"),
         (["scan_k", "--segment-size", "17"], "scan_k scans segments of at most k = 16 elements"),
     ],
 )
@@ -326,6 +466,16 @@ def test_step_errors() -> None:
     assert "--member needs --input" in fails(2, "step", "scan_16", "--member", "x")
 
 
+def test_step_can_show_every_kind_of_step() -> None:
+    leaves = [step.__name__.lower() for step in get_args(Step) if step not in (Loop, When)]
+    assert len(leaves) >= 11
+    for kind in leaves:
+        succeeds("step", "scan_16", "--only", kind)
+    options = ["--pieces", "1", "--batches", "1", "--columns", "2", "--plain"]
+    assert "\nstep " in succeeds("step", "scan_grid", *options, "--only", "publish")
+    assert "Locate" in succeeds("step", "scan_pieces", "--only", "locate", "--plain")
+
+
 def test_step_on_a_terminal_waits_for_keys() -> None:
     text = on_a_terminal([*COMMAND, "step", "reduction_16"], b"\n4\nq\n")
     assert "▶ 1" in text
@@ -335,10 +485,10 @@ def test_step_on_a_terminal_waits_for_keys() -> None:
     assert "Enter: next" in text
 
 
-def on_a_terminal(command: list[str], keys: bytes) -> str:
+def on_a_terminal(command: list[str], keys: bytes, columns: int = 140) -> str:
     """Run a command on a terminal of its own; return what it shows."""
     ours, theirs = pty.openpty()
-    environment = os.environ | {"TERM": "xterm", "COLUMNS": "140", "PYTHONUTF8": "1"}
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": str(columns), "PYTHONUTF8": "1"}
     process = subprocess.Popen(
         command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, close_fds=True
     )
@@ -359,14 +509,14 @@ def on_a_terminal(command: list[str], keys: bytes) -> str:
 
 def test_version_and_help() -> None:
     assert succeeds("--version") == f"tcusim, version {tcusim.__version__}\n"
-    for command in ((), ("run",), ("list",), ("listing",), ("step",)):
+    for command in ((), *((name,) for name in _COMMANDS)):
         text = succeeds(*command, "--help")
         assert "Examples:\n    tcusim " in text
 
 
 def test_unknown_commands() -> None:
     text = fails(2, "listin")
-    assert "unknown command 'listin'. Did you mean 'listing'? Valid: agree, bench," in text
+    assert "unknown command 'listin'. Did you mean 'listing'? Valid: agree," in text
 
 
 def test_a_broken_pipe_is_quiet() -> None:

@@ -15,11 +15,11 @@ from tcusim import backends
 from tcusim.check import agreement
 from tcusim.check.agreement import Case, Column, Recipe, columns_of, recipes
 from tcusim.cli import main as cli
-from tcusim.cli.kernels import mma_count
 from tcusim.errors import InputError, Unsupported
 from tcusim.program.grammar import Program
 from tcusim.simulate.interpreter import run_numpy
 from tcusim_cuda.compile import why_no_compiler
+from tcusim_cuda.explain import mma_count
 
 
 class Fake:
@@ -118,7 +118,7 @@ def test_json_and_files(tmp_path: Path) -> None:
     assert plain.read_text().startswith("reduction_k                16x8x16 f16→f32")
     result = command("agree", "-o", str(tmp_path / "no" / "file"))
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "there is no folder" in result.stderr
+    assert "there is no directory" in result.stderr
 
 
 def test_no_time() -> None:
@@ -223,7 +223,7 @@ def test_emit_refuses() -> None:
     for arguments, text in (
         (["scan_k", "--arch", "ieee"], "ieee is no GPU"),
         (["scan_k", "--arch", "volt"], "Did you mean 'volta'?"),
-        (["scan_k", "-o", "/no/such/folder/k.cu"], "there is no folder"),
+        (["scan_k", "-o", "/no/such/folder/k.cu"], "there is no directory"),
         (["reduction_k", "--shape", "16x8x32", "--ab", "e4m3"], "no tensor-core instruction"),
     ):
         result = command("emit", *arguments)

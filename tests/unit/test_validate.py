@@ -478,7 +478,7 @@ def test_the_command_refuses(arguments: list[str], code: int, text: str) -> None
 
 def test_a_text_file_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.json"
-    files.check_text_writable(path)
+    files.check_file_writable(path)
     assert list(tmp_path.iterdir()) == []
     files.write_text(path, "é\n")
     assert path.read_bytes() == b"\xc3\xa9\n"

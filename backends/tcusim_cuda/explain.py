@@ -1,0 +1,92 @@
+"""What the CUDA backends tell of a program without running it: its instruction, text and cubin."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tcusim.backends import Compiled
+from tcusim.program.grammar import Mma, Program, walk
+from tcusim_cuda import kernel as cuda_kernel
+from tcusim_cuda.compile import Cubin, compile_kernel
+from tcusim_cuda.emit import emit, instruction_for
+from tcusim_cuda.kernel import Kernel
+
+__all__ = ["EMITTER", "CudaEmitter", "mma_count"]
+
+
+class CudaEmitter:
+    """An emitter, as `tcusim.backends.Emitter` describes it. It needs no GPU."""
+
+    def instruction(self, program: Program) -> str:
+        """Return what would multiply the program's tiles, such as "wmma m16n16k16"."""
+        instruction = instruction_for(program)
+        emit(program)
+        if not any(isinstance(step, Mma) for _, step in walk(program.steps)):
+            return "without tensor core"
+        name = f"{instruction.operands.family} {instruction.shape.ptx}"
+        if instruction.single:
+            return name
+        return f"grid of {' x '.join(map(str, instruction.grid))} {name}"
+
+    def emit(self, program: Program, *, standalone: bool = False) -> str:
+        """Return the kernel's text; standalone has tcusim.cuh in it, and needs no other file."""
+        text = emit(program).text
+        if not standalone:
+            return text
+        header = Path(cuda_kernel.__file__).parent / "include" / "tcusim.cuh"
+        body = header.read_text(encoding="ascii").replace("#pragma once\n", "")
+        return text.replace('#include "tcusim.cuh"\n', f"\n{body}\n")
+
+    def compile(self, program: Program, sm: int) -> Compiled:
+        """Compile the kernel for GPUs of a compute capability, such as 90."""
+        kernel = emit(program)
+        cubin = compile_kernel(kernel, sm)
+        return Compiled(cubin.code, _facts(kernel, cubin))
+
+
+EMITTER = CudaEmitter()
+
+
+def _facts(kernel: Kernel, cubin: Cubin) -> dict[str, str]:
+    """Return what a compiled kernel needs, by name."""
+    usage = cubin.usage
+    shared = usage.shared_bytes + kernel.dynamic_shared_bytes
+    counts = ", ".join(f"{count} {name}" for name, count in usage.tensor_core.items()) or "none"
+    facts = {
+        "kernel": f"{kernel.name}, {kernel.threads} threads a block",
+        "compiled for": f"sm_{cubin.sm} by {cubin.compiler}",
+        "registers": f"{usage.registers} of each thread",
+        "shared memory": f"{shared:,} bytes of a block",
+        "spilled": f"{usage.stack_bytes} bytes of each thread",
+        "instructions": f"{usage.instructions:,}",
+        "tensor core": counts,
+    }
+    products = mma_count(kernel)
+    if products and usage.tensor_core:
+        each = sum(usage.tensor_core.values()) / products
+        facts["of each mma"] = f"{each:g} ({products} mma, where loops are unrolled)"
+    return facts
+
+
+def mma_count(kernel: Kernel) -> int:
+    """Return how many mma the machine code holds if every loop marked so is unrolled.
+
+    It follows the text's own loops: `#pragma unroll` above a `for` with a constant count.
+    """
+    times = [1]
+    count = 0
+    unrolled = False
+    for text in kernel.text.splitlines():
+        code = text.strip()
+        if code.startswith("//"):
+            continue
+        count += times[-1] * len(re.findall(r"\bmma_sync\(", code))
+        if code.endswith("{"):
+            loop = re.match(r"for \(int \w+ = (\d+); \w+ < (\d+);", code)
+            factor = int(loop[2]) - int(loop[1]) if loop and unrolled else 1
+            times.append(times[-1] * factor)
+        elif code == "}":
+            times.pop()
+        unrolled = code == "#pragma unroll"
+    return count

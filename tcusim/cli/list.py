@@ -1,0 +1,287 @@
+"""`tcusim list`: algorithms, shapes, architectures and backends, in short or in full."""
+
+from __future__ import annotations
+
+import inspect
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Any, Final, TypeAlias
+
+import click
+
+from tcusim import backends, errors
+from tcusim import machine as numerics
+from tcusim.algorithms import algorithms
+from tcusim.cli.options import examples
+from tcusim.cli.output import print_json
+from tcusim.machine import shapes
+
+__all__ = ["list_command"]
+
+Row: TypeAlias = dict[str, Any]
+
+
+@click.command(
+    "list",
+    epilog=examples(
+        "tcusim list",
+        "tcusim list algorithms",
+        "tcusim list scan_tn hopper 16x16x16",
+        "tcusim list shapes --json",
+    ),
+)
+@click.argument("names", nargs=-1, metavar="[TABLE|NAME]...")
+@click.option("--all", "full", is_flag=True, help="Everything that is known of each row.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
+def list_command(names: tuple[str, ...], full: bool, as_json: bool) -> None:
+    """List what there is: algorithms, shapes, architectures, backends (default: all).
+
+    A NAME is a row of one of these tables, which is then told in full.
+    """
+    tables = [name.lower() for name in names if name.lower() in _TABLES]
+    wanted = [name.lower() for name in names if name.lower() not in _TABLES]
+    found = {name: _TABLES[name]() for name in (tables or _TABLES)}
+    if wanted:
+        found = _named(found, wanted)
+    if as_json:
+        print_json(found)
+        return
+    lines: list[str] = []
+    for name, rows in found.items():
+        full_rows = full or bool(wanted)
+        lines += [name, "", *(_in_full(rows) if full_rows else _SHORT[name](rows)), ""]
+    click.echo("\n".join(lines[:-1]))
+
+
+def _named(found: dict[str, list[Row]], wanted: Sequence[str]) -> dict[str, list[Row]]:
+    """Return the rows of these names, by table; the paper's and other names count, too."""
+    chosen: dict[str, list[Row]] = {}
+    known: set[str] = set()
+    missing = list(wanted)
+    for table, rows in found.items():
+        for row in rows:
+            names = {str(row["name"]), *str(row.get("paper") or "").split()}
+            names |= set(str(row.get("also") or "").split(", ")) - {""}
+            known |= names
+            hits = [name for name in wanted if name in {one.lower() for one in names}]
+            if hits:
+                chosen.setdefault(table, []).append(row)
+                missing = [name for name in missing if name not in hits]
+    if missing:
+        near = errors.unknown_name("table or name", missing[0], [*_TABLES, *known])
+        # The list of all names would be some screens long.
+        text = str(near).partition(" Valid: ")[0]
+        raise click.UsageError(f"{text} The tables are {', '.join(_TABLES)}.")
+    return chosen
+
+
+# --- The tables -------------------------------------------------------------------------------
+
+
+def _algorithm_rows() -> list[Row]:
+    return [
+        {
+            "name": row.name,
+            "paper": row.alias,
+            "kind": row.kind,
+            "level": str(row.level),
+            "mma steps": row.formula,
+            "options": ", ".join(f"--{name.replace('_', '-')}" for name in row.options),
+            "source": row.source,
+            "title": row.title,
+            "text": " ".join((inspect.getdoc(row.function) or "").split()),
+        }
+        for row in algorithms()
+    ]
+
+
+def _shape_rows() -> list[Row]:
+    """Return one row for each shape, instruction and GPU generation."""
+    rows = []
+    for shape in shapes.shapes():
+        if shape.virtual:
+            rows.append(_shape_row(shape, "none: simulated only", "any", None, shape.source))
+        found: dict[tuple[str, int, str], list[str]] = {}
+        for entry in shape.operands:
+            key = (entry.family, entry.min_sm, entry.source)
+            found.setdefault(key, []).append(f"{entry.ab}→{entry.acc}")
+        for (family, min_sm, source), types in found.items():
+            rows.append(_shape_row(shape, family, ", ".join(types), min_sm, source))
+    return rows
+
+
+def _shape_row(
+    shape: shapes.MmaShape, family: str, types: str, min_sm: int | None, source: str
+) -> Row:
+    return {
+        "name": shape.name,
+        "instruction": family,
+        "types": types,
+        "min sm": min_sm,
+        "source": source,
+    }
+
+
+def _architecture_rows() -> list[Row]:
+    """Return one row for each architecture and kind of evidence."""
+    rows = []
+    for unit in numerics.units():
+        found: dict[tuple[str, str], list[str]] = {}
+        for rule in unit.rows:
+            found.setdefault((rule.evidence, rule.source), []).append(f"{rule.ab}→{rule.acc}")
+        for (evidence, source), types in found.items():
+            rows.append(
+                {
+                    "name": unit.name,
+                    "title": unit.title,
+                    "also": ", ".join(name for name in unit.names if name != unit.name),
+                    "types": ", ".join(types),
+                    "evidence": evidence,
+                    "source": source,
+                }
+            )
+    return rows
+
+
+def _backend_rows() -> list[Row]:
+    """Return one row for each backend; one that cannot be loaded says why in its place."""
+    rows = []
+    for name in backends.backends():
+        title = ""
+        try:
+            reason = backends.why_unavailable(name)
+            if reason is None:
+                title = backends.get_backend(name).title
+        except errors.TcusimError as error:
+            reason = str(error)
+        available = "yes" if reason is None else reason.removeprefix(f"{name}: ")
+        rows.append({"name": name, "title": title, "available": available})
+    return rows
+
+
+_TABLES: Final[dict[str, Callable[[], list[Row]]]] = {
+    "algorithms": _algorithm_rows,
+    "shapes": _shape_rows,
+    "architectures": _architecture_rows,
+    "backends": _backend_rows,
+}
+
+
+# --- In short ---------------------------------------------------------------------------------
+
+# What the kinds of algorithms are called in a heading; others go by their own word.
+_KINDS: Final = {
+    "reduction": "sums of segments",
+    "scan": "scans of segments",
+    "irregular_reduction": "sums of segments by offsets",
+    "irregular_scan": "scans of segments by offsets",
+    "product": "products of matrices",
+}
+
+
+def _short_algorithms(rows: list[Row]) -> Iterator[str]:
+    """Yield names by kind and level, with what the paper calls them."""
+
+    def group(row: Row) -> tuple[str, str]:
+        return row["kind"], row["level"]
+
+    kinds = list(dict.fromkeys(row["kind"] for row in rows))
+    levels = list(dict.fromkeys(row["level"] for row in rows))
+    ordered = sorted(rows, key=lambda row: (kinds.index(row["kind"]), levels.index(row["level"])))
+    cells = {row["name"]: (row["name"], row["paper"], row["title"]) for row in rows}
+    widths = [max(len(cell[column]) for cell in cells.values()) for column in (0, 1)]
+    for (kind, level), members in groupby(ordered, group):
+        yield f"  {_KINDS.get(kind, kind)}, by a {level}"
+        for row in members:
+            name, paper, title = cells[row["name"]]
+            yield _cut(f"    {name:<{widths[0]}}  {paper:<{widths[1]}}  {title}")
+    yield ""
+    yield "  `tcusim list NAME` tells all of one, --all of every one."
+
+
+def _short_shapes(rows: list[Row]) -> Iterator[str]:
+    """Yield each shape with what its instructions take."""
+    width = max(len(row["name"]) for row in rows)
+    family_width = max(len(row["instruction"]) for row in rows)
+    above = ""
+    for row in rows:
+        name = "" if row["name"] == above else row["name"]
+        above = row["name"]
+        since = f"from sm_{row['min sm']}" if row["min sm"] else ""
+        head = f"  {name:<{width}}  {row['instruction']:<{family_width}}  {since:<10}  "
+        yield from _wrapped(head, row["types"])
+
+
+def _short_architectures(rows: list[Row]) -> Iterator[str]:
+    """Yield each architecture with its other names and, by evidence, the types."""
+    for (name, title, also), members in groupby(
+        rows, lambda row: (row["name"], row["title"], row["also"])
+    ):
+        yield from _wrapped(f"  {name:<10}  ", title + (f"; also {also}" if also else ""))
+        found: dict[str, list[str]] = {}
+        for row in members:
+            found.setdefault(row["evidence"], []).append(row["types"])
+        for evidence, types in found.items():
+            yield from _wrapped(f"    {evidence}: ", ", ".join(types))
+
+
+def _short_backends(rows: list[Row]) -> Iterator[str]:
+    width = max(len(row["name"]) for row in rows)
+    for row in rows:
+        text = row["title"] if row["available"] == "yes" else f"not here: {row['available']}"
+        yield from _wrapped(f"  {row['name']:<{width}}  ", text)
+
+
+_SHORT: Final[dict[str, Callable[[list[Row]], Iterator[str]]]] = {
+    "algorithms": _short_algorithms,
+    "shapes": _short_shapes,
+    "architectures": _short_architectures,
+    "backends": _short_backends,
+}
+
+
+# --- In full ----------------------------------------------------------------------------------
+
+
+def _in_full(rows: list[Row]) -> Iterator[str]:
+    """Yield a line for all that is known of each row; what repeats the row above is left out."""
+    above: Row = {}
+    width = max(len(column) for row in rows for column in row)
+    for row in rows:
+        same = above.get("name") == row["name"]
+        if not same:
+            if above:
+                yield ""
+            yield f"  {row['name']}"
+        for column, value in row.items():
+            if column == "name" or value in (None, "") or (same and above.get(column) == value):
+                continue
+            yield from _wrapped(f"    {column:<{width}}  ", str(value))
+        above = row
+
+
+def _wrapped(head: str, text: str) -> list[str]:
+    """Return lines no longer than the terminal's: a head, and a text beside it."""
+    indent = " " * len(head)
+    lines = textwrap.wrap(
+        text,
+        max(_columns(), len(head) + 30),
+        initial_indent=head,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+    return [line.rstrip() for line in lines] or [head.rstrip()]
+
+
+def _cut(line: str) -> str:
+    line, room = line.rstrip(), _columns()
+    return line if len(line) <= room else line[: room - 1].rstrip() + "…"
+
+
+def _columns() -> int:
+    """Return the columns of the terminal; in a pipe the lines are as long as they must be."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 240

@@ -1,0 +1,184 @@
+"""`tcusim listing`, `step` and `emit`: the program of an algorithm, as text, at work, as CUDA."""
+
+from __future__ import annotations
+
+import re
+import sys
+from functools import partial
+from typing import Any
+
+import click
+import numpy as np
+
+import tcusim
+from tcusim import errors
+from tcusim.backends import find_emitter
+from tcusim.cli import files, stepper
+from tcusim.cli.options import ProgramCommand, bar, build, examples, options_of, word
+from tcusim.cli.output import make_console
+from tcusim.machine import unit_of
+from tcusim.simulate.frames import default_inputs, frames
+
+__all__ = ["emit_command", "listing_command", "step_command"]
+
+
+@click.command(
+    "listing",
+    cls=ProgramCommand,
+    no_args_is_help=True,
+    epilog=examples(
+        "tcusim listing scan_256",
+        "tcusim listing reduction_tn --shape 8x32x16 --segment-size 4096 --ragged --combine add",
+        "tcusim listing scan_t --form 'L(A1)'",
+    ),
+)
+@click.argument("algorithm")
+def listing_command(algorithm: str, **options: Any) -> None:
+    """Print the program of ALGORITHM in the notation of the paper."""
+    click.echo(tcusim.listing(build(algorithm, options)), nl=False)
+
+
+# --- step -------------------------------------------------------------------------------------
+
+
+@click.command(
+    "step",
+    cls=ProgramCommand,
+    no_args_is_help=True,
+    epilog=examples(
+        "tcusim step scan_256",
+        "tcusim step reduction_16 --only mma --arch volta --input data.npy",
+        "tcusim step scan_256n --from 5.2 --plain",
+    ),
+)
+@click.argument("algorithm")
+@options_of(
+    click.option("--input", "input_file", type=click.Path(), metavar="FILE", help="Input array."),
+    click.option("--member", metavar="NAME", help="Array to take from an .npz file."),
+    click.option("--arch", default="hopper", show_default=True, help="Whose arithmetic."),
+    click.option("--warp", type=int, default=0, show_default=True, help="Warp to watch."),
+    click.option("--from", "start", default="", metavar="PATH", help="First step, such as 5.2."),
+    click.option(
+        "--only",
+        multiple=True,
+        callback=word("kind of step", stepper.kinds()),
+        metavar=bar(stepper.kinds()),
+        help="Kinds of steps to show; may be repeated.",
+    ),
+    click.option("--plain", is_flag=True, help="Plain text: no colours, no keys."),
+    click.option("--width", type=click.IntRange(min=40), help="Columns; default: the terminal's."),
+)
+def step_command(algorithm: str, **options: Any) -> None:
+    """Show every step of ALGORITHM with the tiles that it reads and writes.
+
+    Without a file the input is 1, 2, 3, ... again and again. On a terminal, Enter shows the next
+    step, c all of them, q quits, and a path such as 5.2 goes there; elsewhere the text is plain.
+    """
+    program = build(algorithm, options)
+    inputs = _step_inputs(program, options["input_file"], options["member"])
+    plain = options["plain"] or not sys.stdout.isatty()
+    console = None if plain else make_console()
+    room = stepper.Layout().width if console is None else console.width
+    stepper.Stepper(
+        program,
+        partial(frames, program, inputs, options["arch"], options["warp"]),
+        write=click.echo,
+        console=console,
+        ask=None if plain else _ask,
+        layout=stepper.Layout(width=options["width"] or room),
+        start=options["start"],
+        only=options["only"],
+    ).run()
+
+
+def _ask(prompt: str) -> str:
+    return input(prompt)
+
+
+def _step_inputs(
+    program: tcusim.Program, input_file: str | None, member: str | None
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Return inputs of the program's types, the first from the file if there is one."""
+    if input_file is None:
+        if member is not None:
+            raise click.UsageError("--member needs --input FILE")
+        return default_inputs(program)
+    array = files.read_array(input_file, member=member).ravel()
+    first = program.inputs[0]
+    cast = files.cast_array(array, first.dtype, name=input_file)
+    if cast.changed:
+        click.echo(f"{input_file}: {cast}", err=True)
+    # The size of the first input gives the scalar: it is `length`, or that many times the `rows`.
+    ((_, per_scalar),) = first.size.index.terms
+    return default_inputs(program, array.size // per_scalar) | {first.name: cast.array}
+
+
+# --- emit -------------------------------------------------------------------------------------
+
+
+@click.command(
+    "emit",
+    cls=ProgramCommand,
+    no_args_is_help=True,
+    epilog=examples(
+        "tcusim emit reduction_16",
+        "tcusim emit scan_tn --shape 32x8x16 --ragged --combine add --standalone -o scan.cu",
+        "tcusim emit scan_256 --arch sm_70 --compile -o scan_256.cubin",
+    ),
+)
+@click.argument("algorithm")
+@options_of(
+    click.option(
+        "--arch",
+        default="sm_70",
+        show_default=True,
+        help="GPU to compile for: sm_NN, or an architecture's name.",
+    ),
+    click.option("--compile", "compiled", is_flag=True, help="Compile it; tell what it needs."),
+    click.option("--standalone", is_flag=True, help="Put tcusim.cuh into the text."),
+    click.option(
+        "-o",
+        "--output",
+        type=click.Path(),
+        metavar="FILE",
+        help="Write the text, or with --compile the cubin. An existing file is replaced.",
+    ),
+)
+def emit_command(algorithm: str, **options: Any) -> None:
+    """Print the CUDA kernel of ALGORITHM.
+
+    The text is the same on every machine. It includes tcusim.cuh, unless --standalone puts that
+    into it; the kernel's arguments are the inputs, the outputs and the length.
+    """
+    sm, output = _sm_of(options["arch"]), options["output"]
+    if output is not None:
+        files.check_file_writable(output)
+    emitter = find_emitter()
+    if emitter is None:
+        raise errors.BackendUnavailable("no installed backend emits kernels")
+    program = build(algorithm, options)
+    if not options["compiled"]:
+        text = emitter.emit(program, standalone=options["standalone"])
+        if output is None:
+            click.echo(text, nl=False)
+        else:
+            files.write_text(output, text)
+        return
+    compiled = emitter.compile(program, sm)
+    if output is not None:
+        files.write_bytes(output, compiled.code)
+    rows = compiled.facts | ({} if output is None else {"written to": output})
+    width = max(map(len, rows))
+    for name, text in rows.items():
+        click.echo(f"{name:<{width}}  {text}")
+
+
+def _sm_of(arch: str) -> int:
+    """Return the compute capability that a name stands for: its own, or its generation's first."""
+    name = arch.lower()
+    if match := re.fullmatch(r"sm_(\d{2,3})", name):
+        return int(match[1])
+    unit = unit_of(name)
+    if not unit.sm:
+        raise errors.Unsupported(f"{unit.name} is no GPU: nothing can be compiled for it")
+    return unit.sm[0]
