@@ -28,10 +28,11 @@ COMMAND = [sys.executable, "-W", "error", "-m", "tcusim"]
 
 
 _CONTEXT = click.Context(cli.main)
+# Without those of installed packages, such as bench.
 _COMMANDS = {
     name: command
     for name in cli.main.list_commands(_CONTEXT)
-    if not isinstance(command := cli.main.get_command(_CONTEXT, name), click.Group)
+    if (command := cli.main.get_command(_CONTEXT, name)) and not isinstance(command, click.Group)
 }
 
 
@@ -331,7 +332,7 @@ def test_every_option_of_every_algorithm_can_be_said() -> None:
 
 
 def test_options_reach_the_builder() -> None:
-    pairs = [
+    pairs: list[tuple[str, list[str], dict[str, Any]]] = [
         ("scan_grid", ["--pieces", "1", "--columns", "3"], {"pieces": 1, "columns": 3}),
         ("reduction_pieces", ["--levels", "8,4"], {"levels": (8, 4)}),
         ("gemv_reduction", ["--no-staged", "--width", "2"], {"staged": False, "width": 2}),

@@ -16,8 +16,7 @@ from tcusim.check import agreement
 from tcusim.check.agreement import Case, Column, Recipe, columns_of, recipes
 from tcusim.cli import main as cli
 from tcusim.errors import InputError, Unsupported
-from tcusim.program.grammar import Program
-from tcusim.simulate.interpreter import run_numpy
+from tcusim.program.launches import LaunchPlan
 from tcusim_cuda.compile import why_no_compiler
 from tcusim_cuda.explain import mma_count
 
@@ -31,20 +30,14 @@ class Fake:
     def available(self) -> str | None:
         return None
 
-    def run(
-        self,
-        program: Program,
-        inputs: Mapping[str, Any],
-        *,
-        arch: str | None = None,
-        **options: Any,
-    ) -> dict[str, Any]:
-        if program.name == "reduction_t":
-            raise Unsupported(f"{program.name}: not today. Come tomorrow")
-        if program.name == "scan_t":
+    def run(self, plan: LaunchPlan, inputs: Mapping[str, Any], **options: Any) -> dict[str, Any]:
+        name = plan.launches[0].program.name
+        if name == "reduction_t":
+            raise Unsupported(f"{name}: not today. Come tomorrow")
+        if name == "scan_t":
             raise ZeroDivisionError("by chance")
-        outputs = dict(run_numpy(program, inputs, arch=arch or "hopper"))
-        if program.name == "scan_k":
+        outputs = backends.get_backend("numpy").run(plan, inputs, **options)
+        if name == "scan_k":
             outputs["out"].view(f"u{outputs['out'].itemsize}")[:1] ^= 1
         return outputs
 
