@@ -40,7 +40,7 @@ from tcusim.simulate.interpreter import run_numpy
 from tcusim_cuda.chunks import Later, chunks_of
 from tcusim_cuda.compile import compile_kernel, why_no_compiler
 from tcusim_cuda.emit import emit
-from tcusim_host import KernelError, run_kernel
+from tcusim_host import KernelError, compile_programs, run_kernel
 
 SHAPE = shape_of("16x16x16")
 BLOCK, LENGTH, SIZE = Index.symbol("block"), Index.symbol("length"), Index.symbol("size")
@@ -164,11 +164,21 @@ def differing(got: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> int:
     return int(np.sum((one != two) & ~((one != one) & (two != two))))
 
 
+def seeds_of(pair: tuple[str, str]) -> range:
+    first = 5 * PAIRS.index(pair)
+    return range(first, first + 5)
+
+
+@pytest.fixture(scope="module")
+def compiled(host: Backend) -> None:
+    compile_programs(rectangles(*pair, seed)[0] for pair in PAIRS for seed in seeds_of(pair))
+
+
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize(("source", "target"), PAIRS)
-def test_rectangles_of_any_kind(source: str, target: str, host: Backend) -> None:
+def test_rectangles_of_any_kind(source: str, target: str) -> None:
     sizes: set[int] = set()
-    first = 5 * PAIRS.index((source, target))
-    for seed in range(first, first + 5):
+    for seed in seeds_of((source, target)):
         program, inputs = rectangles(source, target, seed)
         wanted = run_numpy(program, inputs)
         assert differing(run_kernel(emit(program), inputs, seed=seed), wanted) == 0, (seed, program)

@@ -13,7 +13,7 @@ from tcusim.algorithms.order import FORWARD, Order
 from tcusim.arrays.plans import plan_for
 from tcusim.arrays.problem import IrregularProblem
 from tcusim.backends import Backend, run
-from tcusim.check.agreement import agree
+from tcusim.check.agreement import agree, recipes
 from tcusim.check.testing import assert_agree
 from tcusim.machine.shapes import shape_of
 from tcusim.program.checks.verifier import in_place
@@ -30,6 +30,7 @@ from tcusim.program.grammar import (
     View,
 )
 from tcusim_cuda.emit import emit
+from tcusim_host import compile_programs
 from tcusim_host import run as host_run
 
 Array = NDArray[Any]
@@ -59,6 +60,7 @@ def test_grid(arch: str, host: Backend) -> None:
     """Every shape and type, with special values, an eighth as many segments as elements."""
     names = [row.name for row in algorithms() if row.kind.startswith("irregular")]
     assert len(names) == 4
+    compile_programs(recipe.build() for recipe in recipes(names))
     report = agree(names, arch=arch)
     assert report.ok, report.summary()
     assert report.algorithms == names

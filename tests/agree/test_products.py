@@ -10,6 +10,7 @@ import pytest
 import tcusim
 from tcusim.backends import Backend
 from tcusim.check.testing import assert_agree, random_inputs
+from tcusim_host import compile_programs
 
 # Each with what it has and the others have not.
 PROGRAMS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -28,8 +29,14 @@ PROGRAMS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
+@pytest.fixture(scope="module")
+def compiled(host: Backend) -> None:
+    compile_programs(tcusim.build(name, add_c=True, **options) for name, options in PROGRAMS)
+
+
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize(("name", "options"), PROGRAMS, ids=str)
-def test_products_agree(name: str, options: dict[str, Any], host: Backend) -> None:
+def test_products_agree(name: str, options: dict[str, Any]) -> None:
     program = tcusim.build(name, add_c=True, **options)
     archs = ["hopper", "ampere"]
     if program.ab == "f16":

@@ -17,6 +17,7 @@ from tcusim.algorithms import algorithms
 from tcusim.backends import Backend
 from tcusim.check.agreement import COLUMNS, Case
 from tcusim.simulate.backend import NUMPY
+from tcusim_host import compile_programs
 
 HERE = Path(__file__).parent
 FILE = HERE / "algorithms_h200.npz"
@@ -87,6 +88,9 @@ def test_the_simulator(algorithm: str) -> None:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_the_host_backend(algorithm: str, host: Backend) -> None:
+    cases = (Case.parse(entry["case"]) for entry in RECORDED["index"]["cases"])
+    programs = [case.recipe.build() for case in cases if case.recipe.algorithm == algorithm]
+    compile_programs(programs[::HOST_STEP])
     assert differing(RECORDED, algorithm, host, HOST_STEP) == []
 
 
