@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from tcusim.algorithms import block, gemm, gemv, grid, irregular, reduction, rows, scan
 from tcusim.algorithms.builder import LENGTH, Builder, Options, Work, stored_type
-from tcusim.errors import InputError, Unsupported, unknown_name
+from tcusim.errors import InputError, Unsupported
 from tcusim.machine import FORMATS, format_of
 from tcusim.machine.shapes import MmaShape, shape_of
+from tcusim.plugins import OWN, Registry
 from tcusim.program.checks.verifier import verify
 from tcusim.program.grammar import Extent, Level, Program, Scalar
 
@@ -93,21 +94,32 @@ def _lines(listing: str, **numbers: int) -> dict[str, str]:
     return {part: f"{listing} line {number}" for part, number in numbers.items()}
 
 
-_REGISTRY: dict[str, Algorithm] = {}
+def _members(value: Any) -> tuple[Algorithm, ...]:
+    """Return the algorithms that an entry point or a user names: one, or several."""
+    several = tuple(value) if isinstance(value, (list, tuple)) else (value,)
+    for algorithm in several:
+        if not isinstance(algorithm, Algorithm):
+            raise InputError(f"an algorithm must be an Algorithm, got {algorithm!r}")
+    return several
+
+
+_ALGORITHMS: Final = Registry[Algorithm](
+    "algorithm",
+    "tcusim.algorithms",
+    lambda row: (row.name, row.alias) if row.alias else (row.name,),
+    _members,
+)
 
 
 def register_algorithm(algorithm: Algorithm) -> Algorithm:
-    """Add a row to the registry; a second row of one name is an error."""
-    for name in (algorithm.name, algorithm.alias):
-        if name in _aliases() or name in _REGISTRY:
-            raise InputError(f"an algorithm named {name!r} is registered already")
-    _REGISTRY[algorithm.name] = algorithm
-    return algorithm
+    """Add a row to the registry; another row of one name is an error."""
+    (checked,) = _members(algorithm)
+    return _ALGORITHMS.add(checked, "register_algorithm")
 
 
 def algorithms() -> tuple[Algorithm, ...]:
-    """Return every registered algorithm, reductions first."""
-    return tuple(_REGISTRY.values())
+    """Return every registered algorithm, reductions first, then those of installed packages."""
+    return _ALGORITHMS.all()
 
 
 def segmented_algorithms() -> tuple[Algorithm, ...]:
@@ -117,11 +129,7 @@ def segmented_algorithms() -> tuple[Algorithm, ...]:
 
 def algorithm_of(name: str) -> Algorithm:
     """Return the algorithm of this general or paper name, in any case."""
-    key = str(name).lower()
-    found = _REGISTRY.get(key) or _aliases().get(key)
-    if found is None:
-        raise unknown_name("algorithm", name, [*_REGISTRY, *_aliases()])
-    return found
+    return _ALGORITHMS.get(name)
 
 
 def build(
@@ -220,10 +228,6 @@ def build(
     program = b.program(str(algorithm).lower(), row.source, work)
     verify(program)
     return program
-
-
-def _aliases() -> dict[str, Algorithm]:
-    return {row.alias: row for row in _REGISTRY.values() if row.alias}
 
 
 def _combine(row: Algorithm, combine: str | None) -> str:
@@ -649,4 +653,4 @@ for _row in (
         level=Level.BLOCK,
     ),
 ):
-    register_algorithm(_row)
+    _ALGORITHMS.add(_row, OWN)

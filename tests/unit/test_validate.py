@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -37,20 +36,6 @@ from tcusim.program.grammar import Extent, Level
 
 # Of each kind one, so that a test takes a second or two.
 SOME = ["reduction_t", "scan_k", "scan_t", "scan_plain"]
-
-
-@pytest.fixture(autouse=True)
-def registries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget what a test registers."""
-    for module, name in (
-        ("tcusim.algorithms.registry", "_REGISTRY"),
-        ("tcusim.machine.registry", "_units"),
-        ("tcusim.machine.registry", "_names"),
-        ("tcusim.machine.shapes", "_shapes"),
-        ("tcusim.machine.shapes", "_owners"),
-    ):
-        known = getattr(sys.modules[module], name)
-        monkeypatch.setattr(sys.modules[module], name, dict(known))
 
 
 def rows_of(report: ShapeReport, name: str) -> dict[str, ShapeRow]:
