@@ -1,5 +1,6 @@
 """The algorithms by name, and `build`, which makes a step program of one."""
 
+from tcusim.algorithms.builder import Level
 from tcusim.algorithms.registry import (
     Algorithm,
     algorithm_of,
@@ -11,6 +12,7 @@ from tcusim.algorithms.registry import (
 
 __all__ = [
     "Algorithm",
+    "Level",
     "algorithm_of",
     "algorithms",
     "build",

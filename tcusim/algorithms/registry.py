@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tcusim.algorithms import block, gemm, gemv, grid, irregular, reduction, rows, scan
-from tcusim.algorithms.builder import LENGTH, Builder, Options, Work, stored_type
+from tcusim.algorithms.builder import LENGTH, Builder, Level, Options, Work, stored_type
 from tcusim.errors import InputError, Unsupported
 from tcusim.machine import FORMATS, format_of
 from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.plugins import OWN, Registry
 from tcusim.program.checks.verifier import verify
-from tcusim.program.grammar import Extent, Level, Program, Scalar
+from tcusim.program.grammar import Extent, Program, Scalar
 
 __all__ = [
     "Algorithm",

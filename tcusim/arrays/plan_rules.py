@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tcusim.algorithms import algorithm_of
+from tcusim.algorithms import Level, algorithm_of
 from tcusim.algorithms.rows import SCANNED, SUMMED, Share, share_of
 from tcusim.arrays.launches import CHAIN, Launches, Memory
 from tcusim.arrays.problem import Problem
 from tcusim.errors import Unsupported
 from tcusim.machine import format_of
-from tcusim.program.grammar import Level, Program
+from tcusim.program.grammar import Program
 from tcusim.program.resources import fitting
 
 __all__ = ["CHUNK", "LEAST_BLOCK", "RULES", "SHORT", "Draft", "Rule", "chunk_of", "drafted"]

@@ -22,12 +22,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from tcusim.algorithms import Algorithm, algorithm_of, algorithms, build, segmented_algorithms
+from tcusim.algorithms import (
+    Algorithm,
+    Level,
+    algorithm_of,
+    algorithms,
+    build,
+    segmented_algorithms,
+)
 from tcusim.backends import get_backend, native_arch, run
 from tcusim.check.testing import differences, input_kinds, random_inputs
 from tcusim.errors import InputError, Unsupported
 from tcusim.machine.shapes import shape_or_virtual
-from tcusim.program.grammar import Level, Program
+from tcusim.program.grammar import Program
 
 __all__ = [
     "COLUMNS",

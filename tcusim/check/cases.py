@@ -16,9 +16,9 @@ from typing import Any, Final, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.algorithms import Algorithm, scan
+from tcusim.algorithms import Algorithm, Level, scan
 from tcusim.machine import Fused, Rule, format_of
-from tcusim.program.grammar import Level, Program
+from tcusim.program.grammar import Program
 
 __all__ = [
     "KINDS",

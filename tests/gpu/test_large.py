@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 import tcusim
-from tcusim.algorithms import algorithm_of, segmented_algorithms
+from tcusim.algorithms import Level, algorithm_of, segmented_algorithms
 from tcusim.backends import why_unavailable
 from tcusim.check.testing import outputs_agree, random_inputs
 from tcusim.errors import Unsupported
-from tcusim.program.grammar import Level
 
 LENGTH = 2**24 + 5
 # Tile, operands, accumulator, source.

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tcusim.algorithms import (
     Algorithm,
+    Level,
     algorithm_of,
     build,
     register_algorithm,
@@ -28,7 +29,7 @@ from tcusim.backends import run
 from tcusim.errors import InputError, UnknownName, Unsupported
 from tcusim.machine import rule_for, units
 from tcusim.machine.shapes import MmaShape, shape_of
-from tcusim.program.grammar import Const, Level, Program, walk
+from tcusim.program.grammar import Const, Program, walk
 
 Ints = NDArray[np.int64]
 

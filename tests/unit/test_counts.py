@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcusim.algorithms import algorithm_of, build, segmented_algorithms
+from tcusim.algorithms import Level, algorithm_of, build, segmented_algorithms
 from tcusim.algorithms.rows import SCANNED, SUMMED, share_of
 from tcusim.machine.shapes import MmaShape
-from tcusim.program.grammar import Level, Program
+from tcusim.program.grammar import Program
 from tcusim.simulate.counts import Counts, counts_of_text, steps_to_run
 from tcusim.simulate.interpreter import interpret, run_numpy
 

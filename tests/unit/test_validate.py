@@ -14,6 +14,7 @@ import pytest
 import tcusim
 from tcusim.algorithms import (
     Algorithm,
+    Level,
     algorithm_of,
     algorithms,
     grid,
@@ -32,7 +33,7 @@ from tcusim.cli import main as cli
 from tcusim.errors import InputError, UnknownName, Unsupported
 from tcusim.machine import Fused, Rule, Unit, format_of, register_unit, rule_for
 from tcusim.machine.shapes import shape_or_virtual
-from tcusim.program.grammar import Extent, Level
+from tcusim.program.grammar import Extent
 
 # Of each kind one, so that a test takes a second or two.
 SOME = ["reduction_t", "scan_k", "scan_t", "scan_plain"]
