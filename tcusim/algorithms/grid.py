@@ -1,7 +1,8 @@
 """Reductions and scans in one launch: blocks share a segment, or the whole array is one.
 
-The paper's grid level is a sequence of launches ([DAKKAK19] section 6.4), with another library's
-scan between two of them (erratum E25). Here a block gives its total to later blocks by mail.
+The paper's grid level is a sequence of launches ([DAKKAK19] sections 4.3 and 5.3), with another
+library's scan between two of them (erratum E25). Here a block gives its total to later blocks by
+mail.
 
 Blocks stand in groups of `columns`. A block waits for the totals of the blocks before it in its
 group, which these publish before they wait for anything, and for the sum of all groups before its
@@ -14,9 +15,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tcusim.algorithms.builder import LENGTH, Builder, Work, require, require_sizes
+from tcusim.algorithms.builder import LENGTH, Builder, Level, Work, require, require_sizes
 from tcusim.algorithms.order import Order
 from tcusim.algorithms.reduction import accumulate, finish, fold
+from tcusim.algorithms.registry import algorithm
 from tcusim.algorithms.row_tiles import Rows
 from tcusim.algorithms.scan import scan_values
 from tcusim.algorithms.tiles import data
@@ -122,6 +124,16 @@ def _blocks(
     return _Blocks(chunk, columns, segment_size, b.options.ragged, reverse)
 
 
+@algorithm(
+    "reduction_grid",
+    "reduction",
+    "[DAKKAK19] section 4.3, in one launch",
+    "per_warp*W*ceil(N/(per_warp*W))",
+    tiles=True,
+    repeats=16,
+    level=Level.GRID,
+    combines=("add",),
+)
 def reduction_grid(
     b: Builder, segment_size: int | None, *, per_warp: int = 16, columns: int = 64
 ) -> Work:
@@ -218,6 +230,16 @@ def _sum_of_groups(b: Builder, grid: _Blocks, out: Buffer, of_group: View) -> No
         b.copy(b.rect(out, 0, 1, 1, 1), of_group)
 
 
+@algorithm(
+    "scan_grid",
+    "scan",
+    "[DAKKAK19] section 5.3, in one launch",
+    "W*ceil(N/(W*pieces*groups*batches))*groups*batches*(pieces*(ceil(k/n) + 2) - 1)",
+    tiles=True,
+    repeats=8,
+    level=Level.GRID,
+    combines=("add",),
+)
 def scan_grid(
     b: Builder,
     segment_size: int | None,

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from tcusim.algorithms.builder import LENGTH, Builder, Work, require
 from tcusim.algorithms.order import Order
 from tcusim.algorithms.reduction import accumulate, fold
+from tcusim.algorithms.registry import algorithm
 from tcusim.algorithms.scan import numbered, row_scan
 from tcusim.algorithms.tiles import data
 from tcusim.program.grammar import (
@@ -50,6 +51,7 @@ SEGMENTS = Index.symbol("segments")
 PLAIN_LINES = 16
 
 
+@algorithm("reduction_pieces", "irregular_reduction", "not in the paper", "N", repeats=4)
 def reduction_pieces(
     b: Builder, cut: int, *, levels: tuple[int, ...] = (), whole: bool = False
 ) -> Work:
@@ -73,6 +75,7 @@ def reduction_pieces(
     return pieces.work(b.m)
 
 
+@algorithm("reduction_pieces_plain", "irregular_reduction", "not in the paper", "0", repeats=4)
 def reduction_pieces_plain(
     b: Builder, cut: int, *, levels: tuple[int, ...] = (), whole: bool = False
 ) -> Work:
@@ -100,6 +103,7 @@ def reduction_pieces_plain(
     return pieces.work(PLAIN_LINES)
 
 
+@algorithm("scan_pieces", "irregular_scan", "not in the paper", "N*ceil(k/n)", repeats=4)
 def scan_pieces(
     b: Builder,
     cut: int,
@@ -144,6 +148,7 @@ def scan_pieces(
     return pieces.work(b.m)
 
 
+@algorithm("scan_pieces_plain", "irregular_scan", "not in the paper", "0", repeats=4)
 def scan_pieces_plain(
     b: Builder,
     cut: int,

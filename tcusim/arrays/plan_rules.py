@@ -196,7 +196,7 @@ def _as_named(draft: Draft) -> None:
     row = algorithm_of(p.algorithm)
     if row.kind != p.kind:
         raise Unsupported(f"{p.algorithm!r} is a {row.kind}, and this is a {p.kind}")
-    if row.products is None and p.source != p.acc:
+    if not row.uses_mma and p.source != p.acc:
         raise Unsupported(
             f"{p.algorithm!r} adds values of the accumulator's type, {p.acc}; it combines the "
             f"partial sums of other algorithms, and does not take {p.source} arrays"

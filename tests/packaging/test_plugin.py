@@ -1,4 +1,4 @@
-"""A third-party package, really installed, adds a shape, a unit and a backend."""
+"""A third-party package, really installed, adds a shape, a unit, an algorithm and a backend."""
 
 from __future__ import annotations
 
@@ -72,6 +72,19 @@ def test_its_backend_runs_a_program(python: Callable[..., str], example: Path) -
     assert attempt(python, expression, example) == str([16.0] * 32)
 
 
+def test_its_algorithm_is_listed_and_runs(python: Callable[..., str], example: Path) -> None:
+    expression = (
+        "backends.run(__import__('tcusim').build('segment_ends', scale=3, segment_size=4), "
+        "{'in': list(range(64))})['out'].tolist()[:3]"
+    )
+    assert attempt(python, expression, example) == str([9.0, 21.0, 33.0])
+    listed = "'segment_ends' in [a.name for a in __import__('tcusim').algorithms.algorithms()]"
+    assert attempt(python, listed) == "False"
+    assert attempt(python, listed, example) == "True"
+    option = "__import__('tcusim').algorithm_of('segment_ends').options['scale'].doc"
+    assert attempt(python, option, example) == "How many times it is added up."
+
+
 def test_its_unit_is_found_by_name(python: Callable[..., str], example: Path) -> None:
     expression = "__import__('tcusim').machine.unit_of('example_unit').title"
     assert attempt(python, expression, example) == "an example of a unit"
@@ -91,6 +104,7 @@ def test_a_missing_library_says_what_to_install(python: Callable[..., str], exam
     [
         ("example", "tcusim.backends"),
         ("example", "tcusim.shapes"),
+        ("example_ends", "tcusim.algorithms"),
         ("example_unit", "tcusim.units"),
     ],
 )

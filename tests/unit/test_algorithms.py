@@ -435,7 +435,7 @@ def test_a_name_is_registered_once() -> None:
 
 def test_a_taken_alias_is_refused() -> None:
     row = algorithm_of("scan_t")
-    other = Algorithm("scan_mine", row.function, "scan", "mine", "scan_256", None, "0")
+    other = Algorithm(row.function, "scan_mine", "scan", "mine", alias="scan_256")
     with pytest.raises(InputError, match="there is already an algorithm 'scan_256', from tcusim"):
         register_algorithm(other)
 

@@ -511,14 +511,14 @@ def test_products_are_as_many_as_the_registry_says(sizes: tuple[int, int, int], 
     for row in algorithms():
         if not row.kind.startswith("irregular"):
             continue
-        source = None if row.products else "f32"
+        source = None if row.uses_mma else "f32"
         program = build(row.name, shape=MmaShape(*sizes), side=side, source=source, warps=2)
         inputs = random_inputs(program, "integers", 3000, np.random.default_rng(1))
         seen = Counts()
         run_numpy(program, inputs, watch=seen)
         scalars = {"length": 3000, "segments": inputs["offsets"].size - 1}
         counted = counts_of_text(program, scalars)
-        each = row.products(m, n, k, row.repeats) if row.products else 0
+        each = row.mma_steps(m, n, k, N=row.repeats)
         assert seen.mma == counted.mma == each * 2 * program.grid(scalars)
         assert seen.bytes_written == counted.bytes_written
         assert seen.bytes_read == counted.bytes_read - inputs["offsets"].nbytes

@@ -122,7 +122,7 @@ def test_an_algorithm_of_a_package(declare: Callable[..., None]) -> None:
     )
     declare("[tcusim.algorithms]\ntoy = toy_package:ROW\n", code)
     assert tcusim.build("reduction_toy").steps == tcusim.build("reduction_k").steps
-    assert algorithms()[-1].name == "reduction_toy"
+    assert "reduction_toy" in [row.name for row in algorithms()]
 
 
 def test_packages_are_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:

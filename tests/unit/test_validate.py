@@ -183,7 +183,7 @@ def plant(
     kind: str = "scan",
     name: str = "planted",
 ) -> Algorithm:
-    return register_algorithm(Algorithm(name, function, kind, "a test", "", None, ""))
+    return register_algorithm(Algorithm(function, name, kind, "a test"))
 
 
 def test_a_wrong_algorithm_is_told_with_its_case() -> None:
@@ -218,7 +218,7 @@ def test_a_wrong_order_of_blocks_is_told() -> None:
         return grid.scan_grid(b, segment_size, pieces=1, batches=1, reverse=True)
 
     row = algorithm_of("scan_grid")
-    register_algorithm(replace(row, name="planted", function=from_the_end))
+    register_algorithm(replace(row, name="planted", formula="", function=from_the_end))
     found = rows_of(validate_shape("4x4x4", algorithms=["planted"]), "planted")["a"]
     assert 0 < found.right < found.cases
     assert "elements are wrong" in found.first_wrong
@@ -226,9 +226,7 @@ def test_a_wrong_order_of_blocks_is_told() -> None:
 
 def test_a_wrong_formula_is_told_with_both_numbers() -> None:
     row = algorithm_of("scan_kn")
-    register_algorithm(
-        replace(row, name="costly", alias="", products=lambda m, n, k, count: 4 * max(1, k // n))
-    )
+    register_algorithm(replace(row, name="costly", alias="", formula="4*ceil(k/n)"))
     # The formula is right for N = 4, the default, alone.
     report = validate_shape("16x16x16", algorithms=["costly"])
     assert not report.ok
@@ -279,7 +277,7 @@ def test_a_crash_is_a_finding(function: Callable[..., int], text: str) -> None:
 
 
 def test_a_result_of_the_wrong_size() -> None:
-    plant(reduction.reduction_k)
+    plant(reduction.reduction_kn)
     report = validate_shape("4x4x4", algorithms=["planted"])
     assert "'out' has " in report.rows[0].first_wrong
     assert not report.ok
