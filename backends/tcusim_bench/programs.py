@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tcusim import run
-from tcusim.algorithms import Level, algorithm_of, build
-from tcusim.arrays.launches import CHAIN
-from tcusim.arrays.plan_rules import CHUNK, LEAST_BLOCK, Draft, drafted
-from tcusim.arrays.problem import Problem
-from tcusim.arrays.product_programs import product_program
+from tcusim.algorithms import algorithm_of, build
+from tcusim.arrays.planner import choose, tuning_of
+from tcusim.arrays.problem import Problem, ProductProblem, Types
+from tcusim.arrays.tuning import DEFAULT
 from tcusim.errors import InputError, TcusimError
 from tcusim.machine import Values
 from tcusim.machine.shapes import shape_of
 from tcusim.program.bind import bind_scalars
-from tcusim.program.grammar import Program
+from tcusim.program.grammar import Level, Program
+from tcusim.program.launches import LaunchPlan, Memory, PlanBuilder
 
 __all__ = ["CHUNKS", "KINDS", "Launches", "Recipe", "Stage", "recipes"]
 
@@ -35,7 +35,7 @@ _LONGEST_F16: Final = 4096
 # The most elements of a segment whose sums `reduction_packed` adds up in one chain of products.
 _LONGEST_PACKED: Final = 1024
 # The most elements of a segment that is tried in rows of tiles.
-_LONGEST_IN_ROWS: Final = {"sum": 2**12, "scan": CHUNK}
+_LONGEST_IN_ROWS: Final = {"sum": 2**12, "scan": DEFAULT.chunk}
 # Tiles that accumulate in a product of a matrix and a vector before a rounded addition.
 _LONG_CHAIN: Final = 64
 
@@ -159,33 +159,26 @@ class Recipe:
         if self.kind == "matvec":
             return self._product(length)
         if self.algorithm is None:
-            return _launches(drafted(self._problem(length)))
+            return _launches(choose(self._problem(length), "plan").plan)
         if self.algorithm == CHUNKS:
-            return _launches(drafted(self._in_chunks(length)))
-        draft = Draft(self._problem(length))
-        draft.add(self._program(self.algorithm), {"in": "in"}, "out")
-        return _launches(draft)
+            # Blocks of the recipe's warps, however long the array.
+            tuning = replace(tuning_of(self.unit), warps=self.warps, many_elements=0)
+            problem = replace(self._problem(length), strategy="chunks")
+            return _launches(choose(problem, "plan", tuning).plan)
+        builder = PlanBuilder(Memory("in", "f16", length))
+        builder.add(self._program(self.algorithm), {"in": "in"}, "out")
+        return _launches(builder.finish("plan"))
 
     def _problem(self, length: int) -> Problem:
         """Return the problem as `tcusim.plan` has it."""
-        return Problem(**self._of_problem(length), literal=self.accumulate == "f16")
-
-    def _in_chunks(self, length: int) -> Problem:
-        """Return the problem for which the plan cuts segments into chunks."""
-        return _InChunks(**self._of_problem(length), literal=True, warps=self.warps)
-
-    def _of_problem(self, length: int) -> dict[str, Any]:
-        return {
-            "kind": "reduction" if self.kind == "sum" else "scan",
-            "length": length,
-            "segment_size": self.segment_size or length,
-            "shape": shape_of(self.shape),
-            "ab": "f16",
-            "acc": self.accumulate,
-            "source": "f16",
-            "result": self.result,
-            "unit": self.unit,
-        }
+        return Problem(
+            kind="reduction" if self.kind == "sum" else "scan",
+            length=length,
+            segment_size=self.segment_size or length,
+            tile=shape_of(self.shape),
+            types=Types("f16", self.accumulate, "f16", self.result),
+            arch=self.unit,
+        )
 
     def _program(self, algorithm: str) -> Program:
         return build(
@@ -197,7 +190,7 @@ class Recipe:
             warps=self.warps,
             tiles=self.tiles,
             combine=self.combine,
-            chain=CHAIN if self.kind == "sum" else None,
+            chain=DEFAULT.chain if self.kind == "sum" else None,
             ragged=self.ragged,
             **dict(self.options),
         )
@@ -209,22 +202,25 @@ class Recipe:
             raise InputError(f"{length} elements are no rows of {inner}")
         rows = length // inner
         if self.algorithm is None:
-            types = ("f16", self.accumulate, "f16", self.result)
-            program, _ = product_program(
-                types, rows, 1, inner, add_c=False, shape=None, algorithm=None, unit=self.unit
-            )
-        else:
-            program = build(
-                self.algorithm,
-                shape=self.shape,
+            problem = ProductProblem(
+                rows=rows,
                 inner=inner,
-                accumulate=self.accumulate,
-                source="f16",
-                result=self.result,
-                warps=self.warps,
-                chain=_LONG_CHAIN,
-                **dict(self.options),
+                types=Types("f16", self.accumulate, "f16", self.result),
+                tile=shape_of(self.shape),
+                arch=self.unit,
             )
+            return replace(_launches(choose(problem, "plan").plan), given=2)
+        program = build(
+            self.algorithm,
+            shape=self.shape,
+            inner=inner,
+            accumulate=self.accumulate,
+            source="f16",
+            result=self.result,
+            warps=self.warps,
+            chain=_LONG_CHAIN,
+            **dict(self.options),
+        )
         scalars = bind_scalars(program, {"a": length, "b": inner})
         stage = Stage(program, {"a": 0, "b": 1}, 2, scalars)
         return Launches((stage,), (("f16", length), ("f16", inner), (self.result, rows)), given=2)
@@ -299,14 +295,14 @@ def _sums(size: int) -> Iterator[Recipe]:
     if size <= _LONGEST_IN_ROWS["sum"]:
         for warps, tiles in ((8, 1), (4, 8)):
             yield Recipe("sum", size, "reduction_rows", warps=warps, tiles=tiles)
-    if 256 <= size <= CHUNK * 4:
+    if 256 <= size <= DEFAULT.chunk * 4:
         for warps in (8, 4):
             yield Recipe("sum", size, "reduction_tn", warps=warps)
-    if size >= LEAST_BLOCK:
+    if size >= DEFAULT.least_block:
         for warps in (4, 8, 16):
             yield Recipe("sum", size, "reduction_tn_block", warps=warps)
         yield from (one for one in _shared_sums(size) if _fits(one))
-    if size > CHUNK:
+    if size > DEFAULT.chunk:
         yield Recipe("sum", size, CHUNKS, warps=8)
     yield Recipe("sum", size, None)
 
@@ -334,14 +330,14 @@ def _scans_of(size: int, accumulate: str, result: str) -> Iterator[Recipe]:
                 yield replace(one, algorithm="scan_k")
             elif size < 256:
                 yield replace(one, algorithm="scan_kn")
-            elif size <= CHUNK * 4:
+            elif size <= DEFAULT.chunk * 4:
                 yield replace(one, algorithm="scan_t" if size == 256 else "scan_tn")
     if size <= _LONGEST_IN_ROWS["scan"]:
         for tiles in (1, 8):
             yield replace(start, algorithm="scan_rows", warps=8, tiles=tiles)
-    if size >= CHUNK:
+    if size >= DEFAULT.chunk:
         yield from _shared_scans(size, result)
-    if size > CHUNK:
+    if size > DEFAULT.chunk:
         yield replace(start, algorithm=CHUNKS, warps=4)
     yield start
 
@@ -360,9 +356,8 @@ def _products(columns: int | None) -> Iterator[Recipe]:
 # --- What a plan would launch -----------------------------------------------------------------
 
 
-def _launches(draft: Draft) -> Launches:
+def _launches(plan: LaunchPlan) -> Launches:
     """Return the launches of a plan, with its arrays numbered in the order in which it has them."""
-    plan = draft.finish("plan")
     numbers = {array.name: number for number, array in enumerate(plan.arrays)}
     stages = []
     for one in plan.launches:
@@ -371,18 +366,3 @@ def _launches(draft: Draft) -> Launches:
         stages.append(Stage(one.program, sources, target, plan.scalars(one)))
     arrays = tuple((array.dtype, array.size) for array in plan.arrays)
     return Launches(tuple(stages), arrays)
-
-
-@dataclass(frozen=True, slots=True)
-class _InChunks(Problem):
-    """A problem whose long segments are cut into chunks, by programs of whole blocks.
-
-    Blocks share no segment where a problem is literal to the paper; the programs are not, though.
-    """
-
-    warps: int = 1
-
-    def build(self, name: str, segment_size: int | None, result: str, **options: Any) -> Program:
-        """Build a program with products."""
-        own = {"ragged": False, "combine": "add", "chain": CHAIN, "warps": self.warps}
-        return Problem.build(self, name, segment_size, result, **{**options, **own})

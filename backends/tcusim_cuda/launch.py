@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.arrays.planned import SHORT_NAMES
 from tcusim.errors import BackendUnavailable, InputError, TcusimError, Unsupported
 from tcusim.machine import format_of, unit_of
+from tcusim.machine.formats import BY_ARRAY_NAME
 from tcusim.program.bind import bind_scalars
 from tcusim.program.grammar import Buffer, Program
 from tcusim_cuda.arrays import (
@@ -191,7 +191,7 @@ class Launcher(ABC):
 
     def zeros(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
         """Return a new array of zeros, of the kind and on the device of `like`."""
-        given, short = on_gpu(like, "a"), SHORT_NAMES[dtype]
+        given, short = on_gpu(like, "a"), BY_ARRAY_NAME[dtype].name
         place = Place(given.device or 0)
         with explained(self, "an array of zeros", lambda: f"It was to have shape {shape}."):
             made = new_output(self, given, shape, short, "zeros", place)

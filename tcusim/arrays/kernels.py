@@ -21,11 +21,12 @@ from tcusim.arrays.plans import plan_for
 from tcusim.arrays.problem import (
     FLOATS,
     MOST_INT8,
-    IrregularProblem,
     Problem,
+    RaggedProblem,
     Shape,
-    problem_by_offsets,
-    problem_of,
+    Types,
+    rounded_longest,
+    tile_for,
     types_of,
     unit_of_run,
 )
@@ -185,54 +186,42 @@ def _of_floats(
     if work.name not in FLOATS:
         raise InputError(f"input of dtype {work} is not supported; cast it to float32 or float64")
     types = types_of(work.name, wanted.name, settings.accumulate)
-    ab, _, source, _ = types
-    if source == "f32" and not _has(settings.arch, "bf16"):
-        parts = _flat_kernel(operation, ("f16", "f32", "f16", "f32"), settings)
+    if types.source == "f32" and not _has(settings.arch, "bf16"):
+        parts = _flat_kernel(operation, Types("f16", "f32", "f16", "f32"), settings)
         return lambda x, segments: _by_scaled_parts(parts, x, segments).astype(wanted)
     kernel = _flat_kernel(operation, types, settings)
-    return _in_range(kernel) if source != ab else kernel
+    return _in_range(kernel) if types.source != types.ab else kernel
 
 
-def _flat_kernel(
-    operation: Operation, types: tuple[str, str, str, str], settings: Settings
-) -> Kernel:
-    """Return a kernel that plans and launches programs of these (ab, acc, source, result) types."""
+def _flat_kernel(operation: Operation, types: Types, settings: Settings) -> Kernel:
+    """Return a kernel that plans and launches programs of these types."""
     name = "segmented_sum" if operation.kind == "reduction" else "segmented_cumsum"
 
     def compute(x: Array, segments: Segments) -> Array:
         inputs = {"in": x}
+        shared: dict[str, Any] = {
+            "kind": operation.kind,
+            "length": x.size,
+            "types": types,
+            "tile": tile_for(types, settings.shape),
+            "arch": settings.arch,
+            "algorithm": settings.algorithm,
+            "order": operation.order,
+        }
+        problem: Problem | RaggedProblem
         if isinstance(segments, int):
-            problem: Problem | IrregularProblem = problem_of(
-                operation.kind,
-                x.size,
-                segments,
-                types,
-                unit=settings.arch,
-                shape=settings.shape,
-                accumulate=settings.accumulate,
-                algorithm=settings.algorithm,
-                order=operation.order,
-            )
+            problem = Problem(**shared, segment_size=segments)
         else:
             inputs["offsets"] = segments
-            problem = problem_by_offsets(
-                operation.kind,
-                x.size,
-                segments.size - 1,
-                types,
-                unit=settings.arch,
-                shape=settings.shape,
-                accumulate=settings.accumulate,
-                longest=_longest(segments),
-                order=operation.order,
-            )
+            longest = rounded_longest(_longest(segments), x.size, shared["tile"].k)
+            problem = RaggedProblem(**shared, segments=segments.size - 1, longest=longest)
         plan = plan_for(name, problem, settings.arch, settings.backend)
         result: Array = plan.run(
             inputs, lambda program, given: launch_program(program, given, settings)
         )
         return result
 
-    rule_for(settings.arch, *types[:2])
+    rule_for(settings.arch, types.ab, types.acc)
     return compute
 
 
@@ -306,7 +295,7 @@ def _of_integers(
     exact = _has_integers(settings.arch)
     if settings.accumulate == "f16":
         raise Unsupported("accumulate='f16' is for float16 input; integers are summed exactly")
-    types = ("s8", "s32", "s8", "s32") if exact else ("f16", "f32", "f16", "f32")
+    types = Types("s8", "s32", "s8", "s32") if exact else Types("f16", "f32", "f16", "f32")
     # A digit is at most 2**7 in magnitude: sums of s32 stay exact, or float32's 24 bits do.
     limit = MOST_INT8 if exact else 2**16
     kernel = _flat_kernel(operation, types, settings)

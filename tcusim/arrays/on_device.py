@@ -18,18 +18,19 @@ from tcusim.arrays.kernels import Settings, note_plan
 from tcusim.arrays.plans import OPERATIONS, plan_for
 from tcusim.arrays.problem import (
     FLOATS,
-    IrregularProblem,
     Problem,
-    name_of_dtype,
-    problem_by_offsets,
-    problem_of,
+    RaggedProblem,
+    Types,
     require_unnamed,
+    rounded_longest,
+    tile_for,
     types_of,
     unit_of_run,
 )
 from tcusim.backends import DeviceBackend, Edge
 from tcusim.errors import InputError, Unsupported
 from tcusim.machine import rule_for
+from tcusim.machine.formats import array_name_of
 
 __all__ = ["Task", "compute", "require_bf16", "types_on_device"]
 
@@ -124,34 +125,23 @@ def _problem(
     task: Task,
     layout: _Layout,
     found: DeviceOffsets | None,
-    types: tuple[str, str, str, str],
+    types: Types,
     unit: str,
     settings: Settings,
-) -> Problem | IrregularProblem:
-    kind = OPERATIONS[task.operation]
+) -> Problem | RaggedProblem:
+    shared: dict[str, Any] = {
+        "kind": OPERATIONS[task.operation],
+        "length": layout.elements,
+        "types": types,
+        "tile": tile_for(types, settings.shape),
+        "arch": unit,
+        "algorithm": settings.algorithm,
+        "order": task.order,
+    }
     if found is None:
-        return problem_of(
-            kind,
-            layout.elements,
-            layout.segment_size,
-            types,
-            unit=unit,
-            shape=settings.shape,
-            accumulate=settings.accumulate,
-            algorithm=settings.algorithm,
-            order=task.order,
-        )
-    return problem_by_offsets(
-        kind,
-        layout.elements,
-        found.segments * layout.rows,
-        types,
-        unit=unit,
-        shape=settings.shape,
-        accumulate=settings.accumulate,
-        longest=found.longest,
-        order=task.order,
-    )
+        return Problem(**shared, segment_size=layout.segment_size)
+    longest = rounded_longest(found.longest, layout.elements, shared["tile"].k)
+    return RaggedProblem(**shared, segments=found.segments * layout.rows, longest=longest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +204,7 @@ class _Layout:
 
 def types_on_device(given: str, dtype: Any) -> tuple[str, str]:
     """Return NumPy's names of the types of the computation and of the result."""
-    wanted = None if dtype is None else name_of_dtype(dtype)
+    wanted = None if dtype is None else array_name_of(dtype)
     if given == "int8":
         if wanted not in (None, "int32"):
             raise InputError(

@@ -2,55 +2,46 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tcusim.arrays.problem import AnyProblem
 from tcusim.backends import DeviceBackend, Edge
 from tcusim.program.grammar import Program
 from tcusim.program.launches import Launch, LaunchPlan, Memory
 from tcusim.simulate.counts import Counts, counts_of_text
 
-__all__ = ["DTYPES", "SHORT_NAMES", "Planned"]
-
-# The NumPy types of arrays, by their short names.
-DTYPES: Mapping[str, str] = {
-    "f16": "float16",
-    "bf16": "bfloat16",
-    "f32": "float32",
-    "f64": "float64",
-    "s8": "int8",
-    "s32": "int32",
-}
-SHORT_NAMES = {name: short for short, name in DTYPES.items()}
+__all__ = ["Planned"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Planned(ABC):
+class Planned:
     """Launches of step programs, ready to be run where arrays are.
 
     Attributes
     ----------
     operation : str
         What the launches compute.
-    problem : object
-        Lengths; tile (`shape`), and element types: `ab`, `acc` of operands and accumulators,
-        `source`, `result` of "in" and "out".
+    problem : AnyProblem
+        What is computed: sizes, element types and tile.
     arch, backend : str or None
         As the user gave them; None is settled by the first call.
     launch_plan : LaunchPlan
         What backends run: from "in" and other arguments to "out".
-    why : tuple of str
+    strategy : str
+        The name of the strategy that chose the launches.
+    rationale : tuple of str
         For each choice a line.
     """
 
     operation: str
-    problem: Any
+    problem: AnyProblem
     arch: str | None
     backend: str | None
     launch_plan: LaunchPlan
-    why: tuple[str, ...]
+    strategy: str
+    rationale: tuple[str, ...]
     # What backends made ready, by the backend's name.
     _sessions: dict[str, Any] = field(default_factory=dict, init=False)
 
@@ -72,10 +63,6 @@ class Planned(ABC):
     def why_not_in_place(self) -> str | None:
         """Why "out" may not be the very array "in"; None if it may be."""
         return self.launch_plan.why_not_in_place
-
-    @abstractmethod
-    def _sizes(self) -> str:
-        """Return sizes and types, in words."""
 
     def run(
         self,
@@ -123,12 +110,12 @@ class Planned(ABC):
     @property
     def dtype(self) -> str:
         """NumPy's name of the type of "in"."""
-        return DTYPES[self.problem.source]
+        return self.problem.types.dtype
 
     @property
     def result(self) -> str:
         """NumPy's name of the type of "out"."""
-        return DTYPES[self.problem.result]
+        return self.problem.types.result_dtype
 
     @property
     def temporaries(self) -> tuple[Memory, ...]:
@@ -155,7 +142,7 @@ class Planned(ABC):
     def __repr__(self) -> str:
         """Name the operation and the launches."""
         names = ", ".join(launch.program.name for launch in self.launches)
-        return f"Plan({self.operation!r}, {self._sizes()}: {names})"
+        return f"Plan({self.operation!r}, {self.problem}: {names})"
 
     def __str__(self) -> str:
         """Show everything: sizes, arrays, launches with their counts, and why."""
@@ -164,16 +151,18 @@ class Planned(ABC):
     def _lines(self) -> Iterator[str]:
         p = self.problem
         yield f"plan {self.operation}"
-        yield f"  problem   {self._sizes()}"
-        parts = f"{p.source} as {p.ab}" if p.source != p.ab else p.ab
-        yield f"  tile      {p.shape.name}, {parts} to {p.acc}"
+        yield f"  problem   {self.problem}"
+        t = p.types
+        parts = f"{t.source} as {t.ab}" if t.source != t.ab else t.ab
+        yield f"  tile      {p.tile.name}, {parts} to {t.acc}"
         yield f"  arch      {self.arch or 'that of the GPU; hopper on the simulator'}"
         for number, array in enumerate(self.arrays):
             head = "arrays" if number == 0 else ""
             yield f"  {head:<8}  {array.name:<9} {array.dtype} x {array.size}, {array.nbytes} bytes"
         for number, launch in enumerate(self.launches, start=1):
             yield f"  {f'launch {number}':<8}  {self._line_of(launch)}"
-        for number, reason in enumerate(self.why):
+        yield f"  strategy  {self.strategy}"
+        for number, reason in enumerate(self.rationale):
             yield f"  {'why' if number == 0 else '':<8}  {reason}"
 
     def _line_of(self, launch: Launch) -> str:

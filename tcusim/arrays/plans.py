@@ -3,8 +3,7 @@
 A plan is data: launches of step programs on named arrays ("in", "out" and what lies between), and
 the reasons for them. `print` shows all of it. Called with an array, it only launches.
 
-Which launches those are, `tcusim.arrays.plan_rules` decides, and `tcusim.arrays.irregular` for
-segments by offsets.
+Which launches those are, `tcusim.arrays.planner` decides.
 """
 
 from __future__ import annotations
@@ -21,23 +20,21 @@ from tcusim.algorithms.order import Order
 from tcusim.arrays.arguments import deliver, edges_of, refuse_stream, require_longest
 from tcusim.arrays.device_offsets import offsets_on_device
 from tcusim.arrays.devices import chosen_backend, is_on_device
-from tcusim.arrays.irregular import draft_by_offsets
-from tcusim.arrays.launches import Launches
-from tcusim.arrays.plan_rules import drafted
 from tcusim.arrays.planned import Planned
+from tcusim.arrays.planner import choose
 from tcusim.arrays.problem import (
-    IrregularProblem,
     Problem,
+    RaggedProblem,
     Shape,
-    name_of_dtype,
-    problem_by_offsets,
-    problem_of,
-    require_unnamed,
+    rounded_longest,
+    tile_for,
     types_of,
     unit_of_run,
 )
+from tcusim.arrays.tuning import Tuning
 from tcusim.backends import get_backend
 from tcusim.errors import InputError, unknown_name
+from tcusim.machine.formats import array_name_of
 
 __all__ = ["OPERATIONS", "Plan", "plan", "plan_for"]
 
@@ -61,17 +58,19 @@ class Plan(Planned):
     ----------
     operation : str
         "sum", "cumsum", "segmented_sum" or "segmented_cumsum".
-    problem : Problem or IrregularProblem
+    problem : Problem or RaggedProblem
         Lengths, types and tile; the latter if segments lie by offsets.
     arch, backend : str or None
         As given to `tcusim.plan`; None is settled when the plan is called.
     launch_plan : LaunchPlan
         What backends run: from "in", and "offsets" if segments lie by them, to "out".
-    why : tuple of str
+    strategy : str
+        The name of the strategy that chose the launches.
+    rationale : tuple of str
         For each choice a line.
     """
 
-    problem: Problem | IrregularProblem
+    problem: Problem | RaggedProblem
 
     def __call__(
         self,
@@ -141,7 +140,7 @@ class Plan(Planned):
         return self.launched(backend, inputs, out, shape, stream)
 
     def _require_offsets(self, offsets: Any) -> None:
-        if isinstance(self.problem, IrregularProblem):
+        if isinstance(self.problem, RaggedProblem):
             if offsets is None:
                 raise InputError(
                     f"this plan is for {self.problem.segments} segments by offsets; give offsets="
@@ -161,7 +160,7 @@ class Plan(Planned):
 
     def _require_edges(self, segments: int, edges: NDArray[np.int64] | None) -> None:
         p = self.problem
-        assert isinstance(p, IrregularProblem)
+        assert isinstance(p, RaggedProblem)
         if segments != p.segments:
             raise InputError(
                 f"this plan takes {p.segments + 1} offsets, of {p.segments} segments, got "
@@ -193,11 +192,6 @@ class Plan(Planned):
             return shape
         return () if self.operation == "sum" else (self.problem.segments,)
 
-    def _sizes(self) -> str:
-        p = self.problem
-        order = "".join(f", {name}" for name in p.scan_options)
-        return f"{p.length} {self.dtype}{p.division} to {self.result}{order}"
-
 
 # --- Making one -------------------------------------------------------------------------------
 
@@ -216,6 +210,7 @@ def plan(
     arch: str | None = None,
     accumulate: str = "f32",
     algorithm: str | None = None,
+    strategy: str | None = None,
     exclusive: bool = False,
     reverse: bool = False,
 ) -> Plan:
@@ -246,6 +241,10 @@ def plan(
         Who runs it. By default that of the array: the simulator for NumPy arrays.
     shape, arch, accumulate, algorithm
         As in `tcusim.sum`.
+    strategy : str, optional
+        How to compute, by name, where several ways are open: "panels", "row_per_segment",
+        "single_pass", "chunks" or "warp_per_segment". By default the first that applies; the plan
+        says which that is, and why.
     exclusive, reverse : bool
         Of a scan: leave each element out of its own prefix; sum from the end of each segment.
 
@@ -274,54 +273,47 @@ def plan(
     for name, given in (("exclusive", exclusive), ("reverse", reverse)):
         if given and OPERATIONS[operation] != "scan":
             raise InputError(f"{name} is for scans, and {operation!r} is none")
-    wanted = None if result is None else name_of_dtype(result)
-    types = types_of(name_of_dtype(dtype), wanted, accumulate)
-    kind, unit = OPERATIONS[operation], unit_of_run(arch, backend)
-    order = Order(bool(exclusive), bool(reverse))
-    if segments is not None:
-        require_unnamed(algorithm)
-        problem: Problem | IrregularProblem = problem_by_offsets(
-            kind,
-            int(length),
-            int(segments),
-            types,
-            unit=unit,
-            shape=shape,
-            accumulate=accumulate,
-            longest=longest,
-            order=order,
-        )
-        return plan_for(operation, problem, arch, backend)
-    problem = problem_of(
-        kind,
-        int(length),
-        min(int(segment_size or length), int(length)),
-        types,
-        unit=unit,
-        shape=shape,
-        accumulate=accumulate,
-        algorithm=algorithm,
-        order=order,
-    )
+    wanted = None if result is None else array_name_of(result)
+    types = types_of(array_name_of(dtype), wanted, accumulate)
+    shared: dict[str, Any] = {
+        "kind": OPERATIONS[operation],
+        "length": int(length),
+        "types": types,
+        "tile": tile_for(types, shape),
+        "arch": unit_of_run(arch, backend),
+        "algorithm": algorithm,
+        "strategy": strategy,
+        "order": Order(bool(exclusive), bool(reverse)),
+    }
+    if segments is None:
+        size = min(int(segment_size or length), int(length))
+        return plan_for(operation, Problem(**shared, segment_size=size), arch, backend)
+    most = rounded_longest(longest, int(length), shared["tile"].k)
+    problem = RaggedProblem(**shared, segments=int(segments), longest=most)
     return plan_for(operation, problem, arch, backend)
 
 
 @functools.lru_cache(maxsize=256)
 def plan_for(
-    operation: str, problem: Problem | IrregularProblem, arch: str | None, backend: str | None
+    operation: str,
+    problem: Problem | RaggedProblem,
+    arch: str | None,
+    backend: str | None,
+    tuning: Tuning | None = None,
 ) -> Plan:
-    """Return the plan for a problem; the latest are kept."""
-    if isinstance(problem, IrregularProblem):
-        draft: Launches = draft_by_offsets(problem)
-    else:
-        draft = drafted(problem)
+    """Return the plan for a problem; the latest are kept.
+
+    tuning: the numbers to choose by; by default those of the problem's architecture.
+    """
+    choice = choose(problem, operation, tuning)
     return Plan(
         operation=operation,
         problem=problem,
         arch=arch,
         backend=backend,
-        launch_plan=draft.finish(operation),
-        why=tuple(draft.why),
+        launch_plan=choice.plan,
+        strategy=choice.strategy,
+        rationale=choice.rationale,
     )
 
 

@@ -1,45 +1,46 @@
-"""What is to be summed or scanned: lengths, segments, types and tile, checked and in one form.
+"""What is to be computed, as data: sums and scans of segments, and products.
 
-A problem is what launches are chosen for: those of segments of one size by
-`tcusim.arrays.plan_rules`, those of segments by offsets by `tcusim.arrays.irregular`. Equal
-problems have equal launches.
+A problem says what, and `tcusim.arrays.planner` chooses the launches. Equal problems have equal
+launches, so that plans can be kept and found again by their problems.
 """
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, TypeAlias
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TypeAlias
 
-import numpy as np
-
-from tcusim.algorithms import algorithm_of, build
+from tcusim.algorithms import algorithm_of
 from tcusim.algorithms.order import FORWARD, Order
-from tcusim.arrays.launches import CHAIN
-from tcusim.arrays.planned import SHORT_NAMES
 from tcusim.backends import get_backend, native_arch
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.machine import rule_for, unit_of
+from tcusim.machine.formats import BY_ARRAY_NAME, format_of
 from tcusim.machine.shapes import MmaShape, shape_of
-from tcusim.program.grammar import Program
+from tcusim.program.launches import Memory
 
 __all__ = [
     "FLOATS",
     "MOST_INT8",
     "AnyProblem",
-    "IrregularProblem",
     "Problem",
+    "ProductProblem",
+    "RaggedProblem",
+    "SegmentProblem",
     "Shape",
-    "name_of_dtype",
-    "problem_by_offsets",
-    "problem_of",
+    "Types",
     "require_unnamed",
+    "rounded_longest",
     "rounded_up",
+    "tile_for",
     "types_of",
     "unit_of_run",
 ]
 
 # The longest segment of int8 whose sum int32 holds, with room to spare.
 MOST_INT8 = 2**23
+# Products of int8 whose sum int32 holds: each is at most 2**14.
+_MOST_INNER_INT8 = 2**16
 
 Shape: TypeAlias = str | tuple[int, int, int] | MmaShape
 
@@ -55,50 +56,95 @@ FLOATS = ("float16", "float32", "float64", "bfloat16")
 
 
 @dataclass(frozen=True, slots=True)
-class AnyProblem:
-    """What problems have in common, however their segments lie.
+class Types:
+    """The element types of a problem.
 
-    kind: "reduction" or "scan". length: elements of the array. ab, acc: element types of operands
-    and accumulators; source, result: of the arrays "in" and "out". literal: as the paper has it,
-    with partial sums rounded to `ab` and chains without limit. order: whether a scan is exclusive,
-    and whether it goes from the end. unit: whose tensor cores and shared memory there are, by name;
-    None is nobody's, and has room for any block.
+    Attributes
+    ----------
+    ab, acc : str
+        Of operands and accumulators.
+    source, result : str
+        Of the array "in" (and of a product's other factor), and of "out".
     """
 
-    kind: str
-    length: int
-    _: KW_ONLY
-    shape: MmaShape
     ab: str
     acc: str
     source: str
     result: str
-    literal: bool = False
+
+    @property
+    def dtype(self) -> str:
+        """NumPy's name of the type of "in"."""
+        return format_of(self.source).array_name
+
+    @property
+    def result_dtype(self) -> str:
+        """NumPy's name of the type of "out"."""
+        return format_of(self.result).array_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnyProblem(ABC):
+    """What all problems have in common.
+
+    Attributes
+    ----------
+    types : Types
+        Element types.
+    tile : MmaShape
+        The tile that one product takes.
+    arch : str or None
+        Whose tensor cores and shared memory there are. None has every type, and room for any block.
+    algorithm : str or None
+        The one algorithm to launch; None is the planner's choice.
+    strategy : str or None
+        The strategy to follow, by name; None is the first that applies.
+    """
+
+    types: Types
+    tile: MmaShape
+    arch: str | None = None
+    algorithm: str | None = None
+    strategy: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse types that the architecture does not multiply; call it by its own name."""
+        if self.arch is not None:
+            rule_for(self.arch, self.types.ab, self.types.acc)
+            object.__setattr__(self, "arch", unit_of(self.arch).name)
+
+    @property
+    @abstractmethod
+    def inputs(self) -> tuple[Memory, ...]:
+        """The arrays that a call is given."""
+
+    @property
+    def as_printed(self) -> bool:
+        """Whether to compute as the paper prints it.
+
+        Partial sums are then rounded to operands, and products accumulate without limit: it is so
+        with float16 accumulators, and where an algorithm is named as in the paper.
+        """
+        return self.types.acc == "f16" or _is_paper_name(self.algorithm)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentProblem(AnyProblem):
+    """A sum or a scan, however the segments lie.
+
+    Attributes
+    ----------
+    kind : {"reduction", "scan"}
+        What is computed of each segment.
+    length : int
+        Elements of the array.
+    order : Order
+        Of a scan: whether it is exclusive, and whether it goes from the end.
+    """
+
+    kind: str
+    length: int
     order: Order = FORWARD
-    unit: str | None = None
-
-    def build(self, name: str, segment_size: int | None, result: str, **options: Any) -> Program:
-        """Build a program with products, for any length, with this problem's types."""
-        usual = {
-            "ragged": True,
-            "combine": "mma" if self.literal else "add",
-            "chain": None if self.literal else CHAIN,
-        }
-        return build(
-            name,
-            shape=self.shape,
-            segment_size=segment_size,
-            ab=self.ab,
-            accumulate=self.acc,
-            source=self.source,
-            result=result,
-            **{**usual, **options},
-        )
-
-    def plain(self, name: str, segment_size: int, result: str, **options: Any) -> Program:
-        """Build a program of rounded additions alone, on values of the accumulator's type."""
-        values = replace(self, source=self.acc)
-        return AnyProblem.build(values, name, segment_size, result, **options)
 
     @property
     def scan_options(self) -> dict[str, bool]:
@@ -106,18 +152,35 @@ class AnyProblem:
         given = {"exclusive": self.order.exclusive, "reverse": self.order.reverse}
         return {name: value for name, value in given.items() if value}
 
+    def _require_exact(self, longest: int) -> None:
+        if self.types.ab == "s8" and longest > MOST_INT8:
+            raise Unsupported(
+                f"integer segments of more than {MOST_INT8} elements are not exact on "
+                f"{self.arch or 'a tensor core'}; cut them into shorter ones, or sum float64"
+            )
 
-@dataclass(frozen=True, slots=True)
-class Problem(AnyProblem):
-    """Segments of one size.
 
-    segment_size: elements of a segment; the last one may be shorter. algorithm: a name, or None for
-    the choice by `tcusim.arrays.plan_rules`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem(SegmentProblem):
+    """A sum or a scan of segments of one size.
+
+    Attributes
+    ----------
+    segment_size : int
+        Elements of a segment; the last one may be shorter.
     """
 
     segment_size: int
-    _: KW_ONLY
-    algorithm: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what the architecture cannot do, or not exactly."""
+        AnyProblem.__post_init__(self)
+        self._require_exact(self.segment_size)
+
+    @property
+    def inputs(self) -> tuple[Memory, ...]:
+        """The array."""
+        return (Memory("in", self.types.source, self.length),)
 
     @property
     def whole_or_size(self) -> int | None:
@@ -129,135 +192,108 @@ class Problem(AnyProblem):
         """Number of segments."""
         return -(-self.length // self.segment_size)
 
-    @property
-    def division(self) -> str:
-        """How the array is divided into segments, in words; nothing if it is one."""
-        return f" in segments of {self.segment_size}" if self.segment_size < self.length else ""
+    def __str__(self) -> str:
+        """Return sizes, types and order in words."""
+        size, t = self.whole_or_size, self.types
+        division = "" if size is None else f" in segments of {size}"
+        return f"{self.length} {t.dtype}{division} to {t.result_dtype}{_order(self)}"
 
 
-@dataclass(frozen=True, slots=True)
-class IrregularProblem(AnyProblem):
-    """Segments by offsets.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaggedProblem(SegmentProblem):
+    """A sum or a scan of segments of any lengths, which lie by offsets.
 
-    segments: their number. longest: elements of the longest one, where that is known; it may save
-    launches.
+    Attributes
+    ----------
+    segments : int
+        Number of segments.
+    longest : int or None
+        The most elements that a segment may have, where that is known; it may save launches.
     """
 
     segments: int
-    _: KW_ONLY
     longest: int | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse what the architecture cannot do, or not exactly."""
+        AnyProblem.__post_init__(self)
+        self._require_exact(self.most)
+        require_unnamed(self.algorithm)
+
     @property
-    def division(self) -> str:
-        """How the array is divided into segments, in words."""
+    def inputs(self) -> tuple[Memory, ...]:
+        """The array, and where its segments begin and end, from 0 to its length."""
+        offsets = Memory("offsets", "s64", self.segments + 1)
+        return Memory("in", self.types.source, self.length), offsets
+
+    @property
+    def most(self) -> int:
+        """The most elements that a segment can have."""
+        return self.length if self.longest is None else min(self.longest, self.length)
+
+    def __str__(self) -> str:
+        """Return sizes, types and order in words."""
+        t = self.types
         longest = "" if self.longest is None else f", of up to {self.longest} elements"
-        return f" in {self.segments} segments by offsets{longest}"
+        division = f" in {self.segments} segments by offsets{longest}"
+        return f"{self.length} {t.dtype}{division} to {t.result_dtype}{_order(self)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProductProblem(AnyProblem):
+    """A product: (rows, inner) times (inner, cols), or times a vector.
+
+    Attributes
+    ----------
+    rows, inner : int
+        Sizes of the left factor.
+    cols : int or None
+        Columns of the right factor; None for a vector.
+    add_c : bool
+        Whether an array is added.
+    """
+
+    rows: int
+    inner: int
+    cols: int | None = None
+    add_c: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what the architecture cannot do, or not exactly."""
+        AnyProblem.__post_init__(self)
+        if self.types.ab == "s8" and self.inner > _MOST_INNER_INT8:
+            raise Unsupported(
+                f"sums of more than {_MOST_INNER_INT8} products of int8 do not fit int32; cut the "
+                "matrices, or multiply NumPy arrays, whose integers are exact"
+            )
+
+    @property
+    def inputs(self) -> tuple[Memory, ...]:
+        """The factors, and the array that is added."""
+        columns = self.cols or 1
+        left = Memory("in", self.types.source, self.rows * self.inner)
+        right = Memory(self.second, self.types.source, self.inner * columns)
+        added = Memory("c", self.types.result, self.rows * columns)
+        return (left, right, added) if self.add_c else (left, right)
+
+    @property
+    def second(self) -> str:
+        """What the right factor is called: "x" if it is a vector."""
+        return "x" if self.cols is None else "b"
+
+    def __str__(self) -> str:
+        """Return sizes and types in words."""
+        right = f"({self.inner})" if self.cols is None else f"({self.inner}, {self.cols})"
+        plus = " + c" if self.add_c else ""
+        types = f"{self.types.dtype} to {self.types.result_dtype}"
+        return f"({self.rows}, {self.inner}) by {right}{plus}, {types}"
 
 
 # --- From what a user gave --------------------------------------------------------------------
 
 
-def unit_of_run(arch: str | None, backend: str | None) -> str:
-    """Return whose arithmetic a call follows: the named one, or that of the backend's GPU."""
-    if arch is not None:
-        return arch
-    own = None if backend is None else native_arch(get_backend(backend))
-    return own or "hopper"
-
-
-def problem_of(
-    kind: str,
-    length: int,
-    segment_size: int,
-    types: tuple[str, str, str, str],
-    *,
-    unit: str,
-    shape: Shape | None,
-    accumulate: str,
-    algorithm: str | None,
-    order: Order = FORWARD,
-) -> Problem:
-    """Return the problem for these (ab, acc, source, result) types; refuse what `unit` lacks."""
-    ab, acc, source, result = types
-    rule_for(unit, ab, acc)
-    _require_exact(ab, segment_size, unit)
-    return Problem(
-        kind=kind,
-        length=length,
-        segment_size=segment_size,
-        shape=_tile(shape, ab),
-        ab=ab,
-        acc=acc,
-        source=source,
-        result=result,
-        literal=accumulate == "f16" or _is_paper_name(algorithm),
-        algorithm=algorithm,
-        order=order,
-        unit=unit_of(unit).name,
-    )
-
-
-def problem_by_offsets(
-    kind: str,
-    length: int,
-    segments: int,
-    types: tuple[str, str, str, str],
-    *,
-    unit: str,
-    shape: Shape | None,
-    accumulate: str,
-    longest: int | None = None,
-    order: Order = FORWARD,
-) -> IrregularProblem:
-    """Return the problem for segments by offsets, none of more than `longest` elements.
-
-    That is rounded up, so that few problems, and plans, serve all lengths.
-    """
-    ab, acc, source, result = types
-    rule_for(unit, ab, acc)
-    tile = _tile(shape, ab)
-    most = length if longest is None else min(longest, length)
-    _require_exact(ab, most, unit)
-    most = rounded_up(most, tile.k)
-    return IrregularProblem(
-        kind=kind,
-        length=length,
-        segments=segments,
-        shape=tile,
-        ab=ab,
-        acc=acc,
-        source=source,
-        result=result,
-        literal=accumulate == "f16",
-        order=order,
-        unit=unit_of(unit).name,
-        longest=None if longest is None or most >= length else most,
-    )
-
-
-def _tile(shape: Shape | None, ab: str) -> MmaShape:
-    return shape_of(shape or ("8x8x4" if ab == "f64" else "16x16x16"))
-
-
-def _require_exact(ab: str, longest: int, unit: str) -> None:
-    if ab == "s8" and longest > MOST_INT8:
-        raise Unsupported(
-            f"integer segments of more than {MOST_INT8} elements are not exact on {unit}; cut them "
-            "into shorter ones, or sum float64"
-        )
-
-
-def require_unnamed(algorithm: str | None) -> None:
-    """Refuse the name of an algorithm for segments by offsets."""
-    if algorithm is not None:
-        raise Unsupported(
-            f"algorithm={algorithm!r} goes with segments of one size; those by offsets have "
-            "launches of their own. Leave algorithm out"
-        )
-
-
-def types_of(dtype: str, result: str | None, accumulate: str) -> tuple[str, str, str, str]:
-    """Return the (ab, acc, source, result) types for NumPy's names."""
+def types_of(dtype: str, result: str | None, accumulate: str) -> Types:
+    """Return the types of a problem for NumPy's names of the array's type and the result's."""
     if dtype not in _TYPES:
         raise InputError(
             f"a plan takes arrays of {', '.join(_TYPES)}, not {dtype}; cast them first "
@@ -274,18 +310,31 @@ def types_of(dtype: str, result: str | None, accumulate: str) -> tuple[str, str,
         if dtype != "float16":
             raise Unsupported(f"accumulate='f16' is for float16 input, not {dtype}")
         acc = "f16"
-    return ab, acc, source, SHORT_NAMES[wanted]
+    return Types(ab, acc, source, BY_ARRAY_NAME[wanted].name)
 
 
-def name_of_dtype(dtype: Any) -> str:
-    """Return NumPy's name of a type, which may also be torch's, or just a name."""
-    name = str(dtype).removeprefix("torch.")
-    if name in SHORT_NAMES:
-        return name
-    try:
-        return str(np.dtype(dtype).name)
-    except TypeError as error:
-        raise InputError(f"dtype: {error}") from error
+def tile_for(types: Types, shape: Shape | None) -> MmaShape:
+    """Return the tile that the user gave, or the one that is usual for the types."""
+    return shape_of(shape or ("8x8x4" if types.ab == "f64" else "16x16x16"))
+
+
+def unit_of_run(arch: str | None, backend: str | None) -> str:
+    """Return whose arithmetic a call follows: the named one, or that of the backend's GPU."""
+    if arch is not None:
+        return arch
+    own = None if backend is None else native_arch(get_backend(backend))
+    return own or "hopper"
+
+
+def rounded_longest(longest: int | None, length: int, k: int) -> int | None:
+    """Return the longest segment's length, rounded up so that few problems serve all lengths.
+
+    None is not known, and so is what rounding makes as long as the array.
+    """
+    if longest is None:
+        return None
+    most = rounded_up(min(longest, length), k)
+    return None if most >= length else most
 
 
 def rounded_up(size: int, least: int) -> int:
@@ -293,5 +342,18 @@ def rounded_up(size: int, least: int) -> int:
     return least << max(0, -(-size // least) - 1).bit_length()
 
 
+def require_unnamed(algorithm: str | None) -> None:
+    """Refuse the name of an algorithm for segments by offsets."""
+    if algorithm is not None:
+        raise Unsupported(
+            f"algorithm={algorithm!r} goes with segments of one size; those by offsets have "
+            "launches of their own. Leave algorithm out"
+        )
+
+
 def _is_paper_name(name: str | None) -> bool:
     return name is not None and algorithm_of(name).alias == name.lower()
+
+
+def _order(problem: SegmentProblem) -> str:
+    return "".join(f", {name}" for name in problem.scan_options)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -11,66 +10,14 @@ import numpy as np
 
 from tcusim.arrays.arguments import deliver, refuse_stream
 from tcusim.arrays.devices import chosen_backend, is_on_device, library_of
-from tcusim.arrays.launches import Launches, Memory
 from tcusim.arrays.planned import Planned
-from tcusim.arrays.problem import Shape, name_of_dtype, types_of, unit_of_run
-from tcusim.arrays.product_programs import product_program
+from tcusim.arrays.planner import choose
+from tcusim.arrays.problem import ProductProblem, Shape, tile_for, types_of, unit_of_run
 from tcusim.backends import DeviceBackend, get_backend
-from tcusim.errors import InputError, Unsupported, unknown_name
-from tcusim.machine import rule_for, unit_of
-from tcusim.machine.shapes import MmaShape, shape_of
-from tcusim.program.grammar import Program
+from tcusim.errors import InputError, unknown_name
+from tcusim.machine.formats import array_name_of
 
-__all__ = ["ProductPlan", "ProductProblem", "plan_product", "product_plan_for"]
-
-# Products of int8 whose sum int32 holds: each is at most 2**14.
-_MOST_INNER_INT8 = 2**16
-
-
-@dataclass(frozen=True, slots=True)
-class ProductProblem:
-    """Sizes and types of a product: (rows, inner) times (inner, cols), or times a vector.
-
-    cols: None for a vector. ab, acc: element types of operands and accumulators; source, result: of
-    the factors and the result. add_c: whether an array is added. given: the tile as the user gave
-    it. algorithm: a name, or None for the one that suits. unit: whose tensor cores and shared
-    memory there are, by name; None has room for any block.
-    """
-
-    rows: int
-    inner: int
-    cols: int | None
-    ab: str
-    acc: str
-    source: str
-    result: str
-    add_c: bool = False
-    given: Shape | None = None
-    algorithm: str | None = None
-    unit: str | None = None
-
-    @property
-    def shape(self) -> MmaShape:
-        """The tile."""
-        return self.chosen()[0].shape
-
-    def chosen(self) -> tuple[Program, str | None]:
-        """Return the step program, and why its blocks are smaller than usual, if they are."""
-        return product_program(
-            (self.ab, self.acc, self.source, self.result),
-            self.rows,
-            self.cols or 1,
-            self.inner,
-            add_c=self.add_c,
-            shape=self.given,
-            algorithm=self.algorithm,
-            unit=self.unit,
-        )
-
-    @property
-    def second(self) -> str:
-        """What the right factor is called: "x" if it is a vector."""
-        return "x" if self.cols is None else "b"
+__all__ = ["ProductPlan", "plan_product", "product_plan_for"]
 
 
 class ProductPlan(Planned):
@@ -171,12 +118,6 @@ class ProductPlan(Planned):
                 )
         return result
 
-    def _sizes(self) -> str:
-        p = self.problem
-        right = f"({p.inner})" if p.cols is None else f"({p.inner}, {p.cols})"
-        plus = " + c" if p.add_c else ""
-        return f"({p.rows}, {p.inner}) by {right}{plus}, {self.dtype} to {self.result}"
-
 
 def _called(name: str) -> str:
     return "a" if name == "in" else name
@@ -258,17 +199,17 @@ def plan_product(
     for name, size in (("rows", rows), ("inner", inner), ("cols", cols)):
         if size is not None and (not isinstance(size, (int, np.integer)) or size < 1):
             raise InputError(f"{name} must be an integer of at least 1, got {size!r}")
-    wanted = None if result is None else name_of_dtype(result)
-    types = types_of(name_of_dtype(dtype), wanted, accumulate)
+    wanted = None if result is None else array_name_of(result)
+    types = types_of(array_name_of(dtype), wanted, accumulate)
     problem = ProductProblem(
-        int(rows),
-        int(inner),
-        None if cols is None else int(cols),
-        *types,
+        rows=int(rows),
+        inner=int(inner),
+        cols=None if cols is None else int(cols),
+        types=types,
+        tile=tile_for(types, shape),
         add_c=bool(add_c),
-        given=shape if shape is None else shape_of(shape),
         algorithm=algorithm,
-        unit=unit_of(unit_of_run(arch, backend)).name,
+        arch=unit_of_run(arch, backend),
     )
     return product_plan_for(problem, arch, backend)
 
@@ -276,39 +217,14 @@ def plan_product(
 @lru_cache(maxsize=256)
 def product_plan_for(problem: ProductProblem, arch: str | None, backend: str | None) -> ProductPlan:
     """Return the plan for a product; the latest are kept."""
-    p = problem
-    rule_for(p.unit or unit_of_run(arch, backend), p.ab, p.acc)
-    if p.ab == "s8" and p.inner > _MOST_INNER_INT8:
-        raise Unsupported(
-            f"sums of more than {_MOST_INNER_INT8} products of int8 do not fit int32; cut the "
-            "matrices, or multiply NumPy arrays, whose integers are exact"
-        )
-    program, smaller = problem.chosen()
-    columns = p.cols or 1
-    given = [
-        Memory("in", p.source, p.rows * p.inner),
-        Memory(p.second, p.source, p.inner * columns),
-    ]
-    inputs = {buffer.name: buffer.name for buffer in program.inputs}
-    inputs |= {"a": "in"}
-    inputs[program.inputs[1].name] = p.second
-    if p.add_c:
-        given.append(Memory("c", p.result, p.rows * columns))
-    draft = Launches(*given)
-    draft.add(program, inputs, "out")
-    draft.why.append(
-        f"algorithm={p.algorithm!r} was asked for"
-        if p.algorithm is not None
-        else f"{program.name} suits {'a vector' if columns == 1 else 'a matrix'} on the right"
-    )
-    if smaller is not None:
-        draft.why.append(smaller)
-    operation = "matvec" if p.cols is None else "matmul"
+    operation = "matvec" if problem.cols is None else "matmul"
+    choice = choose(problem, operation)
     return ProductPlan(
         operation=operation,
         problem=problem,
         arch=arch,
         backend=backend,
-        launch_plan=draft.finish(operation),
-        why=tuple(draft.why),
+        launch_plan=choice.plan,
+        strategy=choice.strategy,
+        rationale=choice.rationale,
     )

@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike, DTypeLike
 from tcusim.arrays.arguments import Array, broadcast, deliver, refuse_stream
 from tcusim.arrays.devices import is_on_device
 from tcusim.arrays.kernels import Report, Settings, digits_of, launch_program
-from tcusim.arrays.problem import Shape, unit_of_run
-from tcusim.arrays.product_programs import product_program
+from tcusim.arrays.problem import ProductProblem, Shape, Types, tile_for, unit_of_run
+from tcusim.arrays.product_plan import product_plan_for
 from tcusim.arrays.products_on_device import multiply
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.machine import format_of, rule_for, split_values
@@ -360,12 +360,12 @@ def _of_floats(work: np.dtype[Any], wanted: np.dtype[Any], settings: Settings) -
             raise Unsupported(f"accumulate='f16' is for float16 input, not {work}")
         acc = "f16"
     if source == ab:
-        return _launched((ab, acc, source, result), settings)
+        return _launched(Types(ab, acc, source, result), settings)
     if _has(settings.arch, "bf16", "f32"):
-        in_range = _launched((ab, acc, source, result), settings)
-        wide = _launched((ab, acc, source, "f32"), settings)
+        in_range = _launched(Types(ab, acc, source, result), settings)
+        wide = _launched(Types(ab, acc, source, "f32"), settings)
         return _keeping_specials(_by_bf16_parts(in_range, wide, wanted))
-    parts = _launched(("f16", "f32", "f16", "f32"), settings)
+    parts = _launched(Types("f16", "f32", "f16", "f32"), settings)
     return _keeping_specials(_by_f16_parts(parts, wanted))
 
 
@@ -451,7 +451,7 @@ def _of_integers(wanted: np.dtype[Any], settings: Settings) -> Multiply:
     if settings.accumulate == "f16":
         raise Unsupported("accumulate='f16' is for float16 input; integers are exact")
     exact = _has(settings.arch, "s8", "s32")
-    types = ("s8", "s32", "s8", "s32") if exact else ("f16", "f32", "f16", "f32")
+    types = Types("s8", "s32", "s8", "s32") if exact else Types("f16", "f32", "f16", "f32")
     # A product of digits is at most 2**14: sums of so many stay exact in s32, or in f32's 24 bits.
     limit = 2**16 if exact else 2**10
     digit_type = np.int8 if exact else np.float16
@@ -477,26 +477,28 @@ def _of_integers(wanted: np.dtype[Any], settings: Settings) -> Multiply:
 # --- Programs ---------------------------------------------------------------------------------
 
 
-def _launched(types: tuple[str, str, str, str], settings: Settings) -> Multiply:
-    """Return what builds a program of these (ab, acc, source, result) types, and runs it."""
-    rule_for(settings.arch, *types[:2])
+def _launched(types: Types, settings: Settings) -> Multiply:
+    """Return what plans a product of these types, and runs its program."""
+    rule_for(settings.arch, types.ab, types.acc)
 
     def compute(a: Array, b: Array, c: Array | None) -> Array:
         (rows, inner), cols = a.shape, b.shape[1]
-        program, _ = product_program(
-            types,
-            rows,
-            cols,
-            inner,
+        problem = ProductProblem(
+            rows=rows,
+            inner=inner,
+            cols=cols,
+            types=types,
+            tile=tile_for(types, settings.shape),
             add_c=c is not None,
-            shape=settings.shape,
             algorithm=settings.algorithm,
-            unit=settings.arch,
+            arch=settings.arch,
         )
-        inputs = {"a": a.reshape(-1), "b": b.reshape(-1)}
+        (launch,) = product_plan_for(problem, settings.arch, settings.backend).launches
+        arrays = {"in": a.reshape(-1), "b": b.reshape(-1)}
         if c is not None:
-            inputs["c"] = c.reshape(-1)
-        product: Array = launch_program(program, inputs, settings)["out"]
+            arrays["c"] = c.reshape(-1)
+        inputs = {buffer: arrays[name] for buffer, name in launch.inputs.items()}
+        product: Array = launch_program(launch.program, inputs, settings)["out"]
         return product.reshape(rows, cols)
 
     return compute

@@ -12,11 +12,10 @@ from tcusim.arrays.arguments import broadcast
 from tcusim.arrays.devices import chosen_backend, is_on_device, library_of
 from tcusim.arrays.kernels import Settings, note_plan
 from tcusim.arrays.on_device import require_bf16, types_on_device
-from tcusim.arrays.problem import types_of, unit_of_run
-from tcusim.arrays.product_plan import ProductProblem, product_plan_for
+from tcusim.arrays.problem import ProductProblem, tile_for, types_of, unit_of_run
+from tcusim.arrays.product_plan import product_plan_for
 from tcusim.backends import DeviceBackend
 from tcusim.errors import InputError, Unsupported
-from tcusim.machine import unit_of
 
 __all__ = ["multiply"]
 
@@ -70,15 +69,16 @@ def multiply(
             )
         return backend.zeros(a, result, wanted)
     stacked = len(right) > 2
+    types = types_of(work, wanted, settings.accumulate)
     problem = ProductProblem(
-        math.prod(left[-2:-1] if stacked else left[:-1]),
-        left[-1],
-        right[-1] if len(right) > 1 else None,
-        *types_of(work, wanted, settings.accumulate),
+        rows=math.prod(left[-2:-1] if stacked else left[:-1]),
+        inner=left[-1],
+        cols=right[-1] if len(right) > 1 else None,
+        types=types,
+        tile=tile_for(types, settings.shape),
         add_c=c is not None,
-        given=settings.shape,
         algorithm=settings.algorithm,
-        unit=unit_of(unit).name,
+        arch=unit,
     )
     plan = product_plan_for(problem, settings.named_arch, backend.name)
     inputs = {"in": _in_order(backend, a, work), problem.second: _in_order(backend, b, work)}

@@ -9,11 +9,10 @@ from tcusim.machine import format_of
 from tcusim.program.grammar import (
     Add,
     Buffer,
-    BufferRole,
+    Level,
     Loop,
     Mma,
     Program,
-    Space,
     Step,
     View,
     When,
@@ -29,8 +28,8 @@ class Counts:
     """A watcher of events: call it with each one.
 
     mma: mma steps, over all warps. additions: rounded additions of whole accumulators.
-    bytes_read, bytes_written: global memory, each element counted each time it is touched.
-    Status words do not count: they stay in the second-level cache.
+    bytes_read, bytes_written: global memory, each element counted each time it is touched. Mail
+    does not count: it stays in the second-level cache.
     """
 
     mma: int = 0
@@ -59,10 +58,10 @@ class Counts:
 
 def _bytes(event: Event, view: View) -> int:
     """Return the bytes of global memory that a view names, where its bounds hold."""
-    if view.buffer.space is not Space.GLOBAL or view.buffer.role is BufferRole.STATUS:
+    if view.buffer.level is not Level.GRID or view.buffer in event.state.program.mail:
         return 0
     elements = event.warps.size * view.rows * view.cols
-    if view.bounds or view.ranges:
+    if view.bounds or view.lines:
         elements = int(event.state.valid(view, event.warps).sum())
     return elements * format_of(view.buffer.dtype).itemsize
 

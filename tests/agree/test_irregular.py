@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tcusim.algorithms import algorithms, build
 from tcusim.algorithms.order import FORWARD, Order
 from tcusim.arrays.plans import plan_for
-from tcusim.arrays.problem import IrregularProblem
+from tcusim.arrays.problem import RaggedProblem, Types
 from tcusim.backends import Backend, run
 from tcusim.check.agreement import agree, recipes
 from tcusim.check.testing import assert_agree
@@ -19,19 +19,14 @@ from tcusim.machine.shapes import shape_of
 from tcusim.program.checks.verifier import in_place
 from tcusim.program.grammar import (
     BLOCK,
-    Axis,
     Buffer,
-    BufferRole,
     Copy,
     Extent,
-    Gathered,
     Index,
+    Lines,
     Locate,
     Program,
-    Ranges,
     Scalar,
-    Segments,
-    Strided,
     View,
 )
 from tcusim_cuda.emit import emit
@@ -48,10 +43,9 @@ def by_offsets(
 
     Return the result, and the names of the programs. Nothing here looks at the offsets.
     """
-    given = {"shape": shape_of("16x16x16"), "ab": "f16", "acc": "f32", **changes}
-    given = {"source": given["ab"], "result": given["acc"], **given}
+    given = {"tile": shape_of("16x16x16"), "types": Types("f16", "f32", "f16", "f32"), **changes}
     operation = "segmented_sum" if kind == "reduction" else "segmented_cumsum"
-    problem = IrregularProblem(kind, x.size, offsets.size - 1, **given)
+    problem = RaggedProblem(kind=kind, length=x.size, segments=offsets.size - 1, **given)
     plan = plan_for(operation, problem, None, None)
     result: Array = plan.run(
         {"in": x, "offsets": offsets},
@@ -86,27 +80,27 @@ def segments(seed: int) -> tuple[Array, NDArray[np.int64]]:
 def test_sums_and_scans(arch: str, shape: str, host: Backend) -> None:
     x, offsets = segments(len(arch))
     x = x.astype(np.float16)
-    _, names = by_offsets("reduction", x, offsets, arch=arch, shape=shape_of(shape))
+    _, names = by_offsets("reduction", x, offsets, arch=arch, tile=shape_of(shape))
     assert names == ["reduction_pieces", "reduction_pieces_plain", "reduction_pieces_plain"]
     for order in (FORWARD, Order(exclusive=True, reverse=True)):
-        _, names = by_offsets("scan", x, offsets, arch=arch, shape=shape_of(shape), order=order)
+        _, names = by_offsets("scan", x, offsets, arch=arch, tile=shape_of(shape), order=order)
         assert set(names) == {
             "reduction_pieces", "reduction_pieces_plain", "scan_pieces_plain", "scan_pieces",
         }  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("dtype", "types"),
+    ("dtype", "changes"),
     [
-        (np.float32, {"ab": "bf16", "source": "f32"}),
-        (np.float64, {"ab": "f64", "acc": "f64", "shape": shape_of("8x8x4")}),
-        (np.int8, {"ab": "s8", "acc": "s32"}),
+        (np.float32, {"types": Types("bf16", "f32", "f32", "f32")}),
+        (np.float64, {"types": Types("f64", "f64", "f64", "f64"), "tile": shape_of("8x8x4")}),
+        (np.int8, {"types": Types("s8", "s32", "s8", "s32")}),
     ],
 )
-def test_other_types(dtype: Any, types: dict[str, Any], host: Backend) -> None:
+def test_other_types(dtype: Any, changes: dict[str, Any], host: Backend) -> None:
     x, offsets = segments(3)
     for kind in ("reduction", "scan"):
-        by_offsets(kind, (9 * x).astype(dtype), offsets, **types)
+        by_offsets(kind, (9 * x).astype(dtype), offsets, **changes)
 
 
 def test_no_elements_no_segments_and_elements_of_no_segment(host: Backend) -> None:
@@ -183,30 +177,29 @@ def test_a_single_line_has_no_symbol(host: Backend) -> None:
     """The emitted text of a rectangle of one row has no loop over rows, and names no row."""
     count = Index.symbol("segments")
     data, offsets = (
-        Buffer("in", "f32", Extent(Index.symbol("length")), BufferRole.INPUT),
-        Buffer("offsets", "s64", Extent(count + 1), BufferRole.INPUT),
+        Buffer("in", "f32", Extent(Index.symbol("length"))),
+        Buffer("offsets", "s64", Extent(count + 1)),
     )
-    out = Buffer("out", "f32", Extent(count * 4), BufferRole.OUTPUT)
-    ranges = Ranges("one", 1)
+    out = Buffer("out", "f32", Extent(count * 4))
+    lines = Lines("one", 1)
     for down in (False, True):
-        size = (4, 1) if down else (1, 4)
-        axes: tuple[Axis, Axis] = (Gathered(ranges), Strided(4, 1))
-        if down:
-            axes = axes[1], axes[0]
+        size, strides = ((4, 1), (1, 0)) if down else ((1, 4), (0, 1))
         program = Program(
             name="first_four",
             shape=shape_of("16x16x16"),
             ab="f16",
             acc="f32",
             scalars=(Scalar("length"), Scalar("segments")),
-            buffers=(data, offsets, out),
+            inputs=(data, offsets),
+            outputs=(out,),
+            scratch=(),
             blocks=Extent(count),
             warps=1,
             steps=(
-                Locate(ranges, Segments(offsets), BLOCK),
+                Locate(lines, offsets, BLOCK),
                 Copy(
-                    View.strided(out, BLOCK * 4, *size, 1, 1),
-                    View(data, Index(), *axes),
+                    View(out, BLOCK * 4, *size, 1, 1),
+                    View(data, Index(), *size, *strides, (), lines),
                 ),
             ),
         )

@@ -21,11 +21,9 @@ from numpy.typing import NDArray
 
 import tcusim
 from tcusim.algorithms import build
-from tcusim.arrays import plan_rules
-from tcusim.arrays.plans import plan_for
 from tcusim.errors import BackendUnavailable, InputError, Unsupported
 from tcusim.machine import format_of
-from tcusim.program.grammar import Buffer, BufferRole, Extent, Program
+from tcusim.program.grammar import Buffer, Extent, Program
 from tcusim.simulate.interpreter import run_numpy
 from tcusim_cuda import CUPY, PYCUDA, driver, launch
 from tcusim_cuda.arrays import (
@@ -229,7 +227,7 @@ class StandIn(Launcher):
         }
         inputs = {b.name: from_bits(arrays[b.name], b.dtype) for b in function.inputs}
         for name, values in run_numpy(function, inputs).items():
-            buffer = function.buffer(name)
+            buffer = function.buffers[name]
             arrays[name][...] = host_bits(values, buffer, name)
 
     def new_array(self, shape: int | tuple[int, ...], dtype: np.dtype[Any], stream: Stream) -> Any:
@@ -252,15 +250,6 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     stand_in = StandInDriver()
     monkeypatch.setattr(Driver, "open", lambda: stand_in)
     return StandIn(stand_in)
-
-
-@pytest.fixture
-def several_launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let plans of long scans have three launches, as where no blocks share a segment."""
-    monkeypatch.setattr(plan_rules, "LEAST_BLOCK", 2**40)
-    plan_for.cache_clear()
-    yield
-    plan_for.cache_clear()
 
 
 # --- NumPy arrays ----------------------------------------------------------------------------
@@ -290,7 +279,7 @@ def test_bf16_travels_as_bits(gpu: StandIn) -> None:
 
 
 def test_bf16_bits_of_every_kind_of_value() -> None:
-    buffer = Buffer("in", "bf16", Extent.of(6), BufferRole.INPUT)
+    buffer = Buffer("in", "bf16", Extent.of(6))
     odd_nan = np.array([0x7F800001], np.uint32).view(np.float32)[0]
     values = np.array([1.0, -0.0, np.inf, -np.inf, 2.0**-133, odd_nan], np.float32)
     bits = host_bits(values, buffer, "in")
@@ -483,15 +472,19 @@ def session_of(gpu: Any, plan: tcusim.Plan | tcusim.ProductPlan) -> Any:
     return gpu.prepare(plan.launch_plan, plan.arch)
 
 
+def chunked(operation: str, **options: Any) -> Any:
+    """Return what the simulator computes by the strategy of several launches."""
+    return tcusim.plan(operation, length=LONG.size, strategy="chunks", **options)(LONG)
+
+
 def prepared(gpu: StandIn, operation: str = "cumsum", **options: Any) -> Any:
     """Return a session for an array like LONG."""
     return session_of(gpu, tcusim.plan(operation, length=LONG.size, **options))
 
 
-@pytest.mark.usefixtures("several_launches")
 def test_a_plan_runs_on_the_gpu_again_and_again(gpu: StandIn) -> None:
-    expected = tcusim.cumsum(LONG, dtype="f4")
-    session = prepared(gpu, result="float32")
+    expected = chunked("cumsum", result="float32")
+    session = prepared(gpu, result="float32", strategy="chunks")
     for number in range(3):
         result = session.run({"in": OnGpu(LONG)}, shape=(LONG.size,))
         assert isinstance(result, OnGpu)
@@ -502,9 +495,8 @@ def test_a_plan_runs_on_the_gpu_again_and_again(gpu: StandIn) -> None:
         assert gpu.loadings == 3
 
 
-@pytest.mark.usefixtures("several_launches")
 def test_each_stream_has_temporaries_of_its_own(gpu: StandIn) -> None:
-    session = prepared(gpu, result="float32")
+    session = prepared(gpu, result="float32", strategy="chunks")
     x, out = OnGpu(LONG), OnGpu(np.zeros(LONG.size, np.float32))
     for stream in (*range(1, 9), 1):
         session.run({"in": x}, out=out, shape=(LONG.size,), stream=stream)
@@ -518,12 +510,11 @@ def test_each_stream_has_temporaries_of_its_own(gpu: StandIn) -> None:
     assert gpu.loadings == 2 * 3
 
 
-@pytest.mark.usefixtures("several_launches")
 def test_a_plan_waits_once_for_the_streams_of_its_arrays(gpu: StandIn) -> None:
-    session = prepared(gpu, "sum")
+    session = prepared(gpu, "sum", strategy="chunks")
     out = OnGpu(np.zeros((), np.float16), stream=5)
     assert session.run({"in": OnGpu(LONG, stream=3)}, out=out, shape=()) is out
-    assert out.values == tcusim.sum(LONG)
+    assert out.values == chunked("sum")
     assert gpu.driver.notes == [
         "3 waits for 5", "launch 4 x 32 on 3", "launch 1 x 32 on 3", "5 waits for 3",
     ]  # fmt: skip
@@ -674,10 +665,9 @@ def test_a_plan_takes_arrays_of_any_shape(gpu: StandIn) -> None:
     np.testing.assert_array_equal(result.values, x.cumsum(1))
 
 
-@pytest.mark.usefixtures("several_launches")
 def test_a_scan_in_place_is_compiled_without_restrict(gpu: StandIn) -> None:
-    session = prepared(gpu)
-    expected = tcusim.cumsum(LONG)
+    session = prepared(gpu, strategy="chunks")
+    expected = chunked("cumsum")
     session.run({"in": OnGpu(LONG)}, shape=(LONG.size,))
     assert all("__restrict__" in text for text in gpu.texts)
     gpu.texts.clear()
@@ -873,7 +863,6 @@ def test_outs_that_overlap_the_input_of_a_plan(gpu: StandIn) -> None:
     assert one.run({"in": x}, out=x, shape=shape) is x
 
 
-@pytest.mark.usefixtures("several_launches")
 @pytest.mark.parametrize(
     ("array", "said"),
     [
@@ -885,11 +874,11 @@ def test_outs_that_overlap_the_input_of_a_plan(gpu: StandIn) -> None:
 def test_arrays_that_a_plan_does_not_take(gpu: StandIn, array: Any, said: str) -> None:
     given = array if array is None else OnGpu(array)
     with pytest.raises(InputError, match=said):
-        prepared(gpu).run({"in": given}, shape=(LONG.size,))
+        prepared(gpu, strategy="chunks").run({"in": given}, shape=(LONG.size,))
     with pytest.raises(InputError, match="a has gaps between its elements"):
-        prepared(gpu).run({"in": OnGpu(LONG, strides=(4,))}, shape=(LONG.size,))
+        prepared(gpu, strategy="chunks").run({"in": OnGpu(LONG, strides=(4,))}, shape=(LONG.size,))
     with pytest.raises(InputError, match=r"a begins at address .* not a multiple of 32 bytes"):
-        prepared(gpu).run({"in": OnGpu(LONG, shift=2)}, shape=(LONG.size,))
+        prepared(gpu, strategy="chunks").run({"in": OnGpu(LONG, shift=2)}, shape=(LONG.size,))
     assert gpu.launches == 0
 
 
@@ -927,11 +916,10 @@ def test_a_plan_for_another_gpu(gpu: StandIn) -> None:
         session.run({"in": OnGpu(LONG.astype(np.float32))}, shape=(LONG.size,))
 
 
-@pytest.mark.usefixtures("several_launches")
 def test_a_failed_launch_of_a_plan_says_which(gpu: StandIn) -> None:
     gpu.fails = ZeroDivisionError("no")
     with pytest.raises(LaunchError) as caught:
-        prepared(gpu).run({"in": OnGpu(LONG)}, shape=(LONG.size,))
+        prepared(gpu, strategy="chunks").run({"in": OnGpu(LONG)}, shape=(LONG.size,))
     assert str(caught.value) == (
         f"stand-in: Plan('cumsum', {LONG.size} float16 to float16: reduction_tn, scan_plain, "
         "scan_tn) failed: ZeroDivisionError: no. reduction_tn: It was to run as 4 blocks of 32 "

@@ -16,14 +16,10 @@ from numpy.typing import NDArray
 import tcusim
 from tcusim.algorithms import algorithms, build
 from tcusim.algorithms.order import FORWARD, Order
-from tcusim.arrays.irregular import (
-    MOST_ROWS,
-    PLAIN,
-    cut_of,
-    draft_by_offsets,
-)
+from tcusim.arrays.planner import choose, cut_of
 from tcusim.arrays.plans import Plan, plan, plan_for
-from tcusim.arrays.problem import IrregularProblem
+from tcusim.arrays.problem import RaggedProblem, Types
+from tcusim.arrays.tuning import DEFAULT
 from tcusim.backends import run
 from tcusim.check.testing import random_inputs
 from tcusim.errors import InputError, Unsupported, VerifyError
@@ -32,22 +28,20 @@ from tcusim.program.checks.verifier import problems, verify
 from tcusim.program.grammar import (
     ROW,
     Buffer,
-    BufferRole,
     Copy,
     Extent,
     Frag,
-    Gathered,
     Index,
+    Lines,
     Load,
     Locate,
     Loop,
     Program,
-    Ranges,
     Role,
     Step,
-    Strided,
     walk,
 )
+from tcusim.program.launches import Launch
 from tcusim.simulate.counts import Counts, counts_of_text
 from tcusim.simulate.interpreter import Event, interpret, run_numpy
 
@@ -58,11 +52,30 @@ SHAPES = ((16, 16, 16), (32, 8, 16), (8, 32, 16), (4, 4, 4), (5, 7, 3))
 LENGTHS = (0, 1, 15, 16, 17, 255, 256, 257, 4095, 4096, 4097, 65537)
 
 
-def problem(kind: str, length: int, segments: int, **changes: Any) -> IrregularProblem:
+MOST_ROWS, PLAIN = DEFAULT.ragged.most_rows, DEFAULT.ragged.simt_chunk
+
+
+def problem(
+    kind: str, length: int, segments: int, *, shape: MmaShape | None = None, **changes: Any
+) -> RaggedProblem:
     """Return a problem of f16 numbers, or with changes; arrays have the tiles' types by default."""
-    given = {"shape": shape_of("16x16x16"), "ab": "f16", "acc": "f32", **changes}
-    given = {"source": given["ab"], "result": given["acc"], **given}
-    return IrregularProblem(kind, length, segments, **given)
+    types = {"ab": "f16", "acc": "f32"}
+    types |= {
+        name: changes.pop(name) for name in ("ab", "acc", "source", "result") if name in changes
+    }
+    return RaggedProblem(
+        kind=kind,
+        length=length,
+        segments=segments,
+        tile=shape or shape_of("16x16x16"),
+        types=Types(**{"source": types["ab"], "result": types["acc"], **types}),
+        **changes,
+    )
+
+
+def launches_for(kind: str, length: int, segments: int) -> tuple[Launch, ...]:
+    """Return the launches for segments by offsets of f16 numbers."""
+    return choose(problem(kind, length, segments), "a plan").plan.launches
 
 
 def planned(kind: str, x: Array, offsets: Ints, **changes: Any) -> Plan:
@@ -412,7 +425,7 @@ def test_long_segments_do_not_drift(arch: str) -> None:
 @pytest.mark.parametrize("arch", ["hopper", "volta"])
 def test_long_pieces_are_summed_in_short_chains(arch: str) -> None:
     """The longest pieces are of 64 products, which would lose 3e-7 of the sum if in one chain."""
-    program = draft_by_offsets(problem("reduction", 10**8, 1)).launches[0].program
+    program = launches_for("reduction", 10**8, 1)[0].program
     cut = MOST_ROWS * 16
     x = np.random.default_rng(3).random(128 * cut).astype(np.float16)
     inputs = {"in": x, "offsets": np.array([0, x.size], np.int64)}
@@ -453,7 +466,7 @@ class WarpsWork:
         for event in interpret(program, inputs):
             self.see(event)
         (locate,) = (step for _, step in walk(program.steps) if isinstance(step, Locate))
-        longest = locate.segments.chunk or max(PLAIN[1], MOST_ROWS * program.shape.k)
+        longest = locate.cut or max(PLAIN[1], MOST_ROWS * program.shape.k)
         # Some read lines in two halves, that of a carry not at all.
         self.bound = locate.dst.count * longest
         self.warps = len(self.read)
@@ -462,7 +475,7 @@ class WarpsWork:
         self.steps += 1
         views = [event.step.src, event.step.plus] if isinstance(event.step, Copy) else []
         for view in views:
-            if view is not None and view.ranges is not None:
+            if view is not None and view.lines is not None:
                 inside = event.state.valid(view, event.warps).sum((1, 2))
                 self.read.update(dict(zip(event.warps.tolist(), inside.tolist(), strict=True)))
 
@@ -488,14 +501,14 @@ def warps_work(kind: str, offsets: Ints) -> list[WarpsWork]:
 def test_all_work_is_in_proportion_to_the_data(kind: str) -> None:
     """Blocks times a warp's elements: a few times the elements and the segments, at any size."""
     for length, segments in ((10**8, 1), (10**8, 10**7), (10**8, 10**4), (10**6, 10**6), (5000, 3)):
-        launches = draft_by_offsets(problem(kind, length, segments)).launches
+        launches = launches_for(kind, length, segments)
         scalars = {"in": length, "offsets": segments + 1}
         room = 0
         for launch in launches:
             program = launch.program
             values = {"length": scalars[launch.inputs["in"]], "segments": segments}
             (locate,) = (step for _, step in walk(program.steps) if isinstance(step, Locate))
-            line = locate.segments.chunk or 2 * PLAIN[1]
+            line = locate.cut or 2 * PLAIN[1]
             assert line <= MOST_ROWS * 16
             room += program.grid(values) * locate.dst.count * line
             (name,) = launch.outputs.values()
@@ -511,14 +524,14 @@ def test_products_are_as_many_as_the_registry_says(sizes: tuple[int, int, int], 
     for row in algorithms():
         if not row.kind.startswith("irregular"):
             continue
-        source = None if row.uses_mma else "f32"
+        source = None if row.products else "f32"
         program = build(row.name, shape=MmaShape(*sizes), side=side, source=source, warps=2)
         inputs = random_inputs(program, "integers", 3000, np.random.default_rng(1))
         seen = Counts()
         run_numpy(program, inputs, watch=seen)
         scalars = {"length": 3000, "segments": inputs["offsets"].size - 1}
         counted = counts_of_text(program, scalars)
-        each = row.mma_steps(m, n, k, N=row.repeats)
+        each = row.products(m, n, k, row.repeats) if row.products else 0
         assert seen.mma == counted.mma == each * 2 * program.grid(scalars)
         assert seen.bytes_written == counted.bytes_written
         assert seen.bytes_read == counted.bytes_read - inputs["offsets"].nbytes
@@ -535,13 +548,13 @@ def test_pieces_are_about_as_long_as_segments() -> None:
 def test_a_problem_without_elements_or_segments_is_one_launch() -> None:
     for kind in ("reduction", "scan"):
         for length, segments in ((0, 0), (0, 5), (16, 3)):
-            (launch,) = draft_by_offsets(problem(kind, length, segments)).launches
+            (launch,) = launches_for(kind, length, segments)
             assert launch.inputs == {"in": "in", "offsets": "offsets"}
             assert launch.outputs == {"out": "out"}
 
 
 def test_launches_name_what_they_pass_on() -> None:
-    launches = draft_by_offsets(problem("scan", 10**6, 3)).launches
+    launches = launches_for("scan", 10**6, 3)
     assert [(one.program.name, one.inputs["in"], one.outputs["out"]) for one in launches] == [
         ("reduction_pieces", "in", "sums"),
         ("reduction_pieces_plain", "sums", "sums2"),
@@ -575,22 +588,9 @@ def locating(**changes: Any) -> Program:
     return changed(lambda step: replace(step, **changes) if isinstance(step, Locate) else step)
 
 
-def segmented(**changes: Any) -> Program:
-    """Return the program with its segments changed."""
-
-    def other(step: Step) -> Step:
-        if not isinstance(step, Locate):
-            return step
-        return replace(step, segments=replace(step.segments, **changes))
-
-    return changed(other)
-
-
 def reading(change: Callable[[Copy], Step]) -> Program:
-    """Return the program with the copy from ranges changed."""
-    return changed(
-        lambda step: change(step) if isinstance(step, Copy) and step.src.ranges else step
-    )
+    """Return the program with the copy from lines changed."""
+    return changed(lambda step: change(step) if isinstance(step, Copy) and step.src.lines else step)
 
 
 def refused(program: Program, check: str, text: str) -> None:
@@ -601,17 +601,16 @@ def refused(program: Program, check: str, text: str) -> None:
 
 
 def test_verify_refuses_cuts_of_nothing() -> None:
-    refused(segmented(chunk=0), "positive_counts", "are cut into chunks of 0. Use at least 1")
-    text = "are cut into chunks of 0. Use at least 1"
-    refused(segmented(levels=(8, 0)), "positive_counts", text)
-    none = locating(dst=Ranges("piece", 0))
-    refused(none, "positive_counts", "number of ranges must be at least 1, got 0")
+    refused(locating(cut=0), "positive_counts", "are cut into pieces of 0. Use at least 1")
+    refused(locating(levels=(8, 0)), "positive_counts", "are cut into pieces of 0. Use at least 1")
+    none = locating(dst=Lines("piece", 0))
+    refused(none, "positive_counts", "number of lines must be at least 1, got 0")
 
 
 def test_verify_refuses_offsets_that_it_cannot_read() -> None:
-    elsewhere = Buffer("elsewhere", "s64", Extent.of(5), BufferRole.INPUT)
+    elsewhere = Buffer("elsewhere", "s64", Extent.of(5))
     text = "offsets 'elsewhere' must be an input of the program"
-    refused(segmented(offsets=elsewhere), "buffer_roles", text)
+    refused(locating(offsets=elsewhere), "buffer_roles", text)
     for other, check, text in (
         (replace(OFFSETS, dtype="s32"), "element_types", "'offsets' are s32. They must be s64"),
         (
@@ -620,9 +619,7 @@ def test_verify_refuses_offsets_that_it_cannot_read() -> None:
             r"'offsets' have ceil\(\(segments \+ 1\) / 2\) elements; their number must be one more",
         ),
     ):
-        program = replace(
-            segmented(offsets=other), buffers=(PROGRAM.buffers[0], other, *PROGRAM.buffers[2:])
-        )
+        program = replace(locating(offsets=other), inputs=(PROGRAM.inputs[0], other))
         refused(program, check, text)
 
 
@@ -633,39 +630,35 @@ def test_verify_refuses_numbers_that_have_no_value() -> None:
 
 
 def test_verify_refuses_names_of_lines_that_mean_something_else() -> None:
-    text = "'V' has the name of a set of ranges. Choose another name"
-    refused(locating(dst=Ranges("V", 16)), "distinct_names", text)
-    text = "set of ranges 'my lines' must be an identifier"
-    refused(locating(dst=Ranges("my lines", 16)), "distinct_names", text)
-    text = "'piece' are 16 ranges here and 3 before. Use two names"
-    refused(locating(dst=Ranges("piece", 3)), "one_layout", text)
+    text = "'V' has the name of a set of lines. Choose another name"
+    refused(locating(dst=Lines("V", 16)), "distinct_names", text)
+    text = "set of lines 'my lines' must be an identifier"
+    refused(locating(dst=Lines("my lines", 16)), "distinct_names", text)
+    text = "'piece' are 16 lines here and 3 before. Use two names"
+    refused(locating(dst=Lines("piece", 3)), "one_layout", text)
 
 
 def test_verify_refuses_lines_that_no_step_finds() -> None:
     program = changed(lambda step: None if isinstance(step, Locate) else step)
-    text = "uses ranges 'piece', which no earlier step finds on every path. Find them with Locate"
+    text = "uses lines 'piece', which no earlier step finds on every path. Find them with Locate"
     refused(program, "defined_before_use", text)
 
 
-def test_verify_refuses_views_that_do_not_fit_their_ranges() -> None:
-    few = Gathered(Ranges("piece", 8))
-    program = reading(lambda step: replace(step, src=replace(step.src, col_axis=few)))
-    refused(program, "equal_rectangles", "is 16x16, 'in' is 16x8. Use one size")
-    both = Gathered(Ranges("piece", 16))
-    program = reading(lambda step: replace(step, src=replace(step.src, row_axis=both)))
-    refused(program, "equal_rectangles", "do not follow each other in a range. Gather the rows")
-    still = Strided(16, 0)
-    program = reading(lambda step: replace(step, src=replace(step.src, row_axis=still)))
-    refused(program, "equal_rectangles", "do not follow each other in a range. Gather the rows")
+def test_verify_refuses_views_that_do_not_fit_their_lines() -> None:
+    few = reading(lambda step: replace(step, src=replace(step.src, lines=Lines("piece", 8))))
+    text = "16x16 with strides 1 and 0, for 8 lines. A line is a row, or a column, and its stride"
+    refused(few, "equal_rectangles", text)
+    skewed = reading(lambda step: replace(step, src=replace(step.src, col_stride=2)))
+    refused(skewed, "equal_rectangles", "with strides 1 and 2, for 16 lines. A line is a row, or")
     tile = PROGRAM.scratch[0]
     near = reading(lambda step: replace(step, src=replace(step.src, buffer=tile)))
-    text = f"'piece' are ranges of global memory, '{tile.name}' is not"
+    text = f"'piece' are lines of global memory, '{tile.name}' is not"
     refused(near, "equal_rectangles", text)
 
 
 def test_verify_refuses_to_load_a_tile_from_lines() -> None:
     frag = Frag("A", Role.B, PROGRAM.shape, "f16")
-    text = "the tile of 'in' is gathered, and a tile is loaded or stored whole. Copy it to or"
+    text = "the tile of 'in' lies in lines, and a tile is loaded or stored whole. Copy it to or"
     refused(reading(lambda step: Load(frag, step.src)), "tile_layout", text)
 
 
@@ -680,9 +673,9 @@ def test_segments_are_cut_off_at_the_ends_of_the_data() -> None:
 def test_a_locate_without_limit_trusts_its_offsets() -> None:
     inputs = {"in": np.ones(10, np.float16), "offsets": np.array([0, 11], np.int64)}
     with pytest.raises(VerifyError, match=r"touches elements 0..10 of 'in', which has 10"):
-        run_numpy(segmented(limit=None), inputs)
-    unknown = segmented(limit=Index.symbol("nobody"))
-    refused(unknown, "symbols_in_scope", "the limit of ranges")
+        run_numpy(locating(limit=None), inputs)
+    unknown = locating(limit=Index.symbol("nobody"))
+    refused(unknown, "symbols_in_scope", "the limit of lines")
 
 
 def test_offsets_of_no_segments_need_one_element_still() -> None:
@@ -705,11 +698,11 @@ def test_levels_are_earlier_cuts(levels: Any) -> None:
 
 def test_the_listing_says_which_pieces_are_found() -> None:
     text = tcusim.listing(PROGRAM)
-    assert "piece ← Locate(offsets, chunks of 32 from number 16*block)  16 ranges" in text
+    assert "piece ← Locate(offsets, pieces of 32 from number 16*block)  16 lines" in text
     assert "in[piece[col] + 16*i + row]" in text
     assert "grid         ceil((length + 32*segments - 31) / 512) blocks of 1 warp" in text
     text = tcusim.listing(build("scan_pieces_plain", levels=(16, 8), whole=True, source="f32"))
     assert (
-        "piece ← Locate(offsets, segments from number 16*block, after chunks of 16, after chunks "
+        "piece ← Locate(offsets, segments from number 16*block, after pieces of 16, after pieces "
         "of 8)" in text
     )

@@ -211,19 +211,25 @@ def test_the_accumulator_of_half_precision() -> None:
     assert report.counts.additions == 0
 
 
-def test_large_products_have_large_blocks() -> None:
-    """The rule for the size of a block, without running the product."""
-    from tcusim.arrays.product_programs import _tilings
-    from tcusim.machine.shapes import shape_of
-
-    tile = shape_of("16x16x16")
-    big, *smaller = _tilings(tile, 4096, 4096, 2, parts=False)
-    assert big == {"warps": 8, "warps_down": 2, "down": 4, "across": 2, "depth": 2}
-    assert smaller == _tilings(tile, 64, 64, 2, parts=False)
-    assert [one["warps"] for one in smaller] == [4, 1, 1]
-    assert _tilings(tile, 64, 8, 2, parts=False) == smaller[1:]
-    small = _tilings(tcusim.MmaShape(64, 64, 64), 64, 64, 2, parts=False)[0]
-    assert (small["down"], small["across"], small["depth"]) == (1, 1, 1)
+@pytest.mark.parametrize(
+    ("rows", "cols", "dtype", "arch", "warps", "block"),
+    [
+        (4096, 4096, "float16", "hopper", 8, (128, 128)),
+        (64, 64, "float16", "hopper", 4, (64, 64)),
+        # Too few columns for more than one warp.
+        (64, 8, "float16", "hopper", 1, (32, 32)),
+        # The parts of float32 take three times the room.
+        (4096, 4096, "float32", "hopper", 4, (64, 64)),
+    ],
+)
+def test_large_products_have_large_blocks(
+    rows: int, cols: int, dtype: str, arch: str, warps: int, block: tuple[int, int]
+) -> None:
+    made = tcusim.plan_product("matmul", rows=rows, inner=64, cols=cols, dtype=dtype, arch=arch)
+    (launch,) = made.launches
+    assert launch.program.warps == warps
+    down, across = block
+    assert launch.program.grid(made.scalars(launch)) == -(-rows // down) * -(-cols // across)
 
 
 def test_matrices_of_few_rows_are_shared() -> None:
@@ -238,7 +244,7 @@ def test_matrices_of_few_rows_are_shared() -> None:
         ((program, _),) = report.programs
         assert program.warps == warps
         shared = (warps, down) == (4, 1)
-        assert ("sums" in {buffer.name for buffer in program.buffers}) == shared
+        assert ("sums" in program.buffers) == shared
         ours = tcusim.build(
             "gemv_reduction", inner=inner, warps=warps, down=down, width=width,
             share_rows=shared, chain=16,

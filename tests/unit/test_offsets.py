@@ -263,9 +263,11 @@ def test_a_plan_prints_everything() -> None:
         "Plan('segmented_sum', 1000000 float16 in 100000 segments by offsets, of up to 32 elements "
         "to float16: reduction_pieces)"
     )
-    assert "no segment has more than 32 elements: each is a line of a tile" in str(short)
+    assert "no segment has more than 32 elements: each is a row of a tile" in str(short)
     literal = tcusim.plan("segmented_sum", length=99, segments=9, accumulate="f16")
-    assert "literal to the paper: products accumulate without limit" in str(literal)
+    assert "as the paper prints it: partial sums are rounded, and chains have no limit" in str(
+        literal
+    )
 
 
 def test_what_a_plan_keeps_is_between_its_arguments_and_its_result() -> None:

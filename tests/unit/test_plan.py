@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -11,42 +10,40 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import tcusim.arrays.problem
+import tcusim.arrays.planner
 from tcusim import plan
-from tcusim.arrays import plan_rules
-from tcusim.arrays.plan_rules import CHUNK, SHORT, chunk_of, drafted
+from tcusim.algorithms.order import Order
+from tcusim.arrays.planner import STRATEGIES, Choice, choose, chunk_of
 from tcusim.arrays.plans import Plan, plan_for
-from tcusim.arrays.problem import Problem
-from tcusim.backends import run
+from tcusim.arrays.problem import Problem, Types
+from tcusim.arrays.tuning import DEFAULT, Tuning
 from tcusim.errors import InputError, UnknownName, Unsupported
 from tcusim.machine.shapes import shape_of
 from tcusim.program import launches
+from tcusim.simulate.backend import NUMPY
 
 Array = NDArray[Any]
 
 
-@pytest.fixture(autouse=True)
-def _no_old_plans() -> Iterator[None]:
-    """Let no plan of other sizes of chunks be taken from the cache, or left there."""
-    plan_for.cache_clear()
-    yield
-    plan_for.cache_clear()
+CHUNK = DEFAULT.chunk
 
 
 def problem(kind: str, length: int, size: int, **changes: Any) -> Problem:
     usual: dict[str, Any] = {
-        "shape": shape_of("16x16x16"),
-        "ab": "f16",
-        "acc": "f32",
-        "source": "f16",
-        "result": "f32",
+        "tile": shape_of("16x16x16"),
+        "types": Types("f16", "f32", "f16", "f32"),
     }
-    return Problem(kind, length, min(size, length), **{**usual, **changes})
+    size = min(size, length)
+    return Problem(kind=kind, length=length, segment_size=size, **{**usual, **changes})
 
 
-def planned(kind: str, x: Array, size: int, **changes: Any) -> Plan:
+def chosen(kind: str, length: int, size: int, **changes: Any) -> Choice:
+    return choose(problem(kind, length, size, **changes), "a plan")
+
+
+def planned(kind: str, x: Array, size: int, tuning: Tuning | None = None, **changes: Any) -> Plan:
     operation = "segmented_sum" if kind == "reduction" else "segmented_cumsum"
-    return plan_for(operation, problem(kind, x.size, size, **changes), None, None)
+    return plan_for(operation, problem(kind, x.size, size, **changes), None, None, tuning)
 
 
 def names(made: Plan) -> list[str]:
@@ -81,7 +78,7 @@ def assert_right(x: Array, size: int, **changes: Any) -> tuple[Plan, Plan]:
         (100, "kn", "kn"),
         (256, "rows", "rows"),
         (257, "kn", "rows"),
-        (16 * SHORT["reduction"] + 1, "rows", "rows"),
+        (16 * DEFAULT.reduction.short_rows + 1, "rows", "rows"),
         (16, "rows", "rows"),
         (768, "rows", "rows"),
         (2048, "rows", "rows"),
@@ -134,27 +131,20 @@ def test_many_long_segments_are_scanned_by_a_warp_each() -> None:
 def test_rows_of_long_arrays_have_several_warps_and_turns(
     kind: str, length: int, size: int, warps: int, turns: int
 ) -> None:
-    (launch,) = drafted(problem(kind, length, size)).launches
+    (launch,) = chosen(kind, length, size).plan.launches
     assert launch.program.name == f"{kind}_rows"
     elements = max(size, 1024 if kind == "scan" else 2048)
     assert launch.program.warps == warps
     assert launch.program.blocks.per == warps * turns * elements
 
 
-@pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let no blocks share a segment, as in scans of segments that would keep too many waiting."""
-    monkeypatch.setattr(plan_rules, "LEAST_BLOCK", 2**40)
-    plan_for.cache_clear()
-    yield
-    plan_for.cache_clear()
-
-
 @pytest.mark.parametrize("size", [8192, 10_000, 40_000])
 def test_blocks_share_long_segments(size: int) -> None:
     total, scan = assert_right(integers(2 * size + 3), size)
     assert (names(total), names(scan)) == (["reduction_grid"], ["scan_grid"])
-    assert total.why[0].startswith("segments are shared by blocks of 4 warps, 8192 elements to a")
+    assert total.rationale[0].startswith(
+        "segments are shared by blocks of 4 warps, 8192 elements to a"
+    )
     assert [array.name for array in scan.temporaries] == []
 
 
@@ -165,7 +155,7 @@ def test_blocks_share_a_long_array(length: int, columns: int) -> None:
     found = [made.launches[0].program.columns for made in (total, scan)]
     # Blocks of a scan wait for up to 127 others, those of a sum for 63.
     assert found == [columns, 128 if columns == 64 else columns]
-    assert total.why[0].startswith("the array is shared by blocks of 4 warps")
+    assert total.rationale[0].startswith("the array is shared by blocks of 4 warps")
 
 
 @pytest.mark.parametrize(
@@ -184,7 +174,7 @@ def test_blocks_share_a_long_array(length: int, columns: int) -> None:
 def test_blocks_are_as_large_as_leaves_enough_of_them(
     kind: str, length: int, size: int, warps: int, elements: int
 ) -> None:
-    program = drafted(problem(kind, length, size)).launches[0].program
+    program = chosen(kind, length, size).plan.launches[0].program
     assert program.warps == warps
     columns = {"reduction": 64, "scan": 128}[kind] if size == length else -(-size // elements)
     assert program.columns == columns
@@ -192,54 +182,47 @@ def test_blocks_are_as_large_as_leaves_enough_of_them(
 
 
 def test_a_block_does_not_wait_for_too_many() -> None:
-    draft = drafted(problem("scan", 2**30, 2**23))
-    assert len(draft.launches) > 1
-    assert draft.why[0].startswith("segments of more than 16384 elements are cut into chunks")
+    choice = chosen("scan", 2**30, 2**23)
+    assert choice.strategy == "chunks"
+    assert choice.rationale[0].startswith("segments of more than 16384 elements are cut into chun")
     # Chunks would reach across these segments, and one warp would take for ever.
-    assert len(drafted(problem("scan", 2**30, 2**23 + 1)).launches) == 1
+    assert len(chosen("scan", 2**30, 2**23 + 1).plan.launches) == 1
 
 
 def test_long_arrays_have_blocks_of_several_warps() -> None:
     for length, warps in ((2**18 - 1, 1), (2**18, 8)):
         for size in (100, 5000):
-            (launch,) = drafted(problem("reduction", length, size)).launches
+            (launch,) = chosen("reduction", length, size).plan.launches
             assert launch.program.warps == warps
 
 
-@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("size", [CHUNK, CHUNK + 256])
 def test_a_segment_that_is_not_cut_takes_one_launch(size: int) -> None:
     # Chunks would reach across the second case's segments.
-    total, scan = assert_right(integers(2 * size + 3), size)
+    total, scan = assert_right(integers(2 * size + 3), size, strategy="warp_per_segment")
     assert (names(total), names(scan)) == (["reduction_tn"], ["scan_tn"])
-    assert ("would reach across" in total.why[0]) == (size > CHUNK)
+    assert ("would reach across" in total.rationale[0]) == (size > CHUNK)
 
 
-@pytest.mark.usefixtures("alone")
 def test_a_long_array_is_cut_whatever_its_length() -> None:
     for length in (CHUNK + 1, 3 * CHUNK):
-        total, scan = assert_right(integers(length), length)
+        total, scan = assert_right(integers(length), length, strategy="chunks")
         assert names(total) == ["reduction_tn", "reduction_plain"]
         assert names(scan) == ["reduction_tn", "scan_plain", "scan_tn"]
 
 
-@pytest.mark.usefixtures("alone")
 def test_long_segments_of_whole_chunks_are_cut() -> None:
-    total, scan = assert_right(integers(5 * CHUNK - 100), 2 * CHUNK)
+    total, scan = assert_right(integers(5 * CHUNK - 100), 2 * CHUNK, strategy="chunks")
     assert names(total) == ["reduction_tn", "reduction_plain"]
     assert names(scan) == ["reduction_tn", "scan_plain", "scan_tn"]
     assert [launch.program.blocks.per for launch in scan.launches] == [CHUNK, 2, CHUNK]
 
 
-@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("shape", ["16x16x16", "32x8x16", "8x32x16", "16x8x16"])
-def test_partial_sums_are_combined_in_groups_of_groups(
-    monkeypatch: pytest.MonkeyPatch, shape: str
-) -> None:
-    monkeypatch.setattr(plan_rules, "CHUNK", 512)
-    monkeypatch.setattr(plan_rules, "PLAIN", 4)
+def test_partial_sums_are_combined_in_groups_of_groups(shape: str) -> None:
     x = integers(100 * 512 + 77)
-    total, scan = assert_right(x, x.size, shape=shape_of(shape))
+    short = replace(DEFAULT, chunk=512, simt_values=4)
+    total, scan = assert_right(x, x.size, tuning=short, tile=shape_of(shape), strategy="chunks")
     assert names(total) == ["reduction_tn", *["reduction_plain"] * 4]
     assert names(scan) == [
         "reduction_tn", *["reduction_plain"] * 3, *["scan_plain"] * 4, "scan_tn",
@@ -249,50 +232,101 @@ def test_partial_sums_are_combined_in_groups_of_groups(
     ]  # fmt: skip
 
 
-@pytest.mark.usefixtures("alone")
+SHORT_CHUNKS = replace(DEFAULT, chunk=256, simt_values=4)
+
+
 @pytest.mark.parametrize("count", [5, 6, 7, 8, 12, 25])
-def test_groups_do_not_reach_across_segments(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    monkeypatch.setattr(plan_rules, "CHUNK", 256)
-    monkeypatch.setattr(plan_rules, "PLAIN", 4)
+def test_groups_do_not_reach_across_segments(count: int) -> None:
     size = count * 256
     for length in (4 * size - 300, 4 * size, 2 * size + 1):
-        assert_right(integers(length), size)
+        assert_right(integers(length), size, tuning=SHORT_CHUNKS, strategy="chunks")
 
 
 def test_chunks_are_whole_tiles() -> None:
     for shape in ("16x16x16", "32x8x16", "8x32x16", "16x16x8", "8x8x4", "16x8x16"):
         tile = shape_of(shape)
-        chunk = chunk_of(problem("scan", 1, 1, shape=tile))
+        chunk = chunk_of(problem("scan", 1, 1, tile=tile), DEFAULT)
         assert chunk % (tile.m * tile.k) == 0
         assert chunk % (tile.n * tile.k) == 0
         assert 0 < chunk <= CHUNK
 
 
-@pytest.mark.usefixtures("alone")
 def test_a_named_algorithm_is_run_in_one_launch() -> None:
     x = integers(CHUNK * 2)
     for kind in ("reduction", "scan"):
-        assert len(planned(kind, x, x.size).launches) > 1
         named = planned(kind, x, x.size, algorithm=f"{kind}_kn")
         assert names(named) == [f"{kind}_kn"]
-        assert named.why[0] == f"algorithm='{kind}_kn' was asked for: one launch"
+        assert named.strategy == "named"
+        assert named.rationale[0] == f"algorithm='{kind}_kn' was asked for: one launch"
 
 
-@pytest.mark.usefixtures("alone")
 def test_float32_totals_of_float16_chunks_stay_float32() -> None:
     x = np.full(3 * CHUNK, 60000, np.float16)
-    total = planned("reduction", x, x.size)
+    total = planned("reduction", x, x.size, strategy="chunks")
     assert total(x).tolist() == [60000.0 * 3 * CHUNK]
     assert [launch.program.outputs[0].dtype for launch in total.launches] == ["f32", "f32"]
-    assert planned("reduction", x, x.size, result="f16")(x).tolist() == [np.inf]
+    narrow = Types("f16", "f32", "f16", "f16")
+    total = planned("reduction", x, x.size, strategy="chunks", types=narrow)
+    assert total(x).tolist() == [np.inf]
 
 
-def test_literal_plans_combine_by_mma_without_chains() -> None:
+def test_plans_as_printed_combine_by_mma_without_chains() -> None:
     x = np.zeros(8192, np.float16)
     x[:3] = 2048, 1, 2
-    plain = planned("reduction", x, x.size)
-    literal = planned("reduction", x, x.size, literal=True)
-    assert (plain(x).tolist(), literal(x).tolist()) == ([2051], [2052])
+    usual = planned("reduction", x, x.size)
+    printed = planned("reduction", x, x.size, algorithm="reduction_256n")
+    assert (usual(x).tolist(), printed(x).tolist()) == ([2051], [2052])
+
+
+# --- Strategies ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("strategy", "size", "launches"),
+    [
+        ("panels", 64, 1),
+        ("row_per_segment", 64, 1),
+        ("single_pass", 2**15, 1),
+        ("chunks", 2**15, 3),
+        ("warp_per_segment", 64, 1),
+        ("warp_per_segment", 2**15, 1),
+    ],
+)
+def test_every_strategy_can_be_asked_for(strategy: str, size: int, launches: int) -> None:
+    x = integers(2**16)
+    made = plan(
+        "segmented_cumsum", length=x.size, segment_size=size, result="float32", strategy=strategy
+    )
+    assert (made.strategy, len(made.launches)) == (strategy, launches)
+    assert f"  strategy  {strategy}" in str(made).splitlines()
+    np.testing.assert_array_equal(made(x), x.astype(np.float32).reshape(-1, size).cumsum(1).ravel())
+
+
+def test_the_first_strategy_that_applies_is_taken() -> None:
+    table = STRATEGIES[Problem]
+    for length, size in ((2**20, 1), (2**20, 64), (2**20, 2**13), (2**28, 2**23), (10**6, 10_000)):
+        wanted = problem("scan", length, size)
+        first = next(row for row in table if row.applies(wanted, DEFAULT))
+        assert choose(wanted, "a plan").strategy == first.name
+
+
+def test_whether_a_strategy_applies_is_found_without_programs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tcusim.arrays.planner, "build", None)
+    for length, size in ((2**20, 64), (2**30, 2**30), (2**28, 2**23)):
+        for arch in ("turing", "hopper"):
+            wanted = problem("scan", length, size, arch=arch)
+            assert any(row.applies(wanted, DEFAULT) for row in STRATEGIES[Problem])
+    with pytest.raises(TypeError, match="not callable"):
+        chosen("scan", 2**20, 64)
+
+
+def test_a_tuning_row_changes_what_is_chosen() -> None:
+    wanted = problem("scan", 2**20, 2**20)
+    assert choose(wanted, "a plan").strategy == "single_pass"
+    other = replace(DEFAULT, least_block=2**40)
+    assert choose(wanted, "a plan", other).strategy == "chunks"
 
 
 # --- The plan as data ---------------------------------------------------------------------------
@@ -301,19 +335,18 @@ def test_literal_plans_combine_by_mma_without_chains() -> None:
 def test_launches_name_arrays_that_exist_before_they_are_read() -> None:
     for length, size in ((100, 100), (3 * CHUNK, 3 * CHUNK), (2000 * CHUNK, 1000 * CHUNK)):
         for kind in ("reduction", "scan"):
-            draft = drafted(problem(kind, length, size))
+            choice = chosen(kind, length, size).plan
             known = {"in"}
-            for launch in draft.launches:
+            for launch in choice.launches:
                 assert set(launch.inputs.values()) <= known
                 known |= set(launch.outputs.values())
-            assert known == set(draft.arrays)
-            assert list(launch.outputs.values()) == ["out"]
-            assert draft.arrays["out"].size == (length // size if kind == "reduction" else length)
+            assert known == set(choice.memory)
+            assert choice.outputs == tuple(launch.outputs.values()) == ("out",)
+            assert choice.memory["out"].size == (length // size if kind == "reduction" else length)
 
 
-@pytest.mark.usefixtures("alone")
 def test_a_plan_prints_everything() -> None:
-    made = plan("cumsum", length=2**15, result="float32", arch="volta")
+    made = plan("cumsum", length=2**15, result="float32", arch="volta", strategy="chunks")
     assert str(made).splitlines() == [
         "plan cumsum",
         "  problem   32768 float16 to float32",
@@ -327,6 +360,7 @@ def test_a_plan_prints_everything() -> None:
         "  launch 2  scan_plain: sums -> carries; 1 x 1 warps, 0 mma, 8 bytes read, 8 written",
         "  launch 3  scan_tn: in, carries -> out; 2 x 1 warps, 256 mma, 65544 bytes read, "
         "131072 written",
+        "  strategy  chunks",
         "  why       segments of more than 16384 elements are cut into chunks of that size, a "
         "warp to each; their sums are combined by rounded additions, 1024 to a warp",
     ]
@@ -337,12 +371,12 @@ def test_a_plan_prints_everything() -> None:
     )
     assert "  tile      16x16x16, f32 as bf16 to f32" in str(short)
     assert "  arch      that of the GPU; hopper on the simulator" in str(short)
-    assert short.why == (
+    assert short.rationale == (
         "segments of up to 64 elements lie side by side in a tile, 16 to a row",
         "at most 16 products accumulate before a rounded addition",
     )
     literal = plan("sum", length=300, algorithm="reduction_256n")
-    assert literal.why[1].startswith("literal to the paper: partial sums are rounded")
+    assert literal.rationale[1].startswith("as the paper prints it: partial sums are rounded")
 
 
 @pytest.mark.parametrize("operation", ["sum", "cumsum", "segmented_sum", "segmented_cumsum"])
@@ -361,17 +395,13 @@ def test_a_plan_has_the_bits_of_the_function(operation: str, dtype: str) -> None
 
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])
-def test_scans_in_every_order(
-    monkeypatch: pytest.MonkeyPatch, exclusive: bool, reverse: bool
-) -> None:
-    monkeypatch.setattr(plan_rules, "CHUNK", 256)
-    monkeypatch.setattr(plan_rules, "PLAIN", 4)
-    for length, size in ((1000, 16), (1000, 300), (5000, 5000), (9 * 512 - 7, 512)):
+def test_scans_in_every_order(exclusive: bool, reverse: bool) -> None:
+    order = Order(exclusive, reverse)
+    for length, size, strategy in (
+        (1000, 16, None), (1000, 300, None), (5000, 5000, "chunks"), (9 * 512 - 7, 512, "chunks"),
+    ):  # fmt: skip
         x = integers(length)
-        made = plan(
-            "segmented_cumsum", length=length, segment_size=size, result="float32",
-            exclusive=exclusive, reverse=reverse,
-        )  # fmt: skip
+        made = planned("scan", x, size, tuning=SHORT_CHUNKS, order=order, strategy=strategy)
         step = -1 if reverse else 1
         parts = [part[::step].cumsum()[::step] for part in segments(x, size)]
         np.testing.assert_array_equal(made(x), np.concatenate(parts) - exclusive * x)
@@ -426,7 +456,8 @@ def test_the_functions_make_a_plan_once(monkeypatch: pytest.MonkeyPatch) -> None
         built.append(name)
         return real(name, **options)
 
-    monkeypatch.setattr(tcusim.arrays.problem, "build", build)
+    monkeypatch.setattr(tcusim.arrays.planner, "build", build)
+    plan_for.cache_clear()
     for _ in range(3):
         tcusim.segmented_sum(integers(500), 10)
     assert built == ["reduction_kn"]
@@ -442,11 +473,13 @@ def test_a_plan_runs_on_the_backend_that_it_names(monkeypatch: pytest.MonkeyPatc
             return None
 
         def run(
-            self, program: Any, inputs: Any, *, arch: str | None = None, **options: Any
+            self, plan: Any, inputs: Any, *, arch: str | None = None, **options: Any
         ) -> dict[str, Any]:
             archs.append(arch)
-            return run(program, inputs, arch=arch)
+            return NUMPY.run(plan, inputs, arch=arch, **options)
 
+    monkeypatch.setattr(tcusim.backends, "_backends", dict(tcusim.backends._backends))
+    monkeypatch.setattr(tcusim.backends, "_owners", dict(tcusim.backends._owners))
     tcusim.register_backend(Other())
     x = integers(3 * CHUNK)
     made = plan("sum", length=x.size, result="float32", backend="other", arch="ada")
@@ -471,7 +504,7 @@ def test_a_plan_leaves_what_is_not_finite_to_the_products(
     total = plan("segmented_sum", length=x.size, segment_size=size, dtype=dtype)
     expected = np.array([size, bad, size])
     np.testing.assert_array_equal(total(x), expected.astype(dtype))
-    k = total.problem.shape.k
+    k = total.problem.tile.k
     scan = plan("segmented_cumsum", length=x.size, segment_size=size, dtype=dtype)(x)
     prefixes = np.tile(np.arange(1.0, size + 1), 3)
     # Those before it in the same k elements of its segment are multiplied by zero, and spoilt.
@@ -501,20 +534,19 @@ def test_scans_work_in_place(dtype: str, size: int, reverse: bool) -> None:
     assert made.why_not_in_place is None
 
 
-@pytest.mark.usefixtures("alone")
 def test_why_plans_do_not_work_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     total = plan("sum", length=100)
     assert total.why_not_in_place == "it has 100 elements and the result 1"
     wide = plan("cumsum", length=100, result="float32")
     assert wide.why_not_in_place == "its elements are f16 and its results f32"
     # A scan whose first launch reads what its last has written.
-    scan = plan("cumsum", length=3 * CHUNK)
-    turned = dataclasses.replace(scan.launch_plan, launches=scan.launches[::-1])
+    scan = plan("cumsum", length=3 * CHUNK, strategy="chunks")
+    turned = replace(scan.launch_plan, launches=scan.launches[::-1])
     assert turned.why_not_in_place == "reduction_tn reads it after results were written"
     # The program's own reason; the first two launches do not write "out".
     reason = "{} over {} in {}".format
     monkeypatch.setattr(launches, "in_place", lambda program, *names: reason(*names, program.name))
-    again = dataclasses.replace(scan.launch_plan)
+    again = replace(scan.launch_plan)
     assert again.why_not_in_place == "in over out in scan_tn"
 
 
@@ -561,6 +593,14 @@ def test_out_of_a_plan() -> None:
         (UnknownName, "unknown backend 'nunpy'", "sum", {"backend": "nunpy"}),
         (Unsupported, "'scan_kn' is a scan, and this is a reduction", "sum",
          {"algorithm": "scan_kn"}),
+        (UnknownName, "unknown strategy 'chunk'. Did you mean 'chunks'?", "sum",
+         {"strategy": "chunk"}),
+        (InputError, "strategy='chunks' does not apply to 100 float16 to float16: it is for "
+         "segments of several whole chunks", "sum", {"strategy": "chunks"}),
+        (InputError, "strategy='named' does not apply to 100 float16 to float16: it is for a named "
+         "algorithm", "sum", {"strategy": "named"}),
+        (InputError, "give algorithm= or strategy=, not both", "sum",
+         {"strategy": "panels", "algorithm": "reduction_kn"}),
         (Unsupported, "integer segments of more than 8388608 elements are not exact", "sum",
          {"dtype": "int8", "length": 2**23 + 1}),
     ],

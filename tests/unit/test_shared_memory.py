@@ -14,10 +14,13 @@ import tcusim
 from tcusim.algorithms import algorithms, build
 from tcusim.arrays.functions import Report
 from tcusim.arrays.planned import Planned
+from tcusim.arrays.planner import Draft
+from tcusim.arrays.problem import Problem, Types
+from tcusim.arrays.tuning import DEFAULT
 from tcusim.errors import InputError, Unsupported
 from tcusim.machine import Fused, Rule, Unit, format_of, register_unit, registry, units
 from tcusim.program.grammar import Program
-from tcusim.program.resources import SharedMemory, fitting
+from tcusim.program.resources import SharedMemory
 from tcusim_cuda.emit import STATIC_SHARED_BYTES, emit
 from tcusim_cuda.kernel import Kernel
 from tcusim_cuda.text import C_TYPES
@@ -138,8 +141,8 @@ def test_ada_scans_float32_in_smaller_blocks() -> None:
     assert SharedMemory(one.program).needed > 99 * 1024
     # As large as there is room for: of twice as many elements it would be too large.
     assert 49 * 1024 < SharedMemory(other.program).needed <= 99 * 1024
-    assert SMALLER.format("ada", 99) in small.why
-    assert not any("smaller" in line for line in usual.why)
+    assert SMALLER.format("ada", 99) in small.rationale
+    assert not any("smaller" in line for line in usual.rationale)
     np.testing.assert_array_equal(small(x), x.astype(np.int64).cumsum())
 
 
@@ -152,9 +155,10 @@ def test_segments_that_too_many_small_blocks_would_share_are_cut() -> None:
     )
     assert [launch.program.name for launch in usual.launches] == ["scan_grid"]
     assert len(small.launches) > 1
-    assert re.search(
-        r"with the shared memory of ada, blocks of \d+ elements would be too many to a segment$",
-        small.why[0],
+    assert small.strategy == "chunks"
+    assert re.fullmatch(
+        r"with the shared memory of ada, blocks of \d+ elements would be too many to a segment",
+        small.rationale[-1],
     )
 
 
@@ -171,7 +175,7 @@ def test_products_of_many_rows_have_fewer_warps(arch: str, dtype: str) -> None:
         for name in (arch, "hopper")
     )
     assert (small.launches[0].program.warps, usual.launches[0].program.warps) == (2, 4)
-    assert small.why[-1].startswith(f"blocks are smaller than usual: {arch} has ")
+    assert small.rationale[-1].startswith(f"blocks are smaller than usual: {arch} has ")
     report = Report()
     result = tcusim.matvec(a, x, dtype=np.float32, arch=arch, report=report)
     np.testing.assert_array_equal(result, a.astype(np.float64) @ x)
@@ -199,7 +203,7 @@ def test_a_unit_of_unknown_memory_has_the_usual_blocks(register: Callable[[Unit]
             tcusim.plan(operation, length=2**24, arch=arch) for arch in ("unknown", "hopper")
         )
         assert [one.program for one in mine.launches] == [one.program for one in usual.launches]
-        assert mine.why == usual.why
+        assert mine.rationale == usual.rationale
 
 
 def test_a_unit_of_little_memory_has_fewer_warps(register: Callable[[Unit], Unit]) -> None:
@@ -215,14 +219,14 @@ def test_a_unit_of_little_memory_has_fewer_warps(register: Callable[[Unit], Unit
         assert launch.program.name == algorithm
         assert launch.program.warps == {"scan_rows": 1, "scan_tn": 2}[algorithm]
         assert declared(emit(launch.program)) <= 12 * 1024
-        assert why in made.why
+        assert why in made.rationale
         expected = np.concatenate([x[at : at + 1000].cumsum() for at in range(0, x.size, 1000)])
         np.testing.assert_array_equal(made(x), expected.astype(np.float32))
     product = tcusim.plan_product("matmul", rows=100, inner=50, cols=90, arch="little")
     assert declared(emit(product.launches[0].program)) <= 12 * 1024
     a, b = x[:5000].reshape(100, 50), x[5000:9500].reshape(50, 90)
     np.testing.assert_array_equal(product(a, b), a.astype(np.float64) @ b)
-    assert product.why[-1] == why
+    assert product.rationale[-1] == why
 
 
 def test_a_unit_must_have_some_memory() -> None:
@@ -230,20 +234,27 @@ def test_a_unit_must_have_some_memory() -> None:
         unit_of_four("none", shared_kb=0)
 
 
-def test_fitting_takes_the_first_that_fits_or_the_last() -> None:
+def test_a_draft_takes_the_first_program_that_fits_or_the_last() -> None:
     built: list[int] = []
 
     def make(warps: int) -> Program:
         built.append(warps)
         return build("scan_tn", warps=warps)
 
-    warps, program, why = fitting(make, (32, 16, 8), None)
-    assert (warps, program.warps, why, built) == (32, 32, None, [32])
+    def first_that_fits(arch: str | None, choices: tuple[int, ...]) -> tuple[int, list[str]]:
+        types, tile = Types("f16", "f32", "f16", "f32"), tcusim.shape_of("16x16x16")
+        problem = Problem(kind="scan", length=9, segment_size=9, types=types, tile=tile, arch=arch)
+        draft = Draft(problem, DEFAULT)
+        warps, program = draft.first_that_fits(make, choices)
+        assert program.warps == warps
+        return warps, draft.notes
+
+    assert first_that_fits(None, (32, 16, 8)) == (32, [])
+    assert built == [32]
     need = SharedMemory(build("scan_tn", warps=32)).needed
     assert 64 * 1024 < need <= 227 * 1024
-    assert fitting(make, (32, 16, 8), "hopper")[2] is None
+    assert first_that_fits("hopper", (32, 16, 8)) == (32, [])
     built.clear()
-    warps, program, why = fitting(make, (32, 16, 8), "turing")
-    assert why == SMALLER.format("turing", 64)
+    assert first_that_fits("turing", (32, 16, 8)) == (16, [SMALLER.format("turing", 64)])
     assert built == [32, 16]
-    assert fitting(make, (32,), "turing")[2] is None
+    assert first_that_fits("turing", (32,)) == (32, [])

@@ -1,0 +1,846 @@
+"""Choose the launches for a problem: one table of strategies for each kind of problem.
+
+The first strategy that applies wins, unless the problem names one. Whether a strategy applies
+follows from the problem and the `Tuning` alone; only the strategy that is taken builds programs,
+once, and says why they are as they are. A new way to compute is a new row of a table, before those
+that it outdoes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Generic, TypeVar
+
+from tcusim.algorithms import algorithm_of, build
+from tcusim.algorithms.rows import Share, share_of
+from tcusim.arrays.problem import (
+    AnyProblem,
+    Problem,
+    ProductProblem,
+    RaggedProblem,
+    SegmentProblem,
+    Types,
+    rounded_up,
+)
+from tcusim.arrays.tuning import DEFAULT, TUNINGS, ProductTuning, Tuning
+from tcusim.errors import InputError, Unsupported, unknown_name
+from tcusim.machine import format_of, unit_of
+from tcusim.machine.shapes import MmaShape
+from tcusim.program.grammar import Level, Program
+from tcusim.program.launches import LaunchPlan, PlanBuilder
+from tcusim.program.resources import SharedMemory
+
+__all__ = ["STRATEGIES", "Choice", "Draft", "Strategy", "choose", "chunk_of", "tuning_of"]
+
+P = TypeVar("P", bound=AnyProblem)
+Options = TypeVar("Options")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The launches for a problem.
+
+    Attributes
+    ----------
+    strategy : str
+        The name of the strategy that made them.
+    plan : LaunchPlan
+        What backends run.
+    rationale : tuple of str
+        For each choice a line.
+    """
+
+    strategy: str
+    plan: LaunchPlan
+    rationale: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy(Generic[P]):
+    """One way to compute problems of a kind.
+
+    Attributes
+    ----------
+    name : str
+        What users call it: ``strategy="chunks"``.
+    suits : str
+        The problems for which it is, in words.
+    applies : callable
+        Whether it is for a problem. It builds no program.
+    launch : callable
+        Builds the programs, adds their launches to a draft, and says why.
+    """
+
+    name: str
+    suits: str
+    applies: Callable[[P, Tuning], bool]
+    launch: Callable[[Draft[P]], None]
+
+
+class _NoRoom(Exception):
+    """Blocks that the architecture has shared memory for are too small for a strategy."""
+
+
+class Draft(PlanBuilder, Generic[P]):
+    """The launches for a problem in the making, and the reasons for them.
+
+    reasons: a line for each choice. notes: what architectures and accumulators made of them.
+    """
+
+    def __init__(self, problem: P, tuning: Tuning) -> None:
+        super().__init__(*problem.inputs)
+        self.problem = problem
+        self.tuning = tuning
+        self.reasons: list[str] = []
+        self.notes: list[str] = []
+
+    def first_that_fits(
+        self, build: Callable[[Options], Program], choices: Iterable[Options]
+    ) -> tuple[Options, Program]:
+        """Return the first choice whose program has blocks that there is room for, else the last.
+
+        Those after the one that is taken are not built. An architecture of whose shared memory
+        nothing is known has room for all.
+        """
+        arch = self.problem.arch
+        limit = None if arch is None else unit_of(arch).shared_kb
+        candidates = iter(choices)
+        choice = next(candidates)
+        program = build(choice)
+        note = f"blocks are smaller than usual: {arch} has {limit} KB of shared memory for each"
+        while limit is not None and SharedMemory(program).needed > 1024 * limit:
+            smaller = next(candidates, None)
+            if smaller is None:
+                break
+            choice, program = smaller, build(smaller)
+            if note not in self.notes:
+                self.notes.append(note)
+        return choice, program
+
+
+def choose(problem: AnyProblem, title: str, tuning: Tuning | None = None) -> Choice:
+    """Return the launches for a problem.
+
+    Parameters
+    ----------
+    problem : Problem, RaggedProblem or ProductProblem
+        What is to be computed.
+    title : str
+        What messages call the plan.
+    tuning : Tuning, optional
+        The numbers to choose by; by default those of the problem's architecture.
+
+    Raises
+    ------
+    UnknownName
+        If the problem names a strategy that there is not.
+    InputError
+        If it names one that does not apply.
+    """
+    tuning = tuning or tuning_of(problem.arch)
+    refused = ""
+    for strategy in _candidates(problem, tuning):
+        draft = Draft(problem, tuning)
+        try:
+            strategy.launch(draft)
+        except _NoRoom as reason:
+            refused = str(reason)
+            continue
+        notes = [*draft.notes, *([refused] if refused else []), *_precision(problem, tuning)]
+        return Choice(strategy.name, draft.finish(title), (*draft.reasons, *notes))
+    raise InputError(f"strategy={problem.strategy!r} does not apply to {problem}: {refused}")
+
+
+def tuning_of(arch: str | None) -> Tuning:
+    """Return the numbers to choose by for an architecture."""
+    return TUNINGS.get(arch or "", DEFAULT)
+
+
+def _candidates(problem: AnyProblem, tuning: Tuning) -> Iterator[Strategy[Any]]:
+    """Yield the strategies that apply, or the one that the problem names."""
+    table = STRATEGIES[type(problem)]
+    if problem.strategy is None:
+        yield from (row for row in table if row.applies(problem, tuning))
+        return
+    named = {row.name: row for row in table}
+    if problem.strategy not in named:
+        raise unknown_name("strategy", problem.strategy, named)
+    strategy = named[problem.strategy]
+    if problem.algorithm is not None:
+        raise InputError("give algorithm= or strategy=, not both: an algorithm is one launch")
+    if not strategy.applies(problem, tuning):
+        raise InputError(
+            f"strategy={strategy.name!r} does not apply to {problem}: it is for {strategy.suits}"
+        )
+    yield strategy
+
+
+def _precision(problem: AnyProblem, tuning: Tuning) -> Iterator[str]:
+    """Yield how sums are kept precise, if there is more to say than that a scan adds."""
+    if not isinstance(problem, SegmentProblem):
+        return
+    if problem.as_printed:
+        yield "as the paper prints it: partial sums are rounded, and chains have no limit"
+    elif isinstance(problem, RaggedProblem) or problem.kind == "reduction":
+        yield f"at most {tuning.chain} products accumulate before a rounded addition"
+
+
+# --- Sums and scans of segments of one size ---------------------------------------------------
+
+
+def _program(
+    draft: Draft[Any], name: str, segment_size: int | None, result: str, **options: Any
+) -> Program:
+    """Build a program for any length, with the problem's types and precision."""
+    p, t = draft.problem, draft.problem.types
+    usual = {
+        "source": t.source,
+        "ragged": True,
+        "combine": "mma" if p.as_printed else "add",
+        "chain": None if p.as_printed else draft.tuning.chain,
+    }
+    return build(
+        name,
+        shape=p.tile,
+        segment_size=segment_size,
+        ab=t.ab,
+        accumulate=t.acc,
+        result=result,
+        **{**usual, **options},
+    )
+
+
+def _simt_program(
+    draft: Draft[Any], name: str, segment_size: int, result: str, **options: Any
+) -> Program:
+    """Build a program of rounded additions alone, on values of the accumulator's type."""
+    source = draft.problem.types.acc
+    return _program(draft, name, segment_size, result, source=source, **options)
+
+
+def _wide_program(
+    draft: Draft[Problem],
+    name: str,
+    segment_size: int | None,
+    result: str,
+    most_warps: int | None = None,
+    **options: Any,
+) -> Program:
+    """Build a program with products; if the array is long, with blocks of several warps.
+
+    Those are fewer on an architecture that has too little shared memory for them. most_warps: of a
+    block, if that is for the caller to say.
+    """
+    several = (
+        draft.problem.length >= draft.tuning.many_elements
+        and algorithm_of(name).level is Level.WARP
+    )
+    most = most_warps or (draft.tuning.warps if several else 1)
+    _, program = draft.first_that_fits(
+        lambda warps: _program(draft, name, segment_size, result, warps=warps, **options),
+        (most >> i for i in range(most.bit_length())),
+    )
+    return program
+
+
+def _tile_size(p: Problem) -> int:
+    """Return the elements of a tile, whichever operand holds the data."""
+    return p.tile.k * max(p.tile.m, p.tile.n)
+
+
+def _is_always(problem: AnyProblem, tuning: Tuning) -> bool:
+    return True
+
+
+def _is_named(problem: AnyProblem, tuning: Tuning) -> bool:
+    return problem.algorithm is not None
+
+
+def _launch_named(draft: Draft[Problem]) -> None:
+    """Add one launch of the algorithm that the user named."""
+    p = draft.problem
+    assert p.algorithm is not None
+    row = algorithm_of(p.algorithm)
+    if row.kind != p.kind:
+        raise Unsupported(f"{p.algorithm!r} is a {row.kind}, and this is a {p.kind}")
+    if row.products is None and p.types.source != p.types.acc:
+        raise Unsupported(
+            f"{p.algorithm!r} adds values of the accumulator's type, {p.types.acc}; it combines "
+            f"the partial sums of other algorithms, and does not take {p.types.source} arrays"
+        )
+    draft.reasons.append(f"algorithm={p.algorithm!r} was asked for: one launch")
+    program = _wide_program(draft, p.algorithm, p.segment_size, p.types.result, **p.scan_options)
+    draft.add(program, {"in": "in"}, "out")
+
+
+def _has_panels(p: Problem, tuning: Tuning) -> bool:
+    """Return whether warps take panels of several tiles: see `tcusim.algorithms.rows`.
+
+    Wide elements need more registers and shared memory for that than it saves.
+    """
+    sizes = tuning.of(p.kind)
+    itemsize = format_of(p.types.source).itemsize
+    if p.as_printed or itemsize > sizes.widest_in_panels:
+        return False
+    share = _panels(p, tuning)
+    if itemsize > 2:
+        return share.per_segment is not None and share.pieces > 1
+    longest = sizes.longest_in_panels
+    if (
+        p.kind == "scan"
+        and p.segments >= tuning.many_segments
+        # Memory is slower where each of that many warps writes far from the others.
+        and format_of(p.types.result).itemsize <= 2
+    ):
+        longest = tuning.chunk
+    return share.per_segment is not None or _short(p, tuning) < p.segment_size <= longest
+
+
+def _panels(p: Problem, tuning: Tuning) -> Share:
+    """Return how a warp's elements lie in panels: not in more than there are of."""
+    elements = min(tuning.of(p.kind).panel_elements, p.length)
+    return share_of(max(p.tile.m, p.tile.n), p.tile.k, p.segment_size, elements)
+
+
+def _launch_panels(draft: Draft[Problem]) -> None:
+    """Add one launch in which warps take panels.
+
+    A long array has enough of them for blocks of several warps, and for a warp to take some anew
+    while others wait for memory.
+    """
+    p, tuning = draft.problem, draft.tuning
+    share = _panels(p, tuning)
+    elements = share.tiles * _tile_size(p)
+    most = tuning.of(p.kind).panel_warps
+    while most > 1 and p.length < most * elements * tuning.enough_blocks:
+        most //= 2
+    options: dict[str, Any] = {"pieces": share.pieces, "groups": share.groups, **p.scan_options}
+    long = tuning.panel_iterations * tuning.warps * elements * tuning.enough_blocks
+    if share.per_segment and p.length >= long:
+        options["tiles"] = tuning.panel_iterations
+    tiles = f"{share.tiles} tiles, {share.pieces} to a row" if share.tiles > 1 else "one tile"
+    if share.per_segment:
+        count = elements // p.segment_size
+        what = f"{count} segments" if count > 1 else "a segment"
+        text = f"a warp takes {what} of {p.segment_size} elements at once, in {tiles}"
+    else:
+        text = f"a warp takes a segment of {p.segment_size} elements, {share.tiles} tiles at a time"
+    draft.reasons.append(text)
+    program = _wide_program(
+        draft, f"{p.kind}_rows", p.segment_size, p.types.result, most, **options
+    )
+    draft.add(program, {"in": "in"}, "out")
+
+
+def _short(p: Problem, tuning: Tuning) -> int:
+    """Return how long segments are that lie side by side in a tile, at most.
+
+    If they are too few for a tile, or of wide elements, whose parts make chains of products longer,
+    and sums less precise, they are read tile by tile from a few rows on.
+    """
+    few = p.segments < max(p.tile.m, p.tile.n) or format_of(p.types.source).itemsize > 2
+    return (tuning.few_rows if few else tuning.of(p.kind).short_rows) * p.tile.k
+
+
+def _is_short(p: Problem, tuning: Tuning) -> bool:
+    return p.segment_size <= _short(p, tuning)
+
+
+def _launch_short(draft: Draft[Problem]) -> None:
+    """Add one launch in which segments share a tile, one to a row."""
+    p = draft.problem
+    draft.reasons.append(
+        f"segments of up to {_short(p, draft.tuning)} elements lie side by side in a tile, "
+        f"{p.tile.k} to a row"
+    )
+    program = _wide_program(draft, f"{p.kind}_kn", p.segment_size, p.types.result, **p.scan_options)
+    draft.add(program, {"in": "in"}, "out")
+
+
+def _is_shared(p: Problem, tuning: Tuning) -> bool:
+    """Return whether blocks share segments: long ones, and not so long that each waits for many."""
+    if p.as_printed or p.segment_size < tuning.least_block:
+        return False
+    return _waits_for_few(p, tuning, _Blocks.usual(p, tuning))
+
+
+def _waits_for_few(p: Problem, tuning: Tuning, blocks: _Blocks) -> bool:
+    """Return whether no block waits for too many others: chunks are better then, if they fit."""
+    if p.kind == "reduction" or p.whole_or_size is None or not _is_cut(p, tuning):
+        return True
+    return p.segment_size <= tuning.most_columns * blocks.elements
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """Blocks that share segments: their warps, and how many parts each of these takes.
+
+    A part is a tile; of a scan, a batch of tiles.
+    """
+
+    warps: int
+    each: int
+    part: int
+
+    @property
+    def elements(self) -> int:
+        """Elements of a block."""
+        return self.warps * self.each * self.part
+
+    @staticmethod
+    def usual(p: Problem, tuning: Tuning) -> _Blocks:
+        """Return the blocks for an architecture that has room for them."""
+        return next(_Blocks.choices(p, tuning))
+
+    @staticmethod
+    def choices(p: Problem, tuning: Tuning) -> Iterator[_Blocks]:
+        """Yield blocks, the usual ones first, each half as large as those before."""
+        enough = max(tuning.least_block, p.length // tuning.enough_blocks)
+        wanted = min(tuning.most_block, p.segment_size, enough)
+        elements: int = 1 << max(0, wanted - 1).bit_length()
+        if p.kind == "scan":
+            elements = min(elements, tuning.block_bytes // _kept_size(p))
+        sizes = (elements >> i for i in range(elements.bit_length()))
+        yield from dict.fromkeys(_Blocks.of(p, tuning, size) for size in sizes)
+
+    @staticmethod
+    def of(p: Problem, tuning: Tuning, elements: int) -> _Blocks:
+        """Return blocks of about that many elements."""
+        sizes, part = tuning.of(p.kind), _tile_size(p)
+        each = tuning.sum_warp_elements
+        if p.kind == "scan":
+            part *= math.prod(_batch(p, tuning).values())
+            # With few blocks, more warps to each are sooner done.
+            few = p.length < 2 * tuning.enough_blocks * elements
+            each = tuning.scan_warp_elements if few else tuning.warp_bytes // _kept_size(p)
+        warps = min(sizes.block_warps, max(1, elements // each))
+        return _Blocks(warps, max(1, elements // (warps * part)), part)
+
+
+def _kept_size(p: Problem) -> int:
+    """Return the bytes of an element that a block keeps; smaller ones count as if they had two."""
+    return max(2, format_of(p.types.source).itemsize)
+
+
+def _batch(p: Problem, tuning: Tuning) -> dict[str, int]:
+    """Return the tiles of a batch, which a warp scans at a time."""
+    pieces = max(2, tuning.batch_row // p.tile.k)
+    rows = max(p.tile.m, p.tile.n)
+    return {
+        "pieces": pieces,
+        "groups": max(1, tuning.batch_elements // (rows * pieces * p.tile.k)),
+    }
+
+
+def _launch_shared(draft: Draft[Problem]) -> None:
+    """Add one launch in which blocks share segments, or the array if it is one segment."""
+    p, tuning = draft.problem, draft.tuning
+
+    def build_with(blocks: _Blocks) -> Program:
+        options: dict[str, Any] = {"per_warp": blocks.each}
+        if p.kind == "scan":
+            options = {**_batch(p, tuning), "batches": blocks.each}
+        if p.whole_or_size is None:
+            # A group has no more blocks than there are, about.
+            needed = -(-p.length // blocks.elements)
+            most = 1 << (needed - 1).bit_length()
+            options["columns"] = min(tuning.of(p.kind).columns, most)
+        name, size = f"{p.kind}_grid", p.whole_or_size
+        options |= {"warps": blocks.warps, **p.scan_options}
+        return _program(draft, name, size, p.types.result, **options)
+
+    blocks, program = draft.first_that_fits(build_with, _Blocks.choices(p, tuning))
+    who = "the array is" if p.whole_or_size is None else "segments are"
+    if not _waits_for_few(p, tuning, blocks):
+        raise _NoRoom(
+            f"with the shared memory of {p.arch}, blocks of {blocks.elements} elements would be "
+            f"too many to a segment"
+        )
+    draft.reasons.append(
+        f"{who} shared by blocks of {program.warps} warps, {blocks.elements} elements to a block, "
+        f"which pass sums on in one launch and in a fixed order"
+    )
+    draft.add(program, {"in": "in"}, "out")
+
+
+def chunk_of(p: Problem, tuning: Tuning) -> int:
+    """Return the elements of a chunk: whole tiles, whichever operand holds the data."""
+    return _tile_size(p) * max(1, tuning.chunk // _tile_size(p))
+
+
+def _is_cut(p: Problem, tuning: Tuning) -> bool:
+    """Return whether segments are cut into chunks: whole ones, save in the array's last."""
+    chunk = chunk_of(p, tuning)
+    whole = p.segment_size % chunk == 0 or p.segment_size >= p.length
+    return p.segment_size > chunk and whole
+
+
+def _launch_chunks(draft: Draft[Problem]) -> None:
+    """Add the launches for segments cut into chunks: one warp to a chunk.
+
+    So many warps share a long segment, and no chain of sums is long. The sums of chunks are
+    combined by rounded additions, and are the carries of a scan.
+    """
+    p, chunk = draft.problem, chunk_of(draft.problem, draft.tuning)
+    draft.reasons.append(
+        f"segments of more than {chunk} elements are cut into chunks of that size, a warp to each; "
+        f"their sums are combined by rounded additions, {draft.tuning.simt_values} to a warp"
+    )
+    chunks = -(-p.segment_size // chunk)
+    sums = draft.add(_wide_program(draft, "reduction_tn", chunk, p.types.acc), {"in": "in"}, "sums")
+    if p.kind == "reduction":
+        _add_total(draft, sums, chunks)
+        return
+    carries = _add_carries(draft, sums, chunks)
+    program = _wide_program(draft, "scan_tn", chunk, p.types.result, carry=True, **p.scan_options)
+    draft.add(program, {"in": "in", "carry": carries}, "out")
+
+
+def _add_total(draft: Draft[Problem], values: str, count: int) -> None:
+    """Add up every `count` values of the accumulator's type, in a tree of fixed shape."""
+    t = draft.problem.types
+    size = _values_of_a_warp(draft, values, count)
+    if size == count:
+        program = _simt_program(draft, "reduction_plain", count, t.result)
+        draft.add(program, {"in": values}, "out")
+        return
+    program = _simt_program(draft, "reduction_plain", size, t.acc)
+    sums = draft.add(program, {"in": values}, "sums")
+    _add_total(draft, sums, -(-count // size))
+
+
+def _add_carries(draft: Draft[Problem], values: str, count: int) -> str:
+    """Scan every `count` values of the accumulator's type, exclusive; return the result's name."""
+    p, acc = draft.problem, draft.problem.types.acc
+    options = {**p.scan_options, "exclusive": True}
+    size = _values_of_a_warp(draft, values, count)
+    if size == count:
+        program = _simt_program(draft, "scan_plain", count, acc, **options)
+        return draft.add(program, {"in": values}, "carries")
+    total = _simt_program(draft, "reduction_plain", size, acc)
+    sums = draft.add(total, {"in": values}, "sums")
+    carries = _add_carries(draft, sums, -(-count // size))
+    program = _simt_program(draft, "scan_plain", size, acc, carry=True, **options)
+    return draft.add(program, {"in": values, "carry": carries}, "carries")
+
+
+def _values_of_a_warp(draft: Draft[Problem], values: str, count: int) -> int:
+    """Return how many values one warp combines: not of two segments of `count` of them."""
+    size, most = draft.memory[values].size, draft.tuning.simt_values
+    if count <= most:
+        return count
+    if count >= size:
+        return min(most, count)
+    group = next(group for group in range(most, 0, -1) if count % group == 0)
+    # A count with no good divisor is combined by one warp.
+    return group if group > 1 else count
+
+
+def _launch_whole(draft: Draft[Problem]) -> None:
+    """Add one launch in which a warp takes a segment, tile by tile."""
+    p, chunk = draft.problem, chunk_of(draft.problem, draft.tuning)
+    text = f"one warp takes a segment of {p.segment_size} elements, tile by tile"
+    if p.segment_size > chunk:
+        text += f": chunks of {chunk} would reach across segments"
+    draft.reasons.append(text)
+    program = _wide_program(draft, f"{p.kind}_tn", p.segment_size, p.types.result, **p.scan_options)
+    draft.add(program, {"in": "in"}, "out")
+
+
+# --- Sums and scans of segments by offsets ----------------------------------------------------
+#
+# Chunks are about as long as the average segment. Much longer ones would mostly be empty rows of
+# tiles, as each segment has chunks of its own; much shorter ones would be many more than the
+# segments. So a launch's work is at most about twice its data's, however the elements are spread
+# over the segments, and the work of a warp is always the same.
+#
+# How many levels of chunks there are follows from the length alone, not from the offsets: a segment
+# of s elements has at most ceil(s / cut) + 1 chunks. So the same launches serve all offsets.
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """Values in segments by offsets: the array's elements, or the results of chunks by number.
+
+    name: of the array. size: values in it. longest: the most that a segment can have. cuts: those
+    made before.
+    """
+
+    name: str
+    size: int
+    longest: int
+    cuts: tuple[int, ...] = ()
+
+    @staticmethod
+    def of(p: RaggedProblem) -> _Level:
+        """Return the array's elements."""
+        return _Level("in", p.length, max(1, p.most))
+
+    def cut(self, name: str, size: int, cut: int) -> _Level:
+        """Return the results `name` of this level's chunks."""
+        longest = -(-self.longest // cut) + 1
+        return _Level(name, size, min(longest, max(1, size)), (*self.cuts, cut))
+
+
+def _cut(p: RaggedProblem, tuning: Tuning) -> int:
+    """Return the length of a chunk: not so long that few warps have work."""
+    least, most = p.tile.k, tuning.ragged.most_rows * p.tile.k
+    average = cut_of(p.length, p.segments, least, most)
+    return min(average, cut_of(p.length, tuning.ragged.busy_chunks, least, most))
+
+
+def cut_of(size: int, segments: int, least: int, most: int) -> int:
+    """Return the average length of a segment, rounded up to least * 2**i <= most."""
+    average = -(-size // max(1, segments))
+    cut = least
+    while cut < average and 2 * cut <= most:
+        cut *= 2
+    return cut
+
+
+def _is_row(p: RaggedProblem, tuning: Tuning) -> bool:
+    return _Level.of(p).longest <= 2 * _cut(p, tuning)
+
+
+def _launch_rows(draft: Draft[RaggedProblem]) -> None:
+    """Add one launch in which each segment is a row of a tile."""
+    p = draft.problem
+    draft.reasons.append(f"no segment has more than {p.most} elements: each is a row of a tile")
+    level = _Level.of(p)
+    program = _program(
+        draft,
+        f"{p.kind}_pieces",
+        _line(p, level),
+        p.types.result,
+        whole=True,
+        **p.scan_options,
+    )
+    _add(draft, program, level, "out")
+
+
+def _launch_ragged_chunks(draft: Draft[RaggedProblem]) -> None:
+    """Add the launches for segments cut into chunks, each a row of a tile."""
+    p, t = draft.problem, draft.problem.types
+    cut = _cut(p, draft.tuning)
+    known = f"a segment may have {'all ' if p.longest is None else ''}{p.longest or p.length}"
+    draft.reasons += [
+        f"segments by offsets are cut into chunks of at most {cut} elements, a row of a tile each, "
+        f"so that all warps have equal work",
+        f"{known} elements: the chunks' sums are combined by rounded additions, level by level",
+    ]
+    first = _Level.of(p)
+    sums = _add_sums(draft, _program(draft, "reduction_pieces", cut, t.acc), first, cut)
+    if p.kind == "scan":
+        carries = _add_ragged_carries(draft, sums)
+        program = _program(draft, "scan_pieces", cut, t.result, carry=True, **p.scan_options)
+        _add(draft, program, first, "out", carries)
+        return
+    while sums.longest > _longest_row(draft, sums):
+        sums = _add_simt_sums(draft, sums)
+    options = {"levels": sums.cuts, "whole": True}
+    program = _simt_program(draft, "reduction_pieces_plain", _line(p, sums), t.result, **options)
+    _add(draft, program, sums, "out")
+
+
+def _add_ragged_carries(draft: Draft[RaggedProblem], level: _Level) -> str:
+    """Scan what precedes each value of a level in its segment; return the results' name."""
+    p, acc = draft.problem, draft.problem.types.acc
+    options = {"levels": level.cuts, "exclusive": True, "reverse": p.order.reverse}
+    if level.longest <= _longest_row(draft, level):
+        line = _line(p, level)
+        program = _simt_program(draft, "scan_pieces_plain", line, acc, whole=True, **options)
+        return _add(draft, program, level, "carries")
+    carries = _add_ragged_carries(draft, _add_simt_sums(draft, level))
+    cut = _simt_cut(draft, level)
+    program = _simt_program(draft, "scan_pieces_plain", cut, acc, carry=True, **options)
+    return _add(draft, program, level, "carries", carries)
+
+
+def _add_simt_sums(draft: Draft[RaggedProblem], level: _Level) -> _Level:
+    """Add up chunks of a level in shared memory; return the level of their sums."""
+    cut, acc = _simt_cut(draft, level), draft.problem.types.acc
+    program = _simt_program(draft, "reduction_pieces_plain", cut, acc, levels=level.cuts)
+    return _add_sums(draft, program, level, cut)
+
+
+def _add_sums(draft: Draft[RaggedProblem], program: Program, level: _Level, cut: int) -> _Level:
+    """Add a launch that sums a level's chunks; return the level of these sums."""
+    name = _add(draft, program, level, "sums")
+    return level.cut(name, draft.memory[name].size, cut)
+
+
+def _add(
+    draft: Draft[RaggedProblem], program: Program, level: _Level, to: str, carries: str = ""
+) -> str:
+    """Add a launch on a level's values that makes a new array; return its name."""
+    inputs = {"in": level.name, "offsets": "offsets"}
+    return draft.add(program, inputs | ({"carry": carries} if carries else {}), to)
+
+
+def _line(p: RaggedProblem, level: _Level) -> int:
+    """Return the longest segment, rounded up so that few programs serve all lengths."""
+    return rounded_up(level.longest, 1 if level.cuts else p.tile.k)
+
+
+def _simt_cut(draft: Draft[RaggedProblem], level: _Level) -> int:
+    return cut_of(level.size, draft.problem.segments, *draft.tuning.ragged.simt_chunk)
+
+
+def _longest_row(draft: Draft[RaggedProblem], level: _Level) -> int:
+    """Return the longest segment for which one row of shared memory is worth its room."""
+    return min(2 * _simt_cut(draft, level), draft.tuning.ragged.simt_chunk[1])
+
+
+# --- Products ---------------------------------------------------------------------------------
+
+
+def _launch_named_product(draft: Draft[ProductProblem]) -> None:
+    p = draft.problem
+    assert p.algorithm is not None
+    row = algorithm_of(p.algorithm)
+    if row.kind != "product":
+        raise Unsupported(f"{p.algorithm!r} is a {row.kind}, and this is a product")
+    if row.name.startswith("gemv") and (p.cols or 1) != 1:
+        raise Unsupported(
+            f"{p.algorithm!r} multiplies a matrix by one vector, and b has {p.cols} columns; use "
+            "'gemm'"
+        )
+    _add_product(draft, row.name)
+    draft.reasons.append(f"algorithm={p.algorithm!r} was asked for")
+
+
+def _is_by_a_vector(p: ProductProblem, tuning: Tuning) -> bool:
+    return (p.cols or 1) == 1
+
+
+def _launch_gemv(draft: Draft[ProductProblem]) -> None:
+    _add_product(draft, "gemv_reduction")
+    draft.reasons.append("gemv_reduction suits a vector on the right")
+
+
+def _launch_gemm(draft: Draft[ProductProblem]) -> None:
+    _add_product(draft, "gemm")
+    draft.reasons.append("gemm suits a matrix on the right")
+
+
+def _add_product(draft: Draft[ProductProblem], name: str) -> None:
+    """Add one launch of an algorithm, with blocks for which there is room."""
+    p, tuning = draft.problem, draft.tuning.product
+    usual: dict[str, Any] = {
+        "inner": p.inner,
+        "add_c": p.add_c,
+        "chain": _chain(p.types, draft.tuning),
+    }
+    if not name.startswith("gemv"):
+        usual["cols"] = p.cols or 1
+    choices: list[dict[str, Any]] = [{}]
+    if name == "gemm":
+        choices = _blockings(p, tuning)
+    elif name == "gemv_reduction":
+        choices = _readings(p, tuning)
+    _, program = draft.first_that_fits(
+        lambda options: _product_program(name, p.tile, p.types, (*usual.items(), *options.items())),
+        choices,
+    )
+    left, right = program.inputs[0].name, program.inputs[1].name
+    draft.add(program, {left: "in", right: p.second} | ({"c": "c"} if p.add_c else {}), "out")
+
+
+def _chain(types: Types, tuning: Tuning) -> int | None:
+    """Return how many tiles may accumulate: s32 and f64 do not drift, and f16 is the paper's."""
+    if types.acc != "f32":
+        return None
+    return tuning.chain if types.result == "f32" else tuning.product.narrow_chain
+
+
+def _blockings(p: ProductProblem, tuning: ProductTuning) -> list[dict[str, Any]]:
+    """Return options of "gemm": how large a block's tile is, and how many warps share it.
+
+    The first are those that suit; the others are of smaller blocks.
+    """
+    rows, cols, sizes = p.rows, p.cols or 1, tuning.blocks
+    split = p.types.source != p.types.ab
+    if rows * cols < tuning.many_results or min(rows, cols) < 128 or split:
+        sizes = sizes[1:] if min(rows, cols) > 32 else sizes[2:]
+    itemsize = format_of(p.types.ab).itemsize
+    return [
+        {
+            "warps": warps,
+            "warps_down": warps_down,
+            "down": max(1, height // p.tile.m),
+            "across": max(1, width // p.tile.n),
+            "depth": max(1, tuning.row_bytes // (p.tile.k * itemsize)),
+        }
+        for warps, warps_down, height, width in sizes
+    ]
+
+
+def _readings(p: ProductProblem, tuning: ProductTuning) -> list[dict[str, Any]]:
+    """Return options of "gemv_reduction": enough bytes on their way, in little shared memory.
+
+    Memory is kept busy by some megabytes at a time. Of many rows, each warp has its own; few rows
+    are shared by the warps of a block. The first options are those that suit; then come fewer
+    warps.
+    """
+    itemsize = format_of(p.types.source).itemsize
+    if p.rows >= tuning.many_rows:
+        width = max(1, tuning.own_row_bytes // (p.tile.k * itemsize))
+        options = {"down": tuning.own_down, "width": width, "chunk": tuning.own_chunk}
+    else:
+        width = max(1, tuning.shared_row_bytes // (p.tile.k * itemsize))
+        if p.inner < tuning.vector_warps[0] * width * p.tile.k:
+            return [{"width": width}]
+        options = {"width": width, "share_rows": True}
+    return [{"warps": warps, **options} for warps in tuning.vector_warps]
+
+
+@lru_cache(maxsize=64)
+def _product_program(
+    name: str, tile: MmaShape, types: Types, options: tuple[tuple[str, Any], ...]
+) -> Program:
+    """Build a program, or find it: one program serves matrices of all numbers of rows."""
+    return build(
+        name,
+        shape=tile,
+        ab=types.ab,
+        accumulate=types.acc,
+        source=types.source,
+        result=types.result,
+        **dict(options),
+    )
+
+
+# --- The tables -------------------------------------------------------------------------------
+
+STRATEGIES: Final[Mapping[type[AnyProblem], tuple[Strategy[Any], ...]]] = {
+    Problem: (
+        Strategy("named", "a named algorithm", _is_named, _launch_named),
+        Strategy("panels", "segments that fill panels", _has_panels, _launch_panels),
+        Strategy("row_per_segment", "segments of a few rows of a tile", _is_short, _launch_short),
+        Strategy(
+            "single_pass",
+            "segments for several blocks, though not for more than wait for each other",
+            _is_shared,
+            _launch_shared,
+        ),
+        Strategy("chunks", "segments of several whole chunks", _is_cut, _launch_chunks),
+        Strategy("warp_per_segment", "all segments", _is_always, _launch_whole),
+    ),
+    RaggedProblem: (
+        Strategy(
+            "row_per_segment",
+            "segments of which none is known to be much longer than the average",
+            _is_row,
+            _launch_rows,
+        ),
+        Strategy("chunks", "all segments by offsets", _is_always, _launch_ragged_chunks),
+    ),
+    ProductProblem: (
+        Strategy("named", "a named algorithm", _is_named, _launch_named_product),
+        Strategy("gemv", "a vector on the right", _is_by_a_vector, _launch_gemv),
+        Strategy("gemm", "all products", _is_always, _launch_gemm),
+    ),
+}
