@@ -7,14 +7,13 @@ Nothing is imported before `get_backend` asks for it.
 
 from __future__ import annotations
 
-import importlib.metadata
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 from tcusim import errors
-from tcusim.plugins import Extension, entry_points_of
+from tcusim.plugins import OWN, Broken, Registry
 from tcusim.program.launches import LaunchPlan
 
 if TYPE_CHECKING:
@@ -40,8 +39,6 @@ __all__ = [
     "run",
     "why_unavailable",
 ]
-
-_GROUP = "tcusim.backends"
 
 # Called with (steps done, steps in all).
 Progress: TypeAlias = Callable[[int, int], object]
@@ -192,9 +189,7 @@ class DeviceBackend(Backend, Protocol):
 
 def register_built_in(backend: Backend) -> None:
     """Make one of tcusim's own backends known, which needs no entry point."""
-    _backends[backend.name] = backend
-    _owners[backend.name] = "tcusim itself"
-    _built_in.add(backend.name)
+    _BACKENDS.add(backend, OWN)
 
 
 def register_backend(backend: Backend) -> Backend:
@@ -205,31 +200,13 @@ def register_backend(backend: Backend) -> Backend:
     InputError
         Another backend has the name, or the object lacks a part of `Backend`.
     """
-    _require_backend(backend, "register_backend")
-    if _backends.get(backend.name) is backend:
-        return backend
-    owner = _owners.get(backend.name)
-    if owner is None and backend.name in (installed := _installed()):
-        owner = installed[backend.name].distribution
-    if owner is not None:
-        raise errors.InputError(
-            f"there is already a backend {backend.name!r}, from {owner}. "
-            f"Give the new one another name."
-        )
-    _backends[backend.name] = backend
-    _owners[backend.name] = "an earlier register_backend"
-    return backend
+    (checked,) = _members(backend)
+    return _BACKENDS.add(checked, "register_backend")
 
 
 def backends() -> tuple[str, ...]:
-    """Return the names of all backends, importing none; some may be unavailable here.
-
-    Raises
-    ------
-    InputError
-        Two installed packages offer backends of one name.
-    """
-    return tuple(dict.fromkeys([*_backends, *_installed()]))
+    """Return the names of all backends, importing none; some may be unavailable here."""
+    return _BACKENDS.names()
 
 
 def get_backend(name: str) -> Backend:
@@ -240,11 +217,15 @@ def get_backend(name: str) -> Backend:
     UnknownName
         There is no such backend.
     BackendUnavailable
-        It cannot run here: a library or a device is missing. The text says what to install.
+        It cannot run here: a library or a device is missing, or its package is broken. The text
+        says what to do.
     """
-    backend = _backends.get(name)
-    if backend is None:
-        backend = _load(name)
+    backend = _BACKENDS.find(name)
+    match backend:
+        case None:
+            raise _BACKENDS.unknown(name)
+        case Broken():
+            raise errors.BackendUnavailable(f"{name}: {backend.reason}")
     reason = backend.available()
     if reason is not None:
         raise errors.BackendUnavailable(f"{name}: {reason}")
@@ -311,63 +292,23 @@ def why_unavailable(name: str) -> str | None:
     return None
 
 
-_backends: dict[str, Backend] = {}
-_owners: dict[str, str] = {}
-_built_in: set[str] = set()
-
-
-def _installed() -> dict[str, Extension]:
-    """Return the backends of installed packages by name; none may have a built-in one's name."""
-    installed = {extension.name: extension for extension in entry_points_of(_GROUP)}
-    for name in installed.keys() & _built_in:
-        raise errors.InputError(
-            f"{installed[name].distribution} and tcusim itself both have a backend {name!r}. "
-            f"Uninstall the former."
-        )
-    return installed
-
-
-def _load(name: str) -> Backend:
-    extension = _installed().get(name)
-    if extension is None:
-        raise errors.unknown_name("backend", name, backends())
-    try:
-        backend: Backend = extension.load()
-    except ImportError as error:
-        raise errors.BackendUnavailable(
-            f"{name}: {error}. Install it with: {_install_command(extension)}"
-        ) from error
-    _require_backend(backend, str(extension))
-    if backend.name != name:
-        raise errors.InputError(
-            f"{extension} gives a backend called {backend.name!r}. The two names must be the same."
-        )
-    _backends[name] = backend
-    _owners[name] = extension.distribution
-    return backend
-
-
-def _require_backend(backend: object, where: str) -> None:
-    if isinstance(backend, type):
-        raise errors.InputError(
-            f"{where}: {backend.__name__} is a class. A backend is an object: use an instance."
-        )
-    missing = [part for part in ("name", "title", "available", "run") if not hasattr(backend, part)]
+def _members(value: object) -> tuple[Backend, ...]:
+    """Return the backend that an entry point or a user names."""
+    if isinstance(value, type):
+        raise errors.InputError(f"{value.__name__} is a class. A backend is an object: use one")
+    missing = [part for part in ("name", "title", "available", "run") if not hasattr(value, part)]
     if missing:
         raise errors.InputError(
-            f"{where}: {type(backend).__name__} object is no backend, it lacks "
-            f"{', '.join(missing)}. See tcusim.backends.Backend."
+            f"a {type(value).__name__} object is no backend, it lacks {', '.join(missing)}; "
+            f"see tcusim.backends.Backend"
         )
+    backend: Any = value
+    return (backend,)
 
 
-def _install_command(extension: Extension) -> str:
-    """Return the pip command for a backend's library: by rule, an extra with the backend's name."""
-    package = extension.distribution.split()[0]
-    extras = importlib.metadata.metadata(package).get_all("Provides-Extra") or []
-    extra = extension.name.replace("_", "-")
-    if extra in (known.replace("_", "-") for known in extras):
-        return f"pip install '{package}[{extra}]'"
-    return f"pip install --upgrade {package}"
+_BACKENDS: Final = Registry[Backend](
+    "backend", "tcusim.backends", lambda backend: (backend.name,), _members, by_entry=True
+)
 
 
 # --- Emitters ---------------------------------------------------------------------------------
@@ -403,12 +344,8 @@ class Emitter(Protocol):
 def find_emitter() -> Emitter | None:
     """Return the emitter of the first backend that has one, None if nobody can emit kernels."""
     for name in backends():
-        try:
-            backend = _backends.get(name) or _load(name)
-        except errors.TcusimError:
-            # A backend that cannot be loaded says so where it is named.
-            continue
-        emitter: Emitter | None = getattr(backend, "emitter", None)
+        # A backend that is broken says so where it is named.
+        emitter: Emitter | None = getattr(_BACKENDS.find(name), "emitter", None)
         if emitter is not None:
             return emitter
     return None

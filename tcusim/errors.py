@@ -56,9 +56,14 @@ class VerifyError(TcusimError):
         self.program = program
         self.path = path
         self.step = step
+        self._message = message
         where = f"{program}, step {path}" if path else program
         quoted = f" `{step}`" if step else ""
         super().__init__(f"{where}:{quoted} {message}  [check: {check}]")
+
+    def __reduce__(self) -> tuple[type[VerifyError], tuple[str, str, str, str, str]]:
+        """Let it be pickled: worker processes hand their errors on like that."""
+        return type(self), (self.check, self.program, self.path, self.step, self._message)
 
 
 class BackendUnavailable(TcusimError, RuntimeError):
@@ -69,9 +74,15 @@ class AgreementError(TcusimError, AssertionError):
     """Two backends returned different bits for one program."""
 
 
-def unknown_name(kind: str, name: object, valid: Iterable[str]) -> UnknownName:
-    """Return the error for a name that is not registered: the nearest match and the valid list."""
+def unknown_name(
+    kind: str, name: object, valid: Iterable[str], listed: Iterable[str] | None = None
+) -> UnknownName:
+    """Return the error for a name that is not registered: the nearest match and the valid list.
+
+    Where most of the valid names are other names of a few things, `listed` are these.
+    """
     names = sorted(valid)
     near = difflib.get_close_matches(str(name).lower(), names, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return UnknownName(f"unknown {kind} {name!r}.{hint} Valid: {', '.join(names)}.")
+    shown = names if listed is None else sorted(listed)
+    return UnknownName(f"unknown {kind} {name!r}.{hint} Valid: {', '.join(shown)}.")

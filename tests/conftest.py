@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable
+import importlib
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tcusim import backends, plugins
 from tcusim.backends import Backend, get_backend
 from tcusim.errors import BackendUnavailable
 
@@ -27,6 +30,62 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write the golden texts anew, for you to read the difference",
     )
+
+
+@pytest.fixture(autouse=True)
+def registries() -> Iterator[None]:
+    """Forget what a test registers."""
+    with plugins.restored():
+        yield
+
+
+@pytest.fixture
+def declare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Return a function that installs a package of one module, `code`, with entry points.
+
+    Its module is called like the package, with underscores.
+    """
+    before = set(sys.modules)
+
+    def declare(
+        entry_points: str,
+        code: str = "",
+        *,
+        package: str = "toy-package",
+        metadata: str | None = None,
+    ) -> None:
+        info = tmp_path / f"{package.replace('-', '_')}-1.0.dist-info"
+        info.mkdir()
+        if metadata is None:
+            metadata = f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n"
+        if metadata:
+            (info / "METADATA").write_text(metadata)
+        (info / "entry_points.txt").write_text(entry_points)
+        (tmp_path / f"{package.replace('-', '_')}.py").write_text(code)
+        importlib.invalidate_caches()
+        plugins.declared.cache_clear()
+
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield declare
+    for name in set(sys.modules) - before:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+    plugins.declared.cache_clear()
+
+
+@pytest.fixture
+def only_backends(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return a function that makes these the only backends there are, installed ones included."""
+
+    def only_backends(*known: Backend) -> None:
+        registry = plugins.Registry[Backend](
+            "backend", "tcusim.none", lambda one: (one.name,), lambda one: (one,), by_entry=True
+        )
+        for backend in known:
+            registry.add(backend, plugins.OWN)
+        monkeypatch.setattr(backends, "_BACKENDS", registry)
+
+    return only_backends
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -18,10 +18,10 @@ import tcusim
 from tcusim.program.grammar import (
     Copy,
     Index,
-    Level,
     Loop,
     Mma,
     Program,
+    Scope,
     Step,
     Sync,
     View,
@@ -62,8 +62,8 @@ print(tcusim.listing(program))
 # %%
 def seen_by_warps(program: Program, name: str, paths: tuple[str, ...]) -> dict[str, np.ndarray]:
     """Run a program of one block; return, after these steps, what each warp sees in a buffer."""
-    buffer = program.buffers[name]
-    row = View(buffer, Index(), 1, program.warps, program.warps, 1)
+    buffer = program.buffer(name)
+    row = View.strided(buffer, Index(), 1, program.warps, program.warps, 1)
     seen = {}
     for event in tcusim.interpret(program, {"in": x}):
         if event.path in paths:
@@ -144,7 +144,7 @@ print("with it:            ", tcusim.run(program, {"in": x})["out"])
 
 # %%
 steps = list(program.steps)
-steps[14] = Sync(Level.WARP)
+steps[14] = Sync(Scope.WARP)
 too_weak = dataclasses.replace(program, steps=tuple(steps))
 print(complaint(too_weak))
 print()
@@ -157,7 +157,7 @@ with mock.patch.object(interpreter, "verify"):
 
 # %%
 branch = next(step for step in program.steps if isinstance(step, When))
-stuck = dataclasses.replace(branch, body=(Sync(Level.BLOCK), *branch.body))
+stuck = dataclasses.replace(branch, body=(Sync(Scope.BLOCK), *branch.body))
 print(complaint(dataclasses.replace(program, steps=(*program.steps[:14], stuck))))
 
 # %% [markdown]
@@ -237,7 +237,7 @@ print("the segment is scanned:", np.array_equal(tcusim.run(scan, {"in": x})["out
 
 # %%
 barriers = [
-    path for path, step in walk(scan.steps) if isinstance(step, Sync) and step.level is Level.BLOCK
+    path for path, step in walk(scan.steps) if isinstance(step, Sync) and step.scope is Scope.BLOCK
 ]
 complaints = {path: complaint(without(scan, path)) for path in barriers}
 for path, text in complaints.items():

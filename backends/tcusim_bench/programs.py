@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tcusim import run
-from tcusim.algorithms import algorithm_of, build
+from tcusim.algorithms import Level, algorithm_of, build
 from tcusim.arrays.planner import choose, tuning_of
 from tcusim.arrays.problem import Problem, ProductProblem, Types
 from tcusim.arrays.tuning import DEFAULT
@@ -20,7 +20,7 @@ from tcusim.errors import InputError, TcusimError
 from tcusim.machine import Values
 from tcusim.machine.shapes import shape_of
 from tcusim.program.bind import bind_scalars
-from tcusim.program.grammar import Level, Program
+from tcusim.program.grammar import Program
 from tcusim.program.launches import LaunchPlan, Memory, PlanBuilder
 
 __all__ = ["CHUNKS", "KINDS", "Launches", "Recipe", "Stage", "recipes"]

@@ -11,7 +11,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tcusim.machine import format_of
-from tcusim.program.grammar import Copy, Level, Loop, Mma, Program, Step, Sync, View, When, walk
+from tcusim.program.grammar import (
+    BufferRole,
+    Copy,
+    Loop,
+    Mma,
+    Program,
+    Space,
+    Step,
+    Sync,
+    View,
+    When,
+    walk,
+)
 from tcusim_cuda.text import lanes_go_down
 
 __all__ = ["LANES", "Chunks", "Later", "aligned", "chunks_of", "copies_later", "repeats"]
@@ -86,7 +98,7 @@ def chunks_of(program: Program, written: Sequence[View], read: Sequence[View]) -
 def repeats(view: View, down: bool) -> bool:
     """Return whether all elements of a chunk are one element of memory, in bounds or not."""
     inner, stride = ("row", view.row_stride) if down else ("col", view.col_stride)
-    return stride == 0 and view.lines is None and not any(_excess(view, inner))
+    return stride == 0 and view.ranges is None and not any(_excess(view, inner))
 
 
 def known_steps(program: Program) -> frozenset[str]:
@@ -112,7 +124,7 @@ def _in_chunks(view: View, size: int, down: bool, known: frozenset[str]) -> bool
     """
     inner, stride = ("row", view.row_stride) if down else ("col", view.col_stride)
     # Lines begin anywhere, each line elsewhere.
-    if stride != 1 or view.lines is not None:
+    if stride != 1 or view.ranges is not None:
         return False
     itemsize = format_of(view.buffer.dtype).itemsize
     access = min(CHUNK_BYTES, size * itemsize)
@@ -193,11 +205,11 @@ def copies_later(program: Program, step: Copy) -> bool:
     An output may be written meanwhile, so it is copied at once.
     """
     dst, src = step.dst, step.src
-    if step.plus is not None or dst.bounds or dst.buffer.level is Level.GRID:
+    if step.plus is not None or dst.bounds or dst.buffer.space is Space.GLOBAL:
         return False
-    if src.lines is not None:
+    if src.ranges is not None:
         return False
-    if src.buffer not in program.inputs or src.buffer.dtype != dst.buffer.dtype:
+    if src.buffer.role is not BufferRole.INPUT or src.buffer.dtype != dst.buffer.dtype:
         return False
     chunks = chunks_of(program, (dst,), (src,))
     size = chunks.size * format_of(dst.buffer.dtype).itemsize

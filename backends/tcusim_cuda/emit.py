@@ -28,7 +28,6 @@ from tcusim.program.grammar import (
     Extent,
     Frag,
     Index,
-    Level,
     Load,
     Locate,
     Loop,
@@ -38,6 +37,8 @@ from tcusim.program.grammar import (
     Program,
     Publish,
     Role,
+    Scope,
+    Space,
     Split,
     Step,
     Store,
@@ -126,7 +127,7 @@ def emit(program: Program) -> Kernel:
 
 def _require_free_names(program: Program) -> None:
     """Refuse names that would mean something else within a step's text."""
-    names = {*program.buffers, *(scalar.name for scalar in program.scalars)}
+    names = {declared.name for declared in (*program.buffers, *program.scalars)}
     names |= {step.var for _, step in walk(program.steps) if isinstance(step, Loop)}
     taken = ", ".join(name for name in OWN_NAMES if name in names)
     if taken:
@@ -253,7 +254,7 @@ class _Emitter:
         arguments = [
             *(f"const {C_TYPES[b.dtype]}* __restrict__ {b.name}" for b in program.inputs),
             *(f"{C_TYPES[b.dtype]}* __restrict__ {b.name}" for b in program.outputs),
-            *([f"unsigned long long* __restrict__ {WORKSPACE}"] if program.mail else []),
+            *([f"unsigned long long* __restrict__ {WORKSPACE}"] if program.status else []),
             *(f"const long long {scalar.name}" for scalar in program.scalars),
         ]
         self._line(f"{self.name}({', '.join(arguments)})")
@@ -262,7 +263,7 @@ class _Emitter:
         self._line(f"const int lane = threadIdx.x % {LANES};")
         self._line(f"const int warp = threadIdx.x / {LANES};")
         number, columns = "blockIdx.x", self.program.columns
-        if self.program.mail:
+        if self.program.status:
             # Blocks are numbered as they start, so that none waits for one that never does.
             self._line(f"const long long ticket = tcu::take_ticket({WORKSPACE});")
             number = "ticket"
@@ -289,7 +290,7 @@ class _Emitter:
         place = 0
         for buffer in self.shared.buffers:
             kind, size = C_TYPES[buffer.dtype], self.shared.elements_of(buffer)
-            own = buffer.level is Level.WARP
+            own = buffer.space is Space.WARP
             if self.pooled:
                 shift = f" + warp * {size}" if own else ""
                 self._line(
@@ -309,7 +310,7 @@ class _Emitter:
     def _mail(self) -> None:
         """Declare where in the workspace the mail is."""
         place = f"{WORKSPACE} + {TICKET_WORDS}"
-        for buffer in self.program.mail:
+        for buffer in self.program.status:
             kind = C_TYPES[buffer.dtype]
             self._line(f"const tcu::Mail<{kind}> {buffer.name} = {{{place}}};")
             words = words_of(buffer.dtype)
@@ -448,10 +449,10 @@ class _Emitter:
                 self._split(dsts, src)
             case Publish() | Await() | Locate():
                 self._grid_step(step)
-            case Sync(level):
+            case Sync(scope):
                 if self.path in self.later.waits:
                     self._line("tcu::finish_copies();")
-                self._line("__syncthreads();" if level is Level.BLOCK else "__syncwarp();")
+                self._line("__syncthreads();" if scope is Scope.BLOCK else "__syncwarp();")
             case Loop() | When():
                 raise AssertionError("control steps are written by _steps")
             case _:
@@ -489,15 +490,16 @@ class _Emitter:
 
     def _locate(self, step: Locate) -> None:
         """Find each line in a lane of its own; the warp alone uses them, after it has waited."""
-        lines, offsets = step.dst, step.offsets
-        cuts = ", ".join(str(cut) for cut in (step.cut or 0, *step.levels))
+        ranges, segments = step.dst, step.segments
+        offsets = segments.offsets
+        cuts = ", ".join(str(cut) for cut in (segments.chunk or 0, *segments.levels))
         count = c_extent(Extent(offsets.size.index - 1)) if offsets.size.per == 1 else ""
-        limit = "" if step.limit is None else f", {c_index(step.limit)}"
+        limit = "" if segments.limit is None else f", {c_index(segments.limit)}"
         self._line("__syncwarp();")
         self._line(
-            f"for (int e = lane; e < {lines.count}; e += {LANES}) tcu::locate<{cuts}>("
+            f"for (int e = lane; e < {ranges.count}; e += {LANES}) tcu::locate<{cuts}>("
             f"{offsets.name}, {count}, {c_index(step.first)} + e, "
-            f"{lines.name}_begin[e], {lines.name}_end[e]{limit});"
+            f"{ranges.name}_begin[e], {ranges.name}_end[e]{limit});"
         )
         self._line("__syncwarp();")
 
@@ -613,7 +615,7 @@ class _Emitter:
                 continue
             if not self._where(view):
                 access = min(16, chunks.size * format_of(view.buffer.dtype).itemsize)
-                first = replace(view, rows=1, cols=1)
+                first = View.strided(view.buffer, view.offset, 1, 1, 1, 1)
                 tests.append(f"tcu::is_multiple({c_pointer(first)}, {access})")
             tests.extend(c_bound(bound) for bound in whole(view))
         return " && ".join(dict.fromkeys(tests))
@@ -724,7 +726,7 @@ class _Emitter:
 
     def _where(self, view: View) -> str:
         """Print what is known of where chunks lie: "" if that depends on what a user passes."""
-        of_buffer = view.buffer.level is not Level.GRID or view.buffer.name in self.tiled
+        of_buffer = view.buffer.space is not Space.GLOBAL or view.buffer.name in self.tiled
         return "tcu::Aligned" if of_buffer and aligned(self.program, view) else ""
 
     def _assign(

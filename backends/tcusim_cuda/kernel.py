@@ -49,15 +49,15 @@ class Kernel:
         """Names of the arguments, in order."""
         program = self.program
         buffers = (*program.inputs, *program.outputs)
-        work = (WORKSPACE,) if program.mail else ()
+        work = (WORKSPACE,) if program.status else ()
         return (*(b.name for b in buffers), *work, *(s.name for s in program.scalars))
 
     def workspace_bytes(self, scalars: Mapping[str, int]) -> int:
         """Return the bytes of global memory, zero at each launch, for mail; 0 without mail."""
-        if not self.program.mail:
+        if not self.program.status:
             return 0
         words = sum(
-            buffer.size.evaluate(scalars) * words_of(buffer.dtype) for buffer in self.program.mail
+            buffer.size.evaluate(scalars) * words_of(buffer.dtype) for buffer in self.program.status
         )
         return 8 * (TICKET_WORDS + words)
 

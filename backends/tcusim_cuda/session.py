@@ -246,7 +246,7 @@ class DeviceSession:
             roles = {**step.launch.inputs, **step.launch.outputs}
             for buffer, role in roles.items():
                 if role == name:
-                    declared: Buffer = step.kernel.program.buffers[buffer]
+                    declared: Buffer = step.kernel.program.buffer(buffer)
                     require_fit(array, declared, tiles=buffer in step.tiles, flat=False)
 
     def _require_out(self, out: DeviceArray, shape: tuple[int, ...], *, whole: bool) -> None:
@@ -261,7 +261,7 @@ class DeviceSession:
         else:
             step = self.steps[-1]
             (buffer,) = (name for name, role in step.launch.outputs.items() if role == "out")
-            require_fit(out, step.kernel.program.buffers[buffer], tiles=False, flat=False)
+            require_fit(out, step.kernel.program.buffer(buffer), tiles=False, flat=False)
         if not out.writable:
             raise InputError("out is read-only. Give an array to write to.")
 

@@ -6,7 +6,18 @@ from dataclasses import replace
 from typing import assert_never
 
 from tcusim.machine import format_of
-from tcusim.program.grammar import COL, ROW, Bound, Extent, Index, Level, Pattern, PatternKind, View
+from tcusim.program.grammar import (
+    COL,
+    ROW,
+    Bound,
+    Extent,
+    Gathered,
+    Index,
+    Pattern,
+    PatternKind,
+    Space,
+    View,
+)
 
 __all__ = [
     "AT",
@@ -93,9 +104,9 @@ def c_bound(bound: Bound) -> str:
 
 def c_line(view: View, end: str) -> str:
     """Print where the line of element (row, col) begins or ends; `end` says which."""
-    assert view.lines is not None
-    side = "row" if view.row_stride == 0 else "col"
-    return f"{view.lines.name}_{end}[{_flat_sides(view).get(side, side)}]"
+    assert view.ranges is not None
+    side = "row" if isinstance(view.row_axis, Gathered) else "col"
+    return f"{view.ranges.name}_{end}[{_flat_sides(view).get(side, side)}]"
 
 
 def c_bounds(view: View) -> str:
@@ -105,14 +116,14 @@ def c_bounds(view: View) -> str:
         c_bound(Bound(bound.lhs.substitute(flat), bound.rhs.substitute(flat)))
         for bound in view.bounds
     ]
-    if view.lines is not None:
+    if view.ranges is not None:
         texts.append(f"{c_address(view)} < {c_line(view, 'end')}")
     return " && ".join(texts)
 
 
 def c_address(view: View) -> str:
     """Print the place of element (row, col) in its buffer."""
-    if view.lines is None:
+    if view.ranges is None:
         return c_index(c_place(view))
     return f"{c_line(view, 'begin')} + {c_index(c_place(view))}"
 
@@ -183,7 +194,7 @@ def c_pattern(pattern: Pattern, row: str, col: str) -> str:
 def lanes_go_down(dst: View, src: View) -> bool:
     """Return whether neighbouring lanes take neighbouring rows: where memory is contiguous."""
     for view in (dst, src):
-        if view.buffer.level is Level.GRID and view.rows > 1 and view.cols > 1:
+        if view.buffer.space is Space.GLOBAL and view.rows > 1 and view.cols > 1:
             return view.row_stride == 1 and view.col_stride != 1
     return dst.row_stride == 1 and dst.col_stride != 1
 

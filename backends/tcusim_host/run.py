@@ -156,7 +156,7 @@ def run_kernel(
     for buffer in program.outputs:
         values = unwritten_values(buffer.size.evaluate(scalars), buffer.dtype)
         buffers[buffer.name] = _guarded(to_memory(values, buffer.dtype))
-    if program.mail:
+    if program.status:
         buffers[WORKSPACE] = _guarded(np.zeros(kernel.workspace_bytes(scalars), np.uint8))
     before = {buffer.name: buffers[buffer.name].inside.tobytes() for buffer in program.inputs}
     order = _order_of(kernel.blocks(scalars), block_order, seed)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import tcusim
-from tcusim.algorithms import Algorithm, algorithm_of, algorithms, segmented_algorithms
+from tcusim.algorithms import Algorithm, Level, algorithm_of, algorithms, segmented_algorithms
 from tcusim.machine import (
     FORMATS,
     Exact,
@@ -29,7 +29,7 @@ from tcusim.machine import (
 )
 from tcusim.machine.shapes import shapes
 from tcusim.program.checks.verifier import CHECKS
-from tcusim.program.grammar import Level, Step
+from tcusim.program.grammar import Step
 
 __all__ = [
     "algorithm_table",

@@ -1,7 +1,21 @@
 """The algorithms by name, and `build`, which makes a step program of one."""
 
+# Importing these fills the registry.
+from tcusim.algorithms import (  # noqa: F401
+    block,
+    gemm,
+    gemv,
+    grid,
+    irregular,
+    reduction,
+    rows,
+    scan,
+)
+from tcusim.algorithms.builder import Level
 from tcusim.algorithms.registry import (
     Algorithm,
+    Option,
+    algorithm,
     algorithm_of,
     algorithms,
     build,
@@ -11,6 +25,9 @@ from tcusim.algorithms.registry import (
 
 __all__ = [
     "Algorithm",
+    "Level",
+    "Option",
+    "algorithm",
     "algorithm_of",
     "algorithms",
     "build",

@@ -13,13 +13,37 @@ joins once, and columns of absent warps are zeros. Any number of warps will do.
 from __future__ import annotations
 
 from tcusim.algorithms import reduction, scan
-from tcusim.algorithms.builder import Builder, require_float_operands
+from tcusim.algorithms.builder import Builder, Level, require_float_operands
+from tcusim.algorithms.registry import algorithm, listing
 from tcusim.algorithms.tiles import data, pieces, tile_of
-from tcusim.program.grammar import COL, ROW, WARP, Bound, Buffer, Frag, Index, PatternKind, View
+from tcusim.program.grammar import (
+    COL,
+    ROW,
+    WARP,
+    Bound,
+    Buffer,
+    Frag,
+    Index,
+    PatternKind,
+    View,
+)
 
 __all__ = ["reduction_kn_block", "reduction_tn_block", "scan_kn_block", "scan_tn_block"]
 
 
+@algorithm(
+    "reduction_tn_block",
+    "reduction",
+    "[DAKKAK19] section 4.2, Algorithm 4, corrected",
+    "W*(ceil(N/W) + ceil(m/k)) + ceil(W/k)",
+    alias="reduction_256n_block",
+    tiles=True,
+    repeats=4,
+    level=Level.BLOCK,
+    lines=listing(
+        "Alg. 4", loop=3, load=3, product=3, finish=3, partial=4, sync=5, first=6, last=6, out=6
+    ),
+)
 def reduction_tn_block(b: Builder, segment_size: int) -> int:
     """Sum segments of T*N elements, one segment a block, T = m*k (Algorithm 4, corrected).
 
@@ -41,6 +65,15 @@ def reduction_tn_block(b: Builder, segment_size: int) -> int:
     return segment_size
 
 
+@algorithm(
+    "reduction_kn_block",
+    "reduction",
+    "not in the paper",
+    "W*ceil(N/W) + ceil(W/k)",
+    alias="reduction_16n_block",
+    repeats=4,
+    level=Level.BLOCK,
+)
 def reduction_kn_block(b: Builder, segment_size: int) -> int:
     """Sum segments of k*N elements, m segments a block, with strided loads.
 
@@ -65,8 +98,22 @@ def reduction_kn_block(b: Builder, segment_size: int) -> int:
     return b.m * segment_size
 
 
+@algorithm(
+    "scan_tn_block",
+    "scan",
+    "[DAKKAK19] section 5.2, Algorithm 7, corrected",
+    "ceil(N/W)*(W*ceil(k/n)*(2 + ceil(m/k)) + ceil(W/n))",
+    alias="scan_256n_block",
+    tiles=True,
+    repeats=4,
+    level=Level.BLOCK,
+    lines=listing(
+        "Alg. 7", init=1, zero=6, loop=7, load=9, AU=10, LA=11, R=12, store=13, gather=14, first=15,
+        E=16, scan=17, spread=18, out=22, carry=23,
+    ),
+)  # fmt: skip
 def scan_tn_block(
-    b: Builder, segment_size: int, *, form: str | None = None, carry: bool = False
+    b: Builder, segment_size: int, *, form: scan.Form | None = None, carry: bool = False
 ) -> int:
     """Scan segments of T*N elements, one segment a block, T = m*k (Algorithm 7, corrected).
 
@@ -96,6 +143,15 @@ def scan_tn_block(
     return segment_size
 
 
+@algorithm(
+    "scan_kn_block",
+    "scan",
+    "not in the paper",
+    "ceil(N/W)*(W*ceil(k/n) + ceil(W/n))",
+    alias="scan_16n_block",
+    repeats=4,
+    level=Level.BLOCK,
+)
 def scan_kn_block(b: Builder, segment_size: int) -> int:
     """Scan segments of k*N elements, m segments a block, with strided loads.
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from tcusim.errors import Unsupported
 from tcusim.machine.formats import format_of
@@ -31,15 +32,16 @@ from tcusim.program.grammar import (
     WARP,
     Add,
     Await,
+    Axis,
     Bound,
     Buffer,
+    BufferRole,
     Const,
     Copy,
     Extent,
     Frag,
+    Gathered,
     Index,
-    Level,
-    Lines,
     Load,
     Locate,
     Loop,
@@ -48,11 +50,16 @@ from tcusim.program.grammar import (
     PatternKind,
     Program,
     Publish,
+    Ranges,
     Role,
     Scalar,
+    Scope,
+    Segments,
+    Space,
     Split,
     Step,
     Store,
+    Strided,
     Sync,
     View,
     When,
@@ -60,9 +67,17 @@ from tcusim.program.grammar import (
     whole,
 )
 
-__all__ = ["Builder", "Options", "Spill", "Work"]
+__all__ = ["Builder", "Level", "Options", "Spill", "Work"]
 
 LENGTH = Index.symbol("length")
+
+
+class Level(StrEnum):
+    """Who does one work item of an algorithm: the paper's levels."""
+
+    WARP = "warp"
+    BLOCK = "block"
+    GRID = "grid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +173,6 @@ class Builder:
     unit : Index
         The number of a piece of work in the whole grid; its steps go inside `units`. A piece is
         done by a warp, or by a block together if the algorithm is of that level.
-    group : int
-        Blocks that publish before they wait for each other; an algorithm with mail sets it.
     """
 
     def __init__(
@@ -183,8 +196,7 @@ class Builder:
         self._inputs: dict[str, Buffer] = {}
         self._outputs: dict[str, Buffer] = {}
         self._scratch: dict[str, Buffer] = {}
-        self._mail: dict[str, Buffer] = {}
-        self.group = 1
+        self._status: dict[str, Buffer] = {}
         self._lists: list[list[Step]] = [[]]
         self._hazards: list[_Hazards] = [_Hazards()]
         self._alone = False
@@ -193,11 +205,11 @@ class Builder:
 
     def input(self, name: str, dtype: str, size: Extent) -> Buffer:
         """Declare an input array in global memory."""
-        return self._inputs.setdefault(name, Buffer(name, dtype, size))
+        return self._inputs.setdefault(name, Buffer(name, dtype, size, BufferRole.INPUT))
 
     def output(self, name: str, dtype: str, size: Extent) -> Buffer:
         """Declare an output array in global memory."""
-        return self._outputs.setdefault(name, Buffer(name, dtype, size))
+        return self._outputs.setdefault(name, Buffer(name, dtype, size, BufferRole.OUTPUT))
 
     def scratch(self, name: str, dtype: str, size: int) -> Buffer:
         """Declare a part of shared memory that belongs to one warp, always of one size.
@@ -205,15 +217,16 @@ class Builder:
         Each warp has its own, but what only the first warp uses is there once.
         """
         old = self._scratch.get(name)
-        once = self._alone and (old is None or old.level is Level.BLOCK)
-        level = Level.BLOCK if once else Level.WARP
-        return self._declare(Buffer(name, dtype, Extent.of(padded(size, dtype)), level))
+        once = self._alone and (old is None or old.space is Space.SHARED)
+        return self._declare(name, dtype, size, Space.SHARED if once else Space.WARP)
 
-    def mail(self, name: str, dtype: str, size: Extent) -> Buffer:
-        """Declare memory through which blocks give values to later ones."""
-        return self._mail.setdefault(name, Buffer(name, dtype, size))
+    def status(self, name: str, dtype: str, size: Extent) -> Buffer:
+        """Declare status words, through which blocks give values to later ones."""
+        return self._status.setdefault(name, Buffer(name, dtype, size, BufferRole.STATUS))
 
-    def _declare(self, buffer: Buffer) -> Buffer:
+    def _declare(self, name: str, dtype: str, size: int, space: Space) -> Buffer:
+        extent = Extent.of(padded(size, dtype))
+        buffer = Buffer(name, dtype, extent, BufferRole.SCRATCH, space)
         old = self._scratch.setdefault(buffer.name, buffer)
         if old != buffer:
             raise ValueError(f"scratch {old} is declared again, as {buffer}")
@@ -221,7 +234,7 @@ class Builder:
 
     def shared(self, name: str, dtype: str, size: int) -> Buffer:
         """Declare shared memory that all warps of a block see; order its uses with `barrier`."""
-        return self._declare(Buffer(name, dtype, Extent.of(padded(size, dtype)), Level.BLOCK))
+        return self._declare(name, dtype, size, Space.SHARED)
 
     def rect(
         self,
@@ -232,11 +245,15 @@ class Builder:
         row_stride: int,
         col_stride: int = 1,
         bounds: Sequence[Bound] = (),
-        lines: Lines | None = None,
     ) -> View:
         """Return a rectangle, in the algorithm's rows and columns."""
         where, limits = Index.of(offset), tuple(bounds)
-        view = View(buffer, where, rows, cols, row_stride, col_stride, limits, lines)
+        view = View.strided(buffer, where, rows, cols, row_stride, col_stride, limits)
+        return transpose(view) if self.transposed else view
+
+    def gathered(self, buffer: Buffer, offset: Index | int, ranges: Ranges, cols: int) -> View:
+        """Return a rectangle of rows that lie in ranges, each from `offset` in its range on."""
+        view = View(buffer, Index.of(offset), Gathered(ranges), Strided(cols, 1))
         return transpose(view) if self.transposed else view
 
     def cut(
@@ -251,7 +268,8 @@ class Builder:
             rows, cols = cols, rows
         bounds = tuple(Bound(b.lhs.substitute(move), b.rhs.substitute(move)) for b in view.bounds)
         offset = view.offset + down * view.row_stride + across * view.col_stride
-        return replace(view, offset=offset, rows=rows, cols=cols, bounds=bounds)
+        row_axis, col_axis = _first(view.row_axis, rows), _first(view.col_axis, cols)
+        return View(view.buffer, offset, row_axis, col_axis, bounds)
 
     # --- Fragments ---------------------------------------------------------------------------
 
@@ -294,33 +312,29 @@ class Builder:
         return d
 
     def copy(self, dst: View, src: View, plus: View | None = None, line: str = "") -> None:
-        """Copy a rectangle, converting its type; see `ir.Copy`."""
+        """Copy a rectangle, converting its type; see `Copy`."""
         self._add(Copy(dst, src, plus, self._origin(line)))
 
     def publish(self, dst: View, src: View, line: str = "") -> None:
-        """Give values to later blocks; see `ir.Publish`."""
+        """Give values to later blocks; see `Publish`."""
         self._add(Publish(dst, src, self._origin(line)))
 
-    def await_mail(self, dst: View, src: View, line: str = "") -> None:
-        """Wait for values of earlier blocks; see `ir.Await`."""
+    def await_status(self, dst: View, src: View, line: str = "") -> None:
+        """Wait for values of earlier blocks; see `Await`."""
         self._add(Await(dst, src, self._origin(line)))
 
     def locate(
         self,
         name: str,
-        offsets: Buffer,
+        segments: Segments,
         first: Index,
-        *,
         count: int,
-        cut: int | None,
-        levels: tuple[int, ...] = (),
-        limit: Index | None = None,
         line: str = "",
-    ) -> Lines:
-        """Find `count` pieces of irregular segments from number `first` on; see `ir.Locate`."""
-        lines = Lines(name, count)
-        self._add(Locate(lines, offsets, first, cut, levels, limit, self._origin(line)))
-        return lines
+    ) -> Ranges:
+        """Find `count` chunks of ragged segments from number `first` on; see `Locate`."""
+        ranges = Ranges(name, count)
+        self._add(Locate(ranges, segments, first, self._origin(line)))
+        return ranges
 
     def copy_parts(self, dsts: Sequence[View], src: View, line: str = "") -> None:
         """Copy a rectangle to one of the operands' type, or split it into its exact parts."""
@@ -520,7 +534,7 @@ class Builder:
         The builder puts barriers of a warp by itself, but not these: which warps meet, and where,
         is the algorithm's business, and `verify` says where one is missing.
         """
-        self._lists[-1].append(Sync(Level.BLOCK, self._origin(line)))
+        self._lists[-1].append(Sync(Scope.BLOCK, self._origin(line)))
         self._hazards[-1].sync()
 
     @contextmanager
@@ -584,16 +598,17 @@ class Builder:
             ab=options.ab,
             acc=options.acc,
             scalars=work.scalars,
-            inputs=tuple(self._inputs.values()),
-            outputs=tuple(self._outputs.values()),
-            scratch=tuple(self._scratch.values()),
+            buffers=(
+                *self._inputs.values(),
+                *self._outputs.values(),
+                *self._scratch.values(),
+                *self._status.values(),
+            ),
             blocks=work.blocks,
             warps=options.warps,
             steps=tuple(self._lists[0]),
             source=source,
             columns=work.columns,
-            mail=tuple(self._mail.values()),
-            group=self.group,
         )
 
     # --- Behind the scenes -------------------------------------------------------------------
@@ -612,7 +627,7 @@ class Builder:
         self._lists[-1].append(step)
 
     def _sync(self) -> None:
-        self._lists[-1].append(Sync(Level.WARP))
+        self._lists[-1].append(Sync(Scope.WARP))
         self._hazards[-1].sync()
 
     def _kept(self, name: str, dtype: str, view: View) -> View:
@@ -636,14 +651,14 @@ class Builder:
     def _stage_view(self, frag: Frag, view: View, name: str = "") -> View:
         """Return a padded tile of shared memory for `frag`, laid out as `view` is."""
         dtype = stored_type(frag.dtype)
-        if view.layout == "col_major" or (view.lines is not None and view.col_stride == 0):
+        if view.layout == "col_major" or isinstance(view.col_axis, Gathered):
             ldm = padded(view.rows, dtype)
             size, strides = view.cols * ldm, (1, ldm)
         else:
             ldm = padded(view.cols, dtype)
             size, strides = view.rows * ldm, (ldm, 1)
         buffer = self.scratch(name or f"t_{frag.name}", dtype, size)
-        return View(buffer, Index(), view.rows, view.cols, *strides)
+        return View.strided(buffer, Index(), view.rows, view.cols, *strides)
 
     def _stage(self, frag: Frag, view: View, line: str, name: str = "") -> None:
         stage = self._stage_view(frag, view, name)
@@ -709,14 +724,14 @@ def transpose(view: View) -> View:
     """Return the same elements with rows and columns exchanged."""
     swap = {"row": COL, "col": ROW}
     bounds = tuple(Bound(b.lhs.substitute(swap), b.rhs.substitute(swap)) for b in view.bounds)
-    return replace(
-        view,
-        rows=view.cols,
-        cols=view.rows,
-        row_stride=view.col_stride,
-        col_stride=view.row_stride,
-        bounds=bounds,
-    )
+    return replace(view, row_axis=view.col_axis, col_axis=view.row_axis, bounds=bounds)
+
+
+def _first(axis: Axis, count: int) -> Axis:
+    """Return as many rows or columns of an axis, at the same distance."""
+    if isinstance(axis, Gathered):
+        return Gathered(replace(axis.ranges, count=count))
+    return replace(axis, count=count)
 
 
 def never(bound: Bound) -> bool:

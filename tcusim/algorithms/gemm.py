@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tcusim.algorithms.builder import Builder, Work, require
+from tcusim.algorithms.builder import Builder, Level, Work, require
 from tcusim.algorithms.products import (
     ROWS,
     Stage,
@@ -24,6 +24,7 @@ from tcusim.algorithms.products import (
     right_array,
     start_array,
 )
+from tcusim.algorithms.registry import algorithm
 from tcusim.program.grammar import (
     BLOCK_COL,
     COL,
@@ -41,6 +42,13 @@ from tcusim.program.grammar import (
 __all__ = ["gemm", "gemm_naive"]
 
 
+@algorithm(
+    "gemm_naive",
+    "product",
+    "[DAKKAK19] section 2, C = A.B + C",
+    "ceil(rows/m)*ceil(cols/n)*ceil(inner/k)",
+    side="a",
+)
 def gemm_naive(
     b: Builder, *, cols: int | None = None, inner: int | None = None, add_c: bool = False
 ) -> Work:
@@ -77,6 +85,14 @@ def gemm_naive(
     return Work((Scalar("rows"),), Extent(ROWS, per_block), columns)
 
 
+@algorithm(
+    "gemm",
+    "product",
+    "[DAKKAK19] section 2, C = A.B + C",
+    "ceil(rows/m)*ceil(cols/n)*ceil(inner/k)",
+    level=Level.BLOCK,
+    side="a",
+)
 def gemm(
     b: Builder,
     *,

@@ -7,7 +7,7 @@ bound by memory, and has to be, because each element of A is used once.
 
 from __future__ import annotations
 
-from tcusim.algorithms.builder import Builder, Work, padded, require, stored_type
+from tcusim.algorithms.builder import Builder, Level, Work, padded, require, stored_type
 from tcusim.algorithms.products import (
     ROWS,
     Stage,
@@ -21,14 +21,32 @@ from tcusim.algorithms.products import (
     right_array,
     start_array,
 )
+from tcusim.algorithms.registry import algorithm
 from tcusim.program.checks.verifier import tile_is_aligned
-from tcusim.program.grammar import COL, ROW, WARP, Bound, Buffer, Extent, Frag, Index, Scalar, View
+from tcusim.program.grammar import (
+    COL,
+    ROW,
+    WARP,
+    Bound,
+    Buffer,
+    Extent,
+    Frag,
+    Index,
+    Scalar,
+    View,
+)
 
 __all__ = ["gemv", "gemv_reduction"]
 
 _FIRST_WARP = [Bound(WARP, Index.of(1))]
 
 
+@algorithm(
+    "gemv",
+    "product",
+    "[DAKKAK19] section 2, with a padded vector",
+    "ceil(rows/m)*ceil(inner/k)",
+)
 def gemv(b: Builder, *, inner: int | None = None, add_c: bool = False) -> Work:
     """Multiply a matrix by a vector, m rows a warp: x is column 0 of an operand of zeros.
 
@@ -57,6 +75,13 @@ def gemv(b: Builder, *, inner: int | None = None, add_c: bool = False) -> Work:
     return Work((Scalar("rows"),), Extent(ROWS, per_block))
 
 
+@algorithm(
+    "gemv_reduction",
+    "product",
+    "not in the paper",
+    "ceil(rows/m)*ceil(inner/k)",
+    level=Level.BLOCK,
+)
 def gemv_reduction(
     b: Builder,
     *,

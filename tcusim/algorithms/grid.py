@@ -1,7 +1,8 @@
 """Reductions and scans in one launch: blocks share a segment, or the whole array is one.
 
-The paper's grid level is a sequence of launches ([DAKKAK19] section 6.4), with another library's
-scan between two of them (erratum E25). Here a block gives its total to later blocks by mail.
+The paper's grid level is a sequence of launches ([DAKKAK19] sections 4.3 and 5.3), with another
+library's scan between two of them (erratum E25). Here a block gives its total to later blocks by
+mail.
 
 Blocks stand in groups of `columns`. A block waits for the totals of the blocks before it in its
 group, which these publish before they wait for anything, and for the sum of all groups before its
@@ -14,9 +15,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tcusim.algorithms.builder import LENGTH, Builder, Work, require, require_sizes
+from tcusim.algorithms.builder import LENGTH, Builder, Level, Work, require, require_sizes
 from tcusim.algorithms.order import Order
 from tcusim.algorithms.reduction import accumulate, finish, fold
+from tcusim.algorithms.registry import algorithm
 from tcusim.algorithms.row_tiles import Rows
 from tcusim.algorithms.scan import scan_values
 from tcusim.algorithms.tiles import data
@@ -119,10 +121,19 @@ def _blocks(
     )
     if segment_size is not None:
         columns = -(-segment_size // chunk)
-    b.group = columns
     return _Blocks(chunk, columns, segment_size, b.options.ragged, reverse)
 
 
+@algorithm(
+    "reduction_grid",
+    "reduction",
+    "[DAKKAK19] section 4.3, in one launch",
+    "per_warp*W*ceil(N/(per_warp*W))",
+    tiles=True,
+    repeats=16,
+    level=Level.GRID,
+    combines=("add",),
+)
 def reduction_grid(
     b: Builder, segment_size: int | None, *, per_warp: int = 16, columns: int = 64
 ) -> Work:
@@ -189,7 +200,7 @@ def _block_total(b: Builder, grid: _Blocks, of_warp: View) -> View:
 
 def _publish_total(b: Builder, grid: _Blocks, total: View) -> Buffer:
     """Give the block's total to later blocks."""
-    totals = b.mail("totals", b.options.acc, grid.places)
+    totals = b.status("totals", b.options.acc, grid.places)
     b.publish(b.rect(totals, grid.number, 1, 1, 1), total)
     return totals
 
@@ -200,7 +211,7 @@ def _await_sum(
     """Return the sum of `count` values of mail as a balanced tree; those out of bounds are 0."""
     values = b.scratch(name, b.options.acc, count)
     row = b.rect(values, 0, 1, count, count)
-    b.await_mail(row, b.rect(mail, first, 1, count, count, 1, bounds))
+    b.await_status(row, b.rect(mail, first, 1, count, count, 1, bounds))
     fold(b, lambda start, n: b.rect(values, start, 1, n, n), count)
     return b.rect(values, 0, 1, 1, 1)
 
@@ -208,7 +219,7 @@ def _await_sum(
 def _sum_of_groups(b: Builder, grid: _Blocks, out: Buffer, of_group: View) -> None:
     """Pass on the group's sum; in the very last block, write the sum of all groups."""
     per_group = grid.chunk * grid.columns
-    groups = b.mail("groups", b.options.acc, Extent(LENGTH, per_group))
+    groups = b.status("groups", b.options.acc, Extent(LENGTH, per_group))
     b.publish(b.rect(groups, BLOCK, 1, 1, 1), of_group)
     with b.when([Bound(LENGTH, (BLOCK + 1) * per_group + 1)]):
         with b.loop("i", Extent(LENGTH, per_group * GROUPS_AT_ONCE)) as i:
@@ -219,6 +230,16 @@ def _sum_of_groups(b: Builder, grid: _Blocks, out: Buffer, of_group: View) -> No
         b.copy(b.rect(out, 0, 1, 1, 1), of_group)
 
 
+@algorithm(
+    "scan_grid",
+    "scan",
+    "[DAKKAK19] section 5.3, in one launch",
+    "W*ceil(N/(W*pieces*groups*batches))*groups*batches*(pieces*(ceil(k/n) + 2) - 1)",
+    tiles=True,
+    repeats=8,
+    level=Level.GRID,
+    combines=("add",),
+)
 def scan_grid(
     b: Builder,
     segment_size: int | None,
@@ -301,7 +322,7 @@ def _before_block(b: Builder, grid: _Blocks, total: View) -> View | None:
     columns, whole = grid.columns, grid.segment_size is None
     if columns == 1 and not whole:
         return None
-    mail = b.mail("sums", b.options.acc, grid.places)
+    mail = b.status("sums", b.options.acc, grid.places)
     own = b.rect(mail, grid.number + 1, 1, 1, 1)
     if columns > 1:
         with b.when([Bound(grid.column, Index.of(columns - 1))]):
@@ -312,7 +333,7 @@ def _before_block(b: Builder, grid: _Blocks, total: View) -> View | None:
     if columns > 1:
         bounds.append(Bound(COL, grid.column + 1))
     places = b.rect(mail, BLOCK * columns, 1, columns, columns, 1, bounds)
-    b.await_mail(b.rect(values, 0, 1, columns, columns), places)
+    b.await_status(b.rect(values, 0, 1, columns, columns), places)
     if columns > 1:
         fold(b, lambda start, count: b.rect(values, 1 + start, 1, count, count), columns - 1)
     if whole:

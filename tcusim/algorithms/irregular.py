@@ -5,7 +5,7 @@ took a segment would wait for the longest one. So segments are cut into pieces o
 elements, and every warp takes m pieces, one to a row of its tiles, however long segments are.
 
 Pieces are numbered without a look at other segments: those of segment i from offsets[i] // cut + i
-on (see `ir.Locate`). That leaves some numbers unused, and there are length // cut + segments in
+on (see `Segments`). That leaves some numbers unused, and there are length // cut + segments in
 all. The sums of pieces, by number, are segments again: segment i's are those from q(i) up to
 q(i+1), q(i) = offsets[i] // cut + i. So the same programs go on with them, given levels=(cut,), and
 then with those sums' sums, until one line takes a whole segment.
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from tcusim.algorithms.builder import LENGTH, Builder, Work, require
 from tcusim.algorithms.order import Order
 from tcusim.algorithms.reduction import accumulate, fold
+from tcusim.algorithms.registry import algorithm
 from tcusim.algorithms.scan import numbered, row_scan
 from tcusim.algorithms.tiles import data
 from tcusim.program.grammar import (
@@ -31,9 +32,10 @@ from tcusim.program.grammar import (
     Extent,
     Frag,
     Index,
-    Lines,
     PatternKind,
+    Ranges,
     Scalar,
+    Segments,
     View,
 )
 
@@ -49,6 +51,7 @@ SEGMENTS = Index.symbol("segments")
 PLAIN_LINES = 16
 
 
+@algorithm("reduction_pieces", "irregular_reduction", "not in the paper", "N", repeats=4)
 def reduction_pieces(
     b: Builder, cut: int, *, levels: tuple[int, ...] = (), whole: bool = False
 ) -> Work:
@@ -65,13 +68,14 @@ def reduction_pieces(
         lines = pieces.locate(first, b.m)
 
         def tile(i: Index) -> View:
-            return b.rect(pieces.data, i * b.k, b.m, b.k, 0, 1, (), lines)
+            return b.gathered(pieces.data, i * b.k, lines, b.k)
 
         v = accumulate(b, -(-cut // b.k), tile, ones)
         b.copy(pieces.values(out, first, b.m), b.part(b.spill(v), b.m, 1), line="out")
     return pieces.work(b.m)
 
 
+@algorithm("reduction_pieces_plain", "irregular_reduction", "not in the paper", "0", repeats=4)
 def reduction_pieces_plain(
     b: Builder, cut: int, *, levels: tuple[int, ...] = (), whole: bool = False
 ) -> Work:
@@ -92,15 +96,14 @@ def reduction_pieces_plain(
 
     with b.units():
         lines = pieces.locate(first, PLAIN_LINES)
-        low, high = (
-            b.rect(pieces.data, start, PLAIN_LINES, half, 0, 1, (), lines) for start in (0, half)
-        )
+        low, high = (b.gathered(pieces.data, start, lines, half) for start in (0, half))
         b.copy(some(0, half), low, high)
         fold(b, some, half)
         b.copy(pieces.values(out, first, PLAIN_LINES), some(0, 1))
     return pieces.work(PLAIN_LINES)
 
 
+@algorithm("scan_pieces", "irregular_scan", "not in the paper", "N*ceil(k/n)", repeats=4)
 def scan_pieces(
     b: Builder,
     cut: int,
@@ -135,9 +138,9 @@ def scan_pieces(
             b.broadcast(s, pieces.values(given, first, b.m, repeated=b.n))
         with b.loop("i", count, "loop") as i:
             start = order.turn(i, count) * b.k
-            a = b.load_parts("A", b.rect(pieces.data, start, b.m, b.k, 0, 1, (), lines), "load")
+            a = b.load_parts("A", b.gathered(pieces.data, start, lines, b.k), "load")
             r = row_scan(b, a, u, s)
-            b.store(r, b.rect(out, start, b.m, b.k, 0, 1, (), lines), "out")
+            b.store(r, b.gathered(out, start, lines, b.k), "out")
             if ones is not None:
                 _add_totals(b, s, a, ones)
             elif count > 1:
@@ -145,6 +148,7 @@ def scan_pieces(
     return pieces.work(b.m)
 
 
+@algorithm("scan_pieces_plain", "irregular_scan", "not in the paper", "0", repeats=4)
 def scan_pieces_plain(
     b: Builder,
     cut: int,
@@ -169,13 +173,13 @@ def scan_pieces_plain(
     pair = [b.scratch(name, source, PLAIN_LINES * stride) for name in ("x", "y")]
     with b.units():
         lines = pieces.locate(first, PLAIN_LINES)
-        rows = b.rect(pieces.data, 0, PLAIN_LINES, cut, 0, 1, (), lines)
+        rows = b.gathered(pieces.data, 0, lines, cut)
         b.copy(b.rect(pair[0], 0, PLAIN_LINES, cut, stride), rows)
         sums = _scan_rows(b, pair, cut, stride, order)
         shift, inside = order.earlier(1, COL, cut) if exclusive else (0, ())
         prefixes = b.rect(sums, shift, PLAIN_LINES, cut, stride, 1, inside)
         plus = None if given is None else pieces.values(given, first, PLAIN_LINES, repeated=cut)
-        b.copy(b.rect(out, 0, PLAIN_LINES, cut, 0, 1, (), lines), prefixes, plus)
+        b.copy(b.gathered(out, 0, lines, cut), prefixes, plus)
     return pieces.work(PLAIN_LINES)
 
 
@@ -184,7 +188,7 @@ def scan_pieces_plain(
 
 @dataclass(frozen=True, slots=True)
 class _Pieces:
-    """How segments are cut, and how pieces are numbered; `cut` and `levels` are `ir.Locate`'s."""
+    """How segments are cut, and how pieces are numbered; see `Segments`."""
 
     b: Builder
     cut: int
@@ -212,14 +216,13 @@ class _Pieces:
             return Extent(SEGMENTS)
         return Extent(LENGTH + SEGMENTS * self.cut - (self.cut - 1), self.cut)
 
-    def locate(self, first: Index, count: int) -> Lines:
+    def locate(self, first: Index, count: int) -> Ranges:
         """Find `count` pieces, from number `first` on."""
         offsets = self.b.input("offsets", "s64", Extent(SEGMENTS + 1))
         cut = None if self.whole else self.cut
         # A wrong offset, which nothing may have checked, must not reach beyond the data.
-        return self.b.locate(
-            "piece", offsets, first, count=count, cut=cut, levels=self.levels, limit=LENGTH
-        )
+        segments = Segments(offsets, cut, self.levels, limit=LENGTH)
+        return self.b.locate("piece", segments, first, count)
 
     def values(self, buffer: Buffer, first: Index, count: int, repeated: int = 1) -> View:
         """Return a value for each of `count` pieces: as a column, or repeated in several."""

@@ -21,26 +21,38 @@ from tcusim.algorithms.builder import (
     require_float_operands,
     stored_type,
 )
+from tcusim.algorithms.registry import algorithm, listing
 from tcusim.algorithms.tiles import data, pieces, row_of, rows_of, tile_of
 from tcusim.program.grammar import COL, ROW, Bound, Buffer, Extent, Frag, Index, PatternKind, View
 
 __all__ = [
-    "reduction_k",
     "reduction_kn",
     "reduction_kn_coalesced",
     "reduction_packed",
     "reduction_plain",
-    "reduction_t",
     "reduction_tn",
+    "reduction_tn_inefficient",
 ]
 
 
-def reduction_k(b: Builder, segment_size: int) -> int:
-    """Sum segments of at most k elements, m segments a warp, in one product (Algorithm 1)."""
-    require(segment_size <= b.k, f"reduction_k sums segments of at most k = {b.k} elements")
-    return reduction_kn(b, segment_size)
-
-
+@algorithm(
+    "reduction_kn",
+    "reduction",
+    "[DAKKAK19] section 4.1, Figure 8",
+    "N",
+    alias="reduction_16n",
+    repeats=4,
+)
+@algorithm(
+    "reduction_k",
+    "reduction",
+    "[DAKKAK19] section 4.1, Algorithm 1",
+    "1",
+    alias="reduction_16",
+    title="Sum segments of at most k elements, m segments a warp, in one product (Algorithm 1).",
+    limited=True,
+    lines=listing("Alg. 1", init=1, load=3, product=4, out=5),
+)
 def reduction_kn(b: Builder, segment_size: int) -> int:
     """Sum segments of k*N elements, m segments a warp, with strided loads (Figure 8).
 
@@ -59,37 +71,62 @@ def reduction_kn(b: Builder, segment_size: int) -> int:
     return b.m * segment_size
 
 
-def reduction_t(b: Builder, segment_size: int) -> int:
-    """Sum segments of at most one tile, T = m*k elements, one segment a warp (Algorithm 2)."""
-    tile = b.m * b.k
-    require(segment_size <= tile, f"reduction_t sums segments of at most a tile, {tile} elements")
-    return reduction_tn(b, segment_size)
+@algorithm(
+    "reduction_tn",
+    "reduction",
+    "[DAKKAK19] section 4.1, Figure 7",
+    "N + ceil(m/k)",
+    alias="reduction_256n",
+    tiles=True,
+    repeats=4,
+)
+@algorithm(
+    "reduction_t",
+    "reduction",
+    "[DAKKAK19] section 4.1, Algorithm 2",
+    "1 + ceil(m/k)",
+    alias="reduction_256",
+    title="Sum segments of at most a tile, T = m*k elements, one segment a warp (Algorithm 2).",
+    tiles=True,
+    limited=True,
+    lines=listing("Alg. 2", init=1, load=3, product=4, finish=5, out=6),
+)
+def reduction_tn(b: Builder, segment_size: int) -> int:
+    """Sum segments of T*N elements, one segment a warp, T = m*k (Figure 7).
 
-
-def reduction_tn(b: Builder, segment_size: int, *, efficient: bool = True) -> int:
-    """Sum segments of T*N elements, one segment a warp, T = m*k.
-
-    `efficient` is Figure 7: N products accumulate row sums, and ceil(m/k) more finish. If not,
-    Figure 6: every tile is finished at once, N*(1 + ceil(m/k)) products. (Figure 6 takes the first
-    element of R to Q; as the others are zero, all of R will do, erratum E6.)
+    N products accumulate row sums, and ceil(m/k) more finish.
     """
-    out = output(b, segment_size)
-    ones = b.const(b.right("P"), PatternKind.COL, 0, "init")
-    tiles = -(-segment_size // (b.m * b.k))
-
-    def tile(i: Index) -> View:
-        return tile_of(b, data(b), b.unit, segment_size, i)
-
-    with b.units():
-        if efficient:
-            v = accumulate(b, tiles, tile, ones)
-            total = finish(b, v)
-        else:
-            total = _finish_each_tile(b, tiles, tile, ones)
-        b.copy(results(b, out, b.unit, 1, segment_size), total, line="out")
-    return segment_size
+    return _sum_tiles(b, segment_size, lambda *tiles: finish(b, accumulate(b, *tiles)))
 
 
+@algorithm(
+    "reduction_tn_inefficient",
+    "reduction",
+    "[DAKKAK19] section 4.1, Figure 6",
+    "N*(1 + ceil(m/k))",
+    alias="reduction_256n_inefficient",
+    tiles=True,
+    repeats=4,
+    combines=("mma",),
+)
+def reduction_tn_inefficient(b: Builder, segment_size: int) -> int:
+    """Sum segments of T*N elements, one segment a warp, each tile finished at once (Figure 6).
+
+    The paper takes the first element of R to Q; as the others are zero, all of R will do (erratum
+    E6).
+    """
+    return _sum_tiles(b, segment_size, lambda *tiles: _finish_each_tile(b, *tiles))
+
+
+@algorithm(
+    "reduction_kn_coalesced",
+    "reduction",
+    "[DAKKAK19] section 4.1, Algorithm 3, corrected",
+    "m*ceil(N/m) + ceil(m/n)*ceil(m/k)",
+    alias="reduction_16n_coalesced",
+    repeats=4,
+    lines=listing("Alg. 3", init=1, zero=2, loop=5, load=7, product=8, out=10),
+)
 def reduction_kn_coalesced(b: Builder, segment_size: int) -> int:
     """Sum segments of k*N elements, m segments a warp, each read from front to end (Algorithm 3).
 
@@ -121,6 +158,7 @@ def reduction_kn_coalesced(b: Builder, segment_size: int) -> int:
     return b.m * segment_size
 
 
+@algorithm("reduction_packed", "reduction", "not in the paper", "n*N", alias="reduction_16_packed")
 def reduction_packed(b: Builder, segment_size: int) -> int:
     """Sum segments of k*N elements, m*n segments a warp, into one full result tile.
 
@@ -145,6 +183,7 @@ def reduction_packed(b: Builder, segment_size: int) -> int:
     return b.m * b.n * segment_size
 
 
+@algorithm("reduction_plain", "reduction", "not in the paper", "0", repeats=16)
 def reduction_plain(b: Builder, segment_size: int) -> int:
     """Sum segments by rounded additions alone, one segment a warp, as a balanced tree.
 
@@ -177,6 +216,25 @@ def results(
     if across:
         return b.rect(out, first, 1, count, count, 1, bounds)
     return b.rect(out, first, count, 1, 1, 1, bounds)
+
+
+def _sum_tiles(
+    b: Builder,
+    segment_size: int,
+    total: Callable[[int, Callable[[Index], View], Frag], View],
+) -> int:
+    """Sum a segment's tiles by `total`, given how many there are, each one, and P."""
+    out = output(b, segment_size)
+    ones = b.const(b.right("P"), PatternKind.COL, 0, "init")
+    tiles = -(-segment_size // (b.m * b.k))
+
+    def tile(i: Index) -> View:
+        return tile_of(b, data(b), b.unit, segment_size, i)
+
+    with b.units():
+        result = total(tiles, tile, ones)
+        b.copy(results(b, out, b.unit, 1, segment_size), result, line="out")
+    return segment_size
 
 
 def accumulate(b: Builder, count: int, view: Callable[[Index], View], ones: Frag) -> Frag:

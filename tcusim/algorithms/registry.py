@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
-from tcusim.algorithms import block, gemm, gemv, grid, irregular, reduction, rows, scan
-from tcusim.algorithms.builder import LENGTH, Builder, Options, Work, stored_type
-from tcusim.errors import InputError, Unsupported, unknown_name
+from tcusim.algorithms.builder import LENGTH, Builder, Level, Options, Work, stored_type
+from tcusim.algorithms.formula import evaluate
+from tcusim.errors import InputError, Unsupported
 from tcusim.machine import FORMATS, format_of
 from tcusim.machine.shapes import MmaShape, shape_of
+from tcusim.plugins import OWN, Registry
 from tcusim.program.checks.verifier import verify
-from tcusim.program.grammar import Extent, Level, Program, Scalar
+from tcusim.program.grammar import Extent, Program, Scalar
 
 __all__ = [
     "Algorithm",
+    "Option",
+    "algorithm",
     "algorithm_of",
     "algorithms",
     "build",
@@ -24,90 +31,239 @@ __all__ = [
     "segmented_algorithms",
 ]
 
+_KINDS = ("reduction", "scan", "irregular_reduction", "irregular_scan", "product")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option that an algorithm has beside those of `build`.
+
+    Attributes
+    ----------
+    name : str
+        The keyword.
+    type : type
+        int, bool, str or tuple.
+    default : object
+        What is used if the option is left out. None: the algorithm chooses by shape and segment.
+    choices : tuple
+        The values that are valid, if they are few.
+    doc : str
+        What the option does, as the docstring of the algorithm says.
+    """
+
+    name: str
+    type: type
+    default: Any
+    choices: tuple[Any, ...] = ()
+    doc: str = ""
+
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
     """One row of the registry.
 
-    name: the general name, with k for a segment of one row of a tile and t for a whole tile.
-    function: writes the steps, given a Builder and a segment size; returns the elements that a
-    warp (a block, if that is the level) takes, or the whole `Work` of the grid.
-    kind: "reduction", "scan" or "product", which has no segments; "irregular_reduction" and
-    "irregular_scan" have them by offsets, and the segment size is then that of a piece.
-    level: who does a piece of work together.
-    source: where the paper has it. alias: the paper's name, which stands for k = 16.
-    tiles: whether the default segment is counted in tiles (m*k), not in rows (k). repeats: how
-    many of those the default segment has; at grid level, where that is the whole array, those that
-    a block of one warp takes.
-    products: mma steps of one warp as a function of (m, n, k, N), the tile as the algorithm sees it
-    (m rows of data) and the segment in rows or tiles; None where no mma is used. Of a block, if
-    that is the level, or of all blocks of a segment: then a fifth number may be given, the warps W
-    of a block; 1 if not. Where a warp takes T tiles for whole rows of P, it is these that the
-    formula is in (see `rows.share_of`). Of a product: of the whole grid, a function of (m, n, k,
-    rows, cols, inner), or without cols for a vector; sizes count as whole tiles of a block and
-    whole steps.
-    combines: how partial sums can be combined, the default first; see `build`.
-    side: the operand for the data where the shape's sizes shall not decide.
-    fixed: options that make the row.
-    lines: which line of the paper's listing each part of the algorithm is.
+    Attributes
+    ----------
+    function : callable
+        Writes the steps, given a Builder and a segment size. Returns the elements that a warp (a
+        block, if that is the level) takes, or the whole `Work` of the grid. Its keyword arguments
+        are the algorithm's options.
+    name : str
+        The general name, with k for a segment of one row of a tile and t for a whole tile.
+    kind : str
+        "reduction", "scan" or "product", which has no segments; "irregular_reduction" and
+        "irregular_scan" have segments by offsets, and the segment size is that of a piece.
+    source : str
+        Where the paper has it.
+    formula : str
+        The mma steps of one warp, in segments of whole rows or tiles, with combine="mma" and one
+        part: see `mma_steps`. "0" where no mma is used, "" where nobody has counted.
+    alias : str
+        The paper's name, which stands for k = 16.
+    title : str
+        What the algorithm does, in a sentence; by default the first of the function's docstring.
+    level : Level
+        Who does a piece of work together.
+    tiles : bool
+        Whether the default segment is counted in tiles (m*k), not in rows (k).
+    repeats : int
+        How many of those the default segment has; at grid level, where that is the whole array,
+        those that a block of one warp takes.
+    limited : bool
+        Whether a segment has one row, or one tile, at most.
+    combines : tuple of str
+        How partial sums can be combined, the default first; see `build`.
+    side : str, optional
+        The operand for the data where the shape's sizes shall not decide.
+    lines : dict
+        Which line of the paper's listing each part of the algorithm is.
+    symbols : callable, optional
+        Gives values to names in the formula that depend on the others.
     """
 
-    name: str
     function: Callable[..., int | Work]
+    name: str
     kind: str
     source: str
-    alias: str
-    products: Callable[..., int] | None
-    formula: str
+    formula: str = ""
+    alias: str = ""
+    title: str = ""
+    level: Level = Level.WARP
     tiles: bool = False
     repeats: int = 1
-    level: Level = Level.WARP
+    limited: bool = False
     combines: tuple[str, ...] = ("mma", "add")
     side: str | None = None
-    fixed: dict[str, Any] = field(default_factory=dict)
     lines: dict[str, str] = field(default_factory=dict)
+    symbols: Callable[[Mapping[str, int]], Mapping[str, int]] | None = None
+
+    def __post_init__(self) -> None:
+        _check_choice("kind", self.kind, _KINDS)
+        if not self.title:
+            title = (inspect.getdoc(self.function) or "").split("\n", 1)[0]
+            object.__setattr__(self, "title", title)
 
     @property
-    def title(self) -> str:
-        """First sentence of the algorithm's docstring."""
-        text = inspect.getdoc(self.function) or ""
-        return text.split("\n", 1)[0]
+    def options(self) -> dict[str, Option]:
+        """The options that `build` passes on to the function, by name."""
+        return _options_of(self.function)
 
     @property
-    def options(self) -> tuple[str, ...]:
-        """Names of the options that `build` passes on to the function."""
-        first = 1 if self.kind == "product" else 2
-        names = list(inspect.signature(self.function).parameters)[first:]
-        return tuple(name for name in names if name not in self.fixed)
+    def uses_mma(self) -> bool:
+        """Whether the algorithm needs a tensor core at all."""
+        return self.formula != "0"
+
+    def mma_steps(self, m: int, n: int, k: int, **sizes: int) -> int:
+        """Return the mma steps of a warp, by the formula.
+
+        Parameters
+        ----------
+        m, n, k : int
+            The tile as the algorithm sees it: m rows of data.
+        **sizes
+            N, the rows or tiles of a segment. W, the warps of a block, if the level is the block
+            (up to k of them for scans) or the grid, whose formula is for all blocks of a segment;
+            default 1. Of a product: rows, cols and inner, filled up to whole tiles of a block and
+            whole steps; the formula is for the whole grid. Other names are options.
+        """
+        defaults = {name: option.default for name, option in self.options.items()}
+        values = {"m": m, "n": n, "k": k, "W": 1, **defaults, **sizes}
+        if self.symbols is not None:
+            values |= self.symbols(values)
+        return evaluate(self.formula, values)
 
 
-def _ceil(a: int, b: int) -> int:
-    return -(-a // b)
+@cache
+def _options_of(function: Callable[..., Any]) -> dict[str, Option]:
+    """Return the keyword-only arguments of a function, with what its docstring says of them."""
+    hints = typing.get_type_hints(function)
+    described = _described(inspect.getdoc(function) or "")
+    options = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            kind, choices = _kind_of(hints[name])
+            default = None if parameter.default is parameter.empty else parameter.default
+            options[name] = Option(name, kind, default, choices, described.get(name, ""))
+    return options
 
 
-def _whole_blocks(count: int, per_block: int) -> int:
-    return per_block * _ceil(count, per_block)
+def _kind_of(hint: Any) -> tuple[type, tuple[Any, ...]]:
+    """Return the class of an annotation, without None, and the choices of a Literal."""
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        hint = next(part for part in typing.get_args(hint) if part is not type(None))
+    if typing.get_origin(hint) is Literal:
+        choices = typing.get_args(hint)
+        return type(choices[0]), choices
+    return typing.get_origin(hint) or hint, ()
 
 
-def _lines(listing: str, **numbers: int) -> dict[str, str]:
-    return {part: f"{listing} line {number}" for part, number in numbers.items()}
+def _described(text: str) -> dict[str, str]:
+    """Return what the section "Parameters" of a docstring says about each name."""
+    _, _, section = text.partition("Parameters\n----------\n")
+    section = re.split(r"\n\n\w+\n-+\n", section)[0]
+    found: dict[str, str] = {}
+    for entry in re.split(r"\n(?=\S)", section):
+        head, _, body = entry.partition("\n")
+        for name in head.partition(" : ")[0].split(", "):
+            found[name] = " ".join(body.split())
+    return found
 
 
-_REGISTRY: dict[str, Algorithm] = {}
+def listing(name: str, **numbers: int) -> dict[str, str]:
+    """Return the lines of one of the paper's listings that parts of an algorithm are."""
+    return {part: f"{name} line {number}" for part, number in numbers.items()}
+
+
+# --- The registry -----------------------------------------------------------------------------
+
+# The rows that stand above each function.
+_rows_above: dict[Callable[..., Any], tuple[Algorithm, ...]] = {}
+
+
+def _members(value: Any) -> tuple[Algorithm, ...]:
+    """Return the algorithms that an entry point or a user names: rows or functions with rows."""
+    rows: list[Algorithm] = []
+    for one in value if isinstance(value, (list, tuple)) else (value,):
+        if isinstance(one, Algorithm):
+            rows.append(one)
+        elif callable(one) and one in _rows_above:
+            rows.extend(_rows_above[one])
+        else:
+            raise InputError(
+                f"an algorithm must be an Algorithm, or a function under @algorithm, got {one!r}"
+            )
+    return tuple(rows)
+
+
+_ALGORITHMS: Final = Registry[Algorithm](
+    "algorithm",
+    "tcusim.algorithms",
+    lambda row: (row.name, row.alias) if row.alias else (row.name,),
+    _members,
+)
 
 
 def register_algorithm(algorithm: Algorithm) -> Algorithm:
-    """Add a row to the registry; a second row of one name is an error."""
-    for name in (algorithm.name, algorithm.alias):
-        if name in _aliases() or name in _REGISTRY:
-            raise InputError(f"an algorithm named {name!r} is registered already")
-    _REGISTRY[algorithm.name] = algorithm
+    """Add a row to the registry; another row of one name is an error."""
+    (checked,) = _members(algorithm)
+    return _ALGORITHMS.add(checked, "register_algorithm")
+
+
+Facts = ParamSpec("Facts")
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _decorator(
+    row: Callable[Concatenate[Callable[..., Any], Facts], Algorithm],
+) -> Callable[Facts, Callable[[Function], Function]]:
+    """Return a decorator that takes what a row has beside its function."""
+
+    def algorithm(*args: Facts.args, **facts: Facts.kwargs) -> Callable[[Function], Function]:
+        """Register a function that writes the steps of an algorithm.
+
+        The arguments are those of `Algorithm` after `function`: name, kind, source, formula, and
+        what differs from the defaults. A function may have several rows.
+        """
+
+        def register(function: Function) -> Function:
+            new = row(function, *args, **facts)
+            module = function.__module__
+            _ALGORITHMS.add(new, OWN if module.startswith("tcusim.") else module)
+            _rows_above[function] = (*_rows_above.get(function, ()), new)
+            return function
+
+        return register
+
     return algorithm
 
 
+algorithm = _decorator(Algorithm)
+
+
 def algorithms() -> tuple[Algorithm, ...]:
-    """Return every registered algorithm, reductions first."""
-    return tuple(_REGISTRY.values())
+    """Return every registered algorithm: reductions, scans, those by offsets, and products."""
+    return tuple(sorted(_ALGORITHMS.all(), key=lambda row: _KINDS.index(row.kind)))
 
 
 def segmented_algorithms() -> tuple[Algorithm, ...]:
@@ -117,11 +273,7 @@ def segmented_algorithms() -> tuple[Algorithm, ...]:
 
 def algorithm_of(name: str) -> Algorithm:
     """Return the algorithm of this general or paper name, in any case."""
-    key = str(name).lower()
-    found = _REGISTRY.get(key) or _aliases().get(key)
-    if found is None:
-        raise unknown_name("algorithm", name, [*_REGISTRY, *_aliases()])
-    return found
+    return _ALGORITHMS.get(name)
 
 
 def build(
@@ -212,7 +364,7 @@ def build(
         row.level,
     )
     sizes = _sizes(row, b, segment_size)
-    work = row.function(b, *sizes, **row.fixed, **options)
+    work = row.function(b, *sizes, **options)
     if not isinstance(work, Work):
         per_block = work * tiles * (warps if row.level is Level.WARP else 1)
         scalar = Scalar("length", 1 if ragged else per_block)
@@ -220,10 +372,6 @@ def build(
     program = b.program(str(algorithm).lower(), row.source, work)
     verify(program)
     return program
-
-
-def _aliases() -> dict[str, Algorithm]:
-    return {row.alias: row for row in _REGISTRY.values() if row.alias}
 
 
 def _combine(row: Algorithm, combine: str | None) -> str:
@@ -246,7 +394,12 @@ def _sizes(row: Algorithm, b: Builder, segment_size: int | None) -> tuple[int | 
         return (None,)
     if segment_size is None:
         return (row.repeats * (b.m * b.k if row.tiles else b.k),)
-    return (_positive("segment_size", segment_size),)
+    size = _positive("segment_size", segment_size)
+    if row.limited and size > (b.m * b.k if row.tiles else b.k):
+        longest = f"a tile, {b.m * b.k}" if row.tiles else f"k = {b.k}"
+        verb = "sums" if row.kind == "reduction" else "scans"
+        raise Unsupported(f"{row.name} {verb} segments of at most {longest} elements")
+    return (size,)
 
 
 def _side(row: Algorithm, side: str | None, shape: MmaShape) -> str:
@@ -300,353 +453,3 @@ def _positive(name: str, value: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InputError(f"{name} must be an integer of at least 1, got {value!r}")
     return value
-
-
-# The counts are for segments of whole rows or tiles, combine="mma", and one part; those of scans of
-# a block for at most k warps.
-for _row in (
-    Algorithm(
-        "reduction_k",
-        reduction.reduction_k,
-        "reduction",
-        "[DAKKAK19] section 4.1, Algorithm 1",
-        "reduction_16",
-        lambda m, n, k, count: 1,
-        "1",
-        lines=_lines("Alg. 1", init=1, load=3, product=4, out=5),
-    ),
-    Algorithm(
-        "reduction_kn",
-        reduction.reduction_kn,
-        "reduction",
-        "[DAKKAK19] section 4.1, Figure 8",
-        "reduction_16n",
-        lambda m, n, k, count: count,
-        "N",
-        repeats=4,
-    ),
-    Algorithm(
-        "reduction_kn_coalesced",
-        reduction.reduction_kn_coalesced,
-        "reduction",
-        "[DAKKAK19] section 4.1, Algorithm 3, corrected",
-        "reduction_16n_coalesced",
-        lambda m, n, k, count: m * _ceil(count, m) + _ceil(m, n) * _ceil(m, k),
-        "m*ceil(N/m) + ceil(m/n)*ceil(m/k)",
-        repeats=4,
-        lines=_lines("Alg. 3", init=1, zero=2, loop=5, load=7, product=8, out=10),
-    ),
-    Algorithm(
-        "reduction_packed",
-        reduction.reduction_packed,
-        "reduction",
-        "not in the paper",
-        "reduction_16_packed",
-        lambda m, n, k, count: n * count,
-        "n*N",
-    ),
-    Algorithm(
-        "reduction_rows",
-        rows.reduction_rows,
-        "reduction",
-        "not in the paper",
-        "",
-        rows.products_of_sum,
-        "T",
-        tiles=True,
-        repeats=4,
-        combines=("add",),
-    ),
-    Algorithm(
-        "reduction_t",
-        reduction.reduction_t,
-        "reduction",
-        "[DAKKAK19] section 4.1, Algorithm 2",
-        "reduction_256",
-        lambda m, n, k, count: 1 + _ceil(m, k),
-        "1 + ceil(m/k)",
-        tiles=True,
-        lines=_lines("Alg. 2", init=1, load=3, product=4, finish=5, out=6),
-    ),
-    Algorithm(
-        "reduction_tn",
-        reduction.reduction_tn,
-        "reduction",
-        "[DAKKAK19] section 4.1, Figure 7",
-        "reduction_256n",
-        lambda m, n, k, count: count + _ceil(m, k),
-        "N + ceil(m/k)",
-        tiles=True,
-        repeats=4,
-        fixed={"efficient": True},
-    ),
-    Algorithm(
-        "reduction_tn_inefficient",
-        reduction.reduction_tn,
-        "reduction",
-        "[DAKKAK19] section 4.1, Figure 6",
-        "reduction_256n_inefficient",
-        lambda m, n, k, count: count * (1 + _ceil(m, k)),
-        "N*(1 + ceil(m/k))",
-        tiles=True,
-        repeats=4,
-        combines=("mma",),
-        fixed={"efficient": False},
-    ),
-    Algorithm(
-        "reduction_kn_block",
-        block.reduction_kn_block,
-        "reduction",
-        "not in the paper",
-        "reduction_16n_block",
-        lambda m, n, k, count, warps=1: warps * _ceil(count, warps) + _ceil(warps, k),
-        "W*ceil(N/W) + ceil(W/k)",
-        repeats=4,
-        level=Level.BLOCK,
-    ),
-    Algorithm(
-        "reduction_tn_block",
-        block.reduction_tn_block,
-        "reduction",
-        "[DAKKAK19] section 4.2, Algorithm 4, corrected",
-        "reduction_256n_block",
-        lambda m, n, k, count, warps=1: (
-            warps * (_ceil(count, warps) + _ceil(m, k)) + _ceil(warps, k)
-        ),
-        "W*(ceil(N/W) + ceil(m/k)) + ceil(W/k)",
-        tiles=True,
-        repeats=4,
-        level=Level.BLOCK,
-        lines=_lines(
-            "Alg. 4", loop=3, load=3, product=3, finish=3, partial=4, sync=5, first=6, last=6, out=6
-        ),
-    ),
-    Algorithm(
-        "reduction_plain",
-        reduction.reduction_plain,
-        "reduction",
-        "not in the paper",
-        "",
-        None,
-        "0",
-        repeats=16,
-    ),
-    Algorithm(
-        "scan_k",
-        scan.scan_k,
-        "scan",
-        "[DAKKAK19] section 5.1, segment size 16",
-        "scan_16",
-        lambda m, n, k, count: _ceil(k, n),
-        "ceil(k/n)",
-    ),
-    Algorithm(
-        "scan_kn",
-        scan.scan_kn,
-        "scan",
-        "[DAKKAK19] section 5.1, Algorithm 5",
-        "scan_16n",
-        lambda m, n, k, count: count * _ceil(k, n),
-        "N*ceil(k/n)",
-        repeats=4,
-        lines=_lines("Alg. 5", init=1, zero=3, loop=5, load=7, R=8, carry=9, out=12),
-    ),
-    Algorithm(
-        "scan_t",
-        scan.scan_t,
-        "scan",
-        "[DAKKAK19] section 5.1, segment size 256",
-        "scan_256",
-        lambda m, n, k, count: _ceil(k, n) * (2 + _ceil(m, k)),
-        "ceil(k/n)*(2 + ceil(m/k))",
-        tiles=True,
-    ),
-    Algorithm(
-        "scan_tn",
-        scan.scan_tn,
-        "scan",
-        "[DAKKAK19] section 5.1, Algorithm 6",
-        "scan_256n",
-        lambda m, n, k, count: count * _ceil(k, n) * (2 + _ceil(m, k)),
-        "N*ceil(k/n)*(2 + ceil(m/k))",
-        tiles=True,
-        repeats=4,
-        lines=_lines("Alg. 6", init=1, zero=3, loop=4, load=6, AU=7, LA=8, R=9, out=10, carry=11),
-    ),
-    Algorithm(
-        "scan_rows",
-        rows.scan_rows,
-        "scan",
-        "not in the paper",
-        "",
-        rows.products_of_scan,
-        "T*(ceil(k/n) + 1) - T/P",
-        tiles=True,
-        repeats=4,
-        combines=("add",),
-    ),
-    Algorithm(
-        "scan_kn_block",
-        block.scan_kn_block,
-        "scan",
-        "not in the paper",
-        "scan_16n_block",
-        lambda m, n, k, count, warps=1: (
-            _ceil(count, warps) * (warps * _ceil(k, n) + _ceil(warps, n))
-        ),
-        "ceil(N/W)*(W*ceil(k/n) + ceil(W/n))",
-        repeats=4,
-        level=Level.BLOCK,
-    ),
-    Algorithm(
-        "scan_tn_block",
-        block.scan_tn_block,
-        "scan",
-        "[DAKKAK19] section 5.2, Algorithm 7, corrected",
-        "scan_256n_block",
-        lambda m, n, k, count, warps=1: (
-            _ceil(count, warps) * (warps * _ceil(k, n) * (2 + _ceil(m, k)) + _ceil(warps, n))
-        ),
-        "ceil(N/W)*(W*ceil(k/n)*(2 + ceil(m/k)) + ceil(W/n))",
-        tiles=True,
-        repeats=4,
-        level=Level.BLOCK,
-        lines=_lines(
-            "Alg. 7",
-            init=1,
-            zero=6,
-            loop=7,
-            load=9,
-            AU=10,
-            LA=11,
-            R=12,
-            store=13,
-            gather=14,
-            first=15,
-            E=16,
-            scan=17,
-            spread=18,
-            out=22,
-            carry=23,
-        ),
-    ),
-    Algorithm(
-        "scan_plain",
-        scan.scan_plain,
-        "scan",
-        "not in the paper",
-        "",
-        None,
-        "0",
-        repeats=16,
-    ),
-    Algorithm(
-        "reduction_grid",
-        grid.reduction_grid,
-        "reduction",
-        "[DAKKAK19] section 6.4, in one launch",
-        "",
-        lambda m, n, k, count, warps=1: _whole_blocks(count, 16 * warps),
-        "16*W*ceil(N/(16*W))",
-        tiles=True,
-        repeats=16,
-        level=Level.GRID,
-        combines=("add",),
-    ),
-    Algorithm(
-        "scan_grid",
-        grid.scan_grid,
-        "scan",
-        "[DAKKAK19] section 6.4, in one launch",
-        "",
-        lambda m, n, k, count, warps=1: (
-            _whole_blocks(count, 8 * warps) // 2 * (2 * _ceil(k, n) + 3)
-        ),
-        "8*W*ceil(N/(8*W))*(ceil(k/n) + 3/2)",
-        tiles=True,
-        repeats=8,
-        level=Level.GRID,
-        combines=("add",),
-    ),
-    Algorithm(
-        "reduction_pieces",
-        irregular.reduction_pieces,
-        "irregular_reduction",
-        "not in the paper",
-        "",
-        lambda m, n, k, count: count,
-        "N",
-        repeats=4,
-    ),
-    Algorithm(
-        "reduction_pieces_plain",
-        irregular.reduction_pieces_plain,
-        "irregular_reduction",
-        "not in the paper",
-        "",
-        None,
-        "0",
-        repeats=4,
-    ),
-    Algorithm(
-        "scan_pieces",
-        irregular.scan_pieces,
-        "irregular_scan",
-        "not in the paper",
-        "",
-        lambda m, n, k, count: count * _ceil(k, n),
-        "N*ceil(k/n)",
-        repeats=4,
-    ),
-    Algorithm(
-        "scan_pieces_plain",
-        irregular.scan_pieces_plain,
-        "irregular_scan",
-        "not in the paper",
-        "",
-        None,
-        "0",
-        repeats=4,
-    ),
-    Algorithm(
-        "gemm_naive",
-        gemm.gemm_naive,
-        "product",
-        "[DAKKAK19] section 2, C = A.B + C",
-        "",
-        lambda m, n, k, rows, cols, inner: _ceil(rows, m) * _ceil(cols, n) * _ceil(inner, k),
-        "ceil(rows/m)*ceil(cols/n)*ceil(inner/k)",
-        side="a",
-    ),
-    Algorithm(
-        "gemm",
-        gemm.gemm,
-        "product",
-        "[DAKKAK19] section 2, C = A.B + C",
-        "",
-        lambda m, n, k, rows, cols, inner: _ceil(rows, m) * _ceil(cols, n) * _ceil(inner, k),
-        "ceil(rows/m)*ceil(cols/n)*ceil(inner/k)",
-        level=Level.BLOCK,
-        side="a",
-    ),
-    Algorithm(
-        "gemv",
-        gemv.gemv,
-        "product",
-        "[DAKKAK19] section 2, with a padded vector",
-        "",
-        lambda m, n, k, rows, inner: _ceil(rows, m) * _ceil(inner, k),
-        "ceil(rows/m)*ceil(inner/k)",
-    ),
-    Algorithm(
-        "gemv_reduction",
-        gemv.gemv_reduction,
-        "product",
-        "not in the paper",
-        "",
-        lambda m, n, k, rows, inner: _ceil(rows, m) * _ceil(inner, k),
-        "ceil(rows/m)*ceil(inner/k)",
-        level=Level.BLOCK,
-    ),
-):
-    register_algorithm(_row)

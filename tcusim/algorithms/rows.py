@@ -7,16 +7,19 @@ row is left, and rounded additions combine these: `log2` rounds for all tiles to
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from tcusim.algorithms import reduction, scan
 from tcusim.algorithms.builder import LENGTH, Builder, padded, require_sizes
 from tcusim.algorithms.order import FORWARD, Order
+from tcusim.algorithms.registry import algorithm
 from tcusim.algorithms.row_tiles import Rows, TileParts, Tiles
 from tcusim.algorithms.tiles import data
 from tcusim.program.grammar import ROW, Bound, Buffer, Index, PatternKind, View
 
-__all__ = ["products_of_scan", "products_of_sum", "reduction_rows", "scan_rows", "share_of"]
+__all__ = ["reduction_rows", "scan_rows", "share_of"]
 
 # Elements of a warp at a time. In rows of two f16 tiles, 1024 give each lane one total to scan.
 SCANNED = 1024
@@ -82,27 +85,27 @@ def share_of(
     return Share(width, groups or min(needed, max(1, tiles // width)))
 
 
-def products_of_sum(m: int, n: int, k: int, count: int) -> int:
-    """Return the mma steps of a warp that sums segments of `count` tiles, by default: T."""
-    return _tiles_and_rows(m, k, count, SUMMED)[0]
+def _tiles_of(values: Mapping[str, int], elements: int) -> dict[str, int]:
+    """Return T, the tiles of a warp that takes segments of N tiles, and P, those of a row.
 
-
-def products_of_scan(m: int, n: int, k: int, count: int) -> int:
-    """Return the mma steps of a warp that scans segments of `count` tiles, by default.
-
-    U is multiplied by each of the T tiles, J by all of them but the last of each of T/P rows.
+    A scan multiplies each tile by U, and all but the last of each of the T/P rows by J.
     """
-    tiles, groups = _tiles_and_rows(m, k, count, SCANNED)
-    return tiles * (-(-k // n) + 1) - groups
-
-
-def _tiles_and_rows(m: int, k: int, count: int, elements: int) -> tuple[int, int]:
-    """Return how many tiles a warp takes of segments of `count`, and how many rows of them."""
-    share = share_of(m, k, count * m * k, elements)
+    m, k, count = values["m"], values["k"], values["N"]
+    share = share_of(m, k, count * m * k, elements, values["pieces"], values["groups"])
     passes = 1 if share.per_segment else -(-count // share.tiles)
-    return passes * share.tiles, passes * share.groups
+    return {"T": passes * share.tiles, "P": share.pieces}
 
 
+@algorithm(
+    "scan_rows",
+    "scan",
+    "not in the paper",
+    "T*(ceil(k/n) + 1) - T/P",
+    tiles=True,
+    repeats=4,
+    combines=("add",),
+    symbols=partial(_tiles_of, elements=SCANNED),
+)
 def scan_rows(
     b: Builder,
     segment_size: int,
@@ -150,6 +153,16 @@ def _before(b: Builder, rows: Rows, count: int, running: View | None) -> Buffer 
     return before
 
 
+@algorithm(
+    "reduction_rows",
+    "reduction",
+    "not in the paper",
+    "T",
+    tiles=True,
+    repeats=4,
+    combines=("add",),
+    symbols=partial(_tiles_of, elements=SUMMED),
+)
 def reduction_rows(
     b: Builder, segment_size: int, *, pieces: int | None = None, groups: int | None = None
 ) -> int:

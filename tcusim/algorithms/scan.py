@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias, get_args
 
 from tcusim.algorithms.builder import (
     LENGTH,
@@ -28,20 +28,34 @@ from tcusim.algorithms.builder import (
     stored_type,
 )
 from tcusim.algorithms.order import FORWARD, Order
+from tcusim.algorithms.registry import algorithm, listing
 from tcusim.algorithms.tiles import data, pieces, row_of, rows_of, tile_of
 from tcusim.program.grammar import COL, ROW, Bound, Buffer, Extent, Frag, Index, PatternKind, View
 
-__all__ = ["FORMS", "scan_k", "scan_kn", "scan_plain", "scan_t", "scan_tn"]
+__all__ = ["FORMS", "Form", "scan_kn", "scan_plain", "scan_tn"]
 
-FORMS = ("(LA)1", "L(A1)", "[U|1]")
-
-
-def scan_k(b: Builder, segment_size: int, *, exclusive: bool = False, reverse: bool = False) -> int:
-    """Scan segments of at most k elements, m segments a warp, in ceil(k/n) products."""
-    require(segment_size <= b.k, f"scan_k scans segments of at most k = {b.k} elements")
-    return scan_kn(b, segment_size, exclusive=exclusive, reverse=reverse)
+Form: TypeAlias = Literal["(LA)1", "L(A1)", "[U|1]"]
+FORMS: tuple[Form, ...] = get_args(Form)
 
 
+@algorithm(
+    "scan_kn",
+    "scan",
+    "[DAKKAK19] section 5.1, Algorithm 5",
+    "N*ceil(k/n)",
+    alias="scan_16n",
+    repeats=4,
+    lines=listing("Alg. 5", init=1, zero=3, loop=5, load=7, R=8, carry=9, out=12),
+)
+@algorithm(
+    "scan_k",
+    "scan",
+    "[DAKKAK19] section 5.1, segment size 16",
+    "ceil(k/n)",
+    alias="scan_16",
+    title="Scan segments of at most k elements, m segments a warp, in ceil(k/n) products.",
+    limited=True,
+)
 def scan_kn(
     b: Builder, segment_size: int, *, exclusive: bool = False, reverse: bool = False
 ) -> int:
@@ -73,25 +87,31 @@ def scan_kn(
     return b.m * segment_size
 
 
-def scan_t(
-    b: Builder,
-    segment_size: int,
-    *,
-    form: str | None = None,
-    exclusive: bool = False,
-    reverse: bool = False,
-) -> int:
-    """Scan segments of at most one tile, T = m*k elements, one segment a warp (section 5.1)."""
-    tile = b.m * b.k
-    require(segment_size <= tile, f"scan_t scans segments of at most a tile, {tile} elements")
-    return scan_tn(b, segment_size, form=form, exclusive=exclusive, reverse=reverse)
-
-
+@algorithm(
+    "scan_tn",
+    "scan",
+    "[DAKKAK19] section 5.1, Algorithm 6",
+    "N*ceil(k/n)*(2 + ceil(m/k))",
+    alias="scan_256n",
+    tiles=True,
+    repeats=4,
+    lines=listing("Alg. 6", init=1, zero=3, loop=4, load=6, AU=7, LA=8, R=9, out=10, carry=11),
+)
+@algorithm(
+    "scan_t",
+    "scan",
+    "[DAKKAK19] section 5.1, segment size 256",
+    "ceil(k/n)*(2 + ceil(m/k))",
+    alias="scan_256",
+    title="Scan segments of at most a tile, T = m*k elements, one segment a warp (section 5.1).",
+    tiles=True,
+    limited=True,
+)
 def scan_tn(
     b: Builder,
     segment_size: int,
     *,
-    form: str | None = None,
+    form: Form | None = None,
     carry: bool = False,
     exclusive: bool = False,
     reverse: bool = False,
@@ -124,6 +144,7 @@ def scan_tn(
     return segment_size
 
 
+@algorithm("scan_plain", "scan", "not in the paper", "0", repeats=16)
 def scan_plain(
     b: Builder,
     segment_size: int,
@@ -380,7 +401,7 @@ TILE_SCANS: dict[tuple[str, str], Callable[..., _TileScan]] = {
 }
 
 
-def form_of(b: Builder, form: str | None) -> str:
+def form_of(b: Builder, form: Form | None) -> Form:
     """Return the form to build; refuse one that the shape cannot do."""
     combine = b.options.combine
     if form is None:

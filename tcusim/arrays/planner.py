@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Generic, TypeVar
 
-from tcusim.algorithms import algorithm_of, build
+from tcusim.algorithms import Level, algorithm_of, build
 from tcusim.algorithms.rows import Share, share_of
 from tcusim.arrays.problem import (
     AnyProblem,
@@ -29,7 +29,7 @@ from tcusim.arrays.tuning import DEFAULT, TUNINGS, ProductTuning, Tuning
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.machine import format_of, unit_of
 from tcusim.machine.shapes import MmaShape
-from tcusim.program.grammar import Level, Program
+from tcusim.program.grammar import Program
 from tcusim.program.launches import LaunchPlan, PlanBuilder
 from tcusim.program.resources import SharedMemory
 
@@ -266,7 +266,7 @@ def _launch_named(draft: Draft[Problem]) -> None:
     row = algorithm_of(p.algorithm)
     if row.kind != p.kind:
         raise Unsupported(f"{p.algorithm!r} is a {row.kind}, and this is a {p.kind}")
-    if row.products is None and p.types.source != p.types.acc:
+    if not row.uses_mma and p.types.source != p.types.acc:
         raise Unsupported(
             f"{p.algorithm!r} adds values of the accumulator's type, {p.types.acc}; it combines "
             f"the partial sums of other algorithms, and does not take {p.types.source} arrays"

@@ -22,12 +22,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from tcusim.algorithms import Algorithm, algorithm_of, algorithms, build, segmented_algorithms
+from tcusim.algorithms import (
+    Algorithm,
+    Level,
+    algorithm_of,
+    algorithms,
+    build,
+    segmented_algorithms,
+)
 from tcusim.backends import get_backend, native_arch, run
 from tcusim.check.testing import differences, input_kinds, random_inputs
 from tcusim.errors import InputError, Unsupported
 from tcusim.machine.shapes import shape_or_virtual
-from tcusim.program.grammar import Level, Program
+from tcusim.program.grammar import Program
 
 __all__ = [
     "COLUMNS",
@@ -175,7 +182,7 @@ def _built(recipe: Recipe) -> Program:
     given = {item.name: getattr(recipe, item.name) for item in fields(recipe)[1:]}
     options = {name: value for name, value in given.items() if value or name == "ragged"}
     options["shape"] = shape_or_virtual(recipe.shape)
-    if algorithm_of(recipe.algorithm).products is None:
+    if not algorithm_of(recipe.algorithm).uses_mma:
         options.setdefault("source", recipe.accumulate)
     return build(recipe.algorithm, **options)
 
@@ -271,14 +278,14 @@ def recipes(
 
 
 def _has_cell(row: Algorithm, column: Column) -> bool:
-    return row.products is not None or column in _PLAIN_COLUMNS
+    return row.uses_mma or column in _PLAIN_COLUMNS
 
 
 def _options(row: Algorithm, column: Column) -> Iterator[Recipe]:
     """Yield every recipe of one cell; some may not go together."""
-    sides = ("a", "b") if row.products else ("",)
+    sides = ("a", "b") if row.uses_mma else ("",)
     # Parts of a split input are combined by additions: products would round them.
-    combines = ("add",) if column.source or not row.products else tuple(sorted(row.combines))
+    combines = ("add",) if column.source or not row.uses_mma else tuple(sorted(row.combines))
     forms = _FORMS if "form" in row.options else ("",)
     results = {"f32": ("", "f16"), "f16": ("", "f32")}.get(column.acc, ("",))
     if column.ab == "bf16":

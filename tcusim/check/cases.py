@@ -16,9 +16,9 @@ from typing import Any, Final, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.algorithms import Algorithm, scan
+from tcusim.algorithms import Algorithm, Level, scan
 from tcusim.machine import Fused, Rule, format_of
-from tcusim.program.grammar import Level, Program
+from tcusim.program.grammar import Program
 
 __all__ = [
     "KINDS",
@@ -57,7 +57,7 @@ def variants(row: Algorithm) -> Iterator[Keywords]:
 
 def has_formula(row: Algorithm, options: Keywords) -> bool:
     """Return whether the registry's formula is for these options."""
-    return row.products is not None and all(
+    return row.formula not in ("", "0") and all(
         _VARIANTS[name][0] == value for name, value in options.items()
     )
 
@@ -232,9 +232,8 @@ class _Segments:
 
     def formula(self, row: Algorithm, tile: Tile, case: Case, repeats: int) -> int:
         """Return the mma steps of a piece of work; what a block does depends on its warps."""
-        assert row.products is not None
-        own = [] if row.level is Level.WARP else [case.keywords["warps"]]
-        return row.products(tile.m, tile.n, tile.k, repeats, *own)
+        warps = case.keywords.get("warps", 1)
+        return row.mma_steps(tile.m, tile.n, tile.k, N=repeats, W=warps)
 
 
 def _segments(size: int | None, **keywords: Any) -> Case:
@@ -377,11 +376,7 @@ class _Products:
 
     def formula(self, row: Algorithm, tile: Tile, case: Case, repeats: int) -> int:
         """Return the mma steps of the whole product."""
-        assert row.products is not None
-        names = [
-            name for name in ("rows", "cols", "inner") if name == "rows" or name in row.options
-        ]
-        return row.products(tile.m, tile.n, tile.k, *(case.sizes[name] for name in names))
+        return row.mma_steps(tile.m, tile.n, tile.k, **case.sizes)
 
 
 # --- Segments by offsets ----------------------------------------------------------------------
@@ -486,8 +481,7 @@ class _Pieces:
 
     def formula(self, row: Algorithm, tile: Tile, case: Case, repeats: int) -> int:
         """Return the mma steps of a warp."""
-        assert row.products is not None
-        return row.products(tile.m, tile.n, tile.k, repeats)
+        return row.mma_steps(tile.m, tile.n, tile.k, N=repeats)
 
 
 def _whole_lengths(size: int, segments: int) -> Ints:

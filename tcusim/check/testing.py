@@ -19,7 +19,7 @@ from tcusim.backends import run as run_program
 from tcusim.errors import AgreementError, InputError, TcusimError, unknown_name
 from tcusim.machine import Format, Values, format_of, from_values, round_values
 from tcusim.machine.formats import to_memory
-from tcusim.program.bind import bind_scalars, last_offset, offsets_of
+from tcusim.program.bind import bind_scalars, offsets_of
 from tcusim.program.grammar import Program, Step, View, accesses
 from tcusim.program.printer import line
 from tcusim.simulate.interpreter import Event, run_numpy
@@ -427,14 +427,14 @@ def random_inputs(
     offsets = offsets_of(program)
     segments = -(-length // 8)
     for step in offsets.values():
-        scalars.update(dict.fromkeys(step.offsets.size.index.symbols, segments))
+        scalars.update(dict.fromkeys(step.segments.offsets.size.index.symbols, segments))
     inputs = {
         buffer.name: _random_values(program, buffer.dtype, kind, buffer.size.evaluate(scalars), rng)
         for buffer in program.inputs
         if buffer.name not in offsets
     }
     for name, step in offsets.items():
-        last = last_offset(step, segments, length)
+        last = step.segments.last_offset(segments, length)
         ends = np.sort(rng.integers(0, last + 1, segments + 1))
         ends[0], ends[-1] = 0, last
         inputs[name] = ends

@@ -29,7 +29,7 @@ from tcusim.errors import Unsupported
 from tcusim.machine import format_of, rule_for, units
 from tcusim.machine.shapes import MmaShape, shape_or_virtual
 from tcusim.program.bind import offsets_of
-from tcusim.program.grammar import Level, Mma, Program, walk
+from tcusim.program.grammar import Mma, Program, Space, walk
 from tcusim.program.resources import SharedMemory
 from tcusim.simulate.counts import Counts
 from tcusim.simulate.interpreter import Event, run_numpy
@@ -235,7 +235,7 @@ class _Trial:
         volume = usage.mma * self.target.shape.m * self.target.shape.n * self.target.shape.k
         elements = self.kind.useful(case)
         gpu, reason = _on_gpu(program)
-        sizes = {level: _bytes(program, level) for level in (Level.WARP, Level.BLOCK)}
+        sizes = {space: _bytes(program, space) for space in (Space.WARP, Space.SHARED)}
         return replace(
             found,
             combines=combines,
@@ -244,8 +244,8 @@ class _Trial:
             mma=usage.mma,
             useful=elements / volume if volume else None,
             tile_used=usage.used / volume if volume else None,
-            shared_bytes=sizes[Level.WARP],
-            block_bytes=sizes[Level.BLOCK],
+            shared_bytes=sizes[Space.WARP],
+            block_bytes=sizes[Space.SHARED],
             gpu=gpu,
             gpu_reason=reason,
         )
@@ -357,12 +357,12 @@ def _typed(program: Program, inputs: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _bytes(program: Program, level: Level) -> int:
+def _bytes(program: Program, space: Space) -> int:
     """Return the bytes of a program's shared memory of one level."""
     return sum(
         buffer.size.evaluate({}) * format_of(buffer.dtype).itemsize
         for buffer in program.scratch
-        if buffer.level is level
+        if buffer.space is space
     )
 
 

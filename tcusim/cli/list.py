@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 import click
 
-from tcusim import backends, errors
+from tcusim import backends, errors, plugins
 from tcusim import machine as numerics
 from tcusim.algorithms import algorithms
 from tcusim.cli.options import examples
@@ -46,6 +46,8 @@ def list_command(names: tuple[str, ...], full: bool, as_json: bool) -> None:
     found = {name: _TABLES[name]() for name in (tables or _TABLES)}
     if wanted:
         found = _named(found, wanted)
+    for one in plugins.broken():
+        click.echo(f"warning: {one}", err=True)
     if as_json:
         print_json(found)
         return

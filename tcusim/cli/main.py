@@ -93,13 +93,12 @@ def _loaded(found: Extension) -> click.Command:
         command = found.load()
         if isinstance(command, click.Command):
             return command
-        reason = f"it is a {type(command).__name__}, not a command of click"
-    except (Exception, SystemExit) as error:
-        # Whatever somebody else's module does when it is imported, the other commands work.
-        reason = f"{type(error).__name__}: {error}"
+        reason = f"{found} is a {type(command).__name__}, not a command of click"
+    except errors.InputError as error:
+        reason = str(error)
 
     def fail() -> None:
-        raise errors.InputError(f"{found} cannot be used: {reason}")
+        raise errors.InputError(reason)
 
     return click.Command(found.name, callback=fail, short_help=f"Cannot be used: {reason}")
 

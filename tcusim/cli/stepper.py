@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tcusim.errors import InputError
 from tcusim.machine import format_of
-from tcusim.program.grammar import Level, Loop, Program, Step, When, walk
+from tcusim.program.grammar import Loop, Program, Space, Step, When, walk
 from tcusim.program.printer import listing
 from tcusim.simulate.frames import Frame, Tile
 
@@ -34,9 +34,9 @@ LEGEND: Final = (
 )
 
 _PLACES: Final = {
-    str(Level.GRID): "global memory",
-    str(Level.BLOCK): "shared memory",
-    str(Level.WARP): "shared memory",
+    str(Space.GLOBAL): "global memory",
+    str(Space.SHARED): "shared memory",
+    str(Space.WARP): "shared memory",
 }
 _CHANGED: Final = "bold green"
 _HEAD: Final = "cyan"

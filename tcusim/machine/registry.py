@@ -1,22 +1,16 @@
-"""The registry of units: by name, by compute capability, by a GPU's name, or from a package."""
+"""The registry of architectures: by name, by compute capability, by a GPU, or from a package."""
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
-from typing import Final
+from typing import Any, Final
 
-from tcusim.errors import InputError, Unsupported, unknown_name
+from tcusim.errors import InputError, Unsupported
 from tcusim.machine.arches import BUILT_IN
 from tcusim.machine.formats import format_of
 from tcusim.machine.rules import Rule, Unit
+from tcusim.plugins import OWN, Registry
 
-__all__ = ["ENTRY_POINT_GROUP", "register_unit", "rule_for", "unit_of", "units"]
-
-ENTRY_POINT_GROUP: Final = "tcusim.units"
-
-_units: dict[str, Unit] = {}
-_names: dict[str, Unit] = {}
-_entry_points_read: set[str] = set()
+__all__ = ["register_unit", "rule_for", "unit_of", "units"]
 
 
 def register_unit(unit: Unit) -> Unit:
@@ -36,15 +30,8 @@ def register_unit(unit: Unit) -> Unit:
     >>> pair.rows[0].how.length
     2
     """
-    for name in unit.names:
-        if name in _names:
-            raise InputError(
-                f"unit {unit.name!r}: the name {name!r} is already that of "
-                f"{_names[name].name!r}; choose another name"
-            )
-    _units[unit.name] = unit
-    _names.update(dict.fromkeys(unit.names, unit))
-    return unit
+    (checked,) = _members(unit)
+    return _ARCHES.add(checked, "register_unit")
 
 
 def unit_of(name: str) -> Unit:
@@ -55,18 +42,12 @@ def unit_of(name: str) -> Unit:
     UnknownName
         If there is none, with the nearest name and the valid ones.
     """
-    key = str(name).lower()
-    if key not in _names:
-        _read_entry_points()
-    if key not in _names:
-        raise unknown_name("architecture", name, _names)
-    return _names[key]
+    return _ARCHES.get(name)
 
 
 def units() -> tuple[Unit, ...]:
     """Return every registered unit, those of installed packages included."""
-    _read_entry_points()
-    return tuple(_units.values())
+    return _ARCHES.all()
 
 
 def rule_for(unit_name: str, ab: str, acc: str, family: str = "") -> Rule:
@@ -103,33 +84,13 @@ def _why(unit: Unit, ab: str, acc: str) -> str:
     return f"no rule for {ab} operands; this unit takes {', '.join(inputs)}"
 
 
-def _read_entry_points() -> None:
-    """Register the units that installed packages declare; each is loaded once."""
-    for entry in entry_points(group=ENTRY_POINT_GROUP):
-        if entry.value in _entry_points_read:
-            continue
-        try:
-            unit = entry.load()
-        except (ImportError, AttributeError) as error:
-            raise InputError(
-                f"entry point {entry.name!r} of {ENTRY_POINT_GROUP} cannot be loaded from "
-                f"{entry.value!r}: {error}; reinstall or remove the package that declares it"
-            ) from error
-        if not isinstance(unit, Unit):
-            raise InputError(
-                f"entry point {entry.name!r} of {ENTRY_POINT_GROUP} must name a Unit, "
-                f"{entry.value!r} is a {type(unit).__name__}"
-            )
-        # A package may have registered its unit while it was imported.
-        if _units.get(unit.name) is not unit:
-            register_unit(unit)
-        _entry_points_read.add(entry.value)
+def _members(value: Any) -> tuple[Unit, ...]:
+    """Return what an entry point names, if it is a Unit."""
+    if not isinstance(value, Unit):
+        raise InputError(f"an architecture must be a Unit, got {value!r}")
+    return (value,)
 
 
-def _register_built_in() -> None:
-    """Register the units that come with tcusim."""
-    for unit in BUILT_IN:
-        register_unit(unit)
-
-
-_register_built_in()
+_ARCHES: Final = Registry("architecture", "tcusim.units", lambda unit: unit.names, _members)
+for _arch in BUILT_IN:
+    _ARCHES.add(_arch, OWN)

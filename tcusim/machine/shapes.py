@@ -9,12 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tcusim import errors
-
-if TYPE_CHECKING:
-    from tcusim.plugins import Extension
+from tcusim.plugins import OWN, Registry
 
 __all__ = [
     "ACCUMULATOR_TYPES",
@@ -206,15 +204,8 @@ def shape_of(shape: str | tuple[int, int, int] | MmaShape) -> MmaShape:
     if isinstance(shape, MmaShape):
         return shape
     m, n, k = _sizes(shape)
-    name = f"{m}x{n}x{k}"
-    if name not in _shapes:
-        _load_plugins()
-    if name in _shapes:
-        return _shapes[name]
-    unknown = errors.unknown_name("shape", name, _shapes)
-    raise errors.UnknownName(
-        f"{unknown} Register a new one with tcusim.register_shape(tcusim.MmaShape({m}, {n}, {k}))."
-    )
+    register = f"tcusim.register_shape(tcusim.MmaShape({m}, {n}, {k}))"
+    return _SHAPES.get(f"{m}x{n}x{k}", hint=f" Register a new one with {register}.")
 
 
 def shape_or_virtual(shape: str | tuple[int, int, int] | MmaShape) -> MmaShape:
@@ -233,8 +224,7 @@ def shape_or_virtual(shape: str | tuple[int, int, int] | MmaShape) -> MmaShape:
 
 def shapes() -> tuple[MmaShape, ...]:
     """Return every known shape: the tables here, then other packages' and the user's own."""
-    _load_plugins()
-    return tuple(_shapes.values())
+    return _SHAPES.all()
 
 
 def register_shape(shape: MmaShape) -> MmaShape:
@@ -252,10 +242,8 @@ def register_shape(shape: MmaShape) -> MmaShape:
     >>> shape_of("4x4x4").title
     'small enough to follow by hand'
     """
-    if not isinstance(shape, MmaShape):
-        raise errors.InputError(f"register_shape takes an MmaShape, got {shape!r}.")
-    _add(shape, "register_shape")
-    return shape
+    (checked,) = _members(shape)
+    return _SHAPES.add(checked, "register_shape")
 
 
 def _is_int(value: object) -> bool:
@@ -280,42 +268,13 @@ def _sizes(shape: object) -> tuple[int, int, int]:
     )
 
 
-_shapes: dict[str, MmaShape] = {}
-_owners: dict[str, str] = {}
-_read_plugins: set[str] = set()
-
-
-def _add(shape: MmaShape, owner: str) -> None:
-    known = _shapes.setdefault(shape.name, shape)
-    known_owner = _owners.setdefault(shape.name, owner)
-    if known != shape:
-        raise errors.InputError(
-            f"shape {shape.name} of {owner} clashes with the shape {shape.name} of {known_owner}: "
-            f"they differ. Use the one there is, or choose other sizes."
-        )
-
-
-def _load_plugins() -> None:
-    """Add the shapes of installed packages, once; a clash is reported at every call."""
-    from tcusim.plugins import entry_points_of
-
-    for found in entry_points_of("tcusim.shapes"):
-        if found.name in _read_plugins:
-            continue
-        for shape in _shapes_in(found):
-            _add(shape, found.distribution)
-        _read_plugins.add(found.name)
-
-
-def _shapes_in(found: Extension) -> tuple[MmaShape, ...]:
-    try:
-        value = found.load()
-    except ImportError as error:
-        raise errors.InputError(f"{found} cannot be loaded: {error}") from error
-    several = tuple(value) if isinstance(value, Iterable) else (value,)
+def _members(value: object) -> tuple[MmaShape, ...]:
+    """Return the shapes that an entry point or a user names: one, or several."""
+    listed = isinstance(value, Iterable) and not isinstance(value, str)
+    several = tuple(value) if listed else (value,)
     for shape in several:
         if not isinstance(shape, MmaShape):
-            raise errors.InputError(f"{found} must be an MmaShape or several, got {shape!r}.")
+            raise errors.InputError(f"a shape must be an MmaShape, got {shape!r}")
     return several
 
 
@@ -402,5 +361,6 @@ def _title(operands: Iterable[Operands]) -> str:
     return "; ".join(f"{family}: {', '.join(names)}" for family, names in types.items())
 
 
+_SHAPES: Final = Registry[MmaShape]("shape", "tcusim.shapes", lambda shape: (shape.name,), _members)
 for _shape in _built_in_shapes():
-    _add(_shape, "tcusim")
+    _SHAPES.add(_shape, OWN)

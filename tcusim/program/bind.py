@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tcusim.errors import InputError
 from tcusim.program.grammar import Buffer, Locate, Program, walk
 
-__all__ = ["bind_scalars", "last_offset", "offsets_of"]
+__all__ = ["bind_scalars", "offsets_of"]
 
 
 def bind_scalars(program: Program, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -41,14 +41,7 @@ def bind_scalars(program: Program, sizes: Mapping[str, int]) -> dict[str, int]:
 def offsets_of(program: Program) -> dict[str, Locate]:
     """Return the inputs that are offsets of segments, by name, each with a step that reads it."""
     steps = [step for _, step in walk(program.steps) if isinstance(step, Locate)]
-    return {step.offsets.name: step for step in steps}
-
-
-def last_offset(step: Locate, segments: int, length: int) -> int:
-    """Return what the last offset may be if `length` values are read, of pieces after `levels`."""
-    for cut in reversed(step.levels):
-        length = max(0, length - segments) * cut
-    return length
+    return {step.segments.offsets.name: step for step in steps}
 
 
 def _solve(buffer: Buffer, size: int, known: Mapping[str, int]) -> dict[str, int]:

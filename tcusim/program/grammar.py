@@ -6,8 +6,7 @@ emitters each match the same closed union `Step`, case by case, in the order of 
 
 ::
 
-    Program = name, shape, ab, acc, scalars, inputs, outputs, scratch, mail, blocks, columns,
-              group, warps, Step*
+    Program = name, shape, ab, acc, scalars, buffers, blocks, columns, warps, Step*
     Step    = Const(dst, pattern)          fragment <- constant matrix
             | Load(dst, src)               fragment <- tile of memory
             | Mma(d, a, b, c)              D = A.B + C
@@ -15,13 +14,15 @@ emitters each match the same closed union `Step`, case by case, in the order of 
             | Store(dst, src)              tile of memory <- fragment
             | Copy(dst, src, plus)         rectangle of memory <- rectangle (+ rectangle)
             | Split(dsts, src)             rectangles <- exact narrow parts of one rectangle
-            | Publish(dst, src)            mail of the grid <- rectangle, for later blocks
-            | Await(dst, src)              rectangle <- mail of the grid, once it is there
-            | Locate(dst, offsets, first)  lines <- where pieces of irregular segments lie
-            | Sync(level)                  barrier of a warp or of a block
+            | Publish(dst, src)            status words <- rectangle, for later blocks
+            | Await(dst, src)              rectangle <- status words, once they are there
+            | Locate(dst, segments, first) ranges <- where chunks of ragged segments lie
+            | Sync(scope)                  barrier of a warp or of a block
             | Loop(var, count, Step*)      for var in range(count)
             | When(bounds, Step*, Step*)   if every bound holds for this warp, else
-    View    = rows x cols elements of a Buffer, offset and strides in elements, Bound*, Lines?
+    View    = Buffer, offset in elements, Axis of rows, Axis of columns, Bound*
+    Axis    = Strided(count, stride)       each a constant distance after the one before
+            | Gathered(ranges)             each in a range that Locate found
     Bound   = Index < Index                an element where it fails is read as 0, never written
     Index   = sum of integer * symbol + integer; symbols: block, block_col, warp, row, col, loops,
               scalars
@@ -46,15 +47,16 @@ __all__ = [
     "WARP",
     "Add",
     "Await",
+    "Axis",
     "Bound",
     "Buffer",
+    "BufferRole",
     "Const",
     "Copy",
     "Extent",
     "Frag",
+    "Gathered",
     "Index",
-    "Level",
-    "Lines",
     "Load",
     "Locate",
     "Loop",
@@ -63,11 +65,16 @@ __all__ = [
     "PatternKind",
     "Program",
     "Publish",
+    "Ranges",
     "Role",
     "Scalar",
+    "Scope",
+    "Segments",
+    "Space",
     "Split",
     "Step",
     "Store",
+    "Strided",
     "Sync",
     "View",
     "When",
@@ -228,12 +235,28 @@ class Scalar:
 # --- Places that hold values ------------------------------------------------------------------
 
 
-class Level(StrEnum):
-    """The paper's levels; of a buffer, whose memory it is; of a barrier, who waits."""
+class Space(StrEnum):
+    """Which memory a buffer is in."""
+
+    GLOBAL = "global"
+    SHARED = "shared"  # the block's warps share it
+    WARP = "warp"  # a part of shared memory for each warp alone
+
+
+class Scope(StrEnum):
+    """Which warps wait at a barrier: each for its own lanes, or all of the block."""
 
     WARP = "warp"
     BLOCK = "block"
-    GRID = "grid"
+
+
+class BufferRole(StrEnum):
+    """What a program does with a buffer; only scratch is in shared memory."""
+
+    INPUT = "input"  # only read
+    OUTPUT = "output"  # only written
+    SCRATCH = "scratch"  # written, then read
+    STATUS = "status"  # published by a block and awaited by later ones
 
 
 class Role(StrEnum):
@@ -246,20 +269,17 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """An array in memory, `size` elements of type `dtype`.
-
-    level GRID is global memory (inputs, outputs and mail); BLOCK is shared memory that the block's
-    warps see; WARP is a part of shared memory that belongs to one warp alone (each has its own).
-    """
+    """An array in memory, `size` elements of type `dtype`."""
 
     name: str
     dtype: str
     size: Extent
-    level: Level = Level.GRID
+    role: BufferRole
+    space: Space = Space.GLOBAL
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class Ranges:
     """Where each of `count` rows (or columns) of a tile begins and ends in memory.
 
     A warp holds it as it holds a fragment: `Locate` sets it, views use it.
@@ -270,25 +290,90 @@ class Lines:
 
 
 @dataclass(frozen=True, slots=True)
+class Strided:
+    """Rows (or columns) at a constant distance, in elements; at a distance of 0 one is repeated."""
+
+    count: int
+    stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Rows (or columns) that lie anywhere, each in a range of its own.
+
+    Row r begins at ranges.begin[r], and an element at or beyond ranges.end[r] is out of bounds.
+    """
+
+    ranges: Ranges
+
+    @property
+    def count(self) -> int:
+        """As many as there are ranges."""
+        return self.ranges.count
+
+    @property
+    def stride(self) -> int:
+        """0: an element's row adds nothing to its address but where its range begins."""
+        return 0
+
+
+Axis: TypeAlias = Strided | Gathered
+
+
+@dataclass(frozen=True, slots=True)
 class View:
-    """A `rows` x `cols` rectangle of a buffer; element (r, c) is at offset + r*stride + c*stride.
+    """A rectangle of a buffer; element (r, c) is at offset + r*row stride + c*column stride.
 
-    Offsets and strides are in elements. A stride of 0 repeats a row or a column (a broadcast). An
-    element at which a bound fails is read as 0 and is never written.
-
-    lines: rows that lie anywhere. Row r then begins lines.begin[r] later, and an element at or
-    beyond lines.end[r] is out of bounds. The rows' stride is 0; if instead the columns' is, it is
-    the columns that are lines.
+    Offsets and strides are in elements. An element at which a bound fails is read as 0 and is
+    never written. At most one of the axes is gathered.
     """
 
     buffer: Buffer
     offset: Index
-    rows: int
-    cols: int
-    row_stride: int
-    col_stride: int
+    row_axis: Axis
+    col_axis: Axis
     bounds: tuple[Bound, ...] = ()
-    lines: Lines | None = None
+
+    @staticmethod
+    def strided(
+        buffer: Buffer,
+        offset: Index,
+        rows: int,
+        cols: int,
+        row_stride: int,
+        col_stride: int,
+        bounds: tuple[Bound, ...] = (),
+    ) -> View:
+        """Return a rectangle with a constant stride in both directions."""
+        return View(buffer, offset, Strided(rows, row_stride), Strided(cols, col_stride), bounds)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.row_axis.count
+
+    @property
+    def cols(self) -> int:
+        """Number of columns."""
+        return self.col_axis.count
+
+    @property
+    def row_stride(self) -> int:
+        """Elements from one row to the next, besides where gathered rows begin."""
+        return self.row_axis.stride
+
+    @property
+    def col_stride(self) -> int:
+        """Elements from one column to the next, besides where gathered columns begin."""
+        return self.col_axis.stride
+
+    @property
+    def ranges(self) -> Ranges | None:
+        """The ranges in which the rows or the columns lie, if they are gathered."""
+        for axis in (self.row_axis, self.col_axis):
+            if isinstance(axis, Gathered):
+                return axis.ranges
+        return None
 
     @property
     def layout(self) -> str | None:
@@ -297,7 +382,7 @@ class View:
         A single row whose strides are both 1, as in a tile with k = 1, is column-major: its leading
         dimension of 1 is too small for the elements of a row, and right for those of a column.
         """
-        if self.lines is not None:
+        if self.ranges is not None:
             return None
         one_row = self.rows == 1 < self.cols and self.row_stride == 1
         if self.col_stride == 1 and not one_row:
@@ -311,7 +396,7 @@ class View:
 
     @property
     def address(self) -> Index:
-        """The element's place as an expression in `row` and `col`."""
+        """The element's place as an expression in `row` and `col`; in its range if gathered."""
         return self.offset + ROW * self.row_stride + COL * self.col_stride
 
 
@@ -478,9 +563,9 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Write a rectangle to mail of the grid, where later blocks of the same launch await it.
+    """Write a rectangle to status words, where later blocks of the same launch await it.
 
-    Each element of mail is published once in a launch. The element types are equal.
+    Each element is published once in a launch. The element types are equal.
     CUDA: one 64-bit store a value (two for f64), which carries its own flag, so no fence is needed.
     Cost: reads of rows*cols, and twice as many bytes written to the second-level cache.
     """
@@ -492,7 +577,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Await:
-    """Read mail of the grid, after waiting until every element in bounds has been published.
+    """Read status words, after waiting until every element in bounds has been published.
 
     A block waits for blocks of lower number alone, which have started before it: they cannot wait
     for it in turn. The element types are equal; elements out of bounds are 0.
@@ -505,29 +590,50 @@ class Await:
 
 
 @dataclass(frozen=True, slots=True)
-class Locate:
-    """Find where pieces of irregular segments lie: line r of `dst` is piece number first + r.
+class Segments:
+    """Segments of unequal length, told by offsets, and how they are cut into numbered chunks.
 
     offsets: a s64 buffer of segments + 1 ascending positions; segment i of the data is the elements
-    from offsets[i] up to offsets[i+1]. cut: the most elements of a piece; None takes whole
-    segments, so that line r is segment first + r.
+    from offsets[i] up to offsets[i+1]. chunk: the most elements of a chunk; None takes whole
+    segments, one a number.
 
-    Segment i's pieces are numbered from offsets[i] // cut + i on, a number that needs no other
-    segment's length: every piece has one, and a number that is no piece's gives an empty line.
-    levels: cuts that were made before, outermost first. The data are then the pieces' results by
-    number, and segment i those from q(i) up to q(i+1), where q = offsets[i], and q <- q // cut + i
-    for each cut.
-    limit: the elements of the data: no line reaches beyond them, nor before the first, whatever the
-    offsets are. None trusts the offsets.
-    CUDA: a binary search in each lane. Cost: about log2(segments) reads a line.
+    Segment i's chunks are numbered from offsets[i] // chunk + i on, which needs no other segment's
+    length: every chunk has a number, and a number that is no chunk's gives an empty range.
+    levels: chunk lengths that were used before, outermost first. The data are then the chunks'
+    results by number, and segment i those from q(i) up to q(i+1), where q = offsets[i], and
+    q <- q // length + i for each level.
+    limit: the elements of the data: no range reaches beyond them, nor before the first, whatever
+    the offsets are. None trusts the offsets.
     """
 
-    dst: Lines
     offsets: Buffer
-    first: Index
-    cut: int | None = None
+    chunk: int | None = None
     levels: tuple[int, ...] = ()
     limit: Index | None = None
+
+    def positions(self, offsets: Number, numbers: Number) -> Number:
+        """Return where segments begin in the data; `numbers` are the segments', as the offsets."""
+        for length in self.levels:
+            offsets = offsets // length + numbers  # type: ignore[operator]
+        return offsets
+
+    def last_offset(self, segments: int, length: int) -> int:
+        """Return what the last offset may be, if the data have `length` elements."""
+        for cut in reversed(self.levels):
+            length = max(0, length - segments) * cut
+        return length
+
+
+@dataclass(frozen=True, slots=True)
+class Locate:
+    """Find where chunks of segments lie: range r of `dst` is that of chunk number first + r.
+
+    CUDA: a binary search in each lane. Cost: about log2(segments) reads a range.
+    """
+
+    dst: Ranges
+    segments: Segments
+    first: Index
     origin: str = ""
 
 
@@ -535,10 +641,10 @@ class Locate:
 class Sync:
     """Wait, so that writes to shared memory before it are seen by reads after it.
 
-    CUDA: `__syncwarp()` (level WARP) or `__syncthreads()` (level BLOCK).
+    CUDA: `__syncwarp()` (scope WARP) or `__syncthreads()` (scope BLOCK).
     """
 
-    level: Level
+    scope: Scope
     origin: str = ""
 
 
@@ -579,12 +685,9 @@ class Program:
     """One launch: `steps` are run by each of `warps` warps of each block of a grid.
 
     blocks, columns: the grid is `blocks` high and `columns` wide; a block is at (block, block_col).
-    inputs, outputs: buffers of level GRID; scratch: buffers of level BLOCK or WARP.
-    mail: buffers of level GRID through which blocks of one launch give values to later ones. With
-    mail, blocks are numbered in the order in which they start, and `group` of them, from a multiple
-    of it on, publish before they wait for each other: the simulator runs these together.
+    In a program with status words, blocks are numbered in the order in which they start.
     ab, acc: element types of the operands and of the accumulators.
-    algorithm, source: the registry name, and the section of the paper it comes from.
+    source: the section of the paper that it comes from.
     """
 
     name: str
@@ -592,22 +695,39 @@ class Program:
     ab: str
     acc: str
     scalars: tuple[Scalar, ...]
-    inputs: tuple[Buffer, ...]
-    outputs: tuple[Buffer, ...]
-    scratch: tuple[Buffer, ...]
+    buffers: tuple[Buffer, ...]
     blocks: Extent
     warps: int
     steps: tuple[Step, ...]
     source: str = ""
     columns: int = 1
-    mail: tuple[Buffer, ...] = ()
-    group: int = 1
 
     @property
-    def buffers(self) -> dict[str, Buffer]:
-        """All buffers by name."""
-        every = (*self.inputs, *self.outputs, *self.scratch, *self.mail)
-        return {buffer.name: buffer for buffer in every}
+    def inputs(self) -> tuple[Buffer, ...]:
+        """The arrays that a launch reads."""
+        return self._of(BufferRole.INPUT)
+
+    @property
+    def outputs(self) -> tuple[Buffer, ...]:
+        """The arrays that a launch writes."""
+        return self._of(BufferRole.OUTPUT)
+
+    @property
+    def scratch(self) -> tuple[Buffer, ...]:
+        """Shared memory."""
+        return self._of(BufferRole.SCRATCH)
+
+    @property
+    def status(self) -> tuple[Buffer, ...]:
+        """Status words, through which blocks give values to later ones."""
+        return self._of(BufferRole.STATUS)
+
+    def buffer(self, name: str) -> Buffer:
+        """Return the buffer of that name."""
+        return next(buffer for buffer in self.buffers if buffer.name == name)
+
+    def _of(self, role: BufferRole) -> tuple[Buffer, ...]:
+        return tuple(buffer for buffer in self.buffers if buffer.role is role)
 
     def grid(self, scalars: Mapping[str, int]) -> int:
         """Return the number of blocks of the launch, in all columns."""
@@ -633,19 +753,19 @@ def walk(steps: tuple[Step, ...], prefix: str = "") -> Iterator[tuple[str, Step]
 
 @dataclass(frozen=True, slots=True)
 class Accesses:
-    """What one step reads and writes: fragments, lines, and rectangles of memory."""
+    """What one step reads and writes: fragments, ranges, and rectangles of memory."""
 
     frags_read: tuple[Frag, ...] = ()
     frags_written: tuple[Frag, ...] = ()
     views_read: tuple[View, ...] = ()
     views_written: tuple[View, ...] = ()
-    lines_written: tuple[Lines, ...] = ()
+    ranges_written: tuple[Ranges, ...] = ()
 
     @property
-    def lines_read(self) -> tuple[Lines, ...]:
-        """Lines that the views name."""
+    def ranges_read(self) -> tuple[Ranges, ...]:
+        """Ranges that the views name."""
         views = (*self.views_read, *self.views_written)
-        return tuple(view.lines for view in views if view.lines is not None)
+        return tuple(view.ranges for view in views if view.ranges is not None)
 
 
 def accesses(step: Step) -> Accesses:
@@ -668,7 +788,7 @@ def accesses(step: Step) -> Accesses:
             return Accesses(views_read=(source,), views_written=targets)
         case Publish(target, source) | Await(target, source):
             return Accesses(views_read=(source,), views_written=(target,))
-        case Locate(lines):
-            return Accesses(lines_written=(lines,))
+        case Locate(ranges):
+            return Accesses(ranges_written=(ranges,))
         case Sync() | Loop() | When():
             return Accesses()

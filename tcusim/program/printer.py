@@ -18,11 +18,12 @@ from tcusim.program.grammar import (
     ROW,
     Add,
     Await,
+    BufferRole,
     Const,
     Copy,
     Frag,
+    Gathered,
     Index,
-    Level,
     Load,
     Locate,
     Loop,
@@ -32,6 +33,7 @@ from tcusim.program.grammar import (
     Program,
     Publish,
     Role,
+    Space,
     Split,
     Step,
     Store,
@@ -117,8 +119,8 @@ def line(step: Step) -> str:
 
 def _control(step: Sync | Loop | When) -> str:
     match step:
-        case Sync(level):
-            return f"sync {level}"
+        case Sync(scope):
+            return f"sync {scope}"
         case Loop(var, count):
             return f"for {var} ← 0; {var} < {count}; {var} ← {var} + 1"
         case When(bounds):
@@ -139,22 +141,18 @@ def _header(program: Program) -> Iterator[str]:
     if program.columns > 1:
         blocks = f"{program.blocks} x {program.columns} blocks"
     yield _entry("grid", f"{blocks} of {program.warps} warp{'s' * (program.warps != 1)}")
-    if program.mail:
-        yield _entry("order", f"blocks start in order, {program.group} to a group")
+    if program.status:
+        yield _entry("order", "blocks are numbered in the order in which they start")
     for scalar in program.scalars:
         multiple = f", a multiple of {scalar.multiple_of}" if scalar.multiple_of != 1 else ""
         yield _entry("scalar", f"{scalar.name}{multiple}")
-    for kind, buffers in (
-        ("input", program.inputs),
-        ("output", program.outputs),
-        ("scratch", program.scratch),
-        ("mail", program.mail),
-    ):
-        for buffer in buffers:
-            yield _entry(kind, _buffer(buffer))
-    for role in Role:
-        for kind, names in _frags(program, role).items():
-            yield _entry(role, f"{', '.join(names)}: {kind}")
+    for role in BufferRole:
+        for buffer in program.buffers:
+            if buffer.role is role:
+                yield _entry(role, _buffer(buffer))
+    for use in Role:
+        for kind, names in _frags(program, use).items():
+            yield _entry(use, f"{', '.join(names)}: {kind}")
 
 
 def _entry(kind: str, text: str) -> str:
@@ -162,11 +160,11 @@ def _entry(kind: str, text: str) -> str:
 
 
 # Global memory goes without saying.
-_PLACES = {Level.WARP: " of each warp", Level.BLOCK: " of the block", Level.GRID: ""}
+_PLACES = {Space.WARP: " of each warp", Space.SHARED: " of the block", Space.GLOBAL: ""}
 
 
 def _buffer(buffer: Buffer) -> str:
-    return f"{buffer.name}: {buffer.dtype}[{buffer.size}]{_PLACES[buffer.level]}"
+    return f"{buffer.name}: {buffer.dtype}[{buffer.size}]{_PLACES[buffer.space]}"
 
 
 def _frags(program: Program, role: Role) -> dict[str, list[str]]:
@@ -210,10 +208,11 @@ def _copy(target: View, source: View, plus: View | None) -> str:
 
 
 def _locate(step: Locate) -> str:
-    pieces = "segments" if step.cut is None else f"pieces of {step.cut}"
-    after = "".join(f", after pieces of {cut}" for cut in step.levels)
-    numbers = f"{pieces} from number {step.first}{after}"
-    return f"{step.dst.name} ← Locate({step.offsets.name}, {numbers})  {step.dst.count} lines"
+    of = step.segments
+    chunks = "segments" if of.chunk is None else f"chunks of {of.chunk}"
+    after = "".join(f", after chunks of {length}" for length in of.levels)
+    numbers = f"{chunks} from number {step.first}{after}"
+    return f"{step.dst.name} ← Locate({of.offsets.name}, {numbers})  {step.dst.count} ranges"
 
 
 def _pattern(pattern: Pattern) -> str:
@@ -270,8 +269,9 @@ def _address(view: View) -> str:
     col_stride = view.col_stride if view.cols != 1 else 0
     parts = [view.offset, ROW * row_stride, COL * col_stride]
     texts = [str(part) for part in parts if part != Index()]
-    if view.lines is not None:
-        texts.insert(0, f"{view.lines.name}[{'row' if view.row_stride == 0 else 'col'}]")
+    if view.ranges is not None:
+        side = "row" if isinstance(view.row_axis, Gathered) else "col"
+        texts.insert(0, f"{view.ranges.name}[{side}]")
     return " + ".join(texts).replace("+ -", "- ") or "0"
 
 

@@ -1,8 +1,8 @@
 """What shared memory a block of a program takes on a GPU.
 
 Besides the program's own there are constant matrices, from which a kernel loads its non-uniform
-constants, and places for where lines begin and end. The emitter declares all this, and plans, which
-choose blocks that a GPU has room for, must know it before.
+constants, and places for where ranges begin and end. The emitter declares all this, and plans,
+which choose blocks that a GPU has room for, must know it before.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from tcusim.machine import format_of
 from tcusim.machine.shapes import TILE_BYTES
 from tcusim.program.grammar import (
     Buffer,
+    BufferRole,
     Const,
     Extent,
     Frag,
     Index,
-    Level,
-    Lines,
     Load,
     Loop,
     Pattern,
     PatternKind,
     Program,
+    Ranges,
     Role,
+    Space,
     View,
     accesses,
     walk,
@@ -38,14 +39,14 @@ class SharedMemory:
     """The shared memory of a program, buffer by buffer.
 
     layouts: of every operand fragment, by name. tables: of constants. buffers: all that there is;
-    those of level WARP once for each warp.
+    those of space WARP once for each warp.
     """
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.layouts = _layouts(program)
         self.tables = Tables(program, self.layouts)
-        self.buffers = [*program.scratch, *self.tables.buffers, *_line_buffers(program)]
+        self.buffers = [*program.scratch, *self.tables.buffers, *_range_buffers(program)]
 
     @property
     def nbytes(self) -> int:
@@ -54,15 +55,15 @@ class SharedMemory:
 
     @property
     def needed(self) -> int:
-        """Bytes that a GPU must have for a block: buffers, and where mail goes the block's number.
+        """Bytes that a GPU must have for a block: buffers, and the block's number if it is drawn.
 
         That lies before the buffers, which begin at a multiple of 128 bytes where they are many.
         """
-        return self.nbytes + (128 if self.program.mail else 0)
+        return self.nbytes + (128 if self.program.status else 0)
 
     def bytes_of(self, buffer: Buffer) -> int:
         """Return the bytes of a block for a buffer."""
-        copies = self.program.warps if buffer.level is Level.WARP else 1
+        copies = self.program.warps if buffer.space is Space.WARP else 1
         return copies * self.elements_of(buffer) * format_of(buffer.dtype).itemsize
 
     def elements_of(self, buffer: Buffer) -> int:
@@ -100,7 +101,7 @@ class Table:
         """Return the tile of the table for an offset: a window that the offset slides."""
         strides = (self.ldm, 1) if self.layout == "row_major" else (1, self.ldm)
         start = (Index.of(self.highest) - offset) * self.ldm if self.slides else Index()
-        return View(buffer, start, *self.tile, *strides)
+        return View.strided(buffer, start, *self.tile, *strides)
 
     @property
     def slides(self) -> bool:
@@ -133,9 +134,9 @@ class Tables:
     def buffer(self, name: str) -> Buffer:
         """Return the shared memory of one table."""
         table = self._tables[name]
-        level = Level.BLOCK if name in self.filled else Level.WARP
+        space = Space.SHARED if name in self.filled else Space.WARP
         dtype = "f32" if table.dtype == "tf32" else table.dtype
-        return Buffer(name, dtype, Extent.of(table.size), level)
+        return Buffer(name, dtype, Extent.of(table.size), BufferRole.SCRATCH, space)
 
     def of(self, frag: Frag, pattern: Pattern) -> tuple[str, Table]:
         """Return the table for a constant, and its name."""
@@ -204,14 +205,16 @@ def _layouts(program: Program) -> dict[str, str]:
     return layouts
 
 
-def _line_buffers(program: Program) -> list[Buffer]:
-    """Return shared memory for where the lines of each warp begin and end."""
-    found: dict[str, Lines] = {}
+def _range_buffers(program: Program) -> list[Buffer]:
+    """Return shared memory for where the ranges of each warp begin and end."""
+    found: dict[str, Ranges] = {}
     for _, step in walk(program.steps):
-        for lines in accesses(step).lines_written:
-            found.setdefault(lines.name, lines)
+        for ranges in accesses(step).ranges_written:
+            found.setdefault(ranges.name, ranges)
     return [
-        Buffer(f"{lines.name}_{end}", "s64", Extent.of(lines.count), Level.WARP)
-        for lines in found.values()
+        Buffer(
+            f"{ranges.name}_{end}", "s64", Extent.of(ranges.count), BufferRole.SCRATCH, Space.WARP
+        )
+        for ranges in found.values()
         for end in ("begin", "end")
     ]

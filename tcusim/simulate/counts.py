@@ -9,10 +9,11 @@ from tcusim.machine import format_of
 from tcusim.program.grammar import (
     Add,
     Buffer,
-    Level,
+    BufferRole,
     Loop,
     Mma,
     Program,
+    Space,
     Step,
     View,
     When,
@@ -28,8 +29,8 @@ class Counts:
     """A watcher of events: call it with each one.
 
     mma: mma steps, over all warps. additions: rounded additions of whole accumulators.
-    bytes_read, bytes_written: global memory, each element counted each time it is touched. Mail
-    does not count: it stays in the second-level cache.
+    bytes_read, bytes_written: global memory, each element counted each time it is touched.
+    Status words do not count: they stay in the second-level cache.
     """
 
     mma: int = 0
@@ -58,10 +59,10 @@ class Counts:
 
 def _bytes(event: Event, view: View) -> int:
     """Return the bytes of global memory that a view names, where its bounds hold."""
-    if view.buffer.level is not Level.GRID or view.buffer in event.state.program.mail:
+    if view.buffer.space is not Space.GLOBAL or view.buffer.role is BufferRole.STATUS:
         return 0
     elements = event.warps.size * view.rows * view.cols
-    if view.bounds or view.lines:
+    if view.bounds or view.ranges:
         elements = int(event.state.valid(view, event.warps).sum())
     return elements * format_of(view.buffer.dtype).itemsize
 

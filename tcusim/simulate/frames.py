@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tcusim.errors import InputError
 from tcusim.machine import Values, as_values, format_of, from_values
 from tcusim.machine.formats import unwritten_values
-from tcusim.program.bind import bind_scalars, last_offset, offsets_of
+from tcusim.program.bind import bind_scalars, offsets_of
 from tcusim.program.grammar import (
     Add,
     Await,
@@ -21,13 +21,13 @@ from tcusim.program.grammar import (
     Copy,
     Frag,
     Index,
-    Level,
     Load,
     Locate,
     Loop,
     Mma,
     Program,
     Publish,
+    Space,
     Split,
     Step,
     Store,
@@ -63,7 +63,7 @@ class Tile:
     dtype : str
         Element type, such as ``"f16"``.
     where : str
-        The fragment's role, or the level of the memory: warp, block or grid.
+        The fragment's role, or the space of the memory: warp, shared or global.
     values : array (rows, cols)
         What it holds: before the step if it is read, after the step if it is written.
     before : array (rows, cols), optional
@@ -186,9 +186,9 @@ def default_inputs(program: Program, length: int | None = None) -> dict[str, NDA
     inputs = {}
     for name, step in offsets.items():
         segments = max(1, min(step.dst.count // 2, length))
-        scalars.update(dict.fromkeys(step.offsets.size.index.symbols, segments))
+        scalars.update(dict.fromkeys(step.segments.offsets.size.index.symbols, segments))
         squares = np.arange(segments + 1) ** 2
-        inputs[name] = last_offset(step, segments, length) * squares // segments**2
+        inputs[name] = step.segments.last_offset(segments, length) * squares // segments**2
     for buffer in program.inputs:
         if buffer.name in offsets:
             continue
@@ -220,7 +220,7 @@ class _Watcher:
         """Return the frame of a step that has just run, and remember its effects."""
         if not self.memory:
             program = event.state.program
-            for buffer in (*program.outputs, *program.scratch, *program.mail):
+            for buffer in (*program.outputs, *program.scratch, *program.status):
                 size = buffer.size.evaluate(event.state.scalars)
                 self.memory[buffer.name] = unwritten_values((size,), buffer.dtype)
         self.number += 1
@@ -263,7 +263,7 @@ class _Watcher:
         """Return a rectangle that the step wrote; in shared memory nobody sees it yet."""
         places, inside = self._places(event, view)
         before = self._held(view, places, inside)
-        if view.buffer.level is not Level.GRID:
+        if view.buffer.space is not Space.GLOBAL:
             self.in_flight.append((view, places, inside))
             return _view_tile(view, part, before, before, places, inside, IN_FLIGHT)
         values = event.state.read(view, np.array([self.warp]))[0]
@@ -330,7 +330,7 @@ def _parts(step: Step) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def _seen(state: State, buffer: Buffer, warp: int) -> Values:
     """Return a scratch buffer as a warp sees it."""
     size = buffer.size.evaluate(state.scalars)
-    whole = View(buffer, Index(), 1, size, size, 1)
+    whole = View.strided(buffer, Index(), 1, size, size, 1)
     return np.array(state.read(whole, np.array([warp]))[0, 0])
 
 
@@ -353,7 +353,7 @@ def _view_tile(
         label=f"{buffer.name}[{_range(places[inside])}]",
         part=part,
         dtype=buffer.dtype,
-        where=buffer.level,
+        where=buffer.space,
         values=values.copy(),
         before=before,
         places=places,
@@ -373,7 +373,7 @@ def _range(places: Ints) -> str:
 
 def _whole_tile(buffer: Buffer, values: Values, before: Values) -> Tile:
     """Return a whole buffer as one row."""
-    view = View(buffer, Index(), 1, values.size, values.size, 1)
+    view = View.strided(buffer, Index(), 1, values.size, values.size, 1)
     places = np.arange(values.size)[None, :]
     inside = np.ones(places.shape, bool)
     return _view_tile(view, "dst", values[None, :], before[None, :], places, inside)

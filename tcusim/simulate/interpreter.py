@@ -41,9 +41,8 @@ from tcusim.program.grammar import (
     Const,
     Copy,
     Frag,
+    Gathered,
     Index,
-    Level,
-    Lines,
     Load,
     Locate,
     Loop,
@@ -52,6 +51,9 @@ from tcusim.program.grammar import (
     PatternKind,
     Program,
     Publish,
+    Ranges,
+    Scope,
+    Space,
     Split,
     Step,
     Store,
@@ -64,6 +66,8 @@ from tcusim.program.printer import line
 __all__ = ["Event", "State", "add_values", "convert_values", "interpret", "run_numpy"]
 
 Ints: TypeAlias = NDArray[np.int64]
+# A leaf step: its path, the step, the places of its warps in the batch, its loops.
+_Leaf: TypeAlias = tuple[str, Step, Ints, Mapping[str, int]]
 
 # As many warps are interpreted together as keep a step's temporaries within a CPU's cache.
 WARPS_AT_ONCE = 1024
@@ -157,16 +161,17 @@ class State:
         for buffer in program.outputs:
             size = buffer.size.evaluate(self.scalars)
             self.memory[buffer.name] = unwritten_values((size,), buffer.dtype)
-        for buffer in program.mail:
+        for buffer in program.status:
             size = buffer.size.evaluate(self.scalars)
             self.memory[buffer.name] = unwritten_values((size,), buffer.dtype)
         # The number of the block that published each element; none yet.
         self._publishers = {
-            buffer.name: np.full(self.memory[buffer.name].size, _NOBODY) for buffer in program.mail
+            buffer.name: np.full(self.memory[buffer.name].size, _NOBODY)
+            for buffer in program.status
         }
         self.warps: Ints = np.arange(0)
         self._fragments: dict[str, Values] = {}
-        self._lines: dict[str, tuple[Ints, Ints]] = {}
+        self._ranges: dict[str, tuple[Ints, Ints]] = {}
         self._shared: dict[str, Values] = {}
         self._pending: list[_Write] = []
         self._unshared: list[_Write] = []
@@ -213,12 +218,39 @@ class State:
         program = self.program
         blocks = program.grid(self.scalars)
         batch = max(1, warps_at_once // program.warps)
-        if program.mail:
-            # Lockstep is right within a group alone: its blocks publish before they wait.
-            batch = program.group
+        if program.status:
+            batch = program.columns if self._publish_first() else 1
         for first in range(0, blocks, batch):
             self._start(first, min(first + batch, blocks))
-            yield from self._steps(program.steps, "", np.arange(self.warps.size), {})
+            for path, step, places, loops in self._leaves(program.steps):
+                with np.errstate(all="ignore"):
+                    self._step(step, path, places)
+                yield Event(path, step, loops, self.warps[places], self)
+
+    def _publish_first(self) -> bool:
+        """Whether the blocks of each row publish before they wait for each other.
+
+        Only then may they run in lockstep: on a GPU, a block may wait for one that still runs.
+        """
+        program = self.program
+        steps = _with_status(program.steps)
+        rows = program.blocks.evaluate(self.scalars)
+        for first in range(0, rows * program.columns, program.columns):
+            self._start(first, first + program.columns)
+            awaited = {
+                buffer.name: np.zeros_like(self._publishers[buffer.name], bool)
+                for buffer in program.status
+            }
+            for path, step, places, _ in self._leaves(steps):
+                assert isinstance(step, Publish | Await)
+                view = step.src if isinstance(step, Await) else step.dst
+                index, mask = self._indices(view, places, path, step)
+                used = index if mask is None else index[np.broadcast_to(mask, index.shape)]
+                if isinstance(step, Await):
+                    awaited[view.buffer.name][used] = True
+                elif awaited[view.buffer.name][used].any():
+                    return False
+        return True
 
     def _start(self, first: int, last: int) -> None:
         """Set up a batch of blocks, with fresh registers and poisoned shared memory."""
@@ -228,7 +260,7 @@ class State:
         place = {"block": number // columns, "block_col": number % columns}
         self._symbols = {**self.scalars, **place, "warp": self.warps % count}
         self._fragments = {}
-        self._lines = {}
+        self._ranges = {}
         self._pending = []
         self._unshared = []
         self._shared = {
@@ -236,41 +268,39 @@ class State:
             for buffer in self.program.scratch
         }
 
+    def _leaves(self, steps: tuple[Step, ...]) -> Iterator[_Leaf]:
+        """Yield the leaf steps as they come, each with its path, its warps and its loops."""
+        yield from self._steps(steps, "", 1, np.arange(self.warps.size), {})
+
     def _steps(
-        self, steps: tuple[Step, ...], prefix: str, places: Ints, loops: Mapping[str, int]
-    ) -> Iterator[Event]:
-        """Run steps in the warps at these places of the batch."""
-        for number, step in enumerate(steps, start=1):
+        self,
+        steps: tuple[Step, ...],
+        prefix: str,
+        first: int,
+        places: Ints,
+        loops: Mapping[str, int],
+    ) -> Iterator[_Leaf]:
+        """Yield the leaves of steps, from number `first` on, in the warps at these places."""
+        for number, step in enumerate(steps, start=first):
             path = f"{prefix}{number}"
             match step:
                 case Loop(var, count, body):
                     for value in range(count.evaluate(self.scalars)):
                         self._symbols[var] = value
                         inner = {**loops, var: value}
-                        yield from self._steps(body, f"{path}.", places, inner)
+                        yield from self._steps(body, f"{path}.", 1, places, inner)
                     self._symbols.pop(var, None)
-                case When():
-                    yield from self._when(step, path, places, loops)
+                case When(bounds, body, otherwise):
+                    taken = np.full(places.size, True)
+                    for bound in bounds:
+                        taken &= self._holds(bound, places)
+                    if taken.any():
+                        yield from self._steps(body, f"{path}.", 1, places[taken], loops)
+                    if not taken.all():
+                        after = len(body) + 1
+                        yield from self._steps(otherwise, f"{path}.", after, places[~taken], loops)
                 case _:
-                    with np.errstate(all="ignore"):
-                        self._step(step, path, places)
-                    yield Event(path, step, loops, self.warps[places], self)
-
-    def _when(
-        self, step: When, path: str, places: Ints, loops: Mapping[str, int]
-    ) -> Iterator[Event]:
-        """Run each branch in the warps that take it; `otherwise` is numbered on from `body`."""
-        taken = np.full(places.size, True)
-        for bound in step.bounds:
-            taken &= self._holds(bound, places)
-        if taken.any():
-            yield from self._steps(step.body, f"{path}.", places[taken], loops)
-        if not taken.all():
-            offset = len(step.body)
-            for number, inner in enumerate(step.otherwise, start=offset + 1):
-                for event in self._steps((inner,), "", places[~taken], loops):
-                    tail = event.path[1:]
-                    yield replace(event, path=f"{path}.{number}{tail}")
+                    yield path, step, places, loops
 
     def _step(  # noqa: C901 - one case for each step
         self, step: Step, path: str, places: Ints
@@ -304,8 +334,8 @@ class State:
                     self._scatter(view, part, places, path, step)
             case Publish() | Await() | Locate():
                 self._grid_step(step, path, places)
-            case Sync(level):
-                self._sync(level, places)
+            case Sync(scope):
+                self._sync(scope, places)
             case Loop() | When():
                 raise AssertionError("control steps are run by _steps")
             case _:
@@ -320,7 +350,7 @@ class State:
                 self._require_published(src, places, path, step)
                 self._scatter(dst, self._gather(src, places, path, step), places, path, step)
             case Locate(dst):
-                self._put_lines(dst, self._located(step, places), places)
+                self._put_ranges(dst, self._located(step, places), places)
             case _:
                 assert_never(step)
 
@@ -353,35 +383,37 @@ class State:
         tiles[places] = values
         self._fragments[frag.name] = tiles
 
-    def _put_lines(self, lines: Lines, found: tuple[Ints, Ints], places: Ints) -> None:
-        """Set where lines begin and end, (W, count), in the warps at these places."""
-        shape = (self.warps.size, lines.count)
-        held = self._lines.setdefault(lines.name, (np.zeros(shape, int), np.zeros(shape, int)))
+    def _put_ranges(self, ranges: Ranges, found: tuple[Ints, Ints], places: Ints) -> None:
+        """Set where ranges begin and end, (W, count), in the warps at these places."""
+        shape = (self.warps.size, ranges.count)
+        held = self._ranges.setdefault(ranges.name, (np.zeros(shape, int), np.zeros(shape, int)))
         for array, values in zip(held, found, strict=True):
             array[places] = values
 
     def _located(self, step: Locate, places: Ints) -> tuple[Ints, Ints]:
-        """Return where pieces of irregular segments begin and end: (W, count) each."""
+        """Return where chunks of ragged segments begin and end: (W, count) each."""
+        segments, chunk = step.segments, step.segments.chunk
         number = self._evaluate(step.first, places)[:, :, 0] + np.arange(step.dst.count)
-        starts = positions(self.memory[step.offsets.name], step.levels)
+        offsets = self.memory[segments.offsets.name]
+        starts = segments.positions(offsets, np.arange(offsets.size))
         count = starts.size - 1
-        if step.cut is None:
+        if chunk is None:
             segment, begin = np.clip(number, 0, count - 1), np.int64(0)
             inside = number < count
         else:
-            firsts = positions(starts, (step.cut,))
+            firsts = starts // chunk + np.arange(starts.size)
             segment = np.clip(np.searchsorted(firsts[:-1], number, side="right") - 1, 0, None)
-            begin = (number - firsts[segment]) * step.cut
+            begin = (number - firsts[segment]) * chunk
             inside = number >= firsts[0]
         if count == 0:
             return np.zeros_like(number), np.zeros_like(number)
         limit = starts[segment + 1]
         begin = np.where(inside, np.minimum(starts[segment] + begin, limit), limit)
-        end = limit if step.cut is None else np.minimum(begin + step.cut, limit)
+        end = limit if chunk is None else np.minimum(begin + chunk, limit)
         end = np.where(inside, end, limit)
-        if step.limit is None:
+        if segments.limit is None:
             return begin, end
-        most = self._evaluate(step.limit, places)[:, :, 0]
+        most = self._evaluate(segments.limit, places)[:, :, 0]
         return np.maximum(begin, 0), np.minimum(end, most)
 
     def _constant(self, pattern: Pattern, frag: Frag, places: Ints) -> Values:
@@ -431,15 +463,15 @@ class State:
             inside = inside & (
                 rest + row * excess.coefficient("row") + col * excess.coefficient("col") < 0
             )
-        if view.lines is not None:
-            _, end = self._lines_of(view, view.lines, places)
+        if view.ranges is not None:
+            _, end = self._ranges_of(view, view.ranges, places)
             inside = inside & (self._addresses(view, places) < end)
         return inside
 
-    def _lines_of(self, view: View, lines: Lines, places: Ints) -> tuple[Ints, Ints]:
-        """Return where each line of a view begins and ends: (W, rows, 1), or (W, 1, cols)."""
-        axis = 2 if view.row_stride == 0 else 1
-        begin, end = self._lines[lines.name]
+    def _ranges_of(self, view: View, ranges: Ranges, places: Ints) -> tuple[Ints, Ints]:
+        """Return where a view's ranges begin and end: (W, rows, 1), or (W, 1, cols)."""
+        axis = 2 if isinstance(view.row_axis, Gathered) else 1
+        begin, end = self._ranges[ranges.name]
         return np.expand_dims(begin[places], axis), np.expand_dims(end[places], axis)
 
     def _addresses(self, view: View, places: Ints) -> Ints:
@@ -447,8 +479,8 @@ class State:
         row = np.arange(view.rows)[None, :, None] * view.row_stride
         col = np.arange(view.cols)[None, None, :] * view.col_stride
         index: Ints = self._evaluate(view.offset, places) + (row + col)
-        if view.lines is not None:
-            index = index + self._lines_of(view, view.lines, places)[0]
+        if view.ranges is not None:
+            index = index + self._ranges_of(view, view.ranges, places)[0]
         return index
 
     def _indices(
@@ -456,12 +488,12 @@ class State:
     ) -> tuple[Ints, NDArray[np.bool_] | None]:
         """Return each element's place in its buffer, and where bounds hold (None: all)."""
         index = self._addresses(view, places)
-        mask = self._mask(view, places) if view.bounds or view.lines else None
+        mask = self._mask(view, places) if view.bounds or view.ranges else None
         if mask is not None:
             index = np.where(mask, index, 0)
         size = (
             self.memory[view.buffer.name].size
-            if view.buffer.level is Level.GRID
+            if view.buffer.space is Space.GLOBAL
             else (self._shared[view.buffer.name].shape[1])
         )
         used = index if mask is None else index[np.broadcast_to(mask, index.shape)]
@@ -484,7 +516,7 @@ class State:
         """Return a view's elements, (W or 1, rows, cols), zeros where out of bounds."""
         index, mask = self._indices(view, places, path, step)
         name = view.buffer.name
-        if view.buffer.level is Level.GRID:
+        if view.buffer.space is Space.GLOBAL:
             source = self.memory[name]
             values = source[index] if source.size else np.zeros(index.shape, source.dtype)
         else:
@@ -500,13 +532,13 @@ class State:
         index = np.broadcast_to(index, shape)
         values = np.broadcast_to(values, shape)
         keep = np.full(shape, True) if mask is None else np.broadcast_to(mask, shape)
-        if view.buffer.level is Level.GRID:
+        if view.buffer.space is Space.GLOBAL:
             self.memory[view.buffer.name][index[keep]] = values[keep]
             return
         self._pending.append(_Write(view.buffer, places, index, values.copy(), keep))
 
     def _publish(self, view: View, values: Values, places: Ints, path: str, step: Step) -> None:
-        """Write mail; each element of it once."""
+        """Write status words, each once."""
         index, mask = self._indices(view, places, path, step)
         shape = (places.size, view.rows, view.cols)
         keep = np.full(shape, True) if mask is None else np.broadcast_to(mask, shape)
@@ -535,9 +567,8 @@ class State:
                 "awaits_published",
                 path,
                 step,
-                f"waits for {view.buffer.name}[{at}], which neither an earlier block nor, before "
-                f"it waits, this block's group publishes. Publish it earlier, bound the view, or "
-                f"correct the program's group of {self.program.group}.",
+                f"waits for {view.buffer.name}[{at}], which no earlier block publishes. Publish it "
+                f"there, before the block itself waits, or bound the view.",
             )
 
     def _block_numbers(self, places: Ints) -> Ints:
@@ -548,7 +579,7 @@ class State:
     def _error(self, check: str, path: str, step: Step, message: str) -> VerifyError:
         return VerifyError(check, self.program.name, path, line(step), message)
 
-    def _sync(self, level: Level, places: Ints) -> None:
+    def _sync(self, scope: Scope, places: Ints) -> None:
         """Let earlier writes of these warps be seen: by the warp itself, or by its block."""
         waiting, self._pending = self._pending, []
         for write in waiting:
@@ -556,9 +587,9 @@ class State:
             if not here.all():
                 self._pending.append(write.of(~here))
             self._apply(write.of(here), 0)
-            if write.buffer.level is Level.BLOCK:
+            if write.buffer.space is Space.SHARED:
                 self._unshared.append(write.of(here))
-        if level is Level.BLOCK:
+        if scope is Scope.BLOCK:
             for write in self._unshared:
                 for turn in range(1, self.program.warps):
                     self._apply(write, turn)
@@ -572,6 +603,24 @@ class State:
         rows = np.broadcast_to(seer[:, None, None], write.index.shape)
         shared = self._shared[write.buffer.name]
         shared[rows[write.keep], write.index[write.keep]] = write.values[write.keep]
+
+
+def _with_status(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Return the steps without all that neither publishes nor awaits."""
+    kept: list[Step] = []
+    for step in steps:
+        match step:
+            case Loop(body=body):
+                step = replace(step, body=_with_status(body))
+                kept += [step] if step.body else []
+            case When(body=body, otherwise=otherwise):
+                step = replace(step, body=_with_status(body), otherwise=_with_status(otherwise))
+                kept += [step] if step.body or step.otherwise else []
+            case Publish() | Await():
+                kept.append(step)
+            case _:
+                pass
+    return tuple(kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -594,14 +643,6 @@ class _Write:
             self.values[chosen],
             self.keep[chosen],
         )
-
-
-def positions(offsets: Ints, cuts: tuple[int, ...]) -> Ints:
-    """Return where each segment's data begin after these cuts; see `ir.Locate`."""
-    numbers = np.arange(offsets.size)
-    for cut in cuts:
-        offsets = offsets // cut + numbers
-    return offsets
 
 
 def add_values(one: Values, two: Values, dtype: str) -> Values:

@@ -19,13 +19,15 @@ from tcusim.program.grammar import (
     BLOCK,
     WARP,
     Buffer,
+    BufferRole,
     Copy,
     Extent,
     Index,
-    Level,
     Loop,
     Program,
     Role,
+    Scope,
+    Space,
     Step,
     Store,
     Sync,
@@ -79,8 +81,8 @@ def with_probes(program: Program) -> tuple[Program, dict[str, Probe]]:
     """
     writer = _Writer(program)
     steps = writer.steps(program.steps, "", ())
-    outputs = (*program.outputs, *(probe.buffer for probe in writer.probes.values()))
-    return replace(program, steps=steps, outputs=outputs), writer.probes
+    buffers = (*program.buffers, *(probe.buffer for probe in writer.probes.values()))
+    return replace(program, steps=steps, buffers=buffers), writer.probes
 
 
 class _Writer:
@@ -124,10 +126,10 @@ class _Writer:
                     path, step, loops, frag.name, frag.dtype, frag.rows, frag.cols
                 )
                 yield Store(target, frag)
-        shared = [view for view in touched.views_written if view.buffer.level is not Level.GRID]
+        shared = [view for view in touched.views_written if view.buffer.space is not Space.GLOBAL]
         if shared:
             # A warp sees its own writes after its own barrier.
-            yield Sync(Level.WARP)
+            yield Sync(Scope.WARP)
         for view in shared:
             name, dtype = view.buffer.name, view.buffer.dtype
             yield Copy(self._target(path, step, loops, name, dtype, view.rows, view.cols), view)
@@ -152,6 +154,6 @@ class _Writer:
         # At least ceil(index / per) * each, which an extent cannot say.
         each = warps * times * rows * cols
         size = Extent((blocks.index + (blocks.per - 1)) * each, blocks.per)
-        buffer = Buffer(f"probe_{path.replace('.', '_')}_{name}", dtype, size)
+        buffer = Buffer(f"probe_{path.replace('.', '_')}_{name}", dtype, size, BufferRole.OUTPUT)
         self.probes[buffer.name] = Probe(path, step, name, buffer, rows, cols, loops)
-        return View(buffer, offset, rows, cols, cols, 1)
+        return View.strided(buffer, offset, rows, cols, cols, 1)

@@ -15,12 +15,12 @@ from tcusim.program.grammar import (
     ROW,
     Bound,
     Buffer,
+    BufferRole,
     Const,
     Copy,
     Extent,
     Frag,
     Index,
-    Level,
     Load,
     Loop,
     Mma,
@@ -29,9 +29,12 @@ from tcusim.program.grammar import (
     Program,
     Role,
     Scalar,
+    Scope,
+    Space,
     Split,
     Step,
     Store,
+    Strided,
     Sync,
     View,
     When,
@@ -44,7 +47,7 @@ from tcusim_host import KernelError, compile_programs, run_kernel
 
 SHAPE = shape_of("16x16x16")
 BLOCK, LENGTH, SIZE = Index.symbol("block"), Index.symbol("length"), Index.symbol("size")
-WARP_SYNC = Sync(Level.WARP)
+WARP_SYNC = Sync(Scope.WARP)
 # What the program's own tensor cores take is of no matter here, but it says what poison is.
 UNITS = {"s8": ("s8", "s32"), "s32": ("s8", "s32"), "f64": ("f64", "f64")}
 PAIRS = [
@@ -64,12 +67,12 @@ def program_of(
         ab=ab,
         acc=acc,
         scalars=(Scalar("length"), Scalar("size")),
-        inputs=(
-            Buffer("in", source, Extent(LENGTH)),
-            Buffer("sizes", source, Extent(SIZE)),
+        buffers=(
+            Buffer("in", source, Extent(LENGTH), BufferRole.INPUT),
+            Buffer("sizes", source, Extent(SIZE), BufferRole.INPUT),
+            Buffer("out", target, Extent(LENGTH), BufferRole.OUTPUT),
+            *scratch,
         ),
-        outputs=(Buffer("out", target, Extent(LENGTH)),),
-        scratch=scratch,
         blocks=Extent(Index.of(blocks)),
         warps=1,
         steps=steps,
@@ -126,19 +129,21 @@ def rectangles(source: str, target: str, seed: int) -> tuple[Program, dict[str, 
     blocks = 3
     # A number that only the launch tells: what is aligned is then found as the kernel runs.
     place = BLOCK * per_block + (SIZE if draw.one_of(0, 1) else 0)
-    first = View(
-        Buffer("in", source, Extent(LENGTH)),
+    first = View.strided(
+        Buffer("in", source, Extent(LENGTH), BufferRole.INPUT),
         place + start,
         *(rows, cols),
         *draw.strides(rows, cols, gap),
     )
     first = replace(first, bounds=draw.bounds(first, LENGTH))
-    shared = Buffer("t", source, Extent.of(4096 + start), Level.WARP)
-    stage = View(shared, Index.of(start), rows, cols, *draw.strides(rows, cols, gap))
-    flat = "row_stride" if draw.down == bool(draw.oddity(1)) else "col_stride"
-    other = replace(first, **{flat: 0})  # type: ignore[arg-type]
-    out = View(
-        Buffer("out", target, Extent(LENGTH)),
+    shared = Buffer("t", source, Extent.of(4096 + start), BufferRole.SCRATCH, Space.WARP)
+    stage = View.strided(shared, Index.of(start), rows, cols, *draw.strides(rows, cols, gap))
+    if draw.down == bool(draw.oddity(1)):
+        other = replace(first, row_axis=Strided(rows, 0))
+    else:
+        other = replace(first, col_axis=Strided(cols, 0))
+    out = View.strided(
+        Buffer("out", target, Extent(LENGTH), BufferRole.OUTPUT),
         place,
         *(rows, cols),
         *((1, rows) if draw.down else (cols, 1)),
@@ -206,9 +211,16 @@ def test_rectangles_of_any_kind(source: str, target: str) -> None:
     ],
 )
 def test_sizes_of_chunks(source: str, target: str, row_stride: int, shift: int, size: int) -> None:
-    shared = Buffer("t", target, Extent.of(256), Level.WARP)
-    tile = View(Buffer("in", source, Extent(LENGTH)), BLOCK * 1600 + shift, 16, 16, row_stride, 1)
-    copy = Copy(View(shared, Index(), 16, 16, 16, 1), tile)
+    shared = Buffer("t", target, Extent.of(256), BufferRole.SCRATCH, Space.WARP)
+    tile = View.strided(
+        Buffer("in", source, Extent(LENGTH), BufferRole.INPUT),
+        BLOCK * 1600 + shift,
+        16,
+        16,
+        row_stride,
+        1,
+    )
+    copy = Copy(View.strided(shared, Index(), 16, 16, 16, 1), tile)
     steps = (Loop("i", Extent.of(2), (copy,)),)
     program = program_of(steps, source, target, (shared,), 1)
 
@@ -224,7 +236,7 @@ def test_sizes_of_chunks(source: str, target: str, row_stride: int, shift: int, 
     # Bounds may fail at either end of a chunk.
     assert found(replace(tile, bounds=(Bound(Index.of(3), COL),))) == found(tile)
     # One element again and again needs no alignment, but must be in bounds as one.
-    again = replace(tile, col_stride=0)
+    again = replace(tile, col_axis=replace(tile.col_axis, stride=0))
     assert found(again) == found(replace(again, offset=tile.offset + 1))
     assert found(replace(again, bounds=(Bound(COL, Index.of(3)),))) == 1
 
@@ -232,14 +244,16 @@ def test_sizes_of_chunks(source: str, target: str, row_stride: int, shift: int, 
 @pytest.mark.parametrize("shift", [0, 1, 2, 4])
 def test_split_into_parts(shift: int, host: Backend) -> None:
     """Three parts of a bounded tile, added up again."""
-    parts = [Buffer(f"t{i}", "bf16", Extent.of(512), Level.WARP) for i in range(3)]
-    total = Buffer("total", "bf16", Extent.of(512), Level.WARP)
-    views = tuple(View(part, Index(), 16, 24, 24, 1) for part in parts)
-    whole = View(total, Index(), 16, 24, 24, 1)
+    parts = [
+        Buffer(f"t{i}", "bf16", Extent.of(512), BufferRole.SCRATCH, Space.WARP) for i in range(3)
+    ]
+    total = Buffer("total", "bf16", Extent.of(512), BufferRole.SCRATCH, Space.WARP)
+    views = tuple(View.strided(part, Index(), 16, 24, 24, 1) for part in parts)
+    whole = View.strided(total, Index(), 16, 24, 24, 1)
     place = BLOCK * 384 + SIZE
-    tile = View(Buffer("in", "f32", Extent(LENGTH)), place, 16, 24, 24, 1)
+    tile = View.strided(Buffer("in", "f32", Extent(LENGTH), BufferRole.INPUT), place, 16, 24, 24, 1)
     tile = replace(tile, bounds=(Bound(tile.address, LENGTH),))
-    out = replace(tile, buffer=Buffer("out", "bf16", Extent(LENGTH)))
+    out = replace(tile, buffer=Buffer("out", "bf16", Extent(LENGTH), BufferRole.OUTPUT))
     steps: list[Step] = [Split(views, tile), WARP_SYNC, Copy(whole, views[2], views[1]), WARP_SYNC]
     steps += [Copy(whole, whole, views[0]), WARP_SYNC, Copy(out, whole)]
     program = program_of(tuple(steps), "f32", "bf16", (*parts, total), 2)
@@ -256,27 +270,31 @@ def test_split_into_parts(shift: int, host: Backend) -> None:
 
 def pipeline(tiles: int = 4) -> Program:
     """Return a product with ones: each tile is fetched while the one before is multiplied."""
-    half = [Buffer(f"t{i}", "f16", Extent.of(256), Level.WARP) for i in range(2)]
-    spill = Buffer("s", "f32", Extent.of(256), Level.WARP)
-    source = Buffer("in", "f16", Extent(LENGTH))
+    half = [
+        Buffer(f"t{i}", "f16", Extent.of(256), BufferRole.SCRATCH, Space.WARP) for i in range(2)
+    ]
+    spill = Buffer("s", "f32", Extent.of(256), BufferRole.SCRATCH, Space.WARP)
+    source = Buffer("in", "f16", Extent(LENGTH), BufferRole.INPUT)
     a = Frag("A", Role.A, SHAPE, "f16")
     b, v = Frag("B", Role.B, SHAPE, "f16"), Frag("V", Role.ACC, SHAPE, "f32")
 
     def fetch(number: Index) -> Copy:
-        tile = View(source, (BLOCK * tiles + number) * 256, 16, 16, 16, 1)
+        tile = View.strided(source, (BLOCK * tiles + number) * 256, 16, 16, 16, 1)
         tile = replace(tile, bounds=(Bound(tile.address, LENGTH),))
-        return Copy(View(half[number.const % 2], Index(), 16, 16, 16, 1), tile)
+        return Copy(View.strided(half[number.const % 2], Index(), 16, 16, 16, 1), tile)
 
     def multiply(which: int) -> tuple[Step, ...]:
-        return (Load(a, View(half[which], Index(), 16, 16, 16, 1)), Mma(v, a, b, v))
+        return (Load(a, View.strided(half[which], Index(), 16, 16, 16, 1)), Mma(v, a, b, v))
 
     i = Index.symbol("i")
     body = (
         *(fetch(2 * i + 1), *multiply(0), WARP_SYNC),
         *(fetch(2 * i + 2), *multiply(1), WARP_SYNC),
     )
-    result = View(spill, Index(), 16, 16, 16, 1)
-    out = View(Buffer("out", "f32", Extent(LENGTH)), BLOCK * tiles * 256, 16, 16, 16, 1)
+    result = View.strided(spill, Index(), 16, 16, 16, 1)
+    out = View.strided(
+        Buffer("out", "f32", Extent(LENGTH), BufferRole.OUTPUT), BLOCK * tiles * 256, 16, 16, 16, 1
+    )
     steps = (
         Const(b, Pattern(PatternKind.ONES)),
         Const(v, Pattern(PatternKind.ZEROS)),
@@ -343,11 +361,13 @@ def test_what_is_not_copied_later() -> None:
     assert later(fetch)
     assert not later(replace(fetch, plus=tile))
     assert not later(replace(fetch, dst=replace(fetch.dst, bounds=tile.bounds)))
-    assert not later(replace(fetch, src=replace(tile, buffer=program.buffers["out"])))
+    assert not later(replace(fetch, src=replace(tile, buffer=program.buffer("out"))))
     assert not later(replace(fetch, src=replace(tile, offset=tile.offset + 1)))
-    assert not later(replace(fetch, src=replace(tile, col_stride=0, bounds=())))
+    assert not later(
+        replace(fetch, src=replace(tile, col_axis=replace(tile.col_axis, stride=0), bounds=()))
+    )
     # Rows of whole chunks of 8 bytes, but not of 16, will do.
-    assert later(replace(fetch, src=replace(tile, row_stride=20)))
+    assert later(replace(fetch, src=replace(tile, row_axis=replace(tile.row_axis, stride=20))))
 
 
 def test_a_chunk_that_is_not_where_the_text_says(host: Backend) -> None:

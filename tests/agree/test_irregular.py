@@ -19,14 +19,19 @@ from tcusim.machine.shapes import shape_of
 from tcusim.program.checks.verifier import in_place
 from tcusim.program.grammar import (
     BLOCK,
+    Axis,
     Buffer,
+    BufferRole,
     Copy,
     Extent,
+    Gathered,
     Index,
-    Lines,
     Locate,
     Program,
+    Ranges,
     Scalar,
+    Segments,
+    Strided,
     View,
 )
 from tcusim_cuda.emit import emit
@@ -177,29 +182,30 @@ def test_a_single_line_has_no_symbol(host: Backend) -> None:
     """The emitted text of a rectangle of one row has no loop over rows, and names no row."""
     count = Index.symbol("segments")
     data, offsets = (
-        Buffer("in", "f32", Extent(Index.symbol("length"))),
-        Buffer("offsets", "s64", Extent(count + 1)),
+        Buffer("in", "f32", Extent(Index.symbol("length")), BufferRole.INPUT),
+        Buffer("offsets", "s64", Extent(count + 1), BufferRole.INPUT),
     )
-    out = Buffer("out", "f32", Extent(count * 4))
-    lines = Lines("one", 1)
+    out = Buffer("out", "f32", Extent(count * 4), BufferRole.OUTPUT)
+    ranges = Ranges("one", 1)
     for down in (False, True):
-        size, strides = ((4, 1), (1, 0)) if down else ((1, 4), (0, 1))
+        size = (4, 1) if down else (1, 4)
+        axes: tuple[Axis, Axis] = (Gathered(ranges), Strided(4, 1))
+        if down:
+            axes = axes[1], axes[0]
         program = Program(
             name="first_four",
             shape=shape_of("16x16x16"),
             ab="f16",
             acc="f32",
             scalars=(Scalar("length"), Scalar("segments")),
-            inputs=(data, offsets),
-            outputs=(out,),
-            scratch=(),
+            buffers=(data, offsets, out),
             blocks=Extent(count),
             warps=1,
             steps=(
-                Locate(lines, offsets, BLOCK),
+                Locate(ranges, Segments(offsets), BLOCK),
                 Copy(
-                    View(out, BLOCK * 4, *size, 1, 1),
-                    View(data, Index(), *size, *strides, (), lines),
+                    View.strided(out, BLOCK * 4, *size, 1, 1),
+                    View(data, Index(), *axes),
                 ),
             ),
         )

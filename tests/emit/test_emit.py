@@ -111,7 +111,7 @@ def test_every_algorithm_on_every_wmma_shape(algorithm: str, shape: str) -> None
     assert kernel.text.isascii()
     buffers = [buffer.name for buffer in (*program.inputs, *program.outputs)]
     # A block gives values to later ones by mail, which lies in a workspace.
-    buffers += ["workspace"] if program.mail else []
+    buffers += ["workspace"] if program.status else []
     assert kernel.arguments == (*buffers, *(scalar.name for scalar in program.scalars))
 
 
@@ -186,7 +186,10 @@ def test_a_tile_of_a_grid_that_cannot_be_loaded_is_refused() -> None:
 
 def test_a_name_that_the_text_uses_is_refused() -> None:
     program = tcusim.build("scan_plain")
-    whole = replace(program, outputs=(replace(program.outputs[0], name="held"),))
+    whole = replace(
+        program,
+        buffers=(*program.inputs, replace(program.outputs[0], name="held"), *program.scratch),
+    )
     steps = tuple(
         replace(step, dst=replace(step.dst, buffer=whole.outputs[0]))
         if isinstance(step, Copy) and step.dst.buffer == program.outputs[0]

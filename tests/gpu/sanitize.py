@@ -64,7 +64,7 @@ def programs() -> list[Program]:
                 shape=shape,
                 ab=ab,
                 accumulate=acc,
-                source=source if row.products else acc,
+                source=source if row.uses_mma else acc,
                 segment_size=segment_size,
                 combine=combine,
                 ragged=ragged,
@@ -92,7 +92,7 @@ def _others() -> Iterator[Program]:
                 shape=shape,
                 ab=ab,
                 accumulate=acc,
-                source=source if row.products else acc,
+                source=source if row.uses_mma else acc,
                 warps=warps,
                 **special,
             )

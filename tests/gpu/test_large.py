@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 import tcusim
-from tcusim.algorithms import algorithm_of, segmented_algorithms
+from tcusim.algorithms import Level, algorithm_of, segmented_algorithms
 from tcusim.backends import why_unavailable
 from tcusim.check.testing import outputs_agree, random_inputs
 from tcusim.errors import Unsupported
-from tcusim.program.grammar import Level
 
 LENGTH = 2**24 + 5
 # Tile, operands, accumulator, source.
@@ -32,7 +31,7 @@ pytestmark = [pytest.mark.gpu(min_sm=80), pytest.mark.slow]
 
 
 @pytest.mark.parametrize("types", TYPES, ids=lambda types: " ".join(filter(None, types)))
-@pytest.mark.parametrize("algorithm", [row.name for row in segmented_algorithms() if row.products])
+@pytest.mark.parametrize("algorithm", [row.name for row in segmented_algorithms() if row.uses_mma])
 def test_a_long_array(algorithm: str, types: tuple[str, str, str, str | None]) -> None:
     shape, ab, accumulate, source = types
     short = algorithm in ("reduction_k", "scan_k", "reduction_packed")

@@ -1,4 +1,4 @@
-"""A third-party package, really installed, adds a shape, a unit and a backend."""
+"""A third-party package, really installed, adds a shape, a unit, an algorithm and a backend."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXAMPLE = Path(__file__).parent / "example_plugin"
 
 # Prints what the statement does: the value, or the error with its class.
 ATTEMPT = """
-from tcusim import backends, errors
+from tcusim import backends, errors, plugins
 from tcusim.machine import shapes
 try:
     print({expression})
@@ -72,34 +72,60 @@ def test_its_backend_runs_a_program(python: Callable[..., str], example: Path) -
     assert attempt(python, expression, example) == str([16.0] * 32)
 
 
-def test_its_unit_is_announced_and_loads(python: Callable[..., str], example: Path) -> None:
-    expression = "[unit.load().title for unit in backends.entry_points_of('tcusim.units')]"
-    assert attempt(python, expression, example) == "['an example of a unit']"
+def test_its_algorithm_is_listed_and_runs(python: Callable[..., str], example: Path) -> None:
+    expression = (
+        "backends.run(__import__('tcusim').build('segment_ends', scale=3, segment_size=4), "
+        "{'in': list(range(64))})['out'].tolist()[:3]"
+    )
+    assert attempt(python, expression, example) == str([9.0, 21.0, 33.0])
+    listed = "'segment_ends' in [a.name for a in __import__('tcusim').algorithms.algorithms()]"
+    assert attempt(python, listed) == "False"
+    assert attempt(python, listed, example) == "True"
+    option = "__import__('tcusim').algorithm_of('segment_ends').options['scale'].doc"
+    assert attempt(python, option, example) == "How many times it is added up."
+
+
+def test_its_unit_is_found_by_name(python: Callable[..., str], example: Path) -> None:
+    expression = "__import__('tcusim').machine.unit_of('example_unit').title"
+    assert attempt(python, expression, example) == "an example of a unit"
 
 
 def test_a_missing_library_says_what_to_install(python: Callable[..., str], example: Path) -> None:
     assert attempt(python, "backends.get_backend('example_missing')", example) == (
-        "BackendUnavailable: example_missing: No module named 'a_library_that_is_not_there'. "
+        "BackendUnavailable: example_missing: entry point 'example_missing' = "
+        "'tcusim_example.needs_library:BACKEND' (tcusim.backends) of tcusim-example 1.0 cannot be "
+        "loaded: No module named 'a_library_that_is_not_there'. "
         "Install it with: pip install 'tcusim-example[example-missing]'"
     )
 
 
 @pytest.mark.parametrize(
-    ("expression", "name", "group"),
+    ("name", "group"),
     [
-        ("backends.backends()", "example", "tcusim.backends"),
-        ("shapes.shapes()", "example", "tcusim.shapes"),
-        ("backends.entry_points_of('tcusim.units')", "example_unit", "tcusim.units"),
+        ("example", "tcusim.backends"),
+        ("example", "tcusim.shapes"),
+        ("example_ends", "tcusim.algorithms"),
+        ("example_unit", "tcusim.units"),
     ],
 )
 def test_a_clash_names_both_packages(
-    python: Callable[..., str], example: Path, rival: Path, expression: str, name: str, group: str
+    python: Callable[..., str], example: Path, rival: Path, name: str, group: str
 ) -> None:
-    text = attempt(python, expression, example, rival)
-    assert text.startswith("InputError: ")
+    texts = attempt(python, "*plugins.broken(), sep='\\n'", example, rival).splitlines()
+    (text,) = [line for line in texts if f"{name!r} in {group}." in line]
     assert "tcusim-example 1.0" in text
     assert "tcusim-rival 1.0" in text
-    assert text.endswith(f"an entry point '{name}' in {group}. Uninstall one of them.")
+    assert text.endswith(f"an entry point {name!r} in {group}. Uninstall one of them.")
+
+
+def test_a_clash_is_told_to_who_asks_for_that_name(
+    python: Callable[..., str], example: Path, rival: Path
+) -> None:
+    text = attempt(python, "backends.get_backend('example')", example, rival)
+    assert text.startswith("BackendUnavailable: example: ")
+    assert text.endswith(
+        "both have an entry point 'example' in tcusim.backends. Uninstall one of them."
+    )
 
 
 def test_a_clash_leaves_the_built_in_shapes_usable(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from tcusim.algorithms import (
     Algorithm,
+    Level,
     algorithm_of,
     build,
     register_algorithm,
@@ -27,7 +29,7 @@ from tcusim.backends import run
 from tcusim.errors import InputError, UnknownName, Unsupported
 from tcusim.machine import rule_for, units
 from tcusim.machine.shapes import MmaShape, shape_of
-from tcusim.program.grammar import Const, Level, Program, walk
+from tcusim.program.grammar import Const, Program, walk
 
 Ints = NDArray[np.int64]
 
@@ -424,14 +426,17 @@ def test_the_given_constants_are_the_corrected_ones() -> None:
 
 
 def test_a_name_is_registered_once() -> None:
-    with pytest.raises(InputError, match="an algorithm named 'scan_t' is registered already"):
-        register_algorithm(algorithm_of("scan_t"))
+    row = algorithm_of("scan_t")
+    assert register_algorithm(row) is row
+    taken = "there is already an algorithm 'scan_t', from tcusim itself"
+    with pytest.raises(InputError, match=taken):
+        register_algorithm(replace(row, source="mine"))
 
 
 def test_a_taken_alias_is_refused() -> None:
     row = algorithm_of("scan_t")
-    other = Algorithm("scan_mine", row.function, "scan", "mine", "scan_256", None, "0")
-    with pytest.raises(InputError, match="an algorithm named 'scan_256' is registered already"):
+    other = Algorithm(row.function, "scan_mine", "scan", "mine", alias="scan_256")
+    with pytest.raises(InputError, match="there is already an algorithm 'scan_256', from tcusim"):
         register_algorithm(other)
 
 

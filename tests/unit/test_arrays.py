@@ -23,7 +23,7 @@ import tcusim
 from tcusim.algorithms import build
 from tcusim.errors import BackendUnavailable, InputError, Unsupported
 from tcusim.machine import format_of
-from tcusim.program.grammar import Buffer, Extent, Program
+from tcusim.program.grammar import Buffer, BufferRole, Extent, Program
 from tcusim.simulate.interpreter import run_numpy
 from tcusim_cuda import CUPY, PYCUDA, driver, launch
 from tcusim_cuda.arrays import (
@@ -227,7 +227,7 @@ class StandIn(Launcher):
         }
         inputs = {b.name: from_bits(arrays[b.name], b.dtype) for b in function.inputs}
         for name, values in run_numpy(function, inputs).items():
-            buffer = function.buffers[name]
+            buffer = function.buffer(name)
             arrays[name][...] = host_bits(values, buffer, name)
 
     def new_array(self, shape: int | tuple[int, ...], dtype: np.dtype[Any], stream: Stream) -> Any:
@@ -279,7 +279,7 @@ def test_bf16_travels_as_bits(gpu: StandIn) -> None:
 
 
 def test_bf16_bits_of_every_kind_of_value() -> None:
-    buffer = Buffer("in", "bf16", Extent.of(6))
+    buffer = Buffer("in", "bf16", Extent.of(6), BufferRole.INPUT)
     odd_nan = np.array([0x7F800001], np.uint32).view(np.float32)[0]
     values = np.array([1.0, -0.0, np.inf, -np.inf, 2.0**-133, odd_nan], np.float32)
     bits = host_bits(values, buffer, "in")

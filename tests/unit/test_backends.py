@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import sys
-from collections.abc import Mapping
-from types import ModuleType
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tcusim import backends
+from tcusim import backends, plugins
 from tcusim.algorithms import build
 from tcusim.backends import get_backend, register_backend, why_unavailable
 from tcusim.errors import BackendUnavailable, InputError, UnknownName
@@ -44,44 +42,29 @@ class FakeBackend:
         return {"out": inputs["in"]}
 
 
-@pytest.fixture(autouse=True)
-def _registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let each test register backends in a registry of its own."""
-    monkeypatch.setattr(backends, "_backends", {"numpy": NUMPY})
-    monkeypatch.setattr(backends, "_owners", {"numpy": "tcusim itself"})
+# The module of a package that declares a backend.
+TOY = """
+class Toy:
+    name, title = "toy", "a toy"
+
+    def available(self):
+        return None
+
+    def run(self, plan, inputs, **options):
+        return {}
+
+BACKEND = Toy()
+"""
 
 
-def declare(monkeypatch: pytest.MonkeyPatch, **values: str) -> None:
-    """Let packages that are not installed declare backends, as in name="module:object"."""
-    real = importlib.metadata.entry_points
-
-    def entry_points(*, group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
-        if group != "tcusim.backends":
-            return tuple(real(group=group))
-        return tuple(
-            importlib.metadata.EntryPoint(name, value, group) for name, value in values.items()
-        )
-
-    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
-
-
-def provide(monkeypatch: pytest.MonkeyPatch, backend: object) -> None:
-    """Let `import toy_backend` find a module with this backend."""
-    module = ModuleType("toy_backend")
-    monkeypatch.setattr(module, "BACKEND", backend, raising=False)
-    monkeypatch.setitem(sys.modules, "toy_backend", module)
+def entry(name: str = "toy", value: str = "toy_package:BACKEND") -> str:
+    return f"[tcusim.backends]\n{name} = {value}\n"
 
 
 def test_the_simulator_comes_first_and_is_available() -> None:
     assert backends.backends()[0] == "numpy"
     assert get_backend("numpy") is NUMPY
     assert why_unavailable("numpy") is None
-
-
-def test_numpy_needs_no_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    declare(monkeypatch)
-    assert backends.backends() == ("numpy",)
-    assert get_backend("numpy") is NUMPY
 
 
 def test_the_simulator_follows_the_arch_and_is_watched() -> None:
@@ -138,7 +121,7 @@ def test_two_backends_of_one_name() -> None:
     register_backend(FakeBackend())
     with pytest.raises(
         InputError,
-        match=r"^there is already a backend 'fake', from an earlier register_backend\. "
+        match=r"^register_backend: there is already a backend 'fake', from register_backend\. "
         r"Give the new one another name\.$",
     ):
         register_backend(FakeBackend())
@@ -149,20 +132,19 @@ def test_the_name_of_the_simulator_is_taken() -> None:
         register_backend(FakeBackend("numpy"))
 
 
-def test_the_name_of_an_installed_backend_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    declare(monkeypatch, toy="toy_backend:BACKEND")
-    with pytest.raises(InputError, match=r"already a backend 'toy', from an unknown package\."):
+def test_the_name_of_an_installed_backend_is_taken(declare: Callable[..., None]) -> None:
+    declare(entry(), TOY)
+    with pytest.raises(InputError, match=r"already a backend 'toy', from toy-package 1\.0\."):
         register_backend(FakeBackend("toy"))
 
 
-def test_an_installed_backend_may_not_be_called_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    declare(monkeypatch, numpy="toy_backend:BACKEND")
-    with pytest.raises(
-        InputError,
-        match=r"^an unknown package and tcusim itself both have a backend 'numpy'\. "
-        r"Uninstall the former\.$",
-    ):
-        backends.backends()
+def test_an_installed_backend_does_not_replace_the_simulator(declare: Callable[..., None]) -> None:
+    declare(entry("numpy"), TOY.replace('"toy"', '"numpy"'))
+    assert get_backend("numpy") is NUMPY
+    assert backends.backends().count("numpy") == 1
+    (reason,) = [str(one) for one in plugins.broken()]
+    assert "of toy-package 1.0 cannot be used" in reason
+    assert "there is already a backend 'numpy', from tcusim itself" in reason
 
 
 def test_an_object_that_is_no_backend_hears_what_it_lacks() -> None:
@@ -174,8 +156,8 @@ def test_an_object_that_is_no_backend_hears_what_it_lacks() -> None:
     half: Any = Half()
     with pytest.raises(
         InputError,
-        match=r"^register_backend: Half object is no backend, it lacks title, available\. "
-        r"See tcusim\.backends\.Backend\.$",
+        match=r"^a Half object is no backend, it lacks title, available; "
+        r"see tcusim\.backends\.Backend$",
     ):
         register_backend(half)
 
@@ -183,57 +165,70 @@ def test_an_object_that_is_no_backend_hears_what_it_lacks() -> None:
 def test_a_class_is_no_backend() -> None:
     backend: Any = FakeBackend
     with pytest.raises(
-        InputError, match=r"^register_backend: FakeBackend is a class\. A backend is an object: use"
+        InputError, match=r"^FakeBackend is a class\. A backend is an object: use one"
     ):
         register_backend(backend)
 
 
-def test_unknown_name_lists_the_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    declare(monkeypatch, pycuda="toy_backend:BACKEND")
+def test_unknown_name_lists_the_known_ones(declare: Callable[..., None]) -> None:
+    declare(entry())
     with pytest.raises(
-        UnknownName,
-        match=r"^unknown backend 'pycudo'\. Did you mean 'pycuda'\? Valid: numpy, pycuda\.$",
-    ):
-        get_backend("pycudo")
+        UnknownName, match=r"^unknown backend 'toi'\. Did you mean 'toy'\?"
+    ) as caught:
+        get_backend("toi")
+    assert {"numpy", "toy"} <= set(str(caught.value).split("Valid: ")[1].rstrip(".").split(", "))
+    with pytest.raises(UnknownName, match=r"unknown backend \['numpy'\]"):
+        get_backend(["numpy"])  # type: ignore[arg-type]
 
 
-def test_an_unavailable_backend_gives_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    declare(monkeypatch)
+def test_an_unavailable_backend_gives_its_reason(only_backends: Callable[..., None]) -> None:
     reason = "No module named 'pycuda'. Install it with: pip install 'tcusim[pycuda]'"
-    register_backend(FakeBackend("pycuda", reason))
+    only_backends(NUMPY, FakeBackend("pycuda", reason))
     with pytest.raises(BackendUnavailable) as caught:
         get_backend("pycuda")
     assert str(caught.value) == f"pycuda: {reason}"
     assert why_unavailable("pycuda") == f"pycuda: {reason}"
 
 
-def test_an_installed_backend_is_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    declare(monkeypatch, toy="toy_backend:BACKEND")
-    backend = FakeBackend("toy")
-    provide(monkeypatch, backend)
+def test_an_installed_backend_is_imported_once_and_not_before(
+    declare: Callable[..., None],
+) -> None:
+    declare(entry(), TOY)
+    assert "toy" in backends.backends()
+    assert "toy_package" not in sys.modules
+    backend = get_backend("toy")
+    assert backend.title == "a toy"
+    del sys.modules["toy_package"]
     assert get_backend("toy") is backend
-    provide(monkeypatch, FakeBackend("toy"))
-    assert get_backend("toy") is backend
-    assert backends.backends() == ("numpy", "toy")
 
 
-def test_the_names_of_entry_point_and_backend_must_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    declare(monkeypatch, toy="toy_backend:BACKEND")
-    provide(monkeypatch, FakeBackend("other"))
-    with pytest.raises(
-        InputError,
-        match=r"^entry point 'toy' = 'toy_backend:BACKEND' \(tcusim\.backends\) of an unknown "
-        r"package gives a backend called 'other'\. The two names must be the same\.$",
-    ):
-        get_backend("toy")
+def test_an_installed_backend_may_register_itself(declare: Callable[..., None]) -> None:
+    declare(entry(), TOY + "import tcusim\ntcusim.register_backend(BACKEND)\n")
+    assert get_backend("toy").title == "a toy"
 
 
-def test_an_entry_point_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    declare(monkeypatch, toy="toy_backend:MISSING")
-    provide(monkeypatch, FakeBackend("toy"))
-    with pytest.raises(
-        InputError,
-        match=r"^entry point 'toy' = 'toy_backend:MISSING' .* cannot be loaded: "
-        r"module 'toy_backend' has no attribute 'MISSING'$",
-    ):
-        get_backend("toy")
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (TOY.replace('"toy"', '"other"'), "its backend is called 'other', and must have the name"),
+        ("", "module 'toy_package' has no attribute 'BACKEND'"),
+        ("BACKEND = 7", "a int object is no backend, it lacks name, title, available, run"),
+        (
+            "import no_such_library",
+            "No module named 'no_such_library'. Install it with: pip install",
+        ),
+        ("raise SystemExit(3)", "cannot be loaded: SystemExit: 3"),
+    ],
+)
+def test_a_broken_backend_is_unavailable(
+    declare: Callable[..., None], code: str, reason: str
+) -> None:
+    declare(entry(), code)
+    assert get_backend("numpy") is NUMPY
+    for _ in range(2):
+        with pytest.raises(BackendUnavailable) as caught:
+            get_backend("toy")
+        text = "toy: entry point 'toy' = 'toy_package:BACKEND' (tcusim.backends) of toy-package 1.0"
+        assert str(caught.value).startswith(text)
+        assert reason in str(caught.value)
+    assert why_unavailable("toy") == str(caught.value)

@@ -16,7 +16,7 @@ from tcusim.errors import Unsupported
 from tcusim.machine import format_of
 from tcusim.machine.shapes import MmaShape
 from tcusim.program.checks.verifier import problems
-from tcusim.program.grammar import Level, Loop, Program, Step, Sync, When, walk
+from tcusim.program.grammar import Loop, Program, Scope, Step, Sync, When, walk
 
 Ints = NDArray[np.int64]
 
@@ -249,7 +249,7 @@ def block_barriers(program: Program) -> list[str]:
     return [
         path
         for path, step in walk(program.steps)
-        if isinstance(step, Sync) and step.level is Level.BLOCK
+        if isinstance(step, Sync) and step.scope is Scope.BLOCK
     ]
 
 
@@ -265,14 +265,14 @@ def test_every_barrier_is_needed(name: str, combine: str) -> None:
         for path in paths:
             assert found_instead(program, path, ()) == {"synced_shared"}
             # It does not do that each warp waits for itself alone.
-            assert found_instead(program, path, (Sync(Level.WARP),)) == {"synced_shared"}
+            assert found_instead(program, path, (Sync(Scope.WARP),)) == {"synced_shared"}
 
 
 def found_instead(program: Program, path: str, others: tuple[Step, ...]) -> set[str]:
     """Return the checks that fail with other steps in place of the barrier at a path."""
     found = problems(replace(program, steps=instead(program.steps, path, others)))
     if others:
-        assert all("Put Sync(Level.BLOCK) between" in str(error) for error in found)
+        assert all("Put Sync(Scope.BLOCK) between" in str(error) for error in found)
     return {error.check for error in found}
 
 

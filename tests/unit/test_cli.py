@@ -362,8 +362,6 @@ def test_an_option_of_an_algorithm_that_somebody_registered(
         """
         return reduction.reduction_k(b, segment_size)
 
-    registry = sys.modules["tcusim.algorithms.registry"]
-    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
     register_algorithm(Algorithm("mine", mine, "reduction", "here", "", None, "1"))
     assert "--turn-over" in succeeds("listing", "--help")
     assert "Look at the other side. For mine." in succeeds("listing", "--help")

@@ -11,7 +11,7 @@ import click.testing
 import numpy as np
 import pytest
 
-from tcusim import backends
+from tcusim.backends import get_backend, register_backend
 from tcusim.check import agreement
 from tcusim.check.agreement import Case, Column, Recipe, columns_of, recipes
 from tcusim.cli import main as cli
@@ -36,16 +36,15 @@ class Fake:
             raise Unsupported(f"{name}: not today. Come tomorrow")
         if name == "scan_t":
             raise ZeroDivisionError("by chance")
-        outputs = backends.get_backend("numpy").run(plan, inputs, **options)
+        outputs = get_backend("numpy").run(plan, inputs, **options)
         if name == "scan_k":
             outputs["out"].view(f"u{outputs['out'].itemsize}")[:1] ^= 1
         return outputs
 
 
 @pytest.fixture(autouse=True)
-def fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(backends._backends, "fake", Fake())
-    monkeypatch.setitem(backends._owners, "fake", "a test")
+def fake(registries: None) -> None:
+    register_backend(Fake())
 
 
 def command(*arguments: str) -> click.testing.Result:

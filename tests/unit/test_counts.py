@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcusim.algorithms import algorithm_of, build, segmented_algorithms
+from tcusim.algorithms import Level, algorithm_of, build, segmented_algorithms
+from tcusim.algorithms.formula import evaluate
 from tcusim.algorithms.rows import SCANNED, SUMMED, share_of
+from tcusim.errors import InputError
 from tcusim.machine.shapes import MmaShape
-from tcusim.program.grammar import Level, Program
+from tcusim.program.grammar import Program
 from tcusim.simulate.counts import Counts, counts_of_text, steps_to_run
 from tcusim.simulate.interpreter import interpret, run_numpy
 
@@ -125,8 +127,7 @@ def test_mma_steps_of_a_warp(sizes: tuple[int, int, int], side: str) -> None:
 def test_mma_steps_of_a_block(sizes: tuple[int, int, int], side: str) -> None:
     m, n, k = seen_sizes(sizes, side)
     for (name, formula), warps in itertools.product(BLOCK_FORMULAS.items(), (1, 3, 4, 17)):
-        products = algorithm_of(name).products
-        assert products is not None
+        row = algorithm_of(name)
         for count in (1, 2, 8):
             size = count * (m * k if name in BLOCK_TILES else k)
             program = build(name, shape=MmaShape(*sizes), side=side, segment_size=size, warps=warps)
@@ -134,7 +135,7 @@ def test_mma_steps_of_a_block(sizes: tuple[int, int, int], side: str) -> None:
             assert steps == formula(m, n, k, count, warps), (name, count, warps)
             assert counts_of_text(program, {"length": program.blocks.per}).mma == steps
             if warps <= k:
-                assert steps == products(m, n, k, count, warps), (name, count, warps)
+                assert steps == row.mma_steps(m, n, k, N=count, W=warps), (name, count, warps)
 
 
 @pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
@@ -142,15 +143,14 @@ def test_mma_steps_of_a_block(sizes: tuple[int, int, int], side: str) -> None:
 def test_mma_steps_of_a_segment_that_blocks_share(sizes: tuple[int, int, int], side: str) -> None:
     m, n, k = seen_sizes(sizes, side)
     for name, formula in GRID_FORMULAS.items():
-        products = algorithm_of(name).products
-        assert products is not None
+        row = algorithm_of(name)
         for count, warps in ((1, 1), (16, 1), (40, 1), (50, 3)):
             size = count * m * k
             program = build(name, shape=MmaShape(*sizes), side=side, segment_size=size, warps=warps)
             steps = counted(program).mma
             assert steps == formula(n, k, count, warps), (name, count, warps)
             assert counts_of_text(program, {"length": size}).mma == steps
-            assert products(m, n, k, count, warps) == steps, (name, count, warps)
+            assert row.mma_steps(m, n, k, N=count, W=warps) == steps, (name, count, warps)
 
 
 @pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
@@ -158,31 +158,47 @@ def test_mma_steps_of_a_segment_that_blocks_share(sizes: tuple[int, int, int], s
 def test_the_registry_says_the_same(sizes: tuple[int, int, int], side: str) -> None:
     m, n, k = seen_sizes(sizes, side)
     for row in segmented_algorithms():
-        if row.products is None:
+        if not row.uses_mma:
             continue
         size = row.repeats * (m * k if row.tiles else k)
         # Where blocks share a segment, the default is the whole array.
         shared = size if row.level is Level.GRID else None
         program = build(row.name, shape=MmaShape(*sizes), side=side, segment_size=shared)
         assert program.blocks.per % size == 0
-        assert counted(program).mma == row.products(m, n, k, row.repeats), row.name
+        assert counted(program).mma == row.mma_steps(m, n, k, N=row.repeats), row.name
 
 
-def test_formulas_as_text_are_those_that_compute() -> None:
-    rows = [row for row in segmented_algorithms() if row.products is not None]
-    for row, m, n, k, count in itertools.product(rows, (3, 8, 16), (4, 16), (4, 16), (1, 5)):
-        assert row.products is not None
-        for warps in () if row.level is Level.WARP else (1, 4):
-            names = {"ceil": ceil, "m": m, "n": n, "k": k, "N": count, "W": warps}
-            assert eval(row.formula, names) == row.products(m, n, k, count, warps), row.name
-        if row.level is Level.WARP:
-            names = {"ceil": ceil, "m": m, "n": n, "k": k, "N": count}
-            if row.name in ROWS:
-                share = share_of(m, k, count * m * k, ROWS[row.name])
+def test_formulas_of_rows_of_tiles_follow_their_options() -> None:
+    for name, elements in ROWS.items():
+        row = algorithm_of(name)
+        for m, n, k, count in itertools.product((3, 8, 16), (4, 16), (4, 16), (1, 5)):
+            for pieces, groups in ((None, None), (3, 2)):
+                share = share_of(m, k, count * m * k, elements, pieces, groups)
                 passes = 1 if share.per_segment else ceil(count / share.tiles)
-                names |= {"T": passes * share.tiles, "P": share.pieces}
-            value = eval(row.formula, names)
-            assert value == row.products(m, n, k, count), row.name
+                products = share.tiles
+                if name == "scan_rows":
+                    products = share.tiles * (ceil(k / n) + 1) - share.groups
+                sizes = {} if pieces is None else {"pieces": pieces, "groups": groups}
+                assert row.mma_steps(m, n, k, N=count, **sizes) == passes * products, name
+
+
+@pytest.mark.parametrize(
+    ("formula", "error"),
+    [
+        ("N + x", "'x' in 'N [+] x' is not understood: .* ceil[(][)] and the names N, k"),
+        ("N ** k", "is not understood"),
+        ("N.real", "is not understood"),
+        ("min(N, k)", "is not understood"),
+        ("N / k", "N / k is 5/4, which is no number of steps"),
+    ],
+)
+def test_formulas_are_arithmetic_alone(formula: str, error: str) -> None:
+    with pytest.raises(InputError, match=error):
+        evaluate(formula, {"N": 5, "k": 4})
+
+
+def test_a_formula_computes() -> None:
+    assert evaluate("2*N - ceil(N/k) + 6/3", {"N": 5, "k": 4}) == 10
 
 
 @pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
@@ -300,8 +316,8 @@ def test_steps_to_run_are_the_leaf_steps_of_both_branches() -> None:
 @pytest.mark.parametrize("name", [row.name for row in segmented_algorithms()])
 def test_counts_of_the_text_are_those_of_the_events(name: str) -> None:
     row = algorithm_of(name)
-    program = build(name, ragged=True, warps=2, source=None if row.products else "f32")
-    x = np.ones(3000, np.float16 if row.products else np.float32)
+    program = build(name, ragged=True, warps=2, source=None if row.uses_mma else "f32")
+    x = np.ones(3000, np.float16 if row.uses_mma else np.float32)
     seen = Counts()
     run_numpy(program, {"in": x}, watch=seen)
     counted = counts_of_text(program, {"length": x.size})

@@ -17,18 +17,21 @@ from tcusim.errors import Unsupported, VerifyError
 from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.program.grammar import (
     BLOCK,
+    BLOCK_COL,
     COL,
     WARP,
     Await,
     Bound,
     Buffer,
+    BufferRole,
     Copy,
     Extent,
     Index,
-    Level,
     Program,
     Publish,
     Scalar,
+    Scope,
+    Space,
     Step,
     Sync,
     View,
@@ -193,7 +196,7 @@ def test_only_additions_combine_blocks() -> None:
 
 def test_barriers_of_the_block_are_needed() -> None:
     program = build("scan_grid", warps=2, pieces=2)
-    barriers = [path for path, step in walk(program.steps) if step == Sync(Level.BLOCK)]
+    barriers = [path for path, step in walk(program.steps) if step == Sync(Scope.BLOCK)]
     assert len(barriers) == 2
     for path in barriers:
         steps = tuple(s for n, s in enumerate(program.steps, start=1) if str(n) != path)
@@ -204,27 +207,27 @@ def test_barriers_of_the_block_are_needed() -> None:
 # --- The steps themselves ---------------------------------------------------------------------
 
 LENGTH = Index.symbol("length")
-IN = Buffer("in", "f32", Extent(LENGTH))
-OUT = Buffer("out", "f32", Extent(LENGTH))
-MAIL = Buffer("mail", "f32", Extent(LENGTH))
-TILE = Buffer("tile", "f32", Extent.of(8), Level.WARP)
-KEPT = View(TILE, Index(), 1, 1, 1, 1)
+IN = Buffer("in", "f32", Extent(LENGTH), BufferRole.INPUT)
+OUT = Buffer("out", "f32", Extent(LENGTH), BufferRole.OUTPUT)
+STATUS = Buffer("status", "f32", Extent(LENGTH), BufferRole.STATUS)
+TILE = Buffer("tile", "f32", Extent.of(8), BufferRole.SCRATCH, Space.WARP)
+KEPT = View.strided(TILE, Index(), 1, 1, 1, 1)
 FIRST = (Bound(Index.of(0), BLOCK),)
 
 
 def one(buffer: Buffer, offset: Index, *bounds: Bound) -> View:
     """Return one element."""
-    return View(buffer, offset, 1, 1, 1, 1, bounds)
+    return View.strided(buffer, offset, 1, 1, 1, 1, bounds)
 
 
 TAKE = Copy(KEPT, one(IN, BLOCK))
-SYNC = Sync(Level.WARP)
-GIVE = Publish(one(MAIL, BLOCK), KEPT)
-WAIT = Await(KEPT, one(MAIL, BLOCK - 1, *FIRST))
+SYNC = Sync(Scope.WARP)
+GIVE = Publish(one(STATUS, BLOCK), KEPT)
+WAIT = Await(KEPT, one(STATUS, BLOCK - 1, *FIRST))
 PUT = Copy(one(OUT, BLOCK), KEPT)
 
 
-def chained(*steps: Step, group: int = 1, **more: Any) -> Program:
+def chained(*steps: Step, **more: Any) -> Program:
     """Return a program of one warp a block, whose blocks take an element each."""
     return Program(
         name="chained",
@@ -232,28 +235,54 @@ def chained(*steps: Step, group: int = 1, **more: Any) -> Program:
         ab="f16",
         acc="f32",
         scalars=(Scalar("length"),),
-        inputs=(IN,),
-        outputs=(OUT,),
-        scratch=(TILE,),
+        buffers=(IN, OUT, TILE, STATUS),
         blocks=Extent(LENGTH),
         warps=more.pop("warps", 1),
         steps=steps,
-        mail=(MAIL,),
-        group=group,
         **more,
     )
 
 
 def test_a_block_gets_the_value_of_the_block_before() -> None:
-    for group in (1, 3):
-        program = chained(TAKE, SYNC, GIVE, SYNC, WAIT, SYNC, PUT, group=group)
-        x = np.arange(1, 8, dtype=np.float32)
-        for backend in ("numpy", "host"):
-            result = run(program, {"in": x}, backend=backend)["out"]
-            np.testing.assert_array_equal(result, [0, 1, 2, 3, 4, 5, 6])
+    program = chained(TAKE, SYNC, GIVE, SYNC, WAIT, SYNC, PUT)
+    x = np.arange(1, 8, dtype=np.float32)
+    for backend in ("numpy", "host"):
+        result = run(program, {"in": x}, backend=backend)["out"]
+        np.testing.assert_array_equal(result, [0, 1, 2, 3, 4, 5, 6])
 
 
-def test_lockstep_is_right_within_a_group_alone() -> None:
+def in_columns(*steps: Step, columns: int) -> Program:
+    """Return such a program on a grid of several columns of blocks."""
+    place = {"block": BLOCK * columns + BLOCK_COL}
+
+    def moved(view: View) -> View:
+        bounds = tuple(Bound(b.lhs, b.rhs.substitute(place)) for b in view.bounds)
+        return replace(view, offset=view.offset.substitute(place), bounds=bounds)
+
+    made: list[Step] = []
+    for step in steps:
+        if isinstance(step, Copy | Publish | Await):
+            step = replace(step, dst=moved(step.dst), src=moved(step.src))
+        if isinstance(step, Copy) and step.plus is not None:
+            step = replace(step, plus=moved(step.plus))
+        made.append(step)
+    length = Scalar("length", columns)
+    return replace(
+        chained(*made), scalars=(length,), blocks=Extent(LENGTH, columns), columns=columns
+    )
+
+
+def test_blocks_that_publish_before_they_wait_run_together() -> None:
+    program = in_columns(TAKE, SYNC, GIVE, SYNC, WAIT, SYNC, PUT, columns=3)
+    x = np.arange(1, 7, dtype=np.float32)
+    events = list(interpret(program, {"in": x}))
+    assert {event.state.warps.size for event in events} == {3}
+    for backend in ("numpy", "host"):
+        result = run(program, {"in": x}, backend=backend)["out"]
+        np.testing.assert_array_equal(result, [0, 1, 2, 3, 4, 5])
+
+
+def test_blocks_that_wait_before_they_publish_run_one_by_one() -> None:
     # A running sum waits before it publishes: its blocks cannot be interpreted together.
     add = Copy(KEPT, KEPT, one(IN, BLOCK))
     steps = (WAIT, SYNC, add, SYNC, GIVE, PUT)
@@ -261,21 +290,24 @@ def test_lockstep_is_right_within_a_group_alone() -> None:
     result = run(chained(*steps), {"in": x})["out"]
     np.testing.assert_array_equal(result, np.cumsum(x))
     np.testing.assert_array_equal(run(chained(*steps), {"in": x}, backend="host")["out"], result)
-    with pytest.raises(VerifyError, match=r"waits for mail\[0\].*group of 7.*awaits_published"):
-        run(chained(*steps, group=7), {"in": x})
+    together = in_columns(*steps, columns=7)
+    np.testing.assert_array_equal(run(together, {"in": x})["out"], result)
 
 
-def test_mail_that_nobody_publishes_is_an_error() -> None:
-    later = Await(KEPT, one(MAIL, BLOCK + 1, Bound(BLOCK + 1, LENGTH)))
+def test_status_that_nobody_publishes_is_an_error() -> None:
+    later = Await(KEPT, one(STATUS, BLOCK + 1, Bound(BLOCK + 1, LENGTH)))
     program = chained(TAKE, SYNC, GIVE, SYNC, later, SYNC, PUT)
     x = np.ones(4, np.float32)
-    with pytest.raises(VerifyError, match=r"waits for mail\[1\], which neither an earlier block"):
+    with pytest.raises(
+        VerifyError,
+        match=r"waits for status\[1\], which no earlier block publishes.*awaits_published",
+    ):
         run(program, {"in": x})
     with pytest.raises(tcusim.TcusimError, match="waits for mail that no block before it"):
         run(program, {"in": x}, backend="host")
 
 
-def test_mail_is_published_once() -> None:
+def test_status_is_published_once() -> None:
     twice = chained(TAKE, SYNC, GIVE, GIVE, PUT)
     with pytest.raises(VerifyError, match=r"was published before.*published_once"):
         run(twice, {"in": np.ones(2, np.float32)})
@@ -287,34 +319,40 @@ def test_mail_is_published_once() -> None:
 @pytest.mark.parametrize(
     ("steps", "message"),
     [
-        ((TAKE, SYNC, Copy(one(MAIL, BLOCK), KEPT)), "writes 'mail'. Mail is written by Publish"),
-        ((Copy(KEPT, one(MAIL, BLOCK)), SYNC, PUT), "reads 'mail'. Mail is read by Await"),
+        (
+            (TAKE, SYNC, Copy(one(STATUS, BLOCK), KEPT)),
+            "writes 'status'. Status words are written by Publish",
+        ),
+        (
+            (Copy(KEPT, one(STATUS, BLOCK)), SYNC, PUT),
+            "reads 'status'. Status words are read by Await",
+        ),
         ((TAKE, SYNC, Publish(one(OUT, BLOCK), KEPT)), "publishes to 'out'"),
         ((Await(KEPT, one(IN, BLOCK)), SYNC, PUT), "awaits 'in'"),
         (
-            (TAKE, SYNC, Publish(View(MAIL, BLOCK, 1, 2, 2, 1), KEPT)),
-            "'mail' is 1x2, 'tile' is 1x1",
+            (TAKE, SYNC, Publish(View.strided(STATUS, BLOCK, 1, 2, 2, 1), KEPT)),
+            "'status' is 1x2, 'tile' is 1x1",
         ),
-        ((TAKE, Publish(one(MAIL, BLOCK), KEPT), SYNC, PUT), "no barrier between"),
+        ((TAKE, Publish(one(STATUS, BLOCK), KEPT), SYNC, PUT), "no barrier between"),
     ],
 )
-def test_misuse_of_mail_is_refused(steps: tuple[Step, ...], message: str) -> None:
+def test_misuse_of_status_is_refused(steps: tuple[Step, ...], message: str) -> None:
     with pytest.raises(VerifyError) as caught:
         tcusim.verify(chained(*steps))
     assert message in str(caught.value)
 
 
-def test_mail_is_not_converted() -> None:
-    half = Buffer("half", "f16", Extent.of(8), Level.WARP)
-    place = View(half, Index(), 1, 1, 1, 1)
-    steps = (Copy(place, one(IN, BLOCK)), SYNC, Publish(one(MAIL, BLOCK), place))
-    program = replace(chained(*steps), scratch=(half,))
-    with pytest.raises(VerifyError, match="makes f32 of f16; mail is not converted"):
+def test_status_is_not_converted() -> None:
+    half = Buffer("half", "f16", Extent.of(8), BufferRole.SCRATCH, Space.WARP)
+    place = View.strided(half, Index(), 1, 1, 1, 1)
+    steps = (Copy(place, one(IN, BLOCK)), SYNC, Publish(one(STATUS, BLOCK), place))
+    program = replace(chained(*steps), buffers=(IN, OUT, half, STATUS))
+    with pytest.raises(VerifyError, match="makes f32 of f16; status words are not converted"):
         tcusim.verify(program)
 
 
 def test_double_values_travel_whole() -> None:
-    swap = {b.name: replace(b, dtype="f64") for b in (IN, OUT, MAIL, TILE)}
+    swap = {b.name: replace(b, dtype="f64") for b in (IN, OUT, STATUS, TILE)}
 
     def wide(view: View) -> View:
         return replace(view, buffer=swap[view.buffer.name])
@@ -329,10 +367,7 @@ def test_double_values_travel_whole() -> None:
         shape=shape_of("8x8x4"),
         ab="f64",
         acc="f64",
-        inputs=(swap["in"],),
-        outputs=(swap["out"],),
-        scratch=(swap["tile"],),
-        mail=(swap["mail"],),
+        buffers=tuple(swap.values()),
     )
     x = np.random.default_rng(5).standard_normal(9)
     for backend in ("numpy", "host"):
@@ -340,13 +375,13 @@ def test_double_values_travel_whole() -> None:
         np.testing.assert_array_equal(result, np.concatenate([[0.0], x[:-1]]))
 
 
-def test_listing_and_events_name_the_mail() -> None:
+def test_listing_and_events_name_the_status_words() -> None:
     text = tcusim.listing(build("scan_grid", warps=2, pieces=2, columns=4))
-    assert "order        blocks start in order, 4 to a group" in text
+    assert "order        blocks are numbered in the order in which they start" in text
     assert "publish sums[4*block + block_col + 1] ← " in text
     assert "await group[col] ← sums[4*block + col where 0 < 4*block + col" in text
-    program = chained(TAKE, SYNC, GIVE, SYNC, WAIT, SYNC, PUT, group=3)
+    program = chained(TAKE, SYNC, GIVE, SYNC, WAIT, SYNC, PUT)
     events = list(interpret(program, {"in": np.ones(4, np.float32)}))
-    assert sum(isinstance(event.step, Publish) for event in events) == 2
+    assert sum(isinstance(event.step, Publish) for event in events) == 4
     assert When not in {type(event.step) for event in events}
     assert {COL, WARP}.isdisjoint(program.blocks.index.symbols)

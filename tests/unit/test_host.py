@@ -17,7 +17,7 @@ from tcusim.backends import run
 from tcusim.errors import BackendUnavailable, InputError, Unsupported
 from tcusim.machine import Fused, Rule, Values, as_values, format_of, mma_values, rule_for
 from tcusim.machine.shapes import shape_of
-from tcusim.program.grammar import Buffer, Extent, Index, Program, Scalar
+from tcusim.program.grammar import Buffer, BufferRole, Extent, Index, Program, Scalar
 from tcusim.simulate.interpreter import convert_values, run_numpy
 from tcusim_cuda.emit import emit
 from tcusim_cuda.kernel import Kernel
@@ -104,9 +104,10 @@ def small_kernel(
         ab="f16",
         acc="f32",
         scalars=(Scalar("length"),),
-        inputs=(Buffer("in", source, Extent(LENGTH)),),
-        outputs=(Buffer("out", target, Extent(LENGTH)),),
-        scratch=(),
+        buffers=(
+            Buffer("in", source, Extent(LENGTH), BufferRole.INPUT),
+            Buffer("out", target, Extent(LENGTH), BufferRole.OUTPUT),
+        ),
         blocks=Extent(LENGTH, elements),
         warps=warps,
         steps=(),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tcusim.algorithms import algorithm_of, algorithms, build, scan
+from tcusim.algorithms import Level, algorithm_of, algorithms, build, scan
 from tcusim.errors import Unsupported
 from tcusim.machine.shapes import shape_of
 from tcusim.program.checks.verifier import in_place, verify
@@ -22,16 +22,21 @@ from tcusim.program.grammar import (
     WARP,
     Bound,
     Buffer,
+    BufferRole,
     Copy,
     Extent,
+    Gathered,
     Index,
-    Level,
-    Lines,
     Locate,
     Loop,
     Program,
+    Ranges,
     Scalar,
+    Scope,
+    Segments,
+    Space,
     Step,
+    Strided,
     Sync,
     View,
     When,
@@ -40,7 +45,7 @@ from tcusim.simulate.interpreter import State, run_numpy
 
 LENGTH = Index.symbol("length")
 SCANS = [row.name for row in algorithms() if row.kind == "scan" and row.level is Level.WARP]
-SYNC = Sync(Level.WARP)
+SYNC = Sync(Scope.WARP)
 
 
 def scans(**more: Any) -> list[Program]:
@@ -134,7 +139,8 @@ def test_a_scan_by_offsets_over_its_input_gives_the_same_bits() -> None:
     for program in scans_by_offsets(shape="8x32x16", warps=2):
         (locate,) = (step for step in program.steps if isinstance(step, Locate))
         longest = 11 if program.name == "scan_pieces_plain" else 16
-        longest = longest if locate.cut is None else 20 * locate.cut
+        chunk = locate.segments.chunk
+        longest = longest if chunk is None else 20 * chunk
         edges = np.cumsum([0, *rng.permutation([0, longest, *rng.integers(0, longest, 40)])])
         read = {buffer.name: buffer for buffer in program.inputs}
         x = rng.standard_normal(edges[-1]).astype(read["in"].dtype.replace("f", "float"))
@@ -176,9 +182,9 @@ def test_arrays_that_are_not_alike(
 
 # --- Programs written by hand ---------------------------------------------------------------------
 
-IN = Buffer("in", "f32", Extent(LENGTH))
-OUT = Buffer("out", "f32", Extent(LENGTH))
-MINE = Buffer("mine", "f32", Extent.of(32), Level.WARP)
+IN = Buffer("in", "f32", Extent(LENGTH), BufferRole.INPUT)
+OUT = Buffer("out", "f32", Extent(LENGTH), BufferRole.OUTPUT)
+MINE = Buffer("mine", "f32", Extent.of(32), BufferRole.SCRATCH, Space.WARP)
 HERE = BLOCK * 32
 
 
@@ -190,9 +196,7 @@ def program(*steps: Step, warps: int = 1) -> Program:
         ab="f16",
         acc="f32",
         scalars=(Scalar("length", 32 * warps),),
-        inputs=(IN,),
-        outputs=(OUT,),
-        scratch=(MINE,),
+        buffers=(IN, OUT, MINE),
         blocks=Extent(LENGTH, 32 * warps),
         warps=warps,
         steps=steps,
@@ -202,7 +206,7 @@ def program(*steps: Step, warps: int = 1) -> Program:
 
 
 def line_of(buffer: Buffer, offset: Index | int = 0, *bounds: Bound) -> View:
-    return View(buffer, Index.of(offset), 1, 32, 32, 1, bounds)
+    return View.strided(buffer, Index.of(offset), 1, 32, 32, 1, bounds)
 
 
 def test_one_copy_with_the_same_place_for_both() -> None:
@@ -211,8 +215,8 @@ def test_one_copy_with_the_same_place_for_both() -> None:
 
 def test_a_copy_that_reverses_its_rectangle() -> None:
     # A 4x8 rectangle is written as the transpose of an 8x4 one.
-    read = View(IN, HERE, 4, 8, 8, 1)
-    written = View(OUT, HERE, 4, 8, 1, 4)
+    read = View.strided(IN, HERE, 4, 8, 8, 1)
+    written = View.strided(OUT, HERE, 4, 8, 1, 4)
     assert in_place(program(Copy(written, read))) == (
         "step 1 reads in[1] for one element and writes out[1] for another, and the lanes run in "
         "no order (length = 32)"
@@ -222,16 +226,16 @@ def test_a_copy_that_reverses_its_rectangle() -> None:
 def test_lanes_that_meet_between() -> None:
     # The lane that writes an element is not the one that has read it.
     read = Copy(line_of(MINE), line_of(IN, HERE))
-    write = Copy(View(OUT, HERE, 4, 8, 8, 1), View(MINE, Index(), 4, 8, 1, 4))
+    write = Copy(View.strided(OUT, HERE, 4, 8, 8, 1), View.strided(MINE, Index(), 4, 8, 1, 4))
     assert in_place(program(read, SYNC, write)) is None
 
 
 def test_lanes_that_do_not_meet() -> None:
     # What is written comes from another array, so that nothing else asks for a barrier.
-    other = Buffer("other", "f32", Extent(LENGTH))
+    other = Buffer("other", "f32", Extent(LENGTH), BufferRole.INPUT)
     read = Copy(line_of(MINE), line_of(IN, HERE))
     write = Copy(line_of(OUT, HERE), line_of(other, HERE))
-    made = replace(program(read), inputs=(IN, other), steps=(read, write))
+    made = replace(program(read), buffers=(IN, OUT, MINE, other), steps=(read, write))
     verify(made)
     assert in_place(made) == (
         "step 1 reads in[0] and step 2 writes out[0], but no barrier is between (length = 32)"
@@ -282,8 +286,8 @@ def test_only_the_warps_of_a_branch_count() -> None:
 
 
 def test_rows_and_columns_of_a_view_count() -> None:
-    ragged = View(IN, HERE, 2, 16, 16, 1, (Bound(ROW * 16 + COL, Index.of(20)),))
-    late = Copy(View(MINE, Index(), 2, 16, 16, 1), ragged)
+    ragged = View.strided(IN, HERE, 2, 16, 16, 1, (Bound(ROW * 16 + COL, Index.of(20)),))
+    late = Copy(View.strided(MINE, Index(), 2, 16, 16, 1), ragged)
     write = Copy(line_of(OUT, HERE + 0), line_of(IN, HERE))
     assert in_place(program(write, SYNC, late)) is not None
     beyond = Copy(line_of(OUT, HERE, Bound(Index.of(19), COL)), line_of(IN, HERE))
@@ -293,25 +297,23 @@ def test_rows_and_columns_of_a_view_count() -> None:
 # --- By offsets -----------------------------------------------------------------------------------
 
 SEGMENTS = Index.symbol("segments")
-OFFSETS = Buffer("offsets", "s64", Extent(SEGMENTS + 1))
-PIECE = Lines("piece", 4)
+OFFSETS = Buffer("offsets", "s64", Extent(SEGMENTS + 1), BufferRole.INPUT)
+PIECE = Ranges("piece", 4)
 # Four pieces of up to 16 elements a warp, in two turns of 8 elements each.
-WIDE = Buffer("mine", "f32", Extent.of(32), Level.WARP)
+WIDE = Buffer("mine", "f32", Extent.of(32), BufferRole.SCRATCH, Space.WARP)
 TURN = Index.symbol("i") * 8
 
 
 def by_offsets(*steps: Step, lines: Sequence[Step] = (), warps: int = 1) -> Program:
     """Return a program on four pieces a warp, which are found first."""
-    found = (Locate(PIECE, OFFSETS, (BLOCK * warps + WARP) * 4, 16), *lines)
+    found = (Locate(PIECE, Segments(OFFSETS, 16), (BLOCK * warps + WARP) * 4), *lines)
     made = Program(
         name="by_hand",
         shape=shape_of("16x16x16"),
         ab="f16",
         acc="f32",
         scalars=(Scalar("length"), Scalar("segments")),
-        inputs=(IN, OFFSETS),
-        outputs=(OUT,),
-        scratch=(WIDE,),
+        buffers=(IN, OFFSETS, OUT, WIDE),
         blocks=Extent(Index.symbol("length") + SEGMENTS * 16 - 15, 64 * warps),
         warps=warps,
         steps=(*found, *steps),
@@ -320,15 +322,15 @@ def by_offsets(*steps: Step, lines: Sequence[Step] = (), warps: int = 1) -> Prog
     return made
 
 
-def in_lines(buffer: Buffer, offset: Index | int, *bounds: Bound, lines: Lines = PIECE) -> View:
-    return View(buffer, Index.of(offset), 4, 8, 0, 1, bounds, lines)
+def in_lines(buffer: Buffer, offset: Index | int, *bounds: Bound, ranges: Ranges = PIECE) -> View:
+    return View(buffer, Index.of(offset), Gathered(ranges), Strided(8, 1), bounds)
 
 
 def turns(*steps: Step) -> Loop:
     return Loop("i", Extent.of(2), steps)
 
 
-HELD = View(WIDE, Index(), 4, 8, 8, 1)
+HELD = View.strided(WIDE, Index(), 4, 8, 8, 1)
 READ = Copy(HELD, in_lines(IN, TURN))
 WRITE = Copy(in_lines(OUT, TURN), HELD)
 
@@ -340,7 +342,9 @@ def test_a_piece_is_read_before_it_is_written() -> None:
     ahead = Copy(HELD, in_lines(IN, TURN + 1))
     assert in_place(by_offsets(turns(ahead, SYNC, WRITE, SYNC))) is None
     # Columns may be the lines.
-    read = Copy(View(WIDE, Index(), 8, 4, 1, 8), View(IN, TURN, 8, 4, 1, 0, (), PIECE))
+    read = Copy(
+        View.strided(WIDE, Index(), 8, 4, 1, 8), View(IN, TURN, Strided(8, 1), Gathered(PIECE))
+    )
     assert in_place(by_offsets(turns(read, SYNC, WRITE, SYNC))) is None
 
 
@@ -361,9 +365,9 @@ def test_a_piece_that_another_warp_writes() -> None:
         ((BLOCK * 2 + WARP) * 4 + 1, "warp 1 reads in[0 of piece 4], but warp 0 writes out[0 of"),
         (BLOCK * 8, "warp 0 reads in[0 of piece 0], but warp 1 writes out[0 of"),
     ):
-        other = Lines("other", 4)
-        late = Copy(in_lines(OUT, TURN, lines=other), HELD)
-        find = Locate(other, OFFSETS, first, 16)
+        other = Ranges("other", 4)
+        late = Copy(in_lines(OUT, TURN, ranges=other), HELD)
+        find = Locate(other, Segments(OFFSETS, 16), first)
         made = by_offsets(turns(READ, SYNC, late, SYNC), lines=[find], warps=2)
         reason = in_place(made)
         assert reason is not None
@@ -372,9 +376,9 @@ def test_a_piece_that_another_warp_writes() -> None:
 
 def test_lines_that_are_written_one_late() -> None:
     # The line before, which this warp has read before as well, but for its first line.
-    late = Lines("late", 4)
-    find = Locate(late, OFFSETS, BLOCK * 4 - 1, 16)
-    steps = (READ, SYNC, Copy(in_lines(OUT, TURN, lines=late), HELD), SYNC)
+    late = Ranges("late", 4)
+    find = Locate(late, Segments(OFFSETS, 16), BLOCK * 4 - 1)
+    steps = (READ, SYNC, Copy(in_lines(OUT, TURN, ranges=late), HELD), SYNC)
     reason = in_place(by_offsets(turns(*steps), lines=[find]))
     assert reason is not None
     assert reason.startswith("warp 0 reads in[0 of piece 3], but warp 1 writes out[0 of piece 3]")
@@ -386,11 +390,11 @@ def test_lanes_of_a_piece_that_do_not_meet() -> None:
         "step 2.1 reads in[9 of piece 0] for one element and writes out[9 of piece 0] for another, "
         "and the lanes run in no order (length = 63, segments = 3)"
     )
-    other = Buffer("other", "f32", Extent(LENGTH))
+    other = Buffer("other", "f32", Extent(LENGTH), BufferRole.INPUT)
     write = Copy(in_lines(OUT, TURN), in_lines(other, TURN))
     good = by_offsets(turns(READ, SYNC, WRITE, SYNC))
     bad = replace(
-        good, inputs=(IN, OFFSETS, other), steps=(good.steps[0], turns(READ, write, SYNC))
+        good, buffers=(*good.buffers, other), steps=(good.steps[0], turns(READ, write, SYNC))
     )
     verify(bad)
     assert in_place(bad) == (
@@ -404,12 +408,12 @@ def test_elements_that_are_not_all_in_pieces_of_one_cut() -> None:
         "elements of in and out are not all found as pieces of one cut, so that it cannot be told "
         "which are the same"
     )
-    plain = View(IN, BLOCK * 32, 4, 8, 8, 1, (Bound(BLOCK * 32 + ROW * 8 + COL, LENGTH),))
+    plain = View.strided(IN, BLOCK * 32, 4, 8, 8, 1, (Bound(BLOCK * 32 + ROW * 8 + COL, LENGTH),))
     mixed = in_place(by_offsets(turns(Copy(HELD, plain), SYNC, WRITE, SYNC)))
     assert mixed == f"{text} (length = 63, segments = 3)"
-    short = Lines("short", 4)
-    find = Locate(short, OFFSETS, BLOCK * 4, 8)
-    read = Copy(HELD, in_lines(IN, TURN, lines=short))
+    short = Ranges("short", 4)
+    find = Locate(short, Segments(OFFSETS, 8), BLOCK * 4)
+    read = Copy(HELD, in_lines(IN, TURN, ranges=short))
     cut = in_place(by_offsets(turns(read, SYNC, WRITE, SYNC), lines=[find]))
     assert cut == f"{text} (length = 63, segments = 7)"
 

@@ -22,12 +22,12 @@ from tcusim.program.grammar import (
     WARP,
     Bound,
     Buffer,
+    BufferRole,
     Const,
     Copy,
     Extent,
     Frag,
     Index,
-    Level,
     Load,
     Loop,
     Mma,
@@ -36,6 +36,8 @@ from tcusim.program.grammar import (
     Program,
     Role,
     Scalar,
+    Scope,
+    Space,
     Split,
     Step,
     Sync,
@@ -54,7 +56,7 @@ from tcusim.simulate.interpreter import (
 
 LENGTH = Index.symbol("length")
 TINY = MmaShape(2, 2, 2)
-SYNC = Sync(Level.WARP)
+SYNC = Sync(Scope.WARP)
 
 
 @pytest.fixture
@@ -147,9 +149,9 @@ def test_each_barrier_before_a_read_is_needed() -> None:
 
 @pytest.mark.usefixtures("_unverified")
 def test_a_missing_barrier_in_a_loop_shows_the_value_of_the_round_before() -> None:
-    source = Buffer("in", "f32", Extent(LENGTH))
-    out = Buffer("out", "f32", Extent(LENGTH))
-    box = Buffer("box", "f32", Extent.of(8), Level.WARP)
+    source = Buffer("in", "f32", Extent(LENGTH), BufferRole.INPUT)
+    out = Buffer("out", "f32", Extent(LENGTH), BufferRole.OUTPUT)
+    box = Buffer("box", "f32", Extent.of(8), BufferRole.SCRATCH, Space.WARP)
     i = Index.symbol("i")
     body = (
         Copy(one(box), one(source, i)),
@@ -158,7 +160,7 @@ def test_a_missing_barrier_in_a_loop_shows_the_value_of_the_round_before() -> No
     )
     program = Program(
         name="late", shape=TINY, ab="f16", acc="f32", scalars=(Scalar("length"),),
-        inputs=(source,), outputs=(out,), scratch=(box,), blocks=Extent.of(1), warps=1,
+        buffers=(source, out, box,), blocks=Extent.of(1), warps=1,
         steps=(Loop("i", Extent(LENGTH), body),),
     )  # fmt: skip
     given = np.array([1, 2, 3, 4], np.float32)
@@ -168,33 +170,31 @@ def test_a_missing_barrier_in_a_loop_shows_the_value_of_the_round_before() -> No
 
 def one(buffer: Buffer, offset: Index | int = 0, *bounds: Bound) -> View:
     """Return one element."""
-    return View(buffer, Index.of(offset), 1, 1, 1, 1, bounds)
+    return View.strided(buffer, Index.of(offset), 1, 1, 1, 1, bounds)
 
 
 def row(buffer: Buffer, count: int, offset: Index | int = 0, *bounds: Bound) -> View:
     """Return `count` elements in a row."""
-    return View(buffer, Index.of(offset), 1, count, count, 1, bounds)
+    return View.strided(buffer, Index.of(offset), 1, count, count, 1, bounds)
 
 
-def two_warps(level: Level) -> Program:
+def two_warps(scope: Scope) -> Program:
     """Each of two warps writes one element, waits at a barrier of `level`, and reads both."""
-    source = Buffer("in", "f32", Extent(LENGTH))
-    out = Buffer("out", "f32", Extent(LENGTH * 2))
-    shared = Buffer("shared", "f32", Extent.of(8), Level.BLOCK)
+    source = Buffer("in", "f32", Extent(LENGTH), BufferRole.INPUT)
+    out = Buffer("out", "f32", Extent(LENGTH * 2), BufferRole.OUTPUT)
+    shared = Buffer("shared", "f32", Extent.of(8), BufferRole.SCRATCH, Space.SHARED)
     return Program(
         name="two_warps",
         shape=TINY,
         ab="f16",
         acc="f32",
         scalars=(Scalar("length", 2),),
-        inputs=(source,),
-        outputs=(out,),
-        scratch=(shared,),
+        buffers=(source, out, shared),
         blocks=Extent(LENGTH, 2),
         warps=2,
         steps=(
             Copy(one(shared, WARP), one(source, BLOCK * 2 + WARP)),
-            Sync(level),
+            Sync(scope),
             Copy(row(out, 2, (BLOCK * 2 + WARP) * 2), row(shared, 2)),
         ),
     )
@@ -202,21 +202,21 @@ def two_warps(level: Level) -> Program:
 
 def test_other_warps_see_a_write_after_a_block_s_barrier() -> None:
     given = np.array([1, 2, 3, 4, 5, 6], np.float32)
-    result = run_numpy(two_warps(Level.BLOCK), {"in": given})["out"]
+    result = run_numpy(two_warps(Scope.BLOCK), {"in": given})["out"]
     assert result.tolist() == [1, 2, 1, 2, 3, 4, 3, 4, 5, 6, 5, 6]
 
 
 @pytest.mark.usefixtures("_unverified")
 def test_a_warp_s_barrier_shows_a_write_to_the_warp_alone() -> None:
     given = np.array([1, 2, 3, 4], np.float32)
-    result = run_numpy(two_warps(Level.WARP), {"in": given})["out"]
+    result = run_numpy(two_warps(Scope.WARP), {"in": given})["out"]
     nan = np.nan
     np.testing.assert_array_equal(result, [1, nan, nan, 2, 3, nan, nan, 4])
 
 
 @pytest.mark.usefixtures("_unverified")
 def test_without_a_barrier_a_warp_does_not_see_its_own_write() -> None:
-    program = two_warps(Level.BLOCK)
+    program = two_warps(Scope.BLOCK)
     program = replace(program, steps=without_syncs(program.steps))
     result = run_numpy(program, {"in": np.ones(2, np.float32)})["out"]
     assert np.isnan(result).all()
@@ -224,7 +224,7 @@ def test_without_a_barrier_a_warp_does_not_see_its_own_write() -> None:
 
 def test_verify_refuses_what_the_interpreter_shows_to_be_wrong() -> None:
     with pytest.raises(VerifyError, match=r"two_warps, step 3: .*\[check: synced_shared\]"):
-        interpret_all(two_warps(Level.WARP), {"in": np.ones(2, np.float32)})
+        interpret_all(two_warps(Scope.WARP), {"in": np.ones(2, np.float32)})
 
 
 def interpret_all(program: Program, inputs: Mapping[str, Any], **keywords: Any) -> list[Event]:
@@ -246,20 +246,26 @@ def test_integers_that_nothing_wrote_are_the_lowest() -> None:
 
 
 def writes_first_element(given: str, dtype: str) -> Program:
-    source, out = Buffer("in", given, Extent(LENGTH)), Buffer("out", dtype, Extent(LENGTH))
+    source, out = (
+        Buffer("in", given, Extent(LENGTH), BufferRole.INPUT),
+        Buffer("out", dtype, Extent(LENGTH), BufferRole.OUTPUT),
+    )
     first = Bound(COL, LENGTH)
     return Program(
         name="first", shape=TINY, ab="f16", acc="f32", scalars=(Scalar("length"),),
-        inputs=(source,), outputs=(out,), scratch=(), blocks=Extent.of(1), warps=1,
+        buffers=(source, out,), blocks=Extent.of(1), warps=1,
         steps=(Copy(one(out, 0, first), one(source, 0, first)),),
     )  # fmt: skip
 
 
 def test_elements_out_of_bounds_are_read_as_zero_and_not_written() -> None:
-    source, out = Buffer("in", "f32", Extent(LENGTH)), Buffer("out", "f32", Extent(LENGTH + 4))
+    source, out = (
+        Buffer("in", "f32", Extent(LENGTH), BufferRole.INPUT),
+        Buffer("out", "f32", Extent(LENGTH + 4), BufferRole.OUTPUT),
+    )
     program = Program(
         name="edges", shape=TINY, ab="f16", acc="f32", scalars=(Scalar("length"),),
-        inputs=(source,), outputs=(out,), scratch=(), blocks=Extent.of(1), warps=1,
+        buffers=(source, out,), blocks=Extent.of(1), warps=1,
         steps=(
             Copy(
                 row(out, 6, 0, Bound(COL, LENGTH + 2)), row(source, 6, 0, Bound(COL, LENGTH)),
@@ -333,13 +339,16 @@ def test_nested_branches_and_loops_have_paths_of_their_own() -> None:
 
 def nested() -> Program:
     """Return a loop of a branch, whose other branch is a loop."""
-    source, out = Buffer("in", "f32", Extent(LENGTH)), Buffer("out", "f32", Extent(LENGTH))
+    source, out = (
+        Buffer("in", "f32", Extent(LENGTH), BufferRole.INPUT),
+        Buffer("out", "f32", Extent(LENGTH), BufferRole.OUTPUT),
+    )
     copy = Copy(one(out, BLOCK), one(source, BLOCK))
     inner = Loop("j", Extent.of(2), (copy,))
     branch = When((Bound(BLOCK, Index.of(1)),), (copy,), (inner,))
     return Program(
         name="nested", shape=TINY, ab="f16", acc="f32", scalars=(Scalar("length"),),
-        inputs=(source,), outputs=(out,), scratch=(), blocks=Extent(LENGTH), warps=1,
+        buffers=(source, out,), blocks=Extent(LENGTH), warps=1,
         steps=(Loop("i", Extent.of(2), (branch,)),),
     )  # fmt: skip
 
@@ -380,7 +389,10 @@ def test_a_watcher_can_ask_where_bounds_hold() -> None:
 def test_constants_are_the_patterns() -> None:
     square = MmaShape(3, 3, 3)
     frag = Frag("F", Role.ACC, square, "f32")
-    source, out = Buffer("in", "f32", Extent(LENGTH)), Buffer("out", "f32", Extent.of(9))
+    source, out = (
+        Buffer("in", "f32", Extent(LENGTH), BufferRole.INPUT),
+        Buffer("out", "f32", Extent.of(9), BufferRole.OUTPUT),
+    )
     expected = {
         (PatternKind.ZEROS, 0): np.zeros((3, 3)),
         (PatternKind.ONES, 0): np.ones((3, 3)),
@@ -394,7 +406,7 @@ def test_constants_are_the_patterns() -> None:
     for (kind, offset), matrix in expected.items():
         program = Program(
             name="pattern", shape=square, ab="f16", acc="f32", scalars=(Scalar("length"),),
-            inputs=(source,), outputs=(out,), scratch=(), blocks=Extent.of(1), warps=1,
+            buffers=(source, out,), blocks=Extent.of(1), warps=1,
             steps=(Const(frag, Pattern(kind, Index.of(offset))),),
         )  # fmt: skip
         (event,) = interpret(program, {"in": np.zeros(1, np.float32)})
@@ -452,12 +464,12 @@ def test_conversions_are_rounded_once() -> None:
 
 
 def test_a_split_is_exact() -> None:
-    source = Buffer("in", "f32", Extent(LENGTH))
-    parts = tuple(Buffer(f"part{i}", "bf16", Extent(LENGTH)) for i in range(3))
+    source = Buffer("in", "f32", Extent(LENGTH), BufferRole.INPUT)
+    parts = tuple(Buffer(f"part{i}", "bf16", Extent(LENGTH), BufferRole.OUTPUT) for i in range(3))
     place = row(source, 8, BLOCK * 8)
     program = Program(
         name="split", shape=TINY, ab="bf16", acc="f32", scalars=(Scalar("length", 8),),
-        inputs=(source,), outputs=parts, scratch=(), blocks=Extent(LENGTH, 8), warps=1,
+        buffers=(source, *parts), blocks=Extent(LENGTH, 8), warps=1,
         steps=(Split(tuple(replace(place, buffer=part) for part in parts), place),),
     )  # fmt: skip
     x = np.random.default_rng(0).standard_normal(64).astype(np.float32)
@@ -478,10 +490,13 @@ def test_tf32_operands_are_cut_when_they_are_loaded() -> None:
 
 
 def test_a_read_beyond_a_buffer_is_refused_while_running() -> None:
-    source, out = Buffer("in", "f32", Extent(LENGTH)), Buffer("out", "f32", Extent(LENGTH))
+    source, out = (
+        Buffer("in", "f32", Extent(LENGTH), BufferRole.INPUT),
+        Buffer("out", "f32", Extent(LENGTH), BufferRole.OUTPUT),
+    )
     program = Program(
         name="astray", shape=TINY, ab="f16", acc="f32", scalars=(Scalar("length"),),
-        inputs=(source,), outputs=(out,), scratch=(), blocks=Extent(LENGTH), warps=1,
+        buffers=(source, out,), blocks=Extent(LENGTH), warps=1,
         steps=(Copy(one(out, BLOCK), one(source, BLOCK * 3)),),
     )  # fmt: skip
     with pytest.raises(VerifyError, match=r"astray, step 1: .*\[check: inside_buffer\]"):
@@ -496,10 +511,13 @@ def test_a_read_beyond_a_buffer_is_refused_while_running() -> None:
 def test_the_interpreter_itself_quotes_the_step_that_goes_astray(
     offset: Index, touched: str
 ) -> None:
-    source, out = Buffer("in", "f32", Extent(LENGTH)), Buffer("out", "f32", Extent(LENGTH))
+    source, out = (
+        Buffer("in", "f32", Extent(LENGTH), BufferRole.INPUT),
+        Buffer("out", "f32", Extent(LENGTH), BufferRole.OUTPUT),
+    )
     program = Program(
         name="astray", shape=TINY, ab="f16", acc="f32", scalars=(Scalar("length"),),
-        inputs=(source,), outputs=(out,), scratch=(), blocks=Extent(LENGTH), warps=1,
+        buffers=(source, out,), blocks=Extent(LENGTH), warps=1,
         steps=(Loop("i", Extent.of(1), (Copy(one(out, BLOCK), one(source, offset)),)),),
     )  # fmt: skip
     text = (
@@ -551,10 +569,13 @@ def test_an_input_of_the_wrong_size_for_the_others() -> None:
 
 
 def test_a_scalar_that_no_input_gives() -> None:
-    source, out = Buffer("in", "f32", Extent.of(4)), Buffer("out", "f32", Extent.of(4))
+    source, out = (
+        Buffer("in", "f32", Extent.of(4), BufferRole.INPUT),
+        Buffer("out", "f32", Extent.of(4), BufferRole.OUTPUT),
+    )
     program = Program(
         name="free", shape=TINY, ab="f16", acc="f32", scalars=(Scalar("n"),),
-        inputs=(source,), outputs=(out,), scratch=(), blocks=Extent.of(1), warps=1,
+        buffers=(source, out,), blocks=Extent.of(1), warps=1,
         steps=(Copy(row(out, 4), row(source, 4)),),
     )  # fmt: skip
     with pytest.raises(InputError, match="free: no input's size gives the scalar 'n'"):

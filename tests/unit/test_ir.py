@@ -20,18 +20,19 @@ from tcusim.program.grammar import (
     Add,
     Bound,
     Buffer,
+    BufferRole,
     Const,
     Copy,
     Extent,
     Frag,
     Index,
-    Level,
     Load,
     Loop,
     Mma,
     Pattern,
     PatternKind,
     Role,
+    Scope,
     Split,
     Step,
     Store,
@@ -44,7 +45,7 @@ from tcusim.program.grammar import (
 
 LENGTH = Index.symbol("length")
 SHAPE = MmaShape(3, 4, 5)
-BUFFER = Buffer("in", "f16", Extent(LENGTH))
+BUFFER = Buffer("in", "f16", Extent(LENGTH), BufferRole.INPUT)
 
 NAMES = ("block", "warp", "i")
 EXPRESSIONS = st.builds(
@@ -168,7 +169,7 @@ def test_bounds_as_text() -> None:
     ],
 )
 def test_layouts(strides: tuple[int, int], layout: str | None, ldm: int) -> None:
-    view = View(BUFFER, BLOCK * 256, 16, 16, *strides)
+    view = View.strided(BUFFER, BLOCK * 256, 16, 16, *strides)
     assert (view.layout, view.ldm) == (layout, ldm)
     assert view.address == BLOCK * 256 + ROW * strides[0] + COL * strides[1]
 
@@ -192,10 +193,10 @@ A = Frag("A", Role.A, SHAPE, "f16")
 B = Frag("B", Role.B, SHAPE, "f16")
 V = Frag("V", Role.ACC, SHAPE, "f32")
 R = Frag("R", Role.ACC, SHAPE, "f32")
-HERE = View(BUFFER, Index(), 3, 5, 5, 1)
-THERE = View(Buffer("out", "f16", Extent(LENGTH)), Index(), 3, 5, 5, 1)
+HERE = View.strided(BUFFER, Index(), 3, 5, 5, 1)
+THERE = View.strided(Buffer("out", "f16", Extent(LENGTH), BufferRole.OUTPUT), Index(), 3, 5, 5, 1)
 ELSEWHERE = dataclasses.replace(THERE, offset=Index.of(15))
-SYNC = Sync(Level.WARP)
+SYNC = Sync(Scope.WARP)
 
 
 @pytest.mark.parametrize(
@@ -245,6 +246,6 @@ def test_programs_are_data() -> None:
     assert one == two
     assert hash(one) == hash(two)
     assert one != build("scan_tn", ragged=True, side="b")
-    assert set(one.buffers) >= {"in", "out"}
+    assert {"in", "out"} <= {buffer.name for buffer in one.buffers}
     with pytest.raises(dataclasses.FrozenInstanceError):
         one.name = "other"  # type: ignore[misc]

@@ -28,17 +28,20 @@ from tcusim.program.checks.verifier import problems, verify
 from tcusim.program.grammar import (
     ROW,
     Buffer,
+    BufferRole,
     Copy,
     Extent,
     Frag,
+    Gathered,
     Index,
-    Lines,
     Load,
     Locate,
     Loop,
     Program,
+    Ranges,
     Role,
     Step,
+    Strided,
     walk,
 )
 from tcusim.program.launches import Launch
@@ -466,7 +469,7 @@ class WarpsWork:
         for event in interpret(program, inputs):
             self.see(event)
         (locate,) = (step for _, step in walk(program.steps) if isinstance(step, Locate))
-        longest = locate.cut or max(PLAIN[1], MOST_ROWS * program.shape.k)
+        longest = locate.segments.chunk or max(PLAIN[1], MOST_ROWS * program.shape.k)
         # Some read lines in two halves, that of a carry not at all.
         self.bound = locate.dst.count * longest
         self.warps = len(self.read)
@@ -475,7 +478,7 @@ class WarpsWork:
         self.steps += 1
         views = [event.step.src, event.step.plus] if isinstance(event.step, Copy) else []
         for view in views:
-            if view is not None and view.lines is not None:
+            if view is not None and view.ranges is not None:
                 inside = event.state.valid(view, event.warps).sum((1, 2))
                 self.read.update(dict(zip(event.warps.tolist(), inside.tolist(), strict=True)))
 
@@ -508,7 +511,7 @@ def test_all_work_is_in_proportion_to_the_data(kind: str) -> None:
             program = launch.program
             values = {"length": scalars[launch.inputs["in"]], "segments": segments}
             (locate,) = (step for _, step in walk(program.steps) if isinstance(step, Locate))
-            line = locate.cut or 2 * PLAIN[1]
+            line = locate.segments.chunk or 2 * PLAIN[1]
             assert line <= MOST_ROWS * 16
             room += program.grid(values) * locate.dst.count * line
             (name,) = launch.outputs.values()
@@ -524,14 +527,14 @@ def test_products_are_as_many_as_the_registry_says(sizes: tuple[int, int, int], 
     for row in algorithms():
         if not row.kind.startswith("irregular"):
             continue
-        source = None if row.products else "f32"
+        source = None if row.uses_mma else "f32"
         program = build(row.name, shape=MmaShape(*sizes), side=side, source=source, warps=2)
         inputs = random_inputs(program, "integers", 3000, np.random.default_rng(1))
         seen = Counts()
         run_numpy(program, inputs, watch=seen)
         scalars = {"length": 3000, "segments": inputs["offsets"].size - 1}
         counted = counts_of_text(program, scalars)
-        each = row.products(m, n, k, row.repeats) if row.products else 0
+        each = row.mma_steps(m, n, k, N=row.repeats)
         assert seen.mma == counted.mma == each * 2 * program.grid(scalars)
         assert seen.bytes_written == counted.bytes_written
         assert seen.bytes_read == counted.bytes_read - inputs["offsets"].nbytes
@@ -588,9 +591,22 @@ def locating(**changes: Any) -> Program:
     return changed(lambda step: replace(step, **changes) if isinstance(step, Locate) else step)
 
 
+def segmented(**changes: Any) -> Program:
+    """Return the program with its segments changed."""
+
+    def other(step: Step) -> Step:
+        if not isinstance(step, Locate):
+            return step
+        return replace(step, segments=replace(step.segments, **changes))
+
+    return changed(other)
+
+
 def reading(change: Callable[[Copy], Step]) -> Program:
-    """Return the program with the copy from lines changed."""
-    return changed(lambda step: change(step) if isinstance(step, Copy) and step.src.lines else step)
+    """Return the program with the copy from ranges changed."""
+    return changed(
+        lambda step: change(step) if isinstance(step, Copy) and step.src.ranges else step
+    )
 
 
 def refused(program: Program, check: str, text: str) -> None:
@@ -601,16 +617,17 @@ def refused(program: Program, check: str, text: str) -> None:
 
 
 def test_verify_refuses_cuts_of_nothing() -> None:
-    refused(locating(cut=0), "positive_counts", "are cut into pieces of 0. Use at least 1")
-    refused(locating(levels=(8, 0)), "positive_counts", "are cut into pieces of 0. Use at least 1")
-    none = locating(dst=Lines("piece", 0))
-    refused(none, "positive_counts", "number of lines must be at least 1, got 0")
+    refused(segmented(chunk=0), "positive_counts", "are cut into chunks of 0. Use at least 1")
+    text = "are cut into chunks of 0. Use at least 1"
+    refused(segmented(levels=(8, 0)), "positive_counts", text)
+    none = locating(dst=Ranges("piece", 0))
+    refused(none, "positive_counts", "number of ranges must be at least 1, got 0")
 
 
 def test_verify_refuses_offsets_that_it_cannot_read() -> None:
-    elsewhere = Buffer("elsewhere", "s64", Extent.of(5))
+    elsewhere = Buffer("elsewhere", "s64", Extent.of(5), BufferRole.INPUT)
     text = "offsets 'elsewhere' must be an input of the program"
-    refused(locating(offsets=elsewhere), "buffer_roles", text)
+    refused(segmented(offsets=elsewhere), "buffer_roles", text)
     for other, check, text in (
         (replace(OFFSETS, dtype="s32"), "element_types", "'offsets' are s32. They must be s64"),
         (
@@ -619,7 +636,9 @@ def test_verify_refuses_offsets_that_it_cannot_read() -> None:
             r"'offsets' have ceil\(\(segments \+ 1\) / 2\) elements; their number must be one more",
         ),
     ):
-        program = replace(locating(offsets=other), inputs=(PROGRAM.inputs[0], other))
+        program = replace(
+            segmented(offsets=other), buffers=(PROGRAM.buffers[0], other, *PROGRAM.buffers[2:])
+        )
         refused(program, check, text)
 
 
@@ -630,35 +649,39 @@ def test_verify_refuses_numbers_that_have_no_value() -> None:
 
 
 def test_verify_refuses_names_of_lines_that_mean_something_else() -> None:
-    text = "'V' has the name of a set of lines. Choose another name"
-    refused(locating(dst=Lines("V", 16)), "distinct_names", text)
-    text = "set of lines 'my lines' must be an identifier"
-    refused(locating(dst=Lines("my lines", 16)), "distinct_names", text)
-    text = "'piece' are 16 lines here and 3 before. Use two names"
-    refused(locating(dst=Lines("piece", 3)), "one_layout", text)
+    text = "'V' has the name of a set of ranges. Choose another name"
+    refused(locating(dst=Ranges("V", 16)), "distinct_names", text)
+    text = "set of ranges 'my lines' must be an identifier"
+    refused(locating(dst=Ranges("my lines", 16)), "distinct_names", text)
+    text = "'piece' are 16 ranges here and 3 before. Use two names"
+    refused(locating(dst=Ranges("piece", 3)), "one_layout", text)
 
 
 def test_verify_refuses_lines_that_no_step_finds() -> None:
     program = changed(lambda step: None if isinstance(step, Locate) else step)
-    text = "uses lines 'piece', which no earlier step finds on every path. Find them with Locate"
+    text = "uses ranges 'piece', which no earlier step finds on every path. Find them with Locate"
     refused(program, "defined_before_use", text)
 
 
-def test_verify_refuses_views_that_do_not_fit_their_lines() -> None:
-    few = reading(lambda step: replace(step, src=replace(step.src, lines=Lines("piece", 8))))
-    text = "16x16 with strides 1 and 0, for 8 lines. A line is a row, or a column, and its stride"
-    refused(few, "equal_rectangles", text)
-    skewed = reading(lambda step: replace(step, src=replace(step.src, col_stride=2)))
-    refused(skewed, "equal_rectangles", "with strides 1 and 2, for 16 lines. A line is a row, or")
+def test_verify_refuses_views_that_do_not_fit_their_ranges() -> None:
+    few = Gathered(Ranges("piece", 8))
+    program = reading(lambda step: replace(step, src=replace(step.src, col_axis=few)))
+    refused(program, "equal_rectangles", "is 16x16, 'in' is 16x8. Use one size")
+    both = Gathered(Ranges("piece", 16))
+    program = reading(lambda step: replace(step, src=replace(step.src, row_axis=both)))
+    refused(program, "equal_rectangles", "do not follow each other in a range. Gather the rows")
+    still = Strided(16, 0)
+    program = reading(lambda step: replace(step, src=replace(step.src, row_axis=still)))
+    refused(program, "equal_rectangles", "do not follow each other in a range. Gather the rows")
     tile = PROGRAM.scratch[0]
     near = reading(lambda step: replace(step, src=replace(step.src, buffer=tile)))
-    text = f"'piece' are lines of global memory, '{tile.name}' is not"
+    text = f"'piece' are ranges of global memory, '{tile.name}' is not"
     refused(near, "equal_rectangles", text)
 
 
 def test_verify_refuses_to_load_a_tile_from_lines() -> None:
     frag = Frag("A", Role.B, PROGRAM.shape, "f16")
-    text = "the tile of 'in' lies in lines, and a tile is loaded or stored whole. Copy it to or"
+    text = "the tile of 'in' is gathered, and a tile is loaded or stored whole. Copy it to or"
     refused(reading(lambda step: Load(frag, step.src)), "tile_layout", text)
 
 
@@ -673,9 +696,9 @@ def test_segments_are_cut_off_at_the_ends_of_the_data() -> None:
 def test_a_locate_without_limit_trusts_its_offsets() -> None:
     inputs = {"in": np.ones(10, np.float16), "offsets": np.array([0, 11], np.int64)}
     with pytest.raises(VerifyError, match=r"touches elements 0..10 of 'in', which has 10"):
-        run_numpy(locating(limit=None), inputs)
-    unknown = locating(limit=Index.symbol("nobody"))
-    refused(unknown, "symbols_in_scope", "the limit of lines")
+        run_numpy(segmented(limit=None), inputs)
+    unknown = segmented(limit=Index.symbol("nobody"))
+    refused(unknown, "symbols_in_scope", "the limit of ranges")
 
 
 def test_offsets_of_no_segments_need_one_element_still() -> None:
@@ -698,11 +721,11 @@ def test_levels_are_earlier_cuts(levels: Any) -> None:
 
 def test_the_listing_says_which_pieces_are_found() -> None:
     text = tcusim.listing(PROGRAM)
-    assert "piece ← Locate(offsets, pieces of 32 from number 16*block)  16 lines" in text
+    assert "piece ← Locate(offsets, chunks of 32 from number 16*block)  16 ranges" in text
     assert "in[piece[col] + 16*i + row]" in text
     assert "grid         ceil((length + 32*segments - 31) / 512) blocks of 1 warp" in text
     text = tcusim.listing(build("scan_pieces_plain", levels=(16, 8), whole=True, source="f32"))
     assert (
-        "piece ← Locate(offsets, segments from number 16*block, after pieces of 16, after pieces "
+        "piece ← Locate(offsets, segments from number 16*block, after chunks of 16, after chunks "
         "of 8)" in text
     )

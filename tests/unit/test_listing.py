@@ -16,12 +16,12 @@ from tcusim.program.grammar import (
     Add,
     Bound,
     Buffer,
+    BufferRole,
     Const,
     Copy,
     Extent,
     Frag,
     Index,
-    Level,
     Load,
     Loop,
     Mma,
@@ -30,6 +30,8 @@ from tcusim.program.grammar import (
     Program,
     Role,
     Scalar,
+    Scope,
+    Space,
     Split,
     Store,
     Sync,
@@ -44,17 +46,17 @@ if TYPE_CHECKING:
 
 SHAPE = shape_of("16x16x16")
 LENGTH = Index.symbol("length")
-IN = Buffer("in", "f16", Extent(LENGTH))
-OUT = Buffer("out", "f32", Extent(LENGTH, 16))
-TILE = Buffer("tile", "f16", Extent.of(256), Level.WARP)
-RESULT = Buffer("v", "f32", Extent.of(256), Level.BLOCK)
+IN = Buffer("in", "f16", Extent(LENGTH), BufferRole.INPUT)
+OUT = Buffer("out", "f32", Extent(LENGTH, 16), BufferRole.OUTPUT)
+TILE = Buffer("tile", "f16", Extent.of(256), BufferRole.SCRATCH, Space.WARP)
+RESULT = Buffer("v", "f32", Extent.of(256), BufferRole.SCRATCH, Space.SHARED)
 P = Frag("P", Role.A, SHAPE, "f16")
 A = Frag("A", Role.B, SHAPE, "f16")
 V = Frag("V", Role.ACC, SHAPE, "f32")
 
 
 def tile(buffer: Buffer, offset: Index | int = 0, *bounds: Bound) -> View:
-    return View(buffer, Index.of(offset), 16, 16, 1, 16, bounds)
+    return View.strided(buffer, Index.of(offset), 16, 16, 1, 16, bounds)
 
 
 def program() -> Program:
@@ -62,16 +64,14 @@ def program() -> Program:
     i = Index.symbol("i")
     place = BLOCK * 512 + i * 256
     inside = Bound(place + ROW + COL * 16, LENGTH)
-    row = View(RESULT, Index(), 1, 16, 0, 1)
+    row = View.strided(RESULT, Index(), 1, 16, 0, 1)
     return Program(
         name="reduction_16",
         shape=SHAPE,
         ab="f16",
         acc="f32",
         scalars=(Scalar("length", 16),),
-        inputs=(IN,),
-        outputs=(OUT,),
-        scratch=(TILE, RESULT),
+        buffers=(IN, OUT, TILE, RESULT),
         blocks=Extent(LENGTH, 512),
         warps=1,
         steps=(
@@ -86,20 +86,22 @@ def program() -> Program:
                         (Load(A, tile(IN, place), "Alg. 1 line 3"),),
                         (
                             Copy(tile(TILE), tile(IN, place, inside)),
-                            Sync(Level.WARP),
+                            Sync(Scope.WARP),
                             Load(A, tile(TILE)),
                         ),
                     ),
                     Mma(V, P, A, V, "Alg. 1 line 4"),
-                    Store(View(RESULT, Index(), 16, 16, 16, 1), V),
-                    Sync(Level.BLOCK),
+                    Store(View.strided(RESULT, Index(), 16, 16, 16, 1), V),
+                    Sync(Scope.BLOCK),
                     Copy(
-                        View(OUT, BLOCK * 32 + i * 16, 1, 16, 0, 1, (Bound(COL * 16, LENGTH),)),
+                        View.strided(
+                            OUT, BLOCK * 32 + i * 16, 1, 16, 0, 1, (Bound(COL * 16, LENGTH),)
+                        ),
                         row,
                         None,
                         "Alg. 1 line 5",
                     ),
-                    Sync(Level.BLOCK),
+                    Sync(Scope.BLOCK),
                 ),
             ),
         ),
@@ -162,10 +164,10 @@ def test_every_step_is_listed_under_its_path() -> None:
         {"ab": "bf16"},
         {"acc": "f16"},
         {"scalars": (Scalar("length"),)},
-        {"inputs": (replace(IN, dtype="bf16"),)},
-        {"outputs": (replace(OUT, size=Extent(LENGTH, 32)),)},
-        {"scratch": (replace(TILE, level=Level.BLOCK), RESULT)},
-        {"scratch": (RESULT, TILE)},
+        {"buffers": (replace(IN, dtype="bf16"), OUT, TILE, RESULT)},
+        {"buffers": (IN, replace(OUT, size=Extent(LENGTH, 32)), TILE, RESULT)},
+        {"buffers": (IN, OUT, replace(TILE, space=Space.SHARED), RESULT)},
+        {"buffers": (IN, OUT, RESULT, TILE)},
         {"blocks": Extent(LENGTH, 256)},
         {"warps": 2},
         {"steps": program().steps[:1]},
@@ -175,7 +177,7 @@ def test_programs_that_differ_list_differently(fields: dict[str, object]) -> Non
     assert listing(replace(program(), **fields)) != GOLDEN  # type: ignore[arg-type]
 
 
-VIEW = View(RESULT, Index.of(16), 2, 16, 16, 1)
+VIEW = View.strided(RESULT, Index.of(16), 2, 16, 16, 1)
 
 
 @pytest.mark.parametrize(
@@ -188,11 +190,11 @@ VIEW = View(RESULT, Index.of(16), 2, 16, 16, 1)
         (Const(A, Pattern(PatternKind.UPPER, Index.of(16))), "A ← 1 where row <= col + 16"),
         (Const(P, Pattern(PatternKind.LOWER, Index.of(-1))), "P ← 1 where col <= row - 1"),
         (
-            Load(A, View(IN, WARP * 8, 16, 16, 2, 32)),
+            Load(A, View.strided(IN, WARP * 8, 16, 16, 2, 32)),
             "A ← LoadTile(in[8*warp + 2*row + 32*col], 16x16)",
         ),
         (
-            Load(A, replace(tile(IN), rows=8)),
+            Load(A, replace(tile(IN), row_axis=replace(tile(IN).row_axis, count=8))),
             "A ← LoadTile(in[0 … +248], colmajor, stride=16, 8x16)",
         ),
         (
@@ -205,11 +207,11 @@ VIEW = View(RESULT, Index.of(16), 2, 16, 16, 1)
             "v[16 + 16*row + col] ← v[16 + 16*row + col] + v[16 + 16*row + col]  2x16",
         ),
         (
-            Copy(View(OUT, BLOCK, 1, 1, 1, 1), View(RESULT, Index(), 1, 1, 16, 1)),
+            Copy(View.strided(OUT, BLOCK, 1, 1, 1, 1), View.strided(RESULT, Index(), 1, 1, 16, 1)),
             "out[block] ← v[0]  1x1",
         ),
         (
-            Copy(VIEW, replace(VIEW, rows=1)),
+            Copy(VIEW, replace(VIEW, row_axis=replace(VIEW.row_axis, count=1))),
             "v[16 + 16*row + col] ← v[16 + col]  2x16, 1x16",
         ),
         (
@@ -227,7 +229,7 @@ VIEW = View(RESULT, Index.of(16), 2, 16, 16, 1)
             "v[16 + 16*row + col] ← "
             "v[16 + 16*row + col < length where col < 9 and row < col]  2x16",
         ),
-        (Sync(Level.BLOCK), "sync block"),
+        (Sync(Scope.BLOCK), "sync block"),
         (Loop("i", Extent(LENGTH, 256), ()), "for i ← 0; i < ceil(length / 256); i ← i + 1"),
         (
             When((Bound(WARP, Index.of(1)), Bound(BLOCK, LENGTH)), ()),

@@ -251,9 +251,9 @@ def test_a_plan_prints_everything() -> None:
         "offsets   s64 x 1001, 8008 bytes\n",
         "launch 1  reduction_pieces: in, offsets -> sums; ",
         "launch 5  scan_pieces: in, offsets, carries2 -> out; ",
-        "why       segments by offsets are cut into pieces of at most 512 elements, a line of a "
+        "why       segments by offsets are cut into chunks of at most 512 elements, a row of a "
         "tile each, so that all warps have equal work\n",
-        "a segment may have all 1000000 elements: the pieces' sums are combined by rounded "
+        "a segment may have all 1000000 elements: the chunks' sums are combined by rounded "
         "additions, level by level\n",
         "at most 16 products accumulate before a rounded addition",
     ):

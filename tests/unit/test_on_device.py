@@ -6,7 +6,7 @@ The GPU is a stand-in: a class of arrays that says it is on one, and a backend t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,6 @@ import pytest
 from numpy.typing import NDArray
 
 import tcusim
-from tcusim import backends
 from tcusim.arrays.devices import is_on_device
 from tcusim.arrays.functions import Report
 from tcusim.arrays.plans import plan_for
@@ -148,12 +147,10 @@ class StandIn:
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+def gpu(only_backends: Callable[..., None]) -> Iterator[StandIn]:
     """Register a stand-in as the only backend beside the simulator, with no plans kept."""
     stand_in = StandIn("cupy")
-    monkeypatch.setattr(backends, "_backends", {"numpy": NUMPY, "cupy": stand_in})
-    monkeypatch.setattr(backends, "_owners", {"numpy": "tcusim itself", "cupy": "this test"})
-    monkeypatch.setattr(backends, "_installed", dict)
+    only_backends(NUMPY, stand_in)
     for cached in (plan_for, product_plan_for):
         cached.cache_clear()
     yield stand_in
@@ -353,14 +350,12 @@ def test_a_plan_is_prepared_once(gpu: StandIn) -> None:
 # --- Who computes ---------------------------------------------------------------------------------
 
 
-def test_the_arrays_library_chooses_the_backend(
-    gpu: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_arrays_library_chooses_the_backend(gpu: StandIn) -> None:
     class GPUArray(OnGpu):
         __module__ = "pycuda.gpuarray"
 
     x, other = halves(10), StandIn("pycuda")
-    monkeypatch.setitem(backends._backends, "pycuda", other)
+    tcusim.register_backend(other)
     tcusim.sum(OnGpu(x))
     assert (len(gpu.runs), len(other.runs)) == (1, 0)
     tcusim.sum(GPUArray(x))
@@ -372,7 +367,7 @@ def test_the_arrays_library_chooses_the_backend(
     assert (len(gpu.runs), len(other.runs)) == (2, 2)
     other.reason = "nor is PyCUDA"
     third = StandIn("third")
-    monkeypatch.setitem(backends._backends, "third", third)
+    tcusim.register_backend(third)
     tcusim.sum(OnGpu(x))
     assert len(third.runs) == 1
     third.reason = "no"
@@ -383,8 +378,8 @@ def test_the_arrays_library_chooses_the_backend(
     )
 
 
-def test_no_backend_for_gpu_arrays(gpu: StandIn) -> None:
-    del backends._backends["cupy"]
+def test_no_backend_for_gpu_arrays(only_backends: Callable[..., None]) -> None:
+    only_backends(NUMPY)
     with pytest.raises(BackendUnavailable, match=r"no backend can compute on a .*OnGpu in GPU mem"):
         tcusim.sum(OnGpu(halves(3)))
 

@@ -478,8 +478,6 @@ def test_a_plan_runs_on_the_backend_that_it_names(monkeypatch: pytest.MonkeyPatc
             archs.append(arch)
             return NUMPY.run(plan, inputs, arch=arch, **options)
 
-    monkeypatch.setattr(tcusim.backends, "_backends", dict(tcusim.backends._backends))
-    monkeypatch.setattr(tcusim.backends, "_owners", dict(tcusim.backends._owners))
     tcusim.register_backend(Other())
     x = integers(3 * CHUNK)
     made = plan("sum", length=x.size, result="float32", backend="other", arch="ada")

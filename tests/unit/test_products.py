@@ -16,7 +16,7 @@ from tcusim.algorithms import algorithm_of, algorithms, build, segmented_algorit
 from tcusim.backends import run
 from tcusim.errors import InputError, Unsupported, VerifyError
 from tcusim.machine.shapes import MmaShape
-from tcusim.program.grammar import Level, Loop, Program, Step, Sync
+from tcusim.program.grammar import Loop, Program, Scope, Step, Sync
 from tcusim.simulate.counts import Counts
 from tcusim.simulate.interpreter import run_numpy
 
@@ -71,7 +71,7 @@ def flat(program: Program, *arrays: Ints) -> dict[str, Any]:
 
 def assert_exact(program: Program, arrays: tuple[Ints, ...], arch: str = "hopper") -> None:
     a, b, c = arrays
-    expected = a @ b + (c if "c" in program.buffers else 0)
+    expected = a @ b + (c if any(buffer.name == "c" for buffer in program.inputs) else 0)
     got = run(program, flat(program, a, b, c), arch=arch)["out"].reshape(expected.shape)
     np.testing.assert_array_equal(got.astype(np.float64), expected, err_msg=str(program.name))
 
@@ -194,11 +194,8 @@ def test_products_are_those_of_the_formula(size: tuple[int, int, int]) -> None:
         seen = Counts()
         run_numpy(program, flat(program, *arrays), watch=seen)
         filled = [-(-x // y) * y for x, y in zip((rows, wide, inner), block, strict=True)]
-        if is_vector(name):
-            del filled[1]
-        formula = algorithm_of(name).products
-        assert formula is not None
-        assert seen.mma == formula(*shape, *filled), name
+        sizes = dict(zip(("rows", "cols", "inner"), filled, strict=True))
+        assert seen.mma == algorithm_of(name).mma_steps(*shape, **sizes), name
 
 
 def test_the_reduction_reads_the_matrix_once() -> None:
@@ -230,14 +227,14 @@ def test_staging_reads_less_than_loading_from_memory() -> None:
 # --- Barriers ---------------------------------------------------------------------------------
 
 
-def without(steps: tuple[Step, ...], level: Level) -> Iterator[tuple[Step, ...]]:
+def without(steps: tuple[Step, ...], scope: Scope) -> Iterator[tuple[Step, ...]]:
     """Yield the steps with one barrier of this level left out, each in turn."""
     for number, step in enumerate(steps):
         rest = steps[number + 1 :]
-        if isinstance(step, Sync) and step.level is level:
+        if isinstance(step, Sync) and step.scope is scope:
             yield (*steps[:number], *rest)
         elif isinstance(step, Loop):
-            for body in without(step.body, level):
+            for body in without(step.body, scope):
                 yield (*steps[:number], dataclasses.replace(step, body=body), *rest)
 
 
@@ -251,7 +248,7 @@ def without(steps: tuple[Step, ...], level: Level) -> Iterator[tuple[Step, ...]]
 )
 def test_no_barrier_of_the_block_is_too_many(name: str, options: dict[str, Any]) -> None:
     program = build(name, **options)
-    broken = list(without(program.steps, Level.BLOCK))
+    broken = list(without(program.steps, Scope.BLOCK))
     assert len(broken) >= 2, program
     for steps in broken:
         with pytest.raises(VerifyError, match="no barrier between"):

@@ -39,7 +39,7 @@ def test_frames_replay_the_program(name: str, ragged: bool) -> None:
     expected = tcusim.run(program, inputs)["out"]
     out = np.full(expected.shape, np.nan)
     # Blocks that share a segment write what one of them alone does not.
-    for warp in range(3 if program.mail else 1):
+    for warp in range(3 if program.status else 1):
         for number, frame in enumerate(frames(program, inputs, warp=warp), start=1):
             assert frame.number == number
             if isinstance(frame.step, Mma):

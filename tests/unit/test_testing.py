@@ -20,9 +20,10 @@ from tcusim.check.testing import (
     random_inputs,
 )
 from tcusim.errors import AgreementError, InputError, UnknownName, Unsupported
+from tcusim.program.bind import offsets_of
 from tcusim.program.grammar import Program
 from tcusim.program.launches import LaunchPlan
-from tcusim.simulate.interpreter import positions, run_numpy
+from tcusim.simulate.interpreter import run_numpy
 from tcusim.simulate.probes import with_probes
 
 RNG = np.random.default_rng
@@ -248,7 +249,8 @@ def test_offsets_ascend_to_the_length(levels: tuple[int, ...], length: int) -> N
     assert offsets.dtype == np.int64
     assert (np.diff(offsets) >= 0).all()
     # All that is read belongs to a segment, and the segments hold no more than that.
-    assert positions(offsets, levels)[-1] == length
+    (step,) = offsets_of(program).values()
+    assert step.segments.positions(offsets, np.arange(offsets.size))[-1] == length
     assert tcusim.run(program, inputs)["out"].sum() == inputs["in"].sum()
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,29 +17,23 @@ from tcusim.machine import (
     Sequential,
     Unit,
     register_unit,
-    registry,
     rule_for,
     unit_of,
     units,
 )
+from tcusim.machine.arches import BUILT_IN
 
 RULE = Rule("f16", "f32", Fused(2, 24), source="a data sheet", evidence="none")
 PAIR = Unit("pair", "A unit of pairs", (999,), ("p1",), (RULE,), source="a data sheet")
 
 
-@pytest.fixture(autouse=True)
-def _registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let each test register units in a registry of its own."""
-    monkeypatch.setattr(registry, "_units", dict(registry._units))
-    monkeypatch.setattr(registry, "_names", dict(registry._names))
-    monkeypatch.setattr(registry, "_entry_points_read", set(registry._entry_points_read))
-    monkeypatch.setattr(registry, "entry_points", lambda group: ())
-
-
-def declare(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    """Make an installed package appear that declares a unit."""
-    entry = EntryPoint("pair", value, registry.ENTRY_POINT_GROUP)
-    monkeypatch.setattr(registry, "entry_points", lambda group: (entry,))
+# The module of a package that declares an architecture.
+TOY = """
+from tcusim.machine import Fused, Rule, Unit
+RULE = Rule("f16", "f32", Fused(2, 24), source="a data sheet", evidence="none")
+UNIT = Unit("toy", "A toy", (), ("toy1",), (RULE,), source="a data sheet")
+"""
+ENTRY = "[tcusim.units]\ntoy = toy_package:UNIT\n"
 
 
 @pytest.mark.parametrize(
@@ -159,37 +154,46 @@ def test_register() -> None:
 def test_a_name_is_taken_once() -> None:
     register_unit(PAIR)
     other = Unit("other", "Other", (), ("p1",), (RULE,), source="s")
-    with pytest.raises(InputError, match="'other': the name 'p1' is already that of 'pair'"):
+    with pytest.raises(
+        InputError, match="there is already an architecture 'p1', from register_unit"
+    ):
         register_unit(other)
 
 
-def test_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    declare(monkeypatch, "example:PAIR")
-    monkeypatch.setattr(EntryPoint, "load", lambda _: PAIR)
+def test_entry_point(declare: Callable[..., None]) -> None:
+    declare(ENTRY, TOY)
     assert unit_of("volta").name == "volta"
-    assert PAIR in units()
-    assert unit_of("pair") is PAIR
-    assert units().count(PAIR) == 1
+    assert "toy_package" not in sys.modules
+    assert unit_of("Toy1").title == "A toy"
+    assert [unit.name for unit in units()].count("toy") == 1
 
 
-def test_an_entry_point_may_register_its_unit_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    declare(monkeypatch, "example:PAIR")
-    monkeypatch.setattr(EntryPoint, "load", lambda _: register_unit(PAIR))
-    assert unit_of("pair") is PAIR
+def test_an_entry_point_may_register_its_unit_itself(declare: Callable[..., None]) -> None:
+    declare(ENTRY, TOY + "import tcusim\ntcusim.register_unit(UNIT)\n")
+    assert unit_of("toy").title == "A toy"
 
 
-def test_entry_point_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    declare(monkeypatch, "no_such_package_anywhere:UNIT")
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("import no_such_package", "cannot be loaded: No module named 'no_such_package'. Install"),
+        ("UNIT = 3.14", "cannot be used: an architecture must be a Unit, got 3.14"),
+        (TOY.replace('"toy1"', '"h200"'), "there is already an architecture 'h200', from tcusim"),
+    ],
+)
+def test_a_broken_entry_point_takes_no_other_name_down(
+    declare: Callable[..., None], code: str, reason: str
+) -> None:
+    declare(ENTRY, code)
+    assert {unit.name for unit in units()} == {unit.name for unit in BUILT_IN}
+    assert unit_of("h200").name == "hopper"
+    with pytest.raises(InputError) as caught:
+        unit_of("toy")
+    assert reason in str(caught.value)
     with pytest.raises(
-        InputError, match=r"'pair' of tcusim\.units cannot be loaded from 'no_such_"
+        UnknownName, match=r"unknown architecture 'hoper'.* Not usable: entry point"
     ):
-        unit_of("pair")
-
-
-def test_entry_point_to_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    declare(monkeypatch, "math:pi")
-    with pytest.raises(InputError, match="must name a Unit, 'math:pi' is a float"):
-        units()
+        unit_of("hoper")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 import tcusim
 from tcusim.algorithms import (
     Algorithm,
+    Level,
     algorithm_of,
     algorithms,
     grid,
@@ -33,24 +33,10 @@ from tcusim.cli import main as cli
 from tcusim.errors import InputError, UnknownName, Unsupported
 from tcusim.machine import Fused, Rule, Unit, format_of, register_unit, rule_for
 from tcusim.machine.shapes import shape_or_virtual
-from tcusim.program.grammar import Extent, Level
+from tcusim.program.grammar import Extent
 
 # Of each kind one, so that a test takes a second or two.
 SOME = ["reduction_t", "scan_k", "scan_t", "scan_plain"]
-
-
-@pytest.fixture(autouse=True)
-def registries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget what a test registers."""
-    for module, name in (
-        ("tcusim.algorithms.registry", "_REGISTRY"),
-        ("tcusim.machine.registry", "_units"),
-        ("tcusim.machine.registry", "_names"),
-        ("tcusim.machine.shapes", "_shapes"),
-        ("tcusim.machine.shapes", "_owners"),
-    ):
-        known = getattr(sys.modules[module], name)
-        monkeypatch.setattr(sys.modules[module], name, dict(known))
 
 
 def rows_of(report: ShapeReport, name: str) -> dict[str, ShapeRow]:
@@ -197,7 +183,7 @@ def plant(
     kind: str = "scan",
     name: str = "planted",
 ) -> Algorithm:
-    return register_algorithm(Algorithm(name, function, kind, "a test", "", None, ""))
+    return register_algorithm(Algorithm(function, name, kind, "a test"))
 
 
 def test_a_wrong_algorithm_is_told_with_its_case() -> None:
@@ -232,7 +218,7 @@ def test_a_wrong_order_of_blocks_is_told() -> None:
         return grid.scan_grid(b, segment_size, pieces=1, batches=1, reverse=True)
 
     row = algorithm_of("scan_grid")
-    register_algorithm(replace(row, name="planted", function=from_the_end))
+    register_algorithm(replace(row, name="planted", formula="", function=from_the_end))
     found = rows_of(validate_shape("4x4x4", algorithms=["planted"]), "planted")["a"]
     assert 0 < found.right < found.cases
     assert "elements are wrong" in found.first_wrong
@@ -240,9 +226,7 @@ def test_a_wrong_order_of_blocks_is_told() -> None:
 
 def test_a_wrong_formula_is_told_with_both_numbers() -> None:
     row = algorithm_of("scan_kn")
-    register_algorithm(
-        replace(row, name="costly", alias="", products=lambda m, n, k, count: 4 * max(1, k // n))
-    )
+    register_algorithm(replace(row, name="costly", alias="", formula="4*ceil(k/n)"))
     # The formula is right for N = 4, the default, alone.
     report = validate_shape("16x16x16", algorithms=["costly"])
     assert not report.ok
@@ -293,7 +277,7 @@ def test_a_crash_is_a_finding(function: Callable[..., int], text: str) -> None:
 
 
 def test_a_result_of_the_wrong_size() -> None:
-    plant(reduction.reduction_k)
+    plant(reduction.reduction_kn)
     report = validate_shape("4x4x4", algorithms=["planted"])
     assert "'out' has " in report.rows[0].first_wrong
     assert not report.ok

@@ -23,12 +23,12 @@ from tcusim.program.grammar import (
     Add,
     Bound,
     Buffer,
+    BufferRole,
     Const,
     Copy,
     Extent,
     Frag,
     Index,
-    Level,
     Load,
     Loop,
     Mma,
@@ -37,6 +37,8 @@ from tcusim.program.grammar import (
     Program,
     Role,
     Scalar,
+    Scope,
+    Space,
     Split,
     Step,
     Store,
@@ -50,26 +52,33 @@ from tcusim.program.printer import listing
 SHAPE = shape_of("16x16x16")
 LENGTH = Index.symbol("length")
 ITERATION = Index.symbol("i")
-SYNC = Sync(Level.WARP)
-SYNC_BLOCK = Sync(Level.BLOCK)
+SCRATCH = BufferRole.SCRATCH
+SYNC = Sync(Scope.WARP)
+SYNC_BLOCK = Sync(Scope.BLOCK)
 
 
-def shared(name: str, dtype: str, size: int, level: Level = Level.WARP) -> Buffer:
-    return Buffer(name, dtype, Extent.of(size), level)
+def shared(name: str, dtype: str, size: int, space: Space = Space.WARP) -> Buffer:
+    return Buffer(name, dtype, Extent.of(size), BufferRole.SCRATCH, space)
+
+
+def with_buffers(program: Program, role: BufferRole, *buffers: Buffer) -> Program:
+    """Return the program with these buffers in place of those of a role."""
+    others = tuple(buffer for buffer in program.buffers if buffer.role is not role)
+    return replace(program, buffers=(*others, *buffers))
 
 
 def rows_of(buffer: Buffer, offset: Index | int = 0, *bounds: Bound) -> View:
     """Return a 16x16 tile, row after row."""
-    return View(buffer, Index.of(offset), 16, 16, 16, 1, bounds)
+    return View.strided(buffer, Index.of(offset), 16, 16, 16, 1, bounds)
 
 
 def columns_of(buffer: Buffer, offset: Index | int = 0, *bounds: Bound) -> View:
     """Return a 16x16 tile, column after column."""
-    return View(buffer, Index.of(offset), 16, 16, 1, 16, bounds)
+    return View.strided(buffer, Index.of(offset), 16, 16, 1, 16, bounds)
 
 
 def one_row(buffer: Buffer, offset: Index | int = 0, *bounds: Bound) -> View:
-    return View(buffer, Index.of(offset), 1, 16, 0, 1, bounds)
+    return View.strided(buffer, Index.of(offset), 1, 16, 0, 1, bounds)
 
 
 def matrix_a(name: str) -> Frag:
@@ -94,8 +103,8 @@ FIRST_ROW = Pattern(PatternKind.ROW)
 
 def reduction() -> Program:
     """Return Reduction_16 for any length: ragged tiles are padded in shared memory."""
-    values = Buffer("in", "f16", Extent(LENGTH))
-    sums = Buffer("out", "f32", Extent(LENGTH, 16))
+    values = Buffer("in", "f16", Extent(LENGTH), BufferRole.INPUT)
+    sums = Buffer("out", "f32", Extent(LENGTH, 16), BufferRole.OUTPUT)
     tile, result = shared("tile", "f16", 256), shared("v", "f32", 256)
     in_input = Bound(BLOCK * 256 + ROW + COL * 16, LENGTH)
     in_output = Bound(BLOCK * 256 + COL * 16, LENGTH)
@@ -105,9 +114,7 @@ def reduction() -> Program:
         ab="f16",
         acc="f32",
         scalars=(Scalar("length"),),
-        inputs=(values,),
-        outputs=(sums,),
-        scratch=(tile, result),
+        buffers=(values, sums, tile, result),
         blocks=Extent(LENGTH, 256),
         warps=1,
         steps=(
@@ -127,8 +134,8 @@ def reduction() -> Program:
 
 def scan() -> Program:
     """Return Scan_256N for segments of 1024: a loop that carries the last sum."""
-    values = Buffer("in", "f16", Extent(LENGTH))
-    sums = Buffer("out", "f32", Extent(LENGTH))
+    values = Buffer("in", "f16", Extent(LENGTH), BufferRole.INPUT)
+    sums = Buffer("out", "f32", Extent(LENGTH), BufferRole.OUTPUT)
     wide, narrow = shared("wide", "f32", 256), shared("narrow", "f16", 256)
     carry = shared("carry", "f32", 256)
     u, ones, lower = matrix_b("U"), matrix_b("O"), matrix_a("L")
@@ -141,9 +148,7 @@ def scan() -> Program:
         ab="f16",
         acc="f32",
         scalars=(Scalar("length", 1024),),
-        inputs=(values,),
-        outputs=(sums,),
-        scratch=(wide, narrow, carry),
+        buffers=(values, sums, wide, narrow, carry),
         blocks=Extent(LENGTH, 1024),
         warps=1,
         steps=(
@@ -169,7 +174,7 @@ def scan() -> Program:
                     Store(rows_of(sums, place), acc),
                     Store(rows_of(wide), acc),
                     SYNC,
-                    Copy(rows_of(carry), View(wide, Index.of(255), 16, 16, 0, 0)),
+                    Copy(rows_of(carry), View.strided(wide, Index.of(255), 16, 16, 0, 0)),
                     SYNC,
                     Load(s, rows_of(carry)),
                 ),
@@ -180,19 +185,17 @@ def scan() -> Program:
 
 def block_reduction() -> Program:
     """Return a reduction by two warps, whose partial sums meet in the block's shared memory."""
-    values = Buffer("in", "f16", Extent(LENGTH))
-    sums = Buffer("out", "f32", Extent(LENGTH, 32))
+    values = Buffer("in", "f16", Extent(LENGTH), BufferRole.INPUT)
+    sums = Buffer("out", "f32", Extent(LENGTH, 32), BufferRole.OUTPUT)
     result = shared("v", "f32", 256)
-    partial = shared("partial", "f32", 32, Level.BLOCK)
+    partial = shared("partial", "f32", 32, Space.SHARED)
     return Program(
         name="block_reduction",
         shape=SHAPE,
         ab="f16",
         acc="f32",
         scalars=(Scalar("length", 512),),
-        inputs=(values,),
-        outputs=(sums,),
-        scratch=(result, partial),
+        buffers=(values, sums, result, partial),
         blocks=Extent(LENGTH, 512),
         warps=2,
         steps=(
@@ -255,7 +258,10 @@ def with_input_type(program: Program, dtype: str) -> Program:
     """Return the program with another type of input, in the declaration and in every view."""
     old = program.inputs[0]
     new = replace(old, dtype=dtype)
-    return replace(program, inputs=(new,), steps=tuple(_swap(s, old, new) for s in program.steps))
+    return replace(
+        with_buffers(program, BufferRole.INPUT, new),
+        steps=tuple(_swap(s, old, new) for s in program.steps),
+    )
 
 
 def _swap(step: Step, old: Buffer, new: Buffer) -> Step:
@@ -291,7 +297,7 @@ def test_positive_counts_refuses_division_by_zero() -> None:
 
 
 def test_positive_counts_refuses_empty_buffer() -> None:
-    program = replace(reduction(), scratch=(shared("tile", "f16", 0), shared("v", "f32", 256)))
+    program = with_buffers(reduction(), SCRATCH, shared("tile", "f16", 0), shared("v", "f32", 256))
     refused(program, "positive_counts", "the size of 'tile' must be at least 1, got 0")
 
 
@@ -312,13 +318,19 @@ def test_positive_counts_refuses_empty_split() -> None:
 
 def test_positive_counts_refuses_empty_rectangle() -> None:
     copy = at(reduction(), "9")
-    program = changed(reduction(), "9", src=replace(copy.src, rows=0))
+    program = changed(
+        reduction(), "9", src=replace(copy.src, row_axis=replace(copy.src.row_axis, count=0))
+    )
     refused(program, "positive_counts", "the rectangle of 'v' is 0x16; it needs at least one row")
 
 
 def test_positive_counts_refuses_negative_stride() -> None:
     copy = at(reduction(), "9")
-    program = changed(reduction(), "9", src=replace(copy.src, offset=Index.of(15), col_stride=-1))
+    program = changed(
+        reduction(),
+        "9",
+        src=replace(copy.src, offset=Index.of(15), col_axis=replace(copy.src.col_axis, stride=-1)),
+    )
     refused(program, "positive_counts", "strides of 'v' are 0 and -1; .* must not be negative")
 
 
@@ -330,7 +342,7 @@ def test_distinct_names_refuses_fragment_named_as_buffer() -> None:
 
 def test_distinct_names_refuses_two_buffers_of_one_name() -> None:
     program = reduction()
-    program = replace(program, scratch=(*program.scratch, shared("in", "f32", 16)))
+    program = replace(program, buffers=(*program.buffers, shared("in", "f32", 16)))
     refused(program, "distinct_names", "buffer 'in' has the name of a buffer")
 
 
@@ -395,23 +407,29 @@ def test_buffer_roles_refuses_writing_an_input() -> None:
 
 
 def test_buffer_roles_refuses_undeclared_buffers() -> None:
-    program = replace(reduction(), scratch=reduction().scratch[:1])
+    program = with_buffers(reduction(), SCRATCH, reduction().scratch[0])
     refused(program, "buffer_roles", "buffer 'v' is not declared. Declared: in, out, tile")
-    program = replace(reduction(), scratch=(reduction().scratch[0], shared("v", "f32", 512)))
-    refused(program, "buffer_roles", r"'v' is declared as f32\[512\] .* used as f32\[256\]")
-
-
-def test_buffer_roles_refuses_wrong_levels() -> None:
-    program = reduction()
-    scratch = Buffer("far", "f32", Extent(LENGTH))
+    program = with_buffers(reduction(), SCRATCH, reduction().scratch[0], shared("v", "f32", 512))
     refused(
-        replace(program, scratch=(*program.scratch, scratch)),
+        program,
         "buffer_roles",
-        "scratch 'far' must be shared memory .* got level grid, size length",
+        r"'v' is declared as scratch f32\[512\] .* used as scratch f32\[256\]",
     )
-    program = replace(program, inputs=(*program.inputs, shared("near", "f16", 16)))
+
+
+def test_buffer_roles_refuses_wrong_spaces() -> None:
+    program = reduction()
+    scratch = Buffer("far", "f32", Extent(LENGTH), SCRATCH)
     refused(
-        program, "buffer_roles", "'near' is an input, an output or mail .* got level warp. List it"
+        replace(program, buffers=(*program.buffers, scratch)),
+        "buffer_roles",
+        "scratch 'far' must be shared memory .* got space global, size length",
+    )
+    near = replace(shared("near", "f16", 16), role=BufferRole.INPUT)
+    refused(
+        replace(program, buffers=(*program.buffers, near)),
+        "buffer_roles",
+        "'near' has the role input and must be in global memory, got the space warp. Declare it",
     )
 
 
@@ -452,7 +470,9 @@ def test_fragment_shapes_refuses_another_shape() -> None:
 
 def test_fragment_shapes_refuses_small_tiles() -> None:
     load = at(reduction(), "5")
-    program = changed(reduction(), "5", src=replace(load.src, rows=8))
+    program = changed(
+        reduction(), "5", src=replace(load.src, row_axis=replace(load.src.row_axis, count=8))
+    )
     refused(
         program, "fragment_shapes", "'A' of shape 16x16x16 is 16x16, the tile of 'tile' is 8x16"
     )
@@ -460,7 +480,9 @@ def test_fragment_shapes_refuses_small_tiles() -> None:
 
 def test_equal_rectangles_refuses_other_sizes() -> None:
     copy = at(reduction(), "9")
-    program = changed(reduction(), "9", src=replace(copy.src, cols=8))
+    program = changed(
+        reduction(), "9", src=replace(copy.src, col_axis=replace(copy.src.col_axis, count=8))
+    )
     refused(program, "equal_rectangles", "'out' is 1x16, 'v' is 1x8. Use one size; a stride of 0")
 
 
@@ -487,7 +509,7 @@ def test_element_types_refuses_conversion_on_load_and_store() -> None:
 def test_element_types_lets_a_tf32_fragment_load_f32() -> None:
     program = reduction()
     tile = shared("tile", "f32", 256)
-    program = replace(program, ab="tf32", scratch=(tile, program.scratch[1]))
+    program = with_buffers(replace(program, ab="tf32"), SCRATCH, tile, program.scratch[1])
     program = replace(program, shape=replace(SHAPE, operands=()))
     narrow = Frag("A", Role.B, program.shape, "tf32")
     program = changed(program, "5", dst=narrow, src=columns_of(tile))
@@ -499,7 +521,7 @@ def test_element_types_refuses_float_to_integer() -> None:
     program = reduction()
     sums = replace(program.outputs[0], dtype="s32")
     copy = at(program, "9")
-    program = replace(program, outputs=(sums,))
+    program = with_buffers(program, BufferRole.OUTPUT, sums)
     program = changed(program, "9", dst=replace(copy.dst, buffer=sums))
     refused(program, "element_types", "converts f32 to s32; a float is never made an integer")
 
@@ -516,12 +538,12 @@ def test_element_types_refuses_unknown_types() -> None:
 def split_program(source: str, *parts: str) -> Program:
     """Return a program that only splits 16 elements of shared memory."""
     program = reduction()
-    wide = Buffer("in", source, Extent(LENGTH))
+    wide = Buffer("in", source, Extent(LENGTH), BufferRole.INPUT)
     buffers = tuple(shared(f"x{n}", dtype, 16) for n, dtype in enumerate(parts))
     split = Split(
         tuple(one_row(buffer) for buffer in buffers), one_row(wide, 0, Bound(COL, LENGTH))
     )
-    return replace(program, inputs=(wide,), scratch=buffers, steps=(split,))
+    return replace(program, buffers=(wide, *program.outputs, *buffers), steps=(split,))
 
 
 def test_split_into_three_bf16_passes() -> None:
@@ -561,7 +583,9 @@ def test_one_layout_refuses_two_meanings_of_a_name() -> None:
 
 def test_tile_layout_refuses_wrong_ldm() -> None:
     load = at(reduction(), "5")
-    program = changed(reduction(), "5", src=replace(load.src, col_stride=8))
+    program = changed(
+        reduction(), "5", src=replace(load.src, col_axis=replace(load.src.col_axis, stride=8))
+    )
     refused(
         program, "tile_layout", "ldm must be at least 16 for a col_major tile of 16x16, got 8. To"
     )
@@ -569,7 +593,9 @@ def test_tile_layout_refuses_wrong_ldm() -> None:
 
 def test_tile_layout_refuses_strided_elements() -> None:
     load = at(reduction(), "5")
-    program = changed(reduction(), "5", src=replace(load.src, row_stride=2))
+    program = changed(
+        reduction(), "5", src=replace(load.src, row_axis=replace(load.src.row_axis, stride=2))
+    )
     refused(program, "tile_layout", "has strides 2 and 16; one of them must be 1. Copy the tile")
 
 
@@ -599,7 +625,11 @@ def test_alignment_refuses_misaligned_constant_and_ldm() -> None:
     load = at(block_reduction(), "3")
     program = changed(block_reduction(), "3", src=replace(load.src, offset=Index.of(1)))
     refused(program, "alignment", re.escape("the term 1 makes it a multiple of 2 only"))
-    program = changed(block_reduction(), "3", src=replace(load.src, col_stride=18))
+    program = changed(
+        block_reduction(),
+        "3",
+        src=replace(load.src, col_axis=replace(load.src.col_axis, stride=18)),
+    )
     refused(program, "alignment", "ldm = 18 elements of 2 bytes is 36 bytes, but must be a mult")
 
 
@@ -632,11 +662,6 @@ def test_uniform_barrier_refuses_a_branch_on_the_warp() -> None:
 def test_uniform_barrier_accepts_a_branch_on_the_block() -> None:
     step = When((Bound(BLOCK, Index.of(1)),), (SYNC_BLOCK,))
     verify(planted(block_reduction(), "8", SYNC_BLOCK, step))
-
-
-def test_uniform_barrier_refuses_a_barrier_of_the_grid() -> None:
-    program = planted(block_reduction(), "8", Sync(Level.GRID), SYNC_BLOCK)
-    refused(program, "uniform_barrier", "there is no barrier of the grid. Use a second launch")
 
 
 def test_defined_before_use_refuses_missing_initialisation() -> None:
@@ -702,7 +727,9 @@ def test_inside_buffer_refuses_offset_past_the_end() -> None:
 
 def test_inside_buffer_refuses_shared_memory_too() -> None:
     store = at(reduction(), "7")
-    program = changed(reduction(), "7", dst=replace(store.dst, row_stride=24))
+    program = changed(
+        reduction(), "7", dst=replace(store.dst, row_axis=replace(store.dst.row_axis, stride=24))
+    )
     refused(program, "inside_buffer", r"writes v\[375\], but 'v' has 256 elements \(row 15, col 15")
 
 
@@ -760,14 +787,17 @@ def test_copy_overlap_accepts_in_place_and_disjoint() -> None:
     tile = reduction().scratch[0]
     in_place = Copy(one_row(tile), one_row(tile), one_row(tile, 16))
     interleaved = Copy(
-        replace(one_row(tile), col_stride=2), replace(one_row(tile, 1), col_stride=2)
+        replace(one_row(tile), col_axis=replace(one_row(tile).col_axis, stride=2)),
+        replace(one_row(tile, 1), col_axis=replace(one_row(tile, 1).col_axis, stride=2)),
     )
     verify(planted(reduction(), "4", SYNC, in_place, SYNC, interleaved, SYNC))
 
 
 def test_copy_overlap_refuses_repeated_destination() -> None:
     copy = at(reduction(), "9")
-    program = changed(reduction(), "9", dst=replace(copy.dst, col_stride=0))
+    program = changed(
+        reduction(), "9", dst=replace(copy.dst, col_axis=replace(copy.dst.col_axis, stride=0))
+    )
     refused(program, "copy_overlap", "writes elements of 'out' more than once: strides 0 and 0 for")
 
 
@@ -780,10 +810,13 @@ def test_copy_overlap_refuses_overlapping_parts() -> None:
 
 def test_copy_overlap_compares_the_same_warp() -> None:
     partial = block_reduction().scratch[1]
-    apart = Copy(View(partial, WARP * 16, 1, 8, 0, 1), View(partial, WARP * -16 + 24, 1, 8, 0, 1))
+    apart = Copy(
+        View.strided(partial, WARP * 16, 1, 8, 0, 1),
+        View.strided(partial, WARP * -16 + 24, 1, 8, 0, 1),
+    )
     program = planted(block_reduction(), "8", SYNC_BLOCK, apart, SYNC_BLOCK)
     assert not [e for e in problems(program) if e.check == "copy_overlap"]
-    close = replace(apart, src=View(partial, WARP * 4 + 4, 1, 8, 0, 1))
+    close = replace(apart, src=View.strided(partial, WARP * 4 + 4, 1, 8, 0, 1))
     program = planted(block_reduction(), "8", SYNC_BLOCK, close, SYNC_BLOCK)
     refused(program, "copy_overlap", "overlapping parts of 'partial'")
 
@@ -809,13 +842,13 @@ def test_synced_shared_says_which_steps_and_which_barrier() -> None:
     error = refused(planted(reduction(), "4"), "synced_shared", "")
     assert str(error) == (
         "reduction_16, step 4: `A ← LoadTile(tile[0 … +256], colmajor, stride=16)` reads elements "
-        "of 'tile' that step 3 writes, with no barrier between. Put Sync(Level.WARP) between them."
+        "of 'tile' that step 3 writes, with no barrier between. Put Sync(Scope.WARP) between them."
         "  [check: synced_shared]"
     )
     refused(
-        changed(block_reduction(), "8", level=Level.WARP),
+        changed(block_reduction(), "8", scope=Scope.WARP),
         "synced_shared",
-        r"'partial' that step 7 writes in another warp, .* Put Sync\(Level.BLOCK\)",
+        r"'partial' that step 7 writes in another warp, .* Put Sync\(Scope.BLOCK\)",
     )
 
 
@@ -919,10 +952,10 @@ def touches(program: Program, warp: int) -> list[Touch]:
     counts = {"block": 0, "any": 0, "step": 0}
 
     def touch(view: View, env: dict[str, int], *, writes: bool) -> None:
-        if view.buffer.level is Level.GRID:
+        if view.buffer.space is Space.GLOBAL:
             return
         owner = (
-            view.buffer.name if view.buffer.level is Level.BLOCK else f"{view.buffer.name}{warp}"
+            view.buffer.name if view.buffer.space is Space.SHARED else f"{view.buffer.name}{warp}"
         )
         for col in range(view.cols):
             place = view.address.evaluate({**env, "row": 0, "col": col})
@@ -935,7 +968,7 @@ def touches(program: Program, warp: int) -> list[Touch]:
             counts["step"] += 1
             if isinstance(step, Sync):
                 counts["any"] += 1
-                counts["block"] += step.level is Level.BLOCK
+                counts["block"] += step.scope is Scope.BLOCK
             elif isinstance(step, Loop):
                 for i in range(step.count.constant or 0):
                     run(step.body, {**env, step.var: i})
@@ -969,12 +1002,13 @@ class RandomSteps:
 
     def __init__(self, seed: int) -> None:
         self.choose = random.Random(seed)
-        self.far = Buffer("far", "f32", Extent(LENGTH))
-        self.near = (shared("own", "f32", 64), shared("all", "f32", 64, Level.BLOCK))
+        self.far = Buffer("far", "f32", Extent(LENGTH), BufferRole.INPUT)
+        self.near = (shared("own", "f32", 64), shared("all", "f32", 64, Space.SHARED))
 
     def program(self) -> Program:
         steps = self.steps(self.choose.randint(2, 6), loops=(), diverged=False)
-        return replace(reduction(), inputs=(self.far,), scratch=self.near, warps=2, steps=steps)
+        buffers = (self.far, *reduction().outputs, *self.near)
+        return replace(reduction(), buffers=buffers, warps=2, steps=steps)
 
     def steps(self, count: int, loops: tuple[str, ...], *, diverged: bool) -> tuple[Step, ...]:
         return tuple(self.step(loops, diverged=diverged) for _ in range(count))
@@ -982,7 +1016,7 @@ class RandomSteps:
     def step(self, loops: tuple[str, ...], *, diverged: bool) -> Step:
         kind = self.choose.choice(("read", "write", "move", "sync", "sync", "loop", "when"))
         if kind == "sync":
-            return Sync(Level.WARP if diverged else self.choose.choice((Level.WARP, Level.BLOCK)))
+            return Sync(Scope.WARP if diverged else self.choose.choice(tuple(Scope)))
         if kind == "loop" and len(loops) < 2:
             var = "ij"[len(loops)]
             body = self.steps(self.choose.randint(1, 3), (*loops, var), diverged=diverged)
@@ -992,7 +1026,7 @@ class RandomSteps:
             body = self.steps(2, loops, diverged=True)
             otherwise = self.steps(1, loops, diverged=True)
             return When((Bound(Index.symbol(symbol), Index.of(1)),), body, otherwise)
-        far = View(self.far, Index(), 1, 4, 0, 1)
+        far = View.strided(self.far, Index(), 1, 4, 0, 1)
         target = far if kind == "read" else self.view(loops)
         return Copy(target, far if kind == "write" else self.view(loops))
 
@@ -1000,7 +1034,7 @@ class RandomSteps:
         offset = Index.of(self.choose.choice((0, 4, 8)))
         for name in ("warp", *loops):
             offset = offset + Index.symbol(name) * self.choose.choice((0, 2, 4, 8))
-        return View(self.choose.choice(self.near), offset, 1, 4, 0, 1)
+        return View.strided(self.choose.choice(self.near), offset, 1, 4, 0, 1)
 
 
 def has_barrier_in_branch_or_loop(program: Program) -> bool:

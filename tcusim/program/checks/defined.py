@@ -9,14 +9,14 @@ import numpy as np
 
 from tcusim.program.checks.regions import Mask, depends_on_warp, footprint, is_shared
 from tcusim.program.checks.sites import Finding, Site, top
-from tcusim.program.grammar import Bound, Level, Loop, Program, When, accesses
+from tcusim.program.grammar import Bound, Loop, Program, Space, When, accesses
 
 
 @dataclass(slots=True)
 class _Defined:
     """What has a value after a step.
 
-    frags: names of fragments and of lines. cells: elements of each shared buffer. branches: what
+    frags: names of fragments and of ranges. cells: elements of each shared buffer. branches: what
     the branches of earlier Whens defined, for later ones with the same condition.
     """
 
@@ -67,7 +67,7 @@ def _define_all(program: Program, steps: Iterator[Site], state: _Defined) -> Ite
                 yield from _undefined(program, site, state)
                 touched = accesses(step)
                 state.frags |= {frag.name for frag in touched.frags_written}
-                state.frags |= {lines.name for lines in touched.lines_written}
+                state.frags |= {ranges.name for ranges in touched.ranges_written}
                 for view in filter(is_shared, touched.views_written):
                     state.add_cells(view.buffer.name, footprint(program, site, view).union)
 
@@ -85,10 +85,11 @@ def _define_when(
     state.branches[bounds, True] = body
     state.branches[bounds, False] = otherwise
     state.frags |= body.frags & otherwise.frags
-    for name, buffer in program.buffers.items():
+    for buffer in program.buffers:
+        name = buffer.name
         masks = [end.cells[name] for end in ends if name in end.cells]
         # Another warp of the block takes the other branch, and all see what it writes.
-        if masks and buffer.level is Level.BLOCK and depends_on_warp(bounds):
+        if masks and buffer.space is Space.SHARED and depends_on_warp(bounds):
             state.add_cells(name, np.logical_or.reduce(masks))
         elif len(masks) == 2:
             state.add_cells(name, masks[0] & masks[1])
@@ -103,12 +104,12 @@ def _undefined(program: Program, site: Site, state: _Defined) -> Iterator[Findin
                 f"reads {frag.role} {frag.name!r}, which no earlier step sets on every path. Set "
                 f"it with Const or Load before.",
             )
-    for lines in dict.fromkeys(touched.lines_read):
-        if lines.name not in state.frags:
+    for ranges in dict.fromkeys(touched.ranges_read):
+        if ranges.name not in state.frags:
             yield Finding(
                 site,
-                f"uses lines {lines.name!r}, which no earlier step finds on every path. Find them "
-                f"with Locate before.",
+                f"uses ranges {ranges.name!r}, which no earlier step finds on every path. Find "
+                f"them with Locate before.",
             )
     for view in filter(is_shared, touched.views_read):
         name = view.buffer.name

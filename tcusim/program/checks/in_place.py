@@ -15,6 +15,7 @@ import numpy as np
 
 from tcusim.program.checks.regions import Addresses, Mask
 from tcusim.program.grammar import (
+    Gathered,
     Index,
     Locate,
     Loop,
@@ -83,8 +84,8 @@ def _sizes(program: Program) -> Iterator[dict[str, int]]:
             for scalar in program.scalars
         }
         for step in _locates(program):
-            for name in step.offsets.size.index.symbols:
-                sizes[name] = max(1, ragged // (step.cut or 1))
+            for name in step.segments.offsets.size.index.symbols:
+                sizes[name] = max(1, ragged // (step.segments.chunk or 1))
         yield sizes
 
 
@@ -166,7 +167,7 @@ class _Trace:
         self.numbers: dict[str, Addresses] = {}
         self.locates = _locates(program)
         self.span = self.longest_line()
-        size = program.buffers[source].size.evaluate(scalars)
+        size = next(b for b in program.inputs if b.name == source).size.evaluate(scalars)
         if self.span:
             size = self.span * max(self.most(step.first) + step.dst.count for step in self.locates)
         self.reads, self.writes = _History.of(size), _History.of(size)
@@ -197,7 +198,7 @@ class _Trace:
         corners = [
             view.address.substitute({"row": view.rows - 1, "col": view.cols - 1})
             for view in self.views()
-            if view.lines is not None
+            if view.ranges is not None
         ]
         return max((max(1, 1 + self.most(corner)) for corner in corners), default=0)
 
@@ -214,8 +215,8 @@ class _Trace:
         """Object to addresses by which one element would have two."""
         if not self.span:
             return ""
-        lines = {None if view.lines is None else view.lines.name for view in self.views()}
-        rules = {(s.offsets, s.cut, s.levels) for s in self.locates if s.dst.name in lines}
+        lines = {None if view.ranges is None else view.ranges.name for view in self.views()}
+        rules = {s.segments for s in self.locates if s.dst.name in lines}
         if len(rules) == 1 and None not in lines:
             return ""
         return (
@@ -233,15 +234,15 @@ class _Trace:
         self, view: View, place: Addresses, used: Mask, warps: Addresses
     ) -> tuple[Addresses, Mask]:
         """Return addresses for places in the pieces of a view, and which of them are used."""
-        assert view.lines is not None
-        (cut,) = {s.cut for s in self.locates if s.dst.name == view.lines.name}
+        assert view.ranges is not None
+        (cut,) = {s.segments.chunk for s in self.locates if s.dst.name == view.ranges.name}
         if cut is not None:
             used = used & (place < cut)
         if np.any(used & (place < 0)):
             self.astray = f"step {self.paths[-1]} touches {view.buffer.name} before a piece begins"
             used = used & (place >= 0)
-        axis = 2 if view.row_stride == 0 else 1
-        numbers = np.expand_dims(self.numbers[view.lines.name][warps], axis)
+        axis = 2 if isinstance(view.row_axis, Gathered) else 1
+        numbers = np.expand_dims(self.numbers[view.ranges.name][warps], axis)
         return numbers * self.span + place, used
 
     # --- The walk ----------------------------------------------------------------------------
@@ -313,7 +314,7 @@ class _Trace:
             excess = bound.lhs - bound.rhs
             used &= self.affine(excess, warps, row, col) < 0
         address = np.broadcast_to(self.affine(view.address, warps, row, col), shape)
-        if view.lines is not None:
+        if view.ranges is not None:
             address, used = self.in_pieces(view, address, used, warps)
         who = np.broadcast_to(warps[:, None, None], shape)
         places = np.broadcast_to(row * view.cols + col, shape)

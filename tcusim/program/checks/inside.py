@@ -29,7 +29,7 @@ def inside_buffer(program: Program) -> Iterator[Finding]:
     samples = _samples(program)
     for site in sites(program):
         for view in views(site.step):
-            if view.lines is not None:
+            if view.ranges is not None:
                 continue
             message = _first_stray(program, site, view, samples)
             if message:

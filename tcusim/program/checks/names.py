@@ -5,21 +5,23 @@ These checks come first: they make sure that later ones can compute addresses at
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from tcusim.program.checks.sites import Finding, Site, frags, sites, views
 from tcusim.program.grammar import (
     Await,
     Buffer,
+    BufferRole,
     Const,
     Extent,
     Index,
-    Level,
     Locate,
     Loop,
     Program,
     Publish,
+    Segments,
+    Space,
     Split,
     View,
     When,
@@ -41,8 +43,7 @@ def positive_counts(program: Program) -> Iterator[Finding]:
         )
     yield from _extent_findings(None, "blocks", program.blocks, least=1)
     yield from _extent_findings(None, "columns", Extent.of(program.columns), least=1)
-    yield from _extent_findings(None, "the group", Extent.of(program.group), least=1)
-    for buffer in program.buffers.values():
+    for buffer in program.buffers:
         yield from _extent_findings(None, f"the size of {buffer.name!r}", buffer.size, least=1)
     for scalar in program.scalars:
         if scalar.multiple_of < 1:
@@ -57,20 +58,22 @@ def positive_counts(program: Program) -> Iterator[Finding]:
         if isinstance(site.step, Split) and not site.step.dsts:
             yield Finding(site, "Split needs at least one destination.")
         if isinstance(site.step, Locate):
-            yield from _cut_findings(site, site.step)
+            yield from _segment_findings(site, site.step.segments)
+            what = "the number of ranges"
+            yield from _extent_findings(site, what, Extent.of(site.step.dst.count), least=1)
         for view in views(site.step):
             yield from _view_size_findings(site, view)
 
 
-def _cut_findings(site: Site, step: Locate) -> Iterator[Finding]:
-    cuts = (*step.levels, 1 if step.cut is None else step.cut)
-    if min(cuts) < 1:
-        yield Finding(site, f"segments are cut into pieces of {min(cuts)}. Use at least 1.")
-    yield from _extent_findings(site, "the number of lines", Extent.of(step.dst.count), least=1)
-    if step.offsets.size.per != 1:
+def _segment_findings(site: Site, segments: Segments) -> Iterator[Finding]:
+    offsets = segments.offsets
+    lengths = (*segments.levels, 1 if segments.chunk is None else segments.chunk)
+    if min(lengths) < 1:
+        yield Finding(site, f"segments are cut into chunks of {min(lengths)}. Use at least 1.")
+    if offsets.size.per != 1:
         yield Finding(
             site,
-            f"offsets {step.offsets.name!r} have {step.offsets.size} elements; their number must "
+            f"offsets {offsets.name!r} have {offsets.size} elements; their number must "
             f"be one more than that of segments, with no division.",
         )
 
@@ -107,8 +110,7 @@ def distinct_names(program: Program) -> Iterator[Finding]:
     """
     kinds: dict[str, str] = dict.fromkeys(_BUILT_IN, "a built-in symbol")
     declared = [("scalar", scalar.name) for scalar in program.scalars]
-    for buffers in (program.inputs, program.outputs, program.scratch, program.mail):
-        declared.extend(("buffer", buffer.name) for buffer in buffers)
+    declared.extend(("buffer", buffer.name) for buffer in program.buffers)
     for kind, name in declared:
         if name in kinds:
             yield Finding(None, _named_twice(kind, name, kinds[name]))
@@ -117,7 +119,9 @@ def distinct_names(program: Program) -> Iterator[Finding]:
         kinds.setdefault(name, f"a {kind}")
     for site in sites(program):
         names = [("fragment", frag.name) for frag in frags(site.step)]
-        names.extend(("set of lines", lines.name) for lines in accesses(site.step).lines_written)
+        names.extend(
+            ("set of ranges", ranges.name) for ranges in accesses(site.step).ranges_written
+        )
         if isinstance(site.step, Loop):
             names.append(("loop variable", site.step.var))
         for kind, name in names:
@@ -140,7 +144,7 @@ def symbols_in_scope(program: Program) -> Iterator[Finding]:
     """
     scalars = frozenset(scalar.name for scalar in program.scalars)
     yield from _scope_findings(None, "blocks", program.blocks.index, scalars)
-    for buffer in program.buffers.values():
+    for buffer in program.buffers:
         what = f"the size of {buffer.name!r}"
         yield from _scope_findings(None, what, buffer.size.index, scalars)
     for site in sites(program):
@@ -156,8 +160,8 @@ def _step_scope_findings(
         yield from _scope_findings(site, "the pattern's offset", step.pattern.offset, scope)
     if isinstance(step, Locate):
         yield from _scope_findings(site, "the first number", step.first, scope)
-        if step.limit is not None:
-            yield from _scope_findings(site, "the limit of lines", step.limit, scope)
+        if step.segments.limit is not None:
+            yield from _scope_findings(site, "the limit of ranges", step.segments.limit, scope)
     if isinstance(step, When):
         for bound in step.bounds:
             yield from _scope_findings(site, "the condition", bound.lhs - bound.rhs, scope)
@@ -187,38 +191,39 @@ def buffer_roles(program: Program) -> Iterator[Finding]:
     """Require that inputs are only read and outputs only written, and that scratch is shared.
 
     A launch's results are visible after it, so a program never reads its outputs. Scratch has a
-    constant size. Mail is only published and awaited. Every view is of a buffer that the program
-    declares.
+    constant size. Status words are only published and awaited. Every view is of a buffer that the
+    program declares.
     """
-    for buffer in (*program.inputs, *program.outputs, *program.mail):
-        if buffer.level is not Level.GRID:
+    for buffer in program.buffers:
+        scratch = buffer.role is BufferRole.SCRATCH
+        if not scratch and buffer.space is not Space.GLOBAL:
             yield Finding(
                 None,
-                f"{buffer.name!r} is an input, an output or mail and must be in global memory "
-                f"(level grid), got level {buffer.level}. List it as scratch.",
+                f"{buffer.name!r} has the role {buffer.role} and must be in global memory, got "
+                f"the space {buffer.space}. Declare it as scratch.",
             )
-    for buffer in program.scratch:
-        if buffer.level is Level.GRID or buffer.size.constant is None:
+        if scratch and (buffer.space is Space.GLOBAL or buffer.size.constant is None):
             yield Finding(
                 None,
-                f"scratch {buffer.name!r} must be shared memory (level block or warp) of "
-                f"constant size, got level {buffer.level}, size {buffer.size}. Use an output "
+                f"scratch {buffer.name!r} must be shared memory (space shared or warp) of "
+                f"constant size, got space {buffer.space}, size {buffer.size}. Use an output "
                 f"or a fixed size.",
             )
+    declared = {buffer.name: buffer for buffer in program.buffers}
     for site in sites(program):
         for view in views(site.step):
-            if program.buffers.get(view.buffer.name) != view.buffer:
-                yield Finding(site, _undeclared(program, view.buffer))
+            if declared.get(view.buffer.name) != view.buffer:
+                yield Finding(site, _undeclared(declared, view.buffer))
         touched = accesses(site.step)
-        yield from _mail_findings(program, site)
+        yield from _status_findings(program, site)
         for view in touched.views_written:
-            if view.buffer in program.inputs:
+            if view.buffer.role is BufferRole.INPUT:
                 yield Finding(
                     site,
                     f"writes input {view.buffer.name!r}. Inputs are read only; write an output.",
                 )
         for view in touched.views_read:
-            if view.buffer in program.outputs:
+            if view.buffer.role is BufferRole.OUTPUT:
                 yield Finding(
                     site,
                     f"reads output {view.buffer.name!r}, which is visible only after the launch. "
@@ -226,30 +231,39 @@ def buffer_roles(program: Program) -> Iterator[Finding]:
                 )
 
 
-def _mail_findings(program: Program, site: Site) -> Iterator[Finding]:
+def _status_findings(program: Program, site: Site) -> Iterator[Finding]:
     step, touched = site.step, accesses(site.step)
-    if isinstance(step, Locate) and step.offsets not in program.inputs:
-        yield Finding(site, f"offsets {step.offsets.name!r} must be an input of the program.")
+    if isinstance(step, Locate) and step.segments.offsets not in program.inputs:
+        name = step.segments.offsets.name
+        yield Finding(site, f"offsets {name!r} must be an input of the program.")
     for view in touched.views_written:
-        if (view.buffer in program.mail) != isinstance(step, Publish):
+        if (view.buffer.role is BufferRole.STATUS) != isinstance(step, Publish):
             verb = "publishes to" if isinstance(step, Publish) else "writes"
             yield Finding(
-                site, f"{verb} {view.buffer.name!r}. Mail is written by Publish, and nothing else."
+                site,
+                f"{verb} {view.buffer.name!r}. Status words are written by Publish, and by "
+                f"nothing else.",
             )
     for view in touched.views_read:
-        if (view.buffer in program.mail) != isinstance(step, Await):
+        if (view.buffer.role is BufferRole.STATUS) != isinstance(step, Await):
             verb = "awaits" if isinstance(step, Await) else "reads"
             yield Finding(
-                site, f"{verb} {view.buffer.name!r}. Mail is read by Await, and nothing else."
+                site,
+                f"{verb} {view.buffer.name!r}. Status words are read by Await, and by nothing "
+                f"else.",
             )
 
 
-def _undeclared(program: Program, buffer: Buffer) -> str:
-    declared = program.buffers.get(buffer.name)
-    if declared is None:
-        names = ", ".join(sorted(program.buffers)) or "none"
+def _undeclared(declared: Mapping[str, Buffer], buffer: Buffer) -> str:
+    other = declared.get(buffer.name)
+    if other is None:
+        names = ", ".join(sorted(declared)) or "none"
         return f"buffer {buffer.name!r} is not declared. Declared: {names}."
     return (
-        f"buffer {buffer.name!r} is declared as {declared.dtype}[{declared.size}] of level "
-        f"{declared.level}, but used as {buffer.dtype}[{buffer.size}] of level {buffer.level}."
+        f"buffer {buffer.name!r} is declared as {_described(other)}, but used as "
+        f"{_described(buffer)}."
     )
+
+
+def _described(buffer: Buffer) -> str:
+    return f"{buffer.role} {buffer.dtype}[{buffer.size}] in {buffer.space} memory"

@@ -22,9 +22,10 @@ from tcusim.program.checks.sites import Finding, Site, sites, top
 from tcusim.program.grammar import (
     Bound,
     Copy,
-    Level,
     Loop,
     Program,
+    Scope,
+    Space,
     Split,
     Sync,
     View,
@@ -36,16 +37,12 @@ from tcusim.program.grammar import (
 
 
 def uniform_barrier(program: Program) -> Iterator[Finding]:
-    """Require that a barrier is of a warp or a block, and that the whole block reaches a block's.
+    """Require that the whole block reaches a barrier of the block.
 
     Source: __syncthreads in a condition must not differ within the block [CPG sec. 10.6].
     """
     for site in sites(program):
-        if not isinstance(site.step, Sync):
-            continue
-        if site.step.level is Level.GRID:
-            yield Finding(site, "there is no barrier of the grid. Use a second launch.")
-        if site.step.level is not Level.BLOCK:
+        if not isinstance(site.step, Sync) or site.step.scope is not Scope.BLOCK:
             continue
         for guard in site.guards:
             if depends_on_warp(guard.bounds) and program.warps > 1:
@@ -93,7 +90,7 @@ def copy_overlap(program: Program) -> Iterator[Finding]:
 
 
 def _writes_twice(view: View) -> bool:
-    if view.lines is not None:
+    if view.ranges is not None:
         # Pieces of segments are disjoint.
         return False
     addresses = relative_addresses(view)
@@ -170,7 +167,7 @@ class _Hazards:
         """Find hazards in these steps, one after the other."""
         for site in steps:
             match site.step:
-                case Sync(Level.BLOCK):
+                case Sync(Scope.BLOCK):
                     pending = {}
                 case Sync():
                     pending = dict.fromkeys(pending, True)
@@ -227,7 +224,7 @@ class _Hazards:
         buffer = later.view.buffer
         if earlier.view.buffer != buffer or not (earlier.writes or later.writes):
             return
-        if not same_warp and (buffer.level is Level.WARP or self.program.warps == 1):
+        if not same_warp and (buffer.space is Space.WARP or self.program.warps == 1):
             return
         key = (earlier.site.path, later.site.path, buffer.name)
         if key in self.found or (same_warp and _exclusive(earlier, later)):
@@ -276,8 +273,8 @@ def _concurrent(
 
 def _hazard_message(earlier: _Access, later: _Access, same_warp: bool) -> str:
     name = later.view.buffer.name
-    level = Level.WARP if same_warp else Level.BLOCK
-    remedy = f"Put Sync(Level.{level.name}) between them"
+    scope = Scope.WARP if same_warp else Scope.BLOCK
+    remedy = f"Put Sync(Scope.{scope.name}) between them"
     verb = "writes" if later.writes else "reads"
     other_verb = "writes" if earlier.writes else "reads"
     who = "" if same_warp else " in another warp"

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.program.checks.sites import Guard, Site
-from tcusim.program.grammar import Bound, Index, Level, Program, View
+from tcusim.program.grammar import Bound, Index, Program, Space, View
 
 Addresses: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
@@ -104,7 +104,7 @@ def relative_addresses(view: View) -> Addresses:
 
 def is_shared(view: View) -> bool:
     """Whether the view is of shared memory, of a warp or of a block."""
-    return view.buffer.level is not Level.GRID
+    return view.buffer.space is not Space.GLOBAL
 
 
 @dataclass(frozen=True, slots=True)

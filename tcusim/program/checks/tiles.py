@@ -18,15 +18,16 @@ from tcusim.program.grammar import (
     Copy,
     Frag,
     Index,
-    Level,
     Load,
     Mma,
     Program,
     Publish,
     Role,
+    Space,
     Split,
     Step,
     Store,
+    Strided,
     View,
     accesses,
 )
@@ -101,12 +102,12 @@ def fragment_shapes(program: Program) -> Iterator[Finding]:
 
 
 def equal_rectangles(program: Program) -> Iterator[Finding]:
-    """Require the same rows and columns of all rectangles of a step that copies, and of lines.
+    """Require the same rows and columns of all rectangles of a step that copies, and of ranges.
 
-    Source: the grammar (ir.py); lanes pair the elements by row and column.
+    Source: the grammar; lanes pair the elements by row and column.
     """
     for site in sites(program):
-        yield from _line_findings(site)
+        yield from _range_findings(site)
         if not isinstance(site.step, Copy | Split | Publish | Await):
             continue
         first, *others = views(site.step)
@@ -120,28 +121,28 @@ def equal_rectangles(program: Program) -> Iterator[Finding]:
                 )
 
 
-def _line_findings(site: Site) -> Iterator[Finding]:
+def _range_findings(site: Site) -> Iterator[Finding]:
     for view in views(site.step):
-        if view.lines is None:
+        if view.ranges is None:
             continue
-        down = view.row_stride == 0
-        count, stride = (view.rows, view.col_stride) if down else (view.cols, view.row_stride)
-        if count != view.lines.count or (not down and view.col_stride) or not stride:
+        axes = (view.row_axis, view.col_axis)
+        along = [axis for axis in axes if isinstance(axis, Strided)]
+        if not along or not along[0].stride:
             yield Finding(
                 site,
-                f"the rectangle of {view.buffer.name!r} is {view.rows}x{view.cols} with strides "
-                f"{view.row_stride} and {view.col_stride}, for {view.lines.count} lines. A line is "
-                f"a row, or a column, and its stride is 0; the other is not.",
+                f"the rectangle of {view.buffer.name!r} is gathered by {view.ranges.name!r}, but "
+                f"its elements do not follow each other in a range. Gather the rows or the "
+                f"columns, and give the other axis a stride of at least 1.",
             )
-        if view.buffer.level is not Level.GRID:
+        if view.buffer.space is not Space.GLOBAL:
             yield Finding(
                 site,
-                f"{view.lines.name!r} are lines of global memory, {view.buffer.name!r} is not.",
+                f"{view.ranges.name!r} are ranges of global memory, {view.buffer.name!r} is not.",
             )
 
 
 def one_layout(program: Program) -> Iterator[Finding]:
-    """Require that a name means fragments of one type, loaded in one layout, or lines of one count.
+    """Require that a name means fragments of one type and layout, or ranges of one count.
 
     Source: role, sizes, type and layout are template arguments of fragment [CPG sec. 10.24.1].
     """
@@ -150,12 +151,12 @@ def one_layout(program: Program) -> Iterator[Finding]:
     counts: dict[str, int] = {}
     for site in sites(program):
         touched = accesses(site.step)
-        for lines in dict.fromkeys((*touched.lines_written, *touched.lines_read)):
-            if counts.setdefault(lines.name, lines.count) != lines.count:
+        for ranges in dict.fromkeys((*touched.ranges_written, *touched.ranges_read)):
+            if counts.setdefault(ranges.name, ranges.count) != ranges.count:
                 yield Finding(
                     site,
-                    f"{lines.name!r} are {lines.count} lines here and {counts[lines.name]} before. "
-                    f"Use two names.",
+                    f"{ranges.name!r} are {ranges.count} ranges here and "
+                    f"{counts[ranges.name]} before. Use two names.",
                 )
         for frag in dict.fromkeys(frags(site.step)):
             first = meanings.setdefault(frag.name, frag)
@@ -192,10 +193,10 @@ def tile_layout(program: Program) -> Iterator[Finding]:
 
 def _layout_findings(site: Site, view: View) -> Iterator[Finding]:
     name = view.buffer.name
-    if view.lines is not None:
+    if view.ranges is not None:
         yield Finding(
             site,
-            f"the tile of {name!r} lies in lines, and a tile is loaded or stored whole. Copy it to "
+            f"the tile of {name!r} is gathered, and a tile is loaded or stored whole. Copy it to "
             f"or from a tile of shared memory.",
         )
         return

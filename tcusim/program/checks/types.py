@@ -34,7 +34,7 @@ def element_types(program: Program) -> Iterator[Finding]:
             yield from _tile_type_findings(site)
             yield from _copy_type_findings(site)
             yield from _split_type_findings(site)
-            yield from _mail_type_findings(site)
+            yield from _status_type_findings(site)
 
 
 def _unknown_types(step: Step) -> list[str]:
@@ -85,18 +85,17 @@ def _copy_type_findings(site: Site) -> Iterator[Finding]:
         )
 
 
-def _mail_type_findings(site: Site) -> Iterator[Finding]:
+def _status_type_findings(site: Site) -> Iterator[Finding]:
     step = site.step
     if isinstance(step, Publish | Await) and step.src.buffer.dtype != step.dst.buffer.dtype:
         yield Finding(
             site,
-            f"makes {step.dst.buffer.dtype} of {step.src.buffer.dtype}; mail is not converted on "
-            f"the way. Convert in shared memory with Copy.",
+            f"makes {step.dst.buffer.dtype} of {step.src.buffer.dtype}; status words are not "
+            f"converted on the way. Convert in shared memory with Copy.",
         )
-    if isinstance(step, Locate) and step.offsets.dtype != "s64":
-        yield Finding(
-            site, f"offsets {step.offsets.name!r} are {step.offsets.dtype}. They must be s64."
-        )
+    if isinstance(step, Locate) and step.segments.offsets.dtype != "s64":
+        offsets = step.segments.offsets
+        yield Finding(site, f"offsets {offsets.name!r} are {offsets.dtype}. They must be s64.")
 
 
 def _split_type_findings(site: Site) -> Iterator[Finding]:

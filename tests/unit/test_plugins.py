@@ -1,0 +1,150 @@
+"""tcusim.plugins: an installed package that is broken takes nothing else down."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable
+
+import click.testing
+import pytest
+
+import tcusim
+from tcusim import plugins
+from tcusim.algorithms import algorithm_of, algorithms
+from tcusim.backends import backends
+from tcusim.cli import main as cli
+from tcusim.errors import InputError
+from tcusim.machine import unit_of, units
+from tcusim.machine.shapes import shape_of, shapes
+
+GROUPS = ("tcusim.shapes", "tcusim.units", "tcusim.algorithms", "tcusim.backends")
+UNIT = "[tcusim.units]\ntoy = toy_package:UNIT\n"
+EVERY_GROUP = "".join(f"[{group}]\ntoy = toy_package:THING\n" for group in GROUPS)
+
+
+def names_of_everything() -> list[str]:
+    found = [row.name for table in (shapes(), units(), algorithms()) for row in table]
+    return found + list(backends())
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("raise RuntimeError('no luck')", "cannot be loaded: RuntimeError: no luck"),
+        ("def", "cannot be loaded: SyntaxError: invalid syntax (toy_package.py, line 1)"),
+        ("{}['a']", "cannot be loaded: KeyError: 'a'"),
+        ("not_defined", "cannot be loaded: NameError: name 'not_defined' is not defined"),
+        ("raise SystemExit(3)", "cannot be loaded: SystemExit: 3"),
+        ("", "cannot be loaded: module 'toy_package' has no attribute 'THING'"),
+        ("import no_such", "'no_such'. Install it with: pip install --upgrade toy-package"),
+        ("THING = 3.14", "cannot be used: "),
+    ],
+)
+def test_a_broken_module(declare: Callable[..., None], code: str, reason: str) -> None:
+    before = names_of_everything()
+    declare(EVERY_GROUP, code)
+    assert sorted(names_of_everything()) == sorted([*before, "toy"])
+    assert shape_of("16x16x16").name == "16x16x16"
+    assert unit_of("h200").name == "hopper"
+    assert algorithm_of("scan_t").name == "scan_t"
+    found = plugins.broken()
+    assert [one.distribution for one in found] == ["toy-package 1.0"] * 4
+    starts = [f"entry point 'toy' = 'toy_package:THING' ({group})" for group in sorted(GROUPS)]
+    assert sorted(str(one).split(" of ")[0] for one in found) == starts
+    assert all(reason in str(one) for one in found)
+    for ask in (unit_of, algorithm_of):
+        with pytest.raises(InputError) as caught:
+            ask("toy")
+        assert reason in str(caught.value)
+
+
+def test_the_list_prints_and_warns(declare: Callable[..., None]) -> None:
+    declare(UNIT, "raise RuntimeError('no luck')")
+    result = click.testing.CliRunner().invoke(cli.main, ["list", "architectures"])
+    assert result.exit_code == 0
+    assert "hopper" in result.stdout
+    assert result.stderr == (
+        "warning: entry point 'toy' = 'toy_package:UNIT' (tcusim.units) of toy-package 1.0 "
+        "cannot be loaded: RuntimeError: no luck\n"
+    )
+
+
+def test_each_is_imported_once(declare: Callable[..., None]) -> None:
+    declare(UNIT, "import builtins\nbuiltins.toys += 1\n1/0\n")
+    import builtins
+
+    builtins.toys = 0  # type: ignore[attr-defined]
+    for _ in range(3):
+        units()
+        plugins.broken()
+        with pytest.raises(InputError, match="ZeroDivisionError"):
+            unit_of("toy")
+    assert builtins.toys == 1  # type: ignore[attr-defined]
+
+
+def test_an_entry_point_that_is_no_python(declare: Callable[..., None]) -> None:
+    declare("[tcusim.units]\ntoy = toy-package/UNIT\n")
+    (one,) = plugins.broken()
+    assert str(one).endswith("of toy-package 1.0 cannot be loaded: write it as 'module:object'")
+
+
+def test_entry_points_that_cannot_be_read(declare: Callable[..., None]) -> None:
+    declare("[tcusim.units]\ntoy\n")
+    assert unit_of("h200").name == "hopper"
+    (one,) = plugins.broken()
+    assert str(one).startswith("the entry points of toy-package 1.0 cannot be read: ")
+
+
+def test_a_package_without_metadata(declare: Callable[..., None]) -> None:
+    declare(UNIT, metadata="")
+    (one,) = plugins.broken()
+    assert one.distribution.startswith("a package without metadata in ")
+    assert "None" not in str(one).replace("NoneType", "")
+
+
+def test_two_packages_of_one_name(declare: Callable[..., None]) -> None:
+    declare(UNIT)
+    declare("[tcusim.units]\ntoy = rival:UNIT\n", package="rival")
+    (one,) = plugins.broken()
+    assert str(one).endswith(
+        "both have an entry point 'toy' in tcusim.units. Uninstall one of them."
+    )
+    assert {"toy-package", "rival"} <= set(one.distribution.split())
+    with pytest.raises(InputError, match="both have an entry point 'toy'"):
+        unit_of("toy")
+
+
+def test_an_algorithm_of_a_package(declare: Callable[..., None]) -> None:
+    code = (
+        "from dataclasses import replace\n"
+        "from tcusim.algorithms import algorithm_of\n"
+        "ROW = replace(algorithm_of('reduction_k'), name='reduction_toy', alias='')\n"
+    )
+    declare("[tcusim.algorithms]\ntoy = toy_package:ROW\n", code)
+    assert tcusim.build("reduction_toy").steps == tcusim.build("reduction_k").steps
+    assert "reduction_toy" in [row.name for row in algorithms()]
+
+
+def test_packages_are_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+    real = importlib.metadata.distributions
+
+    def distributions() -> object:
+        looks.append(1)
+        return real()
+
+    monkeypatch.setattr(importlib.metadata, "distributions", distributions)
+    plugins.declared.cache_clear()
+    for _ in range(3):
+        names_of_everything()
+        with pytest.raises(InputError):
+            unit_of("no such")
+    assert len(looks) == 1
+
+
+def test_restored_forgets_what_was_registered() -> None:
+    before = names_of_everything()
+    with plugins.restored():
+        tcusim.register_shape(tcusim.MmaShape(3, 5, 7))
+        assert "3x5x7" in names_of_everything()
+    assert names_of_everything() == before
