@@ -264,16 +264,20 @@ def run(
         If there is no such backend, or it cannot run here.
     """
     runner = get_backend(backend) if isinstance(backend, str) else backend
-    plan = LaunchPlan.of_program(program, {name: _size_of(a) for name, a in inputs.items()})
+    plan = LaunchPlan.of_program(program, {name: _size_of(a, runner) for name, a in inputs.items()})
     return runner.run(plan, inputs, arch=arch, **options)
 
 
-def _size_of(array: Any) -> int:
+def _size_of(array: Any, runner: Any) -> int:
     """Return the elements of an array of any library, or of a list."""
     shape = getattr(array, "shape", None)
-    if shape is None:
-        interface = getattr(array, "__cuda_array_interface__", None)
-        shape = (len(array),) if interface is None else interface["shape"]
+    interface = None if shape is not None else getattr(array, "__cuda_array_interface__", None)
+    if interface is not None:
+        shape = interface["shape"]
+    elif shape is None and hasattr(array, "__dlpack__") and hasattr(runner, "describe"):
+        shape = runner.describe(array).shape
+    elif shape is None:
+        shape = (len(array),)
     return math.prod(shape)
 
 

@@ -22,12 +22,11 @@ from numpy.typing import NDArray
 
 from tcusim.errors import BackendUnavailable, InputError, TcusimError
 from tcusim.machine import format_of
+from tcusim.program.launches import Launch, LaunchPlan, Memory
 from tcusim_bench.programs import Recipe
 from tcusim_cuda import CUPY, PYCUDA
 from tcusim_cuda.compile import compile_kernel
 from tcusim_cuda.emit import emit
-from tcusim_cuda.kernel import WORKSPACE, Kernel
-from tcusim_cuda.launch import Place
 
 __all__ = [
     "BACKENDS",
@@ -108,7 +107,6 @@ class Device:
         reason = self._launcher.available()
         if reason is not None:
             raise BackendUnavailable(f"{backend}: {reason}")
-        self._place = Place(int(self.cp.cuda.Device().id))
         self._require_memory()
         self.data = self.cp.empty(length, np.float16)
         self._room = self.cp.empty(length * 4, np.uint8)
@@ -213,60 +211,34 @@ class Device:
             list(pool.map(compile_one, recipes))
 
     def program(self, recipe: Recipe, out: Array) -> Run:
-        """Compile and load the launches of a recipe; `out` takes the result."""
-        launches = recipe.launches(self.length)
-        arrays: dict[int, Array] = {0: self.data, 1: self.vector}
-        between = range(launches.given, len(launches.arrays) - 1)
-        for number in between:
-            dtype, size = launches.arrays[number]
-            arrays[number] = self.cp.empty(size, format_of(dtype).dtype)
-        arrays[len(launches.arrays) - 1] = out
-        runs: list[Run] = []
-        for stage in launches.stages:
-            memory = {name: arrays[number] for name, number in stage.sources.items()}
-            memory[stage.program.outputs[0].name] = arrays[stage.target]
-            runs.append(self._launch(emit(stage.program), stage.scalars, memory))
-        return functools.partial(_run_all, tuple(runs), arrays)
-
-    def _launch(
-        self, kernel: Kernel, scalars: Mapping[str, int], memory: Mapping[str, Array]
-    ) -> Run:
-        """Compile and load a kernel; what is returned launches it on these arrays.
-
-        Memory for mail is zeroed before every launch, which is part of the time.
-        """
-        launcher, place = self._launcher, self._place
-        blocks, shared = kernel.blocks(scalars), kernel.dynamic_shared_bytes
-        mail = kernel.workspace_bytes(scalars)
-        if mail:
-            memory = {**memory, WORKSPACE: self.cp.empty(mail, np.uint8)}
-        arguments = [
-            np.int64(scalars[name]) if name in scalars else np.uintp(memory[name].data.ptr)
-            for name in kernel.arguments
-        ]
-        cubin = compile_kernel(kernel, self.sm)
-        with launcher.active(place):
-            stream = launcher.open_stream(0, None, place)
-            function = launcher.load(cubin.code, kernel.name)
-            if shared:
-                launcher.allow_shared(function, shared)
-
-        def run() -> None:
-            if mail:
-                self._zero(memory[WORKSPACE])
-            with launcher.active(place):
-                launcher.launch(function, blocks, kernel.threads, arguments, shared, stream)
-
-        return run
-
-    def _zero(self, array: Array) -> None:
-        self.cp.cuda.runtime.memsetAsync(array.data.ptr, 0, array.nbytes, 0)
+        """Return what launches a recipe on the data, and writes the result to `out`."""
+        plan = plan_of(recipe, self.length)
+        session = self._launcher.prepare(plan)
+        inputs = {
+            name: array[: plan.memory[name].size]
+            for name, array in zip(plan.inputs, (self.data, self.vector), strict=False)
+        }
+        return lambda: session.run(inputs, out=out, shape=out.shape)
 
 
-def _run_all(runs: tuple[Run, ...], kept: Mapping[int, Array]) -> None:
-    """Run one after the other; `kept` keeps the memory that they use."""
-    for run in runs:
-        run()
+def plan_of(recipe: Recipe, length: int) -> LaunchPlan:
+    """Return the launches of a recipe for the data as a plan."""
+    launches = recipe.launches(length)
+    arrays = tuple(
+        Memory(f"array {number}", dtype, size)
+        for number, (dtype, size) in enumerate(launches.arrays)
+    )
+    names = [memory.name for memory in arrays]
+    steps = tuple(
+        Launch(
+            stage.program,
+            {buffer: names[number] for buffer, number in stage.sources.items()},
+            {stage.program.outputs[0].name: names[stage.target]},
+        )
+        for stage in launches.stages
+    )
+    inputs, output = tuple(names[: launches.given]), names[-1]
+    return LaunchPlan(recipe.algorithm, arrays, steps, inputs, (output,))
 
 
 def _cupy() -> Any:

@@ -1,7 +1,7 @@
-"""Tensor-core programs as CUDA kernels: emitted, compiled, and launched through PyCUDA or CuPy.
+"""Tensor-core programs as CUDA kernels: emitted, compiled, and launched on an NVIDIA GPU.
 
-``PYCUDA`` and ``CUPY`` are the backends "pycuda" and "cupy". Importing this package imports neither
-library, and needs no GPU.
+``CUDA``, ``CUPY`` and ``PYCUDA`` are the backends "cuda" (the driver, for arrays of any library),
+"cupy" and "pycuda". Importing this package imports no GPU library, and needs no GPU.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ from tcusim_cuda.driver import device_sm, unit_name
 from tcusim_cuda.emit import emit
 from tcusim_cuda.kernel import Kernel
 from tcusim_cuda.launch import LaunchError
+from tcusim_cuda.launch_cuda import CudaArray, CudaLauncher
 from tcusim_cuda.launch_cupy import CupyLauncher
 from tcusim_cuda.launch_pycuda import PycudaLauncher
 
 __all__ = [
+    "CUDA",
     "CUPY",
     "PYCUDA",
     "CompileError",
     "Cubin",
+    "CudaArray",
     "Kernel",
     "LaunchError",
     "Usage",
@@ -30,5 +33,6 @@ __all__ = [
     "unit_name",
 ]
 
+CUDA = CudaLauncher()
 PYCUDA = PycudaLauncher()
 CUPY = CupyLauncher()

@@ -16,6 +16,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +33,7 @@ __all__ = [
     "Toolkit",
     "cache_folder",
     "compile_kernel",
+    "compile_kernels",
     "why_no_compiler",
 ]
 
@@ -47,6 +49,8 @@ _HEADERS: Final = ("mma.h", "cuda_fp16.h", "cuda_bf16.h", "cuda_runtime_api.h", 
 _DEFAULT_TOOLKIT: Final = Path("/usr/local/cuda")
 
 _CACHE_MAGIC: Final = b"tcusim cubin 1\n"
+# With more than this on disk, what was not used for longest is deleted. A cubin has 5 to 60 KB.
+_MOST_CACHED_BYTES: Final = 256 * 2**20
 _DIGEST_BYTES: Final = hashlib.sha256().digest_size
 
 
@@ -176,6 +180,15 @@ def compile_kernel(kernel: Kernel, sm: int, *, options: Iterable[str] = ()) -> C
         _write_cache(path, key, *kept)
     code, log = kept
     return Cubin(kernel.name, sm, code, log, toolkit.title, read_usage(code, kernel.name))
+
+
+def compile_kernels(kernels: Sequence[Kernel], sm: int) -> list[Cubin]:
+    """Compile several kernels side by side, as `compile_kernel` does each."""
+    if len(kernels) < 2:
+        return [compile_kernel(kernel, sm) for kernel in kernels]
+    Toolkit.find()
+    with ThreadPoolExecutor(min(len(kernels), os.cpu_count() or 1)) as pool:
+        return list(pool.map(lambda kernel: compile_kernel(kernel, sm), kernels))
 
 
 def why_no_compiler() -> str | None:
@@ -359,6 +372,8 @@ def _read_cache(path: Path, key: str) -> tuple[bytes, str] | None:
     """Return machine code and log, or None if they are not there or not whole."""
     try:
         data = path.read_bytes()
+        # The time of change is that of the last use: many systems do not keep that of reading.
+        os.utime(path)
     except OSError:
         return None
     start = len(_CACHE_MAGIC) + _DIGEST_BYTES
@@ -383,8 +398,20 @@ def _write_cache(path: Path, key: str, code: bytes, log: str) -> None:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
         os.replace(name, path)
+        _keep_small(path.parent)
     except OSError:
         Path(name).unlink(missing_ok=True)
+
+
+def _keep_small(folder: Path) -> None:
+    """Delete the cubins that were not used for longest, if all together are too large."""
+    facts = [(path.stat(), path) for path in folder.glob("*.cubin")]
+    excess = sum(fact.st_size for fact, _ in facts) - _MOST_CACHED_BYTES
+    for fact, path in sorted(facts, key=lambda pair: pair[0].st_mtime_ns):
+        if excess <= 0:
+            return
+        path.unlink(missing_ok=True)
+        excess -= fact.st_size
 
 
 def _digest(key: str, body: bytes) -> bytes:

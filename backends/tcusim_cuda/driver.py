@@ -1,10 +1,14 @@
-"""The few calls of NVIDIA's driver that no GPU library offers for the memory of every other one."""
+"""NVIDIA's driver through cuda.bindings: devices, contexts, memory, streams, kernels.
+
+Contexts, streams, functions and addresses are the driver's own handles, as integers.
+"""
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 import functools
-import math
+import importlib
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -14,18 +18,18 @@ from numpy.typing import NDArray
 from tcusim.errors import BackendUnavailable, InputError, TcusimError
 from tcusim.machine import Format, units
 
-__all__ = ["Driver", "DriverError", "device_sm", "unit_name"]
+__all__ = ["Driver", "DriverError", "DriverMemory", "device_sm", "same_stream", "unit_name"]
 
-_LIBRARIES: Final = ("libcuda.so.1", "nvcuda.dll")
-
-# Numbers of cuda.h: CUdevice_attribute, CUpointer_attribute, CUevent_flags.
+# Numbers of cuda.h: CUresult, CUdevice_attribute, CUpointer_attribute, CUfunction_attribute,
+# CUmemorytype, CUevent_flags.
+_NO_DEVICE: Final = 100
 _SHARED_BYTES: Final = 97  # MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
 _MAJOR, _MINOR = 75, 76
 _POINTER_CONTEXT: Final = 1
 _POINTER_DEVICE: Final = 9
+_DYNAMIC_SHARED_BYTES: Final = 8  # MAX_DYNAMIC_SHARED_SIZE_BYTES
+_DEVICE_MEMORY: Final = 2
 _NO_TIMING: Final = 2
-_NO_DEVICE: Final = 100
-_DEVICE_MEMORY: Final = 2  # of CUmemorytype
 
 # The longest row of a rectangle, MAX_PITCH of every GPU.
 _MOST_PITCH: Final = 2**31 - 1
@@ -38,15 +42,36 @@ class DriverError(TcusimError, RuntimeError):
     """A call of NVIDIA's driver failed, or an earlier launch did and the driver says so now."""
 
 
-class Driver:
-    """libcuda, opened and started.
+class DriverMemory:
+    """GPU memory, freed with this object.
 
-    Contexts, streams and addresses are the driver's own handles, as integers.
+    Attributes
+    ----------
+    address : int
+        Of its first byte, a multiple of 256.
+    nbytes : int
+        Its size.
     """
 
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self._library = library
-        status = library.cuInit(0)
+    def __init__(self, driver: Driver, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self.address = driver.allocate(nbytes)
+        # At the end of the process the driver frees what is left.
+        weakref.finalize(self, driver.free, self.address).atexit = False
+
+
+class Driver:
+    """The driver, started. Raises BackendUnavailable if it does not start, or there is no GPU.
+
+    Parameters
+    ----------
+    cuda : module
+        `cuda.bindings.driver`.
+    """
+
+    def __init__(self, cuda: Any) -> None:
+        self._cuda = cuda
+        (status,) = cuda.cuInit(0)
         if status == _NO_DEVICE:
             raise BackendUnavailable(
                 "there is no NVIDIA GPU here, or CUDA_VISIBLE_DEVICES hides it. "
@@ -54,6 +79,7 @@ class Driver:
             )
         if status:
             raise BackendUnavailable(f"NVIDIA's driver does not start: {self._reason(status)}")
+        self._primary: dict[int, int] = {}
 
     @staticmethod
     def open() -> Driver:
@@ -62,7 +88,7 @@ class Driver:
         Raises
         ------
         BackendUnavailable
-            If there is no driver or no GPU.
+            If there is no driver or no GPU, or its Python bindings are missing.
         """
         return _open()
 
@@ -78,48 +104,45 @@ class Driver:
 
     def title(self, device: int) -> str:
         """Return a device's name, such as ``NVIDIA H200``."""
-        text = ctypes.create_string_buffer(256)
-        self._call("cuDeviceGetName", text, 256, self._device(device))
-        return text.value.decode(errors="replace")
+        name: bytes = self._call("cuDeviceGetName", 256, self._device(device))
+        return name.rstrip(b"\0").decode(errors="replace")
 
-    def _device(self, number: int) -> ctypes.c_int:
-        device = ctypes.c_int()
-        status = self._library.cuDeviceGet(ctypes.byref(device), number)
+    def _device(self, number: int) -> Any:
+        status, device = self._cuda.cuDeviceGet(number)
         if status:
             raise BackendUnavailable(f"there is no GPU {number}: {self._reason(status)}")
         return device
 
     def _attribute(self, device: int, attribute: int) -> int:
-        value = ctypes.c_int()
-        self._call("cuDeviceGetAttribute", ctypes.byref(value), attribute, self._device(device))
-        return value.value
+        which = self._cuda.CUdevice_attribute(attribute)
+        return int(self._call("cuDeviceGetAttribute", which, self._device(device)))
 
     # --- Contexts and addresses --------------------------------------------------------------
 
     def current_context(self) -> int:
         """Return the context of this thread, 0 if there is none."""
-        context = ctypes.c_void_p()
-        self._call("cuCtxGetCurrent", ctypes.byref(context))
-        return context.value or 0
+        status, context = self._cuda.cuCtxGetCurrent()
+        return 0 if status else int(context)
 
     def set_context(self, context: int) -> None:
         """Make a context this thread's."""
-        self._call("cuCtxSetCurrent", ctypes.c_void_p(context))
+        self._call("cuCtxSetCurrent", context)
+
+    def primary_context(self, device: int) -> int:
+        """Return a device's primary context, which the runtime and its libraries use."""
+        if device not in self._primary:
+            # It is never released: arrays of other libraries live in it to the end.
+            context = self._call("cuDevicePrimaryCtxRetain", self._device(device))
+            self._primary[device] = int(context)
+        return self._primary[device]
 
     def current_device(self) -> int:
         """Return the device of this thread's context; 0 if there is none."""
-        if not self.current_context():
-            return 0
-        device = ctypes.c_int()
-        self._call("cuCtxGetDevice", ctypes.byref(device))
-        return device.value
+        return int(self._call("cuCtxGetDevice")) if self.current_context() else 0
 
     def context_id(self, context: int) -> int:
-        """Return a number that no later context has, where the driver knows one."""
-        number = ctypes.c_ulonglong(context)
-        if hasattr(self._library, "cuCtxGetId"):
-            self._call("cuCtxGetId", ctypes.c_void_p(context), ctypes.byref(number))
-        return number.value
+        """Return a number that no later context has."""
+        return int(self._call("cuCtxGetId", context))
 
     @contextmanager
     def restored_context(self) -> Iterator[None]:
@@ -140,141 +163,150 @@ class Driver:
         InputError
             If it is not an address in GPU memory. `name` is what the message calls it.
         """
-        device = ctypes.c_int(-1)
-        status = self._library.cuPointerGetAttribute(
-            ctypes.byref(device), _POINTER_DEVICE, ctypes.c_uint64(address)
-        )
-        if status or device.value < 0:
+        attribute, ask = self._cuda.CUpointer_attribute, self._cuda.cuPointerGetAttribute
+        status, device = ask(attribute(_POINTER_DEVICE), address)
+        if status or device < 0:
             raise InputError(
                 f"{name}: its address {address:#x} is not in the memory of a GPU "
                 f"({self._reason(status)}). Copy it to one first, with cupy.asarray for instance."
             )
-        context = ctypes.c_void_p()
-        status = self._library.cuPointerGetAttribute(
-            ctypes.byref(context), _POINTER_CONTEXT, ctypes.c_uint64(address)
-        )
-        return device.value, 0 if status else context.value or 0
+        status, context = ask(attribute(_POINTER_CONTEXT), address)
+        return int(device), 0 if status else int(context)
 
-    # --- Streams, in this thread's context ---------------------------------------------------
+    # --- Memory, in this thread's context ----------------------------------------------------
 
-    def order(self, first: int, then: int) -> None:
-        """Let what comes next in stream `then` wait for what is in stream `first` by now."""
-        if same_stream(first, then):
-            return
-        event = ctypes.c_void_p()
-        self._call("cuEventCreate", ctypes.byref(event), _NO_TIMING)
-        try:
-            self._call("cuEventRecord", event, ctypes.c_void_p(first))
-            self._call("cuStreamWaitEvent", ctypes.c_void_p(then), event, 0)
-        finally:
-            # The driver keeps the event until it has happened.
-            self._call("cuEventDestroy_v2", event)
+    def allocate(self, nbytes: int) -> int:
+        """Return the address of new memory."""
+        return int(self._call("cuMemAlloc", max(nbytes, 1)))
+
+    def free(self, address: int) -> None:
+        """Free memory, whatever this thread's context; one that is gone has freed it."""
+        with contextlib.suppress(InputError, DriverError), self.restored_context():
+            _, context = self.home_of(address, "memory")
+            if context:
+                self.set_context(context)
+            self._call("cuMemFree", address)
 
     def copy_back(self, address: int, values: NDArray[Any], stream: int) -> None:
         """Copy from GPU memory into an array without gaps, and wait until that is done."""
-        where, count = ctypes.c_uint64(address), ctypes.c_size_t(values.nbytes)
-        target, queue = ctypes.c_void_p(values.ctypes.data), ctypes.c_void_p(stream)
-        self._call("cuMemcpyDtoHAsync_v2", target, where, count, queue)
-        self._call("cuStreamSynchronize", queue)
+        if values.nbytes:
+            target = values.ctypes.data
+            self._call("cuMemcpyDtoHAsync", target, address, values.nbytes, stream)
+        self._call("cuStreamSynchronize", stream)
+
+    def copy_there(self, values: NDArray[Any], address: int, stream: int) -> None:
+        """Copy an array without gaps to GPU memory; the array may change afterwards."""
+        if values.nbytes:
+            # From memory that is not page-locked the driver copies before it returns.
+            self._call("cuMemcpyHtoDAsync", address, values.ctypes.data, values.nbytes, stream)
 
     def clear(self, address: int, nbytes: int, stream: int, value: int = 0) -> None:
         """Fill bytes with zeros, or with another value."""
-        where, count = ctypes.c_uint64(address), ctypes.c_size_t(nbytes)
-        byte, queue = ctypes.c_ubyte(value), ctypes.c_void_p(stream)
-        self._call("cuMemsetD8Async", where, byte, count, queue)
+        self._call("cuMemsetD8Async", address, value, nbytes, stream)
 
     def clear_rows(
         self, address: int, rows: int, nbytes: int, pitch: int, stream: int, value: int = 0
     ) -> None:
         """Do so with the first bytes of each row; rows begin `pitch` bytes apart."""
-        if not _is_rectangle(rows, pitch):
-            for row in range(rows):
-                self.clear(address + row * pitch, nbytes, stream, value)
+        if _is_rectangle(rows, pitch):
+            self._call("cuMemsetD2D8Async", address, pitch, value, nbytes, rows, stream)
             return
-        where, byte = ctypes.c_uint64(address), ctypes.c_ubyte(value)
-        sizes = (ctypes.c_size_t(nbytes), ctypes.c_size_t(rows))
-        queue = ctypes.c_void_p(stream)
-        self._call("cuMemsetD2D8Async", where, ctypes.c_size_t(pitch), byte, *sizes, queue)
+        for row in range(rows):
+            self.clear(address + row * pitch, nbytes, stream, value)
 
     def copy_rows(
         self, source: int, target: int, rows: int, nbytes: int, pitch: int, stream: int
     ) -> None:
         """Copy rows that follow one another in memory to rows that begin `pitch` bytes apart."""
-        queue = ctypes.c_void_p(stream)
         if _is_rectangle(rows, pitch):
-            copy = _Copy2D(
-                source_type=_DEVICE_MEMORY,
-                source=source,
-                source_pitch=nbytes,
-                target_type=_DEVICE_MEMORY,
-                target=target,
-                target_pitch=pitch,
-                width=nbytes,
-                height=rows,
-            )
-            self._call("cuMemcpy2DAsync_v2", ctypes.byref(copy), queue)
+            copy = self._cuda.CUDA_MEMCPY2D()
+            copy.srcMemoryType = copy.dstMemoryType = self._cuda.CUmemorytype(_DEVICE_MEMORY)
+            copy.srcDevice, copy.srcPitch = source, nbytes
+            copy.dstDevice, copy.dstPitch = target, pitch
+            copy.WidthInBytes, copy.Height = nbytes, rows
+            self._call("cuMemcpy2DAsync", copy, stream)
             return
         for row in range(rows):
-            there = ctypes.c_uint64(target + row * pitch)
-            here = ctypes.c_uint64(source + row * nbytes)
-            self._call("cuMemcpyDtoDAsync_v2", there, here, ctypes.c_size_t(nbytes), queue)
+            there, here = target + row * pitch, source + row * nbytes
+            self._call("cuMemcpyDtoDAsync", there, here, nbytes, stream)
 
     def poison(self, address: int, size: int, form: Format, stream: int) -> None:
-        """Fill `size` elements with NaN, or with the lowest integer."""
+        """Fill `size` elements with what unwritten memory holds on the simulator."""
         if not size:
             return
-        value, bits = _poison_of(form)
-        if bits == 64:
-            # The driver fills with 32 bits at most.
-            self.clear(address, 8 * size, stream)
-            for place, byte in enumerate(value.to_bytes(8, "little")):
-                if byte:
-                    self.clear_rows(address + place, size, 1, 8, stream, byte)
+        value, itemsize = form.unwritten_bits, form.itemsize
+        if itemsize < 8:
+            self._call(f"cuMemsetD{8 * itemsize}Async", address, value, size, stream)
             return
-        where, queue = ctypes.c_uint64(address), ctypes.c_void_p(stream)
-        number = {8: ctypes.c_ubyte, 16: ctypes.c_ushort, 32: ctypes.c_uint}[bits](value)
-        self._call(f"cuMemsetD{bits}Async", where, number, ctypes.c_size_t(size), queue)
+        # The driver fills with 32 bits at most.
+        self.clear(address, 8 * size, stream)
+        for place, byte in enumerate(value.to_bytes(8, "little")):
+            if byte:
+                self.clear_rows(address + place, size, 1, 8, stream, byte)
 
-    def zero(self, address: int, words: int, stream: int) -> None:
-        """Fill 32-bit words with zeros."""
-        where, count = ctypes.c_uint64(address), ctypes.c_size_t(words)
-        self._call("cuMemsetD32Async", where, ctypes.c_uint(0), count, ctypes.c_void_p(stream))
+    # --- Streams and kernels, in this thread's context ---------------------------------------
+
+    def order(self, first: int, then: int) -> None:
+        """Let what comes next in stream `then` wait for what is in stream `first` by now."""
+        if same_stream(first, then):
+            return
+        event = self._call("cuEventCreate", _NO_TIMING)
+        try:
+            self._call("cuEventRecord", event, first)
+            self._call("cuStreamWaitEvent", then, event, 0)
+        finally:
+            # The driver keeps the event until it has happened.
+            self._call("cuEventDestroy", event)
+
+    def stream(self, handle: int) -> Any:
+        """Return the bindings' own object for a stream, with which they launch fastest."""
+        return self._cuda.CUstream(handle)
+
+    def load(self, cubin: bytes, name: str) -> Any:
+        """Return a function of a cubin, which stays loaded as long as its context."""
+        module = self._call("cuModuleLoadData", cubin)
+        return self._call("cuModuleGetFunction", module, name.encode())
+
+    def allow_shared(self, function: Any, dynamic_bytes: int) -> None:
+        """Let a function have this much dynamic shared memory."""
+        which = self._cuda.CUfunction_attribute(_DYNAMIC_SHARED_BYTES)
+        self._call("cuFuncSetAttribute", function, which, dynamic_bytes)
+
+    def launch(
+        self, function: Any, sizes: tuple[int, int, int], stream: Any, arguments: int
+    ) -> None:
+        """Launch a function.
+
+        Parameters
+        ----------
+        function : object
+            From `load`.
+        sizes : tuple of int
+            Blocks, threads of a block, and bytes of dynamic shared memory.
+        stream : object
+            From `stream`.
+        arguments : int
+            The address of an array with the address of each argument.
+        """
+        blocks, threads, shared = sizes
+        (status,) = self._cuda.cuLaunchKernel(
+            function, blocks, 1, 1, threads, 1, 1, shared, stream, arguments, 0
+        )
+        if status:
+            raise DriverError(f"NVIDIA's driver: cuLaunchKernel: {self._reason(status)}")
 
     # --- Calls -------------------------------------------------------------------------------
 
-    def _call(self, function: str, *arguments: object) -> None:
-        status = getattr(self._library, function)(*arguments)
+    def _call(self, function: str, *arguments: object) -> Any:
+        status, *values = getattr(self._cuda, function)(*arguments)
         if status:
             raise DriverError(f"NVIDIA's driver: {function}: {self._reason(status)}")
+        return values[0] if values else None
 
-    def _reason(self, status: int) -> str:
-        text = ctypes.c_char_p()
-        self._library.cuGetErrorString(status, ctypes.byref(text))
-        said = text.value.decode(errors="replace") if text.value else "unknown error"
-        return f"{said} (CUDA error {status})"
-
-
-class _Copy2D(ctypes.Structure):
-    """CUDA_MEMCPY2D of cuda.h: a rectangle of bytes; what is not named here stays 0."""
-
-    _fields_ = (
-        ("source_x", ctypes.c_size_t),
-        ("source_y", ctypes.c_size_t),
-        ("source_type", ctypes.c_int),
-        ("source_host", ctypes.c_void_p),
-        ("source", ctypes.c_uint64),
-        ("source_array", ctypes.c_void_p),
-        ("source_pitch", ctypes.c_size_t),
-        ("target_x", ctypes.c_size_t),
-        ("target_y", ctypes.c_size_t),
-        ("target_type", ctypes.c_int),
-        ("target_host", ctypes.c_void_p),
-        ("target", ctypes.c_uint64),
-        ("target_array", ctypes.c_void_p),
-        ("target_pitch", ctypes.c_size_t),
-        ("width", ctypes.c_size_t),
-        ("height", ctypes.c_size_t),
-    )
+    def _reason(self, status: Any) -> str:
+        _, text = self._cuda.cuGetErrorString(status)
+        said = text.decode(errors="replace") if text else "unknown error"
+        return f"{said} (CUDA error {int(status)})"
 
 
 def _is_rectangle(rows: int, pitch: int) -> bool:
@@ -289,23 +321,23 @@ def same_stream(one: int, two: int) -> bool:
 
 @functools.cache
 def _open() -> Driver:
-    for name in _LIBRARIES:
-        try:
-            return Driver(ctypes.CDLL(name))
-        except OSError:
-            continue
-    raise BackendUnavailable(
-        "there is no NVIDIA driver here (libcuda.so.1). The simulator needs none: backend='numpy'"
-    )
-
-
-def _poison_of(form: Format) -> tuple[int, int]:
-    """Return what to fill memory with, and its bits: a NaN, or the lowest value of an integer."""
-    bits = 8 * form.itemsize
-    if not form.is_float:
-        return int(form.smallest) % 2**bits, bits
-    exponent_bits = int(math.log2(form.emax + 1)) + 1
-    return (2 ** (exponent_bits + 1) - 1) << (bits - 2 - exponent_bits), bits
+    try:
+        cuda = importlib.import_module("cuda.bindings.driver")
+    except ImportError as error:
+        raise BackendUnavailable(
+            f"GPUs are used through NVIDIA's package cuda-bindings, which cannot be imported "
+            f"({error}). Install it with: pip install 'tcusim[compile]'"
+        ) from error
+    try:
+        return Driver(cuda)
+    except (RuntimeError, OSError) as error:
+        # How the bindings say that they found no driver.
+        if isinstance(error, TcusimError):
+            raise
+        raise BackendUnavailable(
+            "there is no NVIDIA driver here (libcuda.so.1). "
+            "The simulator needs none: backend='numpy'"
+        ) from error
 
 
 def device_sm(device: int = 0) -> int:

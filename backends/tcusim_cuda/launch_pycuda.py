@@ -6,21 +6,25 @@ import atexit
 import importlib
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Final
 
 from tcusim.errors import InputError
+from tcusim.machine import format_of
+from tcusim_cuda.arrays import DeviceArray
 from tcusim_cuda.driver import Driver
-from tcusim_cuda.launch import Launcher, Place, Stream
+from tcusim_cuda.kernel import Kernel
+from tcusim_cuda.launch import Launcher
+from tcusim_cuda.runtime import Call, Place, Stream, asks_for_shared
 
 __all__ = ["PycudaLauncher"]
 
 # The driver's names of its default stream.
-_DEFAULT_STREAMS = (0, 1)
+_DEFAULT_STREAMS: Final = (0, 1)
+
+# A 64-bit integer in the terms of the module struct: every argument is one.
+_WORD: Final = "q"
 
 
 class PycudaLauncher(Launcher):
@@ -131,66 +135,33 @@ class PycudaLauncher(Launcher):
         """Return the default stream: PyCUDA has no other current one."""
         return 0
 
-    def load(self, cubin: bytes, name: str) -> Any:
-        """Return a function of a cubin; it keeps its module."""
+    def load(self, cubin: bytes, kernel: Kernel) -> Any:
+        """Return a prepared function of a cubin; it keeps its module."""
         with self._at_home():
-            return self.library().module_from_buffer(cubin).get_function(name)
+            function = self.library().module_from_buffer(cubin).get_function(kernel.name)
+        if asks_for_shared(kernel):
+            attribute = self.library().function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
+            function.set_attribute(attribute, kernel.dynamic_shared_bytes)
+        return function.prepare(_WORD * len(kernel.arguments))
 
-    def allow_shared(self, function: Any, dynamic_bytes: int) -> None:
-        """Let a function have this much dynamic shared memory."""
-        attribute = self.library().function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
-        function.set_attribute(attribute, dynamic_bytes)
-
-    def launch(
-        self,
-        function: Any,
-        blocks: int,
-        threads: int,
-        arguments: Sequence[Any],
-        dynamic_bytes: int,
-        stream: Stream,
-    ) -> None:
-        """Launch a function on the stream."""
-        function(
-            *arguments,
-            grid=(blocks, 1),
-            block=(threads, 1, 1),
-            shared=dynamic_bytes,
-            stream=stream.owner,
+    def launch(self, call: Call, stream: Stream) -> None:
+        """Launch in the active context."""
+        blocks, threads, shared = call.sizes
+        arguments = [call.words[place] for place in call.places]
+        call.function.prepared_async_call(
+            (blocks, 1), (threads, 1, 1), stream.owner, *arguments, shared_size=shared
         )
 
-    def new_array(self, shape: int | tuple[int, ...], dtype: np.dtype[Any], stream: Stream) -> Any:
-        """Return a GPUArray."""
-        return self._gpuarray().empty(shape, dtype)
-
-    def lasting_array(self, size: int, dtype: np.dtype[Any], stream: Stream) -> Any:
-        """Return a GPUArray that belongs to the first object for the context."""
+    def memory(self, like: DeviceArray | None, nbytes: int, stream: Stream) -> tuple[Any, int]:
+        """Return memory that belongs to the first object for the context."""
         with self._at_home():
-            return self.new_array(size, dtype, stream)
+            owner = self.library().mem_alloc(nbytes)
+        return owner, int(owner)
 
-    def upload(self, bits: NDArray[Any], stream: Stream) -> Any:
-        """Return a GPUArray that holds these bits."""
-        array = self._gpuarray().empty(bits.size, bits.dtype)
-        if bits.size:
-            self.library().memcpy_htod_async(array.gpudata, bits, stream.owner)
-        return array
-
-    def download(self, array: Any, stream: Stream) -> NDArray[Any]:
-        """Return what a GPUArray holds."""
-        values = np.empty(array.size, array.dtype)
-        if values.size:
-            self.library().memcpy_dtoh_async(values, array.gpudata, stream.owner)
-        self._wait(stream)
-        return values
-
-    def _wait(self, stream: Stream) -> None:
-        if stream.owner is None:
-            self.library().Context.synchronize()
-        else:
-            stream.owner.synchronize()
-
-    def _gpuarray(self) -> Any:
-        return importlib.import_module("pycuda.gpuarray")
+    def empty(self, like: DeviceArray, shape: tuple[int, ...], dtype: str, stream: Stream) -> Any:
+        """Return a GPUArray."""
+        gpuarray = importlib.import_module("pycuda.gpuarray")
+        return gpuarray.empty(shape, format_of(dtype).memory_dtype)
 
     def errors(self) -> tuple[type[Exception], ...]:
         """Return what PyCUDA raises when the GPU or its driver fails."""

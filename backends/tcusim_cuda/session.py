@@ -1,54 +1,64 @@
-"""Run a plan on arrays in GPU memory, again and again: all that can be done once is done once."""
+"""The engine: launches a plan on arrays in GPU memory, and does once what can be done once."""
 
 from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Final
+from functools import lru_cache, partial
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tcusim.backends import Edge
-from tcusim.errors import InputError
-from tcusim.machine import format_of
+from tcusim.errors import BackendUnavailable, InputError
+from tcusim.machine import format_of, unit_of
 from tcusim.machine.shapes import TILE_BYTES
-from tcusim.program.grammar import Buffer
+from tcusim.program.grammar import Buffer, Program
 from tcusim.program.launches import Launch, LaunchPlan, Memory
-from tcusim_cuda.arrays import DeviceArray, on_gpu, require_fit, storage_dtype
-from tcusim_cuda.driver import Driver
-from tcusim_cuda.kernel import WORKSPACE, Kernel
-from tcusim_cuda.launch import (
-    Launcher,
-    Loaded,
-    Place,
-    Stream,
-    blocks_of,
-    configuration,
-    emitted,
-    explained,
-    handle_of,
-    loaded_by_wmma,
-    new_output,
-    place_of,
-    require_gpu,
+from tcusim_cuda.arrays import (
+    DeviceArray,
+    common_device,
+    directly_loaded,
+    from_bits,
+    host_bits,
+    require_fit,
 )
+from tcusim_cuda.driver import Driver, unit_name
+from tcusim_cuda.emit import emit, instruction_for
+from tcusim_cuda.kernel import WORKSPACE, Kernel
+from tcusim_cuda.libraries import QuickLibrary, device_array, library_of, on_gpu, quick_library
+from tcusim_cuda.runtime import Call, Place, Runtime, Stream, Words, handle_of, words_of
 
-__all__ = ["DeviceSession"]
+__all__ = ["DeviceSession", "new_array", "place_of"]
 
 # Streams whose temporaries are kept; with one more, those of the stream used first are let go.
 _MOST_STREAMS: Final = 8
+# Kinds of calls that need no second look.
+_MOST_SIGNATURES: Final = 64
+# cuda.h: a grid has fewer than 2**31 blocks.
+_MOST_BLOCKS: Final = 2**31 - 1
+# As cudaMalloc aligns.
+_ALIGNMENT: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class _Ready:
+class _Step:
     """One launch of a plan, emitted.
 
-    in_place: the kernel for when "in" and "out" are one array. tiles: the buffers whose tiles WMMA
-    moves. workspace: the plan's name of its memory for mail, cleared before each launch; its size
-    is `workspace_bytes`, 0 without mail.
+    Attributes
+    ----------
+    in_place : Kernel
+        The kernel for when an output is the very array of an input.
+    tiles : frozenset of str
+        The buffers whose tiles WMMA moves.
+    roles : mapping of str to str
+        For each pointer that the kernel takes, the session's name of the memory.
+    status : str
+        The session's name of the memory for status words, of `status_bytes`, 0 if there are none.
     """
 
     launch: Launch
@@ -57,13 +67,14 @@ class _Ready:
     tiles: frozenset[str]
     blocks: int
     scalars: Mapping[str, int]
-    workspace: str
-    workspace_bytes: int
+    roles: Mapping[str, str]
+    status: str
+    status_bytes: int
 
-    def chosen(self, aliased: bool) -> Kernel:
-        """Return the kernel for arrays of which "in" and "out" are one, or are not."""
-        both = "in" in self.launch.inputs.values() and "out" in self.launch.outputs.values()
-        return self.in_place if aliased and both else self.kernel
+    def touches(self, source: str, target: str) -> bool:
+        """Return whether the launch reads one of the plan's arrays and writes the other."""
+        launch = self.launch
+        return source in launch.inputs.values() and target in launch.outputs.values()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +84,49 @@ class _Work:
     arrays: dict[str, DeviceArray]
     before: list[Callable[[Driver, int], None]] = field(default_factory=list)
     after: list[Callable[[Driver, int], None]] = field(default_factory=list)
+
+
+class _Look(NamedTuple):
+    """What the short way sees of a call.
+
+    Attributes
+    ----------
+    addresses : list of int
+        Of the inputs, and of out if there is one.
+    signature : tuple
+        All on which it depends whether arrays are right.
+    aliased : bool
+        Whether out is the first input.
+    """
+
+    library: QuickLibrary
+    addresses: list[int]
+    signature: tuple[Any, ...]
+    device: int
+    aliased: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Queue:
+    """The launches of a plan on one stream: ready but for the addresses of a call's arrays.
+
+    Attributes
+    ----------
+    words : array
+        The arguments of all launches: addresses of the plan's inputs, of its outputs, of
+        temporaries, then scalars.
+    status, status_bytes : int
+        The memory to clear before each round.
+    memory : object
+        What frees the temporaries.
+    """
+
+    stream: Stream
+    words: Words
+    calls: tuple[Call, ...]
+    status: int
+    status_bytes: int
+    memory: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,29 +154,44 @@ class _Longer:
 
 
 class DeviceSession:
-    """A plan made ready on one launcher; see `tcusim.backends.Session`.
+    """A plan made ready on one runtime; see `tcusim.backends.Session`.
 
     Kernels are emitted when it is made, compiled and loaded when first launched on a GPU. Each
     stream has temporaries of its own, and one lock keeps the launches of a call together.
+
+    A call like an earlier one (the same library, types, shapes and GPU, on the library's current
+    stream) takes a short way: addresses are written into arguments that are ready, and nothing is
+    looked at but addresses, gaps, overlaps, the stream and the context.
     """
 
-    def __init__(self, launcher: Launcher, plan: LaunchPlan, arch: str | None = None) -> None:
-        self.launcher = launcher
+    def __init__(self, runtime: Runtime, plan: LaunchPlan, arch: str | None = None) -> None:
+        self.runtime = runtime
         self.plan = plan
         self.arch = arch
         self.steps = tuple(
-            _ready(plan, number, launch) for number, launch in enumerate(plan.launches)
+            _step(plan, number, launch) for number, launch in enumerate(plan.launches)
         )
+        self._first, self._last = plan.inputs[0], plan.outputs[0]
         self._lock = threading.Lock()
-        self._loaded: dict[tuple[int, bool], tuple[Loaded, ...]] = {}
-        self._kept: dict[tuple[int, int], dict[str, Any]] = {}
+        self._queues: dict[tuple[int, int, bool], _Queue] = {}
         self._able: set[int] = set()
-        self._now: _Ready = self.steps[0]
+        # The launch in progress, for messages.
+        self._now: Call | None = None
+        # What the short way knows: libraries by type of array, calls that are right, and queues
+        # by device, stream, and whether out is the first input.
+        self._libraries: dict[type, QuickLibrary] = {}
+        self._known: set[tuple[Any, ...]] = set()
+        self._quick: dict[tuple[int, int, bool], _Queue] = {}
+        self._input_bytes = tuple(plan.memory[name].nbytes for name in plan.inputs)
+        self._output_bytes = plan.memory[self._last].nbytes
+        self._result = format_of(plan.memory[self._last].dtype).array_name
 
     def forget(self) -> None:
         """Let go of kernels and memory."""
-        self._loaded.clear()
-        self._kept.clear()
+        self._quick.clear()
+        self._queues.clear()
+
+    # --- Plans of one result -----------------------------------------------------------------
 
     def run(
         self,
@@ -135,52 +204,276 @@ class DeviceSession:
         starts: Sequence[Mapping[str, int]] | None = None,
     ) -> Any:
         """Launch the plan where the arrays are; see `tcusim.backends.Session.run`."""
+        whole = initial is None and starts is None
+        if whole:
+            result = self._run_quickly(inputs, out, shape, stream)
+            if result is not None:
+                return result
         given = {
-            name: on_gpu(array, "a" if name == "in" else name) for name, array in inputs.items()
+            name: on_gpu(array, "a" if name == self._first else name)
+            for name, array in inputs.items()
         }
-        first = given["in"]
+        like = given[self._first]
         wanted = None if out is None else on_gpu(out, "out")
         if starts is None:
             for name, array in given.items():
                 self._require_fit(array, name)
+        if wanted is not None:
+            self._require_out(wanted, shape, whole=whole)
         place = place_of([*given.values(), *([] if wanted is None else [wanted])])
         self._require_gpu(place.device)
-        with explained(self.launcher, self.plan.title, self._configured):
-            if wanted is None:
-                dtype = self._memory("out").dtype
-                wanted = new_output(self.launcher, first, shape, dtype, "out", place)
-            else:
-                self._require_out(wanted, shape, whole=initial is None and starts is None)
-            aliased = self._is_aliased(wanted, given)
+        handle = handle_of(stream)
+        handle = like.stream if handle is None else handle
+        dtype = self.plan.memory[self._last].dtype
+        with self._explained(), self._active(place, stream, handle) as opened:
+            made = wanted or new_array(self.runtime, like, "out", shape, dtype, opened)
+            aliased = self._is_aliased([made], given)
             if starts is not None:
-                works = self._stacked(given, wanted, starts, place)
+                works = self._stacked({**given, self._last: made}, starts, opened)
             elif initial is not None:
-                longer = self._longer(first, wanted, initial, place)
-                works = [_Work({**given, "out": longer.scan}, after=[longer.finish])]
+                longer = self._longer(like, made, initial, opened)
+                works = [_Work({**given, self._last: longer.scan}, after=[longer.finish])]
             else:
-                works = [_Work({**given, "out": wanted})]
-            self._launch(works, wanted, place, stream, aliased)
-        return wanted.owner
+                works = [_Work({**given, self._last: made})]
+            queue = self._queue(place, opened, aliased, like)
+            others = {array.stream for work in works for array in work.arrays.values()}
+            with _ordered({*others, made.stream, handle}, opened.handle):
+                self._queue_all(queue, works)
+            if whole:
+                self._remember(queue, inputs, out, shape)
+        return made.owner if wanted else self.runtime.delivered(made.owner, like, dtype)
+
+    def _run_quickly(
+        self, inputs: Mapping[str, Any], out: Any, shape: tuple[int, ...], stream: Any
+    ) -> Any:
+        """Launch by the short way and return the result; None if it is not for this call."""
+        look = self._look(inputs, out, shape)
+        if look is None or look.signature not in self._known:
+            return None
+        library, addresses, _, device, aliased = look
+        driver = Driver.open()
+        handle = library.current_stream(device)
+        queue = self._quick.get((device, handle, aliased))
+        if (
+            queue is None
+            or driver.current_context() != driver.primary_context(device)
+            or (stream is not None and handle_of(stream) != handle)
+        ):
+            return None
+        words, launch = queue.words, self.runtime.launch
+        try:
+            with self._lock:
+                if out is None:
+                    out = library.new(inputs[self._first], shape, self._result)
+                    addresses.append(library.address(out))
+                for place, address in enumerate(addresses):
+                    words[place] = address
+                if queue.status_bytes:
+                    driver.clear(queue.status, queue.status_bytes, handle)
+                for call in queue.calls:
+                    self._now = call
+                    launch(call, queue.stream)
+        except Exception as error:
+            self.runtime.explain(error, self.plan.title, self._configured)
+            raise
+        return out
+
+    def _look(self, inputs: Mapping[str, Any], out: Any, shape: tuple[int, ...]) -> _Look | None:
+        """Return what the short way sees of a call; None if it is not for such arrays."""
+        kind = type(inputs[self._first])
+        library = self._libraries.get(kind)
+        if library is None:
+            return None
+        facts: list[Any] = [shape]
+        addresses: list[int] = []
+        device = None
+        arrays = [inputs[name] for name in self.plan.inputs]
+        if out is not None:
+            arrays.append(out)
+        for array in arrays:
+            if type(array) is not kind or not library.is_plain(array):
+                return None
+            address, at = library.address(array), library.device(array)
+            if address % TILE_BYTES or at != (at if device is None else device):
+                return None
+            device = at
+            addresses.append(address)
+            facts.append(array.dtype)
+            facts.append(array.shape)
+        assert device is not None
+        aliased = False
+        if out is not None:
+            target = addresses[-1]
+            end = target + self._output_bytes
+            for number, nbytes in enumerate(self._input_bytes):
+                address = addresses[number]
+                if target < address + nbytes and address < end:
+                    if number or target != address:
+                        return None
+                    aliased = True
+        return _Look(library, addresses, (*facts, device, aliased), device, aliased)
+
+    def _remember(
+        self, queue: _Queue, inputs: Mapping[str, Any], out: Any, shape: tuple[int, ...]
+    ) -> None:
+        """Let calls like this one, which was right, take the short way."""
+        kind = type(inputs[self._first])
+        library = quick_library(kind)
+        done_fully = len(queue.calls) == len(self.steps)
+        if library is None or not self.runtime.in_primary_context or not done_fully:
+            return
+        self._libraries[kind] = library
+        look = self._look(inputs, out, shape)
+        if look is None or library.current_stream(look.device) != queue.stream.handle:
+            return
+        if len(self._known) >= _MOST_SIGNATURES:
+            self._known.clear()
+        self._known.add(look.signature)
+        self._quick[look.device, queue.stream.handle, look.aliased] = queue
+
+    # --- Plans of any results ----------------------------------------------------------------
+
+    def compute(
+        self,
+        inputs: Mapping[str, Any],
+        out: Mapping[str, Any],
+        *,
+        stream: Any = None,
+        poison: bool = False,
+    ) -> dict[str, Any]:
+        """Run the plan on flat arrays, which are all NumPy's or all on a GPU; see `Launcher.run`.
+
+        poison: fill outputs with what unwritten memory holds on the simulator, first.
+        """
+        for name in out:
+            if name not in self.plan.outputs:
+                raise InputError(
+                    f"{self.plan.title} has no output {name!r} for out=; "
+                    f"its outputs: {', '.join(self.plan.outputs)}"
+                )
+        if set(inputs) != set(self.plan.inputs):
+            raise InputError(
+                f"{self.plan.title}: inputs must be {', '.join(self.plan.inputs)}; "
+                f"got {', '.join(inputs)}"
+            )
+        given = {name: device_array(inputs[name], f"input {name!r}") for name in self.plan.inputs}
+        wanted = {name: device_array(array, f"out {name!r}") for name, array in out.items()}
+        there = {name: array for name, array in given.items() if array is not None}
+        outs = {name: array for name, array in wanted.items() if array is not None}
+        if not there and not outs:
+            return self._on_host(inputs, out, stream, poison)
+        for name, array in (*given.items(), *wanted.items()):
+            if array is None:
+                first = next(iter((*there.values(), *outs.values())))
+                raise InputError(
+                    f"{self.plan.title}: {name!r} is not in GPU memory, but {first.name} is. "
+                    f"Copy it there first, or give NumPy arrays only."
+                )
+        return self._on_device(there, outs, stream, poison)
+
+    def _on_device(
+        self,
+        given: Mapping[str, DeviceArray],
+        wanted: Mapping[str, DeviceArray],
+        stream: Any,
+        poison: bool,
+    ) -> dict[str, Any]:
+        """Launch on the arrays as they are."""
+        for name, array in (*given.items(), *wanted.items()):
+            self._require_fit(array, name, flat=True)
+        for array in wanted.values():
+            _require_writable(array)
+        place = place_of([*given.values(), *wanted.values()])
+        self._require_gpu(place.device)
+        like, memory = given[self._first], self.plan.memory
+        handle = handle_of(stream)
+        handle = like.stream if handle is None else handle
+        with self._explained(), self._active(place, stream, handle) as opened:
+            made = {
+                name: wanted.get(name)
+                or new_array(
+                    self.runtime,
+                    like,
+                    f"output {name!r}",
+                    (memory[name].size,),
+                    memory[name].dtype,
+                    opened,
+                )
+                for name in self.plan.outputs
+            }
+            aliased = self._is_aliased(list(made.values()), given)
+            if aliased and poison:
+                raise InputError(f"{made[self._last].name} is an input: poison would destroy it")
+            work = _Work({**given, **made})
+            queue = self._queue(place, opened, aliased, like)
+            others = {array.stream for array in work.arrays.values()}
+            with _ordered({*others, handle}, opened.handle):
+                self._queue_all(queue, [work], poison=poison)
+        return {
+            name: array.owner
+            if name in wanted
+            else self.runtime.delivered(array.owner, like, memory[name].dtype)
+            for name, array in made.items()
+        }
+
+    def _on_host(
+        self, inputs: Mapping[str, Any], out: Mapping[str, Any], stream: Any, poison: bool
+    ) -> dict[str, Any]:
+        """Copy the inputs to the GPU, run, and copy the outputs back."""
+        plan, driver = self.plan, Driver.open()
+        bits = {}
+        for name in plan.inputs:
+            bits[name] = host_bits(inputs[name], plan.memory[name].dtype, f"input {name!r}")
+            self._require_size(f"input {name!r}", bits[name].size, name)
+        for name, array in out.items():
+            _require_host_out(array, f"out {name!r}", plan.memory[name])
+        place = Place(driver.current_device())
+        self._require_gpu(place.device)
+        given = handle_of(stream)
+        results = {}
+        with self._explained(), self._active(place, stream, given) as opened:
+            handle = opened.handle
+            with _ordered(set() if given is None else {given}, handle):
+                work = _Work({name: self._room(name, opened) for name in (*bits, *plan.outputs)})
+                for name, values in bits.items():
+                    driver.copy_there(values, work.arrays[name].address, handle)
+                queue = self._queue(place, opened, False, None)
+                self._queue_all(queue, [work], poison=poison)
+                for name in plan.outputs:
+                    memory = plan.memory[name]
+                    values = np.empty(memory.size, format_of(memory.dtype).memory_dtype)
+                    driver.copy_back(work.arrays[name].address, values, handle)
+                    results[name] = _returned(values, memory.dtype, out.get(name))
+        return results
+
+    def _room(self, name: str, stream: Stream) -> DeviceArray:
+        """Return memory for one of the plan's arrays."""
+        memory = self.plan.memory[name]
+        owner, address = self.runtime.memory(None, max(memory.nbytes, 1), stream)
+        dtype = format_of(memory.dtype).array_name
+        return DeviceArray(name, owner, "other", address, (memory.size,), dtype)
+
+    # --- Parts of arrays, and longer rows ----------------------------------------------------
 
     def _longer(
-        self, like: DeviceArray, whole: DeviceArray, initial: Edge, place: Place
+        self, like: DeviceArray, whole: DeviceArray, initial: Edge, stream: Stream
     ) -> _Longer:
         """Return where the plan writes what rows of the result have beside an initial zero."""
-        memory, item = self._memory("out"), whole.itemsize
+        memory, item = self.plan.memory[self._last], whole.itemsize
         zero, rest = (0, item) if initial == "first" else ((whole.shape[-1] - 1) * item, 0)
         start = whole.address + rest
         if whole.size == memory.size + 1 and start % TILE_BYTES == 0:
             scan = replace(whole, address=start, shape=(memory.size,))
         else:
-            scan = new_output(self.launcher, like, memory.size, memory.dtype, "the scan", place)
+            size = (memory.size,)
+            scan = new_array(self.runtime, like, "the scan", size, memory.dtype, stream)
         return _Longer(whole, zero, rest, scan)
 
     def _stacked(
         self,
-        given: Mapping[str, DeviceArray],
-        whole: DeviceArray,
+        arrays: Mapping[str, DeviceArray],
         starts: Sequence[Mapping[str, int]],
-        place: Place,
+        stream: Stream,
     ) -> list[_Work]:
         """Return a round of launches for each part of the arrays.
 
@@ -191,16 +484,16 @@ class DeviceSession:
         works = []
         for start in starts:
             work = _Work({})
-            for name, array in (*given.items(), ("out", whole)):
+            for name, array in arrays.items():
                 part = found = self._part(array, name, start)
                 if not self._takes_tiles_of(part, name):
                     if name not in rooms:
-                        dtype = self._memory(name).dtype
-                        rooms[name] = new_output(
-                            self.launcher, array, part.size, dtype, array.name, place
+                        dtype = self.plan.memory[name].dtype
+                        rooms[name] = new_array(
+                            self.runtime, array, array.name, part.shape, dtype, stream
                         )
                     found = rooms[name]
-                    if name == "out":
+                    if name == self._last:
                         work.after.append(partial(_copy, found, part))
                     else:
                         work.before.append(partial(_copy, part, found))
@@ -212,173 +505,257 @@ class DeviceSession:
     def _part(self, array: DeviceArray, name: str, start: Mapping[str, int]) -> DeviceArray:
         """Return the plan's array `name` as a part of an array, from an element on."""
         address = array.address + start[name] * array.itemsize
-        return replace(array, address=address, shape=(self._memory(name).size,))
+        return replace(array, address=address, shape=(self.plan.memory[name].size,))
 
     def _takes_tiles_of(self, array: DeviceArray, name: str) -> bool:
         """Return whether an array begins where it may, if the plan moves tiles of `name`."""
         moved = any(
             role == name and buffer in step.tiles
             for step in self.steps
-            for buffer, role in (*step.launch.inputs.items(), *step.launch.outputs.items())
+            for buffer, role in step.roles.items()
         )
         return not moved or array.address % TILE_BYTES == 0
 
     # --- What is refused ---------------------------------------------------------------------
 
-    def _memory(self, name: str) -> Memory:
-        return next(array for array in self.plan.arrays if array.name == name)
-
     def _require_gpu(self, device: int) -> None:
-        if device not in self._able:
-            for step in self.steps:
-                require_gpu(self.launcher, step.kernel, device, self.arch)
-            self._able.add(device)
-
-    def _require_fit(self, array: DeviceArray, name: str) -> None:
-        """Refuse an array that a launch cannot take as it is."""
-        memory = self._memory(name)
-        if array.size != memory.size:
+        """Refuse an `arch` that is not this GPU's, and a program that it is too old for."""
+        if device in self._able:
+            return
+        driver, name = Driver.open(), self.runtime.name
+        sm = driver.sm(device)
+        title = f"{driver.title(device)} (sm_{sm}, {unit_name(sm) or 'no unit known'})"
+        if self.arch is not None and sm not in unit_of(self.arch).sm:
             raise InputError(
-                f"this plan takes {memory.size} elements, {array.name} has {array.size}; "
-                f"make another plan"
+                f"{name}: arch={self.arch!r}, but GPU {device} is an {title}, and "
+                f"computes as it does. Leave arch out, or simulate it: backend='numpy'."
             )
         for step in self.steps:
-            roles = {**step.launch.inputs, **step.launch.outputs}
-            for buffer, role in roles.items():
+            if sm < step.kernel.min_sm:
+                raise BackendUnavailable(
+                    f"{name}: {step.kernel.program.name} needs a GPU of sm_{step.kernel.min_sm} "
+                    f"or newer, GPU {device} is an {title}. Simulate it: backend='numpy'."
+                )
+        self._able.add(device)
+
+    def _require_size(self, what: str, size: int, name: str) -> None:
+        expected = self.plan.memory[name].size
+        if size != expected:
+            raise InputError(
+                f"{what} must have {expected} elements, it has {size}; {self.plan.title} is for "
+                f"no other size"
+            )
+
+    def _require_fit(self, array: DeviceArray, name: str, *, flat: bool = False) -> None:
+        """Refuse an array that a launch cannot take as it is."""
+        for step in self.steps:
+            for buffer, role in step.roles.items():
                 if role == name:
                     declared: Buffer = step.kernel.program.buffer(buffer)
-                    require_fit(array, declared, tiles=buffer in step.tiles, flat=False)
+                    require_fit(array, declared, tiles=buffer in step.tiles, flat=flat)
+        self._require_size(array.name, array.size, name)
 
     def _require_out(self, out: DeviceArray, shape: tuple[int, ...], *, whole: bool) -> None:
-        """Refuse a result that cannot be written to. whole: it is the plan's array "out"."""
-        wanted = format_of(self._memory("out").dtype).array_name
-        if out.shape != shape or not out.holds(self._memory("out").dtype):
+        """Refuse a result that cannot be written to. whole: it is the plan's own output."""
+        if out.shape != shape or not out.holds(self.plan.memory[self._last].dtype):
             raise InputError(
-                f"out must be an array of {wanted}, shape {shape}; got {out.dtype}, {out.shape}"
+                f"out must be an array of {self._result}, shape {shape}; "
+                f"got {out.dtype}, {out.shape}"
             )
         if whole:
-            self._require_fit(out, "out")
+            self._require_fit(out, self._last)
         else:
             step = self.steps[-1]
-            (buffer,) = (name for name, role in step.launch.outputs.items() if role == "out")
+            (buffer,) = (name for name, role in step.roles.items() if role == self._last)
             require_fit(out, step.kernel.program.buffer(buffer), tiles=False, flat=False)
-        if not out.writable:
-            raise InputError("out is read-only. Give an array to write to.")
+        _require_writable(out)
 
-    def _is_aliased(self, out: DeviceArray, given: Mapping[str, DeviceArray]) -> bool:
-        """Return whether out is the array "in"; refuse any other overlap, and where that fails."""
+    def _is_aliased(self, outputs: Sequence[DeviceArray], given: Mapping[str, DeviceArray]) -> bool:
+        """Return whether the first output is the first input; refuse what else overlaps.
+
+        Where it is and the plan does not work in place, that is refused too.
+        """
         aliased = False
-        for name, array in given.items():
-            if not out.overlaps(array):
-                continue
-            same = out.address == array.address and out.nbytes == array.nbytes
-            if name != "in" or not same:
-                instead = (
-                    "a itself, to compute in place, or "
-                    if self.plan.why_not_in_place is None
-                    else ""
-                )
-                raise InputError(
-                    f"out overlaps {array.name} in memory. Give {instead}an array of its own."
-                )
-            reason = self.plan.why_not_in_place
-            if reason is not None:
-                raise InputError(
-                    f"out is a itself, but {self.plan.title} does not work in place: {reason}. "
-                    f"Give an array of its own."
-                )
-            aliased = True
+        for number, out in enumerate(outputs):
+            for name, array in (*given.items(), *(("", other) for other in outputs[:number])):
+                if not out.overlaps(array):
+                    continue
+                same = out.address == array.address and out.nbytes == array.nbytes
+                reason = self.plan.why_not_in_place
+                if number or name != self._first or not same:
+                    instead = (
+                        ""
+                        if reason
+                        else f"{given[self._first].name} itself, to compute in place, or "
+                    )
+                    raise InputError(
+                        f"{out.name} overlaps {array.name} in memory. "
+                        f"Give {instead}an array of its own."
+                    )
+                if reason is not None:
+                    raise InputError(
+                        f"{out.name} is {array.name} itself, but {self.plan.title} does not work "
+                        f"in place: {reason}. Give an array of its own."
+                    )
+                aliased = True
         return aliased
 
     # --- Launching ---------------------------------------------------------------------------
 
-    def _launch(
-        self,
-        works: Sequence[_Work],
-        result: DeviceArray,
-        place: Place,
-        stream: Any,
-        aliased: bool,
-    ) -> None:
-        launcher, driver = self.launcher, Driver.open()
-        handle = handle_of(stream)
-        handle = works[0].arrays["in"].stream if handle is None else handle
-        others = {array.stream for work in works for array in work.arrays.values()}
-        others |= {result.stream, handle}
-        with self._lock, launcher.active(place):
-            opened = launcher.open_stream(handle, stream, place)
-            for other in others:
-                driver.order(other, opened.handle)
-            context = driver.context_id(driver.current_context())
-            temporaries = self._temporaries(context, opened)
-            loaded = self._functions(context, place, aliased)
-            for work in works:
-                addresses = {name: array.address for name, array in work.arrays.items()}
-                for queue in work.before:
-                    queue(driver, opened.handle)
-                for step, function in zip(self.steps, loaded, strict=True):
-                    self._now = step
-                    self._launch_one(step, function, addresses | temporaries, opened)
-                for queue in work.after:
-                    queue(driver, opened.handle)
-            for other in others:
-                driver.order(opened.handle, other)
+    @contextmanager
+    def _active(self, place: Place, stream: Any, handle: int | None) -> Iterator[Stream]:
+        """Give the stream of a handle, or the library's own, in the context of the place.
 
-    def _launch_one(
-        self, step: _Ready, loaded: Loaded, addresses: Mapping[str, int], stream: Stream
-    ) -> None:
-        roles = {**step.launch.inputs, **step.launch.outputs, WORKSPACE: step.workspace}
-        if step.workspace_bytes:
-            Driver.open().clear(addresses[step.workspace], step.workspace_bytes, stream.handle)
-        arguments: list[Any] = [
-            np.uint64(addresses[roles[name]]) if name in roles else np.int64(step.scalars[name])
-            for name in step.kernel.arguments
+        No other thread launches this plan meanwhile.
+        """
+        runtime = self.runtime
+        with self._lock, runtime.active(place):
+            self._now = None
+            if handle is None:
+                handle = runtime.default_stream(place)
+            yield runtime.open_stream(handle, stream, place)
+
+    def _queue(
+        self, place: Place, stream: Stream, aliased: bool, like: DeviceArray | None
+    ) -> _Queue:
+        """Return the launches on a stream, in the active context."""
+        driver = Driver.open()
+        key = (driver.context_id(driver.current_context()), stream.handle, aliased)
+        if key not in self._queues:
+            while len(self._queues) >= _MOST_STREAMS:
+                del self._queues[next(iter(self._queues))]
+                self._quick.clear()
+            self._queues[key] = self._new_queue(place, stream, aliased, like)
+        return self._queues[key]
+
+    def _new_queue(
+        self, place: Place, stream: Stream, aliased: bool, like: DeviceArray | None
+    ) -> _Queue:
+        plan = self.plan
+        launched = [step for step in self.steps if step.blocks]
+        kernels = [
+            step.in_place if aliased and step.touches(self._first, self._last) else step.kernel
+            for step in launched
         ]
-        self.launcher.launch(
-            loaded.function,
-            step.blocks,
-            step.kernel.threads,
-            arguments,
-            step.kernel.dynamic_shared_bytes,
-            stream,
+        loaded = self.runtime.loaded(kernels, place)
+        # The memory for status words comes first, so that one call clears all of it.
+        sizes = {step.status: step.status_bytes for step in launched if step.status_bytes}
+        status_bytes = sum(map(_rounded_up, sizes.values()))
+        sizes |= {memory.name: memory.nbytes for memory in plan.temporaries}
+        total = sum(map(_rounded_up, sizes.values()))
+        owner, start = self.runtime.memory(like, total, stream) if total else (None, 0)
+        names, values = [*plan.inputs, *plan.outputs], [0] * (len(plan.inputs) + len(plan.outputs))
+        place_of_next = start
+        for name, nbytes in sizes.items():
+            names.append(name)
+            values.append(place_of_next)
+            place_of_next += _rounded_up(nbytes)
+        places = {name: number for number, name in enumerate(names)}
+        arguments = []
+        for step in launched:
+            numbers = {}
+            for name, value in step.scalars.items():
+                numbers[name] = len(values)
+                values.append(value)
+            arguments.append(
+                tuple(
+                    places[step.roles[name]] if name in step.roles else numbers[name]
+                    for name in step.kernel.arguments
+                )
+            )
+        words = words_of(values)
+        calls = tuple(
+            Call(one, step.kernel, step.blocks, words, which)
+            for one, step, which in zip(loaded, launched, arguments, strict=True)
         )
+        return _Queue(stream, words, calls, start, status_bytes, owner)
 
-    def _functions(self, context: int, place: Place, aliased: bool) -> tuple[Loaded, ...]:
-        """Return the loaded kernels, in the active context."""
-        key = (context, aliased)
-        if key not in self._loaded:
-            found = []
-            for step in self.steps:
-                self._now = step
-                found.append(self.launcher.loaded(step.chosen(aliased), place))
-            self._loaded[key] = tuple(found)
-        return self._loaded[key]
+    def _queue_all(self, queue: _Queue, works: Sequence[_Work], *, poison: bool = False) -> None:
+        """Queue rounds of launches, in the active context."""
+        plan, driver, handle = self.plan, Driver.open(), queue.stream.handle
+        # What no block writes is what the simulator has there.
+        poison = poison or len(queue.calls) < len(self.steps)
+        for work in works:
+            for place, name in enumerate((*plan.inputs, *plan.outputs)):
+                queue.words[place] = work.arrays[name].address
+            for do in work.before:
+                do(driver, handle)
+            for name in plan.outputs if poison else ():
+                memory = plan.memory[name]
+                address = work.arrays[name].address
+                driver.poison(address, memory.size, format_of(memory.dtype), handle)
+            if queue.status_bytes:
+                driver.clear(queue.status, queue.status_bytes, handle)
+            for call in queue.calls:
+                self._now = call
+                self.runtime.launch(call, queue.stream)
+            for do in work.after:
+                do(driver, handle)
 
-    def _temporaries(self, context: int, stream: Stream) -> dict[str, int]:
-        """Return the addresses of what lies between launches, for this stream."""
-        key = (context, stream.handle)
-        if key not in self._kept:
-            while len(self._kept) >= _MOST_STREAMS:
-                del self._kept[next(iter(self._kept))]
-            sizes = {
-                array.name: (array.size, storage_dtype(array.dtype))
-                for array in self.plan.temporaries
-            }
-            for step in self.steps:
-                if step.workspace_bytes:
-                    sizes[step.workspace] = (step.workspace_bytes, np.dtype(np.uint8))
-            self._kept[key] = {
-                name: self.launcher.lasting_array(size, dtype, stream)
-                for name, (size, dtype) in sizes.items()
-            }
-        return {
-            name: int(array.__cuda_array_interface__["data"][0] or 0)
-            for name, array in self._kept[key].items()
-        }
+    def _explained(self) -> Any:
+        return self.runtime.explained(self.plan.title, self._configured)
 
     def _configured(self) -> str:
         """Return what the launch that failed asked for."""
-        return f"{self._now.kernel.name}: {configuration(self._now.kernel, self._now.blocks, None)}"
+        if self._now is not None:
+            return self._now.configuration
+        sizes = [*self._input_bytes, *(memory.nbytes for memory in self.plan.temporaries)]
+        total = sum(sizes) + self._output_bytes + sum(step.status_bytes for step in self.steps)
+        return f"Nothing was launched. Its arrays have {total} bytes in all."
+
+
+# --- Steps of every way to launch -------------------------------------------------------------
+
+
+def place_of(arrays: Sequence[DeviceArray]) -> Place:
+    """Return where arrays are; they must be on one GPU, and in one context."""
+    driver = Driver.open()
+    homes = {
+        array.name: driver.home_of(array.address, array.name) for array in arrays if array.size
+    }
+    found = [
+        replace(array, device=homes[array.name][0]) if array.name in homes else array
+        for array in arrays
+    ]
+    device = common_device(found)
+    contexts = {context: name for name, (_, context) in homes.items() if context}
+    if len(contexts) > 1:
+        raise InputError(
+            f"{' and '.join(contexts.values())} belong to different CUDA contexts. With PyCUDA "
+            f"beside another library, import pycuda.autoprimaryctx, not pycuda.autoinit."
+        )
+    context = next(iter(contexts), 0)
+    return Place(driver.current_device() if device is None else device, context)
+
+
+def new_array(
+    runtime: Runtime,
+    like: DeviceArray,
+    name: str,
+    shape: tuple[int, ...],
+    dtype: str,
+    stream: Stream,
+) -> DeviceArray:
+    """Return a new array of the kind of `like`, or of the runtime's kind, in the active context."""
+    with Driver.open().restored_context():
+        owner = library_of(like).empty(like, shape, dtype)
+    if owner is None:
+        owner = runtime.empty(like, shape, dtype, stream)
+    made = device_array(owner, name)
+    if made is None:
+        raise AssertionError(f"{runtime.name} made an array that is on no GPU")
+    return made
+
+
+@contextmanager
+def _ordered(others: set[int], stream: int) -> Iterator[None]:
+    """Let a stream wait for others before, and the others for it afterwards."""
+    driver = Driver.open()
+    for other in others:
+        driver.order(other, stream)
+    yield
+    for other in others:
+        driver.order(stream, other)
 
 
 def _copy(source: DeviceArray, target: DeviceArray, driver: Driver, stream: int) -> None:
@@ -387,16 +764,68 @@ def _copy(source: DeviceArray, target: DeviceArray, driver: Driver, stream: int)
     driver.copy_rows(source.address, target.address, 1, nbytes, nbytes, stream)
 
 
-def _ready(plan: LaunchPlan, number: int, launch: Launch) -> _Ready:
-    kernel = emitted(launch.program)
-    scalars = plan.scalars(launch)
-    return _Ready(
+def _rounded_up(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+@lru_cache(maxsize=512)
+def emitted(program: Program) -> Kernel:
+    """Return a program's kernel."""
+    return emit(program)
+
+
+def loaded_by_wmma(program: Program) -> frozenset[str]:
+    """Return the buffers whose tiles WMMA moves, so that they must be aligned for it."""
+    if instruction_for(program).namespace != "wmma":
+        return frozenset()
+    return directly_loaded(program)
+
+
+def _step(plan: LaunchPlan, number: int, launch: Launch) -> _Step:
+    kernel, scalars = emitted(launch.program), plan.scalars(launch)
+    blocks = kernel.blocks(scalars)
+    if blocks > _MOST_BLOCKS:
+        raise InputError(
+            f"{kernel.program.name} would take {blocks} blocks, a grid has at most "
+            f"{_MOST_BLOCKS}. Build it with more warps or longer segments."
+        )
+    status = f"{WORKSPACE} {number}"
+    return _Step(
         launch=launch,
         kernel=kernel,
         in_place=kernel.aliased(),
         tiles=loaded_by_wmma(launch.program),
-        blocks=blocks_of(kernel, scalars),
+        blocks=blocks,
         scalars=scalars,
-        workspace=f"{WORKSPACE} {number}",
-        workspace_bytes=kernel.workspace_bytes(scalars),
+        roles={**launch.inputs, **launch.outputs, WORKSPACE: status},
+        status=status,
+        status_bytes=kernel.workspace_bytes(scalars),
     )
+
+
+def _require_writable(out: DeviceArray) -> None:
+    if not out.writable:
+        raise InputError(f"{out.name} is read-only. Give an array to write to.")
+
+
+def _require_host_out(array: Any, name: str, memory: Memory) -> None:
+    """Raise InputError unless an output can be copied into a NumPy array."""
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"{name} must be a NumPy array, as the inputs are; got {type(array)}")
+    if array.shape != (memory.size,):
+        raise InputError(f"{name} must have shape ({memory.size},), got {array.shape}")
+    expected = from_bits(np.zeros(0, format_of(memory.dtype).memory_dtype), memory.dtype).dtype
+    if array.dtype != expected:
+        raise InputError(f"{name} must be of {expected}, got {array.dtype}")
+    if not array.flags.writeable:
+        raise InputError(f"{name} is read-only. Give an array to write to.")
+
+
+def _returned(bits: NDArray[Any], dtype: str, out: Any) -> NDArray[Any]:
+    """Return an output as a NumPy array: the user's, if one was given."""
+    result = from_bits(bits, dtype)
+    if out is None:
+        return result
+    out[...] = result
+    given: NDArray[Any] = out
+    return given

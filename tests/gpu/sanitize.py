@@ -30,7 +30,7 @@ from tcusim.algorithms import algorithms, segmented_algorithms  # noqa: E402
 from tcusim.check.testing import random_inputs  # noqa: E402
 from tcusim.errors import Unsupported  # noqa: E402
 from tcusim.program.grammar import Program  # noqa: E402
-from tcusim_cuda import CUPY, compile_kernel, device_sm, emit  # noqa: E402
+from tcusim_cuda import CUDA, compile_kernel, device_sm, emit  # noqa: E402
 
 # Tile, operands, accumulator, and a source that is split.
 TYPES = (
@@ -120,7 +120,11 @@ def run(first: int, step: int) -> None:
         multiple = program.scalars[0].multiple_of
         length = 2 * multiple if multiple > 1 else 37 if program.scalars[0].name == "rows" else 1237
         kind = "normal" if program.ab != "s8" else "integers"
-        CUPY.run(program, random_inputs(program, kind, length, np.random.default_rng(0)))
+        tcusim.run(
+            program,
+            random_inputs(program, kind, length, np.random.default_rng(0)),
+            backend=CUDA,
+        )
     print(f"ran {len(chosen)} kernels")
 
 

@@ -51,7 +51,14 @@ class Library:
 
 
 @pytest.fixture(
-    params=[("cupy", "cupy"), ("torch", "cupy"), ("torch", "pycuda"), ("pycuda", "pycuda")],
+    params=[
+        ("cupy", "cupy"),
+        ("torch", "cuda"),
+        ("jax", "cuda"),
+        ("torch", "cupy"),
+        ("torch", "pycuda"),
+        ("pycuda", "pycuda"),
+    ],
     ids="-".join,
 )
 def library(request: pytest.FixtureRequest) -> Library:

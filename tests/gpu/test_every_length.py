@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import tcusim
 from tcusim.backends import native_arch, why_unavailable
-from tcusim_cuda import CUPY, PYCUDA
+from tcusim_cuda import CUDA, CUPY, PYCUDA
 from tcusim_cuda.launch import Launcher
 
 pytestmark = [pytest.mark.gpu(min_sm=80), pytest.mark.slow]
@@ -61,7 +61,7 @@ def segments() -> Iterator[Case]:
             yield Case("segmented_cumsum", dtype, length, size, order)
 
 
-@pytest.fixture(params=[PYCUDA, CUPY], ids=["pycuda", "cupy"])
+@pytest.fixture(params=[CUDA, PYCUDA, CUPY], ids=["cuda", "pycuda", "cupy"])
 def backend(request: pytest.FixtureRequest) -> Launcher:
     launcher: Launcher = request.param
     reason = why_unavailable(launcher.name)

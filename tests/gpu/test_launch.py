@@ -19,11 +19,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tcusim import backends
 from tcusim.algorithms import build, segmented_algorithms
 from tcusim.errors import InputError
 from tcusim.program.grammar import Program
 from tcusim.simulate.interpreter import run_numpy
-from tcusim_cuda import CUPY, PYCUDA, device_sm, emit, launch, unit_name
+from tcusim_cuda import CUDA, CUPY, PYCUDA, device_sm, emit, session, unit_name
 from tcusim_cuda.compile import compile_kernel
 from tcusim_cuda.launch import Launcher, LaunchError
 
@@ -36,7 +37,7 @@ LENGTH = 256 * 40
 NUMBER_OF_REGISTERS = 4
 
 
-@pytest.fixture(params=[PYCUDA, CUPY], ids=["pycuda", "cupy"])
+@pytest.fixture(params=[CUDA, PYCUDA, CUPY], ids=["cuda", "pycuda", "cupy"])
 def backend(request: pytest.FixtureRequest) -> Launcher:
     launcher: Launcher = request.param
     reason = launcher.available()
@@ -79,6 +80,13 @@ def halves(length: int = LENGTH, seed: int = 0) -> NDArray[np.float16]:
     return rng.standard_normal(length).astype(np.float16)
 
 
+def run(
+    launcher: Launcher, program: Program, inputs: dict[str, Any], **options: Any
+) -> dict[str, Any]:
+    """Run a program as a plan of one launch."""
+    return backends.run(program, inputs, backend=launcher, **options)
+
+
 def simulated(program: Program, x: NDArray[Any]) -> NDArray[Any]:
     return run_numpy(program, {"in": x}, arch=arch())["out"]
 
@@ -103,7 +111,7 @@ def test_every_algorithm_gives_the_simulators_bits(
 ) -> None:
     program = build(row.name, accumulate=accumulate, ragged=True)
     x = halves(LENGTH + 77)
-    got = backend.run(program, {"in": x}, poison=True)["out"]
+    got = run(backend, program, {"in": x}, poison=True)["out"]
     require_bits(got, simulated(program, x))
 
 
@@ -126,48 +134,48 @@ def test_other_shapes_and_types(backend: Launcher, shape: str, ab: str, accumula
     # bf16 holds these, so that no input is refused for being rounded.
     x = np.random.default_rng(1).integers(-128, 129, LENGTH + 5) * 2.0**-3
     x = x.astype(np.float16 if ab == "f16" else np.float64 if ab == "f64" else np.float32)
-    require_bits(backend.run(program, {"in": x}, poison=True)["out"], simulated(program, x))
+    require_bits(run(backend, program, {"in": x}, poison=True)["out"], simulated(program, x))
 
 
 def test_more_shared_memory_than_48_kilobytes(backend: Launcher) -> None:
     program = build("scan_tn", warps=16, ragged=True)
     assert emit(program).dynamic_shared_bytes > 48 * 1024
     x = halves(100_001)
-    require_bits(backend.run(program, {"in": x}, poison=True)["out"], simulated(program, x))
+    require_bits(run(backend, program, {"in": x}, poison=True)["out"], simulated(program, x))
 
 
 def test_no_elements(backend: Launcher) -> None:
     program = build("scan_k", ragged=True)
-    assert backend.run(program, {"in": halves(0)})["out"].shape == (0,)
+    assert run(backend, program, {"in": halves(0)})["out"].shape == (0,)
 
 
 def test_numpy_out(backend: Launcher) -> None:
     out = np.full(LENGTH // 16, np.nan, np.float32)
     x = halves()
-    assert backend.run(PROGRAM, {"in": x}, out={"out": out})["out"] is out
+    assert run(backend, PROGRAM, {"in": x}, out={"out": out})["out"] is out
     require_bits(out, simulated(PROGRAM, x))
 
 
 def test_poison_stays_where_nothing_is_written(backend: Launcher) -> None:
     nothing = dataclasses.replace(PROGRAM, name="nothing", steps=PROGRAM.steps[:3])
-    got = backend.run(nothing, {"in": halves()}, poison=True)["out"]
+    got = run(backend, nothing, {"in": halves()}, poison=True)["out"]
     assert got.size == LENGTH // 16
     assert np.isnan(got).all()
 
 
 def test_the_name_of_the_gpus_architecture(backend: Launcher) -> None:
     x = halves()
-    backend.run(PROGRAM, {"in": x}, arch=arch())
+    run(backend, PROGRAM, {"in": x}, arch=arch())
     other = "volta" if arch() != "volta" else "turing"
     with pytest.raises(InputError, match=f"arch='{other}', but GPU 0 is an .*sm_{device_sm()}, "):
-        backend.run(PROGRAM, {"in": x}, arch=other)
+        run(backend, PROGRAM, {"in": x}, arch=other)
 
 
 def test_a_kernel_is_loaded_once(backend: Launcher) -> None:
     program = dataclasses.replace(PROGRAM, name="loaded_once")
     before = len(backend._loaded)
     for seed in range(3):
-        backend.run(program, {"in": halves(seed=seed)})
+        run(backend, program, {"in": halves(seed=seed)})
     assert len(backend._loaded) == before + 1
 
 
@@ -175,7 +183,7 @@ def test_threads_may_share_a_backend(backend: Launcher) -> None:
     program = dataclasses.replace(PROGRAM, name="from_threads")
     arrays = [halves(seed=seed) for seed in range(8)]
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        results = list(pool.map(lambda x: backend.run(program, {"in": x})["out"], arrays))
+        results = list(pool.map(lambda x: run(backend, program, {"in": x})["out"], arrays))
     for x, got in zip(arrays, results, strict=True):
         require_bits(got, simulated(program, x))
 
@@ -195,7 +203,7 @@ def test_registers_are_those_that_the_driver_tells(cupy: Any) -> None:
 
 def test_cupy_arrays(backend: Launcher, cupy: Any) -> None:
     x = halves()
-    got = backend.run(PROGRAM, {"in": cupy.asarray(x)})["out"]
+    got = run(backend, PROGRAM, {"in": cupy.asarray(x)})["out"]
     assert isinstance(got, cupy.ndarray)
     require_bits(got.get(), simulated(PROGRAM, x))
 
@@ -203,7 +211,7 @@ def test_cupy_arrays(backend: Launcher, cupy: Any) -> None:
 def test_cupy_out(backend: Launcher, cupy: Any) -> None:
     x = halves()
     out = cupy.full(LENGTH // 16, cupy.nan, cupy.float32)
-    assert backend.run(PROGRAM, {"in": cupy.asarray(x)}, out={"out": out})["out"] is out
+    assert run(backend, PROGRAM, {"in": cupy.asarray(x)}, out={"out": out})["out"] is out
     require_bits(out.get(), simulated(PROGRAM, x))
 
 
@@ -222,7 +230,7 @@ def test_the_current_stream_of_cupy(backend: Launcher, cupy: Any, non_blocking: 
     with cupy.cuda.Stream(non_blocking=non_blocking) as stream:
         array = cupy.zeros(LENGTH, cupy.float16)
         delayed(cupy, x, array)
-        got = backend.run(PROGRAM, {"in": array})["out"]
+        got = run(backend, PROGRAM, {"in": array})["out"]
         doubled = got * cupy.float32(2)
         stream.synchronize()
     require_bits(doubled.get(), simulated(PROGRAM, x) * np.float32(2))
@@ -234,7 +242,7 @@ def test_a_stream_by_name_waits_and_is_waited_for(backend: Launcher, cupy: Any) 
     with cupy.cuda.Stream(non_blocking=True) as stream:
         array = cupy.zeros(LENGTH, cupy.float16)
         delayed(cupy, x, array)
-        got = backend.run(PROGRAM, {"in": array}, stream=other)["out"]
+        got = run(backend, PROGRAM, {"in": array}, stream=other)["out"]
         doubled = got * cupy.float32(2)
         stream.synchronize()
     require_bits(doubled.get(), simulated(PROGRAM, x) * np.float32(2))
@@ -243,7 +251,7 @@ def test_a_stream_by_name_waits_and_is_waited_for(backend: Launcher, cupy: Any) 
 def test_numpy_arrays_on_a_stream(backend: Launcher, cupy: Any) -> None:
     x = halves()
     stream = cupy.cuda.Stream(non_blocking=True)
-    require_bits(backend.run(PROGRAM, {"in": x}, stream=stream)["out"], simulated(PROGRAM, x))
+    require_bits(run(backend, PROGRAM, {"in": x}, stream=stream)["out"], simulated(PROGRAM, x))
 
 
 def test_cupy_arrays_that_do_not_fit(backend: Launcher, cupy: Any) -> None:
@@ -256,19 +264,19 @@ def test_cupy_arrays_that_do_not_fit(backend: Launcher, cupy: Any) -> None:
         (cupy.zeros(LENGTH, cupy.float32), r"must be of float16 \(f16\), got float32"),
     ):
         with pytest.raises(InputError, match=f"input 'in'.*{said}"):
-            backend.run(PROGRAM, {"in": given})
+            run(backend, PROGRAM, {"in": given})
     given = array[:LENGTH]
     with pytest.raises(InputError, match=r"out 'out' must have 640 elements, it has 639"):
-        backend.run(PROGRAM, {"in": given}, out={"out": out[:-1]})
+        run(backend, PROGRAM, {"in": given}, out={"out": out[:-1]})
     with pytest.raises(InputError, match="out 'out' overlaps input 'in' in memory"):
-        backend.run(PROGRAM, {"in": given}, out={"out": given.view(cupy.float32)[:640]})
+        run(backend, PROGRAM, {"in": given}, out={"out": given.view(cupy.float32)[:640]})
     with pytest.raises(InputError, match="'out' is not in GPU memory, but input 'in' is"):
-        backend.run(PROGRAM, {"in": given}, out={"out": out.get()})
+        run(backend, PROGRAM, {"in": given}, out={"out": out.get()})
 
 
 def test_a_slice_at_a_tile_is_used_in_place(backend: Launcher, cupy: Any) -> None:
     x = halves(LENGTH + 256)
-    got = backend.run(PROGRAM, {"in": cupy.asarray(x)[256:]})["out"]
+    got = run(backend, PROGRAM, {"in": cupy.asarray(x)[256:]})["out"]
     require_bits(got.get(), simulated(PROGRAM, x[256:]))
 
 
@@ -279,13 +287,13 @@ def test_a_staged_slice_may_begin_anywhere(backend: Launcher, cupy: Any, start: 
     program = build("scan_tn", ragged=True, result="f16", segment_size=1001)
     x = halves(5000 + start)
     out = cupy.full(5000 + start, -1, cupy.float16)
-    backend.run(program, {"in": cupy.asarray(x)[start:]}, out={"out": out[start:]})
+    run(backend, program, {"in": cupy.asarray(x)[start:]}, out={"out": out[start:]})
     require_bits(out.get()[start:], simulated(program, x[start:]))
     assert (out.get()[:start] == -1).all()
 
 
 def test_no_elements_of_cupy(backend: Launcher, cupy: Any) -> None:
-    got = backend.run(build("scan_k", ragged=True), {"in": cupy.zeros(0, cupy.float16)})["out"]
+    got = run(backend, build("scan_k", ragged=True), {"in": cupy.zeros(0, cupy.float16)})["out"]
     assert isinstance(got, cupy.ndarray)
     assert got.shape == (0,)
 
@@ -296,12 +304,12 @@ def test_no_elements_of_cupy(backend: Launcher, cupy: Any) -> None:
 def test_torch_tensors(backend: Launcher, torch: Any) -> None:
     x = halves()
     given = torch.from_numpy(x).cuda()
-    got = backend.run(PROGRAM, {"in": given})["out"]
+    got = run(backend, PROGRAM, {"in": given})["out"]
     assert isinstance(got, torch.Tensor)
     assert got.device == given.device
     require_bits(got.cpu().numpy(), simulated(PROGRAM, x))
     out = torch.empty_like(got)
-    assert backend.run(PROGRAM, {"in": given}, out={"out": out})["out"] is out
+    assert run(backend, PROGRAM, {"in": given}, out={"out": out})["out"] is out
     require_bits(out.cpu().numpy(), simulated(PROGRAM, x))
 
 
@@ -310,7 +318,7 @@ def test_torch_bf16(backend: Launcher, torch: Any) -> None:
     if device_sm() < emit(program).min_sm:
         pytest.skip(f"sm_{device_sm()} has no bf16")
     given = torch.from_numpy(halves()).cuda().to(torch.bfloat16)
-    got = backend.run(program, {"in": given})["out"]
+    got = run(backend, program, {"in": given})["out"]
     expected = simulated(program, given.float().cpu().numpy())
     require_bits(got.cpu().numpy(), expected)
 
@@ -323,7 +331,7 @@ def test_a_side_stream_of_torch(backend: Launcher, torch: Any) -> None:
         given = torch.zeros_like(source)
         torch.cuda._sleep(100_000_000)
         given.copy_(source)
-        got = backend.run(PROGRAM, {"in": given})["out"]
+        got = run(backend, PROGRAM, {"in": given})["out"]
         result = (got * 2).cpu().numpy()
     require_bits(result, simulated(PROGRAM, x) * np.float32(2))
 
@@ -335,20 +343,20 @@ def test_a_stream_of_torch_by_name(backend: Launcher, torch: Any) -> None:
     given = torch.zeros_like(source)
     torch.cuda._sleep(100_000_000)
     given.copy_(source)
-    got = backend.run(PROGRAM, {"in": given}, stream=torch.cuda.Stream())["out"]
+    got = run(backend, PROGRAM, {"in": given}, stream=torch.cuda.Stream())["out"]
     require_bits((got * 2).cpu().numpy(), simulated(PROGRAM, x) * np.float32(2))
 
 
 def test_a_tensor_on_the_cpu_is_refused(backend: Launcher, torch: Any) -> None:
     with pytest.raises(InputError, match=r"input 'in' is a torch tensor on cpu\. Move it to the"):
-        backend.run(PROGRAM, {"in": torch.from_numpy(halves())})
+        run(backend, PROGRAM, {"in": torch.from_numpy(halves())})
 
 
 def test_torch_and_cupy_together(backend: Launcher, torch: Any, cupy: Any) -> None:
     x = halves()
     out = cupy.empty(LENGTH // 16, cupy.float32)
     given = torch.from_numpy(x).cuda()
-    assert backend.run(PROGRAM, {"in": given}, out={"out": out})["out"] is out
+    assert run(backend, PROGRAM, {"in": given}, out={"out": out})["out"] is out
     require_bits(out.get(), simulated(PROGRAM, x))
 
 
@@ -357,12 +365,12 @@ def test_two_gpus(backend: Launcher, torch: Any) -> None:
         pytest.skip("there is one GPU")
     x = halves()
     second = torch.from_numpy(x).to("cuda:1")
-    got = backend.run(PROGRAM, {"in": second})["out"]
+    got = run(backend, PROGRAM, {"in": second})["out"]
     assert got.device == second.device
     require_bits(got.cpu().numpy(), simulated(PROGRAM, x))
     out = torch.empty(LENGTH // 16, dtype=torch.float32, device="cuda:0")
     with pytest.raises(InputError, match="input 'in' is on GPU 1, out 'out' is on GPU 0"):
-        backend.run(PROGRAM, {"in": second}, out={"out": out})
+        run(backend, PROGRAM, {"in": second}, out={"out": out})
 
 
 # --- Other arrays ----------------------------------------------------------------------------
@@ -395,14 +403,15 @@ class HasDlpack:
 @pytest.mark.parametrize("wrapped", [HasInterface, HasDlpack])
 def test_arrays_of_other_libraries(backend: Launcher, cupy: Any, wrapped: Any) -> None:
     x = halves()
-    got = backend.run(PROGRAM, {"in": wrapped(cupy.asarray(x))})["out"]
-    assert type(got).__name__ == ("ndarray" if backend is CUPY else "GPUArray")
+    got = run(backend, PROGRAM, {"in": wrapped(cupy.asarray(x))})["out"]
+    kinds = {"cuda": "CudaArray", "cupy": "ndarray", "pycuda": "GPUArray"}
+    assert type(got).__name__ == kinds[backend.name]
     require_bits(cupy.asarray(HasInterface(got)).get(), simulated(PROGRAM, x))
 
 
 def test_dlpack_of_torch(backend: Launcher, torch: Any, cupy: Any) -> None:
     x = halves()
-    got = backend.run(PROGRAM, {"in": HasDlpack(torch.from_numpy(x).cuda())})["out"]
+    got = run(backend, PROGRAM, {"in": HasDlpack(torch.from_numpy(x).cuda())})["out"]
     require_bits(cupy.asarray(HasInterface(got)).get(), simulated(PROGRAM, x))
 
 
@@ -414,20 +423,24 @@ def test_an_address_that_is_not_the_gpus(backend: Launcher, cupy: Any) -> None:
         __cuda_array_interface__={**interface, "data": (x.ctypes.data, False)}
     )
     with pytest.raises(InputError, match="is not in the memory of a GPU"):
-        backend.run(PROGRAM, {"in": elsewhere})
+        run(backend, PROGRAM, {"in": elsewhere})
 
 
 # --- PyCUDA's contexts, each in a process of its own ------------------------------------------
 
 SETUP = """
 import numpy as np
+from tcusim import backends
 from tcusim.algorithms import build
 from tcusim.simulate.interpreter import run_numpy
-from tcusim_cuda import CUPY, PYCUDA, device_sm, unit_name
+from tcusim_cuda import CUDA, CUPY, PYCUDA, device_sm, unit_name
 
 program = build("reduction_k")
 x = np.random.default_rng(0).standard_normal(10240).astype(np.float16)
 expected = run_numpy(program, {"in": x}, arch=unit_name(device_sm()))["out"]
+
+def run(launcher, program, inputs, **options):
+    return backends.run(program, inputs, backend=launcher, **options)
 
 def require(got):
     np.testing.assert_array_equal(got.view(np.uint32), expected.view(np.uint32))
@@ -441,13 +454,13 @@ import pycuda.driver as drv
 import pycuda.gpuarray as gpuarray
 own = drv.Context.get_current().handle
 given = gpuarray.to_gpu(x)
-got = PYCUDA.run(program, {"in": given}, poison=True)["out"]
+got = run(PYCUDA, program, {"in": given}, poison=True)["out"]
 assert type(got) is gpuarray.GPUArray
 require(got.get())
-require(PYCUDA.run(program, {"in": x})["out"])
+require(run(PYCUDA, program, {"in": x})["out"])
 out = gpuarray.empty(640, np.float32)
 stream = drv.Stream()
-assert PYCUDA.run(program, {"in": given}, out={"out": out}, stream=stream)["out"] is out
+assert run(PYCUDA, program, {"in": given}, out={"out": out}, stream=stream)["out"] is out
 stream.synchronize()
 require(out.get())
 assert drv.Context.get_current().handle == own
@@ -457,9 +470,9 @@ import pycuda.autoprimaryctx
 import pycuda.driver as drv
 import pycuda.gpuarray as gpuarray
 given = gpuarray.to_gpu(x)
-require(PYCUDA.run(program, {"in": given})["out"].get())
+require(run(PYCUDA, program, {"in": given})["out"].get())
 if CUPY.available() is None:
-    got = CUPY.run(program, {"in": given})["out"]
+    got = run(CUPY, program, {"in": given})["out"]
     assert type(got) is gpuarray.GPUArray
     require(got.get())
 """,
@@ -471,33 +484,33 @@ from tcusim.errors import InputError
 own = drv.Context.get_current().handle
 given = gpuarray.to_gpu(x)
 if CUPY.available() is None:
-    require(CUPY.run(program, {"in": x})["out"])
+    require(run(CUPY, program, {"in": x})["out"])
     # CuPy either works in the context that is current, PyCUDA's, or says what to do.
     try:
-        out = CUPY.run(program, {"in": given})["out"]
+        out = run(CUPY, program, {"in": given})["out"]
     except InputError as error:
         assert "Import pycuda.autoprimaryctx, not pycuda.autoinit" in str(error), error
     else:
         require(out.get())
-require(PYCUDA.run(program, {"in": given})["out"].get())
+require(run(PYCUDA, program, {"in": given})["out"].get())
 np.testing.assert_array_equal(given.get(), x)
 assert drv.Context.get_current().handle == own
 """,
     "no context of the user's": """
 import pycuda.driver as drv
-require(PYCUDA.run(program, {"in": x})["out"])
+require(run(PYCUDA, program, {"in": x})["out"])
 assert drv.Context.get_current() is None
 """,
     "all libraries in turn": """
 import pycuda.driver as drv
 for _ in range(3):
-    require(PYCUDA.run(program, {"in": x})["out"])
+    require(run(PYCUDA, program, {"in": x})["out"])
     if CUPY.available() is None:
         import cupy
-        require(CUPY.run(program, {"in": x})["out"])
+        require(run(CUPY, program, {"in": x})["out"])
         given = cupy.asarray(x)
-        require(PYCUDA.run(program, {"in": given})["out"].get())
-        require(CUPY.run(program, {"in": given})["out"].get())
+        require(run(PYCUDA, program, {"in": given})["out"].get())
+        require(run(CUPY, program, {"in": given})["out"].get())
         assert int(cupy.arange(10).sum()) == 45
     try:
         import torch
@@ -505,7 +518,7 @@ for _ in range(3):
         continue
     if torch.cuda.is_available():
         given = torch.from_numpy(x).cuda()
-        require(PYCUDA.run(program, {"in": given})["out"].cpu().numpy())
+        require(run(PYCUDA, program, {"in": given})["out"].cpu().numpy())
         assert torch.ones(10, device="cuda").sum().item() == 10
 assert drv.Context.get_current() is None
 """,
@@ -538,9 +551,9 @@ def test_a_launch_that_the_driver_refuses(
     backend: Launcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel = dataclasses.replace(emit(PROGRAM), threads=2048)
-    monkeypatch.setattr(launch, "emitted", lambda program: kernel)
+    monkeypatch.setattr(session, "emitted", lambda program: kernel)
     with pytest.raises(LaunchError, match=r"reduction_k failed: .* 40 blocks of 2048 threads"):
-        backend.run(PROGRAM, {"in": halves()})
+        run(backend, PROGRAM, {"in": halves()})
 
 
 def test_memory_that_is_full(cupy: Any) -> None:
@@ -553,4 +566,4 @@ def test_memory_that_is_full(cupy: Any) -> None:
         cupy.cuda.using_allocator(pool.malloc),
         pytest.raises(LaunchError, match="cupy: reduction_k failed: OutOfMemoryError: Out of mem"),
     ):
-        CUPY.run(PROGRAM, {"in": halves()})
+        run(CUPY, PROGRAM, {"in": halves()})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import json
 import shutil
@@ -19,6 +18,7 @@ import pytest
 
 from tcusim.errors import BackendUnavailable, InputError, UnknownName
 from tcusim.machine import format_of
+from tcusim.simulate.backend import NUMPY
 from tcusim_bench import device as bench_device
 from tcusim_bench import peers as bench_peers
 from tcusim_bench import throughput as bench
@@ -552,45 +552,30 @@ def test_programs_are_compiled_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(tried) == [("reduction_kn", 90), ("scan_rows", 90)]
 
 
-def test_mail_is_zeroed_before_every_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a launch left in its workspace would be taken for the next one's mail."""
-    done: list[tuple[Any, ...]] = []
+@pytest.mark.parametrize(
+    ("kind", "size", "algorithm"), [("scan", 2**14, "scan_grid"), ("sum", None, None)]
+)
+def test_a_recipe_is_launched_as_a_plan(kind: str, size: int | None, algorithm: str | None) -> None:
+    calls: list[Any] = []
 
-    def empty(size: int, dtype: Any) -> Any:
-        nbytes = size * np.dtype(dtype).itemsize
-        return SimpleNamespace(data=SimpleNamespace(ptr=4096 * (size % 999)), nbytes=nbytes)
-
-    def launch(function: Any, blocks: int, threads: int, arguments: list[Any], *_: Any) -> None:
-        done.append(("launch", [int(one) for one in arguments]))
+    def prepare(plan: Any) -> Any:
+        return SimpleNamespace(run=lambda inputs, **given: calls.append((plan, inputs, given)))
 
     device: Any = _NoGpu(LENGTH, "cupy")
-    runtime = SimpleNamespace(memsetAsync=lambda *given: done.append(("zero", *given)))
-    device.cp = SimpleNamespace(empty=empty, cuda=SimpleNamespace(runtime=runtime))
-    device._launcher = SimpleNamespace(
-        active=lambda place: contextlib.nullcontext(),
-        open_stream=lambda *_: None,
-        load=lambda *_: None,
-        allow_shared=lambda *_: None,
-        launch=launch,
-    )
-    device._place = None
-    monkeypatch.setattr(bench_device, "compile_kernel", lambda *_: SimpleNamespace(code=b""))
-    for algorithm, mail in (("scan_grid", True), ("scan_tn", False)):
-        (stage,) = Recipe("scan", 2**14, algorithm, warps=2).launches(LENGTH).stages
-        kernel = emit(stage.program)
-        memory = {"in": empty(LENGTH, np.float16), "out": empty(LENGTH, np.float32)}
-        run = device._launch(kernel, stage.scalars, memory)
-        done.clear()
-        run()
-        run()
-        size = kernel.workspace_bytes(stage.scalars)
-        assert (size > 0) == mail
-        where = 4096 * (size % 999)
-        names = ["zero", "launch"] if mail else ["launch"]
-        assert [one[0] for one in done] == names * 2
-        if mail:
-            assert done[0] == ("zero", where, 0, size, 0)
-            assert where in done[1][1]
+    device._launcher = SimpleNamespace(prepare=prepare)
+    device.data = np.random.default_rng(0).integers(-1, 2, LENGTH).astype(np.float16)
+    device.vector = np.zeros(1, np.float16)
+    out = np.zeros(1 if size is None else LENGTH, np.float32)
+    recipe = next(one for one in recipes(kind, size) if one.algorithm == algorithm)
+    run = Device.program(device, recipe, out)
+    run()
+    run()
+    (plan, inputs, given), again = calls
+    assert again == (plan, inputs, given)
+    assert (given["out"] is out, given["shape"]) == (True, out.shape)
+    (result,) = NUMPY.run(plan, inputs).values()
+    segments = device.data.reshape(1 if size is None else -1, size or LENGTH)
+    np.testing.assert_array_equal(result, reference(kind, segments).ravel())
 
 
 @pytest.mark.usefixtures("no_gpu")

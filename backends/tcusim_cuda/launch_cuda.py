@@ -1,0 +1,154 @@
+"""The backend "cuda": kernels launched by the driver itself, for arrays of any library."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tcusim.errors import BackendUnavailable, InputError
+from tcusim.machine import format_of
+from tcusim_cuda.arrays import DeviceArray
+from tcusim_cuda.driver import Driver, DriverMemory
+from tcusim_cuda.kernel import Kernel
+from tcusim_cuda.launch import Launcher
+from tcusim_cuda.libraries import library_of
+from tcusim_cuda.runtime import Call, Place, Stream, asks_for_shared
+
+__all__ = ["CudaArray", "CudaLauncher"]
+
+_DLPACK_CUDA = 2
+
+
+class CudaArray:
+    """An array in GPU memory of no library, which any library takes without a copy.
+
+    Give it to `torch.from_dlpack`, `cupy.asarray`, `jax.dlpack.from_dlpack` or
+    `numba.cuda.as_cuda_array`. Elements of bf16 are given as their bits, of type uint16.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Elements along each axis.
+    dtype : numpy.dtype
+        The element type.
+    device : int
+        The number of the GPU.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], place: Place, stream: int):
+        self.shape = shape
+        self.dtype = dtype
+        self.device = place.device
+        self._stream = stream
+        self._nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        self._memory = DriverMemory(Driver.open(), self._nbytes)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """What the CUDA array interface, version 3, tells."""
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self._memory.address, False),
+            "strides": None,
+            # The interface has no 0: 1 is the default stream.
+            "stream": self._stream or 1,
+            "version": 3,
+        }
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return DLPack's name of the GPU."""
+        return (_DLPACK_CUDA, self.device)
+
+    def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
+        """Return a DLPack capsule; what comes next in `stream` waits for this array."""
+        try:
+            core, utils = (importlib.import_module(f"cuda.core{x}") for x in ("", ".utils"))
+        except ImportError as error:
+            raise BackendUnavailable(
+                f"DLPack capsules are made by NVIDIA's package cuda-core, which cannot be imported "
+                f"({error}). Install it with: pip install 'tcusim[cuda]'"
+            ) from error
+        driver = Driver.open()
+        if stream != -1:
+            with driver.restored_context():
+                driver.set_context(driver.primary_context(self.device))
+                driver.order(self._stream, stream or 0)
+        buffer = core.Buffer.from_handle(self._memory.address, self._nbytes, owner=self)
+        view = utils.StridedMemoryView.from_buffer(buffer, self.shape, dtype=self.dtype)
+        return view.__dlpack__(stream=-1, **options)
+
+
+class CudaLauncher(Launcher):
+    """Launches by NVIDIA's driver, in each GPU's primary context."""
+
+    name = "cuda"
+    title = "an NVIDIA GPU, for arrays of torch, JAX, CuPy and others"
+    module = "cuda.bindings.driver"
+    remedy = "Install it with: pip install 'tcusim[cuda]'"
+    in_primary_context = True
+
+    @contextmanager
+    def active(self, place: Place) -> Iterator[None]:
+        """Make the GPU's primary context this thread's."""
+        driver = Driver.open()
+        primary = driver.primary_context(place.device)
+        if place.context not in (0, primary):
+            raise InputError(
+                f"the arrays belong to a CUDA context that PyCUDA made for itself, which "
+                f"backend={self.name!r} cannot use. Import pycuda.autoprimaryctx, not "
+                f"pycuda.autoinit; or use backend='pycuda'."
+            )
+        with driver.restored_context():
+            if driver.current_context() != primary:
+                driver.set_context(primary)
+            yield
+
+    def open_stream(self, handle: int, given: Any, place: Place) -> Stream:
+        """Return the stream of this handle, whoever made it."""
+        return Stream(handle, Driver.open().stream(handle))
+
+    def default_stream(self, place: Place) -> int:
+        """Return the default stream."""
+        return 0
+
+    def load(self, cubin: bytes, kernel: Kernel) -> Any:
+        """Return a function of a cubin."""
+        driver = Driver.open()
+        function = driver.load(cubin, kernel.name)
+        if asks_for_shared(kernel):
+            driver.allow_shared(function, kernel.dynamic_shared_bytes)
+        return function
+
+    def launch(self, call: Call, stream: Stream) -> None:
+        """Launch in the active context."""
+        Driver.open().launch(call.function, call.sizes, stream.owner, call.pointers_address)
+
+    def memory(self, like: DeviceArray | None, nbytes: int, stream: Stream) -> tuple[Any, int]:
+        """Return memory from torch for its tensors, so that one allocator has it all."""
+        if like is not None and like.kind == "torch":
+            owner = library_of(like).memory(like, nbytes, stream.handle)
+            return owner, int(owner.data_ptr())
+        owner = DriverMemory(Driver.open(), nbytes)
+        return owner, owner.address
+
+    def empty(self, like: DeviceArray, shape: tuple[int, ...], dtype: str, stream: Stream) -> Any:
+        """Return an array of no library."""
+        driver = Driver.open()
+        place = Place(driver.current_device())
+        return CudaArray(shape, format_of(dtype).memory_dtype, place, stream.handle)
+
+    def delivered(self, made: Any, like: DeviceArray, dtype: str) -> Any:
+        """Return a JAX array for JAX's."""
+        if like.kind != "jax" or not isinstance(made, CudaArray):
+            return made
+        bits = importlib.import_module("jax.dlpack").from_dlpack(made)
+        return bits.view(format_of(dtype).array_name)
+
+    def errors(self) -> tuple[type[Exception], ...]:
+        """Return nothing more: the driver's failures are errors of tcusim."""
+        return ()

@@ -1,0 +1,419 @@
+"""The array libraries: what their arrays are, new arrays, and copies in another order or type.
+
+No GPU library is imported here: an array of a library proves that its library is there.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from tcusim.errors import BackendUnavailable, InputError
+from tcusim.machine import format_of
+from tcusim.machine.shapes import TILE_BYTES
+from tcusim_cuda.arrays import DeviceArray
+
+__all__ = [
+    "Library",
+    "QuickLibrary",
+    "arranged",
+    "device_array",
+    "library_of",
+    "on_gpu",
+    "quick_library",
+    "restored",
+]
+
+# DLPack's DLDeviceType, and its name of the default stream.
+_DLPACK_GPU: Final = (2, 13)
+_DLPACK_DEFAULT_STREAM: Final = 1
+
+
+class Library:
+    """What tcusim does with arrays of one library; this one stands for every unknown library."""
+
+    kind: ClassVar[str] = "other"
+    # The module that defines the array type, and the type's name there; an array of the library
+    # proves that the module is there.
+    module: ClassVar[str] = ""
+    type_name: ClassVar[str] = ""
+
+    def takes(self, array: Any) -> bool:
+        """Return whether an array is this library's."""
+        module = sys.modules.get(self.module)
+        return module is not None and isinstance(array, getattr(module, self.type_name))
+
+    def describe(self, array: Any, name: str) -> DeviceArray | None:
+        """Return what an array is; None if it is in the computer's own memory."""
+        interface = getattr(array, "__cuda_array_interface__", None)
+        if interface is not None:
+            return _of_interface(array, interface, name, self.kind)
+        if hasattr(array, "__dlpack_device__") and hasattr(array, "__dlpack__"):
+            return _of_dlpack(array, name, self.kind)
+        return None
+
+    def empty(self, like: DeviceArray, shape: tuple[int, ...], dtype: str) -> Any:
+        """Return a new array on the device of another; None if the library makes none for us."""
+        return None
+
+    def memory(self, like: DeviceArray, nbytes: int, stream: int) -> Any:
+        """Return memory from the library's allocator, for use on a stream; None if it has none."""
+        return None
+
+    def arranged(self, array: DeviceArray, axes: tuple[int, ...], dtype: str) -> Any:
+        """Return a copy with the axes in this order, contiguous, of NumPy's type `dtype`."""
+        raise InputError(
+            f"{array.name} is a {array.library}, which tcusim cannot copy as it needs it: "
+            f"contiguous, of {dtype}, the axis of the sum or scan last. Make that copy first."
+        )
+
+    def aligned(self, owner: Any) -> Any:
+        """Return a copy of an array, which begins where tiles may."""
+        return owner.copy()
+
+    def transposed(self, owner: Any, axes: tuple[int, ...]) -> Any:
+        """Return a view with the axes in this order."""
+        return owner.transpose(axes)
+
+
+class QuickLibrary(Library):
+    """A library whose arrays tell in well under a microsecond what a launch must know."""
+
+    def is_plain(self, array: Any) -> bool:
+        """Return whether an array has no gaps and needs no closer look."""
+        raise NotImplementedError
+
+    def address(self, array: Any) -> int:
+        """Return the address of a plain array's first element."""
+        raise NotImplementedError
+
+    def device(self, array: Any) -> int:
+        """Return the number of a plain array's GPU."""
+        raise NotImplementedError
+
+    def current_stream(self, device: int) -> int:
+        """Return the handle of the library's current stream on a device."""
+        raise NotImplementedError
+
+    def new(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
+        """Return a new array on the device of another, which is the current one."""
+        raise NotImplementedError
+
+
+class _Torch(QuickLibrary):
+    kind = "torch"
+    module = "torch"
+    type_name = "Tensor"
+
+    def describe(self, array: Any, name: str) -> DeviceArray:
+        if not array.is_cuda:
+            raise InputError(
+                f"{name} is a torch tensor on {array.device}. Move it to the GPU with .cuda(), or "
+                f"give the array of .numpy()"
+            )
+        torch = sys.modules["torch"]
+        if array.layout is not torch.strided:
+            raise InputError(
+                f"{name} is a torch tensor of layout {array.layout}; give a dense one, such as "
+                f"its .values()"
+            )
+        if array.requires_grad and torch.is_grad_enabled():
+            raise InputError(
+                f"{name} is a torch tensor that requires a gradient, which this computation would "
+                f"lose. Give {name}.detach(), or call within torch.no_grad()"
+            )
+        return DeviceArray(
+            name=name,
+            owner=array,
+            kind=self.kind,
+            address=array.data_ptr(),
+            shape=tuple(array.shape),
+            dtype=str(array.dtype).removeprefix("torch."),
+            contiguous=array.is_contiguous(),
+            device=array.device.index,
+            stream=self.current_stream(array.device.index),
+        )
+
+    def empty(self, like: DeviceArray, shape: tuple[int, ...], dtype: str) -> Any:
+        torch = sys.modules["torch"]
+        kind = getattr(torch, format_of(dtype).array_name)
+        return torch.empty(shape, dtype=kind, device=like.owner.device)
+
+    def memory(self, like: DeviceArray, nbytes: int, stream: int) -> Any:
+        torch = sys.modules["torch"]
+        device = like.owner.device
+        # Its allocator gives freed memory to the next user on the stream of the allocation.
+        with torch.cuda.stream(torch.cuda.ExternalStream(stream, device)):
+            return torch.empty(nbytes, dtype=torch.uint8, device=device)
+
+    def arranged(self, array: DeviceArray, axes: tuple[int, ...], dtype: str) -> Any:
+        torch = sys.modules["torch"]
+        return array.owner.detach().permute(axes).to(getattr(torch, dtype)).contiguous()
+
+    def aligned(self, owner: Any) -> Any:
+        return owner.clone()
+
+    def transposed(self, owner: Any, axes: tuple[int, ...]) -> Any:
+        return owner.permute(axes)
+
+    def is_plain(self, array: Any) -> bool:
+        return bool(array.is_cuda and array.is_contiguous() and not array.requires_grad)
+
+    def address(self, array: Any) -> int:
+        address: int = array.data_ptr()
+        return address
+
+    def device(self, array: Any) -> int:
+        index: int = array.device.index
+        return index
+
+    def current_stream(self, device: int) -> int:
+        torch = sys.modules["torch"]
+        # As Triton asks; the public call makes an object, which takes several microseconds.
+        raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+        if raw is not None:
+            return int(raw(device))
+        return int(torch.cuda.current_stream(device).cuda_stream)
+
+    def new(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
+        return like.new_empty(shape, dtype=getattr(sys.modules["torch"], dtype))
+
+
+class _Cupy(QuickLibrary):
+    kind = "cupy"
+    module = "cupy"
+    type_name = "ndarray"
+
+    def describe(self, array: Any, name: str) -> DeviceArray:
+        device = array.data.device_id
+        return DeviceArray(
+            name=name,
+            owner=array,
+            kind=self.kind,
+            address=array.data.ptr,
+            shape=array.shape,
+            dtype=array.dtype.name,
+            contiguous=bool(array.flags.c_contiguous),
+            device=device,
+            stream=self.current_stream(device),
+        )
+
+    def empty(self, like: DeviceArray, shape: tuple[int, ...], dtype: str) -> Any:
+        cupy = sys.modules["cupy"]
+        with cupy.cuda.Device(like.device):
+            return self.new(like.owner, shape, format_of(dtype).array_name)
+
+    def arranged(self, array: DeviceArray, axes: tuple[int, ...], dtype: str) -> Any:
+        cupy = sys.modules["cupy"]
+        moved = cupy.transpose(array.owner, axes).astype(dtype, copy=False)
+        return cupy.ascontiguousarray(moved)
+
+    def is_plain(self, array: Any) -> bool:
+        return bool(array.flags.c_contiguous)
+
+    def address(self, array: Any) -> int:
+        address: int = array.data.ptr
+        return address
+
+    def device(self, array: Any) -> int:
+        number: int = array.data.device_id
+        return number
+
+    def current_stream(self, device: int) -> int:
+        return int(sys.modules["cupy"].cuda.get_current_stream(device).ptr)
+
+    def new(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
+        return sys.modules["cupy"].empty(shape, _cupy_dtype(dtype, like.dtype))
+
+
+def _cupy_dtype(dtype: str, like: np.dtype[Any]) -> Any:
+    """Return CuPy's type for results: bfloat16 beside arrays of it, else its bits."""
+    if dtype != "bfloat16":
+        return dtype
+    return like if like.name == dtype else np.uint16
+
+
+class _Pycuda(Library):
+    kind = "gpuarray"
+    module = "pycuda.gpuarray"
+    type_name = "GPUArray"
+
+    def empty(self, like: DeviceArray, shape: tuple[int, ...], dtype: str) -> Any:
+        gpuarray = sys.modules["pycuda.gpuarray"]
+        memory_dtype = format_of(dtype).memory_dtype
+        return gpuarray.empty(shape, memory_dtype, allocator=like.owner.allocator)
+
+    def arranged(self, array: DeviceArray, axes: tuple[int, ...], dtype: str) -> Any:
+        in_order = axes == tuple(range(len(axes)))
+        if in_order and array.contiguous and array.dtype == dtype:
+            return array.owner
+        # PyCUDA casts by kernels that need nvcc, and does not transpose what it copies.
+        return super().arranged(array, axes, dtype)
+
+
+class _Jax(Library):
+    """JAX: its arrays are read through DLPack, and never written."""
+
+    kind = "jax"
+    module = "jax"
+    type_name = "Array"
+
+    def describe(self, array: Any, name: str) -> DeviceArray | None:
+        if isinstance(array, sys.modules["jax"].core.Tracer):
+            raise InputError(
+                f"{name} is traced by JAX and has no values yet. Call from outside jax.jit, or "
+                f"through jax.pure_callback"
+            )
+        return _of_dlpack(array, name, self.kind, writable=False)
+
+    def arranged(self, array: DeviceArray, axes: tuple[int, ...], dtype: str) -> Any:
+        return array.owner.transpose(axes).astype(dtype)
+
+
+_OTHER: Final = Library()
+_KNOWN: Final = (_Torch(), _Cupy(), _Pycuda(), _Jax())
+_BY_KIND: Final[Mapping[str, Library]] = {one.kind: one for one in (*_KNOWN, _OTHER)}
+
+
+def library_of(array: DeviceArray) -> Library:
+    """Return the library of an array."""
+    return _BY_KIND[array.kind]
+
+
+def quick_library(array_type: type) -> QuickLibrary | None:
+    """Return the library whose arrays are of this very type, if it is a quick one."""
+    for library in _KNOWN:
+        module = sys.modules.get(library.module)
+        if module is not None and array_type is getattr(module, library.type_name, None):
+            return library if isinstance(library, QuickLibrary) else None
+    return None
+
+
+# --- What an array is -------------------------------------------------------------------------
+
+
+def on_gpu(array: Any, name: str) -> DeviceArray:
+    """Return what a GPU array is; refuse one that is not on a GPU."""
+    found = device_array(array, name)
+    if found is None:
+        raise InputError(
+            f"{name} is a {type(array).__module__}.{type(array).__qualname__}, which is not in GPU "
+            f"memory. Copy it there first, or give NumPy arrays only."
+        )
+    return found
+
+
+def device_array(array: Any, name: str) -> DeviceArray | None:
+    """Return what a GPU array is, or None if the array is in the computer's own memory.
+
+    Raises
+    ------
+    InputError
+        If it is an array that neither a kernel nor NumPy can take.
+    """
+    if isinstance(array, np.ndarray):
+        return None
+    for library in _KNOWN:
+        if library.takes(array):
+            return library.describe(array, name)
+    return _OTHER.describe(array, name)
+
+
+def _of_interface(array: Any, interface: Mapping[str, Any], name: str, kind: str) -> DeviceArray:
+    """Describe an object that has the CUDA array interface, version 2 or 3."""
+    if interface.get("mask") is not None:
+        raise InputError(f"{name} has a mask, which kernels know nothing of. Fill it first.")
+    address, read_only = interface["data"]
+    shape = tuple(interface["shape"])
+    dtype = np.dtype(interface["typestr"])
+    return DeviceArray(
+        name=name,
+        owner=array,
+        kind=kind,
+        address=int(address or 0),
+        shape=shape,
+        dtype=dtype.name,
+        contiguous=_contiguous(shape, interface.get("strides"), dtype.itemsize),
+        writable=not read_only,
+        # No stream means that the producer has nothing under way; then any stream will do.
+        stream=int(interface.get("stream") or 0),
+    )
+
+
+def _of_dlpack(array: Any, name: str, kind: str, *, writable: bool = True) -> DeviceArray | None:
+    """Describe an object that speaks DLPack; None if it is in the computer's own memory."""
+    device_type, device = array.__dlpack_device__()
+    if int(device_type) not in _DLPACK_GPU:
+        return None
+    try:
+        utils = importlib.import_module("cuda.core.utils")
+    except ImportError as error:
+        raise BackendUnavailable(
+            f"{name} is read through DLPack by NVIDIA's package cuda-core, which cannot be "
+            f"imported ({error}). Install it with: pip install 'tcusim[cuda]'"
+        ) from error
+    try:
+        view = utils.StridedMemoryView.from_dlpack(array, _DLPACK_DEFAULT_STREAM)
+        dtype = np.dtype(view.dtype)
+    except (BufferError, TypeError, NotImplementedError) as error:
+        raise InputError(f"{name} cannot be read through DLPack: {error}") from error
+    strides = view.strides
+    return DeviceArray(
+        name=name,
+        owner=array,
+        kind=kind,
+        address=int(view.ptr),
+        shape=tuple(view.shape),
+        dtype=dtype.name,
+        contiguous=_contiguous(view.shape, strides, 1),
+        writable=writable and not view.readonly,
+        device=int(device),
+        stream=_DLPACK_DEFAULT_STREAM,
+        # The view keeps the array alive.
+        keep=view,
+    )
+
+
+def _contiguous(shape: tuple[int, ...], strides: Iterable[int] | None, itemsize: int) -> bool:
+    """Return whether strides, in units of which an element has `itemsize`, leave no gaps."""
+    if strides is None or 0 in shape:
+        return True
+    expected = itemsize
+    for extent, stride in reversed(list(zip(shape, strides, strict=True))):
+        if extent != 1 and stride != expected:
+            return False
+        expected *= extent
+    return True
+
+
+# --- The same elements in another order or type -----------------------------------------------
+
+
+def arranged(array: DeviceArray, axes: tuple[int, ...], dtype: str) -> Any:
+    """Return the owner with its axes in this order, contiguous, aligned, of NumPy's type `dtype`.
+
+    The owner itself if it is so already, else a copy by its own library, on its current stream.
+
+    Raises
+    ------
+    InputError
+        If its library has no such copy, or is unknown.
+    """
+    in_order = axes == tuple(range(len(axes)))
+    if in_order and array.contiguous and array.address % TILE_BYTES == 0 and array.dtype == dtype:
+        return array.owner
+    library = library_of(array)
+    made = library.arranged(array, axes, dtype)
+    return library.aligned(made) if on_gpu(made, "a").address % TILE_BYTES else made
+
+
+def restored(array: DeviceArray, axes: tuple[int, ...]) -> Any:
+    """Return a view of the owner in which axis i of it is axis axes[i]."""
+    back = tuple(axes.index(axis) for axis in range(len(axes)))
+    if back == tuple(range(len(axes))):
+        return array.owner
+    return library_of(array).transposed(array.owner, back)

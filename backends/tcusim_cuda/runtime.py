@@ -1,0 +1,271 @@
+"""Through what kernels are loaded and launched: the driver, or a GPU library on top of it."""
+
+from __future__ import annotations
+
+import array
+import importlib
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from tcusim.errors import BackendUnavailable, InputError, TcusimError, Unsupported
+from tcusim_cuda.arrays import DeviceArray
+from tcusim_cuda.compile import compile_kernels
+from tcusim_cuda.cubin import Usage
+from tcusim_cuda.driver import Driver, DriverError
+from tcusim_cuda.kernel import Kernel
+
+__all__ = [
+    "Call",
+    "LaunchError",
+    "Loaded",
+    "Place",
+    "Runtime",
+    "Stream",
+    "Words",
+    "asks_for_shared",
+    "handle_of",
+    "words_of",
+]
+
+Words: TypeAlias = "array.array[int]"
+
+
+# More dynamic shared memory than this a kernel must ask for.
+_UNASKED_SHARED_BYTES: Final = 48 * 1024
+
+
+class LaunchError(TcusimError, RuntimeError):
+    """A kernel could not be loaded or launched, or failed, or the GPU's memory is full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a kernel runs: a GPU, and the context that its arrays belong to (0: of no one)."""
+
+    device: int
+    context: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A stream as the driver knows it, and the object with which the runtime launches on it."""
+
+    handle: int
+    owner: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A kernel in a GPU's memory, ready to launch. function: the runtime's own object."""
+
+    function: Any
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One launch whose arguments are words of an array, which may change between launches.
+
+    Attributes
+    ----------
+    loaded : Loaded
+        The kernel, on the GPU.
+    kernel : Kernel
+        What it was emitted as.
+    blocks : int
+        How many blocks to launch.
+    words : array
+        64-bit words: addresses and scalars.
+    places : tuple of int
+        Which word each argument is.
+    """
+
+    loaded: Loaded
+    kernel: Kernel
+    blocks: int
+    words: Words
+    places: tuple[int, ...]
+    function: Any = field(init=False)
+    sizes: tuple[int, int, int] = field(init=False)
+    pointers: Words = field(init=False)
+    pointers_address: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        sizes = (self.blocks, self.kernel.threads, self.kernel.dynamic_shared_bytes)
+        # The driver copies each argument from where the pointer to it says, at every launch.
+        start, size = self.words.buffer_info()[0], self.words.itemsize
+        pointers = words_of([start + size * place for place in self.places])
+        for name, value in (
+            ("function", self.loaded.function),
+            ("sizes", sizes),
+            ("pointers", pointers),
+            ("pointers_address", pointers.buffer_info()[0]),
+        ):
+            object.__setattr__(self, name, value)
+
+    @property
+    def configuration(self) -> str:
+        """What the launch asks of the GPU, in words."""
+        blocks, threads, shared = self.sizes
+        return (
+            f"{self.kernel.name} was to run as {blocks} blocks of {threads} threads, "
+            f"{shared} bytes of dynamic shared memory, {self.loaded.usage.shared_bytes} of static, "
+            f"{self.loaded.usage.registers} registers a thread."
+        )
+
+
+def words_of(values: Sequence[int]) -> Words:
+    """Return 64-bit words that stay where they are."""
+    return array.array("q", values)
+
+
+class Runtime(ABC):
+    """A library's contexts, streams, memory and launches. It is imported when first used.
+
+    Attributes
+    ----------
+    name, title : str
+        As every backend has them.
+    module : str
+        What is imported.
+    remedy : str
+        How to install it.
+    in_primary_context : bool
+        Whether all of its launches are in GPUs' primary contexts.
+    """
+
+    name: str
+    title: str
+    module: str
+    remedy: str
+    in_primary_context = False
+
+    def __init__(self) -> None:
+        self._loaded: dict[tuple[int, str], Loaded] = {}
+        self._lock = threading.Lock()
+
+    # --- What the library does ---------------------------------------------------------------
+
+    @abstractmethod
+    def active(self, place: Place) -> AbstractContextManager[None]:
+        """Make the place's context this thread's, and give the thread back its own afterwards."""
+
+    @abstractmethod
+    def open_stream(self, handle: int, given: Any, place: Place) -> Stream:
+        """Return the stream to launch on: that of the handle, or one that stands in for it."""
+
+    @abstractmethod
+    def default_stream(self, place: Place) -> int:
+        """Return the handle of the stream on which the library now works."""
+
+    @abstractmethod
+    def load(self, cubin: bytes, kernel: Kernel) -> Any:
+        """Return a kernel's function, which may use the dynamic shared memory that it needs."""
+
+    @abstractmethod
+    def launch(self, call: Call, stream: Stream) -> None:
+        """Launch in the active context."""
+
+    @abstractmethod
+    def memory(self, like: DeviceArray | None, nbytes: int, stream: Stream) -> tuple[Any, int]:
+        """Return memory for use on a stream, as an object that frees it, and its address.
+
+        It may be freed in any thread. `like`, if any, is an array beside which it is used.
+        """
+
+    @abstractmethod
+    def empty(self, like: DeviceArray, shape: tuple[int, ...], dtype: str, stream: Stream) -> Any:
+        """Return an array in place of one of a library that makes none: of the runtime's own kind.
+
+        It is written on the stream. `dtype` is a short name, such as "f16".
+        """
+
+    def delivered(self, made: Any, like: DeviceArray, dtype: str) -> Any:
+        """Return what a user gets for an array from `empty`, once its launches are queued."""
+        return made
+
+    @abstractmethod
+    def errors(self) -> tuple[type[Exception], ...]:
+        """Return what the library raises when the GPU or its driver fails."""
+
+    # --- Every runtime -----------------------------------------------------------------------
+
+    def library(self) -> Any:
+        """Import the library and return it.
+
+        Raises
+        ------
+        BackendUnavailable
+            If it cannot be imported.
+        """
+        try:
+            return importlib.import_module(self.module)
+        except ImportError as error:
+            raise BackendUnavailable(
+                f"{self.module} cannot be imported ({error}). {self.remedy}"
+            ) from error
+
+    def loaded(self, kernels: Sequence[Kernel], place: Place) -> tuple[Loaded, ...]:
+        """Return kernels on the device of the active context, compiled side by side if need be."""
+        driver = Driver.open()
+        context = driver.context_id(driver.current_context())
+        with self._lock:
+            missing = {k.text: k for k in kernels if (context, k.text) not in self._loaded}
+            cubins = compile_kernels(list(missing.values()), driver.sm(place.device))
+            for kernel, cubin in zip(missing.values(), cubins, strict=True):
+                self._require_shared(kernel, cubin.usage, place.device)
+                function = self.load(cubin.code, kernel)
+                self._loaded[context, kernel.text] = Loaded(function, cubin.usage)
+            return tuple(self._loaded[context, kernel.text] for kernel in kernels)
+
+    def _require_shared(self, kernel: Kernel, usage: Usage, device: int) -> None:
+        driver = Driver.open()
+        needed = usage.shared_bytes + kernel.dynamic_shared_bytes
+        offered = driver.shared_bytes(device)
+        if needed > offered:
+            raise Unsupported(
+                f"{kernel.program.name} needs {needed} bytes of shared memory a block, "
+                f"{driver.title(device)} has {offered}. Build it with fewer warps or smaller tiles."
+            )
+
+    @contextmanager
+    def explained(self, what: str, configured: Callable[[], str]) -> Iterator[None]:
+        """Turn a failure of the library into a LaunchError that says what was asked for."""
+        try:
+            yield
+        except Exception as error:
+            self.explain(error, what, configured)
+            raise
+
+    def explain(self, error: Exception, what: str, configured: Callable[[], str]) -> None:
+        """Raise a LaunchError if an error is a failure of the library or of the driver."""
+        ours = isinstance(error, TcusimError) and not isinstance(error, DriverError)
+        if ours or not isinstance(error, (MemoryError, RuntimeError, *self.errors())):
+            return
+        raise LaunchError(
+            f"{self.name}: {what} failed: {type(error).__name__}: {str(error).strip()}. "
+            f"{configured()}"
+        ) from error
+
+
+def asks_for_shared(kernel: Kernel) -> bool:
+    """Return whether a kernel must ask for its dynamic shared memory."""
+    return kernel.dynamic_shared_bytes > _UNASKED_SHARED_BYTES
+
+
+def handle_of(stream: Any) -> int | None:
+    """Return a stream's handle: an integer, or any library's stream. None if none is given."""
+    if stream is None or isinstance(stream, int):
+        return stream
+    if hasattr(stream, "__cuda_stream__"):
+        return int(stream.__cuda_stream__()[1])
+    for attribute in ("cuda_stream", "ptr", "handle"):
+        if hasattr(stream, attribute):
+            return int(getattr(stream, attribute))
+    raise InputError(
+        f"stream must be a stream of CuPy, PyCUDA, torch or cuda.core, or a handle; got {stream!r}"
+    )
