@@ -221,7 +221,7 @@ class StandIn(Launcher):
         arguments = [word_at(address) for address in call.pointers]
         self.driver.notes.append(f"launch {blocks} x {threads} on {stream.handle}")
         buffers = (*function.inputs, *function.outputs)
-        # Behind the buffers lies the memory for mail, of which the simulator has its own.
+        # Behind the buffers lies the memory for status words, of which the simulator has its own.
         numbers = arguments[len(buffers) + bool(function.status) :]
         scalars = {
             scalar.name: value for scalar, value in zip(function.scalars, numbers, strict=True)
