@@ -20,7 +20,7 @@ from tcusim.errors import AgreementError, InputError, TcusimError, unknown_name
 from tcusim.machine import Format, Values, format_of, from_values, round_values
 from tcusim.machine.formats import to_memory
 from tcusim.program.bind import bind_scalars, offsets_of
-from tcusim.program.grammar import Program, Step, View, accesses
+from tcusim.program.grammar import Program, Step, accesses
 from tcusim.program.printer import line
 from tcusim.simulate.interpreter import Event, run_numpy
 from tcusim.simulate.probes import Probe, with_probes
@@ -280,7 +280,8 @@ def _writer(case: _Case, name: str, place: int) -> str:
         for view in accesses(event.step).views_written:
             if view.buffer.name != name:
                 continue
-            here = (_addresses(event, view) == place) & event.state.valid(view, event.warps)
+            here = event.state.places(view, event.warps) == place
+            here &= event.state.valid(view, event.warps)
             for warp in event.warps[here.any(axis=(1, 2))].tolist():
                 last = f"{_warp(case.program, warp)}, at {_step(event.path, event)}"
 
@@ -288,24 +289,12 @@ def _writer(case: _Case, name: str, place: int) -> str:
     return last
 
 
-def _addresses(event: Event, view: View) -> NDArray[np.int64]:
-    """Return the place of each element of a view in its buffer: (W, rows, cols)."""
-    state, count = event.state, event.state.program.warps
-    warps = event.warps[:, None, None]
-    symbols: dict[str, Any] = {
-        **state.scalars,
-        **event.loops,
-        "block": warps // count,
-        "warp": warps % count,
-        "row": np.arange(view.rows)[None, :, None],
-        "col": np.arange(view.cols)[None, None, :],
-    }
-    shape = (event.warps.size, view.rows, view.cols)
-    return np.broadcast_to(np.asarray(view.address.evaluate(symbols)), shape)
-
-
 def _warp(program: Program, warp: int) -> str:
-    return f"warp {warp % program.warps} of block {warp // program.warps}"
+    block, place = divmod(warp, program.warps)
+    if program.columns == 1:
+        return f"warp {place} of block {block}"
+    row, column = divmod(block, program.columns)
+    return f"warp {place} of block ({row}, {column})"
 
 
 def _step(path: str, event: Event, step: Step | None = None) -> str:
@@ -350,7 +339,7 @@ def _first_parting(
         probe = probes.get(written[0].buffer.name) if written else None
         if found or probe is None:
             return
-        places = probe.places(event.warps, event.loops)
+        places = event.state.places(probe.view, event.warps)
         first, second = (each[places] for each in bits[probe.buffer.name])
         differ = np.argwhere(first != second)
         if differ.size:

@@ -61,6 +61,7 @@ __all__ = [
     "Locate",
     "Loop",
     "Mma",
+    "Numbered",
     "Pattern",
     "PatternKind",
     "Program",
@@ -79,6 +80,8 @@ __all__ = [
     "View",
     "When",
     "accesses",
+    "branch_of",
+    "numbered",
     "walk",
     "whole",
 ]
@@ -737,18 +740,39 @@ class Program:
 # --- Ways through a program -------------------------------------------------------------------
 
 
-def walk(steps: tuple[Step, ...], prefix: str = "") -> Iterator[tuple[str, Step]]:
-    """Yield every step with its path, such as "7.2": parents before children, in text order.
+# A step with its path, such as "7.2".
+Numbered: TypeAlias = tuple[str, Step]
+
+
+def numbered(steps: tuple[Step, ...], prefix: str = "", first: int = 1) -> Iterator[Numbered]:
+    """Yield the steps of one list with their paths; the first is number `first`."""
+    for number, step in enumerate(steps, start=first):
+        yield f"{prefix}{number}", step
+
+
+def branch_of(path: str, step: Loop | When, *, taken: bool = True) -> Iterator[Numbered]:
+    """Yield the steps directly inside the step at `path`: its body, or the other branch.
 
     The steps of an `otherwise` branch are numbered on from those of the `body`.
     """
-    for number, step in enumerate(steps, start=1):
-        path = f"{prefix}{number}"
+    if taken:
+        return numbered(step.body, f"{path}.")
+    assert isinstance(step, When)
+    return numbered(step.otherwise, f"{path}.", len(step.body) + 1)
+
+
+def walk(steps: tuple[Step, ...]) -> Iterator[Numbered]:
+    """Yield every step with its path: parents before children, in text order."""
+    return _walk(numbered(steps))
+
+
+def _walk(steps: Iterator[Numbered]) -> Iterator[Numbered]:
+    for path, step in steps:
         yield path, step
-        if isinstance(step, Loop):
-            yield from walk(step.body, f"{path}.")
-        elif isinstance(step, When):
-            yield from walk(step.body + step.otherwise, f"{path}.")
+        if isinstance(step, Loop | When):
+            yield from _walk(branch_of(path, step))
+        if isinstance(step, When):
+            yield from _walk(branch_of(path, step, taken=False))
 
 
 @dataclass(frozen=True, slots=True)

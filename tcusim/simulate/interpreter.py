@@ -36,17 +36,15 @@ from tcusim.program.checks.verifier import verify
 from tcusim.program.grammar import (
     Add,
     Await,
-    Bound,
     Buffer,
     Const,
     Copy,
     Frag,
-    Gathered,
-    Index,
     Load,
     Locate,
     Loop,
     Mma,
+    Numbered,
     Pattern,
     PatternKind,
     Program,
@@ -60,12 +58,14 @@ from tcusim.program.grammar import (
     Sync,
     View,
     When,
+    branch_of,
+    numbered,
 )
 from tcusim.program.printer import line
+from tcusim.program.walk import Ints, Placement
 
 __all__ = ["Event", "State", "add_values", "convert_values", "interpret", "run_numpy"]
 
-Ints: TypeAlias = NDArray[np.int64]
 # A leaf step: its path, the step, the places of its warps in the batch, its loops.
 _Leaf: TypeAlias = tuple[str, Step, Ints, Mapping[str, int]]
 
@@ -170,12 +170,11 @@ class State:
             for buffer in program.status
         }
         self.warps: Ints = np.arange(0)
+        self._placement = Placement(0, {})
         self._fragments: dict[str, Values] = {}
-        self._ranges: dict[str, tuple[Ints, Ints]] = {}
         self._shared: dict[str, Values] = {}
         self._pending: list[_Write] = []
         self._unshared: list[_Write] = []
-        self._symbols: dict[str, Any] = {}
 
     # --- What a watcher asks -----------------------------------------------------------------
 
@@ -196,12 +195,12 @@ class State:
         """Return where the view's bounds hold: (W, rows, cols)."""
         places = self._places(warps)
         shape = (len(places), view.rows, view.cols)
-        return np.broadcast_to(self._mask(view, places), shape)
+        return np.broadcast_to(self._placement.inside(view, places), shape)
 
     def places(self, view: View, warps: Ints | None = None) -> Ints:
         """Return the number of each element in its buffer, in bounds or not: (W, rows, cols)."""
         where = self._places(warps)
-        found = self._addresses(view, where)
+        found = self._placement.addresses(view, where)
         return np.broadcast_to(found, (len(where), view.rows, view.cols))
 
     def outputs(self) -> dict[str, NDArray[Any]]:
@@ -256,11 +255,8 @@ class State:
         """Set up a batch of blocks, with fresh registers and poisoned shared memory."""
         count = self.program.warps
         self.warps = np.arange(first * count, last * count)
-        number, columns = self.warps // count, self.program.columns
-        place = {"block": number // columns, "block_col": number % columns}
-        self._symbols = {**self.scalars, **place, "warp": self.warps % count}
+        self._placement = Placement.of_warps(self.program, self.scalars, self.warps)
         self._fragments = {}
-        self._ranges = {}
         self._pending = []
         self._unshared = []
         self._shared = {
@@ -270,35 +266,26 @@ class State:
 
     def _leaves(self, steps: tuple[Step, ...]) -> Iterator[_Leaf]:
         """Yield the leaf steps as they come, each with its path, its warps and its loops."""
-        yield from self._steps(steps, "", 1, np.arange(self.warps.size), {})
+        yield from self._steps(numbered(steps), np.arange(self.warps.size), {})
 
     def _steps(
-        self,
-        steps: tuple[Step, ...],
-        prefix: str,
-        first: int,
-        places: Ints,
-        loops: Mapping[str, int],
+        self, steps: Iterator[Numbered], places: Ints, loops: Mapping[str, int]
     ) -> Iterator[_Leaf]:
-        """Yield the leaves of steps, from number `first` on, in the warps at these places."""
-        for number, step in enumerate(steps, start=first):
-            path = f"{prefix}{number}"
+        """Yield the leaves of steps, in the warps at these places of the batch."""
+        for path, step in steps:
             match step:
-                case Loop(var, count, body):
+                case Loop(var, count):
                     for value in range(count.evaluate(self.scalars)):
-                        self._symbols[var] = value
+                        self._placement.symbols[var] = value
                         inner = {**loops, var: value}
-                        yield from self._steps(body, f"{path}.", 1, places, inner)
-                    self._symbols.pop(var, None)
-                case When(bounds, body, otherwise):
-                    taken = np.full(places.size, True)
-                    for bound in bounds:
-                        taken &= self._holds(bound, places)
-                    if taken.any():
-                        yield from self._steps(body, f"{path}.", 1, places[taken], loops)
-                    if not taken.all():
-                        after = len(body) + 1
-                        yield from self._steps(otherwise, f"{path}.", after, places[~taken], loops)
+                        yield from self._steps(branch_of(path, step), places, inner)
+                    self._placement.symbols.pop(var, None)
+                case When(bounds):
+                    holds = self._placement.holds(bounds, places)
+                    for taken, there in ((True, places[holds]), (False, places[~holds])):
+                        if there.size:
+                            inside = branch_of(path, step, taken=taken)
+                            yield from self._steps(inside, there, loops)
                 case _:
                     yield path, step, places, loops
 
@@ -386,14 +373,16 @@ class State:
     def _put_ranges(self, ranges: Ranges, found: tuple[Ints, Ints], places: Ints) -> None:
         """Set where ranges begin and end, (W, count), in the warps at these places."""
         shape = (self.warps.size, ranges.count)
-        held = self._ranges.setdefault(ranges.name, (np.zeros(shape, int), np.zeros(shape, int)))
+        held = self._placement.ranges.setdefault(
+            ranges.name, (np.zeros(shape, int), np.zeros(shape, int))
+        )
         for array, values in zip(held, found, strict=True):
             array[places] = values
 
     def _located(self, step: Locate, places: Ints) -> tuple[Ints, Ints]:
         """Return where chunks of ragged segments begin and end: (W, count) each."""
         segments, chunk = step.segments, step.segments.chunk
-        number = self._evaluate(step.first, places)[:, :, 0] + np.arange(step.dst.count)
+        number = self._placement.value(step.first, places)[:, :, 0] + np.arange(step.dst.count)
         offsets = self.memory[segments.offsets.name]
         starts = segments.positions(offsets, np.arange(offsets.size))
         count = starts.size - 1
@@ -413,12 +402,12 @@ class State:
         end = np.where(inside, end, limit)
         if segments.limit is None:
             return begin, end
-        most = self._evaluate(segments.limit, places)[:, :, 0]
+        most = self._placement.value(segments.limit, places)[:, :, 0]
         return np.maximum(begin, 0), np.minimum(end, most)
 
     def _constant(self, pattern: Pattern, frag: Frag, places: Ints) -> Values:
         """Return the 0/1 matrix, (1, rows, cols), or one for each warp if its offset differs."""
-        offset = self._evaluate(pattern.offset, places)
+        offset = self._placement.value(pattern.offset, places)
         row = np.arange(frag.rows)[None, :, None]
         col = np.arange(frag.cols)[None, None, :]
         match pattern.kind:
@@ -440,55 +429,12 @@ class State:
 
     # --- Memory ------------------------------------------------------------------------------
 
-    def _evaluate(self, index: Index, places: Ints) -> Ints:
-        """Return an index in the warps at these places: (W, 1, 1), or (1, 1, 1) if uniform."""
-        if index.symbols.isdisjoint(("block", "block_col", "warp")):
-            return np.full((1, 1, 1), index.evaluate(self._symbols), np.int64)
-        values: Ints = np.asarray(index.evaluate(self._symbols))[places]
-        return values[:, None, None]
-
-    def _holds(self, bound: Bound, places: Ints) -> NDArray[np.bool_]:
-        """Return whether a warp-uniform bound holds: (W,)."""
-        inside = self._evaluate(bound.lhs - bound.rhs, places).ravel() < 0
-        return np.broadcast_to(inside, places.shape)
-
-    def _mask(self, view: View, places: Ints) -> NDArray[np.bool_]:
-        """Return where the bounds hold: (W or 1, rows, cols)."""
-        inside = np.ones((1, view.rows, view.cols), bool)
-        row = np.arange(view.rows)[None, :, None]
-        col = np.arange(view.cols)[None, None, :]
-        for bound in view.bounds:
-            excess = bound.lhs - bound.rhs
-            rest = self._evaluate(excess.substitute({"row": 0, "col": 0}), places)
-            inside = inside & (
-                rest + row * excess.coefficient("row") + col * excess.coefficient("col") < 0
-            )
-        if view.ranges is not None:
-            _, end = self._ranges_of(view, view.ranges, places)
-            inside = inside & (self._addresses(view, places) < end)
-        return inside
-
-    def _ranges_of(self, view: View, ranges: Ranges, places: Ints) -> tuple[Ints, Ints]:
-        """Return where a view's ranges begin and end: (W, rows, 1), or (W, 1, cols)."""
-        axis = 2 if isinstance(view.row_axis, Gathered) else 1
-        begin, end = self._ranges[ranges.name]
-        return np.expand_dims(begin[places], axis), np.expand_dims(end[places], axis)
-
-    def _addresses(self, view: View, places: Ints) -> Ints:
-        """Return each element's place in its buffer, in bounds or not: (W or 1, rows, cols)."""
-        row = np.arange(view.rows)[None, :, None] * view.row_stride
-        col = np.arange(view.cols)[None, None, :] * view.col_stride
-        index: Ints = self._evaluate(view.offset, places) + (row + col)
-        if view.ranges is not None:
-            index = index + self._ranges_of(view, view.ranges, places)[0]
-        return index
-
     def _indices(
         self, view: View, places: Ints, path: str, step: Step | None
     ) -> tuple[Ints, NDArray[np.bool_] | None]:
         """Return each element's place in its buffer, and where bounds hold (None: all)."""
-        index = self._addresses(view, places)
-        mask = self._mask(view, places) if view.bounds or view.ranges else None
+        index = self._placement.addresses(view, places)
+        mask = self._placement.inside(view, places) if view.bounds or view.ranges else None
         if mask is not None:
             index = np.where(mask, index, 0)
         size = (

@@ -8,22 +8,21 @@ can be compared step by step.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
 
 from tcusim.program.grammar import (
     BLOCK,
+    BLOCK_COL,
     WARP,
     Buffer,
     BufferRole,
     Copy,
     Extent,
+    Frag,
     Index,
     Loop,
+    Numbered,
     Program,
     Role,
     Scope,
@@ -34,11 +33,11 @@ from tcusim.program.grammar import (
     View,
     When,
     accesses,
+    branch_of,
+    numbered,
 )
 
 __all__ = ["Probe", "with_probes"]
-
-Ints: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,31 +45,14 @@ class Probe:
     """The output that holds what one step made, in every warp and every iteration.
 
     path, step: the step, where it stands in the program that has no probes. name: what it made, a
-    fragment or a buffer. buffer: the output. rows, cols: of one result. loops: variable and count
-    of each loop around the step, outermost first.
+    fragment or a buffer. buffer: the output. view: where in it one warp's result is stored.
     """
 
     path: str
     step: Step
     name: str
     buffer: Buffer
-    rows: int
-    cols: int
-    loops: tuple[tuple[str, int], ...]
-
-    def places(self, warps: Ints, values: Mapping[str, int]) -> Ints:
-        """Return where the results of these warps of the grid lie: (W, rows, cols).
-
-        `values` gives the loop variables.
-        """
-        linear = 0
-        for var, count in self.loops:
-            linear = linear * count + values[var]
-        times = math.prod(count for _, count in self.loops)
-        size = self.rows * self.cols
-        first = (np.asarray(warps) * times + linear) * size
-        places: Ints = first[:, None, None] + np.arange(size).reshape(self.rows, self.cols)
-        return places
+    view: View
 
 
 def with_probes(program: Program) -> tuple[Program, dict[str, Probe]]:
@@ -80,7 +62,7 @@ def with_probes(program: Program) -> tuple[Program, dict[str, Probe]]:
     write an output, or that are in a loop whose count is known at run time only.
     """
     writer = _Writer(program)
-    steps = writer.steps(program.steps, "", ())
+    steps = writer.steps(numbered(program.steps), ())
     buffers = (*program.buffers, *(probe.buffer for probe in writer.probes.values()))
     return replace(program, steps=steps, buffers=buffers), writer.probes
 
@@ -93,24 +75,19 @@ class _Writer:
         self.probes: dict[str, Probe] = {}
 
     def steps(
-        self,
-        steps: tuple[Step, ...],
-        prefix: str,
-        loops: tuple[tuple[str, int], ...],
-        first: int = 1,
+        self, steps: Iterator[Numbered], loops: tuple[tuple[str, int], ...]
     ) -> tuple[Step, ...]:
         result: list[Step] = []
-        for number, step in enumerate(steps, start=first):
-            path = f"{prefix}{number}"
+        for path, step in steps:
             match step:
                 case Loop(var, count, body):
                     times = count.constant
                     if times is not None:
-                        body = self.steps(body, f"{path}.", (*loops, (var, times)))
+                        body = self.steps(branch_of(path, step), (*loops, (var, times)))
                     result.append(replace(step, body=body))
-                case When(_, body, otherwise):
-                    inner = self.steps(body, f"{path}.", loops)
-                    other = self.steps(otherwise, f"{path}.", loops, len(body) + 1)
+                case When():
+                    inner = self.steps(branch_of(path, step), loops)
+                    other = self.steps(branch_of(path, step, taken=False), loops)
                     result.append(replace(step, body=inner, otherwise=other))
                 case _:
                     result.append(step)
@@ -122,38 +99,36 @@ class _Writer:
         touched = accesses(step)
         for frag in touched.frags_written:
             if frag.role is Role.ACC:
-                target = self._target(
-                    path, step, loops, frag.name, frag.dtype, frag.rows, frag.cols
-                )
-                yield Store(target, frag)
+                probe = Probe(path, step, frag.name, *self._place(path, frag.name, frag, loops))
+                yield Store(self._added(probe), frag)
         shared = [view for view in touched.views_written if view.buffer.space is not Space.GLOBAL]
         if shared:
             # A warp sees its own writes after its own barrier.
             yield Sync(Scope.WARP)
         for view in shared:
-            name, dtype = view.buffer.name, view.buffer.dtype
-            yield Copy(self._target(path, step, loops, name, dtype, view.rows, view.cols), view)
+            name = view.buffer.name
+            probe = Probe(path, step, name, *self._place(path, name, view, loops))
+            yield Copy(self._added(probe), view)
 
-    def _target(
-        self,
-        path: str,
-        step: Step,
-        loops: tuple[tuple[str, int], ...],
-        name: str,
-        dtype: str,
-        rows: int,
-        cols: int,
-    ) -> View:
-        """Add a probe; return the place for what one warp made in one iteration."""
-        linear = Index()
+    def _added(self, probe: Probe) -> View:
+        self.probes[probe.buffer.name] = probe
+        return probe.view
+
+    def _place(
+        self, path: str, name: str, made: Frag | View, loops: tuple[tuple[str, int], ...]
+    ) -> tuple[Buffer, View]:
+        """Return a buffer for what all warps make in all iterations, and one warp's place in it."""
+        program = self.program
+        index = BLOCK * program.columns + (BLOCK_COL if program.columns > 1 else 0)
+        index = index * program.warps + WARP
         for var, count in loops:
-            linear = linear * count + Index.symbol(var)
-        times = math.prod(count for _, count in loops)
-        warps, blocks = self.program.warps, self.program.blocks
-        offset = ((BLOCK * warps + WARP) * times + linear) * (rows * cols)
+            index = index * count + Index.symbol(var)
+        size = made.rows * made.cols
         # At least ceil(index / per) * each, which an extent cannot say.
-        each = warps * times * rows * cols
-        size = Extent((blocks.index + (blocks.per - 1)) * each, blocks.per)
-        buffer = Buffer(f"probe_{path.replace('.', '_')}_{name}", dtype, size, BufferRole.OUTPUT)
-        self.probes[buffer.name] = Probe(path, step, name, buffer, rows, cols, loops)
-        return View.strided(buffer, offset, rows, cols, cols, 1)
+        each = program.columns * program.warps * math.prod(count for _, count in loops) * size
+        blocks = program.blocks
+        extent = Extent((blocks.index + (blocks.per - 1)) * each, blocks.per)
+        dtype = made.dtype if isinstance(made, Frag) else made.buffer.dtype
+        text = f"probe_{path.replace('.', '_')}_{name}"
+        buffer = Buffer(text, dtype, extent, BufferRole.OUTPUT)
+        return buffer, View.strided(buffer, index * size, made.rows, made.cols, made.cols, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,9 +22,10 @@ from tcusim.check.testing import (
 )
 from tcusim.errors import AgreementError, InputError, UnknownName, Unsupported
 from tcusim.program.bind import offsets_of
-from tcusim.program.grammar import Program
+from tcusim.program.grammar import Program, accesses
 from tcusim.program.launches import LaunchPlan
-from tcusim.simulate.interpreter import run_numpy
+from tcusim.program.walk import Placement
+from tcusim.simulate.interpreter import Event, run_numpy
 from tcusim.simulate.probes import with_probes
 
 RNG = np.random.default_rng
@@ -108,7 +110,8 @@ def test_a_mismatch_names_the_first_step_that_differs() -> None:
     _, probes = with_probes(program)
     name = next(name for name in probes if name.endswith("_AU"))
     probe = probes[name]
-    place = int(probe.places(np.array([3]), {"i": 1})[0, 2, 5])
+    placement = Placement.of_warps(program, {"i": 1}, np.array([3]))
+    place = int(placement.addresses(probe.view)[0, 2, 5])
 
     def change(outputs: dict[str, Any]) -> None:
         flip("out", 0)(outputs)
@@ -117,6 +120,66 @@ def test_a_mismatch_names_the_first_step_that_differs() -> None:
     text = complaint(Wrong(change))
     assert f"they part at step {probe.path} `AU ← A·U + S` (i = 1), or at a load" in text
     assert "1 of 1536 elements differ, first AU[2, 5] in warp 1 of block 1: numpy 0x" in text
+
+
+# Grids of several columns, and segments of unequal length.
+REPORTED = (
+    ("gemm", {"cols": 70, "inner": 20, "warps": 4}, 40),
+    ("gemm_naive", {"cols": 40, "inner": 20}, 40),
+    ("scan_grid", {"warps": 2, "pieces": 2, "columns": 4, "ragged": True}, 5000),
+    ("reduction_grid", {"warps": 2, "columns": 4, "segment_size": 4096, "ragged": True}, 9000),
+    ("scan_pieces", {"segment_size": 32, "ragged": True}, 700),
+    ("reduction_pieces", {"segment_size": 32, "ragged": True}, 700),
+)
+
+
+@pytest.mark.parametrize(("name", "options", "length"), REPORTED, ids=lambda value: str(value))
+def test_reports_on_all_grids_and_segments(name: str, options: dict[str, Any], length: int) -> None:
+    """Flip an element and a probe: the report names their warps, and the step."""
+    program = tcusim.build(name, **options)
+    inputs = random_inputs(program, "integers", length, RNG(0))
+    probed, probes = with_probes(program)
+    right = run_numpy(probed, inputs)
+    wrong = next(
+        name
+        for name in reversed(probes)
+        if np.isfinite(right[name]).any() and probes[name].buffer.dtype != "s64"
+    )
+    place = int(np.flatnonzero(np.isfinite(right[wrong]))[-1])
+    last = int(np.flatnonzero(np.isfinite(right["out"]))[-1])
+
+    def change(outputs: dict[str, Any]) -> None:
+        flip("out", last)(outputs)
+        flip(wrong, place)(outputs)
+
+    with pytest.raises(AgreementError) as caught:
+        assert_agree(program, inputs, ("numpy", Wrong(change)))
+    text = str(caught.value)
+    written = re.search(rf"out\[{last}\] was written by warp \d+ of block (.*), at step", text)
+    assert written is not None, text
+    assert written[1].startswith("(") == (program.columns > 1)
+    assert f"they part at step {probes[wrong].path} " in text
+    assert "1 of " in text
+
+
+@pytest.mark.parametrize(("name", "options", "length"), REPORTED, ids=lambda value: str(value))
+def test_probes_have_a_place_for_each_warp(name: str, options: dict[str, Any], length: int) -> None:
+    program = tcusim.build(name, **options)
+    inputs = random_inputs(program, "integers", length, RNG(0))
+    probed, probes = with_probes(program)
+    seen: dict[str, list[Any]] = {}
+
+    def watch(event: Event) -> None:
+        for view in accesses(event.step).views_written:
+            if view.buffer.name in probes:
+                seen.setdefault(view.buffer.name, []).append(event.state.places(view, event.warps))
+
+    outputs = run_numpy(probed, inputs, watch=watch)
+    assert seen
+    for name, places in seen.items():
+        every = np.concatenate([one.ravel() for one in places])
+        assert np.unique(every).size == every.size
+        assert every.max() < outputs[name].size
 
 
 def test_a_backend_that_cannot_run_probes() -> None:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tcusim.program.checks.regions import Mask, depends_on_warp, footprint, is_shared
-from tcusim.program.checks.sites import Finding, Site, top
+from tcusim.program.checks.sites import Finding
 from tcusim.program.grammar import Bound, Loop, Program, Space, When, accesses
+from tcusim.program.walk import Site, top
 
 
 @dataclass(slots=True)

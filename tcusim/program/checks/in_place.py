@@ -9,25 +9,27 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from tcusim.program.checks.regions import Addresses, Mask
 from tcusim.program.grammar import (
-    Gathered,
     Index,
     Locate,
     Loop,
     Mma,
+    Numbered,
     Program,
     Step,
     Sync,
     View,
     When,
     accesses,
+    branch_of,
+    numbered,
     walk,
 )
+from tcusim.program.walk import Ints, Mask, Placement, span
 
 __all__ = ["in_place"]
 
@@ -42,7 +44,7 @@ def in_place(program: Program, source: str = "in", target: str = "out") -> str |
     no other warp than the one that writes it, and not after that. Between reading and writing the
     lanes of the warp have to meet, in a product or a barrier, unless one lane of a Copy does both.
 
-    Addresses are followed through the program for two sizes, of a ragged block and of several
+    Ints are followed through the program for two sizes, of a ragged block and of several
     blocks. Those in pieces of irregular segments (see `Locate`) are a piece's number and a place in
     it: pieces of two numbers have no element in common, as long as the offsets ascend, and what a
     view names beyond a piece's end is never touched. What the emitted text promises the compiler
@@ -99,9 +101,9 @@ class _Elements(NamedTuple):
     places: the element's number in the rectangle; what has one number is done by one lane.
     """
 
-    address: Addresses
-    warps: Addresses
-    places: Addresses
+    address: Ints
+    warps: Ints
+    places: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +114,10 @@ class _History:
     often the lanes of the warp had met by then.
     """
 
-    lowest: Addresses
-    highest: Addresses
-    moment: Addresses
-    phase: Addresses
+    lowest: Ints
+    highest: Ints
+    moment: Ints
+    phase: Ints
 
     @staticmethod
     def of(size: int) -> _History:
@@ -123,11 +125,11 @@ class _History:
         return _History(*(np.full(size, _NEVER) for _ in range(4)))
 
     @property
-    def warps(self) -> tuple[Addresses, Addresses]:
+    def warps(self) -> tuple[Ints, Ints]:
         """The lowest and the highest warp."""
         return self.lowest, self.highest
 
-    def record(self, elements: _Elements, moment: int, phase: Addresses) -> None:
+    def record(self, elements: _Elements, moment: int, phase: Ints) -> None:
         """Note that elements are touched at this moment; `phase` is that of each warp."""
         address, warps, _ = elements
         self.lowest[address] = np.where(
@@ -153,18 +155,12 @@ class _Trace:
         self.scalars = scalars
         self.source = source
         self.target = target
-        self.warps: Addresses = np.arange(program.grid(scalars) * program.warps)
-        block = self.warps // program.warps
-        self.symbols: dict[str, Any] = {
-            **scalars,
-            "block": block // program.columns,
-            "block_col": block % program.columns,
-            "warp": self.warps % program.warps,
-        }
+        self.warps: Ints = np.arange(program.grid(scalars) * program.warps)
+        self.placement = Placement.of_warps(program, scalars, self.warps)
         self.phase = np.zeros(self.warps.size, np.int64)
         self.paths: list[str] = []
-        self.crossed = self.astray = ""
-        self.numbers: dict[str, Addresses] = {}
+        self.crossed = ""
+        self.numbers: dict[str, Ints] = {}
         self.locates = _locates(program)
         self.span = self.longest_line()
         size = next(b for b in program.inputs if b.name == source).size.evaluate(scalars)
@@ -176,8 +172,8 @@ class _Trace:
         """Walk through the program; return what speaks against sharing memory, or nothing."""
         found = self.in_two_ways()
         if not found:
-            self.run(self.program.steps, "", 1, self.warps)
-            found = self.astray or self.crossed
+            self.run(numbered(self.program.steps), self.warps)
+            found = self.crossed
         found = found or self.other_warp() or self.too_late() or self.no_barrier()
         sizes = ", ".join(f"{name} = {value}" for name, value in self.scalars.items())
         return f"{found} ({sizes})" if found else ""
@@ -204,12 +200,12 @@ class _Trace:
 
     def most(self, index: Index) -> int:
         """Return the greatest value of an index, in any warp and any turn of its loops."""
-        most = {name: int(np.max(value)) for name, value in self.symbols.items()}
+        most = {name: int(np.max(value)) for name, value in self.placement.symbols.items()}
         for _, step in walk(self.program.steps):
             if isinstance(step, Loop):
                 last = step.count.evaluate(self.scalars) - 1
                 most[step.var] = max(most.get(step.var, 0), last)
-        return index.const + sum(max(0, factor * most[name]) for name, factor in index.terms)
+        return span(index, {name: (0, value) for name, value in most.items()})[1]
 
     def in_two_ways(self) -> str:
         """Object to addresses by which one element would have two."""
@@ -220,52 +216,39 @@ class _Trace:
         if len(rules) == 1 and None not in lines:
             return ""
         return (
-            f"elements of {self.source} and {self.target} are not all found as pieces of one cut, "
-            "so that it cannot be told which are the same"
+            f"elements of {self.source} and {self.target} are not all found as chunks of one "
+            "length, so that it cannot be told which are the same"
         )
 
-    def locate(self, step: Locate, warps: Addresses) -> None:
-        """Note the numbers of the pieces that these warps find: (W, count)."""
+    def locate(self, step: Locate, warps: Ints) -> None:
+        """Note where these warps find their chunks: each has a stretch of addresses of its own."""
         shape = (self.warps.size, step.dst.count)
-        held = self.numbers.setdefault(step.dst.name, np.zeros(shape, np.int64))
-        held[warps] = self.values(step.first, warps)[:, :, 0] + np.arange(step.dst.count)
-
-    def in_pieces(
-        self, view: View, place: Addresses, used: Mask, warps: Addresses
-    ) -> tuple[Addresses, Mask]:
-        """Return addresses for places in the pieces of a view, and which of them are used."""
-        assert view.ranges is not None
-        (cut,) = {s.segments.chunk for s in self.locates if s.dst.name == view.ranges.name}
-        if cut is not None:
-            used = used & (place < cut)
-        if np.any(used & (place < 0)):
-            self.astray = f"step {self.paths[-1]} touches {view.buffer.name} before a piece begins"
-            used = used & (place >= 0)
-        axis = 2 if isinstance(view.row_axis, Gathered) else 1
-        numbers = np.expand_dims(self.numbers[view.ranges.name][warps], axis)
-        return numbers * self.span + place, used
+        held = self.placement.ranges.setdefault(
+            step.dst.name, (np.zeros(shape, np.int64), np.zeros(shape, np.int64))
+        )
+        number = self.placement.value(step.first, warps)[:, :, 0] + np.arange(step.dst.count)
+        length = self.span if step.segments.chunk is None else step.segments.chunk
+        held[0][warps] = number * self.span
+        held[1][warps] = number * self.span + length
 
     # --- The walk ----------------------------------------------------------------------------
 
-    def run(self, steps: tuple[Step, ...], prefix: str, first: int, warps: Addresses) -> None:
-        """Walk through steps in these warps; the first is number `first` in its list."""
-        for number, step in enumerate(steps, first):
-            path = f"{prefix}{number}"
+    def run(self, steps: Iterator[Numbered], warps: Ints) -> None:
+        """Walk through steps in these warps."""
+        for path, step in steps:
             match step:
-                case Loop(var, count, body):
+                case Loop(var, count):
                     for value in range(count.evaluate(self.scalars)):
-                        self.symbols[var] = value
-                        self.run(body, f"{path}.", 1, warps)
-                case When(bounds, body, otherwise):
-                    held = np.full(warps.shape, True)
-                    for bound in bounds:
-                        held &= self.values(bound.lhs - bound.rhs, warps).ravel() < 0
-                    self.run(body, f"{path}.", 1, warps[held])
-                    self.run(otherwise, f"{path}.", 1 + len(body), warps[~held])
+                        self.placement.symbols[var] = value
+                        self.run(branch_of(path, step), warps)
+                case When(bounds):
+                    holds = self.placement.holds(bounds, warps)
+                    self.run(branch_of(path, step), warps[holds])
+                    self.run(branch_of(path, step, taken=False), warps[~holds])
                 case _:
                     self.step(step, path, warps)
 
-    def step(self, step: Step, path: str, warps: Addresses) -> None:
+    def step(self, step: Step, path: str, warps: Ints) -> None:
         """Record what one leaf step touches."""
         if isinstance(step, Mma | Sync):
             self.phase[warps] += 1
@@ -299,31 +282,14 @@ class _Trace:
                 f"{self.called(self.target, at)} for another, and the lanes run in no order"
             )
 
-    def values(self, index: Index, warps: Addresses) -> Addresses:
-        """Return an index in these warps: (W, 1, 1)."""
-        value = np.broadcast_to(index.evaluate(self.symbols), self.warps.shape)
-        return value[warps][:, None, None]
-
-    def elements(self, view: View, warps: Addresses) -> _Elements:
+    def elements(self, view: View, warps: Ints) -> _Elements:
         """Return the elements of a view where its bounds hold."""
         shape = (warps.size, view.rows, view.cols)
-        row = np.arange(view.rows)[None, :, None]
-        col = np.arange(view.cols)[None, None, :]
-        used: Mask = np.full(shape, True)
-        for bound in view.bounds:
-            excess = bound.lhs - bound.rhs
-            used &= self.affine(excess, warps, row, col) < 0
-        address = np.broadcast_to(self.affine(view.address, warps, row, col), shape)
-        if view.ranges is not None:
-            address, used = self.in_pieces(view, address, used, warps)
+        address = np.broadcast_to(self.placement.addresses(view, warps), shape)
+        used = np.broadcast_to(self.placement.inside(view, warps), shape)
         who = np.broadcast_to(warps[:, None, None], shape)
-        places = np.broadcast_to(row * view.cols + col, shape)
+        places = np.broadcast_to(np.arange(view.rows * view.cols).reshape(shape[1:]), shape)
         return _Elements(address[used], who[used], places[used])
-
-    def affine(self, index: Index, warps: Addresses, row: Addresses, col: Addresses) -> Addresses:
-        """Return an index in row and col, in these warps: (W, rows, cols)."""
-        rest = self.values(index.substitute({"row": 0, "col": 0}), warps)
-        return rest + row * index.coefficient("row") + col * index.coefficient("col")
 
     # --- The verdict -------------------------------------------------------------------------
 
@@ -376,4 +342,4 @@ class _Trace:
         if not self.span:
             return f"{name}[{at}]"
         number, place = divmod(at, self.span)
-        return f"{name}[{place} of piece {number}]"
+        return f"{name}[{place} of chunk {number}]"

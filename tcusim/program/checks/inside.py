@@ -9,12 +9,14 @@ from typing import Final
 
 import numpy as np
 
-from tcusim.program.checks.regions import MOST_ELEMENTS, Addresses, Place
-from tcusim.program.checks.sites import Finding, Site, sites, views
-from tcusim.program.grammar import Index, Program, View, accesses
+from tcusim.program.checks.affine import regions
+from tcusim.program.checks.regions import MOST_ELEMENTS
+from tcusim.program.checks.sites import Finding, views
+from tcusim.program.grammar import Program, View, accesses
+from tcusim.program.walk import Ints, Placement, Site, sites, span
 
-# Sizes that a program for any size is tried with: none, one, and around the paper's tile of 256.
-_RAGGED: Final = (0, 1, 17, 255, 256, 257, 1000)
+# Sizes with which an access out of bounds is looked for: none, one, and around the paper's tile.
+_USUAL: Final = (0, 1, 17, 255, 256, 257, 1000)
 # The most combinations of scalars that one check tries.
 _MOST_SAMPLES: Final = 64
 
@@ -22,24 +24,83 @@ _MOST_SAMPLES: Final = 64
 def inside_buffer(program: Program) -> Iterator[Finding]:
     """Require that every element that a step touches, where its bounds hold, is in its buffer.
 
-    Tried for several sizes: multiples where a scalar has to be one, else ragged ones. Views with
-    lines are left to the interpreter: where these lie, only the data know.
+    For all sizes at once: addresses and bounds are affine. Of gathered views, this holds for the
+    place in the range, which must not be before its beginning; where the range lies, only the data
+    know. An access that is not proved to be inside is refused, with sizes for which it is not.
     Source: the grammar; on a GPU such an access is undefined.
     """
-    samples = _samples(program)
     for site in sites(program):
-        for view in views(site.step):
-            if view.ranges is not None:
+        for view in dict.fromkeys(views(site.step)):
+            if _proved(program, site, view):
                 continue
-            message = _first_stray(program, site, view, samples)
-            if message:
-                yield Finding(site, message)
+            if view.ranges is not None:
+                yield Finding(
+                    site,
+                    f"touches {view.buffer.name!r} before a range begins: the offset "
+                    f"{view.offset} may be negative. Start at the beginning of the range.",
+                )
+                continue
+            yield Finding(site, _first_stray(program, site, view) or _undecided(view))
 
 
-def _samples(program: Program) -> list[dict[str, int]]:
+def _proved(program: Program, site: Site, view: View) -> bool:
+    """Return whether no element in bounds is outside the buffer, for any sizes."""
+    size = view.buffer.size
+    if view.ranges is None and size.constant is not None and _without_bounds(program, site, view):
+        return True
+    for region in regions(program, site, view):
+        if region.empty:
+            continue
+        if not region.never_exceeds(-view.address):
+            return False
+        if view.ranges is not None:
+            continue
+        # address < ceil(index / per), which is per * address < index
+        if not region.never_exceeds(view.address * size.per - size.index + 1):
+            return False
+    return True
+
+
+def _without_bounds(program: Program, site: Site, view: View) -> bool:
+    """Return whether all elements are inside even if none were bounded, as most tiles are."""
+    counts = {loop.var: loop.count.constant for loop in site.loops}
+    counts |= {"row": view.rows, "col": view.cols, "warp": program.warps}
+    box = {name: (0, count - 1) for name, count in counts.items() if count}
+    if not view.address.symbols <= box.keys():
+        return False
+    low, high = span(view.address, box)
+    return low >= 0 and high < (view.buffer.size.constant or 0)
+
+
+def _undecided(view: View) -> str:
+    name = view.buffer.name
+    return (
+        f"may touch elements outside {name!r}: that {name}[{view.address}] is inside does not "
+        f"follow from its bounds. Add a bound, such as {view.address} < {view.buffer.size}."
+    )
+
+
+# --- An example, for the message ----------------------------------------------------------------
+
+
+def _first_stray(program: Program, site: Site, view: View) -> str | None:
+    """Return the message for the first element outside the buffer, or None."""
+    for scalars in _samples(program, site, view):
+        ranges = _ranges(program, site, view, scalars)
+        if min(ranges.values()) <= 0:
+            continue
+        size = view.buffer.size.evaluate(scalars)
+        stray = _stray(site, view, ranges, scalars)
+        if stray:
+            return _stray_message(site, view, size, stray, scalars)
+    return None
+
+
+def _samples(program: Program, site: Site, view: View) -> list[dict[str, int]]:
     """Return values of the scalars to try: all combinations, or a spread of them if many."""
     names = [scalar.name for scalar in program.scalars]
-    choices = [_values_to_try(program, scalar.multiple_of) for scalar in program.scalars]
+    limits = _limits(program, site, view)
+    choices = [_values_to_try(limits, scalar.multiple_of) for scalar in program.scalars]
     if math.prod(len(values) for values in choices) <= _MOST_SAMPLES:
         combinations = list(itertools.product(*choices))
     else:
@@ -47,33 +108,36 @@ def _samples(program: Program) -> list[dict[str, int]]:
         combinations = [
             tuple(values[(n + shift * place) % len(values)] for place, values in enumerate(choices))
             for n in range(longest)
-            for shift in range(_MOST_SAMPLES // longest)
+            for shift in range(max(1, _MOST_SAMPLES // longest))
         ]
     return [dict(zip(names, values, strict=True)) for values in combinations]
 
 
-def _values_to_try(program: Program, multiple_of: int) -> tuple[int, ...]:
+def _limits(program: Program, site: Site, view: View) -> set[int]:
+    """Return the numbers of a view and what is around it: something may change at each."""
+    bounds = [*view.bounds, *(bound for guard in site.guards for bound in guard.bounds)]
+    indices = [view.address, *(bound.lhs - bound.rhs for bound in bounds)]
+    extents = [program.blocks, view.buffer.size, *(loop.count for loop in site.loops)]
+    indices += [extent.index for extent in extents]
+    found = {extent.per for extent in extents}
+    for index in indices:
+        found |= {abs(index.const), *(abs(factor) for _, factor in index.terms)}
+    return found
+
+
+def _values_to_try(limits: set[int], multiple_of: int) -> tuple[int, ...]:
+    """Return sizes around the limits, and around whole blocks."""
     if multiple_of > 1:
-        return (multiple_of, 2 * multiple_of, 3 * multiple_of)
-    # Also just below, at and beyond whole blocks of this program.
-    per = program.blocks.per
-    return tuple(sorted({*_RAGGED, per - 1, per, per + 1, 2 * per + 17}))
-
-
-def _first_stray(
-    program: Program, site: Site, view: View, samples: list[dict[str, int]]
-) -> str | None:
-    """Return the message for the first element outside the buffer, or None."""
-    place = Place(view.address, view.bounds, site.guards)
-    for scalars in samples:
-        ranges = _ranges(program, site, view, scalars)
-        if min(ranges.values()) <= 0:
-            continue
-        size = view.buffer.size.evaluate(scalars)
-        stray = _stray(place, ranges, scalars, size)
-        if stray:
-            return _stray_message(site, view, size, stray, scalars)
-    return None
+        return tuple(
+            sorted(
+                {
+                    *(n * multiple_of for n in (1, 2, 3)),
+                    *(-(-limit // multiple_of) * multiple_of + multiple_of for limit in limits),
+                }
+            )
+        )
+    near = {limit + step for limit in limits for step in (-1, 0, 1)}
+    return tuple(sorted({*_USUAL, *near, 2 * max(limits) + 17} - {-1}))
 
 
 def _ranges(program: Program, site: Site, view: View, scalars: Mapping[str, int]) -> dict[str, int]:
@@ -89,42 +153,36 @@ def _ranges(program: Program, site: Site, view: View, scalars: Mapping[str, int]
 
 
 def _stray(
-    place: Place, ranges: Mapping[str, int], scalars: Mapping[str, int], size: int
+    site: Site, view: View, ranges: Mapping[str, int], scalars: Mapping[str, int]
 ) -> tuple[int, dict[str, int]] | None:
-    """Return an address outside [0, size) and the symbols that give it, or None."""
-    low, high = _span(place.address, ranges, scalars)
+    """Return an address outside the buffer and the symbols that give it, or None."""
+    size = view.buffer.size.evaluate(scalars)
+    box = {name: (0, count - 1) for name, count in ranges.items()}
+    box |= {name: (value, value) for name, value in scalars.items()}
+    low, high = span(view.address, box)
     if low >= 0 and high < size:
         return None
-    axes = _axes(place, ranges)
-    address, used = place.over(axes, scalars)
+    axes = _axes(site, view, ranges)
+    placement = Placement.over(axes, scalars)
+    address = placement.value(view.address).ravel()
+    used = placement.holds(view.bounds) & placement.reached(site.guards)
     strays = used & ((address < 0) | (address >= size))
     if not strays.any():
         return None
-    farthest = np.unravel_index(int(np.argmax(np.where(strays, abs(address), -1))), strays.shape)
-    example = {
-        name: int(values[at]) for (name, values), at in zip(axes.items(), farthest, strict=True)
-    }
-    return int(address[farthest]), example
+    farthest = int(np.argmax(np.where(strays, abs(address), -1)))
+    example = {name: int(placement.symbols[name][farthest]) for name in axes}
+    return int(address[farthest % address.size]), example
 
 
-def _span(index: Index, ranges: Mapping[str, int], scalars: Mapping[str, int]) -> tuple[int, int]:
-    """Return the least and the largest value over the corners of the ranges."""
-    low = high = index.const
-    for name, factor in index.terms:
-        first, last = (0, ranges[name] - 1) if name in ranges else (scalars[name], scalars[name])
-        low += min(factor * first, factor * last)
-        high += max(factor * first, factor * last)
-    return low, high
-
-
-def _axes(place: Place, ranges: Mapping[str, int]) -> dict[str, Addresses]:
+def _axes(site: Site, view: View, ranges: Mapping[str, int]) -> dict[str, Ints]:
     """Return the values to try of each symbol that matters.
 
     A symbol in no condition matters only at its ends, because addresses are affine. If there are
     too many combinations, the middle of the long ranges is left out.
     """
-    conditions = place.conditions
-    used = [name for name in ranges if name in conditions | place.address.symbols]
+    bounds = [*view.bounds, *(bound for guard in site.guards for bound in guard.bounds)]
+    conditions = {name for bound in bounds for name in (bound.lhs - bound.rhs).symbols}
+    used = [name for name in ranges if name in conditions | view.address.symbols]
     axes = {
         name: np.arange(ranges[name]) if name in conditions else _ends(ranges[name], 1)
         for name in used
@@ -141,7 +199,7 @@ def _axes(place: Place, ranges: Mapping[str, int]) -> dict[str, Addresses]:
     return axes
 
 
-def _ends(count: int, keep: int) -> Addresses:
+def _ends(count: int, keep: int) -> Ints:
     """Return the first and the last `keep` of 0 .. count-1."""
     return np.unique(np.concatenate([np.arange(count)[:keep], np.arange(count)[-keep:]]))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from tcusim.program.checks.sites import Finding, Site, frags, sites, views
+from tcusim.program.checks.sites import Finding, frags, views
 from tcusim.program.grammar import (
     Await,
     Buffer,
@@ -27,6 +27,7 @@ from tcusim.program.grammar import (
     When,
     accesses,
 )
+from tcusim.program.walk import Site, sites
 
 _BUILT_IN: Final = ("block", "block_col", "warp", "row", "col")
 _MAX_WARPS: Final = 32  # 1024 threads a block [CPG sec. 16.2]

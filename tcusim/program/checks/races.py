@@ -18,7 +18,7 @@ from tcusim.program.checks.regions import (
     meets,
     relative_addresses,
 )
-from tcusim.program.checks.sites import Finding, Site, sites, top
+from tcusim.program.checks.sites import Finding
 from tcusim.program.grammar import (
     Bound,
     Copy,
@@ -32,6 +32,7 @@ from tcusim.program.grammar import (
     When,
     accesses,
 )
+from tcusim.program.walk import Site, sites, top
 
 # --- Barriers ---------------------------------------------------------------------------------
 
@@ -93,8 +94,9 @@ def _writes_twice(view: View) -> bool:
     if view.ranges is not None:
         # Pieces of segments are disjoint.
         return False
-    addresses = relative_addresses(view)
-    return np.unique(addresses).size < addresses.size
+    # Not by numpy.unique, whose first call imports what takes longer than all of the checks.
+    addresses = np.sort(relative_addresses(view))
+    return bool((addresses[1:] == addresses[:-1]).any())
 
 
 def _overlap(program: Program, site: Site, one: View, two: View) -> bool:
@@ -107,8 +109,8 @@ def _overlap(program: Program, site: Site, one: View, two: View) -> bool:
         return meets(first, second, _same_values(first, second))
     if difference.terms:
         return True
-    shared = np.intersect1d(relative_addresses(one), relative_addresses(two) + difference.const)
-    return shared.size > 0
+    here = set(relative_addresses(one).tolist())
+    return not here.isdisjoint((relative_addresses(two) + difference.const).tolist())
 
 
 def _same_values(one: Footprint, two: Footprint) -> Mask:

@@ -1,25 +1,16 @@
-"""Which elements of memory a view touches: an address, and the conditions under which it is used.
-
-A `Place` gives both for chosen values of the symbols; a `Footprint` is the set of elements of a
-shared buffer, for each warp and iteration.
-"""
+"""Which elements of shared memory a view touches, in each warp and each iteration."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tcusim.program.checks.sites import Guard, Site
 from tcusim.program.grammar import Bound, Index, Program, Space, View
-
-Addresses: TypeAlias = NDArray[np.int64]
-Mask: TypeAlias = NDArray[np.bool_]
+from tcusim.program.walk import Guard, Ints, Mask, Placement, Site
 
 # Bounds on the work for one view: elements, loop iterations, and elements times size of the buffer.
 MOST_ELEMENTS: Final = 1 << 21
@@ -46,57 +37,12 @@ def depends_on_warp(bounds: tuple[Bound, ...]) -> bool:
     return "warp" in bound_symbols(bounds)
 
 
-def _evaluate(index: Index, env: Mapping[str, Addresses]) -> Addresses:
-    return np.asarray(index.evaluate(env), dtype=np.int64)
-
-
-def _holds(bounds: tuple[Bound, ...], env: Mapping[str, Addresses]) -> Mask:
-    """Return where all bounds hold."""
-    result: Mask = np.asarray(True)
-    for bound in bounds:
-        result = np.logical_and(result, _evaluate(bound.lhs - bound.rhs, env) < 0)
-    return result
-
-
-# --- An address and its conditions ------------------------------------------------------------
-
-
-class Place(NamedTuple):
-    """An address and what must hold for it to be used: bounds, and the branches around it."""
-
-    address: Index
-    bounds: tuple[Bound, ...]
-    guards: tuple[Guard, ...] = ()
-
-    @property
-    def conditions(self) -> frozenset[str]:
-        """Symbols that decide whether the address is used."""
-        return bound_symbols(self.bounds).union(*(bound_symbols(g.bounds) for g in self.guards))
-
-    def over(
-        self, axes: Mapping[str, Addresses], scalars: Mapping[str, int]
-    ) -> tuple[Addresses, Mask]:
-        """Return the address for each combination of the axes, and whether it is used.
-
-        Scalars have one value each, and are no axes.
-        """
-        shape = tuple(len(values) for values in axes.values())
-        grids = np.meshgrid(*axes.values(), indexing="ij", sparse=True)
-        env = {name: np.asarray(value) for name, value in scalars.items()}
-        env.update(zip(axes, grids, strict=True))
-        used = _holds(self.bounds, env)
-        for guard in self.guards:
-            used = used & (_holds(guard.bounds, env) == guard.taken)
-        address = _evaluate(self.address, env)
-        return np.broadcast_to(address, shape), np.broadcast_to(used, shape)
-
-
-def relative_addresses(view: View) -> Addresses:
+def relative_addresses(view: View) -> Ints:
     """Return the addresses from the offset on, less those that a bound on row and col excludes."""
-    axes = {"row": np.arange(view.rows), "col": np.arange(view.cols)}
-    place = Place(view.address - view.offset, bounds_on(view.bounds, frozenset(axes)))
-    address, used = place.over(axes, {})
-    return address[used]
+    bounds = bounds_on(view.bounds, frozenset(("row", "col")))
+    placement = Placement.over({}, {})
+    rest = replace(view, offset=Index(), bounds=bounds)
+    return placement.addresses(rest)[placement.inside(rest)]
 
 
 # --- Elements of shared memory ----------------------------------------------------------------
@@ -115,7 +61,7 @@ class Footprint:
     value in each row; a symbol without a column does not matter.
     """
 
-    columns: dict[str, Addresses]
+    columns: dict[str, Ints]
     cells: Mask
     exact: bool
 
@@ -144,16 +90,16 @@ def _footprint_of(
     size = view.buffer.size.constant or 1
     bounds = bounds_on(view.bounds, known)
     guards = tuple(known_part for guard in guards if (known_part := _known_part(guard, known)))
-    place = Place(view.address, bounds, guards)
-    used = place.address.symbols | place.conditions
+    used = view.offset.symbols | bound_symbols(bounds)
+    used = used.union(*(bound_symbols(guard.bounds) for guard in guards))
     axes = {name: np.arange(count) for name, count in ranges.items() if name in used}
     count = math.prod(len(values) for values in axes.values())
     too_many = count * view.rows * view.cols > MOST_ELEMENTS or count * size > _MOST_CELLS
-    if too_many or not place.address.symbols <= known:
+    if too_many or not view.offset.symbols <= known:
         return Footprint({}, np.ones((1, size), dtype=np.bool_), exact=False)
-    cells = _cells(place, axes, (view.rows, view.cols), size)
-    grids = np.meshgrid(*axes.values(), indexing="ij")
-    columns = {name: grid.ravel() for name, grid in zip(axes, grids, strict=True)}
+    placement = Placement.over(axes, {})
+    cells = _cells(placement, replace(view, bounds=bounds), guards, size)
+    columns = {name: placement.symbols[name] for name in axes}
     return Footprint(columns, cells, exact=bounds == view.bounds)
 
 
@@ -165,13 +111,13 @@ def _known_part(guard: Guard, known: frozenset[str]) -> Guard | None:
     return guard if bound_symbols(guard.bounds) <= known else None
 
 
-def _cells(place: Place, axes: dict[str, Addresses], tile: tuple[int, int], size: int) -> Mask:
-    """Return which of `size` elements each combination of the axes touches."""
-    rows, cols = tile
-    address, used = place.over({**axes, "row": np.arange(rows), "col": np.arange(cols)}, {})
-    used = used & (address >= 0) & (address < size)
-    address, used = address.reshape(-1, rows * cols), used.reshape(-1, rows * cols)
-    cells = np.zeros((len(used), size), dtype=np.bool_)
+def _cells(placement: Placement, view: View, guards: tuple[Guard, ...], size: int) -> Mask:
+    """Return which of `size` elements are touched at each place: (W, size)."""
+    shape = (placement.count, view.rows, view.cols)
+    address = np.broadcast_to(placement.addresses(view), shape).reshape(placement.count, -1)
+    used = np.broadcast_to(placement.inside(view), shape).reshape(placement.count, -1)
+    used = used & placement.reached(guards)[:, None] & (address >= 0) & (address < size)
+    cells = np.zeros((placement.count, size), dtype=np.bool_)
     row, element = np.nonzero(used)
     cells[row, address[row, element]] = True
     return cells

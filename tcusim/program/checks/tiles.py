@@ -11,7 +11,7 @@ from typing import Final
 
 from tcusim.machine.formats import FORMATS
 from tcusim.machine.shapes import TILE_BYTES, MmaShape
-from tcusim.program.checks.sites import Finding, Site, frags, sites, tiles, views
+from tcusim.program.checks.sites import Finding, frags, tiles, views
 from tcusim.program.grammar import (
     Add,
     Await,
@@ -31,6 +31,7 @@ from tcusim.program.grammar import (
     View,
     accesses,
 )
+from tcusim.program.walk import Site, sites
 
 _LDM_BYTES: Final = 16  # WMMA: "a multiple of 16 bytes" [CPG sec. 10.24.1]
 

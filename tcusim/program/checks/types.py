@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tcusim.machine.formats import FORMATS
-from tcusim.program.checks.sites import Finding, Site, frags, sites, tiles, views
+from tcusim.program.checks.sites import Finding, frags, tiles, views
 from tcusim.program.grammar import Await, Copy, Load, Locate, Program, Publish, Role, Split, Step
+from tcusim.program.walk import Site, sites
 
 
 def element_types(program: Program) -> Iterator[Finding]:

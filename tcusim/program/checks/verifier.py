@@ -24,7 +24,7 @@ from tcusim.program.checks.names import (
     symbols_in_scope,
 )
 from tcusim.program.checks.races import copy_overlap, synced_shared, uniform_barrier
-from tcusim.program.checks.sites import Check, Finding, Site
+from tcusim.program.checks.sites import Check, Finding
 from tcusim.program.checks.tiles import (
     alignment,
     equal_rectangles,
@@ -37,6 +37,7 @@ from tcusim.program.checks.tiles import (
 from tcusim.program.checks.types import element_types
 from tcusim.program.grammar import Program
 from tcusim.program.printer import line
+from tcusim.program.walk import Site
 
 __all__ = ["CHECKS", "Finding", "Site", "in_place", "problems", "tile_is_aligned", "verify"]
 

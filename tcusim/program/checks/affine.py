@@ -1,0 +1,149 @@
+"""What holds of addresses and conditions for all sizes, blocks, warps and iterations at once.
+
+Expressions are affine, and so are conditions, the size of the grid and the counts of loops. A
+`Region` is all values that the symbols of a step can have together: an interval for each, and
+conditions between them. It proves inequalities by interval arithmetic, after it has cancelled
+symbols against conditions that share them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from tcusim.program.grammar import Bound, Extent, Index, Program, View
+from tcusim.program.walk import Site
+
+__all__ = ["Region", "regions"]
+
+# Conditions that one proof may use, one after the other.
+_MOST_CONDITIONS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """The values that symbols can have: from `low` to `high` (None: no limit), all conditions <= 0.
+
+    factors: scalars that are multiples of a number are counted in it.
+    """
+
+    low: dict[str, int]
+    high: dict[str, int | None]
+    conditions: tuple[Index, ...]
+    factors: dict[str, Index]
+
+    @property
+    def empty(self) -> bool:
+        """Whether no values are possible; False if nobody knows."""
+        return any(
+            high is not None and high < self.low[name] for name, high in self.high.items()
+        ) or any(self.least(condition) > 0 for condition in self.conditions)
+
+    def least(self, index: Index) -> float:
+        """Return a number that the index is never below, by the intervals alone."""
+        return -self.most(-index)
+
+    def most(self, index: Index) -> float:
+        """Return a number that the index never exceeds, by the intervals alone."""
+        total: float = index.const
+        for name, factor in index.terms:
+            end = self.high[name] if factor > 0 else self.low[name]
+            total += math.inf if end is None else factor * end
+        return total
+
+    def never_exceeds(self, index: Index, limit: int = 0) -> bool:
+        """Return whether the index is provably at most `limit`."""
+        return self._proves(_reduced(index.substitute(self.factors) - limit), _MOST_CONDITIONS)
+
+    def _proves(self, index: Index, conditions: int) -> bool:
+        """Return whether `index <= 0` follows from the intervals and so many conditions."""
+        if self.most(index) <= 0:
+            return True
+        if not conditions:
+            return False
+        # What has no limit must be cancelled by a condition; else any symbol may be.
+        endless = [n for n, factor in index.terms if factor > 0 and self.high[n] is None]
+        names = endless[:1] or [name for name, _ in index.terms]
+        tried = set()
+        for name, condition in itertools.product(names, self.conditions):
+            mine, other = index.coefficient(name), condition.coefficient(name)
+            if mine * other <= 0:
+                continue
+            # The condition is at most 0, so this is no less than |other| * index.
+            rest = _reduced(index * abs(other) - condition * abs(mine))
+            if rest not in tried and self._proves(rest, conditions - 1):
+                return True
+            tried.add(rest)
+        return False
+
+
+def regions(program: Program, site: Site, view: View | None = None) -> Iterator[Region]:
+    """Yield regions that together are where a step runs, for the elements of a view in bounds.
+
+    They are several where the step is in the other branch of a When with several bounds.
+    """
+    factors = {
+        scalar.name: Index.symbol(scalar.name) * scalar.multiple_of for scalar in program.scalars
+    }
+    low = {scalar.name: 0 for scalar in program.scalars}
+    high: dict[str, int | None] = {scalar.name: None for scalar in program.scalars}
+    counts = {
+        "block": program.blocks,
+        "block_col": Extent.of(program.columns),
+        "warp": Extent.of(program.warps),
+        **{loop.var: loop.count for loop in site.loops},
+    }
+    bounds = [bound for guard in site.guards if guard.taken for bound in guard.bounds]
+    if view is not None:
+        counts |= {"row": Extent.of(view.rows), "col": Extent.of(view.cols)}
+        bounds += view.bounds
+    conditions = [_excess(bound) for bound in bounds]
+    for name, count in counts.items():
+        low[name], high[name] = 0, None if count.constant is None else count.constant - 1
+        if count.constant is None:
+            # name < ceil(index / per), which is per * name < index
+            conditions.append(Index.symbol(name) * count.per - count.index + 1)
+    others = [guard.bounds for guard in site.guards if not guard.taken]
+    for failing in itertools.product(*others):
+        every = [*conditions, *(bound.rhs - bound.lhs for bound in failing)]
+        yield _region(low, high, [_reduced(one.substitute(factors)) for one in every], factors)
+
+
+def _region(
+    low: dict[str, int],
+    high: dict[str, int | None],
+    conditions: list[Index],
+    factors: dict[str, Index],
+) -> Region:
+    """Return a region in which conditions on a single symbol have narrowed its interval."""
+    low, high = dict(low), dict(high)
+    between = []
+    for condition in conditions:
+        if len(condition.terms) != 1:
+            between.append(condition)
+            continue
+        # As it is reduced, its only factor is 1 or -1.
+        ((name, factor),) = condition.terms
+        if factor < 0:
+            low[name] = max(low[name], condition.const)
+        else:
+            end = high[name]
+            high[name] = -condition.const if end is None else min(end, -condition.const)
+    return Region(low, high, tuple(between), factors)
+
+
+def _excess(bound: Bound) -> Index:
+    """Return what is at most 0 where the bound holds."""
+    return bound.lhs - bound.rhs + 1
+
+
+def _reduced(index: Index) -> Index:
+    """Return an index of the smallest factors that is at most 0 for the same integers."""
+    divisor = math.gcd(*(factor for _, factor in index.terms))
+    if divisor <= 1:
+        return index
+    terms = tuple((name, factor // divisor) for name, factor in index.terms)
+    return Index(terms, -(-index.const // divisor))

@@ -1,0 +1,211 @@
+"""Ways through a program: its steps with their numbers, and what addresses are in its warps.
+
+`sites` gives every step with the loops and branches around it. A `Placement` is a set of places
+where a step runs, such as the warps of a grid; it evaluates expressions, conditions and the
+addresses of views there. The interpreter, the checks and whoever follows a program use this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tcusim.program.grammar import (
+    Bound,
+    Gathered,
+    Index,
+    Loop,
+    Numbered,
+    Program,
+    Step,
+    View,
+    When,
+    branch_of,
+    numbered,
+)
+
+__all__ = ["Guard", "Ints", "Mask", "Placement", "Site", "sites", "span", "top"]
+
+Ints: TypeAlias = NDArray[np.int64]
+Mask: TypeAlias = NDArray[np.bool_]
+
+
+# --- Steps, and what is around them -----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """The branch of a When that a step is in: the bounds all hold (taken), or not all."""
+
+    path: str
+    bounds: tuple[Bound, ...]
+    taken: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A step with its path, and the loops and branches around it, outermost first."""
+
+    path: str
+    step: Step
+    loops: tuple[Loop, ...] = ()
+    guards: tuple[Guard, ...] = ()
+
+    def inner(self) -> Iterator[Site]:
+        """Yield the steps directly inside: a loop's body, or both branches of a When."""
+        if isinstance(self.step, Loop):
+            loops = (*self.loops, self.step)
+            yield from _sites(branch_of(self.path, self.step), loops, self.guards)
+        elif isinstance(self.step, When):
+            yield from self.branch(taken=True)
+            yield from self.branch(taken=False)
+
+    def branch(self, *, taken: bool) -> Iterator[Site]:
+        """Yield the steps directly inside one branch of a When."""
+        if isinstance(self.step, When):
+            guards = (*self.guards, Guard(self.path, self.step.bounds, taken))
+            yield from _sites(branch_of(self.path, self.step, taken=taken), self.loops, guards)
+
+
+def _sites(
+    steps: Iterator[Numbered], loops: tuple[Loop, ...], guards: tuple[Guard, ...]
+) -> Iterator[Site]:
+    for path, step in steps:
+        yield Site(path, step, loops, guards)
+
+
+def top(program: Program) -> Iterator[Site]:
+    """Yield the steps that are inside no other."""
+    yield from _sites(numbered(program.steps), (), ())
+
+
+# The sites of the program that was asked for last: each check asks for them, one after the other.
+_latest: tuple[Program | None, tuple[Site, ...]] = (None, ())
+
+
+def sites(program: Program) -> tuple[Site, ...]:
+    """Return every step, parents before children, with the paths of `walk`."""
+    global _latest
+    owner, found = _latest
+    if owner is not program:
+        found = tuple(_with_inner(top(program)))
+        _latest = program, found
+    return found
+
+
+def _with_inner(steps: Iterator[Site]) -> Iterator[Site]:
+    for site in steps:
+        yield site
+        yield from _with_inner(site.inner())
+
+
+# --- Values -----------------------------------------------------------------------------------
+
+
+def span(index: Index, box: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
+    """Return the least and the largest value of an index, where each symbol is in its interval."""
+    low = high = index.const
+    for name, factor in index.terms:
+        first, last = box[name]
+        low += min(factor * first, factor * last)
+        high += max(factor * first, factor * last)
+    return low, high
+
+
+class Placement:
+    """Places where a step runs, each with the values of its symbols.
+
+    Attributes
+    ----------
+    count : int
+        How many places there are, W.
+    symbols : dict of str to int or array (W,)
+        Values of scalars, loops and places in the grid; an integer is the same everywhere.
+    ranges : dict of str to (array (W, count), array (W, count))
+        Where gathered rows or columns begin and end, as `Locate` found.
+    """
+
+    def __init__(self, count: int, symbols: Mapping[str, int | Ints]) -> None:
+        self.count = count
+        self.symbols: dict[str, Any] = dict(symbols)
+        self.ranges: dict[str, tuple[Ints, Ints]] = {}
+        self._varying = {name for name, value in symbols.items() if isinstance(value, np.ndarray)}
+
+    @staticmethod
+    def of_warps(program: Program, scalars: Mapping[str, int], warps: Ints) -> Placement:
+        """Return a place for each of these warps, which are counted over the whole grid."""
+        return Placement(warps.size, {**scalars, **grid_symbols(program, warps)})
+
+    @staticmethod
+    def over(axes: Mapping[str, Ints], scalars: Mapping[str, int]) -> Placement:
+        """Return a place for each combination of the symbols' values."""
+        grids = np.meshgrid(*axes.values(), indexing="ij")
+        flat = {name: grid.ravel() for name, grid in zip(axes, grids, strict=True)}
+        return Placement(grids[0].size if grids else 1, {**scalars, **flat})
+
+    def value(self, index: Index, at: Ints | None = None) -> Ints:
+        """Return an index at some places, default all: (W, 1, 1), or (1, 1, 1) if uniform."""
+        value = index.evaluate(self.symbols)
+        if index.symbols.isdisjoint(self._varying):
+            return np.full((1, 1, 1), value, np.int64)
+        values: Ints = np.asarray(value) if at is None else np.asarray(value)[at]
+        return values[:, None, None]
+
+    def holds(self, bounds: tuple[Bound, ...], at: Ints | None = None) -> Mask:
+        """Return where conditions that name no row and column hold: (W,)."""
+        result: Mask = np.full(self.count if at is None else at.size, True)
+        for bound in bounds:
+            result &= self.value(bound.lhs - bound.rhs, at).ravel() < 0
+        return result
+
+    def reached(self, guards: tuple[Guard, ...]) -> Mask:
+        """Return the places that take these branches: (W,)."""
+        result: Mask = np.full(self.count, True)
+        for guard in guards:
+            result &= self.holds(guard.bounds) == guard.taken
+        return result
+
+    def addresses(self, view: View, at: Ints | None = None) -> Ints:
+        """Return each element's place in its buffer, in bounds or not: (W or 1, rows, cols)."""
+        row = np.arange(view.rows)[None, :, None] * view.row_stride
+        col = np.arange(view.cols)[None, None, :] * view.col_stride
+        address: Ints = self.value(view.offset, at) + (row + col)
+        if view.ranges is not None:
+            address = address + self._range_ends(view, at)[0]
+        return address
+
+    def inside(self, view: View, at: Ints | None = None) -> Mask:
+        """Return where the bounds of a view hold: (W or 1, rows, cols)."""
+        result: Mask = np.ones((1, view.rows, view.cols), bool)
+        for bound in view.bounds:
+            excess = bound.lhs - bound.rhs
+            rest = self.value(excess.substitute({"row": 0, "col": 0}), at)
+            row = np.arange(view.rows)[None, :, None] * excess.coefficient("row")
+            col = np.arange(view.cols)[None, None, :] * excess.coefficient("col")
+            result = result & (rest + (row + col) < 0)
+        if view.ranges is not None:
+            result = result & (self.addresses(view, at) < self._range_ends(view, at)[1])
+        return result
+
+    def _range_ends(self, view: View, at: Ints | None) -> tuple[Ints, Ints]:
+        """Return where a view's ranges begin and end: (W, rows, 1), or (W, 1, cols)."""
+        assert view.ranges is not None
+        axis = 2 if isinstance(view.row_axis, Gathered) else 1
+        begin, end = self.ranges[view.ranges.name]
+        if at is not None:
+            begin, end = begin[at], end[at]
+        return np.expand_dims(begin, axis), np.expand_dims(end, axis)
+
+
+def grid_symbols(program: Program, warps: Ints) -> dict[str, Ints]:
+    """Return what `block`, `block_col` and `warp` are in these warps of the grid."""
+    number = warps // program.warps
+    return {
+        "block": number // program.columns,
+        "block_col": number % program.columns,
+        "warp": warps % program.warps,
+    }
