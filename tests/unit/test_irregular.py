@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import tcusim
 from tcusim.algorithms import algorithms, build
 from tcusim.algorithms.order import FORWARD, Order
-from tcusim.arrays.planner import choose, cut_of
+from tcusim.arrays.planner import choose
 from tcusim.arrays.plans import Plan, plan, plan_for
 from tcusim.arrays.problem import RaggedProblem, Types
 from tcusim.arrays.tuning import DEFAULT
@@ -538,36 +538,6 @@ def test_products_are_as_many_as_the_registry_says(sizes: tuple[int, int, int], 
         assert seen.mma == counted.mma == each * 2 * program.grid(scalars)
         assert seen.bytes_written == counted.bytes_written
         assert seen.bytes_read == counted.bytes_read - inputs["offsets"].nbytes
-
-
-def test_pieces_are_about_as_long_as_segments() -> None:
-    assert [cut_of(1000 * size, 1000, 16, 1024) for size in (0, 1, 16, 17, 100, 600, 9999)] == [
-        16, 16, 16, 32, 128, 1024, 1024,
-    ]  # fmt: skip
-    assert cut_of(0, 0, 16, 1024) == 16
-    assert cut_of(100, 1, 16, 16) == 16
-
-
-def test_a_problem_without_elements_or_segments_is_one_launch() -> None:
-    for kind in ("reduction", "scan"):
-        for length, segments in ((0, 0), (0, 5), (16, 3)):
-            (launch,) = launches_for(kind, length, segments)
-            assert launch.inputs == {"in": "in", "offsets": "offsets"}
-            assert launch.outputs == {"out": "out"}
-
-
-def test_launches_name_what_they_pass_on() -> None:
-    launches = launches_for("scan", 10**6, 3)
-    assert [(one.program.name, one.inputs["in"], one.outputs["out"]) for one in launches] == [
-        ("reduction_pieces", "in", "sums"),
-        ("reduction_pieces_plain", "sums", "sums2"),
-        ("scan_pieces_plain", "sums2", "carries"),
-        ("scan_pieces_plain", "sums", "carries2"),
-        ("scan_pieces", "in", "out"),
-    ]
-    assert [one.inputs.get("carry") for one in launches] == [
-        None, None, None, "carries", "carries2",
-    ]  # fmt: skip
 
 
 # --- What is refused --------------------------------------------------------------------------

@@ -211,27 +211,6 @@ def test_the_accumulator_of_half_precision() -> None:
     assert report.counts.additions == 0
 
 
-@pytest.mark.parametrize(
-    ("rows", "cols", "dtype", "arch", "warps", "block"),
-    [
-        (4096, 4096, "float16", "hopper", 8, (128, 128)),
-        (64, 64, "float16", "hopper", 4, (64, 64)),
-        # Too few columns for more than one warp.
-        (64, 8, "float16", "hopper", 1, (32, 32)),
-        # The parts of float32 take three times the room.
-        (4096, 4096, "float32", "hopper", 4, (64, 64)),
-    ],
-)
-def test_large_products_have_large_blocks(
-    rows: int, cols: int, dtype: str, arch: str, warps: int, block: tuple[int, int]
-) -> None:
-    made = tcusim.plan_product("matmul", rows=rows, inner=64, cols=cols, dtype=dtype, arch=arch)
-    (launch,) = made.launches
-    assert launch.program.warps == warps
-    down, across = block
-    assert launch.program.grid(made.scalars(launch)) == -(-rows // down) * -(-cols // across)
-
-
 def test_matrices_of_few_rows_are_shared() -> None:
     """The rule for a vector, by what is built; each way is right."""
     rng_ = rng(4)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -12,42 +11,15 @@ from numpy.typing import NDArray
 
 import tcusim.arrays.planner
 from tcusim import plan
-from tcusim.algorithms.order import Order
-from tcusim.arrays.planner import STRATEGIES, Choice, choose, chunk_of
-from tcusim.arrays.plans import Plan, plan_for
-from tcusim.arrays.problem import Problem, Types
-from tcusim.arrays.tuning import DEFAULT, Tuning
+from tcusim.arrays.plans import plan_for
+from tcusim.arrays.tuning import DEFAULT
 from tcusim.errors import InputError, UnknownName, Unsupported
-from tcusim.machine.shapes import shape_of
-from tcusim.program import launches
 from tcusim.simulate.backend import NUMPY
 
 Array = NDArray[Any]
 
 
 CHUNK = DEFAULT.chunk
-
-
-def problem(kind: str, length: int, size: int, **changes: Any) -> Problem:
-    usual: dict[str, Any] = {
-        "tile": shape_of("16x16x16"),
-        "types": Types("f16", "f32", "f16", "f32"),
-    }
-    size = min(size, length)
-    return Problem(kind=kind, length=length, segment_size=size, **{**usual, **changes})
-
-
-def chosen(kind: str, length: int, size: int, **changes: Any) -> Choice:
-    return choose(problem(kind, length, size, **changes), "a plan")
-
-
-def planned(kind: str, x: Array, size: int, tuning: Tuning | None = None, **changes: Any) -> Plan:
-    operation = "segmented_sum" if kind == "reduction" else "segmented_cumsum"
-    return plan_for(operation, problem(kind, x.size, size, **changes), None, None, tuning)
-
-
-def names(made: Plan) -> list[str]:
-    return [launch.program.name for launch in made.launches]
 
 
 def integers(length: int) -> NDArray[np.float16]:
@@ -58,291 +30,7 @@ def segments(x: Array, size: int) -> list[NDArray[np.float64]]:
     return [x[at : at + size].astype(np.float64) for at in range(0, x.size, size)]
 
 
-def assert_right(x: Array, size: int, **changes: Any) -> tuple[Plan, Plan]:
-    """Sum and scan through plans, compare, and return them."""
-    total, scan = (planned(kind, x, size, **changes) for kind in ("reduction", "scan"))
-    np.testing.assert_array_equal(total(x), [part.sum() for part in segments(x, size)])
-    expected = np.concatenate([part.cumsum() for part in segments(x, size)])
-    np.testing.assert_array_equal(scan(x), expected)
-    return total, scan
-
-
-# --- Which launches -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("size", "sum_by", "scan_by"),
-    [
-        # They fill no rows of tiles, and lie side by side in one.
-        (1, "kn", "kn"),
-        (100, "kn", "kn"),
-        (256, "rows", "rows"),
-        (257, "kn", "rows"),
-        (16 * DEFAULT.reduction.short_rows + 1, "rows", "rows"),
-        (16, "rows", "rows"),
-        (768, "rows", "rows"),
-        (2048, "rows", "rows"),
-        (2049, "tn", "rows"),
-        (8191, "tn", "rows"),
-    ],
-)
-def test_short_segments(size: int, sum_by: str, scan_by: str) -> None:
-    total, scan = assert_right(integers(20_000), size)
-    assert (names(total), names(scan)) == ([f"reduction_{sum_by}"], [f"scan_{scan_by}"])
-
-
-@pytest.mark.parametrize(
-    ("dtype", "size", "sum_by", "scan_by"),
-    [
-        ("float64", 16, "kn", "kn"),
-        ("float64", 1024, "tn", "tn"),
-        ("float32", 16, "kn", "kn"),
-        ("float32", 1024, "tn", "rows"),
-        ("float32", 1000, "tn", "tn"),
-    ],
-)
-def test_wide_elements_do_not_lie_in_rows(dtype: str, size: int, sum_by: str, scan_by: str) -> None:
-    total, scan = (
-        tcusim.plan(f"segmented_{kind}", length=9999, segment_size=size, dtype=dtype)
-        for kind in ("sum", "cumsum")
-    )
-    assert (names(total), names(scan)) == ([f"reduction_{sum_by}"], [f"scan_{scan_by}"])
-
-
-def test_many_long_segments_are_scanned_by_a_warp_each() -> None:
-    for count, by in ((2**13, ["scan_rows"]), (2**13 - 1, ["scan_grid"])):
-        sizes: dict[str, Any] = {"length": count * 2**14, "segment_size": 2**14}
-        assert names(tcusim.plan("segmented_cumsum", **sizes)) == by
-        assert names(tcusim.plan("segmented_cumsum", **sizes, result="float32")) == ["scan_grid"]
-
-
-@pytest.mark.parametrize(
-    ("kind", "length", "size", "warps", "turns"),
-    [
-        ("scan", 2**18 - 1, 64, 1, 1),
-        ("scan", 2**19, 64, 2, 1),
-        ("scan", 2**21, 64, 8, 1),
-        ("scan", 2**23, 64, 8, 4),
-        ("scan", 2**23, 2048, 8, 1),
-        ("reduction", 2**20, 64, 2, 1),
-        ("reduction", 2**24, 64, 4, 4),
-    ],
-)
-def test_rows_of_long_arrays_have_several_warps_and_turns(
-    kind: str, length: int, size: int, warps: int, turns: int
-) -> None:
-    (launch,) = chosen(kind, length, size).plan.launches
-    assert launch.program.name == f"{kind}_rows"
-    elements = max(size, 1024 if kind == "scan" else 2048)
-    assert launch.program.warps == warps
-    assert launch.program.blocks.per == warps * turns * elements
-
-
-@pytest.mark.parametrize("size", [8192, 10_000, 40_000])
-def test_blocks_share_long_segments(size: int) -> None:
-    total, scan = assert_right(integers(2 * size + 3), size)
-    assert (names(total), names(scan)) == (["reduction_grid"], ["scan_grid"])
-    assert total.rationale[0].startswith(
-        "segments are shared by blocks of 4 warps, 8192 elements to a"
-    )
-    assert [array.name for array in scan.temporaries] == []
-
-
-@pytest.mark.parametrize(("length", "columns"), [(8192, 1), (65_537, 16), (2**20, 64)])
-def test_blocks_share_a_long_array(length: int, columns: int) -> None:
-    total, scan = assert_right(integers(length), length)
-    assert (names(total), names(scan)) == (["reduction_grid"], ["scan_grid"])
-    found = [made.launches[0].program.columns for made in (total, scan)]
-    # Blocks of a scan wait for up to 127 others, those of a sum for 63.
-    assert found == [columns, 128 if columns == 64 else columns]
-    assert total.rationale[0].startswith("the array is shared by blocks of 4 warps")
-
-
-@pytest.mark.parametrize(
-    ("kind", "length", "size", "warps", "elements"),
-    [
-        ("reduction", 2**30, 2**30, 16, 2**16),
-        ("reduction", 2**30, 2**15, 16, 2**15),
-        ("reduction", 2**30, 2**14, 8, 2**14),
-        ("reduction", 2**20, 2**20, 4, 2**13),
-        ("scan", 2**30, 2**30, 8, 2**15),
-        ("scan", 2**22, 2**22, 8, 2**14),
-        ("scan", 2**26, 2**15 * 3, 8, 2**15),
-        ("scan", 2**30, 2**22, 8, 2**15),
-    ],
-)
-def test_blocks_are_as_large_as_leaves_enough_of_them(
-    kind: str, length: int, size: int, warps: int, elements: int
-) -> None:
-    program = chosen(kind, length, size).plan.launches[0].program
-    assert program.warps == warps
-    columns = {"reduction": 64, "scan": 128}[kind] if size == length else -(-size // elements)
-    assert program.columns == columns
-    assert program.blocks.per == (elements * columns if size == length else size)
-
-
-def test_a_block_does_not_wait_for_too_many() -> None:
-    choice = chosen("scan", 2**30, 2**23)
-    assert choice.strategy == "chunks"
-    assert choice.rationale[0].startswith("segments of more than 16384 elements are cut into chun")
-    # Chunks would reach across these segments, and one warp would take for ever.
-    assert len(chosen("scan", 2**30, 2**23 + 1).plan.launches) == 1
-
-
-def test_long_arrays_have_blocks_of_several_warps() -> None:
-    for length, warps in ((2**18 - 1, 1), (2**18, 8)):
-        for size in (100, 5000):
-            (launch,) = chosen("reduction", length, size).plan.launches
-            assert launch.program.warps == warps
-
-
-@pytest.mark.parametrize("size", [CHUNK, CHUNK + 256])
-def test_a_segment_that_is_not_cut_takes_one_launch(size: int) -> None:
-    # Chunks would reach across the second case's segments.
-    total, scan = assert_right(integers(2 * size + 3), size, strategy="warp_per_segment")
-    assert (names(total), names(scan)) == (["reduction_tn"], ["scan_tn"])
-    assert ("would reach across" in total.rationale[0]) == (size > CHUNK)
-
-
-def test_a_long_array_is_cut_whatever_its_length() -> None:
-    for length in (CHUNK + 1, 3 * CHUNK):
-        total, scan = assert_right(integers(length), length, strategy="chunks")
-        assert names(total) == ["reduction_tn", "reduction_plain"]
-        assert names(scan) == ["reduction_tn", "scan_plain", "scan_tn"]
-
-
-def test_long_segments_of_whole_chunks_are_cut() -> None:
-    total, scan = assert_right(integers(5 * CHUNK - 100), 2 * CHUNK, strategy="chunks")
-    assert names(total) == ["reduction_tn", "reduction_plain"]
-    assert names(scan) == ["reduction_tn", "scan_plain", "scan_tn"]
-    assert [launch.program.blocks.per for launch in scan.launches] == [CHUNK, 2, CHUNK]
-
-
-@pytest.mark.parametrize("shape", ["16x16x16", "32x8x16", "8x32x16", "16x8x16"])
-def test_partial_sums_are_combined_in_groups_of_groups(shape: str) -> None:
-    x = integers(100 * 512 + 77)
-    short = replace(DEFAULT, chunk=512, simt_values=4)
-    total, scan = assert_right(x, x.size, tuning=short, tile=shape_of(shape), strategy="chunks")
-    assert names(total) == ["reduction_tn", *["reduction_plain"] * 4]
-    assert names(scan) == [
-        "reduction_tn", *["reduction_plain"] * 3, *["scan_plain"] * 4, "scan_tn",
-    ]  # fmt: skip
-    assert [array.name for array in scan.temporaries] == [
-        "sums", "sums2", "sums3", "sums4", "carries", "carries2", "carries3", "carries4",
-    ]  # fmt: skip
-
-
-SHORT_CHUNKS = replace(DEFAULT, chunk=256, simt_values=4)
-
-
-@pytest.mark.parametrize("count", [5, 6, 7, 8, 12, 25])
-def test_groups_do_not_reach_across_segments(count: int) -> None:
-    size = count * 256
-    for length in (4 * size - 300, 4 * size, 2 * size + 1):
-        assert_right(integers(length), size, tuning=SHORT_CHUNKS, strategy="chunks")
-
-
-def test_chunks_are_whole_tiles() -> None:
-    for shape in ("16x16x16", "32x8x16", "8x32x16", "16x16x8", "8x8x4", "16x8x16"):
-        tile = shape_of(shape)
-        chunk = chunk_of(problem("scan", 1, 1, tile=tile), DEFAULT)
-        assert chunk % (tile.m * tile.k) == 0
-        assert chunk % (tile.n * tile.k) == 0
-        assert 0 < chunk <= CHUNK
-
-
-def test_a_named_algorithm_is_run_in_one_launch() -> None:
-    x = integers(CHUNK * 2)
-    for kind in ("reduction", "scan"):
-        named = planned(kind, x, x.size, algorithm=f"{kind}_kn")
-        assert names(named) == [f"{kind}_kn"]
-        assert named.strategy == "named"
-        assert named.rationale[0] == f"algorithm='{kind}_kn' was asked for: one launch"
-
-
-def test_float32_totals_of_float16_chunks_stay_float32() -> None:
-    x = np.full(3 * CHUNK, 60000, np.float16)
-    total = planned("reduction", x, x.size, strategy="chunks")
-    assert total(x).tolist() == [60000.0 * 3 * CHUNK]
-    assert [launch.program.outputs[0].dtype for launch in total.launches] == ["f32", "f32"]
-    narrow = Types("f16", "f32", "f16", "f16")
-    total = planned("reduction", x, x.size, strategy="chunks", types=narrow)
-    assert total(x).tolist() == [np.inf]
-
-
-def test_plans_as_printed_combine_by_mma_without_chains() -> None:
-    x = np.zeros(8192, np.float16)
-    x[:3] = 2048, 1, 2
-    usual = planned("reduction", x, x.size)
-    printed = planned("reduction", x, x.size, algorithm="reduction_256n")
-    assert (usual(x).tolist(), printed(x).tolist()) == ([2051], [2052])
-
-
-# --- Strategies ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("strategy", "size", "launches"),
-    [
-        ("panels", 64, 1),
-        ("row_per_segment", 64, 1),
-        ("single_pass", 2**15, 1),
-        ("chunks", 2**15, 3),
-        ("warp_per_segment", 64, 1),
-        ("warp_per_segment", 2**15, 1),
-    ],
-)
-def test_every_strategy_can_be_asked_for(strategy: str, size: int, launches: int) -> None:
-    x = integers(2**16)
-    made = plan(
-        "segmented_cumsum", length=x.size, segment_size=size, result="float32", strategy=strategy
-    )
-    assert (made.strategy, len(made.launches)) == (strategy, launches)
-    assert f"  strategy  {strategy}" in str(made).splitlines()
-    np.testing.assert_array_equal(made(x), x.astype(np.float32).reshape(-1, size).cumsum(1).ravel())
-
-
-def test_the_first_strategy_that_applies_is_taken() -> None:
-    table = STRATEGIES[Problem]
-    for length, size in ((2**20, 1), (2**20, 64), (2**20, 2**13), (2**28, 2**23), (10**6, 10_000)):
-        wanted = problem("scan", length, size)
-        first = next(row for row in table if row.applies(wanted, DEFAULT))
-        assert choose(wanted, "a plan").strategy == first.name
-
-
-def test_whether_a_strategy_applies_is_found_without_programs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(tcusim.arrays.planner, "build", None)
-    for length, size in ((2**20, 64), (2**30, 2**30), (2**28, 2**23)):
-        for arch in ("turing", "hopper"):
-            wanted = problem("scan", length, size, arch=arch)
-            assert any(row.applies(wanted, DEFAULT) for row in STRATEGIES[Problem])
-    with pytest.raises(TypeError, match="not callable"):
-        chosen("scan", 2**20, 64)
-
-
-def test_a_tuning_row_changes_what_is_chosen() -> None:
-    wanted = problem("scan", 2**20, 2**20)
-    assert choose(wanted, "a plan").strategy == "single_pass"
-    other = replace(DEFAULT, least_block=2**40)
-    assert choose(wanted, "a plan", other).strategy == "chunks"
-
-
 # --- The plan as data ---------------------------------------------------------------------------
-
-
-def test_launches_name_arrays_that_exist_before_they_are_read() -> None:
-    for length, size in ((100, 100), (3 * CHUNK, 3 * CHUNK), (2000 * CHUNK, 1000 * CHUNK)):
-        for kind in ("reduction", "scan"):
-            choice = chosen(kind, length, size).plan
-            known = {"in"}
-            for launch in choice.launches:
-                assert set(launch.inputs.values()) <= known
-                known |= set(launch.outputs.values())
-            assert known == set(choice.memory)
-            assert choice.outputs == tuple(launch.outputs.values()) == ("out",)
-            assert choice.memory["out"].size == (length // size if kind == "reduction" else length)
 
 
 def test_a_plan_prints_everything() -> None:
@@ -391,28 +79,6 @@ def test_a_plan_has_the_bits_of_the_function(operation: str, dtype: str) -> None
     assert result.shape == expected.shape
     assert result.tobytes() == expected.tobytes()
     assert made(x).tobytes() == result.tobytes()
-
-
-@pytest.mark.parametrize("exclusive", [False, True])
-@pytest.mark.parametrize("reverse", [False, True])
-def test_scans_in_every_order(exclusive: bool, reverse: bool) -> None:
-    order = Order(exclusive, reverse)
-    for length, size, strategy in (
-        (1000, 16, None), (1000, 300, None), (5000, 5000, "chunks"), (9 * 512 - 7, 512, "chunks"),
-    ):  # fmt: skip
-        x = integers(length)
-        made = planned("scan", x, size, tuning=SHORT_CHUNKS, order=order, strategy=strategy)
-        step = -1 if reverse else 1
-        parts = [part[::step].cumsum()[::step] for part in segments(x, size)]
-        np.testing.assert_array_equal(made(x), np.concatenate(parts) - exclusive * x)
-        assert made.problem.scan_options.keys() == {
-            *(["exclusive"] if exclusive else []), *(["reverse"] if reverse else []),
-        }  # fmt: skip
-        assert (
-            str(made)
-            .splitlines()[1]
-            .endswith("to float32" + ", exclusive" * exclusive + ", reverse" * reverse)
-        )
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.dtype("f4"), "float32", "f4"])
@@ -530,22 +196,6 @@ def test_scans_work_in_place(dtype: str, size: int, reverse: bool) -> None:
     )
     assert made.in_place
     assert made.why_not_in_place is None
-
-
-def test_why_plans_do_not_work_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    total = plan("sum", length=100)
-    assert total.why_not_in_place == "it has 100 elements and the result 1"
-    wide = plan("cumsum", length=100, result="float32")
-    assert wide.why_not_in_place == "its elements are f16 and its results f32"
-    # A scan whose first launch reads what its last has written.
-    scan = plan("cumsum", length=3 * CHUNK, strategy="chunks")
-    turned = replace(scan.launch_plan, launches=scan.launches[::-1])
-    assert turned.why_not_in_place == "reduction_tn reads it after results were written"
-    # The program's own reason; the first two launches do not write "out".
-    reason = "{} over {} in {}".format
-    monkeypatch.setattr(launches, "in_place", lambda program, *names: reason(*names, program.name))
-    again = replace(scan.launch_plan)
-    assert again.why_not_in_place == "in over out in scan_tn"
 
 
 def test_out_of_a_plan() -> None:
