@@ -11,6 +11,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import tempfile
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
@@ -18,7 +20,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (
-    "numpy", "cuda-bindings", "pycuda", "cupy-cuda12x", "cupy-cuda13x", "torch", "ml-dtypes",
+    "numpy", "cuda-bindings", "cuda-core", "pycuda", "cupy-cuda12x", "cupy-cuda13x", "torch", "jax",
+    "ml-dtypes",
 )  # fmt: skip
 
 
@@ -36,6 +39,23 @@ class OneLineEach:
         print(f"{report.outcome:8}{name}  {report.duration:.2f} s{text}", flush=True)
 
 
+def make_importable() -> None:
+    """Let this process and its children import tcusim, and find its backends, as if installed."""
+    paths = [str(ROOT), str(ROOT / "backends")]
+    if not any(one.name == "tcusim" for one in metadata.distributions()):
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        folder = Path(tempfile.mkdtemp()) / "tcusim-0.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: tcusim\nVersion: 0\n")
+        lines = []
+        for group, entries in project["entry-points"].items():
+            lines += [f"[{group}]", *(f"{name} = {where}" for name, where in entries.items())]
+        (folder / "entry_points.txt").write_text("\n".join(lines) + "\n")
+        paths.append(str(folder.parent))
+    sys.path[:0] = paths
+    os.environ["PYTHONPATH"] = os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")])
+
+
 def describe() -> None:
     """Print what is here."""
     print(f"Python {sys.version.split()[0]}")
@@ -45,7 +65,7 @@ def describe() -> None:
         except metadata.PackageNotFoundError:
             print(f"{package} is not installed")
     tcusim_cuda = importlib.import_module("tcusim_cuda")
-    for launcher in (tcusim_cuda.PYCUDA, tcusim_cuda.CUPY):
+    for launcher in (tcusim_cuda.CUDA, tcusim_cuda.CUPY, tcusim_cuda.PYCUDA):
         print(f"backend {launcher.name}: {launcher.available() or 'available'}")
     compiler = importlib.import_module("tcusim_cuda.compile")
     print(compiler.why_no_compiler() or compiler.Toolkit.find())
@@ -55,9 +75,7 @@ def describe() -> None:
 
 def main(arguments: list[str]) -> int:
     """Run the tests; return pytest's exit status."""
-    paths = [str(ROOT), str(ROOT / "backends")]
-    sys.path[:0] = paths
-    os.environ["PYTHONPATH"] = os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")])
+    make_importable()
     describe()
     # Warnings of libraries that are on the machine are not ours to turn into errors.
     options = ["--require-gpu", "-W", "default", "-p", "no:cacheprovider", "-q", "--no-header"]
