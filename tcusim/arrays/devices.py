@@ -38,7 +38,8 @@ def library_of(a: Any) -> str:
 def chosen_backend(a: Any, name: str | None) -> DeviceBackend:
     """Return the backend that computes on an array in GPU memory: the named one, or its library's.
 
-    Unnamed, it is "pycuda" for PyCUDA's arrays, else "cupy", else any that is available.
+    Unnamed, it is "cupy" or "pycuda" for arrays of these libraries, else "cuda", else any that is
+    available.
 
     Raises
     ------
@@ -70,8 +71,9 @@ def chosen_backend(a: Any, name: str | None) -> DeviceBackend:
 
 def _candidates(a: Any) -> Iterator[str]:
     """Yield the names of backends in the order in which an array would have them."""
-    is_pycuda = any(base.__module__.startswith("pycuda.") for base in type(a).__mro__)
-    preferred = ("pycuda", "cupy") if is_pycuda else ("cupy", "pycuda")
+    modules = {base.__module__.partition(".")[0] for base in type(a).__mro__}
+    own = tuple(name for name in ("pycuda", "cupy") if name in modules)
+    preferred = dict.fromkeys((*own, "cuda", "cupy", "pycuda"))
     known = backends()
     yield from (name for name in preferred if name in known)
     yield from (name for name in known if name not in preferred)

@@ -354,6 +354,9 @@ def test_the_arrays_library_chooses_the_backend(gpu: StandIn) -> None:
     class GPUArray(OnGpu):
         __module__ = "pycuda.gpuarray"
 
+    class CupyArray(OnGpu):
+        __module__ = "cupy"
+
     x, other = halves(10), StandIn("pycuda")
     tcusim.register_backend(other)
     tcusim.sum(OnGpu(x))
@@ -362,9 +365,15 @@ def test_the_arrays_library_chooses_the_backend(gpu: StandIn) -> None:
     assert (len(gpu.runs), len(other.runs)) == (1, 1)
     tcusim.sum(GPUArray(x), backend="cupy")
     assert (len(gpu.runs), len(other.runs)) == (2, 1)
+    driver = StandIn("cuda")
+    tcusim.register_backend(driver)
+    for array in (CupyArray(x), GPUArray(x), OnGpu(x)):
+        tcusim.sum(array)
+    assert (len(gpu.runs), len(other.runs), len(driver.runs)) == (3, 2, 1)
+    driver.reason = "no driver"
     gpu.reason = "CuPy is not here"
     tcusim.sum(OnGpu(x))
-    assert (len(gpu.runs), len(other.runs)) == (2, 2)
+    assert (len(gpu.runs), len(other.runs)) == (3, 3)
     other.reason = "nor is PyCUDA"
     third = StandIn("third")
     tcusim.register_backend(third)
@@ -374,7 +383,8 @@ def test_the_arrays_library_chooses_the_backend(gpu: StandIn) -> None:
     with pytest.raises(BackendUnavailable) as caught:
         tcusim.sum(OnGpu(x))
     assert str(caught.value).endswith(
-        "OnGpu in GPU memory. cupy: CuPy is not here; pycuda: nor is PyCUDA; third: no"
+        "OnGpu in GPU memory. cuda: no driver; cupy: CuPy is not here; pycuda: nor is PyCUDA; "
+        "third: no"
     )
 
 
