@@ -259,6 +259,17 @@ def _is_named(problem: AnyProblem, tuning: Tuning) -> bool:
     return problem.algorithm is not None
 
 
+def _add_one(
+    draft: Draft[Problem], name: str, reason: str, most_warps: int | None = None, **options: Any
+) -> None:
+    """Add one launch of an algorithm, and why."""
+    p = draft.problem
+    draft.reasons.append(reason)
+    given = {**options, **p.scan_options}
+    program = _wide_program(draft, name, p.segment_size, p.types.result, most_warps, **given)
+    draft.add(program, {"in": "in"}, "out")
+
+
 def _launch_named(draft: Draft[Problem]) -> None:
     """Add one launch of the algorithm that the user named."""
     p = draft.problem
@@ -271,9 +282,7 @@ def _launch_named(draft: Draft[Problem]) -> None:
             f"{p.algorithm!r} adds values of the accumulator's type, {p.types.acc}; it combines "
             f"the partial sums of other algorithms, and does not take {p.types.source} arrays"
         )
-    draft.reasons.append(f"algorithm={p.algorithm!r} was asked for: one launch")
-    program = _wide_program(draft, p.algorithm, p.segment_size, p.types.result, **p.scan_options)
-    draft.add(program, {"in": "in"}, "out")
+    _add_one(draft, p.algorithm, f"algorithm={p.algorithm!r} was asked for: one launch")
 
 
 def _has_panels(p: Problem, tuning: Tuning) -> bool:
@@ -317,22 +326,18 @@ def _launch_panels(draft: Draft[Problem]) -> None:
     most = tuning.of(p.kind).panel_warps
     while most > 1 and p.length < most * elements * tuning.enough_blocks:
         most //= 2
-    options: dict[str, Any] = {"pieces": share.pieces, "groups": share.groups, **p.scan_options}
+    options: dict[str, Any] = {"pieces": share.pieces, "groups": share.groups}
     long = tuning.panel_iterations * tuning.warps * elements * tuning.enough_blocks
     if share.per_segment and p.length >= long:
         options["tiles"] = tuning.panel_iterations
-    tiles = f"{share.tiles} tiles, {share.pieces} to a row" if share.tiles > 1 else "one tile"
-    if share.per_segment:
-        count = elements // p.segment_size
-        what = f"{count} segments" if count > 1 else "a segment"
-        text = f"a warp takes {what} of {p.segment_size} elements at once, in {tiles}"
+    count = elements // p.segment_size
+    if share.per_segment is None:
+        text = f"a segment of {p.segment_size} elements, {share.tiles} tiles at a time"
     else:
-        text = f"a warp takes a segment of {p.segment_size} elements, {share.tiles} tiles at a time"
-    draft.reasons.append(text)
-    program = _wide_program(
-        draft, f"{p.kind}_rows", p.segment_size, p.types.result, most, **options
-    )
-    draft.add(program, {"in": "in"}, "out")
+        tiles = f"{share.tiles} tiles, {share.pieces} to a row" if share.tiles > 1 else "one tile"
+        what = f"{count} segments" if count > 1 else "a segment"
+        text = f"{what} of {p.segment_size} elements at once, in {tiles}"
+    _add_one(draft, f"{p.kind}_rows", f"a warp takes {text}", most, **options)
 
 
 def _short(p: Problem, tuning: Tuning) -> int:
@@ -352,12 +357,11 @@ def _is_short(p: Problem, tuning: Tuning) -> bool:
 def _launch_short(draft: Draft[Problem]) -> None:
     """Add one launch in which segments share a tile, one to a row."""
     p = draft.problem
-    draft.reasons.append(
+    reason = (
         f"segments of up to {_short(p, draft.tuning)} elements lie side by side in a tile, "
         f"{p.tile.k} to a row"
     )
-    program = _wide_program(draft, f"{p.kind}_kn", p.segment_size, p.types.result, **p.scan_options)
-    draft.add(program, {"in": "in"}, "out")
+    _add_one(draft, f"{p.kind}_kn", reason)
 
 
 def _is_shared(p: Problem, tuning: Tuning) -> bool:
@@ -542,12 +546,10 @@ def _values_of_a_warp(draft: Draft[Problem], values: str, count: int) -> int:
 def _launch_whole(draft: Draft[Problem]) -> None:
     """Add one launch in which a warp takes a segment, tile by tile."""
     p, chunk = draft.problem, chunk_of(draft.problem, draft.tuning)
-    text = f"one warp takes a segment of {p.segment_size} elements, tile by tile"
+    reason = f"one warp takes a segment of {p.segment_size} elements, tile by tile"
     if p.segment_size > chunk:
-        text += f": chunks of {chunk} would reach across segments"
-    draft.reasons.append(text)
-    program = _wide_program(draft, f"{p.kind}_tn", p.segment_size, p.types.result, **p.scan_options)
-    draft.add(program, {"in": "in"}, "out")
+        reason += f": chunks of {chunk} would reach across segments"
+    _add_one(draft, f"{p.kind}_tn", reason)
 
 
 # --- Sums and scans of segments by offsets ----------------------------------------------------
@@ -763,8 +765,8 @@ def _blockings(p: ProductProblem, tuning: ProductTuning) -> list[dict[str, Any]]
     """
     rows, cols, sizes = p.rows, p.cols or 1, tuning.blocks
     split = p.types.source != p.types.ab
-    if rows * cols < tuning.many_results or min(rows, cols) < 128 or split:
-        sizes = sizes[1:] if min(rows, cols) > 32 else sizes[2:]
+    if rows * cols < tuning.many_results or min(rows, cols) < tuning.many_lines or split:
+        sizes = sizes[1:] if min(rows, cols) > tuning.few_lines else sizes[2:]
     itemsize = format_of(p.types.ab).itemsize
     return [
         {
