@@ -11,13 +11,12 @@ for the mma.sync shapes. A larger tile, a multiple of one, becomes arrays of fra
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import assert_never
 
 from tcusim.errors import Unsupported
-from tcusim.machine import format_of
 from tcusim.machine.shapes import TILE_BYTES, MmaShape, Operands, shapes
 from tcusim.program.checks.verifier import tile_is_aligned, verify
 from tcusim.program.grammar import (
@@ -47,12 +46,10 @@ from tcusim.program.grammar import (
     When,
     accesses,
     walk,
-    whole,
 )
 from tcusim.program.printer import line
 from tcusim.program.resources import SharedMemory, Table
 from tcusim_cuda.arrays import directly_loaded
-from tcusim_cuda.chunks import LANES, Chunks, Later, aligned, chunks_of, repeats
 from tcusim_cuda.kernel import SHARED_POOL, TICKET_WORDS, WORKSPACE, Kernel, words_of
 from tcusim_cuda.text import (
     C_TYPES,
@@ -60,31 +57,22 @@ from tcusim_cuda.text import (
     c_address,
     c_bound,
     c_bounds,
-    c_chunk,
     c_extent,
     c_index,
-    c_inside,
     c_literal,
-    c_part,
     c_pattern,
-    c_pointer,
-    c_value,
-    lanes_go_down,
     wrapped,
 )
+from tcusim_cuda.transfer import LANES, UNROLL, Later, Transfer, Where, transfer_of
+from tcusim_cuda.transfer_text import async_lines, each_vector, move_lines, read, type_of, write
 
 __all__ = ["emit", "instruction_for"]
 
 FRAGMENT_TYPES = {**C_TYPES, "tf32": "wmma::precision::tf32"}
 # CUDA C++ Programming Guide: without asking, a block has 48 KB of shared memory.
 STATIC_SHARED_BYTES = 48 * 1024
-# Loops of up to this many iterations are unrolled, so that their loads are in flight together.
-UNROLL = 16
 # Unless that writes more steps than this: a loop must stay in the instruction cache.
 UNROLLED_STEPS = 512
-
-# What one word of mail takes.
-LETTER_BYTES = 8
 
 # Variables of the text that are in scope where a step names buffers, scalars and loops.
 OWN_NAMES = ("lane", "e", "f", "turn", "first", "held", "rest", "seen", "at")
@@ -127,7 +115,8 @@ def emit(program: Program) -> Kernel:
 
 def _require_free_names(program: Program) -> None:
     """Refuse names that would mean something else within a step's text."""
-    names = {declared.name for declared in (*program.buffers, *program.scalars)}
+    names = {buffer.name for buffer in program.buffers}
+    names |= {scalar.name for scalar in program.scalars}
     names |= {step.var for _, step in walk(program.steps) if isinstance(step, Loop)}
     taken = ", ".join(name for name in OWN_NAMES if name in names)
     if taken:
@@ -195,6 +184,8 @@ class _Emitter:
         self.paths: list[str] = []
         self.depth = 0
         self.path = ""
+        # Products that the machine code holds so far, and how often what comes next is unrolled.
+        self.products, self.times = 0, 1
         self.later = Later(program).find()
         self.tiled = directly_loaded(program) if instruction.namespace == "wmma" else frozenset()
         self.shared = SharedMemory(program)
@@ -216,6 +207,7 @@ class _Emitter:
             dynamic_shared_bytes=self.shared.nbytes if self.pooled else 0,
             min_sm=self.instruction.operands.min_sm,
             paths=tuple(self.paths),
+            products=self.products,
         )
 
     @property
@@ -228,6 +220,10 @@ class _Emitter:
     def _line(self, text: str = "") -> None:
         self.lines.append("    " * self.depth + text if text else "")
         self.paths.append(self.path)
+
+    def _lines(self, lines: Iterable[str]) -> None:
+        for text in lines:
+            self._line(text)
 
     @contextmanager
     def _block(self, head: str = "") -> Iterator[None]:
@@ -349,9 +345,9 @@ class _Emitter:
 
     @contextmanager
     def _each_fragment(self, frag: Frag) -> Iterator[tuple[str, str, str]]:
-        """Loop over a tile's fragments; give the fragment, its first row and its first column."""
+        """Loop over a tile's fragments; give the index, the first row and the first column."""
         if self.instruction.single:
-            yield frag.name, "0", "0"
+            yield "", "0", "0"
             return
         shape = self.instruction.shape
         rows = shape.k if frag.role is Role.B else shape.m
@@ -359,7 +355,7 @@ class _Emitter:
         down, across = self._grid_of(frag)
         self._line("#pragma unroll")
         with self._block(f"for (int f = 0; f < {down * across}; ++f)"):
-            yield f"{frag.name}[f]", f"f / {across} * {rows}", f"f % {across} * {cols}"
+            yield "[f]", f"f / {across} * {rows}", f"f % {across} * {cols}"
 
     def _tile_pointer(self, view: View, row: str, col: str) -> str:
         pointer = f"{view.buffer.name} + {wrapped(c_index(view.offset))}"
@@ -396,12 +392,15 @@ class _Emitter:
 
     def _loop(self, var: str, count: Extent, body: tuple[Step, ...]) -> None:
         path = self.path
-        times = count.constant
+        times, copies = count.constant, 1
         if times is not None and times <= UNROLL and times * _weight(body) <= UNROLLED_STEPS:
             self._line("#pragma unroll")
+            copies = max(1, times)
         kind = "long long" if times is None else "int"
+        self.times *= copies
         with self._block(f"for ({kind} {var} = 0; {var} < {c_extent(count)}; ++{var})"):
             self._steps(body, f"{path}.")
+        self.times //= copies
         self.path = path
 
     def _when(self, step: When) -> None:
@@ -423,24 +422,25 @@ class _Emitter:
             case Load(dst, src):
                 self._require_aligned(src)
                 layout = f", wmma::mem_{src.layout}" if dst.role is Role.ACC else ""
-                with self._each_fragment(dst) as (frag, row, col):
+                with self._each_fragment(dst) as (f, row, col):
                     pointer = self._tile_pointer(src, row, col)
-                    self._line(f"{space}::load_matrix_sync({frag}, {pointer}, {src.ldm}{layout});")
+                    self._line(
+                        f"{space}::load_matrix_sync({dst.name}{f}, {pointer}, {src.ldm}{layout});"
+                    )
             case Mma(d, a, b, c):
                 self._mma(d, a, b, c)
             case Add(d, a, b):
-                with self._each_fragment(d) as (frag, _, _):
-                    x, y = (frag.replace(d.name, other.name, 1) for other in (a, b))
+                with self._each_fragment(d) as (f, _, _):
                     self._line(
-                        f"for (int e = 0; e < {frag}.num_elements; ++e) "
-                        f"{frag}.x[e] = tcu::add({x}.x[e], {y}.x[e]);"
+                        f"for (int e = 0; e < {d.name}{f}.num_elements; ++e) "
+                        f"{d.name}{f}.x[e] = tcu::add({a.name}{f}.x[e], {b.name}{f}.x[e]);"
                     )
             case Store(dst, src):
                 self._require_aligned(dst)
-                with self._each_fragment(src) as (frag, row, col):
+                with self._each_fragment(src) as (f, row, col):
                     pointer = self._tile_pointer(dst, row, col)
                     self._line(
-                        f"{space}::store_matrix_sync({pointer}, {frag}, {dst.ldm}, "
+                        f"{space}::store_matrix_sync({pointer}, {src.name}{f}, {dst.ldm}, "
                         f"wmma::mem_{dst.layout});"
                     )
             case Copy(dst, src, plus):
@@ -462,31 +462,13 @@ class _Emitter:
         """Write a step that deals with other blocks, or with where segments lie."""
         match step:
             case Publish(dst, src):
-                with self._each_element(dst, src):
-                    put = f"{dst.buffer.name}.publish({c_address(dst)}, {c_value(src)});"
-                    bounds = c_bounds(dst)
-                    self._line(f"if ({bounds}) {put}" if bounds else put)
+                self._publish(dst, src)
             case Await(dst, src):
                 self._await(dst, src)
             case Locate():
                 self._locate(step)
             case _:
                 assert_never(step)
-
-    def _await(self, dst: View, src: View) -> None:
-        """Look into all of the lane's mail at once, then wait for what was not there."""
-        chunks = Chunks(dst.rows, dst.cols, 1, lanes_go_down(dst, src))
-        mail, place, bounds = src.buffer.name, c_address(src), c_bounds(src)
-
-        def inside(value: str, otherwise: str) -> str:
-            return f"({bounds} ? {value} : {otherwise})" if bounds else value
-
-        letter = f"tcu::Mail<{C_TYPES[src.buffer.dtype]}>::Letter", LETTER_BYTES
-        peek = inside(f"{mail}.peek({place})", f"{mail}.nothing()")
-        with self._held(chunks, letter, "seen", peek, None, named=True) as seen:
-            zero = c_literal(src.buffer.dtype, 0)
-            value = inside(f"{mail}.await({place}, {seen})", zero)
-            self._assign(dst, chunks, value, src.buffer.dtype)
 
     def _locate(self, step: Locate) -> None:
         """Find each line in a lane of its own; the warp alone uses them, after it has waited."""
@@ -508,8 +490,8 @@ class _Emitter:
         space = self.instruction.namespace
         if pattern.uniform:
             value = c_literal(frag.dtype, int(pattern.kind is PatternKind.ONES))
-            with self._each_fragment(frag) as (name, _, _):
-                self._line(f"{space}::fill_fragment({name}, {value});")
+            with self._each_fragment(frag) as (f, _, _):
+                self._line(f"{space}::fill_fragment({frag.name}{f}, {value});")
             return
         name, table = self.tables.of(frag, pattern)
         if name not in self.tables.filled:
@@ -518,232 +500,96 @@ class _Emitter:
             self._fill(name, table, f"lane; e < {table.size}; e += {LANES}")
             self._line("__syncwarp();")
         view = table.view(self.tables.buffer(name), pattern.offset)
-        with self._each_fragment(frag) as (one, row, col):
+        with self._each_fragment(frag) as (f, row, col):
             pointer = self._tile_pointer(view, row, col)
-            self._line(f"{space}::load_matrix_sync({one}, {pointer}, {view.ldm});")
+            self._line(f"{space}::load_matrix_sync({frag.name}{f}, {pointer}, {view.ldm});")
 
     def _mma(self, d: Frag, a: Frag, b: Frag, c: Frag) -> None:
         """D = A.B + C; of a grid, each fragment of D takes its k blocks in ascending order."""
         space = self.instruction.namespace
+        down, across, deep = self.instruction.grid
+        self.products += self.times * down * across * deep
         if self.instruction.single:
             self._line(f"{space}::mma_sync({d.name}, {a.name}, {b.name}, {c.name});")
             return
-        _, across, deep = self.instruction.grid
-        with self._each_fragment(d) as (frag, _, _):
-            source = frag.replace(d.name, c.name, 1)
+        with self._each_fragment(d) as (f, _, _):
             left, right = f"{a.name}[f / {across} * {deep}", f"{b.name}[f % {across}"
-            self._line(f"{space}::mma_sync({frag}, {left}], {right}], {source});")
+            self._line(f"{space}::mma_sync({d.name}{f}, {left}], {right}], {c.name}{f});")
             if deep > 1:
+                left, right = f"{left} + k]", f"{right} + k * {across}]"
                 self._line("#pragma unroll")
                 with self._block(f"for (int k = 1; k < {deep}; ++k)"):
-                    self._line(
-                        f"{space}::mma_sync({frag}, {left} + k], {right} + k * {across}], {frag});"
-                    )
+                    self._line(f"{space}::mma_sync({d.name}{f}, {left}, {right}, {d.name}{f});")
 
-    # --- Rectangles, chunk by chunk ------------------------------------------------------------
+    # --- Rectangles ----------------------------------------------------------------------------
 
-    @contextmanager
-    def _each_element(self, dst: View, src: View) -> Iterator[Chunks]:
-        """Give the lanes the elements of a rectangle, one at a time."""
-        chunks = Chunks(dst.rows, dst.cols, 1, lanes_go_down(dst, src))
-        with self._turns(chunks, chunks.turns, "lane"):
-            yield chunks
+    def _transfer(self, written: Sequence[View], read: Sequence[View]) -> Transfer:
+        return transfer_of(self.program, written, read, self.tiled)
 
     def _copy(self, dst: View, src: View, plus: View | None) -> None:
+        """Read, add where there is something to add, and write; or start to copy."""
         reads = (src,) if plus is None else (src, plus)
-        chunks = chunks_of(self.program, (dst,), reads)
+        how = self._transfer((dst,), reads)
         if self.path in self.later.copies:
-            with self._quick_or_careful(chunks, (src,)) as ways:
-                for quick, first in ways:
-                    self._copy_later(chunks, dst, src, first, quick=quick)
+            self._lines(async_lines(how, dst, src))
             return
-        dtype = src.buffer.dtype
-        with self._quick_or_careful(chunks, (dst, *reads)) as ways:
-            for quick, first in ways:
-                value = self._value(src, chunks, quick=quick)
-                if plus is not None:
-                    value = f"tcu::add({value}, {self._value(plus, chunks, quick=quick)})"
-                named = chunks.size > 1
-                with self._held(chunks, _element(dtype), "held", value, first, named=named) as held:
-                    self._assign(dst, chunks, held, dtype, quick=quick)
+        to, *places = how.where
+
+        def get(fast: bool) -> str:
+            values = [
+                read(how, view, where, fast=fast) for view, where in zip(reads, places, strict=True)
+            ]
+            return values[0] if plus is None else f"tcu::add({', '.join(values)})"
+
+        def put(value: str, fast: bool) -> list[str]:
+            return [write(how, dst, to, (value, src.buffer.dtype), fast=fast)]
+
+        held = f"{type_of(how, src.buffer.dtype)} held"
+        self._lines(move_lines(how, held, get, put, named=how.vector > 1))
 
     def _split(self, dsts: tuple[View, ...], src: View) -> None:
-        chunks = chunks_of(self.program, dsts, (src,))
-        with self._quick_or_careful(chunks, (*dsts, src)) as ways:
-            for quick, first in ways:
-                value = self._value(src, chunks, quick=quick)
-                kind = _element(src.buffer.dtype)
-                with self._held(chunks, kind, "rest", value, first, named=True) as rest:
-                    for dst in dsts:
-                        part = f"tcu::take_part<{C_TYPES[dst.buffer.dtype]}>({rest})"
-                        self._assign(dst, chunks, part, dst.buffer.dtype, quick=quick)
+        """Read, then write part after part, each time of what is left."""
+        how = self._transfer(dsts, (src,))
 
-    @contextmanager
-    def _quick_or_careful(
-        self, chunks: Chunks, views: Sequence[View]
-    ) -> Iterator[Iterator[tuple[bool, str | None]]]:
-        """Give the ways to go over chunks: whether by the widest access, and from which chunk on.
+        def get(fast: bool) -> str:
+            return read(how, src, how.where[-1], fast=fast)
 
-        Where all chunks of the warp are in bounds and aligned, nothing is tested between its
-        loads, which are then in flight together. Elsewhere they go one by one, each tested.
-        """
-        condition = self._whole(chunks, views)
+        def put(rest: str, fast: bool) -> list[str]:
+            parts = [(f"tcu::take_part<{C_TYPES[d.buffer.dtype]}>({rest})", d) for d in dsts]
+            return [
+                write(how, dst, where, (part, dst.buffer.dtype), fast=fast)
+                for (part, dst), where in zip(parts, how.where[:-1], strict=True)
+            ]
 
-        def ways() -> Iterator[tuple[bool, str | None]]:
-            if not condition:
-                yield condition == "", None
-                return
-            with self._block(f"if ({condition})"):
-                yield True, None
-            with self._block("else"):
-                self._line("#pragma unroll 1")
-                with self._block(f"for (int e = lane; e < {chunks.count}; e += {LANES})"):
-                    yield False, "e"
+        self._lines(move_lines(how, f"{type_of(how, src.buffer.dtype)} rest", get, put))
 
-        yield ways()
-
-    def _whole(self, chunks: Chunks, views: Sequence[View]) -> str | None:
-        """Print when all chunks are in bounds and aligned: "" if always, None if one is not tested.
-
-        Bounds are affine, so those of a rectangle hold if they do at its worst corner.
-        """
-        if chunks.size == 1:
-            return None
-        tests = []
-        for view in views:
-            if repeats(view, chunks.down):
-                continue
-            if not self._where(view):
-                access = min(16, chunks.size * format_of(view.buffer.dtype).itemsize)
-                first = View.strided(view.buffer, view.offset, 1, 1, 1, 1)
-                tests.append(f"tcu::is_multiple({c_pointer(first)}, {access})")
-            tests.extend(c_bound(bound) for bound in whole(view))
-        return " && ".join(dict.fromkeys(tests))
-
-    def _copy_later(
-        self, chunks: Chunks, dst: View, src: View, first: str | None, *, quick: bool
-    ) -> None:
-        """Start a copy from global to shared memory; a wait comes before the next barrier."""
-        inside = "" if quick else c_inside(src, chunks.down)
-        arguments = ", ".join(filter(None, (c_pointer(dst), c_pointer(src), inside)))
-        where = ", tcu::Aligned" if quick else ""
-        with self._turns(chunks, 1 if first else chunks.turns, first or "lane"):
-            self._line(f"tcu::copy_later<{chunks.size}{where}>({arguments});")
-
-    @contextmanager
-    def _held(
-        self,
-        chunks: Chunks,
-        element: tuple[str, int],
-        name: str,
-        value: str,
-        first: str | None,
-        *,
-        named: bool,
-    ) -> Iterator[str]:
-        """Read the lane's chunks, then give each one, to be written.
-
-        All reads come before the first write, as many as registers may hold: memory answers them
-        together. That is legal, since a step reads no element that another lane writes.
-        element: its type in C, and its bytes. first: the name of the chunk's number, if the lane
-        takes one at a time. named: whether a single chunk needs a name.
-        """
-        kind, itemsize = element
-        if chunks.size > 1:
-            kind = f"tcu::Pack<{kind}, {chunks.size}>"
-        if first is not None or chunks.turns == 1:
-            with self._turns(chunks, 1, first or "lane"):
-                if named:
-                    self._line(f"{kind} {name} = {value};")
-                yield name if named else value
-            return
-        together = chunks.together(itemsize)
-        start, head = "lane", ""
-        if together < chunks.turns:
-            step = LANES * together
-            start = "first"
-            head = f"for (int first = lane; first < {chunks.count}; first += {step})"
-        with self._block(head):
-            self._line(f"{kind} {name}[{together}];")
-            with self._turns(chunks, together, start):
-                self._line(f"{name}[turn] = {value};")
-            with self._turns(chunks, together, start):
-                yield f"{name}[turn]"
-
-    @contextmanager
-    def _turns(self, chunks: Chunks, turns: int, first: str) -> Iterator[None]:
-        """Give the lane `turns` chunks, from number `first` on, with the row and the column."""
-        if first == "e":
-            self._places(chunks)
-            yield
-            return
-        # In whole groups of turns, every lane has a chunk in each.
-        guarded = chunks.count % (LANES * turns) != 0
-        guard = f"e < {chunks.count}" if guarded else ""
-        if turns == 1:
-            with self._chunk(chunks, first, guard):
-                yield
-            return
-        self._line("#pragma unroll" if turns <= UNROLL else f"#pragma unroll {UNROLL}")
-        head = f"for (int turn = 0; turn < {turns}; ++turn)"
-        if not guarded:
-            with self._chunk(chunks, f"{first} + {LANES}*turn", "", head):
-                yield
-            return
-        with self._block(head), self._chunk(chunks, f"{first} + {LANES}*turn", guard):
-            yield
-
-    @contextmanager
-    def _chunk(self, chunks: Chunks, number: str, guard: str, head: str = "") -> Iterator[None]:
-        """Find the row and the column of a chunk's first element."""
-        with self._block(f"if (const int e = {number}; {guard})" if guard else head):
-            if not guard:
-                self._line(f"const int e = {number};")
-            self._places(chunks)
-            yield
-
-    def _places(self, chunks: Chunks) -> None:
-        """Find the row and the column of the first element of chunk `e`."""
-        inner, down = chunks.inner // chunks.size, chunks.down
-        for name, extent, is_inner in (("row", chunks.rows, down), ("col", chunks.cols, not down)):
-            if extent == 1:
-                continue
-            part = c_part("e", inner, is_inner, extent == chunks.rows * chunks.cols)
-            if is_inner and chunks.size > 1:
-                part = "0" if inner == 1 else f"{chunks.size}*{wrapped(part)}"
-            self._line(f"const int {name} = {part};")
-
-    def _value(self, view: View, chunks: Chunks, *, quick: bool) -> str:
-        """Print the read of a chunk; of one element, as such."""
-        if chunks.size == 1:
-            return c_value(view)
-        if repeats(view, chunks.down):
-            return f"tcu::repeat<{chunks.size}>({c_value(view)})"
-        where = "tcu::Aligned" if quick else self._where(view)
-        if quick:
-            view = replace(view, bounds=())
-        return c_chunk(view, chunks.size, chunks.down, f", {where}" if where else "")
-
-    def _where(self, view: View) -> str:
-        """Print what is known of where chunks lie: "" if that depends on what a user passes."""
-        of_buffer = view.buffer.space is not Space.GLOBAL or view.buffer.name in self.tiled
-        return "tcu::Aligned" if of_buffer and aligned(self.program, view) else ""
-
-    def _assign(
-        self, dst: View, chunks: Chunks, value: str, dtype: str, *, quick: bool = False
-    ) -> None:
-        """Write a value of type `dtype` to its place, where the destination's bounds hold."""
-        if dtype != dst.buffer.dtype:
-            value = f"tcu::convert<{C_TYPES[dst.buffer.dtype]}>({value})"
-        if chunks.size > 1:
-            where = "tcu::Aligned" if quick else self._where(dst)
-            inside = "" if quick else c_inside(dst, chunks.down)
-            arguments = ", ".join(filter(None, (c_pointer(dst), value, inside)))
-            self._line(f"tcu::store{f'<{where}>' if where else ''}({arguments});")
-            return
-        target = f"{dst.buffer.name}[{c_address(dst)}] = {value};"
+    def _publish(self, dst: View, src: View) -> None:
+        """Write each element with its flag."""
+        how = self._transfer((dst,), (src,))
+        value = read(how, src, Where.ANYWHERE, fast=False)
+        put = f"{dst.buffer.name}.publish({c_address(dst)}, {value});"
         bounds = c_bounds(dst)
-        self._line(f"if ({bounds}) {target}" if bounds else target)
+        line = f"if ({bounds}) {put}" if bounds else put
+        self._lines(each_vector(how, how.iterations, "lane", [line]))
+
+    def _await(self, dst: View, src: View) -> None:
+        """Look at all of the lane's words at once, then wait for what was not there."""
+        how = self._transfer((dst,), (src,))
+        words, place, bounds = src.buffer.name, c_address(src), c_bounds(src)
+
+        def inside(value: str, otherwise: str) -> str:
+            return f"({bounds} ? {value} : {otherwise})" if bounds else value
+
+        def get(_: bool) -> str:
+            return inside(f"{words}.peek({place})", f"{words}.nothing()")
+
+        def put(seen: str, _: bool) -> list[str]:
+            zero = c_literal(src.buffer.dtype, 0)
+            value = inside(f"{words}.await({place}, {seen})", zero)
+            return [write(how, dst, Where.ANYWHERE, (value, src.buffer.dtype), fast=False)]
+
+        kind = f"tcu::Mail<{C_TYPES[src.buffer.dtype]}>::Letter"
+        self._lines(move_lines(how, f"{kind} seen", get, put))
 
 
 # --- What a program needs before its first step -------------------------------------------------
@@ -762,11 +608,6 @@ def _weight(steps: tuple[Step, ...]) -> int:
             case _:
                 total += 1
     return total
-
-
-def _element(dtype: str) -> tuple[str, int]:
-    """Return a type as C has it, and its bytes."""
-    return C_TYPES[dtype], format_of(dtype).itemsize
 
 
 def _fragments(program: Program) -> tuple[Frag, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from tcusim.backends import Compiled
@@ -12,7 +11,7 @@ from tcusim_cuda.compile import Cubin, compile_kernel
 from tcusim_cuda.emit import emit, instruction_for
 from tcusim_cuda.kernel import Kernel
 
-__all__ = ["EMITTER", "CudaEmitter", "mma_count"]
+__all__ = ["EMITTER", "CudaEmitter"]
 
 
 class CudaEmitter:
@@ -62,31 +61,7 @@ def _facts(kernel: Kernel, cubin: Cubin) -> dict[str, str]:
         "instructions": f"{usage.instructions:,}",
         "tensor core": counts,
     }
-    products = mma_count(kernel)
-    if products and usage.tensor_core:
-        each = sum(usage.tensor_core.values()) / products
-        facts["of each mma"] = f"{each:g} ({products} mma, where loops are unrolled)"
+    if kernel.products and usage.tensor_core:
+        each = sum(usage.tensor_core.values()) / kernel.products
+        facts["of each mma"] = f"{each:g} ({kernel.products} mma, where loops are unrolled)"
     return facts
-
-
-def mma_count(kernel: Kernel) -> int:
-    """Return how many mma the machine code holds if every loop marked so is unrolled.
-
-    It follows the text's own loops: `#pragma unroll` above a `for` with a constant count.
-    """
-    times = [1]
-    count = 0
-    unrolled = False
-    for text in kernel.text.splitlines():
-        code = text.strip()
-        if code.startswith("//"):
-            continue
-        count += times[-1] * len(re.findall(r"\bmma_sync\(", code))
-        if code.endswith("{"):
-            loop = re.match(r"for \(int \w+ = (\d+); \w+ < (\d+);", code)
-            factor = int(loop[2]) - int(loop[1]) if loop and unrolled else 1
-            times.append(times[-1] * factor)
-        elif code == "}":
-            times.pop()
-        unrolled = code == "#pragma unroll"
-    return count

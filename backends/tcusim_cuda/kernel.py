@@ -34,6 +34,7 @@ class Kernel:
     threads: per block. dynamic_shared_bytes: to pass at the launch; 0 if all shared memory is
     static. min_sm: the least compute capability, such as 70, whose instructions it uses.
     paths: for each line of the text, from 1 on, the step that it came from ("" if none).
+    products: the mma of the machine code if every loop marked so is unrolled.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Kernel:
     dynamic_shared_bytes: int
     min_sm: int
     paths: tuple[str, ...]
+    products: int = 0
 
     @property
     def arguments(self) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ from tcusim.program.grammar import (
     Index,
     Pattern,
     PatternKind,
-    Space,
     View,
 )
 
@@ -26,18 +25,15 @@ __all__ = [
     "c_address",
     "c_bound",
     "c_bounds",
-    "c_chunk",
     "c_extent",
     "c_index",
     "c_inside",
     "c_line",
     "c_literal",
-    "c_part",
     "c_pattern",
     "c_place",
     "c_pointer",
     "c_value",
-    "lanes_go_down",
     "wrapped",
 ]
 
@@ -66,7 +62,7 @@ def c_index(index: Index) -> str:
     return " + ".join(parts).replace("+ -", "- ")
 
 
-# The number of an element within its chunk.
+# The number of an element within its vector.
 AT = Index.symbol("at")
 
 # A warp's place first, the element's within the tile last.
@@ -144,18 +140,11 @@ def c_pointer(view: View) -> str:
 
 
 def c_inside(view: View, down: bool) -> str:
-    """Print which elements of the chunk at (row, col) are in bounds, as a function; "" if all."""
+    """Print which elements of the vector at (row, col) are in bounds, as a function; "" if all."""
     step = {"row": ROW + AT} if down else {"col": COL + AT}
     moved = tuple(Bound(b.lhs.substitute(step), b.rhs.substitute(step)) for b in view.bounds)
     bounds = c_bounds(replace(view, bounds=moved))
     return f"[&](int at) {{ return {bounds}; }}" if bounds else ""
-
-
-def c_chunk(view: View, size: int, down: bool, where: str) -> str:
-    """Print the read of the `size` elements from (row, col) on: zeros where a bound fails."""
-    inside = c_inside(view, down)
-    arguments = f"{c_pointer(view)}, {inside}" if inside else c_pointer(view)
-    return f"tcu::load<{size}{where}>({arguments})"
 
 
 def c_literal(dtype: str, value: int) -> str:
@@ -189,21 +178,6 @@ def c_pattern(pattern: Pattern, row: str, col: str) -> str:
             return f"{col} <= {row}{shift}"
         case _:
             assert_never(pattern.kind)
-
-
-def lanes_go_down(dst: View, src: View) -> bool:
-    """Return whether neighbouring lanes take neighbouring rows: where memory is contiguous."""
-    for view in (dst, src):
-        if view.buffer.space is Space.GLOBAL and view.rows > 1 and view.cols > 1:
-            return view.row_stride == 1 and view.col_stride != 1
-    return dst.row_stride == 1 and dst.col_stride != 1
-
-
-def c_part(name: str, inner: int, is_inner: bool, is_only: bool) -> str:
-    """Print the row or the column of element `e` of a rectangle."""
-    if is_only:
-        return name
-    return f"{name} % {inner}" if is_inner else f"{name} / {inner}"
 
 
 def ascii_text(text: str) -> str:

@@ -40,9 +40,9 @@ from tcusim.program.grammar import (
     When,
 )
 from tcusim.simulate.interpreter import run_numpy
-from tcusim_cuda.chunks import Later, chunks_of
 from tcusim_cuda.compile import compile_kernel, why_no_compiler
 from tcusim_cuda.emit import emit
+from tcusim_cuda.transfer import Later, transfer_of
 from tcusim_host import KernelError, compile_programs, run_kernel
 
 SHAPE = shape_of("16x16x16")
@@ -190,7 +190,7 @@ def test_rectangles_of_any_kind(source: str, target: str) -> None:
         for step in program.steps:
             if isinstance(step, Copy):
                 views = (step.src,) if step.plus is None else (step.src, step.plus)
-                sizes.add(chunks_of(program, (step.dst,), views).size)
+                sizes.add(transfer_of(program, (step.dst,), views).vector)
     assert {1}.union(sizes) != {1}
 
 
@@ -225,7 +225,7 @@ def test_sizes_of_chunks(source: str, target: str, row_stride: int, shift: int, 
     program = program_of(steps, source, target, (shared,), 1)
 
     def found(view: View) -> int:
-        return chunks_of(program, (copy.dst,), (view,)).size
+        return transfer_of(program, (copy.dst,), (view,)).vector
 
     assert found(tile) == size
     # What the launch tells may be a multiple: the kernel will see. What loops tell is known.

@@ -11,7 +11,6 @@ from tcusim.algorithms import segmented_algorithms
 from tcusim_cuda.compile import Toolkit, compile_kernel, why_no_compiler
 from tcusim_cuda.cubin import Usage
 from tcusim_cuda.emit import emit
-from tcusim_cuda.explain import mma_count
 from tcusim_cuda.kernel import Kernel
 
 WMMA_SHAPES = ("16x16x16", "32x8x16", "8x32x16")
@@ -65,11 +64,10 @@ def test_a_v100_runs_every_algorithm_on_its_tensor_cores(
     kernel = emit(tcusim.build(algorithm, shape=shape, accumulate=accumulate))
     usage = compiled(kernel, 70)
     each = 16 if accumulate == "f32" else 8
-    products = mma_count(kernel)
-    expected = {"HMMA.884": each * products} if products else {}
+    expected = {"HMMA.884": each * kernel.products} if kernel.products else {}
     assert usage.tensor_core == expected
     assert usage.stack_bytes == 0
-    assert (mma_count(kernel) > 0) == (not algorithm.endswith("plain"))
+    assert (kernel.products > 0) == (not algorithm.endswith("plain"))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +79,7 @@ def test_newer_gpus(algorithm: str, tile: str, sm: int) -> None:
     kernel = emit(tcusim.build(algorithm, **options))
     name, each = counts[sm]
     usage = compiled(kernel, sm)
-    assert usage.tensor_core == {name: each * mma_count(kernel)}
+    assert usage.tensor_core == {name: each * kernel.products}
     assert usage.stack_bytes == 0
 
 

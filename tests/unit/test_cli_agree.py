@@ -18,7 +18,6 @@ from tcusim.cli import main as cli
 from tcusim.errors import InputError, Unsupported
 from tcusim.program.launches import LaunchPlan
 from tcusim_cuda.compile import why_no_compiler
-from tcusim_cuda.explain import mma_count
 
 
 class Fake:
@@ -226,6 +225,6 @@ def test_emit_refuses() -> None:
 def test_counting_unrolled_products() -> None:
     from tcusim_cuda.emit import emit
 
-    assert mma_count(emit(Recipe("reduction_tn").build())) == 4 + 1
-    assert mma_count(emit(Recipe("reduction_k", "32x32x32").build())) == 2 * 2 * 2
-    assert mma_count(emit(Recipe("reduction_plain").build())) == 0
+    assert emit(Recipe("reduction_tn").build()).products == 4 + 1
+    assert emit(Recipe("reduction_k", "32x32x32").build()).products == 2 * 2 * 2
+    assert emit(Recipe("reduction_plain").build()).products == 0

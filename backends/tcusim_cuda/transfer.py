@@ -1,0 +1,313 @@
+"""How a warp's lanes move the rectangles of a step: by what vectors, how many at a time, and when.
+
+A vector is as many neighbouring elements as one instruction moves. Its size is decided here, for
+all the rectangles of a step; where the address of an array is known only at run time, the
+templates of `tcusim.cuh` see what it allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from tcusim.machine import format_of
+from tcusim.program.grammar import (
+    Bound,
+    BufferRole,
+    Copy,
+    Loop,
+    Mma,
+    Program,
+    Space,
+    Step,
+    Sync,
+    View,
+    When,
+    walk,
+    whole,
+)
+
+__all__ = [
+    "LANES",
+    "UNROLL",
+    "Alignment",
+    "Later",
+    "Transfer",
+    "Where",
+    "copies_later",
+    "transfer_of",
+]
+
+LANES = 32
+# The widest access of a lane. A vector is that many bytes of the widest type of its step, not of
+# the narrowest: the lanes of a warp then read and write without gaps, each bank of shared memory
+# once.
+VECTOR_BYTES = 16
+# What a lane holds in registers of a rectangle, so that its loads are in flight together: 32 of the
+# 128 registers that a thread has where 16 warps share a multiprocessor.
+HELD_BYTES = 128
+MOST_HELD = 16
+# Loops of up to this many iterations are unrolled, so that their loads are in flight together.
+UNROLL = 16
+# What a status word takes.
+STATUS_BYTES = 8
+# What cp.async copies. Source: PTX ISA, "cp.async".
+ASYNC_BYTES = (4, 8, 16)
+
+
+class Where(StrEnum):
+    """What is known of the places of a rectangle's vectors, in the words of tcusim.cuh."""
+
+    ALIGNED = "Aligned"  # at multiples of one access
+    ANYWHERE = "Anywhere"  # it depends on what a user passes
+    REPEATED = "Repeated"  # all elements of a vector are one element of memory
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """The condition that a rectangle begins at a multiple of some bytes."""
+
+    view: View
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """How lanes go over the rectangles of one step.
+
+    Attributes
+    ----------
+    rows, cols : int
+        The extent of each rectangle.
+    vector : int
+        Elements that a lane moves at once.
+    down : bool
+        Whether they are neighbours in a column; else in a row.
+    held : int
+        Vectors that a lane has in registers at a time.
+    where : tuple of Where
+        For each rectangle, those written first.
+    guard : tuple of Bound and Alignment
+        What the warp tests: if all hold, every vector is in bounds and aligned, and goes without
+        another test. Vectors of one element are always tested singly, and have no guard.
+    """
+
+    rows: int
+    cols: int
+    vector: int
+    down: bool
+    held: int = 1
+    where: tuple[Where, ...] = ()
+    guard: tuple[Bound | Alignment, ...] = ()
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of the rectangle."""
+        return self.rows * self.cols // self.vector
+
+    @property
+    def iterations(self) -> int:
+        """How often a lane takes a vector."""
+        return -(-self.vectors // LANES)
+
+
+def transfer_of(
+    program: Program,
+    written: Sequence[View],
+    read: Sequence[View],
+    tiled: frozenset[str] = frozenset(),
+) -> Transfer:
+    """Return how a step moves rectangles of one extent.
+
+    Parameters
+    ----------
+    program : Program
+        Whose step it is.
+    written, read : sequence of View
+        The rectangles.
+    tiled : frozenset of str
+        Buffers of the grid whose arrays are aligned, since WMMA moves tiles of them.
+    """
+    first, views = written[0], (*written, *read)
+    down = first.cols == 1 if min(first.rows, first.cols) == 1 else _lanes_go_down(first, read[0])
+    # Status words move singly.
+    status = any(view.buffer.role is BufferRole.STATUS for view in views)
+    vector = 1 if status else _vector(program, written, read, down)
+    plain = Transfer(first.rows, first.cols, vector, down)
+    # Smaller vectors for more lanes, while it takes each lane no more iterations.
+    while plain.vector > 1:
+        smaller = replace(plain, vector=plain.vector // 2)
+        if smaller.iterations > plain.iterations:
+            break
+        plain = smaller
+    itemsize = STATUS_BYTES if status else format_of(read[0].buffer.dtype).itemsize
+    held = max(1, min(plain.iterations, MOST_HELD, HELD_BYTES // (plain.vector * itemsize)))
+    where = tuple(_where(program, view, plain, tiled) for view in views)
+    return replace(plain, held=held, where=where, guard=_guard(plain, where, views))
+
+
+def _vector(program: Program, written: Sequence[View], read: Sequence[View], down: bool) -> int:
+    """Return the most elements that an access can take of all these rectangles."""
+    first, views = written[0], (*written, *read)
+    known = _known_steps(program)
+    size = VECTOR_BYTES // max(format_of(view.buffer.dtype).itemsize for view in views)
+    while size > 1:
+        fits = (first.rows if down else first.cols) % size == 0
+        fits = fits and all(_in_vectors(view, size, down, known) for view in written)
+        if fits and all(_repeats(v, down) or _in_vectors(v, size, down, known) for v in read):
+            break
+        size //= 2
+    return size
+
+
+def _where(program: Program, view: View, transfer: Transfer, tiled: frozenset[str]) -> Where:
+    if _repeats(view, transfer.down):
+        return Where.REPEATED
+    # None of its places depends on what a user passes.
+    of_buffer = view.buffer.space is not Space.GLOBAL or view.buffer.name in tiled
+    known = of_buffer and view.offset.symbols <= _known_steps(program)
+    return Where.ALIGNED if known else Where.ANYWHERE
+
+
+def _guard(
+    transfer: Transfer, where: Sequence[Where], views: Sequence[View]
+) -> tuple[Bound | Alignment, ...]:
+    """Return when all vectors are in bounds and aligned.
+
+    Bounds are affine, so those of a rectangle hold if they do at its worst corner.
+    """
+    tests: list[Bound | Alignment] = []
+    for one, view in zip(where, views, strict=True):
+        if transfer.vector == 1 or one is Where.REPEATED:
+            continue
+        if one is Where.ANYWHERE:
+            access = transfer.vector * format_of(view.buffer.dtype).itemsize
+            tests.append(Alignment(view, min(VECTOR_BYTES, access)))
+        tests.extend(whole(view))
+    return tuple(dict.fromkeys(tests))
+
+
+def _lanes_go_down(dst: View, src: View) -> bool:
+    """Return whether neighbouring lanes take neighbouring rows: where memory is contiguous."""
+    for view in (dst, src):
+        if view.buffer.space is Space.GLOBAL and view.rows > 1 and view.cols > 1:
+            return view.row_stride == 1 and view.col_stride != 1
+    return dst.row_stride == 1 and dst.col_stride != 1
+
+
+def _repeats(view: View, down: bool) -> bool:
+    """Return whether all elements of a vector are one element of memory, in bounds or not."""
+    inner, stride = ("row", view.row_stride) if down else ("col", view.col_stride)
+    return stride == 0 and view.ranges is None and not any(_excess(view, inner))
+
+
+def _known_steps(program: Program) -> frozenset[str]:
+    """Return the symbols that count by ones: places in the grid and the tile, and loops.
+
+    Others, such as scalars, are numbers that only the launch tells.
+    """
+    loops = {step.var for _, step in walk(program.steps) if isinstance(step, Loop)}
+    return frozenset({"block", "block_col", "warp", "row", "col"} | loops)
+
+
+def _in_vectors(view: View, size: int, down: bool, known: frozenset[str]) -> bool:
+    """Return whether neighbours lie side by side, and vectors at multiples of one access.
+
+    What only the launch tells does not count: it may be a multiple, and is the same for all lanes,
+    which then see what they can move at a time. But where lanes, or blocks, are known to differ,
+    smaller vectors without gaps between the lanes are better than large ones piece by piece.
+    """
+    inner, stride = ("row", view.row_stride) if down else ("col", view.col_stride)
+    # Gathered rows begin anywhere, each elsewhere.
+    if stride != 1 or view.ranges is not None:
+        return False
+    itemsize = format_of(view.buffer.dtype).itemsize
+    access = min(VECTOR_BYTES, size * itemsize)
+    outer, extent = ("col", view.cols) if down else ("row", view.rows)
+    counted = known - {inner} - ({outer} if extent == 1 else set())
+    steps = [factor for name, factor in view.address.terms if name in counted]
+    return all(step * itemsize % access == 0 for step in (*steps, view.address.const))
+
+
+def _excess(view: View, symbol: str) -> list[int]:
+    """Return how fast each bound's excess grows along a symbol."""
+    return [(bound.lhs - bound.rhs).coefficient(symbol) for bound in view.bounds]
+
+
+# --- Copies that nobody waits for at once ---------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Later:
+    """Paths of the copies that are only started, and of the barriers before which they finish.
+
+    Every step sees what a Copy wrote to shared memory only after a Sync: that is the grammar, and
+    `verify` refuses a read, or another write, of the same elements before one (`synced_shared`).
+    So it is enough that a lane waits for its copies before the next Sync, whichever comes: no step
+    between can tell. Before the copy starts, a Sync has followed what earlier steps read there.
+
+    It pays where the warp multiplies in between: that is a software pipeline. Otherwise ordinary
+    loads are better, since the compiler may issue them early.
+    """
+
+    program: Program
+    copies: set[str] = field(default_factory=set)
+    waits: set[str] = field(default_factory=set)
+    _arrivals: dict[str, set[str]] = field(default_factory=dict)
+
+    def find(self) -> Later:
+        """Follow the steps, and fill in `copies` and `waits`."""
+        self._all_of(self.program.steps, "", {})
+        self.waits = {path for path, arrived in self._arrivals.items() if arrived & self.copies}
+        return self
+
+    def _all_of(
+        self, steps: tuple[Step, ...], prefix: str, pending: dict[str, bool], first: int = 1
+    ) -> dict[str, bool]:
+        """Return the copies pending after these steps, each with whether an Mma came since."""
+        for number, step in enumerate(steps, start=first):
+            path = f"{prefix}{number}"
+            match step:
+                case Copy() if copies_later(self.program, step):
+                    pending = {path: False, **pending}
+                case Mma():
+                    pending = dict.fromkeys(pending, True)
+                case Sync():
+                    self._arrivals.setdefault(path, set()).update(pending)
+                    self.copies.update(copy for copy, worked in pending.items() if worked)
+                    pending = {}
+                case Loop(body=body):
+                    # Another pass may find what the one before has left, and none may run at all.
+                    for _ in range(2):
+                        after = self._all_of(body, f"{path}.", pending)
+                        pending = _either(pending, after)
+                case When(body=body, otherwise=otherwise):
+                    taken = self._all_of(body, f"{path}.", pending)
+                    other = self._all_of(otherwise, f"{path}.", pending, len(body) + 1)
+                    pending = _either(taken, other)
+                case _:
+                    pass
+        return pending
+
+
+def _either(one: dict[str, bool], two: dict[str, bool]) -> dict[str, bool]:
+    return {path: one.get(path, False) or two.get(path, False) for path in {**one, **two}}
+
+
+def copies_later(program: Program, step: Copy) -> bool:
+    """Return whether a Copy can be started and finished later: an input to shared memory, as is.
+
+    An output may be written meanwhile, so it is copied at once.
+    """
+    dst, src = step.dst, step.src
+    if step.plus is not None or dst.bounds or dst.buffer.space is Space.GLOBAL:
+        return False
+    if src.ranges is not None:
+        return False
+    if src.buffer.role is not BufferRole.INPUT or src.buffer.dtype != dst.buffer.dtype:
+        return False
+    transfer = transfer_of(program, (dst,), (src,))
+    size = transfer.vector * format_of(dst.buffer.dtype).itemsize
+    to, source = transfer.where
+    return size in ASYNC_BYTES and to is Where.ALIGNED and source is not Where.REPEATED
