@@ -470,6 +470,133 @@ def test_a_torch_tensor_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
         device_array(Tensor(), "input 'in'")
 
 
+class Torch(ModuleType):
+    """As much of torch as describing a tensor takes."""
+
+    strided = "strided"
+    cuda = SimpleNamespace(
+        current_stream=lambda device: SimpleNamespace(cuda_stream=3),
+        stream=lambda stream: contextlib.nullcontext(),
+        ExternalStream=lambda handle, device: handle,
+    )
+    _C = SimpleNamespace()
+    uint8 = np.uint8
+    grad_enabled = True
+
+    def is_grad_enabled(self) -> bool:
+        return self.grad_enabled
+
+    def empty(self, size: int, dtype: Any, device: Any) -> Any:
+        return Torch.Tensor(aligned(np.zeros(size, dtype)))
+
+    class Tensor:
+        is_cuda = True
+        layout = "strided"
+        requires_grad = False
+        device = SimpleNamespace(index=0)
+
+        def __init__(self, values: NDArray[Any]) -> None:
+            self.values, self.shape = values, values.shape
+            self.dtype = f"torch.{values.dtype}"
+
+        def data_ptr(self) -> int:
+            return self.values.ctypes.data
+
+        def is_contiguous(self) -> bool:
+            return self.values.flags.c_contiguous
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
+    module = Torch("torch")
+    monkeypatch.setitem(sys.modules, "torch", module)
+    return module
+
+
+def test_a_torch_tensor_on_the_gpu(torch: Torch) -> None:
+    found = device_array(Torch.Tensor(X), "a")
+    assert found is not None
+    assert (found.kind, found.address, found.dtype) == ("torch", X.ctypes.data, "float16")
+    assert (found.device, found.stream, found.contiguous) == (0, 3, True)
+    torch._C._cuda_getCurrentRawStream = lambda device: 5
+    found = device_array(Torch.Tensor(X[::2]), "a")
+    assert found is not None
+    assert (found.stream, found.contiguous) == (5, False)
+
+
+def test_a_tensor_whose_gradient_would_be_lost(torch: Torch) -> None:
+    tensor = Torch.Tensor(X)
+    tensor.requires_grad = True
+    text = (
+        r"a is a torch tensor that requires a gradient, .* Give a\.detach\(\), or call within tor"
+    )
+    with pytest.raises(InputError, match=text):
+        device_array(tensor, "a")
+    torch.grad_enabled = False
+    assert device_array(tensor, "a") is not None
+
+
+@pytest.mark.usefixtures("torch")
+def test_a_sparse_tensor() -> None:
+    tensor = Torch.Tensor(X)
+    tensor.layout = "torch.sparse_csr"
+    with pytest.raises(
+        InputError, match=r"a torch tensor of layout torch\.sparse_csr; give a dense"
+    ):
+        device_array(tensor, "a")
+
+
+@pytest.mark.usefixtures("torch")
+def test_torch_gives_memory_for_its_tensors(gpu: StandIn) -> None:
+    like = device_array(Torch.Tensor(aligned(X)), "a")
+    owner, address = CUDA.memory(like, 100, Stream(3))
+    assert isinstance(owner, Torch.Tensor)
+    assert (owner.shape, address) == ((100,), owner.data_ptr())
+
+
+def test_jax_arrays_are_never_written(gpu: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Traced(SpeaksDlpack):
+        pass
+
+    jax = ModuleType("jax")
+    jax.Array = SpeaksDlpack  # type: ignore[attr-defined]
+    jax.core = SimpleNamespace(Tracer=Traced)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    out = SpeaksDlpack(np.zeros(32, np.float32))
+    with pytest.raises(InputError, match="out 'out' is read-only"):
+        run(gpu, PROGRAM, {"in": OnGpu(X)}, out={"out": out})
+    with pytest.raises(
+        InputError, match=r"a is traced by JAX and has no values yet\. Call from outs"
+    ):
+        device_array(Traced(X), "a")
+
+
+class Frozen(SpeaksDlpack):
+    """An array whose library marks what it exports as read-only."""
+
+    def __dlpack__(  # type: ignore[override]
+        self, *, stream: int | None = None, max_version: tuple[int, int] | None = None
+    ) -> Any:
+        self.values.flags.writeable = False
+        return self.values.__dlpack__(max_version=max_version)
+
+
+def test_what_dlpack_marks_as_read_only_is_not_written(gpu: StandIn) -> None:
+    np.testing.assert_array_equal(run(gpu, PROGRAM, {"in": Frozen(X)})["out"].values, EXPECTED)
+    out = {"out": Frozen(np.zeros(32, np.float32))}
+    with pytest.raises(InputError, match="out 'out' is read-only"):
+        run(gpu, PROGRAM, {"in": OnGpu(X)}, out=out)
+    assert gpu.launches == 1
+
+
+def test_dlpack_without_cuda_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cuda.core.utils", None)
+    with pytest.raises(
+        BackendUnavailable, match=r"through DLPack by NVIDIA's package cuda-core, .*"
+    ):
+        device_array(SpeaksDlpack(X), "a")
+
+
 # --- Plans -----------------------------------------------------------------------------------
 
 

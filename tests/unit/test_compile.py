@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import multiprocessing
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from tcusim_cuda.compile import (
     Toolkit,
     cache_folder,
     compile_kernel,
+    compile_kernels,
     why_no_compiler,
 )
 from tcusim_cuda.emit import emit
@@ -282,6 +284,40 @@ def test_all_that_matters_is_part_of_the_key(
     monkeypatch.setattr(Toolkit, "find", lambda: newer)
     compile_kernel(one, 80)
     assert len(compilations) == 6
+
+
+@needs_nvrtc
+def test_several_kernels_are_compiled_together(cache: Path, compilations: list[str]) -> None:
+    kernels = [emit(build(name)) for name in ("reduction_k", "scan_k", "reduction_tn")]
+    together = compile_kernels(kernels, target(80))
+    assert sorted(compilations) == ["reduction_k", "reduction_tn", "scan_k"]
+    assert together == [compile_kernel(kernel, 80) for kernel in kernels]
+    assert compile_kernels([], 80) == []
+    bad = spoiled("4")
+    with pytest.raises(CompileError, match="no_such_thing"):
+        compile_kernels([*kernels, bad], 80)
+
+
+@needs_nvrtc
+def test_a_full_cache_lets_go_of_what_was_not_used_for_longest(
+    cache: Path, compilations: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernels = [emit(build(name)) for name in ("reduction_k", "scan_k", "reduction_tn")]
+    for age, kernel in zip((300, 200, 100), kernels, strict=True):
+        before = set(cache.glob("*")) if cache.exists() else set()
+        compile_kernel(kernel, target(80))
+        (new,) = set(cache.glob("*")) - before
+        os.utime(new, (time.time() - age,) * 2)
+    # The first is used again, so that the second is the one used longest ago.
+    compile_kernel(kernels[0], 80)
+    sizes = sum(path.stat().st_size for path in cache.iterdir())
+    monkeypatch.setattr(compiler, "_MOST_CACHED_BYTES", sizes)
+    new_kernel = dataclasses.replace(kernels[0], text=kernels[0].text + "// new\n")
+    compile_kernel(new_kernel, 80)
+    compilations.clear()
+    for kernel in (kernels[0], kernels[2], kernels[1]):
+        compile_kernel(kernel, 80)
+    assert compilations == ["scan_k"]
 
 
 @needs_nvrtc
