@@ -6,10 +6,15 @@
 """
 
 from tcusim.algorithms import Algorithm, algorithm_of, build, register_algorithm
-from tcusim.arrays.functions import cumsum, segmented_cumsum, segmented_sum, sum
-from tcusim.arrays.plans import Plan, plan
-from tcusim.arrays.product_plan import ProductPlan, plan_product
-from tcusim.arrays.products import matmul, matvec
+from tcusim.arrays.functions import (
+    cumsum,
+    matmul,
+    matvec,
+    segmented_cumsum,
+    segmented_sum,
+    sum,
+)
+from tcusim.arrays.plans import Plan, ProductPlan, plan, plan_product
 from tcusim.backends import register_backend, run
 from tcusim.check.report import ShapeReport
 from tcusim.check.validation import validate_shape

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from tcusim import errors
 from tcusim.plugins import OWN, Broken, Registry
@@ -145,6 +145,7 @@ class Session(Protocol):
         ...
 
 
+@runtime_checkable
 class DeviceBackend(Backend, Protocol):
     """What a backend has besides, if `tcusim.sum` and plans are to work on arrays in GPU memory.
 

@@ -1,12 +1,13 @@
-"""Sums and scans of arrays, as NumPy has them, computed by step programs on tensor cores.
+"""Sums, scans and products of arrays, as NumPy has them, computed by step programs.
 
 Results follow NumPy: the same shapes, the same result types, the last axis by default where there
 are segments. Arithmetic follows the tensor core of `arch`, bit for bit. With accumulate="f32" (the
 default) nothing is rounded to the operand type on the way, and long sums are cut into short chains
-whose results are combined by rounded float32 additions.
+whose results are combined by rounded float32 additions. float32 is computed as exact bf16 parts,
+and integers, which are exact, as digits of 8 bits.
 
-Infinities and NaN of NumPy arrays never enter a tensor core here, where 0*Inf = NaN would spread
-them over their tile; they are set to zero and put into the results where they belong.
+Infinities and NaN of NumPy arrays never enter the tensor core of a sum or scan, where 0*Inf = NaN
+would spread them over their tile; they are put into the results where they belong.
 
 Arrays in GPU memory (CuPy's, torch's, PyCUDA's, or any with `__cuda_array_interface__` or DLPack)
 are computed where they are, on their library's current stream, into arrays of the same kind. Their
@@ -15,35 +16,21 @@ values are not looked at; docs/gpu.md says what follows from that.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from tcusim.algorithms.order import Order
-from tcusim.arrays.arguments import (
-    as_array,
-    axes_of,
-    deliver,
-    offsets_of,
-    one_axis,
-    refuse_stream,
-    size_of,
-)
-from tcusim.arrays.devices import is_on_device
-from tcusim.arrays.kernels import REDUCTION, Operation, Report, Settings, kernel_for
-from tcusim.arrays.on_device import Task, compute
-from tcusim.arrays.on_host import (
-    scan_irregular,
-    scan_segments,
-    sum_irregular,
-    sum_rows,
-    sum_segments,
-)
-from tcusim.arrays.problem import Shape, require_unnamed
+from tcusim.arrays.calls import run_ready
+from tcusim.arrays.prepare import prepare_product, prepare_segments
+from tcusim.arrays.problem import Shape
+from tcusim.arrays.report import Report
+from tcusim.arrays.request import Call, Options, ProductRequest, SegmentRequest
+from tcusim.backends import Progress
 
-__all__ = ["Report", "cumsum", "segmented_cumsum", "segmented_sum", "sum"]
+__all__ = ["Report", "cumsum", "matmul", "matvec", "segmented_cumsum", "segmented_sum", "sum"]
+
+# The accumulator of float16 input.
+Accumulator: TypeAlias = Literal["f32", "f16"]
 
 
 def sum(
@@ -56,10 +43,10 @@ def sum(
     backend: str | None = None,
     shape: Shape | None = None,
     arch: str | None = None,
-    accumulate: str = "f32",
+    accumulate: Accumulator = "f32",
     algorithm: str | None = None,
     report: Report | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress | None = None,
     stream: Any = None,
 ) -> Any:
     """Sum an array on tensor cores, as `numpy.sum` does.
@@ -78,8 +65,8 @@ def sum(
         Type of accumulation and result, as in NumPy: float64 computes in float64. Default: the
         type of `a`, and NumPy's wide integer for integers (int32 for int8 in GPU memory).
     out : array, optional
-        Where to put the result: of a's kind, the result's shape and type. It may be `a` itself, to
-        scan in place, but not overlap it otherwise.
+        Where to put the result: of a's kind, the result's shape and type. For a scan it may be `a`
+        itself, which is then scanned in place; otherwise it does not overlap `a`.
     keepdims : bool
         Keep summed axes with length 1.
     backend : str, optional
@@ -120,19 +107,11 @@ def sum(
     >>> float(tcusim.sum(np.arange(100, dtype=np.float16), dtype=np.float32))
     4950.0
     """
-    settings = Settings(backend, shape, arch, accumulate, algorithm, report, progress)
-    if is_on_device(a):
-        return compute(a, Task("sum", axis, dtype=dtype, keepdims=keepdims), out, settings, stream)
-    refuse_stream(stream)
-    array = as_array(a)
-    axes = axes_of(axis, array.ndim)
-    kept = tuple(1 if i in axes else size for i, size in enumerate(array.shape))
-    moved = np.moveaxis(array, axes, range(-len(axes), 0))
-    lead = moved.shape[: array.ndim - len(axes)]
-    rows = moved.reshape((*lead, -1) if moved.size else (*lead, 0))
-    job = kernel_for(REDUCTION, rows.dtype, dtype, settings)
-    result = sum_rows(job, rows).reshape(kept if keepdims else lead)
-    return deliver(result, out, a)
+    request = SegmentRequest("sum", axis, None, dtype, keepdims)
+    options = Options(backend, shape, arch, accumulate, algorithm)
+    call = Call(out, stream, report, progress)
+    asked = (request, options, type(axis), None)
+    return run_ready(asked, (a,), call, prepare_segments)
 
 
 def cumsum(
@@ -141,15 +120,16 @@ def cumsum(
     axis: int | None = None,
     dtype: DTypeLike | None = None,
     out: Any = None,
+    exclusive: bool = False,
     include_initial: bool = False,
     reverse: bool = False,
     backend: str | None = None,
     shape: Shape | None = None,
     arch: str | None = None,
-    accumulate: str = "f32",
+    accumulate: Accumulator = "f32",
     algorithm: str | None = None,
     report: Report | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress | None = None,
     stream: Any = None,
 ) -> Any:
     """Scan an array on tensor cores, as `numpy.cumsum` does.
@@ -158,9 +138,11 @@ def cumsum(
     ----------
     axis : int, optional
         Axis to scan; None scans the flattened array.
+    exclusive : bool
+        Leave each element out of its own prefix: element i is the sum of those before i.
     include_initial : bool
-        Begin with 0, so that the axis grows by one and element i is the sum of those before i; in
-        reverse, end with 0. An `out` is then longer too, and never `a` itself.
+        Begin with 0 and end with the sum of all, so that the axis grows by one; in reverse, the
+        other way round. An `out` is then longer too, and never `a` itself.
     reverse : bool
         Sum from the end: element i is the sum of itself and those after it.
     a, dtype, out, backend, shape, arch, accumulate, algorithm, report, progress, stream
@@ -181,25 +163,13 @@ def cumsum(
     >>> tcusim.cumsum(np.ones(4, np.float16), include_initial=True)
     array([0., 1., 2., 3., 4.], dtype=float16)
     """
-    order = Order(reverse=bool(reverse))
-    settings = Settings(backend, shape, arch, accumulate, algorithm, report, progress)
-    if is_on_device(a):
-        initial = bool(include_initial)
-        task = Task("cumsum", axis, dtype=dtype, order=order, initial=initial)
-        return compute(a, task, out, settings, stream)
-    refuse_stream(stream)
-    array = as_array(a)
-    if axis is None:
-        array, axis = array.reshape(-1), 0
-    axis = one_axis(axis, array.ndim)
-    rows = np.moveaxis(array, axis, -1)
-    job = kernel_for(Operation("scan", order), rows.dtype, dtype, settings)
-    result = scan_segments(job, rows, max(1, rows.shape[-1]))
-    if include_initial:
-        zeros = np.zeros((*result.shape[:-1], 1), result.dtype)
-        parts = [result, zeros] if reverse else [zeros, result]
-        result = np.concatenate(parts, axis=-1)
-    return deliver(np.moveaxis(result, -1, axis), out, a)
+    request = SegmentRequest(
+        "cumsum", axis, None, dtype, False, exclusive, reverse, include_initial
+    )
+    options = Options(backend, shape, arch, accumulate, algorithm)
+    call = Call(out, stream, report, progress)
+    asked = (request, options, type(axis), None)
+    return run_ready(asked, (a,), call, prepare_segments)
 
 
 def segmented_sum(
@@ -214,10 +184,10 @@ def segmented_sum(
     backend: str | None = None,
     shape: Shape | None = None,
     arch: str | None = None,
-    accumulate: str = "f32",
+    accumulate: Accumulator = "f32",
     algorithm: str | None = None,
     report: Report | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress | None = None,
     stream: Any = None,
 ) -> Any:
     """Sum every segment of an axis on tensor cores.
@@ -259,28 +229,11 @@ def segmented_sum(
     >>> tcusim.segmented_sum(np.arange(8, dtype=np.float16), offsets=[0, 1, 1, 8])
     array([ 0.,  0., 28.], dtype=float16)
     """
-    settings = Settings(backend, shape, arch, accumulate, algorithm, report, progress)
-    if is_on_device(a):
-        task = Task(
-            "segmented_sum",
-            axis,
-            segment_size,
-            dtype=dtype,
-            offsets=offsets,
-            check_offsets=check_offsets,
-        )
-        return compute(a, task, out, settings, stream)
-    refuse_stream(stream)
-    array = as_array(a)
-    axis = one_axis(axis, array.ndim)
-    rows = np.moveaxis(array, axis, -1)
-    job = kernel_for(REDUCTION, rows.dtype, dtype, settings)
-    if offsets is not None:
-        require_unnamed(algorithm)
-        result = sum_irregular(job, rows, offsets_of(offsets, segment_size, rows.shape[-1]))
-    else:
-        result = sum_segments(job, rows, size_of(segment_size, rows.shape[-1]))
-    return deliver(np.moveaxis(result, -1, axis), out, a)
+    request = SegmentRequest("segmented_sum", axis, segment_size, dtype)
+    options = Options(backend, shape, arch, accumulate, algorithm)
+    call = Call(out, stream, report, progress, offsets, check_offsets)
+    asked = (request, options, type(axis), type(segment_size))
+    return run_ready(asked, (a,), call, prepare_segments)
 
 
 def segmented_cumsum(
@@ -291,16 +244,17 @@ def segmented_cumsum(
     check_offsets: bool = True,
     axis: int = -1,
     exclusive: bool = False,
+    include_initial: bool = False,
     reverse: bool = False,
     dtype: DTypeLike | None = None,
     out: Any = None,
     backend: str | None = None,
     shape: Shape | None = None,
     arch: str | None = None,
-    accumulate: str = "f32",
+    accumulate: Accumulator = "f32",
     algorithm: str | None = None,
     report: Report | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress | None = None,
     stream: Any = None,
 ) -> Any:
     """Scan every segment of an axis on tensor cores: prefix sums that begin anew in each.
@@ -309,8 +263,10 @@ def segmented_cumsum(
     ----------
     exclusive : bool
         Leave each element out of its own prefix, so that every segment begins with 0.
+    include_initial : bool
+        Begin each segment with 0 and end it with its sum, so that each grows by one.
     reverse : bool
-        Sum from the end of each segment: with `exclusive`, each ends with 0.
+        Sum from the end of each segment: with `exclusive` or `include_initial`, each ends with 0.
     segment_size, offsets, check_offsets, axis
         As in `segmented_sum`.
     a, dtype, out, backend, shape, arch, accumulate, algorithm, report, progress, stream
@@ -318,7 +274,7 @@ def segmented_cumsum(
 
     Returns
     -------
-    array of the shape of `a`
+    array of the shape of `a`, the axis longer by the number of segments if include_initial
 
     Raises
     ------
@@ -335,28 +291,133 @@ def segmented_cumsum(
     >>> tcusim.segmented_cumsum(np.ones(6, np.float16), 3, reverse=True)
     array([3., 2., 1., 3., 2., 1.], dtype=float16)
     """
-    order = Order(bool(exclusive), bool(reverse))
-    settings = Settings(backend, shape, arch, accumulate, algorithm, report, progress)
-    if is_on_device(a):
-        task = Task(
-            "segmented_cumsum",
-            axis,
-            segment_size,
-            dtype=dtype,
-            order=order,
-            offsets=offsets,
-            check_offsets=check_offsets,
-        )
-        return compute(a, task, out, settings, stream)
-    refuse_stream(stream)
-    array = as_array(a)
-    axis = one_axis(axis, array.ndim)
-    rows = np.moveaxis(array, axis, -1)
-    job = kernel_for(Operation("scan", order), rows.dtype, dtype, settings)
-    length = rows.shape[-1]
-    if offsets is not None:
-        require_unnamed(algorithm)
-        result = scan_irregular(job, rows, offsets_of(offsets, segment_size, length))
-    else:
-        result = scan_segments(job, rows, size_of(segment_size, length))
-    return deliver(np.moveaxis(result, -1, axis), out, a)
+    request = SegmentRequest(
+        "segmented_cumsum", axis, segment_size, dtype, False, exclusive, reverse, include_initial
+    )
+    options = Options(backend, shape, arch, accumulate, algorithm)
+    call = Call(out, stream, report, progress, offsets, check_offsets)
+    asked = (request, options, type(axis), type(segment_size))
+    return run_ready(asked, (a,), call, prepare_segments)
+
+
+def matmul(
+    a: Any,
+    b: Any,
+    c: Any = None,
+    *,
+    out: Any = None,
+    dtype: DTypeLike | None = None,
+    backend: str | None = None,
+    shape: Shape | None = None,
+    arch: str | None = None,
+    accumulate: Accumulator = "f32",
+    algorithm: str | None = None,
+    report: Report | None = None,
+    progress: Progress | None = None,
+    stream: Any = None,
+) -> Any:
+    """Multiply matrices on tensor cores, as `numpy.matmul` does: a @ b, or a @ b + c.
+
+    Parameters
+    ----------
+    a, b : array_like
+        float16, float32, float64, bfloat16 (ml_dtypes), any integer type or bool. The last two axes
+        are matrices, the others are broadcast; one axis is a row of `a` or a column of `b`. float32
+        is split exactly into three bf16 parts (on Volta and Turing, which have no bf16, into three
+        float16 parts after scaling rows of `a` and columns of `b` by powers of two: what lies
+        2**39 below the largest element of its row or column is lost). Arrays in GPU memory stay
+        there; both are of one float type or int8 (with int32 results).
+    c : array_like, optional
+        Added to the products: of the result's shape, or broadcast to it.
+    out : array, optional
+        Where to put the result: of the result's shape and type.
+    dtype : dtype, optional
+        Type of accumulation and result, as in NumPy: float64 computes in float64. Default: the
+        common type of a, b and c; of integers, which are exact, NumPy's wide integer as in
+        `tcusim.sum` (`numpy.matmul` would wrap around in int8).
+    shape : str, tuple or MmaShape, optional
+        The tile, M-N-K order; default "16x16x16" ("8x8x4" for float64).
+    accumulate : {"f32", "f16"}
+        Accumulator of float16 input; "f16" is the paper's HGEMM with its rounding, in one chain.
+    algorithm : str, optional
+        "gemm", "gemm_naive", or for a vector "gemv" or "gemv_reduction"; by default the first that
+        suits, staged in shared memory.
+    backend, arch, report, progress, stream
+        As in `tcusim.sum`.
+
+    Returns
+    -------
+    array, or a scalar if both are vectors
+
+    Raises
+    ------
+    InputError
+        If an argument cannot be used; the text says which and why.
+
+    Examples
+    --------
+    >>> import numpy as np, tcusim
+    >>> a = np.arange(6, dtype=np.float16).reshape(2, 3)
+    >>> tcusim.matmul(a, a.T)
+    array([[ 5., 14.],
+           [14., 50.]], dtype=float16)
+    """
+    request = ProductRequest("matmul", dtype)
+    options = Options(backend, shape, arch, accumulate, algorithm)
+    return run_ready(
+        (request, options), (a, b, c), Call(out, stream, report, progress), prepare_product
+    )
+
+
+def matvec(
+    a: Any,
+    x: Any,
+    c: Any = None,
+    *,
+    out: Any = None,
+    dtype: DTypeLike | None = None,
+    backend: str | None = None,
+    shape: Shape | None = None,
+    arch: str | None = None,
+    accumulate: Accumulator = "f32",
+    algorithm: str | None = None,
+    report: Report | None = None,
+    progress: Progress | None = None,
+    stream: Any = None,
+) -> Any:
+    """Multiply matrices by vectors on tensor cores, as `numpy.matvec` does: a @ x, or a @ x + c.
+
+    Parameters
+    ----------
+    a : array_like, shape (..., M, K)
+        Matrices: their last two axes.
+    x : array_like, shape (..., K)
+        Vectors: their last axis. The other axes of both are broadcast.
+    c : array_like, shape (..., M), optional
+        Added to the products: of the result's shape, or broadcast to it.
+    algorithm : str, optional
+        "gemv_reduction" (the default), which reads the matrix once at the speed of memory, or
+        "gemv", a product of matrices with a padded vector, as in the paper.
+    out, dtype, backend, shape, arch, accumulate, report, progress, stream
+        As in `matmul`.
+
+    Returns
+    -------
+    array, shape (..., M)
+
+    Raises
+    ------
+    InputError
+        If an argument cannot be used; the text says which and why.
+
+    Examples
+    --------
+    >>> import numpy as np, tcusim
+    >>> tcusim.matvec(np.eye(3, dtype=np.float16), [1, 2, 3])
+    array([1., 2., 3.])
+    """
+    request = ProductRequest("matvec", dtype)
+    options = Options(backend, shape, arch, accumulate, algorithm)
+    return run_ready(
+        (request, options), (a, x, c), Call(out, stream, report, progress), prepare_product
+    )

@@ -1,53 +1,254 @@
-"""Plans of sums and scans: launches that are made once, kept, and called often.
+"""Plans: launches that are chosen once, kept, and called often.
 
 A plan is data: launches of step programs on named arrays ("in", "out" and what lies between), and
-the reasons for them. `print` shows all of it. Called with an array, it only launches.
-
-Which launches those are, `tcusim.arrays.planner` decides.
+the reasons for them. `print` shows all of it. Every function on arrays makes one; called with an
+array, it only launches. Which launches those are, `tcusim.arrays.planner` decides.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tcusim.algorithms.order import Order
-from tcusim.arrays.arguments import deliver, edges_of, refuse_stream, require_longest
-from tcusim.arrays.device_offsets import offsets_on_device
-from tcusim.arrays.devices import chosen_backend, is_on_device
-from tcusim.arrays.planned import Planned
-from tcusim.arrays.planner import choose
+from tcusim.arrays.calls import DeviceCall, HostCall, ReadyCall, run_ready
+from tcusim.arrays.dtypes import TypeRule, numpy_type, types_on_device, types_on_host
+from tcusim.arrays.exact import Stage, Work, stages_of
+from tcusim.arrays.libraries import (
+    Array,
+    as_numpy,
+    chosen_backend,
+    is_on_device,
+    name_of_kind,
+    require_plain,
+)
+from tcusim.arrays.offsets import Offsets, offsets_on_device, offsets_on_host, require_longest
+from tcusim.arrays.planner import Choice, choose
 from tcusim.arrays.problem import (
+    AnyProblem,
     Problem,
+    ProductProblem,
     RaggedProblem,
+    SegmentProblem,
     Shape,
     rounded_longest,
     tile_for,
-    types_of,
     unit_of_run,
 )
+from tcusim.arrays.request import (
+    OPERATIONS,
+    Call,
+    Layout,
+    Options,
+    ProductLayout,
+    SegmentRequest,
+    count_of,
+)
 from tcusim.arrays.tuning import Tuning
-from tcusim.backends import get_backend
-from tcusim.errors import InputError, unknown_name
+from tcusim.backends import DeviceBackend, Edge, Session, get_backend
+from tcusim.errors import InputError, Unsupported, VerifyError, unknown_name
 from tcusim.machine.formats import array_name_of
+from tcusim.program.launches import Launch, LaunchPlan, Memory
+from tcusim.simulate.counts import Counts, counts_of_text
 
-__all__ = ["OPERATIONS", "Plan", "plan", "plan_for"]
+__all__ = ["Plan", "Planned", "ProductPlan", "plan", "plan_for", "plan_product", "segment_problem"]
 
-# Whether an operation reduces or scans.
-OPERATIONS: Mapping[str, str] = {
-    "sum": "reduction",
-    "cumsum": "scan",
-    "segmented_sum": "reduction",
-    "segmented_cumsum": "scan",
-}
+
+class Asked(NamedTuple):
+    """What a user asked of a plan beside its problem.
+
+    result: the type of the result, if it was named. initial: where scans are longer by a zero.
+    """
+
+    result: str | None = None
+    initial: Edge | None = None
+
+
+_USUAL: Final = Asked()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class Planned:
+    """Launches for one problem, ready to be run where arrays are.
+
+    Attributes
+    ----------
+    operation : str
+        What they compute.
+    problem : Problem, RaggedProblem or ProductProblem
+        Sizes, types and tile of the launches.
+    rule : TypeRule
+        The types of arrays and results, and how they are made to fit those of the launches.
+    asked : Asked
+        What the user asked for beside that.
+    arch, backend : str or None
+        As given; None is settled when the plan is called.
+    launch_plan : LaunchPlan
+        What backends run, from "in" and other arguments to "out".
+    strategy : str
+        The name of the strategy that chose the launches.
+    rationale : tuple of str
+        For each choice a line.
+    tuning : Tuning or None
+        The numbers it chose by; None is the problem's architecture's.
+    stages : tuple of Stage
+        What makes NumPy arrays fit.
+    """
+
+    operation: str
+    problem: AnyProblem
+    rule: TypeRule
+    asked: Asked
+    arch: str | None
+    backend: str | None
+    launch_plan: LaunchPlan
+    strategy: str
+    rationale: tuple[str, ...]
+    tuning: Tuning | None = None
+    stages: tuple[Stage, ...] = ()
+    # What backends made ready, by the backend's name.
+    _sessions: dict[str, Session] = field(default_factory=dict, init=False)
+
+    def compute(self, arrays: Mapping[str, Array], call: Call, before: Sequence[Stage]) -> Array:
+        """Return the flat result for flat NumPy arrays by the plan's names."""
+        runner = get_backend(self.backend or "numpy")
+        works = [Work(self.problem, arrays)]
+        levels = []
+        with np.errstate(all="ignore"):
+            for stage in (*before, *self.stages):
+                splits = [stage.split(work) for work in works]
+                levels.append(splits)
+                works = [one for split in splits for one in split.works]
+            results = []
+            for work in works:
+                launches = launches_for(work.problem, self.tuning).plan
+                made = runner.run(launches, work.arrays, arch=self.arch, progress=call.progress)
+                results.append(made["out"])
+                if call.report is not None:
+                    call.report.note(launches, self.problem.arch or "")
+            for splits in reversed(levels):
+                left = iter(results)
+                results = [split.merge([next(left) for _ in split.works]) for split in splits]
+        result: Array = results[0]
+        return result
+
+    def session_on(self, backend: DeviceBackend) -> Session:
+        """Return the plan made ready on a backend, the first time it is asked for."""
+        session = self._sessions.get(backend.name)
+        if session is None:
+            made = backend.prepare(self.launch_plan, self.arch)
+            session = self._sessions.setdefault(backend.name, made)
+        return session
+
+    def on_device(self) -> Planned:
+        """Return the plan for arrays in GPU memory of the same type; refuse what has none."""
+        p = self.problem
+        accumulate = "f16" if p.types.acc == "f16" else "f32"
+        rule = types_on_device(self.rule.given, self.asked.result, accumulate, p.arch or "hopper")
+        if (rule.types, rule.result) == (p.types, self.rule.result):
+            return self
+        problem = p if rule.types == p.types else replace(p, types=rule.types)
+        made: Planned = plan_for(
+            self.operation, problem, self.arch, self.backend, self.tuning, rule, self.asked
+        )
+        return made
+
+    # --- What it is --------------------------------------------------------------------------
+
+    @property
+    def dtype(self) -> str:
+        """NumPy's name of the type of the array."""
+        return self.rule.given
+
+    @property
+    def result(self) -> str:
+        """NumPy's name of the type of the result for a NumPy array."""
+        return self.rule.result
+
+    @property
+    def arrays(self) -> tuple[Memory, ...]:
+        """The arrays of the launches: "in" and other arguments, what lies between, "out"."""
+        return self.launch_plan.arrays
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The launches in order; the last one writes "out"."""
+        return self.launch_plan.launches
+
+    @property
+    def temporaries(self) -> tuple[Memory, ...]:
+        """The arrays between "in" and "out", which the plan keeps."""
+        return self.launch_plan.temporaries
+
+    @property
+    def why_not_in_place(self) -> str | None:
+        """Why the result may not overwrite the very array; None if it may."""
+        return self.launch_plan.why_not_in_place
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the result may overwrite the very array."""
+        return self.why_not_in_place is None
+
+    def scalars(self, launch: Launch) -> dict[str, int]:
+        """Return the scalars of a launch."""
+        return self.launch_plan.scalars(launch)
+
+    @property
+    def counts(self) -> Counts:
+        """Mma steps, additions and bytes of one round of launches."""
+        total = Counts()
+        for launch in self.launches:
+            total.add(counts_of_text(launch.program, self.scalars(launch)))
+        return total
+
+    def __repr__(self) -> str:
+        """Name the operation and the launches."""
+        return self.launch_plan.title
+
+    def __str__(self) -> str:
+        """Show everything: sizes, arrays, launches with their counts, and why."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        p, t = self.problem, self.problem.types
+        yield f"plan {self.operation}"
+        yield f"  problem   {_sizes(p, self.rule)}"
+        parts = f"{t.source} as {t.ab}" if t.source != t.ab else t.ab
+        yield f"  tile      {p.tile.name}, {parts} to {t.acc}"
+        yield f"  arch      {self.arch or 'that of the GPU; hopper on the simulator'}"
+        for number, array in enumerate(self.arrays):
+            head = "arrays" if number == 0 else ""
+            yield f"  {head:<8}  {array.name:<9} {array.dtype} x {array.size}, {array.nbytes} bytes"
+        for number, launch in enumerate(self.launches, start=1):
+            yield f"  {f'launch {number}':<8}  {self._line_of(launch)}"
+        yield f"  strategy  {self.strategy}"
+        for number, reason in enumerate(self.rationale):
+            yield f"  {'why' if number == 0 else '':<8}  {reason}"
+
+    def _line_of(self, launch: Launch) -> str:
+        program, scalars = launch.program, self.scalars(launch)
+        counts = counts_of_text(program, scalars)
+        given = ", ".join(launch.inputs.values())
+        return (
+            f"{program.name}: {given} -> {', '.join(launch.outputs.values())}; "
+            f"{program.grid(scalars)} x {program.warps} warps, {counts.mma} mma, "
+            f"{counts.bytes_read} bytes read, {counts.bytes_written} written"
+        )
+
+
+def _sizes(problem: AnyProblem, rule: TypeRule) -> str:
+    """Return sizes and types in words, and how arrays are made to fit."""
+    if rule.is_plain:
+        return str(problem)
+    how = "" if rule.method == "as it is" else f" in {rule.method}"
+    return f"{problem}, of {rule.given} to {rule.result}{how}"
+
+
 class Plan(Planned):
     """The launches of one sum or scan, ready to be called; `tcusim.plan` makes one.
 
@@ -59,18 +260,20 @@ class Plan(Planned):
     operation : str
         "sum", "cumsum", "segmented_sum" or "segmented_cumsum".
     problem : Problem or RaggedProblem
-        Lengths, types and tile; the latter if segments lie by offsets.
+        Sizes, types and tile of the launches; the latter if segments lie by offsets.
+    dtype, result : str
+        The types of the array and of the result, by NumPy's names.
     arch, backend : str or None
         As given to `tcusim.plan`; None is settled when the plan is called.
-    launch_plan : LaunchPlan
-        What backends run: from "in", and "offsets" if segments lie by them, to "out".
+    arrays : tuple of Memory
+        "in", and "offsets" if segments lie by them, then what lies between, then "out".
+    launches : tuple of Launch
+        In order; the last one writes "out".
     strategy : str
         The name of the strategy that chose the launches.
     rationale : tuple of str
         For each choice a line.
     """
-
-    problem: Problem | RaggedProblem
 
     def __call__(
         self,
@@ -83,8 +286,7 @@ class Plan(Planned):
     ) -> Any:
         """Compute: launch for an array of the planned type and length.
 
-        The data are not looked at, as they are by `tcusim.sum` and its kin for NumPy arrays: see
-        docs/gpu.md for what infinities, NaN and float32 values beyond 3.39e38 come to.
+        Results are those of `tcusim.sum` and its kin for such an array.
 
         Parameters
         ----------
@@ -115,29 +317,72 @@ class Plan(Planned):
         InputError
             If an array does not fit.
         """
-        self._require_offsets(offsets)
+        call = Call(out, stream, None, None, offsets, check_offsets)
+        return run_ready((self,), (a,), call, _prepare_plan)
+
+    def _prepare(self, a: Any, call: Call) -> ReadyCall:
+        require_plain("a", a)
+        self._require_offsets(call.offsets)
         if is_on_device(a):
-            there = None if offsets is None else self._offsets_there(a, offsets, check_offsets)
-            return self.on_device(a, out, stream=stream, offsets=there)
-        return self._on_host(np.asarray(a), out, stream, offsets)
+            return self._prepare_on_device(a, call)
+        array = as_numpy("a", a)
+        p = self.problem
+        assert isinstance(p, SegmentProblem)
+        if array.dtype.name != self.dtype or array.size != p.length:
+            raise InputError(
+                f"this plan takes {p.length} elements of {self.dtype}, got {array.size} of "
+                f"{array.dtype}; make another plan, or cast the array"
+            )
+        layout, extra = self._layout(array.shape), {}
+        if call.offsets is not None:
+            offsets = offsets_on_host(call.offsets, length=p.length, rows=1)
+            self._require_fitting(offsets)
+            extra["offsets"] = offsets.array
+            layout = replace(layout, edges=offsets.edges)
+        return HostCall(
+            self,
+            {"in": (layout.order, self.rule.work)},
+            layout.result,
+            numpy_type(self.rule.result),
+            layout,
+            extra=extra,
+        )
 
-    def on_device(
-        self,
-        a: Any,
-        out: Any,
-        shape: tuple[int, ...] | None = None,
-        stream: Any = None,
-        offsets: Any = None,
-    ) -> Any:
-        """Compute where the array is; return an array of its kind and this shape, or `out`.
-
-        offsets: of segments by offsets, in GPU memory and of int64. Nothing here looks at them.
-        """
+    def _prepare_on_device(self, a: Any, call: Call) -> ReadyCall:
+        plan = self.on_device()
+        p = plan.problem
+        assert isinstance(p, SegmentProblem)
         backend = chosen_backend(a, self.backend)
-        if shape is None:
-            shape = self.shape_of_result(tuple(backend.describe(a).shape))
-        inputs = {"in": a} if offsets is None else {"in": a, "offsets": offsets}
-        return self.launched(backend, inputs, out, shape, stream)
+        layout, extra = self._layout(tuple(backend.describe(a).shape)), None
+        if call.offsets is not None:
+            offsets = offsets_on_device(
+                backend, a, call.offsets, length=p.length, rows=1, check=call.check_offsets
+            )
+            self._require_fitting(offsets)
+            extra = {"offsets": offsets.array}
+        cast = plan.rule.work != plan.rule.given
+        return device_call(
+            plan, backend, layout, layouts=((layout.order, plan.rule.work) if cast else None,),
+            extra=extra,
+        )  # fmt: skip
+
+    def _layout(self, shape: tuple[int, ...]) -> Layout:
+        p = self.problem
+        assert isinstance(p, SegmentProblem)
+        by_offsets = p.segments if isinstance(p, RaggedProblem) else None
+        layout = Layout(
+            kind=p.kind,
+            order=tuple(range(len(shape))),
+            lead=(),
+            length=p.length,
+            segment_size=p.segment_size if isinstance(p, Problem) else p.length,
+            is_whole=not self.operation.startswith("segmented"),
+            by_offsets=by_offsets,
+            initial=self.asked.initial,
+        )
+        if p.kind == "scan":
+            return layout if layout.initial else replace(layout, kept=shape)
+        return replace(layout, kept=() if self.operation == "sum" else (layout.segments,))
 
     def _require_offsets(self, offsets: Any) -> None:
         if isinstance(self.problem, RaggedProblem):
@@ -150,50 +395,286 @@ class Plan(Planned):
                 f"{self!r} takes no offsets; plan {self.operation!r} with segments=, their number"
             )
 
-    def _offsets_there(self, a: Any, offsets: Any, check: bool) -> Any:
-        """Return offsets for an array in GPU memory, there; refuse others than this plan takes."""
-        backend = chosen_backend(a, self.backend)
-        length = self.problem.length
-        found = offsets_on_device(backend, a, offsets, length=length, rows=1, check=check)
-        self._require_edges(found.segments, found.edges)
-        return found.there
-
-    def _require_edges(self, segments: int, edges: NDArray[np.int64] | None) -> None:
+    def _require_fitting(self, offsets: Offsets) -> None:
         p = self.problem
         assert isinstance(p, RaggedProblem)
-        if segments != p.segments:
+        if offsets.segments != p.segments:
             raise InputError(
                 f"this plan takes {p.segments + 1} offsets, of {p.segments} segments, got "
-                f"{segments + 1}; make another plan"
+                f"{offsets.segments + 1}; make another plan"
             )
-        if p.longest is not None and edges is not None:
-            require_longest(edges, p.longest)
+        if p.longest is not None and offsets.edges is not None:
+            require_longest(offsets.edges, p.longest)
 
-    def _on_host(self, a: NDArray[Any], out: Any, stream: Any, offsets: Any) -> Any:
-        refuse_stream(stream)
-        if a.dtype.name != self.dtype or a.size != self.problem.length:
+
+def _prepare_plan(asked: tuple[Any, ...], arrays: tuple[Any, ...], call: Call) -> ReadyCall:
+    (made,) = asked
+    ready: ReadyCall = made._prepare(*arrays, call)
+    return ready
+
+
+def device_call(
+    plan: Planned,
+    backend: DeviceBackend,
+    layout: Layout,
+    layouts: tuple[tuple[tuple[int, ...], str] | None, ...],
+    extra: Mapping[str, Any] | None = None,
+) -> DeviceCall:
+    """Return the call that launches a sum or scan for arrays of a layout."""
+    shape, flat = layout.result, None
+    if layout.initial is not None and not layout.is_whole and layout.segments > 1:
+        if layout.by_offsets is not None or layout.length % layout.segment_size:
+            raise Unsupported(
+                "include_initial in GPU memory goes with segments of one size that divides the "
+                "axis. Scan with exclusive=True, and add the sums yourself"
+            )
+        shape, flat = (*layout.lead, layout.segments, layout.segment_size + 1), shape
+    return DeviceCall(
+        plan=plan,
+        backend=backend,
+        session=plan.session_on(backend),
+        names=("in",),
+        layouts=layouts,
+        shape=shape,
+        initial=layout.initial,
+        back=layout.back,
+        flat=flat,
+        extra=extra,
+    )
+
+
+class ProductPlan(Planned):
+    """The launch of one product, ready to be called; `tcusim.plan_product` makes one.
+
+    `plan(a, b)` multiplies. The first call on a backend emits, compiles and loads the kernel;
+    further calls launch it, and nothing else.
+    """
+
+    problem: ProductProblem
+
+    def __call__(
+        self, a: Any, b: Any, c: Any = None, *, out: Any = None, stream: Any = None
+    ) -> Any:
+        """Multiply: launch for arrays of the planned types and sizes.
+
+        Results are those of `tcusim.matmul` and `tcusim.matvec` for such arrays.
+
+        Parameters
+        ----------
+        a : array, shape (..., inner)
+            Of `rows` rows in all, C-contiguous if in GPU memory.
+        b : array, shape (inner, cols) or (inner,)
+            Where `a` is.
+        c : array, optional
+            Of the result's shape and type, if the plan was made with add_c.
+        out : array, optional
+            Where to put the result; it overlaps no other array.
+        stream : optional
+            For arrays in GPU memory, the stream to launch on.
+
+        Returns
+        -------
+        array of a's kind, shape (..., cols) or (...)
+
+        Raises
+        ------
+        InputError
+            If an array does not fit.
+        """
+        return run_ready((self,), (a, b, c), Call(out, stream), _prepare_plan)
+
+    def _prepare(self, a: Any, b: Any, c: Any, call: Call) -> ReadyCall:
+        p = self.problem
+        if (c is not None) != p.add_c:
             raise InputError(
-                f"this plan takes {self.problem.length} elements of {self.dtype}, got {a.size} of "
-                f"{a.dtype}; make another plan, or cast the array"
+                "this plan adds an array: give c"
+                if p.add_c
+                else "this plan adds no array; leave c out, or make one with add_c=True"
             )
-        runner = get_backend(self.backend or "numpy")
-        inputs = {"in": np.ascontiguousarray(a).reshape(-1)}
-        if offsets is not None:
-            edges = inputs["offsets"] = edges_of(offsets, self.problem.length)
-            self._require_edges(edges.size - 1, edges)
-        result = runner.run(self.launch_plan, inputs, arch=self.arch)["out"]
-        return deliver(result.reshape(self.shape_of_result(a.shape)), out, a)
+        given = {"a": a, p.second: b} if c is None else {"a": a, p.second: b, "c": c}
+        for name, array in given.items():
+            require_plain(name, array)
+        if is_on_device(a):
+            return self._prepare_on_device(given)
+        arrays = {name: _on_host(name, array) for name, array in given.items()}
+        shape = self._shape_of_result({name: array.shape for name, array in arrays.items()})
+        for name, array in arrays.items():
+            wanted = self.result if name == "c" else self.dtype
+            if array.dtype.name != wanted:
+                raise InputError(
+                    f"this plan takes {name} of {wanted}, got {array.dtype}; make another "
+                    "plan, or cast the array"
+                )
+        layouts = {
+            "in" if name == "a" else name: (
+                tuple(range(array.ndim)),
+                self.result if name == "c" else self.rule.work,
+            )
+            for name, array in arrays.items()
+        }
+        return HostCall(self, layouts, shape, numpy_type(self.rule.result))
 
-    # --- What it is --------------------------------------------------------------------------
+    def _prepare_on_device(self, given: Mapping[str, Any]) -> ReadyCall:
+        plan = self.on_device()
+        for name, array in given.items():
+            if not is_on_device(array):
+                raise InputError(
+                    f"a is in GPU memory, but {name} is a {name_of_kind(array)}; copy it there "
+                    "first"
+                )
+        backend = chosen_backend(given["a"], self.backend)
+        shapes = {name: tuple(backend.describe(x).shape) for name, x in given.items()}
+        cast = plan.rule.work != plan.rule.given
+        layouts = tuple(
+            (tuple(range(len(shape))), plan.rule.work) if cast and name != "c" else None
+            for name, shape in shapes.items()
+        )
+        return product_call(plan, backend, tuple(given), layouts, self._shape_of_result(shapes))
 
-    def shape_of_result(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of the result for an array of this shape."""
-        if self.problem.kind == "scan":
-            return shape
-        return () if self.operation == "sum" else (self.problem.segments,)
+    def _shape_of_result(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+        """Return the result's shape; refuse arrays of other shapes than planned."""
+        p = self.problem
+        right = (p.inner,) if p.cols is None else (p.inner, p.cols)
+        first = shapes["a"]
+        if not first or first[-1] != p.inner or math.prod(first[:-1]) != p.rows:
+            raise InputError(
+                f"this plan takes a of shape ({p.rows}, {p.inner}), or with more axes and as many "
+                f"rows; got {first}. Make another plan"
+            )
+        result = first[:-1] + right[1:]
+        for name, wanted in ((p.second, right), ("c", result)):
+            if name in shapes and shapes[name] != wanted:
+                raise InputError(
+                    f"this plan takes {name} of shape {wanted}, got {shapes[name]}; make another "
+                    "plan"
+                )
+        return result
 
 
-# --- Making one -------------------------------------------------------------------------------
+def product_call(
+    plan: Planned,
+    backend: DeviceBackend,
+    names: tuple[str, ...],
+    layouts: tuple[tuple[tuple[int, ...], str] | None, ...],
+    shape: tuple[int, ...],
+    starts: Sequence[Mapping[str, int]] | None = None,
+) -> DeviceCall:
+    """Return the call that launches a product of arrays that users call by these names."""
+    second = plan.launch_plan.inputs[1]
+    return DeviceCall(
+        plan=plan,
+        backend=backend,
+        session=plan.session_on(backend),
+        names=("in", second, "c")[: len(names)],
+        layouts=layouts,
+        shape=shape,
+        starts=starts,
+    )
+
+
+def _on_host(name: str, array: Any) -> Array:
+    if is_on_device(array):
+        raise InputError(
+            f"{name} is a {name_of_kind(array)} in GPU memory, but a is not; copy a there, or "
+            f"{name} to a NumPy array"
+        )
+    return as_numpy(name, array)
+
+
+# --- Making one -----------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=512)
+def launches_for(problem: AnyProblem, tuning: Tuning | None = None) -> Choice:
+    """Return the launches for a problem; the latest are kept."""
+    try:
+        return choose(problem, str(problem), tuning)
+    except VerifyError as error:
+        raise Unsupported(f"tiles of {problem.tile.name} do not do: {error}") from error
+
+
+@functools.lru_cache(maxsize=256)
+def plan_for(
+    operation: str,
+    problem: AnyProblem,
+    arch: str | None,
+    backend: str | None,
+    tuning: Tuning | None = None,
+    rule: TypeRule | None = None,
+    asked: Asked = _USUAL,
+) -> Any:
+    """Return the plan for a problem; the latest are kept.
+
+    tuning: the numbers to choose by; by default those of the problem's architecture. rule: by
+    default arrays are taken as they are.
+    """
+    types = problem.types
+    if rule is None:
+        rule = TypeRule(types.dtype, types.dtype, types.result_dtype, types)
+    is_product = isinstance(problem, ProductProblem)
+    if isinstance(problem, SegmentProblem):
+        _require_exact(problem, rule)
+    choice = launches_for(problem, tuning)
+    names = ", ".join(launch.program.name for launch in choice.plan.launches)
+    return (ProductPlan if is_product else Plan)(
+        operation=operation,
+        problem=problem,
+        rule=rule,
+        asked=asked,
+        arch=arch,
+        backend=backend,
+        launch_plan=replace(
+            choice.plan, title=f"Plan({operation!r}, {_sizes(problem, rule)}: {names})"
+        ),
+        strategy=choice.strategy,
+        rationale=choice.rationale,
+        tuning=tuning,
+        stages=stages_of(rule, product=is_product),
+    )
+
+
+def _require_exact(problem: SegmentProblem, rule: TypeRule) -> None:
+    """Refuse what stages cannot make exact, or not safe."""
+    longest = problem.segment_size if isinstance(problem, Problem) else problem.length
+    if isinstance(problem, RaggedProblem):
+        longest = problem.most
+    if rule.method == "digits" and problem.types.ab == "f16" and longest > 2**16:
+        # A digit is at most 2**7 in magnitude: sums of 2**16 are exact in float32's 24 bits.
+        raise Unsupported(
+            f"integer segments of more than {2**16} elements are not exact on {problem.arch}; cut "
+            "them into shorter ones, or sum float64"
+        )
+    if rule.method == "f16 parts" and problem.as_printed:
+        raise Unsupported(
+            f"{problem.algorithm!r} rounds partial sums to float16, and on {problem.arch}, which "
+            "has no bf16, float32 is computed as parts that fill the range of float16: they would "
+            "overflow. Leave algorithm out, or cast the array to float16"
+        )
+
+
+def segment_problem(
+    request: SegmentRequest, layout: Layout, rule: TypeRule, options: Options, arch: str,
+    longest: int | None = None,
+) -> Problem | RaggedProblem:  # fmt: skip
+    """Return the problem of a sum or scan of arrays of a layout."""
+    length = layout.rows * (layout.length + layout.missing)
+    common: dict[str, Any] = {
+        "types": rule.types,
+        "tile": tile_for(rule.types, options.shape),
+        "arch": arch,
+        "algorithm": options.algorithm,
+        "strategy": options.strategy,
+        "kind": request.kind,
+        "length": length,
+        "order": request.order,
+    }
+    if layout.by_offsets is None:
+        return Problem(segment_size=min(layout.segment_size, length), **common)
+    return RaggedProblem(
+        segments=layout.by_offsets * layout.rows,
+        longest=rounded_longest(longest, length, common["tile"].k),
+        **common,
+    )
 
 
 def plan(
@@ -212,6 +693,7 @@ def plan(
     algorithm: str | None = None,
     strategy: str | None = None,
     exclusive: bool = False,
+    include_initial: bool = False,
     reverse: bool = False,
 ) -> Plan:
     """Plan a sum or a scan of arrays of one length and type, to be called many times.
@@ -232,11 +714,10 @@ def plan(
         With `segments`: the most elements that any of them has, which may save launches. It is
         rounded up; offsets of a longer segment are refused.
     dtype : dtype
-        Element type of the array, by NumPy's name or as a type: float16, bfloat16, float32,
-        float64 or int8.
+        Element type of the array, by NumPy's name or as a type: what `tcusim.sum` takes.
     result : dtype, optional
-        Element type of the result: a float type for floats, int32 for int8. Default: dtype, or
-        int32. (float64 results of narrower arrays have the digits of their float32 sums.)
+        What `dtype` is in `tcusim.sum`: the type of the computation and of the result. By default
+        that of the array; of integers NumPy's wide one, int32 in GPU memory.
     backend : str, optional
         Who runs it. By default that of the array: the simulator for NumPy arrays.
     shape, arch, accumulate, algorithm
@@ -245,8 +726,8 @@ def plan(
         How to compute, by name, where several ways are open: "panels", "row_per_segment",
         "single_pass", "chunks" or "warp_per_segment". By default the first that applies; the plan
         says which that is, and why.
-    exclusive, reverse : bool
-        Of a scan: leave each element out of its own prefix; sum from the end of each segment.
+    exclusive, include_initial, reverse : bool
+        Of a scan, as in `tcusim.segmented_cumsum`. With an initial zero the result is flat.
 
     Raises
     ------
@@ -262,82 +743,154 @@ def plan(
     >>> plan(np.arange(8, dtype=np.float16))
     array([ 6., 22.], dtype=float16)
     """
+    options = Options(backend, shape, arch, accumulate, algorithm, strategy).checked()
+    _require_operation(operation)
+    length = count_of("length", length)
+    sizes = _checked_sizes(
+        operation, {"segment_size": segment_size, "segments": segments, "longest": longest}
+    )
+    named = {"exclusive": exclusive, "include_initial": include_initial, "reverse": reverse}
+    for name, wanted in named.items():
+        if wanted and OPERATIONS[operation] != "scan":
+            raise InputError(f"{name} is for scans, and {operation!r} is none")
+    request = SegmentRequest(
+        operation, exclusive=exclusive, reverse=reverse, include_initial=include_initial
+    )
+    used = unit_of_run(arch, backend)
+    named_result = None if result is None else array_name_of(result)
+    rule = types_on_host(_given_type(dtype), named_result, accumulate, used)
+    layout = Layout(
+        kind=request.kind,
+        order=(0,),
+        lead=(),
+        length=length,
+        segment_size=min(sizes.get("segment_size", length), length),
+        is_whole=not request.is_segmented,
+        by_offsets=sizes.get("segments"),
+    )
+    problem = segment_problem(request, layout, rule, options, used, sizes.get("longest"))
+    asked = Asked(rule.named(named_result), request.initial)
+    made: Plan = plan_for(operation, problem, arch, backend, None, rule, asked)
+    return made
+
+
+def _given_type(dtype: Any) -> str:
+    name = array_name_of(dtype)
+    if name != "bfloat16" and np.dtype(name).kind not in "biuf":
+        raise InputError(f"dtype must be a real number type, got {name}")
+    return name
+
+
+def _require_operation(operation: Any) -> None:
     if operation in ("matmul", "matvec"):
         raise InputError(f"{operation!r} is a product; plan it with tcusim.plan_product")
-    if operation not in OPERATIONS:
+    if not isinstance(operation, str) or operation not in OPERATIONS:
         raise unknown_name("operation", operation, OPERATIONS)
-    _require_count("length", length)
-    named = {"segment_size": segment_size, "segments": segments, "longest": longest}
-    sizes = {name: value for name, value in named.items() if value is not None}
-    _require_sizes(operation, sizes)
-    for name, given in (("exclusive", exclusive), ("reverse", reverse)):
-        if given and OPERATIONS[operation] != "scan":
-            raise InputError(f"{name} is for scans, and {operation!r} is none")
-    wanted = None if result is None else array_name_of(result)
-    types = types_of(array_name_of(dtype), wanted, accumulate)
-    shared: dict[str, Any] = {
-        "kind": OPERATIONS[operation],
-        "length": int(length),
-        "types": types,
-        "tile": tile_for(types, shape),
-        "arch": unit_of_run(arch, backend),
-        "algorithm": algorithm,
-        "strategy": strategy,
-        "order": Order(bool(exclusive), bool(reverse)),
-    }
-    if segments is None:
-        size = min(int(segment_size or length), int(length))
-        return plan_for(operation, Problem(**shared, segment_size=size), arch, backend)
-    most = rounded_longest(longest, int(length), shared["tile"].k)
-    problem = RaggedProblem(**shared, segments=int(segments), longest=most)
-    return plan_for(operation, problem, arch, backend)
 
 
-@functools.lru_cache(maxsize=256)
-def plan_for(
-    operation: str,
-    problem: Problem | RaggedProblem,
-    arch: str | None,
-    backend: str | None,
-    tuning: Tuning | None = None,
-) -> Plan:
-    """Return the plan for a problem; the latest are kept.
-
-    tuning: the numbers to choose by; by default those of the problem's architecture.
-    """
-    choice = choose(problem, operation, tuning)
-    return Plan(
-        operation=operation,
-        problem=problem,
-        arch=arch,
-        backend=backend,
-        launch_plan=choice.plan,
-        strategy=choice.strategy,
-        rationale=choice.rationale,
-    )
-
-
-def _require_sizes(operation: str, sizes: Mapping[str, int]) -> None:
-    """Refuse sizes of segments that do not go with an operation, or with each other."""
+def _checked_sizes(operation: str, sizes: Mapping[str, Any]) -> dict[str, int]:
+    """Return the sizes of segments that were given; refuse what does not go together."""
+    given = {name: value for name, value in sizes.items() if value is not None}
     if operation in ("sum", "cumsum"):
-        if sizes:
+        if given:
             raise InputError(
-                f"{operation!r} takes the array as one segment; leave {next(iter(sizes))} out, or "
+                f"{operation!r} takes the array as one segment; leave {next(iter(given))} out, or "
                 f"plan 'segmented_{operation}'"
             )
-    elif ("segment_size" in sizes) == ("segments" in sizes):
+    elif ("segment_size" in given) == ("segments" in given):
         raise InputError(
             f"{operation!r} needs segment_size, the elements of a segment, or segments, the number "
-            f"of those by offsets; {'not both' if sizes else 'one of them'}"
+            f"of those by offsets; {'not both' if given else 'one of them'}"
         )
-    elif "longest" in sizes and "segments" not in sizes:
+    elif "longest" in given and "segments" not in given:
         raise InputError("longest goes with segments, the number of those by offsets")
-    for name, value in sizes.items():
-        _require_count(name, value)
+    return {name: count_of(name, value) for name, value in given.items()}
 
 
-def _require_count(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise InputError(f"{name} must be an integer, got {value!r}")
-    if value < 1:
-        raise InputError(f"{name} must be at least 1, got {value}")
+def plan_product(
+    operation: str,
+    *,
+    rows: int,
+    inner: int,
+    cols: int | None = None,
+    dtype: Any = "float16",
+    result: Any = None,
+    add_c: bool = False,
+    backend: str | None = None,
+    shape: Shape | None = None,
+    arch: str | None = None,
+    accumulate: str = "f32",
+    algorithm: str | None = None,
+    strategy: str | None = None,
+) -> ProductPlan:
+    """Plan a product of arrays of given sizes and type, to be called many times.
+
+    Parameters
+    ----------
+    operation : {"matmul", "matvec"}
+        What to compute.
+    rows, inner : int
+        Rows and columns of the left matrix, at least 1.
+    cols : int, optional
+        Columns of the right one, for "matmul".
+    dtype : dtype
+        Element type of the factors: what `tcusim.matmul` takes.
+    result : dtype, optional
+        What `dtype` is in `tcusim.matmul`: the type of the computation and of the result. By
+        default that of the factors; of integers NumPy's wide one, int32 in GPU memory.
+    add_c : bool
+        Add an array of the result's shape and type, given in each call.
+    backend, shape, arch, accumulate, algorithm
+        As in `tcusim.matmul`.
+    strategy : str, optional
+        The name of the planner's strategy to follow; by default the first that applies.
+
+    Raises
+    ------
+    InputError
+        If an argument cannot be used; the text says which and why.
+
+    Examples
+    --------
+    >>> import numpy as np, tcusim
+    >>> plan = tcusim.plan_product("matvec", rows=2, inner=3)
+    >>> plan
+    Plan('matvec', (2, 3) by (3), float16 to float16: gemv_reduction)
+    >>> plan(np.ones((2, 3), np.float16), np.arange(3, dtype=np.float16))
+    array([3., 3.], dtype=float16)
+    """
+    options = Options(backend, shape, arch, accumulate, algorithm, strategy).checked()
+    if not isinstance(operation, str) or operation not in ("matmul", "matvec"):
+        raise unknown_name("operation", operation, ("matmul", "matvec"))
+    if (cols is None) != (operation == "matvec"):
+        raise InputError("'matmul' needs cols, the columns of b; 'matvec' has none")
+    layout = ProductLayout(
+        rows=count_of("rows", rows),
+        inner=count_of("inner", inner),
+        cols=None if cols is None else count_of("cols", cols),
+        result=(),
+    )
+    used = unit_of_run(arch, backend)
+    named_result = None if result is None else array_name_of(result)
+    rule = types_on_host(_given_type(dtype), named_result, accumulate, used, product=True)
+    problem = product_problem(layout, rule, options, used, add_c=bool(add_c))
+    asked = Asked(rule.named(named_result))
+    made: ProductPlan = plan_for(operation, problem, arch, backend, None, rule, asked)
+    return made
+
+
+def product_problem(
+    layout: ProductLayout, rule: TypeRule, options: Options, arch: str, *, add_c: bool
+) -> ProductProblem:
+    """Return the problem of one product of arrays of a layout."""
+    return ProductProblem(
+        types=rule.types,
+        tile=tile_for(rule.types, options.shape),
+        arch=arch,
+        algorithm=options.algorithm,
+        strategy=options.strategy,
+        rows=layout.rows,
+        inner=layout.inner,
+        cols=layout.cols,
+        add_c=add_c,
+    )

@@ -245,6 +245,8 @@ def run_command(operation: str, input_file: str, **given: Any) -> None:
         progress(
             lambda: f"launch {report.launches}", quiet=options.as_json, after=_PATIENCE_SECONDS
         ) as draw,
+        # The summary says how many results overflowed.
+        np.errstate(over="ignore"),
     ):
         result = task.run(report=report, progress=draw)
     seconds = time.perf_counter() - start

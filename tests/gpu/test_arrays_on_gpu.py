@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 import tcusim
+from tcusim.arrays.calls import READY
 from tcusim.arrays.plans import plan_for
 from tcusim.errors import InputError
 from tcusim_cuda import CUPY, PYCUDA, device_sm, unit_name
@@ -303,6 +304,7 @@ def test_the_library_chooses_the_backend(monkeypatch: pytest.MonkeyPatch) -> Non
         if name == "pycuda":
             pytest.importorskip("pycuda.autoprimaryctx")
         plan_for.cache_clear()
+        READY.clear()
         prepared: list[Any] = []
         real = launcher.prepare
         monkeypatch.setattr(

@@ -45,6 +45,7 @@ from tcusim.program.grammar import (
     walk,
 )
 from tcusim.program.launches import Launch
+from tcusim.simulate.backend import NUMPY
 from tcusim.simulate.counts import Counts, counts_of_text
 from tcusim.simulate.interpreter import Event, interpret, run_numpy
 
@@ -91,10 +92,9 @@ def by_offsets(
     kind: str, x: Array, offsets: Ints, *, arch: str = "hopper", **changes: Any
 ) -> Array:
     """Sum or scan segments by the launches of a plan; nothing here looks at the offsets."""
-    result: Array = planned(kind, x, offsets, **changes).run(
-        {"in": x, "offsets": offsets}, lambda program, given: run(program, given, arch=arch)
-    )
-    return result
+    plan = planned(kind, x, offsets, **changes).launch_plan
+    made: Array = NUMPY.run(plan, {"in": x, "offsets": offsets}, arch=arch)["out"]
+    return made
 
 
 def offsets_of(lengths: Sequence[int] | Ints) -> Ints:
@@ -490,13 +490,12 @@ class WarpsWork:
 def warps_work(kind: str, offsets: Ints) -> list[WarpsWork]:
     """Return what the warps of each launch do for these segments."""
     x = np.ones(offsets[-1], np.float16)
-    done = []
-
-    def launch(program: Program, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
-        done.append(WarpsWork(program, inputs))
-        return run(program, inputs)
-
-    planned(kind, x, offsets).run({"in": x, "offsets": offsets}, launch)
+    done, arrays = [], {"in": x, "offsets": offsets}
+    for launch in planned(kind, x, offsets).launches:
+        inputs = {buffer: arrays[name] for buffer, name in launch.inputs.items()}
+        done.append(WarpsWork(launch.program, inputs))
+        made = run(launch.program, inputs)
+        arrays.update((name, made[buffer]) for buffer, name in launch.outputs.items())
     return done
 
 

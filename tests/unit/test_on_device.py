@@ -16,10 +16,10 @@ import pytest
 from numpy.typing import NDArray
 
 import tcusim
-from tcusim.arrays.devices import is_on_device
+from tcusim.arrays.calls import READY
 from tcusim.arrays.functions import Report
+from tcusim.arrays.libraries import is_on_device
 from tcusim.arrays.plans import plan_for
-from tcusim.arrays.product_plan import product_plan_for
 from tcusim.errors import BackendUnavailable, InputError, Unsupported
 from tcusim.program.launches import LaunchPlan
 from tcusim.simulate.backend import NUMPY
@@ -151,11 +151,11 @@ def gpu(only_backends: Callable[..., None]) -> Iterator[StandIn]:
     """Register a stand-in as the only backend beside the simulator, with no plans kept."""
     stand_in = StandIn("cupy")
     only_backends(NUMPY, stand_in)
-    for cached in (plan_for, product_plan_for):
-        cached.cache_clear()
+    for clear in (plan_for.cache_clear, READY.clear):
+        clear()
     yield stand_in
-    for cached in (plan_for, product_plan_for):
-        cached.cache_clear()
+    for clear in (plan_for.cache_clear, READY.clear):
+        clear()
 
 
 def halves(*shape: int) -> NDArray[np.float16]:
@@ -856,7 +856,7 @@ def test_what_a_plan_of_a_product_does_not_take(gpu: StandIn) -> None:
     [
         ("matmul", {"rows": 3, "inner": 4}, "'matmul' needs cols, the columns of b; 'matvec' has"),
         ("matvec", {"rows": 3, "inner": 4, "cols": 1}, "'matvec' has none"),
-        ("matvec", {"rows": 0, "inner": 4}, "rows must be an integer of at least 1, got 0"),
+        ("matvec", {"rows": 0, "inner": 4}, "rows must be at least 1, got 0"),
         ("product", {"rows": 3, "inner": 4}, "operation"),
     ],
 )

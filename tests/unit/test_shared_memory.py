@@ -13,8 +13,8 @@ import pytest
 import tcusim
 from tcusim.algorithms import algorithms, build
 from tcusim.arrays.functions import Report
-from tcusim.arrays.planned import Planned
 from tcusim.arrays.planner import Draft
+from tcusim.arrays.plans import Planned
 from tcusim.arrays.problem import Problem, Types
 from tcusim.arrays.tuning import DEFAULT
 from tcusim.errors import InputError, Unsupported

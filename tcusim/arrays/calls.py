@@ -1,0 +1,342 @@
+"""Calls made ready: what is the same for every call with like arrays is found out once, and kept.
+
+`READY` is the one cache of calls. A key is what was asked for and the signatures of the arrays; the
+value is a `HostCall` or a `DeviceCall`, which only moves arrays and launches.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+
+from tcusim.arrays.exact import Stage
+from tcusim.arrays.libraries import (
+    HOST,
+    Array,
+    as_numpy,
+    cast_finite,
+    is_foreign,
+    is_on_device,
+    like_array,
+    name_of_kind,
+    signature,
+)
+from tcusim.arrays.request import Call, Layout
+from tcusim.backends import DeviceBackend, Edge, Session
+from tcusim.errors import InputError, Unsupported
+
+if TYPE_CHECKING:
+    from tcusim.arrays.plans import Planned
+
+__all__ = ["READY", "Cache", "DeviceCall", "HostCall", "ReadyCall", "addend_of", "run_ready"]
+
+Arrays: TypeAlias = tuple[Any, ...]
+# Computes arrays like those that it was prepared for.
+ReadyCall: TypeAlias = Callable[[Arrays, Call], Any]
+
+
+class Cache:
+    """The latest calls that were made ready, up to a number."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._calls: dict[Hashable, ReadyCall] = {}
+        self._lock = threading.Lock()
+
+    def find(self, key: Hashable) -> ReadyCall | None:
+        """Return the call of this key; None if it is not kept, or an argument has no hash."""
+        try:
+            return self._calls.get(key)
+        except TypeError:
+            return None
+
+    def keep(self, key: Hashable, call: ReadyCall) -> None:
+        """Keep a call; the one kept first is let go if there are too many."""
+        with self._lock:
+            while len(self._calls) >= self.most:
+                del self._calls[next(iter(self._calls))]
+            try:
+                self._calls[key] = call
+            except TypeError:
+                return
+
+    def clear(self) -> None:
+        """Let go of all calls, and with them of what backends made ready."""
+        with self._lock:
+            self._calls.clear()
+
+    def __len__(self) -> int:
+        """Return how many calls are kept."""
+        return len(self._calls)
+
+
+READY: Final = Cache(1024)
+
+
+def run_ready(
+    asked: tuple[Any, ...],
+    arrays: Arrays,
+    call: Call,
+    prepare: Callable[[tuple[Any, ...], Arrays, Call], ReadyCall],
+) -> Any:
+    """Compute `arrays` by the call that is kept for them, or that `prepare` makes of `asked`.
+
+    Arrays of other libraries in the computer's memory are taken as NumPy's, and the result is
+    returned as theirs.
+    """
+    signatures = tuple([() if array is None else signature(array) for array in arrays])
+    is_known = call.offsets is None and None not in signatures
+    key = (asked, signatures)
+    ready = READY.find(key) if is_known else None
+    if ready is None:
+        if any(map(is_foreign, arrays)) and not any(map(is_on_device, arrays)):
+            return _run_foreign(asked, arrays, call, prepare)
+        ready = prepare(asked, arrays, call)
+        if is_known:
+            READY.keep(key, ready)
+    return ready(arrays, call)
+
+
+def _run_foreign(
+    asked: tuple[Any, ...],
+    arrays: Arrays,
+    call: Call,
+    prepare: Callable[[tuple[Any, ...], Arrays, Call], ReadyCall],
+) -> Any:
+    names = ("a", "b", "c")
+    taken = tuple(
+        as_numpy(name, array) if is_foreign(array) else array
+        for name, array in zip(names, arrays, strict=False)
+    )
+    like = next(array for array in arrays if is_foreign(array))
+    foreign_out = call.out is not None and is_foreign(call.out)
+    out = as_numpy("out", call.out) if foreign_out else call.out
+    if foreign_out:
+        result = np.asarray(run_ready(asked, taken, call._replace(out=None), prepare))
+        require_out(out, result)
+        call.out[...] = like_array(call.out, result)
+        return call.out
+    result = run_ready(asked, taken, call, prepare)
+    return result if out is not None else like_array(like, result)
+
+
+# --- On the computer ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HostCall:
+    """Computes NumPy arrays.
+
+    Attributes
+    ----------
+    plan : Planned
+        What is launched; None if there is nothing to compute.
+    layouts : mapping of str to (axes, dtype)
+        For each array, by the plan's name: its axes in the order in which it is flattened, and the
+        type to which it is cast first.
+    shape, dtype : tuple of int, str
+        The result's, where there is nothing to compute.
+    layout : Layout or None
+        Of a sum or scan: how rows are made of segments.
+    stages : tuple of Stage
+        What splits the work, before the plan's own stages.
+    extra : mapping of str to array
+        Inputs of the plan beside the arrays: the offsets.
+    """
+
+    plan: Planned | None
+    layouts: Mapping[str, tuple[tuple[int, ...], str]]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    layout: Layout | None = None
+    stages: tuple[Stage, ...] = ()
+    extra: Mapping[str, Array] = field(default_factory=dict)
+
+    def __call__(self, arrays: Arrays, call: Call) -> Any:
+        """Flatten, compute, and shape the result."""
+        if call.stream is not None:
+            raise InputError("stream= is for arrays in GPU memory, and a is a NumPy array")
+        flat = {}
+        for (name, layout), array in zip(self.layouts.items(), arrays, strict=False):
+            if name == "c":
+                array = addend_of(array, self.shape, self.dtype)
+            if array is not None:
+                flat[name] = HOST.arranged(np.asarray(array), *layout).reshape(-1)
+        rows = self.layout
+        if self.plan is None:
+            result = np.zeros(self.shape, self.dtype)
+            if "c" in flat:
+                result = flat["c"].reshape(self.shape).astype(self.dtype)
+        else:
+            if rows is not None and rows.missing:
+                flat["in"] = _filled(flat["in"], rows)
+            result = self.plan.compute({**flat, **self.extra}, call, self.stages)
+            warn_of_overflow(result, flat.values())
+            result = (result if rows is None else rows.unfilled(result)).reshape(self.shape)
+        if rows is not None and rows.back is not None:
+            result = HOST.restored(result, rows.back)
+        return _delivered(result, call.out, None if rows is None else arrays[0])
+
+
+def addend_of(c: Any, shape: tuple[int, ...], result: np.dtype[Any]) -> Array | None:
+    """Return what is added to a product, in the result's shape and type; refuse what would lose.
+
+    An integer is added modulo 2**64, so a result of an integer type takes one of any sign and size.
+    """
+    if c is None:
+        return None
+    is_integer = type(c) is int or (type(c) is not float and as_numpy("c", c).dtype.kind in "biu")
+    if result.kind in "iu":
+        if not is_integer:
+            raise InputError(
+                f"c holds fractions, which a result of {result} would lose. Give an integer c, or "
+                "a float dtype"
+            )
+        array = np.asarray(c % 2**64, np.uint64) if type(c) is int else as_numpy("c", c)
+        array = array.astype(np.uint64).astype(result)
+    else:
+        try:
+            array = np.asarray(float(c)) if type(c) is int else as_numpy("c", c)
+        except OverflowError as error:
+            raise InputError(f"c is beyond the range of {result}: {error}") from error
+        array = cast_finite(array, result)
+    try:
+        return np.broadcast_to(array, shape)
+    except ValueError:
+        raise InputError(
+            f"c must have the result's shape, {shape}, or be broadcast to it; got {array.shape}"
+        ) from None
+
+
+def _filled(flat: Array, layout: Layout) -> Array:
+    """Return rows end to end, each filled up to whole segments."""
+    rows = flat.reshape(layout.rows, layout.length)
+    zeros = np.zeros((layout.rows, layout.missing), flat.dtype)
+    return np.concatenate([rows, zeros], axis=1).reshape(-1)
+
+
+def warn_of_overflow(result: Array, inputs: Any) -> None:
+    """Warn as NumPy does if finite numbers have infinite results, or as `numpy.errstate` says."""
+    if result.dtype.kind in "biu" or not np.isinf(result).any():
+        return
+    if all(x.dtype.kind in "biu" or np.isfinite(x).all() for x in inputs):
+        # NumPy's own overflow: the settings of the caller decide what it comes to.
+        np.multiply(np.float32(2.0**127), np.float32(2))
+
+
+def _delivered(result: Array, out: Any, a: Any) -> Any:
+    """Return the result, or put it into `out`, which may be `a` but not overlap it otherwise."""
+    if out is None:
+        return result[()]
+    require_out(out, result)
+    if isinstance(a, np.ndarray) and not _same(a, out) and np.shares_memory(a, out):
+        raise InputError(
+            "out overlaps a in memory. Give a itself, to compute in place, or an array of its own."
+        )
+    out[...] = result
+    return out
+
+
+def require_out(out: Any, result: Array) -> None:
+    """Refuse what cannot take a result."""
+    if not isinstance(out, np.ndarray) or out.shape != result.shape or out.dtype != result.dtype:
+        if is_on_device(out):
+            kind = f"{name_of_kind(out)}, which is in GPU memory"
+        elif isinstance(out, np.ndarray):
+            kind = f"{out.dtype}, {out.shape}"
+        else:
+            kind = type(out).__name__
+        raise InputError(
+            f"out must be an array of {result.dtype}, shape {result.shape}; got {kind}"
+        )
+    if not out.flags.writeable:
+        raise InputError("out is read-only. Give an array to write to.")
+
+
+def _same(one: Array, other: Array) -> bool:
+    """Return whether two arrays are views of the very same elements."""
+    if one.dtype != other.dtype or one.ctypes.data != other.ctypes.data:
+        return False
+    if one.flags.c_contiguous and other.flags.c_contiguous:
+        return one.size == other.size
+    return one.shape == other.shape and one.strides == other.strides
+
+
+# --- In GPU memory --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCall:
+    """Computes arrays in GPU memory where they lie.
+
+    Attributes
+    ----------
+    plan : Planned
+        What is launched.
+    backend : DeviceBackend
+        Who launches it.
+    session : Session
+        The plan, made ready.
+    names : tuple of str
+        The plan's names of the arrays.
+    layouts : tuple of (axes, dtype) or None
+        For each array, how it is arranged first; None where it is taken as it is.
+    shape : tuple of int
+        The result's, for the session.
+    initial : {"first", "last"}, optional
+        Where rows of the result are longer by a zero.
+    starts : sequence of mapping, optional
+        Where the parts of the arrays begin that are computed one by one.
+    back : tuple of int, optional
+        The axes of the result, if they are to be put back.
+    flat : tuple of int, optional
+        The result's shape for the user, if it is another.
+    extra : mapping of str to array
+        Inputs of the plan beside the arrays: the offsets.
+    """
+
+    plan: Planned
+    backend: DeviceBackend
+    session: Session
+    names: tuple[str, ...]
+    layouts: tuple[tuple[tuple[int, ...], str] | None, ...]
+    shape: tuple[int, ...]
+    initial: Edge | None = None
+    starts: Sequence[Mapping[str, int]] | None = None
+    back: tuple[int, ...] | None = None
+    flat: tuple[int, ...] | None = None
+    extra: Mapping[str, Any] | None = None
+
+    def __call__(self, arrays: Arrays, call: Call) -> Any:
+        """Arrange, launch, and shape the result."""
+        out = call.out
+        if out is not None and self.back is not None:
+            raise Unsupported(
+                "out= for an array in GPU memory goes with the last axis alone: the result is "
+                "computed with its axis last. Leave out= out, and copy what comes back"
+            )
+        inputs = {
+            name: array if layout is None else self.backend.arranged(array, *layout)
+            for name, array, layout in zip(self.names, arrays, self.layouts, strict=False)
+        }
+        if self.extra is not None:
+            inputs.update(self.extra)
+        target = out if out is None or self.flat is None else out.reshape(self.shape)
+        result = self.session.run(
+            inputs,
+            out=target,
+            shape=self.shape,
+            stream=call.stream,
+            initial=self.initial,
+            starts=self.starts,
+        )
+        if call.report is not None:
+            for _ in self.starts or (None,):
+                call.report.note(self.plan.launch_plan, self.plan.problem.arch or "")
+        if self.flat is not None:
+            result = out if out is not None else result.reshape(self.flat)
+        return result if self.back is None else self.backend.restored(result, self.back)

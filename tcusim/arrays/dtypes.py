@@ -1,0 +1,171 @@
+"""Which types a call computes in, for every front door: one table of rules.
+
+============================  =============================  ====================================
+arrays of                     results of NumPy arrays        results of arrays in GPU memory
+============================  =============================  ====================================
+float16, bfloat16             their own type, or `dtype`     the same
+float32                       the same; where there is no    the same; refused where there is no
+                              bf16, in scaled f16 parts      bf16, since scaling looks at the data
+float64                       the same                       the same
+int8                          int64, or `dtype`; exact       int32; exact, and no other type
+other integers, bool          int64 or uint64, or `dtype`;   refused
+                              exact modulo 2**64
+============================  =============================  ====================================
+
+`dtype` is the type of the computation, as in NumPy, where it or the array's type is float64; other
+floats are computed as they are, in float32 sums, and rounded once to `dtype`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from tcusim.arrays.problem import FLOATS, Types, types_of
+from tcusim.errors import InputError, Unsupported
+from tcusim.machine import rule_for
+from tcusim.machine.formats import BY_ARRAY_NAME, array_name_of
+
+__all__ = ["Method", "TypeRule", "numpy_type", "types_on_device", "types_on_host"]
+
+# How arrays are made to fit the types of a product: as they are; as digits of 8 bits; float32 as
+# bf16 parts, which few values exceed; or as scaled f16 parts.
+Method: TypeAlias = Literal["as it is", "digits", "bf16 parts", "f16 parts"]
+
+
+@dataclass(frozen=True, slots=True)
+class TypeRule:
+    """The types of one call.
+
+    Attributes
+    ----------
+    given : str
+        NumPy's name of the array's type.
+    work : str
+        Of the type to which the array is cast first.
+    result : str
+        Of the result's.
+    types : Types
+        Those of the launches.
+    method : Method
+        How the array is made to fit them.
+    """
+
+    given: str
+    work: str
+    result: str
+    types: Types
+    method: Method = "as it is"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the launches take the very array, and give the result's type."""
+        return self.given == self.types.dtype and self.result == self.types.result_dtype
+
+    def named(self, result: str | None) -> str | None:
+        """Return the result's type if naming it makes a difference: not if it is the usual one."""
+        return None if self.given in FLOATS and self.given == self.result else result
+
+
+def numpy_type(name: Any) -> np.dtype[Any]:
+    """Return the NumPy type of this name; bfloat16 is that of the package ml_dtypes."""
+    if name == "bfloat16":
+        try:
+            import ml_dtypes
+        except ImportError as error:
+            raise InputError(
+                "bfloat16 arrays need ml-dtypes: pip install 'tcusim[bf16]'"
+            ) from error
+        name = ml_dtypes.bfloat16
+    found: np.dtype[Any] = np.dtype(name)
+    return found
+
+
+def types_on_host(
+    given: str, dtype: Any, accumulate: str, arch: str, *, product: bool = False
+) -> TypeRule:
+    """Return the types for NumPy arrays of the type `given`, with results of type `dtype`."""
+    verb = "multiply" if product else "sum"
+    kind = numpy_type(given).kind if given in FLOATS else np.dtype(given).kind
+    wanted = _result_type(given, kind, dtype)
+    is_integer = np.dtype(wanted).kind in "iu" if wanted not in FLOATS else False
+    if kind in "biu" and (is_integer or not product):
+        if accumulate == "f16":
+            how = "exact" if product else "summed exactly"
+            raise Unsupported(f"accumulate='f16' is for float16 input; integers are {how}")
+        whole = _multiplies(arch, "s8", "s32")
+        types = Types("s8", "s32", "s8", "s32") if whole else Types("f16", "f32", "f16", "f32")
+        return TypeRule(given, given, wanted, types, "digits")
+    if is_integer:
+        raise InputError(
+            f"dtype {wanted} would cut the fractions of {given} input; "
+            f"{verb} in a float type, then round and cast the result yourself"
+        )
+    as_given = given in FLOATS and "float64" not in (given, wanted)
+    work = given if as_given else wanted
+    if kind == "f" and given not in FLOATS:
+        raise InputError(f"input of dtype {given} is not supported; cast it to float32 or float64")
+    types = types_of(work, wanted, accumulate)
+    if work != "float32":
+        return TypeRule(given, work, wanted, types)
+    if _multiplies(arch, "bf16", "f32"):
+        return TypeRule(given, work, wanted, types, "bf16 parts")
+    return TypeRule(given, work, wanted, Types("f16", "f32", "f16", "f32"), "f16 parts")
+
+
+def types_on_device(given: str, dtype: Any, accumulate: str, arch: str) -> TypeRule:
+    """Return the types for arrays in GPU memory, whose values nobody looks at."""
+    wanted = None if dtype is None else array_name_of(dtype)
+    if given == "int8":
+        if wanted not in (None, "int32"):
+            raise InputError(
+                f"int8 arrays in GPU memory have int32 results, not {wanted}; cast the result"
+            )
+        return TypeRule("int8", "int8", "int32", types_of("int8", "int32", accumulate))
+    if given not in FLOATS:
+        raise InputError(
+            f"arrays in GPU memory must be of {', '.join(FLOATS)} or int8, got {given}; cast it "
+            f"there, or copy it to a NumPy array, for which every integer type is summed exactly"
+        )
+    if wanted is None:
+        wanted = given
+    if wanted not in FLOATS:
+        raise InputError(
+            f"dtype of a {given} array in GPU memory must be one of {', '.join(FLOATS)}, got "
+            f"{wanted}; cast the result"
+        )
+    work = wanted if "float64" in (given, wanted) else given
+    if work == "float32" and not _multiplies(arch, "bf16", "f32"):
+        raise Unsupported(
+            f"float32 arrays in GPU memory are split into bf16 parts, and {arch} has no bf16. Cast "
+            f"the array to float16, or copy it to a NumPy array, which is scaled and split there"
+        )
+    return TypeRule(given, work, wanted, types_of(work, wanted, accumulate))
+
+
+def _result_type(given: str, kind: str, dtype: Any) -> str:
+    """Return NumPy's name of the result's type: the named one, or the usual one."""
+    if dtype is None:
+        if kind in "biu":
+            return "uint64" if kind == "u" else "int64"
+        return given
+    name = array_name_of(dtype)
+    if name in FLOATS:
+        return name
+    wanted = np.dtype(dtype if name not in BY_ARRAY_NAME else name)
+    if wanted.kind == "f":
+        raise InputError(f"dtype must be one of {', '.join(FLOATS)}, got {wanted}")
+    if wanted.kind not in "iu":
+        raise InputError(f"dtype must be a real number type, got {wanted}")
+    return wanted.name
+
+
+def _multiplies(arch: str, ab: str, acc: str) -> bool:
+    """Return whether an architecture multiplies these types."""
+    try:
+        rule_for(arch, ab, acc)
+    except Unsupported:
+        return False
+    return True

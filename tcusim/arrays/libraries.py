@@ -1,0 +1,314 @@
+"""Array libraries: where an array is, what it is, and who makes and moves others of its kind.
+
+No GPU library is imported here. NumPy arrays are dealt with by `HOST`, arrays in GPU memory by a
+`tcusim.backends.DeviceBackend`, in the same words. Other arrays on the CPU, such as torch's, are
+taken as NumPy arrays without a copy, and results go back to their library.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tcusim.arrays.dtypes import numpy_type
+from tcusim.backends import DeviceBackend, backends, get_backend, why_unavailable
+from tcusim.errors import BackendUnavailable, InputError
+
+__all__ = [
+    "HOST",
+    "Array",
+    "Host",
+    "as_numpy",
+    "chosen_backend",
+    "is_foreign",
+    "is_on_device",
+    "like_array",
+    "name_of_kind",
+    "require_plain",
+    "signature",
+]
+
+Array: TypeAlias = NDArray[Any]
+
+# DLDeviceType of dlpack.h: kDLCUDA, and kDLCUDAManaged.
+_DLPACK_GPU = (2, 13)
+# What begins at a multiple of this is taken where it lies.
+_ALIGNMENT = 32
+_PLAIN = (np.ndarray, np.generic, int, float, list, tuple)
+
+
+# --- Where an array is ----------------------------------------------------------------------------
+
+
+def is_on_device(a: Any) -> bool:
+    """Return whether an object is an array in GPU memory."""
+    if isinstance(a, _PLAIN):
+        return False
+    if _is_torch(a):
+        # Nothing else is asked of a tensor: torch.compile cannot trace more, and some raise.
+        return bool(a.device.type == "cuda")
+    if hasattr(type(a), "__dlpack_device__"):
+        return int(a.__dlpack_device__()[0]) in _DLPACK_GPU
+    return hasattr(a, "__cuda_array_interface__")
+
+
+def is_foreign(a: Any) -> bool:
+    """Return whether an object is an array of another library in the computer's memory."""
+    return not isinstance(a, _PLAIN) and hasattr(type(a), "__dlpack__") and not is_on_device(a)
+
+
+def name_of_kind(a: Any) -> str:
+    """Return the type of an object, for messages."""
+    return f"{type(a).__module__}.{type(a).__qualname__}"
+
+
+def _is_torch(a: Any) -> bool:
+    return any(
+        base.__name__ == "Tensor" and base.__module__.partition(".")[0] == "torch"
+        for base in type(a).__mro__
+    )
+
+
+def chosen_backend(a: Any, name: str | None) -> DeviceBackend:
+    """Return the backend that computes on an array in GPU memory: the named one, or its library's.
+
+    Unnamed, it is "cupy" or "pycuda" for arrays of these libraries, else "cuda", else any that is
+    available.
+
+    Raises
+    ------
+    InputError
+        If the named backend computes on NumPy arrays alone.
+    BackendUnavailable
+        If there is none that can run here; the text gives the reason of each.
+    """
+    if name is not None:
+        backend = get_backend(name)
+        if not isinstance(backend, DeviceBackend):
+            raise InputError(
+                f"backend={name!r} computes on NumPy arrays, and this is a {name_of_kind(a)} in "
+                f"GPU memory. Leave backend out, or copy the array to a NumPy array first."
+            )
+        return backend
+    reasons = []
+    for candidate in _candidates(a):
+        reason = why_unavailable(candidate)
+        if reason is not None:
+            reasons.append(reason)
+        elif isinstance(backend := get_backend(candidate), DeviceBackend):
+            return backend
+    raise BackendUnavailable(
+        f"no backend can compute on a {name_of_kind(a)} in GPU memory. "
+        f"{'; '.join(reasons) or 'None is installed: pip install tcusim[cupy]'}"
+    )
+
+
+def _candidates(a: Any) -> Iterator[str]:
+    """Yield the names of backends in the order in which an array would have them."""
+    modules = {base.__module__.partition(".")[0] for base in type(a).__mro__}
+    own = tuple(name for name in ("pycuda", "cupy") if name in modules)
+    preferred = dict.fromkeys((*own, "cuda", "cupy", "pycuda"))
+    known = backends()
+    yield from (name for name in preferred if name in known)
+    yield from (name for name in known if name not in preferred)
+
+
+# --- What an array is, at little cost -------------------------------------------------------------
+
+
+def signature(a: Any) -> Hashable | None:
+    """Return what a call depends on beside an array's values, None if that cannot be told quickly.
+
+    Arrays of equal signatures have equal types, shapes, strides and alignments, and what is right
+    for one of them is right for all.
+    """
+    kind = type(a)
+    reader = _READERS.get(kind, _no_reader)
+    if reader is _no_reader:
+        reader = _READERS.setdefault(kind, _reader_for(kind))
+    try:
+        return None if reader is None else reader(a)
+    except Exception:
+        # A sparse tensor has no strides, one being traced no address: what it is, is said later.
+        return None
+
+
+def _numpy_signature(a: Any) -> Hashable:
+    return (np.ndarray, a.shape, a.dtype)
+
+
+def _torch_signature(a: Any) -> Hashable | None:
+    if a.requires_grad:
+        return None
+    return (type(a), a.shape, a.dtype, a.stride(), a.data_ptr() % _ALIGNMENT)
+
+
+def _cupy_signature(a: Any) -> Hashable:
+    return (type(a), a.shape, a.dtype, a.strides, a.data.ptr % _ALIGNMENT)
+
+
+def _pycuda_signature(a: Any) -> Hashable:
+    return (type(a), a.shape, a.dtype, a.strides, int(a.ptr) % _ALIGNMENT)
+
+
+def _no_reader(a: Any) -> None:
+    raise AssertionError
+
+
+def _reader_for(kind: type) -> Callable[[Any], Hashable | None] | None:
+    if hasattr(kind, "data_ptr"):
+        return _torch_signature
+    if not hasattr(kind, "__cuda_array_interface__"):
+        return None
+    if hasattr(kind, "ptr"):
+        return _pycuda_signature
+    return _cupy_signature if hasattr(kind, "strides") else None
+
+
+_READERS: dict[type, Callable[[Any], Hashable | None] | None] = {np.ndarray: _numpy_signature}
+
+
+# --- Arrays in the computer's memory --------------------------------------------------------------
+
+
+def require_plain(name: str, a: Any) -> None:
+    """Refuse arrays that carry more than their elements, which a result would lose."""
+    if isinstance(a, np.ma.MaskedArray):
+        raise InputError(
+            f"{name} is a masked array, and masks are not looked at. Pass {name}.filled(0), so "
+            f"that masked elements count as 0, or {name}.compressed(), which leaves them out"
+        )
+    if not _is_torch(a):
+        return
+    if any(base.__name__ == "FakeTensor" for base in type(a).__mro__) or a.device.type == "meta":
+        raise InputError(
+            f"{name} is a {name_of_kind(a)} without data, as torch.compile makes to trace a "
+            "function. Keep the call out of what is compiled: torch.compiler.disable"
+        )
+    if getattr(a, "is_nested", False) or str(getattr(a, "layout", "torch.strided")) != (
+        "torch.strided"
+    ):
+        what = "nested" if getattr(a, "is_nested", False) else "sparse"
+        raise InputError(
+            f"{name} is a {what} tensor. Pass its values, a dense tensor, and for segments of "
+            f"unequal lengths their offsets: {name}.values(), offsets={name}.offsets() or "
+            f"{name}.crow_indices()"
+        )
+    if a.requires_grad:
+        raise InputError(
+            f"{name} requires gradients, and there is no autograd here: the gradient would be "
+            f"lost. Pass {name}.detach()"
+        )
+
+
+def as_numpy(name: str, a: Any) -> Array:
+    """Return an array, or what NumPy makes one of, as a NumPy array of real numbers."""
+    require_plain(name, a)
+    array = _of_dlpack(name, a) if is_foreign(a) else _of_numpy(name, a)
+    if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
+        raise InputError(
+            f"{name} must hold real numbers (float16, float32, float64, bfloat16, integers or "
+            f"bool), got dtype {array.dtype}; cast it first, for example {name}.real or "
+            f"{name}.astype(np.float32)"
+        )
+    return array
+
+
+def _of_numpy(name: str, a: Any) -> Array:
+    try:
+        return np.asarray(a)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise InputError(f"{name} is no array: NumPy says: {error}") from error
+
+
+def _of_dlpack(name: str, a: Any) -> Array:
+    """Return another library's array as NumPy's, on the same memory."""
+    try:
+        return np.from_dlpack(a)
+    except Exception as error:
+        dtype = str(getattr(a, "dtype", ""))
+        if dtype.endswith("bfloat16") and _is_torch(a):
+            raise InputError(
+                f"{name} is a {name_of_kind(a)} of bfloat16 on the CPU, which NumPy cannot take. "
+                f"Pass {name}.float(), or move it to a GPU"
+            ) from error
+        if hasattr(type(a), "__array__"):
+            return _of_numpy(name, a)
+        raise InputError(
+            f"{name} is a {name_of_kind(a)} that NumPy cannot take: {error}. Copy it to a NumPy "
+            "array first"
+        ) from error
+
+
+def like_array(a: Any, result: Any) -> Any:
+    """Return a NumPy result as an array of a's library, on the same memory where it can."""
+    library = _namespace_of(a)
+    convert = getattr(library, "asarray", None)
+    if convert is None:
+        return result
+    try:
+        return convert(result)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"the result, of {result.dtype}, cannot become a {name_of_kind(a)}: {error}. Give a "
+            "dtype that its library has"
+        ) from error
+
+
+def _namespace_of(a: Any) -> Any:
+    """Return the module of an array's library, whose `asarray` makes more of them."""
+    namespace = getattr(a, "__array_namespace__", None)
+    if namespace is not None:
+        return namespace()
+    return sys.modules.get(type(a).__module__.partition(".")[0])
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """What tcusim must know of a NumPy array; see `tcusim.backends.DeviceArrayFacts`."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    contiguous: bool
+
+
+class Host:
+    """NumPy's arrays, in the words of `tcusim.backends.DeviceBackend`."""
+
+    def describe(self, array: Array) -> HostFacts:
+        """Return what an array is."""
+        return HostFacts(array.shape, array.dtype.name, array.flags.c_contiguous)
+
+    def arranged(self, array: Array, axes: tuple[int, ...], dtype: str) -> Array:
+        """Return the array with its axes in this order, contiguous and of this type."""
+        work = numpy_type(dtype)
+        moved = array.transpose(axes)
+        if moved.dtype != work:
+            moved = cast_finite(moved, work)
+        return np.ascontiguousarray(moved).reshape(moved.shape)
+
+    def restored(self, array: Array, axes: tuple[int, ...]) -> Array:
+        """Return a view in which axis i of the array is axis axes[i]."""
+        return array.transpose(np.argsort(axes))
+
+
+HOST = Host()
+
+
+def cast_finite(x: Array, to: np.dtype[Any]) -> Array:
+    """Convert to the type of the computation; refuse to make infinities."""
+    if x.dtype == to:
+        return x
+    with np.errstate(over="ignore"):
+        cast: Array = x.astype(to)
+    if to.kind not in "iu" and not np.array_equal(np.isfinite(cast), np.isfinite(x)):
+        raise InputError(
+            f"the input holds values beyond the range of {to}, the type of the computation; "
+            "leave dtype out, or scale the input"
+        )
+    return cast

@@ -1,0 +1,138 @@
+"""Offsets of segments: checked, and brought to where the array is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tcusim.arrays.libraries import as_numpy, is_on_device, name_of_kind
+from tcusim.backends import DeviceBackend
+from tcusim.errors import InputError, Unsupported
+
+__all__ = ["Offsets", "offsets_on_device", "offsets_on_host", "require_longest"]
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """Where the segments of rows that lie end to end begin and end.
+
+    Attributes
+    ----------
+    array : array
+        The offsets for all rows, flat, of int64, where the data are.
+    segments : int
+        How many segments a row has.
+    edges : array or None
+        The offsets of one row, in the computer's memory; None if nobody looked at them.
+    """
+
+    array: Any
+    segments: int
+    edges: Ints | None
+
+    @property
+    def longest(self) -> int | None:
+        """Elements of the longest segment, if known."""
+        return None if self.edges is None else int(np.diff(self.edges).max(initial=0))
+
+
+def offsets_on_host(offsets: Any, *, length: int, rows: int) -> Offsets:
+    """Return the offsets for a NumPy array of `rows` rows of this length; refuse bad ones."""
+    if is_on_device(offsets):
+        raise InputError(
+            f"offsets are a {name_of_kind(offsets)} in GPU memory, but a is a NumPy array; copy "
+            "them to a NumPy array"
+        )
+    edges = _edges_of(offsets, length)
+    return Offsets(edges if rows == 1 else _repeated(edges, rows), edges.size - 1, edges)
+
+
+def offsets_on_device(
+    backend: DeviceBackend, a: Any, offsets: Any, *, length: int, rows: int, check: bool
+) -> Offsets:
+    """Return the offsets for an array `a` in GPU memory of `rows` rows of this length.
+
+    check: copy offsets that are in GPU memory back, and refuse bad ones. Others always are checked.
+    """
+    given = is_on_device(offsets)
+    if given:
+        _require_flat_integers(backend, offsets)
+    if given and not check:
+        if rows != 1:
+            raise Unsupported(
+                f"check_offsets=False goes with one row of segments, and a has {rows}: offsets for "
+                "all rows are made of checked ones. Pass row by row, or leave check_offsets out"
+            )
+        segments = int(backend.describe(offsets).shape[0]) - 1
+        return Offsets(_as_int64(backend, offsets), segments, None)
+    edges = _edges_of(backend.to_host(offsets) if given else offsets, length)
+    if given and rows == 1:
+        return Offsets(_as_int64(backend, offsets), edges.size - 1, edges)
+    array = backend.to_device(_repeated(edges, rows), a) if length and rows else None
+    return Offsets(array, edges.size - 1, edges)
+
+
+def require_longest(edges: Ints, longest: int) -> None:
+    """Refuse segments of more than `longest` elements."""
+    lengths = np.diff(edges)
+    if lengths.size and lengths.max() > longest:
+        at = int(lengths.argmax())
+        raise InputError(
+            f"segment {at} has {lengths[at]} elements, but this plan is for segments of up to "
+            f"{longest}; make another plan, or leave longest out"
+        )
+
+
+def _edges_of(offsets: Any, length: int) -> Ints:
+    """Return where segments begin and end, from 0 to the axis' length; refuse what is none."""
+    edges = as_numpy("offsets", offsets)
+    if edges.ndim != 1 or edges.size == 0 or edges.dtype.kind not in "iu":
+        raise InputError(
+            "offsets must be a flat array of segments + 1 integers, got shape "
+            f"{edges.shape}, dtype {edges.dtype}"
+        )
+    edges = edges.astype(np.int64)
+    down = np.flatnonzero(np.diff(edges) < 0)
+    if down.size:
+        at = int(down[0])
+        raise InputError(
+            f"offsets must not decrease, but offsets[{at}] = {edges[at]} and "
+            f"offsets[{at + 1}] = {edges[at + 1]}"
+        )
+    if edges[0] != 0 or edges[-1] != length:
+        raise InputError(
+            f"offsets must begin with 0 and end with the axis' length, {length}; got "
+            f"{edges[0]} and {edges[-1]}"
+        )
+    return edges
+
+
+def _repeated(edges: Ints, rows: int) -> Ints:
+    """Return the edges of all segments of `rows` rows that lie end to end and are cut alike."""
+    starts = np.arange(rows)[:, None] * edges[-1] + edges[:-1]
+    return np.append(starts, rows * edges[-1])
+
+
+def _require_flat_integers(backend: DeviceBackend, offsets: Any) -> None:
+    facts = backend.describe(offsets)
+    if len(facts.shape) != 1 or 0 in facts.shape or facts.dtype not in ("int32", "int64"):
+        raise InputError(
+            "offsets in GPU memory must be a flat array of segments + 1 elements of int64 or "
+            f"int32, got shape {tuple(facts.shape)}, dtype {facts.dtype}"
+        )
+
+
+def _as_int64(backend: DeviceBackend, offsets: Any) -> Any:
+    """Return the offsets without gaps and as int64: themselves, or a copy by their library."""
+    try:
+        return backend.arranged(offsets, (0,), "int64")
+    except InputError as error:
+        raise InputError(
+            f"offsets are a {name_of_kind(offsets)} of {backend.describe(offsets).dtype}, which "
+            "tcusim cannot copy as it needs it: without gaps, of int64. Make that copy first"
+        ) from error

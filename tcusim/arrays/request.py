@@ -1,0 +1,384 @@
+"""What a user asks for, as values: every argument is checked here, once, for every front door.
+
+A request and options are what was written; a layout is what they come to for an array of some
+shape. None of it depends on the library of the array.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tcusim.algorithms.order import Order
+from tcusim.arrays.problem import Shape
+from tcusim.arrays.report import Report
+from tcusim.backends import Edge, Progress
+from tcusim.errors import InputError, unknown_name
+
+__all__ = [
+    "OPERATIONS",
+    "Call",
+    "Layout",
+    "Options",
+    "ProductLayout",
+    "ProductRequest",
+    "SegmentRequest",
+    "count_of",
+]
+
+# Whether an operation reduces or scans.
+OPERATIONS: Final[Mapping[str, str]] = {
+    "sum": "reduction",
+    "cumsum": "scan",
+    "segmented_sum": "reduction",
+    "segmented_cumsum": "scan",
+}
+# More elements than any memory holds; positions are 64-bit integers, and so are their sums.
+_MOST_ELEMENTS: Final = 2**48
+
+
+class Options(NamedTuple):
+    """The keywords that say how to compute, as the user wrote them; see `tcusim.sum`."""
+
+    backend: str | None = None
+    shape: Shape | None = None
+    arch: str | None = None
+    accumulate: str = "f32"
+    algorithm: str | None = None
+    strategy: str | None = None
+
+    def checked(self) -> Options:
+        """Return the options; refuse what is no name."""
+        for name in ("backend", "arch", "accumulate", "algorithm", "strategy"):
+            value = getattr(self, name)
+            if not isinstance(value, str) and (value is not None or name == "accumulate"):
+                raise InputError(f"{name} must be a name, got {value!r}")
+        if self.accumulate not in ("f32", "f16"):
+            raise unknown_name("accumulator", self.accumulate, ("f32", "f16"))
+        return self
+
+
+class Call(NamedTuple):
+    """The keywords that say where a result goes and who watches, for one call."""
+
+    out: Any = None
+    stream: Any = None
+    report: Report | None = None
+    progress: Progress | None = None
+    offsets: Any = None
+    check_offsets: bool = True
+
+
+class SegmentRequest(NamedTuple):
+    """A sum or a scan, as the user wrote it; see `tcusim.segmented_cumsum`."""
+
+    operation: str
+    axis: Any = None
+    segment_size: Any = None
+    dtype: Any = None
+    keepdims: bool = False
+    exclusive: bool = False
+    reverse: bool = False
+    include_initial: bool = False
+
+    @property
+    def kind(self) -> str:
+        """Whether it is a "reduction" or a "scan"."""
+        return OPERATIONS[self.operation]
+
+    @property
+    def order(self) -> Order:
+        """The order of a scan."""
+        return Order(bool(self.exclusive), bool(self.reverse))
+
+    @property
+    def initial(self) -> Edge | None:
+        """Where each scan is longer by a zero."""
+        if not self.include_initial:
+            return None
+        if self.exclusive:
+            raise InputError(
+                "exclusive and include_initial both begin with 0: leave one of them out. "
+                "include_initial also gives the sum of all elements, in a result longer by one"
+            )
+        return "last" if self.reverse else "first"
+
+    @property
+    def is_segmented(self) -> bool:
+        """Whether the axis is made of segments."""
+        return self.operation.startswith("segmented")
+
+    def axes(self, ndim: int) -> tuple[int, ...]:
+        """Return the axes that are summed or scanned, counted from the front."""
+        axis = self.axis
+        if not self.is_segmented and axis is None:
+            return tuple(range(ndim))
+        if self.operation != "sum" and not isinstance(axis, (int, np.integer)):
+            raise InputError(f"axis must be one integer, got {axis!r}")
+        several = axis if isinstance(axis, tuple) else (axis,)
+        # As in NumPy, a scalar has an axis of one element, where there are no segments.
+        extent = 1 if ndim == 0 and not self.is_segmented else ndim
+        for one in several:
+            if not isinstance(one, (int, np.integer)) or not -extent <= one < extent:
+                raise InputError(f"axis {one!r} is out of range for an array of {ndim} dimensions")
+        found = tuple(int(one) % extent for one in several)
+        if len(set(found)) != len(found):
+            raise InputError(f"axis {axis} names an axis twice")
+        return found if ndim else ()
+
+    def layout(self, shape: tuple[int, ...], *, by_offsets: bool = False) -> Layout:
+        """Return how an array of this shape is made of segments."""
+        axes = self.axes(len(shape))
+        others = tuple(axis for axis in range(len(shape)) if axis not in axes)
+        length = math.prod(shape[axis] for axis in axes)
+        if by_offsets and self.segment_size is not None:
+            raise InputError("give segment_size or offsets, not both")
+        size = max(1, length)
+        if self.is_segmented and not by_offsets:
+            size = _size_of(self.segment_size, length)
+        layout = Layout(
+            kind=self.kind,
+            order=(*others, *axes),
+            lead=tuple(shape[axis] for axis in others),
+            length=length,
+            segment_size=size,
+            is_whole=not self.is_segmented,
+            initial=self.initial,
+        )
+        if self.operation == "sum":
+            kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
+            return replace(layout, kept=kept if self.keepdims else layout.lead)
+        return layout
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How an array is made of rows of segments, and where their results go.
+
+    Attributes
+    ----------
+    kind : str
+        "reduction" or "scan".
+    order : tuple of int
+        The array's axes, those that are summed or scanned last: its rows then lie end to end.
+    lead : tuple of int
+        Lengths of the other axes.
+    length : int
+        Elements of a row.
+    segment_size : int
+        Elements of a segment; the last of a row may be shorter.
+    is_whole : bool
+        Whether each row is one segment, and if it is empty an empty one.
+    initial : {"first", "last"}, optional
+        Where each segment's scan is longer by a zero.
+    kept : tuple of int, optional
+        The shape of the result of a sum.
+    edges : array, optional
+        Where segments lie by offsets: those of one row, if somebody looked at them.
+    by_offsets : int, optional
+        How many segments of a row lie by offsets.
+    """
+
+    kind: str
+    order: tuple[int, ...]
+    lead: tuple[int, ...]
+    length: int
+    segment_size: int
+    is_whole: bool
+    initial: Edge | None = None
+    kept: tuple[int, ...] | None = None
+    edges: NDArray[np.int64] | None = None
+    by_offsets: int | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return math.prod(self.lead)
+
+    @property
+    def elements(self) -> int:
+        """Elements of the array."""
+        return self.rows * self.length
+
+    @property
+    def segments(self) -> int:
+        """Segments of a row."""
+        if self.is_whole:
+            return 1
+        if self.by_offsets is not None:
+            return self.by_offsets
+        return -(-self.length // self.segment_size)
+
+    @property
+    def missing(self) -> int:
+        """Elements by which rows are to be filled up, so that segments do not reach across them."""
+        if self.by_offsets is not None or self.rows <= 1:
+            return 0
+        return -self.length % self.segment_size
+
+    @property
+    def back(self) -> tuple[int, ...] | None:
+        """The axes of the result, where the last is to go back to its place."""
+        in_order = self.order == tuple(range(len(self.order)))
+        return None if in_order or self.kept is not None else self.order
+
+    @property
+    def last(self) -> int:
+        """Length of the result's last axis: of segments, or of the scan."""
+        if self.kind == "reduction":
+            return self.segments
+        return self.length + (self.segments if self.initial else 0)
+
+    @property
+    def result(self) -> tuple[int, ...]:
+        """The result's shape, with the axis of segments or of the scan last."""
+        return (*self.lead, self.last) if self.kept is None else self.kept
+
+    def unfilled(self, flat: NDArray[Any]) -> NDArray[Any]:
+        """Return the results of rows that were filled up, with a zero for each segment if asked."""
+        if self.kind == "reduction":
+            return flat
+        scans = flat.reshape(self.rows, self.length + self.missing)[:, : self.length]
+        if self.initial is None:
+            return scans
+        edges = self.edges
+        if edges is None:
+            edges = np.minimum(np.arange(self.segments + 1) * self.segment_size, self.length)
+        return np.insert(scans, edges[:-1] if self.initial == "first" else edges[1:], 0, axis=1)
+
+
+class ProductRequest(NamedTuple):
+    """A product, as the user wrote it; see `tcusim.matmul`."""
+
+    operation: str
+    dtype: Any = None
+
+    @property
+    def second(self) -> str:
+        """What messages call the right factor."""
+        return "b" if self.operation == "matmul" else "x"
+
+    def layout(self, left: tuple[int, ...], right: tuple[int, ...]) -> ProductLayout:
+        """Return how factors of these shapes are made of matrices; refuse what does not go."""
+        if self.operation == "matvec":
+            if len(left) < 2 or not right:
+                raise InputError(
+                    f"matvec takes a matrix, of two axes or more, and a vector, of one or more; "
+                    f"got shapes {left} and {right}"
+                )
+        elif not left or not right:
+            raise InputError(
+                f"matmul takes arrays of one axis or more, got shapes {left} and {right}; multiply "
+                "by a scalar with *"
+            )
+        many = self.operation == "matvec" and len(right) > 1
+        is_vector = len(right) == 1 or many
+        inner = right[-1] if is_vector else right[-2]
+        if left[-1] != inner:
+            unit = "elements" if self.operation == "matvec" else "rows"
+            raise InputError(
+                f"a has {left[-1]} columns and {self.second} {inner} {unit}, which must be equal; "
+                f"got shapes {left} and {right}"
+            )
+        columns = () if is_vector else right[-1:]
+        before = right[:-1] if many else right[:-2]
+        if not before:
+            rows, lead = left[:-1], None
+        else:
+            rows, lead = left[-2:-1], _broadcast(left[:-2], before, (left, right))
+        return ProductLayout(
+            rows=math.prod(rows),
+            inner=inner,
+            cols=columns[0] if columns else None,
+            result=(*(lead or ()), *rows, *columns),
+            lead=lead,
+            before=(left[:-2], before),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ProductLayout:
+    """How factors are made of matrices.
+
+    Attributes
+    ----------
+    rows, inner, cols : int
+        Sizes of one product; no `cols` for a vector.
+    result : tuple of int
+        The result's shape.
+    lead : tuple of int or None
+        The axes along which there are several products; None if there is one.
+    before : pair of tuples
+        The axes before the matrices of the two factors, which are broadcast to `lead`.
+    """
+
+    rows: int
+    inner: int
+    cols: int | None
+    result: tuple[int, ...]
+    lead: tuple[int, ...] | None = None
+    before: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to multiply."""
+        return 0 in (*self.result, self.inner)
+
+    def starts(self, second: str) -> list[dict[str, int]] | None:
+        """Return where each product's factors, addend and result begin, in elements."""
+        if self.lead is None:
+            return None
+        columns = self.cols or 1
+        number = np.arange(math.prod(self.lead))
+        left, right = (
+            np.broadcast_to(np.arange(math.prod(axes)).reshape(axes), self.lead).ravel()
+            for axes in self.before
+        )
+        places = {
+            "in": left * self.rows * self.inner,
+            second: right * self.inner * columns,
+            "c": number * self.rows * columns,
+            "out": number * self.rows * columns,
+        }
+        return [{name: int(start[i]) for name, start in places.items()} for i in number]
+
+
+def _broadcast(
+    one: tuple[int, ...], two: tuple[int, ...], given: tuple[tuple[int, ...], tuple[int, ...]]
+) -> tuple[int, ...]:
+    """Return the axes before the matrices of a product, for arrays of the shapes `given`."""
+    try:
+        return np.broadcast_shapes(one, two)
+    except ValueError:
+        raise InputError(
+            f"the axes before the matrices cannot be broadcast: {one} and {two}, of arrays of "
+            f"shapes {given[0]} and {given[1]}"
+        ) from None
+
+
+def _size_of(segment_size: Any, length: int) -> int:
+    """Return the elements of a segment of an axis of this length."""
+    if segment_size is None:
+        raise InputError("give segment_size, the elements of a segment, or offsets")
+    size = count_of("segment_size", segment_size)
+    if size > length > 0:
+        raise InputError(
+            f"segment_size {size} is longer than the axis, which has {length} elements"
+        )
+    return size
+
+
+def count_of(name: str, value: Any) -> int:
+    """Return a size as an integer; refuse what is none, less than 1, or beyond any memory."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise InputError(f"{name} must be an integer, got {value!r}")
+    if value < 1:
+        raise InputError(f"{name} must be at least 1, got {value}")
+    if value > _MOST_ELEMENTS:
+        raise InputError(f"{name} must be at most 2**48, got {value}")
+    return int(value)
