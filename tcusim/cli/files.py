@@ -145,7 +145,7 @@ def _read_npy(stream: IO[bytes], size: int, name: str) -> Array:
     held = size - stream.tell()
     # An axis of no elements makes the array empty, but NumPy multiplies the others all the same.
     extent = dtype.itemsize * math.prod(max(1, count) for count in shape)
-    if any(count < 0 for count in shape) or extent >= 2**63:
+    if any(isinstance(count, bool) or count < 0 for count in shape) or extent >= 2**63:
         raise InputError(
             f"{name} says that its shape is {shape}, which no array has; its beginning is damaged. "
             f"Write it again with numpy.save"

@@ -7,6 +7,7 @@ needs it.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import sys
@@ -78,6 +79,11 @@ class _Group(click.Group):
             reason = f": {error}" if str(error) else ""
             click.echo(f"error: this does not fit in memory{reason}", err=True)
             ctx.exit(1)
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise  # Click is quiet about a reader that has seen enough.
+            click.echo(f"error: {error.strerror or error}".lower(), err=True)
+            ctx.exit(1)
         except KeyboardInterrupt:
             click.echo("interrupted; nothing was written", err=True)
             ctx.exit(_INTERRUPTED)
@@ -100,7 +106,7 @@ def _loaded(found: Extension) -> click.Command:
     def fail() -> None:
         raise errors.InputError(reason)
 
-    return click.Command(found.name, callback=fail, short_help=f"Cannot be used: {reason}")
+    return click.Command(found.name, callback=fail, short_help="Cannot be used; call it to see.")
 
 
 @click.group(

@@ -317,10 +317,15 @@ def _summary(task: _Task, report: Report, result: Array) -> dict[str, Any]:
 
 
 def _error(result: Array, reference: Array, *, relative: bool) -> dict[str, Any]:
-    """Compare with float64: `overflowed` counts results that are infinite or NaN by themselves."""
+    """Compare with float64.
+
+    `overflowed` counts results that are infinite or NaN where NumPy's is finite, and
+    `other_infinities` those that are not the infinity or NaN that NumPy has.
+    """
     wide = result.astype(np.float64)
     finite = np.isfinite(reference)
     both = finite & np.isfinite(wide)
+    same = (wide == reference) | (np.isnan(wide) & np.isnan(reference))
     difference = np.abs(wide[both] - reference[both])
     magnitude = np.abs(reference[both])
     largest = float(magnitude.max(initial=0.0))
@@ -329,6 +334,7 @@ def _error(result: Array, reference: Array, *, relative: bool) -> dict[str, Any]
         "max_absolute": worst,
         "max_relative_to_largest": worst / largest if largest else 0.0,
         "overflowed": int(np.count_nonzero(finite & ~np.isfinite(wide))),
+        "other_infinities": int(np.count_nonzero(~finite & ~same)),
     }
     if relative:
         nonzero = magnitude > 0
@@ -372,7 +378,7 @@ def _size(shape: list[int]) -> str:
 
 
 def _error_text(error: dict[str, Any]) -> str:
-    if error["max_absolute"] == 0 and not error["overflowed"]:
+    if not (error["max_absolute"] or error["overflowed"] or error["other_infinities"]):
         return "none: equal to NumPy's float64"
     text = f"at most {error['max_absolute']:.3g} from NumPy's float64"
     text += f", {error['max_relative_to_largest']:.3g} of the largest"
@@ -380,4 +386,6 @@ def _error_text(error: dict[str, Any]) -> str:
         text += f", {error['max_relative']:.3g} of each result"
     if error["overflowed"]:
         text += f"; {error['overflowed']} results overflowed: choose a wider --dtype"
+    if error["other_infinities"]:
+        text += f"; {error['other_infinities']} are not the infinity or NaN that NumPy has"
     return text
