@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import click
 
 from tcusim.cli import files
-from tcusim.cli.options import examples, options_of
+from tcusim.cli.options import examples, with_options
 from tcusim.cli.output import json_text, print_json
 
 __all__ = ["bench_command"]
@@ -22,7 +22,7 @@ class _Report(Protocol):
     def as_json(self) -> dict[str, Any]: ...
 
 
-_OUTPUT = options_of(
+_OUTPUT = with_options(
     click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead."),
     click.option("-o", "--output", type=click.Path(), metavar="FILE", help="Write JSON to a file."),
 )
@@ -41,7 +41,7 @@ def bench_command() -> None:
         "tcusim bench throughput --kind scan --segment 0",
     ),
 )
-@options_of(
+@with_options(
     click.option(
         "--log2-length",
         type=click.IntRange(20, 34),
@@ -81,7 +81,7 @@ def throughput_command(as_json: bool, output: str | None, **given: Any) -> None:
     "latency",
     epilog=examples("tcusim bench latency", "tcusim bench latency --size 4096 --json -o warm.json"),
 )
-@options_of(
+@with_options(
     click.option(
         *("--size", "sizes"),
         type=click.IntRange(64),

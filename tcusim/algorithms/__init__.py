@@ -19,6 +19,7 @@ from tcusim.algorithms.registry import (
     algorithm_of,
     algorithms,
     build,
+    options_of,
     register_algorithm,
     segmented_algorithms,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "algorithm_of",
     "algorithms",
     "build",
+    "options_of",
     "register_algorithm",
     "segmented_algorithms",
 ]

@@ -27,6 +27,7 @@ __all__ = [
     "algorithm_of",
     "algorithms",
     "build",
+    "options_of",
     "register_algorithm",
     "segmented_algorithms",
 ]
@@ -127,7 +128,7 @@ class Algorithm:
     @property
     def options(self) -> dict[str, Option]:
         """The options that `build` passes on to the function, by name."""
-        return _options_of(self.function)
+        return options_of(self.function)
 
     @property
     def uses_mma(self) -> bool:
@@ -155,8 +156,11 @@ class Algorithm:
 
 
 @cache
-def _options_of(function: Callable[..., Any]) -> dict[str, Option]:
-    """Return the keyword-only arguments of a function, with what its docstring says of them."""
+def options_of(function: Callable[..., Any]) -> dict[str, Option]:
+    """Return the keyword-only arguments of a function, with what its docstring says of them.
+
+    Of `build` itself, they are what every algorithm can be given.
+    """
     hints = typing.get_type_hints(function)
     described = _described(inspect.getdoc(function) or "")
     options = {}

@@ -1,376 +1,25 @@
-"""The grid: every algorithm on every tile, with random inputs, on a backend and on the simulator.
-
-A `Recipe` says how to build one program, a `Case` is a recipe with a length and a kind of input.
-Both print as one line of text, which `tcusim agree --case` takes, and that text seeds the inputs:
-a case is the same everywhere. NumPy alone is needed here, so that a machine with a GPU needs no
-more.
-"""
+"""Is a backend right? Random cases are run on it and on the simulator; all bits are compared."""
 
 from __future__ import annotations
 
-import itertools
-import random
 import time
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field, fields
-from functools import lru_cache
+from dataclasses import asdict, dataclass, field
 from multiprocessing import get_context
 from typing import Any, Final
 
 import numpy as np
 
-from tcusim.algorithms import (
-    Algorithm,
-    Level,
-    algorithm_of,
-    algorithms,
-    build,
-    segmented_algorithms,
-)
+from tcusim.algorithms import algorithms
 from tcusim.backends import get_backend, native_arch, run
-from tcusim.check.testing import differences, input_kinds, random_inputs
-from tcusim.errors import InputError, Unsupported
-from tcusim.machine.shapes import shape_or_virtual
+from tcusim.check.cases import COLUMNS, Case, Column, Recipe, cases_of, recipes
+from tcusim.check.testing import differences
+from tcusim.errors import Unsupported
 from tcusim.program.grammar import Program
 
-__all__ = [
-    "COLUMNS",
-    "Case",
-    "Column",
-    "Problem",
-    "Recipe",
-    "Report",
-    "Tally",
-    "agree",
-    "cases",
-    "columns_of",
-    "recipes",
-]
-
-
-# --- What is compared -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A tile with its types. source: the type of the input where it is wider than `ab`."""
-
-    shape: str
-    ab: str
-    acc: str
-    source: str = ""
-
-    def __str__(self) -> str:
-        parts = f"{self.source}={self.ab}" if self.source else self.ab
-        return f"{self.shape} {parts}→{self.acc}"
-
-
-# The tiles of WMMA and of mma.sync that kernels can be emitted for, float32 input in three bf16
-# parts, and two tiles that are made of several WMMA tiles.
-COLUMNS: Final = (
-    *(
-        Column(shape, "f16", acc)
-        for shape in ("16x16x16", "32x8x16", "8x32x16")
-        for acc in ("f32", "f16")
-    ),
-    Column("16x16x16", "bf16", "f32"),
-    Column("32x8x16", "bf16", "f32"),
-    Column("8x32x16", "bf16", "f32"),
-    Column("16x16x16", "bf16", "f32", "f32"),
-    Column("16x16x8", "tf32", "f32"),
-    Column("8x8x4", "f64", "f64"),
-    Column("16x16x16", "s8", "s32"),
-    Column("32x8x16", "s8", "s32"),
-    Column("8x32x16", "s8", "s32"),
-    Column("16x8x16", "f16", "f32"),
-    Column("16x8x16", "f16", "f16"),
-    Column("16x8x16", "bf16", "f32"),
-    Column("16x8x8", "f16", "f32"),
-    Column("16x8x8", "f16", "f16"),
-    Column("16x8x8", "bf16", "f32"),
-    Column("16x8x8", "tf32", "f32"),
-    Column("32x32x32", "f16", "f32"),
-    Column("64x8x16", "f16", "f32"),
-)
-# An algorithm without products runs in the type of its accumulator, and has no tile.
-_PLAIN_COLUMNS: Final = (
-    Column("16x16x16", "f16", "f32"),
-    Column("16x16x16", "f16", "f16"),
-    Column("16x16x16", "s8", "s32"),
-    Column("8x8x4", "f64", "f64"),
-)
-_FORMS: Final = ("(LA)1", "L(A1)", "[U|1]")
-# ragged, segment size, warps of a block, tiles of a warp.
-_LAYOUTS: Final = (
-    (True, 100, 2, 2),
-    (True, 1000, 4, 1),
-    (True, 7, 4, 1),
-    (False, None, 1, 1),
-    (True, 3, 1, 2),
-)
-# ragged, segment size (None: the whole array), warps of a block, blocks of a group. Each warp takes
-# one tile, so that several blocks share these segments.
-_GRID_LAYOUTS: Final = (
-    (True, None, 2, 3),
-    (True, 1000, 2, 0),
-    (True, None, 1, 1),
-    (False, None, 1, 2),
-    (True, 3000, 1, 0),
-)
-# The option that says how much a warp takes.
-_SHARE: Final = {"reduction_grid": "per_warp", "scan_grid": "batches"}
-_LENGTHS: Final = (1237, 257, 5003, 17, 1, 0)
-
-
-def columns_of(shape: str) -> tuple[Column, ...]:
-    """Return the columns of one shape: those of the grid, else what its instructions take."""
-    own = tuple(column for column in COLUMNS if column.shape == shape_or_virtual(shape).name)
-    if own:
-        return own
-    tile = shape_or_virtual(shape)
-    return tuple(Column(tile.name, *pair) for pair in tile.pairs() or (("f16", "f32"),))
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """The arguments of `tcusim.build` for one program; empty fields are left to it."""
-
-    algorithm: str
-    shape: str = "16x16x16"
-    ab: str = "f16"
-    accumulate: str = "f32"
-    source: str = ""
-    result: str = ""
-    side: str = ""
-    combine: str = "mma"
-    form: str = ""
-    segment_size: int = 0
-    warps: int = 1
-    tiles: int = 1
-    ragged: bool = False
-    per_warp: int = 0
-    batches: int = 0
-    columns: int = 0
-    cols: int = 0
-    inner: int = 0
-    add_c: bool = False
-
-    @property
-    def column(self) -> Column:
-        """The column of the grid that it belongs to."""
-        return Column(self.shape, self.ab, self.accumulate, self.source)
-
-    def build(self) -> Program:
-        """Build the program; Unsupported if its parts do not go together."""
-        return _built(self)
-
-    def __str__(self) -> str:
-        """Print as `scan_t shape=8x32x16 ab=f16 ...`; defaults are left out."""
-        given = [
-            f"{item.name}={int(value) if isinstance(value, bool) else value}"
-            for item in fields(self)[1:]
-            if (value := getattr(self, item.name)) != item.default
-        ]
-        return " ".join([self.algorithm, *given])
-
-
-@lru_cache(maxsize=64)
-def _built(recipe: Recipe) -> Program:
-    given = {item.name: getattr(recipe, item.name) for item in fields(recipe)[1:]}
-    options = {name: value for name, value in given.items() if value or name == "ragged"}
-    options["shape"] = shape_or_virtual(recipe.shape)
-    if not algorithm_of(recipe.algorithm).uses_mma:
-        options.setdefault("source", recipe.accumulate)
-    return build(recipe.algorithm, **options)
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A program with an input. kind: one of `tcusim.check.testing.INPUT_KINDS`."""
-
-    recipe: Recipe
-    length: int
-    kind: str
-
-    def inputs(self) -> dict[str, Any]:
-        """Return the inputs, drawn from the case's text as the seed."""
-        rng = np.random.default_rng(zlib.crc32(str(self).encode()))
-        return random_inputs(self.recipe.build(), self.kind, self.length, rng)
-
-    def __str__(self) -> str:
-        return f"{self.recipe} length={self.length} input={self.kind}"
-
-    @staticmethod
-    def parse(text: str) -> Case:
-        """Return the case that a text such as `scan_t side=a length=17 input=normal` says.
-
-        Raises
-        ------
-        InputError
-            If a word is not NAME=VALUE, or no case has such a name.
-        """
-        algorithm, *words = text.split() or [""]
-        given = dict(_pair(word) for word in words)
-        length = _integer("length", given.pop("length", "1000"))
-        kind = given.pop("input", "normal")
-        types = {item.name: item.type for item in fields(Recipe)[1:]}
-        arguments: dict[str, Any] = {}
-        for name, value in given.items():
-            if name not in types:
-                known = ", ".join((*types, "length", "input"))
-                raise InputError(f"a case has no {name!r}; it has {known}")
-            integral = types[name] in ("int", "bool")
-            arguments[name] = _integer(name, value) if integral else value
-            if types[name] == "bool":
-                arguments[name] = bool(arguments[name])
-        return Case(Recipe(algorithm_of(algorithm).name, **arguments), length, kind)
-
-
-def _pair(word: str) -> tuple[str, str]:
-    name, equals, value = word.partition("=")
-    if not equals:
-        raise InputError(f"a case is ALGORITHM NAME=VALUE ..., got {word!r}")
-    return name, value
-
-
-def _integer(name: str, value: str) -> int:
-    if not value.isdecimal():
-        raise InputError(f"{name} must be a whole number, got {value!r}")
-    return int(value)
-
-
-# --- The grid ---------------------------------------------------------------------------------
-
-
-def recipes(
-    names: Sequence[str] = (), columns: Sequence[Column] = COLUMNS, *, full: bool = False
-) -> Iterator[Recipe]:
-    """Yield the recipes of a grid, always the same ones in the same order.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Algorithms; none for all that are registered.
-    columns : sequence of Column
-        Tiles and types.
-    full : bool
-        Every side, form, way to combine and layout, shuffled so that a part is a fair sample. If
-        not, one program for each algorithm and column; which options it has goes round.
-    """
-    rows = [algorithm_of(name) for name in names] or list(segmented_algorithms())
-    for row in rows:
-        if row.kind == "product":
-            raise Unsupported(
-                f"the grid is of sums and scans of segments, and {row.name!r} is a product; "
-                "compare its program with tcusim.check.testing.assert_agree"
-            )
-    cells = [(row, column) for row in rows for column in columns if _has_cell(row, column)]
-    if not full:
-        for number, (row, column) in enumerate(cells):
-            yield from _one_of(list(_options(row, column)), number)
-        return
-    everything = [recipe for row, column in cells for recipe in _options(row, column)]
-    random.Random(0).shuffle(everything)
-    yield from everything
-
-
-def _has_cell(row: Algorithm, column: Column) -> bool:
-    return row.uses_mma or column in _PLAIN_COLUMNS
-
-
-def _options(row: Algorithm, column: Column) -> Iterator[Recipe]:
-    """Yield every recipe of one cell; some may not go together."""
-    sides = ("a", "b") if row.uses_mma else ("",)
-    # Parts of a split input are combined by additions: products would round them.
-    combines = ("add",) if column.source or not row.uses_mma else tuple(sorted(row.combines))
-    forms = _FORMS if "form" in row.options else ("",)
-    results = {"f32": ("", "f16"), "f16": ("", "f32")}.get(column.acc, ("",))
-    if column.ab == "bf16":
-        results = ("", "bf16")
-    if row.level is Level.GRID:
-        yield from _options_of_grid(row, column, results)
-        return
-    for layout, side, combine, form in itertools.product(_LAYOUTS, sides, combines, forms):
-        ragged, segment_size, warps, tiles = layout
-        result = results[ragged and warps == 4 and len(results) > 1 and side != "a"]
-        yield Recipe(
-            row.name,
-            column.shape,
-            column.ab,
-            column.acc,
-            column.source,
-            result,
-            side,
-            combine,
-            form,
-            segment_size or 0,
-            warps,
-            tiles,
-            ragged,
-        )
-
-
-def _options_of_grid(row: Algorithm, column: Column, results: tuple[str, ...]) -> Iterator[Recipe]:
-    """Yield every recipe of one cell in which blocks share segments, or the whole array."""
-    for layout, side in itertools.product(_GRID_LAYOUTS, ("a", "b")):
-        ragged, segment_size, warps, columns = layout
-        given: dict[str, Any] = {_SHARE[row.name]: 1} if row.name in _SHARE else {}
-        yield Recipe(
-            row.name,
-            column.shape,
-            column.ab,
-            column.acc,
-            column.source,
-            results[columns == 3 and len(results) > 1 and side == "b"],
-            side,
-            row.combines[0],
-            segment_size=segment_size or 0,
-            warps=warps,
-            ragged=ragged,
-            columns=columns,
-            **given,
-        )
-
-
-def _one_of(choices: list[Recipe], number: int) -> Iterator[Recipe]:
-    """Yield one recipe that can be built, beginning at a place that depends on the number."""
-    for turn in range(len(choices)):
-        # A step of 7 visits all choices, and changes several options at once.
-        recipe = choices[(7 * number + turn) % len(choices)]
-        try:
-            recipe.build()
-        except Unsupported:
-            continue
-        yield recipe
-        return
-
-
-def cases(
-    names: Sequence[str] = (), columns: Sequence[Column] = COLUMNS, *, full: bool = False
-) -> Iterator[Case]:
-    """Yield the cases of a grid: each recipe that can be built, with two kinds of input, or all.
-
-    The parameters are those of `recipes`.
-    """
-    for number, recipe in enumerate(recipes(names, columns, full=full)):
-        yield from _cases_of(recipe, number, full)
-
-
-def _cases_of(recipe: Recipe, number: int, full: bool) -> Iterator[Case]:
-    try:
-        program = recipe.build()
-    except Unsupported:
-        return
-    kinds = input_kinds(program.inputs[0].dtype)
-    if not full:
-        kinds = tuple(kinds[(2 * number + turn) % len(kinds)] for turn in range(2))
-    for turn, kind in enumerate(kinds):
-        multiple = program.scalars[0].multiple_of
-        length = _LENGTHS[(number + turn) % len(_LENGTHS)] if recipe.ragged else 3 * multiple
-        yield Case(recipe, length, kind)
+__all__ = ["Problem", "Report", "Tally", "agree"]
 
 
 # --- The comparison ---------------------------------------------------------------------------
@@ -387,10 +36,8 @@ class Tally:
 
     def add(self, other: Tally) -> None:
         """Count another tally in."""
-        self.cases += other.cases
-        self.outputs += other.outputs
-        self.differ += other.differ
-        self.failed += other.failed
+        for name, count in asdict(other).items():
+            setattr(self, name, getattr(self, name) + count)
 
     def __str__(self) -> str:
         if self.failed:
@@ -481,26 +128,15 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""
-        total = self.total
         return {
             "backend": self.backend,
             "arch": self.arch,
             "seconds": round(self.seconds, 3),
-            "cases": total.cases,
-            "outputs": total.outputs,
-            "differ": total.differ,
-            "failed": total.failed,
+            **asdict(self.total),
             "left": self.left,
             "skipped": dict(self.skipped),
             "cells": [
-                {
-                    "algorithm": name,
-                    "column": column,
-                    "cases": tally.cases,
-                    "outputs": tally.outputs,
-                    "differ": tally.differ,
-                    "failed": tally.failed,
-                }
+                {"algorithm": name, "column": column, **asdict(tally)}
                 for (name, column), tally in self.tallies.items()
             ],
             "problems": [
@@ -620,7 +256,7 @@ def _run(task: _Task) -> _Outcome:
     """Run every case of a recipe on the backend and on the simulator."""
     outcome = _Outcome()
     runner, reference = get_backend(task.backend), get_backend("numpy")
-    for case in _cases_of(task.recipe, task.number, task.full):
+    for case in cases_of(task.recipe, task.number, full=task.full):
         program, inputs = case.recipe.build(), case.inputs()
         try:
             expected = run(program, inputs, backend=reference, arch=task.arch)

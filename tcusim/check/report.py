@@ -50,6 +50,10 @@ class ShapeRow:
         Runs on random small integers, and those in which every output was the exact sum.
     first_wrong : str
         The first case that was wrong, and how.
+    left_out : int
+        Programs and runs that were not tried, as they would not fit in memory.
+    why_left_out : str
+        What the first of them would have needed.
     counts : tuple of MmaCount
         Of segments of several lengths, the default one first, without raggedness.
     elements, mma : int
@@ -82,6 +86,8 @@ class ShapeRow:
     cases: int = 0
     right: int = 0
     first_wrong: str = ""
+    left_out: int = 0
+    why_left_out: str = ""
     counts: tuple[MmaCount, ...] = ()
     elements: int = 0
     mma: int = 0
@@ -192,7 +198,7 @@ class ShapeReport:
 
     def notes(self) -> list[str]:
         """Return a line for each thing that went wrong, or cannot be, with the reason."""
-        wrong, impossible, simulated = _Notes(), _Notes(), _Notes()
+        wrong, impossible, simulated, left = _Notes(), _Notes(), _Notes(), _Notes()
         for row in self.rows:
             if not row.possible:
                 impossible.add(row.reason, row)
@@ -202,10 +208,13 @@ class ShapeReport:
                 if not count.ok:
                     text = f"{count.counted} mma steps where the formula has {count.formula}"
                     wrong.add(f"{text} (N = {count.repeats})", row)
+            if row.left_out:
+                left.add(f"{row.left_out} not tried, such as {row.why_left_out}", row)
             if row.gpu_reason:
                 simulated.add(row.gpu_reason, row)
         lines = [f"WRONG: {where}: {text}" for text, where in wrong.lines()]
         lines += [f"not possible: {where}: {text}" for text, where in impossible.lines()]
+        lines += [f"too large: {where}: {text}" for text, where in left.lines()]
         return lines + [f"simulator only: {text}" for text, _ in simulated.lines()]
 
     def summary(self) -> str:

@@ -8,36 +8,44 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 
 from tcusim.algorithms import Algorithm, algorithm_of, algorithms, build
-from tcusim.check.cases import (
-    KINDS,
-    Case,
-    Kind,
-    Tile,
-    exact_up_to,
-    has_formula,
-    layouts,
-    variants,
-)
+from tcusim.backends import Emitter, find_emitter
+from tcusim.check.cases import Case, Recipe
+from tcusim.check.kinds import KINDS, Kind, Tile, exact_up_to, has_formula, layouts, variants
+from tcusim.check.memory import require_bytes
 from tcusim.check.report import MmaCount, ShapeReport, ShapeRow
-from tcusim.errors import Unsupported
+from tcusim.errors import InputError, TcusimError, Unsupported
 from tcusim.machine import format_of, rule_for, units
 from tcusim.machine.shapes import MmaShape, shape_or_virtual
 from tcusim.program.bind import offsets_of
-from tcusim.program.grammar import Mma, Program, Space, walk
+from tcusim.program.grammar import Mma, Program, Space
 from tcusim.program.resources import SharedMemory
 from tcusim.simulate.counts import Counts
 from tcusim.simulate.interpreter import Event, run_numpy
 
-__all__ = ["validate_shape"]
+__all__ = ["Validation", "validate_shape"]
 
 _SIDES: Final = ("a", "b")
 _COMBINES: Final = ("mma", "add")
+
+# The simulator's costs, roughly, on a core of 2024. An mma of one warp: bytes held for each element
+# of the three tiles, and seconds for each multiply-add. A program: seconds to build and to verify
+# it for each element, and seconds for each run, however small.
+_BYTES_PER_ELEMENT: Final = 64
+_SECONDS_PER_MULTIPLY_ADD: Final = 2e-9
+_SECONDS_PER_ELEMENT: Final = 5e-7
+_SECONDS_PER_RUN: Final = 0.01
+# Blocks that a run has, and mma steps that a tile takes: a sum takes one, most scans three.
+_BLOCKS: Final = 2
+_MMA_PER_TILE: Final = 2
+# Lengths that are tried of a program, if several are, and if not.
+_LENGTHS: Final = {True: 8, False: 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +57,13 @@ class _Target:
     accumulate: str
     arch: str
     limit: int
+    emitter: Emitter | None
 
-    def build(self, row: Algorithm, side: str, keywords: Mapping[str, Any]) -> Program:
-        """Build a row's program with more keywords of `tcusim.build`."""
-        return build(
-            row.name,
-            shape=self.shape,
-            ab=self.ab,
-            accumulate=self.accumulate,
-            side=side,
-            **keywords,
-        )
+    @property
+    def elements(self) -> int:
+        """Elements of the three tiles of an mma."""
+        m, n, k = self.shape.m, self.shape.n, self.shape.k
+        return m * n + m * k + k * n
 
     def tile(self, side: str) -> Tile:
         """Return the tile as an algorithm sees it that has its data in this operand."""
@@ -97,7 +101,7 @@ def validate_shape(
     full : bool
         Try many more sizes and layouts, which takes some ten times as long.
     progress : callable, optional
-        Called with the rows done and their number.
+        Called with the part that is done and the whole, which is 1000; see `Validation`.
 
     Returns
     -------
@@ -111,7 +115,7 @@ def validate_shape(
     Unsupported
         If the shape, or the unit, does not take these types.
     InputError
-        If the shape is not three sizes of at least 1.
+        If the shape is not three sizes of at least 1, or one mma does not fit in memory.
 
     Examples
     --------
@@ -119,23 +123,63 @@ def validate_shape(
     >>> report.ok, [row.mma for row in report.rows]
     (True, [3, 4, 1, 1])
     """
-    start = time.monotonic()
-    target = _target(shape_or_virtual(shape), ab, accumulate, arch)
-    tasks = list(_tasks(algorithms))
-    rows = []
-    for done, (row, options, side) in enumerate(tasks, start=1):
-        rows.append(_validated(target, row, options, side, full))
-        if progress is not None:
-            progress(done, len(tasks))
-    return ShapeReport(
-        shape=target.shape.name,
-        ab=ab,
-        accumulate=accumulate,
-        arch=arch,
-        full=full,
-        rows=tuple(rows),
-        seconds=time.monotonic() - start,
+    validation = Validation.of(
+        shape, algorithms, ab=ab, accumulate=accumulate, arch=arch, full=full
     )
+    return validation.run(progress)
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What `validate_shape` is about to do: how long it takes can be asked before it is run."""
+
+    target: _Target
+    trials: tuple[_Trial, ...]
+    full: bool
+
+    @classmethod
+    def of(
+        cls,
+        shape: str | tuple[int, int, int] | MmaShape,
+        algorithms: Sequence[str] | None = None,
+        *,
+        ab: str = "f16",
+        accumulate: str = "f32",
+        arch: str = "exact",
+        full: bool = False,
+    ) -> Validation:
+        """Return what there is to do; the arguments and errors are those of `validate_shape`."""
+        target = _target(shape_or_virtual(shape), ab, accumulate, arch)
+        return cls(target, tuple(_trials(target, algorithms, full)), full)
+
+    @property
+    def seconds(self) -> float:
+        """How long it takes, to within a factor of a few."""
+        return sum(trial.seconds for trial in self.trials)
+
+    def run(self, progress: Callable[[int, int], object] | None = None) -> ShapeReport:
+        """Try everything; progress is called with the part that is done, of 1000."""
+        start = time.monotonic()
+        rows, before, whole = [], 0.0, self.seconds
+        for trial in self.trials:
+
+            def tell(part: float, done: float = before, trial: _Trial = trial) -> None:
+                if progress is not None:
+                    progress(round(1000 * (done + part * trial.seconds) / whole), 1000)
+
+            rows.append(trial.validated(tell))
+            before += trial.seconds
+            tell(1.0)
+        target = self.target
+        return ShapeReport(
+            shape=target.shape.name,
+            ab=target.ab,
+            accumulate=target.accumulate,
+            arch=target.arch,
+            full=self.full,
+            rows=tuple(rows),
+            seconds=time.monotonic() - start,
+        )
 
 
 def _target(shape: MmaShape, ab: str, accumulate: str, arch: str) -> _Target:
@@ -150,66 +194,134 @@ def _target(shape: MmaShape, ab: str, accumulate: str, arch: str) -> _Target:
         )
     operands = shape.operands_for(ab, accumulate)
     rule = rule_for(arch, ab, accumulate, "" if operands is None else operands.family)
-    return _Target(shape, ab, accumulate, arch, exact_up_to(ab, accumulate, rule))
+    limit = exact_up_to(ab, accumulate, rule)
+    target = _Target(shape, ab, accumulate, arch, limit, find_emitter())
+    needed = _BYTES_PER_ELEMENT * target.elements
+    require_bytes(needed, f"one mma of {shape.name} tiles on the simulator")
+    return target
 
 
-def _tasks(names: Sequence[str] | None) -> Iterator[tuple[Algorithm, dict[str, Any], str]]:
+def _trials(target: _Target, names: Sequence[str] | None, full: bool) -> Iterator[_Trial]:
     """Yield every algorithm, with the options that make another of it, and side."""
     rows = algorithms() if names is None else tuple(map(algorithm_of, names))
     for row in rows:
         for options in variants(row):
-            yield from ((row, options, side) for side in _SIDES)
+            for side in _SIDES:
+                yield _Trial(target, row, tuple(options.items()), side, full)
 
 
-def _validated(
-    target: _Target, row: Algorithm, options: dict[str, Any], side: str, full: bool
-) -> ShapeRow:
-    """Return what there is to say about one algorithm and side."""
-    named = tuple((name, str(value)) for name, value in options.items())
-    found = ShapeRow(row.name, row.kind, named, side)
-    kind = KINDS.get(row.kind)
-    if kind is None:
-        return replace(found, reason=f"algorithms of kind {row.kind!r} cannot be checked here")
-    trial = _Trial(target, row, options, side, kind)
-    try:
-        combines, case, program = trial.first()
-        reason = kind.unknown(program)
-        if reason:
-            return replace(found, reason=reason)
-        found = trial.measured(found, case, program, combines)
-    except Unsupported as error:
-        return replace(found, reason=_plain(row, error))
-    except Exception as error:
-        # Whatever an algorithm of somebody else does wrong is a finding, not an end.
-        text = f"with {trial.attempt}: {_named(error)}"
-        return replace(found, cases=1, first_wrong=text)
-    return trial.checked(found, full)
+class _TooLargeError(Exception):
+    """A case needs more memory than there is."""
 
 
-@dataclass(slots=True)
+@dataclass
 class _Trial:
     """One algorithm, its options and a side, under test. attempt: what is being tried."""
 
     target: _Target
     row: Algorithm
-    options: dict[str, Any]
+    options: tuple[tuple[str, Any], ...]
     side: str
-    kind: Kind
+    full: bool
     attempt: str = ""
+    too_large: list[str] = field(default_factory=list)
 
-    def build(self, keywords: Mapping[str, Any]) -> Program:
-        """Build the program for more keywords."""
-        return self.target.build(self.row, self.side, {**self.options, **keywords})
+    @cached_property
+    def kind(self) -> Kind:
+        """How algorithms like this one are tried."""
+        return KINDS[self.row.kind]
 
-    def first(self) -> tuple[tuple[str, ...], Case, Program]:
+    @cached_property
+    def tile(self) -> Tile:
+        """The tile as the algorithm sees it."""
+        return self.target.tile(self.side)
+
+    @cached_property
+    def seconds(self) -> float:
+        """How long the trial takes, about."""
+        if self.row.kind not in KINDS:
+            return 0.0
+        programs = self.kind.programs(self.row, self.tile, self.full)
+        return sum(self._seconds_of(*tried) for tried in programs) * len(self.row.combines)
+
+    def _seconds_of(self, recipe: Recipe, many: bool) -> float:
+        """Return how long a program takes to build and to run."""
+        volume = self.tile.m * self.tile.n * self.tile.k * _MMA_PER_TILE * _BLOCKS
+        run = volume * self._tiles(recipe) * _SECONDS_PER_MULTIPLY_ADD + _SECONDS_PER_RUN
+        return _SECONDS_PER_ELEMENT * self.target.elements + _SECONDS_PER_RUN + _LENGTHS[many] * run
+
+    def _tiles(self, recipe: Recipe) -> int:
+        """Return the tiles of data that a block takes, about."""
+        tile = self.tile
+        each = recipe.get("warps") * recipe.get("tiles")
+        if self.row.kind == "product":
+            cols, inner = recipe.get("cols") or 1, recipe.get("inner") or 1
+            return int(each * -(-cols // tile.n) * -(-inner // tile.k))
+        unit = tile.m * tile.k if self.row.tiles else tile.k
+        return int(each * -(-(recipe.get("segment_size") or unit) // unit))
+
+    def build(self, recipe: Recipe) -> Program:
+        """Build the program, if there is memory for its tiles.
+
+        The fragments of all warps are held at once, and as much again while they are multiplied.
+        """
+        self.attempt = recipe.text
+        needed = 2 * recipe.get("warps") * _BYTES_PER_ELEMENT * self.target.elements
+        try:
+            require_bytes(needed, self.attempt)
+        except InputError as error:
+            raise _TooLargeError(str(error)) from error
+        return build(
+            self.row.name,
+            **{
+                **dict(self.options),
+                **dict(recipe.options),
+                "shape": self.target.shape,
+                "ab": self.target.ab,
+                "accumulate": self.target.accumulate,
+                "side": self.side,
+            },
+        )
+
+    def validated(self, tell: Callable[[float], None]) -> ShapeRow:
+        """Return what there is to say about the algorithm; tell the part that is done."""
+        row = self.row
+        named = tuple((name, str(value)) for name, value in self.options)
+        found = ShapeRow(row.name, row.kind, named, self.side)
+        if row.kind not in KINDS:
+            return replace(found, reason=f"algorithms of kind {row.kind!r} cannot be checked here")
+        try:
+            combines, recipe, program = self.first()
+            reason = self.kind.unknown(program)
+            if reason:
+                return replace(found, reason=reason)
+            found = self.measured(found, recipe, program, combines)
+        except (Unsupported, _TooLargeError) as error:
+            return replace(found, reason=str(error).removeprefix(f"{row.name}: "))
+        except Exception as error:
+            return replace(
+                found, cases=1, first_wrong=f"with {self.attempt}: {self._finding(error)}"
+            )
+        return self.checked(found, tell)
+
+    def _finding(self, error: Exception) -> str:
+        """Return an error as a finding, if it is about the program or from another's algorithm.
+
+        Anything else is a fault of tcusim, and is raised.
+        """
+        foreign = not self.row.function.__module__.startswith("tcusim.")
+        if foreign or isinstance(error, TcusimError):
+            return f"{type(error).__name__}: {error}"
+        raise error
+
+    def first(self) -> tuple[tuple[str, ...], Recipe, Program]:
         """Return the ways to combine that are possible, and the program that is measured."""
-        built: dict[str, tuple[Case, Program]] = {}
+        built: dict[str, tuple[Recipe, Program]] = {}
         refused: Unsupported | None = None
-        warps, tiles = layouts(self.row, self.target.tile(self.side))[0]
         for combine in _COMBINES:
-            case = self._measured_case(self.row.repeats, combine, warps, tiles)
+            recipe = self._measured_recipe(self.row.repeats, combine)
             try:
-                built[combine] = (case, self.build(case.keywords))
+                built[combine] = (recipe, self.build(recipe))
             except Unsupported as error:
                 refused = refused or error
         if not built:
@@ -217,24 +329,25 @@ class _Trial:
             raise refused
         return tuple(built), *next(iter(built.values()))
 
-    def _measured_case(self, repeats: int, combine: str, warps: int, tiles: int) -> Case:
-        case = self.kind.measured(self.row, self.target.tile(self.side), repeats)
-        keywords = {**case.keywords, "combine": combine, "warps": warps, "tiles": tiles}
-        case = Case(keywords, case.sizes)
-        self.attempt = str(case)
-        return case
+    def _measured_recipe(self, repeats: int, combine: str) -> Recipe:
+        warps, tiles = layouts(self.row, self.tile)[0]
+        measured = self.kind.measured(self.row, self.tile, repeats)
+        return measured.but(**self._combined(combine), warps=warps, tiles=tiles)
+
+    def _combined(self, combine: str) -> dict[str, Any]:
+        return dict(self.options) | {"combine": combine}
 
     # --- Counts and costs --------------------------------------------------------------------
 
     def measured(
-        self, found: ShapeRow, case: Case, program: Program, combines: tuple[str, ...]
+        self, found: ShapeRow, recipe: Recipe, program: Program, combines: tuple[str, ...]
     ) -> ShapeRow:
         """Add what one block of the default program counts, and what it needs."""
-        case = self._whole(program, case)
+        case = next(self.kind.runs(program, recipe, True))
         usage = self._run_on_ones(program, case)
         volume = usage.mma * self.target.shape.m * self.target.shape.n * self.target.shape.k
         elements = self.kind.useful(case)
-        gpu, reason = _on_gpu(program)
+        gpu, reason = _on_gpu(program, self.target.emitter)
         sizes = {space: _bytes(program, space) for space in (Space.WARP, Space.SHARED)}
         return replace(
             found,
@@ -250,14 +363,9 @@ class _Trial:
             gpu_reason=reason,
         )
 
-    def _whole(self, program: Program, case: Case) -> Case:
-        """Return the case with the sizes of one block's input."""
-        first = next(self.kind.runs(program, case, True))
-        self.attempt = str(first)
-        return first
-
     def _run_on_ones(self, program: Program, case: Case) -> _Usage:
         """Count a run whose data have no zero."""
+        self.attempt = case.text
         usage = _Usage()
         inputs = self.kind.inputs(program, case, self.target.limit)
         kept = offsets_of(program)
@@ -270,67 +378,84 @@ class _Trial:
 
     def _counts(self, case: Case, counted: int) -> Iterator[MmaCount]:
         """Yield counts of the default segment, and of others if it may have any length."""
-        combine, repeats = case.keywords["combine"], self.row.repeats
-        known = combine == self.row.combines[0] and has_formula(self.row, self.options)
-        tile = self.target.tile(self.side)
-        formula = self.kind.formula(self.row, tile, case, repeats) if known else None
+        combine, repeats = case.recipe.get("combine"), self.row.repeats
+        known = combine == self.row.combines[0] and has_formula(self.row, dict(self.options))
+        formula = self.kind.formula(self.row, self.tile, case, repeats) if known else None
         yield MmaCount(repeats, counted, formula)
-        warps, tiles = case.keywords["warps"], case.keywords["tiles"]
         for other in sorted({1, 2, repeats + 1} - {repeats}) if known and repeats > 1 else ():
-            shorter = self._measured_case(other, combine, warps, tiles)
-            program = self.build(shorter.keywords)
-            usage = self._run_on_ones(program, self._whole(program, shorter))
-            yield MmaCount(other, usage.mma, self.kind.formula(self.row, tile, shorter, other))
+            recipe = self._measured_recipe(other, combine)
+            program = self.build(recipe)
+            shorter = next(self.kind.runs(program, recipe, True))
+            usage = self._run_on_ones(program, shorter)
+            yield MmaCount(other, usage.mma, self.kind.formula(self.row, self.tile, shorter, other))
 
     # --- Right or wrong ----------------------------------------------------------------------
 
-    def checked(self, found: ShapeRow, full: bool) -> ShapeRow:
+    def checked(self, found: ShapeRow, tell: Callable[[float], None]) -> ShapeRow:
         """Add how many cases there were, and how many of them were right."""
-        cases, wrong = 0, []
-        for text in self._outcomes(found.combines, full):
-            cases += 1
-            if text:
-                wrong.append(text)
-        first = wrong[0] if wrong else ""
-        return replace(found, cases=cases, right=cases - len(wrong), first_wrong=first)
+        outcomes = list(self._outcomes(found.combines, tell))
+        wrong = [text for text in outcomes if text]
+        return replace(
+            found,
+            cases=len(outcomes),
+            right=len(outcomes) - len(wrong),
+            first_wrong=wrong[0] if wrong else "",
+            left_out=len(self.too_large),
+            why_left_out=self.too_large[0] if self.too_large else "",
+        )
 
-    def _outcomes(self, combines: Sequence[str], full: bool) -> Iterator[str]:
+    def _outcomes(self, combines: Sequence[str], tell: Callable[[float], None]) -> Iterator[str]:
         """Yield for each case what is wrong with it; "" if nothing is."""
-        tile = self.target.tile(self.side)
-        programs = self.kind.programs(self.row, tile, full)
-        for (case, many), combine in itertools.product(programs, combines):
-            case = Case({**case.keywords, "combine": combine}, case.sizes)
-            self.attempt = str(case)
+        programs = self.kind.programs(self.row, self.tile, self.full)
+        spent = 0.0
+        for (tried, many), combine in itertools.product(programs, combines):
+            tell(min(1.0, spent / self.seconds))
+            spent += self._seconds_of(tried, many)
+            recipe = tried.but(**self._combined(combine))
             try:
-                program = self.build(case.keywords)
+                program = self.build(recipe)
             except Unsupported:
                 # Such as a segment that is longer than the algorithm's longest.
                 continue
-            except Exception as error:
-                yield f"{case}: {_named(error)}"
+            except _TooLargeError as error:
+                self.too_large.append(str(error))
                 continue
-            yield from (self._outcome(program, run) for run in self.kind.runs(program, case, many))
+            except Exception as error:
+                yield f"{recipe.text}: {self._finding(error)}"
+                continue
+            for case in self.kind.runs(program, recipe, many):
+                yield from self._outcome(program, case)
 
-    def _outcome(self, program: Program, case: Case) -> str:
-        """Run a case; return what is wrong with it, "" if nothing is."""
-        inputs = self.kind.inputs(program, case, self.target.limit)
-        expected = self.kind.expected(program, case, inputs)
+    def _outcome(self, program: Program, case: Case) -> Iterator[str]:
+        """Run a case; yield what is wrong with it, "" if nothing is, no text if it did not fit."""
         try:
+            inputs = self.kind.inputs(program, case, self.target.limit)
+            expected = self.kind.expected(program, case, inputs)
             outputs = run_numpy(program, _typed(program, inputs), arch=self.target.arch)
+        except MemoryError as error:
+            self.too_large.append(f"{case.text}: {error or 'out of memory'}")
+            return
         except Exception as error:
-            return f"{case}: {_named(error)}"
-        name = program.outputs[0].name
-        got = np.asarray(outputs[name], np.float64)
-        if got.shape != expected.shape:
-            return f"{case}: {name!r} has {got.size} elements, not {expected.size}"
-        places = np.flatnonzero(got != expected)
-        if not places.size:
-            return ""
-        at = int(places[0])
-        return (
-            f"{case}: {name}[{at}] is {got[at]:g}, not {expected[at]}; "
-            f"{places.size} of {got.size} elements are wrong"
-        )
+            yield f"{case.text}: {self._finding(error)}"
+            return
+        yield _difference(case, program.outputs[0].name, outputs, expected)
+
+
+def _difference(
+    case: Case, name: str, outputs: Mapping[str, Any], expected: np.ndarray[Any, Any]
+) -> str:
+    """Return how a result differs from what is expected, "" if it does not."""
+    got = np.asarray(outputs[name], np.float64)
+    if got.shape != expected.shape:
+        return f"{case.text}: {name!r} has {got.size} elements, not {expected.size}"
+    places = np.flatnonzero(got != expected)
+    if not places.size:
+        return ""
+    at = int(places[0])
+    return (
+        f"{case.text}: {name}[{at}] is {got[at]:g}, not {expected[at]}; "
+        f"{places.size} of {got.size} elements are wrong"
+    )
 
 
 class _Usage(Counts):
@@ -358,7 +483,7 @@ def _typed(program: Program, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _bytes(program: Program, space: Space) -> int:
-    """Return the bytes of a program's shared memory of one level."""
+    """Return the bytes of a program's shared memory of one space."""
     return sum(
         buffer.size.evaluate({}) * format_of(buffer.dtype).itemsize
         for buffer in program.scratch
@@ -366,15 +491,12 @@ def _bytes(program: Program, space: Space) -> int:
     )
 
 
-def _on_gpu(program: Program) -> tuple[str, str]:
+def _on_gpu(program: Program, emitter: Emitter | None) -> tuple[str, str]:
     """Return the instruction that would run a program, or "" and why there is none."""
+    if emitter is None:
+        return "", "no installed backend emits kernels"
     try:
-        from tcusim_cuda.emit import emit, instruction_for
-    except ImportError:
-        return "", "the package tcusim_cuda, which emits CUDA, is not installed"
-    try:
-        instruction = instruction_for(program)
-        emit(program)
+        instruction = emitter.instruction(program)
     except Unsupported as error:
         return "", str(error).removeprefix(f"{program.name}: ").split(". ")[0]
     needed, most = SharedMemory(program).needed, 1024 * max(one.shared_kb or 0 for one in units())
@@ -383,16 +505,4 @@ def _on_gpu(program: Program) -> tuple[str, str]:
             "",
             f"a block needs {needed:,} bytes of shared memory; no GPU gives more than {most:,}",
         )
-    if not any(isinstance(step, Mma) for _, step in walk(program.steps)):
-        return "without tensor core", ""
-    name = f"{instruction.operands.family} {instruction.shape.ptx}"
-    grid = " x ".join(map(str, instruction.grid))
-    return name if instruction.single else f"grid of {grid} {name}", ""
-
-
-def _plain(row: Algorithm, error: Exception) -> str:
-    return str(error).removeprefix(f"{row.name}: ")
-
-
-def _named(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+    return instruction, ""

@@ -8,9 +8,10 @@ from typing import Any
 import click
 
 from tcusim.check import agreement
+from tcusim.check.cases import COLUMNS, Case, columns_of
 from tcusim.check.testing import assert_agree
 from tcusim.cli import files
-from tcusim.cli.options import examples, options_of
+from tcusim.cli.options import examples, with_options
 from tcusim.cli.output import json_text, print_json, progress, show
 
 __all__ = ["agree_command"]
@@ -26,7 +27,7 @@ __all__ = ["agree_command"]
     ),
 )
 @click.argument("algorithms", nargs=-1)
-@options_of(
+@with_options(
     click.option("--backend", default="host", show_default=True, help="Compared with numpy."),
     click.option("--arch", help="Whose arithmetic. Default: the backend's device, or hopper."),
     click.option("--shape", "shapes", multiple=True, metavar="MxNxK", help="May be repeated."),
@@ -61,13 +62,13 @@ def agree_command(ctx: click.Context, /, algorithms: tuple[str, ...], **options:
     if options["case"] is not None:
         _one_case(options["case"], options["backend"], options["arch"])
         return
-    columns = [column for shape in options["shapes"] for column in agreement.columns_of(shape)]
+    columns = [column for shape in options["shapes"] for column in columns_of(shape)]
     with progress("comparing", quiet=as_json and output is None) as draw:
         report = agreement.agree(
             algorithms,
             backend=options["backend"],
             arch=options["arch"],
-            columns=columns or agreement.COLUMNS,
+            columns=columns or COLUMNS,
             full=not options["quick"],
             seconds=options["seconds"],
             jobs=options["jobs"] or os.cpu_count() or 1,
@@ -79,7 +80,7 @@ def agree_command(ctx: click.Context, /, algorithms: tuple[str, ...], **options:
 
 def _one_case(text: str, backend: str, arch: str | None) -> None:
     """Run one case; AgreementError says where the two part."""
-    case = agreement.Case.parse(text)
+    case = Case.parse(text)
     program = case.recipe.build()
     outputs = assert_agree(program, case.inputs(), ("numpy", backend), arch=arch)
     size = sum(int(array.size) for array in outputs.values())

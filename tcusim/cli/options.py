@@ -6,15 +6,13 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import click
 
 import tcusim
 from tcusim import errors
-from tcusim.algorithms import algorithm_of, algorithms
+from tcusim.algorithms import Option, algorithm_of, algorithms, options_of
 from tcusim.machine.shapes import shape_or_virtual
 
 __all__ = [
@@ -24,7 +22,7 @@ __all__ = [
     "build",
     "examples",
     "in_words_of_the_command",
-    "options_of",
+    "with_options",
     "word",
 ]
 
@@ -33,11 +31,12 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 def word(kind: str, words: Sequence[str]) -> Callable[..., Any]:
     """Return a check that an option's value, or each of several, is one of a few words."""
+    known = {word.lower(): word for word in words}
 
     def check(word: str) -> str:
-        if word.lower() not in words:
+        if word.lower() not in known:
             raise click.BadParameter(str(errors.unknown_name(kind, word, words)))
-        return word.lower()
+        return known[word.lower()]
 
     def callback(_ctx: click.Context, _parameter: click.Parameter, value: Any) -> Any:
         if isinstance(value, tuple):
@@ -58,7 +57,7 @@ def examples(*lines: str) -> str:
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 
-def options_of(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
     """Return one decorator for several options, which keep their order in the help."""
 
     def decorate(command: Command) -> Command:
@@ -101,99 +100,25 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg]
 # --- What build takes -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Parameter:
-    """A parameter of `tcusim.build`, or an option of one or more algorithms.
+def _takers() -> dict[str, tuple[Option, tuple[str, ...]]]:
+    """Return by name what `build` takes, then what algorithms take, with who takes it.
 
-    Attributes
-    ----------
-    name : str
-        As Python spells it.
-    annotation : str
-        Its type, without `| None`.
-    default : object
-        Of the first algorithm that has it.
-    choices : tuple of str
-        The words that it may be, if the documentation lists them as ``{"a", "b"}``.
-    text : str
-        What the documentation says of it, as one sentence without the full stop.
-    takers : tuple of str
-        The algorithms that take it; none for a parameter of `build` itself.
+    `build` itself takes an option of no algorithms. The first algorithm that documents an option
+    speaks for all.
     """
-
-    name: str
-    annotation: str
-    default: Any
-    choices: tuple[str, ...]
-    text: str
-    takers: tuple[str, ...] = ()
-
-    @property
-    def spelling(self) -> str:
-        """The option without its dashes."""
-        return self.name.replace("_", "-")
-
-
-def _parameters() -> tuple[_Parameter, ...]:
-    """Return what `build` takes, then what algorithms take, in the order of the registry."""
-    own = [
-        parameter
-        for parameter in inspect.signature(tcusim.build).parameters.values()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-    ]
-    documented = _documented(tcusim.build)
-    found = {
-        parameter.name: _parameter(parameter, *documented.get(parameter.name, ("", "")))
-        for parameter in own
+    found: dict[str, tuple[Option, tuple[str, ...]]] = {
+        name: (option, ()) for name, option in options_of(tcusim.build).items()
     }
     for row in algorithms():
-        signature = inspect.signature(row.function).parameters
-        for name in row.options:
-            one = _parameter(signature[name], *_documented(row.function).get(name, ("", "")))
-            if name in found:
-                # The first algorithm that documents an option speaks for all.
-                one = replace(found[name], text=found[name].text or one.text)
-            found[name] = replace(one, takers=(*one.takers, row.name))
-    return tuple(found.values())
-
-
-def _parameter(parameter: inspect.Parameter, kind: str, text: str) -> _Parameter:
-    annotation = parameter.annotation
-    if not isinstance(annotation, str):
-        annotation = inspect.formatannotation(annotation)
-    return _Parameter(
-        parameter.name,
-        annotation.removesuffix(" | None"),
-        parameter.default,
-        tuple(re.findall(r'"([^"]+)"', kind)) if kind.startswith("{") else (),
-        text,
-    )
-
-
-@lru_cache(maxsize=128)
-def _documented(function: Callable[..., Any]) -> Mapping[str, tuple[str, str]]:
-    """Return the type and the first sentence of each parameter that a docstring speaks of.
-
-    A parameter is an entry of numpydoc, ``name : type`` with indented lines below; or, where a
-    docstring has no such sections, what follows ``name:``.
-    """
-    text = inspect.getdoc(function) or ""
-    found = {}
-    for entry in re.finditer(r"^(\w[\w, ]*) : (.+)\n((?:[ ]+.*\n?)+)", text, re.MULTILINE):
-        for name in entry[1].split(", "):
-            found[name] = (entry[2], _sentence(entry[3]))
-    for entry in re.finditer(r"(?:^|(?<=\. ))(\w+): ", " ".join(text.split())):
-        found.setdefault(entry[1], ("", _sentence(" ".join(text.split())[entry.end() :])))
-    for entry in re.finditer(r"^(\w+): (.*(?:\n.+)*)", text, re.MULTILINE):
-        found.setdefault(entry[1], ("", _sentence(entry[2])))
+        for name, option in row.options.items():
+            known, takers = found.get(name, (option, ()))
+            found[name] = (known if known.doc else option, (*takers, row.name))
     return found
 
 
-def _sentence(text: str) -> str:
-    """Return the first sentence, or what a semicolon ends, without the mark; in one line."""
-    line = " ".join(text.split())
-    first = re.split(r"(?:\.|;)(?:\s|$)", line, maxsplit=1)[0]
-    return first[:1].upper() + first[1:]
+def _spelling(name: str) -> str:
+    """Return a keyword as the command spells it, without the dashes."""
+    return name.replace("_", "-")
 
 
 # --- As options -------------------------------------------------------------------------------
@@ -215,14 +140,14 @@ class ProgramCommand(click.Command):
         known: list[click.Parameter] | None = ctx.meta.get(__name__)
         if known is None:
             taken = {spelling for parameter in own for spelling in parameter.opts}
-            known = [_option(parameter, taken) for parameter in _parameters()]
+            known = [_click_option(*each, taken) for each in _takers().values()]
             ctx.meta[__name__] = known
         return [*own, *known]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options under three headings."""
         groups: dict[str, list[tuple[str, str]]] = {}
-        takers = {f"{_PREFIX}{one.name}": one.takers for one in _parameters()}
+        takers = {f"{_PREFIX}{name}": each for name, (_, each) in _takers().items()}
         for parameter in self.get_params(ctx):
             if not isinstance(parameter, click.Option):
                 continue
@@ -238,40 +163,42 @@ class ProgramCommand(click.Command):
                 formatter.write_dl(records)
 
 
-def _option(parameter: _Parameter, taken: set[str]) -> click.Option:
-    """Return the option for a parameter; --algorithm-NAME where the command has a --NAME."""
-    spelling = parameter.spelling
+def _click_option(option: Option, takers: tuple[str, ...], taken: set[str]) -> click.Option:
+    """Return the option of the command; --algorithm-NAME where the command has a --NAME."""
+    spelling = _spelling(option.name)
     if f"--{spelling}" in taken:
         spelling = f"algorithm-{spelling}"
-    name = f"{_PREFIX}{parameter.name}"
-    help_text = _help(parameter)
-    if parameter.annotation == "bool":
+    name = f"{_PREFIX}{option.name}"
+    help_text = _help(option, takers)
+    if option.type is bool:
         # None is what tells "not said" from "off".
-        switch = f"--{spelling}/--no-{spelling}" if parameter.default is True else f"--{spelling}"
+        switch = f"--{spelling}/--no-{spelling}" if option.default is True else f"--{spelling}"
         return click.Option([switch, name], is_flag=True, default=None, help=help_text)
-    kind: Any = str
-    metavar = "TEXT"
-    if "MmaShape" in parameter.annotation:
+    kind, metavar = _TYPES.get(option.type, (str, "TEXT"))
+    if option.name == "shape":
+        # What nobody registered means itself.
         kind, metavar = Tile(), Tile.name
-    elif parameter.annotation == "int":
-        kind, metavar = int, "N"
-    elif parameter.annotation.startswith("tuple[int"):
-        kind, metavar = _Numbers(), _Numbers.name
-    check = word(parameter.name, parameter.choices) if parameter.choices else None
-    if parameter.choices:
-        metavar = bar(parameter.choices)
+    check = word(option.name, option.choices) if option.choices else None
     return click.Option(
-        [f"--{spelling}", name], type=kind, metavar=metavar, callback=check, help=help_text
+        [f"--{spelling}", name],
+        type=kind,
+        metavar=bar(option.choices) if option.choices else metavar,
+        callback=check,
+        help=help_text,
     )
 
 
-def _help(parameter: _Parameter) -> str:
-    """Return the documentation's sentence, the default, and who takes the option."""
-    parts = [parameter.text] if parameter.text else []
-    if parameter.default not in (None, ()) and parameter.annotation != "bool":
-        parts.append(f"Default: {parameter.default}")
-    if parameter.takers:
-        parts.append(f"For {', '.join(parameter.takers)}")
+_TYPES: Final[dict[type, tuple[Any, str]]] = {int: (int, "N"), tuple: (_Numbers(), _Numbers.name)}
+
+
+def _help(option: Option, takers: tuple[str, ...]) -> str:
+    """Return the documentation's first sentence, the default, and who takes the option."""
+    first = re.split(r"(?:\.|;)(?:\s|$)", option.doc, maxsplit=1)[0]
+    parts = [first] if first else []
+    if option.default not in (None, ()) and option.type is not bool:
+        parts.append(f"Default: {option.default}")
+    if takers:
+        parts.append(f"For {', '.join(takers)}")
     return "".join(f"{part}. " for part in parts).rstrip()
 
 
@@ -283,11 +210,11 @@ def build(algorithm: str, options: Mapping[str, Any]) -> tcusim.Program:
         for name, value in options.items()
         if name.startswith(_PREFIX) and value is not None
     }
-    for parameter in _parameters():
-        if parameter.name in given and parameter.takers and row.name not in parameter.takers:
-            valid = ", ".join(f"--{name.replace('_', '-')}" for name in row.options)
+    for name in given:
+        if name not in row.options and name not in options_of(tcusim.build):
+            valid = ", ".join(f"--{_spelling(own)}" for own in row.options)
             raise errors.InputError(
-                f"{row.name} takes no --{parameter.spelling}"
+                f"{row.name} takes no --{_spelling(name)}"
                 + (f"; its own options: {valid}" if valid else "; it has no options of its own")
             )
     with in_words_of_the_command():
@@ -308,13 +235,13 @@ def in_words_of_the_command() -> Iterator[None]:
 
 def _spoken(text: str) -> str:
     """Return a message with `ragged=True` as `--ragged`, `combine='add'` as `--combine add`."""
-    names = {one.name for one in _parameters()} | _SPOKEN_BY_FUNCTIONS
+    names = _takers().keys() | _SPOKEN_BY_FUNCTIONS
 
     def said(match: re.Match[str]) -> str:
         name, value = match[1], match[2]
         if name not in names:
             return match[0]
-        option = f"--{name.replace('_', '-')}"
+        option = f"--{_spelling(name)}"
         if value == "True":
             return option
         if value == "False":
@@ -324,7 +251,7 @@ def _spoken(text: str) -> str:
     text = re.sub(r"\b(\w+)=('[^']*'|\"[^\"]*\"|[\w.|]*\w)", said, text)
     # A name of two words can only be the parameter.
     for name in sorted((name for name in names if "_" in name), key=len, reverse=True):
-        text = re.sub(rf"(?<![\w-]){name}\b(?!\()", f"--{name.replace('_', '-')}", text)
+        text = re.sub(rf"(?<![\w-]){name}\b(?!\()", f"--{_spelling(name)}", text)
     return text
 
 

@@ -14,7 +14,7 @@ import tcusim
 from tcusim import errors
 from tcusim.backends import find_emitter
 from tcusim.cli import files, stepper
-from tcusim.cli.options import ProgramCommand, bar, build, examples, options_of, word
+from tcusim.cli.options import ProgramCommand, bar, build, examples, with_options, word
 from tcusim.cli.output import make_console
 from tcusim.machine import unit_of
 from tcusim.simulate.frames import default_inputs, frames
@@ -52,7 +52,7 @@ def listing_command(algorithm: str, **options: Any) -> None:
     ),
 )
 @click.argument("algorithm")
-@options_of(
+@with_options(
     click.option("--input", "input_file", type=click.Path(), metavar="FILE", help="Input array."),
     click.option("--member", metavar="NAME", help="Array to take from an .npz file."),
     click.option("--arch", default="hopper", show_default=True, help="Whose arithmetic."),
@@ -127,7 +127,7 @@ def _step_inputs(
     ),
 )
 @click.argument("algorithm")
-@options_of(
+@with_options(
     click.option(
         "--arch",
         default="sm_70",

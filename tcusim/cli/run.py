@@ -17,7 +17,7 @@ import tcusim
 from tcusim import errors
 from tcusim.arrays.functions import Report
 from tcusim.cli import files
-from tcusim.cli.options import Tile, bar, examples, in_words_of_the_command, options_of, word
+from tcusim.cli.options import Tile, bar, examples, in_words_of_the_command, with_options, word
 from tcusim.cli.output import print_json, progress, show
 from tcusim.machine import FORMATS
 
@@ -167,7 +167,7 @@ class _Task:
 )
 @click.argument("operation", callback=word("operation", _OPERATIONS))
 @click.argument("input_file", metavar="INPUT", type=click.Path())
-@options_of(
+@with_options(
     click.option("--member", metavar="NAME", help="Array to take from an .npz file."),
     click.option(
         "--input-type",

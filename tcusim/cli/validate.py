@@ -8,14 +8,16 @@ from typing import Any
 import click
 
 from tcusim.check.report import ShapeReport
-from tcusim.check.validation import validate_shape
+from tcusim.check.validation import Validation
 from tcusim.cli import files
-from tcusim.cli.options import bar, examples, options_of, word
+from tcusim.cli.options import bar, examples, with_options, word
 from tcusim.cli.output import print_json, progress, show
 
 __all__ = ["validate_command"]
 
 _ACCUMULATORS = ("f32", "f16", "f64", "s32")
+# What takes longer is said before it begins.
+_PATIENCE_SECONDS = 60
 
 
 @click.command(
@@ -29,7 +31,7 @@ _ACCUMULATORS = ("f32", "f16", "f64", "s32")
 )
 @click.argument("shape", metavar="MxNxK")
 @click.argument("algorithms", nargs=-1)
-@options_of(
+@with_options(
     click.option("--ab", default="f16", show_default=True, help="Type of the operands."),
     click.option(
         "--accumulate",
@@ -69,16 +71,18 @@ def validate_command(
     to_file = output is not None and output != "-"
     if to_file:
         files.check_file_writable(output)
+    validation = Validation.of(
+        shape,
+        algorithms or None,
+        ab=options["ab"],
+        accumulate=options["accumulate"],
+        arch=options["arch"],
+        full=not options["quick"],
+    )
+    if validation.seconds > _PATIENCE_SECONDS:
+        click.echo(_warning(validation.seconds), err=True)
     with progress("validating") as draw:
-        report = validate_shape(
-            shape,
-            ab=options["ab"],
-            accumulate=options["accumulate"],
-            arch=options["arch"],
-            algorithms=algorithms or None,
-            full=not options["quick"],
-            progress=draw,
-        )
+        report = validation.run(draw)
     if to_file:
         files.write_text(output, report.to_json() + "\n")
     if output == "-":
@@ -86,6 +90,17 @@ def validate_command(
     else:
         _print(report)
     ctx.exit(0 if report.ok else 1)
+
+
+def _warning(seconds: float) -> str:
+    """Return how long it takes, and how it takes less."""
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size or unit == "minutes":
+            break
+    return (
+        f"this takes roughly {seconds / size:.0f} {unit}; less for a smaller tile, or if you name "
+        f"algorithms"
+    )
 
 
 def _print(report: ShapeReport) -> None:

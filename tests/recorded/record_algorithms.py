@@ -21,7 +21,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
@@ -39,7 +38,7 @@ for folder in (str(ROOT), str(ROOT / "backends")):
 import tcusim  # noqa: E402
 from tcusim.algorithms import Algorithm, Level, algorithms  # noqa: E402
 from tcusim.backends import Backend, run  # noqa: E402
-from tcusim.check.agreement import COLUMNS, Case, Column, Recipe, recipes  # noqa: E402
+from tcusim.check.cases import COLUMNS, Case, Column, Recipe, recipes  # noqa: E402
 from tcusim.check.testing import bits_of, input_kinds, random_inputs  # noqa: E402
 from tcusim.errors import Unsupported  # noqa: E402
 from tcusim.program.bind import offsets_of  # noqa: E402
@@ -69,8 +68,8 @@ def chosen_cases() -> list[Case]:
             except Unsupported:
                 continue
             kinds = input_kinds(program.inputs[0].dtype)
-            length = ROWS if recipe.inner else LENGTH
-            case = Case(recipe, length, kinds[(number + 3 * turn) % len(kinds)])
+            length = ROWS if recipe.get("inner") else LENGTH
+            case = Case(recipe, {"length": length}, kinds[(number + 3 * turn) % len(kinds)])
             cases[str(case)] = case
     return list(cases.values())
 
@@ -84,20 +83,17 @@ def all_recipes(columns: tuple[Column, ...], *, once: bool) -> Iterator[Recipe]:
             yield from products(row, columns)
         else:
             for recipe in recipes([row.name], columns):
-                yield replace(recipe, ragged=True)
+                yield recipe.but(ragged=True)
 
 
 def products(row: Algorithm, columns: tuple[Column, ...]) -> Iterator[Recipe]:
     """Yield a recipe of a product for every tile; every other one adds a matrix."""
     for number, column in enumerate(columns):
-        yield Recipe(
+        yield Recipe.of(
             row.name,
-            column.shape,
-            column.ab,
-            column.acc,
-            column.source,
+            **column.options,
             warps=2,
-            cols=COLS if "cols" in row.options else 0,
+            cols=COLS if "cols" in row.options else None,
             inner=INNER,
             add_c=number % 2 == 0,
         )
@@ -108,7 +104,7 @@ def products(row: Algorithm, columns: tuple[Column, ...]) -> Iterator[Recipe]:
 
 def pool_name(case: Case, dtype: str) -> str:
     """Return the key of the numbers of which a case's inputs of a type are made."""
-    return f"in_{case.recipe.ab}_{dtype}_{case.kind}"
+    return f"in_{case.recipe.get('ab')}_{dtype}_{case.kind}"
 
 
 def drawn_inputs(cases: list[Case]) -> dict[str, NDArray[Any]]:

@@ -13,7 +13,7 @@ import pytest
 
 from tcusim.algorithms import algorithms
 from tcusim.backends import Backend
-from tcusim.check.agreement import COLUMNS, Case
+from tcusim.check.cases import COLUMNS, Case
 from tcusim.simulate.backend import NUMPY
 from tcusim_host import compile_programs
 
@@ -121,7 +121,7 @@ def test_the_writer_and_a_planted_difference(
     chosen: list[Case], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cases = list({case.recipe.algorithm: case for case in reversed(chosen)}.values())
-    cases = [case for case in reversed(cases) if case.recipe.ab == "f16"]
+    cases = [case for case in reversed(cases) if case.recipe.get("ab") == "f16"]
     assert len(cases) > 20
     path = tmp_path / "small.npz"
     assert record_algorithms.record("numpy", path, cases, jobs=1) == 0

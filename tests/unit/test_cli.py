@@ -349,9 +349,7 @@ def test_step_tells_the_algorithms_option_from_its_own() -> None:
     assert text.startswith(tcusim.listing(tcusim.build("gemv_reduction", width=2)))
 
 
-def test_an_option_of_an_algorithm_that_somebody_registered(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_option_of_an_algorithm_that_somebody_registered() -> None:
     def mine(b: Builder, segment_size: int, *, turn_over: bool = False) -> int:
         """Sum.
 
@@ -360,9 +358,9 @@ def test_an_option_of_an_algorithm_that_somebody_registered(
         turn_over : bool
             Look at the other side. It is dark.
         """
-        return reduction.reduction_k(b, segment_size)
+        return reduction.reduction_kn(b, segment_size)
 
-    register_algorithm(Algorithm("mine", mine, "reduction", "here", "", None, "1"))
+    register_algorithm(Algorithm(mine, "mine", "reduction", "here", "1"))
     assert "--turn-over" in succeeds("listing", "--help")
     assert "Look at the other side. For mine." in succeeds("listing", "--help")
     assert "program mine" in succeeds("listing", "mine", "--turn-over")

@@ -13,7 +13,7 @@ import pytest
 
 from tcusim.backends import get_backend, register_backend
 from tcusim.check import agreement
-from tcusim.check.agreement import Case, Column, Recipe, columns_of, recipes
+from tcusim.check.cases import Case, Column, Recipe, columns_of, recipes
 from tcusim.cli import main as cli
 from tcusim.errors import InputError, Unsupported
 from tcusim.program.launches import LaunchPlan
@@ -134,7 +134,7 @@ def test_unknown_names() -> None:
     for arguments, text in (
         (["scan_x"], "unknown algorithm 'scan_x'"),
         (["--backend", "cuppy"], "unknown backend 'cuppy'. Did you mean 'cupy'?"),
-        (["--case", "scan_k colour=red"], "a case has no 'colour'; it has shape, ab,"),
+        (["--case", "scan_k colour=red"], "a case of scan_k has no 'colour'; it has shape,"),
         (["--case", "scan_k length=many"], "length must be a whole number, got 'many'"),
         (["--case", "scan_k ragged"], "a case is ALGORITHM NAME=VALUE ..., got 'ragged'"),
     ):
@@ -143,8 +143,37 @@ def test_unknown_names() -> None:
         assert text in result.stderr
 
 
+def test_a_case_can_have_any_option_of_its_algorithm() -> None:
+    for text, options in (
+        ("scan_grid columns=3 pieces=1 length=10", {"pieces": 1, "columns": 3}),
+        ("reduction_pieces levels=8,4 length=10", {"levels": (8, 4)}),
+        ("gemv_reduction inner=64 staged=0 length=10", {"inner": 64, "staged": False}),
+    ):
+        case = Case.parse(f"{text} input=normal")
+        assert dict(case.recipe.options) == options
+        assert str(case) == f"{text} input=normal"
+        assert case.recipe.build() is not None
+
+
+@pytest.mark.parametrize(
+    ("length", "text"),
+    [
+        ("9" * 14, "needs about 5,821 TiB of memory, and"),
+        ("9" * 20, "length must have at most 19 digits, got 20"),
+    ],
+)
+def test_a_case_that_does_not_fit_in_memory(length: str, text: str) -> None:
+    result = command("agree", "--backend", "fake", "--case", f"scan_k ragged=1 length={length}")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert text in result.stderr
+
+
 def test_cases_print_and_parse() -> None:
-    case = Case(Recipe("scan_t", "64x8x16", side="a", form="[U|1]", ragged=True), 17, "wide")
+    case = Case(
+        Recipe.of("scan_t", shape="64x8x16", side="a", form="[U|1]", ragged=True),
+        {"length": 17},
+        "wide",
+    )
     assert str(case) == "scan_t shape=64x8x16 side=a form=[U|1] ragged=1 length=17 input=wide"
     assert Case.parse(str(case)) == case
     with pytest.raises(InputError, match="unknown algorithm ''"):
@@ -225,6 +254,6 @@ def test_emit_refuses() -> None:
 def test_counting_unrolled_products() -> None:
     from tcusim_cuda.emit import emit
 
-    assert emit(Recipe("reduction_tn").build()).products == 4 + 1
-    assert emit(Recipe("reduction_k", "32x32x32").build()).products == 2 * 2 * 2
-    assert emit(Recipe("reduction_plain").build()).products == 0
+    assert emit(Recipe.of("reduction_tn").build()).products == 4 + 1
+    assert emit(Recipe.of("reduction_k", shape="32x32x32").build()).products == 2 * 2 * 2
+    assert emit(Recipe.of("reduction_plain").build()).products == 0

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click.testing
 import numpy as np
@@ -25,15 +26,18 @@ from tcusim.algorithms import (
 )
 from tcusim.algorithms.builder import LENGTH, Builder, Work
 from tcusim.algorithms.tiles import data
-from tcusim.check.cases import KINDS, Case, Tile, exact_up_to, layouts
+from tcusim.check import memory, validation
+from tcusim.check.cases import Case, Recipe
+from tcusim.check.kinds import KINDS, Tile, exact_up_to, layouts
 from tcusim.check.report import ShapeReport, ShapeRow
-from tcusim.check.validation import validate_shape
+from tcusim.check.validation import Validation, validate_shape
 from tcusim.cli import files
 from tcusim.cli import main as cli
 from tcusim.errors import InputError, UnknownName, Unsupported
 from tcusim.machine import Fused, Rule, Unit, format_of, register_unit, rule_for
 from tcusim.machine.shapes import shape_or_virtual
-from tcusim.program.grammar import Extent
+from tcusim.program.grammar import Extent, Program
+from tcusim.simulate.interpreter import run_numpy
 
 # Of each kind one, so that a test takes a second or two.
 SOME = ["reduction_t", "scan_k", "scan_t", "scan_plain"]
@@ -167,7 +171,11 @@ def test_full_tries_more() -> None:
 def test_progress() -> None:
     seen: list[tuple[int, int]] = []
     validate_shape("1x1x1", algorithms=["scan_k"], progress=lambda *now: seen.append(now))
-    assert seen == [(1, 2), (2, 2)]
+    assert seen == sorted(seen)
+    assert {total for _, total in seen} == {1000}
+    # A bar moves while one algorithm is tried, too.
+    assert len(seen) > 10
+    assert seen[-1] == (1000, 1000)
 
 
 # --- Planted faults ---------------------------------------------------------------------------
@@ -193,7 +201,7 @@ def test_a_wrong_algorithm_is_told_with_its_case() -> None:
     row = rows_of(report, "planted")["a"]
     assert row.possible
     assert 0 < row.right < row.cases
-    assert row.first_wrong.startswith("segment_size=5 ragged=1 combine=mma length=")
+    assert row.first_wrong.startswith("segment_size=5 ragged=1 length=")
     assert "elements are wrong" in row.first_wrong
     assert "WRONG: planted (data in a, b): segment_size=5 " in str(report)
     assert rows_of(report, "scan_k")["a"].ok
@@ -209,7 +217,7 @@ def test_wrong_segments_by_offsets_are_told() -> None:
     row = rows_of(validate_shape("4x4x4", algorithms=["planted"]), "planted")["a"]
     # Pieces of one element are right.
     assert 0 < row.right < row.cases
-    assert row.first_wrong.startswith("segment_size=4 combine=mma length=")
+    assert row.first_wrong.startswith("segment_size=4 length=")
 
 
 def test_a_wrong_order_of_blocks_is_told() -> None:
@@ -264,7 +272,7 @@ def races(b: Builder, segment_size: int) -> int:
     ("function", "text"),
     [
         (crashes, "ZeroDivisionError"),
-        (crashes_late, "segment_size=1 ragged=1 combine=mma: ZeroDivisionError"),
+        (crashes_late, "segment_size=1 ragged=1: ZeroDivisionError"),
         (races, "VerifyError: planted"),
     ],
 )
@@ -283,11 +291,8 @@ def test_a_result_of_the_wrong_size() -> None:
     assert not report.ok
 
 
-def test_kinds_and_inputs_that_nobody_knows_are_skipped() -> None:
-    plant(kind="sort")
-    report = validate_shape("4x4x4", algorithms=["planted", "scan_k"])
-    assert report.ok
-    assert report.rows[0].reason == "algorithms of kind 'sort' cannot be checked here"
+def test_inputs_that_nobody_knows_are_skipped() -> None:
+    assert set(KINDS) == {row.kind for row in algorithms()}
 
     def of_two_inputs(b: Builder, segment_size: int) -> int:
         """Sum one of two inputs."""
@@ -310,7 +315,7 @@ def test_kinds_and_inputs_that_nobody_knows_are_skipped() -> None:
 @pytest.mark.parametrize(("size", "limit"), [(1, 2), (3, 8), (16, 8), (100, 2048), (5000, 2048)])
 def test_inputs_stay_exact_and_reach_the_ends(size: int, limit: int) -> None:
     program = tcusim.build("scan_kn", segment_size=size, ragged=True)
-    case = Case({"segment_size": size, "ragged": True}, {"length": 7 * size})
+    case = Case(Recipe.of("scan_kn", segment_size=size, ragged=True), {"length": 7 * size})
     inputs = KINDS["scan"].inputs(program, case, limit)
     rows = inputs["in"].reshape(7, size)
     assert np.abs(rows).sum(axis=1).max() <= limit
@@ -324,17 +329,17 @@ def test_inputs_stay_exact_and_reach_the_ends(size: int, limit: int) -> None:
 
 def test_exclusive_and_carried_scans_are_expected() -> None:
     program = tcusim.build("scan_plain", segment_size=3, ragged=True, exclusive=True, carry=True)
-    keywords = {"segment_size": 3, "exclusive": True}
+    recipe = Recipe.of("scan_plain", segment_size=3, exclusive=True)
     inputs = {"in": np.array([1, 2, 3, 4, 5]), "carry": np.array([10, 20])}
     scan = KINDS["scan"]
-    found = scan.expected(program, Case(keywords, {"length": 5}), inputs)
+    found = scan.expected(program, Case(recipe, {"length": 5}), inputs)
     assert found.tolist() == [10, 11, 13, 20, 24]
-    reverse = Case({"segment_size": 3, "reverse": True}, {"length": 5})
+    reverse = Case(Recipe.of("scan_plain", segment_size=3, reverse=True), {"length": 5})
     assert scan.expected(program, reverse, {"in": inputs["in"]}).tolist() == [6, 5, 3, 9, 5]
 
 
 def test_products_are_expected() -> None:
-    case = Case({}, {"rows": 2, "cols": 1, "inner": 3})
+    case = Case(Recipe.of("gemv"), {"rows": 2, "cols": 1, "inner": 3})
     inputs = {"a": np.arange(6), "b": np.array([1, 0, -1]), "c": np.array([5, 7])}
     product = KINDS["product"]
     assert product.expected(tcusim.build("scan_k"), case, inputs).tolist() == [3, 5]
@@ -475,3 +480,65 @@ def test_a_text_file_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.M
         files.write_text(path, "new")
     assert path.read_bytes() == b"\xc3\xa9\n"
     assert [file.name for file in tmp_path.iterdir()] == ["a.json"]
+
+
+# --- What is too large ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", ["20000x20000x20000", "100000x100000x100000"])
+def test_a_tile_that_does_not_fit_in_memory_is_refused(shape: str) -> None:
+    result = command(shape, "reduction_k")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f"one mma of {shape} tiles on the simulator needs about " in result.stderr
+    assert "of memory, and " in result.stderr
+
+
+def test_programs_that_do_not_fit_are_left_out_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The program of three warps needs three times this, and as much again to multiply.
+    monkeypatch.setattr(memory, "free_bytes", lambda: 5 * 64 * 3 * 16)
+    row, _ = validate_shape("4x4x4", algorithms=["scan_k"]).rows
+    assert row.ok
+    assert row.left_out == 2
+    assert "warps=3" in row.why_left_out
+    assert "needs about" in row.why_left_out
+
+
+def test_a_run_out_of_memory_is_no_wrong_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = run_numpy
+
+    def full(program: Program, inputs: Any, **options: Any) -> Any:
+        if inputs["in"].size > 20:
+            raise MemoryError("Unable to allocate 3 TiB")
+        return real(program, inputs, **options)
+
+    monkeypatch.setattr(validation, "run_numpy", full)
+    report = validate_shape("4x4x4", algorithms=["scan_k"])
+    assert report.ok
+    assert all(row.left_out for row in report.rows)
+    assert "too large: scan_k (data in a, b): " in str(report)
+    assert "Unable to allocate 3 TiB" in str(report)
+    assert ShapeReport.from_json(report.to_json()) == report
+
+
+def test_the_time_is_told_before_it_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
+    few, many = (Validation.of("16x16x16", full=full).seconds for full in (False, True))
+    assert 1 < few < many
+    assert Validation.of("3000x3000x3000", ["scan_tn"]).seconds > 3600
+    assert Validation.of("2x2x2", ["scan_k"]).seconds < 60
+    done = Validation.of("2x2x2", ["scan_k"]).run()
+    monkeypatch.setattr(Validation, "run", lambda *_: done)
+    for shape, said in (("3000x3000x3000", "this takes roughly "), ("2x2x2", "")):
+        result = command(shape, "scan_tn")
+        assert result.exit_code == 0
+        assert result.stderr[: len(said)] == said
+        assert bool(result.stderr) == bool(said)
+
+
+def test_a_fault_of_tcusim_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(b: Builder, segment_size: int) -> int:
+        return segment_size // 0
+
+    broken.__module__ = "tcusim.algorithms.scan"
+    plant(broken)
+    with pytest.raises(ZeroDivisionError):
+        validate_shape("4x4x4", algorithms=["planted"])

@@ -1,0 +1,507 @@
+"""The kinds of algorithms, as `validate` tries them: around which sizes, and what must come out.
+
+Inputs are integers so small that no sum on the way is rounded: the magnitudes of a segment add up
+to no more than every type, and the arithmetic, holds exactly. So what comes out must equal integer
+sums, whatever the order of the additions.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tcusim.algorithms import Algorithm, Level, scan
+from tcusim.check.cases import Case, Recipe
+from tcusim.machine import Fused, Rule, format_of
+from tcusim.program.grammar import Program
+
+__all__ = ["KINDS", "Kind", "Tile", "exact_up_to", "has_formula", "layouts", "variants"]
+
+Ints: TypeAlias = NDArray[np.int64]
+Keywords: TypeAlias = dict[str, Any]
+# A program to try, and whether several lengths of input are worth it.
+Trial: TypeAlias = tuple[Recipe, bool]
+
+# Options that make another algorithm of one row, with their values; the registry's formula is for
+# the first.
+_VARIANTS: Final[dict[str, tuple[Any, ...]]] = {"form": scan.FORMS}
+# Options that change what comes out, in a way that `_Segments.expected` knows.
+_FLAGS: Final = ("carry", "exclusive", "reverse")
+
+# Options that say how many tiles a warp takes, where blocks share a segment.
+_SHARES: Final = ("per_warp", "pieces")
+
+_LARGEST: Final = 3
+# A tile of more multiply-adds than this takes so long that fewer cases must do, unless in full.
+_LARGE_TILE: Final = 2**16
+
+
+def variants(row: Algorithm) -> Iterator[Keywords]:
+    """Yield the options that make another algorithm of a row; one empty set if it has none."""
+    names = [name for name in row.options if name in _VARIANTS]
+    for values in itertools.product(*(_VARIANTS[name] for name in names)):
+        yield dict(zip(names, values, strict=True))
+
+
+def has_formula(row: Algorithm, options: Keywords) -> bool:
+    """Return whether the registry's formula is for these options."""
+    return row.formula not in ("", "0") and all(
+        _VARIANTS[name][0] == value for name, value in options.items()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A tile as an algorithm sees it: m rows of data, whichever operand holds them."""
+
+    m: int
+    n: int
+    k: int
+
+
+def layouts(row: Algorithm, tile: Tile) -> list[tuple[int, int]]:
+    """Return warps of a block and tiles of a warp: those that are measured, then others to try.
+
+    A warp's work is measured for one warp alone, as is that of blocks which share a segment; that
+    of a block for several, but not more than k, up to which the formulas hold.
+    """
+    if row.level is Level.WARP:
+        return [(1, 1), (3, 2)]
+    if row.level is Level.GRID:
+        return [(1, 1), (3, 1)]
+    return list(dict.fromkeys([(min(4, tile.k), 1), (1, 1), (2, 1), (4, 1), (3, 2)]))
+
+
+class Kind(Protocol):
+    """How algorithms of one kind are tried; `KINDS` has one for each kind."""
+
+    def measured(self, row: Algorithm, tile: Tile, repeats: int) -> Recipe:
+        """Return the recipe whose steps are counted: whole tiles, `repeats` of them a segment."""
+        ...
+
+    def programs(self, row: Algorithm, tile: Tile, full: bool) -> Iterator[Trial]:
+        """Yield each program to try, and whether several lengths are worth it."""
+        ...
+
+    def runs(self, program: Program, recipe: Recipe, many: bool) -> Iterator[Case]:
+        """Yield the case for each length of input that the program is tried on."""
+        ...
+
+    def inputs(self, program: Program, case: Case, limit: int) -> dict[str, Ints]:
+        """Return integers for each input of a program."""
+        ...
+
+    def expected(self, program: Program, case: Case, inputs: Mapping[str, Ints]) -> Ints:
+        """Return what the program must give for these inputs."""
+        ...
+
+    def unknown(self, program: Program) -> str:
+        """Return why nobody here knows what must come out, "" if `expected` does."""
+        ...
+
+    def useful(self, case: Case) -> int:
+        """Return the additions that the case would need without a tensor core, about."""
+        ...
+
+    def formula(self, row: Algorithm, tile: Tile, case: Case, repeats: int) -> int:
+        """Return the mma steps that the registry's formula has for a measured case."""
+        ...
+
+
+# --- Reductions and scans ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Segments:
+    """Algorithms that sum or scan segments of the input `in`: all of one size."""
+
+    sums: bool
+
+    def measured(self, row: Algorithm, tile: Tile, repeats: int) -> Recipe:
+        """Return segments of `repeats` rows or tiles, and a block of them."""
+        return Recipe.of(row.name, segment_size=repeats * _unit(row, tile))
+
+    def programs(self, row: Algorithm, tile: Tile, full: bool) -> Iterator[Trial]:
+        """Yield segment sizes around a row, a tile and the default, whole and ragged."""
+        unit = _unit(row, tile)
+        default = row.repeats * unit
+
+        def segments(size: int, *, ragged: bool, **options: Any) -> Recipe:
+            return Recipe.of(row.name, segment_size=size, ragged=ragged, **options)
+
+        if row.level is Level.GRID:
+            yield from _shared_segments(row, unit, full)
+            return
+        if tile.m * tile.n * tile.k > _LARGE_TILE and not full:
+            yield segments(max(1, unit - 1), ragged=True), False
+            yield segments(default, ragged=True), False
+            yield segments(unit, ragged=False), False
+            return
+        for size in _segment_sizes(tile, unit, default, full):
+            yield segments(size, ragged=True), full or size == default
+            if full or size in (unit, default):
+                yield segments(size, ragged=False), full
+        for warps, tiles in layouts(row, tile):
+            for ragged in (True, False) if full else (True,):
+                yield segments(default, ragged=ragged, warps=warps, tiles=tiles), full
+        for flags in _flags(row, full):
+            yield segments(max(1, default - 1), ragged=True, **flags), full
+
+    def runs(self, program: Program, recipe: Recipe, many: bool) -> Iterator[Case]:
+        """Yield lengths around a segment and a block; whole blocks if the program wants those."""
+        block = max(program.blocks.per, *(scalar.multiple_of for scalar in program.scalars))
+        segment_size = recipe.get("segment_size")
+        size = segment_size or block
+        if not recipe.get("ragged"):
+            lengths = [block, 3 * block] if many else [2 * block]
+        elif many:
+            edges = (size - 1, size, size + 1, block - 1, block, block + 1)
+            # An empty array has no segment; one segment that is the whole array has a block.
+            none = [0] if segment_size else []
+            lengths = [*none, 1, *edges, 2 * block + size // 2 + 1]
+        else:
+            lengths = [max(1, size - 1), block + size // 2 + 1]
+        for length in dict.fromkeys(lengths):
+            yield Case(recipe, {"length": length})
+
+    def inputs(self, program: Program, case: Case, limit: int) -> dict[str, Ints]:
+        """Return segments whose magnitudes, with what is carried in, sum to `limit` at most."""
+        rng, length, size = case.rng, case.sizes["length"], _segment_size(case)
+        count = -(-length // size)
+        room = limit // 2 if _is_carried(program) else limit
+        rows = _small_integers(rng, count, size, room, _is_signed(program))
+        return {"in": rows.ravel()[:length]} | _carry(program, rng, room, count)
+
+    def expected(self, program: Program, case: Case, inputs: Mapping[str, Ints]) -> Ints:
+        """Return integer sums, or prefix sums, of each segment."""
+        x, size = inputs["in"], _segment_size(case)
+        rows = np.concatenate([x, np.zeros(-x.size % size, np.int64)]).reshape(-1, size)
+        if self.sums:
+            totals: Ints = rows.sum(axis=1)
+            return totals
+        prefixes = _prefixes(rows, case.recipe)
+        if "carry" in inputs:
+            prefixes = prefixes + inputs["carry"][:, None]
+        return prefixes.ravel()[: x.size]
+
+    def unknown(self, program: Program) -> str:
+        """Refuse programs with other inputs than the data and what is carried in."""
+        return _unknown_inputs(program, ("in", "carry"))
+
+    def useful(self, case: Case) -> int:
+        """Return the elements: each is added once."""
+        return case.sizes["length"]
+
+    def formula(self, row: Algorithm, tile: Tile, case: Case, repeats: int) -> int:
+        """Return the mma steps of a piece of work; what a block does depends on its warps."""
+        return row.mma_steps(tile.m, tile.n, tile.k, N=repeats, W=case.recipe.get("warps"))
+
+
+def _segment_size(case: Case) -> int:
+    """Return the elements of a segment; a recipe without a size takes the whole array."""
+    return int(case.recipe.get("segment_size") or max(1, case.sizes["length"]))
+
+
+def _prefixes(rows: Ints, recipe: Recipe) -> Ints:
+    """Return the prefix sums of each row, in the order that the options say."""
+    step = -1 if recipe.get("reverse") else 1
+    prefixes: Ints = rows[..., ::step].cumsum(axis=-1)[..., ::step]
+    return prefixes - rows if recipe.get("exclusive") else prefixes
+
+
+def _is_signed(program: Program) -> bool:
+    fmt = format_of(program.ab)
+    return fmt.is_float or fmt.smallest < 0
+
+
+def _is_carried(program: Program) -> bool:
+    return any(buffer.name == "carry" for buffer in program.inputs)
+
+
+def _carry(program: Program, rng: np.random.Generator, room: int, count: int) -> dict[str, Ints]:
+    """Return what is carried into each segment, if the program has such an input."""
+    if not _is_carried(program):
+        return {}
+    return {"carry": rng.integers(-room if _is_signed(program) else 0, room + 1, count)}
+
+
+def _flags(row: Algorithm, full: bool) -> Iterator[dict[str, bool]]:
+    """Yield the flags that change what comes out: all at once, or in full every set of them."""
+    names = [name for name in row.options if name in _FLAGS]
+    for count in range(1 if full else max(1, len(names)), len(names) + 1):
+        for chosen in itertools.combinations(names, count):
+            yield dict.fromkeys(chosen, True)
+
+
+def _shared_segments(row: Algorithm, unit: int, full: bool) -> Iterator[Trial]:
+    """Yield segments that several blocks share, and whole arrays: a warp takes one tile."""
+
+    def segments(size: int | None, **options: Any) -> Recipe:
+        # Of a whole array alone, blocks form groups of a size that can be chosen.
+        group = {"columns": 3} if size is None and "columns" in row.options else {}
+        share = {name: 1 for name in row.options if name in _SHARES}
+        return Recipe.of(row.name, segment_size=size, **share, **group, **options)
+
+    every = {name: True for name in row.options if name in _FLAGS}
+    for size in (1, unit + 1, 3 * unit) if full else (1, 3 * unit):
+        yield segments(size, ragged=True), full
+    for warps in (1, 2) if full else (2,):
+        yield segments(3 * unit - 1, warps=warps, **every), full
+        yield segments(None, warps=warps, ragged=True), True
+        yield segments(None, warps=warps, **every), full
+    for flags in _flags(row, full) if full else ():
+        yield segments(None, ragged=True, **flags), False
+
+
+def _unit(row: Algorithm, tile: Tile) -> int:
+    return tile.m * tile.k if row.tiles else tile.k
+
+
+def _segment_sizes(tile: Tile, unit: int, default: int, full: bool) -> list[int]:
+    """Return segment sizes to try, ascending; an algorithm may refuse the longer ones."""
+    sizes = {1, unit - 1, unit, unit + 1, default, 2 * unit + unit // 2 + 1}
+    if full:
+        sizes |= {2, tile.k - 1, tile.k, tile.k + 1, unit // 2, 2 * unit - 1, 2 * unit, 3 * unit}
+        sizes |= {tile.m, tile.n, tile.m * tile.k + 1, default - 1, default + 1}
+    return sorted(size for size in sizes if size >= 1)
+
+
+def _small_integers(
+    rng: np.random.Generator, rows: int, size: int, limit: int, signed: bool
+) -> Ints:
+    """Return (rows, size) integers whose magnitudes sum to at most `limit` in each row.
+
+    The ends of a row are never 0, so that it shows if one is left out or is taken twice.
+    """
+    room = max(0, limit - 2)
+    largest = min(_LARGEST, max(1, room))
+    x: Ints = rng.integers(-largest if signed else 0, largest + 1, (rows, size))
+    wanted = room / max(1.0, size * (largest + 1) / 2)
+    x = x * (rng.random(x.shape) < wanted)
+    x[:, :1] = x[:, size - 1 :] = 0
+    x[np.abs(x).cumsum(axis=1) > room] = 0
+    x[:, size - 1 :] = -1 if signed else 1
+    x[:, :1] = 1
+    return x
+
+
+# --- Products ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Products:
+    """Products of whole matrices: a (rows, inner) times b (inner, cols), plus c; all row-major.
+
+    inner and cols are options of `build`, but a vector's product has no cols; the scalar `rows`
+    is found from the size of `a`.
+    """
+
+    def measured(self, row: Algorithm, tile: Tile, repeats: int) -> Recipe:
+        """Return the default product, of one block."""
+        return Recipe.of(row.name)
+
+    def programs(self, row: Algorithm, tile: Tile, full: bool) -> Iterator[Trial]:
+        """Yield columns and depths around a tile and several."""
+        n, k = tile.n, tile.k
+        pairs = [(1, 1), (n, k), (n + 1, k + 1), (3 * n, 2 * k)]
+        if full:
+            pairs += [(n - 1, k - 1), (2 * n + 1, 5 * k), (1, 3 * k + 1), (5 * n, 1)]
+        for cols, inner in pairs:
+            sizes = {"cols": cols, "inner": inner}
+            if cols and inner:
+                given = {name: size for name, size in sizes.items() if name in row.options}
+                yield Recipe.of(row.name, **given), full or (cols, inner) == (n + 1, k + 1)
+        for warps, tiles in layouts(row, tile):
+            yield Recipe.of(row.name, warps=warps, tiles=tiles), full
+        if "add_c" in row.options:
+            yield Recipe.of(row.name, add_c=True), full
+
+    def runs(self, program: Program, recipe: Recipe, many: bool) -> Iterator[Case]:
+        """Yield numbers of rows around a block's, which comes first."""
+        block = program.blocks.per
+        sizes = {buffer.name: buffer.size.evaluate({"rows": 1}) for buffer in program.inputs}
+        inner = sizes["a"]
+        for rows in dict.fromkeys((block, 1, block - 1, 2 * block + 1) if many else (block + 1,)):
+            yield Case(recipe, {"rows": rows, "cols": sizes["b"] // inner, "inner": inner})
+
+    def inputs(self, program: Program, case: Case, limit: int) -> dict[str, Ints]:
+        """Return factors of -1, 0 and 1 whose products, with c, sum to `limit` at most."""
+        rng = case.rng
+        rows, cols, inner = (case.sizes[name] for name in ("rows", "cols", "inner"))
+        low = -1 if _is_signed(program) else 0
+        left: Ints = rng.integers(low, 2, (rows, inner))
+        left[np.abs(left).cumsum(axis=1) > limit - 1] = 0
+        drawn = {
+            "a": left,
+            "b": rng.integers(low, 2, (inner, cols)),
+            "c": rng.integers(low, 2, (rows, cols)),
+        }
+        return {buffer.name: drawn[buffer.name].ravel() for buffer in program.inputs}
+
+    def expected(self, program: Program, case: Case, inputs: Mapping[str, Ints]) -> Ints:
+        """Return the integer product."""
+        rows, cols, inner = (case.sizes[name] for name in ("rows", "cols", "inner"))
+        product = inputs["a"].reshape(rows, inner) @ inputs["b"].reshape(inner, cols)
+        flat: Ints = product.ravel()
+        return flat + inputs["c"] if "c" in inputs else flat
+
+    def unknown(self, program: Program) -> str:
+        """Refuse programs of other arrays or scalars."""
+        scalars = [scalar.name for scalar in program.scalars]
+        if scalars != ["rows"]:
+            return f"what must come out is not known here for the scalars {', '.join(scalars)}"
+        return _unknown_inputs(program, ("a", "b", "c"))
+
+    def useful(self, case: Case) -> int:
+        """Return the multiply-adds of the product."""
+        return case.sizes["rows"] * case.sizes["cols"] * case.sizes["inner"]
+
+    def formula(self, row: Algorithm, tile: Tile, case: Case, repeats: int) -> int:
+        """Return the mma steps of the whole product."""
+        return row.mma_steps(tile.m, tile.n, tile.k, **case.sizes)
+
+
+# --- Segments by offsets ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """Algorithms that sum or scan segments of `in`, which the input `offsets` tells, in pieces.
+
+    A piece has `segment_size` elements at most; `ir.Locate` says which number it has.
+    """
+
+    sums: bool
+
+    def measured(self, row: Algorithm, tile: Tile, repeats: int) -> Recipe:
+        """Return pieces of `repeats` rows."""
+        return Recipe.of(row.name, segment_size=repeats * tile.k)
+
+    def programs(self, row: Algorithm, tile: Tile, full: bool) -> Iterator[Trial]:
+        """Yield pieces around a row and the default, and segments that are one piece each."""
+        k, default = tile.k, row.repeats * tile.k
+        sizes = {1, k, k + 1, default} | ({2, k - 1, default - 1, default + 1} if full else set())
+        for size in sorted(sizes - {0}):
+            yield Recipe.of(row.name, segment_size=size), full or size == default
+        for warps, tiles in layouts(row, tile)[1:]:
+            yield Recipe.of(row.name, segment_size=k, warps=warps, tiles=tiles), full
+        if "whole" in row.options:
+            yield Recipe.of(row.name, segment_size=k + 1, whole=True), full
+        for flags in _flags(row, full):
+            yield Recipe.of(row.name, segment_size=k + 1, **flags), full
+
+    def runs(self, program: Program, recipe: Recipe, many: bool) -> Iterator[Case]:
+        """Yield one segment whose pieces fill a block; then fewer and more, in many segments."""
+        size = recipe.get("segment_size")
+        if recipe.get("whole"):
+            for segments in (1, program.blocks.per + 3):
+                length = int(_whole_lengths(size, segments).sum())
+                yield Case(recipe, {"length": length, "segments": segments})
+            return
+        lines = program.blocks.per // size
+        sizes = [(lines * size - 1, 1), (2 * lines * size + 1, lines + 3)]
+        if many:
+            sizes += [(0, 2), (1, 1), (lines * size, 1), (size + 1, 3 * lines)]
+        for length, segments in dict.fromkeys(sizes):
+            yield Case(recipe, {"length": length, "segments": segments})
+
+    def inputs(self, program: Program, case: Case, limit: int) -> dict[str, Ints]:
+        """Return segments that end anywhere, empty ones among them; see `_Segments.inputs`."""
+        rng, length, count = case.rng, case.sizes["length"], case.sizes["segments"]
+        inner: Ints = np.sort(rng.integers(0, length + 1, count - 1))
+        offsets: Ints = np.concatenate([[0], inner, [length]]).astype(np.int64)
+        if case.recipe.get("whole"):
+            lengths = _whole_lengths(case.recipe.get("segment_size"), count)
+            offsets = np.concatenate([[0], lengths.cumsum()]).astype(np.int64)
+        room = limit // 2 if _is_carried(program) else limit
+        low = -1 if _is_signed(program) else 0
+        x: Ints = rng.integers(low, 2, (length,))
+        before = np.concatenate([[0], np.abs(x).cumsum()])
+        x[before[1:] - np.repeat(before[offsets[:-1]], np.diff(offsets)) > room] = 0
+        return {"in": x, "offsets": offsets} | _carry(program, rng, room, self._numbers(case))
+
+    def expected(self, program: Program, case: Case, inputs: Mapping[str, Ints]) -> Ints:
+        """Return integer sums, by number, or prefix sums, of each piece."""
+        x = inputs["in"]
+        sums, prefixes = np.zeros(self._numbers(case), np.int64), np.zeros_like(x)
+        for number, begin, end in self._pieces(case, inputs["offsets"]):
+            sums[number] = x[begin:end].sum()
+            before = inputs["carry"][number] if "carry" in inputs else 0
+            prefixes[begin:end] = _prefixes(x[begin:end], case.recipe) + before
+        return sums if self.sums else prefixes
+
+    def _numbers(self, case: Case) -> int:
+        """Return how many numbers pieces have."""
+        if case.recipe.get("whole"):
+            return case.sizes["segments"]
+        return case.sizes["length"] // int(case.recipe.get("segment_size")) + case.sizes["segments"]
+
+    def _pieces(self, case: Case, offsets: Ints) -> Iterator[tuple[int, int, int]]:
+        """Yield each piece's number, beginning and end."""
+        size, whole = case.recipe.get("segment_size"), case.recipe.get("whole")
+        for segment, (begin, end) in enumerate(itertools.pairwise(offsets.tolist())):
+            for turn, start in enumerate(range(begin, end, size)):
+                number = segment if whole else begin // size + segment + turn
+                yield number, start, min(start + size, end)
+
+    def unknown(self, program: Program) -> str:
+        """Refuse programs with other inputs than the data, offsets, and what is carried in."""
+        return _unknown_inputs(program, ("in", "offsets", "carry"))
+
+    def useful(self, case: Case) -> int:
+        """Return the elements: each is added once."""
+        return case.sizes["length"]
+
+    def formula(self, row: Algorithm, tile: Tile, case: Case, repeats: int) -> int:
+        """Return the mma steps of a warp."""
+        return row.mma_steps(tile.m, tile.n, tile.k, N=repeats)
+
+
+def _whole_lengths(size: int, segments: int) -> Ints:
+    """Return lengths of up to `size` elements, the longest first and an empty one next."""
+    lengths: Ints = (size - np.arange(segments) * size) % (size + 1)
+    return lengths
+
+
+def _unknown_inputs(program: Program, known: Iterable[str]) -> str:
+    names = [buffer.name for buffer in program.inputs]
+    strange = [name for name in names if name not in known]
+    if strange:
+        return f"what must come out is not known here for an input {strange[0]!r}"
+    return ""
+
+
+KINDS: Final[dict[str, Kind]] = {
+    "reduction": _Segments(sums=True),
+    "scan": _Segments(sums=False),
+    "product": _Products(),
+    "irregular_reduction": _Pieces(sums=True),
+    "irregular_scan": _Pieces(sums=False),
+}
+
+
+# --- Exactness --------------------------------------------------------------------------------
+
+
+def exact_up_to(ab: str, accumulate: str, rule: Rule) -> int:
+    """Return a number up to which types and arithmetic hold every integer and sum of integers.
+
+    Partial sums may become operands, so the operands' type counts, too. A fused step keeps F bits
+    below the largest term; a result may have fewer bits than its type.
+    """
+    limits = [_integers_of(ab), _integers_of(accumulate)]
+    if isinstance(rule.how, Fused):
+        limits.append(2**rule.how.fraction_bits)
+        if rule.how.output_fraction_bits is not None:
+            limits.append(2**rule.how.output_fraction_bits)
+    return min(limits)
+
+
+def _integers_of(dtype: str) -> int:
+    fmt = format_of(dtype)
+    return int(2 ** (fmt.fraction_bits + 1)) if fmt.is_float else int(fmt.largest)
