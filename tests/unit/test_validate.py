@@ -298,7 +298,7 @@ def test_inputs_that_nobody_knows_are_skipped() -> None:
         """Sum one of two inputs."""
         other = b.input("weights", "f16", Extent(LENGTH))
         b.copy(b.rect(b.scratch("w", "f16", 1), 0, 1, 1, 1), b.rect(other, 0, 1, 1, 1))
-        return reduction.reduction_k(b, segment_size)
+        return reduction.reduction_kn(b, segment_size)
 
     plant(of_two_inputs, kind="reduction", name="other")
     report = validate_shape("4x4x4", algorithms=["other"])
