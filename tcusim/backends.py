@@ -120,7 +120,11 @@ class DeviceArrayFacts(Protocol):
 
 
 class Session(Protocol):
-    """A plan made ready on a backend: what is the same for every call has been done."""
+    """A plan made ready on a backend: what is the same for every call has been done.
+
+    It is to be kept: a call like an earlier one (of arrays of the same library, types and shapes,
+    on the same stream) should cost the host little more than its launches.
+    """
 
     def run(
         self,
@@ -135,12 +139,12 @@ class Session(Protocol):
         """Launch the plan; return `out`, or a new array of the kind and device of the input "in".
 
         inputs: arrays in GPU memory by the plan's names, contiguous, in any shape. out: where the
-        result goes; it may be the input "in" if `plan.in_place`. shape: of the result. stream: to
-        launch on, by default the one on which the library of "in" now works. initial: an element
-        of each row (of the last axis) of `shape` that the plan does not compute, and that is 0.
-        starts: launch the plan once for each of these, on parts of the arrays: for each of its
-        names, "out" included, the element at which the part begins. Several threads may call at
-        once, on one stream or on several.
+        result goes; it may be the input "in" if `plan.why_not_in_place` is None. shape: of the
+        result. stream: to launch on, by default the one on which the library of "in" now works.
+        initial: an element of each row (of the last axis) of `shape` that the plan does not
+        compute, and that is 0. starts: launch the plan once for each of these, on parts of the
+        arrays: for each of its names, "out" included, the element at which the part begins. Several
+        threads may call at once, on one stream or on several.
         """
         ...
 

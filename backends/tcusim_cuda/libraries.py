@@ -103,6 +103,10 @@ class QuickLibrary(Library):
         """Return a new array on the device of another, which is the current one."""
         raise NotImplementedError
 
+    def empty(self, like: DeviceArray, shape: tuple[int, ...], dtype: str) -> Any:
+        """Return a new array on the device of another."""
+        return self.new(like.owner, shape, format_of(dtype).array_name)
+
 
 class _Torch(QuickLibrary):
     kind = "torch"
@@ -137,11 +141,6 @@ class _Torch(QuickLibrary):
             device=array.device.index,
             stream=self.current_stream(array.device.index),
         )
-
-    def empty(self, like: DeviceArray, shape: tuple[int, ...], dtype: str) -> Any:
-        torch = sys.modules["torch"]
-        kind = getattr(torch, format_of(dtype).array_name)
-        return torch.empty(shape, dtype=kind, device=like.owner.device)
 
     def memory(self, like: DeviceArray, nbytes: int, stream: int) -> Any:
         torch = sys.modules["torch"]
@@ -203,9 +202,8 @@ class _Cupy(QuickLibrary):
         )
 
     def empty(self, like: DeviceArray, shape: tuple[int, ...], dtype: str) -> Any:
-        cupy = sys.modules["cupy"]
-        with cupy.cuda.Device(like.device):
-            return self.new(like.owner, shape, format_of(dtype).array_name)
+        with sys.modules["cupy"].cuda.Device(like.device):
+            return super().empty(like, shape, dtype)
 
     def arranged(self, array: DeviceArray, axes: tuple[int, ...], dtype: str) -> Any:
         cupy = sys.modules["cupy"]

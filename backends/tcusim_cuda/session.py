@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,6 +104,10 @@ class _Look(NamedTuple):
     signature: tuple[Any, ...]
     device: int
     aliased: bool
+
+
+# What gives rounds of launches for arrays by name, on a stream.
+_Works: TypeAlias = Callable[[Mapping[str, DeviceArray], Stream], list[_Work]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,35 +217,21 @@ class DeviceSession:
             name: on_gpu(array, "a" if name == self._first else name)
             for name, array in inputs.items()
         }
-        like = given[self._first]
-        wanted = None if out is None else on_gpu(out, "out")
+        wanted = {} if out is None else {self._last: on_gpu(out, "out")}
         if starts is None:
             for name, array in given.items():
                 self._require_fit(array, name)
-        if wanted is not None:
-            self._require_out(wanted, shape, whole=whole)
-        place = place_of([*given.values(), *([] if wanted is None else [wanted])])
-        self._require_gpu(place.device)
-        handle = handle_of(stream)
-        handle = like.stream if handle is None else handle
-        dtype = self.plan.memory[self._last].dtype
-        with self._explained(), self._active(place, stream, handle) as opened:
-            made = wanted or new_array(self.runtime, like, "out", shape, dtype, opened)
-            aliased = self._is_aliased([made], given)
-            if starts is not None:
-                works = self._stacked({**given, self._last: made}, starts, opened)
-            elif initial is not None:
-                longer = self._longer(like, made, initial, opened)
-                works = [_Work({**given, self._last: longer.scan}, after=[longer.finish])]
-            else:
-                works = [_Work({**given, self._last: made})]
-            queue = self._queue(place, opened, aliased, like)
-            others = {array.stream for work in works for array in work.arrays.values()}
-            with _ordered({*others, made.stream, handle}, opened.handle):
-                self._queue_all(queue, works)
-            if whole:
-                self._remember(queue, inputs, out, shape)
-        return made.owner if wanted else self.runtime.delivered(made.owner, like, dtype)
+        for array in wanted.values():
+            self._require_out(array, shape, whole=whole)
+        works_of: _Works | None = None
+        if starts is not None:
+            works_of = partial(self._stacked, starts)
+        elif initial is not None:
+            works_of = partial(self._longer, initial)
+        result = self._launched(given, wanted, {self._last: shape}, stream, works_of)[self._last]
+        if whole:
+            self._remember(inputs, out, shape)
+        return result
 
     def _run_quickly(
         self, inputs: Mapping[str, Any], out: Any, shape: tuple[int, ...], stream: Any
@@ -313,23 +303,25 @@ class DeviceSession:
                     aliased = True
         return _Look(library, addresses, (*facts, device, aliased), device, aliased)
 
-    def _remember(
-        self, queue: _Queue, inputs: Mapping[str, Any], out: Any, shape: tuple[int, ...]
-    ) -> None:
+    def _remember(self, inputs: Mapping[str, Any], out: Any, shape: tuple[int, ...]) -> None:
         """Let calls like this one, which was right, take the short way."""
         kind = type(inputs[self._first])
         library = quick_library(kind)
-        done_fully = len(queue.calls) == len(self.steps)
-        if library is None or not self.runtime.in_primary_context or not done_fully:
+        if library is None or not self.runtime.in_primary_context:
             return
         self._libraries[kind] = library
         look = self._look(inputs, out, shape)
-        if look is None or library.current_stream(look.device) != queue.stream.handle:
+        if look is None:
+            return
+        driver, handle = Driver.open(), library.current_stream(look.device)
+        context = driver.context_id(driver.primary_context(look.device))
+        queue = self._queues.get((context, handle, look.aliased))
+        if queue is None or len(queue.calls) < len(self.steps):
             return
         if len(self._known) >= _MOST_SIGNATURES:
             self._known.clear()
         self._known.add(look.signature)
-        self._quick[look.device, queue.stream.handle, look.aliased] = queue
+        self._quick[look.device, handle, look.aliased] = queue
 
     # --- Plans of any results ----------------------------------------------------------------
 
@@ -369,50 +361,52 @@ class DeviceSession:
                     f"{self.plan.title}: {name!r} is not in GPU memory, but {first.name} is. "
                     f"Copy it there first, or give NumPy arrays only."
                 )
-        return self._on_device(there, outs, stream, poison)
+        for name, array in (*there.items(), *outs.items()):
+            self._require_fit(array, name, flat=True)
+        for array in outs.values():
+            _require_writable(array)
+        shapes = {name: (self.plan.memory[name].size,) for name in self.plan.outputs}
+        return self._launched(there, outs, shapes, stream, poison=poison)
 
-    def _on_device(
+    def _launched(
         self,
         given: Mapping[str, DeviceArray],
         wanted: Mapping[str, DeviceArray],
+        shapes: Mapping[str, tuple[int, ...]],
         stream: Any,
-        poison: bool,
+        works_of: _Works | None = None,
+        *,
+        poison: bool = False,
     ) -> dict[str, Any]:
-        """Launch on the arrays as they are."""
-        for name, array in (*given.items(), *wanted.items()):
-            self._require_fit(array, name, flat=True)
-        for array in wanted.values():
-            _require_writable(array)
+        """Launch on arrays that fit; return the results, those wanted or new ones of these shapes.
+
+        works_of: gives the rounds of launches for all arrays by name, if it is not one round.
+        """
+        runtime, memory = self.runtime, self.plan.memory
         place = place_of([*given.values(), *wanted.values()])
         self._require_gpu(place.device)
-        like, memory = given[self._first], self.plan.memory
+        like = given[self._first]
         handle = handle_of(stream)
         handle = like.stream if handle is None else handle
         with self._explained(), self._active(place, stream, handle) as opened:
             made = {
                 name: wanted.get(name)
-                or new_array(
-                    self.runtime,
-                    like,
-                    f"output {name!r}",
-                    (memory[name].size,),
-                    memory[name].dtype,
-                    opened,
-                )
-                for name in self.plan.outputs
+                or new_array(runtime, like, "the result", shape, memory[name].dtype, opened)
+                for name, shape in shapes.items()
             }
             aliased = self._is_aliased(list(made.values()), given)
             if aliased and poison:
                 raise InputError(f"{made[self._last].name} is an input: poison would destroy it")
-            work = _Work({**given, **made})
+            arrays = {**given, **made}
+            works = [_Work(arrays)] if works_of is None else works_of(arrays, opened)
             queue = self._queue(place, opened, aliased, like)
-            others = {array.stream for array in work.arrays.values()}
-            with _ordered({*others, handle}, opened.handle):
-                self._queue_all(queue, [work], poison=poison)
+            used = [*made.values(), *(array for work in works for array in work.arrays.values())]
+            with _ordered({handle, *(array.stream for array in used)}, opened.handle):
+                self._queue_all(queue, works, poison=poison)
         return {
             name: array.owner
             if name in wanted
-            else self.runtime.delivered(array.owner, like, memory[name].dtype)
+            else runtime.delivered(array.owner, like, memory[name].dtype)
             for name, array in made.items()
         }
 
@@ -456,23 +450,25 @@ class DeviceSession:
     # --- Parts of arrays, and longer rows ----------------------------------------------------
 
     def _longer(
-        self, like: DeviceArray, whole: DeviceArray, initial: Edge, stream: Stream
-    ) -> _Longer:
-        """Return where the plan writes what rows of the result have beside an initial zero."""
-        memory, item = self.plan.memory[self._last], whole.itemsize
+        self, initial: Edge, arrays: Mapping[str, DeviceArray], stream: Stream
+    ) -> list[_Work]:
+        """Return the round of launches that writes all of the rows but an initial zero."""
+        whole, memory = arrays[self._last], self.plan.memory[self._last]
+        item = whole.itemsize
         zero, rest = (0, item) if initial == "first" else ((whole.shape[-1] - 1) * item, 0)
         start = whole.address + rest
         if whole.size == memory.size + 1 and start % TILE_BYTES == 0:
             scan = replace(whole, address=start, shape=(memory.size,))
         else:
-            size = (memory.size,)
+            like, size = arrays[self._first], (memory.size,)
             scan = new_array(self.runtime, like, "the scan", size, memory.dtype, stream)
-        return _Longer(whole, zero, rest, scan)
+        longer = _Longer(whole, zero, rest, scan)
+        return [_Work({**arrays, self._last: scan}, after=[longer.finish])]
 
     def _stacked(
         self,
-        arrays: Mapping[str, DeviceArray],
         starts: Sequence[Mapping[str, int]],
+        arrays: Mapping[str, DeviceArray],
         stream: Stream,
     ) -> list[_Work]:
         """Return a round of launches for each part of the arrays.
