@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import assert_never
 
 from tcusim.errors import Unsupported
@@ -68,6 +69,7 @@ from tcusim_cuda.transfer_text import async_lines, each_vector, move_lines, read
 
 __all__ = ["emit", "instruction_for"]
 
+HEADER = Path(__file__).parent / "include" / "tcusim.cuh"
 FRAGMENT_TYPES = {**C_TYPES, "tf32": "wmma::precision::tf32"}
 # CUDA C++ Programming Guide: without asking, a block has 48 KB of shared memory.
 STATIC_SHARED_BYTES = 48 * 1024
@@ -97,20 +99,27 @@ class Instruction:
         return self.grid == (1, 1, 1)
 
 
-def emit(program: Program) -> Kernel:
+def emit(program: Program, *, standalone: bool = False) -> Kernel:
     """Return the CUDA kernel of a program.
+
+    Parameters
+    ----------
+    program : Program
+        What the kernel does.
+    standalone : bool
+        Put tcusim.cuh into the text, in place of the line that includes it.
 
     Raises
     ------
     VerifyError
         If the program breaks a rule.
     Unsupported
-        If no tensor-core instruction does its tile with its types, or a name is one that the text
+        If no kernel is emitted for its tile and types, or a name is one that the text
         itself uses.
     """
     verify(program)
     _require_free_names(program)
-    return _Emitter(program, instruction_for(program)).kernel()
+    return _Emitter(program, instruction_for(program), standalone).kernel()
 
 
 def _require_free_names(program: Program) -> None:
@@ -138,15 +147,27 @@ def instruction_for(program: Program) -> Instruction:
         if row is not None and _emittable(candidate, row) and _divides(candidate, shape):
             sizes = (shape.m // candidate.m, shape.n // candidate.n, shape.k // candidate.k)
             return Instruction(candidate, row, sizes)
-    able = [
-        other.name
-        for other in shapes()
-        if (row := other.operands_for(program.ab, program.acc)) and _emittable(other, row)
+    raise Unsupported(_refusal(program))
+
+
+def _refusal(program: Program) -> str:
+    """Say that no kernel is emitted for a program's tile, and for what tiles one is."""
+    types = f"{program.ab} with {program.acc} accumulators"
+    sizes = [
+        " x ".join(
+            f"{size}{letter}" if free else str(size)
+            for size, free, letter in zip(
+                (one.m, one.n, one.k), _divisible(one), "ijl", strict=True
+            )
+        )
+        for one in shapes()
+        if (row := one.operands_for(program.ab, program.acc)) and _emittable(one, row)
     ]
-    raise Unsupported(
-        f"{program.name}: no tensor-core instruction multiplies {shape.name} tiles of {program.ab} "
-        f"with {program.acc} accumulators, nor smaller tiles that make one up. "
-        f"Shapes that can, and whose multiples can: {', '.join(able) or 'none'}"
+    if not sizes:
+        return f"{program.name}: no kernel is emitted for tiles of {types}; run it with 'numpy'"
+    return (
+        f"{program.name}: no kernel is emitted for {program.shape.name} tiles of {types}, only for "
+        f"{', '.join(sizes)}, where i, j and l are whole numbers from 1"
     )
 
 
@@ -162,25 +183,32 @@ def _emittable(shape: MmaShape, row: Operands) -> bool:
 
 
 def _divides(small: MmaShape, large: MmaShape) -> bool:
-    """Return whether the large tile is whole small ones that begin where WMMA can load them."""
-    if large.m % small.m or large.n % small.n or large.k % small.k:
-        return False
-    # A unit may add up to 16 products at once: pieces of fewer would be rounded more often.
-    if large.k != small.k and small.k % 16:
-        return False
-    # Tiles of 8 columns, or rows, side by side would begin at multiples of 16 bytes.
-    columns_ok = small.n >= 16 or large.n == small.n
-    rows_ok = small.m >= 16 or large.m == small.m
-    return columns_ok and rows_ok
+    """Return whether the large tile is made up of small ones."""
+    sizes = zip((large.m, large.n, large.k), (small.m, small.n, small.k), strict=True)
+    return all(
+        whole == part or (free and whole % part == 0)
+        for (whole, part), free in zip(sizes, _divisible(small), strict=True)
+    )
+
+
+def _divisible(part: MmaShape) -> tuple[bool, bool, bool]:
+    """Return whether a larger tile may have several of these along m, along n and along k."""
+    # Tiles of 8 rows, or columns, side by side would begin at multiples of 16 bytes, where WMMA
+    # cannot load them. A unit may add up to 16 products at once: parts of fewer would be rounded
+    # more often.
+    return part.m >= 16, part.n >= 16, part.k % 16 == 0
 
 
 class _Emitter:
     """Collects the lines of one kernel."""
 
-    def __init__(self, program: Program, instruction: Instruction) -> None:
+    def __init__(self, program: Program, instruction: Instruction, standalone: bool) -> None:
         self.program = program
+        self.standalone = standalone
         self.instruction = instruction
         self.lines: list[str] = []
+        # Which line declares the pointers, and what it is where they may be to one array.
+        self.aliased_line: tuple[int, str] = (0, "")
         self.paths: list[str] = []
         self.depth = 0
         self.path = ""
@@ -199,9 +227,12 @@ class _Emitter:
         with self._block():
             self._setup()
             self._steps(program.steps, "")
+        number, signature = self.aliased_line
+        aliased = [*self.lines[:number], signature, *self.lines[number + 1 :]]
         return Kernel(
             name=self.name,
             text="\n".join(self.lines) + "\n",
+            aliased_text="\n".join(aliased) + "\n",
             program=program,
             threads=program.warps * LANES,
             dynamic_shared_bytes=self.shared.nbytes if self.pooled else 0,
@@ -240,20 +271,30 @@ class _Emitter:
         self._line("#include <cuda_bf16.h>")
         self._line("#include <cuda_fp16.h>")
         self._line("#include <mma.h>")
-        self._line('#include "tcusim.cuh"')
+        if self.standalone:
+            header = HEADER.read_text(encoding="ascii").replace("#pragma once\n", "")
+            self._lines(["", *header.splitlines(), ""])
+        else:
+            self._line('#include "tcusim.cuh"')
         self._line("using namespace nvcuda;")
         self._line()
         types = f"{program.ab} to {program.acc}"
         self._line(f"// {program.name}: {program.shape.name}, {types}   {program.source}".rstrip())
         self._line('extern "C" __global__ void')
         self._line(f"__launch_bounds__({program.warps * LANES})")
-        arguments = [
-            *(f"const {C_TYPES[b.dtype]}* __restrict__ {b.name}" for b in program.inputs),
-            *(f"{C_TYPES[b.dtype]}* __restrict__ {b.name}" for b in program.outputs),
-            *([f"unsigned long long* __restrict__ {WORKSPACE}"] if program.status else []),
+        self.aliased_line = len(self.lines), self._signature("")
+        self._line(self._signature(" __restrict__"))
+
+    def _signature(self, promise: str) -> str:
+        """Return the kernel's name and parameters; `promise` qualifies each pointer."""
+        program = self.program
+        parameters = [
+            *(f"const {C_TYPES[b.dtype]}*{promise} {b.name}" for b in program.inputs),
+            *(f"{C_TYPES[b.dtype]}*{promise} {b.name}" for b in program.outputs),
+            *([f"unsigned long long*{promise} {WORKSPACE}"] if program.status else []),
             *(f"const long long {scalar.name}" for scalar in program.scalars),
         ]
-        self._line(f"{self.name}({', '.join(arguments)})")
+        return f"{self.name}({', '.join(parameters)})"
 
     def _setup(self) -> None:
         self._line(f"const int lane = threadIdx.x % {LANES};")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tcusim.backends import Compiled
 from tcusim.program.grammar import Mma, Program, walk
-from tcusim_cuda import kernel as cuda_kernel
 from tcusim_cuda.compile import Cubin, compile_kernel
 from tcusim_cuda.emit import emit, instruction_for
 from tcusim_cuda.kernel import Kernel
@@ -30,12 +27,7 @@ class CudaEmitter:
 
     def emit(self, program: Program, *, standalone: bool = False) -> str:
         """Return the kernel's text; standalone has tcusim.cuh in it, and needs no other file."""
-        text = emit(program).text
-        if not standalone:
-            return text
-        header = Path(cuda_kernel.__file__).parent / "include" / "tcusim.cuh"
-        body = header.read_text(encoding="ascii").replace("#pragma once\n", "")
-        return text.replace('#include "tcusim.cuh"\n', f"\n{body}\n")
+        return emit(program, standalone=standalone).text
 
     def compile(self, program: Program, sm: int) -> Compiled:
         """Compile the kernel for GPUs of a compute capability, such as 90."""

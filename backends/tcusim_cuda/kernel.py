@@ -10,9 +10,9 @@ from tcusim.program.grammar import Program
 
 __all__ = ["SHARED_POOL", "TICKET_WORDS", "WORKSPACE", "Kernel", "words_of"]
 
-# The argument for the memory of a launch's own: the number of blocks that have started, then mail.
+# The argument for memory of one launch: the number of blocks that have started, then status words.
 WORKSPACE = "workspace"
-# 64-bit words before the first mail: the ticket has a cache line of its own.
+# 64-bit words before the first status word: the ticket has a cache line of its own.
 TICKET_WORDS = 16
 
 # The array of a kernel whose shared memory is dynamic, aligned to 128 bytes.
@@ -20,7 +20,7 @@ SHARED_POOL = "shared_pool"
 
 
 def words_of(dtype: str) -> int:
-    """Return the 64-bit words of mail of one value: each holds 32 of its bits, and a flag."""
+    """Return the status words of one value: each has 64 bits, 32 of the value's and a flag."""
     return 2 if format_of(dtype).itemsize == 8 else 1
 
 
@@ -28,13 +28,27 @@ def words_of(dtype: str) -> int:
 class Kernel:
     """One CUDA kernel, emitted from one program.
 
-    name: of the `extern "C" __global__` function. text: CUDA C++, which includes `tcusim.cuh`.
-    arguments: pointers to the inputs, then the outputs, in the program's order, then to zeroed
-    memory of `workspace_bytes` if the program has mail, then the scalars as 64-bit integers.
-    threads: per block. dynamic_shared_bytes: to pass at the launch; 0 if all shared memory is
-    static. min_sm: the least compute capability, such as 70, whose instructions it uses.
-    paths: for each line of the text, from 1 on, the step that it came from ("" if none).
-    products: the mma of the machine code if every loop marked so is unrolled.
+    Attributes
+    ----------
+    name : str
+        Of the `extern "C" __global__` function.
+    text : str
+        CUDA C++, which includes `tcusim.cuh`.
+    program : Program
+        What it was emitted from.
+    threads : int
+        Threads of a block.
+    dynamic_shared_bytes : int
+        To pass at the launch; 0 if all shared memory is static.
+    min_sm : int
+        The least compute capability, such as 70, whose instructions it uses.
+    paths : tuple of str
+        For each line of the text, the step that it came from ("" if none).
+    products : int
+        The mma of the machine code if every loop marked so is unrolled.
+    aliased_text : str
+        The text for a launch whose output is the very array of an input: the pointers are not
+        `__restrict__`, which would let the compiler read ahead of writes.
     """
 
     name: str
@@ -45,17 +59,22 @@ class Kernel:
     min_sm: int
     paths: tuple[str, ...]
     products: int = 0
+    aliased_text: str = ""
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """Names of the arguments, in order."""
+        """Names of the arguments, in order.
+
+        They are pointers to the inputs, then the outputs, then zeroed memory of `workspace_bytes`
+        if the program has status words; then the scalars, as 64-bit integers.
+        """
         program = self.program
         buffers = (*program.inputs, *program.outputs)
         work = (WORKSPACE,) if program.status else ()
         return (*(b.name for b in buffers), *work, *(s.name for s in program.scalars))
 
     def workspace_bytes(self, scalars: Mapping[str, int]) -> int:
-        """Return the bytes of global memory, zero at each launch, for mail; 0 without mail."""
+        """Return the bytes of global memory, zero at each launch, for status words."""
         if not self.program.status:
             return 0
         words = sum(
@@ -68,8 +87,5 @@ class Kernel:
         return self.program.grid(scalars)
 
     def aliased(self) -> Kernel:
-        """Return the kernel for when an output is the very array of an input.
-
-        Its pointers are not `__restrict__`, which would let the compiler read ahead of writes.
-        """
-        return replace(self, text=self.text.replace(" __restrict__", ""))
+        """Return the kernel for when an output is the very array of an input."""
+        return replace(self, text=self.aliased_text)

@@ -161,15 +161,30 @@ def test_a_tile_that_no_instruction_makes_up_is_refused() -> None:
     with pytest.raises(Unsupported) as caught:
         emit(program)
     assert str(caught.value) == (
-        "reduction_k: no tensor-core instruction multiplies 4x4x4 tiles of f16 with f32 "
-        "accumulators, nor smaller tiles that make one up. Shapes that can, and whose multiples "
-        "can: 16x16x16, 32x8x16, 8x32x16, 16x8x8, 16x8x16"
+        "reduction_k: no kernel is emitted for 4x4x4 tiles of f16 with f32 accumulators, only for "
+        "16i x 16j x 16l, 32i x 8 x 16l, 8 x 32j x 16l, 16i x 8 x 8, 16i x 8 x 16l, where i, j and "
+        "l are whole numbers from 1"
     )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "parts"),
+    [((32, 8, 8), (2, 1, 1)), ((16, 16, 8), None), ((32, 16, 8), None), ((64, 32, 48), (4, 2, 3))],
+)
+def test_what_is_refused_is_what_the_refusal_says(
+    sizes: tuple[int, int, int], parts: tuple[int, int, int] | None
+) -> None:
+    program = tcusim.build("reduction_k", shape=tcusim.MmaShape(*sizes))
+    if parts is None:
+        with pytest.raises(Unsupported, match=r"only for .*16i x 8 x 8, "):
+            emit(program)
+    else:
+        assert instruction_for(program).grid == parts
 
 
 def test_types_that_no_instruction_takes_are_refused() -> None:
     program = tcusim.build("reduction_k", shape="16x8x32", ab="e4m3")
-    with pytest.raises(Unsupported, match=r"tiles of e4m3 with f32 accumulators.*can: none$"):
+    with pytest.raises(Unsupported, match=r"for tiles of e4m3 with f32 accumulators; run it with"):
         emit(program)
 
 
