@@ -22,6 +22,7 @@ from tcusim.arrays.problem import (
 )
 from tcusim.arrays.tuning import DEFAULT, Tuning
 from tcusim.errors import InputError
+from tcusim.machine import format_of
 from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.program.launches import Launch
 from tcusim.simulate.backend import NUMPY
@@ -474,3 +475,31 @@ def test_strategies_of_products() -> None:
     assert product(40, 100, 1, algorithm="gemv").strategy == "named"
     with pytest.raises(InputError, match=r"'gemv' does not apply to \(4, 5\) by "):
         product(4, 5, 6, strategy="gemv")
+
+
+# --- All of them --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["reduction", "scan"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int8"])
+def test_every_strategy_that_applies_sums_right(kind: str, dtype: str) -> None:
+    types = types_of(dtype, None if dtype == "int8" else "float64", "f32")
+    # Chunks and blocks so short that small arrays take every way.
+    short = replace(DEFAULT, chunk=512, simt_values=4, least_block=512, many_elements=4096)
+    order = Order(exclusive=kind == "scan", reverse=kind == "scan")
+    taken = set()
+    for length, size in ((300, 16), (5000, 256), (9000, 1024), (9001, 9001), (9000, 700)):
+        x = np.random.default_rng(size).integers(-3, 4, length)
+        wanted = problem(kind, length, size, types=types, tile=tile_for(types, None), order=order)
+        total = [part.sum() for part in segments(x, size)]
+        scan = [part[::-1].cumsum()[::-1] - part for part in segments(x, size)]
+        expected = total if kind == "reduction" else np.concatenate(scan)
+        for strategy in STRATEGIES[Problem]:
+            if strategy.applies(wanted, short):
+                choice = choose(replace(wanted, strategy=strategy.name), "a plan", short)
+                array = x.astype(format_of(types.source).dtype)
+                np.testing.assert_array_equal(run(choice, array), expected, strategy.name)
+                taken.add(strategy.name)
+    wide = dtype == "float64" or (dtype == "float32" and kind == "reduction")
+    others = {"named", "panels"} if wide else {"named"}
+    assert taken == {row.name for row in STRATEGIES[Problem]} - others
