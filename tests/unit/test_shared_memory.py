@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from tcusim.arrays.plans import Planned
 from tcusim.arrays.problem import Problem, Types
 from tcusim.arrays.tuning import DEFAULT
 from tcusim.errors import InputError, Unsupported
-from tcusim.machine import Fused, Rule, Unit, format_of, register_unit, registry, units
+from tcusim.machine import Fused, Rule, Unit, format_of, register_unit, units
 from tcusim.program.grammar import Program
 from tcusim.program.resources import SharedMemory
 from tcusim_cuda.emit import STATIC_SHARED_BYTES, emit
@@ -182,22 +182,14 @@ def test_products_of_many_rows_have_fewer_warps(arch: str, dtype: str) -> None:
     assert [program for program, _ in report.programs] == [small.launches[0].program]
 
 
-@pytest.fixture
-def register(monkeypatch: pytest.MonkeyPatch) -> Callable[[Unit], Unit]:
-    """Return what registers a unit until the test is over."""
-    for name in ("_units", "_names"):
-        monkeypatch.setattr(registry, name, dict(getattr(registry, name)))
-    return register_unit
-
-
 def unit_of_four(name: str, **memory: Any) -> Unit:
     """Return a new unit, as a user might write it."""
     rule = Rule("f16", "f32", Fused(length=4, fraction_bits=24), "invented", "invented")
     return Unit(name, "four products a step", (), (), (rule,), source="invented", **memory)
 
 
-def test_a_unit_of_unknown_memory_has_the_usual_blocks(register: Callable[[Unit], Unit]) -> None:
-    register(unit_of_four("unknown"))
+def test_a_unit_of_unknown_memory_has_the_usual_blocks() -> None:
+    register_unit(unit_of_four("unknown"))
     for operation in ("sum", "cumsum"):
         mine, usual = (
             tcusim.plan(operation, length=2**24, arch=arch) for arch in ("unknown", "hopper")
@@ -206,8 +198,8 @@ def test_a_unit_of_unknown_memory_has_the_usual_blocks(register: Callable[[Unit]
         assert mine.rationale == usual.rationale
 
 
-def test_a_unit_of_little_memory_has_fewer_warps(register: Callable[[Unit], Unit]) -> None:
-    register(unit_of_four("little", shared_kb=12))
+def test_a_unit_of_little_memory_has_fewer_warps() -> None:
+    register_unit(unit_of_four("little", shared_kb=12))
     why = SMALLER.format("little", 12)
     x = np.random.default_rng(2).integers(-9, 10, 2**18).astype(np.float16)
     for algorithm in ("scan_rows", "scan_tn"):
