@@ -211,6 +211,11 @@ def check_bits(pairs: list[tuple[str, Library]], arch: str) -> None:
             )
 
 
+def same(run: Callable[[], dict[str, Any]], expected: Any) -> None:
+    """Compare what a program returns with what is expected."""
+    require_bits(run()["out"], expected)
+
+
 def check_programs(backends: list[str], arch: str) -> None:
     """Compare programs on NumPy arrays with the simulator."""
     import tcusim
@@ -220,12 +225,8 @@ def check_programs(backends: list[str], arch: str) -> None:
         x = numbers("float16", 10_007)
         expected = tcusim.run(program, {"in": x}, arch=arch)["out"]
         for backend in backends:
-            check(
-                f"{backend} numpy {algorithm}",
-                lambda backend=backend, program=program, x=x, expected=expected: require_bits(
-                    tcusim.run(program, {"in": x}, backend=backend, poison=True)["out"], expected
-                ),
-            )
+            run = functools.partial(tcusim.run, program, {"in": x}, backend=backend, poison=True)
+            check(f"{backend} numpy {algorithm}", functools.partial(same, run, expected))
 
 
 def again(plan: Any, library: Library, x: NDArray[Any], expected: Any) -> None:
@@ -293,10 +294,8 @@ def check_read_only(backends: list[str], cupy: Library) -> None:
     frozen = SimpleNamespace(__cuda_array_interface__=interface)
     for backend in backends:
         plan = tcusim.plan("cumsum", length=1024, backend=backend)
-        check(
-            f"{backend} read-only",
-            lambda plan=plan: require_refused("read-only", lambda: plan(x, out=frozen)),
-        )
+        write = functools.partial(plan, x, out=frozen)
+        check(f"{backend} read-only", functools.partial(require_refused, "read-only", write))
 
 
 def check_torch(backends: list[str], torch: Library, arch: str) -> None:
@@ -409,6 +408,8 @@ def check_dlpack(backends: list[str], cupy: Library, arch: str) -> None:
 
 # --- Times ------------------------------------------------------------------------------------
 
+PEER = "cupy.sum(x)"
+
 FIRST = """
 import sys, time
 import cupy
@@ -458,7 +459,7 @@ def microseconds(call: Callable[[], object], wait: Callable[[], object]) -> floa
     times = []
     for _ in range(50):
         call()
-    for _ in range(9):
+    for _ in range(7):
         wait()
         started = time.perf_counter()
         for _ in range(200):
@@ -468,64 +469,66 @@ def microseconds(call: Callable[[], object], wait: Callable[[], object]) -> floa
     return sorted(times)[len(times) // 2]
 
 
-def warm_calls(pairs: list[tuple[str, Library]]) -> None:
-    """Time warm calls beside CuPy's and torch's own."""
+Calls = Iterator[tuple[str, Callable[[], object]]]
+
+
+def peers(libraries: dict[str, Library], x: NDArray[Any]) -> Calls:
+    """Yield what CuPy and torch have."""
+    if "cupy" in libraries:
+        cupy = libraries["cupy"]
+        a, y = cupy.there(x), cupy.there(np.zeros((), np.float16))
+        yield PEER, functools.partial(cupy.module.sum, a)
+        yield "cupy.sum(x, out=y)", functools.partial(cupy.module.sum, a, out=y)
+        yield "cupy.cumsum(x)", functools.partial(cupy.module.cumsum, a)
+    if "torch" in libraries:
+        torch = libraries["torch"]
+        yield "torch.cumsum(x, 0)", functools.partial(torch.module.cumsum, torch.there(x), 0)
+
+
+def ours(backend: str, library: Library, x: NDArray[Any]) -> Calls:
+    """Yield tcusim's calls on an array of one library."""
     import tcusim
     from tcusim.backends import get_backend
 
-    cupy = next((library for _, library in pairs if library.name == "cupy"), None)
-    torch = next((library for _, library in pairs if library.name == "torch"), None)
-    wait = cupy.module.cuda.Device().synchronize if cupy else torch.module.cuda.synchronize
-    for size in (4096, 65536, 2**20):
-        x = numbers("float16", size)
-        rows: dict[str, float] = {}
-        if cupy:
-            a, y = cupy.there(x), cupy.there(np.zeros((), np.float16))
-            rows["cupy.sum(x)"] = microseconds(lambda a=a: cupy.module.sum(a), wait)
-            rows["cupy.sum(x, out=y)"] = microseconds(
-                lambda a=a, y=y: cupy.module.sum(a, out=y), wait
+    a, launcher = library.there(x), get_backend(backend)
+    for operation in ("sum", "cumsum", "segmented_sum"):
+        size = 64 if operation.startswith("segmented") else None
+        results = {"sum": (), "cumsum": x.shape}.get(operation, (x.size // 64,))
+        plan = tcusim.plan(operation, length=x.size, segment_size=size, backend=backend)
+        function = getattr(tcusim, operation)
+        given = (a,) if size is None else (a, size)
+        label = f"{backend} {library.name} {operation}:"
+        yield f"{label} plan(x)", functools.partial(plan, a)
+        yield f"{label} function", functools.partial(function, *given, backend=backend)
+        if library.name != "jax":
+            out = library.there(np.zeros(results, np.float16))
+            session = getattr(launcher, "prepare")(plan.launch_plan)  # noqa: B009
+            yield f"{label} plan(x, out=y)", functools.partial(plan, a, out=out)
+            yield (
+                f"{label} session.run(x, out=y)",
+                functools.partial(session.run, {"in": a}, out=out, shape=results),
             )
-            rows["cupy.cumsum(x)"] = microseconds(lambda a=a: cupy.module.cumsum(a), wait)
-        if torch:
-            t = torch.there(x)
-            rows["torch.cumsum(x, 0)"] = microseconds(lambda t=t: torch.module.cumsum(t, 0), wait)
-        for backend, library in pairs:
-            a = library.there(x)
-            for operation, segments, results in (
-                ("sum", {}, ()),
-                ("cumsum", {}, (size,)),
-                ("segmented_sum", {"segment_size": 64}, (size // 64,)),
-            ):
-                plan = tcusim.plan(operation, length=size, backend=backend, **segments)
-                out = library.there(np.zeros(results, np.float16))
-                function = getattr(tcusim, operation)
-                session = get_backend(backend).prepare(plan.launch_plan)
-                inputs = {"in": a}
-                label = f"{backend} {library.name} {operation}"
-                calls: dict[str, Callable[[], object]] = {
-                    f"{label}: plan(x)": functools.partial(plan, a),
-                    f"{label}: function": functools.partial(
-                        function, a, *segments.values(), backend=backend
-                    ),
-                    f"{label}: function, own backend": functools.partial(
-                        function, a, *segments.values()
-                    ),
-                }
-                if library.name != "jax":
-                    calls[f"{label}: plan(x, out=y)"] = functools.partial(plan, a, out=out)
-                    calls[f"{label}: session.run, out"] = functools.partial(
-                        session.run, inputs, out=out, shape=results
-                    )
-                for name, call in calls.items():
-                    try:
-                        rows[name] = microseconds(call, wait)
-                    except Exception as error:
-                        print(f"FAILED to time {name}: {error}")
-                        FAILED.append(name)
-        base = rows.get("cupy.sum(x)", 10.0)
-        print(f"\nwarm calls, {size} elements of float16: microseconds, and beside cupy.sum(x)")
-        for name, value in rows.items():
-            print(f"  {name:52} {value:8.2f}  {value / base:5.2f}", flush=True)
+
+
+def warm_calls(pairs: list[tuple[str, Library]]) -> None:
+    """Time warm calls beside CuPy's and torch's own."""
+    known = {library.name: library for _, library in pairs}
+    torch, cupy = (known[name].module if name in known else None for name in ("torch", "cupy"))
+    wait = cupy.cuda.Device().synchronize if cupy else torch.cuda.synchronize if torch else print
+    for size in (4096, 2**20):
+        x = numbers("float16", size)
+        print(f"\nwarm calls, {size} elements of float16: microseconds, and beside {PEER}")
+        base = 10.0
+        for calls in (peers(known, x), *(ours(*pair, x) for pair in pairs)):
+            for name, call in calls:
+                try:
+                    value = microseconds(call, wait)
+                except Exception as error:
+                    print(f"FAILED to time {name}: {error}")
+                    FAILED.append(name)
+                    continue
+                base = value if name == PEER else base
+                print(f"  {name:52} {value:8.2f}  {value / base:5.2f}", flush=True)
 
 
 # --- All --------------------------------------------------------------------------------------
