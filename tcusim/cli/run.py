@@ -29,6 +29,8 @@ Array: TypeAlias = NDArray[Any]
 _PATIENCE_SECONDS: Final = 0.5
 
 _OPERATIONS: Final = ("sum", "cumsum", "segmented-sum", "segmented-cumsum")
+# The options that say which sums a scan has.
+_ORDER: Final = ("exclusive", "include_initial", "reverse")
 _INPUT_TYPES: Final = ("f16", "bf16", "f32", "f64", "s8", "u8", "s32")
 
 
@@ -71,15 +73,13 @@ class _Options:
             raise click.UsageError(
                 f"{operation} has no segments; did you mean segmented-{operation}?"
             )
-        for name in ("exclusive", "include_initial", "reverse"):
+        for name in _ORDER:
             if getattr(self, name) and not scan:
                 option = name.replace("_", "-")
                 raise click.UsageError(f"--{option} is for scans, {operation} is none")
-        if self.include_initial and segmented:
-            raise click.UsageError("--include-initial is for cumsum alone")
         if self.include_initial and self.exclusive:
             raise click.UsageError(
-                "--exclusive leaves the last sum out, --include-initial adds a 0 before the first; "
+                "--exclusive leaves the last sum out, --include-initial keeps it; "
                 "choose one of them"
             )
 
@@ -96,25 +96,14 @@ class _Task:
     def run(self, **keywords: Any) -> Array:
         """Compute on tensor cores."""
         given = self.options
-        keywords |= given.keywords
+        keywords |= {**given.keywords, "axis": given.axis}
         if self.operation.endswith("cumsum"):
-            keywords["reverse"] = given.reverse
+            keywords |= {name: getattr(given, name) for name in _ORDER}
         if self.operation.startswith("segmented"):
-            keywords |= {"offsets": self.offsets, "axis": -1 if given.axis is None else given.axis}
-            if self.operation == "segmented-sum":
-                return np.asarray(tcusim.segmented_sum(self.array, given.segment_size, **keywords))
-            keywords["exclusive"] = given.exclusive
-            return np.asarray(tcusim.segmented_cumsum(self.array, given.segment_size, **keywords))
-        if self.operation == "sum":
-            return np.asarray(tcusim.sum(self.array, axis=given.axis, **keywords))
-        keywords["include_initial"] = given.include_initial or given.exclusive
-        scan = np.asarray(tcusim.cumsum(self.array, axis=given.axis, **keywords))
-        if not given.exclusive:
-            return scan
-        axis = -1 if given.axis is None else given.axis
-        count = scan.shape[axis]
-        kept = range(1, count) if given.reverse else range(count - 1)
-        return np.take(scan, kept, axis=axis)
+            keywords |= {"segment_size": given.segment_size, "offsets": self.offsets}
+            keywords["axis"] = -1 if given.axis is None else given.axis
+        function = getattr(tcusim, self.operation.replace("-", "_"))
+        return np.asarray(function(self.array, **keywords))
 
     def reference(self) -> Array:
         """Compute with NumPy in float64, segment by segment."""

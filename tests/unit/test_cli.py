@@ -10,6 +10,7 @@ import pty
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -82,6 +83,10 @@ def fails(code: int, *arguments: str) -> str:
             lambda a: a.reshape(4, 64).cumsum(1).ravel(),
         ),
         (
+            ["segmented-cumsum", "--segment-size", "256", "--include-initial", "--dtype", "f32"],
+            lambda a: np.append(0, a.cumsum()),
+        ),
+        (
             ["segmented-cumsum", "--segment-size", "256", "--exclusive", "--dtype", "f32"],
             lambda a: a.cumsum() - a,
         ),
@@ -138,6 +143,24 @@ def test_json_is_one_object_and_nothing_else(folder: Path) -> None:
     assert "result" not in saved
 
 
+@pytest.mark.parametrize("operation", ["sum", "cumsum", "segmented-sum", "segmented-cumsum"])
+def test_infinities_and_nan_have_no_error(folder: Path, operation: str) -> None:
+    Path("odd.csv").write_text("1,nan,3,inf,-inf,6\n")
+    size = ["--segment-size", "2"] if operation.startswith("segmented") else []
+    for words in ([], ["--input-type", "f16"]):
+        text = succeeds("run", operation, "odd.csv", *size, *words)
+        assert "none: equal to NumPy's float64" in text
+
+
+def test_a_result_that_is_not_numpys_infinity_is_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save("i.npy", np.array([np.inf, 1], np.float32))
+    monkeypatch.setattr(tcusim, "sum", lambda *_, **__: np.float32("nan"))
+    text = succeeds("run", "sum", "i.npy")
+    assert "1 are not the infinity or NaN that NumPy has" in text
+
+
 def test_json_spells_what_it_has_no_number_for(folder: Path) -> None:
     np.save("n.npy", np.array([1, np.inf, -np.inf], np.float32))
     options = ["--segment-size", "1", "--json"]
@@ -173,6 +196,7 @@ def test_an_overflow_of_the_result_is_reported(folder: Path) -> None:
         (["segmented-sum", "a.npy", "--segment-size", "999"], "longer than the axis"),
         (["segmented-sum", "a.npy", "--offsets", "down.txt"], "offsets must not decrease"),
         (["segmented-sum", "a.npy", "--offsets", "half.txt"], "must be whole numbers, got 0.5"),
+        (["segmented-sum", "a.npy", "--offsets", "far.txt"], "must be less than 2**63, got 1e+30"),
         (["sum", "wide.csv", "--input-type", "f16"], "1e+06 cannot become f16"),
         (["sum", "wide.csv", "--shape", "32x8x16"], "--input-type f16 or f32 casts them"),
         (["sum", "a.npy", "-o", "nowhere/x.npy"], "there is no directory"),
@@ -181,6 +205,7 @@ def test_an_overflow_of_the_result_is_reported(folder: Path) -> None:
 )
 def test_errors_write_nothing(folder: Path, arguments: list[str], message: str) -> None:
     Path("down.txt").write_text("0 5 3 256\n")
+    Path("far.txt").write_text("0 1e30 256\n")
     Path("half.txt").write_text("0 0.5 256\n")
     Path("wide.csv").write_text("1,1e6\n")
     before = sorted(os.listdir())
@@ -208,10 +233,6 @@ def test_the_output_is_checked_before_anything_is_computed(
         (["sum", "a.npy", "--exclusive"], "--exclusive is for scans"),
         (["sum", "a.npy", "--reverse"], "--reverse is for scans"),
         (["cumsum", "a.npy", "--exclusive", "--include-initial"], "choose one of them"),
-        (
-            ["segmented-cumsum", "a.npy", "--segment-size", "4", "--include-initial"],
-            "--include-initial is for cumsum alone",
-        ),
         (["sum", "a.npy", "--axis", "x"], "'x' is not a valid integer"),
         (["sum"], "Missing argument 'INPUT'"),
     ],
@@ -502,6 +523,60 @@ def on_a_terminal(command: list[str], keys: bytes, columns: int = 140) -> str:
 
 
 # --- The command itself -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [["list"], ["listing", "scan_k"], ["emit", "scan_k"]])
+def test_a_full_disk_is_a_sentence(words: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([*COMMAND, *words], stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 1
+    assert done.stderr == b"error: no space left on device\n"
+
+
+@pytest.mark.parametrize("compiled", [[], ["--compile"]])
+def test_emit_to_a_full_disk(compiled: list[str]) -> None:
+    if compiled and why_no_compiler() is not None:
+        pytest.skip(str(why_no_compiler()))
+    text = fails(1, "emit", "scan_k", *compiled, "-o", "/dev/full")
+    assert text == "error: cannot write /dev/full: no space left on device\n"
+    assert Path("/dev/full").is_char_device()
+
+
+BROKEN = {
+    "raises": ("raise RuntimeError('no luck')", "RuntimeError: no luck"),
+    "exits": ("import sys; sys.exit(3)", "SystemExit: 3"),
+    "is no Python": ("def", "SyntaxError"),
+    "lacks it": ("", "has no attribute 'THING'"),
+    "is another thing": ("THING = 7", "cannot be used"),
+}
+
+
+@pytest.mark.parametrize("group", ["shapes", "units", "algorithms", "backends"])
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_broken_package_is_named_and_the_list_is_printed(
+    group: str, fault: str, declare: Callable[..., None]
+) -> None:
+    code, reason = BROKEN[fault]
+    declare(f"[tcusim.{group}]\nthing = toy_package:THING\n", code)
+    result = tcusim_command("list")
+    assert result.exit_code == 0, result.output
+    for word in ("reduction_256n", "32x8x16", "blackwell", "the simulator, on NumPy"):
+        assert word in result.stdout
+    assert "toy-package 1.0" in result.stderr
+    assert reason in result.stderr
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_broken_command_is_named_when_it_is_called(
+    fault: str, declare: Callable[..., None]
+) -> None:
+    code, reason = BROKEN[fault]
+    declare("[tcusim.commands]\ntwist = toy_package:THING\n", code)
+    assert "twist" in succeeds("--help")
+    text = fails(1, "twist")
+    assert "toy-package 1.0" in text
+    assert ("a int" if fault == "is another thing" else reason) in text
+    assert "program scan_k" in succeeds("listing", "scan_k")
 
 
 def test_version_and_help() -> None:

@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcusim.cli.files import cast_array, check_writable, read_array, write_array
+from tcusim.cli.files import (
+    cast_array,
+    check_file_writable,
+    check_writable,
+    read_array,
+    read_offsets,
+    write_array,
+    write_text,
+)
 from tcusim.errors import InputError
 
 
@@ -84,6 +92,16 @@ def npy(array: Any) -> bytes:
     return stream.getvalue()
 
 
+def header(text: str) -> bytes:
+    """Return a file in NumPy's format with this header, and some data."""
+    padded = text + " " * (118 - len(text) - 1) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(padded).to_bytes(2, "little") + padded.encode() + bytes(64)
+
+
+def of_shape(shape: str) -> bytes:
+    return header(f"{{'descr': '<f2', 'fortran_order': False, 'shape': {shape}, }}")
+
+
 WHOLE = npy(np.arange(100.0))
 
 
@@ -100,6 +118,17 @@ WHOLE = npy(np.arange(100.0))
         ("a.npy", npy(np.array(["x"])), "which tcusim does not take"),
         ("a.npy", npy(np.zeros(2, "i4,f4")), "records of the fields f0, f1"),
         ("a.npy", npy(np.zeros(2, "V2")), "raw bytes .*as numpy.save writes bf16"),
+        ("a.npy", of_shape("(-4,)"), r"shape is \(-4,\), which no array has"),
+        ("a.npy", of_shape("(-4, -2)"), "which no array has"),
+        ("a.npy", of_shape("(2**63, 4)"), "its beginning is damaged"),
+        ("a.npy", of_shape("(9223372036854775807, 4)"), "which no array has"),
+        ("a.npy", of_shape("(4294967296, 4294967296)"), "which no array has"),
+        ("a.npy", of_shape("(0, 99999999999999999999999)"), "which no array has"),
+        ("a.npy", of_shape("(0, 4294967296, 4294967296)"), "which no array has"),
+        ("a.npy", of_shape("(True,)"), "which no array has"),
+        ("a.npy", of_shape("open(4)"), "its beginning is damaged"),
+        ("a.npy", header("(" * 100), "its beginning is damaged"),
+        ("a.npy", header("{'descr': 5, 'fortran_order': False, 'shape': (4,)}"), "is damaged"),
         ("a.npz", b"PK but no archive", "not an .npz file, or it is damaged or cut short"),
         ("a.txt", b"\xff\xfe\x00", r"is not text \(byte 0 is no UTF-8\)"),
         ("a.dat", b"1", "has the ending '.dat'; its name must end in .npy, .npz, .csv, .txt"),
@@ -206,6 +235,28 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.M
         write_array(file, np.zeros(2))
     assert os.listdir(tmp_path) == ["a.npy"]
     assert read_array(file).tolist() == [1, 1]
+
+
+def test_offsets_fit_64_bits(tmp_path: Path) -> None:
+    file = text_file(tmp_path, "0 3 9007199254740992\n", "a.txt")
+    assert read_offsets(file).tolist() == [0, 3, 2**53]
+    np.save(tmp_path / "a.npy", np.array([0, 2**63], np.uint64))
+    for name, content in (("b.txt", "0 9223372036854775808\n"), ("c.txt", "-1e30 4\n")):
+        text_file(tmp_path, content, name)
+    for name in ("a.npy", "b.txt", "c.txt"):
+        with pytest.raises(InputError, match=r"offsets must be less than 2\*\*63, got "):
+            read_offsets(tmp_path / name)
+    with pytest.raises(InputError, match="offsets must be whole numbers, got nan"):
+        read_offsets(text_file(tmp_path, "0 nan\n", "d.txt"))
+
+
+def test_a_device_is_written_to_and_stays_a_device() -> None:
+    check_file_writable("/dev/full")
+    with pytest.raises(InputError, match="cannot write /dev/full: no space left on device"):
+        write_text("/dev/full", "x")
+    write_text("/dev/null", "x")
+    assert Path("/dev/full").is_char_device()
+    assert Path("/dev/null").is_char_device()
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
