@@ -2,13 +2,10 @@
 
 # Importing these fills the registry.
 from tcusim.algorithms import (  # noqa: F401
-    block,
-    gemm,
-    gemv,
     grid,
-    irregular,
-    reduction,
-    rows,
+    paper,
+    product,
+    reduce,
     scan,
 )
 from tcusim.algorithms.builder import Level

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from tcusim.algorithms.hazards import Hazards
 from tcusim.errors import Unsupported
 from tcusim.machine.formats import format_of
 from tcusim.machine.shapes import TILE_BYTES, MmaShape
@@ -136,33 +137,6 @@ class Spill:
     ldm: int
 
 
-class _Hazards:
-    """Which shared buffers were touched since the last barrier, within one list of steps."""
-
-    def __init__(self) -> None:
-        self.written: set[str] = set()
-        self.read: set[str] = set()
-        self.first_written: set[str] = set()
-        self.first_read: set[str] = set()
-        self.synced = False
-
-    def clash(self, reads: set[str], writes: set[str]) -> bool:
-        """Whether these accesses must wait for earlier ones."""
-        return bool(reads & self.written or writes & self.read)
-
-    def record(self, reads: set[str], writes: set[str]) -> None:
-        if not self.synced:
-            self.first_read |= reads
-            self.first_written |= writes
-        self.read |= reads
-        self.written |= writes
-
-    def sync(self) -> None:
-        self.read = set()
-        self.written = set()
-        self.synced = True
-
-
 class Builder:
     """Collects the steps of one program; see the module's text for its two conventions.
 
@@ -198,7 +172,7 @@ class Builder:
         self._scratch: dict[str, Buffer] = {}
         self._status: dict[str, Buffer] = {}
         self._lists: list[list[Step]] = [[]]
-        self._hazards: list[_Hazards] = [_Hazards()]
+        self._hazards: list[Hazards] = [Hazards()]
         self._alone = False
 
     # --- Buffers and views -------------------------------------------------------------------
@@ -547,7 +521,7 @@ class Builder:
         if self._hazards[-1].read or self._hazards[-1].written:
             self._sync()
         self._lists.append([])
-        self._hazards.append(_Hazards())
+        self._hazards.append(Hazards())
         yield Index.symbol(var)
         inner = self._hazards[-1]
         if inner.clash(inner.first_read, inner.first_written):
@@ -573,11 +547,11 @@ class Builder:
         before = self._hazards[-1]
         otherwise = _Otherwise(self, before)
         self._lists.append([])
-        self._hazards.append(_fork(before))
+        self._hazards.append(before.fork())
         yield otherwise
         body = self._lists.pop()
         first = self._hazards.pop()
-        self._hazards[-1] = _join(first, otherwise.hazards or before)
+        self._hazards[-1] = first.join(otherwise.hazards or before)
         steps = When(tuple(bounds), tuple(body), tuple(otherwise.steps), self._origin(line))
         self._lists[-1].append(steps)
 
@@ -675,11 +649,11 @@ class Builder:
 class _Otherwise:
     """The other branch of a `when`: call it in a `with` to add steps there."""
 
-    def __init__(self, builder: Builder, before: _Hazards) -> None:
+    def __init__(self, builder: Builder, before: Hazards) -> None:
         self._builder = builder
-        self._before = _fork(before)
+        self._before = before.fork()
         self.steps: list[Step] = []
-        self.hazards: _Hazards | None = None
+        self.hazards: Hazards | None = None
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
@@ -689,27 +663,6 @@ class _Otherwise:
         yield
         self.steps = builder._lists.pop()
         self.hazards = builder._hazards.pop()
-
-
-def _fork(hazards: _Hazards) -> _Hazards:
-    copy = _Hazards()
-    copy.written = set(hazards.written)
-    copy.read = set(hazards.read)
-    copy.first_written = set(hazards.first_written)
-    copy.first_read = set(hazards.first_read)
-    copy.synced = hazards.synced
-    return copy
-
-
-def _join(one: _Hazards, two: _Hazards) -> _Hazards:
-    """Return what may be pending after either of two branches."""
-    joined = _Hazards()
-    joined.written = one.written | two.written
-    joined.read = one.read | two.read
-    joined.first_written = one.first_written | two.first_written
-    joined.first_read = one.first_read | two.first_read
-    joined.synced = one.synced and two.synced
-    return joined
 
 
 TRANSPOSED = {

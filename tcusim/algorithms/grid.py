@@ -1,8 +1,8 @@
 """Reductions and scans in one launch: blocks share a segment, or the whole array is one.
 
 The paper's grid level is a sequence of launches ([DAKKAK19] sections 4.3 and 5.3), with another
-library's scan between two of them (erratum E25). Here a block gives its total to later blocks by
-mail.
+library's scan between two of them (erratum E25). Here a block gives its total to later blocks in
+status words.
 
 Blocks stand in groups of `columns`. A block waits for the totals of the blocks before it in its
 group, which these publish before they wait for anything, and for the sum of all groups before its
@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 from tcusim.algorithms.builder import LENGTH, Builder, Level, Work, require, require_sizes
 from tcusim.algorithms.order import Order
-from tcusim.algorithms.reduction import accumulate, finish, fold
+from tcusim.algorithms.panel import WIDEST_HELD, ScannedPanel
+from tcusim.algorithms.reduce import accumulate, finish
 from tcusim.algorithms.registry import algorithm
-from tcusim.algorithms.row_tiles import Rows
-from tcusim.algorithms.scan import scan_values
-from tcusim.algorithms.tiles import data
+from tcusim.algorithms.rows import Share, data
+from tcusim.algorithms.tree import Vectors, fold, preceding, scan_vectors
 from tcusim.program.grammar import (
     BLOCK,
     BLOCK_COL,
@@ -39,9 +39,6 @@ from tcusim.program.grammar import (
 )
 
 __all__ = ["reduction_grid", "scan_grid"]
-
-# Groups of a whole array whose totals are awaited at once, by the block that adds them up.
-GROUPS_AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +97,7 @@ class _Blocks:
 
     @property
     def places(self) -> Extent:
-        """Places of mail: one a block, and one before the first."""
+        """Status words: one a block, and one before the first."""
         blocks = self.work().blocks
         # ceil(blocks) * columns + 1, rounded up once more where the division leaves a rest.
         index = (blocks.index + (blocks.per - 1)) * self.columns + blocks.per
@@ -135,15 +132,28 @@ def _blocks(
     combines=("add",),
 )
 def reduction_grid(
-    b: Builder, segment_size: int | None, *, per_warp: int = 16, columns: int = 64
+    b: Builder,
+    segment_size: int | None,
+    *,
+    per_warp: int = 16,
+    columns: int = 64,
+    groups_at_once: int = 256,
 ) -> Work:
     """Sum the whole array, or segments of several blocks each, in one launch.
 
-    A warp takes `per_warp` tiles. The last block of a group adds up the group's totals; of the
-    whole array, the very last block those of the groups. columns: blocks of a group of the whole
-    array; a segment has as many as it needs.
+    The last block of a group adds up the group's totals; of the whole array, the very last block
+    those of the groups.
+
+    Parameters
+    ----------
+    per_warp : int
+        Tiles that a warp takes.
+    columns : int
+        Blocks of a group of the whole array; a segment has as many as it needs.
+    groups_at_once : int
+        Groups of a whole array whose totals the last block awaits at once.
     """
-    require_sizes(per_warp=per_warp, columns=columns)
+    require_sizes(per_warp=per_warp, columns=columns, groups_at_once=groups_at_once)
     tile = b.m * b.k
     share = per_warp * tile
     grid = _blocks(b, b.options.warps * share, columns, segment_size)
@@ -164,7 +174,7 @@ def reduction_grid(
         if segment_size is not None:
             b.copy(b.rect(out, BLOCK, 1, 1, 1), total)
         else:
-            _sum_of_groups(b, grid, out, total)
+            _sum_of_groups(b, grid, out, total, groups_at_once)
     return grid.work()
 
 
@@ -206,26 +216,26 @@ def _publish_total(b: Builder, grid: _Blocks, total: View) -> Buffer:
 
 
 def _await_sum(
-    b: Builder, name: str, mail: Buffer, first: Index, count: int, bounds: list[Bound]
+    b: Builder, name: str, status: Buffer, first: Index, count: int, bounds: list[Bound]
 ) -> View:
-    """Return the sum of `count` values of mail as a balanced tree; those out of bounds are 0."""
+    """Return the sum of `count` status words as a balanced tree; those out of bounds are 0."""
     values = b.scratch(name, b.options.acc, count)
     row = b.rect(values, 0, 1, count, count)
-    b.await_status(row, b.rect(mail, first, 1, count, count, 1, bounds))
+    b.await_status(row, b.rect(status, first, 1, count, count, 1, bounds))
     fold(b, lambda start, n: b.rect(values, start, 1, n, n), count)
     return b.rect(values, 0, 1, 1, 1)
 
 
-def _sum_of_groups(b: Builder, grid: _Blocks, out: Buffer, of_group: View) -> None:
+def _sum_of_groups(b: Builder, grid: _Blocks, out: Buffer, of_group: View, at_once: int) -> None:
     """Pass on the group's sum; in the very last block, write the sum of all groups."""
     per_group = grid.chunk * grid.columns
     groups = b.status("groups", b.options.acc, Extent(LENGTH, per_group))
     b.publish(b.rect(groups, BLOCK, 1, 1, 1), of_group)
     with b.when([Bound(LENGTH, (BLOCK + 1) * per_group + 1)]):
-        with b.loop("i", Extent(LENGTH, per_group * GROUPS_AT_ONCE)) as i:
-            first = i * GROUPS_AT_ONCE
+        with b.loop("i", Extent(LENGTH, per_group * at_once)) as i:
+            first = i * at_once
             earlier = [Bound(first + COL, BLOCK)]
-            few = _await_sum(b, "few", groups, first, GROUPS_AT_ONCE, earlier)
+            few = _await_sum(b, "few", groups, first, at_once, earlier)
             b.copy(of_group, of_group, few)
         b.copy(b.rect(out, 0, 1, 1, 1), of_group)
 
@@ -250,64 +260,80 @@ def scan_grid(
     columns: int = 64,
     exclusive: bool = False,
     reverse: bool = False,
+    widest_held: int = WIDEST_HELD,
 ) -> Work:
     """Scan the whole array, or segments of several blocks each, in one launch that reads it once.
 
     A warp holds `batches` times m*groups rows of `pieces` tiles side by side in its fragments.
     Products with ones give the rows' totals, rounded additions what precedes each row in the block,
-    and mail what precedes the block. Then products with U scan the rows, a batch at a time.
-    columns: blocks of a group of the whole array.
+    and status words what precedes the block. Then products with U scan the rows, a batch at a time.
+
+    Parameters
+    ----------
+    pieces : int
+        Tiles side by side, which make a row.
+    groups : int
+        How many times m rows a batch has.
+    batches : int
+        Batches of a warp.
+    columns : int
+        Blocks of a group of the whole array.
+    exclusive : bool
+        Sum without the element itself.
+    reverse : bool
+        Sum from the element to the end.
+    widest_held : int
+        Bytes of the widest elements that are held in fragments; wider ones stay in shared memory.
     """
     require_sizes(pieces=pieces, groups=groups, batches=batches, columns=columns)
     order = Order(exclusive, reverse)
-    rows = Rows(b, pieces, groups, order, held=True)
-    warps, count = b.options.warps, batches * rows.count
-    grid = _blocks(b, warps * batches * rows.size, columns, segment_size, reverse=reverse)
+    panel = ScannedPanel(b, Share(pieces, groups), order, held=True)
+    warps, vectors = b.options.warps, Vectors(batches * panel.count)
+    grid = _blocks(b, warps * batches * panel.size, columns, segment_size, reverse=reverse)
 
     def part(buffer: Buffer, batch: int, times: int) -> View:
-        place = (WARP * batches + batch) * rows.size
-        return rows.of(buffer, grid.first + place, grid.inside(place + rows.inner), times)
+        place = (WARP * batches + batch) * panel.size
+        return panel.of(buffer, grid.first + place, grid.inside(place + panel.inner), times)
 
-    tiles = rows.hold(part(data(b), 0, batches))
-    pair = [b.scratch(name, b.options.acc, count) for name in ("x", "y")]
+    tiles = panel.hold(part(data(b), 0, batches), widest_held)
+    x, y = (b.scratch(name, b.options.acc, vectors.count) for name in ("x", "y"))
     for batch in range(batches):
-        totals = b.rect(pair[0], batch * rows.count, rows.count, 1, 1)
-        rows.sum_held(tiles, batch * groups, totals)
-    before = _before_rows(b, grid, scan_values(b, pair, count, order), count, order)
+        totals = b.rect(x, batch * panel.count, panel.count, 1, 1)
+        panel.sum_held(tiles, batch * groups, totals)
+    sums = scan_vectors(b, x, (y, x), vectors, order)
+    before = _before_rows(b, grid, sums, vectors, order)
     out = b.output("out", b.options.result, Extent(LENGTH))
     for batch in range(batches):
-        rows.scan_held(tiles, batch * groups)
-        rows.write(part(out, batch, 1), before, batch * rows.count)
+        panel.scan_held(tiles, batch * groups)
+        panel.write(part(out, batch, 1), before, batch * panel.count)
     return grid.work()
 
 
-def _before_rows(b: Builder, grid: _Blocks, sums: Buffer, count: int, order: Order) -> Buffer:
+def _before_rows(b: Builder, grid: _Blocks, sums: Buffer, vectors: Vectors, order: Order) -> Buffer:
     """Return what precedes each of the warp's rows in its segment, in shared memory.
 
     sums: the totals of the rows, scanned.
     """
-    acc, warps = b.options.acc, b.options.warps
-    totals = b.shared("totals", acc, warps)
+    acc, count = b.options.acc, vectors.count
+    totals = b.shared("totals", acc, b.options.warps)
     b.copy(b.rect(totals, WARP, 1, 1, 1), b.rect(sums, order.last(count), 1, 1, 1))
     b.barrier()
     carries = _before_warps(b, grid, totals, order)
     before = b.scratch("before", acc, count)
-    shift, inside = order.earlier(1, ROW, count)
-    shifted = b.rect(sums, shift, count, 1, 1, 1, inside)
-    b.copy(b.rect(before, 0, count, 1, 1), shifted, b.rect(carries, WARP, count, 1, 0))
+    shifted = preceding(b, sums, vectors, order)
+    b.copy(vectors.view(b, before), shifted, b.rect(carries, WARP, count, 1, 0))
     return before
 
 
 def _before_warps(b: Builder, grid: _Blocks, totals: Buffer, order: Order) -> Buffer:
     """Return what precedes each warp of the block in its segment, in shared memory."""
     count, acc = b.options.warps, b.options.acc
-    carries = b.shared("carries", acc, count)
+    carries, vectors = b.shared("carries", acc, count), Vectors(count)
     with b.first_warp():
-        pair = [totals, b.shared("then", acc, count)]
-        sums = scan_values(b, pair, count, order)
+        then = b.shared("then", acc, count)
+        sums = scan_vectors(b, totals, (then, totals), vectors, order)
         carry = _before_block(b, grid, b.rect(sums, order.last(count), 1, 1, 1))
-        shift, inside = order.earlier(1, ROW, count)
-        b.copy(b.rect(carries, 0, count, 1, 1), b.rect(sums, shift, count, 1, 1, 1, inside), carry)
+        b.copy(vectors.view(b, carries), preceding(b, sums, vectors, order), carry)
     b.barrier()
     return carries
 
@@ -315,15 +341,15 @@ def _before_warps(b: Builder, grid: _Blocks, totals: Buffer, order: Order) -> Bu
 def _before_block(b: Builder, grid: _Blocks, total: View) -> View | None:
     """Return what precedes the block in its segment, as one value for all rows; None if nothing.
 
-    Block i leaves a value at place i + 1 of the mail: its total or, where the array is one segment
+    Block i leaves a value in status word i + 1: its total or, where the array is one segment
     and the block is the last of its group, the sum of everything so far. So all that a block waits
     for is in one place: what precedes its group, then the totals of its group before it.
     """
     columns, whole = grid.columns, grid.segment_size is None
     if columns == 1 and not whole:
         return None
-    mail = b.status("sums", b.options.acc, grid.places)
-    own = b.rect(mail, grid.number + 1, 1, 1, 1)
+    status = b.status("sums", b.options.acc, grid.places)
+    own = b.rect(status, grid.number + 1, 1, 1, 1)
     if columns > 1:
         with b.when([Bound(grid.column, Index.of(columns - 1))]):
             b.publish(own, total)
@@ -332,7 +358,7 @@ def _before_block(b: Builder, grid: _Blocks, total: View) -> View | None:
     bounds = [Bound(Index.of(0), BLOCK * columns + COL if whole else COL)]
     if columns > 1:
         bounds.append(Bound(COL, grid.column + 1))
-    places = b.rect(mail, BLOCK * columns, 1, columns, columns, 1, bounds)
+    places = b.rect(status, BLOCK * columns, 1, columns, columns, 1, bounds)
     b.await_status(b.rect(values, 0, 1, columns, columns), places)
     if columns > 1:
         fold(b, lambda start, count: b.rect(values, 1 + start, 1, count, count), columns - 1)

@@ -1,33 +1,289 @@
-"""Sums and scans whose segments lie in rows of a few tiles, of which a warp takes many at once.
+"""Where rows of data lie: the views through which all algorithms see an array.
 
-Not in the paper, where a warp goes from tile to tile and passes on a sum each time. Here it loads
-all its tiles first; `row_tiles` tells how their rows are summed and scanned. Then only a value a
-row is left, and rounded additions combine these: `log2` rounds for all tiles together.
+An algorithm that gives each segment a row of its tiles asks `Rows` where row r lies, so it serves
+segments of one size and ragged ones, whose lengths only the data know, alike.
+
+Ragged segments: the data are `in`, and segment i is the elements from offsets[i] up to
+offsets[i+1]. A warp that took whole segments would wait for the longest one. So segments are cut
+into chunks of at most `cut` elements, and a row is a chunk, however long the segments are.
+
+Chunks are numbered without a look at other segments: those of segment i from offsets[i] // cut + i
+on (see `Segments`). That leaves some numbers unused, and there are length // cut + segments in all.
+The sums of chunks, by number, are segments again: segment i's are those from q(i) up to q(i+1),
+q(i) = offsets[i] // cut + i. So the same programs go on with them, given levels=(cut,), and then
+with those sums' sums, until one row takes a whole segment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 
-from tcusim.algorithms import reduction, scan
-from tcusim.algorithms.builder import LENGTH, Builder, padded, require_sizes
-from tcusim.algorithms.order import FORWARD, Order
-from tcusim.algorithms.registry import algorithm
-from tcusim.algorithms.row_tiles import Rows, TileParts, Tiles
-from tcusim.algorithms.tiles import data
-from tcusim.program.grammar import ROW, Bound, Buffer, Index, PatternKind, View
+from tcusim.algorithms.builder import LENGTH, Builder, Work, require, require_sizes
+from tcusim.program.grammar import (
+    COL,
+    ROW,
+    Bound,
+    Buffer,
+    Extent,
+    Frag,
+    Index,
+    Ranges,
+    Scalar,
+    Segments,
+    View,
+)
 
-__all__ = ["reduction_rows", "scan_rows", "share_of"]
+__all__ = [
+    "FixedRows",
+    "RaggedRows",
+    "Rows",
+    "Share",
+    "carried",
+    "data",
+    "odd",
+    "share_of",
+    "share_of_block",
+    "tile_of",
+    "tiles_of_panels",
+    "values_as_left",
+]
 
+SEGMENTS = Index.symbol("segments")
+# Rows that a warp adds up in shared memory: enough to keep its lanes busy when rows are short.
+SIMT_ROWS = 16
+
+
+def data(b: Builder) -> Buffer:
+    """Declare the array of `length` elements that every algorithm reads."""
+    return b.input("in", b.options.source, Extent(LENGTH))
+
+
+# --- A segment to a row -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Rows(ABC):
+    """The rows that a work item takes: `count` of at most `longest` elements each."""
+
+    b: Builder
+    longest: int
+    count: int
+
+    @property
+    def first(self) -> Index:
+        """The number of the work item's first row."""
+        return self.b.unit * self.count
+
+    @property
+    @abstractmethod
+    def numbers(self) -> Extent:
+        """How many numbers the rows of all work items have."""
+
+    @abstractmethod
+    def inside(self) -> list[Bound]:
+        """Return when the work item's row number `row` has a number."""
+
+    @abstractmethod
+    def part(self, buffer: Buffer, start: Index, cols: int) -> View:
+        """Return `cols` elements of each row from `start` on."""
+
+    @abstractmethod
+    def work(self) -> int | Work:
+        """Return the elements of a work item, or the whole grid."""
+
+    @contextmanager
+    def each(self) -> Iterator[None]:
+        """Enter what is done for each work item of a warp."""
+        with self.b.units():
+            yield
+
+    def values(self, buffer: Buffer, repeated: int = 1) -> View:
+        """Return the value of each row in an array of `numbers`, as a column or several equal."""
+        across = 1 if repeated == 1 else 0
+        return self.b.rect(buffer, self.first, self.count, repeated, 1, across, self.inside())
+
+
+@dataclass(frozen=True, slots=True)
+class FixedRows(Rows):
+    """Segments of one size: a work item has `count` that follow one another.
+
+    start: the number of its first one, if it does not follow from the number of the work item.
+    """
+
+    start: Index | None = None
+
+    @property
+    def first(self) -> Index:
+        """The number of the first segment."""
+        return self.b.unit * self.count if self.start is None else self.start
+
+    @property
+    def numbers(self) -> Extent:
+        """The segments of the array; the last one may be cut short."""
+        return Extent(LENGTH, self.longest)
+
+    def inside(self) -> list[Bound]:
+        """Return when there is such a segment."""
+        inside = Bound((self.first + ROW) * self.longest, LENGTH)
+        return [inside] if self.b.options.ragged else []
+
+    def part(self, buffer: Buffer, start: Index, cols: int) -> View:
+        """Return `cols` elements of each segment from `start` on."""
+        size, bounds = self.longest, []
+        if size % cols:
+            bounds.append(Bound(start + COL, Index.of(size)))
+        if start.terms and size < cols:
+            # Wherever the part starts: a longer one would overlap the next segment's.
+            bounds.append(Bound(COL, Index.of(size)))
+        offset = self.first * size + start
+        if self.b.options.ragged:
+            row = ROW * size if self.count > 1 else Index()
+            bounds.append(Bound(offset + row + COL, LENGTH))
+        return self.b.rect(buffer, offset, self.count, cols, size, 1, bounds)
+
+    def work(self) -> int:
+        """Return the elements of a work item."""
+        return self.count * self.longest
+
+
+@dataclass(frozen=True, slots=True)
+class RaggedRows(Rows):
+    """Chunks of ragged segments: a work item has `count`, located from their number on.
+
+    longest: the cut, the most elements of a chunk. levels: cuts that were made before. whole: a
+    row is a whole segment, and none has more than `longest` elements.
+    """
+
+    levels: tuple[int, ...] = ()
+    whole: bool = False
+
+    def __post_init__(self) -> None:
+        cuts = self.levels
+        require(
+            isinstance(cuts, tuple) and all(type(cut) is int and cut > 0 for cut in cuts),
+            f"levels are the cuts made before, a tuple of integers of at least 1; got {cuts!r}",
+        )
+        require_sizes(rows_per_warp=self.count)
+        data(self.b)
+        self._offsets()
+
+    def _offsets(self) -> Buffer:
+        return self.b.input("offsets", "s64", Extent(SEGMENTS + 1))
+
+    @property
+    def numbers(self) -> Extent:
+        """How many numbers chunks have: length // cut + segments, or one a segment if whole."""
+        if self.whole:
+            return Extent(SEGMENTS)
+        cut = self.longest
+        return Extent(LENGTH + SEGMENTS * cut - (cut - 1), cut)
+
+    @contextmanager
+    def each(self) -> Iterator[None]:
+        """Enter what is done for each work item of a warp: first its rows are located."""
+        cut = None if self.whole else self.longest
+        # A wrong offset, which nothing may have checked, must not reach beyond the data.
+        segments = Segments(self._offsets(), cut, self.levels, limit=LENGTH)
+        with self.b.units():
+            self.b.locate("piece", segments, self.first, self.count)
+            yield
+
+    def inside(self) -> list[Bound]:
+        """Return when there is such a number."""
+        number = self.first + ROW
+        if self.whole:
+            return [Bound(number, SEGMENTS)]
+        # number - segments < length // cut, without the division
+        return [Bound((number + 1 - SEGMENTS) * self.longest, LENGTH + 1)]
+
+    def part(self, buffer: Buffer, start: Index, cols: int) -> View:
+        """Return `cols` elements of each chunk from `start` on."""
+        return self.b.gathered(buffer, start, Ranges("piece", self.count), cols)
+
+    def work(self) -> Work:
+        """Return the grid."""
+        rows = self.count * self.b.options.tiles * self.b.options.warps
+        blocks = Extent(self.numbers.index, self.numbers.per * rows)
+        return Work((Scalar("length"), Scalar("segments")), blocks)
+
+
+def odd(stride: int) -> int:
+    """Return a stride for rows in shared memory of which lanes take one column.
+
+    With an odd number of 4-byte words between them, 32 rows use the 32 different banks ([CPG]
+    "Shared Memory").
+    """
+    return stride | 1
+
+
+# --- A segment in consecutive tiles -----------------------------------------------------------
+
+
+def tile_of(
+    b: Builder,
+    buffer: Buffer,
+    size: int,
+    number: Index,
+    *,
+    segment: Index | None = None,
+    beyond: bool = False,
+) -> View:
+    """Return tile `number` of a segment of `size`: m*k consecutive elements, k to a row.
+
+    segment: by default the work item's. beyond: whether the tile may be behind the segment's end.
+    """
+    start = number * (b.m * b.k)
+    inside = ROW * b.k + COL
+    bounds = []
+    if beyond or size % (b.m * b.k):
+        bounds.append(Bound(start + inside, Index.of(size)))
+    offset = (b.unit if segment is None else segment) * size + start
+    if b.options.ragged:
+        bounds.append(Bound(offset + inside, LENGTH))
+    return b.rect(buffer, offset, b.m, b.k, b.k, 1, bounds)
+
+
+def share_of_block(b: Builder, size: int) -> tuple[int, bool]:
+    """Return how many tiles of a segment each warp takes, and if some are behind the end."""
+    tiles = -(-size // (b.m * b.k))
+    warps = b.options.warps
+    return -(-tiles // warps), tiles % warps > 0
+
+
+def values_as_left(b: Builder, values: Buffer, line: str) -> list[Frag]:
+    """Load a value of each of W warps as row 0 of ceil(W/k) left operands, zeros elsewhere."""
+    warps = b.options.warps
+    inside = [Bound(ROW, Index.of(1))] if b.m > 1 else []
+    found = []
+    for q in range(-(-warps // b.k)):
+        bounds = [*inside, Bound(COL + q * b.k, Index.of(warps))]
+        view = b.rect(values, q * b.k, b.m, b.k, warps, 1, bounds)
+        frag = b.left(f"E{q}" if warps > b.k else "E")
+        found.append(b.load(frag, view, line))
+    return found
+
+
+def carried(b: Builder, size: int) -> View:
+    """Return the work item's element of the input `carry`, repeated in an accumulator."""
+    given = b.input("carry", b.options.acc, Extent(LENGTH, size))
+    bounds = [Bound(b.unit * size, LENGTH)] if b.options.ragged else []
+    return b.rect(given, b.unit, b.m, b.n, 0, 0, bounds)
+
+
+# --- Several segments in a panel --------------------------------------------------------------
+
+# What a warp takes if no options say it, chosen on an H200 for f16 (docs/data/bench_h200.json).
 # Elements of a warp at a time. In rows of two f16 tiles, 1024 give each lane one total to scan.
 SCANNED = 1024
 SUMMED = 2048
 # As many as that, if segments fill no fewer tiles; but never more tiles than that, however small.
 MOST = 2048
 MOST_TILES = 64
-# Tiles in a row, the best first: rows of two are 64 bytes of f16, which memory likes best.
+# Tiles in a row, the best first: rows of two f16 tiles fill two 32-byte sectors each, the unit in
+# which an NVIDIA GPU reads global memory ([CPG] "Device Memory Accesses").
 WIDTHS = (2, 3, 1)
 
 
@@ -85,7 +341,7 @@ def share_of(
     return Share(width, groups or min(needed, max(1, tiles // width)))
 
 
-def _tiles_of(values: Mapping[str, int], elements: int) -> dict[str, int]:
+def tiles_of_panels(values: Mapping[str, int], elements: int) -> dict[str, int]:
     """Return T, the tiles of a warp that takes segments of N tiles, and P, those of a row.
 
     A scan multiplies each tile by U, and all but the last of each of the T/P rows by J.
@@ -94,136 +350,3 @@ def _tiles_of(values: Mapping[str, int], elements: int) -> dict[str, int]:
     share = share_of(m, k, count * m * k, elements, values["pieces"], values["groups"])
     passes = 1 if share.per_segment else -(-count // share.tiles)
     return {"T": passes * share.tiles, "P": share.pieces}
-
-
-@algorithm(
-    "scan_rows",
-    "scan",
-    "not in the paper",
-    "T*(ceil(k/n) + 1) - T/P",
-    tiles=True,
-    repeats=4,
-    combines=("add",),
-    symbols=partial(_tiles_of, elements=SCANNED),
-)
-def scan_rows(
-    b: Builder,
-    segment_size: int,
-    *,
-    pieces: int | None = None,
-    groups: int | None = None,
-    exclusive: bool = False,
-    reverse: bool = False,
-) -> int:
-    """Scan segments, several short ones a warp or a part of a long one at a time.
-
-    pieces: tiles side by side, which make the rows that the tensor core scans. groups: how many
-    times m rows a warp takes at once. By default as suits the segments: see `share_of`.
-    """
-    share = share_of(b.m, b.k, segment_size, SCANNED, pieces, groups)
-    rows = Rows(b, share.pieces, share.groups, Order(exclusive, reverse))
-    work = _Work(rows, share.per_segment, segment_size)
-    out = scan.output(b)
-    with b.units():
-        running = b.nothing("running", rows.zero, rows.begin(0)) if work.passes > 1 else None
-        with b.loop("i", work.passes) as i:
-            rows.scan(work.view(data(b), i))
-            rows.write(work.view(out, i), _before(b, rows, work.per_segment, running))
-    return work.per_unit
-
-
-def _before(b: Builder, rows: Rows, count: int, running: View | None) -> Buffer | None:
-    """Return what precedes each row in its segment of `count` rows; None if nothing does.
-
-    running: the sum of the segment up to these rows, if there are passes before; it is carried on.
-    """
-    if count == 1 and running is None:
-        return None
-    lines = rows.count // count
-    sums = rows.scan_totals(count)
-    shift, inside = rows.order.earlier(1, ROW, count)
-    before = b.scratch("before", b.options.acc, rows.count)
-    b.copy(
-        b.rect(before, 0, count, lines, 1, count),
-        b.rect(sums, shift, count, lines, 1, count, inside),
-        None if running is None else b.rect(running.buffer, 0, count, lines, 0, 0),
-    )
-    if running is not None:
-        b.copy(running, b.rect(sums, rows.order.last(count), 1, 1, 1), running)
-    return before
-
-
-@algorithm(
-    "reduction_rows",
-    "reduction",
-    "not in the paper",
-    "T",
-    tiles=True,
-    repeats=4,
-    combines=("add",),
-    symbols=partial(_tiles_of, elements=SUMMED),
-)
-def reduction_rows(
-    b: Builder, segment_size: int, *, pieces: int | None = None, groups: int | None = None
-) -> int:
-    """Sum segments, several short ones a warp or a part of a long one at a time.
-
-    Products with ones give the totals of rows of `pieces` tiles, m*groups of them at once; those of
-    a segment are then added up. By default both are as suits the segments: see `share_of`.
-    """
-    share = share_of(b.m, b.k, segment_size, SUMMED, pieces, groups)
-    tiles = Tiles(b, share.pieces, share.groups, FORWARD, b.const(b.right("J"), PatternKind.ONES))
-    work = _Work(tiles, share.per_segment, segment_size)
-    count, lines = work.per_segment, tiles.count // work.per_segment
-    out = reduction.output(b, segment_size)
-    # The totals of all rows lie side by side, each with its repetitions below it.
-    acc = b.options.acc
-    ldm = padded(tiles.count, acc) + padded(1, acc)
-    totals = b.scratch("totals", acc, b.n * ldm)
-    sums = b.rect(totals, 0, lines, 1, count)
-
-    def begin(g: Index) -> View:
-        return b.rect(totals, g * b.m, b.m, b.n, 1, ldm)
-
-    def total(parts: TileParts, g: Index) -> None:
-        s = tiles.zero
-        for j in tiles.turns:
-            s = tiles.add(s, parts(g, j))
-        b.store([s], begin(g))
-
-    with b.units():
-        running = b.nothing("running", tiles.zero, begin(Index())) if work.passes > 1 else None
-        with b.loop("i", work.passes) as i:
-            tiles.each_group(work.view(data(b), i), total)
-            reduction.fold(b, lambda start, n: b.rect(totals, start, n, lines, 1, count), count)
-            if running is not None:
-                b.copy(running, sums, running)
-        result = sums if running is None else running
-        b.copy(reduction.results(b, out, b.unit * lines, lines, segment_size), result)
-    return work.per_unit
-
-
-class _Work:
-    """What a warp has to do: several segments at once, or one in `passes`.
-
-    per_segment: the rows of a segment; in passes, all of them. per_unit: elements of the warp.
-    """
-
-    def __init__(self, tiles: Tiles, per_segment: int | None, segment_size: int) -> None:
-        self.tiles = tiles
-        self.segment_size = segment_size
-        self.per_segment = per_segment or tiles.count
-        self.passes = 1 if per_segment else -(-segment_size // tiles.size)
-        self.per_unit = tiles.size if per_segment else segment_size
-
-    def view(self, buffer: Buffer, i: Index) -> View:
-        """Return the rows of an array that have their turn after `i` passes."""
-        tiles, b = self.tiles, self.tiles.b
-        start = tiles.order.turn(i, self.passes) * tiles.size
-        first = b.unit * self.per_unit + start
-        bounds = []
-        if self.per_unit % tiles.size:
-            bounds.append(Bound(start + tiles.inner, Index.of(self.segment_size)))
-        if b.options.ragged:
-            bounds.append(Bound(first + tiles.inner, LENGTH))
-        return tiles.of(buffer, first, bounds)

@@ -24,7 +24,6 @@ from tcusim.algorithms import (
     algorithm_of,
     build,
     options_of,
-    scan,
     segmented_algorithms,
 )
 from tcusim.check.memory import require_bytes
@@ -377,7 +376,7 @@ def _options(row: Algorithm, column: Column) -> Iterator[Recipe]:
     sides = ("a", "b") if row.uses_mma else ("",)
     # Parts of a split input are combined by additions: products would round them.
     combines = ("add",) if column.source or not row.uses_mma else tuple(sorted(row.combines))
-    forms = scan.FORMS if "form" in row.options else ("",)
+    forms = row.options["form"].choices if "form" in row.options else ("",)
     results = _results(column)
     for layout, side, combine, form in itertools.product(_LAYOUTS, sides, combines, forms):
         ragged, segment_size, warps, tiles = layout

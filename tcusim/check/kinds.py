@@ -15,7 +15,8 @@ from typing import Any, Final, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.algorithms import Algorithm, Level, scan
+from tcusim.algorithms import Algorithm, Level
+from tcusim.algorithms.tile_scan import FORMS
 from tcusim.check.cases import Case, Recipe
 from tcusim.machine import Fused, Rule, format_of
 from tcusim.program.grammar import Program
@@ -29,7 +30,7 @@ Trial: TypeAlias = tuple[Recipe, bool]
 
 # Options that make another algorithm of one row, with their values; the registry's formula is for
 # the first.
-_VARIANTS: Final[dict[str, tuple[Any, ...]]] = {"form": scan.FORMS}
+_VARIANTS: Final[dict[str, tuple[Any, ...]]] = {"form": FORMS}
 # Options that change what comes out, in a way that `_Segments.expected` knows.
 _FLAGS: Final = ("carry", "exclusive", "reverse")
 

@@ -22,9 +22,9 @@ from tcusim.algorithms import (
     algorithm_of,
     build,
     register_algorithm,
-    scan,
     segmented_algorithms,
 )
+from tcusim.algorithms.tile_scan import FORMS
 from tcusim.backends import run
 from tcusim.errors import InputError, UnknownName, Unsupported
 from tcusim.machine import rule_for, units
@@ -52,7 +52,7 @@ BIG = (128, 128, 128)
 # Values to try of each option that an algorithm may have; others keep their default. Exclusive and
 # reverse scans have tests of their own, in test_orders.py.
 OPTIONS: dict[str, tuple[Any, ...]] = {
-    "form": scan.FORMS,
+    "form": FORMS,
     "carry": (False, True),
     # A block takes few tiles for each of its warps, so that a few blocks share a segment.
     "per_warp": (1,),

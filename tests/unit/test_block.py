@@ -20,7 +20,7 @@ from tcusim.program.grammar import Loop, Program, Scope, Step, Sync, When, walk
 
 Ints = NDArray[np.int64]
 
-NAMES = ("reduction_tn_block", "reduction_kn_block", "scan_tn_block", "scan_kn_block")
+NAMES = ("reduction_tn_block", "scan_tn_block")
 SHAPES = ((16, 16, 16), (32, 8, 16), (8, 32, 16), (4, 4, 4), (5, 7, 3))
 WARPS = (1, 2, 3, 4, 8, 16, 17)
 # combine, side, ragged.
@@ -195,9 +195,9 @@ def test_turns_of_a_block_do_not_mix(name: str, combine: str) -> None:
     assert_exact(program, name, size, rng, "volta")
 
 
-@pytest.mark.parametrize("name", ["reduction_tn_block", "reduction_kn_block"])
 @pytest.mark.parametrize("chain", [1, 2, 3])
-def test_chains_of_any_length_equal_integers(name: str, chain: int) -> None:
+def test_chains_of_any_length_equal_integers(chain: int) -> None:
+    name = "reduction_tn_block"
     rng = np.random.default_rng(chain)
     size = 23 * piece_size(name, (4, 4, 4), "b")
     program = build(
@@ -224,10 +224,9 @@ def test_products_round_totals_to_float16_and_additions_do_not(name: str) -> Non
 
 def test_additions_stay_near_the_sums_of_float64() -> None:
     x = np.random.default_rng(6).standard_normal(40_000).astype(np.float16)
-    for name in ("scan_tn_block", "scan_kn_block"):
-        program = build(name, warps=8, segment_size=40_000, combine="add", ragged=True)
-        error = np.abs(run(program, {"in": x})["out"] - np.cumsum(x.astype(np.float64)))
-        assert error.max() < 1e-3
+    program = build("scan_tn_block", warps=8, segment_size=40_000, combine="add", ragged=True)
+    error = np.abs(run(program, {"in": x})["out"] - np.cumsum(x.astype(np.float64)))
+    assert error.max() < 1e-3
 
 
 # --- Barriers ---------------------------------------------------------------------------------
@@ -295,8 +294,7 @@ def lines_of(program: Program) -> set[str]:
 @pytest.mark.parametrize(
     ("name", "keywords", "text"),
     [
-        ("reduction_kn_block", {"ab": "s8", "accumulate": "s32"}, "partial sums do not fit"),
-        ("scan_kn_block", {"ab": "s8", "accumulate": "s32"}, "partial sums do not fit"),
+        ("reduction_tn_block", {"ab": "s8", "accumulate": "s32"}, "partial sums do not fit"),
         ("scan_tn_block", {"ab": "s8", "accumulate": "s32"}, "partial sums do not fit"),
         ("scan_tn_block", {"ab": "bf16", "source": "f32"}, "use combine='add'"),
         ("scan_tn_block", {"form": "[U|1]"}, "needs more result columns than k"),

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import tcusim
-from tcusim.algorithms import Algorithm, algorithms, reduction, register_algorithm
+from tcusim.algorithms import Algorithm, algorithms, reduce, register_algorithm
 from tcusim.algorithms.builder import Builder
 from tcusim.cli import main as cli
 from tcusim.program.grammar import Loop, Step, When
@@ -379,7 +379,7 @@ def test_an_option_of_an_algorithm_that_somebody_registered() -> None:
         turn_over : bool
             Look at the other side. It is dark.
         """
-        return reduction.reduction_kn(b, segment_size)
+        return reduce.reduction_kn(b, segment_size)
 
     register_algorithm(Algorithm(mine, "mine", "reduction", "here", "1"))
     assert "--turn-over" in succeeds("listing", "--help")

@@ -63,14 +63,8 @@ FORMS: dict[str, Formula] = {
 # Of a block of W warps: each takes ceil(N/W) tiles, or as many chunks go over the segment. Sums of
 # all warps, and what precedes each, are found once in a block.
 BLOCK_FORMULAS: dict[str, Callable[[int, int, int, int, int], int]] = {
-    "reduction_kn_block": lambda m, n, k, count, warps: (
-        warps * ceil(count / warps) + ceil(warps / k)
-    ),
     "reduction_tn_block": lambda m, n, k, count, warps: (
         warps * (ceil(count / warps) + ceil(m / k)) + ceil(warps / k)
-    ),
-    "scan_kn_block": lambda m, n, k, count, warps: (
-        ceil(count / warps) * (warps * ceil(k / n) + totals_scanned(n, k, warps))
     ),
     "scan_tn_block": lambda m, n, k, count, warps: (
         ceil(count / warps) * (warps * FORMULAS["scan_t"](m, n, k, 1) + totals_scanned(n, k, warps))
@@ -88,7 +82,6 @@ GRID_FORMULAS: dict[str, Callable[[int, int, int, int], int]] = {
 # Those that take several tiles at a time for about so many elements.
 ROWS = {"reduction_rows": SUMMED, "scan_rows": SCANNED}
 TILES = ("reduction_t", "reduction_tn", "reduction_tn_inefficient", "scan_t", "scan_tn")
-BLOCK_TILES = ("reduction_tn_block", "scan_tn_block")
 
 
 def totals_scanned(n: int, k: int, warps: int) -> int:
@@ -129,7 +122,7 @@ def test_mma_steps_of_a_block(sizes: tuple[int, int, int], side: str) -> None:
     for (name, formula), warps in itertools.product(BLOCK_FORMULAS.items(), (1, 3, 4, 17)):
         row = algorithm_of(name)
         for count in (1, 2, 8):
-            size = count * (m * k if name in BLOCK_TILES else k)
+            size = count * m * k
             program = build(name, shape=MmaShape(*sizes), side=side, segment_size=size, warps=warps)
             steps = counted(program).mma
             assert steps == formula(m, n, k, count, warps), (name, count, warps)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tcusim.algorithms import Level, algorithm_of, algorithms, build, scan
+from tcusim.algorithms import Level, algorithm_of, algorithms, build
+from tcusim.algorithms.tile_scan import FORMS
 from tcusim.errors import Unsupported, VerifyError
 from tcusim.machine.shapes import shape_of
 from tcusim.program.checks.verifier import in_place, verify
@@ -63,7 +64,7 @@ def scans(**more: Any) -> list[Program]:
             "reverse": reverse,
         }
         formed = name in ("scan_t", "scan_tn")
-        for form in scan.FORMS if formed else (None,):
+        for form in FORMS if formed else (None,):
             if form is not None:
                 given["form"] = form
             try:

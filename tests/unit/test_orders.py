@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tcusim.algorithms import build, scan
+from tcusim.algorithms import build
+from tcusim.algorithms.tile_scan import FORMS
 from tcusim.backends import Backend, run
 from tcusim.check.testing import assert_agree
 from tcusim.errors import Unsupported
@@ -27,9 +28,8 @@ Ints = NDArray[np.int64]
 SHAPES = ((16, 16, 16), (32, 8, 16), (8, 32, 16), (4, 4, 4), (5, 7, 3))
 # Exclusive, reverse.
 ORDERS = ((True, False), (False, True), (True, True))
-NAMES = ("scan_k", "scan_kn", "scan_t", "scan_tn", "scan_plain")
-FORMED = ("scan_t", "scan_tn")
-CARRIED = ("scan_tn", "scan_plain")
+NAMES = ("scan_k", "scan_kn", "scan_t", "scan_tn", "scan_tn_block", "scan_plain")
+FORMED = ("scan_t", "scan_tn", "scan_tn_block")
 ARCHS = [
     unit.name for unit in units() if any((row.ab, row.acc) == ("f16", "f32") for row in unit.rows)
 ]
@@ -73,10 +73,12 @@ def check(
 
 def variants(name: str) -> Iterator[dict[str, Any]]:
     """Yield every side, way to combine, form and carry of a scan."""
-    forms = scan.FORMS if name in FORMED else (None,)
-    carries = (False, True) if name in CARRIED else (None,)
-    for side, combine, form, carry in itertools.product("ab", ("mma", "add"), forms, carries):
+    forms = FORMS if name in FORMED else (None,)
+    for side, combine, form, carry in itertools.product("ab", ("mma", "add"), forms, (False, True)):
         given = {"side": side, "combine": combine, "form": form, "carry": carry}
+        if name == "scan_tn_block":
+            # Three tiles for four warps, or for two and one more turn.
+            given["warps"] = 2 if carry else 4
         yield {key: value for key, value in given.items() if value is not None}
 
 
@@ -85,6 +87,7 @@ def sizes_of(name: str, shape: MmaShape, side: str) -> tuple[int, ...]:
     m = shape.n if side == "b" else shape.m
     tile = m * shape.k
     whole = {"scan_k": shape.k, "scan_t": tile, "scan_kn": 3 * shape.k, "scan_tn": 3 * tile}
+    whole["scan_tn_block"] = whole["scan_tn"]
     size = whole.get(name, 37)
     return size, size - shape.k // 2 - 1
 
@@ -216,6 +219,7 @@ def test_reverse_costs_nothing_and_exclusive_a_little(name: str, form: str | Non
         ("volta", "scan_tn", {"form": "(LA)1", "exclusive": True, "reverse": True}),
         ("volta", "scan_kn", {"exclusive": True, "side": "b", "shape": "8x32x16"}),
         ("ampere", "scan_tn", {"combine": "add", "reverse": True, "carry": True, "warps": 2}),
+        ("ampere", "scan_tn_block", {"warps": 3, "exclusive": True, "reverse": True}),
         ("ampere", "scan_tn", {"form": "L(A1)", "exclusive": True, "shape": "32x8x16"}),
         ("hopper", "scan_tn", {"form": "[U|1]", "shape": "8x32x16", "side": "a", "reverse": True}),
         ("hopper", "scan_plain", {"exclusive": True, "reverse": True, "carry": True}),

@@ -19,13 +19,12 @@ from tcusim.algorithms import (
     algorithm_of,
     algorithms,
     grid,
-    irregular,
-    reduction,
+    reduce,
     register_algorithm,
     scan,
 )
 from tcusim.algorithms.builder import LENGTH, Builder, Work
-from tcusim.algorithms.tiles import data
+from tcusim.algorithms.rows import data
 from tcusim.check import memory, validation
 from tcusim.check.cases import Case, Recipe
 from tcusim.check.kinds import KINDS, Tile, exact_up_to, layouts
@@ -211,7 +210,7 @@ def test_a_wrong_algorithm_is_told_with_its_case() -> None:
 def test_wrong_segments_by_offsets_are_told() -> None:
     def from_the_end(b: Builder, cut: int) -> Work:
         """Scan each piece from its end."""
-        return irregular.scan_pieces(b, cut, reverse=True)
+        return scan.scan_pieces(b, cut, reverse=True)
 
     plant(from_the_end, kind="irregular_scan")
     row = rows_of(validate_shape("4x4x4", algorithms=["planted"]), "planted")["a"]
@@ -257,7 +256,7 @@ def crashes(b: Builder, segment_size: int) -> int:
 
 def crashes_late(b: Builder, segment_size: int) -> int:
     """Divide by zero where a segment is one element."""
-    return reduction.reduction_kn(b, segment_size) // min(1, segment_size - 1)
+    return reduce.reduction_kn(b, segment_size) // min(1, segment_size - 1)
 
 
 def races(b: Builder, segment_size: int) -> int:
@@ -285,7 +284,7 @@ def test_a_crash_is_a_finding(function: Callable[..., int], text: str) -> None:
 
 
 def test_a_result_of_the_wrong_size() -> None:
-    plant(reduction.reduction_kn)
+    plant(reduce.reduction_kn)
     report = validate_shape("4x4x4", algorithms=["planted"])
     assert "'out' has " in report.rows[0].first_wrong
     assert not report.ok
@@ -298,7 +297,7 @@ def test_inputs_that_nobody_knows_are_skipped() -> None:
         """Sum one of two inputs."""
         other = b.input("weights", "f16", Extent(LENGTH))
         b.copy(b.rect(b.scratch("w", "f16", 1), 0, 1, 1, 1), b.rect(other, 0, 1, 1, 1))
-        return reduction.reduction_kn(b, segment_size)
+        return reduce.reduction_kn(b, segment_size)
 
     plant(of_two_inputs, kind="reduction", name="other")
     report = validate_shape("4x4x4", algorithms=["other"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tcusim.algorithms import algorithm
 from tcusim.algorithms.builder import LENGTH, Builder
-from tcusim.algorithms.tiles import data
+from tcusim.algorithms.rows import data
 from tcusim.program.grammar import Extent
 
 

@@ -1,4 +1,8 @@
-"""Rows of a few tiles side by side, many of which a warp takes at once: loaded, summed, scanned.
+"""Panels: rows of a few tiles side by side, many of which a warp takes at once.
+
+Not in the paper, where a warp goes from tile to tile and passes on a sum each time. Here it loads
+all its tiles first. Then only a value a row is left, and rounded additions combine these: `log2`
+rounds for all tiles together.
 
 A.J gives the totals of a tile's rows, and A.U their scans, which lie in shared memory while what
 precedes each row is found. That is added to the row's elements on their way to global memory, each
@@ -12,24 +16,27 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
-from tcusim.algorithms import scan
-from tcusim.algorithms.builder import Builder, never, padded
-from tcusim.algorithms.order import Order
+from tcusim.algorithms.builder import LENGTH, Builder, never, padded
+from tcusim.algorithms.order import FORWARD, Order
+from tcusim.algorithms.rows import Share
+from tcusim.algorithms.tile_scan import results, upper
+from tcusim.algorithms.tree import Vectors, scan_vectors
 from tcusim.machine import format_of
 from tcusim.program.grammar import COL, ROW, Bound, Buffer, Frag, Index, PatternKind, View, whole
 
-__all__ = ["Rows", "TileParts", "Tiles"]
+__all__ = ["WIDEST_HELD", "Panel", "PanelWork", "ScannedPanel", "TileParts"]
 
-# Elements of up to that size are held in fragments. Registers do not suffice for wider ones, and
-# their narrow parts would take more memory than they do themselves.
+# Bytes of the widest elements that are held in fragments. The 255 registers of a thread ([CPG]
+# "Technical Specifications per Compute Capability") do not suffice for wider ones, and their narrow
+# parts would take more memory than they do themselves.
 WIDEST_HELD = 2
 
 # What gives the operands that hold a tile, by its group of rows and its place in them.
 TileParts: TypeAlias = Callable[[Index, int], list[Frag]]
 
 
-class Tiles:
-    """The tiles that a warp takes at a time: `pieces` side by side, in `groups` of m rows.
+class Panel:
+    """The tiles that a warp takes at a time: some side by side, in groups of m rows.
 
     ones: J, for the rows' totals, where they are needed.
 
@@ -40,14 +47,14 @@ class Tiles:
     """
 
     def __init__(
-        self, b: Builder, pieces: int, groups: int, order: Order, ones: Frag | None
+        self, b: Builder, share: Share, order: Order = FORWARD, ones: Frag | None = None
     ) -> None:
         self.b = b
         self.order = order
-        self.pieces = pieces
-        self.groups = groups
-        self.count = groups * b.m
-        self.row = pieces * b.k
+        self.pieces = share.pieces
+        self.groups = share.groups
+        self.count = share.groups * b.m
+        self.row = share.pieces * b.k
         self.size = self.count * self.row
         self.ones = ones
         self.zero = b.zero(b.accumulator("Z"))
@@ -93,13 +100,14 @@ class Tiles:
                 with otherwise():
                     groups(partial(self._loaded, view))
 
-    def hold(self, view: View) -> TileParts:
+    def hold(self, view: View, widest: int) -> TileParts:
         """Load all tiles of an array's rectangle, of any number of groups; return what gives them.
 
-        Each stays in a fragment of its own or, if it must be staged, in shared memory.
+        Each stays in a fragment of its own or, if it must be staged, in shared memory; so do those
+        of elements of more than `widest` bytes.
         """
         b = self.b
-        if format_of(b.options.source).itemsize > WIDEST_HELD:
+        if format_of(b.options.source).itemsize > widest:
             kept = b.keep_source("kept", view)
             return lambda g, j: b.load_parts("A", self._tile(kept, g, j))
         if not self._is_loadable(view):
@@ -145,26 +153,23 @@ class Tiles:
         ]
 
 
-class Rows(Tiles):
+class ScannedPanel(Panel):
     """Rows that are scanned, each by itself, in shared memory, and added to on their way out.
 
     held: whether the tiles are held, and give their totals before they are scanned. Otherwise the
     scanned rows give them: their last elements or, of an exclusive scan, a column beside them.
     """
 
-    def __init__(
-        self, b: Builder, pieces: int, groups: int, order: Order, *, held: bool = False
-    ) -> None:
-        self.u = scan.upper(b, order)
+    def __init__(self, b: Builder, share: Share, order: Order, *, held: bool = False) -> None:
+        self.u = upper(b, order)
         self.beside = order.exclusive and not held
         ones = None
-        if held or pieces > 1 or self.beside:
+        if held or share.pieces > 1 or self.beside:
             ones = b.const(b.right("J"), PatternKind.ONES)
-        super().__init__(b, pieces, groups, order, ones)
+        super().__init__(b, share, order, ones)
         width = self.row + (b.n if self.beside else 0)
         acc = b.options.acc
-        # 32 bytes more: the rows of a tile then lie in different banks of shared memory.
-        self.ldm = padded(width, acc) + padded(1, acc)
+        self.ldm = padded(width, acc) + padded(1, acc)  # apart in banks: see `padded`
         self.scanned = b.scratch("scanned", acc, self.count * self.ldm)
 
     def begin(self, g: int) -> View:
@@ -178,14 +183,16 @@ class Rows(Tiles):
         self.each_group(view, lambda parts, g: self._scan_group(parts, g, g))
 
     def scan_totals(self, per_segment: int) -> Buffer:
-        """Scan the totals of the rows, within segments of so many rows; return their buffer."""
+        """Scan the totals of the rows, within segments of that many rows; return their buffer."""
         b = self.b
         lines = self.count // per_segment
-        pair = [b.scratch(name, b.options.acc, self.count) for name in ("x", "y")]
+        x, y = (b.scratch(name, b.options.acc, self.count) for name in ("x", "y"))
         column = self.row if self.beside else self.order.last(self.row)
         totals = b.rect(self.scanned, column, self.count, 1, self.ldm)
-        b.copy(b.rect(pair[0], 0, self.count, 1, 1), totals)
-        return scan.scan_values(b, pair, per_segment, self.order, lines)
+        b.copy(b.rect(x, 0, self.count, 1, 1), totals)
+        apart = per_segment if lines > 1 else 1
+        vectors = Vectors(per_segment, lines, apart)
+        return scan_vectors(b, x, (y, x), vectors, self.order)
 
     def sum_held(self, parts: TileParts, first: int, into: View) -> None:
         """Copy the totals of the rows of the tiles from group `first` on to a column of values."""
@@ -218,7 +225,7 @@ class Rows(Tiles):
         s = self.zero
         for turn, j in enumerate(self.turns, start=1):
             tile = parts(source, j)
-            rows = [b.accumulator(scan.numbered("R", i, b.k > b.n)) for i in range(len(self.u))]
+            rows = results(b, "R")
             for r, u in zip(rows, self.u, strict=True):
                 for number, part in enumerate(tile):
                     b.mma(r, part, u, r if number else s)
@@ -227,3 +234,29 @@ class Rows(Tiles):
                 s = self.add(s, tile)
         if self.beside:
             b.store([s], b.rect(self.scanned, here + self.row, b.m, b.n, self.ldm))
+
+
+class PanelWork:
+    """What a warp has to do: several segments at once, or one in `passes`.
+
+    per_segment: the rows of a segment; in passes, all of them. per_unit: elements of the warp.
+    """
+
+    def __init__(self, panel: Panel, per_segment: int | None, segment_size: int) -> None:
+        self.panel = panel
+        self.segment_size = segment_size
+        self.per_segment = per_segment or panel.count
+        self.passes = 1 if per_segment else -(-segment_size // panel.size)
+        self.per_unit = panel.size if per_segment else segment_size
+
+    def view(self, buffer: Buffer, i: Index) -> View:
+        """Return the rows of an array that have their turn after `i` passes."""
+        panel, b = self.panel, self.panel.b
+        start = panel.order.turn(i, self.passes) * panel.size
+        first = b.unit * self.per_unit + start
+        bounds = []
+        if self.per_unit % panel.size:
+            bounds.append(Bound(start + panel.inner, Index.of(self.segment_size)))
+        if b.options.ragged:
+            bounds.append(Bound(first + panel.inner, LENGTH))
+        return panel.of(buffer, first, bounds)

@@ -1,0 +1,425 @@
+"""Reductions as step programs ([DAKKAK19] section 4): sums of segments by products with P.
+
+Each function is one algorithm for any tile (m, n, k), written for data in the left operand: a
+tile holds m pieces of k consecutive elements as its rows, and V = A.P', where P' has ones in its
+first column, puts the m sums into the first column of V. With `side="b"` everything is
+transposed, which is the paper's V = P.A with the data loaded column-major.
+
+What the paper leaves to the reader: V is an accumulator and can be no operand (erratum E5), so a
+second product needs V stored to shared memory and loaded again, as ceil(m/k) tiles.
+
+At block level each warp sums a share of the tiles, and the first warp adds up what they found. In
+the paper's listing all warps read the same tiles (erratum E10), and fewer than 16 warps leave
+operands unset (E12). Here a warp has its own tiles, those behind the end of a segment are zeros,
+and so are the columns of absent warps. Any number of warps will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from tcusim.algorithms.builder import (
+    LENGTH,
+    Builder,
+    Level,
+    Spill,
+    Work,
+    padded,
+    require_float_operands,
+)
+from tcusim.algorithms.panel import Panel, PanelWork, TileParts
+from tcusim.algorithms.registry import algorithm, listing
+from tcusim.algorithms.rows import (
+    SIMT_ROWS,
+    SUMMED,
+    FixedRows,
+    RaggedRows,
+    Rows,
+    data,
+    odd,
+    share_of,
+    share_of_block,
+    tile_of,
+    tiles_of_panels,
+    values_as_left,
+)
+from tcusim.algorithms.tile_scan import rows_as_right
+from tcusim.algorithms.tree import fold
+from tcusim.program.grammar import (
+    COL,
+    ROW,
+    WARP,
+    Bound,
+    Buffer,
+    Extent,
+    Frag,
+    Index,
+    PatternKind,
+    View,
+)
+
+__all__ = [
+    "accumulate",
+    "finish",
+    "reduction_kn",
+    "reduction_packed",
+    "reduction_pieces",
+    "reduction_pieces_plain",
+    "reduction_plain",
+    "reduction_rows",
+    "reduction_tn",
+    "reduction_tn_block",
+    "second_product",
+    "sum_tiles",
+]
+
+
+# --- A segment to a row -----------------------------------------------------------------------
+
+
+@algorithm(
+    "reduction_kn",
+    "reduction",
+    "[DAKKAK19] section 4.1, Figure 8",
+    "N",
+    alias="reduction_16n",
+    repeats=4,
+)
+@algorithm(
+    "reduction_k",
+    "reduction",
+    "[DAKKAK19] section 4.1, Algorithm 1",
+    "1",
+    alias="reduction_16",
+    title="Sum segments of at most k elements, m segments a warp, in one product (Algorithm 1).",
+    limited=True,
+    lines=listing("Alg. 1", init=1, load=3, product=4, out=5),
+)
+def reduction_kn(b: Builder, segment_size: int) -> int | Work:
+    """Sum segments of k*N elements, m segments a warp, with strided loads (Figure 8).
+
+    Row r of every tile is a piece of segment r, so that the m sums build up in V. N products.
+    """
+    return _sum_rows(b, FixedRows(b, segment_size, b.m))
+
+
+@algorithm("reduction_pieces", "irregular_reduction", "not in the paper", "N", repeats=4)
+def reduction_pieces(
+    b: Builder, cut: int, *, levels: tuple[int, ...] = (), whole: bool = False
+) -> int | Work:
+    """Sum chunks of at most k*N elements of ragged segments, m chunks a warp, in N products.
+
+    out[p] is the sum of chunk number p; 0 where there is no chunk of that number.
+
+    Parameters
+    ----------
+    levels : tuple of int
+        Cuts that were made before, outermost first.
+    whole : bool
+        Take whole segments, none of which has more than `segment_size` elements.
+    """
+    return _sum_rows(b, RaggedRows(b, cut, b.m, levels, whole))
+
+
+def _sum_rows(b: Builder, rows: Rows) -> int | Work:
+    """Sum each row by products with P: those of m rows at a time."""
+    out = b.output("out", b.options.result, rows.numbers)
+    ones = b.const(b.right("P"), PatternKind.COL, 0, "init")
+    with rows.each():
+        pieces = -(-rows.longest // b.k)
+        v = accumulate(b, pieces, lambda i: rows.part(data(b), i * b.k, b.k), ones)
+        b.copy(rows.values(out), b.part(b.spill(v), b.m, 1), line="out")
+    return rows.work()
+
+
+@algorithm("reduction_plain", "reduction", "not in the paper", "0", repeats=16)
+def reduction_plain(b: Builder, segment_size: int) -> int | Work:
+    """Sum segments by rounded additions alone, one segment a warp, as a balanced tree.
+
+    The last launch of a long sum: its partial sums need the accumulator's range and precision,
+    which no operand type of every tensor core has.
+    """
+    return _add_rows(b, FixedRows(b, segment_size, 1), segment_size, segment_size)
+
+
+@algorithm("reduction_pieces_plain", "irregular_reduction", "not in the paper", "0", repeats=4)
+def reduction_pieces_plain(
+    b: Builder,
+    cut: int,
+    *,
+    levels: tuple[int, ...] = (),
+    whole: bool = False,
+    rows_per_warp: int = SIMT_ROWS,
+) -> int | Work:
+    """Sum chunks of ragged segments by rounded additions alone, each as a balanced tree.
+
+    Parameters
+    ----------
+    levels : tuple of int
+        Cuts that were made before, outermost first.
+    whole : bool
+        Take whole segments, none of which has more than `segment_size` elements.
+    rows_per_warp : int
+        Chunks that a warp adds up at a time.
+    """
+    half = -(-cut // 2)
+    return _add_rows(b, RaggedRows(b, cut, rows_per_warp, levels, whole), half, odd(half))
+
+
+def _add_rows(b: Builder, rows: Rows, width: int, stride: int) -> int | Work:
+    """Sum each row in shared memory, which has `width` elements of it: all, or the first half.
+
+    The second half is then added to the first on its way there.
+    """
+    out = b.output("out", b.options.result, rows.numbers)
+    values = b.scratch("values", b.options.source, rows.count * stride)
+
+    def some(start: int, count: int) -> View:
+        apart = stride if rows.count > 1 else count
+        return b.rect(values, start, rows.count, count, apart)
+
+    with rows.each():
+        low = rows.part(data(b), Index(), width)
+        high = rows.part(data(b), Index.of(width), width) if width < rows.longest else None
+        b.copy(some(0, width), low, high)
+        fold(b, some, width)
+        b.copy(rows.values(out), some(0, 1))
+    return rows.work()
+
+
+@algorithm("reduction_packed", "reduction", "not in the paper", "n*N", alias="reduction_16_packed")
+def reduction_packed(b: Builder, segment_size: int) -> int:
+    """Sum segments of k*N elements, m*n segments a warp, into one full result tile.
+
+    P_j has its ones in column j, so the m sums of tile j land in column j of V; n tiles fill it,
+    and one StoreTile writes m*n results. Not in the paper. As 0*Inf is NaN, an Inf or NaN of one
+    segment spoils the n results that share its row.
+    """
+    out = b.output("out", b.options.result, Extent(LENGTH, segment_size))
+    first = b.unit * (b.m * b.n)
+    with b.units():
+        v = b.zero(b.accumulator("V"))
+        with b.loop("j", b.n) as j:
+            ones = b.const(b.right("Pj"), PatternKind.COL, j)
+            rows = FixedRows(b, segment_size, b.m, first + j * b.m)
+            with b.loop("i", -(-segment_size // b.k)) as i:
+                for a in b.load_parts("A", rows.part(data(b), i * b.k, b.k)):
+                    b.mma(v, a, ones, v)
+        bounds = []
+        if b.options.ragged:
+            bounds.append(Bound((first + ROW + COL * b.m) * segment_size, LENGTH))
+        b.store([v], b.rect(out, first, b.m, b.n, 1, b.m, bounds))
+    return b.m * b.n * segment_size
+
+
+# --- A segment in consecutive tiles -----------------------------------------------------------
+
+
+@algorithm(
+    "reduction_tn",
+    "reduction",
+    "[DAKKAK19] section 4.1, Figure 7",
+    "N + ceil(m/k)",
+    alias="reduction_256n",
+    tiles=True,
+    repeats=4,
+)
+@algorithm(
+    "reduction_t",
+    "reduction",
+    "[DAKKAK19] section 4.1, Algorithm 2",
+    "1 + ceil(m/k)",
+    alias="reduction_256",
+    title="Sum segments of at most a tile, T = m*k elements, one segment a warp (Algorithm 2).",
+    tiles=True,
+    limited=True,
+    lines=listing("Alg. 2", init=1, load=3, product=4, finish=5, out=6),
+)
+def reduction_tn(b: Builder, segment_size: int) -> int | Work:
+    """Sum segments of T*N elements, one segment a warp, T = m*k (Figure 7).
+
+    N products accumulate row sums, and ceil(m/k) more finish.
+    """
+    return sum_tiles(b, segment_size, lambda *tiles: finish(b, accumulate(b, *tiles)))
+
+
+@algorithm(
+    "reduction_tn_block",
+    "reduction",
+    "[DAKKAK19] section 4.2, Algorithm 4, corrected",
+    "W*(ceil(N/W) + ceil(m/k)) + ceil(W/k)",
+    alias="reduction_256n_block",
+    tiles=True,
+    repeats=4,
+    level=Level.BLOCK,
+    lines=listing(
+        "Alg. 4", loop=3, load=3, product=3, finish=3, partial=4, sync=5, first=6, last=6, out=6
+    ),
+)
+def reduction_tn_block(b: Builder, segment_size: int) -> int:
+    """Sum segments of T*N elements, one segment a block, T = m*k (Algorithm 4, corrected).
+
+    Each of W warps sums ceil(N/W) tiles that follow one another; the first one adds up their sums.
+    """
+    rows = FixedRows(b, segment_size, 1)
+    out = b.output("out", b.options.result, rows.numbers)
+    ones = b.const(b.right("P"), PatternKind.COL, 0)
+    each, beyond = share_of_block(b, segment_size)
+
+    def tile(i: Index) -> View:
+        return tile_of(b, data(b), segment_size, WARP * each + i, beyond=beyond)
+
+    with rows.each():
+        of_warp = finish(b, accumulate(b, each, tile, ones))
+        warps = b.options.warps
+        partials = b.shared("prtls", b.options.acc, warps)
+        if b.options.tiles > 1:
+            # The first warp may still read what the warps put there for their last work item.
+            b.barrier()
+        b.copy(b.rect(partials, WARP, 1, 1, warps), of_warp, line="partial")
+        b.barrier("sync")
+        with b.first_warp("first"):
+            total = _sum_of_warps(b, partials, ones)
+            b.copy(rows.values(out), total, line="out")
+    return segment_size
+
+
+def _sum_of_warps(b: Builder, partials: Buffer, ones: Frag) -> View:
+    """Return the sum of the values of all warps."""
+    warps = b.options.warps
+    if b.options.combine == "add":
+        fold(b, lambda start, count: b.rect(partials, start, 1, count, warps), warps)
+        return b.rect(partials, 0, 1, 1, warps)
+    require_float_operands(b)
+    r = b.zero(b.accumulator("R"))
+    for x in values_as_left(b, partials, "last"):
+        b.mma(r, x, ones, r, "last")
+    return b.part(b.spill(r), 1, 1)
+
+
+# --- Several segments in a panel --------------------------------------------------------------
+
+
+@algorithm(
+    "reduction_rows",
+    "reduction",
+    "not in the paper",
+    "T",
+    tiles=True,
+    repeats=4,
+    combines=("add",),
+    symbols=partial(tiles_of_panels, elements=SUMMED),
+)
+def reduction_rows(
+    b: Builder, segment_size: int, *, pieces: int | None = None, groups: int | None = None
+) -> int:
+    """Sum segments, several short ones a warp or a part of a long one at a time.
+
+    Products with ones give the totals of rows of several tiles, m of them at once; those of a
+    segment are then added up. By default the panel is as suits the segments.
+
+    Parameters
+    ----------
+    pieces : int, optional
+        Tiles side by side, which make a row.
+    groups : int, optional
+        How many times m rows a warp takes at once.
+    """
+    share = share_of(b.m, b.k, segment_size, SUMMED, pieces, groups)
+    panel = Panel(b, share, ones=b.const(b.right("J"), PatternKind.ONES))
+    work = PanelWork(panel, share.per_segment, segment_size)
+    count, lines = work.per_segment, panel.count // work.per_segment
+    segments = FixedRows(b, segment_size, lines)
+    out = b.output("out", b.options.result, segments.numbers)
+    # The totals of all rows lie side by side, each with its repetitions below it.
+    acc = b.options.acc
+    ldm = padded(panel.count, acc) + padded(1, acc)
+    totals = b.scratch("totals", acc, b.n * ldm)
+    sums = b.rect(totals, 0, lines, 1, count)
+
+    def begin(g: Index) -> View:
+        return b.rect(totals, g * b.m, b.m, b.n, 1, ldm)
+
+    def total(parts: TileParts, g: Index) -> None:
+        s = panel.zero
+        for j in panel.turns:
+            s = panel.add(s, parts(g, j))
+        b.store([s], begin(g))
+
+    with segments.each():
+        running = b.nothing("running", panel.zero, begin(Index())) if work.passes > 1 else None
+        with b.loop("i", work.passes) as i:
+            panel.each_group(work.view(data(b), i), total)
+            fold(b, lambda start, n: b.rect(totals, start, n, lines, 1, count), count)
+            if running is not None:
+                b.copy(running, sums, running)
+        b.copy(segments.values(out), sums if running is None else running)
+    return work.per_unit
+
+
+# --- Parts that several algorithms share ------------------------------------------------------
+
+
+def sum_tiles(
+    b: Builder,
+    segment_size: int,
+    total: Callable[[int, Callable[[Index], View], Frag], View],
+) -> int | Work:
+    """Sum a segment's tiles by `total`, given how many there are, each one, and P."""
+    rows = FixedRows(b, segment_size, 1)
+    out = b.output("out", b.options.result, rows.numbers)
+    ones = b.const(b.right("P"), PatternKind.COL, 0, "init")
+    tiles = -(-segment_size // (b.m * b.k))
+    with rows.each():
+        result = total(tiles, lambda i: tile_of(b, data(b), segment_size, i), ones)
+        b.copy(rows.values(out), result, line="out")
+    return rows.work()
+
+
+def accumulate(b: Builder, count: int, view: Callable[[Index], View], ones: Frag) -> Frag:
+    """V = sum over i < count of A_i.P', in chains of at most `chain` products.
+
+    A tensor core truncates, so each product loses up to an ulp of V, always toward zero: long
+    chains drift. Chains are therefore added up by rounded additions.
+    """
+    products = b.options.chain or count * b.options.parts
+    chain = max(1, products // b.options.parts)
+    v = b.accumulator("V")
+
+    def run(var: str, steps: int, start: Index) -> None:
+        b.zero(v, "zero")
+        with b.loop(var, steps, "loop") as i:
+            for a in b.load_parts("A", view(start + i), "load"):
+                b.mma(v, a, ones, v, "product")
+
+    if count <= chain:
+        run("i", count, Index())
+        return v
+    total = b.zero(b.accumulator("VT"))
+    with b.loop("c", count // chain) as c:
+        run("i", chain, c * chain)
+        b.add(total, total, v)
+    if count % chain:
+        run("i", count % chain, Index.of(count - count % chain))
+        b.add(total, total, v)
+    return total
+
+
+def finish(b: Builder, v: Frag) -> View:
+    """Return the sum of V's first column, as a 1 x 1 view."""
+    spill = b.spill(v)
+    if b.options.combine == "add":
+        fold(b, lambda start, count: b.part(spill, count, 1, start), b.m)
+        return b.part(spill, 1, 1)
+    top = b.const(b.left("P1"), PatternKind.ROW)
+    r = b.zero(b.accumulator("R"))
+    second_product(b, spill, top, r)
+    return b.part(b.spill(r), 1, 1)
+
+
+def second_product(b: Builder, spill: Spill, top: Frag, r: Frag) -> None:
+    """R = P.V + R, with V loaded as ceil(m/k) right operands of k rows each."""
+    require_float_operands(b)
+    for q in range(-(-b.m // b.k)):
+        b.mma(r, top, b.load(b.right("X"), rows_as_right(b, spill, q)), r, "finish")
