@@ -1,0 +1,463 @@
+"""What each step of the grammar does, a line a case: on the simulator, and in the emitted text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tcusim.backends import Backend
+from tcusim.machine import from_values
+from tcusim.machine.shapes import shape_of
+from tcusim.program.grammar import (
+    BLOCK,
+    COL,
+    WARP,
+    Add,
+    Await,
+    Bound,
+    Buffer,
+    BufferRole,
+    Const,
+    Copy,
+    Extent,
+    Frag,
+    Gathered,
+    Index,
+    Load,
+    Locate,
+    Loop,
+    Mma,
+    Pattern,
+    PatternKind,
+    Program,
+    Publish,
+    Ranges,
+    Role,
+    Scope,
+    Segments,
+    Space,
+    Split,
+    Step,
+    Store,
+    Strided,
+    Sync,
+    View,
+    When,
+    accesses,
+    walk,
+)
+from tcusim.simulate.interpreter import run_numpy
+from tcusim_cuda.emit import emit
+from tcusim_host import compile_programs, run_kernel
+
+Memory = Mapping[str, NDArray[Any]]
+
+TILE = shape_of("16x16x16")
+A, B = Frag("A", Role.A, TILE, "f16"), Frag("B", Role.B, TILE, "f16")
+C, D, E = (Frag(name, Role.ACC, TILE, "f32") for name in "CDE")
+I = Index.symbol("i")  # noqa: E741
+SYNC = Sync(Scope.WARP)
+NAN = np.nan
+
+
+# --- Places -------------------------------------------------------------------------------------
+
+
+def halves(name: str, size: int = 256, role: BufferRole = BufferRole.INPUT) -> Buffer:
+    return Buffer(name, "f16", Extent.of(size), role)
+
+
+def floats(name: str, size: int, role: BufferRole = BufferRole.INPUT) -> Buffer:
+    return Buffer(name, "f32", Extent.of(size), role)
+
+
+def output(name: str, size: int, dtype: str = "f32") -> Buffer:
+    return Buffer(name, dtype, Extent.of(size), BufferRole.OUTPUT)
+
+
+def shared(name: str, size: int, dtype: str = "f32", space: Space = Space.WARP) -> Buffer:
+    return Buffer(name, dtype, Extent.of(size), BufferRole.SCRATCH, space)
+
+
+def tile(buffer: Buffer, strides: tuple[int, int] = (16, 1), offset: int = 0) -> View:
+    return View.strided(buffer, Index.of(offset), 16, 16, *strides)
+
+
+def line(buffer: Buffer, count: int, offset: Index | int = 0, *bounds: Bound) -> View:
+    """Return `count` elements that lie side by side."""
+    return View.strided(buffer, Index.of(offset), 1, count, count, 1, bounds)
+
+
+def up_to(*limits: int) -> tuple[Bound, ...]:
+    return tuple(Bound(COL, Index.of(limit)) for limit in limits)
+
+
+X, Y, OUT = floats("x", 8), floats("y", 8), output("out", 8)
+T = shared("t", 8)
+COUNT = np.arange(8, dtype=np.float32)
+SQUARE = np.arange(256).reshape(16, 16)
+SMALL = (SQUARE % 5 - 2).astype(np.float16)
+EYE = np.eye(16, dtype=np.float16)
+
+
+# --- The comparison -------------------------------------------------------------------------------
+
+
+class Case(NamedTuple):
+    """Steps of a program of one warp a block, what memory holds before, and what after.
+
+    A name may be a fragment's: memory is loaded into it before the steps, or it is stored after
+    them. An operand is seen through its product with the identity.
+    """
+
+    name: str
+    steps: Step | tuple[Step, ...]
+    memory: Memory
+    expected: Memory
+    blocks: int = 1
+    warps: int = 1
+
+
+def program_of(case: Case) -> Program:
+    """Return the steps with loads of fragments before them, and stores after them."""
+    steps = case.steps if isinstance(case.steps, tuple) else (case.steps,)
+    touched = [accesses(step) for _, step in walk(steps)]
+    frags = {f.name: f for one in touched for f in (*one.frags_read, *one.frags_written)}
+    views = [view for one in touched for view in (*one.views_read, *one.views_written)]
+    buffers = {view.buffer.name: view.buffer for view in views}
+    buffers |= {
+        step.segments.offsets.name: step.segments.offsets
+        for _, step in walk(steps)
+        if isinstance(step, Locate)
+    }
+    before: list[Step] = []
+    after: list[Step] = []
+    for name, frag in frags.items():
+        if name in case.memory:
+            source = Buffer(f"{name}_in", frag.dtype, Extent.of(256), BufferRole.INPUT)
+            buffers[source.name] = source
+            before.append(Load(frag, tile(source)))
+        if name in case.expected:
+            result = output(f"{name}_out", 256)
+            buffers[result.name] = result
+            if frag.role is not Role.ACC:
+                buffers["eye"] = halves("eye")
+                other = Frag("other", Role.B if frag.role is Role.A else Role.A, TILE, "f16")
+                after += [Load(other, tile(buffers["eye"])), Const(E, Pattern(PatternKind.ZEROS))]
+                pair = (frag, other) if frag.role is Role.A else (other, frag)
+                after.append(Mma(E, *pair, E))
+                frag = E
+            after.append(Store(tile(result), frag))
+    return Program(
+        name="step",
+        shape=TILE,
+        ab="f16",
+        acc="f32",
+        scalars=(),
+        buffers=tuple(buffers.values()),
+        blocks=Extent.of(case.blocks),
+        warps=case.warps,
+        steps=(*before, *steps, *after),
+    )
+
+
+def assert_step(case: Case) -> None:
+    """Run the case on the simulator and in the emitted text: both give what is expected."""
+    program = program_of(case)
+    given = {name: value for name, value in case.memory.items() if name not in "ABCDE"}
+    given |= {f"{name}_in": value.ravel() for name, value in case.memory.items() if name in "ABCDE"}
+    if any(buffer.name == "eye" for buffer in program.buffers):
+        given["eye"] = EYE.ravel()
+    for run in (run_numpy, lambda program, given: run_kernel(emit(program), given)):
+        result = run(program, given)
+        assert len(result) == len(case.expected)
+        for name, value in case.expected.items():
+            found = result[f"{name}_out" if name in "ABCDE" else name]
+            np.testing.assert_array_equal(found, value.ravel(), strict=name not in "ABCDE")
+
+
+# --- The cases ------------------------------------------------------------------------------------
+
+
+def pattern(kind: PatternKind, offset: int = 0) -> Pattern:
+    return Pattern(kind, Index.of(offset))
+
+
+def array(*values: float) -> NDArray[np.float32]:
+    return np.array(values, np.float32)
+
+
+def parts_of(value: float) -> tuple[float, float, float]:
+    """Return three numbers of 8 bits each whose sum is the float32 value."""
+    found = []
+    rest = np.float32(value)
+    for _ in range(3):
+        bits = rest.view(np.uint32).item()
+        # Rounds to nearest: there are no ties here.
+        part = np.uint32((bits + 0x8000) & 0xFFFF0000).view(np.float32)
+        found.append(float(part))
+        rest = np.float32(rest - part)
+    return found[0], found[1], found[2]
+
+
+def passed_on(awaited: View) -> Step:
+    """Return steps by which block 1 writes what block 0 has published."""
+    get = (Await(line(T, 4), awaited), SYNC, Copy(line(OUT, 4, 4 * BLOCK), line(T, 4)))
+    return When((Bound(BLOCK, Index.of(1)),), (Publish(line(STATUS, 4), line(X, 4)),), get)
+
+
+def row_of_ones(row: int) -> NDArray[np.float64]:
+    return np.outer(np.arange(16) == row, np.ones(16))
+
+
+# A rectangle, and the transpose of another.
+TURNED = (View.strided(OUT, Index(), 2, 4, 4, 1), View.strided(T, Index(), 2, 4, 1, 2))
+OFFSETS = Buffer("offsets", "s64", Extent.of(4), BufferRole.INPUT)
+RANGES = Ranges("r", 4)
+GATHERED = View(X, Index(), Gathered(RANGES), Strided(4, 1))
+ROWS = output("out", 16)
+SPLIT = tuple(output(f"p{i}", 2, "bf16") for i in range(3))
+STATUS = Buffer("s", "f32", Extent.of(8), BufferRole.STATUS)
+SEGMENTS = {"x": COUNT, "offsets": np.array([0, 3, 3, 8])}
+
+
+def located(chunk: int | None) -> tuple[Step, ...]:
+    return (
+        Locate(RANGES, Segments(OFFSETS, chunk, limit=Index.of(8)), Index()),
+        Copy(View.strided(ROWS, Index(), 4, 4, 4, 1), GATHERED),
+    )
+
+
+CASES = [
+    Case("const_ones", Const(C, pattern(PatternKind.ONES)), {}, {"C": np.ones(256)}),
+    Case("const_zeros", Const(C, pattern(PatternKind.ZEROS)), {}, {"C": np.zeros(256)}),
+    Case("const_row", Const(A, pattern(PatternKind.ROW, 2)), {}, {"A": row_of_ones(2)}),
+    Case("const_col", Const(B, pattern(PatternKind.COL)), {}, {"B": row_of_ones(0).T}),
+    Case(
+        "const_upper", Const(B, pattern(PatternKind.UPPER)), {}, {"B": np.triu(np.ones((16, 16)))}
+    ),
+    Case(
+        "const_lower",
+        Const(A, pattern(PatternKind.LOWER, -1)),
+        {},
+        {"A": np.tril(np.ones((16, 16)), -1)},
+    ),
+    Case("load_rows", Load(A, tile(halves("x"))), {"x": SMALL.ravel()}, {"A": SMALL}),
+    Case("load_columns", Load(B, tile(halves("x"), (1, 16))), {"x": SMALL.ravel()}, {"B": SMALL.T}),
+    Case(
+        "load_wide_rows",
+        Load(A, tile(halves("x", 384), (24, 1))),
+        {"x": np.pad(SMALL, ((0, 0), (0, 8))).ravel()},
+        {"A": SMALL},
+    ),
+    Case(
+        "load_accumulator",
+        Load(C, tile(floats("x", 256))),
+        {"x": SQUARE.ravel().astype(np.float32)},
+        {"C": SQUARE},
+    ),
+    Case(
+        "mma",
+        Mma(D, A, B, C),
+        {"A": SMALL, "B": SMALL.T, "C": SQUARE.astype(np.float32)},
+        {"D": SMALL.astype(int) @ SMALL.T + SQUARE},
+    ),
+    Case(
+        "mma_in_place",
+        Mma(C, A, B, C),
+        {"A": SMALL, "B": EYE, "C": np.ones((16, 16), np.float32)},
+        {"C": SMALL + 1.0},
+    ),
+    Case(
+        "add",
+        Add(D, C, E),
+        {"C": SQUARE.astype(np.float32), "E": np.full((16, 16), 2.0**24, np.float32)},
+        {"D": (SQUARE + 2.0**24).astype(np.float32)},
+    ),
+    Case(
+        "store_rows",
+        Store(tile(output("out", 256)), C),
+        {"C": SQUARE.astype(np.float32)},
+        {"out": SQUARE.astype(np.float32)},
+    ),
+    Case(
+        "store_columns",
+        Store(tile(output("out", 256), (1, 16)), C),
+        {"C": SQUARE.astype(np.float32)},
+        {"out": SQUARE.T.astype(np.float32)},
+    ),
+    Case("copy", Copy(line(OUT, 8), line(X, 8)), {"x": COUNT}, {"out": COUNT}),
+    Case(
+        "copy_reads_0_out_of_bounds",
+        Copy(line(OUT, 8), line(X, 8, 0, *up_to(3))),
+        {"x": COUNT + 1},
+        {"out": array(1, 2, 3, 0, 0, 0, 0, 0)},
+    ),
+    Case(
+        "copy_writes_in_bounds_only",
+        Copy(line(OUT, 8, 0, *up_to(6, 3)), line(X, 8)),
+        {"x": COUNT},
+        {"out": array(0, 1, 2, *[NAN] * 5)},
+    ),
+    Case(
+        "copy_bounds_from_below",
+        Copy(line(OUT, 8), line(X, 8, 0, Bound(Index.of(5), COL))),
+        {"x": COUNT},
+        {"out": array(0, 0, 0, 0, 0, 0, 6, 7)},
+    ),
+    Case(
+        "copy_shifted",
+        Copy(line(OUT, 4, 3), line(X, 4, 2)),
+        {"x": COUNT},
+        {"out": array(NAN, NAN, NAN, 2, 3, 4, 5, NAN)},
+    ),
+    Case(
+        "copy_transposed",
+        Copy(View.strided(OUT, Index(), 2, 4, 4, 1), View.strided(X, Index(), 2, 4, 1, 2)),
+        {"x": COUNT},
+        {"out": array(0, 2, 4, 6, 1, 3, 5, 7)},
+    ),
+    Case(
+        "copy_repeats_a_row",
+        Copy(View.strided(OUT, Index(), 2, 4, 4, 1), View.strided(X, Index.of(4), 2, 4, 0, 1)),
+        {"x": COUNT},
+        {"out": array(4, 5, 6, 7, 4, 5, 6, 7)},
+    ),
+    Case(
+        "copy_repeats_a_column",
+        Copy(View.strided(OUT, Index(), 2, 4, 4, 1), View.strided(X, Index.of(4), 2, 4, 1, 0)),
+        {"x": COUNT},
+        {"out": array(4, 4, 4, 4, 5, 5, 5, 5)},
+    ),
+    Case(
+        "copy_plus",
+        Copy(line(OUT, 8), line(X, 8), line(Y, 8, 0, *up_to(2))),
+        {"x": COUNT, "y": COUNT + 10},
+        {"out": array(10, 12, 2, 3, 4, 5, 6, 7)},
+    ),
+    Case(
+        "copy_rounds_the_sum_once",
+        Copy(line(OUT, 8), line(X, 8), line(Y, 8)),
+        {"x": np.full(8, 2.0**24, np.float32), "y": COUNT},
+        {"out": (2.0**24 + COUNT.astype(float)).astype(np.float32)},
+    ),
+    Case(
+        "copy_converts",
+        Copy(line(output("out", 4, "f16"), 4), line(X, 4)),
+        {"x": array(1 + 2**-11, 1 + 3 * 2**-11, 7e4, -0.0, 0, 0, 0, 0)},
+        {"out": np.array([1, 1 + 2**-9, np.inf, -0.0], np.float16)},
+    ),
+    Case(
+        "split",
+        Split(tuple(line(part, 2) for part in SPLIT), line(floats("x", 2), 2)),
+        {"x": array(np.pi, -1e-3)},
+        {
+            f"p{i}": from_values(np.array(part, np.float32), "bf16")
+            for i, part in enumerate(zip(parts_of(np.pi), parts_of(-1e-3), strict=True))
+        },
+    ),
+    Case(
+        "publish_and_await",
+        passed_on(line(STATUS, 4)),
+        {"x": COUNT},
+        {"out": array(NAN, NAN, NAN, NAN, 0, 1, 2, 3)},
+        2,
+    ),
+    Case(
+        "await_in_bounds_only",
+        passed_on(line(STATUS, 4, 1, *up_to(2))),
+        {"x": COUNT},
+        {"out": array(NAN, NAN, NAN, NAN, 1, 2, 0, 0)},
+        2,
+    ),
+    Case(
+        "locate_segments",
+        located(None),
+        SEGMENTS,
+        {"out": array(0, 1, 2, 0, 0, 0, 0, 0, 3, 4, 5, 6, 0, 0, 0, 0)},
+    ),
+    Case(
+        "locate_chunks",
+        located(4),
+        SEGMENTS,
+        {"out": array(0, 1, 2, 0, 0, 0, 0, 0, 3, 4, 5, 6, 7, 0, 0, 0)},
+    ),
+    Case(
+        "sync_warp",
+        (Copy(line(T, 8), line(X, 8)), SYNC, Copy(*TURNED)),
+        {"x": COUNT},
+        {"out": array(0, 2, 4, 6, 1, 3, 5, 7)},
+    ),
+    Case(
+        "sync_block",
+        (
+            Copy(line(shared("t", 8, space=Space.SHARED), 4, 4 * WARP), line(X, 4, 4 * WARP)),
+            Sync(Scope.BLOCK),
+            Copy(line(OUT, 4, 4 * WARP), line(shared("t", 8, space=Space.SHARED), 4, 4 - 4 * WARP)),
+        ),
+        {"x": COUNT},
+        {"out": array(4, 5, 6, 7, 0, 1, 2, 3)},
+        1,
+        2,
+    ),
+    Case(
+        "loop",
+        Loop("i", Extent.of(4), (Copy(line(OUT, 2, 2 * I), line(X, 2, 6 - 2 * I)),)),
+        {"x": COUNT},
+        {"out": array(6, 7, 4, 5, 2, 3, 0, 1)},
+    ),
+    Case(
+        "loop_carries_a_fragment",
+        Loop("i", Extent.of(3), (Mma(C, A, B, C),)),
+        {"A": SMALL, "B": EYE, "C": np.zeros((16, 16), np.float32)},
+        {"C": 3 * SMALL},
+    ),
+    Case(
+        "when",
+        When(
+            (Bound(BLOCK, Index.of(1)),),
+            (Copy(line(OUT, 4), line(X, 4)),),
+            (Copy(line(OUT, 4, 4), line(Y, 4)),),
+        ),
+        {"x": COUNT, "y": -COUNT},
+        {"out": array(0, 1, 2, 3, -0.0, -1, -2, -3)},
+        2,
+    ),
+    Case(
+        "when_all_bounds_hold",
+        When(
+            (Bound(BLOCK, Index.of(2)), Bound(Index.of(0), BLOCK)),
+            (Copy(line(OUT, 2, 2 * BLOCK), line(X, 2)),),
+        ),
+        {"x": COUNT},
+        {"out": array(NAN, NAN, 0, 1, *[NAN] * 4)},
+        3,
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def compiled(host: Backend) -> None:
+    compile_programs(map(program_of, CASES))
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_step(case: Case) -> None:
+    assert_step(case)
+
+
+def test_every_step_has_a_case() -> None:
+    used = {type(step) for case in CASES for _, step in walk(program_of(case).steps)}
+    assert used == set(Step.__args__)
+
+
+@pytest.mark.usefixtures("compiled")
+def test_a_wrong_expectation_is_noticed() -> None:
+    case = next(case for case in CASES if case.name == "copy")
+    with pytest.raises(AssertionError, match="Mismatched elements: 1 / 8"):
+        assert_step(case._replace(expected={"out": np.where(COUNT == 3, 9, COUNT)}))
