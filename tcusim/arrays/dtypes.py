@@ -23,12 +23,30 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from tcusim.arrays.problem import FLOATS, Types, types_of
-from tcusim.errors import InputError, Unsupported
+from tcusim.arrays.problem import Types
+from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.machine import rule_for
 from tcusim.machine.formats import BY_ARRAY_NAME, array_name_of
 
-__all__ = ["Method", "TypeRule", "numpy_type", "types_on_device", "types_on_host"]
+__all__ = [
+    "FLOATS",
+    "Method",
+    "TypeRule",
+    "numpy_type",
+    "types_of",
+    "types_on_device",
+    "types_on_host",
+]
+
+# Types of operands, accumulators and arrays, by the NumPy type of an array.
+_TYPES = {
+    "float16": ("f16", "f32", "f16"),
+    "bfloat16": ("bf16", "f32", "bf16"),
+    "float32": ("bf16", "f32", "f32"),
+    "float64": ("f64", "f64", "f64"),
+    "int8": ("s8", "s32", "s8"),
+}
+FLOATS = ("float16", "float32", "float64", "bfloat16")
 
 # How arrays are made to fit the types of a product: as they are; as digits of 8 bits; float32 as
 # bf16 parts, which few values exceed; or as scaled f16 parts.
@@ -81,6 +99,26 @@ def numpy_type(name: Any) -> np.dtype[Any]:
         name = ml_dtypes.bfloat16
     found: np.dtype[Any] = np.dtype(name)
     return found
+
+
+def types_of(work: str, result: str, accumulate: str) -> Types:
+    """Return the types of the launches for NumPy's names of the array's type and the result's."""
+    if work not in _TYPES:
+        raise InputError(
+            f"a plan takes arrays of {', '.join(_TYPES)}, not {work}; cast them first "
+            f"(tcusim.sum and its kin also take other integers, as NumPy arrays)"
+        )
+    ab, acc, source = _TYPES[work]
+    valid = ("int32",) if work == "int8" else FLOATS
+    if result not in valid:
+        raise InputError(f"the result of {work} must be {' or '.join(valid)}, not {result}")
+    if accumulate not in ("f32", "f16"):
+        raise unknown_name("accumulator", accumulate, ("f32", "f16"))
+    if accumulate == "f16":
+        if work != "float16":
+            raise Unsupported(f"accumulate='f16' is for float16 input, not {work}")
+        acc = "f16"
+    return Types(ab, acc, source, BY_ARRAY_NAME[result].name)
 
 
 def types_on_host(

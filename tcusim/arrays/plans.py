@@ -37,7 +37,6 @@ from tcusim.arrays.problem import (
     Shape,
     rounded_longest,
     tile_for,
-    unit_of_run,
 )
 from tcusim.arrays.request import (
     OPERATIONS,
@@ -46,6 +45,7 @@ from tcusim.arrays.request import (
     Options,
     ProductLayout,
     SegmentRequest,
+    arch_of_run,
     count_of,
 )
 from tcusim.arrays.tuning import Tuning
@@ -756,7 +756,7 @@ def plan(
     request = SegmentRequest(
         operation, exclusive=exclusive, reverse=reverse, include_initial=include_initial
     )
-    used = unit_of_run(arch, backend)
+    used = arch_of_run(arch, backend)
     named_result = None if result is None else array_name_of(result)
     rule = types_on_host(_given_type(dtype), named_result, accumulate, used)
     layout = Layout(
@@ -870,7 +870,7 @@ def plan_product(
         cols=None if cols is None else count_of("cols", cols),
         result=(),
     )
-    used = unit_of_run(arch, backend)
+    used = arch_of_run(arch, backend)
     named_result = None if result is None else array_name_of(result)
     rule = types_on_host(_given_type(dtype), named_result, accumulate, used, product=True)
     problem = product_problem(layout, rule, options, used, add_c=bool(add_c))

@@ -29,8 +29,8 @@ from tcusim.arrays.plans import (
     product_problem,
     segment_problem,
 )
-from tcusim.arrays.problem import require_unnamed, unit_of_run
-from tcusim.arrays.request import Call, Layout, Options, ProductRequest, SegmentRequest
+from tcusim.arrays.problem import require_unnamed
+from tcusim.arrays.request import Call, Layout, Options, ProductRequest, SegmentRequest, arch_of_run
 from tcusim.backends import DeviceBackend
 from tcusim.errors import InputError, Unsupported
 
@@ -51,7 +51,7 @@ def prepare_segments(asked: tuple[Any, ...], arrays: tuple[Any, ...], call: Call
     if is_on_device(a):
         return _segments_on_device(request, options, a, call)
     array = as_numpy("a", a)
-    arch = unit_of_run(options.arch, options.backend)
+    arch = arch_of_run(options.arch, options.backend)
     rule = types_on_host(array.dtype.name, request.dtype, options.accumulate, arch)
     layout = request.layout(array.shape, by_offsets=call.offsets is not None)
     longest, extra = None, {}
@@ -71,7 +71,7 @@ def prepare_segments(asked: tuple[Any, ...], arrays: tuple[Any, ...], call: Call
 def _segments_on_device(request: SegmentRequest, options: Options, a: Any, call: Call) -> ReadyCall:
     backend = chosen_backend(a, options.backend)
     facts = backend.describe(a)
-    arch = unit_of_run(options.arch, backend.name)
+    arch = arch_of_run(options.arch, backend.name)
     rule = types_on_device(facts.dtype, request.dtype, options.accumulate, arch)
     layout = request.layout(tuple(facts.shape), by_offsets=call.offsets is not None)
     if layout.missing:
@@ -148,7 +148,7 @@ def prepare_product(asked: tuple[Any, ...], arrays: tuple[Any, ...], call: Call)
         return _product_on_device(request, options, given)
     left, right = as_numpy("a", a), as_numpy(request.second, b)
     layout = request.layout(left.shape, right.shape)
-    arch = unit_of_run(options.arch, options.backend)
+    arch = arch_of_run(options.arch, options.backend)
     factors = _common_type(left.dtype, right.dtype)
     rule = types_on_host(
         factors.name,
@@ -225,7 +225,7 @@ def _product_on_device(
             f"matvec of arrays in GPU memory takes a matrix, of two axes or more, and one vector; "
             f"got shapes {shapes['a']} and {shapes[second]}"
         )
-    arch = unit_of_run(options.arch, backend.name)
+    arch = arch_of_run(options.arch, backend.name)
     rule = types_on_device(facts["a"].dtype, request.dtype, options.accumulate, arch)
     layout = request.layout(shapes["a"], shapes[second])
     if "c" in given and (shapes["c"] != layout.result or facts["c"].dtype != rule.result):

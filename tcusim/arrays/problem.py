@@ -12,15 +12,12 @@ from typing import TypeAlias
 
 from tcusim.algorithms import algorithm_of
 from tcusim.algorithms.order import FORWARD, Order
-from tcusim.backends import get_backend, native_arch
-from tcusim.errors import InputError, Unsupported, unknown_name
-from tcusim.machine import rule_for, unit_of
-from tcusim.machine.formats import BY_ARRAY_NAME, format_of
+from tcusim.errors import Unsupported
+from tcusim.machine import format_of, rule_for, unit_of
 from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.program.launches import Memory
 
 __all__ = [
-    "FLOATS",
     "MOST_INT8",
     "AnyProblem",
     "Problem",
@@ -33,8 +30,6 @@ __all__ = [
     "rounded_longest",
     "rounded_up",
     "tile_for",
-    "types_of",
-    "unit_of_run",
 ]
 
 # The longest segment of int8 whose sum int32 holds, with room to spare.
@@ -43,16 +38,6 @@ MOST_INT8 = 2**23
 _MOST_INNER_INT8 = 2**16
 
 Shape: TypeAlias = str | tuple[int, int, int] | MmaShape
-
-# Operand, accumulator and array types by the NumPy type of an array, and its own result type.
-_TYPES = {
-    "float16": ("f16", "f32", "f16", "float16"),
-    "bfloat16": ("bf16", "f32", "bf16", "bfloat16"),
-    "float32": ("bf16", "f32", "f32", "float32"),
-    "float64": ("f64", "f64", "f64", "float64"),
-    "int8": ("s8", "s32", "s8", "int32"),
-}
-FLOATS = ("float16", "float32", "float64", "bfloat16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,38 +277,9 @@ class ProductProblem(AnyProblem):
 # --- From what a user gave --------------------------------------------------------------------
 
 
-def types_of(dtype: str, result: str | None, accumulate: str) -> Types:
-    """Return the types of a problem for NumPy's names of the array's type and the result's."""
-    if dtype not in _TYPES:
-        raise InputError(
-            f"a plan takes arrays of {', '.join(_TYPES)}, not {dtype}; cast them first "
-            f"(tcusim.sum and its kin also take other integers, as NumPy arrays)"
-        )
-    ab, acc, source, own = _TYPES[dtype]
-    wanted = own if result is None else result
-    valid = ("int32",) if dtype == "int8" else FLOATS
-    if wanted not in valid:
-        raise InputError(f"the result of {dtype} must be {' or '.join(valid)}, not {wanted}")
-    if accumulate not in ("f32", "f16"):
-        raise unknown_name("accumulator", accumulate, ("f32", "f16"))
-    if accumulate == "f16":
-        if dtype != "float16":
-            raise Unsupported(f"accumulate='f16' is for float16 input, not {dtype}")
-        acc = "f16"
-    return Types(ab, acc, source, BY_ARRAY_NAME[wanted].name)
-
-
 def tile_for(types: Types, shape: Shape | None) -> MmaShape:
     """Return the tile that the user gave, or the one that is usual for the types."""
     return shape_of(shape or ("8x8x4" if types.ab == "f64" else "16x16x16"))
-
-
-def unit_of_run(arch: str | None, backend: str | None) -> str:
-    """Return whose arithmetic a call follows: the named one, or that of the backend's GPU."""
-    if arch is not None:
-        return arch
-    own = None if backend is None else native_arch(get_backend(backend))
-    return own or "hopper"
 
 
 def rounded_longest(longest: int | None, length: int, k: int) -> int | None:

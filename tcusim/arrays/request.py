@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tcusim.algorithms.order import Order
 from tcusim.arrays.problem import Shape
 from tcusim.arrays.report import Report
-from tcusim.backends import Edge, Progress
+from tcusim.backends import Edge, Progress, get_backend, native_arch
 from tcusim.errors import InputError, unknown_name
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "ProductLayout",
     "ProductRequest",
     "SegmentRequest",
+    "arch_of_run",
     "count_of",
 ]
 
@@ -61,6 +62,14 @@ class Options(NamedTuple):
         if self.accumulate not in ("f32", "f16"):
             raise unknown_name("accumulator", self.accumulate, ("f32", "f16"))
         return self
+
+
+def arch_of_run(arch: str | None, backend: str | None) -> str:
+    """Return whose arithmetic a call follows: the named one, or that of the backend's GPU."""
+    if arch is not None:
+        return arch
+    own = None if backend is None else native_arch(get_backend(backend))
+    return own or "hopper"
 
 
 class Call(NamedTuple):

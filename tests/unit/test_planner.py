@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tcusim.algorithms.order import Order
 from tcusim.arrays import planner
+from tcusim.arrays.dtypes import types_of
 from tcusim.arrays.planner import STRATEGIES, Choice, choose, chunk_of, cut_of
 from tcusim.arrays.problem import (
     Problem,
@@ -18,7 +19,6 @@ from tcusim.arrays.problem import (
     RaggedProblem,
     Types,
     tile_for,
-    types_of,
 )
 from tcusim.arrays.tuning import DEFAULT, Tuning
 from tcusim.errors import InputError
@@ -118,7 +118,7 @@ def test_short_segments(size: int, sum_by: str, scan_by: str) -> None:
     ],
 )
 def test_wide_elements_do_not_lie_in_rows(dtype: str, size: int, sum_by: str, scan_by: str) -> None:
-    types = types_of(dtype, None, "f32")
+    types = types_of(dtype, dtype, "f32")
     total, scan = (
         chosen(kind, 9999, size, types=types, tile=tile_for(types, None))
         for kind in ("reduction", "scan")
@@ -483,7 +483,7 @@ def test_strategies_of_products() -> None:
 @pytest.mark.parametrize("kind", ["reduction", "scan"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int8"])
 def test_every_strategy_that_applies_sums_right(kind: str, dtype: str) -> None:
-    types = types_of(dtype, None if dtype == "int8" else "float64", "f32")
+    types = types_of(dtype, "int32" if dtype == "int8" else "float64", "f32")
     # Chunks and blocks so short that small arrays take every way.
     short = replace(DEFAULT, chunk=512, simt_values=4, least_block=512, many_elements=4096)
     order = Order(exclusive=kind == "scan", reverse=kind == "scan")
