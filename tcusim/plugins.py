@@ -213,9 +213,11 @@ class Registry(Generic[T]):
     group : str
         The group of entry points that adds to it.
     names : callable
-        Returns the names of an item, its own first; case does not count in a lookup.
+        Returns the names of an item, its own first.
     members : callable
         Returns the items of an extension's object, or raises an InputError.
+    spelled : callable
+        Returns a name as it counts in a lookup; by default case does not.
     by_entry : bool
         Whether an item has the name of its entry point, so that only that one is imported; if not,
         all are when a name is not known.
@@ -229,12 +231,14 @@ class Registry(Generic[T]):
         members: Callable[[Any], Iterable[T]],
         *,
         by_entry: bool = False,
+        spelled: Callable[[str], str] = str.lower,
     ) -> None:
         self._kind = kind
         self._group = group
         self._names = names
         self._members = members
         self._by_entry = by_entry
+        self._spelled = spelled
         self._items: dict[str, T] = {}
         self._by_name: dict[str, T] = {}
         self._owners: dict[str, str] = {}
@@ -255,7 +259,7 @@ class Registry(Generic[T]):
         with self._lock:
             names = self._names(item)
             for name in names:
-                known = self._by_name.get(name.lower())
+                known = self._by_name.get(self._spelled(name))
                 if known is not None and known != item:
                     self._refuse(name, owner, self._owners[self._names(known)[0]])
                 # What comes with tcusim is first, and no reason to read all packages at import.
@@ -263,16 +267,17 @@ class Registry(Generic[T]):
                     self._refuse(name, owner, pending.distribution)
             known = self._items.setdefault(names[0], item)
             self._owners.setdefault(names[0], owner)
-            self._by_name.update((name.lower(), known) for name in names)
+            self._by_name.update((self._spelled(name), known) for name in names)
             return known
 
     def find(self, name: object) -> T | Broken | None:
         """Return the item of this name, why there is none though it was declared, or None."""
-        key = str(name).lower()
-        if key not in self._by_name:
+        spelled, key = self._spelled(str(name)), str(name).lower()
+        if spelled not in self._by_name:
             self._load(key if self._by_entry else None)
-        clash = declared().broken.get(self._group, {}).get(key)
-        return self._by_name.get(key) or self._broken.get(key) or clash
+        if spelled in self._by_name:
+            return self._by_name[spelled]
+        return self._broken.get(key) or declared().broken.get(self._group, {}).get(key)
 
     def get(self, name: object, *, hint: str = "") -> T:
         """Return the item of this name.
@@ -284,9 +289,6 @@ class Registry(Generic[T]):
         InputError
             If an installed package declares it, and is broken.
         """
-        key = str(name).lower()
-        if key in self._by_name:
-            return self._by_name[key]
         found = self.find(name)
         if isinstance(found, Broken):
             raise errors.InputError(found.reason)
@@ -297,7 +299,8 @@ class Registry(Generic[T]):
     def unknown(self, name: object, hint: str = "") -> errors.UnknownName:
         """Return the error for a name that nothing bears."""
         listed = self.names()
-        error = errors.unknown_name(self._kind, name, {*self._by_name, *listed}, listed)
+        known = {one for item in self._items.values() for one in self._names(item)}
+        error = errors.unknown_name(self._kind, name, {*known, *listed}, listed)
         unusable = "".join(f" Not usable: {one}" for one in self._broken.values())
         return errors.UnknownName(f"{error}{hint}{unusable}")
 

@@ -1,7 +1,7 @@
 // d = a.b + c in the arithmetic of one row of tcusim.numerics, one output after the other.
 //
 // It is written with integers and from the description of the hardware, not from the simulator's
-// NumPy code, so that the two check each other. Source: tcusim/numerics/rules.py, class Fused.
+// NumPy code, so that the two check each other. Source: tcusim/machine/rules.py, class Fused.
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -198,9 +198,11 @@ double fused_step(
 }
 
 // The IEEE sum of two values of the accumulator's type.
-double added_after(double sum, double c, Type acc) {
+double added_after(double sum, double c, Type type, const Format& acc, const Numerics& how) {
     const float total = static_cast<float>(sum) + static_cast<float>(c);
-    return acc == Type::f16 ? __half2float(half(total)) : total;
+    const double rounded = type == Type::f16 ? __half2float(half(total)) : total;
+    if (how.flush_outputs && std::fabs(rounded) < std::ldexp(1.0, acc.emin)) return 0.0;
+    return rounded;
 }
 
 void multiply_fused(
@@ -226,7 +228,7 @@ void multiply_fused(
             sum = flushed(sum, acc, how);
             const double joined = how.c_joins_after ? 0.0 : sum;
             const double step = fused_step(row + k, column + k, count, joined, ab, acc, how);
-            sum = how.c_joins_after ? added_after(step, sum, shape.acc) : step;
+            sum = how.c_joins_after ? added_after(step, sum, shape.acc, acc, how) : step;
         }
         put(d, output, shape.acc, sum, 0x7FFFFFFFu, 0x7FFF);
     }

@@ -179,8 +179,6 @@ def numerics_row(rule: Rule) -> NumericsRow:
     where = f"the host backend, {rule.ab} -> {rule.acc}"
     if rule.ab not in _TYPES or rule.acc not in _TYPES:
         raise Unsupported(f"{where}: WMMA has no such types; use backend='numpy'")
-    if rule.longest_k is not None or rule.zero_c_only:
-        raise Unsupported(f"{where}: known for some k or c only; use backend='numpy'")
     types = {"ab": _TYPES.index(rule.ab), "acc": _TYPES.index(rule.acc)}
     match rule.how:
         case Fused():

@@ -38,6 +38,7 @@ __all__ = [
     "evidence",
     "evidence_table",
     "format_table",
+    "gpu_table",
     "memory_table",
     "mma_steps",
     "refusal_table",
@@ -84,18 +85,29 @@ def unit_table() -> str:
     rows = []
     for unit in _built_in_units():
         arch = f"`{unit.name}`"
-        together: dict[tuple[str, str, str], list[Rule]] = {}
+        together: dict[tuple[Any, ...], list[Rule]] = {}
         for rule in unit.rows:
-            together.setdefault(_how(rule), []).append(rule)
+            together.setdefault((*_how(rule), bool(rule.family)), []).append(rule)
         for how, rules in together.items():
-            pairs = ", ".join(f"{rule.ab} → {rule.acc}" for rule in rules)
-            if rules[0].family:
-                pairs += f" ({rules[0].family})"
+            pairs = ", ".join(dict.fromkeys(f"{rule.ab} → {rule.acc}" for rule in rules))
+            families = dict.fromkeys(rule.family for rule in rules if rule.family)
+            if families:
+                pairs += f" ({', '.join(families)})"
             evidence = "; ".join(dict.fromkeys(rule.evidence for rule in rules))
             sources = dict.fromkeys(key for rule in rules for key in _sources(rule.source))
-            rows.append((arch, pairs, *how, f"{evidence}: {', '.join(sources)}"))
+            rows.append((arch, pairs, *how[:3], f"{evidence}: {', '.join(sources)}"))
             arch = ""
-    return table(("unit", "types", "L", "F", "result", "how it is known"), rows)
+    return table(("architecture", "types", "L", "F", "result", "how it is known"), rows)
+
+
+def gpu_table() -> str:
+    """Return the names that each generation has, and the GPUs whose bits were compared."""
+    rows = []
+    for unit in _built_in_units():
+        sm = ", ".join(f"`sm_{number}`" for number in unit.sm)
+        others = ", ".join(name for name in unit.aliases if name not in unit.recorded)
+        rows.append((f"`{unit.name}`", sm, ", ".join(unit.recorded) or "none", others))
+    return table(("architecture", "compute capability", "recorded", "as these, not recorded"), rows)
 
 
 def _sources(text: str) -> list[str]:
@@ -111,10 +123,9 @@ def _how(rule: Rule) -> tuple[str, str, str]:
             if how.output_fraction_bits is not None:
                 rounded += f", {how.output_fraction_bits} fraction bits"
             if how.c_joins == "after":
-                rounded += ", then + C in f32"
-            if rule.zero_c_only:
-                rounded += f"; C = 0 and k ≤ {rule.longest_k} only"
-            return str(how.length), str(how.fraction_bits), rounded
+                rounded += f", then + C in {rule.acc}"
+            length = f"{how.length} + {how.length}" if how.register_halves else str(how.length)
+            return length, str(how.fraction_bits), rounded
         case Sequential():
             return "1", "all", "nearest (RNE), one FMA after another"
         case Exact():
@@ -146,12 +157,8 @@ def format_table() -> str:
     """Return the element types."""
     rows = []
     for name, fmt in FORMATS.items():
-        array = {"bf16": "ml_dtypes.bfloat16", "tf32": "numpy.float32"}.get(name)
-        array = array or {"e4m3": "ml_dtypes.float8_e4m3fn", "e5m2": "ml_dtypes.float8_e5m2"}.get(
-            name, f"numpy.{fmt.dtype.name}"
-        )
         bits = f"{fmt.fraction_bits + 1}" if fmt.is_float else "—"
-        rows.append((f"`{name}`", f"`{array}`", bits, f"{fmt.largest:.10g}"))
+        rows.append((f"`{name}`", f"`{fmt.array_type}`", bits, f"{fmt.largest:.10g}"))
     return table(("type", "array", "significand bits", "largest value"), rows)
 
 
@@ -274,16 +281,20 @@ def evidence() -> list[tuple[str, str, int, int]]:
     with np.load(RECORDED / "fused_step_vectors.npz") as archive:
         for key in archive.files:
             gpu, element, kind, *result = key.split("_")
-            if kind != "d" or not _has_a_rule(gpu, element, result[0]):
+            if kind != "d":
                 continue
             ab, acc = VECTOR_TYPES[element], result[0].replace("fp", "f")
             a, b = (_floats(archive[f"{gpu}_{element}_{operand}"], ab) for operand in "ab")
-            c = _floats(archive[f"{gpu}_{element}_c"], "f32")
+            own = f"{gpu}_{element}_c_{result[0]}"
+            c = _floats(archive[own if own in archive else f"{gpu}_{element}_c"], "f32")
             c = c.astype(np.float16) if acc == "f16" else c
-            rule = rule_for(_UNIT_OF.get(gpu, gpu), ab, acc)
+            wgmma = (gpu[0], ab[0], acc) == ("H", "e", "f32")
+            family = "wgmma" if wgmma else "mma.sync"
+            rule = rule_for(_UNIT_OF.get(gpu, gpu), ab, acc, family)
             ours = mma_values(a[:, None, :], b[:, :, None], c[:, None, None], rule)[:, 0, 0]
             wrong = _differing(ours.astype(np.float32), archive[key])
-            add(f"{_TITLE_OF.get(gpu, gpu)}, dot products", f"{ab} → {acc}", ours.size, wrong)
+            types = f"{ab} → {acc}" + (" (wgmma)" if wgmma else "")
+            add(f"{_TITLE_OF.get(gpu, gpu)}, dot products", types, ours.size, wrong)
     return [(gpu, types, *count) for (gpu, types), count in counts.items()]
 
 
@@ -301,11 +312,6 @@ def evidence_table() -> str:
         compared = sum(row[2] for row in together)
         rows.append((gpu, types, f"{compared:,}", sum(row[3] for row in together)))
     return table(("recorded on", "types", "outputs compared", "bits that differ"), rows)
-
-
-def _has_a_rule(gpu: str, element: str, result: str) -> bool:
-    """Say whether the simulator has a rule: not for fp8 with an fp16 result, save on Ada."""
-    return gpu in ("Ada", "L40S") or element not in ("E4M3", "E5M2") or result == "fp32"
 
 
 def _floats(array: Any, fmt: str) -> Any:

@@ -52,12 +52,13 @@ def mma(
     arch: str = "hopper",
     ab: str = "f16",
     acc: str = "f32",
+    family: str = "",
 ) -> Values:
     """Multiply-accumulate tiles, d = a @ b + c, with the bits that a GPU's tensor core returns.
 
     Products are summed in the groups of that architecture, k ascending: aligned to the largest
     exponent, cut, added exactly and rounded once for each group. Source: [KHATTAK25], [MMASIM25];
-    recorded from an H200 for ``arch="hopper"``.
+    recorded from an H200 for ``arch="hopper"``, and see docs/numerics.md for the others.
 
     Parameters
     ----------
@@ -70,13 +71,16 @@ def mma(
     c : array_like (..., m, n), acc, optional
         Addend; zeros by default.
     arch : str
-        volta, turing, ampere, ada, hopper, blackwell, ieee, exact, a registered unit, or an alias
-        such as ``"sm_80"`` or ``"h200"``.
+        volta, turing, ampere, ada, hopper, blackwell, blackwell_rtx, ieee, exact, a registered
+        unit, or a GPU such as ``"sm_80"``, ``"h200"`` or ``"RTX 4090"``.
     ab : str
         Element type of a and b: f16, bf16, tf32, f64, s8, u8, e4m3 or e5m2; ieee and exact also
         take f32.
     acc : str
         Element type of c and d: f32, f16, f64 (for f64) or s32 (for s8 and u8).
+    family : {"", "wmma", "mma.sync", "wgmma", "tcgen05"}
+        The instruction, where those of one architecture differ (tf32 and 8-bit floats); ``""`` is
+        the first of these that takes the types.
 
     Returns
     -------
@@ -105,7 +109,7 @@ def mma(
     hopper 32768.0
     exact 40000.0
     """
-    rule = rule_for(arch, ab, acc)
+    rule = rule_for(arch, ab, acc, family)
     left = as_values(a, rule.ab, name="a")
     right = as_values(b, rule.ab, name="b")
     addend = None if c is None else as_values(c, rule.acc, name="c")

@@ -1,4 +1,4 @@
-"""The units that come with tcusim: which arithmetic each generation has, with its source.
+"""The architectures that come with tcusim: which arithmetic each generation has, with its source.
 
 Keys such as [KHATTAK25] are those of docs/references.md:
 
@@ -8,16 +8,42 @@ Keys such as [KHATTAK25] are those of docs/references.md:
 - [FASI21]: Fasi, Higham, Mikaitis and Pranesh, PeerJ Computer Science 7:e330, 2021.
 - [PTX]: NVIDIA, Parallel Thread Execution ISA.
 - [CPG]: NVIDIA, CUDA C++ Programming Guide, technical specifications by compute capability.
+- [CUDA-GPUS]: NVIDIA, CUDA GPU compute capability.
+- [SASS]: machine code that NVCC 13.0 makes of one instruction, see docs/numerics.md.
 - [H200]: what one NVIDIA H200 returned, see tests/recorded/PROVENANCE.md.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from tcusim.machine.rules import Exact, Fused, Integer, Numerics, Refusal, Rule, Sequential, Unit
 
 __all__ = ["BUILT_IN"]
+
+# GPUs by compute capability [CUDA-GPUS], as people call them.
+_GPUS: Final = {
+    70: "v100, titan v",
+    75: "t4, rtx 2060, rtx 2070, rtx 2080, titan rtx",
+    80: "a100, a30, a800",
+    86: "a2, a10, a10g, a16, a40, rtx a4000, rtx a5000, rtx a6000, "
+    "rtx 3050, rtx 3060, rtx 3070, rtx 3080, rtx 3090",
+    87: "orin",
+    89: "l40s, l4, l40, rtx 1000 ada, rtx 4050, rtx 4060, rtx 4070, rtx 4080, rtx 4090",
+    90: "h100, h200, h20, h800, gh200",
+    100: "b200, gb200",
+    103: "b300, gb300",
+    110: "thor",
+    120: "rtx 5050, rtx 5060, rtx 5070, rtx 5080, rtx 5090",
+    121: "gb10",
+}
+
+
+def _gpus(*sm: int) -> tuple[str, ...]:
+    """Return the GPUs of these compute capabilities."""
+    return tuple(name for one in sm for name in _GPUS[one].split(", "))
+
 
 _RECORDED: Final = "recorded bits"
 _PUBLISHED: Final = "published model, no recorded bits"
@@ -29,6 +55,8 @@ _Floors = tuple[int | None, int | None]
 _VOLTA_FLOORS: Final[_Floors] = (None, -19)
 _AMPERE_FLOORS: Final[_Floors] = (-132, -20)
 _HOPPER_FLOORS: Final[_Floors] = (-133, -21)
+
+_FP8: Final = ("e4m3", "e5m2")
 
 
 def _half_rows(
@@ -48,11 +76,25 @@ def _half_rows(
 
 
 def _fused_row(
-    ab: str, length: int, fraction_bits: int, floors: _Floors, source: str, family: str = ""
+    types: tuple[str, str, str], how: Fused, source: str, evidence: str = _RECORDED
 ) -> Rule:
-    """Return a row with a truncated fp32 result, compared with recorded bits."""
-    how = Fused(length, fraction_bits, output="rz", exponent_floor=floors[0])
-    return Rule(ab, "f32", how, source, _RECORDED, family=family)
+    """Return a row for operands, accumulator and family of instructions."""
+    ab, acc, family = types
+    return Rule(ab, acc, how, source, evidence, family)
+
+
+def _wide_rows(
+    length: int, fraction_bits: int, floor: int | None, source: str, evidence: str = _RECORDED
+) -> tuple[Rule, ...]:
+    """Return the row for bf16, and that for tf32 where all instructions fuse four of its products.
+
+    [SASS]: wmma m16n16k8 in tf32 is four instructions m16n8k4, on every generation.
+    """
+    how = Fused(length, fraction_bits, output="rz", exponent_floor=floor)
+    return (
+        Rule("bf16", "f32", how, source, evidence),
+        Rule("tf32", "f32", replace(how, length=4), source, evidence),
+    )
 
 
 # [PTX] wmma/mma: integers are exact and wrap unless .satfinite; s8 recorded in [H200].
@@ -75,7 +117,7 @@ def _refuse(ab: str, why: str, acc: str = "") -> Refusal:
 def _before_ada(generation: str) -> tuple[Refusal, ...]:
     """Return the refusals of 8-bit floats for a generation that has none."""
     why = f"{generation} tensor cores have no 8-bit floats (sm_89 is the first); use arch='ada'"
-    return (_refuse("e4m3", why), _refuse("e5m2", why))
+    return tuple(_refuse(ab, why) for ab in _FP8)
 
 
 def _before_ampere(generation: str) -> tuple[Refusal, ...]:
@@ -84,20 +126,45 @@ def _before_ampere(generation: str) -> tuple[Refusal, ...]:
     return tuple(_refuse(ab, why.format(ab)) for ab in ("bf16", "tf32", "f64"))
 
 
-_FP8_HALF_UNKNOWN: Final = (
-    "recorded bits of fp8 with an fp16 result match no published model; "
-    "use acc='f32', or arch='ada'"
-)
-_FP8_HALF_REFUSED: Final = (
-    _refuse("e4m3", _FP8_HALF_UNKNOWN, "f16"),
-    _refuse("e5m2", _FP8_HALF_UNKNOWN, "f16"),
-)
+def _emulated_fp8_rows(single: tuple[str, str]) -> tuple[Rule, ...]:
+    """Return the rows of mma.sync with 8-bit floats where fp16 tensor cores do its work.
+
+    [SASS]: two chained HMMA of fp16, the first from zero, then an addition of c (FADD, HADD2).
+    single: source and evidence of the fp32 result.
+    """
+    to_single = Fused(
+        16, 25, "rz", c_joins="after", exponent_floor=_HOPPER_FLOORS[0], register_halves=True
+    )
+    to_half = Fused(
+        16, 25, "rne", c_joins="after", exponent_floor=_HOPPER_FLOORS[1], register_halves=True
+    )
+    rows = []
+    for ab in _FP8:
+        rows.append(_fused_row((ab, "f32", "mma.sync"), to_single, *single))
+        # H100, H200 and B200: every row of all six sets, and no other order of k fits.
+        source = "[KHATTAK25] H100, H200, B200, [SASS]"
+        rows.append(_fused_row((ab, "f16", "mma.sync"), to_half, source))
+    return tuple(rows)
+
+
+def _fp8_rows(how: Fused, family: str, sources: tuple[str, str], evidence: str) -> tuple[Rule, ...]:
+    """Return the rows of 8-bit floats with fp32 and fp16 results, whose sources may differ."""
+    half = replace(how, output="rne", output_fraction_bits=None)
+    return tuple(
+        _fused_row((ab, acc, family), fused, source, evidence if acc == "f32" else _PUBLISHED)
+        for ab in _FP8
+        for acc, fused, source in (("f32", how, sources[0]), ("f16", half, sources[1]))
+    )
+
+
+# --- The generations ---------------------------------------------------------------------------
 
 _VOLTA: Final = Unit(
     name="volta",
     title="NVIDIA Volta",
     sm=(70,),
-    aliases=("v100",),
+    aliases=_gpus(70),
+    recorded=("v100",),
     # [KHATTAK25] V100; 4 terms and no extra alignment bits agree with [FASI21].
     rows=_half_rows(4, 23, _VOLTA_FLOORS, "[KHATTAK25] V100"),
     source="[KHATTAK25], [MMASIM25], [FASI21]",
@@ -115,7 +182,7 @@ _TURING: Final = Unit(
     name="turing",
     title="NVIDIA Turing",
     sm=(75,),
-    aliases=("t4",),
+    aliases=_gpus(75),
     # [MMASIM25] nv_ptx.py: m16n8k8 is one step of 8; [FASI21]: the T4 has at least one extra bit.
     rows=(*_half_rows(8, 24, (None, None), "[MMASIM25], [FASI21]", _PUBLISHED), *_INTEGER_ROWS),
     source="[MMASIM25], [FASI21]",
@@ -126,45 +193,45 @@ _TURING: Final = Unit(
 _AMPERE: Final = Unit(
     name="ampere",
     title="NVIDIA Ampere",
-    sm=(80, 86),
-    aliases=("a100", "a2"),
+    sm=(80, 86, 87),
+    aliases=_gpus(80, 86, 87),
+    recorded=("a100", "a2"),
     rows=(
         # [KHATTAK25] A100 and A2: k = 16 is two steps of 8.
         *_half_rows(8, 24, _AMPERE_FLOORS, "[KHATTAK25] A100, A2"),
-        _fused_row("bf16", 8, 24, _AMPERE_FLOORS, "[KHATTAK25] A100, A2"),
-        _fused_row("tf32", 4, 24, _AMPERE_FLOORS, "[KHATTAK25] A100, A2"),
+        *_wide_rows(8, 24, _AMPERE_FLOORS[0], "[KHATTAK25] A100, A2"),
         _DOUBLE_ROW,
         *_INTEGER_ROWS,
     ),
     source="[KHATTAK25], [MMASIM25]",
     refusals=_before_ada("Ampere"),
-    # [CPG]: 163 on sm_80, 99 on sm_86. One plan serves both, so that it has the same bits on both.
+    # [CPG]: 163 on sm_80 and sm_87, 99 on sm_86. One plan serves all, so that it has the same bits.
     shared_kb=99,
 )
-
-
-def _ada_fp8_rows(ab: str) -> tuple[Rule, ...]:
-    """Return Ada's rows for an 8-bit float: an fp32 result has 13 fraction bits."""
-    single = Fused(16, 13, output="rz", output_fraction_bits=13)
-    half = Fused(16, 13, output="rne")
-    return (
-        Rule(ab, "f32", single, "[KHATTAK25] RTX 1000 Ada, L40S", _RECORDED),
-        Rule(ab, "f16", half, "[KHATTAK25] RTX 1000 Ada", _RECORDED),
-    )
-
 
 _ADA: Final = Unit(
     name="ada",
     title="NVIDIA Ada Lovelace",
     sm=(89,),
-    aliases=("l40s",),
+    aliases=_gpus(89),
+    recorded=("rtx 1000 ada", "l40s"),
     rows=(
-        # [KHATTAK25] RTX 1000 Ada and L40S: as Ampere, and k = 32 in fp8 is two steps of 16.
+        # [KHATTAK25] RTX 1000 Ada and L40S: as Ampere.
         *_half_rows(8, 24, _AMPERE_FLOORS, "[KHATTAK25] RTX 1000 Ada, L40S"),
-        _fused_row("bf16", 8, 24, _AMPERE_FLOORS, "[KHATTAK25] RTX 1000 Ada, L40S"),
-        _fused_row("tf32", 4, 24, _AMPERE_FLOORS, "[KHATTAK25] RTX 1000 Ada, L40S"),
-        *_ada_fp8_rows("e4m3"),
-        *_ada_fp8_rows("e5m2"),
+        *_wide_rows(8, 24, _AMPERE_FLOORS[0], "[KHATTAK25] RTX 1000 Ada, L40S"),
+        # [KHATTAK25]: k = 32 in fp8 is two steps of 16; an fp32 result has 13 fraction bits.
+        *(
+            row
+            for ab in _FP8
+            for row in (
+                _fused_row(
+                    (ab, "f32", ""),
+                    Fused(16, 13, output="rz", output_fraction_bits=13),
+                    "[KHATTAK25] RTX 1000 Ada, L40S",
+                ),
+                _fused_row((ab, "f16", ""), Fused(16, 13, "rne"), "[KHATTAK25] RTX 1000 Ada"),
+            )
+        ),
         _DOUBLE_ROW,
         *_INTEGER_ROWS,
     ),
@@ -172,72 +239,85 @@ _ADA: Final = Unit(
     shared_kb=99,
 )
 
-
-def _hopper_fp8_row(ab: str) -> Rule:
-    """Return Hopper's row for an 8-bit float, as far as it was recorded."""
-    return Rule(
-        ab,
-        "f32",
-        Fused(32, 13, output="rz", output_fraction_bits=13),
-        "[KHATTAK25] H100, H200",
-        "the recorded bits of H100 and H200 have k = 32 and c = 0",
-        longest_k=32,
-        zero_c_only=True,
-    )
-
+_TF32_OF_8: Final = Fused(8, 25, output="rz", exponent_floor=_HOPPER_FLOORS[0])
 
 _HOPPER: Final = Unit(
     name="hopper",
     title="NVIDIA Hopper",
     sm=(90,),
-    aliases=("h100", "h200"),
+    aliases=_gpus(90),
+    recorded=("h100", "h200"),
     rows=(
         # [H200] and [KHATTAK25]: k = 16 is one step; the tile shape does not change the bits.
         # [H200]: the floors of E are those in the code of [KHATTAK25]. One more or less, none, or
         # the -126 of [MMASIM25] gives other bits than the unit.
         *_half_rows(16, 25, _HOPPER_FLOORS, "[H200], [KHATTAK25] H100, H200"),
-        _fused_row("bf16", 16, 25, _HOPPER_FLOORS, "[H200], [KHATTAK25] H100, H200"),
-        # [H200]: wmma m16n16k8 is two steps of 4; one of 8 is wrong in a fifth of the outputs.
-        _fused_row("tf32", 4, 25, _HOPPER_FLOORS, "[H200], [KHATTAK25] H100, H200"),
+        # [H200]: wmma m16n16k8 in tf32 is two steps of 4; one of 8 is wrong in a fifth of outputs.
+        *_wide_rows(16, 25, _HOPPER_FLOORS[0], "[H200], [KHATTAK25] H100, H200"),
         # [H200]: mma.sync m16n8k8 is one step of 8, unlike wmma.
-        _fused_row("tf32", 8, 25, _HOPPER_FLOORS, "[H200], [MMASIM25]", family="mma.sync"),
-        _hopper_fp8_row("e4m3"),
-        _hopper_fp8_row("e5m2"),
+        _fused_row(("tf32", "f32", "mma.sync"), _TF32_OF_8, "[H200], [MMASIM25]"),
+        _fused_row(("tf32", "f32", "wgmma"), _TF32_OF_8, "[MMASIM25], [KHATTAK25]", _PUBLISHED),
+        *_emulated_fp8_rows(("[SASS]", "machine code, no recorded bits")),
+        # [KHATTAK25] Validate_TC_models.m: the fp32 results of H100 and H200 are those of wgmma.
+        *_fp8_rows(
+            Fused(32, 13, output="rz", output_fraction_bits=13),
+            "wgmma",
+            ("[KHATTAK25] H100, H200, [MMASIM25]", "[MMASIM25]"),
+            "recorded bits of one step with c = 0; else a published model",
+        ),
         _DOUBLE_ROW,
         *_INTEGER_ROWS,
     ),
     source="[H200], [KHATTAK25], [MMASIM25]",
-    refusals=_FP8_HALF_REFUSED,
     shared_kb=227,
 )
 
-
-def _blackwell_fp8_row(ab: str) -> Rule:
-    """Return Blackwell's row for an 8-bit float: c is added to the rounded sum."""
-    how = Fused(32, 25, output="rz", c_joins="after")
-    return Rule(ab, "f32", how, "[KHATTAK25] B200", _RECORDED)
-
+_UNDECIDED: Final = "recorded bits, which do not decide F"
 
 _BLACKWELL: Final = Unit(
     name="blackwell",
     title="NVIDIA Blackwell",
-    sm=(100, 120),
-    aliases=("b200",),
+    sm=(100, 103, 110),
+    aliases=_gpus(100, 103, 110),
+    recorded=("b200",),
     rows=(
-        # [KHATTAK25] B200.
         *_half_rows(16, 25, _HOPPER_FLOORS, "[KHATTAK25] B200"),
-        _fused_row("bf16", 16, 25, _HOPPER_FLOORS, "[KHATTAK25] B200"),
-        _fused_row("tf32", 4, 25, _HOPPER_FLOORS, "[KHATTAK25] B200"),
-        _blackwell_fp8_row("e4m3"),
-        _blackwell_fp8_row("e5m2"),
+        # [KHATTAK25] B200 has k = 4 in tf32, so that it says nothing of instructions with k = 8.
+        *_wide_rows(16, 25, _HOPPER_FLOORS[0], "[KHATTAK25] B200"),
+        *(
+            _fused_row(("tf32", "f32", family), _TF32_OF_8, "[MMASIM25], [KHATTAK25]", _PUBLISHED)
+            for family in ("mma.sync", "tcgen05")
+        ),
+        *_emulated_fp8_rows(("[KHATTAK25] B200, [SASS]", _UNDECIDED)),
+        *_fp8_rows(Fused(32, 25), "tcgen05", ("[MMASIM25]", "[MMASIM25]"), _PUBLISHED),
         _DOUBLE_ROW,
         *_INTEGER_ROWS,
     ),
     source="[KHATTAK25], [MMASIM25]",
-    refusals=_FP8_HALF_REFUSED,
-    # [CPG]: 227 on sm_100, 99 on sm_120. One plan serves both.
+    # [CPG]: 227 on all three.
+    shared_kb=227,
+)
+
+_BLACKWELL_RTX: Final = Unit(
+    name="blackwell_rtx",
+    title="NVIDIA RTX Blackwell",
+    sm=(120, 121),
+    aliases=_gpus(120, 121),
+    rows=(
+        *_half_rows(16, 25, _HOPPER_FLOORS, "[MMASIM25]", _PUBLISHED),
+        *_wide_rows(16, 25, _HOPPER_FLOORS[0], "[MMASIM25]", _PUBLISHED),
+        _fused_row(("tf32", "f32", "mma.sync"), _TF32_OF_8, "[MMASIM25]", _PUBLISHED),
+        # [SASS]: one QMMA instruction, which [MMASIM25] has with c among the terms.
+        *_fp8_rows(Fused(32, 25), "", ("[MMASIM25], [SASS]", "[MMASIM25], [SASS]"), _PUBLISHED),
+        _DOUBLE_ROW,
+        *_INTEGER_ROWS,
+    ),
+    source="[MMASIM25]",
     shared_kb=99,
 )
+
+
+# --- Reference arithmetic ----------------------------------------------------------------------
 
 
 def _reference_rows(how: Numerics) -> tuple[Rule, ...]:
@@ -271,4 +351,14 @@ _EXACT: Final = Unit(
     source="IEEE 754-2019",
 )
 
-BUILT_IN: Final = (_VOLTA, _TURING, _AMPERE, _ADA, _HOPPER, _BLACKWELL, _IEEE, _EXACT)
+BUILT_IN: Final = (
+    _VOLTA,
+    _TURING,
+    _AMPERE,
+    _ADA,
+    _HOPPER,
+    _BLACKWELL,
+    _BLACKWELL_RTX,
+    _IEEE,
+    _EXACT,
+)

@@ -7,11 +7,13 @@ certain take the general way, term by term.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 
 from tcusim.machine.formats import (
+    FORMATS,
     Float64,
     Format,
     Values,
@@ -69,13 +71,28 @@ def _chain(
     """Run the steps of one batch; the last one may have fewer terms."""
     a = _flush(a, ab, how)
     b = _flush(b, ab, how)
-    for start in range(0, a.shape[2], how.length):
-        terms = slice(start, start + how.length)
-        c = _flush(c, acc, how)
-        joined = c if how.c_joins == "sum" else np.zeros((1, 1, 1))
-        d = _step(a[:, :, terms], b[:, terms, :], joined, ab, acc, how, careful)
-        c = d if how.c_joins == "sum" else _add_after(d, c, acc)
+    if how.register_halves:
+        # What is a subnormal of 8 bits is none in fp16.
+        ab = FORMATS["f16"]
+    for instruction in _instructions(a.shape[2], how):
+        d = c if how.c_joins == "sum" else np.zeros((1, 1, 1))
+        for terms in instruction:
+            d = _flush(d, acc, how)
+            d = _step(a[:, :, terms], b[:, terms, :], d, ab, acc, how, careful)
+        c = d if how.c_joins == "sum" else _add_after(d, _flush(c, acc, how), acc, how)
     return c
+
+
+def _instructions(k: int, how: Fused) -> Iterator[list[slice | list[int]]]:
+    """Yield the terms of each fused step, by instruction: c joins an instruction once."""
+    if not how.register_halves:
+        for start in range(0, k, how.length):
+            yield [slice(start, start + how.length)]
+        return
+    for start in range(0, k, 2 * how.length):
+        here = range(start, min(start + 2 * how.length, k))
+        halves = [[i for i in here if (i - start) % 4 // 2 == half] for half in (0, 1)]
+        yield [terms for terms in halves if terms]
 
 
 def _step(
@@ -203,7 +220,10 @@ def _round_sum(total: Float64, acc: Format, how: Fused) -> Float64:
     return d
 
 
-def _add_after(d: Float64, c: Float64, acc: Format) -> Float64:
+def _add_after(d: Float64, c: Float64, acc: Format, how: Fused) -> Float64:
     """Add c to a rounded sum in the accumulator's type, to nearest even."""
-    total: Values = d.astype(acc.dtype) + c.astype(acc.dtype)
-    return total.astype(np.float64)
+    rounded: Values = d.astype(acc.dtype) + c.astype(acc.dtype)
+    total = rounded.astype(np.float64)
+    if how.flush_outputs:
+        total[np.abs(total) < 2.0**acc.emin] = 0.0
+    return total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from tcusim.errors import InputError, Unsupported
@@ -53,7 +54,8 @@ def units() -> tuple[Unit, ...]:
 def rule_for(unit_name: str, ab: str, acc: str, family: str = "") -> Rule:
     """Return the rule by which a unit multiplies `ab` tiles and accumulates in `acc`.
 
-    `family` names the instructions ("wmma", "mma.sync") where those of one unit differ.
+    `family` names the instructions ("wmma", "mma.sync", "wgmma", "tcgen05") where those of one
+    unit differ; without it, it is the first of them that takes these types.
 
     Raises
     ------
@@ -65,19 +67,26 @@ def rule_for(unit_name: str, ab: str, acc: str, family: str = "") -> Rule:
     unit = unit_of(unit_name)
     format_of(ab)
     format_of(acc)
-    for wanted in (family, ""):
-        for row in unit.rows:
-            if (row.ab, row.acc, row.family) == (ab, acc, wanted):
-                return row
-    raise Unsupported(f"{unit.name} ({unit.title}), ab={ab!r}, acc={acc!r}: {_why(unit, ab, acc)}")
+    rows = [row for row in unit.rows if (row.ab, row.acc) == (ab, acc)]
+    for row in rows:
+        if row.family == family:
+            return row
+    for row in rows:
+        if not row.family or not family:
+            return row
+    why = _why(unit, ab, acc, family)
+    raise Unsupported(f"{unit.name} ({unit.title}), ab={ab!r}, acc={acc!r}: {why}")
 
 
-def _why(unit: Unit, ab: str, acc: str) -> str:
+def _why(unit: Unit, ab: str, acc: str, family: str) -> str:
     """Say why a unit has no rule for a pair, and what it has instead."""
     for refusal in unit.refusals:
         if refusal.ab == ab and refusal.acc in ("", acc):
             return refusal.why
-    accumulators = [row.acc for row in unit.rows if row.ab == ab]
+    accumulators = dict.fromkeys(row.acc for row in unit.rows if row.ab == ab)
+    if acc in accumulators:
+        families = dict.fromkeys(row.family for row in unit.rows if (row.ab, row.acc) == (ab, acc))
+        return f"{family} does not take {ab}; {' and '.join(families)} do"
     if accumulators:
         return f"{ab} accumulates in {' or '.join(accumulators)} here"
     inputs = dict.fromkeys(row.ab for row in unit.rows)
@@ -91,6 +100,18 @@ def _members(value: Any) -> tuple[Unit, ...]:
     return (value,)
 
 
-_ARCHES: Final = Registry("architecture", "tcusim.units", lambda unit: unit.names, _members)
+def _spelled(name: str) -> str:
+    """Return a name without what drivers and people add: "NVIDIA GeForce RTX 4090", "H100 PCIe"."""
+    words = [word for word in re.split(r"[^a-z0-9]+", name.lower()) if word]
+    key = "".join([word for word in words if not _ADDED.fullmatch(word)] or words)
+    return f"rtx{key}" if re.fullmatch(r"\d{4}", key) else key
+
+
+_ADDED: Final = re.compile(
+    r"nvidia|geforce|tesla|quadro|generation|laptop|gpu|ti|super|pcie|sxm\d?|nvl|hbm\de?|\d+gb"
+)
+_ARCHES: Final = Registry(
+    "architecture", "tcusim.units", lambda unit: unit.names, _members, spelled=_spelled
+)
 for _arch in BUILT_IN:
     _ARCHES.add(_arch, OWN)

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from tcusim.errors import InputError
 from tcusim.machine.formats import Rounding, format_of
 
-__all__ = ["Exact", "Fused", "Integer", "Numerics", "Refusal", "Rule", "Sequential", "Unit"]
+__all__ = [
+    "FAMILIES",
+    "Exact",
+    "Fused",
+    "Integer",
+    "Numerics",
+    "Refusal",
+    "Rule",
+    "Sequential",
+    "Unit",
+]
+
+
+# The instructions whose arithmetic may differ on one architecture.
+FAMILIES: Final = ("wmma", "mma.sync", "wgmma", "tcgen05")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +53,10 @@ class Fused:
         Whether subnormal operands, or results, count as zero.
     exponent_floor : int or None
         Least value of E; None for no floor.
+    register_halves : bool
+        Whether 8-bit floats are unpacked to fp16 and summed in two chained steps: first those in
+        the lower halves of the registers, which hold four each (k mod 4 is 0 or 1), then the
+        others. With ``c_joins="after"``, c is added once, after both.
     """
 
     length: int
@@ -50,27 +68,42 @@ class Fused:
     flush_inputs: bool = False
     flush_outputs: bool = False
     exponent_floor: int | None = None
+    register_halves: bool = False
 
     def __post_init__(self) -> None:
         """Prove that the parameters make sense and that float64 holds every sum."""
-        if self.length < 1:
-            raise InputError(f"Fused.length must be at least 1, got {self.length}")
-        if self.fraction_bits < 1:
-            raise InputError(f"Fused.fraction_bits must be at least 1, got {self.fraction_bits}")
+        self._require_int("length", 1)
+        self._require_int("fraction_bits", 1)
         # A term is below 2**(F+2) in units of its last kept bit; binary64 counts to 2**53.
         if (self.length + 1) * 2 ** (self.fraction_bits + 2) > 2**53:
             raise InputError(
                 f"Fused of {self.length} terms with {self.fraction_bits} fraction bits needs sums "
                 f"beyond 2**53, which the simulator does not hold; use fewer of either"
             )
-        for field, value in (("output", self.output), ("alignment", self.alignment)):
-            if value not in ("rz", "rne"):
-                raise InputError(f"Fused.{field} must be 'rz' or 'rne', got {value!r}")
-        if self.c_joins not in ("sum", "after"):
-            raise InputError(f"Fused.c_joins must be 'sum' or 'after', got {self.c_joins!r}")
-        floor = self.exponent_floor
-        if floor is not None and not -500 <= floor <= 500:
-            raise InputError(f"Fused.exponent_floor must be within -500..500, got {floor}")
+        for field in ("output", "alignment"):
+            self._require_one_of(field, "rz", "rne")
+        self._require_one_of("c_joins", "sum", "after")
+        for field in ("flush_inputs", "flush_outputs", "register_halves"):
+            self._require_one_of(field, False, True)
+        if self.output_fraction_bits is not None:
+            self._require_int("output_fraction_bits", 1)
+        if self.exponent_floor is not None:
+            self._require_int("exponent_floor", -500, 500)
+
+    def _require_int(self, field: str, least: int, most: int | None = None) -> None:
+        value = getattr(self, field)
+        fits = isinstance(value, int) and not isinstance(value, bool) and value >= least
+        if not fits or (most is not None and value > most):
+            bounds = f"of at least {least}" if most is None else f"within {least}..{most}"
+            raise InputError(f"Fused.{field} must be an integer {bounds}, got {value!r}")
+
+    def _require_one_of(self, field: str, *valid: object) -> None:
+        value = getattr(self, field)
+        # 0 and 1 equal False and True, and are not meant.
+        if not any(value == one and type(value) is type(one) for one in valid):
+            raise InputError(
+                f"Fused.{field} must be {' or '.join(map(repr, valid))}, got {value!r}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +138,9 @@ class Rule:
         Where the parameters come from.
     evidence : str
         ``"recorded bits"`` if bits of that hardware were compared, or what else is known.
-    longest_k : int or None
-        Longest k that is known; None for any.
-    zero_c_only : bool
-        Whether only c = 0 is known.
     family : str
-        The instructions that do this, such as ``"mma.sync"``, where they differ from the others;
-        ``""`` is every instruction that has no row of its own.
+        The instructions that do this, ``"wmma"``, ``"mma.sync"``, ``"wgmma"`` or ``"tcgen05"``,
+        where they differ from the others; ``""`` is every instruction that has no row of its own.
     """
 
     ab: str
@@ -119,8 +148,6 @@ class Rule:
     how: Numerics
     source: str
     evidence: str
-    longest_k: int | None = None
-    zero_c_only: bool = False
     family: str = ""
 
     def __post_init__(self) -> None:
@@ -128,6 +155,11 @@ class Rule:
         where = f"Rule {self.ab} -> {self.acc}"
         ab = format_of(self.ab)
         acc = format_of(self.acc)
+        if self.family not in ("", *FAMILIES):
+            raise InputError(
+                f"{where}: family must be one of {', '.join(FAMILIES)}, or '' for all, "
+                f"got {self.family!r}"
+            )
         match self.how:
             case Integer():
                 if self.ab not in ("s8", "u8") or self.acc != "s32":
@@ -137,6 +169,8 @@ class Rule:
                     raise InputError(
                         f"{where}: Fused takes a float type up to f32 and accumulates in f16 or f32"
                     )
+                if self.how.register_halves and ab.itemsize != 1:
+                    raise InputError(f"{where}: register_halves is for 8-bit floats")
                 bits = self.how.output_fraction_bits
                 if bits is not None and not 1 <= bits <= acc.fraction_bits:
                     raise InputError(
@@ -188,6 +222,9 @@ class Unit:
     shared_kb : int or None
         KB of shared memory that a block may have on every GPU of this unit; None if that is not
         known, and sets no limit. Plans choose blocks that have room.
+    recorded : tuple of str
+        The GPUs among `aliases` whose bits were compared. The others are taken to compute as
+        these do, which nobody recorded.
     """
 
     name: str
@@ -198,6 +235,7 @@ class Unit:
     source: str
     refusals: tuple[Refusal, ...] = ()
     shared_kb: int | None = None
+    recorded: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Prove that names and pairs of types are given once, and that there is some memory."""
@@ -206,6 +244,9 @@ class Unit:
                 raise InputError(f"Unit {self.name!r}: names must be lower case, got {name!r}")
         if len(set(self.names)) != len(self.names):
             raise InputError(f"Unit {self.name!r}: a name is given twice in {self.names}")
+        for name in self.recorded:
+            if name not in self.aliases:
+                raise InputError(f"Unit {self.name!r}: recorded names {name!r}, which is no alias")
         if not self.rows:
             raise InputError(f"Unit {self.name!r} needs at least one rule")
         pairs = [(row.ab, row.acc, row.family) for row in self.rows]

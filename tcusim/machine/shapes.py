@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from tcusim import errors
+from tcusim.machine.rules import FAMILIES
 from tcusim.plugins import OWN, Registry
 
 __all__ = [
     "ACCUMULATOR_TYPES",
     "ELEMENT_TYPES",
-    "FAMILIES",
     "MmaShape",
     "Operands",
     "register_shape",
@@ -30,8 +30,6 @@ FLOAT_TYPES = ("f16", "bf16", "tf32", "f32", "f64", "e4m3", "e5m2")
 INTEGER_TYPES = ("s8", "u8", "s4", "u4", "b1", "s32")
 ELEMENT_TYPES = FLOAT_TYPES + INTEGER_TYPES
 ACCUMULATOR_TYPES = ("f16", "f32", "f64", "s32")
-
-FAMILIES = ("wmma", "mma.sync", "wgmma", "tcgen05")
 
 # sm_70 was the first GPU with tensor cores. The upper end only catches slips, such as 750 for 75.
 _FIRST_SM, _LAST_SM = 70, 199
@@ -270,12 +268,11 @@ def _sizes(shape: object) -> tuple[int, int, int]:
 
 def _members(value: object) -> tuple[MmaShape, ...]:
     """Return the shapes that an entry point or a user names: one, or several."""
-    listed = isinstance(value, Iterable) and not isinstance(value, str)
-    several = tuple(value) if listed else (value,)
+    several: list[Any] = list(value) if isinstance(value, (list, tuple)) else [value]
     for shape in several:
         if not isinstance(shape, MmaShape):
             raise errors.InputError(f"a shape must be an MmaShape, got {shape!r}")
-    return several
+    return tuple(several)
 
 
 # The tables of NVIDIA's instructions: family, size, least sm, types. mma.sync is one instruction of

@@ -7,7 +7,7 @@ from typing import assert_never
 
 import numpy as np
 
-from tcusim.errors import InputError, Unsupported
+from tcusim.errors import InputError
 from tcusim.machine.exact import exact_values, integer_values
 from tcusim.machine.formats import Values, format_of
 from tcusim.machine.fused import fused_values
@@ -43,13 +43,10 @@ def mma_values(a: Values, b: Values, c: Values | None, rule: Rule) -> Values:
     ------
     InputError
         If the shapes do not fit.
-    Unsupported
-        If the hardware's behaviour is not known for this k or this c.
     """
     ab = format_of(rule.ab)
     acc = format_of(rule.acc)
     lead, a, b, c = _to_tiles(a, b, c, acc.dtype)
-    _check_limits(a, c, rule)
     shape = (*lead, *c.shape[1:])
     if a.shape[2] == 0:
         return np.broadcast_to(c, (math.prod(lead), *c.shape[1:])).reshape(shape).copy()
@@ -108,18 +105,3 @@ def _flat(operand: Values, lead: tuple[int, ...]) -> Values:
     if math.prod(operand.shape[:-2]) == 1 and math.prod(lead) != 0:
         return operand.reshape(1, *tile)
     return np.broadcast_to(operand, lead + tile).reshape(math.prod(lead), *tile)
-
-
-def _check_limits(a: Values, c: Values, rule: Rule) -> None:
-    """Refuse what nobody has measured."""
-    k = a.shape[2]
-    if rule.longest_k is not None and k > rule.longest_k:
-        raise Unsupported(
-            f"{rule.ab} -> {rule.acc} is known up to k = {rule.longest_k}, got k = {k}: "
-            f"{rule.evidence}; call with slices of k, or use arch='exact' or 'ieee'"
-        )
-    if rule.zero_c_only and bool(np.any(c != 0)):
-        raise Unsupported(
-            f"{rule.ab} -> {rule.acc} is known for c = 0 only: {rule.evidence}; "
-            f"pass c=None and add c yourself, or use arch='exact' or 'ieee'"
-        )

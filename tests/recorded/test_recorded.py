@@ -97,3 +97,49 @@ def test_tf32_in_one_step_of_eight_is_ruled_out(
     rule = rule_of_case(case)
     assert isinstance(rule.how, Fused)
     assert compare_tiles(tiles, case, with_how(rule, replace(rule.how, length=8))) > 0
+
+
+def mismatches_of(
+    key: str, how: dict[str, Any], vectors: Any, compare: Callable[..., int], rule: Rule
+) -> int:
+    assert isinstance(rule.how, Fused)
+    return compare(vectors, key, with_how(rule, replace(rule.how, **how)))
+
+
+@pytest.mark.parametrize("element", ["E4M3", "E5M2"])
+@pytest.mark.parametrize("gpu", ["H100", "H200", "B200"])
+def test_8_bit_floats_of_mma_sync_are_two_steps_and_an_addition(
+    gpu: str,
+    element: str,
+    vectors: Any,
+    compare_vectors: Callable[..., int],
+    rule_of_case: Callable[[str], Rule],
+) -> None:
+    key = f"{gpu}_{element}_d_fp16"
+    rule = rule_of_case(key)
+    assert compare_vectors(vectors, key) == 0
+    for wrong in (
+        {"c_joins": "sum"},
+        {"register_halves": False},
+        {"register_halves": False, "length": 32},
+        {"register_halves": False, "length": 32, "fraction_bits": 13, "c_joins": "sum"},
+        {"output": "rz"},
+    ):
+        assert mismatches_of(key, wrong, vectors, compare_vectors, rule) > 0
+
+
+@pytest.mark.parametrize("element", ["E4M3", "E5M2"])
+def test_what_the_8_bit_floats_of_a_b200_do_not_decide(
+    element: str,
+    vectors: Any,
+    compare_vectors: Callable[..., int],
+    rule_of_case: Callable[[str], Rule],
+) -> None:
+    """The evidence says so, and would have to be changed if new rows decided it."""
+    key = f"B200_{element}_d_fp32"
+    rule = rule_of_case(key)
+    assert rule.evidence == "recorded bits, which do not decide F"
+    one_step = {"register_halves": False, "length": 32}
+    for fits in ({"fraction_bits": 22}, {"fraction_bits": 28}, one_step):
+        assert mismatches_of(key, fits, vectors, compare_vectors, rule) == 0
+    assert mismatches_of(key, {"c_joins": "sum"}, vectors, compare_vectors, rule) > 0

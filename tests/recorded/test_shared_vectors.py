@@ -32,5 +32,7 @@ def test_every_tile_of_an_h200(element: str, compare_tiles: Callable[..., int]) 
 
 
 def test_every_row(vector_case: str, compare_vectors: Callable[..., int]) -> None:
+    if vector_case in {f"{gpu}_{t}_d_fp16" for gpu in ("H100", "H200") for t in ("E4M3", "E5M2")}:
+        pytest.skip("the full set lacks the c of these results; the small one has it")
     with np.load(VECTORS) as archive:
         assert compare_vectors(archive, vector_case) == 0

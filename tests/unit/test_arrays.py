@@ -1356,8 +1356,9 @@ def test_a_failed_launch_says_what_was_asked_for(gpu: StandIn, error: Exception)
 
 
 def test_units_of_gpus() -> None:
-    assert [unit_name(sm) for sm in (70, 75, 80, 86, 89, 90, 100, 120)] == [
+    assert [unit_name(sm) for sm in (70, 75, 80, 86, 89, 90, 100, 103, 120)] == [
         "volta", "turing", "ampere", "ampere", "ada", "hopper", "blackwell", "blackwell",
+        "blackwell_rtx",
     ]  # fmt: skip
     assert unit_name(999) is None
 

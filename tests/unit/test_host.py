@@ -563,6 +563,7 @@ ODD_RULES = [
     Fused(5, 20, output="rne", alignment="rne"),
     Fused(16, 25, flush_inputs=True, flush_outputs=True),
     Fused(16, 25, c_joins="after"),
+    Fused(4, 12, c_joins="after", flush_inputs=True, flush_outputs=True),
     Fused(8, 24, exponent_floor=-10),
     Fused(16, 13, output_fraction_bits=9),
     Fused(3, 40, output="rne", exponent_floor=-140),

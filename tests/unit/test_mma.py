@@ -72,21 +72,30 @@ def fused_step_of_one(row: Values, column: Values, addend: float, rule: Rule) ->
     """Follow hardware's steps in exact fractions, for finite operands that make a finite result."""
     how = rule.how
     assert isinstance(how, Fused)
-    ab, acc = FORMATS[rule.ab], FORMATS[rule.acc]
-    terms = []
-    for x, y in zip(row.tolist(), column.tolist(), strict=True):
-        terms.append((Fraction(x) * Fraction(y), exponent(x, ab.emin) + exponent(y, ab.emin)))
-    if how.c_joins == "sum":
-        terms.append((Fraction(addend), exponent(addend, acc.emin)))
-    terms = [term for term in terms if term[0]]
-    total = Fraction(0)
-    for value, _ in terms:
-        unit = Fraction(2) ** (max(e for _, e in terms) - how.fraction_bits)
-        total += int(value / unit) * unit
+    # 8-bit floats that are unpacked are fp16.
+    ab, acc = FORMATS["f16" if how.register_halves else rule.ab], FORMATS[rule.acc]
+    pairs = list(zip(row.tolist(), column.tolist(), strict=True))
+    steps = [pairs]
+    if how.register_halves:
+        steps = [
+            [pairs[i] for i in range(len(pairs)) if i % 4 in half] for half in ((0, 1), (2, 3))
+        ]
     bits = acc.fraction_bits if how.output_fraction_bits is None else how.output_fraction_bits
-    rounded = round_fraction(total, bits, acc.emin, how.output)
+    rounded = Fraction(addend) if how.c_joins == "sum" else Fraction(0)
+    for step in steps:
+        terms = [(rounded, exponent(float(rounded), acc.emin))]
+        for x, y in step:
+            terms.append((Fraction(x) * Fraction(y), exponent(x, ab.emin) + exponent(y, ab.emin)))
+        terms = [term for term in terms if term[0]]
+        total = Fraction(0)
+        for value, _ in terms:
+            unit = Fraction(2) ** (max(e for _, e in terms) - how.fraction_bits)
+            total += int(value / unit) * unit
+        rounded = round_fraction(total, bits, acc.emin, how.output)
     if how.c_joins == "after":
         rounded = round_fraction(rounded + Fraction(addend), acc.fraction_bits, acc.emin, "rne")
+    if how.flush_outputs and abs(rounded) < Fraction(2) ** acc.emin:
+        return 0.0
     return float(rounded)
 
 
@@ -109,11 +118,10 @@ def test_a_step_in_fractions(rule: Rule) -> None:
     assert isinstance(how, Fused)
     rng = np.random.default_rng(1)
     for spread in (3, 12, 60):
-        a = random_values(rng, (40, 1, how.length), rule.ab, spread)
-        b = random_values(rng, (40, how.length, 1), rule.ab, spread)
+        k = how.length * (1 + how.register_halves)
+        a = random_values(rng, (40, 1, k), rule.ab, spread)
+        b = random_values(rng, (40, k, 1), rule.ab, spread)
         c = random_values(rng, (40, 1, 1), rule.acc, min(spread, 40))
-        if rule.zero_c_only:
-            c[:] = 0
         d = mma_values(a, b, c, rule)[:, 0, 0]
         for i, result in enumerate(d.tolist()):
             if np.isfinite(result):
@@ -134,6 +142,7 @@ def test_a_step_in_fractions(rule: Rule) -> None:
             "output": st.sampled_from(["rz", "rne"]),
             "flush_inputs": st.booleans(),
             "flush_outputs": st.booleans(),
+            "c_joins": st.sampled_from(["sum", "after"]),
             "exponent_floor": st.integers(-140, 5),
         },
     ),
@@ -163,9 +172,12 @@ def test_order_within_a_step_does_not_matter(rule: Rule) -> None:
     how = rule.how
     assert isinstance(how, Fused)
     rng = np.random.default_rng(2)
-    a = random_values(rng, (8, 5, how.length), rule.ab, 20)
-    b = random_values(rng, (8, how.length, 5), rule.ab, 20)
-    order = rng.permutation(how.length)
+    k = how.length * (1 + how.register_halves)
+    a = random_values(rng, (8, 5, k), rule.ab, 20)
+    b = random_values(rng, (8, k, 5), rule.ab, 20)
+    order = np.arange(k)
+    for half in (order % 4 < 2, order % 4 >= 2) if how.register_halves else (order >= 0,):
+        order[half] = rng.permutation(order[half])
     assert same_bits(
         mma_values(a, b, None, rule), mma_values(a[..., order], b[:, order], None, rule)
     )
@@ -286,6 +298,47 @@ def test_subnormals_are_kept_or_flushed() -> None:
     assert mma_values(a, one, None, replace(rule, how=replace(rule.how, flush_inputs=True))) == 0
     assert mma_values(a, one, None, replace(rule, how=replace(rule.how, flush_outputs=True))) == 0
     assert mma_values(one * 0, one, a, replace(rule, how=replace(rule.how, flush_inputs=True))) == 0
+
+
+def test_a_late_c_is_flushed_too() -> None:
+    how = Fused(4, 12, output="rne", c_joins="after", flush_outputs=True)
+    a, c = half([[2.0**-7]]), half([[-(2.0**-14 - 2.0**-24)]])
+    for flush, expected in ((True, 0.0), (False, 2.0**-24)):
+        rule = Rule("f16", "f16", replace(how, flush_outputs=flush), "a", "b")
+        assert mma_values(a, a, c, rule)[0, 0] == expected
+
+
+def test_8_bit_floats_by_register_halves() -> None:
+    rule = rule_for("hopper", "e4m3", "f16", "mma.sync")
+    assert isinstance(rule.how, Fused)
+    assert rule.how.register_halves
+    # Beside 2048 a 1 is rounded away, and two in one half are not; c comes last, on its own.
+    for places, late, expected in (((1, 4), 0, 2050), ((1, 2), 0, 2048), ((4,), 1, 2048)):
+        x, y = np.zeros((1, 32), np.float32), np.zeros((32, 1), np.float32)
+        x[0, 0], y[0, 0] = 256.0, 8.0
+        x[0, list(places)] = y[list(places), 0] = 1.0
+        assert mma(x, y, half([[late]]), ab="e4m3", acc="f16") == expected
+    # k = 16 is the same as 32 with zeros, and 64 is two instructions.
+    rng = np.random.default_rng(0)
+    a = random_values(rng, (20, 1, 64), "e4m3", 9)
+    b = random_values(rng, (20, 64, 1), "e4m3", 9)
+    c = random_values(rng, (20, 1, 1), "f16", 9)
+    first = mma_values(a[..., :32], b[:, :32], c, rule)
+    both = mma_values(a[..., 32:], b[:, 32:], first, rule)
+    assert same_bits(mma_values(a, b, c, rule), both)
+    a[..., 16:] = 0
+    assert same_bits(mma_values(a, b, c, rule), mma_values(a[..., :16], b[:, :16], c, rule))
+
+
+def test_instructions_of_hopper_differ_in_8_bit_floats() -> None:
+    x, y = single([[1.0, 15 * 2.0**-7]]), single([[1.0], [15 * 2.0**-8]])
+    families = ("", "mma.sync", "wgmma")
+    bits = {family: mma(x, y, ab="e4m3", family=family)[0, 0] for family in families}
+    exact = 1.0 + 225 * 2.0**-15
+    assert bits[""] == bits["mma.sync"] == exact
+    assert bits["wgmma"] == 1.0 + int(exact % 1 * 2**13) * 2.0**-13
+    with pytest.raises(Unsupported, match=r"wmma does not take e4m3; mma\.sync and wgmma do"):
+        mma(x, y, ab="e4m3", family="wmma")
 
 
 def test_fp8_has_13_fraction_bits_on_ada() -> None:
@@ -491,16 +544,3 @@ def test_wrong_arguments() -> None:
         mma(ones, ones * np.float32(0.1))
     with pytest.raises(InputError, match="c must hold real numbers, got dtype complex64"):
         mma(ones, ones, ones * 1j)
-
-
-def test_what_was_not_recorded_is_refused() -> None:
-    ones = np.ones((1, 33), np.float32)
-    with pytest.raises(
-        Unsupported, match=r"known up to k = 32, got k = 33: .* slices of k, or use"
-    ):
-        mma(ones, ones.T, ab="e4m3")
-    with pytest.raises(
-        Unsupported, match=r"known for c = 0 only: .* pass c=None and add c yourself"
-    ):
-        mma(ones[:, :8], ones.T[:8], np.ones((1, 1)), ab="e5m2")
-    assert mma(ones[:, :32], ones.T[:32], np.zeros((1, 1)), ab="e4m3") == 32

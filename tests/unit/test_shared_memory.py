@@ -121,7 +121,8 @@ def test_plans_need_no_more_than_their_unit_has(unit: Unit) -> None:
 
 def test_all_generations_have_a_limit() -> None:
     assert {unit.name: unit.shared_kb for unit in units() if unit.sm} == {
-        "volta": 96, "turing": 64, "ampere": 99, "ada": 99, "hopper": 227, "blackwell": 99,
+        "volta": 96, "turing": 64, "ampere": 99, "ada": 99, "hopper": 227, "blackwell": 227,
+        "blackwell_rtx": 99,
     }  # fmt: skip
 
 

@@ -54,7 +54,30 @@ ENTRY = "[tcusim.units]\ntoy = toy_package:UNIT\n"
         ("sm_90", "hopper"),
         ("b200", "blackwell"),
         ("sm_100", "blackwell"),
-        ("sm_120", "blackwell"),
+        ("sm_103", "blackwell"),
+        ("sm_110", "blackwell"),
+        ("sm_120", "blackwell_rtx"),
+        ("sm_121", "blackwell_rtx"),
+        ("sm_87", "ampere"),
+        ("3090", "ampere"),
+        ("a10", "ampere"),
+        ("A40", "ampere"),
+        ("rtx 4090", "ada"),
+        ("RTX4090", "ada"),
+        ("NVIDIA GeForce RTX 4090", "ada"),
+        ("NVIDIA GeForce RTX 3080 Ti", "ampere"),
+        ("NVIDIA RTX 1000 Ada Generation Laptop GPU", "ada"),
+        ("l4", "ada"),
+        ("L40", "ada"),
+        ("5090", "blackwell_rtx"),
+        ("H20", "hopper"),
+        ("h800", "hopper"),
+        ("NVIDIA GH200 480GB", "hopper"),
+        ("NVIDIA H100 80GB HBM3", "hopper"),
+        ("NVIDIA A100-SXM4-80GB", "ampere"),
+        ("Tesla V100-SXM2-16GB", "volta"),
+        ("GB200", "blackwell"),
+        ("b300", "blackwell"),
         ("ieee", "ieee"),
         ("exact", "exact"),
     ],
@@ -78,8 +101,9 @@ def test_unknown_architecture() -> None:
         ("ada", "e4m3", 16, 13),
         ("hopper", "f16", 16, 25),
         ("hopper", "tf32", 4, 25),
-        ("hopper", "e5m2", 32, 13),
-        ("blackwell", "e5m2", 32, 25),
+        ("hopper", "e5m2", 16, 25),
+        ("blackwell", "e5m2", 16, 25),
+        ("blackwell_rtx", "e5m2", 32, 25),
     ],
 )
 def test_rows(arch: str, ab: str, length: int, fraction_bits: int) -> None:
@@ -102,6 +126,35 @@ def test_the_other_arithmetics() -> None:
     assert rule_for("turing", "u8", "s32").how == Integer()
 
 
+@pytest.mark.parametrize(
+    ("arch", "ab", "family", "length"),
+    [
+        ("hopper", "tf32", "", 4),
+        ("hopper", "tf32", "wmma", 4),
+        ("hopper", "tf32", "mma.sync", 8),
+        ("hopper", "tf32", "wgmma", 8),
+        ("blackwell", "tf32", "wmma", 4),
+        ("blackwell", "tf32", "mma.sync", 8),
+        ("blackwell", "tf32", "tcgen05", 8),
+        ("blackwell", "e4m3", "tcgen05", 32),
+        ("hopper", "f16", "wgmma", 16),
+    ],
+)
+def test_families(arch: str, ab: str, family: str, length: int) -> None:
+    how = rule_for(arch, ab, "f32", family).how
+    assert isinstance(how, Fused)
+    assert how.length == length
+
+
+def test_gpus_whose_bits_were_compared() -> None:
+    recorded = {name for unit in units() for name in unit.recorded}
+    assert recorded == {"v100", "a100", "a2", "rtx 1000 ada", "l40s", "h100", "h200", "b200"}
+    for unit in units():
+        if not unit.recorded and unit.sm:
+            fused = [rule for rule in unit.rows if isinstance(rule.how, Fused)]
+            assert {rule.evidence for rule in fused} == {"published model, no recorded bits"}
+
+
 def test_evidence_is_said() -> None:
     assert rule_for("volta", "f16", "f32").evidence == "recorded bits"
     assert rule_for("turing", "f16", "f32").evidence == "published model, no recorded bits"
@@ -122,8 +175,6 @@ def test_evidence_is_said() -> None:
         ("volta", "e4m3", "f32", "no 8-bit floats .sm_89 is the first.; use arch='ada'"),
         ("turing", "e5m2", "f32", "no 8-bit floats"),
         ("ampere", "e4m3", "f16", "ampere .NVIDIA Ampere., ab='e4m3', acc='f16': Ampere tensor"),
-        ("hopper", "e4m3", "f16", "match no published model; use acc='f32', or arch='ada'"),
-        ("blackwell", "e5m2", "f16", "match no published model"),
         ("hopper", "bf16", "f16", "bf16 accumulates in f32 here"),
         ("ada", "e4m3", "s32", "e4m3 accumulates in f32 or f16 here"),
         ("hopper", "f32", "f32", "no rule for f32 operands; this unit takes f16, bf16, tf32, e4m3"),
@@ -199,13 +250,22 @@ def test_a_broken_entry_point_takes_no_other_name_down(
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"length": 0}, "length must be at least 1, got 0"),
-        ({"fraction_bits": 0}, "fraction_bits must be at least 1, got 0"),
+        ({"length": 0}, "Fused.length must be an integer of at least 1, got 0"),
+        ({"length": 4.5}, "Fused.length must be an integer of at least 1, got 4.5"),
+        ({"length": "4"}, "Fused.length must be an integer of at least 1, got '4'"),
+        ({"length": True}, "Fused.length must be an integer of at least 1, got True"),
+        ({"fraction_bits": 0}, "fraction_bits must be an integer of at least 1, got 0"),
+        ({"output_fraction_bits": 9.5}, "output_fraction_bits must be an integer of at least 1"),
+        ({"output": None}, "Fused.output must be 'rz' or 'rne', got None"),
+        ({"flush_inputs": 1}, "Fused.flush_inputs must be False or True, got 1"),
+        ({"flush_outputs": "no"}, "Fused.flush_outputs must be False or True, got 'no'"),
+        ({"register_halves": None}, "Fused.register_halves must be False or True, got None"),
         ({"fraction_bits": 50}, r"16 terms with 50 fraction bits needs sums beyond 2\*\*53"),
         ({"output": "up"}, "Fused.output must be 'rz' or 'rne', got 'up'"),
         ({"alignment": "up"}, "Fused.alignment must be 'rz' or 'rne', got 'up'"),
         ({"c_joins": "before"}, "Fused.c_joins must be 'sum' or 'after', got 'before'"),
-        ({"exponent_floor": -900}, "exponent_floor must be within -500..500, got -900"),
+        ({"exponent_floor": -900}, "exponent_floor must be an integer within -500..500, got -900"),
+        ({"exponent_floor": -9.0}, "exponent_floor must be an integer within -500..500, got -9.0"),
     ],
 )
 def test_wrong_parameters(fields: dict[str, Any], message: str) -> None:
@@ -223,6 +283,7 @@ def test_wrong_parameters(fields: dict[str, Any], message: str) -> None:
         ("s8", "f32", Exact(), "Exact takes a float type"),
         ("f64", "f32", Sequential(), "f64 accumulates in f64"),
         ("half", "f32", Exact(), "unknown type 'half'"),
+        ("f16", "f32", Fused(16, 25, register_halves=True), "register_halves is for 8-bit floats"),
     ],
 )
 def test_wrong_rules(ab: str, acc: str, how: Any, message: str) -> None:
@@ -237,6 +298,7 @@ def test_wrong_rules(ab: str, acc: str, how: Any, message: str) -> None:
         ({"aliases": ("pair",)}, "a name is given twice"),
         ({"rows": ()}, "'pair' needs at least one rule"),
         ({"rows": (RULE, RULE)}, "has two rules for f16 -> f32"),
+        ({"recorded": ("b1",)}, "recorded names 'b1', which is no alias"),
     ],
 )
 def test_wrong_units(fields: dict[str, Any], message: str) -> None:
