@@ -3,6 +3,7 @@
 # and made again when pyproject.toml changes, the folder moves or an installation was cut short.
 #
 #   make demo       run the demonstration; its pages and pictures go to demo/
+#   make smoke      run some tests of every subject, in half a minute
 #   make test       run every test
 #   make check      run every check that a change must pass, and the tests
 #   make docs       build the documentation into site/
@@ -52,13 +53,27 @@ EXTRAS_docs := [bf16]
 STALE := $(shell test "$$(cat $(VENV)/ready 2>/dev/null)" = "$(CURDIR)" \
 	&& test -x $(BIN)/python || echo yes)
 
+# Files that take a second or two, and a test of those that take longer.
+SMOKE := tests/packaging/test_import.py tests/agree/test_steps.py \
+	$(foreach name,ir formats shapes units listing interpret launches backends plugins errors \
+	testing,tests/unit/test_$(name).py) \
+	tests/emit/test_emit.py::test_golden \
+	tests/recorded/test_recorded.py::test_wmma_of_an_h200 \
+	tests/unit/test_mma.py::test_steps_are_chained \
+	tests/unit/test_api.py::test_long_scans_in_every_order \
+	tests/unit/test_plan.py::test_a_plan_prints_everything \
+	tests/unit/test_cli.py::test_operations
+
 export NO_MKDOCS_2_WARNING = 1
 
 .NOTPARALLEL:
-.PHONY: demo test check docs format clean $(if $(STALE),$(VENV)/ready)
+.PHONY: demo smoke test check docs format clean $(if $(STALE),$(VENV)/ready)
 
 demo: $(VENV)/has-demo
 	$(BIN)/python tutorials/demo/elevation.py
+
+smoke: $(VENV)/has-test
+	$(BIN)/python -m pytest -q $(SMOKE) $(ARGS)
 
 test: $(VENV)/has-test
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
