@@ -26,6 +26,7 @@ from tcusim.machine import (
 )
 from tcusim.machine.formats import from_memory, to_memory, unwritten_values
 from tcusim.program.bind import bind_scalars
+from tcusim.program.walk import order_of_blocks
 from tcusim_cuda.kernel import WORKSPACE, Kernel
 from tcusim_host.build import Library, build, line_of, place_of, source_folder
 
@@ -159,7 +160,7 @@ def run_kernel(
     if program.status:
         buffers[WORKSPACE] = _guarded(np.zeros(kernel.workspace_bytes(scalars), np.uint8))
     before = {buffer.name: buffers[buffer.name].inside.tobytes() for buffer in program.inputs}
-    order = _order_of(kernel.blocks(scalars), block_order, seed)
+    order = order_of_blocks(kernel.blocks(scalars), block_order, seed)
     if order.size:
         library = _library(kernel, debug)
         slots = _argument_slots(kernel, buffers, scalars)
@@ -281,22 +282,6 @@ def _check_guards(
 
 
 # --- The launch -------------------------------------------------------------------------------
-
-
-def _order_of(blocks: int, block_order: str, seed: int) -> NDArray[np.int64]:
-    """Return the numbers of the blocks in the order in which they run."""
-    ascending = np.arange(blocks, dtype=np.int64)
-    match block_order:
-        case "ascending":
-            return ascending
-        case "descending":
-            return ascending[::-1].copy()
-        case "shuffled":
-            return np.random.default_rng(seed).permutation(ascending)
-        case _:
-            raise InputError(
-                f"block_order must be 'ascending', 'descending' or 'shuffled', got {block_order!r}"
-            )
 
 
 def _library(kernel: Kernel, debug: bool) -> Library:

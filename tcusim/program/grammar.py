@@ -272,13 +272,17 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """An array in memory, `size` elements of type `dtype`."""
+    """An array in memory, `size` elements of type `dtype`.
+
+    partial: an output of which the program leaves elements as they were.
+    """
 
     name: str
     dtype: str
     size: Extent
     role: BufferRole
     space: Space = Space.GLOBAL
+    partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)

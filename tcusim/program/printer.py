@@ -164,7 +164,8 @@ _PLACES = {Space.WARP: " of each warp", Space.SHARED: " of the block", Space.GLO
 
 
 def _buffer(buffer: Buffer) -> str:
-    return f"{buffer.name}: {buffer.dtype}[{buffer.size}]{_PLACES[buffer.space]}"
+    partial = ", in part" if buffer.partial else ""
+    return f"{buffer.name}: {buffer.dtype}[{buffer.size}]{_PLACES[buffer.space]}{partial}"
 
 
 def _frags(program: Program, role: Role) -> dict[str, list[str]]:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from tcusim.errors import InputError
 from tcusim.program.grammar import (
     Bound,
     Gathered,
@@ -28,7 +29,18 @@ from tcusim.program.grammar import (
     numbered,
 )
 
-__all__ = ["Guard", "Ints", "Mask", "Placement", "Site", "sites", "span", "top"]
+__all__ = [
+    "Guard",
+    "Ints",
+    "Mask",
+    "Placement",
+    "Site",
+    "grid_symbols",
+    "order_of_blocks",
+    "sites",
+    "span",
+    "top",
+]
 
 Ints: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
@@ -199,6 +211,22 @@ class Placement:
         if at is not None:
             begin, end = begin[at], end[at]
         return np.expand_dims(begin, axis), np.expand_dims(end, axis)
+
+
+def order_of_blocks(blocks: int, block_order: str, seed: int) -> Ints:
+    """Return the numbers of the blocks in the order in which a simulator shall run them."""
+    ascending = np.arange(blocks, dtype=np.int64)
+    match block_order:
+        case "ascending":
+            return ascending
+        case "descending":
+            return ascending[::-1].copy()
+        case "shuffled":
+            return np.random.default_rng(seed).permutation(ascending)
+        case _:
+            raise InputError(
+                f"block_order must be 'ascending', 'descending' or 'shuffled', got {block_order!r}"
+            )
 
 
 def grid_symbols(program: Program, warps: Ints) -> dict[str, Ints]:

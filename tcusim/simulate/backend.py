@@ -35,16 +35,23 @@ class NumpyBackend:
         arch: str | None = None,
         progress: Progress | None = None,
         watch: Callable[[Event], object] | None = None,
+        check: bool = True,
+        block_order: str = "ascending",
+        seed: int = 0,
         **options: Any,
     ) -> dict[str, Any]:
         """Interpret the launches one by one; see `tcusim.backends.Backend.run`.
 
-        `arch` None is the interpreter's default. `watch` is called with every event.
+        `arch` None is the interpreter's default. `watch` is called with every event. `check`,
+        `block_order` and `seed` are those of `tcusim.interpret`.
         """
         if stream is not None:
             raise InputError("the simulator has no streams; leave stream out")
         if options:
-            raise InputError(f"numpy has no option {', '.join(options)}; it has watch")
+            raise InputError(
+                f"numpy has no option {', '.join(options)}; it has watch, check, "
+                f"block_order and seed"
+            )
         arrays = dict(inputs)
         for launch in plan.launches:
             given = {buffer: arrays[name] for buffer, name in launch.inputs.items()}
@@ -52,8 +59,15 @@ class NumpyBackend:
             if progress is not None:
                 scalars = plan.scalars(launch)
                 watcher = _Watcher(launch.program, scalars, progress, watch)
-            numerics = {} if arch is None else {"arch": arch}
-            made = run_numpy(launch.program, given, watch=watcher, **numerics)
+            made = run_numpy(
+                launch.program,
+                given,
+                arch=arch or "hopper",
+                watch=watcher,
+                check=check,
+                block_order=block_order,
+                seed=seed,
+            )
             arrays.update((name, made[buffer]) for buffer, name in launch.outputs.items())
         for name, array in (out or {}).items():
             array[...] = arrays[name]
@@ -76,7 +90,7 @@ class _Watcher:
         self.most = max(1, program.grid(scalars)) * self.per_batch
         self.progress = progress
         self.watch = watch
-        self.done = 0
+        self.done = self.before = self.blocks = 0
         self.first = -1
 
     def __call__(self, event: Event) -> None:
@@ -85,10 +99,10 @@ class _Watcher:
             self.watch(event)
         first = int(event.state.warps[0])
         if first != self.first:
-            self.first, self.done = first, 0
+            self.first, self.done, self.before = first, 0, self.before + self.blocks
+            self.blocks = event.state.warps.size // self.warps
         self.done += 1
-        before, blocks = first // self.warps, event.state.warps.size // self.warps
-        done = before * self.per_batch + blocks * min(self.done, self.per_batch)
+        done = self.before * self.per_batch + self.blocks * min(self.done, self.per_batch)
         self.progress(done, self.most)
 
 

@@ -37,6 +37,7 @@ from tcusim.program.grammar import (
     Add,
     Await,
     Buffer,
+    BufferRole,
     Const,
     Copy,
     Frag,
@@ -62,7 +63,7 @@ from tcusim.program.grammar import (
     numbered,
 )
 from tcusim.program.printer import line
-from tcusim.program.walk import Ints, Placement
+from tcusim.program.walk import Ints, Placement, order_of_blocks
 
 __all__ = ["Event", "State", "add_values", "convert_values", "interpret", "run_numpy"]
 
@@ -98,13 +99,16 @@ def interpret(
     *,
     arch: str = "hopper",
     warps_at_once: int = WARPS_AT_ONCE,
+    check: bool = True,
+    block_order: str = "ascending",
+    seed: int = 0,
 ) -> Iterator[Event]:
     """Run a program step by step with the arithmetic of `arch`; yield an event after each step.
 
     Parameters
     ----------
     program : Program
-        It is verified first.
+        It is verified first, unless `check` is False.
     inputs : mapping of str to array
         One flat array for each of the program's inputs, of the input's element type.
     arch : str
@@ -112,6 +116,16 @@ def interpret(
     warps_at_once : int
         Large grids are run in batches of about this many warps, so each step then gives one
         event for each batch.
+    check : bool
+        False runs a program that `verify` refuses, to show what a missing barrier does, or two
+        warps that write one element. An access outside a buffer is refused all the same, and so is
+        waiting for what nobody publishes.
+    block_order : {"ascending", "descending", "shuffled"}
+        In which order blocks run: the bits of a correct program do not depend on it. In another
+        than the first, they run one by one. Blocks of a program with status words are numbered as
+        they start, so that theirs is always ascending.
+    seed : int
+        Of the shuffled order.
 
     Raises
     ------
@@ -120,8 +134,8 @@ def interpret(
     VerifyError
         If the program breaks a rule.
     """
-    state = State(program, inputs, arch)
-    yield from state.run(warps_at_once)
+    state = State(program, inputs, arch, check=check)
+    yield from state.run(warps_at_once, block_order, seed)
 
 
 def run_numpy(
@@ -130,24 +144,37 @@ def run_numpy(
     *,
     arch: str = "hopper",
     watch: Callable[[Event], object] | None = None,
+    check: bool = True,
+    block_order: str = "ascending",
+    seed: int = 0,
 ) -> dict[str, NDArray[Any]]:
     """Run a program on the simulator; return its outputs as flat arrays by name.
 
     `watch` is called with every event; the other parameters and the errors are `interpret`'s.
     """
-    state = State(program, inputs, arch)
-    for event in state.run(WARPS_AT_ONCE):
+    state = State(program, inputs, arch, check=check)
+    for event in state.run(WARPS_AT_ONCE, block_order, seed):
         if watch is not None:
             watch(event)
     return state.outputs()
 
 
 class State:
-    """What all warps of the batch hold at one moment: fragments, shared and global memory."""
+    """What all warps of the batch hold at one moment: fragments, shared and global memory.
 
-    def __init__(self, program: Program, inputs: Mapping[str, Any], arch: str) -> None:
-        verify(program)
+    Attributes
+    ----------
+    writers : dict of str to array of int
+        For each output, the warp of the grid that wrote each element; -1 where none has.
+    """
+
+    def __init__(
+        self, program: Program, inputs: Mapping[str, Any], arch: str, *, check: bool = True
+    ) -> None:
+        if check:
+            verify(program)
         self.program = program
+        self.check = check
         self.arch = arch
         operands = program.shape.operands_for(program.ab, program.acc)
         family = "" if operands is None else operands.family
@@ -164,6 +191,9 @@ class State:
         for buffer in program.status:
             size = buffer.size.evaluate(self.scalars)
             self.memory[buffer.name] = unwritten_values((size,), buffer.dtype)
+        self.writers = {
+            buffer.name: np.full(self.memory[buffer.name].size, -1) for buffer in program.outputs
+        }
         # The number of the block that published each element; none yet.
         self._publishers = {
             buffer.name: np.full(self.memory[buffer.name].size, _NOBODY)
@@ -212,15 +242,19 @@ class State:
 
     # --- The run -----------------------------------------------------------------------------
 
-    def run(self, warps_at_once: int) -> Iterator[Event]:
+    def run(
+        self, warps_at_once: int, block_order: str = "ascending", seed: int = 0
+    ) -> Iterator[Event]:
         """Run every block of the grid, in batches; see `interpret`."""
         program = self.program
-        blocks = program.grid(self.scalars)
-        batch = max(1, warps_at_once // program.warps)
+        order = order_of_blocks(program.grid(self.scalars), block_order, seed)
+        # In another order than theirs, blocks run one by one: in lockstep there would be none.
+        batch = max(1, warps_at_once // program.warps) if block_order == "ascending" else 1
         if program.status:
+            order = np.sort(order)
             batch = program.columns if self._publish_first() else 1
-        for first in range(0, blocks, batch):
-            self._start(first, min(first + batch, blocks))
+        for first in range(0, order.size, batch):
+            self._start(order[first : first + batch])
             for path, step, places, loops in self._leaves(program.steps):
                 with np.errstate(all="ignore"):
                     self._step(step, path, places)
@@ -235,7 +269,7 @@ class State:
         steps = _with_status(program.steps)
         rows = program.blocks.evaluate(self.scalars)
         for first in range(0, rows * program.columns, program.columns):
-            self._start(first, first + program.columns)
+            self._start(np.arange(first, first + program.columns))
             awaited = {
                 buffer.name: np.zeros_like(self._publishers[buffer.name], bool)
                 for buffer in program.status
@@ -251,10 +285,10 @@ class State:
                     return False
         return True
 
-    def _start(self, first: int, last: int) -> None:
+    def _start(self, blocks: Ints) -> None:
         """Set up a batch of blocks, with fresh registers and poisoned shared memory."""
         count = self.program.warps
-        self.warps = np.arange(first * count, last * count)
+        self.warps = (blocks[:, None] * count + np.arange(count)).ravel()
         self._placement = Placement.of_warps(self.program, self.scalars, self.warps)
         self._fragments = {}
         self._pending = []
@@ -347,7 +381,8 @@ class State:
         """Return where in the batch these warps of the grid are."""
         if warps is None:
             return np.arange(self.warps.size)
-        places: Ints = np.asarray(warps) - self.warps[0]
+        order = np.argsort(self.warps)
+        places: Ints = order[np.searchsorted(self.warps, np.asarray(warps), sorter=order)]
         return places
 
     def _tiles(self, frag: Frag, places: Ints) -> Values:
@@ -479,9 +514,33 @@ class State:
         values = np.broadcast_to(values, shape)
         keep = np.full(shape, True) if mask is None else np.broadcast_to(mask, shape)
         if view.buffer.space is Space.GLOBAL:
-            self.memory[view.buffer.name][index[keep]] = values[keep]
+            where = index[keep]
+            self._record_writers(view.buffer, where, np.nonzero(keep)[0], places, path, step)
+            self.memory[view.buffer.name][where] = values[keep]
             return
         self._pending.append(_Write(view.buffer, places, index, values.copy(), keep))
+
+    def _record_writers(
+        self, buffer: Buffer, index: Ints, rows: Ints, places: Ints, path: str, step: Step
+    ) -> None:
+        """Note which warps write these elements of an output; no two may write one."""
+        if buffer.role is not BufferRole.OUTPUT:
+            return
+        writers, own = self.writers[buffer.name], self.warps[places][rows]
+        before = writers[index]
+        writers[index] = own
+        clash = ((before != -1) & (before != own)) | (writers[index] != own)
+        if self.check and clash.any():
+            at = int(np.flatnonzero(clash)[0])
+            other = before[at] if before[at] not in (-1, own[at]) else writers[index[at]]
+            raise self._error(
+                "one_writer",
+                path,
+                step,
+                f"writes {buffer.name}[{index[at]}] in warp {own[at]} of the grid, and warp "
+                f"{other} writes it too. Which one is last is not known: bound the view, or let "
+                f"one warp write it, with When.",
+            )
 
     def _publish(self, view: View, values: Values, places: Ints, path: str, step: Step) -> None:
         """Write status words, each once."""

@@ -130,5 +130,5 @@ class _Writer:
         extent = Extent((blocks.index + (blocks.per - 1)) * each, blocks.per)
         dtype = made.dtype if isinstance(made, Frag) else made.buffer.dtype
         text = f"probe_{path.replace('.', '_')}_{name}"
-        buffer = Buffer(text, dtype, extent, BufferRole.OUTPUT)
+        buffer = Buffer(text, dtype, extent, BufferRole.OUTPUT, partial=True)
         return buffer, View.strided(buffer, index * size, made.rows, made.cols, made.cols, 1)

@@ -90,7 +90,7 @@ def test_the_simulator_fills_out_and_tells_progress() -> None:
 def test_the_simulator_refuses_streams_and_unknown_options() -> None:
     for options, text in (
         ({"stream": 1}, "the simulator has no streams; leave stream out"),
-        ({"speed": 1}, "numpy has no option speed; it has watch"),
+        ({"speed": 1}, "numpy has no option speed; it has watch, check, block_order and seed"),
     ):
         with pytest.raises(InputError, match=text):
             backends.run(PROGRAM, {"in": np.ones(256)}, **options)

@@ -70,7 +70,9 @@ def _define_all(program: Program, steps: Iterator[Site], state: _Defined) -> Ite
                 state.frags |= {frag.name for frag in touched.frags_written}
                 state.frags |= {ranges.name for ranges in touched.ranges_written}
                 for view in filter(is_shared, touched.views_written):
-                    state.add_cells(view.buffer.name, footprint(program, site, view).union)
+                    written = footprint(program, site, view)
+                    if written.complete:
+                        state.add_cells(view.buffer.name, written.union)
 
 
 def _define_when(
@@ -118,7 +120,7 @@ def _undefined(program: Program, site: Site, state: _Defined) -> Iterator[Findin
         touching = footprint(program, site, view)
         if written is None:
             missing = touching.union
-        elif touching.exact:
+        elif touching.exact or not touching.complete:
             missing = touching.union & ~written
         else:
             continue

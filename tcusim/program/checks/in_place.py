@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from tcusim.program.checks.writes import locates, sizes_to_try
 from tcusim.program.grammar import (
     Index,
     Locate,
@@ -67,32 +68,11 @@ def in_place(program: Program, source: str = "in", target: str = "out") -> str |
         return f"{source} is of type {read.dtype}, but {target} of type {written.dtype}"
     if read.size != written.size:
         return f"{source} has {read.size} elements, but {target} has {written.size}"
-    for scalars in _sizes(program):
+    for scalars in sizes_to_try(program):
         reason = _Trace(program, scalars, source, target).reason()
         if reason:
             return reason
     return None
-
-
-def _sizes(program: Program) -> Iterator[dict[str, int]]:
-    """Yield scalars to try: some whole blocks, or a ragged one, alone and behind whole ones.
-
-    Segments are so many that the pieces by offsets take a few blocks as well, not very many.
-    """
-    per = program.blocks.per
-    for whole, ragged in ((1, per - 1), (3, 2 * per + 1)):
-        sizes = {
-            scalar.name: whole * scalar.multiple_of if scalar.multiple_of > 1 else max(1, ragged)
-            for scalar in program.scalars
-        }
-        for step in _locates(program):
-            for name in step.segments.offsets.size.index.symbols:
-                sizes[name] = max(1, ragged // (step.segments.chunk or 1))
-        yield sizes
-
-
-def _locates(program: Program) -> list[Locate]:
-    return [step for _, step in walk(program.steps) if isinstance(step, Locate)]
 
 
 class _Elements(NamedTuple):
@@ -161,7 +141,7 @@ class _Trace:
         self.paths: list[str] = []
         self.crossed = ""
         self.numbers: dict[str, Ints] = {}
-        self.locates = _locates(program)
+        self.locates = list(locates(program).values())
         self.span = self.longest_line()
         size = next(b for b in program.inputs if b.name == source).size.evaluate(scalars)
         if self.span:

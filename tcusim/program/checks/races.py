@@ -114,8 +114,8 @@ def _overlap(program: Program, site: Site, one: View, two: View) -> bool:
 
 
 def _same_values(one: Footprint, two: Footprint) -> Mask:
-    """Return the pairs of rows that agree in every symbol: (rows of one, rows of two)."""
-    allowed: Mask = np.ones((len(one.cells), len(two.cells)), dtype=np.bool_)
+    """Return the pairs of places that agree in every symbol: (places of one, places of two)."""
+    allowed: Mask = np.ones((one.count, two.count), dtype=np.bool_)
     for name in one.columns.keys() & two.columns.keys():
         allowed &= one.columns[name][:, None] == two.columns[name][None, :]
     return allowed
@@ -256,8 +256,8 @@ def _exclusive(earlier: _Access, later: _Access) -> bool:
 def _concurrent(
     earlier: _Access, later: _Access, one: Footprint, two: Footprint, *, same_warp: bool
 ) -> Mask:
-    """Return the pairs of rows that can meet: same or other warp, same or later iteration."""
-    allowed: Mask = np.ones((len(one.cells), len(two.cells)), dtype=np.bool_)
+    """Return the pairs of places that can meet: same or other warp, same or later iteration."""
+    allowed: Mask = np.ones((one.count, two.count), dtype=np.bool_)
     if "warp" in one.columns and "warp" in two.columns:
         equal = one.columns["warp"][:, None] == two.columns["warp"][None, :]
         allowed &= equal if same_warp else ~equal

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tcusim.program.grammar import Bound, Index, Program, Space, View
-from tcusim.program.walk import Guard, Ints, Mask, Placement, Site
+from tcusim.program.walk import Guard, Ints, Mask, Placement, Site, span
 
-# Bounds on the work for one view: elements, loop iterations, and elements times size of the buffer.
+# The most elements that one view is followed to, over all warps and iterations.
 MOST_ELEMENTS: Final = 1 << 21
-_MOST_ITERATIONS: Final = 64
-_MOST_FIXED_ITERATIONS: Final = 256
-_MOST_CELLS: Final = 1 << 22
 
 
 # --- Conditions -------------------------------------------------------------------------------
@@ -55,30 +54,53 @@ def is_shared(view: View) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Elements of one shared buffer that a view touches, row by row of `cells`.
+    """Elements of one shared buffer that a view touches, for each warp and iteration.
 
-    cells: (rows, size). columns: for the warp and each loop variable that the view depends on, its
-    value in each row; a symbol without a column does not matter.
+    columns: for the warp and each loop variable that the view depends on, its value at each of
+    `count` places; a symbol without a column does not matter. places, elements: place by place,
+    which elements. union: those touched at any place, (size,). exact: whether they are touched
+    whatever the sizes are. complete: whether all places were followed; else there is one, which
+    touches all elements.
     """
 
     columns: dict[str, Ints]
-    cells: Mask
+    count: int
+    places: Ints
+    elements: Ints
+    union: Mask
     exact: bool
-
-    @property
-    def union(self) -> Mask:
-        """The elements touched by any warp in any iteration: (size,)."""
-        result: Mask = np.logical_or.reduce(self.cells, axis=0)
-        return result
+    complete: bool = True
 
 
 def footprint(program: Program, site: Site, view: View) -> Footprint:
     """Return the elements that may be touched; `exact` if they are, whatever the sizes are."""
-    ranges = {"warp": program.warps}
-    for loop in site.loops:
-        count = loop.count.constant
-        ranges[loop.var] = _MOST_ITERATIONS if count is None else min(count, _MOST_FIXED_ITERATIONS)
-    return _footprint_of(view, site.guards, tuple(ranges.items()))
+    counts = {"warp": program.warps} | {loop.var: loop.count.constant for loop in site.loops}
+    fixed = {name: count for name, count in counts.items() if count is not None}
+    guards = tuple(g for guard in site.guards if (g := _known_part(guard, frozenset(counts))))
+    ranges = {
+        name: _iterations(view, guards, name, fixed) if count is None else count
+        for name, count in counts.items()
+    }
+    return _footprint_of(view, guards, tuple(ranges.items()))
+
+
+def _iterations(view: View, guards: tuple[Guard, ...], name: str, fixed: Mapping[str, int]) -> int:
+    """Return how many iterations of a run-time loop to follow.
+
+    Conditions on its variable alone, and on what is counted, do not change any more after these,
+    and an address that moves with it has left the buffer.
+    """
+    box = {other: (0, max(0, count - 1)) for other, count in fixed.items()}
+    box |= {"row": (0, view.rows - 1), "col": (0, view.cols - 1)}
+    bounds = [*view.bounds, *(bound for guard in guards for bound in guard.bounds)]
+    most = 1
+    for index in (view.address, *(bound.lhs - bound.rhs for bound in bounds)):
+        factor, rest = index.coefficient(name), index - Index.symbol(name) * index.coefficient(name)
+        if factor:
+            known = Index(tuple(t for t in rest.terms if t[0] in box), rest.const)
+            reach = max(map(abs, span(known, box))) + (view.buffer.size.constant or 0)
+            most = max(most, 2 + reach // abs(factor))
+    return most
 
 
 @lru_cache(maxsize=256)
@@ -89,18 +111,21 @@ def _footprint_of(
     known = frozenset(("row", "col", *ranges))
     size = view.buffer.size.constant or 1
     bounds = bounds_on(view.bounds, known)
-    guards = tuple(known_part for guard in guards if (known_part := _known_part(guard, known)))
     used = view.offset.symbols | bound_symbols(bounds)
     used = used.union(*(bound_symbols(guard.bounds) for guard in guards))
     axes = {name: np.arange(count) for name, count in ranges.items() if name in used}
     count = math.prod(len(values) for values in axes.values())
-    too_many = count * view.rows * view.cols > MOST_ELEMENTS or count * size > _MOST_CELLS
-    if too_many or not view.offset.symbols <= known:
-        return Footprint({}, np.ones((1, size), dtype=np.bool_), exact=False)
+    if count * view.rows * view.cols > MOST_ELEMENTS or not view.offset.symbols <= known:
+        every = np.arange(size)
+        places, union = np.zeros_like(every), np.ones(size, dtype=np.bool_)
+        return Footprint({}, 1, places, every, union, exact=False, complete=False)
     placement = Placement.over(axes, {})
-    cells = _cells(placement, replace(view, bounds=bounds), guards, size)
+    places, elements = _touched(placement, replace(view, bounds=bounds), guards, size)
     columns = {name: placement.symbols[name] for name in axes}
-    return Footprint(columns, cells, exact=bounds == view.bounds)
+    union = np.zeros(size, dtype=np.bool_)
+    union[elements] = True
+    exact = bounds == view.bounds
+    return Footprint(columns, placement.count, places, elements, union, exact)
 
 
 def _known_part(guard: Guard, known: frozenset[str]) -> Guard | None:
@@ -111,23 +136,30 @@ def _known_part(guard: Guard, known: frozenset[str]) -> Guard | None:
     return guard if bound_symbols(guard.bounds) <= known else None
 
 
-def _cells(placement: Placement, view: View, guards: tuple[Guard, ...], size: int) -> Mask:
-    """Return which of `size` elements are touched at each place: (W, size)."""
+def _touched(
+    placement: Placement, view: View, guards: tuple[Guard, ...], size: int
+) -> tuple[Ints, Ints]:
+    """Return the elements that are touched, one after the other, and at which place each is."""
     shape = (placement.count, view.rows, view.cols)
-    address = np.broadcast_to(placement.addresses(view), shape).reshape(placement.count, -1)
-    used = np.broadcast_to(placement.inside(view), shape).reshape(placement.count, -1)
-    used = used & placement.reached(guards)[:, None] & (address >= 0) & (address < size)
-    cells = np.zeros((placement.count, size), dtype=np.bool_)
-    row, element = np.nonzero(used)
-    cells[row, address[row, element]] = True
-    return cells
+    address = np.broadcast_to(placement.addresses(view), shape)
+    used = np.broadcast_to(placement.inside(view), shape)
+    used = used & placement.reached(guards)[:, None, None] & (address >= 0) & (address < size)
+    return np.nonzero(used)[0], address[used]
 
 
 def meets(one: Footprint, two: Footprint, allowed: Mask) -> bool:
-    """Whether a row of `one` and a row of `two` that are allowed together share an element."""
+    """Whether a place of `one` and a place of `two` that are allowed together share an element."""
     common = one.union & two.union
     if not common.any():
         return False
-    left = one.cells[:, common].astype(np.float32)
-    right = two.cells[:, common].astype(np.float32)
+    left, right = (_dense(each, common) for each in (one, two))
     return bool(((left @ right.T > 0) & allowed).any())
+
+
+def _dense(touched: Footprint, common: Mask) -> NDArray[np.float32]:
+    """Return 1 where a place touches an element of `common`: (count, elements)."""
+    number = np.cumsum(common) - 1
+    inside = common[touched.elements]
+    matrix = np.zeros((touched.count, int(common.sum())), np.float32)
+    matrix[touched.places[inside], number[touched.elements[inside]]] = 1
+    return matrix

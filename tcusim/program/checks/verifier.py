@@ -35,6 +35,12 @@ from tcusim.program.checks.tiles import (
     tile_layout,
 )
 from tcusim.program.checks.types import element_types
+from tcusim.program.checks.writes import (
+    awaits_published,
+    one_writer,
+    outputs_written,
+    published_once,
+)
 from tcusim.program.grammar import Program
 from tcusim.program.printer import line
 from tcusim.program.walk import Site
@@ -60,6 +66,10 @@ _CORRECT: Final[tuple[Check, ...]] = (
     inside_buffer,
     copy_overlap,
     synced_shared,
+    one_writer,
+    outputs_written,
+    published_once,
+    awaits_published,
 )
 
 CHECKS: Final[Mapping[str, Check]] = {check.__name__: check for check in _WELL_FORMED + _CORRECT}

@@ -1,0 +1,291 @@
+"""Who writes each element of an output, who publishes it, and what is beyond the sizes one tries.
+
+Each program here is wrong. Most of them return what they should on a simulator that runs blocks one
+after the other, or for the sizes of a test.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcusim
+from tcusim.errors import VerifyError
+from tcusim.machine.shapes import shape_of
+from tcusim.program.checks.verifier import problems
+from tcusim.program.grammar import (
+    BLOCK,
+    ROW,
+    WARP,
+    Await,
+    Bound,
+    Buffer,
+    BufferRole,
+    Copy,
+    Extent,
+    Gathered,
+    Index,
+    Locate,
+    Loop,
+    Program,
+    Publish,
+    Ranges,
+    Scalar,
+    Scope,
+    Segments,
+    Space,
+    Step,
+    Strided,
+    Sync,
+    View,
+    When,
+)
+from tcusim.simulate.interpreter import interpret, run_numpy
+
+LENGTH, TURN = Index.symbol("length"), Index.symbol("i")
+IN = Buffer("in", "f32", Extent(LENGTH), BufferRole.INPUT)
+OUT = Buffer("out", "f32", Extent.of(1), BufferRole.OUTPUT)
+MANY = Buffer("out", "f32", Extent.of(600), BufferRole.OUTPUT, partial=True)
+MINE = Buffer("t", "f32", Extent.of(1), BufferRole.SCRATCH, Space.WARP)
+SHARED = Buffer("s", "f32", Extent.of(600), BufferRole.SCRATCH, Space.SHARED)
+STATUS = Buffer("status", "f32", Extent(LENGTH, 256), BufferRole.STATUS)
+FIRST = Bound(Index.of(0), LENGTH)
+
+
+def at(buffer: Buffer, place: Index | int, *bounds: Bound) -> View:
+    """Return one element."""
+    return View.strided(buffer, Index.of(place), 1, 1, 1, 1, bounds)
+
+
+def program(*steps: Step, out: Buffer = OUT, warps: int = 1, **more: Any) -> Program:
+    """Return a program whose blocks take 256 elements each."""
+    return Program(
+        name="hand",
+        shape=shape_of("16x16x16"),
+        ab="f16",
+        acc="f32",
+        scalars=(Scalar("length"),),
+        buffers=(IN, out, *more.pop("scratch", ())),
+        blocks=more.pop("blocks", Extent(LENGTH, 256)),
+        warps=warps,
+        steps=steps,
+        **more,
+    )
+
+
+def refused(made: Program, check: str, text: str) -> None:
+    with pytest.raises(VerifyError):
+        tcusim.verify(made)
+    errors = [str(error) for error in problems(made)]
+    named = [error for error in errors if f"[check: {check}]" in error]
+    assert any(re.search(text, error) for error in named), errors
+
+
+# --- Two writers ----------------------------------------------------------------------------------
+
+
+def test_two_blocks_write_one_element() -> None:
+    made = program(Copy(at(OUT, 0), at(IN, BLOCK * 256)))
+    text = r"writes out\[0\] in warp 1 of the grid, and warp 0 writes it too \(length = 513\)"
+    refused(made, "one_writer", text)
+
+
+def test_two_warps_write_one_element() -> None:
+    copy = Copy(at(OUT, 0), at(IN, WARP, Bound(WARP, LENGTH)))
+    made = program(copy, warps=4, blocks=Extent.of(1))
+    refused(made, "one_writer", "bound the view, or let one warp write it, with When")
+    first = When((Bound(WARP, Index.of(1)),), (copy,))
+    tcusim.verify(dataclasses.replace(made, steps=(first,)))
+
+
+def test_a_scan_whose_store_lost_a_bound() -> None:
+    """It is right where blocks run one after the other, each mending what the one before spoilt."""
+    scan = tcusim.build(
+        "scan_kn", ragged=True, combine="add", exclusive=True, reverse=True, segment_size=40
+    )
+    broken = dataclasses.replace(scan, steps=without_first_bound(scan.steps))
+    assert broken != scan
+    refused(broken, "one_writer", r"writes out\[\d+\] in warp \d of the grid, and warp \d")
+    x = (np.arange(1400) % 5).astype(np.float16)
+    right = run_numpy(scan, {"in": x})["out"]
+    assert np.array_equal(run_numpy(broken, {"in": x}, check=False)["out"], right)
+    for order in ("descending", "shuffled"):
+        assert np.array_equal(run_numpy(scan, {"in": x}, block_order=order, seed=1)["out"], right)
+        wrong = run_numpy(broken, {"in": x}, check=False, block_order=order, seed=2)["out"]
+        assert not np.array_equal(wrong, right)
+
+
+def without_first_bound(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Return steps whose writes of the output are not bounded by the end of the segment."""
+    made: list[Step] = []
+    for step in steps:
+        if isinstance(step, Loop):
+            step = dataclasses.replace(step, body=without_first_bound(step.body))
+        elif isinstance(step, When):
+            body, otherwise = map(without_first_bound, (step.body, step.otherwise))
+            step = dataclasses.replace(step, body=body, otherwise=otherwise)
+        elif isinstance(step, Copy) and step.dst.buffer.name == "out":
+            dst = dataclasses.replace(step.dst, bounds=step.dst.bounds[1:])
+            step = dataclasses.replace(step, dst=dst)
+        made.append(step)
+    return tuple(made)
+
+
+OFFSETS = Buffer("offsets", "s64", Extent(Index.symbol("segments") + 1), BufferRole.INPUT)
+
+
+def test_gathered_rows_that_every_warp_writes() -> None:
+    ranges = Ranges("rows", 16)
+    out = Buffer("out", "f32", Extent(LENGTH), BufferRole.OUTPUT)
+    views = [View(buffer, Index(), Gathered(ranges), Strided(8, 1)) for buffer in (out, IN)]
+    made = Program(
+        name="gathered",
+        shape=shape_of("16x16x16"),
+        ab="f16",
+        acc="f32",
+        scalars=(Scalar("length"), Scalar("segments")),
+        buffers=(IN, OFFSETS, out),
+        blocks=Extent(Index.symbol("segments"), 16),
+        warps=2,
+        steps=(Locate(ranges, Segments(OFFSETS, limit=LENGTH), Index()), Copy(*views)),
+    )
+    text = r"writes out\[0 of chunk 0\] in warp 1 of the grid, and warp 0 writes it too"
+    refused(made, "one_writer", text)
+    steps = (dataclasses.replace(made.steps[0], first=(BLOCK * 2 + WARP) * 16), made.steps[1])  # type: ignore[call-arg]
+    tcusim.verify(dataclasses.replace(made, steps=steps))
+
+
+def test_the_simulator_finds_two_writers_that_no_check_decides() -> None:
+    """Blocks 0 and 40 write one element: more blocks than the sizes of `verify` make."""
+    out = Buffer("out", "f32", Extent(LENGTH), BufferRole.OUTPUT, partial=True)
+    near = When((Bound(BLOCK, Index.of(40)),), (Copy(at(out, BLOCK), at(IN, BLOCK)),))
+    far = When((Bound(Index.of(39), BLOCK),), (Copy(at(out, BLOCK - 40), at(IN, BLOCK)),))
+    made = program(near, far, out=out, blocks=Extent(LENGTH))
+    tcusim.verify(made)
+    x = np.arange(41, dtype=np.float32)
+    assert run_numpy(made, {"in": x[:40]})["out"].tolist() == list(range(40))
+    with pytest.raises(VerifyError, match=r"writes out\[0\] in warp 40 .*warp 0 writes it too"):
+        run_numpy(made, {"in": x})
+    assert run_numpy(made, {"in": x}, check=False)["out"][0] == 40
+
+
+def test_the_simulator_knows_who_wrote_each_element() -> None:
+    made = tcusim.build("scan_k", segment_size=16, ragged=True)
+    *_, last = interpret(made, {"in": np.ones(600, np.float16)}, block_order="descending")
+    assert np.array_equal(last.state.writers["out"], np.arange(600) // 256)
+
+
+# --- Outputs that nothing writes ------------------------------------------------------------------
+
+
+def test_an_output_that_nothing_writes() -> None:
+    made = program(Copy(at(MINE, 0), at(IN, 0, FIRST)), scratch=(MINE,))
+    refused(made, "outputs_written", "nothing writes the output 'out'. Write it, or leave it out")
+
+
+def test_a_part_of_an_output_that_nothing_writes() -> None:
+    two = dataclasses.replace(OUT, size=Extent.of(2))
+    made = program(Copy(at(two, 1), at(IN, 0, FIRST)), out=two, blocks=Extent.of(1))
+    refused(made, "outputs_written", r"nothing writes out\[0\] \(1 such elements; length = 1\)")
+    some = dataclasses.replace(two, partial=True)
+    tcusim.verify(program(Copy(at(some, 1), at(IN, 0, FIRST)), out=some, blocks=Extent.of(1)))
+    assert "output       out: f32[2], in part" in tcusim.listing(program(out=some))
+
+
+# --- Status words ---------------------------------------------------------------------------------
+
+WARP_SYNC = Sync(Scope.WARP)
+TAKE = Copy(at(MINE, 0), at(IN, BLOCK * 256))
+WORDS = {"scratch": (MINE, STATUS), "out": dataclasses.replace(OUT, partial=True)}
+
+
+def test_status_words_that_nobody_publishes() -> None:
+    made = program(Await(at(MINE, 0), at(STATUS, BLOCK)), **WORDS)
+    text = r"waits for status\[0\] in block 0, which no earlier block publishes \(length = 255\)"
+    refused(made, "awaits_published", text)
+
+
+def test_status_words_of_the_block_itself() -> None:
+    wait = Await(at(MINE, 0), at(STATUS, BLOCK))
+    made = program(TAKE, WARP_SYNC, Publish(at(STATUS, BLOCK), at(MINE, 0)), wait, **WORDS)
+    refused(made, "awaits_published", r"waits for status\[0\] in block 0, which no earlier block")
+
+
+def test_status_words_that_are_published_twice() -> None:
+    give = Publish(at(STATUS, BLOCK), at(MINE, 0))
+    made = program(TAKE, WARP_SYNC, give, warps=2, **WORDS)
+    refused(made, "published_once", r"publishes status\[0\] more than once \(length = 255\)")
+    refused(program(TAKE, WARP_SYNC, give, give, **WORDS), "published_once", "more than once")
+
+
+# --- Beyond the sizes that a check tries ----------------------------------------------------------
+
+
+def test_out_of_bounds_beyond_some_size() -> None:
+    guard = (Bound(Index.of(5000), LENGTH),)
+    made = program(When(guard, (Copy(at(OUT, 0), at(IN, LENGTH + 100)),)), blocks=Extent.of(1))
+    text = r"reads in\[5101\], but 'in' has 5001 elements .*length = 5001\)"
+    refused(made, "inside_buffer", text)
+    far = program(When(guard, (Copy(at(OUT, 0), at(IN, LENGTH - 5001)),)), blocks=Extent.of(1))
+    assert not [error for error in problems(far) if error.check == "inside_buffer"]
+
+
+def test_a_bound_that_is_one_too_large() -> None:
+    """Wrong for multiples of the segment alone, and 300 divides no usual size."""
+    made = tcusim.build("reduction_tn", ragged=True, combine="add", warps=2, segment_size=300)
+    last = made.steps[-1]
+    assert isinstance(last, Copy)
+    (bound,) = last.dst.bounds
+    dst = dataclasses.replace(last.dst, bounds=(Bound(bound.lhs, bound.rhs + 1),))
+    steps = (*made.steps[:-1], dataclasses.replace(last, dst=dst))
+    text = r"writes out\[\d+\], but 'out' has \d+ element"
+    refused(dataclasses.replace(made, steps=steps), "inside_buffer", text)
+
+
+def test_what_is_not_proved_to_be_inside_is_refused() -> None:
+    """The rectangle is inside for no size, but for none that an example would show either."""
+    odd = Bound(ROW * 2, LENGTH * 2 - 10**9)
+    made = program(Copy(at(OUT, 0), at(IN, LENGTH - 10**9, odd)), blocks=Extent.of(1))
+    refused(made, "inside_buffer", r"may touch elements outside 'in'|reads in\[")
+
+
+def test_shared_memory_that_nobody_wrote_beyond_many_iterations() -> None:
+    fill = Loop("i", Extent.of(256), (Copy(at(SHARED, TURN), at(IN, TURN, Bound(TURN, LENGTH))),))
+    later = Index.symbol("j")
+    empty = Loop("j", Extent.of(300), (Copy(at(MANY, later), at(SHARED, later)),))
+    made = program(fill, Sync(Scope.BLOCK), empty, out=MANY, scratch=(SHARED,), blocks=Extent.of(1))
+    refused(made, "defined_before_use", r"reads s\[256\] \(44 such elements\), which no earlier")
+
+
+def test_shared_memory_without_a_barrier_after_many_iterations() -> None:
+    inside = (Bound(TURN, Index.of(600)), Bound(Index.of(100), TURN))
+    steps = (Copy(at(SHARED, TURN), at(IN, TURN)), Copy(at(MANY, TURN), at(SHARED, TURN)))
+    loop = Loop("i", Extent(LENGTH), (When(inside, steps),))
+    made = program(loop, out=MANY, scratch=(SHARED,), blocks=Extent.of(1))
+    refused(made, "synced_shared", "of 's' that step 1.1.1 writes, with no barrier between")
+
+
+def test_a_race_of_iterations_far_apart() -> None:
+    """Warp 0 writes s[i]; from iteration 256 on, another warp writes s[i] as well."""
+    own = When(
+        (Bound(WARP, Index.of(1)),),
+        (Copy(at(SHARED, TURN), at(IN, TURN, Bound(TURN, LENGTH))),),
+        (
+            When(
+                (Bound(Index.of(255), TURN),),
+                (Copy(at(SHARED, TURN), at(IN, TURN + 1, Bound(TURN + 1, LENGTH))),),
+            ),
+        ),
+    )
+    made = program(
+        Loop("i", Extent.of(300), (own,)),
+        out=MANY,
+        scratch=(SHARED,),
+        blocks=Extent.of(1),
+        warps=2,
+    )
+    refused(made, "synced_shared", "writes elements of 's' that step 1.1.1 writes in another warp")
