@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).parent))
-from run_on_gpu import describe, make_importable
+run_on_gpu = importlib.import_module("run_on_gpu")
 
 FAILED: list[str] = []
 COUNT = 0
@@ -537,8 +537,8 @@ def warm_calls(pairs: list[tuple[str, Library]]) -> None:
 def main(arguments: list[str]) -> int:
     """Run the checks, then take the times; return 0 if no check failed."""
     started = time.perf_counter()
-    make_importable()
-    describe()
+    run_on_gpu.make_importable()
+    run_on_gpu.describe()
     from tcusim.backends import backends as names_of_backends
     from tcusim.backends import register_backend, why_unavailable
     from tcusim_cuda import CUDA, device_sm, unit_name
