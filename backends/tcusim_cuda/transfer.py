@@ -129,11 +129,11 @@ def transfer_of(
     tiled : frozenset of str
         Buffers of the grid whose arrays are aligned, since WMMA moves tiles of them.
     """
-    first, views = written[0], (*written, *read)
+    first, views, known = written[0], (*written, *read), _known_steps(program)
     down = first.cols == 1 if min(first.rows, first.cols) == 1 else _lanes_go_down(first, read[0])
     # Status words move singly.
     status = any(view.buffer.role is BufferRole.STATUS for view in views)
-    vector = 1 if status else _vector(program, written, read, down)
+    vector = 1 if status else _vector(known, written, read, down)
     plain = Transfer(first.rows, first.cols, vector, down)
     # Smaller vectors for more lanes, while it takes each lane no more iterations.
     while plain.vector > 1:
@@ -143,14 +143,15 @@ def transfer_of(
         plain = smaller
     itemsize = STATUS_BYTES if status else format_of(read[0].buffer.dtype).itemsize
     held = max(1, min(plain.iterations, MOST_HELD, HELD_BYTES // (plain.vector * itemsize)))
-    where = tuple(_where(program, view, plain, tiled) for view in views)
+    where = tuple(_where(known, view, plain, tiled) for view in views)
     return replace(plain, held=held, where=where, guard=_guard(plain, where, views))
 
 
-def _vector(program: Program, written: Sequence[View], read: Sequence[View], down: bool) -> int:
+def _vector(
+    known: frozenset[str], written: Sequence[View], read: Sequence[View], down: bool
+) -> int:
     """Return the most elements that an access can take of all these rectangles."""
     first, views = written[0], (*written, *read)
-    known = _known_steps(program)
     size = VECTOR_BYTES // max(format_of(view.buffer.dtype).itemsize for view in views)
     while size > 1:
         fits = (first.rows if down else first.cols) % size == 0
@@ -161,13 +162,13 @@ def _vector(program: Program, written: Sequence[View], read: Sequence[View], dow
     return size
 
 
-def _where(program: Program, view: View, transfer: Transfer, tiled: frozenset[str]) -> Where:
+def _where(known: frozenset[str], view: View, transfer: Transfer, tiled: frozenset[str]) -> Where:
     if _repeats(view, transfer.down):
         return Where.REPEATED
     # None of its places depends on what a user passes.
     of_buffer = view.buffer.space is not Space.GLOBAL or view.buffer.name in tiled
-    known = of_buffer and view.offset.symbols <= _known_steps(program)
-    return Where.ALIGNED if known else Where.ANYWHERE
+    aligned = of_buffer and view.offset.symbols <= known
+    return Where.ALIGNED if aligned else Where.ANYWHERE
 
 
 def _guard(

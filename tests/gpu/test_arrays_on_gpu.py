@@ -18,7 +18,7 @@ import tcusim
 from tcusim.arrays.calls import READY
 from tcusim.arrays.plans import plan_for
 from tcusim.errors import InputError
-from tcusim_cuda import CUPY, PYCUDA, device_sm, unit_name
+from tcusim_cuda import CUDA, CUPY, PYCUDA, device_sm, unit_name
 
 pytestmark = pytest.mark.gpu(min_sm=70)
 
@@ -55,7 +55,7 @@ class Library:
     params=[
         ("cupy", "cupy"),
         ("torch", "cuda"),
-        ("jax", "cuda"),
+        ("cupy", "cuda"),
         ("torch", "cupy"),
         ("torch", "pycuda"),
         ("pycuda", "pycuda"),
@@ -64,7 +64,7 @@ class Library:
 )
 def library(request: pytest.FixtureRequest) -> Library:
     name, backend = request.param
-    launcher = {"cupy": CUPY, "pycuda": PYCUDA}[backend]
+    launcher = {"cuda": CUDA, "cupy": CUPY, "pycuda": PYCUDA}[backend]
     reason = launcher.available()
     if reason is not None:
         pytest.skip(f"{backend}: {reason}")
@@ -308,7 +308,7 @@ def test_the_library_chooses_the_backend(monkeypatch: pytest.MonkeyPatch) -> Non
         prepared: list[Any] = []
         real = launcher.prepare
         monkeypatch.setattr(
-            launcher, "prepare", lambda p, to=prepared, f=real: to.append(p) or f(p)
+            launcher, "prepare", lambda *p, to=prepared, f=real: to.append(p) or f(*p)
         )
         x = numbers("float16", 1000)
         for _ in range(2):

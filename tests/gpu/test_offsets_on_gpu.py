@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import tcusim
 from tcusim.errors import InputError
-from tcusim_cuda import CUPY, PYCUDA, device_sm, unit_name
+from tcusim_cuda import CUDA, CUPY, PYCUDA, device_sm, unit_name
 
 pytestmark = pytest.mark.gpu(min_sm=70)
 
@@ -51,12 +51,12 @@ class Library:
 
 
 @pytest.fixture(
-    params=[("cupy", "cupy"), ("torch", "cupy"), ("torch", "pycuda"), ("pycuda", "pycuda")],
+    params=[("cupy", "cupy"), ("torch", "cuda"), ("torch", "pycuda"), ("pycuda", "pycuda")],
     ids="-".join,
 )
 def library(request: pytest.FixtureRequest) -> Library:
     name, backend = request.param
-    launcher = {"cupy": CUPY, "pycuda": PYCUDA}[backend]
+    launcher = {"cuda": CUDA, "cupy": CUPY, "pycuda": PYCUDA}[backend]
     reason = launcher.available()
     if reason is not None:
         pytest.skip(f"{backend}: {reason}")
