@@ -130,8 +130,9 @@ class SegmentRequest(NamedTuple):
         if self.operation != "sum" and not isinstance(axis, (int, np.integer)):
             raise InputError(f"axis must be one integer, got {axis!r}")
         several = axis if isinstance(axis, tuple) else (axis,)
-        # As in NumPy, a scalar has an axis of one element, where there are no segments.
-        extent = 1 if ndim == 0 and not self.is_segmented else ndim
+        # As in NumPy, a scalar has an axis of one element, but not in a tuple.
+        is_scalar = ndim == 0 and not self.is_segmented and not isinstance(axis, tuple)
+        extent = 1 if is_scalar else ndim
         for one in several:
             if not isinstance(one, (int, np.integer)) or not -extent <= one < extent:
                 raise InputError(f"axis {one!r} is out of range for an array of {ndim} dimensions")

@@ -1,0 +1,475 @@
+"""Calls made ready: the one cache, the depth of a call, and arrays of other libraries."""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import tcusim
+from tcusim.arrays import libraries, prepare
+from tcusim.arrays.calls import READY, Cache
+from tcusim.arrays.plans import plan_for
+from tcusim.errors import InputError
+from tcusim.simulate.backend import NumpyBackend
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept() -> Iterator[None]:
+    for clear in (plan_for.cache_clear, READY.clear):
+        clear()
+    yield
+    for clear in (plan_for.cache_clear, READY.clear):
+        clear()
+
+
+def halves(*shape: int) -> NDArray[np.float16]:
+    return np.random.default_rng(sum(shape)).integers(-9, 10, shape).astype(np.float16)
+
+
+@pytest.fixture
+def prepared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the operations of the sums and scans that are prepared, as they are."""
+    seen: list[str] = []
+    real = prepare.prepare_segments
+
+    def count(asked: Any, arrays: Any, call: Any) -> Any:
+        seen.append(asked[0].operation)
+        return real(asked, arrays, call)
+
+    monkeypatch.setattr("tcusim.arrays.functions.prepare_segments", count)
+    return seen
+
+
+# --- The cache ------------------------------------------------------------------------------------
+
+
+def test_a_like_call_is_not_prepared_again(prepared: list[str]) -> None:
+    x = halves(30)
+    for values in (x, -x, x[::-1].copy()):
+        assert tcusim.segmented_sum(values, 10).tolist() == values.reshape(3, 10).sum(1).tolist()
+    assert prepared == ["segmented_sum"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"a": halves(31)},
+        {"a": halves(3, 10)},
+        {"a": halves(30).astype(np.float32)},
+        {"a": halves(30).astype(">f2")},
+        {"segment_size": 5},
+        {"dtype": "float32"},
+        {"axis": 0},
+        {"shape": "8x32x16"},
+        {"arch": "volta"},
+        {"accumulate": "f16"},
+        {"algorithm": "reduction_kn"},
+        {"backend": "numpy"},
+    ],
+)
+def test_whatever_is_asked_for_makes_another_call(
+    prepared: list[str], change: dict[str, Any]
+) -> None:
+    usual: dict[str, Any] = {"a": halves(30), "segment_size": 10}
+    tcusim.segmented_sum(**usual)
+    tcusim.segmented_sum(**usual | change)
+    assert len(prepared) == 2
+
+
+def test_a_number_of_another_type_is_checked(prepared: list[str]) -> None:
+    x = halves(30)
+    tcusim.segmented_sum(x, 1)
+    for size in (1.0, True):
+        with pytest.raises(InputError, match="segment_size must be an integer"):
+            tcusim.segmented_sum(x, size)  # type: ignore[arg-type]
+    assert len(prepared) == 3
+
+
+def test_an_addend_is_not_forgotten() -> None:
+    a = halves(4, 4)
+    plain = tcusim.matmul(a, a)
+    for c in (1, 1.0, [1.0], np.ones(4, np.float16)):
+        np.testing.assert_array_equal(tcusim.matmul(a, a, c), plain + 1)
+    np.testing.assert_array_equal(tcusim.matmul(a, a), plain)
+
+
+def test_offsets_are_looked_at_in_every_call(prepared: list[str]) -> None:
+    x = halves(8)
+    for middle in (2, 5):
+        result = tcusim.segmented_sum(x, offsets=[0, middle, 8])
+        assert result.tolist() == [x[:middle].sum(), x[middle:].sum()]
+    assert len(prepared) == 2
+    assert len(READY) == 0
+
+
+def test_the_latest_calls_are_kept() -> None:
+    cache = Cache(3)
+    for number in range(5):
+        cache.keep(number, lambda arrays, call: None)
+    assert len(cache) == 3
+    assert cache.find(1) is None
+    assert cache.find(4) is not None
+    cache.keep([1], lambda arrays, call: None)
+    assert cache.find([1]) is None
+
+
+# --- The depth of a call --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arch", ["hopper", "volta"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int32"])
+@pytest.mark.parametrize("name", ["segmented_sum", "cumsum", "matmul", "plan"])
+def test_at_most_five_frames_lie_between_a_user_and_the_backend(
+    monkeypatch: pytest.MonkeyPatch, name: str, dtype: str, arch: str
+) -> None:
+    seen: list[list[str]] = []
+    real = NumpyBackend.run
+
+    def run(self: NumpyBackend, plan: Any, inputs: Any, **options: Any) -> Any:
+        seen.append([f"{frame.filename}:{frame.name}" for frame in traceback.extract_stack()])
+        return real(self, plan, inputs, **options)
+
+    monkeypatch.setattr(NumpyBackend, "run", run)
+    x = halves(64).astype(dtype)
+    plan = tcusim.plan("sum", length=64, dtype=dtype, arch=arch)
+    calls = {
+        "segmented_sum": lambda: tcusim.segmented_sum(x, 16, arch=arch),
+        "cumsum": lambda: tcusim.cumsum(x, arch=arch),
+        "matmul": lambda: tcusim.matmul(x.reshape(8, 8), x.reshape(8, 8), arch=arch),
+        "plan": lambda: plan(x),
+    }
+    for _ in range(2):
+        calls[name]()
+    for frames in seen:
+        ours = [frame for frame in frames if "/tcusim/" in frame]
+        # The fifth is the backend's own.
+        assert len(ours) + 1 <= 5, "\n".join(ours)
+        assert not any("lambda" in frame for frame in ours), ours
+
+
+# --- Arrays in GPU memory -------------------------------------------------------------------------
+
+
+class OnGpu:
+    """An array that tells what it is as torch's tensors do."""
+
+    requires_grad = False
+
+    def __init__(self, values: NDArray[Any], address: int = 4096) -> None:
+        self.values = values
+        self.shape, self.dtype = values.shape, values.dtype
+        self.address = address
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, 0)
+
+    def stride(self) -> tuple[int, ...]:
+        return self.values.strides
+
+    def data_ptr(self) -> int:
+        return self.address
+
+    def reshape(self, shape: tuple[int, ...]) -> OnGpu:
+        return OnGpu(self.values.reshape(shape))
+
+
+class Session:
+    def __init__(self, owner: Device, plan: Any) -> None:
+        self.owner = owner
+        self.plan = plan
+
+    def run(self, inputs: Any, *, out: Any = None, shape: Any, **options: Any) -> Any:
+        self.owner.notes.append("run")
+        flat = {name: array.values.reshape(-1) for name, array in inputs.items()}
+        made = tcusim.backends.get_backend("numpy").run(self.plan, flat)["out"]
+        if options["initial"] is not None:
+            rows = made.reshape(*shape[:-1], -1)
+            zeros = np.zeros((*rows.shape[:-1], 1), made.dtype)
+            parts = (zeros, rows) if options["initial"] == "first" else (rows, zeros)
+            made = np.concatenate(parts, axis=-1)
+        return OnGpu(made.reshape(shape)) if out is None else out
+
+
+class Device:
+    """A backend that notes what it is asked."""
+
+    name, title = "noting", "a GPU that notes what it is asked"
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def available(self) -> str | None:
+        return None
+
+    def run(self, plan: Any, inputs: Any, **options: Any) -> Any:
+        raise AssertionError("not for arrays in GPU memory")
+
+    def prepare(self, plan: Any, arch: str | None = None) -> Session:
+        self.notes.append("prepare")
+        return Session(self, plan)
+
+    def describe(self, array: OnGpu) -> Any:
+        self.notes.append("describe")
+        contiguous = array.values.flags.c_contiguous
+        return SimpleNamespace(shape=array.shape, dtype=array.dtype.name, contiguous=contiguous)
+
+    def arranged(self, array: OnGpu, axes: tuple[int, ...], dtype: str) -> OnGpu:
+        self.notes.append("arranged")
+        values = np.ascontiguousarray(array.values.transpose(axes), dtype)
+        same = np.shares_memory(values, array.values) and array.address % 32 == 0
+        return array if same else OnGpu(values)
+
+    def restored(self, array: OnGpu, axes: tuple[int, ...]) -> OnGpu:
+        return OnGpu(array.values.transpose(np.argsort(axes)))
+
+    def zeros(self, like: OnGpu, shape: tuple[int, ...], dtype: str) -> OnGpu:
+        return OnGpu(np.zeros(shape, dtype))
+
+    def to_host(self, array: OnGpu) -> NDArray[Any]:
+        return array.values
+
+    def to_device(self, values: NDArray[Any], like: OnGpu) -> OnGpu:
+        return OnGpu(values)
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    stand_in = Device()
+    real = tcusim.backends.get_backend
+    for module in ("tcusim.arrays.libraries", "tcusim.arrays.problem"):
+        monkeypatch.setattr(
+            f"{module}.get_backend", lambda name: stand_in if name == "noting" else real(name)
+        )
+    return stand_in
+
+
+def test_a_warm_call_only_launches(device: Device) -> None:
+    x = halves(4, 64)
+    calls = {
+        "sum": lambda a: tcusim.sum(a, backend="noting"),
+        "scan": lambda a: tcusim.cumsum(a, axis=1, backend="noting"),
+        "product": lambda a: tcusim.matvec(a, OnGpu(x[0].copy()), backend="noting"),
+    }
+    plan = tcusim.plan("sum", length=256)
+    calls["plan"] = lambda a: plan(a)
+    device.notes.clear()
+    for call in (calls["sum"], calls["scan"], calls["product"]):
+        call(OnGpu(x))
+        device.notes.clear()
+        call(OnGpu(-x))
+        assert device.notes == ["run"]
+
+
+def test_an_array_that_lies_otherwise_is_arranged_in_every_call(device: Device) -> None:
+    x = halves(4, 64)
+    for a in (OnGpu(x.T), OnGpu(x, address=4098)):
+        for _ in range(2):
+            device.notes.clear()
+            result = tcusim.cumsum(a, axis=a.values.ndim - 1, backend="noting")
+            np.testing.assert_array_equal(result.values, a.values.cumsum(-1))
+            assert device.notes[-2:] == ["arranged", "run"]
+
+
+def test_a_warm_call_takes_microseconds(device: Device) -> None:
+    """What is ours of a call, in the best of many: a few microseconds, with room for slow CI."""
+    x, out = OnGpu(halves(4096)), OnGpu(halves(4096))
+    plan = tcusim.plan("cumsum", length=4096, backend="noting")
+    device.prepare = lambda plan, arch=None: SimpleNamespace(  # type: ignore[method-assign,assignment,return-value]
+        run=lambda inputs, *, out, shape, stream, initial, starts: out
+    )
+    for call, most in (
+        (lambda: plan(x, out=out), 25e-6),
+        (lambda: tcusim.cumsum(x, out=out, backend="noting"), 50e-6),
+    ):
+        assert call() is out
+        best = min(_seconds(call) for _ in range(200))
+        assert best < most, f"{1e6 * best:.1f} microseconds"
+
+
+def _seconds(call: Any) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_segments_with_initial_zeros_lie_end_to_end(device: Device, reverse: bool) -> None:
+    x = halves(3, 20)
+    options: dict[str, Any] = {"include_initial": True, "reverse": reverse}
+    expected = tcusim.segmented_cumsum(x, 5, **options)
+    result = tcusim.segmented_cumsum(OnGpu(x), 5, backend="noting", **options)
+    np.testing.assert_array_equal(result.values, expected)
+    with pytest.raises(InputError, match="include_initial in GPU memory goes with segments of one"):
+        tcusim.segmented_cumsum(OnGpu(x[0]), 6, backend="noting", **options)
+
+
+# --- Arrays of other libraries on the CPU ---------------------------------------------------------
+
+
+class Tensor:
+    """As much of a tensor of torch's as tcusim asks for, on the CPU."""
+
+    is_nested = False
+    layout = "torch.strided"
+
+    def __init__(self, values: NDArray[Any], kind: str = "cpu", grad: bool = False) -> None:
+        self.values = values
+        self.device = SimpleNamespace(type=kind)
+        self.requires_grad = grad
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape
+
+    @property
+    def dtype(self) -> str:
+        return f"torch.{self.values.dtype}"
+
+    def stride(self) -> tuple[int, ...]:
+        if self.layout != "torch.strided":
+            raise RuntimeError("sparse tensors have no strides")
+        return self.values.strides
+
+    def data_ptr(self) -> int:
+        if self.device.type == "meta":
+            raise RuntimeError("no data")
+        return 4096
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        raise AssertionError("Dynamo cannot trace this")
+
+    def __dlpack__(self, **options: Any) -> Any:
+        if self.values.dtype == ml_dtypes.bfloat16:
+            raise BufferError("no bfloat16")
+        return self.values.__dlpack__(**options)
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        raise AttributeError("not on a GPU")
+
+    def __setitem__(self, key: Any, value: Tensor) -> None:
+        self.values[key] = value.values
+
+
+Tensor.__module__ = "torch"
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be the module torch."""
+    module = ModuleType("torch")
+    module.asarray = Tensor  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", module)
+    monkeypatch.setattr(
+        Tensor, "__dlpack_device__", lambda self: self.values.__dlpack_device__(), raising=False
+    )
+
+
+@pytest.mark.usefixtures("torch")
+def test_tensors_come_back_as_tensors() -> None:
+    x = halves(6, 10)
+    for result, expected in (
+        (tcusim.cumsum(Tensor(x), axis=1), tcusim.cumsum(x, axis=1)),
+        (tcusim.sum(Tensor(x)), tcusim.sum(x)),
+        (tcusim.matmul(Tensor(x), Tensor(x.T.copy())), tcusim.matmul(x, x.T)),
+        (tcusim.matmul(Tensor(x), x.T), tcusim.matmul(x, x.T)),
+        (tcusim.plan("cumsum", length=60)(Tensor(x)), tcusim.cumsum(x.ravel()).reshape(6, 10)),
+        (
+            tcusim.segmented_sum(Tensor(x), offsets=Tensor(np.array([0, 4, 10]))),
+            tcusim.segmented_sum(x, offsets=[0, 4, 10]),
+        ),
+    ):
+        assert isinstance(result, Tensor)
+        np.testing.assert_array_equal(result.values, expected)
+
+
+@pytest.mark.usefixtures("torch")
+def test_out_may_be_a_tensor() -> None:
+    x = halves(10)
+    out = Tensor(np.zeros(10, np.float16))
+    assert tcusim.cumsum(Tensor(x), out=out) is out
+    np.testing.assert_array_equal(out.values, x.cumsum())
+    with pytest.raises(InputError, match=r"out must be an array of float16, shape \(10,\); got f"):
+        tcusim.cumsum(Tensor(x), out=Tensor(np.zeros(9, np.float16)))
+
+
+def test_where_a_tensor_is_its_device_tells() -> None:
+    """Nothing else is asked of it, so torch.compile has nothing to trip over."""
+    assert libraries.is_on_device(Tensor(halves(3), "cuda"))
+    assert not libraries.is_on_device(Tensor(halves(3)))
+
+
+class FakeTensor(Tensor):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"requires_grad": True}, "a requires gradients, and there is no autograd here: the "
+         "gradient would be lost. Pass a.detach()"),
+        ({"device": SimpleNamespace(type="meta")}, "without data, as torch.compile makes to trace"),
+        ({"is_nested": True}, "a is a nested tensor. Pass its values, a dense tensor, and for "
+         "segments of unequal lengths their offsets"),
+        ({"layout": "torch.sparse_csr"}, "a is a sparse tensor. Pass its values"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_tensors_that_carry_more_than_their_elements(
+    change: dict[str, Any], text: str, kind: str
+) -> None:
+    a = Tensor(halves(4), kind)
+    for name, value in change.items():
+        setattr(a, name, value)
+    plan = tcusim.plan("sum", length=4)
+    for call in (tcusim.sum, tcusim.cumsum, plan, lambda x: tcusim.segmented_sum(x, 2)):
+        with pytest.raises(InputError) as caught:
+            call(a)
+        assert text in str(caught.value)
+    with pytest.raises(InputError, match=text.split(".")[0].replace("a ", "b ", 1)):
+        tcusim.matmul(halves(4), a)
+
+
+def test_a_tensor_without_data() -> None:
+    with pytest.raises(InputError, match=r"FakeTensor without data, .*torch\.compiler\.disable"):
+        tcusim.sum(FakeTensor(halves(3), "cuda"))
+
+
+@pytest.mark.usefixtures("torch")
+def test_a_bfloat16_tensor_on_the_cpu() -> None:
+    a = Tensor(halves(4).astype(ml_dtypes.bfloat16))
+    with pytest.raises(InputError, match=r"bfloat16 on the CPU, which NumPy cannot take\."):
+        tcusim.sum(a)
+
+
+def test_an_array_that_numpy_cannot_take() -> None:
+    class Strange:
+        def __dlpack__(self, **options: Any) -> Any:
+            raise BufferError("on the moon")
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (1, 0)
+
+    with pytest.raises(InputError, match=r"Strange that NumPy cannot take: on the moon\. Copy it"):
+        tcusim.sum(Strange())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["sum", "cumsum"])
+def test_masked_arrays(name: str) -> None:
+    masked = np.ma.masked_array(halves(4), [0, 1, 0, 0])
+    text = r"a is a masked array, and masks are not looked at\. Pass a\.filled\(0\)"
+    with pytest.raises(InputError, match=text):
+        getattr(tcusim, name)(masked)
+    with pytest.raises(InputError, match=text):
+        tcusim.plan(name, length=4)(masked)
+    with pytest.raises(InputError, match=r"c is a masked array"):
+        tcusim.matmul(halves(2, 2), halves(2, 2), np.ma.masked_array(halves(2)))

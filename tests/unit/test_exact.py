@@ -1,0 +1,343 @@
+"""Results that one product cannot hold: digits, parts, infinities, and addends of products."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import tcusim
+from tcusim.errors import InputError, Unsupported
+
+LARGEST = float(np.finfo(np.float32).max)
+
+
+def halves(*shape: int) -> NDArray[np.float16]:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float16)
+
+
+# --- Float32 beyond bf16 --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "bfloat16"])
+def test_a_huge_number_leaves_other_results_alone(dtype: str) -> None:
+    wanted = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+    x = np.zeros(48, np.float32)
+    x[16:] = np.arange(32) * 2.0**-24
+    y = x.copy()
+    y[40] = 3.4e38
+    with np.errstate(over="ignore"):
+        for name, size in (("segmented_sum", 1), ("segmented_sum", 16), ("segmented_cumsum", 16)):
+            function = getattr(tcusim, name)
+            plain, huge = (function(a, size, dtype=wanted) for a in (x, y))
+            assert np.sum(plain.view(np.uint8) != huge.view(np.uint8)) > 0
+            changed = np.flatnonzero(plain != huge)
+            first = 40 // (size if name == "segmented_sum" else 1)
+            assert changed[0] == first
+            assert (changed < (first + 1 if name == "segmented_sum" else 48)).all()
+
+
+def test_a_huge_number_leaves_other_rows_of_a_product_alone() -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((40, 40)).astype(np.float32) for _ in range(2))
+    plain = tcusim.matmul(a, b)
+    a[3, 5], b[7, 9] = 3.4e38, -3.39e38
+    with np.errstate(over="ignore"):
+        result = tcusim.matmul(a, b)
+    mixed = np.zeros((40, 40), bool)
+    mixed[3] = mixed[:, 9] = True
+    np.testing.assert_array_equal(result[~mixed], plain[~mixed])
+    exact = a.astype(np.float64) @ b
+    fits = np.abs(exact) < LARGEST
+    np.testing.assert_allclose(result[fits & mixed], exact[fits & mixed], rtol=1e-5)
+    assert np.isinf(result[~fits]).all()
+    assert (np.signbit(result[~fits]) == (exact[~fits] < 0)).all()
+
+
+# --- Products at the ends of the range ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arch", ["hopper", "volta"])
+def test_products_that_overflow_are_infinite(arch: str) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        a, b = (
+            np.float32([[sign * rng.uniform(1, 2) * 2.0 ** rng.integers(64, 127)]])
+            for sign in rng.choice([-1, 1], 2)
+        )
+        with pytest.warns(RuntimeWarning, match="overflow"):
+            result = tcusim.matmul(a, b, arch=arch)[0, 0]
+        assert result == np.inf * np.sign(a[0, 0]) * np.sign(b[0, 0])
+
+
+def test_partial_sums_that_overflow_do_not_spoil_a_product() -> None:
+    a = np.float32([[1e38, 1e38, 1e38, -1e38, -1e38, 1]])
+    b = np.float32([[2], [2], [2], [2], [2], [0.5e38]])
+    np.testing.assert_allclose(tcusim.matmul(a, b), [[2.5e38]], rtol=1e-6)
+    np.testing.assert_allclose(
+        tcusim.matmul(a[:, :3], b[:3], np.float32([[-3.4e38]])), [[2.6e38]], rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        tcusim.matmul(a[:, :1], b[:1], -LARGEST), [[2e38 - LARGEST]], rtol=1e-6
+    )
+
+
+# --- Warnings -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "overflows"),
+    [
+        (lambda: tcusim.sum(np.full(3, 60000, np.float16)), True),
+        (lambda: tcusim.cumsum(np.full(3, 3e38, np.float32)), True),
+        (lambda: tcusim.sum(np.full(3, 3e38, np.float32), arch="volta"), True),
+        (lambda: tcusim.sum(np.full(3, 1e308)), True),
+        (lambda: tcusim.sum(np.full(100, 1000), dtype="float16"), True),
+        (lambda: tcusim.matmul(np.full((1, 1), 300, "f2"), np.full((1, 1), 300, "f2")), True),
+        (lambda: tcusim.plan("sum", length=3)(np.full(3, 60000, np.float16)), True),
+        (lambda: tcusim.sum(np.float16([1, np.inf])), False),
+        (lambda: tcusim.cumsum(np.float32([1, np.nan, -np.inf, np.inf])), False),
+        (lambda: tcusim.matmul(np.float32([[np.inf, 0]]), np.float32([[0], [1]])), False),
+        (lambda: tcusim.sum(np.float32([3.4e38, -3.39e38])), False),
+        (lambda: tcusim.sum(np.int8([100, 100]), dtype="int8"), False),
+        (lambda: tcusim.matmul(np.float32([[1e-30]]), np.float32([[1e-30]])), False),
+    ],
+)
+def test_an_overflow_warns_as_numpy_does_and_nothing_else_warns(call: Any, overflows: bool) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call()
+        with np.errstate(all="ignore"):
+            before = len(caught)
+            call()
+    assert [str(one.message).startswith("overflow encountered") for one in caught] == (
+        [True] if overflows else []
+    )
+    assert len(caught) == before
+    if overflows:
+        with np.errstate(over="raise"), pytest.raises(FloatingPointError, match="overflow"):
+            call()
+
+
+# --- Integers -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [">u8", ">i8", ">u2", ">i4"])
+def test_integers_of_either_byte_order(dtype: str) -> None:
+    top = np.iinfo(dtype).max
+    x = np.array([top, top // 2 + 2049, 1], dtype)
+    native = x.astype(np.dtype(dtype).newbyteorder("="))
+    for wanted in (None, "float64", "float32", "int64", "uint8"):
+        for function in (tcusim.sum, tcusim.cumsum):
+            result, expected = function(x, dtype=wanted), function(native, dtype=wanted)
+            assert (result.dtype, result.tolist()) == (expected.dtype, expected.tolist())
+    square = tcusim.matmul(x[:, None], x[None, :2], dtype="float64")
+    np.testing.assert_allclose(square, np.outer(native, native[:2].astype(float)))
+    assert tcusim.sum(x, dtype="float64") == float(sum(x.tolist()))
+
+
+@pytest.mark.parametrize(("arch", "inner"), [("volta", 2**10 + 5), ("hopper", 2**16 + 5)])
+def test_integer_products_of_any_length(arch: str, inner: int) -> None:
+    """Sums are exact in slices, of 2**10 digits in f32, and of 2**16 in s32."""
+    a, b = np.random.default_rng(inner).integers(-9, 9, (2, inner))
+    assert tcusim.matvec(a[None], b, arch=arch).tolist() == [a @ b]
+
+
+# --- What is added to a product -------------------------------------------------------------------
+
+ROW, HALF = np.ones((1, 2), np.int8), np.ones((1, 2), np.float16)
+
+
+@pytest.mark.parametrize(
+    ("c", "dtype"),
+    [(0.9, "int64"), (np.array([[0.9]]), "int64"), (np.nan, "int64"), (1.25, "int8"), (2.0, "i4"),
+     (np.array([[np.inf]]), "uint64")],
+)  # fmt: skip
+def test_an_addend_with_fractions_is_not_cut(c: Any, dtype: str) -> None:
+    text = f"c holds fractions, which a result of {np.dtype(dtype)} would lose. Give an integer c"
+    for call in (
+        lambda: tcusim.matmul(ROW, ROW.T, c, dtype=dtype),
+        lambda: tcusim.matvec(ROW, ROW[0], np.ravel(c)[0], dtype=dtype),
+    ):
+        with pytest.raises(InputError, match=text):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("c", "dtype", "expected"),
+    [(300, None, 302), (-1, None, 1), (2**62, None, 2**62 + 2), (2**63, None, 2 - 2**63),
+     (300, "int8", 46), (np.uint64(2**64 - 1), "int64", 1), (0.9, None, 2.9), (True, None, 3),
+     (300, "float16", 302)],
+)  # fmt: skip
+def test_addends_of_integer_products(c: Any, dtype: Any, expected: float) -> None:
+    result = tcusim.matmul(ROW, ROW.T, c, dtype=dtype)
+    assert result.tolist() == [[np.float16(expected) if dtype == "float16" else expected]]
+    assert result.dtype == (dtype or (np.int64 if isinstance(expected, int) else np.float64))
+
+
+def test_an_addend_has_the_precision_of_the_result() -> None:
+    assert tcusim.matmul(HALF, HALF.T, 1e6, dtype="float32") == 1000002
+    assert tcusim.matmul(HALF, HALF.T, 0.1, dtype="float64") == 2.1
+    assert tcusim.matmul(HALF, HALF.T, np.float32([[0.1]])) == np.float32(2.1)
+    unsigned = ROW.astype(np.uint8)
+    assert tcusim.matvec(unsigned, unsigned[0], -1).tolist() == [1]
+    with pytest.raises(InputError, match="the input holds values beyond the range of float16"):
+        tcusim.matmul(HALF, HALF.T, 1e6)
+    with pytest.raises(InputError, match="c is beyond the range of float16"):
+        tcusim.matmul(HALF, HALF.T, 10**400)
+
+
+# --- The paper's algorithms on float32 ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arch", ["volta", "turing"])
+@pytest.mark.parametrize(
+    ("name", "algorithm"),
+    [("sum", "reduction_256"), ("sum", "reduction_256n"), ("cumsum", "scan_256")],
+)
+def test_float32_of_the_papers_algorithms_without_bf16(
+    name: str, algorithm: str, arch: str
+) -> None:
+    x = np.ones(256, np.float32)
+    with pytest.raises(Unsupported, match=r"rounds partial sums to float16, and on \w+, which has"):
+        getattr(tcusim, name)(x, algorithm=algorithm, arch=arch)
+    result = getattr(tcusim, name)(x.astype(np.float16), algorithm=algorithm, arch=arch)
+    assert np.max(result) == 256
+
+
+# --- A plan is the function -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arch", ["hopper", "volta"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "uint32", "bool"])
+def test_a_plan_has_the_bits_of_the_function(dtype: str, arch: str) -> None:
+    rng = np.random.default_rng(1)
+    x = (100 * rng.standard_normal(300)).astype(dtype)
+    if dtype == "float32":
+        x[7], x[200] = np.nan, 3.3e38
+    for result in (None, "float64" if arch == "hopper" else "float32"):
+        for name, sizes in (("sum", {}), ("segmented_cumsum", {"segment_size": 50})):
+            plan = tcusim.plan(name, length=300, dtype=dtype, result=result, arch=arch, **sizes)
+            expected = getattr(tcusim, name)(x, **sizes, dtype=result, arch=arch)
+            assert plan.result == expected.dtype
+            np.testing.assert_array_equal(plan(x), expected)
+        plan = tcusim.plan_product(
+            "matmul", rows=10, inner=30, cols=10, dtype=dtype, result=result, add_c=True, arch=arch
+        )
+        a, b = x.reshape(10, 30), x.reshape(30, 10)
+        c = np.ones((10, 10), plan.result)
+        with np.errstate(over="ignore"):
+            expected = tcusim.matmul(a, b, c, dtype=result, arch=arch)
+            np.testing.assert_array_equal(plan(a, b, c), expected)
+
+
+# --- Exclusive scans, and initial zeros -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("shape", [(24,), (4, 6), (2, 3, 8)])
+def test_both_scans_take_the_same_options(shape: tuple[int, ...], reverse: bool) -> None:
+    x = halves(*shape)
+    length = shape[-1]
+    for dtype in ("float16", "int16"):
+        y = (10 * x).astype(dtype)
+        for name in ("exclusive", "include_initial"):
+            options: dict[str, Any] = {name: True, "reverse": reverse, "axis": -1}
+            whole = tcusim.cumsum(y, **options)
+            assert whole.shape[-1] == length + (name == "include_initial")
+            np.testing.assert_array_equal(tcusim.segmented_cumsum(y, length, **options), whole)
+            first, last = whole[..., 0], whole[..., -1]
+            np.testing.assert_array_equal(last if reverse else first, np.zeros(shape[:-1]))
+    exclusive = tcusim.cumsum(x, axis=-1, exclusive=True, reverse=reverse)
+    initial = tcusim.cumsum(x, axis=-1, include_initial=True, reverse=reverse)
+    np.testing.assert_array_equal(exclusive, initial[..., 1:] if reverse else initial[..., :-1])
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_every_segment_has_an_initial_zero(reverse: bool) -> None:
+    x = halves(2, 10)
+    for options, edges in (
+        ({"segment_size": 4}, [0, 4, 8, 10]),
+        ({"offsets": [0, 0, 7, 7, 10]}, [0, 0, 7, 7, 10]),
+    ):
+        result = tcusim.segmented_cumsum(x, **options, include_initial=True, reverse=reverse)
+        parts = [
+            tcusim.cumsum(x[:, i:j], axis=1, include_initial=True, reverse=reverse)
+            for i, j in itertools.pairwise(edges)
+        ]
+        np.testing.assert_array_equal(result, np.concatenate(parts, axis=1))
+    plan = tcusim.plan(
+        "segmented_cumsum", length=10, segment_size=4, include_initial=True, reverse=reverse
+    )
+    expected = tcusim.segmented_cumsum(x[0], 4, include_initial=True, reverse=reverse)
+    np.testing.assert_array_equal(plan(x[0]), expected)
+
+
+def test_an_exclusive_scan_has_no_initial_zero_besides() -> None:
+    for call in (
+        lambda **options: tcusim.cumsum(halves(4), **options),
+        lambda **options: tcusim.segmented_cumsum(halves(4), 2, **options),
+        lambda **options: tcusim.plan("cumsum", length=4, **options),
+    ):
+        with pytest.raises(InputError, match="exclusive and include_initial both begin with 0"):
+            call(exclusive=True, include_initial=True)
+    with pytest.raises(InputError, match="include_initial is for scans, and 'sum' is none"):
+        tcusim.plan("sum", length=4, include_initial=True)
+
+
+# --- Scalars, and arguments that are none ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("axis", [None, 0, -1, ()])
+def test_a_scalar_has_one_axis_as_in_numpy(axis: Any) -> None:
+    x = np.float32(3)
+    for keepdims in (False, True):
+        result, expected = (
+            function(x, axis=axis, keepdims=keepdims) for function in (tcusim.sum, np.sum)
+        )
+        assert (np.shape(result), result) == (np.shape(expected), expected)
+    if not isinstance(axis, tuple):
+        np.testing.assert_array_equal(tcusim.cumsum(x, axis=axis), np.cumsum(x, axis=axis))
+
+
+@pytest.mark.parametrize("axis", [1, -2, (0,)])
+def test_a_scalar_has_no_second_axis(axis: int) -> None:
+    with pytest.raises(InputError, match=r"axis -?\d is out of range for an array of 0 dimensions"):
+        tcusim.sum(np.float32(3), axis=axis)
+    with pytest.raises(InputError, match=r"axis .* is out of range|axis must be one integer"):
+        tcusim.cumsum(np.float32(3), axis=axis)
+
+
+SQUARE = np.ones((2, 2), np.float16)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: tcusim.sum(SQUARE, backend=["numpy"]), "backend must be a name, got ['numpy']"),
+        (lambda: tcusim.sum(SQUARE, accumulate=[1]), "accumulate must be a name, got [1]"),
+        (lambda: tcusim.sum(SQUARE, accumulate=None), "accumulate must be a name, got None"),
+        (lambda: tcusim.sum(SQUARE, algorithm={}), "algorithm must be a name, got {}"),
+        (lambda: tcusim.matmul(SQUARE, SQUARE, arch=7), "arch must be a name, got 7"),
+        (lambda: tcusim.plan(["sum"], length=5), "unknown operation ['sum']"),
+        (lambda: tcusim.plan_product(["matmul"], rows=1, inner=1), "unknown operation ['matmul']"),
+        (lambda: tcusim.sum(SQUARE, shape="8x8x16"), "tiles of 8x8x16 do not do: reduction_"),
+        (lambda: tcusim.matmul(SQUARE, SQUARE, shape="8x8x16"), "tiles of 8x8x16 do not do: gemm"),
+        (lambda: tcusim.plan_product("matvec", rows=2, inner=2**70), "inner must be at most 2**48"),
+        (lambda: tcusim.plan("sum", length=2**70), "length must be at most 2**48, got 1180591620"),
+        (lambda: tcusim.sum([[1, 2], [3]]), "a is no array: NumPy says: setting an array element"),
+        (lambda: tcusim.cumsum(SQUARE, axis=[1]), "axis must be one integer, got [1]"),
+        (lambda: tcusim.segmented_sum(SQUARE, [1]), "segment_size must be an integer, got [1]"),
+        (lambda: tcusim.sum(SQUARE, dtype=[("x", int)]), "dtype must be a real number type, got"),
+    ],
+)
+def test_whatever_cannot_be_used_is_an_input_error(call: Any, text: str) -> None:
+    for _ in range(2):
+        with pytest.raises(InputError) as caught:
+            call()
+        assert text in str(caught.value)
