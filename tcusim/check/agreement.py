@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from multiprocessing import get_context
@@ -14,7 +14,7 @@ import numpy as np
 
 from tcusim.algorithms import algorithms
 from tcusim.backends import get_backend, native_arch, run
-from tcusim.check.cases import COLUMNS, Case, Column, Recipe, cases_of, recipes
+from tcusim.check.cases import COLUMNS, Case, Grid, Recipe, cases_of
 from tcusim.check.testing import differences
 from tcusim.errors import Unsupported
 from tcusim.program.grammar import Program
@@ -151,12 +151,10 @@ _KEPT_PROBLEMS: Final = 100
 
 
 def agree(
-    names: Sequence[str] = (),
+    grid: Grid | None = None,
     *,
     backend: str = "host",
     arch: str | None = None,
-    columns: Sequence[Column] = COLUMNS,
-    full: bool = False,
     seconds: float | None = None,
     jobs: int = 1,
     progress: Callable[[int, int], object] | None = None,
@@ -166,8 +164,8 @@ def agree(
 
     Parameters
     ----------
-    names, columns, full
-        Which grid; see `recipes`.
+    grid : Grid, optional
+        Which programs; by default one for each algorithm and column.
     backend : str
         Name of the backend.
     arch : str, optional
@@ -175,7 +173,7 @@ def agree(
     seconds : float, optional
         Begin no further program after this time.
     jobs : int
-        Processes; what a backend compiles, it then compiles in so many at a time.
+        Processes; what a backend compiles, it then compiles in that many at a time.
     progress : callable, optional
         Called with the programs done and their number.
     options : dict, optional
@@ -186,18 +184,18 @@ def agree(
     BackendUnavailable
         If the backend cannot run here.
     """
-    runner = get_backend(backend)
-    report = Report(backend, arch or native_arch(runner) or "hopper")
+    grid = grid or Grid()
+    report = Report(backend, arch or native_arch(get_backend(backend)) or "hopper")
     start = time.monotonic()
-    todo = list(enumerate(recipes(names, columns, full=full)))
     tasks = [
-        _Task(number, recipe, full, backend, report.arch, options or {}) for number, recipe in todo
+        _Task(number, recipe, grid.full, backend, report.arch, options or {})
+        for number, recipe in enumerate(grid.recipes())
     ]
     for done, (task, outcome) in enumerate(_outcomes(tasks, jobs, start, seconds), start=1):
         _count(report, task, outcome)
         if progress is not None:
             progress(done, len(tasks))
-    order = {str(column): place for place, column in enumerate(columns)}
+    order = {str(column): place for place, column in enumerate(grid.columns)}
     rank = {row.name: place for place, row in enumerate(algorithms())}
     ordered = sorted(report.tallies.items(), key=lambda i: (rank[i[0][0]], order.get(i[0][1], 0)))
     report.tallies = dict(ordered)

@@ -32,7 +32,7 @@ from tcusim.errors import InputError, Unsupported
 from tcusim.machine.shapes import shape_or_virtual
 from tcusim.program.grammar import Program
 
-__all__ = ["COLUMNS", "Case", "Column", "Recipe", "cases", "cases_of", "columns_of", "recipes"]
+__all__ = ["COLUMNS", "Case", "Column", "Grid", "Recipe", "cases_of", "columns_of"]
 
 
 # --- Programs ---------------------------------------------------------------------------------
@@ -327,41 +327,54 @@ def columns_of(shape: str) -> tuple[Column, ...]:
     return own or tuple(Column(tile.name, *pair) for pair in tile.pairs() or (("f16", "f32"),))
 
 
-def recipes(
-    names: Sequence[str] = (), columns: Sequence[Column] = COLUMNS, *, full: bool = False
-) -> Iterator[Recipe]:
-    """Yield the recipes of a grid, always the same ones in the same order.
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Programs of every kind, always the same ones in the same order.
 
-    Parameters
+    Attributes
     ----------
     names : sequence of str
-        Algorithms; none for all that are registered.
+        Algorithms; none for all that sum or scan segments of one size.
     columns : sequence of Column
         Tiles and types.
     full : bool
         Every side, form, way to combine and layout, shuffled so that a part is a fair sample. If
         not, one program for each algorithm and column; which options it has goes round.
     """
-    rows = [algorithm_of(name) for name in names] or list(segmented_algorithms())
-    for row in rows:
-        if row.kind == "product":
-            raise Unsupported(
-                f"the grid is of sums and scans of segments, and {row.name!r} is a product; "
-                "compare its program with tcusim.check.testing.assert_agree"
+
+    names: Sequence[str] = ()
+    columns: Sequence[Column] = COLUMNS
+    full: bool = False
+
+    def recipes(self) -> Iterator[Recipe]:
+        """Yield the programs; in full, some may not go together."""
+        rows = [algorithm_of(name) for name in self.names] or list(segmented_algorithms())
+        for row in rows:
+            if row.kind == "product":
+                raise Unsupported(
+                    f"the grid is of sums and scans of segments, and {row.name!r} is a product; "
+                    "compare its program with tcusim.check.testing.assert_agree"
+                )
+        cells = [
+            list(
+                _options_of_grid(row, column) if row.level is Level.GRID else _options(row, column)
             )
-    cells = [
-        list(_options_of_grid(row, column) if row.level is Level.GRID else _options(row, column))
-        for row in rows
-        for column in columns
-        if row.uses_mma or column in _COLUMNS_WITHOUT_TILE
-    ]
-    if full:
-        everything = list(itertools.chain.from_iterable(cells))
-        random.Random(0).shuffle(everything)
-        yield from everything
-        return
-    for number, choices in enumerate(cells):
-        yield from _one_of(choices, number)
+            for row in rows
+            for column in self.columns
+            if row.uses_mma or column in _COLUMNS_WITHOUT_TILE
+        ]
+        if self.full:
+            everything = list(itertools.chain.from_iterable(cells))
+            random.Random(0).shuffle(everything)
+            yield from everything
+            return
+        for number, choices in enumerate(cells):
+            yield from _one_of(choices, number)
+
+    def cases(self) -> Iterator[Case]:
+        """Yield each program that can be built, with two kinds of input; in full, with all."""
+        for number, recipe in enumerate(self.recipes()):
+            yield from cases_of(recipe, number, full=self.full)
 
 
 def _results(column: Column) -> tuple[str, ...]:
@@ -425,17 +438,6 @@ def _one_of(choices: list[Recipe], number: int) -> Iterator[Recipe]:
             continue
         yield recipe
         return
-
-
-def cases(
-    names: Sequence[str] = (), columns: Sequence[Column] = COLUMNS, *, full: bool = False
-) -> Iterator[Case]:
-    """Yield the cases of a grid: each recipe that can be built, with two kinds of input, or all.
-
-    The parameters are those of `recipes`.
-    """
-    for number, recipe in enumerate(recipes(names, columns, full=full)):
-        yield from cases_of(recipe, number, full=full)
 
 
 def cases_of(recipe: Recipe, number: int, *, full: bool) -> Iterator[Case]:

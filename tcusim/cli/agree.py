@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tcusim.check import agreement
-from tcusim.check.cases import COLUMNS, Case, columns_of
+from tcusim.check.cases import COLUMNS, Case, Grid, columns_of
 from tcusim.check.testing import assert_agree
 from tcusim.cli import files
 from tcusim.cli.options import examples, with_options
@@ -65,11 +65,9 @@ def agree_command(ctx: click.Context, /, algorithms: tuple[str, ...], **options:
     columns = [column for shape in options["shapes"] for column in columns_of(shape)]
     with progress("comparing", quiet=as_json and output is None) as draw:
         report = agreement.agree(
-            algorithms,
+            Grid(algorithms, columns or COLUMNS, full=not options["quick"]),
             backend=options["backend"],
             arch=options["arch"],
-            columns=columns or COLUMNS,
-            full=not options["quick"],
             seconds=options["seconds"],
             jobs=options["jobs"] or os.cpu_count() or 1,
             progress=draw,

@@ -144,6 +144,11 @@ class ProgramCommand(click.Command):
             ctx.meta[__name__] = known
         return [*own, *known]
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; its errors name options as the command spells them."""
+        with in_words_of_the_command():
+            return super().invoke(ctx)
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options under three headings."""
         groups: dict[str, list[tuple[str, str]]] = {}
@@ -217,8 +222,7 @@ def build(algorithm: str, options: Mapping[str, Any]) -> tcusim.Program:
                 f"{row.name} takes no --{_spelling(name)}"
                 + (f"; its own options: {valid}" if valid else "; it has no options of its own")
             )
-    with in_words_of_the_command():
-        return tcusim.build(algorithm, **given)
+    return tcusim.build(algorithm, **given)
 
 
 @contextmanager
@@ -249,6 +253,9 @@ def _spoken(text: str) -> str:
         return f"{option} {value.strip(chr(39))}" if " " not in value else f"{option} {value}"
 
     text = re.sub(r"\b(\w+)=('[^']*'|\"[^\"]*\"|[\w.|]*\w)", said, text)
+    first, must, rest = text.partition(" must be ")
+    if first in names:
+        text = f"--{_spelling(first)}{must}{rest}"
     # A name of two words can only be the parameter.
     for name in sorted((name for name in names if "_" in name), key=len, reverse=True):
         text = re.sub(rf"(?<![\w-]){name}\b(?!\()", f"--{_spelling(name)}", text)

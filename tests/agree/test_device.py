@@ -11,6 +11,7 @@ import tcusim
 from tcusim.algorithms import segmented_algorithms
 from tcusim.backends import why_unavailable
 from tcusim.check.agreement import agree
+from tcusim.check.cases import Grid
 from tcusim.check.testing import assert_agree, random_inputs
 
 ALGORITHMS = [row.name for row in segmented_algorithms()]
@@ -30,14 +31,14 @@ def require(backend: str) -> None:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_grid(algorithm: str, backend: str) -> None:
     require(backend)
-    report = agree([algorithm], backend=backend, options={"poison": True})
+    report = agree(Grid([algorithm]), backend=backend, options={"poison": True})
     assert report.ok, report.summary()
 
 
 @pytest.mark.slow
 def test_full_grid(backend: str) -> None:
     require(backend)
-    report = agree(backend=backend, full=True, jobs=os.cpu_count() or 1, seconds=120)
+    report = agree(Grid(full=True), backend=backend, jobs=os.cpu_count() or 1, seconds=120)
     assert report.ok, report.summary()
     assert report.total.cases > 500
 

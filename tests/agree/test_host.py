@@ -9,7 +9,7 @@ import tcusim
 from tcusim.algorithms import segmented_algorithms
 from tcusim.backends import Backend
 from tcusim.check.agreement import agree
-from tcusim.check.cases import COLUMNS, Case, Column, Recipe, cases, recipes
+from tcusim.check.cases import COLUMNS, Case, Column, Grid, Recipe
 from tcusim.check.testing import assert_agree, random_inputs
 from tcusim.errors import Unsupported
 from tcusim_host import compile_programs
@@ -40,12 +40,12 @@ LANES = (
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_grid(algorithm: str, host: Backend) -> None:
     # In one test, so that all kernels are compiled together.
-    compile_programs(recipe.build() for recipe in recipes([algorithm]))
+    compile_programs(recipe.build() for recipe in Grid([algorithm]).recipes())
     for arch in ("hopper", "ampere", "volta"):
-        report = agree([algorithm], arch=arch)
+        report = agree(Grid([algorithm]), arch=arch)
         assert report.ok, report.summary()
         # Volta has no bf16, tf32 and f64; some tiles of a grid are not aligned.
-        ran = len(report.tallies) / sum(1 for _ in recipes([algorithm]))
+        ran = len(report.tallies) / sum(1 for _ in Grid([algorithm]).recipes())
         assert ran >= (0.25 if arch == "volta" else 0.9), report.summary()
 
 
@@ -81,26 +81,26 @@ def test_carries(host: Backend) -> None:
 
 
 def test_the_grid_holds_every_algorithm_and_column() -> None:
-    quick = list(cases())
+    quick = list(Grid().cases())
     assert {case.recipe.algorithm for case in quick} == set(ALGORITHMS)
     assert {case.recipe.column for case in quick} == set(COLUMNS)
     used = {case.kind for case in quick}
     assert used == {"normal", "uniform", "wide", "subnormal", "special", "overflow", "integers"}
     for name, values in {
-        "side": {"a", "b", ""},
+        "side": {"a", "b", None},
         "combine": {"add", "mma"},
-        "form": {"(LA)1", "L(A1)", "[U|1]", ""},
+        "form": {"(LA)1", "L(A1)", "[U|1]", None},
         "warps": {1, 2, 4},
         "tiles": {1, 2},
         "ragged": {False, True},
-        "result": {"", "f16", "f32", "bf16"},
+        "result": {None, "f16", "f32", "bf16"},
     }.items():
         assert {case.recipe.get(name) for case in quick} == values, name
 
 
 def test_the_full_grid_is_larger_and_always_the_same() -> None:
     column = (Column("16x16x16", "f16", "f32"),)
-    once, twice = (list(recipes(["scan_t"], column, full=True)) for _ in range(2))
+    once, twice = (list(Grid(["scan_t"], column, full=True).recipes()) for _ in range(2))
     assert once == twice
     assert len(set(once)) == len(once) == 5 * 2 * 2 * 3
 

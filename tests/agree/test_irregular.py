@@ -13,7 +13,8 @@ from tcusim.algorithms.order import FORWARD, Order
 from tcusim.arrays.plans import plan_for
 from tcusim.arrays.problem import RaggedProblem, Types
 from tcusim.backends import Backend, run
-from tcusim.check.agreement import agree, recipes
+from tcusim.check.agreement import agree
+from tcusim.check.cases import Grid
 from tcusim.check.testing import assert_agree
 from tcusim.machine.shapes import shape_of
 from tcusim.program.checks.verifier import in_place
@@ -65,8 +66,8 @@ def test_grid(arch: str, host: Backend) -> None:
     """Every shape and type, with special values, an eighth as many segments as elements."""
     names = [row.name for row in algorithms() if row.kind.startswith("irregular")]
     assert len(names) == 4
-    compile_programs(recipe.build() for recipe in recipes(names))
-    report = agree(names, arch=arch)
+    compile_programs(recipe.build() for recipe in Grid(names).recipes())
+    report = agree(Grid(names), arch=arch)
     assert report.ok, report.summary()
     assert report.algorithms == names
     assert len(report.tallies) >= (16 if arch == "volta" else 50)

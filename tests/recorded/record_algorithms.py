@@ -38,7 +38,7 @@ for folder in (str(ROOT), str(ROOT / "backends")):
 import tcusim  # noqa: E402
 from tcusim.algorithms import Algorithm, Level, algorithms  # noqa: E402
 from tcusim.backends import Backend, run  # noqa: E402
-from tcusim.check.cases import COLUMNS, Case, Column, Recipe, recipes  # noqa: E402
+from tcusim.check.cases import COLUMNS, Case, Column, Grid, Recipe  # noqa: E402
 from tcusim.check.testing import bits_of, input_kinds, random_inputs  # noqa: E402
 from tcusim.errors import Unsupported  # noqa: E402
 from tcusim.program.bind import offsets_of  # noqa: E402
@@ -82,7 +82,7 @@ def all_recipes(columns: tuple[Column, ...], *, once: bool) -> Iterator[Recipe]:
         if row.kind == "product":
             yield from products(row, columns)
         else:
-            for recipe in recipes([row.name], columns):
+            for recipe in Grid([row.name], columns).recipes():
                 yield recipe.but(ragged=True)
 
 

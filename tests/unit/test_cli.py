@@ -427,6 +427,8 @@ def test_every_example_of_a_help_works(folder: Path, command: str) -> None:
         (["gemv", "--cols", "3"], "gemv takes no --cols; its own options: --inner, --add-c"),
         (["gemm", "--segment-size", "3"], "gemm has no segments; leave --segment-size out"),
         (["scan_grid", "--combine", "mma"], "scan_grid has no --combine mma"),
+        (["scan_k", "--side", "c"], "error: --side must be one of 'a', 'b', got 'c'"),
+        (["reduction_grid", "--per-warp", "0"], "error: --per-warp must be at least 1"),
         (["scan_k", "--segment-size", "17"], "scan_k scans segments of at most k = 16 elements"),
     ],
 )
@@ -447,9 +449,9 @@ def test_step_takes_a_file(folder: Path) -> None:
     expected = np.load("a.npy").reshape(16, 16).sum(1).astype(int)
     assert text.splitlines()[-3].split()[16:] == [str(value) for value in expected]
     np.save("long.npy", np.ones(100))
-    assert "length = 100 is not a multiple of 256" in fails_after(
-        "step", "reduction_16", "--input", "long.npy"
-    )
+    text = fails_after("step", "reduction_16", "--input", "long.npy")
+    assert "length = 100 is not a multiple of 256" in text
+    assert "Build it with --ragged, or pad the input" in text
 
 
 def test_step_takes_a_matrix(folder: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tcusim.backends import get_backend, register_backend
 from tcusim.check import agreement
-from tcusim.check.cases import Case, Column, Recipe, columns_of, recipes
+from tcusim.check.cases import Case, Column, Grid, Recipe, columns_of
 from tcusim.cli import main as cli
 from tcusim.errors import InputError, Unsupported
 from tcusim.program.launches import LaunchPlan
@@ -119,8 +119,9 @@ def test_no_time() -> None:
 
 
 def test_several_processes() -> None:
-    one = agreement.agree(["scan_kn"], backend="numpy", columns=columns_of("32x8x16"))
-    two = agreement.agree(["scan_kn"], backend="numpy", columns=columns_of("32x8x16"), jobs=2)
+    grid = Grid(["scan_kn"], columns_of("32x8x16"))
+    one = agreement.agree(grid, backend="numpy")
+    two = agreement.agree(grid, backend="numpy", jobs=2)
     assert one.tallies == two.tallies
     assert one.ok
 
@@ -182,8 +183,8 @@ def test_cases_print_and_parse() -> None:
 
 def test_products_are_not_of_the_grid() -> None:
     with pytest.raises(Unsupported, match="the grid is of sums and scans of segments, and 'gemm'"):
-        list(recipes(["gemm"]))
-    assert not {recipe.algorithm for recipe in recipes()} & {"gemm", "gemv"}
+        list(Grid(["gemm"]).recipes())
+    assert not {recipe.algorithm for recipe in Grid().recipes()} & {"gemm", "gemv"}
 
 
 def test_inputs_of_a_case_are_its_own() -> None:
