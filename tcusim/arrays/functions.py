@@ -70,8 +70,8 @@ def sum(
     keepdims : bool
         Keep summed axes with length 1.
     backend : str, optional
-        Who runs the programs. Default: "numpy", the simulator; for an array in GPU memory "pycuda"
-        if it is PyCUDA's, else "cupy" or what is available.
+        Who runs the programs. Default: "numpy", the simulator; for an array in GPU memory "cupy" or
+        "pycuda" if it is of that library, else "cuda" or what is available.
     shape : str, tuple or MmaShape, optional
         The tile, M-N-K order; default "16x16x16" ("8x8x4" for float64).
     arch : str, optional

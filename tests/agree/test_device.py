@@ -18,7 +18,7 @@ ALGORITHMS = [row.name for row in segmented_algorithms()]
 
 pytestmark = [
     pytest.mark.gpu(min_sm=70),
-    pytest.mark.parametrize("backend", ["pycuda", "cupy"]),
+    pytest.mark.parametrize("backend", ["cuda", "pycuda", "cupy"]),
 ]
 
 

@@ -54,7 +54,7 @@ def test_a_long_array(algorithm: str, types: tuple[str, str, str, str | None]) -
     kind = "integers" if ab == "s8" else "normal"
     inputs = random_inputs(program, kind, LENGTH, np.random.default_rng(LENGTH))
     expected = tcusim.run(program, inputs)
-    for backend in ("pycuda", "cupy"):
+    for backend in ("cuda", "pycuda", "cupy"):
         if why_unavailable(backend) is None:
             outputs = tcusim.run(program, inputs, backend=backend, poison=True)
             assert outputs_agree(program, expected, outputs), backend
