@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import percent
+from citations import linked
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -28,3 +30,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         name = f"tutorials/{path.stem}.md"
         files.append(File.generated(config, name, content=percent.page(path)))
     return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Let citations lead to the references."""
+    if page.file.src_uri == "references.md":
+        return markdown
+    return linked(markdown, page.file.src_uri)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from citations import linked
 
 import tcusim
 from tcusim.algorithms import Algorithm, Level, algorithm_of, algorithms, segmented_algorithms
@@ -98,7 +99,8 @@ def unit_table() -> str:
             if families:
                 pairs += f" ({', '.join(families)})"
             evidence = "; ".join(dict.fromkeys(rule.evidence for rule in rules))
-            sources = dict.fromkeys(key for rule in rules for key in _sources(rule.source))
+            keys = dict.fromkeys(key for rule in rules for key in _sources(rule.source))
+            sources = [linked(key) for key in keys]
             rows.append((arch, pairs, *how[:3], f"{evidence}: {', '.join(sources)}"))
             arch = ""
     return table(("architecture", "types", "L", "F", "result", "how it is known"), rows)
@@ -245,7 +247,7 @@ def shape_table() -> str:
         key = lambda row: (row.family, row.min_sm, row.source)  # noqa: E731
         for (family, min_sm, source), same in itertools.groupby(shape.operands, key=key):
             pairs = ", ".join(f"{row.ab} → {row.acc}" for row in same)
-            rows.append((name, family, pairs, f"sm_{min_sm}", source))
+            rows.append((name, family, pairs, f"sm_{min_sm}", linked(source)))
             name = ""
     return table(("shape, m x n x k", "instruction", "types", "since", "source"), rows)
 

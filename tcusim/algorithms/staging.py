@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 
 from tcusim.algorithms.builder import Builder, padded, require, stored_type
 from tcusim.machine.formats import format_of
-from tcusim.machine.shapes import TILE_BYTES
+from tcusim.machine.shapes import LDM_BYTES, TILE_BYTES
 from tcusim.program.grammar import COL, ROW, WARP, Bound, Buffer, Extent, Frag, Index, View
 
 __all__ = [
@@ -30,8 +30,6 @@ __all__ = [
 ]
 
 ROWS = Index.symbol("rows")
-# WMMA asks that rows are a multiple of this apart; it is also what a lane copies at once.
-LDM_BYTES = 16
 
 
 # --- Arrays -----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ Keys such as [KHATTAK25] are those of docs/references.md:
 - [FASI21]: Fasi, Higham, Mikaitis and Pranesh, PeerJ Computer Science 7:e330, 2021.
 - [PTX]: NVIDIA, Parallel Thread Execution ISA.
 - [CPG]: NVIDIA, CUDA C++ Programming Guide, technical specifications by compute capability.
-- [CUDA-GPUS]: NVIDIA, CUDA GPU compute capability.
+- [GPUS]: NVIDIA, CUDA GPU compute capability.
 - [SASS]: machine code that NVCC 13.0 makes of one instruction, see docs/numerics.md.
 - [H200]: what one NVIDIA H200 returned, see tests/recorded/PROVENANCE.md.
 """
@@ -22,7 +22,7 @@ from tcusim.machine.rules import Exact, Fused, Integer, Numerics, Refusal, Rule,
 
 __all__ = ["BUILT_IN"]
 
-# GPUs by compute capability [CUDA-GPUS], as people call them.
+# GPUs by compute capability [GPUS], as people call them.
 _GPUS: Final = {
     70: "v100, titan v",
     75: "t4, rtx 2060, rtx 2070, rtx 2080, titan rtx",

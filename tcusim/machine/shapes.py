@@ -38,6 +38,10 @@ _FIRST_SM, _LAST_SM = 70, 199
 # [CPG sec. 10.24.1].
 TILE_BYTES: Final = 32
 
+# And their rows (columns, where those lie one after another) are a multiple of this apart: "a
+# multiple of 16 bytes" [CPG sec. 10.24.1].
+LDM_BYTES: Final = 16
+
 _TEXT = re.compile(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)|m([1-9]\d*)n([1-9]\d*)k([1-9]\d*)")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -15,13 +15,11 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture(scope="module")
 def tables() -> ModuleType:
     """Load docs/tools/tables.py, which belongs to no package."""
-    spec = importlib.util.spec_from_file_location("_tables", ROOT / "docs" / "tools" / "tables.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    sys.path.insert(0, str(ROOT / "docs" / "tools"))
+    try:
+        return importlib.import_module("tables")
+    finally:
+        del sys.path[0]
 
 
 def test_no_recorded_bit_differs(tables: ModuleType) -> None:
@@ -33,6 +31,14 @@ def test_no_recorded_bit_differs(tables: ModuleType) -> None:
 def test_the_table_in_the_readme(tables: ModuleType) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert tables.evidence_table() in readme
+
+
+def test_citations_become_links(tables: ModuleType) -> None:
+    linked = tables.linked
+    assert linked("so says [PTX].", "api/core.md") == "so says [[PTX]](../references.md#PTX)."
+    assert linked("[CPG sec. 10.24.1]") == "[[CPG sec. 10.24.1]](references.md#CPG)"
+    for stays in ("`[KHATTAK25]`", "[H200](x.md)", "```\n[H200]\n```", "[U|1]", "[a page][H200]"):
+        assert linked(stays) == stays
 
 
 def test_formulas_equal_counts(tables: ModuleType) -> None:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Final
 
 from tcusim.machine.formats import FORMATS
-from tcusim.machine.shapes import TILE_BYTES, MmaShape
+from tcusim.machine.shapes import LDM_BYTES, TILE_BYTES, MmaShape
 from tcusim.program.checks.sites import Finding, frags, tiles, views
 from tcusim.program.grammar import (
     Add,
@@ -32,8 +31,6 @@ from tcusim.program.grammar import (
     accesses,
 )
 from tcusim.program.walk import Site, sites
-
-_LDM_BYTES: Final = 16  # WMMA: "a multiple of 16 bytes" [CPG sec. 10.24.1]
 
 
 def operand_roles(program: Program) -> Iterator[Finding]:
@@ -260,10 +257,10 @@ def _misalignments(view: View, multiples: Mapping[str, int]) -> Iterator[str]:
                 f"({step} elements of {size} bytes). Pad the leading dimension, or stage the tile "
                 f"through shared memory."
             )
-    if view.ldm * size % _LDM_BYTES:
+    if view.ldm * size % LDM_BYTES:
         yield (
             f"ldm = {view.ldm} elements of {size} bytes is {view.ldm * size} bytes, but must be a "
-            f"multiple of {_LDM_BYTES} bytes. Pad the leading dimension, or stage the tile through "
+            f"multiple of {LDM_BYTES} bytes. Pad the leading dimension, or stage the tile through "
             f"shared memory."
         )
 
