@@ -77,7 +77,7 @@ STATIC_SHARED_BYTES = 48 * 1024
 UNROLLED_STEPS = 512
 
 # Variables of the text that are in scope where a step names buffers, scalars and loops.
-OWN_NAMES = ("lane", "e", "f", "turn", "first", "held", "rest", "seen", "at")
+OWN_NAMES = ("lane", "e", "f", "nth", "first", "held", "rest", "seen", "at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +309,7 @@ class _Emitter:
         else:
             self._line(f"const long long block = {number} / {columns};")
             self._line(f"const int block_col = {number} % {columns};")
-        self._mail()
+        self._status_words()
         self._shared_memory()
         for frag in _fragments(self.program):
             self._line(f"{self._fragment_type(frag)} {frag.name}{self._array(frag)};")
@@ -344,12 +344,12 @@ class _Emitter:
             else:
                 self._line(f"__shared__ __align__({TILE_BYTES}) {kind} {buffer.name}[{size}];")
 
-    def _mail(self) -> None:
-        """Declare where in the workspace the mail is."""
+    def _status_words(self) -> None:
+        """Declare where in the workspace the status words are."""
         place = f"{WORKSPACE} + {TICKET_WORDS}"
         for buffer in self.program.status:
             kind = C_TYPES[buffer.dtype]
-            self._line(f"const tcu::Mail<{kind}> {buffer.name} = {{{place}}};")
+            self._line(f"const tcu::Status<{kind}> {buffer.name} = {{{place}}};")
             words = words_of(buffer.dtype)
             size = wrapped(c_extent(buffer.size))
             place += f" + {size}" if words == 1 else f" + {words} * {size}"
@@ -492,7 +492,7 @@ class _Emitter:
                 self._grid_step(step)
             case Sync(scope):
                 if self.path in self.later.waits:
-                    self._line("tcu::finish_copies();")
+                    self._line("tcu::wait_for_copies();")
                 self._line("__syncthreads();" if scope is Scope.BLOCK else "__syncwarp();")
             case Loop() | When():
                 raise AssertionError("control steps are written by _steps")
@@ -608,7 +608,7 @@ class _Emitter:
         """Write each element with its flag."""
         how = self._transfer((dst,), (src,))
         value = read(how, src, Where.ANYWHERE, fast=False)
-        put = f"{dst.buffer.name}.publish({c_address(dst)}, {value});"
+        put = f"{dst.buffer.name}.store({c_address(dst)}, {value});"
         bounds = c_bounds(dst)
         line = f"if ({bounds}) {put}" if bounds else put
         self._lines(each_vector(how, how.iterations, "lane", [line]))
@@ -622,14 +622,14 @@ class _Emitter:
             return f"({bounds} ? {value} : {otherwise})" if bounds else value
 
         def get(_: bool) -> str:
-            return inside(f"{words}.peek({place})", f"{words}.nothing()")
+            return inside(f"{words}.try_load({place})", f"{words}.empty()")
 
         def put(seen: str, _: bool) -> list[str]:
             zero = c_literal(src.buffer.dtype, 0)
-            value = inside(f"{words}.await({place}, {seen})", zero)
+            value = inside(f"{words}.wait({place}, {seen})", zero)
             return [write(how, dst, Where.ANYWHERE, (value, src.buffer.dtype), fast=False)]
 
-        kind = f"tcu::Mail<{C_TYPES[src.buffer.dtype]}>::Letter"
+        kind = f"tcu::Status<{C_TYPES[src.buffer.dtype]}>::Word"
         self._lines(move_lines(how, f"{kind} seen", get, put))
 
 

@@ -44,7 +44,7 @@ def block(head: str, lines: Iterable[str]) -> list[str]:
 def type_of(transfer: Transfer, dtype: str) -> str:
     """Print the type of a vector in registers; of one element, that of the element."""
     kind = C_TYPES[dtype]
-    return kind if transfer.vector == 1 else f"tcu::Pack<{kind}, {transfer.vector}>"
+    return kind if transfer.vector == 1 else f"tcu::Vector<{kind}, {transfer.vector}>"
 
 
 def read(transfer: Transfer, view: View, where: Where, *, fast: bool) -> str:
@@ -90,8 +90,8 @@ def each_vector(transfer: Transfer, count: int, first: str, lines: Iterable[str]
     """Print lines for `count` vectors of the lane, from number `first` on."""
     # In whole groups, every lane has each of its vectors.
     whole = transfer.vectors % (LANES * count) == 0
-    number = first if count == 1 else f"{first} + {LANES}*turn"
-    head = "" if count == 1 else f"for (int turn = 0; turn < {count}; ++turn)"
+    number = first if count == 1 else f"{first} + {LANES}*nth"
+    head = "" if count == 1 else f"for (int nth = 0; nth < {count}; ++nth)"
     found = [*_place(transfer), *lines]
     if whole:
         inner = block(head, [f"const int e = {number};", *found])
@@ -179,7 +179,7 @@ def move_lines(
     if transfer.iterations == 1:
         lines = each_vector(transfer, 1, "lane", one(fast))
     else:
-        lines = _held(transfer, variable, get(fast), put(f"{name}[turn]", fast))
+        lines = _held(transfer, variable, get(fast), put(f"{name}[nth]", fast))
     return _paths(transfer, lines, lambda: [*_place(transfer), *one(False)])
 
 
@@ -195,7 +195,7 @@ def _held(transfer: Transfer, variable: str, value: str, writes: Iterable[str]) 
         head,
         [
             f"{variable}[{held}];",
-            *each_vector(transfer, held, start, [f"{name}[turn] = {value};"]),
+            *each_vector(transfer, held, start, [f"{name}[nth] = {value};"]),
             *each_vector(transfer, held, start, writes),
         ],
     )
@@ -208,7 +208,7 @@ def async_lines(transfer: Transfer, dst: View, src: View) -> list[str]:
         inside = "" if fast else c_inside(src, transfer.down)
         arguments = ", ".join(filter(None, (c_pointer(dst), c_pointer(src), inside)))
         place = ", tcu::Aligned" if fast else ""
-        return [f"tcu::copy_later<{transfer.vector}{place}>({arguments});"]
+        return [f"tcu::copy_async<{transfer.vector}{place}>({arguments});"]
 
     lines = each_vector(transfer, transfer.iterations, "lane", start(transfer.vector > 1))
     return _paths(transfer, lines, lambda: [*_place(transfer), *start(False)])

@@ -44,7 +44,7 @@ _WAITS: Final = (
     "waits at store_matrix_sync",
     "waits at mma_sync",
 )
-_DEADLOCK, _POINTER, _LDM, _TYPES_DIFFER, _UNPUBLISHED, _CHUNK = 1, 2, 3, 4, 5, 6
+_DEADLOCK, _POINTER, _LDM, _TYPES_DIFFER, _UNPUBLISHED, _VECTOR = 1, 2, 3, 4, 5, 6
 _FUSED, _SEQUENTIAL, _INTEGER = 0, 1, 2
 _MAX_THREADS: Final = 1024
 _LANES: Final = 32
@@ -349,8 +349,8 @@ def _explain(kernel: Kernel, failed: int, report: _Report) -> str:
         program = kernel.program
         return f"{where}, {line}\n  the program multiplies {program.ab} into {program.acc}"
     if failed == _UNPUBLISHED:
-        return f"{where}: waits for mail that no block before it has published"
-    if failed == _CHUNK:
+        return f"{where}: waits for a status word that no block before it publishes"
+    if failed == _VECTOR:
         return (
             f"{where}, thread {report.thread}: several elements are read or written at once at an "
             f"address that is not a multiple of their bytes; check what is said to be tcu::Aligned"

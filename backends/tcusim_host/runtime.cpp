@@ -393,10 +393,10 @@ void require_aligned(const void* tile, unsigned long long ldm_bytes, int line) {
     if (ldm_bytes % 16 != 0) stop(Failure::ldm_alignment, line);
 }
 
-void wait_for_mail(int line) { stop(Failure::unpublished, line); }
+void wait_for_status(int line) { stop(Failure::unpublished, line); }
 
 void require_multiple(const void* address, int bytes) {
-    if (reinterpret_cast<uintptr_t>(address) % bytes != 0) stop(Failure::chunk_alignment, 0);
+    if (reinterpret_cast<uintptr_t>(address) % bytes != 0) stop(Failure::vector_alignment, 0);
 }
 
 void start_copy(void* shared, const void* global, int bytes) {
@@ -408,7 +408,7 @@ void start_copy(void* shared, const void* global, int bytes) {
     }
 }
 
-void finish_copies() {
+void wait_for_copies() {
     for (const Pending& copy : lanes[current].copies) {
         std::memcpy(copy.to, copy.from, copy.bytes);
     }

@@ -260,7 +260,7 @@ def test_split_into_parts(shift: int, host: Backend) -> None:
     rng = np.random.default_rng(shift)
     inputs = {"in": rng.standard_normal(700).astype(np.float32)}
     inputs["sizes"] = np.zeros(shift, np.float32)
-    assert "tcu::take_part<__nv_bfloat16>(rest[turn])" in emit(program).text
+    assert "tcu::take_part<__nv_bfloat16>(rest[nth])" in emit(program).text
     got = run_kernel(emit(program), inputs, seed=shift)
     assert differing(got, run_numpy(program, inputs)) == 0
 
@@ -315,14 +315,14 @@ def test_a_pipeline_fetches_while_it_multiplies(host: Backend) -> None:
     assert later.copies == {"5.1", "5.5"}
     assert later.waits == {"5.4", "5.8"}
     kernel = emit(program)
-    assert kernel.text.count("tcu::copy_later<8>(") == 2
-    assert kernel.text.count("tcu::finish_copies();\n        __syncwarp();") == 2
+    assert kernel.text.count("tcu::copy_async<8>(") == 2
+    assert kernel.text.count("tcu::wait_for_copies();\n        __syncwarp();") == 2
     rng = np.random.default_rng(5)
     inputs = {"in": numbers("f16", 2700, rng), "sizes": numbers("f16", 1, rng)}
     wanted = run_numpy(program, inputs)
     for seed in range(3):
         assert differing(run_kernel(kernel, inputs, seed=seed), wanted) == 0
-    hasty = replace(kernel, text=kernel.text.replace("tcu::finish_copies();", ""))
+    hasty = replace(kernel, text=kernel.text.replace("tcu::wait_for_copies();", ""))
     assert differing(run_kernel(hasty, inputs), wanted) > 0
 
 

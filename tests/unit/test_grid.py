@@ -303,7 +303,9 @@ def test_status_that_nobody_publishes_is_an_error() -> None:
         match=r"waits for status\[1\], which no earlier block publishes.*awaits_published",
     ):
         run(program, {"in": x})
-    with pytest.raises(tcusim.TcusimError, match="waits for mail that no block before it"):
+    with pytest.raises(
+        tcusim.TcusimError, match="waits for a status word that no block before it publishes"
+    ):
         run(program, {"in": x}, backend="host")
 
 

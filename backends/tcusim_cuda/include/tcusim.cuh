@@ -1,6 +1,6 @@
 // What emitted kernels need beyond CUDA's own headers: conversions and additions that round once,
-// exact splitting, chunks of elements, and fragments for the mma.sync shapes, in the manner of
-// nvcuda::wmma.
+// exact splitting, status words, vectors of elements, and fragments for the mma.sync shapes, in the
+// manner of nvcuda::wmma.
 // The same text is compiled by NVRTC for a GPU and by a C++ compiler for the host backend.
 #pragma once
 #include <cuda_bf16.h>
@@ -101,7 +101,7 @@ __device__ inline Narrow take_part(Wide& rest) {
     return part;
 }
 
-// --- Mail between the blocks of one launch ------------------------------------------------------
+// --- Status words: values that blocks of one launch give to later ones ---------------------------
 
 // The number of blocks that started before this one. All threads call it, and none runs ahead.
 __device__ inline long long take_ticket(unsigned long long* count) {
@@ -118,69 +118,73 @@ __device__ inline unsigned int low_bits(T x) {
     return bits;
 }
 
-// Values that come with their flag: a 64-bit word holds 32 bits of a value and a 1 above them. A
-// word is stored and loaded whole, so whoever sees the flag sees the bits, and no fence is needed.
+// Values that come with their flag: a flagged word of 64 bits holds 32 bits of a value and a 1
+// above them. It is stored and loaded whole, so whoever sees the flag sees the bits, and no fence
+// is needed. A value of 64 bits has two words.
 template <class T>
-struct Mail {
+struct Status {
     unsigned long long* words;
     static constexpr unsigned long long flag = 1ull << 32;
 
-    // What lies at a place, whether or not it has come. Several looks are in flight together.
-    using Letter = unsigned long long;
-    __device__ static Letter nothing() { return 0; }
-    __device__ Letter peek(long long place) const { return look(place); }
+    // What lies at a place, flagged or empty. Several such loads are in flight together.
+    using Word = unsigned long long;
+    __device__ static Word empty() { return 0; }
+    __device__ Word try_load(long long place) const { return load_word(place); }
 
-    __device__ void publish(long long place, T value) const { put(place, low_bits(value)); }
-    __device__ T await(long long place, Letter seen) const {
-        const unsigned int bits = take(place, seen);
+    __device__ void store(long long place, T value) const { store_word(place, low_bits(value)); }
+    // The value, once its flag is there; `seen` is what try_load returned.
+    __device__ T wait(long long place, Word seen) const {
+        const unsigned int bits = wait_word(place, seen);
         T value;
         memcpy(&value, &bits, sizeof(T));
         return value;
     }
-    __device__ void put(long long place, unsigned int bits) const {
-        *static_cast<volatile unsigned long long*>(words + place) = flag | bits;
+
+    __device__ void store_word(long long place, unsigned int bits) const {
+        *static_cast<volatile Word*>(words + place) = flag | bits;
     }
-    __device__ unsigned long long look(long long place) const {
-        return *static_cast<const volatile unsigned long long*>(words + place);
+    __device__ Word load_word(long long place) const {
+        return *static_cast<const volatile Word*>(words + place);
     }
-    __device__ unsigned int take(long long place, unsigned long long seen) const {
+    __device__ unsigned int wait_word(long long place, Word seen) const {
         while (!(seen & flag)) {
             TCUSIM_UNPUBLISHED();
-            seen = look(place);
+            seen = load_word(place);
         }
         return static_cast<unsigned int>(seen);
     }
 };
 template <>
-__device__ inline void Mail<double>::publish(long long place, double value) const {
+__device__ inline void Status<double>::store(long long place, double value) const {
     const unsigned long long bits = static_cast<unsigned long long>(__double_as_longlong(value));
-    put(2 * place, static_cast<unsigned int>(bits));
-    put(2 * place + 1, static_cast<unsigned int>(bits >> 32));
+    store_word(2 * place, static_cast<unsigned int>(bits));
+    store_word(2 * place + 1, static_cast<unsigned int>(bits >> 32));
 }
 // Of two words the first one is looked at.
 template <>
-__device__ inline unsigned long long Mail<double>::peek(long long place) const {
-    return look(2 * place);
+__device__ inline unsigned long long Status<double>::try_load(long long place) const {
+    return load_word(2 * place);
 }
 template <>
-__device__ inline double Mail<double>::await(long long place, Letter seen) const {
-    const unsigned long long low = take(2 * place, seen);
-    const unsigned long long high = take(2 * place + 1, look(2 * place + 1));
+__device__ inline double Status<double>::wait(long long place, Word seen) const {
+    const unsigned long long low = wait_word(2 * place, seen);
+    const unsigned long long high = wait_word(2 * place + 1, load_word(2 * place + 1));
     return __longlong_as_double(static_cast<long long>(high << 32 | low));
 }
 
-// --- Irregular segments -------------------------------------------------------------------------
+// --- Segments of unequal length -----------------------------------------------------------------
 
-// Where the data of segment i begin, after each of these cuts; see ir.py, Locate.
-template <long long... CUTS>
+// Where the data of segment i begin, as chunks of these lengths leave them; see Segments in
+// program/grammar.py.
+template <long long... LENGTHS>
 __device__ inline long long position(long long offset, long long i) {
-    ((offset = offset / CUTS + i), ...);
+    ((offset = offset / LENGTHS + i), ...);
     return offset;
 }
 
-// Where piece `number` of the segments begins and ends; CUT 0 takes whole segments. No piece reaches
-// beyond `most` elements, nor before the first, whatever the offsets are.
-template <long long CUT, long long... LEVELS>
+// Where chunk `number` of the segments begins and ends; LENGTH 0 takes whole segments. No chunk
+// reaches beyond `most` elements, nor before the first, whatever the offsets are.
+template <long long LENGTH, long long... LEVELS>
 __device__ inline void locate(
     const long long* offsets,
     long long segments,
@@ -191,50 +195,50 @@ __device__ inline void locate(
 ) {
     begin = end = 0;
     if (segments == 0) return;
-    if constexpr (CUT == 0) {
+    if constexpr (LENGTH == 0) {
         const long long i = number < segments ? number : segments - 1;
         end = position<LEVELS...>(offsets[i + 1], i + 1);
         begin = number < segments ? position<LEVELS...>(offsets[i], i) : end;
     } else {
-        // The last segment whose first piece has no higher number.
+        // The last segment whose first chunk has no higher number.
         long long low = 0;
         long long high = segments;
         while (high - low > 1) {
             const long long middle = (low + high) / 2;
-            if (position<LEVELS..., CUT>(offsets[middle], middle) <= number) {
+            if (position<LEVELS..., LENGTH>(offsets[middle], middle) <= number) {
                 low = middle;
             } else {
                 high = middle;
             }
         }
-        const long long first = position<LEVELS..., CUT>(offsets[low], low);
+        const long long first = position<LEVELS..., LENGTH>(offsets[low], low);
         const long long limit = position<LEVELS...>(offsets[low + 1], low + 1);
-        begin = position<LEVELS...>(offsets[low], low) + (number - first) * CUT;
-        // Before the first piece, or beyond its segment's last, there is none.
+        begin = position<LEVELS...>(offsets[low], low) + (number - first) * LENGTH;
+        // Before the first chunk, or beyond its segment's last, there is none.
         begin = number >= first && begin < limit ? begin : limit;
-        end = begin + CUT < limit ? begin + CUT : limit;
+        end = begin + LENGTH < limit ? begin + LENGTH : limit;
     }
     begin = begin > 0 ? begin : 0;
     end = end < most ? end : most;
 }
 
-// --- Chunks: neighbouring elements that one lane moves together ----------------------------------
+// --- Vectors: neighbouring elements that one lane moves together ---------------------------------
 
 // V elements in registers; V * sizeof(T) is a power of two.
 template <class T, int V>
-struct Pack {
+struct Vector {
     static constexpr int bytes = V * sizeof(T);
     // What one instruction can move of it.
     static constexpr int access = bytes < 16 ? bytes : 16;
     alignas(access) T x[V];
 };
 
-// Where a chunk lies: at a multiple of its access, as in shared memory, or anywhere. An array that
+// Where a vector lies: at a multiple of its access, as in shared memory, or anywhere. An array that
 // a user passes may begin at any element, so the widest access that does is found as it runs.
 struct Aligned {};
 struct Anywhere {};
 
-// For a chunk that is in bounds whatever the symbols are.
+// For a vector that is in bounds whatever the symbols are.
 struct Always {
     __device__ constexpr bool operator()(int) const { return true; }
 };
@@ -267,7 +271,7 @@ __device__ inline bool lies<Anywhere>(const void* p, int bytes) {
     return is_multiple(p, bytes);
 }
 
-// Moves a chunk by accesses of so many bytes, all of which must begin at multiples of them.
+// Moves a vector by accesses of so many bytes, all of which must begin at multiples of them.
 template <int BYTES, class T, int V>
 __device__ inline void move_by(T* to, const T* from) {
 #ifdef TCUSIM_HOST
@@ -275,12 +279,12 @@ __device__ inline void move_by(T* to, const T* from) {
     tcusim::require_multiple(from, BYTES);
 #endif
     #pragma unroll
-    for (int i = 0; i < Pack<T, V>::bytes / BYTES; ++i) {
+    for (int i = 0; i < Vector<T, V>::bytes / BYTES; ++i) {
         reinterpret_cast<Words<BYTES>*>(to)[i] = reinterpret_cast<const Words<BYTES>*>(from)[i];
     }
 }
 
-// Moves a chunk between memory and registers: `address` is the one of the two that is in memory.
+// Moves a vector between memory and registers: `address` is the one of the two that is in memory.
 template <int BYTES, class T, int V>
 __device__ inline void move(T* to, const T* from, const void* address, Anywhere where) {
     // After 16 bytes 4 are tried, then elements: more cases would make more code, seldom run.
@@ -298,60 +302,60 @@ __device__ inline void move(T* to, const T* from, const void*, Aligned) {
     move_by<BYTES, T, V>(to, from);
 }
 
-// Reads the chunk at p, zeros where out of bounds. inside(i) says whether element i is in bounds:
+// Reads the vector at p, zeros where out of bounds. inside(i) says whether element i is in bounds:
 // bounds are affine, so if they hold at both ends they do between.
 template <int V, class Where = Anywhere, class T, class Inside = Always>
-__device__ inline Pack<T, V> load(const T* p, Inside inside = {}) {
-    Pack<T, V> chunk;
+__device__ inline Vector<T, V> load(const T* p, Inside inside = {}) {
+    Vector<T, V> vector;
     if (inside(0) && inside(V - 1)) {
-        move<Pack<T, V>::access, T, V>(chunk.x, p, p, Where());
-        return chunk;
+        move<Vector<T, V>::access, T, V>(vector.x, p, p, Where());
+        return vector;
     }
     #pragma unroll
-    for (int i = 0; i < V; ++i) chunk.x[i] = inside(i) ? p[i] : convert<T>(0.0f);
-    return chunk;
+    for (int i = 0; i < V; ++i) vector.x[i] = inside(i) ? p[i] : convert<T>(0.0f);
+    return vector;
 }
 
-// Writes the chunk at p, where in bounds.
+// Writes the vector at p, where in bounds.
 template <class Where = Anywhere, class T, int V, class Inside = Always>
-__device__ inline void store(T* p, const Pack<T, V>& chunk, Inside inside = {}) {
+__device__ inline void store(T* p, const Vector<T, V>& vector, Inside inside = {}) {
     if (inside(0) && inside(V - 1)) {
-        move<Pack<T, V>::access, T, V>(p, chunk.x, p, Where());
+        move<Vector<T, V>::access, T, V>(p, vector.x, p, Where());
         return;
     }
     #pragma unroll
     for (int i = 0; i < V; ++i) {
-        if (inside(i)) p[i] = chunk.x[i];
+        if (inside(i)) p[i] = vector.x[i];
     }
 }
 
 template <int V, class T>
-__device__ inline Pack<T, V> repeat(T x) {
-    Pack<T, V> chunk;
+__device__ inline Vector<T, V> repeat(T x) {
+    Vector<T, V> vector;
     #pragma unroll
-    for (int i = 0; i < V; ++i) chunk.x[i] = x;
-    return chunk;
+    for (int i = 0; i < V; ++i) vector.x[i] = x;
+    return vector;
 }
 
 template <class To, class From, int V>
-__device__ inline Pack<To, V> convert(const Pack<From, V>& from) {
-    Pack<To, V> to;
+__device__ inline Vector<To, V> convert(const Vector<From, V>& from) {
+    Vector<To, V> to;
     #pragma unroll
     for (int i = 0; i < V; ++i) to.x[i] = convert<To>(from.x[i]);
     return to;
 }
 
 template <class T, int V>
-__device__ inline Pack<T, V> add(const Pack<T, V>& x, const Pack<T, V>& y) {
-    Pack<T, V> sum;
+__device__ inline Vector<T, V> add(const Vector<T, V>& x, const Vector<T, V>& y) {
+    Vector<T, V> sum;
     #pragma unroll
     for (int i = 0; i < V; ++i) sum.x[i] = add(x.x[i], y.x[i]);
     return sum;
 }
 
 template <class Narrow, class Wide, int V>
-__device__ inline Pack<Narrow, V> take_part(Pack<Wide, V>& rest) {
-    Pack<Narrow, V> part;
+__device__ inline Vector<Narrow, V> take_part(Vector<Wide, V>& rest) {
+    Vector<Narrow, V> part;
     #pragma unroll
     for (int i = 0; i < V; ++i) part.x[i] = take_part<Narrow>(rest.x[i]);
     return part;
@@ -375,11 +379,11 @@ __device__ inline void start_copy(void* shared, const void* global) {
 #endif
 }
 
-// Copies a chunk to an aligned place in shared memory, zeros where out of bounds. It is there after
-// finish_copies(): before sm_80, and where the chunk is not whole and aligned, at once.
+// Copies a vector to an aligned place in shared memory, zeros where out of bounds. It is there
+// after wait_for_copies(): before sm_80, and where the vector is not whole and aligned, at once.
 template <int V, class Where = Anywhere, class T, class Inside = Always>
-__device__ inline void copy_later(T* shared, const T* global, Inside inside = {}) {
-    constexpr int bytes = Pack<T, V>::bytes;
+__device__ inline void copy_async(T* shared, const T* global, Inside inside = {}) {
+    constexpr int bytes = Vector<T, V>::bytes;
     static_assert(bytes == 4 || bytes == 8 || bytes == 16, "what cp.async can copy");
 #if defined(TCUSIM_HOST) || __CUDA_ARCH__ >= 800
     if (inside(0) && inside(V - 1) && lies<Where>(global, bytes)) {
@@ -391,9 +395,9 @@ __device__ inline void copy_later(T* shared, const T* global, Inside inside = {}
 }
 
 // Waits for the copies that this lane has started.
-__device__ inline void finish_copies() {
+__device__ inline void wait_for_copies() {
 #if defined(TCUSIM_HOST)
-    tcusim::finish_copies();
+    tcusim::wait_for_copies();
 #elif __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_all;" ::: "memory");
 #endif

@@ -37,7 +37,7 @@ inline unsigned long long atomicAdd(unsigned long long* place, unsigned long lon
     return old;
 }
 
-#define TCUSIM_UNPUBLISHED() tcusim::wait_for_mail(__LINE__)
+#define TCUSIM_UNPUBLISHED() tcusim::wait_for_status(__LINE__)
 
 // --- Bits -------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ enum class Failure : int {
     ldm_alignment,
     wrong_types,
     unpublished,
-    chunk_alignment,
+    vector_alignment,
 };
 
 constexpr int kLanes = 32;
@@ -75,15 +75,15 @@ bool touches_memory_first();
 // Stops the launch unless a WMMA tile begins at a multiple of 32 bytes with rows 16 bytes apart.
 void require_aligned(const void* tile, unsigned long long ldm_bytes, int line);
 
-// Stops the launch: a block waits for mail that no block before it has published.
-void wait_for_mail(int line);
+// Stops the launch: a block waits for a status word that no block before it has published.
+void wait_for_status(int line);
 // Stops the launch unless an access of several elements begins at a multiple of its bytes.
 void require_multiple(const void* address, int bytes);
 
 // Copies at once, or when the lane asks for it: CUDA promises neither, so it is decided by lot. What
 // the lane never asks for may never come.
 void start_copy(void* shared, const void* global, int bytes);
-void finish_copies();
+void wait_for_copies();
 
 // Waits for the warp; the lane that comes last multiplies for all.
 void mma(const Mma& shape, void* d, const void* a, const void* b, const void* c, int line);

@@ -32,7 +32,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
             const int e = lane;
             const int row = e / 4;
             const int col = 8*(e % 4);
-            tcu::Pack<half, 8> held = tcu::load<8, tcu::Aligned>(a + (4096*block + 1024*warp + 128*row + col));
+            tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(a + (4096*block + 1024*warp + 128*row + col));
             tcu::store<tcu::Aligned>(a0_s + (320*warp + 40*row + col), held);
         }
     }
@@ -41,7 +41,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
         for (int e = lane; e < 32; e += 32) {
             const int row = e / 4;
             const int col = 8*(e % 4);
-            tcu::Pack<half, 8> held = tcu::load<8>(a + (4096*block + 1024*warp + 128*row + col), [&](int at) { return 32*block + 8*warp + row < rows; });
+            tcu::Vector<half, 8> held = tcu::load<8>(a + (4096*block + 1024*warp + 128*row + col), [&](int at) { return 32*block + 8*warp + row < rows; });
             tcu::store<tcu::Aligned>(a0_s + (320*warp + 40*row + col), held);
         }
     }
@@ -52,7 +52,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
             const int e = lane;
             const int row = e / 4;
             const int col = 8*(e % 4);
-            tcu::Pack<half, 8> held = tcu::load<8, tcu::Aligned>(b + (32*block_col + 512*warp + 64*row + col));
+            tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(b + (32*block_col + 512*warp + 64*row + col));
             tcu::store<tcu::Aligned>(b0_s + (320*warp + 40*row + col), held);
         }
     }
@@ -61,7 +61,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
         for (int e = lane; e < 32; e += 32) {
             const int row = e / 4;
             const int col = 8*(e % 4);
-            tcu::Pack<half, 8> held = tcu::load<8>(b + (32*block_col + 512*warp + 64*row + col));
+            tcu::Vector<half, 8> held = tcu::load<8>(b + (32*block_col + 512*warp + 64*row + col));
             tcu::store<tcu::Aligned>(b0_s + (320*warp + 40*row + col), held);
         }
     }
@@ -75,7 +75,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
             const int e = lane;
             const int row = e / 4;
             const int col = 8*(e % 4);
-            tcu::copy_later<8, tcu::Aligned>(a1_s + (320*warp + 40*row + col), a + (4096*block + 1024*warp + 128*row + col + 32));
+            tcu::copy_async<8, tcu::Aligned>(a1_s + (320*warp + 40*row + col), a + (4096*block + 1024*warp + 128*row + col + 32));
         }
     }
     else {
@@ -83,7 +83,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
         for (int e = lane; e < 32; e += 32) {
             const int row = e / 4;
             const int col = 8*(e % 4);
-            tcu::copy_later<8>(a1_s + (320*warp + 40*row + col), a + (4096*block + 1024*warp + 128*row + col + 32), [&](int at) { return 32*block + 8*warp + row < rows; });
+            tcu::copy_async<8>(a1_s + (320*warp + 40*row + col), a + (4096*block + 1024*warp + 128*row + col + 32), [&](int at) { return 32*block + 8*warp + row < rows; });
         }
     }
 
@@ -93,7 +93,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
             const int e = lane;
             const int row = e / 4;
             const int col = 8*(e % 4);
-            tcu::copy_later<8, tcu::Aligned>(b1_s + (320*warp + 40*row + col), b + (32*block_col + 512*warp + 64*row + col + 2048));
+            tcu::copy_async<8, tcu::Aligned>(b1_s + (320*warp + 40*row + col), b + (32*block_col + 512*warp + 64*row + col + 2048));
         }
     }
     else {
@@ -101,7 +101,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
         for (int e = lane; e < 32; e += 32) {
             const int row = e / 4;
             const int col = 8*(e % 4);
-            tcu::copy_later<8>(b1_s + (320*warp + 40*row + col), b + (32*block_col + 512*warp + 64*row + col + 2048));
+            tcu::copy_async<8>(b1_s + (320*warp + 40*row + col), b + (32*block_col + 512*warp + 64*row + col + 2048));
         }
     }
 
@@ -148,7 +148,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
     wmma::mma_sync(C, A0, B0, C);
 
     // 11  sync block
-    tcu::finish_copies();
+    tcu::wait_for_copies();
     __syncthreads();
 
     // 12  a0_s[320*warp + 40*row + col] <- a[4096*block + 1024*warp + 64 + 128*row + col where 32*block + row + 8*warp < rows]  8x32
@@ -157,7 +157,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
             const int e = lane;
             const int row = e / 4;
             const int col = 8*(e % 4);
-            tcu::copy_later<8, tcu::Aligned>(a0_s + (320*warp + 40*row + col), a + (4096*block + 1024*warp + 128*row + col + 64));
+            tcu::copy_async<8, tcu::Aligned>(a0_s + (320*warp + 40*row + col), a + (4096*block + 1024*warp + 128*row + col + 64));
         }
     }
     else {
@@ -165,7 +165,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
         for (int e = lane; e < 32; e += 32) {
             const int row = e / 4;
             const int col = 8*(e % 4);
-            tcu::copy_later<8>(a0_s + (320*warp + 40*row + col), a + (4096*block + 1024*warp + 128*row + col + 64), [&](int at) { return 32*block + 8*warp + row < rows; });
+            tcu::copy_async<8>(a0_s + (320*warp + 40*row + col), a + (4096*block + 1024*warp + 128*row + col + 64), [&](int at) { return 32*block + 8*warp + row < rows; });
         }
     }
 
@@ -175,7 +175,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
             const int e = lane;
             const int row = e / 4;
             const int col = 8*(e % 4);
-            tcu::copy_later<8, tcu::Aligned>(b0_s + (320*warp + 40*row + col), b + (32*block_col + 512*warp + 64*row + col + 4096));
+            tcu::copy_async<8, tcu::Aligned>(b0_s + (320*warp + 40*row + col), b + (32*block_col + 512*warp + 64*row + col + 4096));
         }
     }
     else {
@@ -183,7 +183,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
         for (int e = lane; e < 32; e += 32) {
             const int row = e / 4;
             const int col = 8*(e % 4);
-            tcu::copy_later<8>(b0_s + (320*warp + 40*row + col), b + (32*block_col + 512*warp + 64*row + col + 4096));
+            tcu::copy_async<8>(b0_s + (320*warp + 40*row + col), b + (32*block_col + 512*warp + 64*row + col + 4096));
         }
     }
 
@@ -230,7 +230,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
     wmma::mma_sync(C, A0, B0, C);
 
     // 18  sync block
-    tcu::finish_copies();
+    tcu::wait_for_copies();
     __syncthreads();
 
     // 19  a1_s[320*warp + 40*row + col] <- a[4096*block + 1024*warp + 96 + 128*row + col where 32*block + row + 8*warp < rows]  8x32
@@ -239,7 +239,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
             const int e = lane;
             const int row = e / 4;
             const int col = 8*(e % 4);
-            tcu::copy_later<8, tcu::Aligned>(a1_s + (320*warp + 40*row + col), a + (4096*block + 1024*warp + 128*row + col + 96));
+            tcu::copy_async<8, tcu::Aligned>(a1_s + (320*warp + 40*row + col), a + (4096*block + 1024*warp + 128*row + col + 96));
         }
     }
     else {
@@ -247,7 +247,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
         for (int e = lane; e < 32; e += 32) {
             const int row = e / 4;
             const int col = 8*(e % 4);
-            tcu::copy_later<8>(a1_s + (320*warp + 40*row + col), a + (4096*block + 1024*warp + 128*row + col + 96), [&](int at) { return 32*block + 8*warp + row < rows; });
+            tcu::copy_async<8>(a1_s + (320*warp + 40*row + col), a + (4096*block + 1024*warp + 128*row + col + 96), [&](int at) { return 32*block + 8*warp + row < rows; });
         }
     }
 
@@ -257,7 +257,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
             const int e = lane;
             const int row = e / 4;
             const int col = 8*(e % 4);
-            tcu::copy_later<8, tcu::Aligned>(b1_s + (320*warp + 40*row + col), b + (32*block_col + 512*warp + 64*row + col + 6144));
+            tcu::copy_async<8, tcu::Aligned>(b1_s + (320*warp + 40*row + col), b + (32*block_col + 512*warp + 64*row + col + 6144));
         }
     }
     else {
@@ -265,7 +265,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
         for (int e = lane; e < 32; e += 32) {
             const int row = e / 4;
             const int col = 8*(e % 4);
-            tcu::copy_later<8>(b1_s + (320*warp + 40*row + col), b + (32*block_col + 512*warp + 64*row + col + 6144));
+            tcu::copy_async<8>(b1_s + (320*warp + 40*row + col), b + (32*block_col + 512*warp + 64*row + col + 6144));
         }
     }
 
@@ -312,7 +312,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
     wmma::mma_sync(C, A0, B0, C);
 
     // 25  sync block
-    tcu::finish_copies();
+    tcu::wait_for_copies();
     __syncthreads();
 
     // 26  if warp < 2
@@ -369,20 +369,20 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
         // 30.3  out[2048*block + 32*block_col + 16*warp + 64*row + col where 32*block + row < rows] <- s_C[16*row + col]  16x16
         if (tcu::is_multiple(out + (2048*block + 32*block_col + 16*warp), 8) && 32*block + 15 < rows) {
             {
-                tcu::Pack<float, 4> held[2];
+                tcu::Vector<float, 4> held[2];
                 #pragma unroll
-                for (int turn = 0; turn < 2; ++turn) {
-                    const int e = lane + 32*turn;
+                for (int nth = 0; nth < 2; ++nth) {
+                    const int e = lane + 32*nth;
                     const int row = e / 4;
                     const int col = 4*(e % 4);
-                    held[turn] = tcu::load<4, tcu::Aligned>(s_C + (16*row + col));
+                    held[nth] = tcu::load<4, tcu::Aligned>(s_C + (16*row + col));
                 }
                 #pragma unroll
-                for (int turn = 0; turn < 2; ++turn) {
-                    const int e = lane + 32*turn;
+                for (int nth = 0; nth < 2; ++nth) {
+                    const int e = lane + 32*nth;
                     const int row = e / 4;
                     const int col = 4*(e % 4);
-                    tcu::store<tcu::Aligned>(out + (2048*block + 32*block_col + 16*warp + 64*row + col), tcu::convert<half>(held[turn]));
+                    tcu::store<tcu::Aligned>(out + (2048*block + 32*block_col + 16*warp + 64*row + col), tcu::convert<half>(held[nth]));
                 }
             }
         }
@@ -391,7 +391,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
             for (int e = lane; e < 64; e += 32) {
                 const int row = e / 4;
                 const int col = 4*(e % 4);
-                tcu::Pack<float, 4> held = tcu::load<4, tcu::Aligned>(s_C + (16*row + col));
+                tcu::Vector<float, 4> held = tcu::load<4, tcu::Aligned>(s_C + (16*row + col));
                 tcu::store(out + (2048*block + 32*block_col + 16*warp + 64*row + col), tcu::convert<half>(held), [&](int at) { return 32*block + row < rows; });
             }
         }
@@ -407,20 +407,20 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
         // 30.6  out[2048*block + 32*block_col + 16*warp + 992 + 64*row + col where 32*block + row + 16 < rows] <- s_C[16*row + col]  16x16
         if (tcu::is_multiple(out + (2048*block + 32*block_col + 16*warp + 992), 8) && 32*block + 31 < rows) {
             {
-                tcu::Pack<float, 4> held[2];
+                tcu::Vector<float, 4> held[2];
                 #pragma unroll
-                for (int turn = 0; turn < 2; ++turn) {
-                    const int e = lane + 32*turn;
+                for (int nth = 0; nth < 2; ++nth) {
+                    const int e = lane + 32*nth;
                     const int row = e / 4;
                     const int col = 4*(e % 4);
-                    held[turn] = tcu::load<4, tcu::Aligned>(s_C + (16*row + col));
+                    held[nth] = tcu::load<4, tcu::Aligned>(s_C + (16*row + col));
                 }
                 #pragma unroll
-                for (int turn = 0; turn < 2; ++turn) {
-                    const int e = lane + 32*turn;
+                for (int nth = 0; nth < 2; ++nth) {
+                    const int e = lane + 32*nth;
                     const int row = e / 4;
                     const int col = 4*(e % 4);
-                    tcu::store<tcu::Aligned>(out + (2048*block + 32*block_col + 16*warp + 64*row + col + 992), tcu::convert<half>(held[turn]));
+                    tcu::store<tcu::Aligned>(out + (2048*block + 32*block_col + 16*warp + 64*row + col + 992), tcu::convert<half>(held[nth]));
                 }
             }
         }
@@ -429,7 +429,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
             for (int e = lane; e < 64; e += 32) {
                 const int row = e / 4;
                 const int col = 4*(e % 4);
-                tcu::Pack<float, 4> held = tcu::load<4, tcu::Aligned>(s_C + (16*row + col));
+                tcu::Vector<float, 4> held = tcu::load<4, tcu::Aligned>(s_C + (16*row + col));
                 tcu::store(out + (2048*block + 32*block_col + 16*warp + 64*row + col + 992), tcu::convert<half>(held), [&](int at) { return 32*block + row + 16 < rows; });
             }
         }

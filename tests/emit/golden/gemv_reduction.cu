@@ -31,7 +31,7 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
         if (const int e = lane; e < 24) {
             const int row = 8*(e % 2);
             const int col = e / 2;
-            tcu::Pack<half, 8> held = tcu::load<8, tcu::Aligned>(b + (192*warp + row + 16*col));
+            tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(b + (192*warp + row + 16*col));
             tcu::store<tcu::Aligned>(x_s + (192*warp + row + 16*col), held);
         }
     }
@@ -40,7 +40,7 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
         for (int e = lane; e < 24; e += 32) {
             const int row = 8*(e % 2);
             const int col = e / 2;
-            tcu::Pack<half, 8> held = tcu::load<8>(b + (192*warp + row + 16*col), [&](int at) { return 192*warp + row + 16*col + at < 256 && 12*warp + col < 23; });
+            tcu::Vector<half, 8> held = tcu::load<8>(b + (192*warp + row + 16*col), [&](int at) { return 192*warp + row + 16*col + at < 256 && 12*warp + col < 23; });
             tcu::store<tcu::Aligned>(x_s + (192*warp + row + 16*col), held, [&](int at) { return 12*warp + col < 23; });
         }
     }
@@ -48,20 +48,20 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     // 3  a0_s[row + 72*col] <- a[16384*block + 8192*warp + row + 256*col where 64*block + col + 32*warp < rows]  64x32
     if (tcu::is_multiple(a + (16384*block + 8192*warp), 16) && 64*block + 32*warp + 31 < rows) {
         {
-            tcu::Pack<half, 8> held[8];
+            tcu::Vector<half, 8> held[8];
             #pragma unroll
-            for (int turn = 0; turn < 8; ++turn) {
-                const int e = lane + 32*turn;
+            for (int nth = 0; nth < 8; ++nth) {
+                const int e = lane + 32*nth;
                 const int row = 8*(e % 8);
                 const int col = e / 8;
-                held[turn] = tcu::load<8, tcu::Aligned>(a + (16384*block + 8192*warp + row + 256*col));
+                held[nth] = tcu::load<8, tcu::Aligned>(a + (16384*block + 8192*warp + row + 256*col));
             }
             #pragma unroll
-            for (int turn = 0; turn < 8; ++turn) {
-                const int e = lane + 32*turn;
+            for (int nth = 0; nth < 8; ++nth) {
+                const int e = lane + 32*nth;
                 const int row = 8*(e % 8);
                 const int col = e / 8;
-                tcu::store<tcu::Aligned>(a0_s + (row + 72*col), held[turn]);
+                tcu::store<tcu::Aligned>(a0_s + (row + 72*col), held[nth]);
             }
         }
     }
@@ -70,7 +70,7 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
         for (int e = lane; e < 256; e += 32) {
             const int row = 8*(e % 8);
             const int col = e / 8;
-            tcu::Pack<half, 8> held = tcu::load<8>(a + (16384*block + 8192*warp + row + 256*col), [&](int at) { return 64*block + 32*warp + col < rows; });
+            tcu::Vector<half, 8> held = tcu::load<8>(a + (16384*block + 8192*warp + row + 256*col), [&](int at) { return 64*block + 32*warp + col < rows; });
             tcu::store<tcu::Aligned>(a0_s + (row + 72*col), held);
         }
     }
@@ -81,11 +81,11 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     // 5  a1_s[row + 72*col] <- a[16384*block + 8192*warp + 64 + row + 256*col where 64*block + col + 32*warp < rows]  64x32
     if (tcu::is_multiple(a + (16384*block + 8192*warp + 64), 16) && 64*block + 32*warp + 31 < rows) {
         #pragma unroll
-        for (int turn = 0; turn < 8; ++turn) {
-            const int e = lane + 32*turn;
+        for (int nth = 0; nth < 8; ++nth) {
+            const int e = lane + 32*nth;
             const int row = 8*(e % 8);
             const int col = e / 8;
-            tcu::copy_later<8, tcu::Aligned>(a1_s + (row + 72*col), a + (16384*block + 8192*warp + row + 256*col + 64));
+            tcu::copy_async<8, tcu::Aligned>(a1_s + (row + 72*col), a + (16384*block + 8192*warp + row + 256*col + 64));
         }
     }
     else {
@@ -93,7 +93,7 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
         for (int e = lane; e < 256; e += 32) {
             const int row = 8*(e % 8);
             const int col = e / 8;
-            tcu::copy_later<8>(a1_s + (row + 72*col), a + (16384*block + 8192*warp + row + 256*col + 64), [&](int at) { return 64*block + 32*warp + col < rows; });
+            tcu::copy_async<8>(a1_s + (row + 72*col), a + (16384*block + 8192*warp + row + 256*col + 64), [&](int at) { return 64*block + 32*warp + col < rows; });
         }
     }
 
@@ -134,17 +134,17 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     wmma::mma_sync(C, X, A0, C);
 
     // 18  sync warp
-    tcu::finish_copies();
+    tcu::wait_for_copies();
     __syncwarp();
 
     // 19  a0_s[row + 72*col] <- a[16384*block + 8192*warp + 128 + row + 256*col where 64*block + col + 32*warp < rows]  64x32
     if (tcu::is_multiple(a + (16384*block + 8192*warp + 128), 16) && 64*block + 32*warp + 31 < rows) {
         #pragma unroll
-        for (int turn = 0; turn < 8; ++turn) {
-            const int e = lane + 32*turn;
+        for (int nth = 0; nth < 8; ++nth) {
+            const int e = lane + 32*nth;
             const int row = 8*(e % 8);
             const int col = e / 8;
-            tcu::copy_later<8, tcu::Aligned>(a0_s + (row + 72*col), a + (16384*block + 8192*warp + row + 256*col + 128));
+            tcu::copy_async<8, tcu::Aligned>(a0_s + (row + 72*col), a + (16384*block + 8192*warp + row + 256*col + 128));
         }
     }
     else {
@@ -152,7 +152,7 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
         for (int e = lane; e < 256; e += 32) {
             const int row = 8*(e % 8);
             const int col = e / 8;
-            tcu::copy_later<8>(a0_s + (row + 72*col), a + (16384*block + 8192*warp + row + 256*col + 128), [&](int at) { return 64*block + 32*warp + col < rows; });
+            tcu::copy_async<8>(a0_s + (row + 72*col), a + (16384*block + 8192*warp + row + 256*col + 128), [&](int at) { return 64*block + 32*warp + col < rows; });
         }
     }
 
@@ -193,17 +193,17 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     wmma::mma_sync(C, X, A0, C);
 
     // 32  sync warp
-    tcu::finish_copies();
+    tcu::wait_for_copies();
     __syncwarp();
 
     // 33  a1_s[row + 72*col] <- a[16384*block + 8192*warp + 192 + row + 256*col where 64*block + col + 32*warp < rows]  64x32
     if (tcu::is_multiple(a + (16384*block + 8192*warp + 192), 16) && 64*block + 32*warp + 31 < rows) {
         #pragma unroll
-        for (int turn = 0; turn < 8; ++turn) {
-            const int e = lane + 32*turn;
+        for (int nth = 0; nth < 8; ++nth) {
+            const int e = lane + 32*nth;
             const int row = 8*(e % 8);
             const int col = e / 8;
-            tcu::copy_later<8, tcu::Aligned>(a1_s + (row + 72*col), a + (16384*block + 8192*warp + row + 256*col + 192));
+            tcu::copy_async<8, tcu::Aligned>(a1_s + (row + 72*col), a + (16384*block + 8192*warp + row + 256*col + 192));
         }
     }
     else {
@@ -211,7 +211,7 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
         for (int e = lane; e < 256; e += 32) {
             const int row = 8*(e % 8);
             const int col = e / 8;
-            tcu::copy_later<8>(a1_s + (row + 72*col), a + (16384*block + 8192*warp + row + 256*col + 192), [&](int at) { return 64*block + 32*warp + col < rows; });
+            tcu::copy_async<8>(a1_s + (row + 72*col), a + (16384*block + 8192*warp + row + 256*col + 192), [&](int at) { return 64*block + 32*warp + col < rows; });
         }
     }
 
@@ -255,7 +255,7 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     wmma::load_matrix_sync(X, x_s + 192, 16);
 
     // 47  sync warp
-    tcu::finish_copies();
+    tcu::wait_for_copies();
     __syncwarp();
 
     // 48  A0 <- LoadTile(a1_s[0 ... +2248], colmajor, stride=72)

@@ -50,7 +50,7 @@ reduction_16n_coalesced(const half* __restrict__ in, float* __restrict__ out, co
                 const int e = lane;
                 const int row = 8*(e % 2);
                 const int col = e / 2;
-                tcu::Pack<half, 8> held = tcu::load<8, tcu::Aligned>(in + (1024*block + 64*s + row + 16*col));
+                tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(in + (1024*block + 64*s + row + 16*col));
                 tcu::store<tcu::Aligned>(t_A + (row + 16*col), held);
             }
         }
@@ -59,7 +59,7 @@ reduction_16n_coalesced(const half* __restrict__ in, float* __restrict__ out, co
             for (int e = lane; e < 32; e += 32) {
                 const int row = 8*(e % 2);
                 const int col = e / 2;
-                tcu::Pack<half, 8> held = tcu::load<8>(in + (1024*block + 64*s + row + 16*col), [&](int at) { return row + 16*col + at < 64; });
+                tcu::Vector<half, 8> held = tcu::load<8>(in + (1024*block + 64*s + row + 16*col), [&](int at) { return row + 16*col + at < 64; });
                 tcu::store<tcu::Aligned>(t_A + (row + 16*col), held);
             }
         }

@@ -63,20 +63,20 @@ reduction_256n(const half* __restrict__ in, float* __restrict__ out, const long 
 
     // 8  t_X[row + 16*col] <- s_V[row + 16*col]  16x16
     {
-        tcu::Pack<float, 4> held[2];
+        tcu::Vector<float, 4> held[2];
         #pragma unroll
-        for (int turn = 0; turn < 2; ++turn) {
-            const int e = lane + 32*turn;
+        for (int nth = 0; nth < 2; ++nth) {
+            const int e = lane + 32*nth;
             const int row = 4*(e % 4);
             const int col = e / 4;
-            held[turn] = tcu::load<4, tcu::Aligned>(s_V + (row + 16*col));
+            held[nth] = tcu::load<4, tcu::Aligned>(s_V + (row + 16*col));
         }
         #pragma unroll
-        for (int turn = 0; turn < 2; ++turn) {
-            const int e = lane + 32*turn;
+        for (int nth = 0; nth < 2; ++nth) {
+            const int e = lane + 32*nth;
             const int row = 4*(e % 4);
             const int col = e / 4;
-            tcu::store<tcu::Aligned>(t_X + (row + 16*col), tcu::convert<half>(held[turn]));
+            tcu::store<tcu::Aligned>(t_X + (row + 16*col), tcu::convert<half>(held[nth]));
         }
     }
 

@@ -61,20 +61,20 @@ reduction_256n_block(const half* __restrict__ in, float* __restrict__ out, const
 
     // 9  t_X[row + 16*col] <- s_V[row + 16*col]  16x16
     {
-        tcu::Pack<float, 4> held[2];
+        tcu::Vector<float, 4> held[2];
         #pragma unroll
-        for (int turn = 0; turn < 2; ++turn) {
-            const int e = lane + 32*turn;
+        for (int nth = 0; nth < 2; ++nth) {
+            const int e = lane + 32*nth;
             const int row = 4*(e % 4);
             const int col = e / 4;
-            held[turn] = tcu::load<4, tcu::Aligned>(s_V + (row + 16*col));
+            held[nth] = tcu::load<4, tcu::Aligned>(s_V + (row + 16*col));
         }
         #pragma unroll
-        for (int turn = 0; turn < 2; ++turn) {
-            const int e = lane + 32*turn;
+        for (int nth = 0; nth < 2; ++nth) {
+            const int e = lane + 32*nth;
             const int row = 4*(e % 4);
             const int col = e / 4;
-            tcu::store<tcu::Aligned>(t_X + (row + 16*col), tcu::convert<half>(held[turn]));
+            tcu::store<tcu::Aligned>(t_X + (row + 16*col), tcu::convert<half>(held[nth]));
         }
     }
 
@@ -110,20 +110,20 @@ reduction_256n_block(const half* __restrict__ in, float* __restrict__ out, const
         // 17.2  t_E[row + 16*col] <- prtls[row + 4*col where col < 1 and row < 4]  16x16
         if (15 < 1 && 15 < 4) {
             {
-                tcu::Pack<float, 4> held[2];
+                tcu::Vector<float, 4> held[2];
                 #pragma unroll
-                for (int turn = 0; turn < 2; ++turn) {
-                    const int e = lane + 32*turn;
+                for (int nth = 0; nth < 2; ++nth) {
+                    const int e = lane + 32*nth;
                     const int row = 4*(e % 4);
                     const int col = e / 4;
-                    held[turn] = tcu::load<4, tcu::Aligned>(prtls + (row + 4*col));
+                    held[nth] = tcu::load<4, tcu::Aligned>(prtls + (row + 4*col));
                 }
                 #pragma unroll
-                for (int turn = 0; turn < 2; ++turn) {
-                    const int e = lane + 32*turn;
+                for (int nth = 0; nth < 2; ++nth) {
+                    const int e = lane + 32*nth;
                     const int row = 4*(e % 4);
                     const int col = e / 4;
-                    tcu::store<tcu::Aligned>(t_E + (row + 16*col), tcu::convert<half>(held[turn]));
+                    tcu::store<tcu::Aligned>(t_E + (row + 16*col), tcu::convert<half>(held[nth]));
                 }
             }
         }
@@ -132,7 +132,7 @@ reduction_256n_block(const half* __restrict__ in, float* __restrict__ out, const
             for (int e = lane; e < 64; e += 32) {
                 const int row = 4*(e % 4);
                 const int col = e / 4;
-                tcu::Pack<float, 4> held = tcu::load<4, tcu::Aligned>(prtls + (row + 4*col), [&](int at) { return col < 1 && row + at < 4; });
+                tcu::Vector<float, 4> held = tcu::load<4, tcu::Aligned>(prtls + (row + 4*col), [&](int at) { return col < 1 && row + at < 4; });
                 tcu::store<tcu::Aligned>(t_E + (row + 16*col), tcu::convert<half>(held));
             }
         }

@@ -44,22 +44,22 @@ reduction_kn(const float* __restrict__ in, float* __restrict__ out, const long l
         // 3.1  t_A0[row + 16*col], t_A1[row + 16*col], t_A2[row + 16*col] <- Split(in[1024*block + 16*i + row + 64*col])  16x16
         if (tcu::is_multiple(in + (1024*block + 16*i), 16)) {
             {
-                tcu::Pack<float, 4> rest[2];
+                tcu::Vector<float, 4> rest[2];
                 #pragma unroll
-                for (int turn = 0; turn < 2; ++turn) {
-                    const int e = lane + 32*turn;
+                for (int nth = 0; nth < 2; ++nth) {
+                    const int e = lane + 32*nth;
                     const int row = 4*(e % 4);
                     const int col = e / 4;
-                    rest[turn] = tcu::load<4, tcu::Aligned>(in + (1024*block + 16*i + row + 64*col));
+                    rest[nth] = tcu::load<4, tcu::Aligned>(in + (1024*block + 16*i + row + 64*col));
                 }
                 #pragma unroll
-                for (int turn = 0; turn < 2; ++turn) {
-                    const int e = lane + 32*turn;
+                for (int nth = 0; nth < 2; ++nth) {
+                    const int e = lane + 32*nth;
                     const int row = 4*(e % 4);
                     const int col = e / 4;
-                    tcu::store<tcu::Aligned>(t_A0 + (row + 16*col), tcu::take_part<__nv_bfloat16>(rest[turn]));
-                    tcu::store<tcu::Aligned>(t_A1 + (row + 16*col), tcu::take_part<__nv_bfloat16>(rest[turn]));
-                    tcu::store<tcu::Aligned>(t_A2 + (row + 16*col), tcu::take_part<__nv_bfloat16>(rest[turn]));
+                    tcu::store<tcu::Aligned>(t_A0 + (row + 16*col), tcu::take_part<__nv_bfloat16>(rest[nth]));
+                    tcu::store<tcu::Aligned>(t_A1 + (row + 16*col), tcu::take_part<__nv_bfloat16>(rest[nth]));
+                    tcu::store<tcu::Aligned>(t_A2 + (row + 16*col), tcu::take_part<__nv_bfloat16>(rest[nth]));
                 }
             }
         }
@@ -68,7 +68,7 @@ reduction_kn(const float* __restrict__ in, float* __restrict__ out, const long l
             for (int e = lane; e < 64; e += 32) {
                 const int row = 4*(e % 4);
                 const int col = e / 4;
-                tcu::Pack<float, 4> rest = tcu::load<4>(in + (1024*block + 16*i + row + 64*col));
+                tcu::Vector<float, 4> rest = tcu::load<4>(in + (1024*block + 16*i + row + 64*col));
                 tcu::store<tcu::Aligned>(t_A0 + (row + 16*col), tcu::take_part<__nv_bfloat16>(rest));
                 tcu::store<tcu::Aligned>(t_A1 + (row + 16*col), tcu::take_part<__nv_bfloat16>(rest));
                 tcu::store<tcu::Aligned>(t_A2 + (row + 16*col), tcu::take_part<__nv_bfloat16>(rest));

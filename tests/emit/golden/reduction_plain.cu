@@ -20,7 +20,7 @@ reduction_plain(const half* __restrict__ in, float* __restrict__ out, const long
         {
             const int e = lane;
             const int row = 8*e;
-            tcu::Pack<half, 8> held = tcu::load<8, tcu::Aligned>(in + (256*block + row));
+            tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(in + (256*block + row));
             tcu::store<tcu::Aligned>(values + row, held);
         }
     }
@@ -28,7 +28,7 @@ reduction_plain(const half* __restrict__ in, float* __restrict__ out, const long
         #pragma unroll 1
         for (int e = lane; e < 32; e += 32) {
             const int row = 8*e;
-            tcu::Pack<half, 8> held = tcu::load<8>(in + (256*block + row), [&](int at) { return 256*block + row + at < length; });
+            tcu::Vector<half, 8> held = tcu::load<8>(in + (256*block + row), [&](int at) { return 256*block + row + at < length; });
             tcu::store<tcu::Aligned>(values + row, held);
         }
     }
@@ -40,7 +40,7 @@ reduction_plain(const half* __restrict__ in, float* __restrict__ out, const long
     {
         const int e = lane;
         const int row = 4*e;
-        tcu::Pack<half, 4> held = tcu::add(tcu::load<4, tcu::Aligned>(values + row), tcu::load<4, tcu::Aligned>(values + (row + 128)));
+        tcu::Vector<half, 4> held = tcu::add(tcu::load<4, tcu::Aligned>(values + row), tcu::load<4, tcu::Aligned>(values + (row + 128)));
         tcu::store<tcu::Aligned>(values + row, held);
     }
 
@@ -51,7 +51,7 @@ reduction_plain(const half* __restrict__ in, float* __restrict__ out, const long
     {
         const int e = lane;
         const int row = 2*e;
-        tcu::Pack<half, 2> held = tcu::add(tcu::load<2, tcu::Aligned>(values + row), tcu::load<2, tcu::Aligned>(values + (row + 64)));
+        tcu::Vector<half, 2> held = tcu::add(tcu::load<2, tcu::Aligned>(values + row), tcu::load<2, tcu::Aligned>(values + (row + 64)));
         tcu::store<tcu::Aligned>(values + row, held);
     }
 

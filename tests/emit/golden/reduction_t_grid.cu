@@ -83,20 +83,20 @@ reduction_t(const half* __restrict__ in, float* __restrict__ out, const long lon
 
     // 9  t_X[row + 32*col] <- s_V[row + 32*col]  32x32
     {
-        tcu::Pack<float, 4> held[8];
+        tcu::Vector<float, 4> held[8];
         #pragma unroll
-        for (int turn = 0; turn < 8; ++turn) {
-            const int e = lane + 32*turn;
+        for (int nth = 0; nth < 8; ++nth) {
+            const int e = lane + 32*nth;
             const int row = 4*(e % 8);
             const int col = e / 8;
-            held[turn] = tcu::load<4, tcu::Aligned>(s_V + (row + 32*col));
+            held[nth] = tcu::load<4, tcu::Aligned>(s_V + (row + 32*col));
         }
         #pragma unroll
-        for (int turn = 0; turn < 8; ++turn) {
-            const int e = lane + 32*turn;
+        for (int nth = 0; nth < 8; ++nth) {
+            const int e = lane + 32*nth;
             const int row = 4*(e % 8);
             const int col = e / 8;
-            tcu::store<tcu::Aligned>(t_X + (row + 32*col), tcu::convert<half>(held[turn]));
+            tcu::store<tcu::Aligned>(t_X + (row + 32*col), tcu::convert<half>(held[nth]));
         }
     }
 

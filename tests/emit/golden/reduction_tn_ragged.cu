@@ -41,7 +41,7 @@ reduction_tn(const half* __restrict__ in, half* __restrict__ out, const long lon
                 const int e = lane;
                 const int row = 8*(e % 2);
                 const int col = e / 2;
-                tcu::Pack<half, 8> held = tcu::load<8, tcu::Aligned>(in + (1000*block + 256*i + row + 16*col));
+                tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(in + (1000*block + 256*i + row + 16*col));
                 tcu::store<tcu::Aligned>(t_A + (row + 16*col), held);
             }
         }
@@ -50,7 +50,7 @@ reduction_tn(const half* __restrict__ in, half* __restrict__ out, const long lon
             for (int e = lane; e < 32; e += 32) {
                 const int row = 8*(e % 2);
                 const int col = e / 2;
-                tcu::Pack<half, 8> held = tcu::load<8>(in + (1000*block + 256*i + row + 16*col), [&](int at) { return 256*i + row + 16*col + at < 1000 && 1000*block + 256*i + row + 16*col + at < length; });
+                tcu::Vector<half, 8> held = tcu::load<8>(in + (1000*block + 256*i + row + 16*col), [&](int at) { return 256*i + row + 16*col + at < 1000 && 1000*block + 256*i + row + 16*col + at < length; });
                 tcu::store<tcu::Aligned>(t_A + (row + 16*col), held);
             }
         }

@@ -70,20 +70,20 @@ scan_256(const half* __restrict__ in, float* __restrict__ out, const long long l
 
     // 12  t_X[16*row + col] <- s_LA[16*row + col]  16x16
     {
-        tcu::Pack<float, 4> held[2];
+        tcu::Vector<float, 4> held[2];
         #pragma unroll
-        for (int turn = 0; turn < 2; ++turn) {
-            const int e = lane + 32*turn;
+        for (int nth = 0; nth < 2; ++nth) {
+            const int e = lane + 32*nth;
             const int row = e / 4;
             const int col = 4*(e % 4);
-            held[turn] = tcu::load<4, tcu::Aligned>(s_LA + (16*row + col));
+            held[nth] = tcu::load<4, tcu::Aligned>(s_LA + (16*row + col));
         }
         #pragma unroll
-        for (int turn = 0; turn < 2; ++turn) {
-            const int e = lane + 32*turn;
+        for (int nth = 0; nth < 2; ++nth) {
+            const int e = lane + 32*nth;
             const int row = e / 4;
             const int col = 4*(e % 4);
-            tcu::store<tcu::Aligned>(t_X + (16*row + col), tcu::convert<half>(held[turn]));
+            tcu::store<tcu::Aligned>(t_X + (16*row + col), tcu::convert<half>(held[nth]));
         }
     }
 

@@ -75,7 +75,7 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
                     const int e = lane;
                     const int row = e / 2;
                     const int col = 8*(e % 2);
-                    tcu::Pack<half, 8> held = tcu::load<8, tcu::Aligned>(in + (2000*block + 256*warp + 1024*i + 16*row + col));
+                    tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(in + (2000*block + 256*warp + 1024*i + 16*row + col));
                     tcu::store<tcu::Aligned>(t_A + (16*row + col), held);
                 }
             }
@@ -84,7 +84,7 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
                 for (int e = lane; e < 32; e += 32) {
                     const int row = e / 2;
                     const int col = 8*(e % 2);
-                    tcu::Pack<half, 8> held = tcu::load<8, tcu::Aligned>(in + (2000*block + 256*warp + 1024*i + 16*row + col), [&](int at) { return 256*warp + 1024*i + 16*row + col + at < 2000 && 2000*block + 256*warp + 1024*i + 16*row + col + at < length; });
+                    tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(in + (2000*block + 256*warp + 1024*i + 16*row + col), [&](int at) { return 256*warp + 1024*i + 16*row + col + at < 2000 && 2000*block + 256*warp + 1024*i + 16*row + col + at < length; });
                     tcu::store<tcu::Aligned>(t_A + (16*row + col), held);
                 }
             }
@@ -161,20 +161,20 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
 
         // 5.18  t_C[16*row + col] <- x[-1 + row where 0 < row]  16x16
         {
-            tcu::Pack<float, 4> held[2];
+            tcu::Vector<float, 4> held[2];
             #pragma unroll
-            for (int turn = 0; turn < 2; ++turn) {
-                const int e = lane + 32*turn;
+            for (int nth = 0; nth < 2; ++nth) {
+                const int e = lane + 32*nth;
                 const int row = e / 4;
                 const int col = 4*(e % 4);
-                held[turn] = tcu::repeat<4>((0 < row ? x[row - 1] : 0.0f));
+                held[nth] = tcu::repeat<4>((0 < row ? x[row - 1] : 0.0f));
             }
             #pragma unroll
-            for (int turn = 0; turn < 2; ++turn) {
-                const int e = lane + 32*turn;
+            for (int nth = 0; nth < 2; ++nth) {
+                const int e = lane + 32*nth;
                 const int row = e / 4;
                 const int col = 4*(e % 4);
-                tcu::store<tcu::Aligned>(t_C + (16*row + col), held[turn]);
+                tcu::store<tcu::Aligned>(t_C + (16*row + col), held[nth]);
             }
         }
 
@@ -239,20 +239,20 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
 
             // 5.27.8  t_S[16*row + col] <- prtls[3] + totals[3]  16x16
             {
-                tcu::Pack<float, 4> held[2];
+                tcu::Vector<float, 4> held[2];
                 #pragma unroll
-                for (int turn = 0; turn < 2; ++turn) {
-                    const int e = lane + 32*turn;
+                for (int nth = 0; nth < 2; ++nth) {
+                    const int e = lane + 32*nth;
                     const int row = e / 4;
                     const int col = 4*(e % 4);
-                    held[turn] = tcu::add(tcu::repeat<4>(prtls[3]), tcu::repeat<4>(totals[3]));
+                    held[nth] = tcu::add(tcu::repeat<4>(prtls[3]), tcu::repeat<4>(totals[3]));
                 }
                 #pragma unroll
-                for (int turn = 0; turn < 2; ++turn) {
-                    const int e = lane + 32*turn;
+                for (int nth = 0; nth < 2; ++nth) {
+                    const int e = lane + 32*nth;
                     const int row = e / 4;
                     const int col = 4*(e % 4);
-                    tcu::store<tcu::Aligned>(t_S + (16*row + col), held[turn]);
+                    tcu::store<tcu::Aligned>(t_S + (16*row + col), held[nth]);
                 }
             }
 
@@ -269,20 +269,20 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
         // 5.29  out[2000*block + 1024*i + 256*warp + 16*row + col where col + 1024*i + 16*row + 256*warp < 2000 and 2000*block + col + 1024*i + 16*row + 256*warp < length] <- s_R[16*row + col] + prtls[warp]  16x16
         if (tcu::is_multiple(out + (2000*block + 256*warp + 1024*i), 16) && 256*warp + 1024*i + 255 < 2000 && 2000*block + 256*warp + 1024*i + 255 < length) {
             {
-                tcu::Pack<float, 4> held[2];
+                tcu::Vector<float, 4> held[2];
                 #pragma unroll
-                for (int turn = 0; turn < 2; ++turn) {
-                    const int e = lane + 32*turn;
+                for (int nth = 0; nth < 2; ++nth) {
+                    const int e = lane + 32*nth;
                     const int row = e / 4;
                     const int col = 4*(e % 4);
-                    held[turn] = tcu::add(tcu::load<4, tcu::Aligned>(s_R + (16*row + col)), tcu::repeat<4>(prtls[warp]));
+                    held[nth] = tcu::add(tcu::load<4, tcu::Aligned>(s_R + (16*row + col)), tcu::repeat<4>(prtls[warp]));
                 }
                 #pragma unroll
-                for (int turn = 0; turn < 2; ++turn) {
-                    const int e = lane + 32*turn;
+                for (int nth = 0; nth < 2; ++nth) {
+                    const int e = lane + 32*nth;
                     const int row = e / 4;
                     const int col = 4*(e % 4);
-                    tcu::store<tcu::Aligned>(out + (2000*block + 256*warp + 1024*i + 16*row + col), held[turn]);
+                    tcu::store<tcu::Aligned>(out + (2000*block + 256*warp + 1024*i + 16*row + col), held[nth]);
                 }
             }
         }
@@ -291,7 +291,7 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
             for (int e = lane; e < 64; e += 32) {
                 const int row = e / 4;
                 const int col = 4*(e % 4);
-                tcu::Pack<float, 4> held = tcu::add(tcu::load<4, tcu::Aligned>(s_R + (16*row + col)), tcu::repeat<4>(prtls[warp]));
+                tcu::Vector<float, 4> held = tcu::add(tcu::load<4, tcu::Aligned>(s_R + (16*row + col)), tcu::repeat<4>(prtls[warp]));
                 tcu::store(out + (2000*block + 256*warp + 1024*i + 16*row + col), held, [&](int at) { return 256*warp + 1024*i + 16*row + col + at < 2000 && 2000*block + 256*warp + 1024*i + 16*row + col + at < length; });
             }
         }

@@ -64,20 +64,20 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
         // 5.1  t_A[16*row + col] <- in[600*block + 256*i + 300*warp + 16*row + col where col + 256*i + 16*row < 300 and 600*block + col + 256*i + 16*row + 300*warp < length]  16x16
         if (tcu::is_multiple(in + (600*block + 300*warp + 256*i), 8) && 256*i + 255 < 300 && 600*block + 300*warp + 256*i + 255 < length) {
             {
-                tcu::Pack<half, 4> held[2];
+                tcu::Vector<half, 4> held[2];
                 #pragma unroll
-                for (int turn = 0; turn < 2; ++turn) {
-                    const int e = lane + 32*turn;
+                for (int nth = 0; nth < 2; ++nth) {
+                    const int e = lane + 32*nth;
                     const int row = e / 4;
                     const int col = 4*(e % 4);
-                    held[turn] = tcu::load<4, tcu::Aligned>(in + (600*block + 300*warp + 256*i + 16*row + col));
+                    held[nth] = tcu::load<4, tcu::Aligned>(in + (600*block + 300*warp + 256*i + 16*row + col));
                 }
                 #pragma unroll
-                for (int turn = 0; turn < 2; ++turn) {
-                    const int e = lane + 32*turn;
+                for (int nth = 0; nth < 2; ++nth) {
+                    const int e = lane + 32*nth;
                     const int row = e / 4;
                     const int col = 4*(e % 4);
-                    tcu::store<tcu::Aligned>(t_A + (16*row + col), held[turn]);
+                    tcu::store<tcu::Aligned>(t_A + (16*row + col), held[nth]);
                 }
             }
         }
@@ -86,7 +86,7 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
             for (int e = lane; e < 64; e += 32) {
                 const int row = e / 4;
                 const int col = 4*(e % 4);
-                tcu::Pack<half, 4> held = tcu::load<4>(in + (600*block + 300*warp + 256*i + 16*row + col), [&](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; });
+                tcu::Vector<half, 4> held = tcu::load<4>(in + (600*block + 300*warp + 256*i + 16*row + col), [&](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; });
                 tcu::store<tcu::Aligned>(t_A + (16*row + col), held);
             }
         }
@@ -103,20 +103,20 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
         // 5.5  t_B[16*row + col] <- in[600*block + 256*i + 300*warp + 16*row + col where col + 256*i + 16*row < 300 and 600*block + col + 256*i + 16*row + 300*warp < length]  16x16
         if (tcu::is_multiple(in + (600*block + 300*warp + 256*i), 8) && 256*i + 255 < 300 && 600*block + 300*warp + 256*i + 255 < length) {
             {
-                tcu::Pack<half, 4> held[2];
+                tcu::Vector<half, 4> held[2];
                 #pragma unroll
-                for (int turn = 0; turn < 2; ++turn) {
-                    const int e = lane + 32*turn;
+                for (int nth = 0; nth < 2; ++nth) {
+                    const int e = lane + 32*nth;
                     const int row = e / 4;
                     const int col = 4*(e % 4);
-                    held[turn] = tcu::load<4, tcu::Aligned>(in + (600*block + 300*warp + 256*i + 16*row + col));
+                    held[nth] = tcu::load<4, tcu::Aligned>(in + (600*block + 300*warp + 256*i + 16*row + col));
                 }
                 #pragma unroll
-                for (int turn = 0; turn < 2; ++turn) {
-                    const int e = lane + 32*turn;
+                for (int nth = 0; nth < 2; ++nth) {
+                    const int e = lane + 32*nth;
                     const int row = e / 4;
                     const int col = 4*(e % 4);
-                    tcu::store<tcu::Aligned>(t_B + (16*row + col), held[turn]);
+                    tcu::store<tcu::Aligned>(t_B + (16*row + col), held[nth]);
                 }
             }
         }
@@ -125,7 +125,7 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
             for (int e = lane; e < 64; e += 32) {
                 const int row = e / 4;
                 const int col = 4*(e % 4);
-                tcu::Pack<half, 4> held = tcu::load<4>(in + (600*block + 300*warp + 256*i + 16*row + col), [&](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; });
+                tcu::Vector<half, 4> held = tcu::load<4>(in + (600*block + 300*warp + 256*i + 16*row + col), [&](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; });
                 tcu::store<tcu::Aligned>(t_B + (16*row + col), held);
             }
         }
@@ -150,20 +150,20 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
 
         // 5.12  t_X[16*row + col] <- s_LA[16*row + col]  16x16
         {
-            tcu::Pack<float, 4> held[2];
+            tcu::Vector<float, 4> held[2];
             #pragma unroll
-            for (int turn = 0; turn < 2; ++turn) {
-                const int e = lane + 32*turn;
+            for (int nth = 0; nth < 2; ++nth) {
+                const int e = lane + 32*nth;
                 const int row = e / 4;
                 const int col = 4*(e % 4);
-                held[turn] = tcu::load<4, tcu::Aligned>(s_LA + (16*row + col));
+                held[nth] = tcu::load<4, tcu::Aligned>(s_LA + (16*row + col));
             }
             #pragma unroll
-            for (int turn = 0; turn < 2; ++turn) {
-                const int e = lane + 32*turn;
+            for (int nth = 0; nth < 2; ++nth) {
+                const int e = lane + 32*nth;
                 const int row = e / 4;
                 const int col = 4*(e % 4);
-                tcu::store<tcu::Aligned>(t_X + (16*row + col), tcu::convert<half>(held[turn]));
+                tcu::store<tcu::Aligned>(t_X + (16*row + col), tcu::convert<half>(held[nth]));
             }
         }
 
@@ -185,20 +185,20 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
         // 5.18  out[600*block + 256*i + 300*warp + 16*row + col where col + 256*i + 16*row < 300 and 600*block + col + 256*i + 16*row + 300*warp < length] <- s_R[16*row + col]  16x16
         if (tcu::is_multiple(out + (600*block + 300*warp + 256*i), 16) && 256*i + 255 < 300 && 600*block + 300*warp + 256*i + 255 < length) {
             {
-                tcu::Pack<float, 4> held[2];
+                tcu::Vector<float, 4> held[2];
                 #pragma unroll
-                for (int turn = 0; turn < 2; ++turn) {
-                    const int e = lane + 32*turn;
+                for (int nth = 0; nth < 2; ++nth) {
+                    const int e = lane + 32*nth;
                     const int row = e / 4;
                     const int col = 4*(e % 4);
-                    held[turn] = tcu::load<4, tcu::Aligned>(s_R + (16*row + col));
+                    held[nth] = tcu::load<4, tcu::Aligned>(s_R + (16*row + col));
                 }
                 #pragma unroll
-                for (int turn = 0; turn < 2; ++turn) {
-                    const int e = lane + 32*turn;
+                for (int nth = 0; nth < 2; ++nth) {
+                    const int e = lane + 32*nth;
                     const int row = e / 4;
                     const int col = 4*(e % 4);
-                    tcu::store<tcu::Aligned>(out + (600*block + 300*warp + 256*i + 16*row + col), held[turn]);
+                    tcu::store<tcu::Aligned>(out + (600*block + 300*warp + 256*i + 16*row + col), held[nth]);
                 }
             }
         }
@@ -207,7 +207,7 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
             for (int e = lane; e < 64; e += 32) {
                 const int row = e / 4;
                 const int col = 4*(e % 4);
-                tcu::Pack<float, 4> held = tcu::load<4, tcu::Aligned>(s_R + (16*row + col));
+                tcu::Vector<float, 4> held = tcu::load<4, tcu::Aligned>(s_R + (16*row + col));
                 tcu::store(out + (600*block + 300*warp + 256*i + 16*row + col), held, [&](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; });
             }
         }
@@ -220,20 +220,20 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
 
         // 5.21  t_S[16*row + col] <- s_last[255]  16x16
         {
-            tcu::Pack<float, 4> held[2];
+            tcu::Vector<float, 4> held[2];
             #pragma unroll
-            for (int turn = 0; turn < 2; ++turn) {
-                const int e = lane + 32*turn;
+            for (int nth = 0; nth < 2; ++nth) {
+                const int e = lane + 32*nth;
                 const int row = e / 4;
                 const int col = 4*(e % 4);
-                held[turn] = tcu::repeat<4>(s_last[255]);
+                held[nth] = tcu::repeat<4>(s_last[255]);
             }
             #pragma unroll
-            for (int turn = 0; turn < 2; ++turn) {
-                const int e = lane + 32*turn;
+            for (int nth = 0; nth < 2; ++nth) {
+                const int e = lane + 32*nth;
                 const int row = e / 4;
                 const int col = 4*(e % 4);
-                tcu::store<tcu::Aligned>(t_S + (16*row + col), held[turn]);
+                tcu::store<tcu::Aligned>(t_S + (16*row + col), held[nth]);
             }
         }
 

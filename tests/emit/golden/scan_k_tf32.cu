@@ -47,7 +47,7 @@ scan_k(const float* __restrict__ in, float* __restrict__ out, const long long le
             const int e = lane;
             const int row = e / 2;
             const int col = 4*(e % 2);
-            tcu::Pack<float, 4> held = tcu::load<4, tcu::Aligned>(s_R + (16*row + col));
+            tcu::Vector<float, 4> held = tcu::load<4, tcu::Aligned>(s_R + (16*row + col));
             tcu::store<tcu::Aligned>(out + (128*block + 8*row + col), held);
         }
     }
@@ -56,7 +56,7 @@ scan_k(const float* __restrict__ in, float* __restrict__ out, const long long le
         for (int e = lane; e < 32; e += 32) {
             const int row = e / 2;
             const int col = 4*(e % 2);
-            tcu::Pack<float, 4> held = tcu::load<4, tcu::Aligned>(s_R + (16*row + col));
+            tcu::Vector<float, 4> held = tcu::load<4, tcu::Aligned>(s_R + (16*row + col));
             tcu::store(out + (128*block + 8*row + col), held);
         }
     }

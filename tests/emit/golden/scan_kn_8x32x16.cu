@@ -66,20 +66,20 @@ scan_kn(const half* __restrict__ in, float* __restrict__ out, const long long le
 
         // 4.8  t_S[row + 8*col] <- s_last[7 + 8*col]  8x32
         {
-            tcu::Pack<float, 4> held[2];
+            tcu::Vector<float, 4> held[2];
             #pragma unroll
-            for (int turn = 0; turn < 2; ++turn) {
-                const int e = lane + 32*turn;
+            for (int nth = 0; nth < 2; ++nth) {
+                const int e = lane + 32*nth;
                 const int row = 4*(e % 2);
                 const int col = e / 2;
-                held[turn] = tcu::repeat<4>(s_last[8*col + 7]);
+                held[nth] = tcu::repeat<4>(s_last[8*col + 7]);
             }
             #pragma unroll
-            for (int turn = 0; turn < 2; ++turn) {
-                const int e = lane + 32*turn;
+            for (int nth = 0; nth < 2; ++nth) {
+                const int e = lane + 32*nth;
                 const int row = 4*(e % 2);
                 const int col = e / 2;
-                tcu::store<tcu::Aligned>(t_S + (row + 8*col), held[turn]);
+                tcu::store<tcu::Aligned>(t_S + (row + 8*col), held[nth]);
             }
         }
 

@@ -69,7 +69,7 @@ scan_kn(const half* __restrict__ in, float* __restrict__ out, const long long le
             const int e = lane;
             const int row = e / 2;
             const int col = 4*(e % 2);
-            tcu::Pack<float, 4> held = tcu::repeat<4>(s_last[8*row + 7]);
+            tcu::Vector<float, 4> held = tcu::repeat<4>(s_last[8*row + 7]);
             tcu::store<tcu::Aligned>(t_S + (8*row + col), held);
         }
 

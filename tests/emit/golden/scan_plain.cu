@@ -22,7 +22,7 @@ scan_plain(const half* __restrict__ in, float* __restrict__ out, const long long
         {
             const int e = lane;
             const int col = 8*e;
-            tcu::Pack<half, 8> held = tcu::load<8, tcu::Aligned>(in + (256*block + col));
+            tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(in + (256*block + col));
             tcu::store<tcu::Aligned>(x + col, held);
         }
     }
@@ -30,7 +30,7 @@ scan_plain(const half* __restrict__ in, float* __restrict__ out, const long long
         #pragma unroll 1
         for (int e = lane; e < 32; e += 32) {
             const int col = 8*e;
-            tcu::Pack<half, 8> held = tcu::load<8>(in + (256*block + col), [&](int at) { return 256*block + col + at < length; });
+            tcu::Vector<half, 8> held = tcu::load<8>(in + (256*block + col), [&](int at) { return 256*block + col + at < length; });
             tcu::store<tcu::Aligned>(x + col, held);
         }
     }
@@ -42,16 +42,16 @@ scan_plain(const half* __restrict__ in, float* __restrict__ out, const long long
     {
         half held[8];
         #pragma unroll
-        for (int turn = 0; turn < 8; ++turn) {
-            const int e = lane + 32*turn;
+        for (int nth = 0; nth < 8; ++nth) {
+            const int e = lane + 32*nth;
             const int row = e;
-            held[turn] = tcu::add(x[row], (0 < row ? x[row - 1] : tcu::convert<half>(0.0f)));
+            held[nth] = tcu::add(x[row], (0 < row ? x[row - 1] : tcu::convert<half>(0.0f)));
         }
         #pragma unroll
-        for (int turn = 0; turn < 8; ++turn) {
-            const int e = lane + 32*turn;
+        for (int nth = 0; nth < 8; ++nth) {
+            const int e = lane + 32*nth;
             const int row = e;
-            y[row] = held[turn];
+            y[row] = held[nth];
         }
     }
 
@@ -61,18 +61,18 @@ scan_plain(const half* __restrict__ in, float* __restrict__ out, const long long
     // 5  x[row] <- y[row] + y[-2 + row where 1 < row]  256x1
     if (1 < 0) {
         {
-            tcu::Pack<half, 2> held[4];
+            tcu::Vector<half, 2> held[4];
             #pragma unroll
-            for (int turn = 0; turn < 4; ++turn) {
-                const int e = lane + 32*turn;
+            for (int nth = 0; nth < 4; ++nth) {
+                const int e = lane + 32*nth;
                 const int row = 2*e;
-                held[turn] = tcu::add(tcu::load<2, tcu::Aligned>(y + row), tcu::load<2, tcu::Aligned>(y + (row - 2)));
+                held[nth] = tcu::add(tcu::load<2, tcu::Aligned>(y + row), tcu::load<2, tcu::Aligned>(y + (row - 2)));
             }
             #pragma unroll
-            for (int turn = 0; turn < 4; ++turn) {
-                const int e = lane + 32*turn;
+            for (int nth = 0; nth < 4; ++nth) {
+                const int e = lane + 32*nth;
                 const int row = 2*e;
-                tcu::store<tcu::Aligned>(x + row, held[turn]);
+                tcu::store<tcu::Aligned>(x + row, held[nth]);
             }
         }
     }
@@ -80,7 +80,7 @@ scan_plain(const half* __restrict__ in, float* __restrict__ out, const long long
         #pragma unroll 1
         for (int e = lane; e < 128; e += 32) {
             const int row = 2*e;
-            tcu::Pack<half, 2> held = tcu::add(tcu::load<2, tcu::Aligned>(y + row), tcu::load<2, tcu::Aligned>(y + (row - 2), [&](int at) { return 1 < row + at; }));
+            tcu::Vector<half, 2> held = tcu::add(tcu::load<2, tcu::Aligned>(y + row), tcu::load<2, tcu::Aligned>(y + (row - 2), [&](int at) { return 1 < row + at; }));
             tcu::store<tcu::Aligned>(x + row, held);
         }
     }
@@ -91,18 +91,18 @@ scan_plain(const half* __restrict__ in, float* __restrict__ out, const long long
     // 7  y[row] <- x[row] + x[-4 + row where 3 < row]  256x1
     if (3 < 0) {
         {
-            tcu::Pack<half, 4> held[2];
+            tcu::Vector<half, 4> held[2];
             #pragma unroll
-            for (int turn = 0; turn < 2; ++turn) {
-                const int e = lane + 32*turn;
+            for (int nth = 0; nth < 2; ++nth) {
+                const int e = lane + 32*nth;
                 const int row = 4*e;
-                held[turn] = tcu::add(tcu::load<4, tcu::Aligned>(x + row), tcu::load<4, tcu::Aligned>(x + (row - 4)));
+                held[nth] = tcu::add(tcu::load<4, tcu::Aligned>(x + row), tcu::load<4, tcu::Aligned>(x + (row - 4)));
             }
             #pragma unroll
-            for (int turn = 0; turn < 2; ++turn) {
-                const int e = lane + 32*turn;
+            for (int nth = 0; nth < 2; ++nth) {
+                const int e = lane + 32*nth;
                 const int row = 4*e;
-                tcu::store<tcu::Aligned>(y + row, held[turn]);
+                tcu::store<tcu::Aligned>(y + row, held[nth]);
             }
         }
     }
@@ -110,7 +110,7 @@ scan_plain(const half* __restrict__ in, float* __restrict__ out, const long long
         #pragma unroll 1
         for (int e = lane; e < 64; e += 32) {
             const int row = 4*e;
-            tcu::Pack<half, 4> held = tcu::add(tcu::load<4, tcu::Aligned>(x + row), tcu::load<4, tcu::Aligned>(x + (row - 4), [&](int at) { return 3 < row + at; }));
+            tcu::Vector<half, 4> held = tcu::add(tcu::load<4, tcu::Aligned>(x + row), tcu::load<4, tcu::Aligned>(x + (row - 4), [&](int at) { return 3 < row + at; }));
             tcu::store<tcu::Aligned>(y + row, held);
         }
     }
@@ -123,7 +123,7 @@ scan_plain(const half* __restrict__ in, float* __restrict__ out, const long long
         {
             const int e = lane;
             const int row = 8*e;
-            tcu::Pack<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(y + row), tcu::load<8, tcu::Aligned>(y + (row - 8)));
+            tcu::Vector<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(y + row), tcu::load<8, tcu::Aligned>(y + (row - 8)));
             tcu::store<tcu::Aligned>(x + row, held);
         }
     }
@@ -131,7 +131,7 @@ scan_plain(const half* __restrict__ in, float* __restrict__ out, const long long
         #pragma unroll 1
         for (int e = lane; e < 32; e += 32) {
             const int row = 8*e;
-            tcu::Pack<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(y + row), tcu::load<8, tcu::Aligned>(y + (row - 8), [&](int at) { return 7 < row + at; }));
+            tcu::Vector<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(y + row), tcu::load<8, tcu::Aligned>(y + (row - 8), [&](int at) { return 7 < row + at; }));
             tcu::store<tcu::Aligned>(x + row, held);
         }
     }
@@ -144,7 +144,7 @@ scan_plain(const half* __restrict__ in, float* __restrict__ out, const long long
         {
             const int e = lane;
             const int row = 8*e;
-            tcu::Pack<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(x + row), tcu::load<8, tcu::Aligned>(x + (row - 16)));
+            tcu::Vector<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(x + row), tcu::load<8, tcu::Aligned>(x + (row - 16)));
             tcu::store<tcu::Aligned>(y + row, held);
         }
     }
@@ -152,7 +152,7 @@ scan_plain(const half* __restrict__ in, float* __restrict__ out, const long long
         #pragma unroll 1
         for (int e = lane; e < 32; e += 32) {
             const int row = 8*e;
-            tcu::Pack<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(x + row), tcu::load<8, tcu::Aligned>(x + (row - 16), [&](int at) { return 15 < row + at; }));
+            tcu::Vector<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(x + row), tcu::load<8, tcu::Aligned>(x + (row - 16), [&](int at) { return 15 < row + at; }));
             tcu::store<tcu::Aligned>(y + row, held);
         }
     }
@@ -165,7 +165,7 @@ scan_plain(const half* __restrict__ in, float* __restrict__ out, const long long
         {
             const int e = lane;
             const int row = 8*e;
-            tcu::Pack<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(y + row), tcu::load<8, tcu::Aligned>(y + (row - 32)));
+            tcu::Vector<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(y + row), tcu::load<8, tcu::Aligned>(y + (row - 32)));
             tcu::store<tcu::Aligned>(x + row, held);
         }
     }
@@ -173,7 +173,7 @@ scan_plain(const half* __restrict__ in, float* __restrict__ out, const long long
         #pragma unroll 1
         for (int e = lane; e < 32; e += 32) {
             const int row = 8*e;
-            tcu::Pack<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(y + row), tcu::load<8, tcu::Aligned>(y + (row - 32), [&](int at) { return 31 < row + at; }));
+            tcu::Vector<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(y + row), tcu::load<8, tcu::Aligned>(y + (row - 32), [&](int at) { return 31 < row + at; }));
             tcu::store<tcu::Aligned>(x + row, held);
         }
     }
@@ -186,7 +186,7 @@ scan_plain(const half* __restrict__ in, float* __restrict__ out, const long long
         {
             const int e = lane;
             const int row = 8*e;
-            tcu::Pack<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(x + row), tcu::load<8, tcu::Aligned>(x + (row - 64)));
+            tcu::Vector<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(x + row), tcu::load<8, tcu::Aligned>(x + (row - 64)));
             tcu::store<tcu::Aligned>(y + row, held);
         }
     }
@@ -194,7 +194,7 @@ scan_plain(const half* __restrict__ in, float* __restrict__ out, const long long
         #pragma unroll 1
         for (int e = lane; e < 32; e += 32) {
             const int row = 8*e;
-            tcu::Pack<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(x + row), tcu::load<8, tcu::Aligned>(x + (row - 64), [&](int at) { return 63 < row + at; }));
+            tcu::Vector<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(x + row), tcu::load<8, tcu::Aligned>(x + (row - 64), [&](int at) { return 63 < row + at; }));
             tcu::store<tcu::Aligned>(y + row, held);
         }
     }
@@ -207,7 +207,7 @@ scan_plain(const half* __restrict__ in, float* __restrict__ out, const long long
         {
             const int e = lane;
             const int row = 8*e;
-            tcu::Pack<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(y + row), tcu::load<8, tcu::Aligned>(y + (row - 128)));
+            tcu::Vector<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(y + row), tcu::load<8, tcu::Aligned>(y + (row - 128)));
             tcu::store<tcu::Aligned>(x + row, held);
         }
     }
@@ -215,7 +215,7 @@ scan_plain(const half* __restrict__ in, float* __restrict__ out, const long long
         #pragma unroll 1
         for (int e = lane; e < 32; e += 32) {
             const int row = 8*e;
-            tcu::Pack<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(y + row), tcu::load<8, tcu::Aligned>(y + (row - 128), [&](int at) { return 127 < row + at; }));
+            tcu::Vector<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(y + row), tcu::load<8, tcu::Aligned>(y + (row - 128), [&](int at) { return 127 < row + at; }));
             tcu::store<tcu::Aligned>(x + row, held);
         }
     }
@@ -226,18 +226,18 @@ scan_plain(const half* __restrict__ in, float* __restrict__ out, const long long
     // 19  out[256*block + col where 256*block + col < length] <- x[col]  1x256
     if (tcu::is_multiple(out + 256*block, 16) && 256*block + 255 < length) {
         {
-            tcu::Pack<half, 4> held[2];
+            tcu::Vector<half, 4> held[2];
             #pragma unroll
-            for (int turn = 0; turn < 2; ++turn) {
-                const int e = lane + 32*turn;
+            for (int nth = 0; nth < 2; ++nth) {
+                const int e = lane + 32*nth;
                 const int col = 4*e;
-                held[turn] = tcu::load<4, tcu::Aligned>(x + col);
+                held[nth] = tcu::load<4, tcu::Aligned>(x + col);
             }
             #pragma unroll
-            for (int turn = 0; turn < 2; ++turn) {
-                const int e = lane + 32*turn;
+            for (int nth = 0; nth < 2; ++nth) {
+                const int e = lane + 32*nth;
                 const int col = 4*e;
-                tcu::store<tcu::Aligned>(out + (256*block + col), tcu::convert<float>(held[turn]));
+                tcu::store<tcu::Aligned>(out + (256*block + col), tcu::convert<float>(held[nth]));
             }
         }
     }
@@ -245,7 +245,7 @@ scan_plain(const half* __restrict__ in, float* __restrict__ out, const long long
         #pragma unroll 1
         for (int e = lane; e < 64; e += 32) {
             const int col = 4*e;
-            tcu::Pack<half, 4> held = tcu::load<4, tcu::Aligned>(x + col);
+            tcu::Vector<half, 4> held = tcu::load<4, tcu::Aligned>(x + col);
             tcu::store(out + (256*block + col), tcu::convert<float>(held), [&](int at) { return 256*block + col + at < length; });
         }
     }
