@@ -115,7 +115,8 @@ def _footprint_of(
     used = used.union(*(bound_symbols(guard.bounds) for guard in guards))
     axes = {name: np.arange(count) for name, count in ranges.items() if name in used}
     count = math.prod(len(values) for values in axes.values())
-    if count * view.rows * view.cols > MOST_ELEMENTS or not view.offset.symbols <= known:
+    unknown = view.ranges is not None or not view.offset.symbols <= known
+    if unknown or count * view.rows * view.cols > MOST_ELEMENTS:
         every = np.arange(size)
         places, union = np.zeros_like(every), np.ones(size, dtype=np.bool_)
         return Footprint({}, 1, places, every, union, exact=False, complete=False)
