@@ -133,13 +133,16 @@ def _architecture_rows() -> list[Row]:
     for unit in numerics.units():
         found: dict[tuple[str, str], list[str]] = {}
         for rule in unit.rows:
-            found.setdefault((rule.evidence, rule.source), []).append(f"{rule.ab}→{rule.acc}")
+            family = f" ({rule.family})" if rule.family else ""
+            pair = f"{rule.ab}→{rule.acc}{family}"
+            found.setdefault((rule.evidence, rule.source), []).append(pair)
         for (evidence, source), types in found.items():
             rows.append(
                 {
                     "name": unit.name,
                     "title": unit.title,
                     "also": ", ".join(name for name in unit.names if name != unit.name),
+                    "recorded on": ", ".join(unit.recorded),
                     "types": ", ".join(types),
                     "evidence": evidence,
                     "source": source,
@@ -219,10 +222,14 @@ def _short_shapes(rows: list[Row]) -> Iterator[str]:
 
 def _short_architectures(rows: list[Row]) -> Iterator[str]:
     """Yield each architecture with its other names and, by evidence, the types."""
-    for (name, title, also), members in groupby(
-        rows, lambda row: (row["name"], row["title"], row["also"])
+    width = max(len(row["name"]) for row in rows)
+    for (name, title, also, recorded), members in groupby(
+        rows, lambda row: (row["name"], row["title"], row["also"], row["recorded on"])
     ):
-        yield from _wrapped(f"  {name:<10}  ", title + (f"; also {also}" if also else ""))
+        text = title + (f"; also {also}" if also else "")
+        if also:
+            text += f"; recorded on {recorded}" if recorded else "; recorded on none of these"
+        yield from _wrapped(f"  {name:<{width}}  ", text)
         found: dict[str, list[str]] = {}
         for row in members:
             found.setdefault(row["evidence"], []).append(row["types"])
