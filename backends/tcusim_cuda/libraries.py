@@ -143,11 +143,13 @@ class _Torch(QuickLibrary):
         )
 
     def memory(self, like: DeviceArray, nbytes: int, stream: int) -> Any:
-        torch = sys.modules["torch"]
-        device = like.owner.device
-        # Its allocator gives freed memory to the next user on the stream of the allocation.
-        with torch.cuda.stream(torch.cuda.ExternalStream(stream, device)):
-            return torch.empty(nbytes, dtype=torch.uint8, device=device)
+        cuda, device = sys.modules["torch"].cuda, like.owner.device
+        # Its allocator gives freed memory to the next user on the stream of the allocation. To
+        # torch, an external stream 0 is a new one.
+        default = stream in (0, 1)
+        owner = cuda.default_stream(device) if default else cuda.ExternalStream(stream, device)
+        with cuda.stream(owner):
+            return like.owner.new_empty((nbytes,), dtype=sys.modules["torch"].uint8)
 
     def arranged(self, array: DeviceArray, axes: tuple[int, ...], dtype: str) -> Any:
         torch = sys.modules["torch"]

@@ -30,6 +30,9 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).parent))
 run_on_gpu = importlib.import_module("run_on_gpu")
 
+# Otherwise JAX takes most of the memory for itself.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
 FAILED: list[str] = []
 COUNT = 0
 

@@ -474,9 +474,11 @@ class Torch(ModuleType):
     """As much of torch as describing a tensor takes."""
 
     strided = "strided"
+    streams: list[Any] = []  # noqa: RUF012
     cuda = SimpleNamespace(
         current_stream=lambda device: SimpleNamespace(cuda_stream=3),
-        stream=lambda stream: contextlib.nullcontext(),
+        stream=lambda stream: Torch.streams.append(stream) or contextlib.nullcontext(),
+        default_stream=lambda device: "default",
         ExternalStream=lambda handle, device: handle,
     )
     _C = SimpleNamespace()
@@ -485,9 +487,6 @@ class Torch(ModuleType):
 
     def is_grad_enabled(self) -> bool:
         return self.grad_enabled
-
-    def empty(self, size: int, dtype: Any, device: Any) -> Any:
-        return Torch.Tensor(aligned(np.zeros(size, dtype)))
 
     class Tensor:
         is_cuda = True
@@ -504,6 +503,9 @@ class Torch(ModuleType):
 
         def is_contiguous(self) -> bool:
             return self.values.flags.c_contiguous
+
+        def new_empty(self, shape: tuple[int, ...], dtype: Any) -> Torch.Tensor:
+            return Torch.Tensor(aligned(np.zeros(shape, dtype)))
 
 
 @pytest.fixture
@@ -547,11 +549,14 @@ def test_a_sparse_tensor() -> None:
 
 
 @pytest.mark.usefixtures("torch")
-def test_torch_gives_memory_for_its_tensors(gpu: StandIn) -> None:
+def test_torch_gives_memory_for_its_tensors_on_the_stream(gpu: StandIn) -> None:
     like = device_array(Torch.Tensor(aligned(X)), "a")
-    owner, address = CUDA.memory(like, 100, Stream(3))
-    assert isinstance(owner, Torch.Tensor)
-    assert (owner.shape, address) == ((100,), owner.data_ptr())
+    for stream, expected in ((3, 3), (0, "default"), (1, "default")):
+        Torch.streams.clear()
+        owner, address = CUDA.memory(like, 100, Stream(stream))
+        assert isinstance(owner, Torch.Tensor)
+        assert (owner.shape, address) == ((100,), owner.data_ptr())
+        assert Torch.streams == [expected]
 
 
 def test_jax_arrays_are_never_written(gpu: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
