@@ -7,30 +7,26 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.backends import Edge
-from tcusim.errors import BackendUnavailable, InputError
-from tcusim.machine import format_of, unit_of
+from tcusim.errors import InputError
+from tcusim.machine import format_of
 from tcusim.machine.shapes import TILE_BYTES
-from tcusim.program.grammar import Buffer, Program
-from tcusim.program.launches import Launch, LaunchPlan, Memory
+from tcusim.program.launches import LaunchPlan
 from tcusim_cuda.arrays import (
     DeviceArray,
     common_device,
-    directly_loaded,
     from_bits,
     host_bits,
-    require_fit,
 )
-from tcusim_cuda.driver import Driver, unit_name
-from tcusim_cuda.emit import emit, instruction_for
-from tcusim_cuda.kernel import WORKSPACE, Kernel
+from tcusim_cuda.driver import Driver
 from tcusim_cuda.libraries import QuickLibrary, device_array, library_of, on_gpu, quick_library
+from tcusim_cuda.prepared import PreparedPlan, require_host_out, require_writable
 from tcusim_cuda.runtime import Call, Place, Runtime, Stream, Words, handle_of, words_of
 
 __all__ = ["DeviceSession", "new_array", "place_of"]
@@ -39,42 +35,8 @@ __all__ = ["DeviceSession", "new_array", "place_of"]
 _MOST_STREAMS: Final = 8
 # Kinds of calls that need no second look.
 _MOST_SIGNATURES: Final = 64
-# cuda.h: a grid has fewer than 2**31 blocks.
-_MOST_BLOCKS: Final = 2**31 - 1
 # As cudaMalloc aligns.
 _ALIGNMENT: Final = 256
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """One launch of a plan, emitted.
-
-    Attributes
-    ----------
-    in_place : Kernel
-        The kernel for when an output is the very array of an input.
-    tiles : frozenset of str
-        The buffers whose tiles WMMA moves.
-    roles : mapping of str to str
-        For each pointer that the kernel takes, the session's name of the memory.
-    status : str
-        The session's name of the memory for status words, of `status_bytes`, 0 if there are none.
-    """
-
-    launch: Launch
-    kernel: Kernel
-    in_place: Kernel
-    tiles: frozenset[str]
-    blocks: int
-    scalars: Mapping[str, int]
-    roles: Mapping[str, str]
-    status: str
-    status_bytes: int
-
-    def touches(self, source: str, target: str) -> bool:
-        """Return whether the launch reads one of the plan's arrays and writes the other."""
-        launch = self.launch
-        return source in launch.inputs.values() and target in launch.outputs.values()
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,14 +133,10 @@ class DeviceSession:
     def __init__(self, runtime: Runtime, plan: LaunchPlan, arch: str | None = None) -> None:
         self.runtime = runtime
         self.plan = plan
-        self.arch = arch
-        self.steps = tuple(
-            _step(plan, number, launch) for number, launch in enumerate(plan.launches)
-        )
-        self._first, self._last = plan.inputs[0], plan.outputs[0]
+        self.prepared = PreparedPlan(plan, arch)
+        self._first, self._last = self.prepared.first, self.prepared.last
         self._lock = threading.Lock()
         self._queues: dict[tuple[int, int, bool], _Queue] = {}
-        self._able: set[int] = set()
         # The launch in progress, for messages.
         self._now: Call | None = None
         # What the short way knows: libraries by type of array, calls that are right, and queues
@@ -220,9 +178,9 @@ class DeviceSession:
         wanted = {} if out is None else {self._last: on_gpu(out, "out")}
         if starts is None:
             for name, array in given.items():
-                self._require_fit(array, name)
+                self.prepared.require_fit(array, name)
         for array in wanted.values():
-            self._require_out(array, shape, whole=whole)
+            self.prepared.require_out(array, shape, whole=whole)
         works_of: _Works | None = None
         if starts is not None:
             works_of = partial(self._stacked, starts)
@@ -316,7 +274,7 @@ class DeviceSession:
         driver, handle = Driver.open(), library.current_stream(look.device)
         context = driver.context_id(driver.primary_context(look.device))
         queue = self._queues.get((context, handle, look.aliased))
-        if queue is None or len(queue.calls) < len(self.steps):
+        if queue is None or len(queue.calls) < len(self.prepared.steps):
             return
         if len(self._known) >= _MOST_SIGNATURES:
             self._known.clear()
@@ -362,9 +320,9 @@ class DeviceSession:
                     f"Copy it there first, or give NumPy arrays only."
                 )
         for name, array in (*there.items(), *outs.items()):
-            self._require_fit(array, name, flat=True)
+            self.prepared.require_fit(array, name, flat=True)
         for array in outs.values():
-            _require_writable(array)
+            require_writable(array)
         shapes = {name: (self.plan.memory[name].size,) for name in self.plan.outputs}
         return self._launched(there, outs, shapes, stream, poison=poison)
 
@@ -384,7 +342,7 @@ class DeviceSession:
         """
         runtime, memory = self.runtime, self.plan.memory
         place = place_of([*given.values(), *wanted.values()])
-        self._require_gpu(place.device)
+        self.prepared.require_gpu(place.device, self.runtime.name)
         like = given[self._first]
         handle = handle_of(stream)
         handle = like.stream if handle is None else handle
@@ -394,7 +352,7 @@ class DeviceSession:
                 or new_array(runtime, like, "the result", shape, memory[name].dtype, opened)
                 for name, shape in shapes.items()
             }
-            aliased = self._is_aliased(list(made.values()), given)
+            aliased = self.prepared.is_aliased(list(made.values()), given)
             if aliased and poison:
                 raise InputError(f"{made[self._last].name} is an input: poison would destroy it")
             arrays = {**given, **made}
@@ -418,11 +376,11 @@ class DeviceSession:
         bits = {}
         for name in plan.inputs:
             bits[name] = host_bits(inputs[name], plan.memory[name].dtype, f"input {name!r}")
-            self._require_size(f"input {name!r}", bits[name].size, name)
+            self.prepared.require_size(f"input {name!r}", bits[name].size, name)
         for name, array in out.items():
-            _require_host_out(array, f"out {name!r}", plan.memory[name])
+            require_host_out(array, f"out {name!r}", plan.memory[name])
         place = Place(driver.current_device())
-        self._require_gpu(place.device)
+        self.prepared.require_gpu(place.device, self.runtime.name)
         given = handle_of(stream)
         results = {}
         with self._explained(), self._active(place, stream, given) as opened:
@@ -481,8 +439,8 @@ class DeviceSession:
         for start in starts:
             work = _Work({})
             for name, array in arrays.items():
-                part = found = self._part(array, name, start)
-                if not self._takes_tiles_of(part, name):
+                part = found = self.prepared.part(array, name, start)
+                if not self.prepared.takes_tiles_of(part, name):
                     if name not in rooms:
                         dtype = self.plan.memory[name].dtype
                         rooms[name] = new_array(
@@ -493,108 +451,10 @@ class DeviceSession:
                         work.after.append(partial(_copy, found, part))
                     else:
                         work.before.append(partial(_copy, part, found))
-                self._require_fit(found, name)
+                self.prepared.require_fit(found, name)
                 work.arrays[name] = found
             works.append(work)
         return works
-
-    def _part(self, array: DeviceArray, name: str, start: Mapping[str, int]) -> DeviceArray:
-        """Return the plan's array `name` as a part of an array, from an element on."""
-        address = array.address + start[name] * array.itemsize
-        return replace(array, address=address, shape=(self.plan.memory[name].size,))
-
-    def _takes_tiles_of(self, array: DeviceArray, name: str) -> bool:
-        """Return whether an array begins where it may, if the plan moves tiles of `name`."""
-        moved = any(
-            role == name and buffer in step.tiles
-            for step in self.steps
-            for buffer, role in step.roles.items()
-        )
-        return not moved or array.address % TILE_BYTES == 0
-
-    # --- What is refused ---------------------------------------------------------------------
-
-    def _require_gpu(self, device: int) -> None:
-        """Refuse an `arch` that is not this GPU's, and a program that it is too old for."""
-        if device in self._able:
-            return
-        driver, name = Driver.open(), self.runtime.name
-        sm = driver.sm(device)
-        title = f"{driver.title(device)} (sm_{sm}, {unit_name(sm) or 'no unit known'})"
-        if self.arch is not None and sm not in unit_of(self.arch).sm:
-            raise InputError(
-                f"{name}: arch={self.arch!r}, but GPU {device} is an {title}, and "
-                f"computes as it does. Leave arch out, or simulate it: backend='numpy'."
-            )
-        for step in self.steps:
-            if sm < step.kernel.min_sm:
-                raise BackendUnavailable(
-                    f"{name}: {step.kernel.program.name} needs a GPU of sm_{step.kernel.min_sm} "
-                    f"or newer, GPU {device} is an {title}. Simulate it: backend='numpy'."
-                )
-        self._able.add(device)
-
-    def _require_size(self, what: str, size: int, name: str) -> None:
-        expected = self.plan.memory[name].size
-        if size != expected:
-            raise InputError(
-                f"{what} must have {expected} elements, it has {size}; {self.plan.title} is for "
-                f"no other size"
-            )
-
-    def _require_fit(self, array: DeviceArray, name: str, *, flat: bool = False) -> None:
-        """Refuse an array that a launch cannot take as it is."""
-        for step in self.steps:
-            for buffer, role in step.roles.items():
-                if role == name:
-                    declared: Buffer = step.kernel.program.buffer(buffer)
-                    require_fit(array, declared, tiles=buffer in step.tiles, flat=flat)
-        self._require_size(array.name, array.size, name)
-
-    def _require_out(self, out: DeviceArray, shape: tuple[int, ...], *, whole: bool) -> None:
-        """Refuse a result that cannot be written to. whole: it is the plan's own output."""
-        if out.shape != shape or not out.holds(self.plan.memory[self._last].dtype):
-            raise InputError(
-                f"out must be an array of {self._result}, shape {shape}; "
-                f"got {out.dtype}, {out.shape}"
-            )
-        if whole:
-            self._require_fit(out, self._last)
-        else:
-            step = self.steps[-1]
-            (buffer,) = (name for name, role in step.roles.items() if role == self._last)
-            require_fit(out, step.kernel.program.buffer(buffer), tiles=False, flat=False)
-        _require_writable(out)
-
-    def _is_aliased(self, outputs: Sequence[DeviceArray], given: Mapping[str, DeviceArray]) -> bool:
-        """Return whether the first output is the first input; refuse what else overlaps.
-
-        Where it is and the plan does not work in place, that is refused too.
-        """
-        aliased = False
-        for number, out in enumerate(outputs):
-            for name, array in (*given.items(), *(("", other) for other in outputs[:number])):
-                if not out.overlaps(array):
-                    continue
-                same = out.address == array.address and out.nbytes == array.nbytes
-                reason = self.plan.why_not_in_place
-                if number or name != self._first or not same:
-                    instead = (
-                        ""
-                        if reason
-                        else f"{given[self._first].name} itself, to compute in place, or "
-                    )
-                    raise InputError(
-                        f"{out.name} overlaps {array.name} in memory. "
-                        f"Give {instead}an array of its own."
-                    )
-                if reason is not None:
-                    raise InputError(
-                        f"{out.name} is {array.name} itself, but {self.plan.title} does not work "
-                        f"in place: {reason}. Give an array of its own."
-                    )
-                aliased = True
-        return aliased
 
     # --- Launching ---------------------------------------------------------------------------
 
@@ -628,7 +488,7 @@ class DeviceSession:
         self, place: Place, stream: Stream, aliased: bool, like: DeviceArray | None
     ) -> _Queue:
         plan = self.plan
-        launched = [step for step in self.steps if step.blocks]
+        launched = [step for step in self.prepared.steps if step.blocks]
         kernels = [
             step.in_place if aliased and step.touches(self._first, self._last) else step.kernel
             for step in launched
@@ -670,7 +530,7 @@ class DeviceSession:
         """Queue rounds of launches, in the active context."""
         plan, driver, handle = self.plan, Driver.open(), queue.stream.handle
         # What no block writes is what the simulator has there.
-        poison = poison or len(queue.calls) < len(self.steps)
+        poison = poison or len(queue.calls) < len(self.prepared.steps)
         for work in works:
             for place, name in enumerate((*plan.inputs, *plan.outputs)):
                 queue.words[place] = work.arrays[name].address
@@ -696,7 +556,9 @@ class DeviceSession:
         if self._now is not None:
             return self._now.configuration
         sizes = [*self._input_bytes, *(memory.nbytes for memory in self.plan.temporaries)]
-        total = sum(sizes) + self._output_bytes + sum(step.status_bytes for step in self.steps)
+        total = (
+            sum(sizes) + self._output_bytes + sum(step.status_bytes for step in self.prepared.steps)
+        )
         return f"Nothing was launched. Its arrays have {total} bytes in all."
 
 
@@ -762,59 +624,6 @@ def _copy(source: DeviceArray, target: DeviceArray, driver: Driver, stream: int)
 
 def _rounded_up(nbytes: int) -> int:
     return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
-
-
-@lru_cache(maxsize=512)
-def emitted(program: Program) -> Kernel:
-    """Return a program's kernel."""
-    return emit(program)
-
-
-def loaded_by_wmma(program: Program) -> frozenset[str]:
-    """Return the buffers whose tiles WMMA moves, so that they must be aligned for it."""
-    if instruction_for(program).namespace != "wmma":
-        return frozenset()
-    return directly_loaded(program)
-
-
-def _step(plan: LaunchPlan, number: int, launch: Launch) -> _Step:
-    kernel, scalars = emitted(launch.program), plan.scalars(launch)
-    blocks = kernel.blocks(scalars)
-    if blocks > _MOST_BLOCKS:
-        raise InputError(
-            f"{kernel.program.name} would take {blocks} blocks, a grid has at most "
-            f"{_MOST_BLOCKS}. Build it with more warps or longer segments."
-        )
-    status = f"{WORKSPACE} {number}"
-    return _Step(
-        launch=launch,
-        kernel=kernel,
-        in_place=kernel.aliased(),
-        tiles=loaded_by_wmma(launch.program),
-        blocks=blocks,
-        scalars=scalars,
-        roles={**launch.inputs, **launch.outputs, WORKSPACE: status},
-        status=status,
-        status_bytes=kernel.workspace_bytes(scalars),
-    )
-
-
-def _require_writable(out: DeviceArray) -> None:
-    if not out.writable:
-        raise InputError(f"{out.name} is read-only. Give an array to write to.")
-
-
-def _require_host_out(array: Any, name: str, memory: Memory) -> None:
-    """Raise InputError unless an output can be copied into a NumPy array."""
-    if not isinstance(array, np.ndarray):
-        raise InputError(f"{name} must be a NumPy array, as the inputs are; got {type(array)}")
-    if array.shape != (memory.size,):
-        raise InputError(f"{name} must have shape ({memory.size},), got {array.shape}")
-    expected = from_bits(np.zeros(0, format_of(memory.dtype).memory_dtype), memory.dtype).dtype
-    if array.dtype != expected:
-        raise InputError(f"{name} must be of {expected}, got {array.dtype}")
-    if not array.flags.writeable:
-        raise InputError(f"{name} is read-only. Give an array to write to.")
 
 
 def _returned(bits: NDArray[Any], dtype: str, out: Any) -> NDArray[Any]:

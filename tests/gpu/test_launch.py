@@ -24,7 +24,7 @@ from tcusim.algorithms import build, segmented_algorithms
 from tcusim.errors import InputError
 from tcusim.program.grammar import Program
 from tcusim.simulate.interpreter import run_numpy
-from tcusim_cuda import CUDA, CUPY, PYCUDA, device_sm, emit, session, unit_name
+from tcusim_cuda import CUDA, CUPY, PYCUDA, device_sm, emit, prepared, unit_name
 from tcusim_cuda.compile import compile_kernel
 from tcusim_cuda.launch import Launcher, LaunchError
 
@@ -551,7 +551,7 @@ def test_a_launch_that_the_driver_refuses(
     backend: Launcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel = dataclasses.replace(emit(PROGRAM), threads=2048)
-    monkeypatch.setattr(session, "emitted", lambda program: kernel)
+    monkeypatch.setattr(prepared, "emitted", lambda program: kernel)
     with pytest.raises(LaunchError, match=r"reduction_k failed: .* 40 blocks of 2048 threads"):
         run(backend, PROGRAM, {"in": halves()})
 

@@ -787,7 +787,7 @@ def test_a_plan_of_a_product_runs_on_parts(gpu: StandIn, rows: int, cols: int, a
 
 def test_status_words_are_cleared_before_each_launch(gpu: StandIn) -> None:
     session = prepared(gpu, result="float32", algorithm="scan_grid")
-    (step,) = session.steps
+    (step,) = session.prepared.steps
     assert step.status_bytes > 0
     expected = tcusim.cumsum(LONG, dtype="f4", algorithm="scan_grid")
     for _ in range(2):

@@ -1,0 +1,234 @@
+"""A plan emitted for GPUs: its kernels, and which arrays they take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from tcusim.errors import BackendUnavailable, InputError
+from tcusim.machine import format_of, unit_of
+from tcusim.machine.shapes import TILE_BYTES
+from tcusim.program.grammar import Buffer, Program
+from tcusim.program.launches import Launch, LaunchPlan, Memory
+from tcusim_cuda.arrays import DeviceArray, directly_loaded, from_bits, require_fit
+from tcusim_cuda.driver import Driver, unit_name
+from tcusim_cuda.emit import emit, instruction_for
+from tcusim_cuda.kernel import WORKSPACE, Kernel
+
+__all__ = ["PreparedPlan", "Step", "require_host_out", "require_writable"]
+
+# cuda.h: a grid has fewer than 2**31 blocks.
+_MOST_BLOCKS: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One launch of a plan, emitted.
+
+    Attributes
+    ----------
+    in_place : Kernel
+        The kernel for when an output is the very array of an input.
+    tiles : frozenset of str
+        The buffers whose tiles WMMA moves.
+    roles : mapping of str to str
+        For each pointer that the kernel takes, the session's name of the memory.
+    status : str
+        The session's name of the memory for status words, of `status_bytes`, 0 if there are none.
+    """
+
+    launch: Launch
+    kernel: Kernel
+    in_place: Kernel
+    tiles: frozenset[str]
+    blocks: int
+    scalars: Mapping[str, int]
+    roles: Mapping[str, str]
+    status: str
+    status_bytes: int
+
+    def touches(self, source: str, target: str) -> bool:
+        """Return whether the launch reads one of the plan's arrays and writes the other."""
+        launch = self.launch
+        return source in launch.inputs.values() and target in launch.outputs.values()
+
+
+class PreparedPlan:
+    """The launches of a plan, emitted, and the checks of what they are given.
+
+    Attributes
+    ----------
+    plan : LaunchPlan
+        The plan.
+    arch : str or None
+        The architecture whose numerics results must have.
+    steps : tuple of Step
+        Its launches.
+    first, last : str
+        The plan's names of its first input and of its first output.
+    """
+
+    def __init__(self, plan: LaunchPlan, arch: str | None) -> None:
+        self.plan = plan
+        self.arch = arch
+        self.steps = tuple(
+            _step(plan, number, launch) for number, launch in enumerate(plan.launches)
+        )
+        self.first, self.last = plan.inputs[0], plan.outputs[0]
+        self._able: set[int] = set()
+
+    def require_gpu(self, device: int, runtime: str) -> None:
+        """Refuse an `arch` that is not this GPU's, and a program that it is too old for."""
+        if device in self._able:
+            return
+        driver = Driver.open()
+        sm = driver.sm(device)
+        title = f"{driver.title(device)} (sm_{sm}, {unit_name(sm) or 'no unit known'})"
+        if self.arch is not None and sm not in unit_of(self.arch).sm:
+            raise InputError(
+                f"{runtime}: arch={self.arch!r}, but GPU {device} is an {title}, and "
+                f"computes as it does. Leave arch out, or simulate it: backend='numpy'."
+            )
+        for step in self.steps:
+            if sm < step.kernel.min_sm:
+                raise BackendUnavailable(
+                    f"{runtime}: {step.kernel.program.name} needs a GPU of sm_{step.kernel.min_sm} "
+                    f"or newer, GPU {device} is an {title}. Simulate it: backend='numpy'."
+                )
+        self._able.add(device)
+
+    def require_size(self, what: str, size: int, name: str) -> None:
+        """Refuse another size than that of one of the plan's arrays."""
+        expected = self.plan.memory[name].size
+        if size != expected:
+            raise InputError(
+                f"{what} must have {expected} elements, it has {size}; {self.plan.title} is for "
+                f"no other size"
+            )
+
+    def require_fit(self, array: DeviceArray, name: str, *, flat: bool = False) -> None:
+        """Refuse an array that a launch cannot take as it is."""
+        for step in self.steps:
+            for buffer, role in step.roles.items():
+                if role == name:
+                    declared: Buffer = step.kernel.program.buffer(buffer)
+                    require_fit(array, declared, tiles=buffer in step.tiles, flat=flat)
+        self.require_size(array.name, array.size, name)
+
+    def require_out(self, out: DeviceArray, shape: tuple[int, ...], *, whole: bool) -> None:
+        """Refuse a result that cannot be written to. whole: it is the plan's own output."""
+        form = format_of(self.plan.memory[self.last].dtype)
+        if out.shape != shape or not out.holds(form.name):
+            raise InputError(
+                f"out must be an array of {form.array_name}, shape {shape}; "
+                f"got {out.dtype}, {out.shape}"
+            )
+        if whole:
+            self.require_fit(out, self.last)
+        else:
+            step = self.steps[-1]
+            (buffer,) = (name for name, role in step.roles.items() if role == self.last)
+            require_fit(out, step.kernel.program.buffer(buffer), tiles=False, flat=False)
+        require_writable(out)
+
+    def is_aliased(self, outputs: Sequence[DeviceArray], given: Mapping[str, DeviceArray]) -> bool:
+        """Return whether the first output is the first input; refuse what else overlaps.
+
+        Where it is and the plan does not work in place, that is refused too.
+        """
+        aliased = False
+        for number, out in enumerate(outputs):
+            for name, array in (*given.items(), *(("", other) for other in outputs[:number])):
+                if not out.overlaps(array):
+                    continue
+                same = out.address == array.address and out.nbytes == array.nbytes
+                reason = self.plan.why_not_in_place
+                if number or name != self.first or not same:
+                    instead = (
+                        ""
+                        if reason
+                        else f"{given[self.first].name} itself, to compute in place, or "
+                    )
+                    raise InputError(
+                        f"{out.name} overlaps {array.name} in memory. "
+                        f"Give {instead}an array of its own."
+                    )
+                if reason is not None:
+                    raise InputError(
+                        f"{out.name} is {array.name} itself, but {self.plan.title} does not work "
+                        f"in place: {reason}. Give an array of its own."
+                    )
+                aliased = True
+        return aliased
+
+    def part(self, array: DeviceArray, name: str, start: Mapping[str, int]) -> DeviceArray:
+        """Return the plan's array `name` as a part of an array, from an element on."""
+        address = array.address + start[name] * array.itemsize
+        return replace(array, address=address, shape=(self.plan.memory[name].size,))
+
+    def takes_tiles_of(self, array: DeviceArray, name: str) -> bool:
+        """Return whether an array begins where it may, if the plan moves tiles of `name`."""
+        moved = any(
+            role == name and buffer in step.tiles
+            for step in self.steps
+            for buffer, role in step.roles.items()
+        )
+        return not moved or array.address % TILE_BYTES == 0
+
+
+def require_writable(out: DeviceArray) -> None:
+    """Raise InputError unless an array may be written."""
+    if not out.writable:
+        raise InputError(f"{out.name} is read-only. Give an array to write to.")
+
+
+def require_host_out(array: Any, name: str, memory: Memory) -> None:
+    """Raise InputError unless an output can be copied into a NumPy array."""
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"{name} must be a NumPy array, as the inputs are; got {type(array)}")
+    if array.shape != (memory.size,):
+        raise InputError(f"{name} must have shape ({memory.size},), got {array.shape}")
+    expected = from_bits(np.zeros(0, format_of(memory.dtype).memory_dtype), memory.dtype).dtype
+    if array.dtype != expected:
+        raise InputError(f"{name} must be of {expected}, got {array.dtype}")
+    if not array.flags.writeable:
+        raise InputError(f"{name} is read-only. Give an array to write to.")
+
+
+@lru_cache(maxsize=512)
+def emitted(program: Program) -> Kernel:
+    """Return a program's kernel."""
+    return emit(program)
+
+
+def loaded_by_wmma(program: Program) -> frozenset[str]:
+    """Return the buffers whose tiles WMMA moves, so that they must be aligned for it."""
+    if instruction_for(program).namespace != "wmma":
+        return frozenset()
+    return directly_loaded(program)
+
+
+def _step(plan: LaunchPlan, number: int, launch: Launch) -> Step:
+    kernel, scalars = emitted(launch.program), plan.scalars(launch)
+    blocks = kernel.blocks(scalars)
+    if blocks > _MOST_BLOCKS:
+        raise InputError(
+            f"{kernel.program.name} would take {blocks} blocks, a grid has at most "
+            f"{_MOST_BLOCKS}. Build it with more warps or longer segments."
+        )
+    status = f"{WORKSPACE} {number}"
+    return Step(
+        launch=launch,
+        kernel=kernel,
+        in_place=kernel.aliased(),
+        tiles=loaded_by_wmma(launch.program),
+        blocks=blocks,
+        scalars=scalars,
+        roles={**launch.inputs, **launch.outputs, WORKSPACE: status},
+        status=status,
+        status_bytes=kernel.workspace_bytes(scalars),
+    )
