@@ -168,7 +168,8 @@ def options_of(function: Callable[..., Any]) -> dict[str, Option]:
         if parameter.kind is parameter.KEYWORD_ONLY:
             kind, choices = _kind_of(hints[name])
             default = None if parameter.default is parameter.empty else parameter.default
-            options[name] = Option(name, kind, default, choices, described.get(name, ""))
+            words, doc = described.get(name, ((), ""))
+            options[name] = Option(name, kind, default, choices or words, doc)
     return options
 
 
@@ -182,15 +183,20 @@ def _kind_of(hint: Any) -> tuple[type, tuple[Any, ...]]:
     return typing.get_origin(hint) or hint, ()
 
 
-def _described(text: str) -> dict[str, str]:
-    """Return what the section "Parameters" of a docstring says about each name."""
+def _described(text: str) -> dict[str, tuple[tuple[str, ...], str]]:
+    """Return what the section "Parameters" of a docstring says about each name.
+
+    That is the words in a type such as ``{"a", "b"}``, if it has any, and the text.
+    """
     _, _, section = text.partition("Parameters\n----------\n")
     section = re.split(r"\n\n\w+\n-+\n", section)[0]
-    found: dict[str, str] = {}
+    found: dict[str, tuple[tuple[str, ...], str]] = {}
     for entry in re.split(r"\n(?=\S)", section):
         head, _, body = entry.partition("\n")
-        for name in head.partition(" : ")[0].split(", "):
-            found[name] = " ".join(body.split())
+        names, _, kind = head.partition(" : ")
+        words = tuple(re.findall(r'"([^"]+)"', kind)) if kind.startswith("{") else ()
+        for name in names.split(", "):
+            found[name] = (words, " ".join(body.split()))
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import shutil
 import sys
 import textwrap
@@ -91,13 +92,21 @@ def _algorithm_rows() -> list[Row]:
             "kind": row.kind,
             "level": str(row.level),
             "mma steps": row.formula,
-            "options": ", ".join(f"--{name.replace('_', '-')}" for name in row.options),
+            "options": {
+                f"--{option.name.replace('_', '-')}": option.doc for option in row.options.values()
+            },
             "source": row.source,
             "title": row.title,
-            "text": " ".join((inspect.getdoc(row.function) or "").split()),
+            "text": _body(row.function),
         }
         for row in algorithms()
     ]
+
+
+def _body(function: Callable[..., Any]) -> str:
+    """Return what a docstring says between its first sentence and its sections."""
+    text = (inspect.getdoc(function) or "").partition("\n")[2]
+    return " ".join(re.split(r"\n\w+\n-+\n", text)[0].split())
 
 
 def _shape_rows() -> list[Row]:
@@ -266,9 +275,14 @@ def _in_full(rows: list[Row]) -> Iterator[str]:
                 yield ""
             yield f"  {row['name']}"
         for column, value in row.items():
-            if column == "name" or value in (None, "") or (same and above.get(column) == value):
+            if column == "name" or not value or (same and above.get(column) == value):
                 continue
-            yield from _wrapped(f"    {column:<{width}}  ", str(value))
+            if not isinstance(value, dict):
+                yield from _wrapped(f"    {column:<{width}}  ", str(value))
+                continue
+            yield f"    {column}"
+            for name, text in value.items():
+                yield from _wrapped(f"      {name}  ", text)
         above = row
 
 
