@@ -4,9 +4,9 @@
 #
 # Blocks cannot wait for each other with a barrier: a GPU starts as many as fit, and the others when
 # those are done. How do they scan one long array together? First with three launches, then with
-# one, in which a block gets its predecessors' sums by *mail*. We count what each way reads and
-# writes, and find out why the usual way to do it in one launch gives other bits on every run, and
-# this one does not.
+# one, in which a block gets its predecessors' sums by *status words*. We count what each way reads
+# and writes, and find out why the usual way to do it in one launch gives other bits on every run,
+# and this one does not.
 
 # %%
 import dataclasses
@@ -72,10 +72,10 @@ for name, counts in (("three launches", three), ("one launch", one)):
 
 # %% [markdown]
 # Two bytes are one float16, and four one float32: each element is read once and written once. The
-# mail is the rest, and it is small. (The three launches read more than 2 + 2 bytes: a carry of 4
-# bytes is read into all 256 elements of an accumulator, which makes 1 byte an element here.)
+# status words are not counted. (The three launches read more than 2 + 2 bytes: a carry of 4 bytes
+# is read into all 256 elements of an accumulator, which makes 1 byte an element here.)
 #
-# ## Mail
+# ## Status words
 #
 # A block *publishes* a value, once; a later block *awaits* it. These are the steps that do:
 
@@ -88,14 +88,14 @@ for path, step in walk(whole.steps):
         print(next(text for text in lines if text.startswith(f"{path} ")))
 
 # %% [markdown]
-# Block i leaves one value at place i + 1 of the mail: its total or, if it is the last of its group,
-# the sum of everything so far. So all that a block waits for is in one place: first what precedes
-# its group, then the totals of the blocks of its group before it. It adds up at most 8 values,
-# whatever the length of the array.
+# Block i leaves one value at place i + 1 of the status words: its total or, if it is the last of
+# its group, the sum of everything so far. So all that a block waits for is in one place: first what
+# precedes its group, then the totals of the blocks of its group before it. It adds up at most 8
+# values, whatever the length of the array.
 #
-# "Blocks start in order", says the listing. A block awaits mail of earlier blocks alone, and these
-# have started before it; they need nothing from it. So nobody waits forever, however few blocks the
-# GPU runs at a time.
+# Blocks are numbered as they start, says the listing. A block awaits words of earlier blocks, and
+# these have started before it; they need nothing from it. So nobody waits forever, however few
+# blocks the GPU runs at a time.
 #
 # ## Why not look back?
 #
@@ -134,7 +134,7 @@ print(f"from {last[0]!s} to {last[-1]!s}")
 #
 # In `scan_grid` the order is part of the program. A block does not take what it happens to find. It
 # waits for *these* totals and *that* sum, and adds them as a tree that is written down. So we can
-# do it by hand, from what the blocks have left in the mail, and get the same bits.
+# do it by hand, from the status words that the blocks have left, and get the same bits.
 
 
 # %%
@@ -148,15 +148,15 @@ def tree(values: np.ndarray) -> np.float32:
     return values[0]
 
 
-def by_groups(mail: np.ndarray, columns: int) -> np.ndarray:
-    """Return what precedes each block, as the blocks of `scan_grid` add up what is in the mail."""
-    before = np.zeros(mail.size - 1, np.float32)
+def by_groups(status: np.ndarray, columns: int) -> np.ndarray:
+    """Return what precedes each block, as the blocks of `scan_grid` add up status words."""
+    before = np.zeros(status.size - 1, np.float32)
     for block in range(before.size):
         place = block % columns
         first = block - place
         of_group = np.zeros(columns - 1, np.float32)
-        of_group[:place] = mail[first + 1 : block + 1]
-        before_group = mail[first] if first else np.float32(0)
+        of_group[:place] = status[first + 1 : block + 1]
+        before_group = status[first] if first else np.float32(0)
         before[block] = before_group + tree(of_group)
     return before
 
@@ -187,20 +187,20 @@ for columns in (2, 8, 32):
     print(f"groups of {columns:>2}: the last result is {bits[columns][-1]!s}, error {error:.1e}")
 
 # %% [markdown]
-# ## Mail that nobody sends
+# ## Status words that nobody publishes
 #
 # What if a block waits for what no block publishes? A GPU would hang. Let us take out the steps
 # that publish:
 
 
 # %%
-def without_publish(steps: tuple[Step, ...], mail: str) -> tuple[Step, ...]:
-    """Return the steps without those that publish to this mail."""
+def without_publish(steps: tuple[Step, ...], status: str) -> tuple[Step, ...]:
+    """Return the steps without those that publish to these status words."""
     kept = [
-        step for step in steps if not (isinstance(step, Publish) and step.dst.buffer.name == mail)
+        step for step in steps if not (isinstance(step, Publish) and step.dst.buffer.name == status)
     ]
     return tuple(
-        dataclasses.replace(step, body=without_publish(step.body, mail))
+        dataclasses.replace(step, body=without_publish(step.body, status))
         if isinstance(step, When)
         else step
         for step in kept
@@ -216,8 +216,8 @@ except tcusim.VerifyError as error:
     print(message)
 
 # %% [markdown]
-# The simulator runs a group of blocks at a time, in order. When a block waits for what is not there
-# then, it will never be there. Block 0 waits for nothing, so it is block 1 that fails.
+# `verify` knows that without a run: it compares what the blocks of a small grid publish with what
+# they await. Block 0 waits for nothing, so it is block 1 that fails.
 #
 # ## To try
 #

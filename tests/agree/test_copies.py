@@ -70,7 +70,7 @@ def program_of(
         buffers=(
             Buffer("in", source, Extent(LENGTH), BufferRole.INPUT),
             Buffer("sizes", source, Extent(SIZE), BufferRole.INPUT),
-            Buffer("out", target, Extent(LENGTH), BufferRole.OUTPUT),
+            Buffer("out", target, Extent(LENGTH), BufferRole.OUTPUT, partial=True),
             *scratch,
         ),
         blocks=Extent(Index.of(blocks)),
@@ -143,7 +143,7 @@ def rectangles(source: str, target: str, seed: int) -> tuple[Program, dict[str, 
     else:
         other = replace(first, col_axis=Strided(cols, 0))
     out = View.strided(
-        Buffer("out", target, Extent(LENGTH), BufferRole.OUTPUT),
+        Buffer("out", target, Extent(LENGTH), BufferRole.OUTPUT, partial=True),
         place,
         *(rows, cols),
         *((1, rows) if draw.down else (cols, 1)),
@@ -253,7 +253,9 @@ def test_split_into_parts(shift: int, host: Backend) -> None:
     place = BLOCK * 384 + SIZE
     tile = View.strided(Buffer("in", "f32", Extent(LENGTH), BufferRole.INPUT), place, 16, 24, 24, 1)
     tile = replace(tile, bounds=(Bound(tile.address, LENGTH),))
-    out = replace(tile, buffer=Buffer("out", "bf16", Extent(LENGTH), BufferRole.OUTPUT))
+    out = replace(
+        tile, buffer=Buffer("out", "bf16", Extent(LENGTH), BufferRole.OUTPUT, partial=True)
+    )
     steps: list[Step] = [Split(views, tile), WARP_SYNC, Copy(whole, views[2], views[1]), WARP_SYNC]
     steps += [Copy(whole, whole, views[0]), WARP_SYNC, Copy(out, whole)]
     program = program_of(tuple(steps), "f32", "bf16", (*parts, total), 2)
@@ -293,7 +295,12 @@ def pipeline(tiles: int = 4) -> Program:
     )
     result = View.strided(spill, Index(), 16, 16, 16, 1)
     out = View.strided(
-        Buffer("out", "f32", Extent(LENGTH), BufferRole.OUTPUT), BLOCK * tiles * 256, 16, 16, 16, 1
+        Buffer("out", "f32", Extent(LENGTH), BufferRole.OUTPUT, partial=True),
+        BLOCK * tiles * 256,
+        16,
+        16,
+        16,
+        1,
     )
     steps = (
         Const(b, Pattern(PatternKind.ONES)),

@@ -38,7 +38,7 @@ from tcusim.program.grammar import (
     When,
     walk,
 )
-from tcusim.simulate.interpreter import interpret
+from tcusim.simulate.interpreter import interpret, run_numpy
 
 SHAPES = (
     shape_of("16x16x16"),
@@ -296,11 +296,15 @@ def test_blocks_that_wait_before_they_publish_run_one_by_one() -> None:
 
 def test_status_that_nobody_publishes_is_an_error() -> None:
     later = Await(KEPT, one(STATUS, BLOCK + 1, Bound(BLOCK + 1, LENGTH)))
-    program = chained(TAKE, SYNC, GIVE, SYNC, later, SYNC, PUT)
-    x = np.ones(4, np.float32)
+    with pytest.raises(VerifyError, match=r"waits for status\[1\] in block 0.*awaits_published"):
+        tcusim.verify(chained(TAKE, SYNC, GIVE, SYNC, later, SYNC, PUT))
+    # In a block that is beyond the sizes that `verify` tries.
+    far = When((Bound(Index.of(40), BLOCK),), (replace(later, src=one(STATUS, BLOCK)),))
+    program = chained(TAKE, SYNC, far, SYNC, GIVE, PUT)
+    x = np.ones(50, np.float32)
     with pytest.raises(
         VerifyError,
-        match=r"waits for status\[1\], which no earlier block publishes.*awaits_published",
+        match=r"waits for status\[41\], which no earlier block publishes.*awaits_published",
     ):
         run(program, {"in": x})
     with pytest.raises(
@@ -311,11 +315,13 @@ def test_status_that_nobody_publishes_is_an_error() -> None:
 
 def test_status_is_published_once() -> None:
     twice = chained(TAKE, SYNC, GIVE, GIVE, PUT)
+    with pytest.raises(VerifyError, match=r"publishes status\[0\] more than once.*published_once"):
+        tcusim.verify(twice)
     with pytest.raises(VerifyError, match=r"was published before.*published_once"):
-        run(twice, {"in": np.ones(2, np.float32)})
-    by_all_warps = chained(TAKE, SYNC, GIVE, PUT, warps=2)
+        run_numpy(twice, {"in": np.ones(2, np.float32)}, check=False)
+    by_all_warps = chained(TAKE, SYNC, GIVE, warps=2)
     with pytest.raises(VerifyError, match="let one warp publish it"):
-        run(by_all_warps, {"in": np.ones(2, np.float32)})
+        run_numpy(by_all_warps, {"in": np.ones(2, np.float32)}, check=False)
 
 
 @pytest.mark.parametrize(
