@@ -76,7 +76,7 @@ def floats(name: str, size: int, role: BufferRole = BufferRole.INPUT) -> Buffer:
 
 
 def output(name: str, size: int, dtype: str = "f32") -> Buffer:
-    return Buffer(name, dtype, Extent.of(size), BufferRole.OUTPUT)
+    return Buffer(name, dtype, Extent.of(size), BufferRole.OUTPUT, partial=True)
 
 
 def shared(name: str, size: int, dtype: str = "f32", space: Space = Space.WARP) -> Buffer:
