@@ -9,14 +9,13 @@ from tcusim.algorithms import (  # noqa: F401
     scan,
 )
 from tcusim.algorithms.builder import Level
+from tcusim.algorithms.options import Option, options_of
 from tcusim.algorithms.registry import (
     Algorithm,
-    Option,
     algorithm,
     algorithm_of,
     algorithms,
     build,
-    options_of,
     register_algorithm,
     segmented_algorithms,
 )

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Literal
 
 from tcusim.algorithms.hazards import Hazards
 from tcusim.errors import Unsupported
@@ -421,8 +422,7 @@ class Builder:
         row: int = 0,
         col: int = 0,
         *,
-        repeat_row: bool = False,
-        repeat_col: bool = False,
+        repeat: Literal["", "row", "col", "both"] = "",
         bounds: Sequence[Bound] = (),
     ) -> View:
         """Return rows x cols of a spilled accumulator from (row, col) on, or one repeated."""
@@ -431,8 +431,8 @@ class Builder:
             spill.offset + row * spill.ldm + col,
             rows,
             cols,
-            0 if repeat_row else spill.ldm,
-            0 if repeat_col else 1,
+            0 if repeat in ("row", "both") else spill.ldm,
+            0 if repeat in ("col", "both") else 1,
             bounds,
         )
 
@@ -703,12 +703,6 @@ def require(condition: bool, message: str) -> None:
     """Raise `Unsupported` unless the condition holds."""
     if not condition:
         raise Unsupported(message)
-
-
-def require_sizes(**sizes: int | None) -> None:
-    """Raise `Unsupported` unless each size is at least 1, or left to the algorithm."""
-    for name, value in sizes.items():
-        require(value is None or value >= 1, f"{name} must be at least 1, got {value}")
 
 
 def require_float_operands(b: Builder) -> None:

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tcusim.algorithms.builder import LENGTH, Builder, Level, Work, require, require_sizes
-from tcusim.algorithms.order import Order
+from tcusim.algorithms.builder import LENGTH, Builder, Level, Work, require
+from tcusim.algorithms.order import FORWARD, Order
 from tcusim.algorithms.panel import WIDEST_HELD, ScannedPanel
 from tcusim.algorithms.reduce import accumulate, finish
 from tcusim.algorithms.registry import algorithm
@@ -153,7 +153,6 @@ def reduction_grid(
     groups_at_once : int
         Groups of a whole array whose totals the last block awaits at once.
     """
-    require_sizes(per_warp=per_warp, columns=columns, groups_at_once=groups_at_once)
     tile = b.m * b.k
     share = per_warp * tile
     grid = _blocks(b, b.options.warps * share, columns, segment_size)
@@ -240,6 +239,31 @@ def _sum_of_groups(b: Builder, grid: _Blocks, out: Buffer, of_group: View, at_on
         b.copy(b.rect(out, 0, 1, 1, 1), of_group)
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a warp holds in its fragments while it waits.
+
+    Attributes
+    ----------
+    pieces : int
+        Tiles side by side, which make a row.
+    groups : int
+        How many times m rows a batch has.
+    batches : int
+        Batches of a warp.
+    widest_held : int
+        Bytes of the widest elements that are held in fragments; wider ones stay in shared memory.
+    """
+
+    pieces: int = 2
+    groups: int = 1
+    batches: int = 4
+    widest_held: int = WIDEST_HELD
+
+
+HELD = Held()
+
+
 @algorithm(
     "scan_grid",
     "scan",
@@ -254,13 +278,9 @@ def scan_grid(
     b: Builder,
     segment_size: int | None,
     *,
-    pieces: int = 2,
-    groups: int = 1,
-    batches: int = 4,
+    held: Held = HELD,
     columns: int = 64,
-    exclusive: bool = False,
-    reverse: bool = False,
-    widest_held: int = WIDEST_HELD,
+    order: Order = FORWARD,
 ) -> Work:
     """Scan the whole array, or segments of several blocks each, in one launch that reads it once.
 
@@ -270,32 +290,19 @@ def scan_grid(
 
     Parameters
     ----------
-    pieces : int
-        Tiles side by side, which make a row.
-    groups : int
-        How many times m rows a batch has.
-    batches : int
-        Batches of a warp.
     columns : int
         Blocks of a group of the whole array.
-    exclusive : bool
-        Sum without the element itself.
-    reverse : bool
-        Sum from the element to the end.
-    widest_held : int
-        Bytes of the widest elements that are held in fragments; wider ones stay in shared memory.
     """
-    require_sizes(pieces=pieces, groups=groups, batches=batches, columns=columns)
-    order = Order(exclusive, reverse)
-    panel = ScannedPanel(b, Share(pieces, groups), order, held=True)
+    groups, batches = held.groups, held.batches
+    panel = ScannedPanel(b, Share(held.pieces, groups), order, held=True)
     warps, vectors = b.options.warps, Vectors(batches * panel.count)
-    grid = _blocks(b, warps * batches * panel.size, columns, segment_size, reverse=reverse)
+    grid = _blocks(b, warps * batches * panel.size, columns, segment_size, reverse=order.reverse)
 
     def part(buffer: Buffer, batch: int, times: int) -> View:
         place = (WARP * batches + batch) * panel.size
         return panel.of(buffer, grid.first + place, grid.inside(place + panel.inner), times)
 
-    tiles = panel.hold(part(data(b), 0, batches), widest_held)
+    tiles = panel.hold(part(data(b), 0, batches), held.widest_held)
     x, y = (b.scratch(name, b.options.acc, vectors.count) for name in ("x", "y"))
     for batch in range(batches):
         totals = b.rect(x, batch * panel.count, panel.count, 1, 1)

@@ -16,10 +16,16 @@ __all__ = ["FORWARD", "Order"]
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Which elements of its segment are summed for an element.
+    """Which elements of its segment are summed for an element: it and those before it.
 
-    exclusive: those before it, without the element itself. reverse: from the end, so that "before"
-    means behind it in memory, and the last element is the one with number 0.
+    In reverse, "before" means behind it in memory, and the last element is the one with number 0.
+
+    Attributes
+    ----------
+    exclusive : bool
+        Leave the element itself out.
+    reverse : bool
+        Sum from the element to the segment's end.
     """
 
     exclusive: bool = False

@@ -17,12 +17,13 @@ from tcusim.algorithms.reduce import accumulate, second_product, sum_tiles
 from tcusim.algorithms.registry import algorithm, listing
 from tcusim.algorithms.rows import FixedRows, data, tile_of
 from tcusim.algorithms.staging import (
+    INNER,
     ROWS,
+    Inner,
     Sums,
     edge,
     grouped,
     left_array,
-    positive,
     result_array,
     right_array,
     start_array,
@@ -156,9 +157,7 @@ def _partials_tile(b: Builder, partials: Buffer, q: int, block: int) -> View:
     "ceil(rows/m)*ceil(cols/n)*ceil(inner/k)",
     side="a",
 )
-def gemm_naive(
-    b: Builder, *, cols: int | None = None, inner: int | None = None, add_c: bool = False
-) -> Work:
+def gemm_naive(b: Builder, *, cols: int | None = None, sizes: Inner = INNER) -> Work:
     """Multiply matrices, one (m, n) tile of C a warp, its operands loaded from global memory.
 
     A may have any number of rows.
@@ -167,15 +166,10 @@ def gemm_naive(
     ----------
     cols : int, optional
         Columns of B. Default: one tile.
-    inner : int, optional
-        Columns of A. Default: four tiles.
-    add_c : bool
-        Add the products to an input `c`.
     """
-    cols = positive("cols", cols, b.n)
-    inner = positive("inner", inner, 4 * b.k)
+    cols, inner = cols or b.n, sizes.size(b)
     a, right, out = left_array(b, inner), right_array(b, inner * cols), result_array(b, cols)
-    c = start_array(b, cols, add_c=add_c)
+    c = start_array(b, cols, add_c=sizes.add_c)
     columns = -(-cols // b.n)
     row, col = b.unit * b.m, block_column(columns) * b.n
 
@@ -206,16 +200,9 @@ def gemm_naive(
     "[DAKKAK19] section 2, with a padded vector",
     "ceil(rows/m)*ceil(inner/k)",
 )
-def gemv(b: Builder, *, inner: int | None = None, add_c: bool = False) -> Work:
+def gemv(b: Builder, *, sizes: Inner = INNER) -> Work:
     """Multiply a matrix by a vector, m rows a warp: x is column 0 of an operand of zeros.
 
     That is `gemm_naive` for a matrix B of one column. A may have any number of rows.
-
-    Parameters
-    ----------
-    inner : int, optional
-        Columns of A. Default: four tiles.
-    add_c : bool
-        Add the products to an input `c`.
     """
-    return gemm_naive(b, cols=1, inner=inner, add_c=add_c)
+    return gemm_naive(b, cols=1, sizes=sizes)

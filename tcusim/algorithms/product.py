@@ -15,14 +15,15 @@ from dataclasses import dataclass
 from tcusim.algorithms.builder import Builder, Level, Work, padded, require, stored_type
 from tcusim.algorithms.registry import algorithm
 from tcusim.algorithms.staging import (
+    INNER,
     ROWS,
+    Inner,
     Stage,
     Sums,
     edge,
     grouped,
     left_array,
     pipelined,
-    positive,
     result_array,
     right_array,
     start_array,
@@ -51,6 +52,29 @@ _FIRST_WARP = [Bound(WARP, Index.of(1))]
 # --- Matrices ---------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class BlockSize:
+    """How the tile of a block is cut.
+
+    Attributes
+    ----------
+    down, across : int
+        Accumulators of a warp, one below the other and side by side.
+    warps_down : int, optional
+        Rows of warps. Default: about as many as columns.
+    depth : int
+        k tiles of the block's rows of A and columns of B in a stage.
+    """
+
+    down: int = 2
+    across: int = 2
+    warps_down: int | None = None
+    depth: int = 2
+
+
+BLOCK_SIZE = BlockSize()
+
+
 @algorithm(
     "gemm",
     "product",
@@ -60,37 +84,29 @@ _FIRST_WARP = [Bound(WARP, Index.of(1))]
     side="a",
 )
 def gemm(
-    b: Builder,
-    *,
-    cols: int | None = None,
-    inner: int | None = None,
-    add_c: bool = False,
-    down: int = 2,
-    across: int = 2,
-    warps_down: int | None = None,
-    depth: int = 2,
+    b: Builder, *, cols: int | None = None, sizes: Inner = INNER, block: BlockSize = BLOCK_SIZE
 ) -> Work:
     """Multiply matrices, a tile of C a block, its operands staged in shared memory by all warps.
 
-    The block's warps stand `warps_down` high (default: about as many as across); each has down x
-    across accumulators. A stage holds `depth` k tiles of the block's rows of A and columns of B.
-    There are two: while one is multiplied the next is copied, with one barrier a step.
+    There are two stages: while one is multiplied the next is copied, with one barrier a step. A may
+    have any number of rows.
 
-    cols, inner: columns of B and of A; default one block's, and four k tiles. add_c: add the
-    products to an input `c`. A may have any number of rows.
+    Parameters
+    ----------
+    cols : int, optional
+        Columns of B. Default: those of one block.
     """
-    plan = _block_tiles(b, down, across, warps_down, depth)
-    cols = positive("cols", cols, plan.block_cols)
-    inner = positive("inner", inner, 4 * b.k)
+    plan = _block_tiles(b, block)
+    cols, inner, depth = cols or plan.block_cols, sizes.size(b), block.depth
     a, right, out = left_array(b, inner), right_array(b, inner * cols), result_array(b, cols)
-    c = start_array(b, cols, add_c=add_c)
+    c = start_array(b, cols, add_c=sizes.add_c)
     columns = -(-cols // plan.block_cols)
     first_row, first_col = b.unit * plan.block_rows, block_column(columns) * plan.block_cols
     steps = -(-inner // plan.step)
     stages = range(min(2, steps))
     lefts = [Stage(b, f"a{i}", plan.block_rows, plan.step, b.k) for i in stages]
     rights = [Stage(b, f"b{i}", plan.step, plan.block_cols, b.n, right=True) for i in stages]
-    sums = Sums(b, -(-inner // b.k), down, across)
+    sums = Sums(b, -(-inner // b.k), block.down, block.across)
 
     def fill(stage: int, step: Index) -> None:
         k = step * plan.step
@@ -214,18 +230,15 @@ class _BlockTiles:
             sums.multiply((i, j), rows[i], cols[j])
 
 
-def _block_tiles(
-    b: Builder, down: int, across: int, warps_down: int | None, depth: int
-) -> _BlockTiles:
+def _block_tiles(b: Builder, size: BlockSize) -> _BlockTiles:
     warps = b.options.warps
-    down, across = positive("down", down, 1), positive("across", across, 1)
     square = max(i for i in range(1, math.isqrt(warps) + 1) if warps % i == 0)
-    high = positive("warps_down", warps_down, square)
+    high = size.warps_down or square
     require(
         warps % high == 0,
         f"{warps} warps do not stand {high} high; warps_down must divide the number of warps",
     )
-    return _BlockTiles(b, down, across, high, warps // high, positive("depth", depth, 1))
+    return _BlockTiles(b, size.down, size.across, high, warps // high, size.depth)
 
 
 # --- A matrix and a vector --------------------------------------------------------------------
@@ -241,11 +254,10 @@ def _block_tiles(
 def gemv_reduction(
     b: Builder,
     *,
-    inner: int | None = None,
-    add_c: bool = False,
+    sizes: Inner = INNER,
     down: int = 1,
     width: int = 4,
-    chunk: int | None = None,
+    chunk: int = 4096,
     staged: bool = True,
     share_rows: bool = False,
 ) -> Work:
@@ -253,20 +265,27 @@ def gemv_reduction(
 
     A chunk of x is copied to shared memory once a block. It needs no padding there: as a right
     operand whose columns are k apart, column 0 is the k values that are wanted and column j the
-    ones j tiles on, whose sums nobody reads.
+    ones j tiles on, whose sums nobody reads. A may have any number of rows.
 
-    A step takes `width` k tiles of each row. staged: each warp copies its own rows of the next step
-    to shared memory while it multiplies the present ones; if not, operands are loaded where they
-    lie, save in a block that has too few rows. share_rows: the warps of a block take steps of the
-    same rows in turn, and their sums are added at the end; for matrices of few rows. chunk:
-    elements of x in shared memory, default 4096. inner: columns of A; default four tiles. add_c:
-    add the products to an input `c`. A may have any number of rows.
+    Parameters
+    ----------
+    down : int
+        Tiles of m rows that a warp takes.
+    width : int
+        Tiles of each row that a step takes.
+    chunk : int
+        Elements of x in shared memory.
+    staged : bool
+        Each warp copies its own rows of the next step to shared memory while it multiplies the
+        present ones. If not, operands are loaded where they lie, save in a block that has too few
+        rows.
+    share_rows : bool
+        The warps of a block take steps of the same rows in turn, and their sums are added at the
+        end: for matrices of few rows.
     """
-    inner = positive("inner", inner, 4 * b.k)
-    down, width = positive("down", down, 1), positive("width", width, 1)
     shared = share_rows and b.options.warps > 1
-    work = _Work(b, inner, down, width, positive("chunk", chunk, 4096), staged, shared)
-    out, c = result_array(b, 1), start_array(b, 1, add_c=add_c)
+    work = _Work(b, sizes.size(b), down, width, chunk, staged, shared)
+    out, c = result_array(b, 1), start_array(b, 1, add_c=sizes.add_c)
     row = work.first_row
 
     def start() -> None:

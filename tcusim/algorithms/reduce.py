@@ -31,9 +31,13 @@ from tcusim.algorithms.builder import (
 from tcusim.algorithms.panel import Panel, PanelWork, TileParts
 from tcusim.algorithms.registry import algorithm, listing
 from tcusim.algorithms.rows import (
+    AS_SUITS,
+    CHUNKS,
     SIMT_ROWS,
     SUMMED,
+    Chunks,
     FixedRows,
+    PanelSize,
     RaggedRows,
     Rows,
     data,
@@ -105,21 +109,12 @@ def reduction_kn(b: Builder, segment_size: int) -> int | Work:
 
 
 @algorithm("reduction_pieces", "irregular_reduction", "not in the paper", "N", repeats=4)
-def reduction_pieces(
-    b: Builder, cut: int, *, levels: tuple[int, ...] = (), whole: bool = False
-) -> int | Work:
+def reduction_pieces(b: Builder, cut: int, *, chunks: Chunks = CHUNKS) -> int | Work:
     """Sum chunks of at most k*N elements of ragged segments, m chunks a warp, in N products.
 
     out[p] is the sum of chunk number p; 0 where there is no chunk of that number.
-
-    Parameters
-    ----------
-    levels : tuple of int
-        Cuts that were made before, outermost first.
-    whole : bool
-        Take whole segments, none of which has more than `segment_size` elements.
     """
-    return _sum_rows(b, RaggedRows(b, cut, b.m, levels, whole))
+    return _sum_rows(b, RaggedRows(b, cut, b.m, chunks))
 
 
 def _sum_rows(b: Builder, rows: Rows) -> int | Work:
@@ -148,23 +143,18 @@ def reduction_pieces_plain(
     b: Builder,
     cut: int,
     *,
-    levels: tuple[int, ...] = (),
-    whole: bool = False,
+    chunks: Chunks = CHUNKS,
     rows_per_warp: int = SIMT_ROWS,
 ) -> int | Work:
     """Sum chunks of ragged segments by rounded additions alone, each as a balanced tree.
 
     Parameters
     ----------
-    levels : tuple of int
-        Cuts that were made before, outermost first.
-    whole : bool
-        Take whole segments, none of which has more than `segment_size` elements.
     rows_per_warp : int
         Chunks that a warp adds up at a time.
     """
     half = -(-cut // 2)
-    return _add_rows(b, RaggedRows(b, cut, rows_per_warp, levels, whole), half, odd(half))
+    return _add_rows(b, RaggedRows(b, cut, rows_per_warp, chunks), half, odd(half))
 
 
 def _add_rows(b: Builder, rows: Rows, width: int, stride: int) -> int | Work:
@@ -311,22 +301,13 @@ def _sum_of_warps(b: Builder, partials: Buffer, ones: Frag) -> View:
     combines=("add",),
     symbols=partial(tiles_of_panels, elements=SUMMED),
 )
-def reduction_rows(
-    b: Builder, segment_size: int, *, pieces: int | None = None, groups: int | None = None
-) -> int:
+def reduction_rows(b: Builder, segment_size: int, *, size: PanelSize = AS_SUITS) -> int:
     """Sum segments, several short ones a warp or a part of a long one at a time.
 
     Products with ones give the totals of rows of several tiles, m of them at once; those of a
     segment are then added up. By default the panel is as suits the segments.
-
-    Parameters
-    ----------
-    pieces : int, optional
-        Tiles side by side, which make a row.
-    groups : int, optional
-        How many times m rows a warp takes at once.
     """
-    share = share_of(b.m, b.k, segment_size, SUMMED, pieces, groups)
+    share = share_of(b.m, b.k, segment_size, SUMMED, size.pieces, size.groups)
     panel = Panel(b, share, ones=b.const(b.right("J"), PatternKind.ONES))
     work = PanelWork(panel, share.per_segment, segment_size)
     count, lines = work.per_segment, panel.count // work.per_segment

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import re
-import types
-import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from tcusim.algorithms.builder import LENGTH, Builder, Level, Options, Work, stored_type
 from tcusim.algorithms.formula import evaluate
+from tcusim.algorithms.options import Option, arguments_of, as_size, options_of
 from tcusim.errors import InputError, Unsupported
 from tcusim.machine import FORMATS, format_of
 from tcusim.machine.shapes import MmaShape, shape_of
@@ -22,42 +19,15 @@ from tcusim.program.grammar import Extent, Program, Scalar
 
 __all__ = [
     "Algorithm",
-    "Option",
     "algorithm",
     "algorithm_of",
     "algorithms",
     "build",
-    "options_of",
     "register_algorithm",
     "segmented_algorithms",
 ]
 
 _KINDS = ("reduction", "scan", "irregular_reduction", "irregular_scan", "product")
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One option that an algorithm has beside those of `build`.
-
-    Attributes
-    ----------
-    name : str
-        The keyword.
-    type : type
-        int, bool, str or tuple.
-    default : object
-        What is used if the option is left out. None: the algorithm chooses by shape and segment.
-    choices : tuple
-        The values that are valid, if they are few.
-    doc : str
-        What the option does, as the docstring of the algorithm says.
-    """
-
-    name: str
-    type: type
-    default: Any
-    choices: tuple[Any, ...] = ()
-    doc: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,51 +123,6 @@ class Algorithm:
         if self.symbols is not None:
             values |= self.symbols(values)
         return evaluate(self.formula, values)
-
-
-@cache
-def options_of(function: Callable[..., Any]) -> dict[str, Option]:
-    """Return the keyword-only arguments of a function, with what its docstring says of them.
-
-    Of `build` itself, they are what every algorithm can be given.
-    """
-    hints = typing.get_type_hints(function)
-    described = _described(inspect.getdoc(function) or "")
-    options = {}
-    for name, parameter in inspect.signature(function).parameters.items():
-        if parameter.kind is parameter.KEYWORD_ONLY:
-            kind, choices = _kind_of(hints[name])
-            default = None if parameter.default is parameter.empty else parameter.default
-            words, doc = described.get(name, ((), ""))
-            options[name] = Option(name, kind, default, choices or words, doc)
-    return options
-
-
-def _kind_of(hint: Any) -> tuple[type, tuple[Any, ...]]:
-    """Return the class of an annotation, without None, and the choices of a Literal."""
-    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
-        hint = next(part for part in typing.get_args(hint) if part is not type(None))
-    if typing.get_origin(hint) is Literal:
-        choices = typing.get_args(hint)
-        return type(choices[0]), choices
-    return typing.get_origin(hint) or hint, ()
-
-
-def _described(text: str) -> dict[str, tuple[tuple[str, ...], str]]:
-    """Return what the section "Parameters" of a docstring says about each name.
-
-    That is the words in a type such as ``{"a", "b"}``, if it has any, and the text.
-    """
-    _, _, section = text.partition("Parameters\n----------\n")
-    section = re.split(r"\n\n\w+\n-+\n", section)[0]
-    found: dict[str, tuple[tuple[str, ...], str]] = {}
-    for entry in re.split(r"\n(?=\S)", section):
-        head, _, body = entry.partition("\n")
-        names, _, kind = head.partition(" : ")
-        words = tuple(re.findall(r'"([^"]+)"', kind)) if kind.startswith("{") else ()
-        for name in names.split(", "):
-            found[name] = (words, " ".join(body.split()))
-    return found
 
 
 def listing(name: str, **numbers: int) -> dict[str, str]:
@@ -364,17 +289,17 @@ def build(
             source=source or stored_type(ab),
             result=result or accumulate,
             side=_side(row, side, tile),
-            warps=_positive("warps", warps),
-            tiles=_positive("tiles", tiles),
+            warps=as_size("warps", warps),
+            tiles=as_size("tiles", tiles),
             ragged=ragged,
             combine=combine,
-            chain=None if chain is None else _positive("chain", chain),
+            chain=None if chain is None else as_size("chain", chain),
         ),
         row.lines,
         row.level,
     )
     sizes = _sizes(row, b, segment_size)
-    work = row.function(b, *sizes, **options)
+    work = row.function(b, *sizes, **arguments_of(row.function, options))
     if not isinstance(work, Work):
         per_block = work * tiles * (warps if row.level is Level.WARP else 1)
         scalar = Scalar("length", 1 if ragged else per_block)
@@ -404,7 +329,7 @@ def _sizes(row: Algorithm, b: Builder, segment_size: int | None) -> tuple[int | 
         return (None,)
     if segment_size is None:
         return (row.repeats * (b.m * b.k if row.tiles else b.k),)
-    size = _positive("segment_size", segment_size)
+    size = as_size("segment_size", segment_size)
     if row.limited and size > (b.m * b.k if row.tiles else b.k):
         longest = f"a tile, {b.m * b.k}" if row.tiles else f"k = {b.k}"
         verb = "sums" if row.kind == "reduction" else "scans"
@@ -457,9 +382,3 @@ def _check_types(ab: str, acc: str, source: str | None, result: str | None) -> N
             f"a source of type {wide.name} cannot be split into parts of type {ab}; the source "
             f"must be as wide, of {', '.join(valid)}"
         )
-
-
-def _positive(name: str, value: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InputError(f"{name} must be an integer of at least 1, got {value!r}")
-    return value

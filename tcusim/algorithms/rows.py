@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tcusim.algorithms.builder import LENGTH, Builder, Work, require, require_sizes
+from tcusim.algorithms.builder import LENGTH, Builder, Work, require
 from tcusim.program.grammar import (
     COL,
     ROW,
@@ -37,7 +37,9 @@ from tcusim.program.grammar import (
 )
 
 __all__ = [
+    "Chunks",
     "FixedRows",
+    "PanelSize",
     "RaggedRows",
     "Rows",
     "Share",
@@ -150,11 +152,15 @@ class FixedRows(Rows):
 
 
 @dataclass(frozen=True, slots=True)
-class RaggedRows(Rows):
-    """Chunks of ragged segments: a work item has `count`, located from their number on.
+class Chunks:
+    """Of what the chunks of ragged segments are cut.
 
-    longest: the cut, the most elements of a chunk. levels: cuts that were made before. whole: a
-    row is a whole segment, and none has more than `longest` elements.
+    Attributes
+    ----------
+    levels : tuple of int
+        Cuts that were made before, outermost first.
+    whole : bool
+        Take whole segments, none of which has more than `segment_size` elements.
     """
 
     levels: tuple[int, ...] = ()
@@ -166,7 +172,21 @@ class RaggedRows(Rows):
             isinstance(cuts, tuple) and all(type(cut) is int and cut > 0 for cut in cuts),
             f"levels are the cuts made before, a tuple of integers of at least 1; got {cuts!r}",
         )
-        require_sizes(rows_per_warp=self.count)
+
+
+CHUNKS = Chunks()
+
+
+@dataclass(frozen=True, slots=True)
+class RaggedRows(Rows):
+    """Chunks of ragged segments: a work item has `count`, located from their number on.
+
+    longest: the cut, the most elements of a chunk.
+    """
+
+    chunks: Chunks
+
+    def __post_init__(self) -> None:
         data(self.b)
         self._offsets()
 
@@ -176,7 +196,7 @@ class RaggedRows(Rows):
     @property
     def numbers(self) -> Extent:
         """How many numbers chunks have: length // cut + segments, or one a segment if whole."""
-        if self.whole:
+        if self.chunks.whole:
             return Extent(SEGMENTS)
         cut = self.longest
         return Extent(LENGTH + SEGMENTS * cut - (cut - 1), cut)
@@ -184,9 +204,9 @@ class RaggedRows(Rows):
     @contextmanager
     def each(self) -> Iterator[None]:
         """Enter what is done for each work item of a warp: first its rows are located."""
-        cut = None if self.whole else self.longest
+        cut = None if self.chunks.whole else self.longest
         # A wrong offset, which nothing may have checked, must not reach beyond the data.
-        segments = Segments(self._offsets(), cut, self.levels, limit=LENGTH)
+        segments = Segments(self._offsets(), cut, self.chunks.levels, limit=LENGTH)
         with self.b.units():
             self.b.locate("piece", segments, self.first, self.count)
             yield
@@ -194,7 +214,7 @@ class RaggedRows(Rows):
     def inside(self) -> list[Bound]:
         """Return when there is such a number."""
         number = self.first + ROW
-        if self.whole:
+        if self.chunks.whole:
             return [Bound(number, SEGMENTS)]
         # number - segments < length // cut, without the division
         return [Bound((number + 1 - SEGMENTS) * self.longest, LENGTH + 1)]
@@ -288,6 +308,25 @@ WIDTHS = (2, 3, 1)
 
 
 @dataclass(frozen=True, slots=True)
+class PanelSize:
+    """How many tiles a warp takes at once; by default as suits the segments, see `share_of`.
+
+    Attributes
+    ----------
+    pieces : int, optional
+        Tiles side by side, which make a row.
+    groups : int, optional
+        How many times m rows a warp takes at once.
+    """
+
+    pieces: int | None = None
+    groups: int | None = None
+
+
+AS_SUITS = PanelSize()
+
+
+@dataclass(frozen=True, slots=True)
 class Share:
     """How the elements that a warp takes at a time lie in tiles, and segments in them.
 
@@ -318,7 +357,6 @@ def share_of(
     Several segments of whole rows share the rows, if they fill them; short ones may take up to
     `MOST` elements for that. Otherwise a warp has one segment, whose last tiles may not be full.
     """
-    require_sizes(pieces=pieces, groups=groups)
     tiles, most = (min(MOST_TILES, max(1, size // (m * k))) for size in (elements, MOST))
     whole_rows = [
         width

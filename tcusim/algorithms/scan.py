@@ -15,13 +15,17 @@ from dataclasses import replace
 from functools import partial
 
 from tcusim.algorithms.builder import LENGTH, Builder, Level, Work, require_float_operands
-from tcusim.algorithms.order import Order
+from tcusim.algorithms.order import FORWARD, Order
 from tcusim.algorithms.panel import PanelWork, ScannedPanel
 from tcusim.algorithms.registry import algorithm, listing
 from tcusim.algorithms.rows import (
+    AS_SUITS,
+    CHUNKS,
     SCANNED,
     SIMT_ROWS,
+    Chunks,
     FixedRows,
+    PanelSize,
     RaggedRows,
     Rows,
     carried,
@@ -82,8 +86,7 @@ def scan_kn(
     segment_size: int,
     *,
     carry: bool = False,
-    exclusive: bool = False,
-    reverse: bool = False,
+    order: Order = FORWARD,
 ) -> int | Work:
     """Scan segments of k*N elements, m segments a warp (Algorithm 5).
 
@@ -95,13 +98,9 @@ def scan_kn(
     ----------
     carry : bool
         Add an input `carry`, one value for each segment, to its sums.
-    exclusive : bool
-        Sum without the element itself.
-    reverse : bool
-        Sum from the element to the end.
     """
     rows = FixedRows(b, segment_size, b.m)
-    return _scan_rows(b, rows, Order(exclusive, reverse), carry=carry)
+    return _scan_rows(b, rows, order, carry=carry)
 
 
 @algorithm("scan_pieces", "irregular_scan", "not in the paper", "N*ceil(k/n)", repeats=4)
@@ -109,11 +108,9 @@ def scan_pieces(
     b: Builder,
     cut: int,
     *,
-    levels: tuple[int, ...] = (),
-    whole: bool = False,
+    chunks: Chunks = CHUNKS,
     carry: bool = False,
-    exclusive: bool = False,
-    reverse: bool = False,
+    order: Order = FORWARD,
 ) -> int | Work:
     """Scan chunks of at most k*N elements of ragged segments, m chunks a warp.
 
@@ -121,19 +118,11 @@ def scan_pieces(
 
     Parameters
     ----------
-    levels : tuple of int
-        Cuts that were made before, outermost first.
-    whole : bool
-        Take whole segments, none of which has more than `segment_size` elements.
     carry : bool
         Add an input `carry`, one value for each number of a chunk, to its sums.
-    exclusive : bool
-        Sum without the element itself.
-    reverse : bool
-        Sum from the element to the end.
     """
-    rows = RaggedRows(b, cut, b.m, levels, whole)
-    return _scan_rows(b, rows, Order(exclusive, reverse), carry=carry)
+    rows = RaggedRows(b, cut, b.m, chunks)
+    return _scan_rows(b, rows, order, carry=carry)
 
 
 def _scan_rows(b: Builder, rows: Rows, order: Order, *, carry: bool) -> int | Work:
@@ -156,7 +145,7 @@ def _scan_rows(b: Builder, rows: Rows, order: Order, *, carry: bool) -> int | Wo
                 add_totals(b, s, a, ones)
             elif s is not None and count > 1:
                 last, column = last_column(b, r, order)
-                b.broadcast(s, b.part(last, b.m, b.n, 0, column, repeat_col=True), line="carry")
+                b.broadcast(s, b.part(last, b.m, b.n, 0, column, repeat="col"), line="carry")
     return rows.work()
 
 
@@ -165,8 +154,7 @@ def scan_plain(
     b: Builder,
     segment_size: int,
     *,
-    exclusive: bool = False,
-    reverse: bool = False,
+    order: Order = FORWARD,
     carry: bool = False,
 ) -> int | Work:
     """Scan segments by rounded additions alone, one segment a warp, in log2 rounds.
@@ -175,15 +163,11 @@ def scan_plain(
 
     Parameters
     ----------
-    exclusive : bool
-        Sum without the element itself.
-    reverse : bool
-        Sum from the element to the end.
     carry : bool
         Add an input `carry`, one value for each segment, to its sums.
     """
     rows, vectors = FixedRows(b, segment_size, 1), Vectors(segment_size)
-    return _add_up_rows(b, rows, vectors, Order(exclusive, reverse), carry=carry)
+    return _add_up_rows(b, rows, vectors, order, carry=carry)
 
 
 @algorithm("scan_pieces_plain", "irregular_scan", "not in the paper", "0", repeats=4)
@@ -191,33 +175,23 @@ def scan_pieces_plain(
     b: Builder,
     cut: int,
     *,
-    levels: tuple[int, ...] = (),
-    whole: bool = False,
+    chunks: Chunks = CHUNKS,
     carry: bool = False,
-    exclusive: bool = False,
-    reverse: bool = False,
+    order: Order = FORWARD,
     rows_per_warp: int = SIMT_ROWS,
 ) -> int | Work:
     """Scan chunks of ragged segments by rounded additions alone, in log2 rounds.
 
     Parameters
     ----------
-    levels : tuple of int
-        Cuts that were made before, outermost first.
-    whole : bool
-        Take whole segments, none of which has more than `segment_size` elements.
     carry : bool
         Add an input `carry`, one value for each number of a chunk, to its sums.
-    exclusive : bool
-        Sum without the element itself.
-    reverse : bool
-        Sum from the element to the end.
     rows_per_warp : int
         Chunks that a warp scans at a time.
     """
-    rows = RaggedRows(b, cut, rows_per_warp, levels, whole)
+    rows = RaggedRows(b, cut, rows_per_warp, chunks)
     vectors = Vectors(cut, rows.count, odd(cut), across=True)
-    return _add_up_rows(b, rows, vectors, Order(exclusive, reverse), carry=carry)
+    return _add_up_rows(b, rows, vectors, order, carry=carry)
 
 
 def _add_up_rows(
@@ -269,8 +243,7 @@ def scan_tn(
     *,
     form: Form | None = None,
     carry: bool = False,
-    exclusive: bool = False,
-    reverse: bool = False,
+    order: Order = FORWARD,
 ) -> int:
     """Scan segments of T*N elements, one segment a warp, T = m*k (Algorithm 6).
 
@@ -285,12 +258,7 @@ def scan_tn(
     carry : bool
         Add an input `carry`, one value for each segment, to its sums: what precedes the segment
         or, in reverse, follows it.
-    exclusive : bool
-        Sum without the element itself.
-    reverse : bool
-        Sum from the element to the end.
     """
-    order = Order(exclusive, reverse)
     out = b.output("out", b.options.result, Extent(LENGTH))
     tiles = -(-segment_size // (b.m * b.k))
     scan = tile_scan(b, form, order)
@@ -327,8 +295,7 @@ def scan_tn_block(
     *,
     form: Form | None = None,
     carry: bool = False,
-    exclusive: bool = False,
-    reverse: bool = False,
+    order: Order = FORWARD,
 ) -> int:
     """Scan segments of T*N elements, one segment a block, T = m*k (Algorithm 7, corrected).
 
@@ -341,12 +308,7 @@ def scan_tn_block(
         How a tile is scanned, as in `scan_tn`.
     carry : bool
         Add an input `carry`, one value for each segment, to its sums.
-    exclusive : bool
-        Sum without the element itself.
-    reverse : bool
-        Sum from the element to the end.
     """
-    order = Order(exclusive, reverse)
     out = b.output("out", b.options.result, Extent(LENGTH))
     chunks, beyond = share_of_block(b, segment_size)
     scan = tile_scan(b, form, order)
@@ -364,7 +326,7 @@ def scan_tn_block(
 
             r = scan.scan(tile(data(b)), zero)
             spills = b.spill_all(r, "store")
-            if exclusive:
+            if order.exclusive:
                 total = scan.total(r)
             else:
                 row, column = order.last(b.m), scan.first + order.last(b.k) % b.n
@@ -421,7 +383,7 @@ def _scan_by_additions(b: Builder, totals: Buffer, before: Buffer, s: Frag) -> N
     vectors = Vectors(warps, apart=warps, across=True)
     one, two = (b.shared(name, b.options.acc, warps) for name in ("prtls1", "prtls2"))
     sums = scan_vectors(b, totals, (one, two), vectors)
-    held = b.part(b.spill(s), 1, warps, repeat_col=True)
+    held = b.part(b.spill(s), 1, warps, repeat="col")
     b.copy(vectors.view(b, before), preceding(b, sums, vectors), held)
 
 
@@ -442,27 +404,12 @@ def scan_rows(
     b: Builder,
     segment_size: int,
     *,
-    pieces: int | None = None,
-    groups: int | None = None,
-    exclusive: bool = False,
-    reverse: bool = False,
+    size: PanelSize = AS_SUITS,
+    order: Order = FORWARD,
 ) -> int:
-    """Scan segments, several short ones a warp or a part of a long one at a time.
-
-    Parameters
-    ----------
-    pieces : int, optional
-        Tiles side by side, which make the rows that the tensor core scans. By default as suits
-        the segments.
-    groups : int, optional
-        How many times m rows a warp takes at once. By default as suits the segments.
-    exclusive : bool
-        Sum without the element itself.
-    reverse : bool
-        Sum from the element to the end.
-    """
-    share = share_of(b.m, b.k, segment_size, SCANNED, pieces, groups)
-    panel = ScannedPanel(b, share, Order(exclusive, reverse))
+    """Scan segments, several short ones a warp or a part of a long one at a time."""
+    share = share_of(b.m, b.k, segment_size, SCANNED, size.pieces, size.groups)
+    panel = ScannedPanel(b, share, order)
     work = PanelWork(panel, share.per_segment, segment_size)
     out = b.output("out", b.options.result, Extent(LENGTH))
     with b.units():

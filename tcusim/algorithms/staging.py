@@ -9,27 +9,52 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 
-from tcusim.algorithms.builder import Builder, padded, require, stored_type
+from tcusim.algorithms.builder import Builder, padded, stored_type
 from tcusim.machine.formats import format_of
 from tcusim.machine.shapes import LDM_BYTES, TILE_BYTES
 from tcusim.program.grammar import COL, ROW, WARP, Bound, Buffer, Extent, Frag, Index, View
 
 __all__ = [
+    "INNER",
     "ROWS",
+    "Inner",
     "Stage",
     "Sums",
     "edge",
     "grouped",
     "left_array",
     "pipelined",
-    "positive",
     "result_array",
     "right_array",
     "start_array",
 ]
 
 ROWS = Index.symbol("rows")
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """What every product is built for beside its tiles.
+
+    Attributes
+    ----------
+    inner : int, optional
+        Columns of A. Default: four tiles.
+    add_c : bool
+        Add the products to an input `c`.
+    """
+
+    inner: int | None = None
+    add_c: bool = False
+
+    def size(self, b: Builder) -> int:
+        """Return the columns of A."""
+        return self.inner or 4 * b.k
+
+
+INNER = Inner()
 
 
 # --- Arrays -----------------------------------------------------------------------------------
@@ -58,14 +83,6 @@ def result_array(b: Builder, cols: int) -> Buffer:
 def edge(place: Index, size: int, per: int) -> list[Bound]:
     """Return the bound that keeps `place` below `size`, if pieces of `per` do not fill it."""
     return [Bound(place, Index.of(size))] if size % per else []
-
-
-def positive(name: str, value: int | None, default: int) -> int:
-    """Return an option's value or its default; refuse what is no size."""
-    chosen = default if value is None else value
-    whole = isinstance(chosen, int) and not isinstance(chosen, bool)
-    require(whole and chosen >= 1, f"{name} must be an integer of at least 1, got {chosen!r}")
-    return chosen
 
 
 # --- Accumulators -----------------------------------------------------------------------------

@@ -105,8 +105,9 @@ def rows_as_right(b: Builder, spill: Spill, q: int, column: int | None = None) -
     column: the one that is repeated in all columns, if not all are equal anyway.
     """
     bounds = [Bound(ROW + q * b.k, Index.of(b.m))] if (q + 1) * b.k > b.m else []
-    repeat = column is not None
-    return b.part(spill, b.k, b.n, q * b.k, column or 0, repeat_col=repeat, bounds=bounds)
+    if column is None:
+        return b.part(spill, b.k, b.n, q * b.k, bounds=bounds)
+    return b.part(spill, b.k, b.n, q * b.k, column, repeat="col", bounds=bounds)
 
 
 # --- Tiles ------------------------------------------------------------------------------------
@@ -117,7 +118,6 @@ def tile_scan(b: Builder, form: Form | None, order: Order) -> TileScan:
     by_mma = b.options.combine == "mma"
     if form is None:
         form = "(LA)1" if by_mma else "[U|1]" if b.n > b.k else "L(A1)"
-    require(form in FORMS, f"unknown form {form!r}; valid: {', '.join(FORMS)}")
     require(
         by_mma or form != "(LA)1",
         "form '(LA)1' rounds partial sums to the operand type; combine='add' takes 'L(A1)'",
@@ -275,7 +275,7 @@ class TileScan:
         """S <- the element of the last row in this column, in every place."""
         b = self.b
         row = self.order.last(b.m)
-        tile = b.part(spill, b.m, b.n, row, col, repeat_row=True, repeat_col=True)
+        tile = b.part(spill, b.m, b.n, row, col, repeat="both")
         b.broadcast(s, tile, line="carry")
 
 

@@ -20,6 +20,7 @@ from tcusim.algorithms import (
     Algorithm,
     Level,
     algorithm_of,
+    algorithms,
     build,
     register_algorithm,
     segmented_algorithms,
@@ -414,6 +415,29 @@ def test_every_row_says_what_it_does_and_where_it_is_from() -> None:
         assert row.formula
 
 
+def test_options_have_types_defaults_and_words() -> None:
+    for row in algorithms():
+        for option in row.options.values():
+            assert option.type in (int, bool, str, tuple), (row.name, option)
+            assert option.doc.endswith("."), (row.name, option)
+    form = algorithm_of("scan_tn").options["form"]
+    assert (form.type, form.default, form.choices) == (str, None, FORMS)
+    assert algorithm_of("gemm").options["depth"].default == 2
+    assert list(algorithm_of("scan_pieces").options) == [
+        "levels", "whole", "carry", "exclusive", "reverse",
+    ]  # fmt: skip
+
+
+def test_a_limited_row_is_the_longer_algorithm() -> None:
+    for short, long in (("reduction_k", "reduction_kn"), ("scan_t", "scan_tn")):
+        size = 256 if algorithm_of(short).tiles else 16
+        # All but the lines of the listing that they are.
+        one, two = build(short), build(long, segment_size=size)
+        kinds = [[type(step) for _, step in walk(program.steps)] for program in (one, two)]
+        assert kinds[0] == kinds[1]
+        assert algorithm_of(short).function is algorithm_of(long).function
+
+
 def test_the_given_constants_are_the_corrected_ones() -> None:
     program = build("scan_t", shape="16x16x16")
     patterns = {
@@ -490,7 +514,7 @@ def test_the_default_side_holds_more_segments(
             "scan_k",
             {"form": None},
             InputError,
-            "scan_k has no option 'form'; its options: exclusive, reverse",
+            "scan_k has no option 'form'; its options: carry, exclusive, reverse",
         ),
         (
             "reduction_tn",
@@ -501,7 +525,7 @@ def test_the_default_side_holds_more_segments(
         (
             "scan_t",
             {"form": "A(L1)"},
-            Unsupported,
+            InputError,
             "unknown form 'A(L1)'; valid: (LA)1, L(A1), [U|1]",
         ),
         (

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import tcusim
 from tcusim.algorithms import build
 from tcusim.backends import run
-from tcusim.errors import Unsupported, VerifyError
+from tcusim.errors import InputError, Unsupported, VerifyError
 from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.program.grammar import (
     BLOCK,
@@ -178,6 +178,20 @@ def test_sums_do_not_drift() -> None:
     assert np.abs(prefixes / exact.cumsum() - 1).max() < 1e-5
 
 
+def test_what_is_held_and_awaited_at_once_does_not_change_a_bit() -> None:
+    x = np.random.default_rng(11).standard_normal(40_000).astype(np.float16)
+    given = {"warps": 2, "columns": 2, "ragged": True}
+    pairs = (
+        ("scan_grid", {"batches": 1}, {"batches": 1, "widest_held": 1}),
+        ("reduction_grid", {"per_warp": 2}, {"per_warp": 2, "groups_at_once": 64}),
+    )
+    for name, one, other in pairs:
+        programs = [build(name, **given, **options) for options in (one, other)]
+        assert programs[0].steps != programs[1].steps
+        bits = [run(program, {"in": x})["out"].tobytes() for program in programs]
+        assert bits[0] == bits[1]
+
+
 def test_only_additions_combine_blocks() -> None:
     with pytest.raises(Unsupported, match="scan_grid has no combine='mma', only 'add'"):
         build("scan_grid", combine="mma")
@@ -188,7 +202,7 @@ def test_only_additions_combine_blocks() -> None:
         ("scan_grid", {"pieces": 0}),
     ):
         (option,) = size
-        with pytest.raises(Unsupported, match=f"{option} must be at least 1, got {size[option]}"):
+        with pytest.raises(InputError, match=f"{option} must be an integer of at least 1, got"):
             build(name, **size)  # type: ignore[arg-type]
     with pytest.raises(Unsupported, match="takes one chunk: tiles=1"):
         build("reduction_grid", tiles=2)

@@ -519,6 +519,21 @@ def test_all_work_is_in_proportion_to_the_data(kind: str) -> None:
         assert len(launches) <= 11
 
 
+@pytest.mark.parametrize("rows_per_warp", [1, 5, 32])
+def test_any_number_of_rows_of_a_warp_gives_the_same_bits(rows_per_warp: int) -> None:
+    rng = np.random.default_rng(rows_per_warp)
+    offsets = np.sort(np.concatenate([[0, 2000], rng.integers(0, 2001, 60)]))
+    inputs = {"in": rng.standard_normal(2000).astype(np.float32), "offsets": offsets}
+    for name in ("reduction_pieces_plain", "scan_pieces_plain"):
+        default = build(name, source="f32", segment_size=37, warps=2)
+        other = build(name, source="f32", segment_size=37, warps=2, rows_per_warp=rows_per_warp)
+        assert other.steps != default.steps
+        bits = [run(program, inputs)["out"].tobytes() for program in (default, other)]
+        assert bits[0] == bits[1]
+    with pytest.raises(InputError, match="rows_per_warp must be an integer of at least 1, got 0"):
+        build("scan_pieces_plain", rows_per_warp=0)
+
+
 @pytest.mark.parametrize("side", ["a", "b"])
 @pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
 def test_products_are_as_many_as_the_registry_says(sizes: tuple[int, int, int], side: str) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import tcusim
 from tcusim.algorithms import algorithm_of, algorithms, build, segmented_algorithms
 from tcusim.backends import run
-from tcusim.errors import InputError, Unsupported, VerifyError
+from tcusim.errors import InputError, VerifyError
 from tcusim.machine.shapes import MmaShape
 from tcusim.program.grammar import Loop, Program, Scope, Step, Sync
 from tcusim.simulate.counts import Counts
@@ -305,7 +305,7 @@ def test_the_defaults_build_and_run() -> None:
     ],
 )
 def test_options_that_do_not_go(name: str, options: dict[str, Any], text: str) -> None:
-    with pytest.raises(Unsupported, match=text):
+    with pytest.raises(InputError, match=text):
         build(name, **options)
 
 

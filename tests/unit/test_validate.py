@@ -24,6 +24,8 @@ from tcusim.algorithms import (
     scan,
 )
 from tcusim.algorithms.builder import LENGTH, Builder, Work
+from tcusim.algorithms.grid import Held
+from tcusim.algorithms.order import Order
 from tcusim.algorithms.rows import data
 from tcusim.check import memory, validation
 from tcusim.check.cases import Case, Recipe
@@ -182,7 +184,7 @@ def test_progress() -> None:
 
 def exclusive_beyond_k(b: Builder, segment_size: int) -> int:
     """Scan, but leave each element out where segments are longer than k."""
-    return scan.scan_plain(b, segment_size, exclusive=segment_size > b.k)
+    return scan.scan_plain(b, segment_size, order=Order(exclusive=segment_size > b.k))
 
 
 def plant(
@@ -210,7 +212,7 @@ def test_a_wrong_algorithm_is_told_with_its_case() -> None:
 def test_wrong_segments_by_offsets_are_told() -> None:
     def from_the_end(b: Builder, cut: int) -> Work:
         """Scan each piece from its end."""
-        return scan.scan_pieces(b, cut, reverse=True)
+        return scan.scan_pieces(b, cut, order=Order(reverse=True))
 
     plant(from_the_end, kind="irregular_scan")
     row = rows_of(validate_shape("4x4x4", algorithms=["planted"]), "planted")["a"]
@@ -222,7 +224,8 @@ def test_wrong_segments_by_offsets_are_told() -> None:
 def test_a_wrong_order_of_blocks_is_told() -> None:
     def from_the_end(b: Builder, segment_size: int | None, **options: int) -> Work:
         """Scan each segment from its end."""
-        return grid.scan_grid(b, segment_size, pieces=1, batches=1, reverse=True)
+        held = Held(pieces=1, batches=1)
+        return grid.scan_grid(b, segment_size, held=held, order=Order(reverse=True))
 
     row = algorithm_of("scan_grid")
     register_algorithm(replace(row, name="planted", formula="", function=from_the_end))
