@@ -24,7 +24,7 @@ from tcusim.errors import BackendUnavailable, InputError, TcusimError
 from tcusim.machine import format_of
 from tcusim.program.launches import Launch, LaunchPlan, Memory
 from tcusim_bench.programs import Recipe
-from tcusim_cuda import CUPY, PYCUDA
+from tcusim_cuda import CUDA, CUPY, PYCUDA
 from tcusim_cuda.compile import compile_kernel
 from tcusim_cuda.emit import emit
 
@@ -41,7 +41,7 @@ __all__ = [
 Array = Any
 Run = Callable[[], object]
 
-BACKENDS: Final = ("cupy", "pycuda")
+BACKENDS: Final = ("cuda", "cupy", "pycuda")
 
 # Beyond these a run is so slow that it is timed once more, or not again.
 _SLOW_MS: Final = 200.0
@@ -103,7 +103,7 @@ class Device:
         self.length = length
         self.backend = backend
         self.cp = _cupy()
-        self._launcher = CUPY if backend == "cupy" else PYCUDA
+        self._launcher = {"cuda": CUDA, "cupy": CUPY, "pycuda": PYCUDA}[backend]
         reason = self._launcher.available()
         if reason is not None:
             raise BackendUnavailable(f"{backend}: {reason}")
@@ -238,7 +238,7 @@ def plan_of(recipe: Recipe, length: int) -> LaunchPlan:
         for stage in launches.stages
     )
     inputs, output = tuple(names[: launches.given]), names[-1]
-    return LaunchPlan(recipe.algorithm, arrays, steps, inputs, (output,))
+    return LaunchPlan(recipe.label, arrays, steps, inputs, (output,))
 
 
 def _cupy() -> Any:

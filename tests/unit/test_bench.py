@@ -599,7 +599,7 @@ def test_the_command_writes_a_file(tmp_path: Path) -> None:
         ({"log2_length": 20, "segments": (48,)}, r"must divide 2\*\*20; 48 does not"),
         ({"log2_length": 20, "segments": ()}, "segments is empty"),
         ({"log2_length": 20, "kinds": ("sums",)}, "unknown kind 'sums'"),
-        ({"log2_length": 20, "backend": "host"}, "backend must be one of cupy, pycuda"),
+        ({"log2_length": 20, "backend": "host"}, "backend must be one of cuda, cupy, pycuda"),
     ],
 )
 def test_wrong_arguments(given: dict[str, Any], text: str) -> None:
