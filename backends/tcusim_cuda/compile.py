@@ -5,6 +5,7 @@ Neither a GPU nor its driver is needed, nor nvcc. What was compiled once is kept
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import glob
 import hashlib
@@ -17,7 +18,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from tcusim.program.grammar import walk
 from tcusim.program.printer import line
 from tcusim_cuda.cubin import Usage, read_usage
 from tcusim_cuda.kernel import Kernel
+from tcusim_cuda.nvrtc12 import Nvrtc12
 
 __all__ = [
     "CompileError",
@@ -96,14 +98,25 @@ class Cubin:
 class Toolkit:
     """The compiler and the headers that were found on this machine.
 
-    version: NVRTC's. targets: the compute capabilities that it compiles for. include: folders.
-    headers: CUDART_VERSION of the headers, such as 12090.
+    Attributes
+    ----------
+    version : tuple of int
+        NVRTC's.
+    targets : tuple of int
+        The compute capabilities that it compiles for.
+    include : tuple of Path
+        Folders.
+    headers : int
+        CUDART_VERSION of the headers, such as 12090.
+    nvrtc : object
+        `cuda.bindings.nvrtc`, or what has its calls.
     """
 
     version: tuple[int, int]
     targets: tuple[int, ...]
     include: tuple[Path, ...]
     headers: int
+    nvrtc: Any = field(default=None, repr=False, compare=False)
 
     @property
     def title(self) -> str:
@@ -111,15 +124,22 @@ class Toolkit:
         return f"NVRTC {self.version[0]}.{self.version[1]}"
 
     @staticmethod
-    def find() -> Toolkit:
+    def find(sm: int | None = None) -> Toolkit:
         """Return what is installed; found once in a process.
+
+        It is the NVRTC that cuda.bindings chose, or NVRTC 12 beside it where that one alone
+        compiles for a compute capability, such as 70.
 
         Raises
         ------
         BackendUnavailable
             If the bindings, the compiler or the headers are missing; the text says what to install.
         """
-        return _find_toolkit()
+        toolkit = _find_toolkit()
+        if sm is None or sm in toolkit.targets or toolkit.version[0] <= 12:
+            return toolkit
+        older = _find_nvrtc_12()
+        return toolkit if older is None or sm not in older.targets else older
 
     def require_target(self, kernel: Kernel, sm: int) -> None:
         """Raise Unsupported unless the kernel can be compiled for this compute capability."""
@@ -140,8 +160,8 @@ class Toolkit:
     def _advice(self, sm: int) -> str:
         if sm < min(self.targets):
             return (
-                "CUDA 13 dropped the GPUs before sm_75: use NVRTC 12, in an environment of its "
-                "own if need be: pip install 'tcusim[compile]'"
+                "CUDA 13 dropped the GPUs before sm_75; NVRTC 12, which may be beside it, was not "
+                "found. Install it with: pip install 'tcusim[compile]'"
             )
         if sm > max(self.targets):
             return "Install a newer NVRTC: pip install --upgrade nvidia-cuda-nvrtc-cu12"
@@ -169,7 +189,7 @@ def compile_kernel(kernel: Kernel, sm: int, *, options: Iterable[str] = ()) -> C
     CompileError
         If the compiler refuses the text.
     """
-    toolkit = Toolkit.find()
+    toolkit = Toolkit.find(sm)
     toolkit.require_target(kernel, sm)
     chosen = (f"--gpu-architecture=sm_{sm}", *_OPTIONS, *options)
     key = _key(kernel, toolkit, chosen)
@@ -186,7 +206,7 @@ def compile_kernels(kernels: Sequence[Kernel], sm: int) -> list[Cubin]:
     """Compile several kernels side by side, as `compile_kernel` does each."""
     if len(kernels) < 2:
         return [compile_kernel(kernel, sm) for kernel in kernels]
-    Toolkit.find()
+    Toolkit.find(sm)
     with ThreadPoolExecutor(min(len(kernels), os.cpu_count() or 1)) as pool:
         return list(pool.map(lambda kernel: compile_kernel(kernel, sm), kernels))
 
@@ -207,7 +227,7 @@ def _compile(
     kernel: Kernel, sm: int, toolkit: Toolkit, options: Sequence[str]
 ) -> tuple[bytes, str]:
     """Return the machine code and the compiler's log."""
-    nvrtc = _nvrtc()
+    nvrtc = toolkit.nvrtc
     folders = [f"--include-path={folder}" for folder in (INCLUDE, *toolkit.include)]
     arguments = [option.encode() for option in (*options, *folders)]
     file_name = f"{kernel.name}.cu".encode()
@@ -256,16 +276,33 @@ def _filled(size_of: Any, fill: Any, program: Any) -> bytes:
 def _find_toolkit() -> Toolkit:
     nvrtc = _nvrtc()
     try:
-        version = _value(nvrtc.nvrtcVersion())
-        targets = _value(nvrtc.nvrtcGetSupportedArchs())
+        # The first call looks for the library.
+        nvrtc.nvrtcVersion()
     except (RuntimeError, OSError) as error:
         reason = str(error).strip().split("\n", 1)[0]
         raise BackendUnavailable(
             f"NVRTC, NVIDIA's run-time compiler, was not found by cuda-bindings "
             f"{_bindings_version()} ({reason}). {REMEDY}"
         ) from error
+    return _toolkit_of(nvrtc)
+
+
+@functools.cache
+def _find_nvrtc_12() -> Toolkit | None:
+    """Return NVRTC 12 as pip installs it; None if it is not there."""
+    for root in _nvidia_packages():
+        for path in (root / "cuda_nvrtc").glob("*/*nvrtc*12*"):
+            if path.name in ("libnvrtc.so.12", "nvrtc64_120_0.dll"):
+                with contextlib.suppress(OSError):
+                    return _toolkit_of(Nvrtc12(path))
+    return None
+
+
+def _toolkit_of(nvrtc: Any) -> Toolkit:
+    """Return a compiler with the headers that go with it."""
+    version, targets = _value(nvrtc.nvrtcVersion()), _value(nvrtc.nvrtcGetSupportedArchs())
     include, headers = _find_headers(version[0])
-    return Toolkit(tuple(version), tuple(targets), include, headers)
+    return Toolkit(tuple(version), tuple(targets), include, headers, nvrtc)
 
 
 def _bindings_version() -> str:
