@@ -16,11 +16,13 @@ values are not looked at; docs/gpu.md says what follows from that.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
 
-from numpy.typing import ArrayLike, DTypeLike
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 from tcusim.arrays.calls import run_ready
+from tcusim.arrays.libraries import HostArray, Kind
 from tcusim.arrays.prepare import prepare_product, prepare_segments
 from tcusim.arrays.problem import Shape
 from tcusim.arrays.report import Report
@@ -33,8 +35,73 @@ __all__ = ["Report", "cumsum", "matmul", "matvec", "segmented_cumsum", "segmente
 Accumulator: TypeAlias = Literal["f32", "f16"]
 
 
+class Keywords(TypedDict, total=False):
+    """The keywords that all functions take, for type checkers."""
+
+    dtype: DTypeLike | None
+    out: Any
+    backend: str | None
+    shape: Shape | None
+    arch: str | None
+    accumulate: Accumulator
+    algorithm: str | None
+    report: Report | None
+    progress: Progress | None
+    stream: Any
+
+
+class SegmentKeywords(Keywords, total=False):
+    """Those of functions on segments."""
+
+    offsets: Any
+    check_offsets: bool
+    axis: int
+
+
+class ScanKeywords(TypedDict, total=False):
+    """Those of scans."""
+
+    exclusive: bool
+    include_initial: bool
+    reverse: bool
+
+
+class CumsumKeywords(Keywords, ScanKeywords, total=False):
+    """Those of scans of whole axes."""
+
+    axis: int | None
+
+
+class SegmentScanKeywords(SegmentKeywords, ScanKeywords, total=False):
+    """Those of scans of segments."""
+
+
+@overload
 def sum(
-    a: ArrayLike,
+    a: HostArray,
+    *,
+    axis: None = None,
+    keepdims: Literal[False] = False,
+    **keywords: Unpack[Keywords],
+) -> np.number[Any]: ...
+@overload
+def sum(
+    a: HostArray,
+    *,
+    axis: int | tuple[int, ...] | None = None,
+    keepdims: bool = False,
+    **keywords: Unpack[Keywords],
+) -> NDArray[Any]: ...
+@overload
+def sum(
+    a: Kind,
+    *,
+    axis: int | tuple[int, ...] | None = None,
+    keepdims: bool = False,
+    **keywords: Unpack[Keywords],
+) -> Kind: ...
+def sum(
+    a: Any,
     *,
     axis: int | tuple[int, ...] | None = None,
     dtype: DTypeLike | None = None,
@@ -114,8 +181,12 @@ def sum(
     return run_ready(asked, (a,), call, prepare_segments)
 
 
+@overload
+def cumsum(a: HostArray, **keywords: Unpack[CumsumKeywords]) -> NDArray[Any]: ...
+@overload
+def cumsum(a: Kind, **keywords: Unpack[CumsumKeywords]) -> Kind: ...
 def cumsum(
-    a: ArrayLike,
+    a: Any,
     *,
     axis: int | None = None,
     dtype: DTypeLike | None = None,
@@ -172,8 +243,16 @@ def cumsum(
     return run_ready(asked, (a,), call, prepare_segments)
 
 
+@overload
 def segmented_sum(
-    a: ArrayLike,
+    a: HostArray, segment_size: int | None = None, **keywords: Unpack[SegmentKeywords]
+) -> NDArray[Any]: ...
+@overload
+def segmented_sum(
+    a: Kind, segment_size: int | None = None, **keywords: Unpack[SegmentKeywords]
+) -> Kind: ...
+def segmented_sum(
+    a: Any,
     segment_size: int | None = None,
     *,
     offsets: Any = None,
@@ -236,8 +315,16 @@ def segmented_sum(
     return run_ready(asked, (a,), call, prepare_segments)
 
 
+@overload
 def segmented_cumsum(
-    a: ArrayLike,
+    a: HostArray, segment_size: int | None = None, **keywords: Unpack[SegmentScanKeywords]
+) -> NDArray[Any]: ...
+@overload
+def segmented_cumsum(
+    a: Kind, segment_size: int | None = None, **keywords: Unpack[SegmentScanKeywords]
+) -> Kind: ...
+def segmented_cumsum(
+    a: Any,
     segment_size: int | None = None,
     *,
     offsets: Any = None,
@@ -300,6 +387,12 @@ def segmented_cumsum(
     return run_ready(asked, (a,), call, prepare_segments)
 
 
+@overload
+def matmul(
+    a: HostArray, b: HostArray, c: Any = None, **keywords: Unpack[Keywords]
+) -> NDArray[Any]: ...
+@overload
+def matmul(a: Kind, b: Any, c: Any = None, **keywords: Unpack[Keywords]) -> Kind: ...
 def matmul(
     a: Any,
     b: Any,
@@ -369,6 +462,12 @@ def matmul(
     )
 
 
+@overload
+def matvec(
+    a: HostArray, x: HostArray, c: Any = None, **keywords: Unpack[Keywords]
+) -> NDArray[Any]: ...
+@overload
+def matvec(a: Kind, x: Any, c: Any = None, **keywords: Unpack[Keywords]) -> Kind: ...
 def matvec(
     a: Any,
     x: Any,

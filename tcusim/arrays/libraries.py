@@ -8,9 +8,9 @@ taken as NumPy arrays without a copy, and results go back to their library.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,8 @@ __all__ = [
     "HOST",
     "Array",
     "Host",
+    "HostArray",
+    "Kind",
     "as_numpy",
     "chosen_backend",
     "is_foreign",
@@ -34,6 +36,10 @@ __all__ = [
 ]
 
 Array: TypeAlias = NDArray[Any]
+# What becomes a NumPy array, and gives one.
+HostArray: TypeAlias = NDArray[Any] | np.generic | float | Sequence[Any]
+# An array of any other library: the result is one too.
+Kind = TypeVar("Kind")
 
 # DLDeviceType of dlpack.h: kDLCUDA, and kDLCUDAManaged.
 _DLPACK_GPU = (2, 13)

@@ -11,7 +11,7 @@ import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, overload
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from tcusim.arrays.dtypes import TypeRule, numpy_type, types_on_device, types_on
 from tcusim.arrays.exact import Stage, Work, stages_of
 from tcusim.arrays.libraries import (
     Array,
+    HostArray,
+    Kind,
     as_numpy,
     chosen_backend,
     is_on_device,
@@ -275,6 +277,26 @@ class Plan(Planned):
         For each choice a line.
     """
 
+    @overload
+    def __call__(
+        self,
+        a: HostArray,
+        out: Any = ...,
+        stream: Any = ...,
+        *,
+        offsets: Any = ...,
+        check_offsets: bool = ...,
+    ) -> Array: ...
+    @overload
+    def __call__(
+        self,
+        a: Kind,
+        out: Any = ...,
+        stream: Any = ...,
+        *,
+        offsets: Any = ...,
+        check_offsets: bool = ...,
+    ) -> Kind: ...
     def __call__(
         self,
         a: Any,
@@ -452,6 +474,14 @@ class ProductPlan(Planned):
 
     problem: ProductProblem
 
+    @overload
+    def __call__(
+        self, a: HostArray, b: HostArray, c: Any = ..., *, out: Any = ..., stream: Any = ...
+    ) -> Array: ...
+    @overload
+    def __call__(
+        self, a: Kind, b: Any, c: Any = ..., *, out: Any = ..., stream: Any = ...
+    ) -> Kind: ...
     def __call__(
         self, a: Any, b: Any, c: Any = None, *, out: Any = None, stream: Any = None
     ) -> Any:

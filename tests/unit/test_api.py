@@ -307,7 +307,7 @@ def test_out_is_filled_and_returned() -> None:
     scan = np.empty((25, 4), np.float16).T
     assert tcusim.cumsum(x, axis=1, out=scan) is scan
     assert_equal(scan, x.cumsum(1))
-    total = np.empty(())
+    total: Any = np.empty(())
     assert tcusim.sum(np.ones(3), out=total) is total
     assert total == 3
     halved = np.empty((4, 5), np.float16)

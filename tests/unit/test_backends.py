@@ -68,7 +68,8 @@ def test_the_simulator_comes_first_and_is_available() -> None:
 
 
 def test_the_simulator_follows_the_arch_and_is_watched() -> None:
-    x, seen = np.ones(256, np.float16), []
+    x = np.ones(256, np.float16)
+    seen: list[Any] = []
     x[1] = 2**-11
     for arch in (None, "volta", "exact"):
         expected = run_numpy(PROGRAM, {"in": x}, arch=arch or "hopper")["out"]
@@ -88,10 +89,11 @@ def test_the_simulator_fills_out_and_tells_progress() -> None:
 
 
 def test_the_simulator_refuses_streams_and_unknown_options() -> None:
-    for options, text in (
+    refused: tuple[tuple[dict[str, Any], str], ...] = (
         ({"stream": 1}, "the simulator has no streams; leave stream out"),
         ({"speed": 1}, "numpy has no option speed; it has watch, check, block_order and seed"),
-    ):
+    )
+    for options, text in refused:
         with pytest.raises(InputError, match=text):
             backends.run(PROGRAM, {"in": np.ones(256)}, **options)
 

@@ -15,6 +15,12 @@ import tcusim
 from tcusim.errors import InputError, Unsupported
 
 LARGEST = float(np.finfo(np.float32).max)
+# The module, for calls that a type checker would refuse.
+UNTYPED: Any = tcusim
+
+
+def singles(values: Any) -> NDArray[np.float32]:
+    return np.array(values, np.float32)
 
 
 def halves(*shape: int) -> NDArray[np.float16]:
@@ -67,7 +73,7 @@ def test_products_that_overflow_are_infinite(arch: str) -> None:
     rng = np.random.default_rng(0)
     for _ in range(30):
         a, b = (
-            np.float32([[sign * rng.uniform(1, 2) * 2.0 ** rng.integers(64, 127)]])
+            singles([[sign * rng.uniform(1, 2) * 2.0 ** rng.integers(64, 127)]])
             for sign in rng.choice([-1, 1], 2)
         )
         with pytest.warns(RuntimeWarning, match="overflow"):
@@ -76,11 +82,11 @@ def test_products_that_overflow_are_infinite(arch: str) -> None:
 
 
 def test_partial_sums_that_overflow_do_not_spoil_a_product() -> None:
-    a = np.float32([[1e38, 1e38, 1e38, -1e38, -1e38, 1]])
-    b = np.float32([[2], [2], [2], [2], [2], [0.5e38]])
+    a = singles([[1e38, 1e38, 1e38, -1e38, -1e38, 1]])
+    b = singles([[2], [2], [2], [2], [2], [0.5e38]])
     np.testing.assert_allclose(tcusim.matmul(a, b), [[2.5e38]], rtol=1e-6)
     np.testing.assert_allclose(
-        tcusim.matmul(a[:, :3], b[:3], np.float32([[-3.4e38]])), [[2.6e38]], rtol=1e-6
+        tcusim.matmul(a[:, :3], b[:3], singles([[-3.4e38]])), [[2.6e38]], rtol=1e-6
     )
     np.testing.assert_allclose(
         tcusim.matmul(a[:, :1], b[:1], -LARGEST), [[2e38 - LARGEST]], rtol=1e-6
@@ -100,12 +106,12 @@ def test_partial_sums_that_overflow_do_not_spoil_a_product() -> None:
         (lambda: tcusim.sum(np.full(100, 1000), dtype="float16"), True),
         (lambda: tcusim.matmul(np.full((1, 1), 300, "f2"), np.full((1, 1), 300, "f2")), True),
         (lambda: tcusim.plan("sum", length=3)(np.full(3, 60000, np.float16)), True),
-        (lambda: tcusim.sum(np.float16([1, np.inf])), False),
-        (lambda: tcusim.cumsum(np.float32([1, np.nan, -np.inf, np.inf])), False),
-        (lambda: tcusim.matmul(np.float32([[np.inf, 0]]), np.float32([[0], [1]])), False),
-        (lambda: tcusim.sum(np.float32([3.4e38, -3.39e38])), False),
-        (lambda: tcusim.sum(np.int8([100, 100]), dtype="int8"), False),
-        (lambda: tcusim.matmul(np.float32([[1e-30]]), np.float32([[1e-30]])), False),
+        (lambda: tcusim.sum(np.array([1, np.inf], np.float16)), False),
+        (lambda: tcusim.cumsum(singles([1, np.nan, -np.inf, np.inf])), False),
+        (lambda: tcusim.matmul(singles([[np.inf, 0]]), singles([[0], [1]])), False),
+        (lambda: tcusim.sum(singles([3.4e38, -3.39e38])), False),
+        (lambda: tcusim.sum(np.array([100, 100], np.int8), dtype="int8"), False),
+        (lambda: tcusim.matmul(singles([[1e-30]]), singles([[1e-30]])), False),
     ],
 )
 def test_an_overflow_warns_as_numpy_does_and_nothing_else_warns(call: Any, overflows: bool) -> None:
@@ -183,7 +189,7 @@ def test_addends_of_integer_products(c: Any, dtype: Any, expected: float) -> Non
 def test_an_addend_has_the_precision_of_the_result() -> None:
     assert tcusim.matmul(HALF, HALF.T, 1e6, dtype="float32") == 1000002
     assert tcusim.matmul(HALF, HALF.T, 0.1, dtype="float64") == 2.1
-    assert tcusim.matmul(HALF, HALF.T, np.float32([[0.1]])) == np.float32(2.1)
+    assert tcusim.matmul(HALF, HALF.T, singles([[0.1]])) == np.float32(2.1)
     unsigned = ROW.astype(np.uint8)
     assert tcusim.matvec(unsigned, unsigned[0], -1).tolist() == [1]
     with pytest.raises(InputError, match="the input holds values beyond the range of float16"):
@@ -222,11 +228,11 @@ def test_a_plan_has_the_bits_of_the_function(dtype: str, arch: str) -> None:
         x[7], x[200] = np.nan, 3.3e38
     for result in (None, "float64" if arch == "hopper" else "float32"):
         for name, sizes in (("sum", {}), ("segmented_cumsum", {"segment_size": 50})):
-            plan = tcusim.plan(name, length=300, dtype=dtype, result=result, arch=arch, **sizes)
+            plan = UNTYPED.plan(name, length=300, dtype=dtype, result=result, arch=arch, **sizes)
             expected = getattr(tcusim, name)(x, **sizes, dtype=result, arch=arch)
             assert plan.result == expected.dtype
             np.testing.assert_array_equal(plan(x), expected)
-        plan = tcusim.plan_product(
+        plan = UNTYPED.plan_product(
             "matmul", rows=10, inner=30, cols=10, dtype=dtype, result=result, add_c=True, arch=arch
         )
         a, b = x.reshape(10, 30), x.reshape(30, 10)
@@ -319,21 +325,24 @@ SQUARE = np.ones((2, 2), np.float16)
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda: tcusim.sum(SQUARE, backend=["numpy"]), "backend must be a name, got ['numpy']"),
-        (lambda: tcusim.sum(SQUARE, accumulate=[1]), "accumulate must be a name, got [1]"),
-        (lambda: tcusim.sum(SQUARE, accumulate=None), "accumulate must be a name, got None"),
-        (lambda: tcusim.sum(SQUARE, algorithm={}), "algorithm must be a name, got {}"),
-        (lambda: tcusim.matmul(SQUARE, SQUARE, arch=7), "arch must be a name, got 7"),
-        (lambda: tcusim.plan(["sum"], length=5), "unknown operation ['sum']"),
-        (lambda: tcusim.plan_product(["matmul"], rows=1, inner=1), "unknown operation ['matmul']"),
-        (lambda: tcusim.sum(SQUARE, shape="8x8x16"), "tiles of 8x8x16 do not do: reduction_"),
-        (lambda: tcusim.matmul(SQUARE, SQUARE, shape="8x8x16"), "tiles of 8x8x16 do not do: gemm"),
-        (lambda: tcusim.plan_product("matvec", rows=2, inner=2**70), "inner must be at most 2**48"),
-        (lambda: tcusim.plan("sum", length=2**70), "length must be at most 2**48, got 1180591620"),
-        (lambda: tcusim.sum([[1, 2], [3]]), "a is no array: NumPy says: setting an array element"),
-        (lambda: tcusim.cumsum(SQUARE, axis=[1]), "axis must be one integer, got [1]"),
-        (lambda: tcusim.segmented_sum(SQUARE, [1]), "segment_size must be an integer, got [1]"),
-        (lambda: tcusim.sum(SQUARE, dtype=[("x", int)]), "dtype must be a real number type, got"),
+        (lambda: UNTYPED.sum(SQUARE, backend=["numpy"]), "backend must be a name, got ['numpy']"),
+        (lambda: UNTYPED.sum(SQUARE, accumulate=[1]), "accumulate must be a name, got [1]"),
+        (lambda: UNTYPED.sum(SQUARE, accumulate=None), "accumulate must be a name, got None"),
+        (lambda: UNTYPED.sum(SQUARE, algorithm={}), "algorithm must be a name, got {}"),
+        (lambda: UNTYPED.matmul(SQUARE, SQUARE, arch=7), "arch must be a name, got 7"),
+        (lambda: UNTYPED.plan(["sum"], length=5), "unknown operation ['sum']"),
+        (lambda: UNTYPED.plan_product(["matmul"], rows=1, inner=1), "unknown operation ['matmul']"),
+        (lambda: UNTYPED.sum(SQUARE, shape="8x8x16"), "tiles of 8x8x16 do not do: reduction_"),
+        (lambda: UNTYPED.matmul(SQUARE, SQUARE, shape="8x8x16"), "tiles of 8x8x16 do not do: gemm"),
+        (
+            lambda: UNTYPED.plan_product("matvec", rows=2, inner=2**70),
+            "inner must be at most 2**48",
+        ),
+        (lambda: UNTYPED.plan("sum", length=2**70), "length must be at most 2**48, got 1180591620"),
+        (lambda: UNTYPED.sum([[1, 2], [3]]), "a is no array: NumPy says: setting an array element"),
+        (lambda: UNTYPED.cumsum(SQUARE, axis=[1]), "axis must be one integer, got [1]"),
+        (lambda: UNTYPED.segmented_sum(SQUARE, [1]), "segment_size must be an integer, got [1]"),
+        (lambda: UNTYPED.sum(SQUARE, dtype=[("x", int)]), "dtype must be a real number type, got"),
     ],
 )
 def test_whatever_cannot_be_used_is_an_input_error(call: Any, text: str) -> None:
