@@ -8,9 +8,10 @@ sums, whatever the order of the additions.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,54 +79,60 @@ def layouts(row: Algorithm, tile: Tile) -> list[tuple[int, int]]:
     return list(dict.fromkeys([(min(4, tile.k), 1), (1, 1), (2, 1), (4, 1), (3, 2)]))
 
 
-class Kind(Protocol):
-    """How algorithms of one kind are tried; `KINDS` has one for each kind."""
+class Kind(ABC):
+    """How algorithms of one kind are tried; `KINDS` has one for each kind.
+
+    What is not abstract is that of sums and scans of segments.
+    """
+
+    # The inputs that `inputs` and `expected` know.
+    known: ClassVar[tuple[str, ...]]
 
     def measured(self, row: Algorithm, tile: Tile, repeats: int) -> Recipe:
         """Return the recipe whose steps are counted: whole tiles, `repeats` of them a segment."""
-        ...
+        return Recipe.of(row.name, segment_size=repeats * _unit(row, tile))
 
+    @abstractmethod
     def programs(self, row: Algorithm, tile: Tile, full: bool) -> Iterator[Trial]:
         """Yield each program to try, and whether several lengths are worth it."""
-        ...
 
+    @abstractmethod
     def runs(self, program: Program, recipe: Recipe, many: bool) -> Iterator[Case]:
         """Yield the case for each length of input that the program is tried on."""
-        ...
 
+    @abstractmethod
     def inputs(self, program: Program, case: Case, limit: int) -> dict[str, Ints]:
-        """Return integers for each input of a program."""
-        ...
+        """Return integers for each input, whose sums have magnitudes of at most `limit`."""
 
+    @abstractmethod
     def expected(self, program: Program, case: Case, inputs: Mapping[str, Ints]) -> Ints:
         """Return what the program must give for these inputs."""
-        ...
 
     def unknown(self, program: Program) -> str:
         """Return why nobody here knows what must come out, "" if `expected` does."""
-        ...
+        strange = [buffer.name for buffer in program.inputs if buffer.name not in self.known]
+        if strange:
+            return f"what must come out is not known here for an input {strange[0]!r}"
+        return ""
 
     def useful(self, case: Case) -> int:
         """Return the additions that the case would need without a tensor core, about."""
-        ...
+        return case.sizes["length"]
 
     def formula(self, row: Algorithm, tile: Tile, case: Case, repeats: int) -> int:
         """Return the mma steps that the registry's formula has for a measured case."""
-        ...
+        return row.mma_steps(tile.m, tile.n, tile.k, N=repeats, W=case.recipe.get("warps"))
 
 
 # --- Reductions and scans ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _Segments:
+class _Segments(Kind):
     """Algorithms that sum or scan segments of the input `in`: all of one size."""
 
+    known = ("in", "carry")
     sums: bool
-
-    def measured(self, row: Algorithm, tile: Tile, repeats: int) -> Recipe:
-        """Return segments of `repeats` rows or tiles, and a block of them."""
-        return Recipe.of(row.name, segment_size=repeats * _unit(row, tile))
 
     def programs(self, row: Algorithm, tile: Tile, full: bool) -> Iterator[Trial]:
         """Yield segment sizes around a row, a tile and the default, whole and ragged."""
@@ -189,18 +196,6 @@ class _Segments:
         if "carry" in inputs:
             prefixes = prefixes + inputs["carry"][:, None]
         return prefixes.ravel()[: x.size]
-
-    def unknown(self, program: Program) -> str:
-        """Refuse programs with other inputs than the data and what is carried in."""
-        return _unknown_inputs(program, ("in", "carry"))
-
-    def useful(self, case: Case) -> int:
-        """Return the elements: each is added once."""
-        return case.sizes["length"]
-
-    def formula(self, row: Algorithm, tile: Tile, case: Case, repeats: int) -> int:
-        """Return the mma steps of a piece of work; what a block does depends on its warps."""
-        return row.mma_steps(tile.m, tile.n, tile.k, N=repeats, W=case.recipe.get("warps"))
 
 
 def _segment_size(case: Case) -> int:
@@ -295,12 +290,14 @@ def _small_integers(
 
 
 @dataclass(frozen=True, slots=True)
-class _Products:
+class _Products(Kind):
     """Products of whole matrices: a (rows, inner) times b (inner, cols), plus c; all row-major.
 
     inner and cols are options of `build`, but a vector's product has no cols; the scalar `rows`
     is found from the size of `a`.
     """
+
+    known = ("a", "b", "c")
 
     def measured(self, row: Algorithm, tile: Tile, repeats: int) -> Recipe:
         """Return the default product, of one block."""
@@ -356,7 +353,7 @@ class _Products:
         scalars = [scalar.name for scalar in program.scalars]
         if scalars != ["rows"]:
             return f"what must come out is not known here for the scalars {', '.join(scalars)}"
-        return _unknown_inputs(program, ("a", "b", "c"))
+        return Kind.unknown(self, program)
 
     def useful(self, case: Case) -> int:
         """Return the multiply-adds of the product."""
@@ -371,20 +368,17 @@ class _Products:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pieces:
-    """Algorithms that sum or scan segments of `in`, which the input `offsets` tells, in pieces.
+class _Chunks(Kind):
+    """Algorithms that sum or scan segments of `in`, which the input `offsets` tells, in chunks.
 
-    A piece has `segment_size` elements at most; `ir.Locate` says which number it has.
+    A chunk has `segment_size` elements at most; the step `Locate` says which number it has.
     """
 
+    known = ("in", "offsets", "carry")
     sums: bool
 
-    def measured(self, row: Algorithm, tile: Tile, repeats: int) -> Recipe:
-        """Return pieces of `repeats` rows."""
-        return Recipe.of(row.name, segment_size=repeats * tile.k)
-
     def programs(self, row: Algorithm, tile: Tile, full: bool) -> Iterator[Trial]:
-        """Yield pieces around a row and the default, and segments that are one piece each."""
+        """Yield chunks around a row and the default, and segments that are one chunk each."""
         k, default = tile.k, row.repeats * tile.k
         sizes = {1, k, k + 1, default} | ({2, k - 1, default - 1, default + 1} if full else set())
         for size in sorted(sizes - {0}):
@@ -397,7 +391,7 @@ class _Pieces:
             yield Recipe.of(row.name, segment_size=k + 1, **flags), full
 
     def runs(self, program: Program, recipe: Recipe, many: bool) -> Iterator[Case]:
-        """Yield one segment whose pieces fill a block; then fewer and more, in many segments."""
+        """Yield one segment whose chunks fill a block; then fewer and more, in many segments."""
         size = recipe.get("segment_size")
         if recipe.get("whole"):
             for segments in (1, program.blocks.per + 3):
@@ -427,40 +421,28 @@ class _Pieces:
         return {"in": x, "offsets": offsets} | _carry(program, rng, room, self._numbers(case))
 
     def expected(self, program: Program, case: Case, inputs: Mapping[str, Ints]) -> Ints:
-        """Return integer sums, by number, or prefix sums, of each piece."""
+        """Return integer sums, by number, or prefix sums, of each chunk."""
         x = inputs["in"]
         sums, prefixes = np.zeros(self._numbers(case), np.int64), np.zeros_like(x)
-        for number, begin, end in self._pieces(case, inputs["offsets"]):
+        for number, begin, end in self._chunks(case, inputs["offsets"]):
             sums[number] = x[begin:end].sum()
             before = inputs["carry"][number] if "carry" in inputs else 0
             prefixes[begin:end] = _prefixes(x[begin:end], case.recipe) + before
         return sums if self.sums else prefixes
 
     def _numbers(self, case: Case) -> int:
-        """Return how many numbers pieces have."""
+        """Return how many numbers chunks have."""
         if case.recipe.get("whole"):
             return case.sizes["segments"]
         return case.sizes["length"] // int(case.recipe.get("segment_size")) + case.sizes["segments"]
 
-    def _pieces(self, case: Case, offsets: Ints) -> Iterator[tuple[int, int, int]]:
-        """Yield each piece's number, beginning and end."""
+    def _chunks(self, case: Case, offsets: Ints) -> Iterator[tuple[int, int, int]]:
+        """Yield each chunk's number, beginning and end."""
         size, whole = case.recipe.get("segment_size"), case.recipe.get("whole")
         for segment, (begin, end) in enumerate(itertools.pairwise(offsets.tolist())):
             for turn, start in enumerate(range(begin, end, size)):
                 number = segment if whole else begin // size + segment + turn
                 yield number, start, min(start + size, end)
-
-    def unknown(self, program: Program) -> str:
-        """Refuse programs with other inputs than the data, offsets, and what is carried in."""
-        return _unknown_inputs(program, ("in", "offsets", "carry"))
-
-    def useful(self, case: Case) -> int:
-        """Return the elements: each is added once."""
-        return case.sizes["length"]
-
-    def formula(self, row: Algorithm, tile: Tile, case: Case, repeats: int) -> int:
-        """Return the mma steps of a warp."""
-        return row.mma_steps(tile.m, tile.n, tile.k, N=repeats)
 
 
 def _whole_lengths(size: int, segments: int) -> Ints:
@@ -469,20 +451,12 @@ def _whole_lengths(size: int, segments: int) -> Ints:
     return lengths
 
 
-def _unknown_inputs(program: Program, known: Iterable[str]) -> str:
-    names = [buffer.name for buffer in program.inputs]
-    strange = [name for name in names if name not in known]
-    if strange:
-        return f"what must come out is not known here for an input {strange[0]!r}"
-    return ""
-
-
 KINDS: Final[dict[str, Kind]] = {
     "reduction": _Segments(sums=True),
     "scan": _Segments(sums=False),
     "product": _Products(),
-    "irregular_reduction": _Pieces(sums=True),
-    "irregular_scan": _Pieces(sums=False),
+    "irregular_reduction": _Chunks(sums=True),
+    "irregular_scan": _Chunks(sums=False),
 }
 
 

@@ -240,7 +240,12 @@ class _Watcher:
         names = iter(_parts(event.step)[0])
         for frag in touched.frags_read:
             yield _frag_tile(frag, next(names), self.frags[frag.name], None)
-        for view in touched.views_read:
+        views = touched.views_read
+        if isinstance(event.step, Locate):
+            offsets = event.step.segments.offsets
+            size = offsets.size.evaluate(event.state.scalars)
+            views = (View.strided(offsets, Index(), 1, size, size, 1),)
+        for view in views:
             values = event.state.read(view, np.array([self.warp]))[0]
             places, inside = self._places(event, view)
             yield _view_tile(view, next(names), values, None, places, inside)
@@ -248,6 +253,13 @@ class _Watcher:
     def _writes(self, event: Event) -> Iterator[Tile]:
         if isinstance(event.step, Sync):
             yield from self._arrivals(event)
+            return
+        if isinstance(event.step, Locate):
+            ranges = event.step.dst
+            values = event.state.ranges(ranges, np.array([self.warp]))[0]
+            dtype = event.step.segments.offsets.dtype
+            inside = np.ones(values.shape, bool)
+            yield Tile(ranges.name, "dst", dtype, "begin, end", values, None, None, inside)
             return
         touched = accesses(event.step)
         names = iter(_parts(event.step)[1])
@@ -315,10 +327,8 @@ def _parts(step: Step) -> tuple[tuple[str, ...], tuple[str, ...]]:
             return ("a", "b"), ("d",)
         case Copy():
             return ("src", "plus"), ("dst",)
-        case Publish() | Await():
+        case Publish() | Await() | Locate():
             return ("src",), ("dst",)
-        case Locate():
-            return (), ()
         case Split(dsts):
             return ("src",), ("dst",) * len(dsts)
         case Sync() | Loop() | When():

@@ -215,6 +215,11 @@ class State:
         shape = (len(places), *tiles.shape[1:])
         return np.broadcast_to(tiles, shape) if len(tiles) == 1 else tiles[places]
 
+    def ranges(self, ranges: Ranges, warps: Ints | None = None) -> NDArray[np.int64]:
+        """Return where these warps' ranges begin, and where they end: (W, 2, count)."""
+        begins, ends = self._placement.ranges[ranges.name]
+        return np.stack([begins, ends], axis=1)[self._places(warps)]
+
     def read(self, view: View, warps: Ints | None = None) -> Values:
         """Return what these warps see in a view: (W, rows, cols), zeros where out of bounds."""
         places = self._places(warps)

@@ -499,7 +499,7 @@ def test_step_can_show_every_kind_of_step() -> None:
         succeeds("step", "scan_16", "--only", kind)
     options = ["--pieces", "1", "--batches", "1", "--columns", "2", "--plain"]
     assert "\nstep " in succeeds("step", "scan_grid", *options, "--only", "publish")
-    assert "Locate" in succeeds("step", "scan_pieces", "--only", "locate", "--plain")
+    assert "writes dst: piece" in succeeds("step", "scan_pieces", "--only", "locate", "--plain")
 
 
 def test_step_on_a_terminal_waits_for_keys() -> None:

@@ -15,7 +15,7 @@ from tcusim.algorithms import algorithms, segmented_algorithms
 from tcusim.cli.stepper import Layout, Stepper, frame_text, kinds
 from tcusim.errors import InputError
 from tcusim.machine import format_of
-from tcusim.program.grammar import Await, Load, Mma, Program, Publish, Store, Sync, walk
+from tcusim.program.grammar import Await, Load, Locate, Mma, Program, Publish, Store, Sync, walk
 from tcusim.simulate.frames import IN_FLIGHT, Frame, default_inputs, frames
 
 
@@ -119,6 +119,19 @@ def test_elements_out_of_bounds_are_marked() -> None:
     edge = next(f for f in shown if f.reads and not f.reads[0].inside.all())
     assert np.count_nonzero(~edge.reads[0].inside) == 6
     assert frame_text(edge).splitlines()[-1].split() == ["1"] * 10 + ["."] * 6
+
+
+def test_the_search_for_segments_shows_offsets_and_ranges() -> None:
+    program = tcusim.build("scan_pieces", segment_size=4)
+    inputs = {"in": np.ones(10, np.float16), "offsets": np.array([0, 3, 3, 10])}
+    (frame,) = (f for f in frames(program, inputs) if isinstance(f.step, Locate))
+    (offsets,), (ranges,) = frame.reads, frame.writes
+    assert offsets.label == "offsets[0 … +4]"
+    assert offsets.values.tolist() == [[0, 3, 3, 10]]
+    assert (ranges.label, ranges.values.shape) == ("piece", (2, 16))
+    found = {(begin, end) for begin, end in ranges.values.T.tolist() if begin < end}
+    assert found == {(0, 3), (3, 7), (7, 10)}
+    assert "begin, end" in frame_text(frame)
 
 
 def test_a_warp_that_is_not_there() -> None:

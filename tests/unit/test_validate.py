@@ -428,7 +428,13 @@ def test_the_command_fails_where_something_is_wrong() -> None:
     result = command("4x4x4", "planted")
     assert result.exit_code == 1
     assert "WRONG: planted" in result.stdout
-    result = command("4x4x4", "scan_tn", "--ab", "e4m3", "--arch", "hopper", "--json", "-")
+
+    def never(b: Builder, segment_size: int) -> int:
+        """Sum nothing."""
+        raise Unsupported("not with this tile")
+
+    plant(never, kind="reduction", name="never")
+    result = command("4x4x4", "never", "--json", "-")
     assert result.exit_code == 1
     rows = json.loads(result.stdout)["rows"]
     assert {row["possible"] for row in rows} == {False}
