@@ -73,6 +73,13 @@ __all__ = ["Builder", "Level", "Options", "Spill", "Work"]
 
 LENGTH = Index.symbol("length")
 
+# [CPG "Shared Memory"] There are 32 banks of 4 bytes: rows that are a multiple of 128 bytes apart
+# begin in one bank, and lanes that take one column of them wait for each other. Eight rows of
+# operands are read at a time, 16 bytes of each, so they are an odd number of 16 bytes apart.
+OPERAND_SKEW = 16
+# Accumulators, whose elements are wider, are stored and read in rows of 32 bytes and more.
+SUM_SKEW = 32
+
 
 class Level(StrEnum):
     """Who does one work item of an algorithm: the paper's levels."""
@@ -607,8 +614,7 @@ class Builder:
     def _kept(self, name: str, dtype: str, view: View) -> View:
         """Return shared memory for a rectangle's elements."""
         rows, cols = (view.cols, view.rows) if self.transposed else (view.rows, view.cols)
-        # 16 bytes more: eight rows of a tile then lie in different banks of shared memory.
-        ldm = padded(cols, dtype) + padded(1, dtype) // 2
+        ldm = skewed(cols, dtype, OPERAND_SKEW)
         return self.rect(self.scratch(name, dtype, rows * ldm), 0, rows, cols, ldm)
 
     def _loadable(self, view: View) -> bool:
@@ -697,6 +703,11 @@ def padded(count: int, dtype: str) -> int:
     """Round a number of elements up to a multiple of 32 bytes, which WMMA's pointers need."""
     unit = max(1, TILE_BYTES // format_of(dtype).itemsize)
     return -(-count // unit) * unit
+
+
+def skewed(cols: int, dtype: str, skew: int) -> int:
+    """Return how far apart rows of `cols` elements lie in shared memory, `skew` bytes more."""
+    return padded(cols, dtype) + skew // format_of(dtype).itemsize
 
 
 def require(condition: bool, message: str) -> None:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
-from tcusim.algorithms.builder import LENGTH, Builder, never, padded
+from tcusim.algorithms.builder import LENGTH, SUM_SKEW, Builder, never, skewed
 from tcusim.algorithms.order import FORWARD, Order
 from tcusim.algorithms.rows import Share
 from tcusim.algorithms.tile_scan import results, upper
@@ -169,7 +169,7 @@ class ScannedPanel(Panel):
         super().__init__(b, share, order, ones)
         width = self.row + (b.n if self.beside else 0)
         acc = b.options.acc
-        self.ldm = padded(width, acc) + padded(1, acc)  # apart in banks: see `padded`
+        self.ldm = skewed(width, acc, SUM_SKEW)
         self.scanned = b.scratch("scanned", acc, self.count * self.ldm)
 
     def begin(self, g: int) -> View:

@@ -21,12 +21,13 @@ from functools import partial
 
 from tcusim.algorithms.builder import (
     LENGTH,
+    SUM_SKEW,
     Builder,
     Level,
     Spill,
     Work,
-    padded,
     require_float_operands,
+    skewed,
 )
 from tcusim.algorithms.panel import Panel, PanelWork, TileParts
 from tcusim.algorithms.registry import algorithm, listing
@@ -315,7 +316,7 @@ def reduction_rows(b: Builder, segment_size: int, *, size: PanelSize = AS_SUITS)
     out = b.output("out", b.options.result, segments.numbers)
     # The totals of all rows lie side by side, each with its repetitions below it.
     acc = b.options.acc
-    ldm = padded(panel.count, acc) + padded(1, acc)
+    ldm = skewed(panel.count, acc, SUM_SKEW)
     totals = b.scratch("totals", acc, b.n * ldm)
     sums = b.rect(totals, 0, lines, 1, count)
 
