@@ -246,7 +246,7 @@ class Device:
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     stand_in = Device()
     real = tcusim.backends.get_backend
-    for module in ("tcusim.arrays.libraries", "tcusim.arrays.problem"):
+    for module in ("tcusim.arrays.libraries", "tcusim.arrays.request"):
         monkeypatch.setattr(
             f"{module}.get_backend", lambda name: stand_in if name == "noting" else real(name)
         )
