@@ -1171,22 +1171,31 @@ def test_status_words_are_cleared_on_the_short_way_too(quick: StandIn) -> None:
     assert quick.driver.notes[0].startswith("clear")
 
 
+FEW = LONG[:2048]
+
+
+def few(gpu: StandIn, **options: Any) -> Any:
+    """Return a session for an array like FEW, of one launch."""
+    plan = tcusim.plan("cumsum", length=FEW.size, algorithm="scan_tn", **options)
+    return session_of(gpu, plan)
+
+
 def test_the_short_way_in_place(quick: StandIn) -> None:
-    session = prepared(quick, algorithm="scan_tn")
-    expected = tcusim.cumsum(LONG, algorithm="scan_tn")
-    apart = Cupy.ndarray(aligned(np.zeros_like(LONG)))
+    session = few(quick)
+    expected = tcusim.cumsum(FEW, algorithm="scan_tn")
+    apart = Cupy.ndarray(aligned(np.zeros_like(FEW)))
     for _ in range(2):
         quick.texts.clear()
-        x = Cupy.ndarray(aligned(LONG))
-        assert session.run({"in": x}, out=apart, shape=LONG.shape) is apart
-        assert session.run({"in": x}, out=x, shape=LONG.shape) is x
+        x = Cupy.ndarray(aligned(FEW))
+        assert session.run({"in": x}, out=apart, shape=FEW.shape) is apart
+        assert session.run({"in": x}, out=x, shape=FEW.shape) is x
         assert x.values.tobytes() == apart.values.tobytes() == expected.tobytes()
     assert (quick.long_ways, quick.texts) == (2, [])
 
 
 def test_what_does_not_take_the_short_way(quick: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    session, shape = prepared(quick, result="float32", algorithm="scan_tn"), LONG.shape
-    x, out = (Cupy.ndarray(aligned(v)) for v in (LONG, np.zeros(LONG.size, np.float32)))
+    session, shape = few(quick, result="float32"), FEW.shape
+    x, out = (Cupy.ndarray(aligned(v)) for v in (FEW, np.zeros(FEW.size, np.float32)))
 
     def long_ways(**options: Any) -> int:
         before = quick.long_ways
@@ -1196,7 +1205,7 @@ def test_what_does_not_take_the_short_way(quick: StandIn, monkeypatch: pytest.Mo
 
     assert [long_ways() for _ in range(3)] == [1, 0, 0]
     assert long_ways(stream=4) == 1
-    assert long_ways(inputs={"in": OnGpu(LONG)}) == 1
+    assert long_ways(inputs={"in": OnGpu(FEW)}) == 1
     assert long_ways(out=OnGpu(out.values)) == 1
     assert long_ways(out=None) == 1
     assert long_ways(out=Cupy.ndarray(aligned(np.zeros((1, *shape), "f4"))), shape=(1, *shape)) == 1
@@ -1208,17 +1217,17 @@ def test_what_does_not_take_the_short_way(quick: StandIn, monkeypatch: pytest.Mo
 
 
 def test_what_is_refused_after_a_right_call(quick: StandIn) -> None:
-    session, shape = prepared(quick, result="float32", algorithm="scan_tn"), LONG.shape
-    x, out = (Cupy.ndarray(aligned(v)) for v in (LONG, np.zeros(LONG.size, np.float32)))
+    session, shape = few(quick, result="float32"), FEW.shape
+    x, out = (Cupy.ndarray(aligned(v)) for v in (FEW, np.zeros(FEW.size, np.float32)))
     session.run({"in": x}, out=out, shape=shape)
-    both = aligned(np.zeros(2 * LONG.size, np.float32))
+    both = aligned(np.zeros(2 * FEW.size, np.float32))
     half = both.view(np.float16)
     for given, to, said in (
-        (half[: LONG.size], both[8 : 8 + LONG.size], "out overlaps a in memory"),
-        (half[: 2 * LONG.size : 2], out.values, "a has gaps"),
-        (x.values, LONG, "out must be an array of float32"),
+        (half[: FEW.size], both[8 : 8 + FEW.size], "out overlaps a in memory"),
+        (half[: 2 * FEW.size : 2], out.values, "a has gaps"),
+        (x.values, FEW, "out must be an array of float32"),
         (out.values, out.values, "a must be of float16"),
-        (aligned(LONG, shift=1), out.values, "a begins at address"),
+        (aligned(FEW, shift=1), out.values, "a begins at address"),
     ):
         with pytest.raises(InputError, match=said):
             session.run({"in": Cupy.ndarray(given)}, out=Cupy.ndarray(to), shape=shape)
@@ -1226,12 +1235,12 @@ def test_what_is_refused_after_a_right_call(quick: StandIn) -> None:
 
 
 def test_a_failure_on_the_short_way_is_explained(quick: StandIn) -> None:
-    session = prepared(quick, algorithm="scan_tn")
-    given = {"in": Cupy.ndarray(aligned(LONG))}
-    session.run(given, shape=LONG.shape)
+    session = few(quick)
+    given = {"in": Cupy.ndarray(aligned(FEW))}
+    session.run(given, shape=FEW.shape)
     quick.fails = ZeroDivisionError("no")
     with pytest.raises(LaunchError, match=r"stand-in: Plan\(.*scan_tn was to run as 1 blocks"):
-        session.run(given, shape=LONG.shape)
+        session.run(given, shape=FEW.shape)
     assert quick.long_ways == 1
 
 
