@@ -181,11 +181,14 @@ class Driver:
 
     def free(self, address: int) -> None:
         """Free memory, whatever this thread's context; one that is gone has freed it."""
-        with contextlib.suppress(InputError, DriverError), self.restored_context():
+        before = self.current_context()
+        with contextlib.suppress(InputError, DriverError):
             _, context = self.home_of(address, "memory")
-            if context:
+            if context not in (0, before):
                 self.set_context(context)
             self._call("cuMemFree", address)
+        if self.current_context() != before:
+            self.set_context(before)
 
     def copy_back(self, address: int, values: NDArray[Any], stream: int) -> None:
         """Copy from GPU memory into an array without gaps, and wait until that is done."""

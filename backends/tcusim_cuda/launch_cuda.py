@@ -133,8 +133,7 @@ class CudaLauncher(Launcher):
         if like is not None and like.kind == "torch":
             owner = library_of(like).memory(like, nbytes, stream.handle)
             return owner, int(owner.data_ptr())
-        owner = DriverMemory(Driver.open(), nbytes)
-        return owner, owner.address
+        return super().memory(like, nbytes, stream)
 
     def empty(self, like: DeviceArray, shape: tuple[int, ...], dtype: str, stream: Stream) -> Any:
         """Return an array of no library."""

@@ -152,12 +152,6 @@ class PycudaLauncher(Launcher):
             (blocks, 1), (threads, 1, 1), stream.owner, *arguments, shared_size=shared
         )
 
-    def memory(self, like: DeviceArray | None, nbytes: int, stream: Stream) -> tuple[Any, int]:
-        """Return memory that belongs to the first object for the context."""
-        with self._at_home():
-            owner = self.library().mem_alloc(nbytes)
-        return owner, int(owner)
-
     def empty(self, like: DeviceArray, shape: tuple[int, ...], dtype: str, stream: Stream) -> Any:
         """Return a GPUArray."""
         gpuarray = importlib.import_module("pycuda.gpuarray")

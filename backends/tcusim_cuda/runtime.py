@@ -15,7 +15,7 @@ from tcusim.errors import BackendUnavailable, InputError, TcusimError, Unsupport
 from tcusim_cuda.arrays import DeviceArray
 from tcusim_cuda.compile import compile_kernels
 from tcusim_cuda.cubin import Usage
-from tcusim_cuda.driver import Driver, DriverError
+from tcusim_cuda.driver import Driver, DriverError, DriverMemory
 from tcusim_cuda.kernel import Kernel
 
 __all__ = [
@@ -170,12 +170,13 @@ class Runtime(ABC):
     def launch(self, call: Call, stream: Stream) -> None:
         """Launch in the active context."""
 
-    @abstractmethod
     def memory(self, like: DeviceArray | None, nbytes: int, stream: Stream) -> tuple[Any, int]:
         """Return memory for use on a stream, as an object that frees it, and its address.
 
         It may be freed in any thread. `like`, if any, is an array beside which it is used.
         """
+        owner = DriverMemory(Driver.open(), nbytes)
+        return owner, owner.address
 
     @abstractmethod
     def empty(self, like: DeviceArray, shape: tuple[int, ...], dtype: str, stream: Stream) -> Any:

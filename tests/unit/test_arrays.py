@@ -37,7 +37,7 @@ from tcusim_cuda.arrays import (
     require_fit,
 )
 from tcusim_cuda.cubin import Usage
-from tcusim_cuda.driver import Driver, DriverError, device_sm, unit_name
+from tcusim_cuda.driver import Driver, DriverError, DriverMemory, device_sm, unit_name
 from tcusim_cuda.emit import emit
 from tcusim_cuda.launch import Launcher, LaunchError
 from tcusim_cuda.libraries import device_array
@@ -973,6 +973,56 @@ class Bindings:
         for row in range(height):
             ctypes.memset(target + row * pitch, value, width)
         return (0,)
+
+
+class Contexts(Bindings):
+    """Bindings that allocate in the current context, and note where memory is freed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.current = 7
+        self.homes: dict[int, int] = {}
+        self.freed: list[tuple[int, int]] = []
+
+    def cuCtxGetCurrent(self) -> tuple[int, int]:  # noqa: N802
+        return 0, self.current
+
+    def cuCtxSetCurrent(self, context: int) -> tuple[int]:  # noqa: N802
+        self.current = context
+        return (0,)
+
+    def CUpointer_attribute(self, number: int) -> int:  # noqa: N802
+        return number
+
+    def cuPointerGetAttribute(self, number: int, address: int) -> tuple[int, int]:  # noqa: N802
+        return (0, self.homes[address] if number == 1 else 0) if address in self.homes else (1, 0)
+
+    def cuMemAlloc(self, nbytes: int) -> tuple[int, int]:  # noqa: N802
+        address = 256 * (len(self.homes) + 1)
+        self.homes[address] = self.current
+        return 0, address
+
+    def cuMemFree(self, address: int) -> tuple[int]:  # noqa: N802
+        self.freed.append((address, self.current))
+        return (0,)
+
+
+@pytest.mark.parametrize("current", [7, 8, 0])
+def test_memory_is_freed_in_its_context(current: int) -> None:
+    bindings = Contexts()
+    memory = DriverMemory(Driver(bindings), 100)
+    assert memory.address == 256
+    bindings.current = current
+    del memory
+    assert (bindings.freed, bindings.current) == ([(256, 7)], current)
+
+
+def test_memory_of_a_context_that_is_gone() -> None:
+    bindings = Contexts()
+    memory = DriverMemory(Driver(bindings), 100)
+    bindings.homes.clear()
+    del memory
+    assert bindings.freed == []
 
 
 @pytest.mark.parametrize("rows", [1, 5])
