@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from tcusim.errors import BackendUnavailable, InputError, TcusimError
 from tcusim.machine import format_of
-from tcusim.program.launches import Launch, LaunchPlan, Memory
 from tcusim_bench.programs import Recipe
 from tcusim_cuda import CUDA, CUPY, PYCUDA
 from tcusim_cuda.compile import compile_kernel
@@ -204,41 +203,21 @@ class Device:
 
         def compile_one(recipe: Recipe) -> None:
             with contextlib.suppress(TcusimError):
-                for stage in recipe.launches(self.length).stages:
-                    compile_kernel(emit(stage.program), sm)
+                for launch in recipe.plan(self.length).launches:
+                    compile_kernel(emit(launch.program), sm)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(compile_one, recipes))
 
     def program(self, recipe: Recipe, out: Array) -> Run:
         """Return what launches a recipe on the data, and writes the result to `out`."""
-        plan = plan_of(recipe, self.length)
+        plan = recipe.plan(self.length)
         session = self._launcher.prepare(plan)
         inputs = {
             name: array[: plan.memory[name].size]
             for name, array in zip(plan.inputs, (self.data, self.vector), strict=False)
         }
         return lambda: session.run(inputs, out=out, shape=out.shape)
-
-
-def plan_of(recipe: Recipe, length: int) -> LaunchPlan:
-    """Return the launches of a recipe for the data as a plan."""
-    launches = recipe.launches(length)
-    arrays = tuple(
-        Memory(f"array {number}", dtype, size)
-        for number, (dtype, size) in enumerate(launches.arrays)
-    )
-    names = [memory.name for memory in arrays]
-    steps = tuple(
-        Launch(
-            stage.program,
-            {buffer: names[number] for buffer, number in stage.sources.items()},
-            {stage.program.outputs[0].name: names[stage.target]},
-        )
-        for stage in launches.stages
-    )
-    inputs, output = tuple(names[: launches.given]), names[-1]
-    return LaunchPlan(recipe.label, arrays, steps, inputs, (output,))
 
 
 def _cupy() -> Any:

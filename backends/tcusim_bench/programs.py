@@ -7,7 +7,7 @@ gives the programs of its launches for an array of any length, and can be run on
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -19,11 +19,10 @@ from tcusim.arrays.tuning import DEFAULT
 from tcusim.errors import InputError, TcusimError
 from tcusim.machine import Values
 from tcusim.machine.shapes import shape_of
-from tcusim.program.bind import bind_scalars
 from tcusim.program.grammar import Program
-from tcusim.program.launches import LaunchPlan, Memory, PlanBuilder
+from tcusim.program.launches import LaunchPlan
 
-__all__ = ["CHUNKS", "KINDS", "Launches", "Recipe", "Stage", "recipes"]
+__all__ = ["CHUNKS", "KINDS", "Recipe", "recipes"]
 
 KINDS: Final = ("sum", "scan", "matvec")
 
@@ -38,33 +37,6 @@ _LONGEST_PACKED: Final = 1024
 _LONGEST_IN_ROWS: Final = {"sum": 2**12, "scan": DEFAULT.chunk}
 # Tiles that accumulate in a product of a matrix and a vector before a rounded addition.
 _LONG_CHAIN: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """One launch.
-
-    sources: for each of the program's inputs, the number of an array. target: the number of the
-    array that it makes. scalars: of the program, for these arrays.
-    """
-
-    program: Program
-    sources: Mapping[str, int]
-    target: int
-    scalars: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Launches:
-    """The launches of a recipe, in order; the last one makes the result.
-
-    arrays: element type and size of every array, by number: the data, the vector if there is one,
-    what lies between launches, and the result. given: how many of them are there before.
-    """
-
-    stages: tuple[Stage, ...]
-    arrays: tuple[tuple[str, int], ...]
-    given: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +81,12 @@ class Recipe:
         if self.algorithm is not None:
             return self.label
         try:
-            programs = [stage.program for stage in self.launches(length).stages]
+            programs = [launch.program for launch in self.plan(length).launches]
         except TcusimError:
             return self.label  # the reason will be the status of the recipe's row
         return f"plan: {', '.join(f'{one.name} warps={one.warps}' for one in programs)}"
 
-    def launches(self, length: int) -> Launches:
+    def plan(self, length: int) -> LaunchPlan:
         """Return the launches for an array of `length` elements.
 
         Raises
@@ -124,7 +96,7 @@ class Recipe:
         Unsupported
             If the options do not go together.
         """
-        return _launches_of(self, length)
+        return _plan_of(self, length)
 
     def alone(self) -> Recipe:
         """Return the recipe with one warp a block and one piece a warp, if that has the same bits.
@@ -145,29 +117,26 @@ class Recipe:
         length: of the array for which launches are chosen, if `data` are only its beginning.
         vector: of "matvec".
         """
-        launches = self.launches(length or data.size)
-        arrays: dict[int, Values] = {0: data}
-        if vector is not None:
-            arrays[1] = vector
-        for stage in launches.stages:
-            inputs = {name: arrays[number] for name, number in stage.sources.items()}
-            arrays[stage.target] = run(stage.program, inputs, arch=arch)["out"]
-        result: Values = arrays[launches.stages[-1].target]
-        return result
+        plan = self.plan(length or data.size)
+        given = (data,) if vector is None else (data, vector)
+        arrays: dict[str, Values] = dict(zip(plan.inputs, given, strict=True))
+        for launch in plan.launches:
+            inputs = {buffer: arrays[name] for buffer, name in launch.inputs.items()}
+            made = run(launch.program, inputs, arch=arch)
+            arrays |= {name: made[buffer] for buffer, name in launch.outputs.items()}
+        return arrays[plan.outputs[0]]
 
-    def _launches(self, length: int) -> Launches:
+    def _plan(self, length: int) -> LaunchPlan:
         if self.kind == "matvec":
             return self._product(length)
         if self.algorithm is None:
-            return _launches(choose(self._problem(length), "plan").plan)
+            return choose(self._problem(length), self.label).plan
         if self.algorithm == CHUNKS:
             # Blocks of the recipe's warps, however long the array.
             tuning = replace(tuning_of(self.unit), warps=self.warps, many_elements=0)
             problem = replace(self._problem(length), strategy="chunks")
-            return _launches(choose(problem, "plan", tuning).plan)
-        builder = PlanBuilder(Memory("in", "f16", length))
-        builder.add(self._program(self.algorithm), {"in": "in"}, "out")
-        return _launches(builder.finish("plan"))
+            return choose(problem, self.label, tuning).plan
+        return LaunchPlan.of_program(self._program(self.algorithm), {"in": length})
 
     def _problem(self, length: int) -> Problem:
         """Return the problem as `tcusim.plan` has it."""
@@ -195,7 +164,7 @@ class Recipe:
             **dict(self.options),
         )
 
-    def _product(self, length: int) -> Launches:
+    def _product(self, length: int) -> LaunchPlan:
         """Return the one launch of a product of a matrix and a vector."""
         inner = self.segment_size
         if inner is None or length % inner:
@@ -209,7 +178,7 @@ class Recipe:
                 tile=shape_of(self.shape),
                 arch=self.unit,
             )
-            return replace(_launches(choose(problem, "plan").plan), given=2)
+            return choose(problem, self.label).plan
         program = build(
             self.algorithm,
             shape=self.shape,
@@ -221,15 +190,13 @@ class Recipe:
             chain=_LONG_CHAIN,
             **dict(self.options),
         )
-        scalars = bind_scalars(program, {"a": length, "b": inner})
-        stage = Stage(program, {"a": 0, "b": 1}, 2, scalars)
-        return Launches((stage,), (("f16", length), ("f16", inner), (self.result, rows)), given=2)
+        return LaunchPlan.of_program(program, {"a": length, "b": inner})
 
 
 @functools.lru_cache(maxsize=512)
-def _launches_of(recipe: Recipe, length: int) -> Launches:
+def _plan_of(recipe: Recipe, length: int) -> LaunchPlan:
     """Return a recipe's launches, which are asked for several times."""
-    return recipe._launches(length)
+    return recipe._plan(length)
 
 
 def recipes(
@@ -351,18 +318,3 @@ def _products(columns: int | None) -> Iterator[Recipe]:
         yield Recipe("matvec", columns, "gemv_reduction", warps=warps, options=options)
     for result in ("f32", "f16"):
         yield Recipe("matvec", columns, None, result=result)
-
-
-# --- What a plan would launch -----------------------------------------------------------------
-
-
-def _launches(plan: LaunchPlan) -> Launches:
-    """Return the launches of a plan, with its arrays numbered in the order in which it has them."""
-    numbers = {array.name: number for number, array in enumerate(plan.arrays)}
-    stages = []
-    for one in plan.launches:
-        sources = {buffer: numbers[name] for buffer, name in one.inputs.items()}
-        (target,) = (numbers[name] for name in one.outputs.values())
-        stages.append(Stage(one.program, sources, target, plan.scalars(one)))
-    arrays = tuple((array.dtype, array.size) for array in plan.arrays)
-    return Launches(tuple(stages), arrays)

@@ -375,7 +375,7 @@ def _fitting(problem: Problem, quick: bool) -> Iterator[Recipe]:
     unit = unit_name(problem.device.sm)
     for recipe in recipes(problem.kind, problem.recipes_size, quick=quick, unit=unit):
         try:
-            recipe.launches(problem.device.length)
+            recipe.plan(problem.device.length)
         except InputError:
             continue  # a block takes more than there is
         except TcusimError:

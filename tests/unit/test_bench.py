@@ -18,6 +18,7 @@ import pytest
 
 from tcusim.errors import BackendUnavailable, InputError, UnknownName
 from tcusim.machine import format_of
+from tcusim.program.launches import Memory
 from tcusim.simulate.backend import NUMPY
 from tcusim_bench import device as bench_device
 from tcusim_bench import peers as bench_peers
@@ -188,15 +189,16 @@ def test_programs_build_and_emit(kind: str, size: int | None) -> None:
     labels = [(recipe.accumulate, recipe.result, recipe.label) for recipe in found]
     assert len(set(labels)) == len(labels)
     for recipe in found:
-        launches = recipe.launches(2**30)
+        plan = recipe.plan(2**30)
         given = [("f16", 2**30), ("f16", size)] if kind == "matvec" else [("f16", 2**30)]
-        assert list(launches.arrays[: launches.given]) == given
+        inputs = [plan.memory[name] for name in plan.inputs]
+        assert [(array.dtype, array.size) for array in inputs] == given
         results = 2**30 if kind == "scan" else 2**30 // (size or 2**30)
-        assert launches.arrays[-1] == (recipe.result, results)
-        assert launches.stages[-1].target == len(launches.arrays) - 1
-        for stage in launches.stages:
-            kernel = emit(stage.program)
-            assert 0 < kernel.blocks(stage.scalars) < 2**31
+        assert plan.outputs == ("out",)
+        assert plan.arrays[-1] == Memory("out", recipe.result, results)
+        for launch in plan.launches:
+            kernel = emit(launch.program)
+            assert 0 < kernel.blocks(plan.scalars(launch)) < 2**31
 
 
 @pytest.mark.parametrize(("kind", "size"), ALL)
@@ -216,7 +218,7 @@ def test_what_is_tried() -> None:
         whole = {recipe.algorithm for recipe in recipes(kind, None)}
         assert whole == {None, "reduction_grid" if kind == "sum" else "scan_grid"}
         for recipe in recipes(kind, 1024):
-            names = [stage.program.name for stage in recipe.launches(2**20).stages]
+            names = [launch.program.name for launch in recipe.plan(2**20).launches]
             assert len(names) == 1
             assert not names[0].endswith(("block", "grid"))
 
@@ -245,7 +247,7 @@ def test_programs_are_right(kind: str, size: int | None) -> None:
 def _takes(recipe: Recipe, length: int) -> bool:
     """Return whether the blocks of a recipe fit into the length."""
     try:
-        recipe.launches(length)
+        recipe.plan(length)
     except InputError:
         return False
     return True
@@ -307,11 +309,11 @@ def test_a_plan_chooses_for_the_unit() -> None:
     product = tcusim.plan_product("matvec", rows=2**14, inner=512, result="float32", arch="turing")
     for kind, size, launches in (("scan", None, scan.launches), ("matvec", 512, product.launches)):
         recipe = Recipe(kind, size, None, unit="turing")
-        (stage,) = recipe.launches(2**23).stages
+        (mine,) = recipe.plan(2**23).launches
         (launch,) = launches
-        assert stage.program == launch.program
+        assert mine.program == launch.program
     # Of the two it is the product that has smaller blocks there.
-    assert stage.program != replace(recipe, unit=None).launches(2**23).stages[0].program
+    assert mine.program != replace(recipe, unit=None).plan(2**23).launches[0].program
 
 
 def test_the_label_of_a_plan_names_its_programs() -> None:
@@ -320,18 +322,18 @@ def test_the_label_of_a_plan_names_its_programs() -> None:
     assert Recipe("scan", 16, None, shape="1x1x1").label == "plan"
     chunks = Recipe("scan", 2**16, CHUNKS, warps=4)
     assert chunks.label_at(2**20) == chunks.label == "chunks 16x16x16 warps=4"
-    names = [stage.program.name for stage in chunks.launches(2**20).stages]
+    names = [launch.program.name for launch in chunks.plan(2**20).launches]
     assert names == ["reduction_tn", "scan_plain", "scan_tn"]
 
 
 def test_a_matrix_of_whole_rows() -> None:
     with pytest.raises(InputError, match="1000 elements are no rows of 512"):
-        Recipe("matvec", 512, None).launches(1000)
+        Recipe("matvec", 512, None).plan(1000)
 
 
 def test_a_length_that_does_not_fit() -> None:
     with pytest.raises(InputError, match="not a multiple of 8388608"):
-        Recipe("sum", 2**20, "reduction_tn", warps=8).launches(2**22)
+        Recipe("sum", 2**20, "reduction_tn", warps=8).plan(2**22)
 
 
 # --- A whole run, on a stand-in for the GPU ---------------------------------------------------
