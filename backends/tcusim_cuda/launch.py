@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ from tcusim_cuda.session import DeviceSession, new_array, place_of
 
 __all__ = ["LaunchError", "Launcher"]
 
+# Programs that were run last and stay ready.
+_MOST_KEPT: Final = 32
+
 
 class Launcher(Runtime):
     """A backend: emits and compiles the kernels of a plan, and launches them by its runtime.
@@ -32,6 +35,7 @@ class Launcher(Runtime):
     def __init__(self) -> None:
         super().__init__()
         self._sessions: weakref.WeakSet[DeviceSession] = weakref.WeakSet()
+        self._kept: dict[tuple[Any, ...], DeviceSession] = {}
 
     @property
     def emitter(self) -> CudaEmitter:
@@ -110,8 +114,24 @@ class Launcher(Runtime):
         reason = self.available()
         if reason is not None:
             raise BackendUnavailable(f"{self.name}: {reason}")
-        session = self.prepare(plan, arch)
+        session = self._session_of(plan, arch)
         return session.compute(inputs, out or {}, stream=stream, poison=poison)
+
+    def _session_of(self, plan: LaunchPlan, arch: str | None) -> DeviceSession:
+        """Return a session for a plan, kept for the next plan of the same programs and sizes."""
+        if plan.temporaries:
+            return self.prepare(plan, arch)
+        # A session keeps its programs, so that no other program has their place in memory.
+        launches = tuple(
+            (id(one.program), *one.inputs.items(), *one.outputs.items()) for one in plan.launches
+        )
+        key = (arch, launches, plan.arrays, plan.inputs, plan.outputs)
+        with self._lock:
+            session = self._kept.pop(key, None) or self.prepare(plan, arch)
+            while len(self._kept) >= _MOST_KEPT:
+                del self._kept[next(iter(self._kept))]
+            self._kept[key] = session
+        return session
 
     # --- DeviceBackend -----------------------------------------------------------------------
 

@@ -550,10 +550,12 @@ def test_contexts_of_pycuda(name: str) -> None:
 def test_a_launch_that_the_driver_refuses(
     backend: Launcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kernel = dataclasses.replace(emit(PROGRAM), threads=2048)
+    # Another object than the program that is ready by now.
+    program = dataclasses.replace(PROGRAM)
+    kernel = dataclasses.replace(emit(program), threads=2048)
     monkeypatch.setattr(prepared, "emitted", lambda program: kernel)
     with pytest.raises(LaunchError, match=r"reduction_k failed: .* 40 blocks of 2048 threads"):
-        run(backend, PROGRAM, {"in": halves()})
+        run(backend, program, {"in": halves()})
 
 
 def test_memory_that_is_full(cupy: Any) -> None:

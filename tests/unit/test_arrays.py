@@ -368,6 +368,16 @@ def test_dlpack_describes_itself() -> None:
     assert described.contiguous
 
 
+def test_a_program_that_is_run_again_is_ready(gpu: StandIn) -> None:
+    program = build("scan_grid", ragged=True)
+    for length in (512, 512, 700):
+        x = np.arange(length).astype(np.float16)
+        result = run(gpu, program, {"in": OnGpu(x)})["out"]
+        np.testing.assert_array_equal(result.values, run_numpy(program, {"in": x})["out"])
+    # Memory for the status words of two sizes, and three results.
+    assert (gpu.loadings, gpu.made) == (2, 2 + 3)
+
+
 def test_out_on_the_gpu(gpu: StandIn) -> None:
     out = OnGpu(np.zeros(32, np.float32))
     assert run(gpu, PROGRAM, {"in": OnGpu(X)}, out={"out": out})["out"] is out
