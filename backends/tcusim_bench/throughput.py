@@ -193,7 +193,7 @@ class Settings:
         high as it is wide.
     peers : tuple of str
         Names out of ``cupy torch torch.compile triton cub``.
-    backend : {"cupy", "pycuda"}
+    backend : {"cuda", "cupy", "pycuda"}
         What loads and launches tcusim's kernels. The data are in CuPy arrays in any case.
     quick : bool
         Fewer and smaller: at most 2**27 elements, few segment sizes, and one way for each.

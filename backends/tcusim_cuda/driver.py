@@ -195,7 +195,7 @@ class Driver:
         if values.nbytes:
             target = values.ctypes.data
             self._call("cuMemcpyDtoHAsync", target, address, values.nbytes, stream)
-        self._call("cuStreamSynchronize", stream)
+        self.wait(stream)
 
     def copy_there(self, values: NDArray[Any], address: int, stream: int) -> None:
         """Copy an array without gaps to GPU memory; the array may change afterwards."""
@@ -260,6 +260,10 @@ class Driver:
         finally:
             # The driver keeps the event until it has happened.
             self._call("cuEventDestroy", event)
+
+    def wait(self, stream: int) -> None:
+        """Wait for what is in a stream by now."""
+        self._call("cuStreamSynchronize", stream)
 
     def stream(self, handle: int) -> Any:
         """Return the bindings' own object for a stream, with which they launch fastest."""

@@ -41,6 +41,8 @@ class Library:
     # proves that the module is there.
     module: ClassVar[str] = ""
     type_name: ClassVar[str] = ""
+    # Whether memory may be used anew as soon as our view of it is gone, whatever is queued.
+    must_wait: ClassVar[bool] = False
 
     def takes(self, array: Any) -> bool:
         """Return whether an array is this library's."""
@@ -261,6 +263,7 @@ class _Jax(Library):
     kind = "jax"
     module = "jax"
     type_name = "Array"
+    must_wait = True
 
     def describe(self, array: Any, name: str) -> DeviceArray | None:
         if isinstance(array, sys.modules["jax"].core.Tracer):

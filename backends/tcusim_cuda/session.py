@@ -361,6 +361,8 @@ class DeviceSession:
             used = [*made.values(), *(array for work in works for array in work.arrays.values())]
             with _ordered({handle, *(array.stream for array in used)}, opened.handle):
                 self._queue_all(queue, works, poison=poison)
+            if any(library_of(array).must_wait for array in given.values()):
+                Driver.open().wait(opened.handle)
         return {
             name: array.owner
             if name in wanted

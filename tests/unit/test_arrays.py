@@ -137,6 +137,9 @@ class StandInDriver:
         self.notes.append(f"copy {values.nbytes} bytes back on {stream}")
         values[...] = memory(address, values.size, values.dtype)
 
+    def wait(self, stream: int) -> None:
+        self.notes.append(f"wait for {stream}")
+
     def copy_there(self, values: NDArray[Any], address: int, stream: int) -> None:
         memory(address, values.size, values.dtype)[...] = values.reshape(-1)
 
@@ -569,7 +572,9 @@ def test_torch_gives_memory_for_its_tensors_on_the_stream(gpu: StandIn) -> None:
         assert Torch.streams == [expected]
 
 
-def test_jax_arrays_are_never_written(gpu: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jax_arrays_are_never_written_and_waited_for(
+    gpu: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Traced(SpeaksDlpack):
         pass
 
@@ -580,6 +585,9 @@ def test_jax_arrays_are_never_written(gpu: StandIn, monkeypatch: pytest.MonkeyPa
     out = SpeaksDlpack(np.zeros(32, np.float32))
     with pytest.raises(InputError, match="out 'out' is read-only"):
         run(gpu, PROGRAM, {"in": OnGpu(X)}, out={"out": out})
+    # JAX may use the memory anew when the call has returned.
+    run(gpu, PROGRAM, {"in": SpeaksDlpack(X)})
+    assert gpu.driver.notes == ["launch 2 x 32 on 1", "wait for 1"]
     with pytest.raises(
         InputError, match=r"a is traced by JAX and has no values yet\. Call from outs"
     ):
