@@ -321,6 +321,18 @@ def evidence() -> list[tuple[str, str, int, int]]:
                 ours = mma_values(a, b, c, rule_for("h200", ab, acc, family))
                 instruction = "mma.sync" if family == "mma.sync" else "wmma::mma_sync"
                 add(f"H200, {instruction}", f"{ab} → {acc}", d.size, _differing(ours, d))
+    with np.load(RECORDED / "instructions_h200.npz") as archive:
+        for case in sorted({key[:-2] for key in archive.files}):
+            short, ab, acc = case.split("_")[:3]
+            family = {"sync": "mma.sync", "wg": "wgmma"}[short]
+            a, b = (_floats(archive[f"{case}_{operand}"], ab) for operand in "AB")
+            ours, d = (_floats(archive[f"{case}_{operand}"], acc) for operand in "CD")
+            # Two wgmma, one after the other.
+            width = a.shape[2] // (2 if short == "wg" else 1)
+            for k in range(0, a.shape[2], width):
+                rule = rule_for("h200", ab, acc, family)
+                ours = mma_values(a[:, :, k : k + width], b[:, k : k + width], ours, rule)
+            add(f"H200, {family}", f"{ab} → {acc}", d.size, _differing(ours, d))
     with np.load(RECORDED / "fused_step_vectors.npz") as archive:
         for key in archive.files:
             gpu, element, kind, *result = key.split("_")

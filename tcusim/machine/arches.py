@@ -147,13 +147,13 @@ def _emulated_fp8_rows(single: tuple[str, str]) -> tuple[Rule, ...]:
     return tuple(rows)
 
 
-def _fp8_rows(how: Fused, family: str, sources: tuple[str, str], evidence: str) -> tuple[Rule, ...]:
-    """Return the rows of 8-bit floats with fp32 and fp16 results, whose sources may differ."""
+def _fp8_rows(how: Fused, family: str, source: str, evidence: str) -> tuple[Rule, ...]:
+    """Return the rows of 8-bit floats with fp32 and fp16 results."""
     half = replace(how, output="rne", output_fraction_bits=None)
     return tuple(
-        _fused_row((ab, acc, family), fused, source, evidence if acc == "f32" else _PUBLISHED)
+        _fused_row((ab, acc, family), fused, source, evidence)
         for ab in _FP8
-        for acc, fused, source in (("f32", how, sources[0]), ("f16", half, sources[1]))
+        for acc, fused in (("f32", how), ("f16", half))
     )
 
 
@@ -254,16 +254,16 @@ _HOPPER: Final = Unit(
         *_half_rows(16, 25, _HOPPER_FLOORS, "[H200], [KHATTAK25] H100, H200"),
         # [H200]: wmma m16n16k8 in tf32 is two steps of 4; one of 8 is wrong in a fifth of outputs.
         *_wide_rows(16, 25, _HOPPER_FLOORS[0], "[H200], [KHATTAK25] H100, H200"),
-        # [H200]: mma.sync m16n8k8 is one step of 8, unlike wmma.
+        # [H200]: mma.sync m16n8k8 and wgmma m64n8k8 are one step of 8, unlike wmma.
         _fused_row(("tf32", "f32", "mma.sync"), _TF32_OF_8, "[H200], [MMASIM25]"),
-        _fused_row(("tf32", "f32", "wgmma"), _TF32_OF_8, "[MMASIM25], [KHATTAK25]", _PUBLISHED),
-        *_emulated_fp8_rows(("[SASS]", "machine code, no recorded bits")),
+        _fused_row(("tf32", "f32", "wgmma"), _TF32_OF_8, "[H200], [MMASIM25]"),
+        *_emulated_fp8_rows(("[H200], [SASS]", _RECORDED)),
         # [KHATTAK25] Validate_TC_models.m: the fp32 results of H100 and H200 are those of wgmma.
         *_fp8_rows(
             Fused(32, 13, output="rz", output_fraction_bits=13),
             "wgmma",
-            ("[KHATTAK25] H100, H200, [MMASIM25]", "[MMASIM25]"),
-            "recorded bits of one step with c = 0; else a published model",
+            "[H200], [KHATTAK25] H100, H200, [MMASIM25]",
+            _RECORDED,
         ),
         _DOUBLE_ROW,
         *_INTEGER_ROWS,
@@ -289,7 +289,7 @@ _BLACKWELL: Final = Unit(
             for family in ("mma.sync", "tcgen05")
         ),
         *_emulated_fp8_rows(("[KHATTAK25] B200, [SASS]", _UNDECIDED)),
-        *_fp8_rows(Fused(32, 25), "tcgen05", ("[MMASIM25]", "[MMASIM25]"), _PUBLISHED),
+        *_fp8_rows(Fused(32, 25), "tcgen05", "[MMASIM25]", _PUBLISHED),
         _DOUBLE_ROW,
         *_INTEGER_ROWS,
     ),
@@ -308,7 +308,7 @@ _BLACKWELL_RTX: Final = Unit(
         *_wide_rows(16, 25, _HOPPER_FLOORS[0], "[MMASIM25]", _PUBLISHED),
         _fused_row(("tf32", "f32", "mma.sync"), _TF32_OF_8, "[MMASIM25]", _PUBLISHED),
         # [SASS]: one QMMA instruction, which [MMASIM25] has with c among the terms.
-        *_fp8_rows(Fused(32, 25), "", ("[MMASIM25], [SASS]", "[MMASIM25], [SASS]"), _PUBLISHED),
+        *_fp8_rows(Fused(32, 25), "", "[MMASIM25], [SASS]", _PUBLISHED),
         _DOUBLE_ROW,
         *_INTEGER_ROWS,
     ),

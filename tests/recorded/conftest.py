@@ -116,9 +116,33 @@ def compare_vectors() -> Compare:
     return compare
 
 
+def instruction_rule(case: str) -> Rule:
+    """Return the rule for a case FAMILY_TYPE_RESULT_OPERANDS_ACCUMULATOR."""
+    family, ab, acc = case.split("_")[:3]
+    return rule_for("hopper", ab, acc, {"sync": "mma.sync", "wg": "wgmma"}[family])
+
+
+@pytest.fixture(scope="session")
+def compare_instructions() -> Compare:
+    def compare(archive: Any, case: str, rule: Rule | None = None) -> int:
+        family, ab, acc = case.split("_")[:3]
+        rule = rule or instruction_rule(case)
+        a, b = (floats(archive[f"{case}_{operand}"], ab) for operand in "AB")
+        d, recorded = (floats(archive[f"{case}_{operand}"], acc) for operand in "CD")
+        # Two wgmma, one after the other.
+        width = a.shape[2] // (2 if family == "wg" else 1)
+        for k in range(0, a.shape[2], width):
+            d = mma_values(a[:, :, k : k + width], b[:, k : k + width], d, rule)
+        return mismatches(d, recorded)
+
+    return compare
+
+
 @pytest.fixture(scope="session")
 def rule_of_case() -> Callable[[str], Rule]:
     def rule_of(case: str) -> Rule:
+        if case.split("_")[0] in ("sync", "wg"):
+            return instruction_rule(case)
         if "_d_" not in case:
             return tile_rule(case)
         return vector_rule(case)
@@ -132,6 +156,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "tile_case" in metafunc.fixturenames:
         cases = sorted({key[:-2] for key in tile_archives()})
         metafunc.parametrize("tile_case", cases)
+    if "instruction_case" in metafunc.fixturenames:
+        with np.load(here / "instructions_h200.npz") as archive:
+            cases = sorted({key[:-2] for key in archive.files})
+        metafunc.parametrize("instruction_case", cases)
     if "vector_case" in metafunc.fixturenames:
         with np.load(here / "fused_step_vectors.npz") as archive:
             keys = [key for key in archive.files if "_d_" in key]

@@ -31,6 +31,18 @@ def test_one_step_of_eight_gpus(
     assert compare_vectors(vectors, vector_case) == 0
 
 
+@pytest.fixture(scope="module")
+def instructions() -> Iterator[Any]:
+    with np.load(HERE / "instructions_h200.npz") as archive:
+        yield archive
+
+
+def test_instructions_of_an_h200(
+    instruction_case: str, instructions: Any, compare_instructions: Callable[..., int]
+) -> None:
+    assert compare_instructions(instructions, instruction_case) == 0
+
+
 def planted_bugs(how: Fused) -> dict[str, Fused]:
     """Return wrong parameters, each of which the recorded bits must expose."""
     return {
@@ -143,3 +155,71 @@ def test_what_the_8_bit_floats_of_a_b200_do_not_decide(
     for fits in ({"fraction_bits": 22}, {"fraction_bits": 28}, one_step):
         assert mismatches_of(key, fits, vectors, compare_vectors, rule) == 0
     assert mismatches_of(key, {"c_joins": "sum"}, vectors, compare_vectors, rule) > 0
+
+
+@pytest.mark.parametrize(
+    ("case", "wrong"),
+    [
+        *(
+            (f"sync_{ab}_f32_wide_normal", wrong)
+            for ab in ("e4m3", "e5m2")
+            for wrong in (
+                {"fraction_bits": 24},
+                {"fraction_bits": 26},
+                {"output": "rne"},
+                {"c_joins": "sum"},
+                {"length": 8},
+                {"register_halves": False, "length": 32},
+                {"register_halves": False, "length": 32, "fraction_bits": 13, "c_joins": "sum"},
+            )
+        ),
+        *(
+            (f"wg_{ab}_f32_normal_normal", wrong)
+            for ab in ("e4m3", "e5m2")
+            for wrong in (
+                {"fraction_bits": 12},
+                {"fraction_bits": 14},
+                {"output": "rne"},
+                {"output_fraction_bits": None},
+                {"c_joins": "after"},
+                {"length": 16},
+            )
+        ),
+        *(
+            (f"wg_{ab}_f16_normal_normal", wrong)
+            for ab in ("e4m3", "e5m2")
+            for wrong in ({"fraction_bits": 12}, {"fraction_bits": 14}, {"output": "rz"})
+        ),
+        *((f"wg_tf32_f32_{kind}_normal", {"length": 4}) for kind in ("normal", "zerohuge")),
+        *(
+            (f"wg_{ab}_f32_normal_normal", {"fraction_bits": bits})
+            for ab in ("f16", "bf16", "tf32")
+            for bits in (24, 26)
+        ),
+    ],
+    ids=str,
+)
+def test_a_wrong_parameter_of_an_instruction_is_noticed(
+    case: str,
+    wrong: dict[str, Any],
+    instructions: Any,
+    compare_instructions: Callable[..., int],
+    rule_of_case: Callable[[str], Rule],
+) -> None:
+    rule = rule_of_case(case)
+    assert isinstance(rule.how, Fused)
+    assert rule.evidence == "recorded bits"
+    changed = with_how(rule, replace(rule.how, **wrong))
+    assert compare_instructions(instructions, case, changed) > 0
+
+
+@pytest.mark.parametrize("case", ["sync_bf16_f32", "sync_tf32_f32", "wg_bf16_f32", "wg_tf32_f32"])
+def test_huge_numbers_times_zero_cut_nothing_off(
+    case: str, instructions: Any, compare_instructions: Callable[..., int]
+) -> None:
+    """If 2^60 times 0 decided E, every small product beside it would be lost."""
+    case = f"{case}_zerohuge_normal"
+    assert compare_instructions(instructions, case) == 0
+    d = instructions[f"{case}_D"].view(np.float32)
+    c = instructions[f"{case}_C"].view(np.float32)
+    assert (d != c).mean() > 0.5
