@@ -709,6 +709,13 @@ class Program:
     source: str = ""
     columns: int = 1
 
+    def __str__(self) -> str:
+        """Print as the listing."""
+        # The printer knows the grammar; here alone the grammar knows it, so that print() does.
+        from tcusim.program.printer import listing
+
+        return listing(self)
+
     @property
     def inputs(self) -> tuple[Buffer, ...]:
         """The arrays that a launch reads."""

@@ -28,6 +28,7 @@ from tcusim.program.grammar import (
     Locate,
     Loop,
     Mma,
+    Numbered,
     Pattern,
     PatternKind,
     Program,
@@ -41,6 +42,8 @@ from tcusim.program.grammar import (
     View,
     When,
     accesses,
+    branch_of,
+    numbered,
     walk,
 )
 
@@ -72,7 +75,7 @@ def listing(program: Program) -> str:
     """
     lines = [*_header(program), ""]
     width = max((len(path) for path, _ in walk(program.steps)), default=0)
-    lines.extend(_body(program.steps, "", "", width + 2))
+    lines.extend(_body(numbered(program.steps), "", width + 2))
     return "\n".join(lines) + "\n"
 
 
@@ -184,22 +187,15 @@ def _frags(program: Program, role: Role) -> dict[str, list[str]]:
 # --- The steps --------------------------------------------------------------------------------
 
 
-def _body(
-    steps: tuple[Step, ...], prefix: str, indent: str, width: int, start: int = 1
-) -> Iterator[str]:
-    for number, step in enumerate(steps, start):
-        path = f"{prefix}{number}"
+def _body(steps: Iterator[Numbered], indent: str, width: int) -> Iterator[str]:
+    for path, step in steps:
         text = f"{path:<{width}}{indent}{line(step)}"
         yield f"{text:<{_ORIGIN_COLUMN}}  {step.origin}" if step.origin else text
-        inner = (f"{path}.", f"{indent}  ", width)
-        if isinstance(step, Loop):
-            yield from _body(step.body, *inner)
-        elif isinstance(step, When):
-            yield from _body(step.body, *inner)
-            if step.otherwise:
-                yield f"{'':<{width}}{indent}else"
-                # The steps of both branches are numbered in one row, as `walk` numbers them.
-                yield from _body(step.otherwise, *inner, start=len(step.body) + 1)
+        if isinstance(step, Loop | When):
+            yield from _body(branch_of(path, step), f"{indent}  ", width)
+        if isinstance(step, When) and step.otherwise:
+            yield f"{'':<{width}}{indent}else"
+            yield from _body(branch_of(path, step, taken=False), f"{indent}  ", width)
 
 
 def _copy(target: View, source: View, plus: View | None) -> str:

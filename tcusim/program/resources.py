@@ -31,6 +31,7 @@ from tcusim.program.grammar import (
     accesses,
     walk,
 )
+from tcusim.program.walk import span
 
 __all__ = ["SharedMemory", "Table", "Tables"]
 
@@ -175,14 +176,8 @@ class Tables:
 
     def _range(self, offset: Index) -> tuple[int | None, int | None]:
         """Return the least and the largest value of an offset over its loops."""
-        low = high = offset.const
-        for name, factor in offset.terms:
-            count = self._ranges.get(name)
-            if count is None:
-                return None, None
-            reach = factor * (count - 1)
-            low, high = low + min(0, reach), high + max(0, reach)
-        return low, high
+        box = {name: (0, count - 1) for name, count in self._ranges.items() if count}
+        return span(offset, box) if offset.symbols <= box.keys() else (None, None)
 
 
 def _loop_ranges(program: Program) -> dict[str, int | None]:

@@ -177,6 +177,11 @@ def test_programs_that_differ_list_differently(fields: dict[str, object]) -> Non
     assert listing(replace(program(), **fields)) != GOLDEN  # type: ignore[arg-type]
 
 
+def test_print_shows_the_listing() -> None:
+    assert str(program()) == GOLDEN
+    assert f"{program()}" == GOLDEN
+
+
 VIEW = View.strided(RESULT, Index.of(16), 2, 16, 16, 1)
 
 
