@@ -33,6 +33,7 @@ from tcusim.machine import (
 from tcusim.machine.formats import unwritten_values
 from tcusim.program.bind import bind_scalars
 from tcusim.program.checks.verifier import verify
+from tcusim.program.checks.writes import has_one_writer
 from tcusim.program.grammar import (
     Add,
     Await,
@@ -135,6 +136,7 @@ def interpret(
         If the program breaks a rule.
     """
     state = State(program, inputs, arch, check=check)
+    state.records_writers = True
     yield from state.run(warps_at_once, block_order, seed)
 
 
@@ -165,7 +167,8 @@ class State:
     Attributes
     ----------
     writers : dict of str to array of int
-        For each output, the warp of the grid that wrote each element; -1 where none has.
+        For each output, the warp of the grid that wrote each element; -1 where none has. That is
+        so for `interpret`, and for `run_numpy` where `verify` could not prove that it is one warp.
     """
 
     def __init__(
@@ -175,6 +178,8 @@ class State:
             verify(program)
         self.program = program
         self.check = check
+        # Where two warps are proved to write no element both, nobody need look.
+        self.records_writers = check and not has_one_writer(program)
         self.arch = arch
         operands = program.shape.operands_for(program.ab, program.acc)
         family = "" if operands is None else operands.family
@@ -520,18 +525,24 @@ class State:
         keep = np.full(shape, True) if mask is None else np.broadcast_to(mask, shape)
         if view.buffer.space is Space.GLOBAL:
             where = index[keep]
-            self._record_writers(view.buffer, where, np.nonzero(keep)[0], places, path, step)
+            self._record_writers(view.buffer, where, keep, places, path, step)
             self.memory[view.buffer.name][where] = values[keep]
             return
         self._pending.append(_Write(view.buffer, places, index, values.copy(), keep))
 
     def _record_writers(
-        self, buffer: Buffer, index: Ints, rows: Ints, places: Ints, path: str, step: Step
+        self,
+        buffer: Buffer,
+        index: Ints,
+        keep: NDArray[np.bool_],
+        places: Ints,
+        path: str,
+        step: Step,
     ) -> None:
         """Note which warps write these elements of an output; no two may write one."""
-        if buffer.role is not BufferRole.OUTPUT:
+        if buffer.role is not BufferRole.OUTPUT or not self.records_writers:
             return
-        writers, own = self.writers[buffer.name], self.warps[places][rows]
+        writers, own = self.writers[buffer.name], self.warps[places][np.nonzero(keep)[0]]
         before = writers[index]
         writers[index] = own
         clash = ((before != -1) & (before != own)) | (writers[index] != own)

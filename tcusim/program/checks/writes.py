@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -32,6 +33,7 @@ from tcusim.program.walk import Ints, Placement, Site, grid_symbols, sites
 
 __all__ = [
     "awaits_published",
+    "has_one_writer",
     "locates",
     "one_writer",
     "outputs_written",
@@ -88,16 +90,24 @@ def one_writer(program: Program) -> Iterator[Finding]:
     element in common, as long as the offsets ascend.
     Source: writes of two threads to one element are in no order [CPG sec. 7.5].
     """
-    for writes in _writes(program, BufferRole.OUTPUT).values():
-        reaches = [_Reach.of(program, access) for access in writes]
-        pairs = itertools.combinations_with_replacement(reaches, 2)
-        if all(one.is_apart(two) for one, two in pairs):
-            continue
+    unproved = [] if has_one_writer(program) else _writes(program, BufferRole.OUTPUT).values()
+    for writes in unproved:
         for scalars in sizes_to_try(program):
             finding = _two_writers(program, writes, scalars)
             if finding is not None:
                 yield finding
                 break
+
+
+@lru_cache(maxsize=256)
+def has_one_writer(program: Program) -> bool:
+    """Return whether it is proved that no two warps write one element of an output."""
+    for writes in _writes(program, BufferRole.OUTPUT).values():
+        reaches = [_Reach.of(program, access) for access in writes]
+        pairs = itertools.combinations_with_replacement(reaches, 2)
+        if not all(one.is_apart(two) for one, two in pairs):
+            return False
+    return True
 
 
 def outputs_written(program: Program) -> Iterator[Finding]:
