@@ -74,14 +74,8 @@ class Footprint:
 
 def footprint(program: Program, site: Site, view: View) -> Footprint:
     """Return the elements that may be touched; `exact` if they are, whatever the sizes are."""
-    counts = {"warp": program.warps} | {loop.var: loop.count.constant for loop in site.loops}
-    fixed = {name: count for name, count in counts.items() if count is not None}
-    guards = tuple(g for guard in site.guards if (g := _known_part(guard, frozenset(counts))))
-    ranges = {
-        name: _iterations(view, guards, name, fixed) if count is None else count
-        for name, count in counts.items()
-    }
-    return _footprint_of(view, guards, tuple(ranges.items()))
+    loops = ((loop.var, loop.count.constant) for loop in site.loops)
+    return _footprint_of(view, site.guards, (("warp", program.warps), *loops))
 
 
 def _iterations(view: View, guards: tuple[Guard, ...], name: str, fixed: Mapping[str, int]) -> int:
@@ -105,10 +99,16 @@ def _iterations(view: View, guards: tuple[Guard, ...], name: str, fixed: Mapping
 
 @lru_cache(maxsize=256)
 def _footprint_of(
-    view: View, guards: tuple[Guard, ...], items: tuple[tuple[str, int], ...]
+    view: View, every: tuple[Guard, ...], counts: tuple[tuple[str, int | None], ...]
 ) -> Footprint:
-    ranges = dict(items)
-    known = frozenset(("row", "col", *ranges))
+    """Return a footprint; `counts` are of the warps and of loops, None if known at run time."""
+    known = frozenset(("row", "col", *(name for name, _ in counts)))
+    guards = tuple(part for guard in every if (part := _known_part(guard, known)))
+    fixed = {name: count for name, count in counts if count is not None}
+    ranges = {
+        name: _iterations(view, guards, name, fixed) if count is None else count
+        for name, count in counts
+    }
     size = view.buffer.size.constant or 1
     bounds = bounds_on(view.bounds, known)
     used = view.offset.symbols | bound_symbols(bounds)
@@ -117,9 +117,9 @@ def _footprint_of(
     count = math.prod(len(values) for values in axes.values())
     unknown = view.ranges is not None or not view.offset.symbols <= known
     if unknown or count * view.rows * view.cols > MOST_ELEMENTS:
-        every = np.arange(size)
-        places, union = np.zeros_like(every), np.ones(size, dtype=np.bool_)
-        return Footprint({}, 1, places, every, union, exact=False, complete=False)
+        elements = np.arange(size)
+        places, union = np.zeros_like(elements), np.ones(size, dtype=np.bool_)
+        return Footprint({}, 1, places, elements, union, exact=False, complete=False)
     placement = Placement.over(axes, {})
     places, elements = _touched(placement, replace(view, bounds=bounds), guards, size)
     columns = {name: placement.symbols[name] for name in axes}
