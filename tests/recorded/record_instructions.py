@@ -221,7 +221,7 @@ def main(target: Path) -> None:
     """Compile, run and write all cases."""
     import cupy
 
-    arrays: dict[str, Bits] = {}
+    arrays: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         text, cubin = Path(folder, "one.cu"), Path(folder, "one.cubin")
         text.write_text(source())
