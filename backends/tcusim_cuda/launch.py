@@ -66,7 +66,6 @@ class Launcher(Runtime):
         stream: Any = None,
         out: Mapping[str, Any] | None = None,
         progress: Any = None,
-        poison: bool = False,
         **options: Any,
     ) -> dict[str, Any]:
         """Run a plan; return its outputs by name, as arrays of the inputs' kind.
@@ -93,8 +92,8 @@ class Launcher(Runtime):
             first input, if `plan.why_not_in_place` is None.
         progress : callable, optional
             Not called: a GPU does not tell.
-        poison : bool
-            Fill the outputs with NaN, or the lowest integer, first.
+        **options
+            `poison=True` fills the outputs with NaN, or the lowest integer, first.
 
         Raises
         ------
@@ -107,6 +106,7 @@ class Launcher(Runtime):
         LaunchError
             If the GPU's memory is full, or the launch fails.
         """
+        poison = bool(options.pop("poison", False))
         if options:
             raise InputError(
                 f"{self.name} has no option {', '.join(options)}; it has stream, out and poison"
