@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 __all__ = [
     "AgreementError",
@@ -22,6 +23,19 @@ __all__ = [
 
 class TcusimError(Exception):
     """Base of every error that tcusim raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let it be pickled, whatever its arguments: worker processes hand their errors on so."""
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
+
+def _rebuilt(
+    kind: type[TcusimError], arguments: tuple[Any, ...], fields: dict[str, Any]
+) -> TcusimError:
+    """Return a copy of an error, without making its text anew."""
+    error = kind.__new__(kind, *arguments)
+    error.__dict__.update(fields)
+    return error
 
 
 class InputError(TcusimError, ValueError):
@@ -56,14 +70,9 @@ class VerifyError(TcusimError):
         self.program = program
         self.path = path
         self.step = step
-        self._message = message
         where = f"{program}, step {path}" if path else program
         quoted = f" `{step}`" if step else ""
         super().__init__(f"{where}:{quoted} {message}  [check: {check}]")
-
-    def __reduce__(self) -> tuple[type[VerifyError], tuple[str, str, str, str, str]]:
-        """Let it be pickled: worker processes hand their errors on like that."""
-        return type(self), (self.check, self.program, self.path, self.step, self._message)
 
 
 class BackendUnavailable(TcusimError, RuntimeError):

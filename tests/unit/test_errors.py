@@ -11,6 +11,8 @@ import pytest
 
 import tcusim
 from tcusim import errors
+from tcusim_cuda import emit
+from tcusim_cuda.compile import CompileError
 
 PLAIN = [
     getattr(errors, name) for name in errors.__all__ if name not in ("VerifyError", "unknown_name")
@@ -38,6 +40,14 @@ def test_a_verify_error_is_pickled() -> None:
     assert str(error) == "scan_t, step 7.2: `sync block` comes too late  [check: barriers]"
     parts = (copy.check, copy.program, copy.path, copy.step)
     assert parts == ("barriers", "scan_t", "7.2", "sync block")
+
+
+def test_an_error_of_a_backend_is_pickled() -> None:
+    kernel = emit(tcusim.build("scan_t"))
+    error = CompileError(kernel, 90, "NVRTC", "line 1: no")
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), copy.log) == (CompileError, str(error), "line 1: no")
+    assert copy.kernel == kernel
 
 
 def test_a_verify_error_crosses_processes() -> None:
