@@ -234,8 +234,7 @@ class _Case:
 
     def interpret(self, program: Program, watch: Callable[[Event], object]) -> None:
         """Run a program on the simulator, for its events."""
-        arch = {} if self.arch is None else {"arch": self.arch}
-        run_numpy(program, self.inputs, watch=watch, **arch)
+        run_numpy(program, self.inputs, watch=watch, arch=self.arch or "hopper")
 
 
 def _report(case: _Case, found: list[Difference], ulp: int) -> str:

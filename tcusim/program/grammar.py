@@ -621,7 +621,7 @@ class Segments:
     def positions(self, offsets: Number, numbers: Number) -> Number:
         """Return where segments begin in the data; `numbers` are the segments', as the offsets."""
         for length in self.levels:
-            offsets = offsets // length + numbers  # type: ignore[operator]
+            offsets = offsets // length + numbers  # type: ignore[operator, assignment]
         return offsets
 
     def last_offset(self, segments: int, length: int) -> int:

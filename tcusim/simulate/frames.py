@@ -177,7 +177,7 @@ def default_inputs(program: Program, length: int | None = None) -> dict[str, NDA
     """Return inputs that are easy to read, 1, 2, 3, ... again and again; by default for one block.
 
     They are so small, and where there are many so many of them 0, that float16 holds their sum
-    exactly, and so every sum on the way. Segments by offsets are as many as half the lines of a
+    exactly, and so every sum on the way. Segments by offsets are as many as half the ranges of a
     warp, each longer than the one before.
     """
     offsets = offsets_of(program)

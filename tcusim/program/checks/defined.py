@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tcusim.program.checks.regions import Mask, depends_on_warp, footprint, is_shared
+from tcusim.program.checks.regions import depends_on_warp, footprint, is_shared
 from tcusim.program.checks.sites import Finding
 from tcusim.program.grammar import Bound, Loop, Program, Space, When, accesses
-from tcusim.program.walk import Site, top
+from tcusim.program.walk import Mask, Site, top
 
 
 @dataclass(slots=True)

@@ -46,9 +46,9 @@ def in_place(program: Program, source: str = "in", target: str = "out") -> str |
     lanes of the warp have to meet, in a product or a barrier, unless one lane of a Copy does both.
 
     Ints are followed through the program for two sizes, of a ragged block and of several
-    blocks. Those in pieces of irregular segments (see `Locate`) are a piece's number and a place in
-    it: pieces of two numbers have no element in common, as long as the offsets ascend, and what a
-    view names beyond a piece's end is never touched. What the emitted text promises the compiler
+    blocks. Those in chunks of ragged segments (see `Locate`) are a chunk's number and a place in
+    it: chunks of two numbers have no element in common, as long as the offsets ascend, and what a
+    view names beyond a chunk's end is never touched. What the emitted text promises the compiler
     about its pointers is not looked at.
 
     Parameters
@@ -124,8 +124,8 @@ class _History:
 class _Trace:
     """One walk through the steps, all warps together, that records who touches which element.
 
-    span: 0 if elements lie at addresses of their own; else what one piece of irregular segments
-    takes of the addresses, which then are number * span + place in the piece.
+    span: 0 if elements lie at addresses of their own; else what one chunk of ragged segments
+    takes of the addresses, which then are number * span + place in the chunk.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class _Trace:
         self.crossed = ""
         self.numbers: dict[str, Ints] = {}
         self.locates = list(locates(program).values())
-        self.span = self.longest_line()
+        self.span = self.longest_range()
         size = next(b for b in program.inputs if b.name == source).size.evaluate(scalars)
         if self.span:
             size = self.span * max(self.most(step.first) + step.dst.count for step in self.locates)
@@ -158,7 +158,7 @@ class _Trace:
         sizes = ", ".join(f"{name} = {value}" for name, value in self.scalars.items())
         return f"{found} ({sizes})" if found else ""
 
-    # --- Pieces of irregular segments --------------------------------------------------------
+    # --- Chunks of ragged segments ------------------------------------------------------------
 
     def views(self) -> list[View]:
         """Return the views of the two arrays in the text."""
@@ -169,8 +169,8 @@ class _Trace:
             found += [v for v in touched.views_written if v.buffer.name == self.target]
         return found
 
-    def longest_line(self) -> int:
-        """Return how far views of the two arrays reach in a line; 0 if none is of lines."""
+    def longest_range(self) -> int:
+        """Return how far views of the two arrays reach in a range; 0 if none is gathered."""
         corners = [
             view.address.substitute({"row": view.rows - 1, "col": view.cols - 1})
             for view in self.views()
@@ -191,9 +191,9 @@ class _Trace:
         """Object to addresses by which one element would have two."""
         if not self.span:
             return ""
-        lines = {None if view.ranges is None else view.ranges.name for view in self.views()}
-        rules = {s.segments for s in self.locates if s.dst.name in lines}
-        if len(rules) == 1 and None not in lines:
+        found = {None if view.ranges is None else view.ranges.name for view in self.views()}
+        rules = {s.segments for s in self.locates if s.dst.name in found}
+        if len(rules) == 1 and None not in found:
             return ""
         return (
             f"elements of {self.source} and {self.target} are not all found as chunks of one "

@@ -11,7 +11,6 @@ import numpy as np
 
 from tcusim.program.checks.regions import (
     Footprint,
-    Mask,
     depends_on_warp,
     footprint,
     is_shared,
@@ -32,7 +31,7 @@ from tcusim.program.grammar import (
     When,
     accesses,
 )
-from tcusim.program.walk import Site, sites, top
+from tcusim.program.walk import Mask, Site, sites, top
 
 # --- Barriers ---------------------------------------------------------------------------------
 
