@@ -270,8 +270,15 @@ class Registry(Generic[T]):
             self._by_name.update((self._spelled(name), known) for name in names)
             return known
 
+    def known(self, name: object) -> T | None:
+        """Return the item whose own name this is, letter by letter: what most lookups find."""
+        return self._items.get(name) if isinstance(name, str) else None
+
     def find(self, name: object) -> T | Broken | None:
         """Return the item of this name, why there is none though it was declared, or None."""
+        item = self.known(name)
+        if item is not None:
+            return item
         spelled, key = self._spelled(str(name)), str(name).lower()
         if spelled not in self._by_name:
             self._load(key if self._by_entry else None)

@@ -205,6 +205,9 @@ def shape_of(shape: str | tuple[int, int, int] | MmaShape) -> MmaShape:
     """
     if isinstance(shape, MmaShape):
         return shape
+    known = _SHAPES.known(shape)
+    if known is not None:
+        return known
     m, n, k = _sizes(shape)
     register = f"tcusim.register_shape(tcusim.MmaShape({m}, {n}, {k}))"
     return _SHAPES.get(f"{m}x{n}x{k}", hint=f" Register a new one with {register}.")
