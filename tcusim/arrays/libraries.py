@@ -151,7 +151,7 @@ def _numpy_signature(a: Any) -> Hashable:
 def _torch_signature(a: Any) -> Hashable | None:
     if a.requires_grad:
         return None
-    return (type(a), a.shape, a.dtype, a.stride(), a.data_ptr() % _ALIGNMENT)
+    return (type(a), a.device, a.shape, a.dtype, a.stride(), a.data_ptr() % _ALIGNMENT)
 
 
 def _cupy_signature(a: Any) -> Hashable:
@@ -168,7 +168,9 @@ def _no_reader(a: Any) -> None:
 
 def _reader_for(kind: type) -> Callable[[Any], Hashable | None] | None:
     if hasattr(kind, "data_ptr"):
-        return _torch_signature
+        # A fake tensor warns where it is asked for its address.
+        is_fake = any(base.__name__ == "FakeTensor" for base in kind.__mro__)
+        return None if is_fake else _torch_signature
     if not hasattr(kind, "__cuda_array_interface__"):
         return None
     if hasattr(kind, "ptr"):

@@ -7,7 +7,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -164,6 +164,7 @@ class OnGpu:
     """An array that tells what it is as torch's tensors do."""
 
     requires_grad = False
+    device = "cuda:0"
 
     def __init__(self, values: NDArray[Any], address: int = 4096) -> None:
         self.values = values
@@ -317,6 +318,12 @@ def test_segments_with_initial_zeros_lie_end_to_end(device: Device, reverse: boo
 # --- Arrays of other libraries on the CPU ---------------------------------------------------------
 
 
+class Where(NamedTuple):
+    """A device of torch's."""
+
+    type: str
+
+
 class Tensor:
     """As much of a tensor of torch's as tcusim asks for, on the CPU."""
 
@@ -325,7 +332,7 @@ class Tensor:
 
     def __init__(self, values: NDArray[Any], kind: str = "cpu", grad: bool = False) -> None:
         self.values = values
-        self.device = SimpleNamespace(type=kind)
+        self.device = Where(kind)
         self.requires_grad = grad
 
     @property
@@ -394,6 +401,12 @@ def test_tensors_come_back_as_tensors() -> None:
         np.testing.assert_array_equal(result.values, expected)
 
 
+def test_a_tensor_on_the_cpu_is_unlike_one_on_a_gpu() -> None:
+    gpu, cpu = Tensor(halves(3), "cuda"), Tensor(halves(3))
+    assert libraries.signature(gpu) is not None
+    assert libraries.signature(gpu) != libraries.signature(cpu)
+
+
 @pytest.mark.usefixtures("torch")
 def test_out_may_be_a_tensor() -> None:
     x = halves(10)
@@ -419,7 +432,7 @@ class FakeTensor(Tensor):
     [
         ({"requires_grad": True}, "a requires gradients, and there is no autograd here: the "
          "gradient would be lost. Pass a.detach()"),
-        ({"device": SimpleNamespace(type="meta")}, "without data, as torch.compile makes to trace"),
+        ({"device": Where("meta")}, "without data, as torch.compile makes to trace"),
         ({"is_nested": True}, "a is a nested tensor. Pass its values, a dense tensor, and for "
          "segments of unequal lengths their offsets"),
         ({"layout": "torch.sparse_csr"}, "a is a sparse tensor. Pass its values"),
