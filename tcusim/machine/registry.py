@@ -67,7 +67,7 @@ def rule_for(unit_name: str, ab: str, acc: str, family: str = "") -> Rule:
     unit = unit_of(unit_name)
     format_of(ab)
     format_of(acc)
-    rows = [row for row in unit.rows if (row.ab, row.acc) == (ab, acc)]
+    rows = [row for row in unit.rows if row.ab == ab and row.acc == acc]
     for row in rows:
         if row.family == family:
             return row
