@@ -64,7 +64,15 @@ from tcusim_cuda.text import (
     c_pattern,
     wrapped,
 )
-from tcusim_cuda.transfer import LANES, UNROLL, Later, Transfer, Where, transfer_of
+from tcusim_cuda.transfer import (
+    LANES,
+    UNROLL,
+    Later,
+    Transfer,
+    Where,
+    known_steps,
+    transfer_of,
+)
 from tcusim_cuda.transfer_text import async_lines, each_vector, move_lines, read, type_of, write
 
 __all__ = ["emit", "instruction_for"]
@@ -215,6 +223,7 @@ class _Emitter:
         # Products that the machine code holds so far, and how often what comes next is unrolled.
         self.products, self.times = 0, 1
         self.later = Later(program).find()
+        self.known = known_steps(program)
         self.tiled = directly_loaded(program) if instruction.namespace == "wmma" else frozenset()
         self.shared = SharedMemory(program)
         self.layouts, self.tables = self.shared.layouts, self.shared.tables
@@ -565,7 +574,7 @@ class _Emitter:
     # --- Rectangles ----------------------------------------------------------------------------
 
     def _transfer(self, written: Sequence[View], read: Sequence[View]) -> Transfer:
-        return transfer_of(self.program, written, read, self.tiled)
+        return transfer_of(self.program, written, read, self.tiled, self.known)
 
     def _copy(self, dst: View, src: View, plus: View | None) -> None:
         """Read, add where there is something to add, and write; or start to copy."""

@@ -36,6 +36,7 @@ __all__ = [
     "Transfer",
     "Where",
     "copies_later",
+    "known_steps",
     "transfer_of",
 ]
 
@@ -117,6 +118,7 @@ def transfer_of(
     written: Sequence[View],
     read: Sequence[View],
     tiled: frozenset[str] = frozenset(),
+    known: frozenset[str] | None = None,
 ) -> Transfer:
     """Return how a step moves rectangles of one extent.
 
@@ -128,8 +130,11 @@ def transfer_of(
         The rectangles.
     tiled : frozenset of str
         Buffers of the grid whose arrays are aligned, since WMMA moves tiles of them.
+    known : frozenset of str, optional
+        `known_steps(program)`, if the caller has it.
     """
-    first, views, known = written[0], (*written, *read), _known_steps(program)
+    first, views = written[0], (*written, *read)
+    known = known_steps(program) if known is None else known
     down = first.cols == 1 if min(first.rows, first.cols) == 1 else _lanes_go_down(first, read[0])
     # Status words move singly.
     status = any(view.buffer.role is BufferRole.STATUS for view in views)
@@ -203,7 +208,7 @@ def _repeats(view: View, down: bool) -> bool:
     return stride == 0 and view.ranges is None and not any(_excess(view, inner))
 
 
-def _known_steps(program: Program) -> frozenset[str]:
+def known_steps(program: Program) -> frozenset[str]:
     """Return the symbols that count by ones: places in the grid and the tile, and loops.
 
     Others, such as scalars, are numbers that only the launch tells.
