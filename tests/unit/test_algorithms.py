@@ -46,9 +46,9 @@ SHAPES = (
     # Units of outer products: Apple AMX and SME's FMOPA.
     (16, 16, 1),
     (1, 64, 1),
-    (128, 128, 128),
+    (64, 64, 64),
 )
-BIG = (128, 128, 128)
+BIG = (64, 64, 64)
 
 # Values to try of each option that an algorithm may have; others keep their default. Exclusive and
 # reverse scans have tests of their own, in test_orders.py.
