@@ -1,0 +1,168 @@
+"""Numbers that are known when a warp runs: affine expressions, extents, bounds and scalars.
+
+They are the words of the grammar for addresses, sizes and conditions; `grammar` has them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+__all__ = [
+    "BLOCK",
+    "BLOCK_COL",
+    "COL",
+    "ROW",
+    "WARP",
+    "Bound",
+    "Extent",
+    "Index",
+    "Number",
+    "Scalar",
+]
+
+Number = TypeVar("Number")
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An affine expression: the sum of `coefficient * symbol` terms and a constant.
+
+    One object evaluates to NumPy index arrays and prints as C, so that the simulator and the
+    emitted kernel cannot disagree on an address. Build it with `+`, `-` and `*` from the symbols.
+    """
+
+    terms: tuple[tuple[str, int], ...] = ()
+    const: int = 0
+
+    @staticmethod
+    def symbol(name: str) -> Index:
+        """Return the expression that is just `name`."""
+        return Index(((name, 1),))
+
+    @staticmethod
+    def of(value: Index | int) -> Index:
+        """Return `value` as an expression."""
+        return value if isinstance(value, Index) else Index((), int(value))
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """Names that the expression depends on."""
+        return frozenset(name for name, _ in self.terms)
+
+    def coefficient(self, name: str) -> int:
+        """Return the factor of the symbol `name`; 0 if it does not occur."""
+        return dict(self.terms).get(name, 0)
+
+    def substitute(self, values: Mapping[str, Index | int]) -> Index:
+        """Replace symbols by expressions; symbols that `values` lacks stay."""
+        result = Index((), self.const)
+        for name, factor in self.terms:
+            result = result + Index.of(values.get(name, Index.symbol(name))) * factor
+        return result
+
+    def evaluate(self, env: Mapping[str, Number]) -> Number | int:
+        """Return the value, where `env` gives each symbol an integer or an integer array."""
+        total: Number | int = self.const
+        for name, factor in self.terms:
+            total = total + env[name] * factor  # type: ignore[operator]
+        return total
+
+    def __add__(self, other: Index | int) -> Index:
+        """Return the sum, with like terms collected."""
+        other = Index.of(other)
+        factors = dict(self.terms)
+        for name, factor in other.terms:
+            factors[name] = factors.get(name, 0) + factor
+        terms = tuple(sorted((name, factor) for name, factor in factors.items() if factor))
+        return Index(terms, self.const + other.const)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Index:
+        """Return the expression times -1."""
+        return self * -1
+
+    def __sub__(self, other: Index | int) -> Index:
+        """Return the difference."""
+        return self + Index.of(other) * -1
+
+    def __rsub__(self, other: int) -> Index:
+        """Return `other` minus the expression."""
+        return Index.of(other) - self
+
+    def __mul__(self, factor: int) -> Index:
+        """Return the expression scaled by an integer."""
+        terms = tuple((name, value * factor) for name, value in self.terms if factor)
+        return Index(terms, self.const * factor)
+
+    __rmul__ = __mul__
+
+    def __str__(self) -> str:
+        """Print as C (and Python): `256*block + i + 3`."""
+        parts = [name if factor == 1 else f"{factor}*{name}" for name, factor in self.terms]
+        if self.const or not parts:
+            parts.append(str(self.const))
+        return " + ".join(parts).replace("+ -", "- ")
+
+
+BLOCK = Index.symbol("block")
+BLOCK_COL = Index.symbol("block_col")
+WARP = Index.symbol("warp")
+ROW = Index.symbol("row")
+COL = Index.symbol("col")
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A number of elements, blocks or iterations: `ceil(index / per)`, `index` over scalars."""
+
+    index: Index
+    per: int = 1
+
+    @staticmethod
+    def of(value: Extent | Index | int) -> Extent:
+        """Return `value` as an extent."""
+        return value if isinstance(value, Extent) else Extent(Index.of(value))
+
+    @property
+    def constant(self) -> int | None:
+        """The value if it depends on no scalar, else None."""
+        return None if self.index.terms else -(-self.index.const // self.per)
+
+    def evaluate(self, scalars: Mapping[str, int]) -> int:
+        """Return the value for these scalars."""
+        return -(-int(self.index.evaluate(scalars)) // self.per)
+
+    def __str__(self) -> str:
+        """Print as `ceil(length / 256)`."""
+        if self.constant is not None:
+            return str(self.constant)
+        if self.per == 1:
+            return str(self.index)
+        text = str(self.index)
+        return f"ceil({f'({text})' if ' ' in text else text} / {self.per})"
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The condition `lhs < rhs`. In a view it may name `row` and `col` of the rectangle."""
+
+    lhs: Index
+    rhs: Index
+
+    def __str__(self) -> str:
+        """Print as `lhs < rhs`."""
+        return f"{self.lhs} < {self.rhs}"
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """An integer argument of a program, found from the inputs' sizes.
+
+    `multiple_of`: the program is right only for multiples of it; a program for any size has 1.
+    """
+
+    name: str
+    multiple_of: int = 1
