@@ -330,16 +330,18 @@ class Builder:
 
         stage: the name of the shared memory for that; fragments loaded in turn may share it.
         """
-        direct = replace(view, bounds=())
-        if not self.loads_directly(frag, view):
-            self._stage(frag, view, line, stage)
-        elif not view.bounds:
-            self._add(Load(frag, view, self._origin(line)))
+
+        def load(view: View) -> None:
+            if view.bounds or not direct:
+                self._stage(frag, view, line, stage)
+            else:
+                self._add(Load(frag, view, self._origin(line)))
+
+        direct = self.loads_directly(frag, view)
+        if direct:
+            self.as_whole(view, load, line)
         else:
-            with self.when(whole(view), line) as otherwise:
-                self._add(Load(frag, direct, self._origin(line)))
-                with otherwise():
-                    self._stage(frag, view, line, stage)
+            load(view)
         return frag
 
     def loads_directly(self, frag: Frag, view: View) -> bool:
@@ -474,19 +476,20 @@ class Builder:
         if first:
             self.write(self.spill_all(frags), view, line=line, first=first)
             return
-        blocks = [self._block(view, number) for number in range(len(frags))]
-        direct = [self._storable(frag, block) for frag, block in zip(frags, blocks, strict=True)]
-        if all(direct) and not view.bounds:
-            for frag, block in zip(frags, blocks, strict=True):
-                self._add(Store(block, frag, self._origin(line)))
-        elif all(direct):
-            with self.when(whole(view), line) as otherwise:
-                for frag, block in zip(frags, blocks, strict=True):
-                    self._add(Store(replace(block, bounds=()), frag, self._origin(line)))
-                with otherwise():
-                    self.write(self.spill_all(frags, stage=stage), view, line=line)
+        numbered = list(enumerate(frags))
+
+        def store(view: View) -> None:
+            if view.bounds or not direct:
+                self.write(self.spill_all(frags, stage=stage), view, line=line)
+                return
+            for number, frag in numbered:
+                self._add(Store(self._block(view, number), frag, self._origin(line)))
+
+        direct = all(self._storable(frag, self._block(view, n)) for n, frag in numbered)
+        if direct:
+            self.as_whole(view, store, line)
         else:
-            self.write(self.spill_all(frags, stage=stage), view, line=line)
+            store(view)
 
     def write(
         self,
@@ -561,6 +564,16 @@ class Builder:
         self._hazards[-1] = first.join(otherwise.hazards or before)
         steps = When(tuple(bounds), tuple(body), tuple(otherwise.steps), self._origin(line))
         self._lists[-1].append(steps)
+
+    def as_whole(self, view: View, body: Callable[[View], None], line: str = "") -> None:
+        """Do `body` with a view: without its bounds in the warps where all of it is inside."""
+        if not view.bounds:
+            body(view)
+            return
+        with self.when(whole(view), line) as otherwise:
+            body(replace(view, bounds=()))
+            with otherwise():
+                body(view)
 
     @contextmanager
     def first_warp(self, line: str = "") -> Iterator[None]:

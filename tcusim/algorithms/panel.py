@@ -91,14 +91,9 @@ class Panel:
 
         if not self._is_loadable(view):
             groups(self._kept(view))
-        elif not view.bounds:
-            groups(partial(self._loaded, view))
         else:
             # One test for all: between the loads of a warp there is none, and none waits.
-            with b.when(whole(view)) as otherwise:
-                groups(partial(self._loaded, replace(view, bounds=())))
-                with otherwise():
-                    groups(partial(self._loaded, view))
+            b.as_whole(view, lambda view: groups(partial(self._loaded, view)))
 
     def hold(self, view: View, widest: int) -> TileParts:
         """Load all tiles of an array's rectangle, of any number of groups; return what gives them.
@@ -112,13 +107,7 @@ class Panel:
             return lambda g, j: b.load_parts("A", self._tile(kept, g, j))
         if not self._is_loadable(view):
             return self._kept(view)
-        if not view.bounds:
-            self._hold(view)
-        else:
-            with b.when(whole(view)) as otherwise:
-                self._hold(replace(view, bounds=()))
-                with otherwise():
-                    self._hold(view)
+        b.as_whole(view, self._hold)
         return lambda g, j: b.left_parts(self._name(g, j))
 
     def _is_loadable(self, view: View) -> bool:

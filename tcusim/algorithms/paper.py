@@ -23,10 +23,6 @@ from tcusim.algorithms.staging import (
     Sums,
     edge,
     grouped,
-    left_array,
-    result_array,
-    right_array,
-    start_array,
 )
 from tcusim.algorithms.tree import fold
 from tcusim.program.grammar import (
@@ -168,8 +164,7 @@ def gemm_naive(b: Builder, *, cols: int | None = None, sizes: Inner = INNER) -> 
         Columns of B. Default: one tile.
     """
     cols, inner = cols or b.n, sizes.size(b)
-    a, right, out = left_array(b, inner), right_array(b, inner * cols), result_array(b, cols)
-    c = start_array(b, cols, add_c=sizes.add_c)
+    a, right, c, out = sizes.arrays(b, cols)
     columns = -(-cols // b.n)
     row, col = b.unit * b.m, block_column(columns) * b.n
 

@@ -22,11 +22,7 @@ from tcusim.algorithms.staging import (
     Sums,
     edge,
     grouped,
-    left_array,
     pipelined,
-    result_array,
-    right_array,
-    start_array,
 )
 from tcusim.algorithms.tree import fold
 from tcusim.program.checks.verifier import tile_is_aligned
@@ -98,8 +94,7 @@ def gemm(
     """
     plan = _block_tiles(b, block)
     cols, inner, depth = cols or plan.block_cols, sizes.size(b), block.depth
-    a, right, out = left_array(b, inner), right_array(b, inner * cols), result_array(b, cols)
-    c = start_array(b, cols, add_c=sizes.add_c)
+    a, right, c, out = sizes.arrays(b, cols)
     columns = -(-cols // plan.block_cols)
     first_row, first_col = b.unit * plan.block_rows, block_column(columns) * plan.block_cols
     steps = -(-inner // plan.step)
@@ -284,16 +279,14 @@ def gemv_reduction(
         end: for matrices of few rows.
     """
     shared = share_rows and b.options.warps > 1
-    work = _Work(b, sizes.size(b), down, width, chunk, staged, shared)
-    out, c = result_array(b, 1), start_array(b, 1, add_c=sizes.add_c)
-    row = work.first_row
+    work = _Work(b, sizes, down, width, chunk, staged, shared)
+    c, row = work.c, work.first_row
 
     def start() -> None:
-        given = c
-        if given is None:
+        if c is None:
             work.sums.start(None)
         else:
-            work.sums.start(lambda i, j: _repeated(b, given, row + i * b.m), "t_C")
+            work.sums.start(lambda i, j: _repeated(b, c, row + i * b.m), "t_C")
 
     with b.units():
         if shared and c is not None:
@@ -310,10 +303,10 @@ def gemv_reduction(
         if rest:
             work.do(Index.of(whole * work.steps_of_chunk), rest)
         if shared:
-            _store_sum_of_warps(b, list(work.sums.totals.values()), out, row)
+            _store_sum_of_warps(b, list(work.sums.totals.values()), work.out, row)
         else:
             for (i, _), total in work.sums.totals.items():
-                _store_column(b, total, out, row + i * b.m)
+                _store_column(b, total, work.out, row + i * b.m)
     return Work((Scalar("rows"),), Extent(ROWS, work.block_rows * b.options.tiles))
 
 
@@ -323,7 +316,7 @@ class _Work:
     def __init__(
         self,
         b: Builder,
-        inner: int,
+        sizes: Inner,
         down: int,
         width: int,
         chunk: int,
@@ -331,11 +324,11 @@ class _Work:
         shared: bool,
     ) -> None:
         self.b = b
-        self.inner = inner
+        self.inner = inner = sizes.size(b)
         self.down = down
         self.width = width
         self.staged = staged
-        self.a, self.x = left_array(b, inner), right_array(b, inner)
+        self.a, self.x, self.c, self.out = sizes.arrays(b, 1)
         warps = b.options.warps
         sharing, apart = (warps, 1) if shared else (1, warps)
         self.block_rows = apart * down * b.m

@@ -24,11 +24,7 @@ __all__ = [
     "Sums",
     "edge",
     "grouped",
-    "left_array",
     "pipelined",
-    "result_array",
-    "right_array",
-    "start_array",
 ]
 
 ROWS = Index.symbol("rows")
@@ -53,31 +49,19 @@ class Inner:
         """Return the columns of A."""
         return self.inner or 4 * b.k
 
+    def arrays(self, b: Builder, cols: int) -> tuple[Buffer, Buffer, Buffer | None, Buffer]:
+        """Declare A, whose size gives the scalar `rows`, B, C if there is one, and the result."""
+        inner, source, result = self.size(b), b.options.source, b.options.result
+        size = Extent(ROWS * cols)
+        return (
+            b.input("a", source, Extent(ROWS * inner)),
+            b.input("b", source, Extent.of(inner * cols)),
+            b.input("c", result, size) if self.add_c else None,
+            b.output("out", result, size),
+        )
+
 
 INNER = Inner()
-
-
-# --- Arrays -----------------------------------------------------------------------------------
-
-
-def left_array(b: Builder, inner: int) -> Buffer:
-    """Declare A; its size gives the scalar `rows`."""
-    return b.input("a", b.options.source, Extent(ROWS * inner))
-
-
-def right_array(b: Builder, size: int) -> Buffer:
-    """Declare B, or the vector that is its only column."""
-    return b.input("b", b.options.source, Extent.of(size))
-
-
-def start_array(b: Builder, cols: int, *, add_c: bool) -> Buffer | None:
-    """Declare C, to which the products are added, if there is one."""
-    return b.input("c", b.options.result, Extent(ROWS * cols)) if add_c else None
-
-
-def result_array(b: Builder, cols: int) -> Buffer:
-    """Declare the result."""
-    return b.output("out", b.options.result, Extent(ROWS * cols))
 
 
 def edge(place: Index, size: int, per: int) -> list[Bound]:

@@ -15,7 +15,7 @@ import tcusim
 from tcusim.algorithms import build
 from tcusim.algorithms.rows import MOST, SCANNED, SUMMED, share_of
 from tcusim.backends import run
-from tcusim.errors import Unsupported
+from tcusim.errors import InputError
 from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.program.grammar import Split, walk
 from tcusim.simulate.counts import Counts
@@ -142,7 +142,7 @@ def test_segments_that_fill_few_tiles_share_them() -> None:
 @pytest.mark.parametrize("name", ["pieces", "groups"])
 def test_a_size_of_nothing_is_refused(name: str) -> None:
     size: dict[str, Any] = {name: 0}
-    with pytest.raises(Unsupported, match=f"{name} must be at least 1, got 0"):
+    with pytest.raises(InputError, match=f"{name} must be an integer of at least 1, got 0"):
         build("scan_rows", **size)
 
 
