@@ -75,7 +75,7 @@ def variants(name: str) -> Iterator[dict[str, Any]]:
     """Yield every side, way to combine, form and carry of a scan."""
     forms = FORMS if name in FORMED else (None,)
     for side, combine, form, carry in itertools.product("ab", ("mma", "add"), forms, (False, True)):
-        given = {"side": side, "combine": combine, "form": form, "carry": carry}
+        given: dict[str, Any] = {"side": side, "combine": combine, "form": form, "carry": carry}
         if name == "scan_tn_block":
             # Three tiles for four warps, or for two and one more turn.
             given["warps"] = 2 if carry else 4
