@@ -57,10 +57,18 @@ class Index:
 
     def substitute(self, values: Mapping[str, Index | int]) -> Index:
         """Replace symbols by expressions; symbols that `values` lacks stay."""
-        result = Index((), self.const)
+        factors: dict[str, int] = {}
+        const = self.const
         for name, factor in self.terms:
-            result = result + Index.of(values.get(name, Index.symbol(name))) * factor
-        return result
+            value = values.get(name)
+            if value is None:
+                factors[name] = factors.get(name, 0) + factor
+                continue
+            part = Index.of(value)
+            const += part.const * factor
+            for inner, times in part.terms:
+                factors[inner] = factors.get(inner, 0) + times * factor
+        return Index(_sorted(factors), const)
 
     def evaluate(self, env: Mapping[str, Number]) -> Number | int:
         """Return the value, where `env` gives each symbol an integer or an integer array."""
@@ -72,11 +80,12 @@ class Index:
     def __add__(self, other: Index | int) -> Index:
         """Return the sum, with like terms collected."""
         other = Index.of(other)
+        if not other.terms:
+            return Index(self.terms, self.const + other.const)
         factors = dict(self.terms)
         for name, factor in other.terms:
             factors[name] = factors.get(name, 0) + factor
-        terms = tuple(sorted((name, factor) for name, factor in factors.items() if factor))
-        return Index(terms, self.const + other.const)
+        return Index(_sorted(factors), self.const + other.const)
 
     __radd__ = __add__
 
@@ -105,6 +114,11 @@ class Index:
         if self.const or not parts:
             parts.append(str(self.const))
         return " + ".join(parts).replace("+ -", "- ")
+
+
+def _sorted(factors: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """Return the terms of these factors, in the order in which equal expressions have them."""
+    return tuple(sorted(term for term in factors.items() if term[1]))
 
 
 BLOCK = Index.symbol("block")
