@@ -145,8 +145,7 @@ def run_kernel(
         If the kernel stops for ever, writes outside its outputs or loads a misaligned tile.
     """
     program = kernel.program
-    operands = program.shape.operands_for(program.ab, program.acc)
-    family = "" if operands is None else operands.family
+    family = program.shape.family(program.ab, program.acc)
     row = numerics_row(rule_for(arch, program.ab, program.acc, family))
     arrays = {name: _flat(name, array) for name, array in inputs.items()}
     scalars = bind_scalars(program, {name: a.size for name, a in arrays.items()})

@@ -192,8 +192,7 @@ def _target(shape: MmaShape, ab: str, accumulate: str, arch: str) -> _Target:
             f"shape {shape.name} does not take {ab} to {accumulate}; it takes "
             f"{pairs or 'f16 to f32 and other types of tensor cores'}. Choose ab and accumulate"
         )
-    operands = shape.operands_for(ab, accumulate)
-    rule = rule_for(arch, ab, accumulate, "" if operands is None else operands.family)
+    rule = rule_for(arch, ab, accumulate, shape.family(ab, accumulate))
     limit = exact_up_to(ab, accumulate, rule)
     target = _Target(shape, ab, accumulate, arch, limit, find_emitter())
     needed = _BYTES_PER_ELEMENT * target.elements

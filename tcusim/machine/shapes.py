@@ -173,6 +173,14 @@ class MmaShape:
                 return row
         return None
 
+    def family(self, ab: str, acc: str) -> str:
+        """Return which instructions multiply these types, such as "wmma"; "" if none are known.
+
+        Those of one architecture may differ: `rule_for` takes it.
+        """
+        row = self.operands_for(ab, acc)
+        return "" if row is None else row.family
+
     def supports(self, ab: str, acc: str) -> bool:
         """Whether the shape takes these types; a virtual shape takes any known ones."""
         if self.virtual:

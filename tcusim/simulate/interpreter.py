@@ -181,8 +181,7 @@ class State:
         # Where two warps are proved to write no element both, nobody need look.
         self.records_writers = check and not has_one_writer(program)
         self.arch = arch
-        operands = program.shape.operands_for(program.ab, program.acc)
-        family = "" if operands is None else operands.family
+        family = program.shape.family(program.ab, program.acc)
         self.rule = rule_for(arch, program.ab, program.acc, family)
         arrays = {name: _flat(name, array) for name, array in inputs.items()}
         self.scalars = bind_scalars(program, {name: a.size for name, a in arrays.items()})

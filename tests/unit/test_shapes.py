@@ -27,6 +27,18 @@ def families(shape: MmaShape) -> set[str]:
     return {row.family for row in shape.operands}
 
 
+@pytest.mark.parametrize(
+    ("shape", "types", "family"),
+    [
+        ("16x16x16", ("f16", "f32"), "wmma"),
+        ("16x8x16", ("f16", "f32"), "mma.sync"),
+        ("16x16x16", ("f64", "f64"), ""),
+    ],
+)
+def test_the_family_of_instructions(shape: str, types: tuple[str, str], family: str) -> None:
+    assert shape_of(shape).family(*types) == family
+
+
 def test_names() -> None:
     shape = MmaShape(32, 8, 16)
     assert (shape.name, shape.ptx, str(shape)) == ("32x8x16", "m32n8k16", "32x8x16")
