@@ -74,7 +74,7 @@ class Cache:
         return len(self._calls)
 
 
-READY: Final = Cache(1024)
+READY: Final = Cache(256)
 
 
 def run_ready(
@@ -118,7 +118,10 @@ def _run_foreign(
     if foreign_out:
         result = np.asarray(run_ready(asked, taken, call._replace(out=None), prepare))
         require_out(out, result)
-        call.out[...] = like_array(call.out, result)
+        try:
+            call.out[...] = like_array(call.out, result)
+        except TypeError as error:
+            raise InputError(f"out cannot be written to: {error}. Leave it out") from error
         return call.out
     result = run_ready(asked, taken, call, prepare)
     return result if out is not None else like_array(like, result)

@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from tcusim.arrays.problem import Types
-from tcusim.errors import InputError, Unsupported, unknown_name
+from tcusim.errors import InputError, Unsupported
 from tcusim.machine import rule_for
 from tcusim.machine.formats import BY_ARRAY_NAME, array_name_of
 
@@ -103,17 +103,7 @@ def numpy_type(name: Any) -> np.dtype[Any]:
 
 def types_of(work: str, result: str, accumulate: str) -> Types:
     """Return the types of the launches for NumPy's names of the array's type and the result's."""
-    if work not in _TYPES:
-        raise InputError(
-            f"a plan takes arrays of {', '.join(_TYPES)}, not {work}; cast them first "
-            f"(tcusim.sum and its kin also take other integers, as NumPy arrays)"
-        )
     ab, acc, source = _TYPES[work]
-    valid = ("int32",) if work == "int8" else FLOATS
-    if result not in valid:
-        raise InputError(f"the result of {work} must be {' or '.join(valid)}, not {result}")
-    if accumulate not in ("f32", "f16"):
-        raise unknown_name("accumulator", accumulate, ("f32", "f16"))
     if accumulate == "f16":
         if work != "float16":
             raise Unsupported(f"accumulate='f16' is for float16 input, not {work}")
@@ -125,10 +115,11 @@ def types_on_host(
     given: str, dtype: Any, accumulate: str, arch: str, *, product: bool = False
 ) -> TypeRule:
     """Return the types for NumPy arrays of the type `given`, with results of type `dtype`."""
-    verb = "multiply" if product else "sum"
-    kind = numpy_type(given).kind if given in FLOATS else np.dtype(given).kind
+    kind = "f" if given in FLOATS else np.dtype(given).kind
     wanted = _result_type(given, kind, dtype)
-    is_integer = np.dtype(wanted).kind in "iu" if wanted not in FLOATS else False
+    if kind == "f" and given not in FLOATS:
+        raise InputError(f"input of dtype {given} is not supported; cast it to float32 or float64")
+    is_integer = wanted not in FLOATS
     if kind in "biu" and (is_integer or not product):
         if accumulate == "f16":
             how = "exact" if product else "summed exactly"
@@ -137,14 +128,13 @@ def types_on_host(
         types = Types("s8", "s32", "s8", "s32") if whole else Types("f16", "f32", "f16", "f32")
         return TypeRule(given, given, wanted, types, "digits")
     if is_integer:
+        verb = "multiply" if product else "sum"
         raise InputError(
             f"dtype {wanted} would cut the fractions of {given} input; "
             f"{verb} in a float type, then round and cast the result yourself"
         )
     as_given = given in FLOATS and "float64" not in (given, wanted)
     work = given if as_given else wanted
-    if kind == "f" and given not in FLOATS:
-        raise InputError(f"input of dtype {given} is not supported; cast it to float32 or float64")
     types = types_of(work, wanted, accumulate)
     if work != "float32":
         return TypeRule(given, work, wanted, types)

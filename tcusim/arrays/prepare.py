@@ -6,13 +6,13 @@ request and options -> types -> layout -> problem -> plan -> `HostCall` or `Devi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from tcusim.arrays.calls import HostCall, ReadyCall, addend_of
-from tcusim.arrays.dtypes import TypeRule, numpy_type, types_on_device, types_on_host
+from tcusim.arrays.dtypes import numpy_type, types_on_device, types_on_host
 from tcusim.arrays.exact import Batch
 from tcusim.arrays.libraries import (
     as_numpy,
@@ -93,7 +93,8 @@ def _segments_on_device(request: SegmentRequest, options: Options, a: Any, call:
         layout = _by_offsets(layout, offsets)
         longest, extra = offsets.longest, {"offsets": offsets.array}
     if not layout.elements:
-        return _Nothing(backend, layout, rule)
+        refused = "out= for an array without elements in GPU memory; leave it out"
+        return _Zeros(backend, layout.result, rule.result, refused, layout.back)
     problem = segment_problem(request, layout, rule, options, arch, longest)
     plan = plan_for(request.operation, problem, options.arch, backend.name, None, rule)
     arranged = _is_arranged(backend, a, layout.order, rule.work)
@@ -116,21 +117,34 @@ def _is_arranged(backend: DeviceBackend, a: Any, axes: tuple[int, ...], dtype: s
     return backend.arranged(a, axes, dtype) is a
 
 
-class _Nothing:
-    """The result for an array in GPU memory without elements: zeros."""
+@dataclass(frozen=True, slots=True)
+class _Zeros:
+    """The result for arrays in GPU memory without elements.
 
-    def __init__(self, backend: DeviceBackend, layout: Layout, rule: TypeRule) -> None:
-        self.backend = backend
-        self.layout = layout
-        self.result = rule.result
+    Attributes
+    ----------
+    backend : DeviceBackend
+        Who makes it.
+    shape, result : tuple of int, str
+        Its shape and type.
+    refused : str
+        What it cannot be combined with, for a message.
+    back : tuple of int, optional
+        Its axes, if they are to be put back.
+    """
+
+    backend: DeviceBackend
+    shape: tuple[int, ...]
+    result: str
+    refused: str
+    back: tuple[int, ...] | None = None
 
     def __call__(self, arrays: tuple[Any, ...], call: Call) -> Any:
-        """Make them."""
-        if call.out is not None:
-            raise Unsupported("out= for an array without elements in GPU memory; leave it out")
-        layout = self.layout
-        zeros = self.backend.zeros(arrays[0], layout.result, self.result)
-        return zeros if layout.back is None else self.backend.restored(zeros, layout.back)
+        """Make zeros."""
+        if call.out is not None or any(array is not None for array in arrays[2:]):
+            raise Unsupported(self.refused)
+        zeros = self.backend.zeros(arrays[0], self.shape, self.result)
+        return zeros if self.back is None else self.backend.restored(zeros, self.back)
 
 
 # --- Products -------------------------------------------------------------------------------------
@@ -234,7 +248,8 @@ def _product_on_device(
             f"{facts['c'].dtype}, {shapes['c']}"
         )
     if layout.is_empty or 0 in (*shapes["a"], *shapes[second]):
-        return _NoProduct(backend, layout.result, rule.result)
+        refused = "out= and c for matrices without elements in GPU memory; leave them out"
+        return _Zeros(backend, layout.result, rule.result, refused)
     problem = product_problem(layout, rule, options, arch, add_c="c" in given)
     plan = plan_for(request.operation, problem, options.arch, backend.name, None, rule)
     layouts: list[tuple[tuple[int, ...], str] | None] = []
@@ -243,20 +258,3 @@ def _product_on_device(
         layouts.append(None if _is_arranged(backend, array, axes, work) else (axes, work))
     starts = layout.starts(problem.second)
     return product_call(plan, backend, tuple(given), tuple(layouts), layout.result, starts)
-
-
-class _NoProduct:
-    """The result of matrices in GPU memory without elements: zeros."""
-
-    def __init__(self, backend: DeviceBackend, shape: tuple[int, ...], result: str) -> None:
-        self.backend = backend
-        self.shape = shape
-        self.result = result
-
-    def __call__(self, arrays: tuple[Any, ...], call: Call) -> Any:
-        """Make them."""
-        if call.out is not None or arrays[2] is not None:
-            raise Unsupported(
-                "out= and c for matrices without elements in GPU memory; leave them out"
-            )
-        return self.backend.zeros(arrays[0], self.shape, self.result)
