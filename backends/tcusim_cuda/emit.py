@@ -32,6 +32,7 @@ from tcusim.program.grammar import (
     Locate,
     Loop,
     Mma,
+    Numbered,
     Pattern,
     PatternKind,
     Program,
@@ -46,6 +47,8 @@ from tcusim.program.grammar import (
     View,
     When,
     accesses,
+    branch_of,
+    numbered,
     walk,
 )
 from tcusim.program.printer import line
@@ -235,7 +238,7 @@ class _Emitter:
         self._head()
         with self._block():
             self._setup()
-            self._steps(program.steps, "")
+            self._steps(numbered(program.steps))
         number, signature = self.aliased_line
         aliased = [*self.lines[:number], signature, *self.lines[number + 1 :]]
         return Kernel(
@@ -427,29 +430,29 @@ class _Emitter:
 
     # --- Steps, in the order of interpret.py --------------------------------------------------
 
-    def _steps(self, steps: tuple[Step, ...], prefix: str, first: int = 1) -> None:
-        for number, step in enumerate(steps, start=first):
-            self.path = f"{prefix}{number}"
+    def _steps(self, steps: Iterator[Numbered]) -> None:
+        for path, step in steps:
+            self.path = path
             self._line()
-            self._line(f"// {self.path}  {ascii_text(line(step))}")
+            self._line(f"// {path}  {ascii_text(line(step))}")
             match step:
-                case Loop(var, count, body):
-                    self._loop(var, count, body)
+                case Loop():
+                    self._loop(step)
                 case When():
                     self._when(step)
                 case _:
                     self._step(step)
 
-    def _loop(self, var: str, count: Extent, body: tuple[Step, ...]) -> None:
-        path = self.path
+    def _loop(self, step: Loop) -> None:
+        path, var, count = self.path, step.var, step.count
         times, copies = count.constant, 1
-        if times is not None and times <= UNROLL and times * _weight(body) <= UNROLLED_STEPS:
+        if times is not None and times <= UNROLL and times * _weight(step.body) <= UNROLLED_STEPS:
             self._line("#pragma unroll")
             copies = max(1, times)
         kind = "long long" if times is None else "int"
         self.times *= copies
         with self._block(f"for ({kind} {var} = 0; {var} < {c_extent(count)}; ++{var})"):
-            self._steps(body, f"{path}.")
+            self._steps(branch_of(path, step))
         self.times //= copies
         self.path = path
 
@@ -457,10 +460,10 @@ class _Emitter:
         path = self.path
         condition = " && ".join(c_bound(bound) for bound in step.bounds)
         with self._block(f"if ({condition})"):
-            self._steps(step.body, f"{path}.")
+            self._steps(branch_of(path, step))
         if step.otherwise:
             with self._block("else"):
-                self._steps(step.otherwise, f"{path}.", len(step.body) + 1)
+                self._steps(branch_of(path, step, taken=False))
         self.path = path
 
     def _step(self, step: Step) -> None:

@@ -7,7 +7,7 @@ templates of `tcusim.cuh` see what it allows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -18,12 +18,14 @@ from tcusim.program.grammar import (
     Copy,
     Loop,
     Mma,
+    Numbered,
     Program,
     Space,
-    Step,
     Sync,
     View,
     When,
+    branch_of,
+    numbered,
     walk,
     whole,
 )
@@ -264,16 +266,13 @@ class Later:
 
     def find(self) -> Later:
         """Follow the steps, and fill in `copies` and `waits`."""
-        self._all_of(self.program.steps, "", {})
+        self._all_of(numbered(self.program.steps), {})
         self.waits = {path for path, arrived in self._arrivals.items() if arrived & self.copies}
         return self
 
-    def _all_of(
-        self, steps: tuple[Step, ...], prefix: str, pending: dict[str, bool], first: int = 1
-    ) -> dict[str, bool]:
+    def _all_of(self, steps: Iterator[Numbered], pending: dict[str, bool]) -> dict[str, bool]:
         """Return the copies pending after these steps, each with whether an Mma came since."""
-        for number, step in enumerate(steps, start=first):
-            path = f"{prefix}{number}"
+        for path, step in steps:
             match step:
                 case Copy() if copies_later(self.program, step):
                     pending = {path: False, **pending}
@@ -283,14 +282,14 @@ class Later:
                     self._arrivals.setdefault(path, set()).update(pending)
                     self.copies.update(copy for copy, worked in pending.items() if worked)
                     pending = {}
-                case Loop(body=body):
+                case Loop():
                     # Another pass may find what the one before has left, and none may run at all.
                     for _ in range(2):
-                        after = self._all_of(body, f"{path}.", pending)
+                        after = self._all_of(branch_of(path, step), pending)
                         pending = _either(pending, after)
-                case When(body=body, otherwise=otherwise):
-                    taken = self._all_of(body, f"{path}.", pending)
-                    other = self._all_of(otherwise, f"{path}.", pending, len(body) + 1)
+                case When():
+                    taken = self._all_of(branch_of(path, step), pending)
+                    other = self._all_of(branch_of(path, step, taken=False), pending)
                     pending = _either(taken, other)
                 case _:
                     pass
