@@ -143,13 +143,13 @@ def test_bad_offsets_reach_no_other_memory(host: Backend) -> None:
 @pytest.fixture
 def in_one_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let kernels on the host write `out` over `in`."""
-    launch = host_run._launch
+    slots = host_run._argument_slots
 
-    def over(kernel: Any, buffers: dict[str, Any], *rest: Any) -> None:
+    def over(kernel: Any, buffers: dict[str, Any], scalars: dict[str, int]) -> Any:
         buffers["out"] = buffers["in"]
-        launch(kernel, buffers, *rest)
+        return slots(kernel, buffers, scalars)
 
-    monkeypatch.setattr(host_run, "_launch", over)
+    monkeypatch.setattr(host_run, "_argument_slots", over)
     # It also asks that no input be written to.
     monkeypatch.setattr(host_run, "_check_guards", lambda *given: None)
 
