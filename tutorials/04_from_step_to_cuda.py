@@ -43,7 +43,7 @@ print("\n".join(lines[:start]))
 
 # %% [markdown]
 # `mma.h` is CUDA's header of WMMA, its interface to tensor cores. `tcusim.cuh` is ours: conversions
-# and additions that round once, chunks of elements that a lane moves together, and fragments for
+# and additions that round once, vectors of elements that a lane moves together, and fragments for
 # instructions that WMMA lacks. Inputs, outputs and scalars of the program are the arguments, in
 # this order.
 #
@@ -95,7 +95,7 @@ print(text_of("5", "6", "7"))
 # - **6** All lanes wait until all lanes have stored.
 # - **7** Lanes 0 to 15 each copy one sum to the output: the copy's rectangle, 1 x 16, is dealt out
 #   to lanes so that neighbours write neighbouring elements. A larger one whose elements lie side by
-#   side is dealt out in chunks of up to 16 bytes, which `tcu::load` and `tcu::store` move at once.
+#   side is dealt out in vectors of up to 16 bytes, which `tcu::load` and `tcu::store` move at once.
 #
 # That is all the emitter does. It knows nothing of arithmetic: rounding is the GPU's business here,
 # and the simulator's business is to predict it.
