@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import click.testing
-import numpy as np
 import pytest
 
 from tcusim.backends import get_backend, register_backend
 from tcusim.check import agreement
-from tcusim.check.cases import Case, Column, Grid, Recipe, columns_of
+from tcusim.check.cases import Grid, Recipe, columns_of
 from tcusim.cli import main as cli
-from tcusim.errors import InputError, Unsupported
+from tcusim.errors import Unsupported
 from tcusim.program.launches import LaunchPlan
 from tcusim_cuda.compile import why_no_compiler
 
@@ -144,18 +143,6 @@ def test_unknown_names() -> None:
         assert text in result.stderr
 
 
-def test_a_case_can_have_any_option_of_its_algorithm() -> None:
-    for text, options in (
-        ("scan_grid columns=3 pieces=1 length=10", {"pieces": 1, "columns": 3}),
-        ("reduction_pieces levels=8,4 length=10", {"levels": (8, 4)}),
-        ("gemv_reduction inner=64 staged=0 length=10", {"inner": 64, "staged": False}),
-    ):
-        case = Case.parse(f"{text} input=normal")
-        assert dict(case.recipe.options) == options
-        assert str(case) == f"{text} input=normal"
-        assert case.recipe.build() is not None
-
-
 @pytest.mark.parametrize(
     ("length", "text"),
     [
@@ -167,37 +154,6 @@ def test_a_case_that_does_not_fit_in_memory(length: str, text: str) -> None:
     result = command("agree", "--backend", "fake", "--case", f"scan_k ragged=1 length={length}")
     assert (result.exit_code, result.stdout) == (1, "")
     assert text in result.stderr
-
-
-def test_cases_print_and_parse() -> None:
-    case = Case(
-        Recipe.of("scan_t", shape="64x8x16", side="a", form="[U|1]", ragged=True),
-        {"length": 17},
-        "wide",
-    )
-    assert str(case) == "scan_t shape=64x8x16 side=a form=[U|1] ragged=1 length=17 input=wide"
-    assert Case.parse(str(case)) == case
-    with pytest.raises(InputError, match="unknown algorithm ''"):
-        Case.parse("")
-
-
-def test_products_are_not_of_the_grid() -> None:
-    with pytest.raises(Unsupported, match="the grid is of sums and scans of segments, and 'gemm'"):
-        list(Grid(["gemm"]).recipes())
-    assert not {recipe.algorithm for recipe in Grid().recipes()} & {"gemm", "gemv"}
-
-
-def test_inputs_of_a_case_are_its_own() -> None:
-    one, two = (Case.parse(f"scan_k ragged=1 length={size}") for size in (50, 50))
-    assert np.array_equal(one.inputs()["in"], two.inputs()["in"])
-    other = Case.parse("scan_k ragged=1 side=b length=50").inputs()["in"]
-    assert not np.array_equal(one.inputs()["in"], other)
-
-
-def test_columns_of_shapes_beyond_the_grid() -> None:
-    assert columns_of("4x4x4") == (Column("4x4x4", "f16", "f32"),)
-    assert Column("16x8x32", "e4m3", "f32") in columns_of("16x8x32")
-    assert str(Column("16x16x16", "bf16", "f32", "f32")) == "16x16x16 f32=bf16→f32"
 
 
 # --- emit -------------------------------------------------------------------------------------

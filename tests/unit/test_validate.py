@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import click.testing
-import numpy as np
 import pytest
 
 import tcusim
 from tcusim.algorithms import (
     Algorithm,
-    Level,
     algorithm_of,
     algorithms,
     grid,
@@ -28,8 +26,7 @@ from tcusim.algorithms.grid import Held
 from tcusim.algorithms.order import Order
 from tcusim.algorithms.rows import data
 from tcusim.check import memory, validation
-from tcusim.check.cases import Case, Recipe
-from tcusim.check.kinds import KINDS, Tile, exact_up_to, layouts
+from tcusim.check.kinds import exact_up_to
 from tcusim.check.report import ShapeReport, ShapeRow
 from tcusim.check.validation import Validation, validate_shape
 from tcusim.cli import files
@@ -294,8 +291,6 @@ def test_a_result_of_the_wrong_size() -> None:
 
 
 def test_inputs_that_nobody_knows_are_skipped() -> None:
-    assert set(KINDS) == {row.kind for row in algorithms()}
-
     def of_two_inputs(b: Builder, segment_size: int) -> int:
         """Sum one of two inputs."""
         other = b.input("weights", "f16", Extent(LENGTH))
@@ -309,52 +304,6 @@ def test_inputs_that_nobody_knows_are_skipped() -> None:
     assert report.summary().endswith(
         "0 of 1 algorithms possible, 0 of 0 cases right: NOTHING IS POSSIBLE"
     )
-
-
-# --- The cases --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("size", "limit"), [(1, 2), (3, 8), (16, 8), (100, 2048), (5000, 2048)])
-def test_inputs_stay_exact_and_reach_the_ends(size: int, limit: int) -> None:
-    program = tcusim.build("scan_kn", segment_size=size, ragged=True)
-    case = Case(Recipe.of("scan_kn", segment_size=size, ragged=True), {"length": 7 * size})
-    inputs = KINDS["scan"].inputs(program, case, limit)
-    rows = inputs["in"].reshape(7, size)
-    assert np.abs(rows).sum(axis=1).max() <= limit
-    assert (rows[:, 0] != 0).all()
-    assert (rows[:, -1] != 0).all()
-    again = KINDS["scan"].inputs(program, case, limit)
-    assert np.array_equal(inputs["in"], again["in"])
-    scans = KINDS["scan"].expected(program, case, inputs)
-    assert np.array_equal(scans.reshape(7, size)[:, -1], rows.sum(axis=1))
-
-
-def test_exclusive_and_carried_scans_are_expected() -> None:
-    program = tcusim.build("scan_plain", segment_size=3, ragged=True, exclusive=True, carry=True)
-    recipe = Recipe.of("scan_plain", segment_size=3, exclusive=True)
-    inputs = {"in": np.array([1, 2, 3, 4, 5]), "carry": np.array([10, 20])}
-    scan = KINDS["scan"]
-    found = scan.expected(program, Case(recipe, {"length": 5}), inputs)
-    assert found.tolist() == [10, 11, 13, 20, 24]
-    reverse = Case(Recipe.of("scan_plain", segment_size=3, reverse=True), {"length": 5})
-    assert scan.expected(program, reverse, {"in": inputs["in"]}).tolist() == [6, 5, 3, 9, 5]
-
-
-def test_products_are_expected() -> None:
-    case = Case(Recipe.of("gemv"), {"rows": 2, "cols": 1, "inner": 3})
-    inputs = {"a": np.arange(6), "b": np.array([1, 0, -1]), "c": np.array([5, 7])}
-    product = KINDS["product"]
-    assert product.expected(tcusim.build("scan_k"), case, inputs).tolist() == [3, 5]
-    assert product.useful(case) == 6
-    text = product.unknown(tcusim.build("scan_k"))
-    assert text == "what must come out is not known here for the scalars length"
-
-
-def test_blocks_are_measured_with_no_more_warps_than_k() -> None:
-    row = replace(algorithm_of("scan_k"), level=Level.BLOCK)
-    assert layouts(row, Tile(5, 7, 3))[0] == (3, 1)
-    assert layouts(row, Tile(16, 16, 16))[0] == (4, 1)
-    assert layouts(algorithm_of("scan_k"), Tile(5, 7, 3))[0] == (1, 1)
 
 
 # --- The report -------------------------------------------------------------------------------

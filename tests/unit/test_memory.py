@@ -1,0 +1,42 @@
+"""How much memory is free: asked of the system and of the container, before it is taken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tcusim.check import memory
+from tcusim.errors import InputError
+
+
+def test_what_is_free_is_less_than_there_is() -> None:
+    free = memory.free_bytes()
+    assert free is not None
+    assert 2**20 < free < 2**60
+
+
+def test_a_container_may_have_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    most, taken = tmp_path / "max", tmp_path / "current"
+    monkeypatch.setattr(memory, "_CGROUP", (most, taken))
+    most.write_text("5000\n")
+    taken.write_text("1000\n")
+    assert memory.free_bytes() == 4000
+    taken.write_text("6000\n")
+    assert memory.free_bytes() == 0
+    most.write_text("max\n")
+    assert (memory.free_bytes() or 0) > 2**20
+
+
+def test_more_than_is_free_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda: 3 * 2**20)
+    memory.require_bytes(3 * 2**20, "the tile")
+    with pytest.raises(InputError, match=r"the tile needs about 4 MiB of memory, and 3 MiB are"):
+        memory.require_bytes(4 * 2**20, "the tile")
+    monkeypatch.setattr(memory, "free_bytes", lambda: None)
+    memory.require_bytes(2**80, "a system that does not tell")
+
+
+@pytest.mark.parametrize(("count", "text"), [(7, "7 bytes"), (1536, "1.5 KiB"), (2**40, "1 TiB")])
+def test_sizes_as_people_write_them(count: int, text: str) -> None:
+    assert memory.size_text(count) == text
