@@ -8,6 +8,7 @@ Nothing is imported before `get_backend` asks for it.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
@@ -36,6 +37,7 @@ __all__ = [
     "native_arch",
     "register_backend",
     "register_built_in",
+    "require_no_gradient",
     "run",
     "why_unavailable",
 ]
@@ -284,6 +286,17 @@ def _size_of(array: Any, runner: Any) -> int:
     elif shape is None:
         shape = (len(array),)
     return math.prod(shape)
+
+
+def require_no_gradient(name: str, tensor: Any) -> None:
+    """Refuse a tensor of torch's whose gradient the computation would lose in silence."""
+    torch = sys.modules.get("torch")
+    grad_enabled = getattr(torch, "is_grad_enabled", lambda: True)
+    if tensor.requires_grad and grad_enabled():
+        raise errors.InputError(
+            f"{name} requires a gradient, and there is no autograd here: it would be lost. Pass "
+            f"{name}.detach(), or call within torch.no_grad()"
+        )
 
 
 def native_arch(backend: Backend) -> str | None:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from tcusim.backends import require_no_gradient
 from tcusim.errors import BackendUnavailable, InputError
 from tcusim.machine import format_of
 from tcusim.machine.shapes import TILE_BYTES
@@ -127,11 +128,7 @@ class _Torch(QuickLibrary):
                 f"{name} is a torch tensor of layout {array.layout}; give a dense one, such as "
                 f"its .values()"
             )
-        if array.requires_grad and torch.is_grad_enabled():
-            raise InputError(
-                f"{name} is a torch tensor that requires a gradient, which this computation would "
-                f"lose. Give {name}.detach(), or call within torch.no_grad()"
-            )
+        require_no_gradient(name, array)
         return DeviceArray(
             name=name,
             owner=array,

@@ -16,7 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.arrays.dtypes import numpy_type
-from tcusim.backends import DeviceBackend, backends, get_backend, why_unavailable
+from tcusim.backends import (
+    DeviceBackend,
+    backends,
+    get_backend,
+    require_no_gradient,
+    why_unavailable,
+)
 from tcusim.errors import BackendUnavailable, InputError
 
 __all__ = [
@@ -207,11 +213,7 @@ def require_plain(name: str, a: Any) -> None:
             f"unequal lengths their offsets: {name}.values(), offsets={name}.offsets() or "
             f"{name}.crow_indices()"
         )
-    if a.requires_grad:
-        raise InputError(
-            f"{name} requires gradients, and there is no autograd here: the gradient would be "
-            f"lost. Pass {name}.detach()"
-        )
+    require_no_gradient(name, a)
 
 
 def as_numpy(name: str, a: Any) -> Array:
@@ -236,6 +238,8 @@ def _of_numpy(name: str, a: Any) -> Array:
 
 def _of_dlpack(name: str, a: Any) -> Array:
     """Return another library's array as NumPy's, on the same memory."""
+    if _is_torch(a) and a.requires_grad:
+        a = a.detach()
     try:
         return np.from_dlpack(a)
     except Exception as error:

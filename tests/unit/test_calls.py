@@ -430,8 +430,8 @@ class FakeTensor(Tensor):
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"requires_grad": True}, "a requires gradients, and there is no autograd here: the "
-         "gradient would be lost. Pass a.detach()"),
+        ({"requires_grad": True}, "a requires a gradient, and there is no autograd here: it "
+         "would be lost. Pass a.detach(), or call within torch.no_grad()"),
         ({"device": Where("meta")}, "without data, as torch.compile makes to trace"),
         ({"is_nested": True}, "a is a nested tensor. Pass its values, a dense tensor, and for "
          "segments of unequal lengths their offsets"),
