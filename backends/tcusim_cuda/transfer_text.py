@@ -14,6 +14,7 @@ from tcusim_cuda.text import (
     c_inside,
     c_literal,
     c_pointer,
+    wrapped,
 )
 from tcusim_cuda.transfer import LANES, UNROLL, Alignment, Transfer, Where
 
@@ -111,14 +112,10 @@ def _place(transfer: Transfer) -> list[str]:
     if extents[across] == 1:
         parts[along] = "e"
     if transfer.vector > 1:
-        parts[along] = "0" if inner == 1 else f"{transfer.vector}*{_wrapped(parts[along])}"
+        parts[along] = "0" if inner == 1 else f"{transfer.vector}*{wrapped(parts[along])}"
     if extents[along] == 1:
         parts[across] = "e"
     return [f"const int {n} = {parts[n]};" for n in ("row", "col") if extents[n] > 1]
-
-
-def _wrapped(text: str) -> str:
-    return f"({text})" if " " in text else text
 
 
 def _guard(transfer: Transfer) -> str:
