@@ -1,0 +1,172 @@
+"""What is proved of affine expressions holds wherever one looks, and usual bounds are proved."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+
+from tcusim.machine.shapes import shape_of
+from tcusim.program.checks.affine import Region, regions
+from tcusim.program.checks.writes import has_one_writer, one_writer
+from tcusim.program.grammar import (
+    BLOCK,
+    BLOCK_COL,
+    COL,
+    ROW,
+    WARP,
+    Bound,
+    Buffer,
+    BufferRole,
+    Copy,
+    Extent,
+    Index,
+    Loop,
+    Program,
+    Scalar,
+    Step,
+    View,
+    When,
+)
+from tcusim.program.walk import Placement, grid_symbols, sites
+
+LENGTH, TURN = Index.symbol("length"), Index.symbol("i")
+IN = Buffer("in", "f32", Extent(LENGTH), BufferRole.INPUT)
+OUT = Buffer("out", "f32", Extent(LENGTH), BufferRole.OUTPUT, partial=True)
+
+
+def program(*steps: Step, columns: int = 1, warps: int = 1, multiple: int = 1) -> Program:
+    return Program(
+        name="affine",
+        shape=shape_of("16x16x16"),
+        ab="f16",
+        acc="f32",
+        scalars=(Scalar("length", multiple),),
+        buffers=(IN, OUT),
+        blocks=Extent(LENGTH, 4),
+        warps=warps,
+        steps=steps,
+        columns=columns,
+    )
+
+
+class Random:
+    """Small expressions and conditions."""
+
+    def __init__(self, seed: int) -> None:
+        self.choose = random.Random(seed)
+
+    def index(self, names: tuple[str, ...]) -> Index:
+        used = self.choose.sample(names, self.choose.randint(1, min(3, len(names))))
+        total = Index.of(self.choose.randint(-6, 6))
+        for name in used:
+            total = total + Index.symbol(name) * self.choose.choice((-4, -2, -1, 1, 2, 3, 4))
+        return total
+
+    def region(self) -> Region:
+        names = ("a", "b", "c", "n")
+        low = {name: self.choose.randint(-2, 1) for name in names}
+        high: dict[str, int | None] = {name: low[name] + self.choose.randint(0, 4) for name in low}
+        high["n"] = None
+        conditions = tuple(self.index(names) for _ in range(self.choose.randint(0, 3)))
+        return Region(low, high, conditions, {})
+
+
+def values(region: Region) -> list[dict[str, int]]:
+    """Return all values in a region, with what has no limit up to 12."""
+    ranges = [
+        range(region.low[name], (12 if high is None else high) + 1)
+        for name, high in region.high.items()
+    ]
+    every = (dict(zip(region.high, chosen, strict=True)) for chosen in itertools.product(*ranges))
+    return [one for one in every if all(c.evaluate(one) <= 0 for c in region.conditions)]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_is_proved_holds(seed: int) -> None:
+    draw = Random(seed)
+    region = draw.region()
+    inside = values(region)
+    assert not (region.empty and inside)
+    for _ in range(12):
+        index = draw.index(("a", "b", "c", "n"))
+        most = max((int(index.evaluate(one)) for one in inside), default=0)
+        for limit in (most - 1, most, most + 3):
+            if region.never_exceeds(index, limit):
+                assert all(index.evaluate(one) <= limit for one in inside)
+
+
+def test_bounds_of_ragged_tiles_are_proved() -> None:
+    """256 elements a block, masked; and whole ones, of a length that is a multiple."""
+    view = View.strided(IN, BLOCK * 4, 2, 2, 2, 1, (Bound(BLOCK * 4 + ROW * 2 + COL, LENGTH),))
+    (site,) = sites(program(Copy(view, view)))
+    (region,) = regions(program(), site, view)
+    assert region.never_exceeds(view.address - LENGTH, -1)
+    assert not region.never_exceeds(view.address - LENGTH, -2)
+    whole = View.strided(IN, BLOCK * 4, 2, 2, 2, 1)
+    for multiple, proved in ((4, True), (8, True), (2, False), (1, False)):
+        made = program(Copy(whole, whole), multiple=multiple)
+        (region,) = regions(made, sites(made)[0], whole)
+        assert region.never_exceeds(whole.address - LENGTH, -1) == proved
+
+
+def test_the_other_branch_is_all_that_the_first_leaves() -> None:
+    both = (Bound(BLOCK, Index.of(2)), Bound(WARP, Index.of(1)))
+    copy = Copy(View.strided(OUT, Index(), 1, 1, 1, 1), View.strided(IN, Index(), 1, 1, 1, 1))
+    made = program(When(both, (), (copy,)), warps=2)
+    low = [(region.low["block"], region.low["warp"]) for region in regions(made, sites(made)[1])]
+    assert low == [(2, 0), (0, 1)]
+
+
+def random_writes(seed: int) -> Program:
+    """Return a program that writes one rectangle in a loop, or two in two branches."""
+    choose = random.Random(seed)
+    columns, warps, turns = (choose.choice((1, 1, 2, 3)) for _ in range(3))
+    place = BLOCK * choose.choice((4, 6, 8, 12, 24)) + WARP * choose.choice((0, 1, 2, 4, 6))
+    place = place + BLOCK_COL * choose.choice((0, 2, 4, 12)) + TURN * choose.choice((0, 2, 4))
+    rows, cols = choose.choice(((1, 1), (1, 4), (2, 2), (2, 3)))
+    view = View.strided(OUT, place, rows, cols, choose.choice((1, 2, 4)), 1)
+    bounds = [Bound(view.address, LENGTH)]
+    if choose.random() < 0.4:
+        within = view.address - BLOCK * view.address.coefficient("block")
+        bounds.append(Bound(within, Index.of(choose.choice((4, 6, 8)))))
+    view = View(OUT, view.offset, view.row_axis, view.col_axis, tuple(bounds))
+    step: Step = Copy(view, View.strided(IN, Index(), rows, cols, 0, 0))
+    if choose.random() < 0.3:
+        step = When((Bound(choose.choice((WARP, BLOCK_COL)), Index.of(1)),), (step,))
+    return program(Loop("i", Extent.of(turns), (step,)), columns=columns, warps=warps)
+
+
+@pytest.mark.parametrize("first", range(0, 400, 50))
+def test_programs_proved_to_have_one_writer_have_one(first: int) -> None:
+    proved = refuted = 0
+    for seed in range(first, first + 50):
+        made = random_writes(seed)
+        shared = any(has_two_writers(made, length) for length in (1, 3, 4, 9, 16, 33))
+        if has_one_writer(made):
+            proved += 1
+            assert not shared, seed
+        elif list(one_writer(made)):
+            refuted += 1
+    assert proved > 5
+    assert refuted > 5
+
+
+def has_two_writers(made: Program, length: int) -> bool:
+    """Look at every element that every warp writes."""
+    site = sites(made)[-1]
+    assert isinstance(site.step, Copy)
+    warps = np.arange(made.grid({"length": length}) * made.warps)
+    owner: dict[int, int] = {}
+    for turn in range(site.loops[0].count.constant or 0):
+        symbols = {"length": length, "i": turn, **grid_symbols(made, warps)}
+        placement = Placement(warps.size, symbols)
+        shape = (warps.size, site.step.dst.rows, site.step.dst.cols)
+        index = np.broadcast_to(placement.addresses(site.step.dst), shape)
+        used = placement.inside(site.step.dst) & placement.reached(site.guards)[:, None, None]
+        for warp, *place in np.argwhere(np.broadcast_to(used, shape)).tolist():
+            if owner.setdefault(int(index[warp, place[0], place[1]]), warp) != warp:
+                return True
+    return False
