@@ -450,10 +450,11 @@ class _ProductParts:
         total = np.zeros(self.shifts.shape, np.float32)
         for one in results:
             total = total + one.reshape(total.shape)
-        total = np.ldexp(total, self.shifts)
+        # Beyond float32's range only for as long as nothing is added: the sum is rounded to it.
+        whole = np.ldexp(total.astype(np.float64), self.shifts)
         if self.addend is not None:
-            total = total + self.addend.astype(np.float32)
-        return total.astype(self.result).reshape(-1)
+            whole = whole + self.addend.astype(np.float64)
+        return whole.astype(np.float32).astype(self.result).reshape(-1)
 
 
 @dataclass(frozen=True, slots=True)

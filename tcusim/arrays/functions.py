@@ -122,7 +122,8 @@ def sum(
     ----------
     a : array_like
         float16, float32, float64, bfloat16 (ml_dtypes), any integer type or bool; any shape. Or an
-        array in GPU memory, of a float type or int8: it stays there.
+        array in GPU memory, of a float type or int8: it stays there. A tensor of torch on the CPU,
+        or another library's array there, is taken as NumPy's, and the result is of its kind.
         float32 is split exactly into three bf16 parts (on Volta and Turing, which have no bf16,
         into three float16 parts after scaling by a power of two: what lies 2**39 below the
         largest element is lost).
@@ -441,6 +442,12 @@ def matmul(
     Returns
     -------
     array, or a scalar if both are vectors
+
+    Notes
+    -----
+    A float32 result that float32 can hold is finite, even if sums on the way are beyond its range;
+    one that is too large is infinite. In float64 a sum that overflows on the way is infinite or
+    NaN. In GPU memory both are so, since nobody looks at the data.
 
     Raises
     ------

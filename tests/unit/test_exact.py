@@ -81,15 +81,16 @@ def test_products_that_overflow_are_infinite(arch: str) -> None:
         assert result == np.inf * np.sign(a[0, 0]) * np.sign(b[0, 0])
 
 
-def test_partial_sums_that_overflow_do_not_spoil_a_product() -> None:
-    a = singles([[1e38, 1e38, 1e38, -1e38, -1e38, 1]])
-    b = singles([[2], [2], [2], [2], [2], [0.5e38]])
-    np.testing.assert_allclose(tcusim.matmul(a, b), [[2.5e38]], rtol=1e-6)
+@pytest.mark.parametrize("arch", ["hopper", "volta"])
+def test_partial_sums_that_overflow_do_not_spoil_a_product(arch: str) -> None:
+    a = singles([[1e38, 1e38, 1e38, -1e38, -1e38, 1e38]])
+    b = singles([[2], [2], [2], [2], [2], [0.5]])
+    np.testing.assert_allclose(tcusim.matmul(a, b, arch=arch), [[2.5e38]], rtol=1e-6)
     np.testing.assert_allclose(
-        tcusim.matmul(a[:, :3], b[:3], singles([[-3.4e38]])), [[2.6e38]], rtol=1e-6
+        tcusim.matmul(a[:, :3], b[:3], singles([[-3.4e38]]), arch=arch), [[2.6e38]], rtol=1e-6
     )
     np.testing.assert_allclose(
-        tcusim.matmul(a[:, :1], b[:1], -LARGEST), [[2e38 - LARGEST]], rtol=1e-6
+        tcusim.matmul(a[:, :1], b[:1], -LARGEST, arch=arch), [[2e38 - LARGEST]], rtol=1e-6
     )
 
 
