@@ -37,7 +37,6 @@ __all__ = [
     "Later",
     "Transfer",
     "Where",
-    "copies_later",
     "known_steps",
     "transfer_of",
 ]
@@ -274,7 +273,7 @@ class Later:
         """Return the copies pending after these steps, each with whether an Mma came since."""
         for path, step in steps:
             match step:
-                case Copy() if copies_later(self.program, step):
+                case Copy() if _copies_later(self.program, step):
                     pending = {path: False, **pending}
                 case Mma():
                     pending = dict.fromkeys(pending, True)
@@ -300,7 +299,7 @@ def _either(one: dict[str, bool], two: dict[str, bool]) -> dict[str, bool]:
     return {path: one.get(path, False) or two.get(path, False) for path in {**one, **two}}
 
 
-def copies_later(program: Program, step: Copy) -> bool:
+def _copies_later(program: Program, step: Copy) -> bool:
     """Return whether a Copy can be started and finished later: an input to shared memory, as is.
 
     An output may be written meanwhile, so it is copied at once.

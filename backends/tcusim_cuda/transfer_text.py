@@ -12,8 +12,8 @@ from tcusim_cuda.text import (
     c_bound,
     c_bounds,
     c_inside,
-    c_literal,
     c_pointer,
+    c_value,
     wrapped,
 )
 from tcusim_cuda.transfer import LANES, UNROLL, Alignment, Transfer, Where
@@ -50,12 +50,10 @@ def type_of(transfer: Transfer, dtype: str) -> str:
 
 def read(transfer: Transfer, view: View, where: Where, *, fast: bool) -> str:
     """Print the read of the vector at (row, col): zeros where a bound fails."""
-    if transfer.vector == 1 or where is Where.REPEATED:
-        element = f"{view.buffer.name}[{c_address(view)}]"
-        bounds = c_bounds(view)
-        if bounds:
-            element = f"({bounds} ? {element} : {c_literal(view.buffer.dtype, 0)})"
-        return element if transfer.vector == 1 else f"tcu::repeat<{transfer.vector}>({element})"
+    if transfer.vector == 1:
+        return c_value(view)
+    if where is Where.REPEATED:
+        return f"tcu::repeat<{transfer.vector}>({c_value(view)})"
     arguments, place = _arguments(transfer, view, where, fast, ())
     return f"tcu::load<{transfer.vector}{f', {place}' if place else ''}>({arguments})"
 
