@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.arrays.dtypes import TypeRule, numpy_type
+from tcusim.arrays.libraries import Array
 from tcusim.arrays.problem import AnyProblem, Problem, ProductProblem, RaggedProblem, SegmentProblem
 from tcusim.machine import format_of, split_values
 
 __all__ = ["Batch", "Split", "Stage", "Work", "stages_of"]
 
-Array: TypeAlias = NDArray[Any]
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
 

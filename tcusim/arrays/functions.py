@@ -151,7 +151,8 @@ def sum(
     algorithm : str, optional
         Name of the algorithm; by default one is chosen by sizes, types and architecture, as
         `tcusim.plan` shows. A name of the paper's, such as "reduction_256n", is run as printed,
-        partial sums rounded to the operand type included.
+        partial sums rounded to the operand type included. Those for short segments ("_kn") have one
+        warp for each tile of segments: a long segment takes the simulator seconds.
     report : Report, optional
         Filled with the programs and counts of the call.
     progress : callable, optional
