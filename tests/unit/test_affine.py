@@ -120,6 +120,19 @@ def test_the_other_branch_is_all_that_the_first_leaves() -> None:
     assert low == [(2, 0), (0, 1)]
 
 
+def test_rows_of_two_warps_are_not_the_same_rows() -> None:
+    """Block 0 writes out[0] for row 6, and block 1 for row 2: both are the last element."""
+    place = BLOCK * 4 + ROW
+    last = (Bound(place, LENGTH), Bound(LENGTH, place + 2))
+    view = View.strided(OUT, Index(), 8, 1, 0, 1, last)
+    made = program(Copy(view, View.strided(IN, Index(), 8, 1, 0, 0)))
+    assert not has_one_writer(made)
+    # Of the block alone, this is the last block, and it is one.
+    guard = (Bound(BLOCK * 4, LENGTH), Bound(LENGTH, BLOCK * 4 + 5))
+    first = View.strided(OUT, Index(), 1, 1, 1, 1)
+    assert has_one_writer(program(When(guard, (Copy(first, first),))))
+
+
 def random_writes(seed: int) -> Program:
     """Return a program that writes one rectangle in a loop, or two in two branches."""
     choose = random.Random(seed)

@@ -314,7 +314,11 @@ def _tied(name: str, first: Region, second: Region) -> bool:
 
     So it is in the last block: its number is at least, and at most, what the length says.
     """
+    # Rows and loops are not the same in both: only scalars may cancel.
+    known = {name, *first.factors}
     for upper, lower in itertools.product(first.conditions, second.conditions):
+        if not upper.symbols | lower.symbols <= known:
+            continue
         factor = upper.coefficient(name)
         rest = upper + lower
         # factor * (one - other) <= -rest, where all else has cancelled
