@@ -133,8 +133,8 @@ def sum(
         Type of accumulation and result, as in NumPy: float64 computes in float64. Default: the
         type of `a`, and NumPy's wide integer for integers (int32 for int8 in GPU memory).
     out : array, optional
-        Where to put the result: of a's kind, the result's shape and type. For a scan it may be `a`
-        itself, which is then scanned in place; otherwise it does not overlap `a`.
+        Where to put the result: an array of the same library, of the result's shape and type, that
+        does not overlap `a`.
     keepdims : bool
         Keep summed axes with length 1.
     backend : str, optional
@@ -146,8 +146,8 @@ def sum(
         Whose arithmetic: an architecture, a GPU's name or a registered unit. Default: the GPU that
         the backend runs on, and "hopper" on the simulator.
     accumulate : {"f32", "f16"}
-        Accumulator of float16 input. "f16" is literal to the paper, with its rounding: see
-        docs/numerics.md before using it on long segments.
+        Accumulator of float16 input. "f16" is the paper's, and rounds after every product: long
+        sums stop growing (see "Precision" in the documentation).
     algorithm : str, optional
         Name of the algorithm; by default one is chosen by sizes, types and architecture, as
         `tcusim.plan` shows. A name of the paper's, such as "reduction_256n", is run as printed,
@@ -218,7 +218,9 @@ def cumsum(
         other way round. An `out` is then longer too, and never `a` itself.
     reverse : bool
         Sum from the end: element i is the sum of itself and those after it.
-    a, dtype, out, backend, shape, arch, accumulate, algorithm, report, progress, stream
+    out : array, optional
+        As in `sum`, but it may be `a` itself, which is then scanned in place.
+    a, dtype, backend, shape, arch, accumulate, algorithm, report, progress, stream
         As in `sum`.
 
     Returns
@@ -284,10 +286,10 @@ def segmented_sum(
         The launches are chosen by the number of segments and the longest one; there is no
         `algorithm` to name. For an array in GPU memory they may be there too, of int64 or int32.
     check_offsets : bool
-        Offsets in GPU memory are copied back and checked, for which the call waits until the GPU
-        has them. False spares that where they are known to be right: bad ones then give wrong
-        results, though no access outside the arrays, and that no segment is long is not seen, which
-        may take more launches, with sums in another order.
+        Whether offsets in GPU memory are copied back and checked, for which the call waits. False
+        is for offsets that are known to be right. Bad ones then give wrong results, but no access
+        outside the arrays. Nor is it known how long the longest segment is: there may be more
+        launches, which add in another order.
     axis : int
         The axis that is made of segments.
     a, dtype, out, backend, shape, arch, accumulate, algorithm, report, progress, stream
@@ -358,7 +360,9 @@ def segmented_cumsum(
         Sum from the end of each segment: with `exclusive` or `include_initial`, each ends with 0.
     segment_size, offsets, check_offsets, axis
         As in `segmented_sum`.
-    a, dtype, out, backend, shape, arch, accumulate, algorithm, report, progress, stream
+    out : array, optional
+        As in `sum`, but it may be `a` itself, which is then scanned in place.
+    a, dtype, backend, shape, arch, accumulate, algorithm, report, progress, stream
         As in `sum`.
 
     Returns
