@@ -85,7 +85,7 @@ check: $(VENV)/has-test $(VENV)/has-check $(VENV)/has-docs
 	$(BIN)/python -m basedpyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
-	$(BIN)/python -m mkdocs build --strict --quiet
+	$(BIN)/python -m mkdocs build --strict
 
 docs: $(VENV)/has-docs
 	$(BIN)/python -m mkdocs build --strict

@@ -62,7 +62,7 @@ for arch in ("volta", "ampere", "hopper", "exact", "ieee"):
 # ## Why
 #
 # A tensor core does not add one product after another. It takes L products and C together, in one
-# *fused step*:
+# *fused dot-product-add*, or *step* for short:
 #
 # 1. The products are exact.
 # 2. All terms are aligned to the largest exponent E, and what lies more than F bits below it is cut
@@ -70,8 +70,8 @@ for arch in ("volta", "ampere", "hopper", "exact", "ieee"):
 # 3. What is left is added exactly.
 # 4. The sum is cut to the 24 bits of a float32.
 #
-# A longer row is a chain of steps: the D of one is the C of the next. L and F differ by generation,
-# and tcusim has them as data:
+# A longer row is a sequence of steps: the D of one is the C of the next. L and F differ by
+# generation, and tcusim has them as data:
 
 # %%
 for arch in ("volta", "ampere", "hopper"):
@@ -85,7 +85,7 @@ for arch in ("volta", "ampere", "hopper"):
 
 # %%
 def fused_steps(length: int, fraction_bits: int) -> float:
-    """Return 1 + 8*2**-24 in fused steps, in whole numbers."""
+    """Return 1 + 8*2**-24 in such steps, in whole numbers."""
     c = 0.0
     terms = [float(x) for x in column[:, 0]]
     for start in range(0, 16, length):
@@ -106,28 +106,28 @@ for arch, length, fraction_bits in (("volta", 4, 23), ("ampere", 8, 24), ("hoppe
 # the first step adds seven of them to the 1, and cutting the sum to a float32 loses half a unit.
 # The eighth is then lost in the second step. Hopper has all nine terms in one step, and loses none.
 #
-# ## An accumulator of float16 stalls
+# ## An accumulator of float16 stagnates
 #
 # WMMA also has float16 accumulators, which [the paper](../references.md) uses throughout. They are
 # rounded to nearest in every step. Let us count ones: a row of 40000 ones times a column of ones.
 
 # %%
 ones = np.ones((1, 40000), np.float16)
-stalled = {}
+stagnated = {}
 for arch in ("volta", "ampere", "hopper", "exact"):
-    stalled[arch] = float(tcusim.mma(ones, ones.T, arch=arch, acc="f16")[0, 0])
-    print(f"{arch:>6}  {stalled[arch]:g}")
+    stagnated[arch] = float(tcusim.mma(ones, ones.T, arch=arch, acc="f16")[0, 0])
+    print(f"{arch:>6}  {stagnated[arch]:g}")
 
 # %% [markdown]
 # `exact` rounds once, at the very end. A tensor core rounds in every step, and a step adds L. As
 # soon as L is half of the distance between neighbouring float16 numbers, C + L is a tie, the tie
-# goes to the even neighbour, and that is C again: the sum no longer moves. Between 2ⁿ and 2ⁿ⁺¹ the
+# goes to the even neighbour, and that is C again: the sum *stagnates*. Between 2ⁿ and 2ⁿ⁺¹ the
 # distance is 2ⁿ⁻¹⁰.
 
 # %%
 for arch, length in (("volta", 4), ("ampere", 8), ("hopper", 16)):
-    distance = float(np.spacing(np.float16(stalled[arch])))
-    print(f"{arch:>6}  at {stalled[arch]:g} the distance is {distance:g} = 2 * {length}")
+    distance = float(np.spacing(np.float16(stagnated[arch])))
+    print(f"{arch:>6}  at {stagnated[arch]:g} the distance is {distance:g} = 2 * {length}")
     assert distance == 2 * length
 
 # %% [markdown]

@@ -64,8 +64,8 @@ print(tcusim.listing(program))
 # %% [markdown]
 # Read it from the top. The header names the types, the grid (each block of one warp takes 256
 # elements) and the fragments. Step 3 is the column-major load, step 4 the mma. V is an accumulator,
-# and which lane holds which of its elements is not documented; so it is stored to shared memory
-# (5), the warp waits until all lanes have written (6), and row 0 is copied out (7).
+# and for WMMA it is not documented which lane has which of its elements; so it is stored to shared
+# memory (5), the warp waits until all lanes have written (6), and row 0 is copied out (7).
 #
 # Running it:
 

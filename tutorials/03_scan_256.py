@@ -112,13 +112,13 @@ for shape, side, form in (
 # ## Its bits on two GPUs
 #
 # Now numbers that need rounding, and the accumulators of the paper, float16. Every element of the
-# scan is the end of a chain of fused steps, and Volta's steps are shorter than Hopper's.
+# scan is the end of a sequence of fused dot-product-adds, and Volta's are shorter than Hopper's.
 
 # %%
 noise = rng.standard_normal(256).astype(np.float16)
-literal = tcusim.build("scan_256", accumulate="f16")
-volta = tcusim.run(literal, {"in": noise}, arch="volta")["out"]
-hopper = tcusim.run(literal, {"in": noise}, arch="hopper")["out"]
+as_printed = tcusim.build("scan_256", accumulate="f16")
+volta = tcusim.run(as_printed, {"in": noise}, arch="volta")["out"]
+hopper = tcusim.run(as_printed, {"in": noise}, arch="hopper")["out"]
 
 differ = volta.view(np.uint16) != hopper.view(np.uint16)
 exact = np.cumsum(noise, dtype=np.float64)

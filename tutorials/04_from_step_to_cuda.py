@@ -31,7 +31,7 @@ print(tcusim.listing(program))
 # ## The kernel
 #
 # `emit` returns the text, and how to launch it. Each line of the text knows the step that it came
-# from (`paths`), so we can print the kernel in pieces. First what precedes the steps:
+# from (`paths`), so we can print the kernel part by part. First what precedes the steps:
 
 # %%
 kernel = emit(program)
@@ -90,7 +90,7 @@ print(text_of("1", "2", "3", "4"))
 print(text_of("5", "6", "7"))
 
 # %% [markdown]
-# - **5** The sums are in row 0 of V. Which lane holds them? CUDA does not say, so the whole tile is
+# - **5** The sums are in row 0 of V. Which lane has them? WMMA does not say, so the whole tile is
 #   stored to shared memory, where each element has a known place.
 # - **6** All lanes wait until all lanes have stored.
 # - **7** Lanes 0 to 15 each copy one sum to the output: the copy's rectangle, 1 x 16, is dealt out

@@ -117,10 +117,10 @@ program = tcusim.build("gemm", cols=32, inner=80, warps=4, down=1, across=1, dep
 print(tcusim.listing(program))
 
 # %% [markdown]
-# The loop does two steps a turn because an address is an *affine* expression of the loop variable:
-# "stage i modulo 2" is none. For the same reason the corner of a warp is a branch, `if warp < 2`:
-# the grammar has no division. Both keep every address simple enough to be checked before the
-# program runs.
+# An iteration does two steps, because an address is an *affine* expression of the loop variable, a
+# sum of multiples: "stage i modulo 2" is none. For the same reason the corner of a warp is a
+# branch, `if warp < 2`: the grammar has no division. Both keep every address simple enough to be
+# checked before the program runs.
 #
 # ## A barrier less
 #
@@ -167,7 +167,8 @@ assert exact == 2048 + 128
 
 # %% [markdown]
 # `tcusim.matmul` is `numpy.matmul` on these programs: it chooses the tile and the block, cuts long
-# sums into short chains, and takes float32 (as exact bf16 parts), float64 and integers, too.
+# sums into short ones that are added up at the end (*blocked summation*), and takes float32 (as
+# exact bf16 parts), float64 and integers, too.
 #
 # ## A vector
 #
@@ -183,9 +184,9 @@ print(tcusim.listing(padded))
 # Fifteen of sixteen columns are wasted, and that is all right: the tensor core has time. What
 # hurts is that every warp fetches, pads and stages x again for its sixteen rows.
 # `gemv_reduction` is written like a reduction: a block copies x to shared memory once, a warp
-# takes long pieces of several rows, and its next pieces are on the way while it multiplies the
+# takes long slices of several rows, and its next slices are on the way while it multiplies the
 # present ones. The vector needs no padding there: as a right operand whose columns are k elements
-# apart, column 0 is what we want, and the others are the next pieces of x, whose sums nobody
+# apart, column 0 is what we want, and the others are the next slices of x, whose sums nobody
 # reads.
 
 # %%

@@ -26,7 +26,8 @@ pytestmark = [
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
-    command = ["mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    # Not --quiet, which keeps the warnings from --strict, too.
+    command = ["mkdocs", "build", "--strict", "--site-dir", str(folder)]
     done = subprocess.run(
         [sys.executable, "-m", *command],
         cwd=ROOT,
