@@ -56,7 +56,7 @@ class VerifyError(TcusimError):
     Attributes
     ----------
     check : str
-        Name of the check that failed, one of ``tcusim.verify.CHECKS``.
+        Name of the check that failed, one of ``tcusim.program.checks.verifier.CHECKS``.
     program : str
         Name of the program.
     path : str

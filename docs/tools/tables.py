@@ -144,7 +144,8 @@ def memory_table() -> str:
     """Return the shared memory for which plans choose blocks, by unit."""
     built_in = _built_in_units()
     sizes = [f"{unit.shared_kb} KB" for unit in built_in]
-    return table(("unit", *(f"`{unit.name}`" for unit in built_in)), [("of a block", *sizes)])
+    heads = ("architecture", *(f"`{unit.name}`" for unit in built_in))
+    return table(heads, [("of a block", *sizes)])
 
 
 def strategy_table() -> str:
@@ -193,7 +194,7 @@ def refusal_table() -> str:
             pair = refusal.ab + (f" → {refusal.acc}" if refusal.acc else "")
             reasons.setdefault(refusal.why, []).append(pair)
         rows.extend((f"`{unit.name}`", ", ".join(pairs), why) for why, pairs in reasons.items())
-    return table(("unit", "types", "the error says"), rows)
+    return table(("architecture", "types", "the error says"), rows)
 
 
 def format_table() -> str:

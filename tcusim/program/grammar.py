@@ -1,8 +1,8 @@
-"""The grammar of step programs, on one page.
+"""The grammar of step programs.
 
 A step program is a small typed list of tile steps that every warp of a grid runs. It is data:
-frozen, hashable and printable. The interpreter, the listing, the checks, the cost model and the
-emitters each match the same closed union `Step`, case by case, in the order of this file.
+frozen, hashable and printable. The interpreter, the listing, the checks, the counters and the
+emitter each match the same closed union `Step`, case by case, in the order of this file.
 
 ::
 
