@@ -27,7 +27,7 @@ from tcusim.errors import (
     Unsupported,
     VerifyError,
 )
-from tcusim.machine import mma, register_unit
+from tcusim.machine import mma, register_arch
 from tcusim.machine.shapes import MmaShape, register_shape, shape_of
 from tcusim.program.checks.verifier import verify
 from tcusim.program.grammar import Program
@@ -61,9 +61,9 @@ __all__ = [
     "plan",
     "plan_product",
     "register_algorithm",
+    "register_arch",
     "register_backend",
     "register_shape",
-    "register_unit",
     "run",
     "segmented_cumsum",
     "segmented_sum",

@@ -58,7 +58,7 @@ print(v.dtype, v[0].astype(int))
 # counted. `tcusim.build` makes the program for a tile shape, `tcusim.listing` prints it.
 
 # %%
-program = tcusim.build("reduction_16", shape="16x16x16")
+program = tcusim.build("reduction_16", tile="16x16x16")
 print(tcusim.listing(program))
 
 # %% [markdown]
@@ -123,7 +123,7 @@ except tcusim.VerifyError as error:
 y = rng.integers(0, 10, 512).astype(np.float16)
 expected = y.reshape(32, 16).sum(axis=1)
 for shape in ("16x16x16", "32x8x16", "8x32x16"):
-    program = tcusim.build("reduction_k", shape=shape)
+    program = tcusim.build("reduction_k", tile=shape)
     mma = 0
     for event in tcusim.interpret(program, {"in": y}):
         mma += event.warps.size * (type(event.step).__name__ == "Mma")
@@ -136,7 +136,7 @@ for shape in ("16x16x16", "32x8x16", "8x32x16"):
 
 # %%
 wide = tcusim.MmaShape(8, 64, 16, title="a wide tile that no GPU has")
-program = tcusim.build("reduction_k", shape=wide)
+program = tcusim.build("reduction_k", tile=wide)
 out = tcusim.run(program, {"in": np.tile(y, 2)})["out"]
 print(f"{wide}: {out.size} sums from one mma")
 assert np.array_equal(out, np.tile(expected, 2))
@@ -146,7 +146,7 @@ assert np.array_equal(out, np.tile(expected, 2))
 #
 # - `tcusim.build("reduction_256")` needs a second product. Print its listing: why is there a
 #   `sync` before the copy to `t_X`, and another after it?
-# - `tcusim.build("reduction_16", ragged=True)` takes inputs of any length. What became of
+# - `tcusim.build("reduction_16", masked=True)` takes inputs of any length. What became of
 #   the load?
 #
 # Next: [a scan of 256 numbers](03_scan_256.md).

@@ -101,7 +101,7 @@ for shape, side, form in (
     ("8x32x16", "a", "(LA)1"),
     ("8x32x16", "a", "[U|1]"),
 ):
-    tile = tcusim.build("scan_t", shape=shape, side=side, form=form)
+    tile = tcusim.build("scan_t", tile=shape, side=side, form=form)
     size = tile.scalars[0].multiple_of
     values = np.resize(half, size)
     out = tcusim.run(tile, {"in": values})["out"]
@@ -116,7 +116,7 @@ for shape, side, form in (
 
 # %%
 noise = rng.standard_normal(256).astype(np.float16)
-as_printed = tcusim.build("scan_256", accumulate="f16")
+as_printed = tcusim.build("scan_256", acc="f16")
 volta = tcusim.run(as_printed, {"in": noise}, arch="volta")["out"]
 hopper = tcusim.run(as_printed, {"in": noise}, arch="hopper")["out"]
 

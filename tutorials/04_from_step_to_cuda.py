@@ -172,7 +172,7 @@ else:
 y = rng.standard_normal(4096).astype(np.float16)
 equal = {}
 for shape in ("16x16x16", "32x8x16", "8x32x16", "m16n8k16"):
-    scan = tcusim.build("scan_k", shape=shape)
+    scan = tcusim.build("scan_k", tile=shape)
     text = emit(scan).text
     call = next(line.strip() for line in text.splitlines() if "mma_sync" in line)
     print(f"{shape:>8}  {call}")
@@ -186,7 +186,7 @@ print("bits equal:", equal or "SKIPPED, there is no C++ compiler")
 # %% [markdown]
 # ## To try
 #
-# - `emit(tcusim.build("reduction_16", ragged=True))` takes inputs of any length. Where did its
+# - `emit(tcusim.build("reduction_16", masked=True))` takes inputs of any length. Where did its
 #   `load_matrix_sync` of the input go?
 # - Put the barrier of `scan_256` back one by one: `text.replace(barrier, "", 1)` takes out the
 #   first only. Which of them matter, and on which seeds?

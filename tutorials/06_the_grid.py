@@ -31,7 +31,7 @@ x = rng.integers(-9, 10, chunk * chunks).astype(np.float16)
 exact = np.cumsum(x, dtype=np.float64)
 
 reduce = tcusim.build("reduction_256n", segment_size=chunk, combine="add")
-scan_sums = tcusim.build("scan_plain", segment_size=chunks, source="f32", exclusive=True)
+scan_sums = tcusim.build("scan_simt", segment_size=chunks, source="f32", exclusive=True)
 propagate = tcusim.build("scan_256n", segment_size=chunk, combine="add", carry=True)
 
 
@@ -57,11 +57,11 @@ print("the scan is right:", np.array_equal(out, exact))
 # ## One launch
 #
 # Three launches read the array twice. To read it once, a block has to keep its elements while it
-# waits for what precedes them. `scan_grid` does; here a block of 2 warps takes 1024 elements, and 8
-# blocks are a *group*.
+# waits for what precedes them. `scan_single_pass` does; here a block of 2 warps takes 1024
+# elements, and 8 blocks are a *group*.
 
 # %%
-whole = tcusim.build("scan_grid", warps=2, batches=1, columns=8)
+whole = tcusim.build("scan_single_pass", warps=2, batches=1, columns=8)
 one = Counts()
 out = launch(one, whole, **{"in": x})
 print("the scan is right:", np.array_equal(out, exact))
@@ -132,9 +132,9 @@ print(f"from {last[0]!s} to {last[-1]!s}")
 #
 # ## A fixed order
 #
-# In `scan_grid` the order is part of the program. A block does not take what it happens to find. It
-# waits for *these* totals and *that* sum, and adds them as a tree that is written down. So we can
-# do it by hand, from the status words that the blocks have left, and get the same bits.
+# In `scan_single_pass` the order is part of the program. A block does not take what it happens to
+# find. It waits for *these* totals and *that* sum, and adds them as a tree that is written down.
+# So we can do it by hand, from the status words that the blocks have left, and get the same bits.
 
 
 # %%
@@ -149,7 +149,7 @@ def tree(values: np.ndarray) -> np.float32:
 
 
 def by_groups(status: np.ndarray, columns: int) -> np.ndarray:
-    """Return what precedes each block, as the blocks of `scan_grid` add up status words."""
+    """Return what precedes each block, as the blocks of `scan_single_pass` add up status words."""
     before = np.zeros(status.size - 1, np.float32)
     for block in range(before.size):
         place = block % columns
@@ -181,7 +181,7 @@ print(f"blocks of which the bits are as by hand: {same and chunks} of {chunks}")
 # %%
 bits = {}
 for columns in (2, 8, 32):
-    program = tcusim.build("scan_grid", warps=2, batches=1, columns=columns)
+    program = tcusim.build("scan_single_pass", warps=2, batches=1, columns=columns)
     bits[columns] = tcusim.run(program, {"in": noise})["out"]
     error = np.abs(bits[columns] - np.cumsum(noise, dtype=np.float64)).max()
     print(f"groups of {columns:>2}: the last result is {bits[columns][-1]!s}, error {error:.1e}")
@@ -221,9 +221,9 @@ except tcusim.VerifyError as error:
 #
 # ## To try
 #
-# - `exclusive=True` is an option of `scan_grid`. Which step of the listing changes?
-# - `tcusim.build("reduction_grid")` sums an array in one launch. Which block writes the result, and
-#   what does it wait for?
+# - `exclusive=True` is an option of `scan_single_pass`. Which step of the listing changes?
+# - `tcusim.build("reduction_single_pass")` sums an array in one launch. Which block writes the
+#   result, and what does it wait for?
 # - Give `look_back` integer totals, and count the values again.
 
 # %%

@@ -159,9 +159,9 @@ print(message)
 ones = np.ones((1, 2048), np.float16)
 column = np.full((2048, 1), 1 / 16, np.float16)
 start = np.full((1, 1), 2048, np.float16)
-for accumulate in ("f16", "f32"):
-    total = tcusim.matmul(ones, column, start, accumulate=accumulate, algorithm="gemm")
-    print(f"2048 + 2048/16 with {accumulate} accumulators: {total.item():.0f}")
+for acc in ("f16", "f32"):
+    total = tcusim.matmul(ones, column, start, acc=acc, algorithm="gemm")
+    print(f"2048 + 2048/16 with {acc} accumulators: {total.item():.0f}")
 exact = tcusim.matmul(ones, column, start).item()
 assert exact == 2048 + 128
 
@@ -193,7 +193,7 @@ print(tcusim.listing(padded))
 tall = rng.integers(-3, 4, (256, 512)).astype(np.float16)
 x = rng.integers(-3, 4, 512).astype(np.float16)
 once = tall.nbytes + x.nbytes
-for name, options in (("gemv", {}), ("gemv_reduction", {"warps": 8, "shape": "8x32x16"})):
+for name, options in (("gemv", {}), ("gemv_reduction", {"warps": 8, "tile": "8x32x16"})):
     program = tcusim.build(name, inner=512, **options)
     counts = counted(program, tall, x)
     print(f"{name:15} {counts.mma} mma, {counts.bytes_read / once:.3f} times the bytes of A and x")
@@ -211,7 +211,7 @@ assert np.array_equal(y, tcusim.matvec(tall, x, dtype=np.float32, algorithm="gem
 # %% [markdown]
 # ## To try
 #
-# - `tcusim.build("gemm", ab="s8", accumulate="s32")` has tiles of 16 bytes side by side, which WMMA
+# - `tcusim.build("gemm", ab="s8", acc="s32")` has tiles of 16 bytes side by side, which WMMA
 #   could not load from every second place. What does the listing do about it?
 # - `tcusim.build("gemm", ab="bf16", source="f32")` multiplies float32: how many mma are there for
 #   each pair of tiles, and why has each place two accumulators?

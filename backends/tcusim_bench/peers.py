@@ -52,7 +52,7 @@ class Contender:
 
     who: str
     label: str
-    accumulate: str
+    acc: str
     result: str
     prepare: Callable[[Array], Run]
 
@@ -256,7 +256,7 @@ def _triton_ways(problem: Problem) -> Iterator[Contender]:
 
 def _prepare_triton(problem: Problem, rows: int, step: int, warps: int) -> Callable[[Array], Run]:
     kernels = importlib.import_module("tcusim_bench.triton_kernels")
-    kernel = kernels.sum_rows if problem.kind == "sum" else kernels.scan_rows
+    kernel = kernels.sum_rows if problem.kind == "sum" else kernels.scan_panel
     data = _as_torch(problem.device.data)
     grid = (problem.segments // rows,)
 
@@ -295,8 +295,8 @@ class Cub:
 
     def ways(self, problem: Problem) -> Iterator[Contender]:
         """Yield CUB's ways to solve a problem."""
-        for label, accumulate, result, name in self._functions_for(problem):
-            yield Contender("CUB", label, accumulate, result, self._prepare(problem, name))
+        for label, acc, result, name in self._functions_for(problem):
+            yield Contender("CUB", label, acc, result, self._prepare(problem, name))
 
     def _functions_for(self, problem: Problem) -> Iterator[tuple[str, str, str, str]]:
         """Yield what to call: label, types of sums and of results, and the function's name."""

@@ -54,12 +54,12 @@ class Recipe:
     segment_size: int | None
     algorithm: str | None
     shape: str = "16x16x16"
-    accumulate: str = "f32"
+    acc: str = "f32"
     result: str = "f32"
     warps: int = 1
     tiles: int = 1
     combine: str = "add"
-    ragged: bool = False
+    masked: bool = False
     options: tuple[tuple[str, Any], ...] = ()
     unit: str | None = None
 
@@ -107,7 +107,7 @@ class Recipe:
             return self
         if self.kind == "matvec" or algorithm_of(self.algorithm or "").level is not Level.WARP:
             return self
-        return replace(self, warps=1, tiles=1)
+        return replace(self, warps=1, items_per_warp=1)
 
     def simulate(
         self, data: Values, arch: str, *, length: int | None = None, vector: Values | None = None
@@ -145,22 +145,22 @@ class Recipe:
             length=length,
             segment_size=self.segment_size or length,
             tile=shape_of(self.shape),
-            types=Types("f16", self.accumulate, "f16", self.result),
+            types=Types("f16", self.acc, "f16", self.result),
             arch=self.unit,
         )
 
     def _program(self, algorithm: str) -> Program:
         return build(
             algorithm,
-            shape=self.shape,
+            tile=self.shape,
             segment_size=self.segment_size,
-            accumulate=self.accumulate,
+            acc=self.acc,
             result=self.result,
             warps=self.warps,
-            tiles=self.tiles,
+            items_per_warp=self.tiles,
             combine=self.combine,
-            chain=DEFAULT.chain if self.kind == "sum" else None,
-            ragged=self.ragged,
+            accumulation_length=DEFAULT.accumulation_length if self.kind == "sum" else None,
+            masked=self.masked,
             **dict(self.options),
         )
 
@@ -174,20 +174,20 @@ class Recipe:
             problem = ProductProblem(
                 rows=rows,
                 inner=inner,
-                types=Types("f16", self.accumulate, "f16", self.result),
+                types=Types("f16", self.acc, "f16", self.result),
                 tile=shape_of(self.shape),
                 arch=self.unit,
             )
             return choose(problem, self.label).plan
         program = build(
             self.algorithm,
-            shape=self.shape,
+            tile=self.shape,
             inner=inner,
-            accumulate=self.accumulate,
+            acc=self.acc,
             source="f16",
             result=self.result,
             warps=self.warps,
-            chain=_LONG_CHAIN,
+            accumulation_length=_LONG_CHAIN,
             **dict(self.options),
         )
         return LaunchPlan.of_program(program, {"a": length, "b": inner})
@@ -210,7 +210,7 @@ def recipes(
     found = tuple(replace(one, unit=unit) for one in _ways(kind, segment_size))
     if not quick:
         return found
-    first = {(recipe.accumulate, recipe.result): recipe for recipe in reversed(found)}
+    first = {(recipe.acc, recipe.result): recipe for recipe in reversed(found)}
     return tuple(recipe for recipe in found if recipe in first.values())
 
 
@@ -233,7 +233,9 @@ def _shared_sums(size: int | None) -> Iterator[Recipe]:
     """Yield sums in which the blocks of one launch share segments, or the array."""
     for warps, per_warp in ((8, 8), (16, 8), (16, 16)):
         options = (("per_warp", per_warp),)
-        yield Recipe("sum", size, "reduction_grid", warps=warps, ragged=True, options=options)
+        yield Recipe(
+            "sum", size, "reduction_single_pass", warps=warps, masked=True, options=options
+        )
 
 
 def _whole_scans() -> Iterator[Recipe]:
@@ -249,8 +251,10 @@ def _shared_scans(size: int | None, result: str) -> Iterator[Recipe]:
         # A batch is 16 rows of two tiles.
         if size is None or size >= warps * batches * 512:
             options = (("batches", batches),)
-            one = Recipe("scan", size, "scan_grid", result=result, warps=warps, options=options)
-            yield replace(one, ragged=True)
+            one = Recipe(
+                "scan", size, "scan_single_pass", result=result, warps=warps, options=options
+            )
+            yield replace(one, masked=True)
 
 
 def _sums(size: int) -> Iterator[Recipe]:
@@ -261,7 +265,7 @@ def _sums(size: int) -> Iterator[Recipe]:
         yield Recipe("sum", size, "reduction_kn", warps=4)
     if size <= _LONGEST_IN_ROWS["sum"]:
         for warps, tiles in ((8, 1), (4, 8)):
-            yield Recipe("sum", size, "reduction_rows", warps=warps, tiles=tiles)
+            yield Recipe("sum", size, "reduction_panel", warps=warps, items_per_warp=tiles)
     if 256 <= size <= DEFAULT.chunk * 4:
         for warps in (8, 4):
             yield Recipe("sum", size, "reduction_tn", warps=warps)
@@ -281,18 +285,18 @@ def _fits(recipe: Recipe) -> bool:
 
 
 def _scans(size: int) -> Iterator[Recipe]:
-    for accumulate, result in (("f16", "f16"), ("f32", "f16"), ("f32", "f32")):
-        if accumulate == "f32" or size <= _LONGEST_F16:
-            yield from _scans_of(size, accumulate, result)
+    for acc, result in (("f16", "f16"), ("f32", "f16"), ("f32", "f32")):
+        if acc == "f32" or size <= _LONGEST_F16:
+            yield from _scans_of(size, acc, result)
 
 
-def _scans_of(size: int, accumulate: str, result: str) -> Iterator[Recipe]:
-    start = Recipe("scan", size, None, accumulate=accumulate, result=result)
+def _scans_of(size: int, acc: str, result: str) -> Iterator[Recipe]:
+    start = Recipe("scan", size, None, acc=acc, result=result)
     # With f16 accumulators partial sums are f16 in any case, and the paper's products lose nothing.
-    combines = ("mma", "add") if accumulate == "f16" and size > 16 else ("add",)
+    combines = ("mma", "add") if acc == "f16" and size > 16 else ("add",)
     for combine in combines:
         for warps, tiles in ((4, 1), (8, 4)):
-            one = replace(start, combine=combine, warps=warps, tiles=tiles)
+            one = replace(start, combine=combine, warps=warps, items_per_warp=tiles)
             if size <= 16:
                 yield replace(one, algorithm="scan_k")
             elif size < 256:
@@ -301,7 +305,7 @@ def _scans_of(size: int, accumulate: str, result: str) -> Iterator[Recipe]:
                 yield replace(one, algorithm="scan_t" if size == 256 else "scan_tn")
     if size <= _LONGEST_IN_ROWS["scan"]:
         for tiles in (1, 8):
-            yield replace(start, algorithm="scan_rows", warps=8, tiles=tiles)
+            yield replace(start, algorithm="scan_panel", warps=8, items_per_warp=tiles)
     if size >= DEFAULT.chunk:
         yield from _shared_scans(size, result)
     if size > DEFAULT.chunk:

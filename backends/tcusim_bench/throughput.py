@@ -26,7 +26,7 @@ from tcusim.machine import format_of
 from tcusim_bench.device import Device, Problem, matrix_columns, read_limits
 from tcusim_bench.peers import DEFAULT_PEERS, Contender, Peers, first_line
 from tcusim_bench.programs import KINDS, Recipe, recipes
-from tcusim_cuda.driver import unit_name
+from tcusim_cuda.driver import arch_name
 
 __all__ = ["SEGMENTS", "WHOLE", "Attempt", "Report", "Row", "Settings", "bench"]
 
@@ -62,7 +62,7 @@ class Attempt:
 
     who: str
     label: str
-    accumulate: str
+    acc: str
     result: str
     status: str
     ms: float | None = None
@@ -372,7 +372,7 @@ def _solve(problem: Problem, others: Peers, quick: bool, say: Say | None) -> lis
 
 def _fitting(problem: Problem, quick: bool) -> Iterator[Recipe]:
     """Yield the recipes whose blocks fit into the length."""
-    unit = unit_name(problem.device.sm)
+    unit = arch_name(problem.device.sm)
     for recipe in recipes(problem.kind, problem.recipes_size, quick=quick, unit=unit):
         try:
             recipe.plan(problem.device.length)
@@ -391,7 +391,7 @@ def _attempt_ours(problem: Problem, recipe: Recipe, kept: dict[Any, Any]) -> Att
         return problem.compare_bits(recipe, out, kept)
 
     label = recipe.label_at(problem.device.length)
-    contender = Contender(OURS, label, recipe.accumulate, recipe.result, prepare)
+    contender = Contender(OURS, label, recipe.acc, recipe.result, prepare)
     return _attempt(problem, contender, compare)
 
 
@@ -401,9 +401,7 @@ def _attempt(
     compare: Callable[[Any], tuple[int, int]] | None = None,
 ) -> Attempt:
     """Run a contender, verify what it wrote, and time it; whatever goes wrong is its status."""
-    attempt = Attempt(
-        contender.who, contender.label, contender.accumulate, contender.result, "not run"
-    )
+    attempt = Attempt(contender.who, contender.label, contender.acc, contender.result, "not run")
     try:
         out = problem.device.output(contender.result, problem.size)
         run = contender.prepare(out)
@@ -430,7 +428,7 @@ def verdict(attempt: Attempt, segment_size: int) -> str:
         return "wrong: some results are NaN, or were not written"
     # Sums whose own digits are too few are off by as much in each addition, relative to the norm.
     loose = _LOOSE * math.sqrt(max(1.0, segment_size / _LOOSE_SIZE))
-    allowed = _TOLERANCES.get((attempt.accumulate, attempt.result), loose)
+    allowed = _TOLERANCES.get((attempt.acc, attempt.result), loose)
     if attempt.error > allowed:
         return f"wrong: error {attempt.error:.2g}, more than {allowed:.2g} of a segment's norm"
     return "ok"
@@ -450,7 +448,7 @@ def best_rows(kind: str, segment_size: int, length: int, attempts: Iterable[Atte
     """Return a row for each library and types: its fastest right attempt, or its first of all."""
     groups: dict[tuple[str, str, str], list[Attempt]] = {}
     for attempt in attempts:
-        groups.setdefault((attempt.who, attempt.accumulate, attempt.result), []).append(attempt)
+        groups.setdefault((attempt.who, attempt.acc, attempt.result), []).append(attempt)
     rows = []
     for (_, _, result), tried in groups.items():
         timed = [attempt for attempt in tried if attempt.ms is not None]
@@ -507,7 +505,7 @@ def _cells(row: Row) -> list[str]:
     ]
     how = best.label if best.ok else f"{best.label}: {best.status}"
     size = "array" if row.segment_size == row.length else str(row.segment_size)
-    return [row.kind, size, best.who, best.accumulate, best.result, *numbers, how]
+    return [row.kind, size, best.who, best.acc, best.result, *numbers, how]
 
 
 def _number(value: float | None, form: str, factor: float = 1.0) -> str:

@@ -9,7 +9,7 @@ is imported by bench_peers.py alone.
 import triton
 import triton.language as tl
 
-__all__ = ["scan_rows", "sum_rows", "triton"]
+__all__ = ["scan_panel", "sum_rows", "triton"]
 
 
 @triton.jit
@@ -24,7 +24,7 @@ def sum_rows(data, out, size: tl.constexpr, rows: tl.constexpr, step: tl.constex
 
 
 @triton.jit
-def scan_rows(data, out, size: tl.constexpr, rows: tl.constexpr, step: tl.constexpr):
+def scan_panel(data, out, size: tl.constexpr, rows: tl.constexpr, step: tl.constexpr):
     """Scan `rows` segments of `size` elements, `step` of each at a time, in f32."""
     row = tl.program_id(0).to(tl.int64) * rows + tl.arange(0, rows)
     place = row[:, None] * size + tl.arange(0, step)[None, :]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tcusim_cuda.compile import CompileError, Cubin, compile_kernel
 from tcusim_cuda.cubin import Usage, read_usage
-from tcusim_cuda.driver import device_sm, unit_name
+from tcusim_cuda.driver import arch_name, device_sm
 from tcusim_cuda.emit import emit
 from tcusim_cuda.kernel import Kernel
 from tcusim_cuda.launch import LaunchError
@@ -26,11 +26,11 @@ __all__ = [
     "Kernel",
     "LaunchError",
     "Usage",
+    "arch_name",
     "compile_kernel",
     "device_sm",
     "emit",
     "read_usage",
-    "unit_name",
 ]
 
 CUDA = CudaLauncher()

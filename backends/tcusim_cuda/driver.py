@@ -16,9 +16,9 @@ from typing import Any, Final
 from numpy.typing import NDArray
 
 from tcusim.errors import BackendUnavailable, InputError, TcusimError
-from tcusim.machine import Format, units
+from tcusim.machine import Format, arches
 
-__all__ = ["Driver", "DriverError", "DriverMemory", "device_sm", "same_stream", "unit_name"]
+__all__ = ["Driver", "DriverError", "DriverMemory", "arch_name", "device_sm", "same_stream"]
 
 # Numbers of cuda.h: CUresult, CUdevice_attribute, CUpointer_attribute, CUfunction_attribute,
 # CUmemorytype, CUevent_flags.
@@ -358,12 +358,12 @@ def device_sm(device: int = 0) -> int:
     return Driver.open().sm(device)
 
 
-def unit_name(sm: int) -> str | None:
+def arch_name(sm: int) -> str | None:
     """Return the unit whose numerics GPUs of a compute capability have, such as ``"hopper"``.
 
     None stands for a GPU that no registered unit names.
     """
-    for unit in units():
+    for unit in arches():
         if sm in unit.sm:
             return unit.name
     return None

@@ -14,7 +14,7 @@ from tcusim.machine.formats import BY_ARRAY_NAME
 from tcusim.program.launches import LaunchPlan
 from tcusim_cuda.arrays import DeviceArray
 from tcusim_cuda.compile import why_no_compiler
-from tcusim_cuda.driver import Driver, device_sm, unit_name
+from tcusim_cuda.driver import Driver, arch_name, device_sm
 from tcusim_cuda.explain import EMITTER, CudaEmitter
 from tcusim_cuda.libraries import arranged, on_gpu, restored
 from tcusim_cuda.runtime import LaunchError, Runtime
@@ -55,7 +55,7 @@ class Launcher(Runtime):
 
     def native_arch(self) -> str | None:
         """Return the unit whose arithmetic the first GPU has, such as "hopper"; None if unknown."""
-        return unit_name(device_sm())
+        return arch_name(device_sm())
 
     def run(
         self,

@@ -10,12 +10,12 @@ from typing import Any, Final
 import numpy as np
 
 from tcusim.errors import BackendUnavailable, InputError
-from tcusim.machine import format_of, unit_of
+from tcusim.machine import arch_of, format_of
 from tcusim.machine.shapes import TILE_BYTES
 from tcusim.program.grammar import Buffer, Program
 from tcusim.program.launches import Launch, LaunchPlan, Memory
 from tcusim_cuda.arrays import DeviceArray, directly_loaded, from_bits, require_fit
-from tcusim_cuda.driver import Driver, unit_name
+from tcusim_cuda.driver import Driver, arch_name
 from tcusim_cuda.emit import emit, instruction_for
 from tcusim_cuda.kernel import WORKSPACE, Kernel
 
@@ -87,8 +87,8 @@ class PreparedPlan:
             return
         driver = Driver.open()
         sm = driver.sm(device)
-        title = f"{driver.title(device)} (sm_{sm}, {unit_name(sm) or 'no unit known'})"
-        if self.arch is not None and sm not in unit_of(self.arch).sm:
+        title = f"{driver.title(device)} (sm_{sm}, {arch_name(sm) or 'no unit known'})"
+        if self.arch is not None and sm not in arch_of(self.arch).sm:
             raise InputError(
                 f"{runtime}: arch={self.arch!r}, but GPU {device} is an {title}, and "
                 f"computes as it does. Leave arch out, or simulate it: backend='numpy'."
@@ -116,7 +116,7 @@ class PreparedPlan:
             for buffer, role in step.roles.items():
                 if role == name:
                     declared: Buffer = step.kernel.program.buffer(buffer)
-                    require_fit(array, declared, tiles=buffer in step.tiles, flat=flat)
+                    require_fit(array, declared, items_per_warp=buffer in step.tiles, flat=flat)
         self.require_size(array.name, array.size, name)
 
     def require_out(self, out: DeviceArray, shape: tuple[int, ...], *, whole: bool) -> None:
@@ -132,7 +132,7 @@ class PreparedPlan:
         else:
             step = self.steps[-1]
             (buffer,) = (name for name, role in step.roles.items() if role == self.last)
-            require_fit(out, step.kernel.program.buffer(buffer), tiles=False, flat=False)
+            require_fit(out, step.kernel.program.buffer(buffer), items_per_warp=False, flat=False)
         require_writable(out)
 
     def is_aliased(self, outputs: Sequence[DeviceArray], given: Mapping[str, DeviceArray]) -> bool:
@@ -225,7 +225,7 @@ def _step(plan: LaunchPlan, number: int, launch: Launch) -> Step:
         launch=launch,
         kernel=kernel,
         in_place=kernel.aliased(),
-        tiles=loaded_by_wmma(launch.program),
+        items_per_warp=loaded_by_wmma(launch.program),
         blocks=blocks,
         scalars=scalars,
         roles={**launch.inputs, **launch.outputs, WORKSPACE: status},

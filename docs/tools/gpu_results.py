@@ -177,7 +177,7 @@ def kernels(folder: Path = DATA) -> str:
     rows = [
         (
             *(row.kind, _size(row.kind, row.segment_size, report.length)),
-            f"{row.best.accumulate} → {row.best.result}",
+            f"{row.best.acc} → {row.best.result}",
             *(f"`{row.best.label}`", _speed(row), f"{row.of_limit or 0:.1%}"),
             f"{row.best.bits_compared:,}",
         )

@@ -20,16 +20,16 @@ from tcusim.arrays.problem import Problem
 from tcusim.arrays.tuning import DEFAULT
 from tcusim.machine import (
     FORMATS,
+    Arch,
     Exact,
     Fused,
     Integer,
     Rule,
     Sequential,
-    Unit,
+    arches,
     as_values,
     mma_values,
     rule_for,
-    units,
 )
 from tcusim.machine.shapes import shapes
 from tcusim.program.checks.verifier import CHECKS
@@ -81,8 +81,8 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 # --- Units --------------------------------------------------------------------------------------
 
 
-def _built_in_units() -> list[Unit]:
-    return [unit for unit in units() if unit.sm]
+def _built_in_units() -> list[Arch]:
+    return [unit for unit in arches() if unit.sm]
 
 
 def unit_table() -> str:
@@ -261,7 +261,7 @@ def mma_steps(name: str, shape: str = "16x16x16", **options: Any) -> tuple[int, 
     if algorithm_of(name).level is Level.GRID:
         # The whole array is a segment, of groups of one block here.
         options = {"columns": 1, **options}
-    program = tcusim.build(name, shape=shape, **options)
+    program = tcusim.build(name, tile=shape, **options)
     size = program.scalars[0].multiple_of
     zeros = np.zeros(size, tcusim.machine.format_of(program.inputs[0].dtype).dtype)
     steps = [

@@ -108,10 +108,10 @@ class Options:
     result: str = "f32"
     side: str = "a"
     warps: int = 1
-    tiles: int = 1
-    ragged: bool = False
+    items_per_warp: int = 1
+    masked: bool = False
     combine: str = "mma"
-    chain: int | None = None
+    accumulation_length: int | None = None
 
     @property
     def parts(self) -> int:
@@ -173,8 +173,8 @@ class Builder:
         worker = BLOCK
         if level is Level.WARP and options.warps > 1:
             worker = BLOCK * options.warps + WARP
-        turn = Index.symbol("u") if options.tiles > 1 else Index()
-        self.unit = worker * options.tiles + turn
+        turn = Index.symbol("u") if options.items_per_warp > 1 else Index()
+        self.unit = worker * options.items_per_warp + turn
         self._inputs: dict[str, Buffer] = {}
         self._outputs: dict[str, Buffer] = {}
         self._scratch: dict[str, Buffer] = {}
@@ -548,7 +548,7 @@ class Builder:
     @contextmanager
     def units(self) -> Iterator[None]:
         """Repeat for each piece of work of the warp; `unit` is its number."""
-        with self.loop("u", self.options.tiles):
+        with self.loop("u", self.options.items_per_warp):
             yield
 
     @contextmanager

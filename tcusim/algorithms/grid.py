@@ -38,7 +38,7 @@ from tcusim.program.grammar import (
     View,
 )
 
-__all__ = ["reduction_grid", "scan_grid"]
+__all__ = ["reduction_single_pass", "scan_single_pass"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class _Blocks:
     chunk: int
     columns: int
     segment_size: int | None
-    ragged: bool
+    masked: bool
     reverse: bool = False
 
     @property
@@ -89,9 +89,9 @@ class _Blocks:
             bounds.append(
                 Bound(Index.of(-1), within) if self.reverse else Bound(within, Index.of(size))
             )
-        if self.ragged and self.reverse and size is None:
+        if self.masked and self.reverse and size is None:
             bounds.append(Bound(Index.of(-1), self.first + place))
-        elif self.ragged:
+        elif self.masked:
             bounds.append(Bound(self.first + place, LENGTH))
         return bounds
 
@@ -106,7 +106,7 @@ class _Blocks:
     def work(self) -> Work:
         """Return the grid."""
         per_group = self.segment_size or self.chunk * self.columns
-        scalar = Scalar("length", 1 if self.ragged else per_group)
+        scalar = Scalar("length", 1 if self.masked else per_group)
         return Work((scalar,), Extent(LENGTH, per_group), self.columns)
 
 
@@ -114,15 +114,16 @@ def _blocks(
     b: Builder, chunk: int, columns: int, segment_size: int | None, *, reverse: bool = False
 ) -> _Blocks:
     require(
-        b.options.tiles == 1, "a block of one launch for a whole array takes one chunk: tiles=1"
+        b.options.items_per_warp == 1,
+        "a block of one launch for a whole array takes one chunk: items_per_warp=1",
     )
     if segment_size is not None:
         columns = -(-segment_size // chunk)
-    return _Blocks(chunk, columns, segment_size, b.options.ragged, reverse)
+    return _Blocks(chunk, columns, segment_size, b.options.masked, reverse)
 
 
 @algorithm(
-    "reduction_grid",
+    "reduction_single_pass",
     "reduction",
     "[DAKKAK19] section 4.3, in one launch",
     "per_warp*W*ceil(N/(per_warp*W))",
@@ -131,7 +132,7 @@ def _blocks(
     level=Level.GRID,
     combines=("add",),
 )
-def reduction_grid(
+def reduction_single_pass(
     b: Builder,
     segment_size: int | None,
     *,
@@ -255,7 +256,7 @@ class Held:
         Bytes of the widest elements that are held in fragments; wider ones stay in shared memory.
     """
 
-    pieces: int = 2
+    tiles_per_row: int = 2
     groups: int = 1
     batches: int = 4
     widest_held: int = WIDEST_HELD
@@ -265,7 +266,7 @@ HELD = Held()
 
 
 @algorithm(
-    "scan_grid",
+    "scan_single_pass",
     "scan",
     "[DAKKAK19] section 5.3, in one launch",
     "W*ceil(N/(W*pieces*groups*batches))*groups*batches*(pieces*(ceil(k/n) + 2) - 1)",
@@ -274,7 +275,7 @@ HELD = Held()
     level=Level.GRID,
     combines=("add",),
 )
-def scan_grid(
+def scan_single_pass(
     b: Builder,
     segment_size: int | None,
     *,
@@ -294,7 +295,7 @@ def scan_grid(
         Blocks of a group of the whole array.
     """
     groups, batches = held.groups, held.batches
-    panel = ScannedPanel(b, Share(held.pieces, groups), order, held=True)
+    panel = ScannedPanel(b, Share(held.tiles_per_row, groups), order, held=True)
     warps, vectors = b.options.warps, Vectors(batches * panel.count)
     grid = _blocks(b, warps * batches * panel.size, columns, segment_size, reverse=order.reverse)
 

@@ -51,10 +51,10 @@ class Panel:
     ) -> None:
         self.b = b
         self.order = order
-        self.pieces = share.pieces
+        self.tiles_per_row = share.tiles_per_row
         self.groups = share.groups
         self.count = share.groups * b.m
-        self.row = share.pieces * b.k
+        self.row = share.tiles_per_row * b.k
         self.size = self.count * self.row
         self.ones = ones
         self.zero = b.zero(b.accumulator("Z"))
@@ -67,7 +67,7 @@ class Panel:
     @property
     def turns(self) -> Sequence[int]:
         """The places of a row's tiles in the order of the scan."""
-        places = range(self.pieces)
+        places = range(self.tiles_per_row)
         return places[::-1] if self.order.reverse else places
 
     def of(self, buffer: Buffer, first: Index, bounds: Sequence[Bound], times: int = 1) -> View:
@@ -126,11 +126,11 @@ class Panel:
     def _hold(self, view: View) -> None:
         rows = view.cols if self.b.transposed else view.rows
         for g in map(Index.of, range(rows // self.b.m)):
-            for j in range(self.pieces):
+            for j in range(self.tiles_per_row):
                 self.b.load_parts(self._name(g, j), self._tile(view, g, j), stage="t_A")
 
     def _name(self, g: Index, j: int) -> str:
-        return f"A{g.const * self.pieces + j}"
+        return f"A{g.const * self.tiles_per_row + j}"
 
     def _kept(self, view: View) -> TileParts:
         """Copy all rows to shared memory, in the operands' type; return what loads their tiles."""
@@ -153,7 +153,7 @@ class ScannedPanel(Panel):
         self.u = upper(b, order)
         self.beside = order.exclusive and not held
         ones = None
-        if held or share.pieces > 1 or self.beside:
+        if held or share.tiles_per_row > 1 or self.beside:
             ones = b.const(b.right("J"), PatternKind.ONES)
         super().__init__(b, share, order, ones)
         width = self.row + (b.n if self.beside else 0)
@@ -219,7 +219,7 @@ class ScannedPanel(Panel):
                 for number, part in enumerate(tile):
                     b.mma(r, part, u, r if number else s)
             b.store(rows, b.rect(self.scanned, here + j * b.k, b.m, b.k, self.ldm))
-            if turn < self.pieces or self.beside:
+            if turn < self.tiles_per_row or self.beside:
                 s = self.add(s, tile)
         if self.beside:
             b.store([s], b.rect(self.scanned, here + self.row, b.m, b.n, self.ldm))
@@ -246,6 +246,6 @@ class PanelWork:
         bounds = []
         if self.per_unit % panel.size:
             bounds.append(Bound(start + panel.inner, Index.of(self.segment_size)))
-        if b.options.ragged:
+        if b.options.masked:
             bounds.append(Bound(first + panel.inner, LENGTH))
         return panel.of(buffer, first, bounds)

@@ -128,7 +128,7 @@ def _finish_packed(b: Builder, rows: FixedRows, out: Buffer, partials: Buffer) -
             b.mma(r, top, x, r)
         first, count = rows.first + block * b.n, min(b.n, b.m - block * b.n)
         inside = [Bound((first + COL) * rows.longest, LENGTH)]
-        bounds = inside if b.options.ragged else []
+        bounds = inside if b.options.masked else []
         sums = b.rect(out, first, 1, count, count, 1, bounds)
         b.copy(sums, b.part(b.spill(r), 1, count), line="out")
 
@@ -185,7 +185,7 @@ def gemm_naive(b: Builder, *, cols: int | None = None, sizes: Inner = INNER) -> 
         sums.start(None if c is None else lambda i, j: result(c))
         grouped(b, sums, tiles, 1, product)
         b.store([sums.totals[0, 0]], result(out))
-    per_block = b.m * b.options.warps * b.options.tiles
+    per_block = b.m * b.options.warps * b.options.items_per_warp
     return Work((Scalar("rows"),), Extent(ROWS, per_block), columns)
 
 

@@ -141,9 +141,9 @@ def gemm(
         b.barrier()
         pipelined(b, sums, steps, depth, fill, multiply, b.barrier)
         plan.by_warp(store)
-        if b.options.tiles > 1:
+        if b.options.items_per_warp > 1:
             b.barrier()
-    per_block = plan.block_rows * b.options.tiles
+    per_block = plan.block_rows * b.options.items_per_warp
     return Work((Scalar("rows"),), Extent(ROWS, per_block), columns)
 
 
@@ -307,7 +307,7 @@ def gemv_reduction(
         else:
             for (i, _), total in work.sums.totals.items():
                 _store_column(b, total, work.out, row + i * b.m)
-    return Work((Scalar("rows"),), Extent(ROWS, work.block_rows * b.options.tiles))
+    return Work((Scalar("rows"),), Extent(ROWS, work.block_rows * b.options.items_per_warp))
 
 
 class _Work:
@@ -363,7 +363,7 @@ class _Work:
     def do(self, first: Index, steps: int) -> None:
         """Multiply `steps` steps from `first` on, and the chunk of x that they need."""
         b = self.b
-        if self.steps > self.steps_of_chunk or b.options.tiles > 1:
+        if self.steps > self.steps_of_chunk or b.options.items_per_warp > 1:
             # Other warps may still read the former chunk.
             b.barrier()
         self.vector.fill(self.x, first * self.step, self.inner)

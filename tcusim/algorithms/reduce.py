@@ -69,10 +69,10 @@ __all__ = [
     "finish",
     "reduction_kn",
     "reduction_packed",
-    "reduction_pieces",
-    "reduction_pieces_plain",
-    "reduction_plain",
-    "reduction_rows",
+    "reduction_panel",
+    "reduction_ragged",
+    "reduction_ragged_simt",
+    "reduction_simt",
     "reduction_tn",
     "reduction_tn_block",
     "second_product",
@@ -109,8 +109,8 @@ def reduction_kn(b: Builder, segment_size: int) -> int | Work:
     return _sum_rows(b, FixedRows(b, segment_size, b.m))
 
 
-@algorithm("reduction_pieces", "irregular_reduction", "not in the paper", "N", repeats=4)
-def reduction_pieces(b: Builder, cut: int, *, chunks: Chunks = CHUNKS) -> int | Work:
+@algorithm("reduction_ragged", "irregular_reduction", "not in the paper", "N", repeats=4)
+def reduction_ragged(b: Builder, cut: int, *, chunks: Chunks = CHUNKS) -> int | Work:
     """Sum chunks of at most k*N elements of ragged segments, m chunks a warp, in N products.
 
     out[p] is the sum of chunk number p; 0 where there is no chunk of that number.
@@ -129,8 +129,8 @@ def _sum_rows(b: Builder, rows: Rows) -> int | Work:
     return rows.work()
 
 
-@algorithm("reduction_plain", "reduction", "not in the paper", "0", repeats=16)
-def reduction_plain(b: Builder, segment_size: int) -> int | Work:
+@algorithm("reduction_simt", "reduction", "not in the paper", "0", repeats=16)
+def reduction_simt(b: Builder, segment_size: int) -> int | Work:
     """Sum segments by rounded additions alone, one segment a warp, as a balanced tree.
 
     The last launch of a long sum: its partial sums need the accumulator's range and precision,
@@ -139,8 +139,8 @@ def reduction_plain(b: Builder, segment_size: int) -> int | Work:
     return _add_rows(b, FixedRows(b, segment_size, 1), segment_size, segment_size)
 
 
-@algorithm("reduction_pieces_plain", "irregular_reduction", "not in the paper", "0", repeats=4)
-def reduction_pieces_plain(
+@algorithm("reduction_ragged_simt", "irregular_reduction", "not in the paper", "0", repeats=4)
+def reduction_ragged_simt(
     b: Builder,
     cut: int,
     *,
@@ -198,7 +198,7 @@ def reduction_packed(b: Builder, segment_size: int) -> int:
                 for a in b.load_parts("A", rows.part(data(b), i * b.k, b.k)):
                     b.mma(v, a, ones, v)
         bounds = []
-        if b.options.ragged:
+        if b.options.masked:
             bounds.append(Bound((first + ROW + COL * b.m) * segment_size, LENGTH))
         b.store([v], b.rect(out, first, b.m, b.n, 1, b.m, bounds))
     return b.m * b.n * segment_size
@@ -265,7 +265,7 @@ def reduction_tn_block(b: Builder, segment_size: int) -> int:
         of_warp = finish(b, accumulate(b, each, tile, ones))
         warps = b.options.warps
         partials = b.shared("prtls", b.options.acc, warps)
-        if b.options.tiles > 1:
+        if b.options.items_per_warp > 1:
             # The first warp may still read what the warps put there for their last work item.
             b.barrier()
         b.copy(b.rect(partials, WARP, 1, 1, warps), of_warp, line="partial")
@@ -293,7 +293,7 @@ def _sum_of_warps(b: Builder, partials: Buffer, ones: Frag) -> View:
 
 
 @algorithm(
-    "reduction_rows",
+    "reduction_panel",
     "reduction",
     "not in the paper",
     "T",
@@ -302,13 +302,13 @@ def _sum_of_warps(b: Builder, partials: Buffer, ones: Frag) -> View:
     combines=("add",),
     symbols=partial(tiles_of_panels, elements=SUMMED),
 )
-def reduction_rows(b: Builder, segment_size: int, *, size: PanelSize = AS_SUITS) -> int:
+def reduction_panel(b: Builder, segment_size: int, *, size: PanelSize = AS_SUITS) -> int:
     """Sum segments, several short ones a warp or a part of a long one at a time.
 
     Products with ones give the totals of rows of several tiles, m of them at once; those of a
     segment are then added up. By default the panel is as suits the segments.
     """
-    share = share_of(b.m, b.k, segment_size, SUMMED, size.pieces, size.groups)
+    share = share_of(b.m, b.k, segment_size, SUMMED, size.tiles_per_row, size.groups)
     panel = Panel(b, share, ones=b.const(b.right("J"), PatternKind.ONES))
     work = PanelWork(panel, share.per_segment, segment_size)
     count, lines = work.per_segment, panel.count // work.per_segment
@@ -365,8 +365,8 @@ def accumulate(b: Builder, count: int, view: Callable[[Index], View], ones: Frag
     A tensor core truncates, so each product loses up to an ulp of V, always toward zero: long
     chains drift. Chains are therefore added up by rounded additions.
     """
-    products = b.options.chain or count * b.options.parts
-    chain = max(1, products // b.options.parts)
+    products = b.options.accumulation_length or count * b.options.parts
+    accumulation_length = max(1, products // b.options.parts)
     v = b.accumulator("V")
 
     def run(var: str, steps: int, start: Index) -> None:
@@ -375,15 +375,15 @@ def accumulate(b: Builder, count: int, view: Callable[[Index], View], ones: Frag
             for a in b.load_parts("A", view(start + i), "load"):
                 b.mma(v, a, ones, v, "product")
 
-    if count <= chain:
+    if count <= accumulation_length:
         run("i", count, Index())
         return v
     total = b.zero(b.accumulator("VT"))
-    with b.loop("c", count // chain) as c:
-        run("i", chain, c * chain)
+    with b.loop("c", count // accumulation_length) as c:
+        run("i", accumulation_length, c * accumulation_length)
         b.add(total, total, v)
-    if count % chain:
-        run("i", count % chain, Index.of(count - count % chain))
+    if count % accumulation_length:
+        run("i", count % accumulation_length, Index.of(count - count % accumulation_length))
         b.add(total, total, v)
     return total
 

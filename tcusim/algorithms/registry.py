@@ -214,18 +214,18 @@ def algorithm_of(name: str) -> Algorithm:
 def build(
     algorithm: str,
     *,
-    shape: str | tuple[int, int, int] | MmaShape = "16x16x16",
+    tile: str | tuple[int, int, int] | MmaShape = "16x16x16",
     segment_size: int | None = None,
     ab: str = "f16",
-    accumulate: str = "f32",
+    acc: str = "f32",
     source: str | None = None,
     result: str | None = None,
     side: str | None = None,
     warps: int = 1,
-    tiles: int = 1,
-    ragged: bool = False,
+    items_per_warp: int = 1,
+    masked: bool = False,
     combine: str | None = None,
-    chain: int | None = None,
+    accumulation_length: int | None = None,
     **options: Any,
 ) -> Program:
     """Build the step program of an algorithm for a tile shape.
@@ -276,24 +276,26 @@ def build(
         If the parts do not go together.
     """
     row = algorithm_of(algorithm)
-    tile = shape_of(shape)
+    tile = shape_of(tile)
     _check_alias(row, algorithm, tile)
     _check_options(row, options)
     combine = _combine(row, combine)
-    _check_types(ab, accumulate, source, result)
+    _check_types(ab, acc, source, result)
     b = Builder(
         Options(
             shape=tile,
             ab=ab,
-            acc=accumulate,
+            acc=acc,
             source=source or stored_type(ab),
-            result=result or accumulate,
+            result=result or acc,
             side=_side(row, side, tile),
             warps=as_size("warps", warps),
-            tiles=as_size("tiles", tiles),
-            ragged=ragged,
+            items_per_warp=as_size("items_per_warp", items_per_warp),
+            masked=masked,
             combine=combine,
-            chain=None if chain is None else as_size("chain", chain),
+            accumulation_length=None
+            if accumulation_length is None
+            else as_size("accumulation_length", accumulation_length),
         ),
         row.lines,
         row.level,
@@ -301,8 +303,8 @@ def build(
     sizes = _sizes(row, b, segment_size)
     work = row.function(b, *sizes, **arguments_of(row.function, options))
     if not isinstance(work, Work):
-        per_block = work * tiles * (warps if row.level is Level.WARP else 1)
-        scalar = Scalar("length", 1 if ragged else per_block)
+        per_block = work * items_per_warp * (warps if row.level is Level.WARP else 1)
+        scalar = Scalar("length", 1 if masked else per_block)
         work = Work((scalar,), Extent(LENGTH, per_block))
     program = b.program(str(algorithm).lower(), row.source, work)
     verify(program)

@@ -130,7 +130,7 @@ class FixedRows(Rows):
     def inside(self) -> list[Bound]:
         """Return when there is such a segment."""
         inside = Bound((self.first + ROW) * self.longest, LENGTH)
-        return [inside] if self.b.options.ragged else []
+        return [inside] if self.b.options.masked else []
 
     def part(self, buffer: Buffer, start: Index, cols: int) -> View:
         """Return `cols` elements of each segment from `start` on."""
@@ -141,7 +141,7 @@ class FixedRows(Rows):
             # Wherever the part starts: a longer one would overlap the next segment's.
             bounds.append(Bound(COL, Index.of(size)))
         offset = self.first * size + start
-        if self.b.options.ragged:
+        if self.b.options.masked:
             row = ROW * size if self.count > 1 else Index()
             bounds.append(Bound(offset + row + COL, LENGTH))
         return self.b.rect(buffer, offset, self.count, cols, size, 1, bounds)
@@ -225,7 +225,7 @@ class RaggedRows(Rows):
 
     def work(self) -> Work:
         """Return the grid."""
-        rows = self.count * self.b.options.tiles * self.b.options.warps
+        rows = self.count * self.b.options.items_per_warp * self.b.options.warps
         blocks = Extent(self.numbers.index, self.numbers.per * rows)
         return Work((Scalar("length"), Scalar("segments")), blocks)
 
@@ -261,7 +261,7 @@ def tile_of(
     if beyond or size % (b.m * b.k):
         bounds.append(Bound(start + inside, Index.of(size)))
     offset = (b.unit if segment is None else segment) * size + start
-    if b.options.ragged:
+    if b.options.masked:
         bounds.append(Bound(offset + inside, LENGTH))
     return b.rect(buffer, offset, b.m, b.k, b.k, 1, bounds)
 
@@ -289,7 +289,7 @@ def values_as_left(b: Builder, values: Buffer, line: str) -> list[Frag]:
 def carried(b: Builder, size: int) -> View:
     """Return the work item's element of the input `carry`, repeated in an accumulator."""
     given = b.input("carry", b.options.acc, Extent(LENGTH, size))
-    bounds = [Bound(b.unit * size, LENGTH)] if b.options.ragged else []
+    bounds = [Bound(b.unit * size, LENGTH)] if b.options.masked else []
     return b.rect(given, b.unit, b.m, b.n, 0, 0, bounds)
 
 
@@ -319,7 +319,7 @@ class PanelSize:
         How many times m rows a warp takes at once.
     """
 
-    pieces: int | None = None
+    tiles_per_row: int | None = None
     groups: int | None = None
 
 
@@ -334,14 +334,14 @@ class Share:
     None if the rows do not hold whole segments: a warp then has one, in as many passes as it needs.
     """
 
-    pieces: int
+    tiles_per_row: int
     groups: int
     per_segment: int | None = None
 
     @property
     def tiles(self) -> int:
         """Tiles of all rows."""
-        return self.pieces * self.groups
+        return self.tiles_per_row * self.groups
 
 
 def share_of(
@@ -349,7 +349,7 @@ def share_of(
     k: int,
     segment_size: int,
     elements: int,
-    pieces: int | None = None,
+    tiles_per_row: int | None = None,
     groups: int | None = None,
 ) -> Share:
     """Return how a warp takes about `elements` elements, in tiles of m*k, or as the options say.
@@ -360,7 +360,7 @@ def share_of(
     tiles, most = (min(MOST_TILES, max(1, size // (m * k))) for size in (elements, MOST))
     whole_rows = [
         width
-        for width in (WIDTHS if pieces is None else (pieces,))
+        for width in (WIDTHS if tiles_per_row is None else (tiles_per_row,))
         if segment_size % (width * k) == 0
     ]
     filled = [
@@ -373,8 +373,8 @@ def share_of(
         if groups is not None or share.groups == 1 or share.tiles <= tiles:
             return share
     if filled and segment_size < 2 * elements and segment_size % elements:
-        return min(filled, key=lambda share: (share.tiles, -share.pieces))
-    width = pieces or (2 if segment_size > k else 1)
+        return min(filled, key=lambda share: (share.tiles, -share.tiles_per_row))
+    width = tiles_per_row or (2 if segment_size > k else 1)
     needed = -(-segment_size // (m * width * k))
     return Share(width, groups or min(needed, max(1, tiles // width)))
 
@@ -385,6 +385,6 @@ def tiles_of_panels(values: Mapping[str, int], elements: int) -> dict[str, int]:
     A scan multiplies each tile by U, and all but the last of each of the T/P rows by J.
     """
     m, k, count = values["m"], values["k"], values["N"]
-    share = share_of(m, k, count * m * k, elements, values["pieces"], values["groups"])
+    share = share_of(m, k, count * m * k, elements, values["tiles_per_row"], values["groups"])
     passes = 1 if share.per_segment else -(-count // share.tiles)
-    return {"T": passes * share.tiles, "P": share.pieces}
+    return {"T": passes * share.tiles, "P": share.tiles_per_row}

@@ -51,10 +51,10 @@ from tcusim.program.grammar import ROW, WARP, Buffer, Extent, Frag, Index, Patte
 
 __all__ = [
     "scan_kn",
-    "scan_pieces",
-    "scan_pieces_plain",
-    "scan_plain",
-    "scan_rows",
+    "scan_panel",
+    "scan_ragged",
+    "scan_ragged_simt",
+    "scan_simt",
     "scan_tn",
     "scan_tn_block",
 ]
@@ -103,8 +103,8 @@ def scan_kn(
     return _scan_rows(b, rows, order, carry=carry)
 
 
-@algorithm("scan_pieces", "irregular_scan", "not in the paper", "N*ceil(k/n)", repeats=4)
-def scan_pieces(
+@algorithm("scan_ragged", "irregular_scan", "not in the paper", "N*ceil(k/n)", repeats=4)
+def scan_ragged(
     b: Builder,
     cut: int,
     *,
@@ -149,8 +149,8 @@ def _scan_rows(b: Builder, rows: Rows, order: Order, *, carry: bool) -> int | Wo
     return rows.work()
 
 
-@algorithm("scan_plain", "scan", "not in the paper", "0", repeats=16)
-def scan_plain(
+@algorithm("scan_simt", "scan", "not in the paper", "0", repeats=16)
+def scan_simt(
     b: Builder,
     segment_size: int,
     *,
@@ -170,8 +170,8 @@ def scan_plain(
     return _add_up_rows(b, rows, vectors, order, carry=carry)
 
 
-@algorithm("scan_pieces_plain", "irregular_scan", "not in the paper", "0", repeats=4)
-def scan_pieces_plain(
+@algorithm("scan_ragged_simt", "irregular_scan", "not in the paper", "0", repeats=4)
+def scan_ragged_simt(
     b: Builder,
     cut: int,
     *,
@@ -391,7 +391,7 @@ def _scan_by_additions(b: Builder, totals: Buffer, before: Buffer, s: Frag) -> N
 
 
 @algorithm(
-    "scan_rows",
+    "scan_panel",
     "scan",
     "not in the paper",
     "T*(ceil(k/n) + 1) - T/P",
@@ -400,7 +400,7 @@ def _scan_by_additions(b: Builder, totals: Buffer, before: Buffer, s: Frag) -> N
     combines=("add",),
     symbols=partial(tiles_of_panels, elements=SCANNED),
 )
-def scan_rows(
+def scan_panel(
     b: Builder,
     segment_size: int,
     *,
@@ -408,7 +408,7 @@ def scan_rows(
     order: Order = FORWARD,
 ) -> int:
     """Scan segments, several short ones a warp or a part of a long one at a time."""
-    share = share_of(b.m, b.k, segment_size, SCANNED, size.pieces, size.groups)
+    share = share_of(b.m, b.k, segment_size, SCANNED, size.tiles_per_row, size.groups)
     panel = ScannedPanel(b, share, order)
     work = PanelWork(panel, share.per_segment, segment_size)
     out = b.output("out", b.options.result, Extent(LENGTH))

@@ -88,8 +88,12 @@ class Sums:
 
     def __init__(self, b: Builder, tiles: int, down: int = 1, across: int = 1) -> None:
         self.b = b
-        chain = b.options.chain
-        self.limit = None if chain is None or chain >= tiles else chain
+        accumulation_length = b.options.accumulation_length
+        self.limit = (
+            None
+            if accumulation_length is None or accumulation_length >= tiles
+            else accumulation_length
+        )
         places = [(i, j) for i in range(down) for j in range(across)]
 
         def named(name: str) -> dict[tuple[int, int], Frag]:
@@ -120,7 +124,7 @@ class Sums:
                 self.b.mma(d, one, two, d)
 
     @contextmanager
-    def chain(self) -> Iterator[None]:
+    def blocked(self) -> Iterator[None]:
         """Let what is multiplied inside accumulate, then add it to the totals."""
         b = self.b
         apart = [] if self.large is self.totals else [self.large]
@@ -145,7 +149,7 @@ class Sums:
             return
         limit = self.limit or count
         for first in range(0, count, limit):
-            with self.chain():
+            with self.blocked():
                 for q in range(first, min(first + limit, count)):
                     body(q)
 
@@ -244,11 +248,11 @@ def grouped(b: Builder, sums: Sums, count: int, span: int, body: Callable[[Index
     # A body that is longer than a chain makes its own, in `Sums.tiles`.
     group = count if cut or sums.limit is None else min(count, sums.limit // span)
     whole, rest = divmod(count, group)
-    chain = nullcontext if cut else sums.chain
-    with b.loop("g", whole) as g, chain(), b.loop("i", group) as i:
+    blocked = nullcontext if cut else sums.blocked
+    with b.loop("g", whole) as g, blocked(), b.loop("i", group) as i:
         body(g * group + i)
     if rest:
-        with chain(), b.loop("j", rest) as j:
+        with blocked(), b.loop("j", rest) as j:
             body(j + whole * group)
 
 
@@ -286,7 +290,7 @@ def pipelined(
     grouped(b, sums, pairs, 2 * depth, pair)
     rest = count - 2 * pairs
     span = rest * depth
-    with nullcontext() if sums.cut(span) else sums.chain():
+    with nullcontext() if sums.cut(span) else sums.blocked():
         for number in range(rest):
             step = Index.of(2 * pairs + number)
             run(number, step, span, last=number == rest - 1)

@@ -101,18 +101,18 @@ def numpy_type(name: Any) -> np.dtype[Any]:
     return found
 
 
-def types_of(work: str, result: str, accumulate: str) -> Types:
+def types_of(work: str, result: str, acc: str) -> Types:
     """Return the types of the launches for NumPy's names of the array's type and the result's."""
     ab, acc, source = _TYPES[work]
-    if accumulate == "f16":
+    if acc == "f16":
         if work != "float16":
-            raise Unsupported(f"accumulate='f16' is for float16 input, not {work}")
+            raise Unsupported(f"acc='f16' is for float16 input, not {work}")
         acc = "f16"
     return Types(ab, acc, source, BY_ARRAY_NAME[result].name)
 
 
 def types_on_host(
-    given: str, dtype: Any, accumulate: str, arch: str, *, product: bool = False
+    given: str, dtype: Any, acc: str, arch: str, *, product: bool = False
 ) -> TypeRule:
     """Return the types for NumPy arrays of the type `given`, with results of type `dtype`."""
     kind = "f" if given in FLOATS else np.dtype(given).kind
@@ -121,9 +121,9 @@ def types_on_host(
         raise InputError(f"input of dtype {given} is not supported; cast it to float32 or float64")
     is_integer = wanted not in FLOATS
     if kind in "biu" and (is_integer or not product):
-        if accumulate == "f16":
+        if acc == "f16":
             how = "exact" if product else "summed exactly"
-            raise Unsupported(f"accumulate='f16' is for float16 input; integers are {how}")
+            raise Unsupported(f"acc='f16' is for float16 input; integers are {how}")
         whole = _multiplies(arch, "s8", "s32")
         types = Types("s8", "s32", "s8", "s32") if whole else Types("f16", "f32", "f16", "f32")
         return TypeRule(given, given, wanted, types, "digits")
@@ -135,7 +135,7 @@ def types_on_host(
         )
     as_given = given in FLOATS and "float64" not in (given, wanted)
     work = given if as_given else wanted
-    types = types_of(work, wanted, accumulate)
+    types = types_of(work, wanted, acc)
     if work != "float32":
         return TypeRule(given, work, wanted, types)
     if _multiplies(arch, "bf16", "f32"):
@@ -143,7 +143,7 @@ def types_on_host(
     return TypeRule(given, work, wanted, Types("f16", "f32", "f16", "f32"), "f16 parts")
 
 
-def types_on_device(given: str, dtype: Any, accumulate: str, arch: str) -> TypeRule:
+def types_on_device(given: str, dtype: Any, acc: str, arch: str) -> TypeRule:
     """Return the types for arrays in GPU memory, whose values nobody looks at."""
     wanted = None if dtype is None else array_name_of(dtype)
     if given == "int8":
@@ -151,7 +151,7 @@ def types_on_device(given: str, dtype: Any, accumulate: str, arch: str) -> TypeR
             raise InputError(
                 f"int8 arrays in GPU memory have int32 results, not {wanted}; cast the result"
             )
-        return TypeRule("int8", "int8", "int32", types_of("int8", "int32", accumulate))
+        return TypeRule("int8", "int8", "int32", types_of("int8", "int32", acc))
     if given not in FLOATS:
         raise InputError(
             f"arrays in GPU memory must be of {', '.join(FLOATS)} or int8, got {given}; cast it "
@@ -170,7 +170,7 @@ def types_on_device(given: str, dtype: Any, accumulate: str, arch: str) -> TypeR
             f"float32 arrays in GPU memory are split into bf16 parts, and {arch} has no bf16. Cast "
             f"the array to float16, or copy it to a NumPy array, which is scaled and split there"
         )
-    return TypeRule(given, work, wanted, types_of(work, wanted, accumulate))
+    return TypeRule(given, work, wanted, types_of(work, wanted, acc))
 
 
 def _result_type(given: str, kind: str, dtype: Any) -> str:

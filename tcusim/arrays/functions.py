@@ -1,7 +1,7 @@
 """Sums, scans and products of arrays, as NumPy has them, computed by step programs.
 
 Results follow NumPy: the same shapes, the same result types, the last axis by default where there
-are segments. Arithmetic follows the tensor core of `arch`, bit for bit. With accumulate="f32" (the
+are segments. Arithmetic follows the tensor core of `arch`, bit for bit. With acc="f32" (the
 default) nothing is rounded to the operand type on the way, and long sums are cut into short chains
 whose results are combined by rounded float32 additions. float32 is computed as exact bf16 parts,
 and integers, which are exact, as digits of 8 bits.
@@ -43,7 +43,7 @@ class Keywords(TypedDict, total=False):
     backend: str | None
     shape: Shape | None
     arch: str | None
-    accumulate: Accumulator
+    acc: Accumulator
     algorithm: str | None
     report: Report | None
     progress: Progress | None
@@ -108,9 +108,9 @@ def sum(
     out: Any = None,
     keepdims: bool = False,
     backend: str | None = None,
-    shape: Shape | None = None,
+    tile: Shape | None = None,
     arch: str | None = None,
-    accumulate: Accumulator = "f32",
+    acc: Accumulator = "f32",
     algorithm: str | None = None,
     report: Report | None = None,
     progress: Progress | None = None,
@@ -177,7 +177,7 @@ def sum(
     4950.0
     """
     request = SegmentRequest("sum", axis, None, dtype, keepdims)
-    options = Options(backend, shape, arch, accumulate, algorithm)
+    options = Options(backend, tile, arch, acc, algorithm)
     call = Call(out, stream, report, progress)
     asked = (request, options, type(axis), None)
     return run_ready(asked, (a,), call, prepare_segments)
@@ -197,9 +197,9 @@ def cumsum(
     include_initial: bool = False,
     reverse: bool = False,
     backend: str | None = None,
-    shape: Shape | None = None,
+    tile: Shape | None = None,
     arch: str | None = None,
-    accumulate: Accumulator = "f32",
+    acc: Accumulator = "f32",
     algorithm: str | None = None,
     report: Report | None = None,
     progress: Progress | None = None,
@@ -241,7 +241,7 @@ def cumsum(
     request = SegmentRequest(
         "cumsum", axis, None, dtype, False, exclusive, reverse, include_initial
     )
-    options = Options(backend, shape, arch, accumulate, algorithm)
+    options = Options(backend, tile, arch, acc, algorithm)
     call = Call(out, stream, report, progress)
     asked = (request, options, type(axis), None)
     return run_ready(asked, (a,), call, prepare_segments)
@@ -265,9 +265,9 @@ def segmented_sum(
     dtype: DTypeLike | None = None,
     out: Any = None,
     backend: str | None = None,
-    shape: Shape | None = None,
+    tile: Shape | None = None,
     arch: str | None = None,
-    accumulate: Accumulator = "f32",
+    acc: Accumulator = "f32",
     algorithm: str | None = None,
     report: Report | None = None,
     progress: Progress | None = None,
@@ -313,7 +313,7 @@ def segmented_sum(
     array([ 0.,  0., 28.], dtype=float16)
     """
     request = SegmentRequest("segmented_sum", axis, segment_size, dtype)
-    options = Options(backend, shape, arch, accumulate, algorithm)
+    options = Options(backend, tile, arch, acc, algorithm)
     call = Call(out, stream, report, progress, offsets, check_offsets)
     asked = (request, options, type(axis), type(segment_size))
     return run_ready(asked, (a,), call, prepare_segments)
@@ -340,9 +340,9 @@ def segmented_cumsum(
     dtype: DTypeLike | None = None,
     out: Any = None,
     backend: str | None = None,
-    shape: Shape | None = None,
+    tile: Shape | None = None,
     arch: str | None = None,
-    accumulate: Accumulator = "f32",
+    acc: Accumulator = "f32",
     algorithm: str | None = None,
     report: Report | None = None,
     progress: Progress | None = None,
@@ -387,7 +387,7 @@ def segmented_cumsum(
     request = SegmentRequest(
         "segmented_cumsum", axis, segment_size, dtype, False, exclusive, reverse, include_initial
     )
-    options = Options(backend, shape, arch, accumulate, algorithm)
+    options = Options(backend, tile, arch, acc, algorithm)
     call = Call(out, stream, report, progress, offsets, check_offsets)
     asked = (request, options, type(axis), type(segment_size))
     return run_ready(asked, (a,), call, prepare_segments)
@@ -407,9 +407,9 @@ def matmul(
     out: Any = None,
     dtype: DTypeLike | None = None,
     backend: str | None = None,
-    shape: Shape | None = None,
+    tile: Shape | None = None,
     arch: str | None = None,
-    accumulate: Accumulator = "f32",
+    acc: Accumulator = "f32",
     algorithm: str | None = None,
     report: Report | None = None,
     progress: Progress | None = None,
@@ -468,7 +468,7 @@ def matmul(
            [14., 50.]], dtype=float16)
     """
     request = ProductRequest("matmul", dtype)
-    options = Options(backend, shape, arch, accumulate, algorithm)
+    options = Options(backend, tile, arch, acc, algorithm)
     return run_ready(
         (request, options), (a, b, c), Call(out, stream, report, progress), prepare_product
     )
@@ -488,9 +488,9 @@ def matvec(
     out: Any = None,
     dtype: DTypeLike | None = None,
     backend: str | None = None,
-    shape: Shape | None = None,
+    tile: Shape | None = None,
     arch: str | None = None,
-    accumulate: Accumulator = "f32",
+    acc: Accumulator = "f32",
     algorithm: str | None = None,
     report: Report | None = None,
     progress: Progress | None = None,
@@ -528,7 +528,7 @@ def matvec(
     array([1., 2., 3.])
     """
     request = ProductRequest("matvec", dtype)
-    options = Options(backend, shape, arch, accumulate, algorithm)
+    options = Options(backend, tile, arch, acc, algorithm)
     return run_ready(
         (request, options), (a, x, c), Call(out, stream, report, progress), prepare_product
     )

@@ -27,7 +27,7 @@ from tcusim.arrays.problem import (
 )
 from tcusim.arrays.tuning import DEFAULT, TUNINGS, ProductTuning, Tuning
 from tcusim.errors import InputError, Unsupported, unknown_name
-from tcusim.machine import format_of, unit_of
+from tcusim.machine import arch_of, format_of
 from tcusim.machine.shapes import MmaShape
 from tcusim.program.grammar import Program
 from tcusim.program.launches import LaunchPlan, PlanBuilder
@@ -106,7 +106,7 @@ class Draft(PlanBuilder, Generic[P]):
         nothing is known has room for all.
         """
         arch = self.problem.arch
-        limit = None if arch is None else unit_of(arch).shared_kb
+        limit = None if arch is None else arch_of(arch).shared_kb
         candidates = iter(choices)
         choice = next(candidates)
         program = build(choice)
@@ -185,7 +185,7 @@ def _precision(problem: AnyProblem, tuning: Tuning) -> Iterator[str]:
     if problem.as_printed:
         yield "as the paper prints it: partial sums are rounded, and chains have no limit"
     elif isinstance(problem, RaggedProblem) or problem.kind == "reduction":
-        yield f"at most {tuning.chain} products accumulate before a rounded addition"
+        yield f"at most {tuning.accumulation_length} products accumulate before a rounded addition"
 
 
 # --- Sums and scans of segments of one size ---------------------------------------------------
@@ -198,16 +198,16 @@ def _program(
     p, t = draft.problem, draft.problem.types
     usual = {
         "source": t.source,
-        "ragged": True,
+        "masked": True,
         "combine": "mma" if p.as_printed else "add",
-        "chain": None if p.as_printed else draft.tuning.chain,
+        "accumulation_length": None if p.as_printed else draft.tuning.accumulation_length,
     }
     return build(
         name,
-        shape=p.tile,
+        tile=p.tile,
         segment_size=segment_size,
         ab=t.ab,
-        accumulate=t.acc,
+        acc=t.acc,
         result=result,
         **{**usual, **options},
     )
@@ -296,7 +296,7 @@ def _has_panels(p: Problem, tuning: Tuning) -> bool:
         return False
     share = _panels(p, tuning)
     if itemsize > 2:
-        return share.per_segment is not None and share.pieces > 1
+        return share.per_segment is not None and share.tiles_per_row > 1
     longest = sizes.longest_in_panels
     if (
         p.kind == "scan"
@@ -326,18 +326,22 @@ def _launch_panels(draft: Draft[Problem]) -> None:
     most = tuning.of(p.kind).panel_warps
     while most > 1 and p.length < most * elements * tuning.enough_blocks:
         most //= 2
-    options: dict[str, Any] = {"pieces": share.pieces, "groups": share.groups}
+    options: dict[str, Any] = {"tiles_per_row": share.tiles_per_row, "groups": share.groups}
     long = tuning.panel_iterations * tuning.warps * elements * tuning.enough_blocks
     if share.per_segment and p.length >= long:
-        options["tiles"] = tuning.panel_iterations
+        options["items_per_warp"] = tuning.panel_iterations
     count = elements // p.segment_size
     if share.per_segment is None:
         text = f"a segment of {p.segment_size} elements, {share.tiles} tiles at a time"
     else:
-        tiles = f"{share.tiles} tiles, {share.pieces} to a row" if share.tiles > 1 else "one tile"
+        tiles = (
+            f"{share.tiles} tiles, {share.tiles_per_row} to a row"
+            if share.tiles > 1
+            else "one tile"
+        )
         what = f"{count} segments" if count > 1 else "a segment"
         text = f"{what} of {p.segment_size} elements at once, in {tiles}"
-    _add_one(draft, f"{p.kind}_rows", f"a warp takes {text}", most, **options)
+    _add_one(draft, f"{p.kind}_panel", f"a warp takes {text}", most, **options)
 
 
 def _short(p: Problem, tuning: Tuning) -> int:
@@ -431,11 +435,11 @@ def _kept_size(p: Problem) -> int:
 
 def _batch(p: Problem, tuning: Tuning) -> dict[str, int]:
     """Return the tiles of a batch, which a warp scans at a time."""
-    pieces = max(2, tuning.batch_row // p.tile.k)
+    tiles_per_row = max(2, tuning.batch_row // p.tile.k)
     rows = max(p.tile.m, p.tile.n)
     return {
-        "pieces": pieces,
-        "groups": max(1, tuning.batch_elements // (rows * pieces * p.tile.k)),
+        "tiles_per_row": tiles_per_row,
+        "groups": max(1, tuning.batch_elements // (rows * tiles_per_row * p.tile.k)),
     }
 
 
@@ -452,7 +456,7 @@ def _launch_shared(draft: Draft[Problem]) -> None:
             needed = -(-p.length // blocks.elements)
             most = 1 << (needed - 1).bit_length()
             options["columns"] = min(tuning.of(p.kind).columns, most)
-        name, size = f"{p.kind}_grid", p.whole_or_size
+        name, size = f"{p.kind}_single_pass", p.whole_or_size
         options |= {"warps": blocks.warps, **p.scan_options}
         return _program(draft, name, size, p.types.result, **options)
 
@@ -508,10 +512,10 @@ def _add_total(draft: Draft[Problem], values: str, count: int) -> None:
     t = draft.problem.types
     size = _values_of_a_warp(draft, values, count)
     if size == count:
-        program = _simt_program(draft, "reduction_plain", count, t.result)
+        program = _simt_program(draft, "reduction_simt", count, t.result)
         draft.add(program, {"in": values}, "out")
         return
-    program = _simt_program(draft, "reduction_plain", size, t.acc)
+    program = _simt_program(draft, "reduction_simt", size, t.acc)
     sums = draft.add(program, {"in": values}, "sums")
     _add_total(draft, sums, -(-count // size))
 
@@ -522,12 +526,12 @@ def _add_carries(draft: Draft[Problem], values: str, count: int) -> str:
     options = {**p.scan_options, "exclusive": True}
     size = _values_of_a_warp(draft, values, count)
     if size == count:
-        program = _simt_program(draft, "scan_plain", count, acc, **options)
+        program = _simt_program(draft, "scan_simt", count, acc, **options)
         return draft.add(program, {"in": values}, "carries")
-    total = _simt_program(draft, "reduction_plain", size, acc)
+    total = _simt_program(draft, "reduction_simt", size, acc)
     sums = draft.add(total, {"in": values}, "sums")
     carries = _add_carries(draft, sums, -(-count // size))
-    program = _simt_program(draft, "scan_plain", size, acc, carry=True, **options)
+    program = _simt_program(draft, "scan_simt", size, acc, carry=True, **options)
     return draft.add(program, {"in": values, "carry": carries}, "carries")
 
 
@@ -614,7 +618,7 @@ def _launch_rows(draft: Draft[RaggedProblem]) -> None:
     level = _Level.of(p)
     program = _program(
         draft,
-        f"{p.kind}_pieces",
+        f"{p.kind}_ragged",
         _line(p, level),
         p.types.result,
         whole=True,
@@ -634,16 +638,16 @@ def _launch_ragged_chunks(draft: Draft[RaggedProblem]) -> None:
         f"{known} elements: the chunks' sums are combined by rounded additions, level by level",
     ]
     first = _Level.of(p)
-    sums = _add_sums(draft, _program(draft, "reduction_pieces", cut, t.acc), first, cut)
+    sums = _add_sums(draft, _program(draft, "reduction_ragged", cut, t.acc), first, cut)
     if p.kind == "scan":
         carries = _add_ragged_carries(draft, sums)
-        program = _program(draft, "scan_pieces", cut, t.result, carry=True, **p.scan_options)
+        program = _program(draft, "scan_ragged", cut, t.result, carry=True, **p.scan_options)
         _add(draft, program, first, "out", carries)
         return
     while sums.longest > _longest_row(draft, sums):
         sums = _add_simt_sums(draft, sums)
     options = {"levels": sums.cuts, "whole": True}
-    program = _simt_program(draft, "reduction_pieces_plain", _line(p, sums), t.result, **options)
+    program = _simt_program(draft, "reduction_ragged_simt", _line(p, sums), t.result, **options)
     _add(draft, program, sums, "out")
 
 
@@ -653,18 +657,18 @@ def _add_ragged_carries(draft: Draft[RaggedProblem], level: _Level) -> str:
     options = {"levels": level.cuts, "exclusive": True, "reverse": p.order.reverse}
     if level.longest <= _longest_row(draft, level):
         line = _line(p, level)
-        program = _simt_program(draft, "scan_pieces_plain", line, acc, whole=True, **options)
+        program = _simt_program(draft, "scan_ragged_simt", line, acc, whole=True, **options)
         return _add(draft, program, level, "carries")
     carries = _add_ragged_carries(draft, _add_simt_sums(draft, level))
     cut = _simt_cut(draft, level)
-    program = _simt_program(draft, "scan_pieces_plain", cut, acc, carry=True, **options)
+    program = _simt_program(draft, "scan_ragged_simt", cut, acc, carry=True, **options)
     return _add(draft, program, level, "carries", carries)
 
 
 def _add_simt_sums(draft: Draft[RaggedProblem], level: _Level) -> _Level:
     """Add up chunks of a level in shared memory; return the level of their sums."""
     cut, acc = _simt_cut(draft, level), draft.problem.types.acc
-    program = _simt_program(draft, "reduction_pieces_plain", cut, acc, levels=level.cuts)
+    program = _simt_program(draft, "reduction_ragged_simt", cut, acc, levels=level.cuts)
     return _add_sums(draft, program, level, cut)
 
 
@@ -734,7 +738,7 @@ def _add_product(draft: Draft[ProductProblem], name: str) -> None:
     usual: dict[str, Any] = {
         "inner": p.inner,
         "add_c": p.add_c,
-        "chain": _chain(p.types, draft.tuning),
+        "accumulation_length": _chain(p.types, draft.tuning),
     }
     if not name.startswith("gemv"):
         usual["cols"] = p.cols or 1
@@ -755,7 +759,7 @@ def _chain(types: Types, tuning: Tuning) -> int | None:
     """Return how many tiles may accumulate: s32 and f64 do not drift, and f16 is the paper's."""
     if types.acc != "f32":
         return None
-    return tuning.chain if types.result == "f32" else tuning.product.narrow_chain
+    return tuning.accumulation_length if types.result == "f32" else tuning.product.narrow_chain
 
 
 def _blockings(p: ProductProblem, tuning: ProductTuning) -> list[dict[str, Any]]:
@@ -806,9 +810,9 @@ def _product_program(
     """Build a program, or find it: one program serves matrices of all numbers of rows."""
     return build(
         name,
-        shape=tile,
+        tile=tile,
         ab=types.ab,
-        accumulate=types.acc,
+        acc=types.acc,
         source=types.source,
         result=types.result,
         **dict(options),

@@ -149,8 +149,8 @@ class Planned:
     def on_device(self) -> Planned:
         """Return the plan for arrays in GPU memory of the same type; refuse what has none."""
         p = self.problem
-        accumulate = "f16" if p.types.acc == "f16" else "f32"
-        rule = types_on_device(self.rule.given, self.asked.result, accumulate, p.arch or "hopper")
+        acc = "f16" if p.types.acc == "f16" else "f32"
+        rule = types_on_device(self.rule.given, self.asked.result, acc, p.arch or "hopper")
         if (rule.types, rule.result) == (p.types, self.rule.result):
             return self
         problem = p if rule.types == p.types else replace(p, types=rule.types)
@@ -690,7 +690,7 @@ def segment_problem(
     length = layout.rows * (layout.length + layout.missing)
     common: dict[str, Any] = {
         "types": rule.types,
-        "tile": tile_for(rule.types, options.shape),
+        "tile": tile_for(rule.types, options.tile),
         "arch": arch,
         "algorithm": options.algorithm,
         "strategy": options.strategy,
@@ -717,9 +717,9 @@ def plan(
     dtype: Any = "float16",
     result: Any = None,
     backend: str | None = None,
-    shape: Shape | None = None,
+    tile: Shape | None = None,
     arch: str | None = None,
-    accumulate: str = "f32",
+    acc: str = "f32",
     algorithm: str | None = None,
     strategy: str | None = None,
     exclusive: bool = False,
@@ -773,7 +773,7 @@ def plan(
     >>> plan(np.arange(8, dtype=np.float16))
     array([ 6., 22.], dtype=float16)
     """
-    options = Options(backend, shape, arch, accumulate, algorithm, strategy).checked()
+    options = Options(backend, tile, arch, acc, algorithm, strategy).checked()
     _require_operation(operation)
     length = count_of("length", length)
     sizes = _checked_sizes(
@@ -788,7 +788,7 @@ def plan(
     )
     used = arch_of_run(arch, backend)
     named_result = None if result is None else array_name_of(result)
-    rule = types_on_host(_given_type(dtype), named_result, accumulate, used)
+    rule = types_on_host(_given_type(dtype), named_result, acc, used)
     layout = Layout(
         kind=request.kind,
         order=(0,),
@@ -847,9 +847,9 @@ def plan_product(
     result: Any = None,
     add_c: bool = False,
     backend: str | None = None,
-    shape: Shape | None = None,
+    tile: Shape | None = None,
     arch: str | None = None,
-    accumulate: str = "f32",
+    acc: str = "f32",
     algorithm: str | None = None,
     strategy: str | None = None,
 ) -> ProductPlan:
@@ -889,7 +889,7 @@ def plan_product(
     >>> plan(np.ones((2, 3), np.float16), np.arange(3, dtype=np.float16))
     array([3., 3.], dtype=float16)
     """
-    options = Options(backend, shape, arch, accumulate, algorithm, strategy).checked()
+    options = Options(backend, tile, arch, acc, algorithm, strategy).checked()
     if not isinstance(operation, str) or operation not in ("matmul", "matvec"):
         raise unknown_name("operation", operation, ("matmul", "matvec"))
     if (cols is None) != (operation == "matvec"):
@@ -902,7 +902,7 @@ def plan_product(
     )
     used = arch_of_run(arch, backend)
     named_result = None if result is None else array_name_of(result)
-    rule = types_on_host(_given_type(dtype), named_result, accumulate, used, product=True)
+    rule = types_on_host(_given_type(dtype), named_result, acc, used, product=True)
     problem = product_problem(layout, rule, options, used, add_c=bool(add_c))
     asked = Asked(rule.named(named_result))
     made: ProductPlan = plan_for(operation, problem, arch, backend, None, rule, asked)
@@ -915,7 +915,7 @@ def product_problem(
     """Return the problem of one product of arrays of a layout."""
     return ProductProblem(
         types=rule.types,
-        tile=tile_for(rule.types, options.shape),
+        tile=tile_for(rule.types, options.tile),
         arch=arch,
         algorithm=options.algorithm,
         strategy=options.strategy,

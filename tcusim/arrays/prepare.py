@@ -52,7 +52,7 @@ def prepare_segments(asked: tuple[Any, ...], arrays: tuple[Any, ...], call: Call
         return _segments_on_device(request, options, a, call)
     array = as_numpy("a", a)
     arch = arch_of_run(options.arch, options.backend)
-    rule = types_on_host(array.dtype.name, request.dtype, options.accumulate, arch)
+    rule = types_on_host(array.dtype.name, request.dtype, options.acc, arch)
     layout = request.layout(array.shape, by_offsets=call.offsets is not None)
     longest, extra = None, {}
     if call.offsets is not None:
@@ -72,7 +72,7 @@ def _segments_on_device(request: SegmentRequest, options: Options, a: Any, call:
     backend = chosen_backend(a, options.backend)
     facts = backend.describe(a)
     arch = arch_of_run(options.arch, backend.name)
-    rule = types_on_device(facts.dtype, request.dtype, options.accumulate, arch)
+    rule = types_on_device(facts.dtype, request.dtype, options.acc, arch)
     layout = request.layout(tuple(facts.shape), by_offsets=call.offsets is not None)
     if layout.missing:
         raise Unsupported(
@@ -167,7 +167,7 @@ def prepare_product(asked: tuple[Any, ...], arrays: tuple[Any, ...], call: Call)
     rule = types_on_host(
         factors.name,
         _with_addend(factors, c).name if request.dtype is None else request.dtype,
-        options.accumulate,
+        options.acc,
         arch,
         product=True,
     )
@@ -240,7 +240,7 @@ def _product_on_device(
             f"got shapes {shapes['a']} and {shapes[second]}"
         )
     arch = arch_of_run(options.arch, backend.name)
-    rule = types_on_device(facts["a"].dtype, request.dtype, options.accumulate, arch)
+    rule = types_on_device(facts["a"].dtype, request.dtype, options.acc, arch)
     layout = request.layout(shapes["a"], shapes[second])
     if "c" in given and (shapes["c"] != layout.result or facts["c"].dtype != rule.result):
         raise InputError(

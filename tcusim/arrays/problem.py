@@ -13,7 +13,7 @@ from typing import TypeAlias
 from tcusim.algorithms import algorithm_of
 from tcusim.algorithms.order import FORWARD, Order
 from tcusim.errors import Unsupported
-from tcusim.machine import format_of, rule_for, unit_of
+from tcusim.machine import arch_of, format_of, rule_for
 from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.program.launches import Memory
 
@@ -96,7 +96,7 @@ class AnyProblem(ABC):
         """Refuse types that the architecture does not multiply; call it by its own name."""
         if self.arch is not None:
             rule_for(self.arch, self.types.ab, self.types.acc)
-            object.__setattr__(self, "arch", unit_of(self.arch).name)
+            object.__setattr__(self, "arch", arch_of(self.arch).name)
 
     @property
     @abstractmethod

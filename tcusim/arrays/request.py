@@ -47,20 +47,20 @@ class Options(NamedTuple):
     """The keywords that say how to compute, as the user wrote them; see `tcusim.sum`."""
 
     backend: str | None = None
-    shape: Shape | None = None
+    tile: Shape | None = None
     arch: str | None = None
-    accumulate: str = "f32"
+    acc: str = "f32"
     algorithm: str | None = None
     strategy: str | None = None
 
     def checked(self) -> Options:
         """Return the options; refuse what is no name."""
-        for name in ("backend", "arch", "accumulate", "algorithm", "strategy"):
+        for name in ("backend", "arch", "acc", "algorithm", "strategy"):
             value = getattr(self, name)
-            if not isinstance(value, str) and (value is not None or name == "accumulate"):
+            if not isinstance(value, str) and (value is not None or name == "acc"):
                 raise InputError(f"{name} must be a name, got {value!r}")
-        if self.accumulate not in ("f32", "f16"):
-            raise unknown_name("accumulator", self.accumulate, ("f32", "f16"))
+        if self.acc not in ("f32", "f16"):
+            raise unknown_name("accumulator", self.acc, ("f32", "f16"))
         return self
 
 

@@ -89,7 +89,7 @@ class Tuning:
 
     # Products that accumulate before a rounded addition. Arithmetic, not speed: each truncates, so
     # that sums drift with the length of the chain.
-    chain: int = 16
+    accumulation_length: int = 16
     # Takes the place of `short_rows` for segments too few to fill a tile, or of wide elements.
     few_rows: int = 4
     # Segments from which on warps scan longer ones in panels too, up to a chunk.

@@ -51,9 +51,9 @@ class Column:
     def options(self) -> dict[str, str]:
         """What `build` is given."""
         return {
-            "shape": self.shape,
+            "tile": self.shape,
             "ab": self.ab,
-            "accumulate": self.acc,
+            "acc": self.acc,
             "source": self.source,
         }
 
@@ -65,8 +65,18 @@ class Column:
 # In this order options are printed, any others after them. The text seeds the inputs of recorded
 # cases, so the order stays.
 _ORDER: Final = (
-    *("shape", "ab", "accumulate", "source", "result", "side", "combine", "form", "segment_size"),
-    *("warps", "tiles", "ragged", "per_warp", "batches", "columns", "cols", "inner", "add_c"),
+    *("tile", "ab", "acc", "source", "result", "side", "combine", "form", "segment_size"),
+    *(
+        "warps",
+        "items_per_warp",
+        "masked",
+        "per_warp",
+        "batches",
+        "columns",
+        "cols",
+        "inner",
+        "add_c",
+    ),
 )
 
 
@@ -109,7 +119,7 @@ class Recipe:
     @property
     def column(self) -> Column:
         """The column of the grid that it belongs to."""
-        names = ("shape", "ab", "accumulate", "source")
+        names = ("tile", "ab", "acc", "source")
         return Column(*(self.get(name) or "" for name in names))
 
     def build(self) -> Program:
@@ -118,7 +128,7 @@ class Recipe:
 
     @property
     def text(self) -> str:
-        """The options as `shape=8x32x16 ab=f16 ...`."""
+        """The options as `tile=8x32x16 ab=f16 ...`."""
         return " ".join(f"{name}={_written(value)}" for name, value in self.options)
 
     def __str__(self) -> str:
@@ -128,9 +138,9 @@ class Recipe:
 @lru_cache(maxsize=64)
 def _built(recipe: Recipe) -> Program:
     options = dict(recipe.options)
-    options["shape"] = shape_or_virtual(recipe.get("shape"))
+    options["tile"] = shape_or_virtual(recipe.get("tile"))
     if not algorithm_of(recipe.algorithm).uses_mma:
-        options.setdefault("source", recipe.get("accumulate"))
+        options.setdefault("source", recipe.get("acc"))
     return build(recipe.algorithm, **options)
 
 
@@ -212,7 +222,7 @@ class Case:
 
     @property
     def text(self) -> str:
-        """Options and sizes as `segment_size=17 ragged=1 length=300`."""
+        """Options and sizes as `segment_size=17 masked=1 length=300`."""
         sizes = (f"{name}={size}" for name, size in self.sizes.items())
         return " ".join(filter(None, [self.recipe.text, *sizes]))
 
@@ -392,18 +402,18 @@ def _options(row: Algorithm, column: Column) -> Iterator[Recipe]:
     forms = row.options["form"].choices if "form" in row.options else ("",)
     results = _results(column)
     for layout, side, combine, form in itertools.product(_LAYOUTS, sides, combines, forms):
-        ragged, segment_size, warps, tiles = layout
+        masked, segment_size, warps, tiles = layout
         yield Recipe.of(
             row.name,
             **column.options,
-            result=results[ragged and warps == 4 and len(results) > 1 and side != "a"],
+            result=results[masked and warps == 4 and len(results) > 1 and side != "a"],
             side=side,
             combine=combine,
             form=form,
             segment_size=segment_size,
             warps=warps,
-            tiles=tiles,
-            ragged=ragged,
+            items_per_warp=tiles,
+            masked=masked,
         )
 
 
@@ -412,7 +422,7 @@ def _options_of_grid(row: Algorithm, column: Column) -> Iterator[Recipe]:
     results = _results(column)
     share = {name: 1 for name in _SHARES if name in row.options}
     for layout, side in itertools.product(_GRID_LAYOUTS, ("a", "b")):
-        ragged, segment_size, warps, columns = layout
+        masked, segment_size, warps, columns = layout
         yield Recipe.of(
             row.name,
             **column.options,
@@ -421,7 +431,7 @@ def _options_of_grid(row: Algorithm, column: Column) -> Iterator[Recipe]:
             combine=row.combines[0],
             segment_size=segment_size,
             warps=warps,
-            ragged=ragged,
+            masked=masked,
             columns=columns,
             **share,
         )
@@ -451,5 +461,5 @@ def cases_of(recipe: Recipe, number: int, *, full: bool) -> Iterator[Case]:
         kinds = tuple(kinds[(2 * number + turn) % len(kinds)] for turn in range(2))
     for turn, kind in enumerate(kinds):
         multiple = program.scalars[0].multiple_of
-        length = _LENGTHS[(number + turn) % len(_LENGTHS)] if recipe.get("ragged") else 3 * multiple
+        length = _LENGTHS[(number + turn) % len(_LENGTHS)] if recipe.get("masked") else 3 * multiple
         yield Case(recipe, {"length": length}, kind)

@@ -36,7 +36,7 @@ _VARIANTS: Final[dict[str, tuple[Any, ...]]] = {"form": FORMS}
 _FLAGS: Final = ("carry", "exclusive", "reverse")
 
 # Options that say how many tiles a warp takes, where blocks share a segment.
-_SHARES: Final = ("per_warp", "pieces")
+_SHARES: Final = ("per_warp", "tiles_per_row")
 
 _LARGEST: Final = 3
 # A tile of more multiply-adds than this takes so long that fewer cases must do, unless in full.
@@ -139,33 +139,33 @@ class _Segments(Kind):
         unit = _unit(row, tile)
         default = row.repeats * unit
 
-        def segments(size: int, *, ragged: bool, **options: Any) -> Recipe:
-            return Recipe.of(row.name, segment_size=size, ragged=ragged, **options)
+        def segments(size: int, *, masked: bool, **options: Any) -> Recipe:
+            return Recipe.of(row.name, segment_size=size, masked=masked, **options)
 
         if row.level is Level.GRID:
             yield from _shared_segments(row, unit, full)
             return
         if tile.m * tile.n * tile.k > _LARGE_TILE and not full:
-            yield segments(max(1, unit - 1), ragged=True), False
-            yield segments(default, ragged=True), False
-            yield segments(unit, ragged=False), False
+            yield segments(max(1, unit - 1), masked=True), False
+            yield segments(default, masked=True), False
+            yield segments(unit, masked=False), False
             return
         for size in _segment_sizes(tile, unit, default, full):
-            yield segments(size, ragged=True), full or size == default
+            yield segments(size, masked=True), full or size == default
             if full or size in (unit, default):
-                yield segments(size, ragged=False), full
+                yield segments(size, masked=False), full
         for warps, tiles in layouts(row, tile):
-            for ragged in (True, False) if full else (True,):
-                yield segments(default, ragged=ragged, warps=warps, tiles=tiles), full
+            for masked in (True, False) if full else (True,):
+                yield segments(default, masked=masked, warps=warps, items_per_warp=tiles), full
         for flags in _flags(row, full):
-            yield segments(max(1, default - 1), ragged=True, **flags), full
+            yield segments(max(1, default - 1), masked=True, **flags), full
 
     def runs(self, program: Program, recipe: Recipe, many: bool) -> Iterator[Case]:
         """Yield lengths around a segment and a block; whole blocks if the program wants those."""
         block = max(program.blocks.per, *(scalar.multiple_of for scalar in program.scalars))
         segment_size = recipe.get("segment_size")
         size = segment_size or block
-        if not recipe.get("ragged"):
+        if not recipe.get("masked"):
             lengths = [block, 3 * block] if many else [2 * block]
         elif many:
             edges = (size - 1, size, size + 1, block - 1, block, block + 1)
@@ -245,13 +245,13 @@ def _shared_segments(row: Algorithm, unit: int, full: bool) -> Iterator[Trial]:
 
     every = {name: True for name in row.options if name in _FLAGS}
     for size in (1, unit + 1, 3 * unit) if full else (1, 3 * unit):
-        yield segments(size, ragged=True), full
+        yield segments(size, masked=True), full
     for warps in (1, 2) if full else (2,):
         yield segments(3 * unit - 1, warps=warps, **every), full
-        yield segments(None, warps=warps, ragged=True), True
+        yield segments(None, warps=warps, masked=True), True
         yield segments(None, warps=warps, **every), full
     for flags in _flags(row, full) if full else ():
-        yield segments(None, ragged=True, **flags), False
+        yield segments(None, masked=True, **flags), False
 
 
 def _unit(row: Algorithm, tile: Tile) -> int:
@@ -315,7 +315,7 @@ class _Products(Kind):
                 given = {name: size for name, size in sizes.items() if name in row.options}
                 yield Recipe.of(row.name, **given), full or (cols, inner) == (n + 1, k + 1)
         for warps, tiles in layouts(row, tile):
-            yield Recipe.of(row.name, warps=warps, tiles=tiles), full
+            yield Recipe.of(row.name, warps=warps, items_per_warp=tiles), full
         if "add_c" in row.options:
             yield Recipe.of(row.name, add_c=True), full
 
@@ -384,7 +384,7 @@ class _Chunks(Kind):
         for size in sorted(sizes - {0}):
             yield Recipe.of(row.name, segment_size=size), full or size == default
         for warps, tiles in layouts(row, tile)[1:]:
-            yield Recipe.of(row.name, segment_size=k, warps=warps, tiles=tiles), full
+            yield Recipe.of(row.name, segment_size=k, warps=warps, items_per_warp=tiles), full
         if "whole" in row.options:
             yield Recipe.of(row.name, segment_size=k + 1, whole=True), full
         for flags in _flags(row, full):
@@ -463,13 +463,13 @@ KINDS: Final[dict[str, Kind]] = {
 # --- Exactness --------------------------------------------------------------------------------
 
 
-def exact_up_to(ab: str, accumulate: str, rule: Rule) -> int:
+def exact_up_to(ab: str, acc: str, rule: Rule) -> int:
     """Return a number up to which types and arithmetic hold every integer and sum of integers.
 
     Partial sums may become operands, so the operands' type counts, too. A fused step keeps F bits
     below the largest term; a result may have fewer bits than its type.
     """
-    limits = [_integers_of(ab), _integers_of(accumulate)]
+    limits = [_integers_of(ab), _integers_of(acc)]
     if isinstance(rule.how, Fused):
         limits.append(2**rule.how.fraction_bits)
         if rule.how.output_fraction_bits is not None:

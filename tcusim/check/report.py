@@ -139,7 +139,7 @@ class ShapeReport:
 
     shape: str
     ab: str
-    accumulate: str
+    acc: str
     arch: str
     full: bool
     rows: tuple[ShapeRow, ...]
@@ -223,7 +223,7 @@ class ShapeReport:
         cases, right = (sum(getattr(row, name) for row in possible) for name in ("cases", "right"))
         verdict = "all right" if self.ok else "NOT RIGHT" if possible else "NOTHING IS POSSIBLE"
         return (
-            f"{self.shape}, {self.ab} to {self.accumulate}, {self.arch}: "
+            f"{self.shape}, {self.ab} to {self.acc}, {self.arch}: "
             f"{len({row.name for row in possible})} of {len({row.name for row in self.rows})} "
             f"algorithms possible, {right:,} of {cases:,} cases right: {verdict}"
         )

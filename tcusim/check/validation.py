@@ -21,7 +21,7 @@ from tcusim.check.kinds import KINDS, Kind, Tile, exact_up_to, has_formula, layo
 from tcusim.check.memory import require_bytes
 from tcusim.check.report import MmaCount, ShapeReport, ShapeRow
 from tcusim.errors import InputError, TcusimError, Unsupported
-from tcusim.machine import format_of, rule_for, units
+from tcusim.machine import arches, format_of, rule_for
 from tcusim.machine.shapes import MmaShape, shape_or_virtual
 from tcusim.program.bind import offsets_of
 from tcusim.program.grammar import Mma, Program, Space
@@ -54,7 +54,7 @@ class _Target:
 
     shape: MmaShape
     ab: str
-    accumulate: str
+    acc: str
     arch: str
     limit: int
     emitter: Emitter | None
@@ -75,7 +75,7 @@ def validate_shape(
     shape: str | tuple[int, int, int] | MmaShape,
     *,
     ab: str = "f16",
-    accumulate: str = "f32",
+    acc: str = "f32",
     arch: str = "exact",
     algorithms: Sequence[str] | None = None,
     full: bool = False,
@@ -123,9 +123,7 @@ def validate_shape(
     >>> report.ok, [row.mma for row in report.rows]
     (True, [3, 4, 1, 1])
     """
-    validation = Validation.of(
-        shape, algorithms, ab=ab, accumulate=accumulate, arch=arch, full=full
-    )
+    validation = Validation.of(shape, algorithms, ab=ab, acc=acc, arch=arch, full=full)
     return validation.run(progress)
 
 
@@ -144,12 +142,12 @@ class Validation:
         algorithms: Sequence[str] | None = None,
         *,
         ab: str = "f16",
-        accumulate: str = "f32",
+        acc: str = "f32",
         arch: str = "exact",
         full: bool = False,
     ) -> Validation:
         """Return what there is to do; the arguments and errors are those of `validate_shape`."""
-        target = _target(shape_or_virtual(shape), ab, accumulate, arch)
+        target = _target(shape_or_virtual(shape), ab, acc, arch)
         return cls(target, tuple(_trials(target, algorithms, full)), full)
 
     @property
@@ -174,7 +172,7 @@ class Validation:
         return ShapeReport(
             shape=target.shape.name,
             ab=target.ab,
-            accumulate=target.accumulate,
+            acc=target.acc,
             arch=target.arch,
             full=self.full,
             rows=tuple(rows),
@@ -182,19 +180,19 @@ class Validation:
         )
 
 
-def _target(shape: MmaShape, ab: str, accumulate: str, arch: str) -> _Target:
+def _target(shape: MmaShape, ab: str, acc: str, arch: str) -> _Target:
     """Check that shape, types and unit go together."""
     format_of(ab)
-    format_of(accumulate)
-    if not shape.supports(ab, accumulate):
+    format_of(acc)
+    if not shape.supports(ab, acc):
         pairs = ", ".join(f"{one} to {other}" for one, other in shape.pairs())
         raise Unsupported(
-            f"shape {shape.name} does not take {ab} to {accumulate}; it takes "
+            f"shape {shape.name} does not take {ab} to {acc}; it takes "
             f"{pairs or 'f16 to f32 and other types of tensor cores'}. Choose ab and accumulate"
         )
-    rule = rule_for(arch, ab, accumulate, shape.family(ab, accumulate))
-    limit = exact_up_to(ab, accumulate, rule)
-    target = _Target(shape, ab, accumulate, arch, limit, find_emitter())
+    rule = rule_for(arch, ab, acc, shape.family(ab, acc))
+    limit = exact_up_to(ab, acc, rule)
+    target = _Target(shape, ab, acc, arch, limit, find_emitter())
     needed = _BYTES_PER_ELEMENT * target.elements
     require_bytes(needed, f"one mma of {shape.name} tiles on the simulator")
     return target
@@ -252,7 +250,7 @@ class _Trial:
     def _tiles(self, recipe: Recipe) -> int:
         """Return the tiles of data that a block takes, about."""
         tile = self.tile
-        each = recipe.get("warps") * recipe.get("tiles")
+        each = recipe.get("warps") * recipe.get("items_per_warp")
         if self.row.kind == "product":
             cols, inner = recipe.get("cols") or 1, recipe.get("inner") or 1
             return int(each * -(-cols // tile.n) * -(-inner // tile.k))
@@ -275,9 +273,9 @@ class _Trial:
             **{
                 **dict(self.options),
                 **dict(recipe.options),
-                "shape": self.target.shape,
+                "tile": self.target.shape,
                 "ab": self.target.ab,
-                "accumulate": self.target.accumulate,
+                "acc": self.target.acc,
                 "side": self.side,
             },
         )
@@ -331,7 +329,7 @@ class _Trial:
     def _measured_recipe(self, repeats: int, combine: str) -> Recipe:
         warps, tiles = layouts(self.row, self.tile)[0]
         measured = self.kind.measured(self.row, self.tile, repeats)
-        return measured.but(**self._combined(combine), warps=warps, tiles=tiles)
+        return measured.but(**self._combined(combine), warps=warps, items_per_warp=tiles)
 
     def _combined(self, combine: str) -> dict[str, Any]:
         return dict(self.options) | {"combine": combine}
@@ -498,7 +496,7 @@ def _on_gpu(program: Program, emitter: Emitter | None) -> tuple[str, str]:
         instruction = emitter.instruction(program)
     except Unsupported as error:
         return "", str(error).removeprefix(f"{program.name}: ").split(". ")[0]
-    needed, most = SharedMemory(program).needed, 1024 * max(one.shared_kb or 0 for one in units())
+    needed, most = SharedMemory(program).needed, 1024 * max(one.shared_kb or 0 for one in arches())
     if needed > most:
         return (
             "",

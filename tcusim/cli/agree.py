@@ -21,16 +21,16 @@ __all__ = ["agree_command"]
     "agree",
     epilog=examples(
         "tcusim agree --backend host",
-        "tcusim agree scan_t scan_tn --backend host --arch volta --shape 32x8x16",
+        "tcusim agree scan_t scan_tn --backend host --arch volta --tile 32x8x16",
         "tcusim agree --backend cupy --full --seconds 600 --jobs 8 --json -o agree.json",
-        "tcusim agree --backend host --case 'scan_t side=a ragged=1 length=300 input=special'",
+        "tcusim agree --backend host --case 'scan_t side=a masked=1 length=300 input=special'",
     ),
 )
 @click.argument("algorithms", nargs=-1)
 @with_options(
     click.option("--backend", default="host", show_default=True, help="Compared with numpy."),
     click.option("--arch", help="Whose arithmetic. Default: the backend's device, or hopper."),
-    click.option("--shape", "shapes", multiple=True, metavar="MxNxK", help="May be repeated."),
+    click.option("--tile", "shapes", multiple=True, metavar="MxNxK", help="May be repeated."),
     click.option(
         "--quick/--full",
         "quick",

@@ -139,7 +139,7 @@ def _shape_row(
 def _architecture_rows() -> list[Row]:
     """Return one row for each architecture and kind of evidence."""
     rows = []
-    for unit in numerics.units():
+    for unit in numerics.arches():
         found: dict[tuple[str, str], list[str]] = {}
         for rule in unit.rows:
             family = f" ({rule.family})" if rule.family else ""

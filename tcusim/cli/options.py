@@ -180,7 +180,7 @@ def _click_option(option: Option, takers: tuple[str, ...], taken: set[str]) -> c
         switch = f"--{spelling}/--no-{spelling}" if option.default is True else f"--{spelling}"
         return click.Option([switch, name], is_flag=True, default=None, help=help_text)
     kind, metavar = _TYPES.get(option.type, (str, "TEXT"))
-    if option.name == "shape":
+    if option.name == "tile":
         # What nobody registered means itself.
         kind, metavar = Tile(), Tile.name
     check = word(option.name, option.choices) if option.choices else None
@@ -238,7 +238,7 @@ def in_words_of_the_command() -> Iterator[None]:
 
 
 def _spoken(text: str) -> str:
-    """Return a message with `ragged=True` as `--ragged`, `combine='add'` as `--combine add`."""
+    """Return a message with `masked=True` as `--masked`, `combine='add'` as `--combine add`."""
     names = _takers().keys() | _SPOKEN_BY_FUNCTIONS
 
     def said(match: re.Match[str]) -> str:

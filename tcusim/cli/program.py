@@ -16,7 +16,7 @@ from tcusim.backends import find_emitter
 from tcusim.cli import files, stepper
 from tcusim.cli.options import ProgramCommand, bar, build, examples, with_options, word
 from tcusim.cli.output import make_console
-from tcusim.machine import unit_of
+from tcusim.machine import arch_of
 from tcusim.simulate.frames import default_inputs, frames
 
 __all__ = ["emit_command", "listing_command", "step_command"]
@@ -28,7 +28,7 @@ __all__ = ["emit_command", "listing_command", "step_command"]
     no_args_is_help=True,
     epilog=examples(
         "tcusim listing scan_256",
-        "tcusim listing reduction_tn --shape 8x32x16 --segment-size 4096 --ragged --combine add",
+        "tcusim listing reduction_tn --tile 8x32x16 --segment-size 4096 --masked --combine add",
         "tcusim listing scan_t --form 'L(A1)'",
     ),
 )
@@ -122,7 +122,7 @@ def _step_inputs(
     no_args_is_help=True,
     epilog=examples(
         "tcusim emit reduction_16",
-        "tcusim emit scan_tn --shape 32x8x16 --ragged --combine add --standalone -o scan.cu",
+        "tcusim emit scan_tn --tile 32x8x16 --masked --combine add --standalone -o scan.cu",
         "tcusim emit scan_256 --arch sm_70 --compile -o scan_256.cubin",
     ),
 )
@@ -178,7 +178,7 @@ def _sm_of(arch: str) -> int:
     name = arch.lower()
     if match := re.fullmatch(r"sm_(\d{2,3})", name):
         return int(match[1])
-    unit = unit_of(name)
+    unit = arch_of(name)
     if not unit.sm:
         raise errors.Unsupported(f"{unit.name} is no GPU: nothing can be compiled for it")
     return unit.sm[0]

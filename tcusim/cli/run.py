@@ -47,9 +47,9 @@ class _Options:
     exclusive: bool
     include_initial: bool
     reverse: bool
-    shape: tcusim.MmaShape | None
+    tile: tcusim.MmaShape | None
     arch: str | None
-    accumulate: str
+    acc: str
     algorithm: str | None
     backend: str | None
     output: str | None
@@ -58,7 +58,7 @@ class _Options:
     @property
     def keywords(self) -> dict[str, Any]:
         """What every function on arrays takes."""
-        names = ("shape", "arch", "accumulate", "algorithm", "backend")
+        names = ("tile", "arch", "acc", "algorithm", "backend")
         return {name: getattr(self, name) for name in names} | {"dtype": _dtype(self.dtype)}
 
     def check(self, operation: str) -> None:
@@ -149,7 +149,7 @@ class _Task:
     epilog=examples(
         "tcusim run sum data.npy",
         "tcusim run segmented-sum --segment-size 64 data.npy -o sums.npy",
-        "tcusim run segmented-sum --segment-size 64 --shape 32x8x16 --arch volta data.npy",
+        "tcusim run segmented-sum --segment-size 64 --tile 32x8x16 --arch volta data.npy",
         "tcusim run segmented-cumsum --offsets rows.txt data.csv --input-type f16 --json",
         "tcusim run cumsum archive.npz --member elevation --axis 1",
     ),
@@ -184,14 +184,14 @@ class _Task:
     click.option("--include-initial", is_flag=True, help="Begin a cumsum with 0: one more result."),
     click.option("--reverse", is_flag=True, help="Scan from each element to the end."),
     click.option(
-        "--shape",
+        "--tile",
         type=Tile(),
         metavar="MxNxK",
         help="Tile: one of `tcusim list shapes`, or any three sizes.",
     ),
     click.option("--arch", help="Whose arithmetic. Default: the backend's device, or hopper."),
     click.option(
-        "--accumulate",
+        "--acc",
         callback=word("accumulator", ("f32", "f16")),
         metavar="[f32|f16]",
         default="f32",
@@ -286,7 +286,7 @@ def _hint(array: Array) -> Iterator[None]:
 def _summary(task: _Task, report: Report, result: Array) -> dict[str, Any]:
     """Return what happened, ready for JSON."""
     programs = [
-        {"program": program.name, "shape": program.shape.name, "ab": program.ab, **scalars}
+        {"program": program.name, "tile": program.shape.name, "ab": program.ab, **scalars}
         for program, scalars in report.programs
     ]
     return {
@@ -295,7 +295,7 @@ def _summary(task: _Task, report: Report, result: Array) -> dict[str, Any]:
         "output_array": {"shape": list(result.shape), "dtype": result.dtype.name},
         "arch": report.arch,
         "backend": task.options.backend or "numpy",
-        "accumulate": task.options.accumulate,
+        "acc": task.options.acc,
         "programs": programs,
         "launches": report.launches,
         "mma": report.mma,
@@ -346,7 +346,7 @@ def _print_summary(input_file: str, summary: dict[str, Any], result: Array) -> N
         table.add_row("cast", summary["cast"])
     table.add_row("arch", f"{summary['arch']}, backend {summary['backend']}")
     for row in summary["programs"]:
-        text = f"{row['program']}, tile {row['shape']}, {row['ab']} operands, {row['length']:,}"
+        text = f"{row['program']}, tile {row['tile']}, {row['ab']} operands, {row['length']:,}"
         table.add_row("program", f"{text} elements")
     table.add_row("launches", str(summary["launches"]))
     table.add_row("mma steps", f"{summary['mma']:,}")

@@ -26,7 +26,7 @@ _PATIENCE_SECONDS = 60
     epilog=examples(
         "tcusim validate 64x8x16",
         "tcusim validate 5x7x3 scan_t scan_tn --full",
-        "tcusim validate 16x16x16 --ab s8 --accumulate s32 --arch hopper --json -",
+        "tcusim validate 16x16x16 --ab s8 --acc s32 --arch hopper --json -",
     ),
 )
 @click.argument("shape", metavar="MxNxK")
@@ -34,7 +34,7 @@ _PATIENCE_SECONDS = 60
 @with_options(
     click.option("--ab", default="f16", show_default=True, help="Type of the operands."),
     click.option(
-        "--accumulate",
+        "--acc",
         callback=word("accumulator", _ACCUMULATORS),
         metavar=bar(_ACCUMULATORS),
         default="f32",
@@ -75,7 +75,7 @@ def validate_command(
         shape,
         algorithms or None,
         ab=options["ab"],
-        accumulate=options["accumulate"],
+        acc=options["acc"],
         arch=options["arch"],
         full=not options["quick"],
     )

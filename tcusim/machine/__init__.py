@@ -14,12 +14,13 @@ from tcusim.machine.formats import (
     round_values,
     split_values,
 )
-from tcusim.machine.registry import register_unit, rule_for, unit_of, units
-from tcusim.machine.rules import Exact, Fused, Integer, Refusal, Rule, Sequential, Unit
+from tcusim.machine.registry import arch_of, arches, register_arch, rule_for
+from tcusim.machine.rules import Arch, Exact, Fused, Integer, Refusal, Rule, Sequential
 from tcusim.machine.values import mma_values
 
 __all__ = [
     "FORMATS",
+    "Arch",
     "Exact",
     "Format",
     "Fused",
@@ -27,20 +28,19 @@ __all__ = [
     "Refusal",
     "Rule",
     "Sequential",
-    "Unit",
     "Values",
+    "arch_of",
+    "arches",
     "as_values",
     "canonical_nan",
     "format_of",
     "from_values",
     "mma",
     "mma_values",
-    "register_unit",
+    "register_arch",
     "round_values",
     "rule_for",
     "split_values",
-    "unit_of",
-    "units",
 ]
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from tcusim.machine.rules import Exact, Fused, Integer, Numerics, Refusal, Rule, Sequential, Unit
+from tcusim.machine.rules import Arch, Exact, Fused, Integer, Numerics, Refusal, Rule, Sequential
 
 __all__ = ["BUILT_IN"]
 
@@ -159,7 +159,7 @@ def _fp8_rows(how: Fused, family: str, source: str, evidence: str) -> tuple[Rule
 
 # --- The generations ---------------------------------------------------------------------------
 
-_VOLTA: Final = Unit(
+_VOLTA: Final = Arch(
     name="volta",
     title="NVIDIA Volta",
     sm=(70,),
@@ -178,7 +178,7 @@ _VOLTA: Final = Unit(
     shared_kb=96,
 )
 
-_TURING: Final = Unit(
+_TURING: Final = Arch(
     name="turing",
     title="NVIDIA Turing",
     sm=(75,),
@@ -190,7 +190,7 @@ _TURING: Final = Unit(
     shared_kb=64,
 )
 
-_AMPERE: Final = Unit(
+_AMPERE: Final = Arch(
     name="ampere",
     title="NVIDIA Ampere",
     sm=(80, 86, 87),
@@ -209,7 +209,7 @@ _AMPERE: Final = Unit(
     shared_kb=99,
 )
 
-_ADA: Final = Unit(
+_ADA: Final = Arch(
     name="ada",
     title="NVIDIA Ada Lovelace",
     sm=(89,),
@@ -241,7 +241,7 @@ _ADA: Final = Unit(
 
 _TF32_OF_8: Final = Fused(8, 25, output="rz", exponent_floor=_HOPPER_FLOORS[0])
 
-_HOPPER: Final = Unit(
+_HOPPER: Final = Arch(
     name="hopper",
     title="NVIDIA Hopper",
     sm=(90,),
@@ -274,7 +274,7 @@ _HOPPER: Final = Unit(
 
 _UNDECIDED: Final = "recorded bits, which do not decide F"
 
-_BLACKWELL: Final = Unit(
+_BLACKWELL: Final = Arch(
     name="blackwell",
     title="NVIDIA Blackwell",
     sm=(100, 103, 110),
@@ -298,7 +298,7 @@ _BLACKWELL: Final = Unit(
     shared_kb=227,
 )
 
-_BLACKWELL_RTX: Final = Unit(
+_BLACKWELL_RTX: Final = Arch(
     name="blackwell_rtx",
     title="NVIDIA RTX Blackwell",
     sm=(120, 121),
@@ -333,7 +333,7 @@ def _reference_rows(how: Numerics) -> tuple[Rule, ...]:
     return rows + integers
 
 
-_IEEE: Final = Unit(
+_IEEE: Final = Arch(
     name="ieee",
     title="IEEE fused multiply-adds",
     sm=(),
@@ -342,7 +342,7 @@ _IEEE: Final = Unit(
     source="IEEE 754-2019",
 )
 
-_EXACT: Final = Unit(
+_EXACT: Final = Arch(
     name="exact",
     title="exact sum, one rounding",
     sm=(),

@@ -8,13 +8,13 @@ from typing import Any, Final
 from tcusim.errors import InputError, Unsupported
 from tcusim.machine.arches import BUILT_IN
 from tcusim.machine.formats import format_of
-from tcusim.machine.rules import Rule, Unit
+from tcusim.machine.rules import Arch, Rule
 from tcusim.plugins import OWN, Registry
 
-__all__ = ["register_unit", "rule_for", "unit_of", "units"]
+__all__ = ["arch_of", "arches", "register_arch", "rule_for"]
 
 
-def register_unit(unit: Unit) -> Unit:
+def register_arch(unit: Arch) -> Arch:
     """Add a unit, so that its names can be given as `arch`; return it.
 
     Raises
@@ -24,18 +24,18 @@ def register_unit(unit: Unit) -> Unit:
 
     Examples
     --------
-    >>> from tcusim.machine import Fused, Rule, Unit
+    >>> from tcusim.machine import Fused, Rule, Arch
     >>> how = Fused(length=2, fraction_bits=24, output="rne")
     >>> rule = Rule("f16", "f32", how, source="a data sheet", evidence="none")
-    >>> pair = Unit("pair", "A unit of pairs", (), (), (rule,), source="a data sheet")
+    >>> pair = Arch("pair", "A unit of pairs", (), (), (rule,), source="a data sheet")
     >>> pair.rows[0].how.length
     2
     """
     (checked,) = _members(unit)
-    return _ARCHES.add(checked, "register_unit")
+    return _ARCHES.add(checked, "register_arch")
 
 
-def unit_of(name: str) -> Unit:
+def arch_of(name: str) -> Arch:
     """Return the unit of this name: ``"hopper"``, ``"sm_90"`` or ``"h200"``, in any case.
 
     Raises
@@ -46,12 +46,12 @@ def unit_of(name: str) -> Unit:
     return _ARCHES.get(name)
 
 
-def units() -> tuple[Unit, ...]:
+def arches() -> tuple[Arch, ...]:
     """Return every registered unit, those of installed packages included."""
     return _ARCHES.all()
 
 
-def rule_for(unit_name: str, ab: str, acc: str, family: str = "") -> Rule:
+def rule_for(arch_name: str, ab: str, acc: str, family: str = "") -> Rule:
     """Return the rule by which a unit multiplies `ab` tiles and accumulates in `acc`.
 
     `family` names the instructions ("wmma", "mma.sync", "wgmma", "tcgen05") where those of one
@@ -64,7 +64,7 @@ def rule_for(unit_name: str, ab: str, acc: str, family: str = "") -> Rule:
     Unsupported
         If the unit does not do this pair, or nobody knows how it does.
     """
-    unit = unit_of(unit_name)
+    unit = arch_of(arch_name)
     format_of(ab)
     format_of(acc)
     rows = [row for row in unit.rows if row.ab == ab and row.acc == acc]
@@ -78,7 +78,7 @@ def rule_for(unit_name: str, ab: str, acc: str, family: str = "") -> Rule:
     raise Unsupported(f"{unit.name} ({unit.title}), ab={ab!r}, acc={acc!r}: {why}")
 
 
-def _why(unit: Unit, ab: str, acc: str, family: str) -> str:
+def _why(unit: Arch, ab: str, acc: str, family: str) -> str:
     """Say why a unit has no rule for a pair, and what it has instead."""
     for refusal in unit.refusals:
         if refusal.ab == ab and refusal.acc in ("", acc):
@@ -93,10 +93,10 @@ def _why(unit: Unit, ab: str, acc: str, family: str) -> str:
     return f"no rule for {ab} operands; this unit takes {', '.join(inputs)}"
 
 
-def _members(value: Any) -> tuple[Unit, ...]:
+def _members(value: Any) -> tuple[Arch, ...]:
     """Return what an entry point names, if it is a Unit."""
-    if not isinstance(value, Unit):
-        raise InputError(f"an architecture must be a Unit, got {value!r}")
+    if not isinstance(value, Arch):
+        raise InputError(f"an architecture must be an Arch, got {value!r}")
     return (value,)
 
 
@@ -111,7 +111,7 @@ _ADDED: Final = re.compile(
     r"nvidia|geforce|tesla|quadro|generation|laptop|gpu|ti|super|pcie|sxm\d?|nvl|hbm\de?|\d+gb"
 )
 _ARCHES: Final = Registry(
-    "architecture", "tcusim.units", lambda unit: unit.names, _members, spelled=_spelled
+    "architecture", "tcusim.arches", lambda unit: unit.names, _members, spelled=_spelled
 )
 for _arch in BUILT_IN:
     _ARCHES.add(_arch, OWN)

@@ -10,6 +10,7 @@ from tcusim.machine.formats import Rounding, format_of
 
 __all__ = [
     "FAMILIES",
+    "Arch",
     "Exact",
     "Fused",
     "Integer",
@@ -17,7 +18,6 @@ __all__ = [
     "Refusal",
     "Rule",
     "Sequential",
-    "Unit",
 ]
 
 
@@ -200,7 +200,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class Arch:
     """One tensor core generation, or a reference arithmetic: its numerics, and its memory.
 
     Attributes

@@ -70,5 +70,5 @@ def _check_multiple(
     if scalars[name] % multiple_of:
         raise InputError(
             f"{program.name}: {name} = {scalars[name]} is not a multiple of {multiple_of}, "
-            f"the elements that one block takes. Build it with ragged=True, or pad the input."
+            f"the elements that one block takes. Build it with masked=True, or pad the input."
         )

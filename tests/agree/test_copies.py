@@ -109,13 +109,13 @@ class Draw:
 
     def bounds(self, view: View, length: Index) -> tuple[Bound, ...]:
         """Return none, the end of the array, and one that the rectangle itself crosses."""
-        ragged = Bound(view.address, length)
+        masked = Bound(view.address, length)
         cut = self.one_of(1, 37, 100)
         along = ROW if view.row_stride == 1 else COL
         return {
-            0: (ragged,),
-            1: (ragged, Bound(view.row_stride * ROW + view.col_stride * COL, Index.of(cut))),
-            2: (ragged, Bound(Index.of(self.one_of(0, 2, 9)), along + 1)),
+            0: (masked,),
+            1: (masked, Bound(view.row_stride * ROW + view.col_stride * COL, Index.of(cut))),
+            2: (masked, Bound(Index.of(self.one_of(0, 2, 9)), along + 1)),
         }[self.one_of(0, 1) + self.oddity(0, 1)]
 
 

@@ -45,6 +45,6 @@ def test_full_grid(backend: str) -> None:
 
 def test_an_assertion_that_names_backends(backend: str) -> None:
     require(backend)
-    program = tcusim.build("scan_256n", ragged=True, warps=2)
+    program = tcusim.build("scan_256n", masked=True, warps=2)
     inputs = random_inputs(program, "normal", 5000, np.random.default_rng(1))
     assert_agree(program, inputs, ("numpy", backend))

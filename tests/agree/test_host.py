@@ -17,23 +17,24 @@ from tcusim_host import compile_programs
 ALGORITHMS = [row.name for row in segmented_algorithms()]
 # Cases in which much depends on barriers.
 LANES = (
-    "reduction_tn ragged=1 segment_size=1000 warps=4 combine=add length=5003",
-    "reduction_kn_coalesced ragged=1 segment_size=100 warps=2 tiles=2 side=b length=1237",
-    "reduction_packed ragged=1 segment_size=7 warps=4 length=1237",
-    "reduction_plain ragged=1 segment_size=100 warps=2 length=1237",
-    "scan_tn shape=32x8x16 ragged=1 segment_size=1000 warps=2 combine=add length=5003",
-    "scan_t shape=8x32x16 side=a ragged=1 form=[U|1] warps=2 length=1237",
-    "scan_kn ab=bf16 source=f32 combine=add ragged=1 segment_size=100 warps=2 length=1237",
-    "scan_plain ragged=1 segment_size=1000 warps=2 tiles=2 length=5003",
-    "reduction_tn_block ragged=1 segment_size=1000 warps=8 tiles=2 combine=add length=5003",
-    "reduction_tn_block ragged=1 segment_size=300 warps=17 side=b length=5003",
-    "scan_tn_block ragged=1 shape=32x8x16 segment_size=3000 warps=4 combine=add length=5003",
-    "scan_tn_block ragged=1 segment_size=9000 warps=17 length=9999",
-    "scan_tn_block ragged=1 segment_size=300 warps=8 side=b tiles=2 length=5003",
-    "reduction_rows ragged=1 segment_size=100 warps=2 combine=add length=1237",
-    "scan_rows ragged=1 segment_size=64 warps=4 tiles=2 combine=add length=5003",
-    "scan_rows ragged=1 segment_size=3000 warps=2 combine=add length=9999",
-    "scan_grid ragged=1 warps=4 columns=3 combine=add length=30000",
+    "reduction_tn masked=1 segment_size=1000 warps=4 combine=add length=5003",
+    "reduction_kn_coalesced masked=1 segment_size=100 warps=2 items_per_warp=2 side=b length=1237",
+    "reduction_packed masked=1 segment_size=7 warps=4 length=1237",
+    "reduction_simt masked=1 segment_size=100 warps=2 length=1237",
+    "scan_tn tile=32x8x16 masked=1 segment_size=1000 warps=2 combine=add length=5003",
+    "scan_t tile=8x32x16 side=a masked=1 form=[U|1] warps=2 length=1237",
+    "scan_kn ab=bf16 source=f32 combine=add masked=1 segment_size=100 warps=2 length=1237",
+    "scan_simt masked=1 segment_size=1000 warps=2 items_per_warp=2 length=5003",
+    "reduction_tn_block masked=1 segment_size=1000 warps=8 items_per_warp=2 combine=add"
+    " length=5003",
+    "reduction_tn_block masked=1 segment_size=300 warps=17 side=b length=5003",
+    "scan_tn_block masked=1 tile=32x8x16 segment_size=3000 warps=4 combine=add length=5003",
+    "scan_tn_block masked=1 segment_size=9000 warps=17 length=9999",
+    "scan_tn_block masked=1 segment_size=300 warps=8 side=b items_per_warp=2 length=5003",
+    "reduction_panel masked=1 segment_size=100 warps=2 combine=add length=1237",
+    "scan_panel masked=1 segment_size=64 warps=4 items_per_warp=2 combine=add length=5003",
+    "scan_panel masked=1 segment_size=3000 warps=2 combine=add length=9999",
+    "scan_single_pass masked=1 warps=4 columns=3 combine=add length=30000",
 )
 
 
@@ -71,13 +72,13 @@ def test_the_order_of_lanes_and_blocks_does_not_matter(
 
 def test_no_elements(host: Backend) -> None:
     for algorithm in ("reduction_tn", "scan_tn"):
-        program = tcusim.build(algorithm, ragged=True)
+        program = tcusim.build(algorithm, masked=True)
         empty = np.zeros(0, np.float16)
         assert assert_agree(program, {"in": empty})["out"].size == 0
 
 
 def test_carries(host: Backend) -> None:
-    program = tcusim.build("scan_tn", ragged=True, combine="add", carry=True, segment_size=100)
+    program = tcusim.build("scan_tn", masked=True, combine="add", carry=True, segment_size=100)
     inputs = random_inputs(program, "normal", 1234, np.random.default_rng(1))
     assert set(inputs) > {"in"}
     assert_agree(program, inputs)
@@ -94,8 +95,8 @@ def test_the_grid_holds_every_algorithm_and_column() -> None:
         "combine": {"add", "mma"},
         "form": {"(LA)1", "L(A1)", "[U|1]", None},
         "warps": {1, 2, 4},
-        "tiles": {1, 2},
-        "ragged": {False, True},
+        "items_per_warp": {1, 2},
+        "masked": {False, True},
         "result": {None, "f16", "f32", "bf16"},
     }.items():
         assert {case.recipe.get(name) for case in quick} == values, name
@@ -110,4 +111,4 @@ def test_the_full_grid_is_larger_and_always_the_same() -> None:
 
 def test_a_recipe_of_unlike_parts_is_refused() -> None:
     with pytest.raises(Unsupported):
-        Recipe.of("reduction_k", segment_size=17, ragged=True).build()
+        Recipe.of("reduction_k", segment_size=17, masked=True).build()

@@ -88,11 +88,11 @@ def test_sums_and_scans(arch: str, shape: str, host: Backend) -> None:
     x, offsets = segments(len(arch))
     x = x.astype(np.float16)
     _, names = by_offsets("reduction", x, offsets, arch=arch, tile=shape_of(shape))
-    assert names == ["reduction_pieces", "reduction_pieces_plain", "reduction_pieces_plain"]
+    assert names == ["reduction_ragged", "reduction_ragged_simt", "reduction_ragged_simt"]
     for order in (FORWARD, Order(exclusive=True, reverse=True)):
         _, names = by_offsets("scan", x, offsets, arch=arch, tile=shape_of(shape), order=order)
         assert set(names) == {
-            "reduction_pieces", "reduction_pieces_plain", "scan_pieces_plain", "scan_pieces",
+            "reduction_ragged", "reduction_ragged_simt", "scan_ragged_simt", "scan_ragged",
         }  # fmt: skip
 
 
@@ -127,11 +127,11 @@ def test_bad_offsets_reach_no_other_memory(host: Backend) -> None:
     x = np.ones(700, np.float16)
     sums = np.ones(700 // 16 + 30, np.float32)
     for name, inputs, options in (
-        ("reduction_pieces", {"in": x}, {"segment_size": 16}),
-        ("reduction_pieces", {"in": x}, {"segment_size": 700, "whole": True}),
-        ("scan_pieces", {"in": x}, {"segment_size": 16}),
-        ("reduction_pieces_plain", {"in": sums}, {"segment_size": 32, "levels": (16,)}),
-        ("scan_pieces_plain", {"in": sums}, {"segment_size": 64, "whole": True, "levels": (16,)}),
+        ("reduction_ragged", {"in": x}, {"segment_size": 16}),
+        ("reduction_ragged", {"in": x}, {"segment_size": 700, "whole": True}),
+        ("scan_ragged", {"in": x}, {"segment_size": 16}),
+        ("reduction_ragged_simt", {"in": sums}, {"segment_size": 32, "levels": (16,)}),
+        ("scan_ragged_simt", {"in": sums}, {"segment_size": 64, "whole": True, "levels": (16,)}),
     ):
         source = "f16" if inputs["in"] is x else "f32"
         program = build(name, source=source, combine="add", **options)
@@ -159,16 +159,16 @@ def in_one_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("scan_pieces", {"segment_size": 48, "carry": True, "source": "f16", "result": "f16"}),
-        ("scan_pieces", {"segment_size": 9008, "whole": True, "ab": "bf16", "source": "f32"}),
-        ("scan_pieces_plain", {"segment_size": 32, "carry": True, "exclusive": True,
+        ("scan_ragged", {"segment_size": 48, "carry": True, "source": "f16", "result": "f16"}),
+        ("scan_ragged", {"segment_size": 9008, "whole": True, "ab": "bf16", "source": "f32"}),
+        ("scan_ragged_simt", {"segment_size": 32, "carry": True, "exclusive": True,
                                "source": "f32"}),
     ],
 )  # fmt: skip
 def test_scans_in_place(name: str, options: dict[str, Any], reverse: bool, host: Backend) -> None:
     """Lanes run in any order, and blocks one after the other: what one reads is still there."""
     x, offsets = segments(5)
-    program = build(name, ragged=True, reverse=reverse, combine="add", warps=2, **options)
+    program = build(name, masked=True, reverse=reverse, combine="add", warps=2, **options)
     assert in_place(program) is None
     inputs = {"in": x.astype(options["source"].replace("f", "float")), "offsets": offsets}
     for buffer in program.inputs[2:]:

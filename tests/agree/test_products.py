@@ -15,16 +15,25 @@ from tcusim_host import compile_programs
 # Each with what it has and the others have not.
 PROGRAMS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("gemm_naive", {"cols": 33, "inner": 40, "warps": 2}),
-    ("gemm", {"cols": 72, "inner": 80, "warps": 4, "chain": 3, "result": "f16"}),
-    ("gemm", {"cols": 64, "inner": 160, "warps": 2, "accumulate": "f16"}),
-    ("gemm", {"cols": 50, "inner": 64, "warps": 2, "shape": "32x8x16", "tiles": 2}),
+    ("gemm", {"cols": 72, "inner": 80, "warps": 4, "accumulation_length": 3, "result": "f16"}),
+    ("gemm", {"cols": 64, "inner": 160, "warps": 2, "acc": "f16"}),
+    ("gemm", {"cols": 50, "inner": 64, "warps": 2, "tile": "32x8x16", "items_per_warp": 2}),
     ("gemm", {"cols": 50, "inner": 64, "warps": 4, "ab": "bf16", "source": "f32"}),
-    ("gemm", {"cols": 50, "inner": 64, "warps": 2, "ab": "s8", "accumulate": "s32"}),
-    ("gemm", {"cols": 50, "inner": 20, "ab": "f64", "accumulate": "f64", "shape": "8x8x4"}),
-    ("gemv", {"inner": 50, "shape": "8x32x16"}),
-    ("gemv_reduction", {"inner": 200, "shape": "8x32x16", "warps": 2, "down": 2, "chain": 4}),
-    ("gemv_reduction", {"inner": 256, "warps": 2, "staged": False, "chain": 4, "chunk": 128}),
-    ("gemv_reduction", {"inner": 500, "warps": 4, "share_rows": True, "chain": 2, "width": 2}),
+    ("gemm", {"cols": 50, "inner": 64, "warps": 2, "ab": "s8", "acc": "s32"}),
+    ("gemm", {"cols": 50, "inner": 20, "ab": "f64", "acc": "f64", "tile": "8x8x4"}),
+    ("gemv", {"inner": 50, "tile": "8x32x16"}),
+    (
+        "gemv_reduction",
+        {"inner": 200, "tile": "8x32x16", "warps": 2, "down": 2, "accumulation_length": 4},
+    ),
+    (
+        "gemv_reduction",
+        {"inner": 256, "warps": 2, "staged": False, "accumulation_length": 4, "chunk": 128},
+    ),
+    (
+        "gemv_reduction",
+        {"inner": 500, "warps": 4, "share_rows": True, "accumulation_length": 2, "width": 2},
+    ),
     ("gemv_reduction", {"inner": 100, "warps": 3, "ab": "bf16", "source": "f32", "chunk": 40}),
 )
 

@@ -29,14 +29,14 @@ ALGORITHMS = [row.name for row in segmented_algorithms()]
 # One program of each family, and one for each thing that the emitter does besides.
 GOLDEN: dict[str, tuple[str, dict[str, Any]]] = {
     "reduction_16": ("reduction_16", {}),
-    "reduction_256_f16": ("reduction_256", {"accumulate": "f16"}),
+    "reduction_256_f16": ("reduction_256", {"acc": "f16"}),
     "reduction_256n": ("reduction_256n", {}),
     "reduction_16n_coalesced": ("reduction_16n_coalesced", {}),
     "reduction_packed": ("reduction_packed", {}),
-    "reduction_plain": ("reduction_plain", {"ragged": True}),
+    "reduction_simt": ("reduction_simt", {"masked": True}),
     "reduction_tn_ragged": (
         "reduction_tn",
-        {"ragged": True, "segment_size": 1000, "combine": "add", "result": "f16"},
+        {"masked": True, "segment_size": 1000, "combine": "add", "result": "f16"},
     ),
     "reduction_kn_bf16_parts": (
         "reduction_kn",
@@ -45,21 +45,21 @@ GOLDEN: dict[str, tuple[str, dict[str, Any]]] = {
     "reduction_t_grid": ("reduction_t", {"shape": (32, 32, 32)}),
     "scan_16": ("scan_16", {}),
     "scan_256": ("scan_256", {}),
-    "scan_256n_two_warps": ("scan_256n", {"warps": 2, "ragged": True, "segment_size": 300}),
-    "scan_kn_8x32x16": ("scan_kn", {"shape": "8x32x16", "side": "b"}),
-    "scan_kn_mma_sync": ("scan_kn", {"shape": "16x8x16"}),
-    "scan_k_tf32": ("scan_k", {"shape": "16x16x8", "ab": "tf32"}),
-    "scan_plain": ("scan_plain", {"ragged": True}),
+    "scan_256n_two_warps": ("scan_256n", {"warps": 2, "masked": True, "segment_size": 300}),
+    "scan_kn_8x32x16": ("scan_kn", {"tile": "8x32x16", "side": "b"}),
+    "scan_kn_mma_sync": ("scan_kn", {"tile": "16x8x16"}),
+    "scan_k_tf32": ("scan_k", {"tile": "16x16x8", "ab": "tf32"}),
+    "scan_simt": ("scan_simt", {"masked": True}),
     "reduction_256n_block": ("reduction_256n_block", {"warps": 4}),
     "scan_256n_block_ragged": (
         "scan_256n_block",
-        {"warps": 4, "ragged": True, "segment_size": 2000, "combine": "add"},
+        {"warps": 4, "masked": True, "segment_size": 2000, "combine": "add"},
     ),
     "gemm_four_warps": (
         "gemm",
         {"warps": 4, "cols": 64, "inner": 128, "down": 1, "across": 1, "result": "f16"},
     ),
-    "gemv_reduction": ("gemv_reduction", {"warps": 2, "inner": 256, "shape": "8x32x16"}),
+    "gemv_reduction": ("gemv_reduction", {"warps": 2, "inner": 256, "tile": "8x32x16"}),
 }
 
 
@@ -97,7 +97,7 @@ def test_the_text_multiplies_as_often_as_the_program(name: str) -> None:
 @pytest.mark.parametrize("shape", WMMA_SHAPES)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_every_algorithm_on_every_wmma_shape(algorithm: str, shape: str) -> None:
-    program = tcusim.build(algorithm, shape=shape)
+    program = tcusim.build(algorithm, tile=shape)
     kernel = emit(program)
     assert emit(program) == kernel
     assert mma_calls(kernel.text) == mma_steps(program)
@@ -157,7 +157,7 @@ def test_interpreter_and_emitter_list_the_same_steps_in_the_same_order() -> None
 
 
 def test_a_tile_that_no_instruction_makes_up_is_refused() -> None:
-    program = tcusim.build("reduction_k", shape=tcusim.MmaShape(4, 4, 4))
+    program = tcusim.build("reduction_k", tile=tcusim.MmaShape(4, 4, 4))
     with pytest.raises(Unsupported) as caught:
         emit(program)
     assert str(caught.value) == (
@@ -174,7 +174,7 @@ def test_a_tile_that_no_instruction_makes_up_is_refused() -> None:
 def test_what_is_refused_is_what_the_refusal_says(
     sizes: tuple[int, int, int], parts: tuple[int, int, int] | None
 ) -> None:
-    program = tcusim.build("reduction_k", shape=tcusim.MmaShape(*sizes))
+    program = tcusim.build("reduction_k", tile=tcusim.MmaShape(*sizes))
     if parts is None:
         with pytest.raises(Unsupported, match=r"only for .*16i x 8 x 8, "):
             emit(program)
@@ -183,14 +183,14 @@ def test_what_is_refused_is_what_the_refusal_says(
 
 
 def test_types_that_no_instruction_takes_are_refused() -> None:
-    program = tcusim.build("reduction_k", shape="16x8x32", ab="e4m3")
+    program = tcusim.build("reduction_k", tile="16x8x32", ab="e4m3")
     with pytest.raises(Unsupported, match=r"for tiles of e4m3 with f32 accumulators; run it with"):
         emit(program)
 
 
 def test_a_tile_of_a_grid_that_cannot_be_loaded_is_refused() -> None:
     shape = tcusim.MmaShape(32, 32, 32)
-    program = tcusim.build("reduction_kn", shape=shape, segment_size=100, ragged=True)
+    program = tcusim.build("reduction_kn", tile=shape, segment_size=100, masked=True)
     with pytest.raises(Unsupported) as caught:
         emit(program)
     assert "as 16x16x16 fragments, the tile at in[" in str(caught.value)
@@ -200,7 +200,7 @@ def test_a_tile_of_a_grid_that_cannot_be_loaded_is_refused() -> None:
 
 
 def test_a_name_that_the_text_uses_is_refused() -> None:
-    program = tcusim.build("scan_plain")
+    program = tcusim.build("scan_simt")
     whole = replace(
         program,
         buffers=(*program.inputs, replace(program.outputs[0], name="held"), *program.scratch),
@@ -214,7 +214,7 @@ def test_a_name_that_the_text_uses_is_refused() -> None:
     with pytest.raises(Unsupported) as caught:
         emit(replace(whole, steps=steps))
     assert str(caught.value) == (
-        "scan_plain: emitted text has variables of its own that are called held. Give the "
+        "scan_simt: emitted text has variables of its own that are called held. Give the "
         "program's buffers, scalars and loops other names"
     )
 
@@ -254,7 +254,7 @@ class Planted:
 BUGS: dict[str, tuple[str, dict[str, Any], str, str, str]] = {
     "dropped barrier": (
         "scan_256",
-        {"ragged": True},
+        {"masked": True},
         "__syncwarp();\n\n    // 12  ",
         "// 12  ",
         # In the program with probes, step 12 is another one.
@@ -262,21 +262,21 @@ BUGS: dict[str, tuple[str, dict[str, Any], str, str, str]] = {
     ),
     "wrong leading dimension": (
         "reduction_256n",
-        {"ragged": True, "segment_size": 1000},
+        {"masked": True, "segment_size": 1000},
         "(A, t_A, 16)",
         "(A, t_A, 32)",
         "they part at step ",
     ),
     "swapped layout": (
         "scan_16",
-        {"ragged": True},
+        {"masked": True},
         "16, half, wmma::row_major> A;",
         "16, half, wmma::col_major> A;",
         "`R ← A·U + R`, or at a load of its operands: ",
     ),
     "dropped bound": (
         "reduction_16n",
-        {"ragged": True, "segment_size": 40},
+        {"masked": True, "segment_size": 40},
         "16*i + row + at < 40 && ",
         "",
         "they part at step ",
@@ -302,7 +302,7 @@ BUGS: dict[str, tuple[str, dict[str, Any], str, str, str]] = {
 def test_a_bug_in_the_emitter_is_noticed(bug: str, host: Backend) -> None:
     algorithm, options, old, new, text = BUGS[bug]
     program = tcusim.build(algorithm, **options)
-    length = 700 if options.get("ragged") else program.blocks.per
+    length = 700 if options.get("masked") else program.blocks.per
     inputs = random_inputs(program, "normal", length, np.random.default_rng(7))
     assert old in emit(program).text
     assert_agree(program, inputs, ("numpy", host))

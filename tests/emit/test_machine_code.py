@@ -30,12 +30,12 @@ TILES: dict[str, tuple[dict[str, Any], dict[int, tuple[str, int]]]] = {
             120: ("HMMA", 2),
         },
     ),
-    "f16 to f16": ({"accumulate": "f16"}, {75: ("HMMA", 4), 80: ("HMMA", 2), 90: ("HMMA", 2)}),
+    "f16 to f16": ({"acc": "f16"}, {75: ("HMMA", 4), 80: ("HMMA", 2), 90: ("HMMA", 2)}),
     "bf16": ({"ab": "bf16"}, {80: ("HMMA", 2), 90: ("HMMA", 2)}),
-    "tf32": ({"ab": "tf32", "shape": "16x16x8"}, {80: ("HMMA", 4), 90: ("HMMA", 4)}),
-    "s8": ({"ab": "s8", "accumulate": "s32"}, {75: ("IMMA", 4), 80: ("IMMA", 2), 90: ("IMMA", 2)}),
-    "mma.sync k16": ({"shape": "16x8x16"}, {80: ("HMMA", 1), 90: ("HMMA", 1)}),
-    "mma.sync k8": ({"shape": "16x8x8"}, {75: ("HMMA", 1), 90: ("HMMA", 1)}),
+    "tf32": ({"ab": "tf32", "tile": "16x16x8"}, {80: ("HMMA", 4), 90: ("HMMA", 4)}),
+    "s8": ({"ab": "s8", "acc": "s32"}, {75: ("IMMA", 4), 80: ("IMMA", 2), 90: ("IMMA", 2)}),
+    "mma.sync k16": ({"tile": "16x8x16"}, {80: ("HMMA", 1), 90: ("HMMA", 1)}),
+    "mma.sync k8": ({"tile": "16x8x8"}, {75: ("HMMA", 1), 90: ("HMMA", 1)}),
     "grid": ({"shape": tcusim.MmaShape(32, 32, 32)}, {80: ("HMMA", 2), 90: ("HMMA", 2)}),
 }
 
@@ -55,19 +55,19 @@ def compiled(kernel: Kernel, sm: int) -> Usage:
     return cubin.usage
 
 
-@pytest.mark.parametrize("accumulate", ["f32", "f16"])
+@pytest.mark.parametrize("acc", ["f32", "f16"])
 @pytest.mark.parametrize("shape", WMMA_SHAPES)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_v100_runs_every_algorithm_on_its_tensor_cores(
-    algorithm: str, shape: str, accumulate: str
+    algorithm: str, shape: str, acc: str
 ) -> None:
-    kernel = emit(tcusim.build(algorithm, shape=shape, accumulate=accumulate))
+    kernel = emit(tcusim.build(algorithm, tile=shape, acc=acc))
     usage = compiled(kernel, 70)
-    each = 16 if accumulate == "f32" else 8
+    each = 16 if acc == "f32" else 8
     expected = {"HMMA.884": each * kernel.products} if kernel.products else {}
     assert usage.tensor_core == expected
     assert usage.stack_bytes == 0
-    assert (kernel.products > 0) == (not algorithm.endswith("plain"))
+    assert (kernel.products > 0) == (not algorithm.endswith("simt"))
 
 
 @pytest.mark.parametrize(
@@ -85,6 +85,6 @@ def test_newer_gpus(algorithm: str, tile: str, sm: int) -> None:
 
 def test_a_large_ragged_program_compiles() -> None:
     program = tcusim.build(
-        "scan_tn", ragged=True, segment_size=5000, warps=8, combine="add", result="f16"
+        "scan_tn", masked=True, segment_size=5000, warps=8, combine="add", result="f16"
     )
     assert compiled(emit(program), 90).tensor_core["HMMA"] > 0

@@ -28,7 +28,7 @@ STATUS = Buffer("s", "f16", Extent(LENGTH), BufferRole.STATUS)
 
 
 def program() -> Program:
-    made = build("reduction_k", shape=shape_of("16x16x16"))
+    made = build("reduction_k", tile=shape_of("16x16x16"))
     return Program("any", made.shape, "f16", "f32", (), (IN, TILE), Extent.of(1), 1, ())
 
 

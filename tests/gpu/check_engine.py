@@ -223,8 +223,8 @@ def check_programs(backends: list[str], arch: str) -> None:
     """Compare programs on NumPy arrays with the simulator."""
     import tcusim
 
-    for algorithm in ("reduction_k", "scan_tn", "scan_grid", "reduction_grid"):
-        program = tcusim.build(algorithm, ragged=True, warps=2)
+    for algorithm in ("reduction_k", "scan_tn", "scan_single_pass", "reduction_single_pass"):
+        program = tcusim.build(algorithm, masked=True, warps=2)
         x = numbers("float16", 10_007)
         expected = tcusim.run(program, {"in": x}, arch=arch)["out"]
         for backend in backends:
@@ -544,12 +544,12 @@ def main(arguments: list[str]) -> int:
     run_on_gpu.describe()
     from tcusim.backends import backends as names_of_backends
     from tcusim.backends import register_backend, why_unavailable
-    from tcusim_cuda import CUDA, device_sm, unit_name
+    from tcusim_cuda import CUDA, arch_name, device_sm
 
     if "cuda" not in names_of_backends():
         # An older tcusim is installed here.
         register_backend(CUDA)
-    arch = unit_name(device_sm())
+    arch = arch_name(device_sm())
     if arch is None:
         print(f"no unit has the numerics of sm_{device_sm()}")
         return 1

@@ -70,7 +70,7 @@ def describe() -> None:
     compiler = importlib.import_module("tcusim_cuda.compile")
     print(compiler.why_no_compiler() or compiler.Toolkit.find())
     sm = tcusim_cuda.device_sm()
-    print(f"GPU: sm_{sm}, {tcusim_cuda.unit_name(sm)}", flush=True)
+    print(f"GPU: sm_{sm}, {tcusim_cuda.arch_name(sm)}", flush=True)
 
 
 def main(arguments: list[str]) -> int:

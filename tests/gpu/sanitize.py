@@ -54,22 +54,22 @@ def programs() -> list[Program]:
     for (shape, ab, acc, source), row, combine, form in product(
         TYPES, segmented_algorithms(), ("mma", "add"), FORMS
     ):
-        ragged, segment_size, warps, tiles = form
+        masked, segment_size, warps, tiles = form
         # A tile a warp, so that several blocks share a segment; each order of a scan in turn.
         special: dict[str, Any] = {"per_warp": 1, "batches": 1, "columns": 3}
         special |= {"exclusive": segment_size == 100, "reverse": segment_size == 1000}
         try:
             program = tcusim.build(
                 row.name,
-                shape=shape,
+                tile=shape,
                 ab=ab,
-                accumulate=acc,
+                acc=acc,
                 source=source if row.uses_mma else acc,
                 segment_size=segment_size,
                 combine=combine,
-                ragged=ragged,
+                masked=masked,
                 warps=warps,
-                tiles=tiles,
+                items_per_warp=tiles,
                 **{name: value for name, value in special.items() if name in row.options},
             )
         except Unsupported:
@@ -89,9 +89,9 @@ def _others() -> Iterator[Program]:
         try:
             yield tcusim.build(
                 row.name,
-                shape=shape,
+                tile=shape,
                 ab=ab,
-                accumulate=acc,
+                acc=acc,
                 source=source if row.uses_mma else acc,
                 warps=warps,
                 **special,

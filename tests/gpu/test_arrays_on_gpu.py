@@ -18,7 +18,7 @@ import tcusim
 from tcusim.arrays.calls import READY
 from tcusim.arrays.plans import plan_for
 from tcusim.errors import InputError
-from tcusim_cuda import CUDA, CUPY, PYCUDA, device_sm, unit_name
+from tcusim_cuda import CUDA, CUPY, PYCUDA, arch_name, device_sm
 
 pytestmark = pytest.mark.gpu(min_sm=70)
 
@@ -77,7 +77,7 @@ def library(request: pytest.FixtureRequest) -> Library:
 
 
 def arch() -> str:
-    name = unit_name(device_sm())
+    name = arch_name(device_sm())
     if name is None:
         pytest.skip(f"no unit has the numerics of sm_{device_sm()}")
     return name

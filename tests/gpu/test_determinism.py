@@ -67,10 +67,10 @@ def occupied(cupy: Any, share: float) -> Iterator[int]:
         stream.synchronize()
 
 
-@pytest.mark.parametrize("algorithm", ["reduction_grid", "scan_grid"])
+@pytest.mark.parametrize("algorithm", ["reduction_single_pass", "scan_single_pass"])
 @pytest.mark.parametrize("share", [0.0, 2 / 3], ids=["whole GPU", "a third of it"])
 def test_repeated_runs_have_the_same_bits(cupy: Any, algorithm: str, share: float) -> None:
-    program = tcusim.build(algorithm, ragged=True, warps=8, chain=16)
+    program = tcusim.build(algorithm, masked=True, warps=8, accumulation_length=16)
     x = cupy.random.default_rng(7).random(LENGTH, dtype=cupy.float32).astype(cupy.float16)
     own = cupy.cuda.Stream(non_blocking=True)
     cupy.cuda.Device().synchronize()

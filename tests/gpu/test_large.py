@@ -33,22 +33,22 @@ pytestmark = [pytest.mark.gpu(min_sm=80), pytest.mark.slow]
 @pytest.mark.parametrize("types", TYPES, ids=lambda types: " ".join(filter(None, types)))
 @pytest.mark.parametrize("algorithm", [row.name for row in segmented_algorithms() if row.uses_mma])
 def test_a_long_array(algorithm: str, types: tuple[str, str, str, str | None]) -> None:
-    shape, ab, accumulate, source = types
+    shape, ab, acc, source = types
     short = algorithm in ("reduction_k", "scan_k", "reduction_packed")
     options: dict[str, Any] = {
         "shape": shape,
         "ab": ab,
-        "accumulate": accumulate,
+        "acc": acc,
         "source": source,
         "segment_size": 7 if short else 100 if algorithm.endswith("_t") else 1000,
-        "combine": "add" if accumulate != "f16" else "mma",
-        "chain": 16,
+        "combine": "add" if acc != "f16" else "mma",
+        "accumulation_length": 16,
     }
     if algorithm_of(algorithm).level is Level.GRID:
         # The whole array in groups of blocks, which pass on what they have.
         options |= {"segment_size": None, "combine": "add"}
     try:
-        program = tcusim.build(algorithm, ragged=True, warps=4, **options)
+        program = tcusim.build(algorithm, masked=True, warps=4, **options)
     except Unsupported as error:
         pytest.skip(str(error))
     kind = "integers" if ab == "s8" else "normal"

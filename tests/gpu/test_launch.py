@@ -24,7 +24,7 @@ from tcusim.algorithms import build, segmented_algorithms
 from tcusim.errors import InputError
 from tcusim.program.grammar import Program
 from tcusim.simulate.interpreter import run_numpy
-from tcusim_cuda import CUDA, CUPY, PYCUDA, device_sm, emit, prepared, unit_name
+from tcusim_cuda import CUDA, CUPY, PYCUDA, arch_name, device_sm, emit, prepared
 from tcusim_cuda.compile import compile_kernel
 from tcusim_cuda.launch import Launcher, LaunchError
 
@@ -68,7 +68,7 @@ def torch() -> Any:
 
 
 def arch() -> str:
-    name = unit_name(device_sm())
+    name = arch_name(device_sm())
     if name is None:
         pytest.skip(f"no unit has the numerics of sm_{device_sm()}")
     return name
@@ -104,19 +104,17 @@ def require_bits(got: NDArray[Any], expected: NDArray[Any]) -> None:
 # --- NumPy arrays ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("accumulate", ["f32", "f16"])
+@pytest.mark.parametrize("acc", ["f32", "f16"])
 @pytest.mark.parametrize("row", segmented_algorithms(), ids=lambda row: row.name)
-def test_every_algorithm_gives_the_simulators_bits(
-    backend: Launcher, row: Any, accumulate: str
-) -> None:
-    program = build(row.name, accumulate=accumulate, ragged=True)
+def test_every_algorithm_gives_the_simulators_bits(backend: Launcher, row: Any, acc: str) -> None:
+    program = build(row.name, acc=acc, masked=True)
     x = halves(LENGTH + 77)
     got = run(backend, program, {"in": x}, poison=True)["out"]
     require_bits(got, simulated(program, x))
 
 
 @pytest.mark.parametrize(
-    ("shape", "ab", "accumulate"),
+    ("shape", "ab", "acc"),
     [
         ("32x8x16", "f16", "f32"),
         ("8x32x16", "f16", "f16"),
@@ -127,8 +125,8 @@ def test_every_algorithm_gives_the_simulators_bits(
         ("16x8x8", "f16", "f16"),
     ],
 )
-def test_other_shapes_and_types(backend: Launcher, shape: str, ab: str, accumulate: str) -> None:
-    program = build("reduction_tn", shape=shape, ab=ab, accumulate=accumulate, ragged=True)
+def test_other_shapes_and_types(backend: Launcher, shape: str, ab: str, acc: str) -> None:
+    program = build("reduction_tn", tile=shape, ab=ab, acc=acc, masked=True)
     if device_sm() < emit(program).min_sm:
         pytest.skip(f"sm_{device_sm()} lacks the instruction")
     # bf16 holds these, so that no input is refused for being rounded.
@@ -138,14 +136,14 @@ def test_other_shapes_and_types(backend: Launcher, shape: str, ab: str, accumula
 
 
 def test_more_shared_memory_than_48_kilobytes(backend: Launcher) -> None:
-    program = build("scan_tn", warps=16, ragged=True)
+    program = build("scan_tn", warps=16, masked=True)
     assert emit(program).dynamic_shared_bytes > 48 * 1024
     x = halves(100_001)
     require_bits(run(backend, program, {"in": x}, poison=True)["out"], simulated(program, x))
 
 
 def test_no_elements(backend: Launcher) -> None:
-    program = build("scan_k", ragged=True)
+    program = build("scan_k", masked=True)
     assert run(backend, program, {"in": halves(0)})["out"].shape == (0,)
 
 
@@ -158,8 +156,8 @@ def test_numpy_out(backend: Launcher) -> None:
 
 def test_poison_stays_where_nothing_is_written(backend: Launcher) -> None:
     # No block runs for an empty array, and the one sum stays as it was.
-    types = {"shape": "8x8x4", "ab": "f64", "accumulate": "f64"}
-    program = build("reduction_grid", **types, ragged=True)
+    types = {"tile": "8x8x4", "ab": "f64", "acc": "f64"}
+    program = build("reduction_single_pass", **types, masked=True)
     empty = np.empty(0)
     got = run(backend, program, {"in": empty}, poison=True)["out"]
     require_bits(got, run_numpy(program, {"in": empty}, arch=arch())["out"])
@@ -287,7 +285,7 @@ def test_a_slice_at_a_tile_is_used_in_place(backend: Launcher, cupy: Any) -> Non
 def test_a_staged_slice_may_begin_anywhere(backend: Launcher, cupy: Any, start: int) -> None:
     """The kernel finds out how many bytes it can move at a time."""
     # Segments of 1001 elements begin anywhere themselves: no tile is loaded where it lies.
-    program = build("scan_tn", ragged=True, result="f16", segment_size=1001)
+    program = build("scan_tn", masked=True, result="f16", segment_size=1001)
     x = halves(5000 + start)
     out = cupy.full(5000 + start, -1, cupy.float16)
     run(backend, program, {"in": cupy.asarray(x)[start:]}, out={"out": out[start:]})
@@ -296,7 +294,7 @@ def test_a_staged_slice_may_begin_anywhere(backend: Launcher, cupy: Any, start: 
 
 
 def test_no_elements_of_cupy(backend: Launcher, cupy: Any) -> None:
-    got = run(backend, build("scan_k", ragged=True), {"in": cupy.zeros(0, cupy.float16)})["out"]
+    got = run(backend, build("scan_k", masked=True), {"in": cupy.zeros(0, cupy.float16)})["out"]
     assert isinstance(got, cupy.ndarray)
     assert got.shape == (0,)
 

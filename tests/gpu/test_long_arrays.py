@@ -17,7 +17,7 @@ import pytest
 
 import tcusim
 from tcusim.backends import why_unavailable
-from tcusim_cuda.driver import device_sm, unit_name
+from tcusim_cuda.driver import arch_name, device_sm
 
 
 def _module() -> ModuleType:
@@ -56,7 +56,7 @@ def test_long_arrays(cupy: Any, name: str) -> None:
     x = recorded.long_input(length, cupy)
     result = tcusim.run(program, {"in": x}, backend="cupy", poison=True)["out"]
     known = json.loads(recorded.FILE.read_text())[name]
-    if unit_name(device_sm()) == known["arch"]:
+    if arch_name(device_sm()) == known["arch"]:
         assert recorded.checksum(result, cupy) == known["checksum"]
     assert _worst_error(cupy, result, length) < (1e-6 if name.startswith("sum") else 1e-5)
 

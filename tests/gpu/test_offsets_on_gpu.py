@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import tcusim
 from tcusim.errors import InputError
-from tcusim_cuda import CUDA, CUPY, PYCUDA, device_sm, unit_name
+from tcusim_cuda import CUDA, CUPY, PYCUDA, arch_name, device_sm
 
 pytestmark = pytest.mark.gpu(min_sm=70)
 
@@ -68,7 +68,7 @@ def library(request: pytest.FixtureRequest) -> Library:
 
 
 def arch() -> str:
-    name = unit_name(device_sm())
+    name = arch_name(device_sm())
     if name is None:
         pytest.skip(f"no unit has the numerics of sm_{device_sm()}")
     return name

@@ -9,23 +9,42 @@ import pytest
 
 import tcusim
 from tcusim.check.testing import assert_agree, random_inputs
-from tcusim_cuda import CUPY, device_sm, emit, unit_name
+from tcusim_cuda import CUPY, arch_name, device_sm, emit
 
 pytestmark = pytest.mark.gpu(min_sm=70)
 
 PROGRAMS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("gemm_naive", {"cols": 33, "inner": 40, "warps": 2}),
-    ("gemm_naive", {"cols": 64, "inner": 64, "accumulate": "f16"}),
-    ("gemm", {"cols": 72, "inner": 80, "warps": 4, "chain": 3, "result": "f16"}),
-    ("gemm", {"cols": 256, "inner": 256, "warps": 8, "warps_down": 2, "down": 4, "chain": 16}),
-    ("gemm", {"cols": 50, "inner": 64, "warps": 2, "shape": "32x8x16", "tiles": 2}),
+    ("gemm_naive", {"cols": 64, "inner": 64, "acc": "f16"}),
+    ("gemm", {"cols": 72, "inner": 80, "warps": 4, "accumulation_length": 3, "result": "f16"}),
+    (
+        "gemm",
+        {
+            "cols": 256,
+            "inner": 256,
+            "warps": 8,
+            "warps_down": 2,
+            "down": 4,
+            "accumulation_length": 16,
+        },
+    ),
+    ("gemm", {"cols": 50, "inner": 64, "warps": 2, "tile": "32x8x16", "items_per_warp": 2}),
     ("gemm", {"cols": 50, "inner": 64, "warps": 4, "ab": "bf16", "source": "f32"}),
-    ("gemm", {"cols": 50, "inner": 64, "warps": 2, "ab": "s8", "accumulate": "s32"}),
-    ("gemm", {"cols": 50, "inner": 20, "ab": "f64", "accumulate": "f64", "shape": "8x8x4"}),
-    ("gemv", {"inner": 50, "shape": "8x32x16"}),
-    ("gemv_reduction", {"inner": 5000, "shape": "8x32x16", "warps": 4, "width": 8, "chain": 16}),
-    ("gemv_reduction", {"inner": 256, "warps": 2, "staged": False, "chain": 4, "chunk": 128}),
-    ("gemv_reduction", {"inner": 500, "warps": 4, "share_rows": True, "chain": 2, "width": 2}),
+    ("gemm", {"cols": 50, "inner": 64, "warps": 2, "ab": "s8", "acc": "s32"}),
+    ("gemm", {"cols": 50, "inner": 20, "ab": "f64", "acc": "f64", "tile": "8x8x4"}),
+    ("gemv", {"inner": 50, "tile": "8x32x16"}),
+    (
+        "gemv_reduction",
+        {"inner": 5000, "tile": "8x32x16", "warps": 4, "width": 8, "accumulation_length": 16},
+    ),
+    (
+        "gemv_reduction",
+        {"inner": 256, "warps": 2, "staged": False, "accumulation_length": 4, "chunk": 128},
+    ),
+    (
+        "gemv_reduction",
+        {"inner": 500, "warps": 4, "share_rows": True, "accumulation_length": 2, "width": 2},
+    ),
 )
 
 
@@ -37,7 +56,7 @@ def _library() -> None:
 
 
 def arch() -> str:
-    name = unit_name(device_sm())
+    name = arch_name(device_sm())
     if name is None:
         pytest.skip(f"no unit has the numerics of sm_{device_sm()}")
     return name

@@ -105,7 +105,7 @@ def test_a_missing_library_says_what_to_install(python: Callable[..., str], exam
         ("example", "tcusim.backends"),
         ("example", "tcusim.shapes"),
         ("example_ends", "tcusim.algorithms"),
-        ("example_unit", "tcusim.units"),
+        ("example_unit", "tcusim.arches"),
     ],
 )
 def test_a_clash_names_both_packages(

@@ -83,7 +83,7 @@ def all_recipes(columns: tuple[Column, ...], *, once: bool) -> Iterator[Recipe]:
             yield from products(row, columns)
         else:
             for recipe in Grid([row.name], columns).recipes():
-                yield recipe.but(ragged=True)
+                yield recipe.but(masked=True)
 
 
 def products(row: Algorithm, columns: tuple[Column, ...]) -> Iterator[Recipe]:
@@ -118,12 +118,12 @@ def drawn_inputs(cases: list[Case]) -> dict[str, NDArray[Any]]:
                 continue
             # The numbers depend on the types alone: any program with one such input will do.
             plain = tcusim.build(
-                "reduction_plain",
-                shape=program.shape,
+                "reduction_simt",
+                tile=program.shape,
                 ab=program.ab,
-                accumulate=program.acc,
+                acc=program.acc,
                 source=buffer.dtype,
-                ragged=True,
+                masked=True,
             )
             rng = np.random.default_rng(list(name.encode()))
             drawn = random_inputs(plain, case.kind, LENGTH, rng)

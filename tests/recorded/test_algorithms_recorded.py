@@ -98,9 +98,9 @@ def chosen() -> list[Case]:
 def test_every_algorithm_would_be_recorded(chosen: list[Case]) -> None:
     assert {case.recipe.algorithm for case in chosen} == {row.name for row in algorithms()}
     # Blocks get mail of others; segments by offsets are empty, tiny and long.
-    grids = [case.recipe for case in chosen if case.recipe.algorithm.endswith("_grid")]
+    grids = [case.recipe for case in chosen if case.recipe.algorithm.endswith("_single_pass")]
     assert sum(recipe.build().columns > 1 for recipe in grids) > 20
-    scan = next(case for case in chosen if case.recipe.algorithm == "scan_pieces")
+    scan = next(case for case in chosen if case.recipe.algorithm == "scan_ragged")
     pools = record_algorithms.drawn_inputs([scan])
     lengths = np.diff(record_algorithms.inputs_of(scan, pools)["offsets"])
     assert lengths.min() == 0

@@ -28,7 +28,7 @@ from tcusim.algorithms import (
 from tcusim.algorithms.tile_scan import FORMS
 from tcusim.backends import run
 from tcusim.errors import InputError, UnknownName, Unsupported
-from tcusim.machine import rule_for, units
+from tcusim.machine import arches, rule_for
 from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.program.grammar import Const, Program, walk
 
@@ -57,7 +57,7 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "carry": (False, True),
     # A block takes few tiles for each of its warps, so that a few blocks share a segment.
     "per_warp": (1,),
-    "pieces": (1, 2),
+    "tiles_per_row": (1, 2),
     "groups": (1,),
     "batches": (2,),
 }
@@ -70,7 +70,7 @@ EXACT_UP_TO = {"f16": 2**11, "bf16": 2**8, "tf32": 2**11, "f32": 2**24, "f64": 2
 # Why a variant may be refused; the errors' own tests say when.
 REFUSALS = (
     r"\w+ has no combine='(mma|add)', only '(mma|add)'",
-    "a block of one launch for a whole array takes one chunk: tiles=1",
+    "a block of one launch for a whole array takes one chunk: items_per_warp=1",
     r"form '\(LA\)1' rounds partial sums to the operand type; combine='add' takes 'L\(A1\)'",
     r"form '\[U\|1\]' needs more result columns than k",
 )
@@ -85,16 +85,16 @@ class Variant(NamedTuple):
 
     side: str = "a"
     combine: str = "mma"
-    ragged: bool = False
+    masked: bool = False
     options: tuple[tuple[str, Any], ...] = ()
 
 
 def variants(row: Algorithm) -> Iterator[Variant]:
     """Yield every side, way to combine, raggedness and option of an algorithm."""
     names = [name for name in row.options if name in OPTIONS]
-    for side, combine, ragged in itertools.product("ab", ("mma", "add"), (False, True)):
+    for side, combine, masked in itertools.product("ab", ("mma", "add"), (False, True)):
         for values in itertools.product(*(OPTIONS[name] for name in names)):
-            yield Variant(side, combine, ragged, tuple(zip(names, values, strict=True)))
+            yield Variant(side, combine, masked, tuple(zip(names, values, strict=True)))
 
 
 def built(row: Algorithm, shape: MmaShape, variant: Variant, **more: Any) -> Program | None:
@@ -103,10 +103,10 @@ def built(row: Algorithm, shape: MmaShape, variant: Variant, **more: Any) -> Pro
     try:
         return build(
             row.name,
-            shape=shape,
+            tile=shape,
             side=variant.side,
             combine=variant.combine,
-            ragged=variant.ragged,
+            masked=variant.masked,
             **dict(variant.options),
             **more,
         )
@@ -119,7 +119,7 @@ def built(row: Algorithm, shape: MmaShape, variant: Variant, **more: Any) -> Pro
 def names_of_units(ab: str = "f16", acc: str = "f32") -> list[str]:
     """Return every registered unit that multiplies these types."""
     return [
-        unit.name for unit in units() if any((row.ab, row.acc) == (ab, acc) for row in unit.rows)
+        unit.name for unit in arches() if any((row.ab, row.acc) == (ab, acc) for row in unit.rows)
     ]
 
 
@@ -210,14 +210,14 @@ def test_every_variant_equals_integers_and_every_unit_runs_it(sizes: tuple[int, 
             # Large tiles: what a carry adds does not depend on the tile's size.
             if sizes == BIG and dict(variant.options).get("carry"):
                 continue
-            if sizes == BIG and not variant.ragged and costly(row):
+            if sizes == BIG and not variant.masked and costly(row):
                 continue
             program, size = default_program(row, shape, variant)
             if program is None:
                 continue
             # Variants take the units in turn: whole ones some together, so that few variants
             # take all; ragged ones, which run twice, and large tiles one by one.
-            in_turn = variant.ragged or sizes == BIG
+            in_turn = variant.masked or sizes == BIG
             chosen = [archs[turn % len(archs)]] if in_turn else archs[turn % PARTS :: PARTS]
             if sizes == BIG and row.name in MANY_PRODUCTS:
                 chosen = ["hopper"]
@@ -268,7 +268,7 @@ def test_warps_and_their_turns_share_the_work(warps: int, tiles: int) -> None:
     shape = MmaShape(8, 8, 4)
     for row in segmented_algorithms():
         for variant in variants(row):
-            program = built(row, shape, variant, warps=warps, tiles=tiles)
+            program = built(row, shape, variant, warps=warps, items_per_warp=tiles)
             if program is not None:
                 assert program.warps == warps
                 size = default_size(row, shape, variant.side)
@@ -287,8 +287,8 @@ def test_default_segments_are_what_the_registry_says() -> None:
             continue
         for side in "ab":
             size = default_size(row, shape, side)
-            assert build(row.name, shape=shape, side=side) == build(
-                row.name, shape=shape, side=side, segment_size=size
+            assert build(row.name, tile=shape, side=side) == build(
+                row.name, tile=shape, side=side, segment_size=size
             )
 
 
@@ -319,7 +319,7 @@ def test_other_types_equal_integers(ab: str, acc: str, shape: str, combine: str)
             if variant.combine != combine:
                 continue
             tile = shape_of(shape)
-            program = built(row, tile, variant, ab=ab, accumulate=acc)
+            program = built(row, tile, variant, ab=ab, acc=acc)
             if program is None:
                 continue
             size = default_size(row, tile, variant.side)
@@ -384,17 +384,17 @@ def test_results_are_rounded_once_to_a_narrow_type() -> None:
 # --- Chains -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("chain", [1, 2, 3, 5, 7])
+@pytest.mark.parametrize("accumulation_length", [1, 2, 3, 5, 7])
 @pytest.mark.parametrize("name", ["reduction_kn", "reduction_kn_coalesced", "reduction_tn"])
-def test_chains_of_any_length_equal_integers(name: str, chain: int) -> None:
+def test_chains_of_any_length_equal_integers(name: str, accumulation_length: int) -> None:
     row = algorithm_of(name)
     shape = MmaShape(4, 4, 4)
-    for side, ragged, tiles in itertools.product("ab", (False, True), (1, 5, 6)):
-        variant = Variant(side, "add", ragged)
+    for side, masked, tiles in itertools.product("ab", (False, True), (1, 5, 6)):
+        variant = Variant(side, "add", masked)
         size = 16 * tiles
         program = build(
-            name, shape=shape, side=side, combine="add", ragged=ragged, segment_size=size,
-            chain=chain,
+            name, tile=shape, side=side, combine="add", masked=masked, segment_size=size,
+            accumulation_length=accumulation_length,
         )  # fmt: skip
         assert_exact(row, variant, program, size, ["volta", "exact"])
 
@@ -426,7 +426,7 @@ def test_options_have_types_defaults_and_words() -> None:
     form = algorithm_of("scan_tn").options["form"]
     assert (form.type, form.default, form.choices) == (str, None, FORMS)
     assert algorithm_of("gemm").options["depth"].default == 2
-    assert list(algorithm_of("scan_pieces").options) == [
+    assert list(algorithm_of("scan_ragged").options) == [
         "levels", "whole", "carry", "exclusive", "reverse",
     ]  # fmt: skip
 
@@ -442,7 +442,7 @@ def test_a_limited_row_is_the_longer_algorithm() -> None:
 
 
 def test_the_given_constants_are_the_corrected_ones() -> None:
-    program = build("scan_t", shape="16x16x16")
+    program = build("scan_t", tile="16x16x16")
     patterns = {
         step.dst.name: (step.pattern.kind, step.pattern.offset.const)
         for _, step in walk(program.steps)
@@ -474,10 +474,8 @@ def test_a_taken_alias_is_refused() -> None:
 def test_the_default_side_holds_more_segments(
     shape: str, reduction_side: str, scan_side: str
 ) -> None:
-    assert build("reduction_t", shape=shape) == build(
-        "reduction_t", shape=shape, side=reduction_side
-    )
-    assert build("scan_t", shape=shape) == build("scan_t", shape=shape, side=scan_side)
+    assert build("reduction_t", tile=shape) == build("reduction_t", tile=shape, side=reduction_side)
+    assert build("scan_t", tile=shape) == build("scan_t", tile=shape, side=scan_side)
 
 
 # --- What build refuses -----------------------------------------------------------------------
@@ -488,10 +486,10 @@ def test_the_default_side_holds_more_segments(
     [
         ("scan_tm", {}, UnknownName, "unknown algorithm 'scan_tm'. Did you mean 'scan_t"),
         ("median", {}, UnknownName, "Valid: gemm, gemm_naive, gemv, "),
-        ("scan_t", {"shape": "16x16x17"}, UnknownName, "unknown shape '16x16x17'. Did you mean"),
+        ("scan_t", {"tile": "16x16x17"}, UnknownName, "unknown shape '16x16x17'. Did you mean"),
         ("scan_t", {"shape": (1, 2)}, InputError, "a shape is written '16x16x16', 'm16n16k16' or"),
         ("scan_t", {"ab": "f61"}, UnknownName, "unknown type 'f61'. Did you mean 'f64'? Valid: "),
-        ("scan_t", {"accumulate": "f23"}, UnknownName, "unknown type 'f23'. Did you mean 'f32'?"),
+        ("scan_t", {"acc": "f23"}, UnknownName, "unknown type 'f23'. Did you mean 'f32'?"),
         ("scan_t", {"source": "half"}, UnknownName, "unknown type 'half'. Valid: bf16, e4m3, "),
         ("scan_t", {"result": "half"}, UnknownName, "unknown type 'half'. Valid: bf16, e4m3, "),
         ("scan_t", {"side": "c"}, InputError, "side must be one of 'a', 'b', got 'c'"),
@@ -503,8 +501,18 @@ def test_the_default_side_holds_more_segments(
         ),
         ("scan_t", {"warps": 0}, InputError, "warps must be an integer of at least 1, got 0"),
         ("scan_t", {"warps": True}, InputError, "warps must be an integer of at least 1, got True"),
-        ("scan_t", {"tiles": 0}, InputError, "tiles must be an integer of at least 1, got 0"),
-        ("scan_t", {"chain": 0}, InputError, "chain must be an integer of at least 1, got 0"),
+        (
+            "scan_t",
+            {"items_per_warp": 0},
+            InputError,
+            "tiles must be an integer of at least 1, got 0",
+        ),
+        (
+            "scan_t",
+            {"accumulation_length": 0},
+            InputError,
+            "chain must be an integer of at least 1, got 0",
+        ),
         (
             "scan_t",
             {"segment_size": 1.5},
@@ -576,19 +584,19 @@ def test_the_default_side_holds_more_segments(
         ),
         (
             "scan_256",
-            {"shape": "16x16x8", "ab": "tf32"},
+            {"tile": "16x16x8", "ab": "tf32"},
             Unsupported,
             "'scan_256' is the paper's name for k = 16, but 16x16x8 has k = 8; use 'scan_t'",
         ),
         (
             "reduction_t",
-            {"ab": "s8", "accumulate": "s32"},
+            {"ab": "s8", "acc": "s32"},
             Unsupported,
             "partial sums do not fit operands of type s8; build with combine='add'",
         ),
         (
             "scan_t",
-            {"ab": "s8", "accumulate": "s32"},
+            {"ab": "s8", "acc": "s32"},
             Unsupported,
             "partial sums do not fit operands of type s8; build with combine='add'",
         ),
@@ -638,8 +646,8 @@ def test_the_longest_programs_of_the_largest_tile_on_every_unit(name: str) -> No
     expected = np.add.reduceat(x.astype(np.int64), np.arange(0, x.size, 128))
     for number, side in enumerate(("a", "b")):
         program = build(
-            name, shape=MmaShape(128, 128, 128), side=side, ragged=True, segment_size=128
+            name, tile=MmaShape(128, 128, 128), side=side, masked=True, segment_size=128
         )
-        for unit in units()[number::2]:
+        for unit in arches()[number::2]:
             sums = run(program, {"in": x}, arch=unit.name)["out"]
             np.testing.assert_array_equal(sums, expected, f"{side} {unit.name}")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import tcusim
 from tcusim.algorithms import segmented_algorithms
 from tcusim.arrays.functions import Report
-from tcusim.machine import units
+from tcusim.machine import arches
 
 Array = NDArray[Any]
 
@@ -26,7 +26,7 @@ examples = settings(max_examples=40, deadline=None, derandomize=True, database=N
 SIZES = st.one_of(st.sampled_from([1, 2, 7, 16, 17, 64, 65, 256, 1000]), st.integers(1, 1500))
 LENGTHS = st.one_of(st.integers(1, 70), st.integers(1, 3000))
 SEEDS = st.integers(0, 2**32 - 1)
-ARCHS = st.sampled_from([unit.name for unit in units()])
+ARCHS = st.sampled_from([unit.name for unit in arches()])
 
 
 def halves(seed: int, *shape: int) -> NDArray[np.float16]:
@@ -561,15 +561,15 @@ def test_a_long_scan_is_spoilt_only_after_a_nan() -> None:
 @pytest.mark.parametrize("arch", ["v100", "sm_80", "Hopper", "exact"])
 def test_shapes_and_units_by_any_name(shape: Any, arch: str) -> None:
     x = halves(11, 1000)
-    scan = tcusim.segmented_cumsum(x, 300, shape=shape, arch=arch, dtype=np.float32)
+    scan = tcusim.segmented_cumsum(x, 300, tile=shape, arch=arch, dtype=np.float32)
     assert_equal(scan, by_segments(x, 300, prefixes))
 
 
 def test_a_shape_that_is_registered_nowhere() -> None:
     x = halves(12, 1000)
     tile = tcusim.MmaShape(5, 7, 3)
-    assert_equal(tcusim.cumsum(x, shape=tile, dtype=np.float32), prefixes(x))
-    assert_equal(tcusim.cumsum(x.astype(np.float32), shape=tile), prefixes(x))
+    assert_equal(tcusim.cumsum(x, tile=tile, dtype=np.float32), prefixes(x))
+    assert_equal(tcusim.cumsum(x.astype(np.float32), tile=tile), prefixes(x))
 
 
 @pytest.mark.parametrize("paper", [False, True])
@@ -607,7 +607,7 @@ def test_a_float16_accumulator_rounds_and_a_float32_one_does_not() -> None:
     x = np.ones(4096, np.float16)
     x[1::2] = 2**-11
     assert tcusim.sum(x, dtype=np.float32) == 2049
-    assert tcusim.sum(x, dtype=np.float32, accumulate="f16") == 2048
+    assert tcusim.sum(x, dtype=np.float32, acc="f16") == 2048
 
 
 def test_a_report_tells_programs_and_counts() -> None:
@@ -616,14 +616,14 @@ def test_a_report_tells_programs_and_counts() -> None:
     tcusim.segmented_sum(x, 256, report=report)
     assert report.launches == 1
     ((program, scalars),) = report.programs
-    assert program.name == "reduction_rows"
+    assert program.name == "reduction_panel"
     assert scalars == {"length": 1024}
     # The row sums are added up, not multiplied again.
     assert report.mma == 4
     assert report.bytes_read == 2 * 1024
     assert report.bytes_written == 2 * 4
     tcusim.cumsum(halves(14, 40_000), report=report)
-    assert [program.name for program, _ in report.programs[1:]] == ["scan_grid"]
+    assert [program.name for program, _ in report.programs[1:]] == ["scan_single_pass"]
 
 
 def test_progress_goes_up_to_the_end() -> None:
@@ -652,7 +652,7 @@ def test_without_a_watcher_nothing_is_watched(monkeypatch: pytest.MonkeyPatch) -
 
 def test_plain_additions_do_not_take_operands() -> None:
     with pytest.raises(tcusim.Unsupported, match="adds values of the accumulator's type, f32"):
-        tcusim.sum(np.ones(10, np.float16), algorithm="reduction_plain")
+        tcusim.sum(np.ones(10, np.float16), algorithm="reduction_simt")
 
 
 def test_float32_beyond_bf16_is_summed() -> None:

@@ -37,12 +37,12 @@ def arguments(name: str, x: Any) -> tuple[Any, ...]:
 @pytest.mark.parametrize(
     ("keywords", "text"),
     [
-        ({"shape": "16x16x17"}, "unknown shape '16x16x17'. Did you mean '16x16x1"),
-        ({"shape": "16x16x17"}, "Register a new one with tcusim.register_shape"),
+        ({"tile": "16x16x17"}, "unknown shape '16x16x17'. Did you mean '16x16x1"),
+        ({"tile": "16x16x17"}, "Register a new one with tcusim.register_shape"),
         ({"arch": "hoper"}, "unknown architecture 'hoper'. Did you mean 'hopper'? Valid: "),
         ({"arch": "kepler"}, "unknown architecture 'kepler'."),
-        ({"accumulate": "f64"}, "unknown accumulator 'f64'. Did you mean 'f16'? Valid: f16, f32."),
-        ({"accumulate": "f23"}, "unknown accumulator 'f23'. Did you mean 'f32'? Valid: f16, f32."),
+        ({"acc": "f64"}, "unknown accumulator 'f64'. Did you mean 'f16'? Valid: f16, f32."),
+        ({"acc": "f23"}, "unknown accumulator 'f23'. Did you mean 'f32'? Valid: f16, f32."),
         ({"algorithm": "scan_2056"}, "unknown algorithm 'scan_2056'. Did you mean 'scan_256"),
         ({"algorithm": "bitonic"}, "Valid: gemm, gemm_naive, gemv, gemv_reduction, "),
         ({"backend": "nunpy"}, "unknown backend 'nunpy'. Did you mean 'numpy'? Valid: "),
@@ -116,7 +116,7 @@ def test_errors_of_names_are_value_errors_too() -> None:
         (
             "sum",
             (X,),
-            {"algorithm": "reduction_256n", "shape": "16x8x8"},
+            {"algorithm": "reduction_256n", "tile": "16x8x8"},
             "'reduction_256n' is the paper's name for k = 16, but 16x8x8 has k = 8; "
             "use 'reduction_tn'",
         ),
@@ -154,10 +154,10 @@ def test_types_that_a_unit_lacks(arch: str, x: Any, ab: str) -> None:
 def test_a_float16_accumulator_is_for_float16(name: str) -> None:
     for dtype in ("float32", "float64", "bfloat16"):
         x = X.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
-        text = f"accumulate='f16' is for float16 input, not {dtype}"
-        refuses(Unsupported, text, name, *arguments(name, x), accumulate="f16")
-    text = "accumulate='f16' is for float16 input; integers are summed exactly"
-    refuses(Unsupported, text, name, *arguments(name, X.astype(np.int8)), accumulate="f16")
+        text = f"acc='f16' is for float16 input, not {dtype}"
+        refuses(Unsupported, text, name, *arguments(name, x), acc="f16")
+    text = "acc='f16' is for float16 input; integers are summed exactly"
+    refuses(Unsupported, text, name, *arguments(name, X.astype(np.int8)), acc="f16")
 
 
 @pytest.mark.parametrize(("arch", "limit"), [("hopper", 2**23), ("volta", 2**16)])

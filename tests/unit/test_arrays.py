@@ -37,7 +37,7 @@ from tcusim_cuda.arrays import (
     require_fit,
 )
 from tcusim_cuda.cubin import Usage
-from tcusim_cuda.driver import Driver, DriverError, DriverMemory, device_sm, unit_name
+from tcusim_cuda.driver import Driver, DriverError, DriverMemory, arch_name, device_sm
 from tcusim_cuda.emit import emit
 from tcusim_cuda.launch import Launcher, LaunchError
 from tcusim_cuda.libraries import device_array
@@ -372,7 +372,7 @@ def test_dlpack_describes_itself() -> None:
 
 
 def test_a_program_that_is_run_again_is_ready(gpu: StandIn) -> None:
-    program = build("scan_grid", ragged=True)
+    program = build("scan_single_pass", masked=True)
     for length in (512, 512, 700):
         x = np.arange(length).astype(np.float16)
         result = run(gpu, program, {"in": OnGpu(x)})["out"]
@@ -456,9 +456,9 @@ def test_an_array_beside_another_does_not_overlap(gpu: StandIn) -> None:
 def test_only_tiles_that_wmma_moves_must_be_aligned() -> None:
     assert directly_loaded(PROGRAM) == {"in"} | {b.name for b in PROGRAM.scratch}
     array = DeviceArray("input 'in'", None, "other", 34, (512,), "float16")
-    require_fit(array, PROGRAM.inputs[0], tiles=False)
+    require_fit(array, PROGRAM.inputs[0], items_per_warp=False)
     with pytest.raises(InputError, match="begins at address 0x22, which is not a multiple of 32"):
-        require_fit(array, PROGRAM.inputs[0], tiles=True)
+        require_fit(array, PROGRAM.inputs[0], items_per_warp=True)
 
 
 def test_arrays_on_two_gpus() -> None:
@@ -802,10 +802,10 @@ def test_a_plan_of_a_product_runs_on_parts(gpu: StandIn, rows: int, cols: int, a
 
 
 def test_status_words_are_cleared_before_each_launch(gpu: StandIn) -> None:
-    session = prepared(gpu, result="float32", algorithm="scan_grid")
+    session = prepared(gpu, result="float32", algorithm="scan_single_pass")
     (step,) = session.prepared.steps
     assert step.status_bytes > 0
-    expected = tcusim.cumsum(LONG, dtype="f4", algorithm="scan_grid")
+    expected = tcusim.cumsum(LONG, dtype="f4", algorithm="scan_single_pass")
     for _ in range(2):
         result = session.run({"in": OnGpu(LONG)}, shape=(LONG.size,))
         np.testing.assert_array_equal(result.values, expected)
@@ -1141,7 +1141,7 @@ def test_a_failed_launch_of_a_plan_says_which(gpu: StandIn) -> None:
     with pytest.raises(LaunchError) as caught:
         prepared(gpu, strategy="chunks").run({"in": OnGpu(LONG)}, shape=(LONG.size,))
     assert str(caught.value) == (
-        f"stand-in: Plan('cumsum', {LONG.size} float16 to float16: reduction_tn, scan_plain, "
+        f"stand-in: Plan('cumsum', {LONG.size} float16 to float16: reduction_tn, scan_simt, "
         "scan_tn) failed: ZeroDivisionError: no. reduction_tn was to run as 4 blocks of 32 "
         "threads, 0 bytes of dynamic shared memory, 1536 of static, 40 registers a thread."
     )
@@ -1229,7 +1229,7 @@ def test_a_call_like_an_earlier_one_takes_the_short_way(quick: StandIn) -> None:
 
 
 def test_status_words_are_cleared_on_the_short_way_too(quick: StandIn) -> None:
-    session = prepared(quick, result="float32", algorithm="scan_grid")
+    session = prepared(quick, result="float32", algorithm="scan_single_pass")
     for _ in range(3):
         session.run({"in": Cupy.ndarray(aligned(LONG))}, shape=LONG.shape)
     assert quick.long_ways == 1
@@ -1436,11 +1436,11 @@ def test_a_failed_launch_says_what_was_asked_for(gpu: StandIn, error: Exception)
 
 
 def test_units_of_gpus() -> None:
-    assert [unit_name(sm) for sm in (70, 75, 80, 86, 89, 90, 100, 103, 120)] == [
+    assert [arch_name(sm) for sm in (70, 75, 80, 86, 89, 90, 100, 103, 120)] == [
         "volta", "turing", "ampere", "ampere", "ada", "hopper", "blackwell", "blackwell",
         "blackwell_rtx",
     ]  # fmt: skip
-    assert unit_name(999) is None
+    assert arch_name(999) is None
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64", "s8", "s32", "s64"])

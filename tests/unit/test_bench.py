@@ -113,7 +113,7 @@ def test_ratios() -> None:
         ({"error": 1e-7}, "ok"),
         ({"error": 1e-3}, "wrong: error 0.001, more than 7.6e-06 of a segment's norm"),
         ({"error": 1e-3, "result": "f16"}, "ok"),
-        ({"error": 1e-2, "result": "f16", "accumulate": "f16"}, "ok"),
+        ({"error": 1e-2, "result": "f16", "acc": "f16"}, "ok"),
         ({"error": None}, "wrong: some results are NaN, or were not written"),
         (
             {"error": 0.0, "bits_compared": 9, "bits_differ": 2},
@@ -122,7 +122,7 @@ def test_ratios() -> None:
     ],
 )
 def test_verdict(given: dict[str, Any], expected: str) -> None:
-    values = {"who": "x", "label": "x", "accumulate": "f32", "result": "f32", "status": "", **given}
+    values = {"who": "x", "label": "x", "acc": "f32", "result": "f32", "status": "", **given}
     assert verdict(Attempt(**values), 1024) == expected
 
 
@@ -131,7 +131,7 @@ def test_f16_sums_may_be_off_the_more_the_longer() -> None:
     assert verdict(one, 2**20) == "wrong: error 0.1, more than 0.062 of a segment's norm"
     assert verdict(one, 2**22) == "ok"
     # Sums by f32 may not.
-    assert verdict(replace(one, accumulate="f32"), 2**30).startswith("wrong: error 0.1")
+    assert verdict(replace(one, acc="f32"), 2**30).startswith("wrong: error 0.1")
 
 
 # --- The report -------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def test_json_and_back(report: Report) -> None:
 def test_programs_build_and_emit(kind: str, size: int | None) -> None:
     found = recipes(kind, size)
     assert len(set(found)) == len(found)
-    labels = [(recipe.accumulate, recipe.result, recipe.label) for recipe in found]
+    labels = [(recipe.acc, recipe.result, recipe.label) for recipe in found]
     assert len(set(labels)) == len(labels)
     for recipe in found:
         plan = recipe.plan(2**30)
@@ -203,20 +203,20 @@ def test_programs_build_and_emit(kind: str, size: int | None) -> None:
 
 @pytest.mark.parametrize(("kind", "size"), ALL)
 def test_quick_keeps_one_of_each_type(kind: str, size: int | None) -> None:
-    types = [(recipe.accumulate, recipe.result) for recipe in recipes(kind, size)]
-    quick = [(recipe.accumulate, recipe.result) for recipe in recipes(kind, size, quick=True)]
+    types = [(recipe.acc, recipe.result) for recipe in recipes(kind, size)]
+    quick = [(recipe.acc, recipe.result) for recipe in recipes(kind, size, quick=True)]
     assert sorted(quick) == sorted(set(types))
 
 
 def test_what_is_tried() -> None:
     """Long segments are shared by warps and by blocks, and cut into chunks; short ones are not."""
     for kind, expected in (
-        ("sum", {None, CHUNKS, "reduction_tn", "reduction_tn_block", "reduction_grid"}),
-        ("scan", {None, CHUNKS, "scan_tn", "scan_grid"}),
+        ("sum", {None, CHUNKS, "reduction_tn", "reduction_tn_block", "reduction_single_pass"}),
+        ("scan", {None, CHUNKS, "scan_tn", "scan_single_pass"}),
     ):
         assert {recipe.algorithm for recipe in recipes(kind, 2**16)} == expected
         whole = {recipe.algorithm for recipe in recipes(kind, None)}
-        assert whole == {None, "reduction_grid" if kind == "sum" else "scan_grid"}
+        assert whole == {None, "reduction_single_pass" if kind == "sum" else "scan_single_pass"}
         for recipe in recipes(kind, 1024):
             names = [launch.program.name for launch in recipe.plan(2**20).launches]
             assert len(names) == 1
@@ -240,7 +240,7 @@ def test_programs_are_right(kind: str, size: int | None) -> None:
         if _takes(recipe, 2**18):
             got = recipe.simulate(data, "sm_90", vector=vector)
             assert got.dtype == format_of(recipe.result).dtype
-            f32 = recipe.accumulate == recipe.result == "f32"
+            f32 = recipe.acc == recipe.result == "f32"
             assert np.abs(got - right).max() <= largest * (1e-5 if f32 else 0.01), recipe.label
 
 
@@ -258,9 +258,11 @@ def _takes(recipe: Recipe, length: int) -> bool:
     [
         Recipe("sum", 1024, "reduction_tn", warps=4),
         Recipe("sum", 2**14, "reduction_tn_block", warps=4),
-        Recipe("sum", 2**14, "reduction_grid", warps=4, ragged=True, options=(("per_warp", 4),)),
-        Recipe("scan", 1024, "scan_tn", warps=4, tiles=2),
-        Recipe("scan", None, "scan_grid", warps=4, ragged=True, options=(("batches", 2),)),
+        Recipe(
+            "sum", 2**14, "reduction_single_pass", warps=4, masked=True, options=(("per_warp", 4),)
+        ),
+        Recipe("scan", 1024, "scan_tn", warps=4, items_per_warp=2),
+        Recipe("scan", None, "scan_single_pass", warps=4, masked=True, options=(("batches", 2),)),
     ],
 )
 def test_what_stands_for_a_recipe_has_its_bits(recipe: Recipe) -> None:
@@ -317,13 +319,13 @@ def test_a_plan_chooses_for_the_unit() -> None:
 
 
 def test_the_label_of_a_plan_names_its_programs() -> None:
-    assert Recipe("sum", 64, None).label_at(2**20) == "plan: reduction_rows warps=2"
-    assert Recipe("sum", None, None).label_at(2**30) == "plan: reduction_grid warps=16"
-    assert Recipe("scan", 16, None, shape="1x1x1").label == "plan"
+    assert Recipe("sum", 64, None).label_at(2**20) == "plan: reduction_panel warps=2"
+    assert Recipe("sum", None, None).label_at(2**30) == "plan: reduction_single_pass warps=16"
+    assert Recipe("scan", 16, None, tile="1x1x1").label == "plan"
     chunks = Recipe("scan", 2**16, CHUNKS, warps=4)
     assert chunks.label_at(2**20) == chunks.label == "chunks 16x16x16 warps=4"
     names = [launch.program.name for launch in chunks.plan(2**20).launches]
-    assert names == ["reduction_tn", "scan_plain", "scan_tn"]
+    assert names == ["reduction_tn", "scan_simt", "scan_tn"]
 
 
 def test_a_matrix_of_whole_rows() -> None:
@@ -428,10 +430,7 @@ def test_a_run() -> None:
     order += [("scan", 2**20), ("matvec", 2**10)]
     assert list(dict.fromkeys((row.kind, row.segment_size) for row in report.rows)) == order
     assert report.limits == {"read": 2 * LENGTH / 0.5e-3, "copy": 4 * LENGTH / 0.5e-3}
-    rows = {
-        (r.kind, r.segment_size, r.best.who, r.best.accumulate, r.best.result): r
-        for r in report.rows
-    }
+    rows = {(r.kind, r.segment_size, r.best.who, r.best.acc, r.best.result): r for r in report.rows}
     for kind, size in order:
         assert rows[kind, size, "tcusim", "f32", "f32"].best.bits_compared > 0
         assert rows[kind, size, "right", "f32", "f32"].best.ok
@@ -551,11 +550,11 @@ def test_programs_are_compiled_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_device, "compile_kernel", refuse)
     found = [Recipe("sum", 64, "reduction_kn"), Recipe("scan", 64, None), Recipe("sum", 7, "scan")]
     Device.compile_ahead(_NoGpu(LENGTH, "cupy"), found)
-    assert sorted(tried) == [("reduction_kn", 90), ("scan_rows", 90)]
+    assert sorted(tried) == [("reduction_kn", 90), ("scan_panel", 90)]
 
 
 @pytest.mark.parametrize(
-    ("kind", "size", "algorithm"), [("scan", 2**14, "scan_grid"), ("sum", None, None)]
+    ("kind", "size", "algorithm"), [("scan", 2**14, "scan_single_pass"), ("sum", None, None)]
 )
 def test_a_recipe_is_launched_as_a_plan(kind: str, size: int | None, algorithm: str | None) -> None:
     calls: list[Any] = []
@@ -650,7 +649,7 @@ def test_triton_tiles_cover_whole_segments(size: int) -> None:
         assert warps in (1, 2, 4, 8)
 
 
-@pytest.mark.parametrize("name", ["sum_rows", "scan_rows"])
+@pytest.mark.parametrize("name", ["sum_rows", "scan_panel"])
 def test_triton_kernels_compile(name: str) -> None:
     pytest.importorskip("triton")
     compiler = importlib.import_module("triton.compiler")

@@ -62,8 +62,8 @@ def assert_exact(
 ) -> None:
     """Run a program on two blocks or, ragged, on one and a part of another."""
     per_block = program.blocks.per
-    ragged = program.scalars[0].multiple_of == 1
-    length = per_block + int(rng.integers(1, per_block + 1)) if ragged else 2 * per_block
+    masked = program.scalars[0].multiple_of == 1
+    length = per_block + int(rng.integers(1, per_block + 1)) if masked else 2 * per_block
     x = sparse_integers(rng, length, segment_size)
     given = x.astype(format_of(program.inputs[0].dtype).dtype)
     result = run(program, {"in": given}, arch=arch)["out"].astype(np.float64)
@@ -83,18 +83,18 @@ def test_any_number_of_warps_equals_integers(name: str, sizes: tuple[int, int, i
     done = set()
     for warps in WARPS:
         # Three variants at a time: over all numbers of warps, each comes several times.
-        for combine, side, ragged in itertools.islice(turns, 3):
+        for combine, side, masked in itertools.islice(turns, 3):
             piece = piece_size(name, sizes, side)
             size = int(rng.integers(1, 3 * warps + 1)) * piece
-            if ragged:
+            if masked:
                 size = max(1, size - int(rng.integers(piece)))
             program = build(
-                name, shape=MmaShape(*sizes), side=side, combine=combine, ragged=ragged,
+                name, tile=MmaShape(*sizes), side=side, combine=combine, masked=masked,
                 warps=warps, segment_size=size,
             )  # fmt: skip
             assert program.warps == warps
             assert_exact(program, name, size, rng, next(archs))
-            done.add((combine, side, ragged))
+            done.add((combine, side, masked))
     assert done == set(VARIANTS)
 
 
@@ -128,8 +128,8 @@ def test_other_types_equal_integers(
     for side, warps in (("a", 4), ("b", 9)):
         size = 11 * piece_size(name, sizes, side)
         program = build(
-            name, shape=MmaShape(*sizes), ab=ab, accumulate=acc, side=side, combine=combine,
-            warps=warps, segment_size=size, ragged=True,
+            name, tile=MmaShape(*sizes), ab=ab, acc=acc, side=side, combine=combine,
+            warps=warps, segment_size=size, masked=True,
         )  # fmt: skip
         assert_exact(program, name, size, rng, "hopper")
 
@@ -140,7 +140,7 @@ def test_float32_in_three_bf16_parts_equals_integers(name: str) -> None:
     size = 7 * piece_size(name, (16, 16, 16), "a")
     program = build(
         name, ab="bf16", source="f32", combine="add", side="a", warps=3, segment_size=size,
-        ragged=True,
+        masked=True,
     )  # fmt: skip
     x = np.zeros(4 * size + 5, np.int64)
     # 24 significant bits, once in each segment: no single part holds such a number.
@@ -161,8 +161,8 @@ def test_every_form_of_a_tile_equals_integers(form: str, combine: str) -> None:
     for warps in (3, 4):
         size = 8 * shape.m * shape.k - 9
         program = build(
-            "scan_tn_block", shape=shape, side="a", form=form, combine=combine, warps=warps,
-            segment_size=size, ragged=True,
+            "scan_tn_block", tile=shape, side="a", form=form, combine=combine, warps=warps,
+            segment_size=size, masked=True,
         )  # fmt: skip
         assert_exact(program, "scan_tn_block", size, rng, "ampere")
 
@@ -173,8 +173,8 @@ def test_a_carry_is_added_to_a_segment(combine: str, tiles: int) -> None:
     rng = np.random.default_rng(4)
     size = 256 * tiles
     program = build(
-        "scan_tn_block", warps=2, segment_size=size, combine=combine, carry=True, ragged=True,
-        tiles=2,
+        "scan_tn_block", warps=2, segment_size=size, combine=combine, carry=True, masked=True,
+        items_per_warp=2,
     )  # fmt: skip
     x = sparse_integers(rng, 5 * size - 3, size)
     carry = rng.integers(-1000, 1000, 5)
@@ -189,19 +189,24 @@ def test_turns_of_a_block_do_not_mix(name: str, combine: str) -> None:
     rng = np.random.default_rng(5)
     size = 7 * piece_size(name, (4, 4, 4), "a")
     program = build(
-        name, shape=MmaShape(4, 4, 4), side="a", combine=combine, warps=3, tiles=3,
-        segment_size=size, ragged=True,
+        name, tile=MmaShape(4, 4, 4), side="a", combine=combine, warps=3, items_per_warp=3,
+        segment_size=size, masked=True,
     )  # fmt: skip
     assert_exact(program, name, size, rng, "volta")
 
 
-@pytest.mark.parametrize("chain", [1, 2, 3])
-def test_chains_of_any_length_equal_integers(chain: int) -> None:
+@pytest.mark.parametrize("accumulation_length", [1, 2, 3])
+def test_chains_of_any_length_equal_integers(accumulation_length: int) -> None:
     name = "reduction_tn_block"
-    rng = np.random.default_rng(chain)
+    rng = np.random.default_rng(accumulation_length)
     size = 23 * piece_size(name, (4, 4, 4), "b")
     program = build(
-        name, shape=MmaShape(4, 4, 4), side="b", combine="add", warps=4, chain=chain,
+        name,
+        tile=MmaShape(4, 4, 4),
+        side="b",
+        combine="add",
+        warps=4,
+        accumulation_length=accumulation_length,
         segment_size=size,
     )  # fmt: skip
     assert_exact(program, name, size, rng, "volta")
@@ -224,7 +229,7 @@ def test_products_round_totals_to_float16_and_additions_do_not(name: str) -> Non
 
 def test_additions_stay_near_the_sums_of_float64() -> None:
     x = np.random.default_rng(6).standard_normal(40_000).astype(np.float16)
-    program = build("scan_tn_block", warps=8, segment_size=40_000, combine="add", ragged=True)
+    program = build("scan_tn_block", warps=8, segment_size=40_000, combine="add", masked=True)
     error = np.abs(run(program, {"in": x})["out"] - np.cumsum(x.astype(np.float64)))
     assert error.max() < 1e-3
 
@@ -257,7 +262,9 @@ def block_barriers(program: Program) -> list[str]:
 def test_every_barrier_is_needed(name: str, combine: str) -> None:
     for chunks, tiles in ((1, 1), (3, 1), (1, 2), (3, 2)):
         size = 4 * chunks * piece_size(name, (16, 16, 16), "a")
-        program = build(name, side="a", combine=combine, warps=4, tiles=tiles, segment_size=size)
+        program = build(
+            name, side="a", combine=combine, warps=4, items_per_warp=tiles, segment_size=size
+        )
         paths = block_barriers(program)
         # A scan: totals are there, prefixes are there. A sum: the last one was read, all are there.
         assert len(paths) == (2 if name.startswith("scan") or tiles > 1 else 1)
@@ -294,11 +301,11 @@ def lines_of(program: Program) -> set[str]:
 @pytest.mark.parametrize(
     ("name", "keywords", "text"),
     [
-        ("reduction_tn_block", {"ab": "s8", "accumulate": "s32"}, "partial sums do not fit"),
-        ("scan_tn_block", {"ab": "s8", "accumulate": "s32"}, "partial sums do not fit"),
+        ("reduction_tn_block", {"ab": "s8", "acc": "s32"}, "partial sums do not fit"),
+        ("scan_tn_block", {"ab": "s8", "acc": "s32"}, "partial sums do not fit"),
         ("scan_tn_block", {"ab": "bf16", "source": "f32"}, "use combine='add'"),
         ("scan_tn_block", {"form": "[U|1]"}, "needs more result columns than k"),
-        ("scan_256n_block", {"shape": "16x16x8", "ab": "tf32"}, "use 'scan_tn_block'"),
+        ("scan_256n_block", {"tile": "16x16x8", "ab": "tf32"}, "use 'scan_tn_block'"),
     ],
 )
 def test_what_build_refuses(name: str, keywords: dict[str, Any], text: str) -> None:

@@ -11,8 +11,11 @@ from tcusim.errors import InputError, Unsupported
 
 def test_a_case_can_have_any_option_of_its_algorithm() -> None:
     for text, options in (
-        ("scan_grid columns=3 pieces=1 length=10", {"pieces": 1, "columns": 3}),
-        ("reduction_pieces levels=8,4 length=10", {"levels": (8, 4)}),
+        (
+            "scan_single_pass columns=3 tiles_per_row=1 length=10",
+            {"tiles_per_row": 1, "columns": 3},
+        ),
+        ("reduction_ragged levels=8,4 length=10", {"levels": (8, 4)}),
         ("gemv_reduction inner=64 staged=0 length=10", {"inner": 64, "staged": False}),
     ):
         case = Case.parse(f"{text} input=normal")
@@ -23,11 +26,11 @@ def test_a_case_can_have_any_option_of_its_algorithm() -> None:
 
 def test_cases_print_and_parse() -> None:
     case = Case(
-        Recipe.of("scan_t", shape="64x8x16", side="a", form="[U|1]", ragged=True),
+        Recipe.of("scan_t", tile="64x8x16", side="a", form="[U|1]", masked=True),
         {"length": 17},
         "wide",
     )
-    assert str(case) == "scan_t shape=64x8x16 side=a form=[U|1] ragged=1 length=17 input=wide"
+    assert str(case) == "scan_t tile=64x8x16 side=a form=[U|1] masked=1 length=17 input=wide"
     assert Case.parse(str(case)) == case
     with pytest.raises(InputError, match="unknown algorithm ''"):
         Case.parse("")
@@ -40,9 +43,9 @@ def test_products_are_not_of_the_grid() -> None:
 
 
 def test_inputs_of_a_case_are_its_own() -> None:
-    one, two = (Case.parse(f"scan_k ragged=1 length={size}") for size in (50, 50))
+    one, two = (Case.parse(f"scan_k masked=1 length={size}") for size in (50, 50))
     assert np.array_equal(one.inputs()["in"], two.inputs()["in"])
-    other = Case.parse("scan_k ragged=1 side=b length=50").inputs()["in"]
+    other = Case.parse("scan_k masked=1 side=b length=50").inputs()["in"]
     assert not np.array_equal(one.inputs()["in"], other)
 
 
@@ -53,9 +56,19 @@ def test_columns_of_shapes_beyond_the_grid() -> None:
 
 
 def test_a_recipe_says_what_is_not_the_default() -> None:
-    recipe = Recipe.of("scan_tn", warps=1, tiles=2, combine="mma", side=None, result="", chain=3)
-    assert str(recipe) == "scan_tn tiles=2 chain=3"
+    recipe = Recipe.of(
+        "scan_tn",
+        warps=1,
+        items_per_warp=2,
+        combine="mma",
+        side=None,
+        result="",
+        accumulation_length=3,
+    )
+    assert str(recipe) == "scan_tn items_per_warp=2 accumulation_length=3"
     assert recipe.get("warps") == 1
     assert recipe.get("combine") == "mma"
-    assert recipe.but(tiles=1, form="L(A1)") == Recipe.of("scan_tn", form="L(A1)", chain=3)
+    assert recipe.but(items_per_warp=1, form="L(A1)") == Recipe.of(
+        "scan_tn", form="L(A1)", accumulation_length=3
+    )
     assert recipe.column == Column("16x16x16", "f16", "f32")

@@ -100,12 +100,12 @@ def test_operations(folder: Path, arguments: list[str], expected: Any) -> None:
 
 
 def test_the_example_of_the_help(folder: Path) -> None:
-    options = ["--segment-size", "64", "--shape", "32x8x16", "--arch", "volta", "-o", "sums.npy"]
+    options = ["--segment-size", "64", "--tile", "32x8x16", "--arch", "volta", "-o", "sums.npy"]
     text = succeeds("run", "segmented-sum", "a.npy", *options)
     lines = dict(line.split(maxsplit=1) for line in text.splitlines())
     assert lines["input"] == "a.npy: float16 256"
     assert lines["arch"] == "volta, backend numpy"
-    assert lines["program"] == "reduction_rows, tile 32x8x16, f16 operands, 256 elements"
+    assert lines["program"] == "reduction_panel, tile 32x8x16, f16 operands, 256 elements"
     assert lines["launches"] == "1"
     assert lines["mma"] == "steps      2"
     assert lines["global"].split()[1:4] == ["512", "bytes", "read,"]
@@ -129,8 +129,8 @@ def test_json_is_one_object_and_nothing_else(folder: Path) -> None:
     answer = json.loads(succeeds("run", "sum", "a.npy", "--json"))
     assert answer["result"] == np.load("a.npy").astype(float).sum()
     assert answer["programs"][0] == {
-        "program": "reduction_rows",
-        "shape": "16x16x16",
+        "program": "reduction_panel",
+        "tile": "16x16x16",
         "ab": "f16",
         "length": 256,
     }
@@ -184,7 +184,7 @@ def test_an_overflow_of_the_result_is_reported(folder: Path) -> None:
         (["sum", "none.npy"], "error: there is no file none.npy"),
         (["sum", "."], "error: . is a directory"),
         (["sum", "a.npy", "--arch", "volt"], "unknown architecture 'volt'. Did you mean 'volta'?"),
-        (["sum", "a.npy", "--shape", "big"], "a shape is written '16x16x16'"),
+        (["sum", "a.npy", "--tile", "big"], "a shape is written '16x16x16'"),
         (["sum", "a.npy", "--algorithm", "reduction_265"], "Did you mean 'reduction_256'?"),
         (["sum", "a.npy", "--algorithm", "scan_k"], "'scan_k' is a scan, and this is a reduction"),
         (["sum", "a.npy", "--backend", "nump"], "unknown backend 'nump'. Did you mean 'numpy'?"),
@@ -197,7 +197,7 @@ def test_an_overflow_of_the_result_is_reported(folder: Path) -> None:
         (["segmented-sum", "a.npy", "--offsets", "half.txt"], "must be whole numbers, got 0.5"),
         (["segmented-sum", "a.npy", "--offsets", "far.txt"], "must be less than 2**63, got 1e+30"),
         (["sum", "wide.csv", "--input-type", "f16"], "1e+06 cannot become f16"),
-        (["sum", "wide.csv", "--shape", "32x8x16"], "--input-type f16 or f32 casts them"),
+        (["sum", "wide.csv", "--tile", "32x8x16"], "--input-type f16 or f32 casts them"),
         (["sum", "a.npy", "-o", "nowhere/x.npy"], "there is no directory"),
         (["sum", "a.npy", "-o", "x.xls"], "its name must end in .npy, .npz, .csv, .txt"),
     ],
@@ -226,7 +226,7 @@ def test_the_output_is_checked_before_anything_is_computed(
     [
         (["summ", "a.npy"], "unknown operation 'summ'. Did you mean 'sum'?"),
         (["sum", "a.npy", "--input-type", "f15"], "unknown type 'f15'. Did you mean 'f16'?"),
-        (["sum", "a.npy", "--accumulate", "f61"], "unknown accumulator 'f61'"),
+        (["sum", "a.npy", "--acc", "f61"], "unknown accumulator 'f61'"),
         (["segmented-sum", "a.npy"], "needs --segment-size N or --offsets FILE, one of them"),
         (["sum", "a.npy", "--segment-size", "4"], "did you mean segmented-sum?"),
         (["sum", "a.npy", "--exclusive"], "--exclusive is for scans"),
@@ -308,10 +308,10 @@ def test_the_list_fits_a_terminal_of_80_columns() -> None:
 
 
 def test_listing_is_that_of_the_program() -> None:
-    options = ["--shape", "8x32x16", "--segment-size", "512", "--side", "b"]
-    options += ["--combine", "add", "--ragged"]
+    options = ["--tile", "8x32x16", "--segment-size", "512", "--side", "b"]
+    options += ["--combine", "add", "--masked"]
     program = tcusim.build(
-        "scan_tn", shape="8x32x16", segment_size=512, combine="add", ragged=True, side="b"
+        "scan_tn", tile="8x32x16", segment_size=512, combine="add", masked=True, side="b"
     )
     assert succeeds("listing", "scan_tn", *options) == tcusim.listing(program)
     program = tcusim.build("scan_256n", form="L(A1)", carry=True, warps=2)
@@ -352,10 +352,18 @@ def test_every_option_of_every_algorithm_can_be_said() -> None:
 
 def test_options_reach_the_builder() -> None:
     pairs: list[tuple[str, list[str], dict[str, Any]]] = [
-        ("scan_grid", ["--pieces", "1", "--columns", "3"], {"pieces": 1, "columns": 3}),
-        ("reduction_pieces", ["--levels", "8,4"], {"levels": (8, 4)}),
+        (
+            "scan_single_pass",
+            ["--tiles-per-row", "1", "--columns", "3"],
+            {"tiles_per_row": 1, "columns": 3},
+        ),
+        ("reduction_ragged", ["--levels", "8,4"], {"levels": (8, 4)}),
         ("gemv_reduction", ["--no-staged", "--width", "2"], {"staged": False, "width": 2}),
-        ("scan_rows", ["--tiles", "2", "--chain", "1"], {"tiles": 2, "chain": 1}),
+        (
+            "scan_panel",
+            ["--items-per-warp", "2", "--accumulation-length", "1"],
+            {"items_per_warp": 2, "accumulation_length": 1},
+        ),
     ]
     for name, words, options in pairs:
         program = tcusim.build(name, **options)
@@ -387,12 +395,12 @@ def test_an_option_of_an_algorithm_that_somebody_registered() -> None:
 
 def test_a_tile_that_nobody_registered_means_itself(folder: Path) -> None:
     for name in ("listing", "step", "validate"):
-        arguments = {"validate": ["4x2x8", "scan_k"]}.get(name, ["scan_k", "--shape", "4x2x8"])
+        arguments = {"validate": ["4x2x8", "scan_k"]}.get(name, ["scan_k", "--tile", "4x2x8"])
         assert "4x2x8" in succeeds(name, *arguments)
-    text = succeeds("run", "segmented-sum", "--segment-size", "64", "--shape", "4x2x8", "a.npy")
+    text = succeeds("run", "segmented-sum", "--segment-size", "64", "--tile", "4x2x8", "a.npy")
     assert "tile 4x2x8" in text
     assert "none: equal to NumPy's float64" in text
-    assert "4x2x8" in fails(1, "emit", "scan_k", "--shape", "4x2x8")
+    assert "4x2x8" in fails(1, "emit", "scan_k", "--tile", "4x2x8")
 
 
 @pytest.mark.parametrize("command", list(_COMMANDS))
@@ -420,12 +428,15 @@ def test_every_example_of_a_help_works(folder: Path, command: str) -> None:
     ("arguments", "message"),
     [
         (["scan_265"], "unknown algorithm 'scan_265'. Did you mean 'scan_256'?"),
-        (["scan_256", "--shape", "8x8x4"], "'scan_256' is the paper's name for k = 16"),
+        (["scan_256", "--tile", "8x8x4"], "'scan_256' is the paper's name for k = 16"),
         (["reduction_k", "--form", "L(A1)"], "reduction_k takes no --form; it has no options of"),
         (["gemv", "--cols", "3"], "gemv takes no --cols; its own options: --inner, --add-c"),
         (["gemm", "--segment-size", "3"], "gemm has no segments; leave --segment-size out"),
-        (["scan_grid", "--combine", "mma"], "scan_grid has no --combine mma"),
-        (["reduction_grid", "--per-warp", "0"], "--per-warp must be an integer of at least 1"),
+        (["scan_single_pass", "--combine", "mma"], "scan_single_pass has no --combine mma"),
+        (
+            ["reduction_single_pass", "--per-warp", "0"],
+            "--per-warp must be an integer of at least 1",
+        ),
         (["scan_k", "--segment-size", "17"], "scan_k scans segments of at most k = 16 elements"),
     ],
 )
@@ -457,7 +468,7 @@ def test_step_takes_a_file(folder: Path) -> None:
     np.save("long.npy", np.ones(100))
     text = fails_after("step", "reduction_16", "--input", "long.npy")
     assert "length = 100 is not a multiple of 256" in text
-    assert "Build it with --ragged, or pad the input" in text
+    assert "Build it with --masked, or pad the input" in text
 
 
 def test_step_takes_a_matrix(folder: Path) -> None:
@@ -497,9 +508,9 @@ def test_step_can_show_every_kind_of_step() -> None:
     assert len(leaves) >= 11
     for kind in leaves:
         succeeds("step", "scan_16", "--only", kind)
-    options = ["--pieces", "1", "--batches", "1", "--columns", "2", "--plain"]
-    assert "\nstep " in succeeds("step", "scan_grid", *options, "--only", "publish")
-    assert "writes dst: piece" in succeeds("step", "scan_pieces", "--only", "locate", "--plain")
+    options = ["--tiles-per-row", "1", "--batches", "1", "--columns", "2", "--plain"]
+    assert "\nstep " in succeeds("step", "scan_single_pass", *options, "--only", "publish")
+    assert "writes dst: piece" in succeeds("step", "scan_ragged", "--only", "locate", "--plain")
 
 
 def test_step_on_a_terminal_waits_for_keys() -> None:
@@ -559,7 +570,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("group", ["shapes", "units", "algorithms", "backends"])
+@pytest.mark.parametrize("group", ["shapes", "arches", "algorithms", "backends"])
 @pytest.mark.parametrize("fault", BROKEN)
 def test_a_broken_package_is_named_and_the_list_is_printed(
     group: str, fault: str, declare: Callable[..., None]

@@ -59,7 +59,7 @@ def agree(code: int, *arguments: str) -> str:
 
 
 def test_the_table() -> None:
-    text = agree(0, "reduction_k", "scan_kn", "--shape", "32x8x16", "--shape", "16x16x8")
+    text = agree(0, "reduction_k", "scan_kn", "--tile", "32x8x16", "--tile", "16x16x8")
     lines = text.splitlines()
     assert lines[1].split() == ["32x8x16", "32x8x16", "32x8x16", "16x16x8", "32x8x16"]
     rows = {line.split()[0]: line.split()[1:] for line in lines if line.strip()}
@@ -70,7 +70,7 @@ def test_the_table() -> None:
 
 
 def test_a_mismatch_gives_exit_code_1_and_a_command() -> None:
-    text = agree(1, "scan_k", "--shape", "32x8x16")
+    text = agree(1, "scan_k", "--tile", "32x8x16")
     assert "DIFFER" in text
     assert "elements of 'out' differ, first [0]: 0x" in text
     found = [line.strip() for line in text.splitlines() if "--case" in line]
@@ -83,16 +83,16 @@ def test_a_mismatch_gives_exit_code_1_and_a_command() -> None:
 
 
 def test_what_does_not_run_is_told() -> None:
-    text = agree(1, "reduction_t", "--shape", "32x8x16")
+    text = agree(1, "reduction_t", "--tile", "32x8x16")
     assert "not run, 4: not today" in text
     assert "nothing was compared" in text
-    text = agree(1, "scan_t", "--shape", "32x8x16")
+    text = agree(1, "scan_t", "--tile", "32x8x16")
     assert "8 cases failed" in text
     assert "ZeroDivisionError: by chance" in text
 
 
 def test_json_and_files(tmp_path: Path) -> None:
-    arguments = ("reduction_k", "scan_k", "--shape", "16x8x16", "--json")
+    arguments = ("reduction_k", "scan_k", "--tile", "16x8x16", "--json")
     answer = json.loads(agree(1, *arguments))
     assert (answer["backend"], answer["arch"], answer["cases"]) == ("fake", "hopper", 12)
     # Of six cases of scan_k, one has no elements that could differ.
@@ -104,7 +104,7 @@ def test_json_and_files(tmp_path: Path) -> None:
     again = json.loads(path.read_text())
     assert again | {"seconds": 0} == answer | {"seconds": 0}
     plain = tmp_path / "a.txt"
-    agree(0, "reduction_k", "-o", str(plain), "--shape", "16x8x16")
+    agree(0, "reduction_k", "-o", str(plain), "--tile", "16x8x16")
     assert plain.read_text().startswith("reduction_k                16x8x16 f16→f32")
     result = command("agree", "-o", str(tmp_path / "no" / "file"))
     assert (result.exit_code, result.stdout) == (1, "")
@@ -113,7 +113,7 @@ def test_json_and_files(tmp_path: Path) -> None:
 
 def test_no_time() -> None:
     assert "not run, 3: the time was up" in agree(
-        1, "reduction_k", "--shape", "16x8x16", "--seconds", "0"
+        1, "reduction_k", "--tile", "16x8x16", "--seconds", "0"
     )
 
 
@@ -126,7 +126,7 @@ def test_several_processes() -> None:
 
 
 def test_the_full_grid_of_one_cell() -> None:
-    text = agree(0, "scan_plain", "--shape", "8x8x4", "--full")
+    text = agree(0, "scan_simt", "--tile", "8x8x4", "--full")
     assert "fake and the simulator (hopper): 35 cases, " in text
 
 
@@ -151,7 +151,7 @@ def test_unknown_names() -> None:
     ],
 )
 def test_a_case_that_does_not_fit_in_memory(length: str, text: str) -> None:
-    result = command("agree", "--backend", "fake", "--case", f"scan_k ragged=1 length={length}")
+    result = command("agree", "--backend", "fake", "--case", f"scan_k masked=1 length={length}")
     assert (result.exit_code, result.stdout) == (1, "")
     assert text in result.stderr
 
@@ -160,7 +160,7 @@ def test_a_case_that_does_not_fit_in_memory(length: str, text: str) -> None:
 
 
 def test_emit_prints_the_text() -> None:
-    once, twice = (command("emit", "scan_tn", "--shape", "32x8x16", "--ragged") for _ in range(2))
+    once, twice = (command("emit", "scan_tn", "--tile", "32x8x16", "--masked") for _ in range(2))
     assert once.exit_code == 0
     assert once.stdout == twice.stdout
     assert '#include "tcusim.cuh"' in once.stdout
@@ -169,7 +169,7 @@ def test_emit_prints_the_text() -> None:
 
 def test_emit_standalone(tmp_path: Path) -> None:
     path = tmp_path / "k.cu"
-    result = command("emit", "scan_kn", "--shape", "16x8x16", "--standalone", "-o", str(path))
+    result = command("emit", "scan_kn", "--tile", "16x8x16", "--standalone", "-o", str(path))
     assert (result.exit_code, result.stdout) == (0, "")
     text = path.read_text()
     assert "tcusim.cuh" not in text.split("using namespace nvcuda")[0]
@@ -202,7 +202,7 @@ def test_emit_refuses() -> None:
         (["scan_k", "--arch", "volt"], "Did you mean 'volta'?"),
         (["scan_k", "-o", "/no/such/folder/k.cu"], "there is no directory"),
         (
-            ["reduction_k", "--shape", "16x8x32", "--ab", "e4m3"],
+            ["reduction_k", "--tile", "16x8x32", "--ab", "e4m3"],
             "no kernel is emitted for tiles of e4m3",
         ),
     ):
@@ -215,5 +215,5 @@ def test_counting_unrolled_products() -> None:
     from tcusim_cuda.emit import emit
 
     assert emit(Recipe.of("reduction_tn").build()).products == 4 + 1
-    assert emit(Recipe.of("reduction_k", shape="32x32x32").build()).products == 2 * 2 * 2
-    assert emit(Recipe.of("reduction_plain").build()).products == 0
+    assert emit(Recipe.of("reduction_k", tile="32x32x32").build()).products == 2 * 2 * 2
+    assert emit(Recipe.of("reduction_simt").build()).products == 0

@@ -74,13 +74,13 @@ BLOCK_FORMULAS: dict[str, Callable[[int, int, int, int, int], int]] = {
 # are zeros. A scan takes 8, two to a row: it multiplies each by U and, before it waits, by ones;
 # and the first of a row by ones once more, after it has waited.
 GRID_FORMULAS: dict[str, Callable[[int, int, int, int], int]] = {
-    "reduction_grid": lambda n, k, count, warps: 16 * warps * ceil(count / (16 * warps)),
-    "scan_grid": lambda n, k, count, warps: (
+    "reduction_single_pass": lambda n, k, count, warps: 16 * warps * ceil(count / (16 * warps)),
+    "scan_single_pass": lambda n, k, count, warps: (
         4 * warps * ceil(count / (8 * warps)) * (2 * (ceil(k / n) + 1) + 1)
     ),
 }
 # Those that take several tiles at a time for about so many elements.
-ROWS = {"reduction_rows": SUMMED, "scan_rows": SCANNED}
+ROWS = {"reduction_panel": SUMMED, "scan_panel": SCANNED}
 TILES = ("reduction_t", "reduction_tn", "reduction_tn_inefficient", "scan_t", "scan_tn")
 
 
@@ -111,7 +111,7 @@ def test_mma_steps_of_a_warp(sizes: tuple[int, int, int], side: str) -> None:
     for name, formula in FORMULAS.items():
         for count in (1, 2, 5) if name.endswith("n") else (1,):
             size = count * (m * k if name in TILES else k)
-            program = build(name, shape=MmaShape(*sizes), side=side, segment_size=size)
+            program = build(name, tile=MmaShape(*sizes), side=side, segment_size=size)
             assert counted(program).mma == formula(m, n, k, count), (name, count)
 
 
@@ -123,7 +123,7 @@ def test_mma_steps_of_a_block(sizes: tuple[int, int, int], side: str) -> None:
         row = algorithm_of(name)
         for count in (1, 2, 8):
             size = count * m * k
-            program = build(name, shape=MmaShape(*sizes), side=side, segment_size=size, warps=warps)
+            program = build(name, tile=MmaShape(*sizes), side=side, segment_size=size, warps=warps)
             steps = counted(program).mma
             assert steps == formula(m, n, k, count, warps), (name, count, warps)
             assert counts_of_text(program, {"length": program.blocks.per}).mma == steps
@@ -139,7 +139,7 @@ def test_mma_steps_of_a_segment_that_blocks_share(sizes: tuple[int, int, int], s
         row = algorithm_of(name)
         for count, warps in ((1, 1), (16, 1), (40, 1), (50, 3)):
             size = count * m * k
-            program = build(name, shape=MmaShape(*sizes), side=side, segment_size=size, warps=warps)
+            program = build(name, tile=MmaShape(*sizes), side=side, segment_size=size, warps=warps)
             steps = counted(program).mma
             assert steps == formula(n, k, count, warps), (name, count, warps)
             assert counts_of_text(program, {"length": size}).mma == steps
@@ -156,7 +156,7 @@ def test_the_registry_says_the_same(sizes: tuple[int, int, int], side: str) -> N
         size = row.repeats * (m * k if row.tiles else k)
         # Where blocks share a segment, the default is the whole array.
         shared = size if row.level is Level.GRID else None
-        program = build(row.name, shape=MmaShape(*sizes), side=side, segment_size=shared)
+        program = build(row.name, tile=MmaShape(*sizes), side=side, segment_size=shared)
         assert program.blocks.per % size == 0
         assert counted(program).mma == row.mma_steps(m, n, k, N=row.repeats), row.name
 
@@ -169,9 +169,9 @@ def test_formulas_of_rows_of_tiles_follow_their_options() -> None:
                 share = share_of(m, k, count * m * k, elements, pieces, groups)
                 passes = 1 if share.per_segment else ceil(count / share.tiles)
                 products = share.tiles
-                if name == "scan_rows":
+                if name == "scan_panel":
                     products = share.tiles * (ceil(k / n) + 1) - share.groups
-                sizes = {} if pieces is None else {"pieces": pieces, "groups": groups}
+                sizes = {} if pieces is None else {"tiles_per_row": pieces, "groups": groups}
                 assert row.mma_steps(m, n, k, N=count, **sizes) == passes * products, name
 
 
@@ -203,7 +203,7 @@ def test_mma_steps_of_each_form_of_a_scan(sizes: tuple[int, int, int], side: str
             continue
         for count in (1, 3):
             program = build(
-                "scan_tn", shape=MmaShape(*sizes), side=side, form=form, segment_size=count * m * k
+                "scan_tn", tile=MmaShape(*sizes), side=side, form=form, segment_size=count * m * k
             )
             assert counted(program).mma == formula(m, n, k, count), (form, count)
 
@@ -212,17 +212,17 @@ def test_mma_steps_of_each_form_of_a_scan(sizes: tuple[int, int, int], side: str
     ("name", "size", "options", "elements", "mma"),
     [
         # 4 tiles for 16 segments, two to a row: 4 products with U, 2 with ones.
-        ("scan_rows", 64, {}, 1024, 6),
-        ("scan_rows", 1024, {}, 1024, 6),
-        ("scan_rows", 4096, {}, 4096, 24),
+        ("scan_panel", 64, {}, 1024, 6),
+        ("scan_panel", 1024, {}, 1024, 6),
+        ("scan_panel", 4096, {}, 4096, 24),
         # 5 rows a segment: 5 tiles are the fewest that hold whole ones.
-        ("scan_rows", 80, {}, 1280, 5),
-        ("scan_rows", 1000, {}, 1000, 6),
-        ("scan_rows", 1024, {"exclusive": True}, 1024, 8),
-        ("scan_rows", 1024, {"pieces": 4, "groups": 2}, 2048, 14),
-        ("reduction_rows", 64, {}, 2048, 8),
-        ("reduction_rows", 4096, {}, 4096, 16),
-        ("reduction_rows", 100, {}, 100, 2),
+        ("scan_panel", 80, {}, 1280, 5),
+        ("scan_panel", 1000, {}, 1000, 6),
+        ("scan_panel", 1024, {"exclusive": True}, 1024, 8),
+        ("scan_panel", 1024, {"tiles_per_row": 4, "groups": 2}, 2048, 14),
+        ("reduction_panel", 64, {}, 2048, 8),
+        ("reduction_panel", 4096, {}, 4096, 16),
+        ("reduction_panel", 100, {}, 100, 2),
     ],
 )
 def test_rows_of_tiles(
@@ -249,7 +249,7 @@ def test_rows_of_tiles(
 def test_the_figures_of_the_wmma_shapes(
     name: str, shape: str, options: dict[str, Any], elements: int, mma: int
 ) -> None:
-    program = build(name, shape=shape, **options)
+    program = build(name, tile=shape, **options)
     assert program.blocks.per == elements
     assert counted(program).mma == mma
 
@@ -265,7 +265,7 @@ def test_every_warp_counts() -> None:
 
 
 def test_branches_count_the_warps_that_take_them() -> None:
-    program = build("reduction_t", ragged=True)
+    program = build("reduction_t", masked=True)
     whole, cut = Counts(), Counts()
     for counts, length in ((whole, 1024), (cut, 1000)):
         for event in interpret(program, {"in": np.ones(length, np.float16)}):
@@ -286,9 +286,9 @@ def test_bytes_are_those_of_global_memory_alone() -> None:
 
 def test_additions_are_those_that_were_asked_for() -> None:
     assert counted(build("reduction_tn", segment_size=2048)).additions == 0
-    chained = build("reduction_tn", segment_size=2048, combine="add", chain=2)
+    chained = build("reduction_tn", segment_size=2048, combine="add", accumulation_length=2)
     assert counted(chained).additions == 4
-    uneven = build("reduction_tn", segment_size=2048 + 256, combine="add", chain=2)
+    uneven = build("reduction_tn", segment_size=2048 + 256, combine="add", accumulation_length=2)
     assert counted(uneven).additions == 5
 
 
@@ -296,10 +296,10 @@ def test_steps_to_run_are_the_leaf_steps_of_both_branches() -> None:
     program = build("reduction_tn", segment_size=1024)
     events = list(interpret(program, {"in": np.ones(1024, np.float16)}))
     assert steps_to_run(program, {"length": 1024}) == len(events)
-    ragged = build("scan_tn", segment_size=1024, ragged=True)
+    masked = build("scan_tn", segment_size=1024, masked=True)
     # One warp takes the body of each When, the other its otherwise.
-    events = list(interpret(ragged, {"in": np.ones(1030, np.float16)}))
-    assert steps_to_run(ragged, {"length": 1030}) >= len(events)
+    events = list(interpret(masked, {"in": np.ones(1030, np.float16)}))
+    assert steps_to_run(masked, {"length": 1030}) >= len(events)
     # The warps of a block part where the first one works for all.
     block = build("scan_tn_block", segment_size=1024, warps=2)
     events = list(interpret(block, {"in": np.ones(1024, np.float16)}))
@@ -309,7 +309,7 @@ def test_steps_to_run_are_the_leaf_steps_of_both_branches() -> None:
 @pytest.mark.parametrize("name", [row.name for row in segmented_algorithms()])
 def test_counts_of_the_text_are_those_of_the_events(name: str) -> None:
     row = algorithm_of(name)
-    program = build(name, ragged=True, warps=2, source=None if row.uses_mma else "f32")
+    program = build(name, masked=True, warps=2, source=None if row.uses_mma else "f32")
     x = np.ones(3000, np.float16 if row.uses_mma else np.float32)
     seen = Counts()
     run_numpy(program, {"in": x}, watch=seen)

@@ -45,8 +45,8 @@ def compiled(sm: int, algorithm: str = "reduction_k", *options: str, **how: Any)
 @needs_nvrtc
 @pytest.mark.parametrize("sm", ALL_SM)
 def test_one_mma_is_so_many_instructions(sm: int) -> None:
-    f32 = compiled(sm, accumulate="f32").usage
-    f16 = compiled(sm, accumulate="f16").usage
+    f32 = compiled(sm, acc="f32").usage
+    f16 = compiled(sm, acc="f16").usage
     assert f32.tensor_core == HMMA_OF_F32.get(sm, FROM_AMPERE)
     assert f16.tensor_core == HMMA_OF_F16.get(sm, FROM_AMPERE)
 
@@ -55,14 +55,14 @@ def test_one_mma_is_so_many_instructions(sm: int) -> None:
 @pytest.mark.parametrize("sm", SOME_SM)
 @pytest.mark.parametrize("shape", ["32x8x16", "8x32x16"])
 def test_the_other_wmma_shapes_take_as_many(sm: int, shape: str) -> None:
-    usage = compiled(sm, shape=shape, accumulate="f32").usage
+    usage = compiled(sm, shape=shape, acc="f32").usage
     assert usage.tensor_core == HMMA_OF_F32.get(sm, FROM_AMPERE)
 
 
 @needs_nvrtc
 @pytest.mark.parametrize("sm", [80, 90, 120])
 @pytest.mark.parametrize(
-    ("shape", "ab", "accumulate", "expected"),
+    ("shape", "ab", "acc", "expected"),
     [
         ("16x16x16", "bf16", "f32", {"HMMA": 2}),
         ("16x16x8", "tf32", "f32", {"HMMA": 4}),
@@ -72,20 +72,20 @@ def test_the_other_wmma_shapes_take_as_many(sm: int, shape: str) -> None:
     ],
 )
 def test_other_types_and_mma_sync(
-    sm: int, shape: str, ab: str, accumulate: str, expected: dict[str, int]
+    sm: int, shape: str, ab: str, acc: str, expected: dict[str, int]
 ) -> None:
-    usage = compiled(sm, shape=shape, ab=ab, accumulate=accumulate).usage
+    usage = compiled(sm, shape=shape, ab=ab, acc=acc).usage
     assert usage.tensor_core == expected
 
 
 @needs_nvrtc
 def test_a_program_without_mma_has_no_tensor_core_instruction() -> None:
-    assert compiled(80, "reduction_plain").usage.tensor_core == {}
+    assert compiled(80, "reduction_simt").usage.tensor_core == {}
 
 
 @needs_nvrtc
 @pytest.mark.parametrize("sm", SOME_SM)
-@pytest.mark.parametrize("algorithm", ["reduction_plain", "scan_tn"])
+@pytest.mark.parametrize("algorithm", ["reduction_simt", "scan_tn"])
 def test_usage_is_what_the_compiler_prints(sm: int, algorithm: str) -> None:
     cubin = compiled(sm, algorithm, "--ptxas-options=-v")
     printed = re.findall(r"(\d+) (registers|bytes smem)", cubin.log)

@@ -327,14 +327,14 @@ SQUARE = np.ones((2, 2), np.float16)
     ("call", "text"),
     [
         (lambda: UNTYPED.sum(SQUARE, backend=["numpy"]), "backend must be a name, got ['numpy']"),
-        (lambda: UNTYPED.sum(SQUARE, accumulate=[1]), "accumulate must be a name, got [1]"),
-        (lambda: UNTYPED.sum(SQUARE, accumulate=None), "accumulate must be a name, got None"),
+        (lambda: UNTYPED.sum(SQUARE, acc=[1]), "accumulate must be a name, got [1]"),
+        (lambda: UNTYPED.sum(SQUARE, acc=None), "accumulate must be a name, got None"),
         (lambda: UNTYPED.sum(SQUARE, algorithm={}), "algorithm must be a name, got {}"),
         (lambda: UNTYPED.matmul(SQUARE, SQUARE, arch=7), "arch must be a name, got 7"),
         (lambda: UNTYPED.plan(["sum"], length=5), "unknown operation ['sum']"),
         (lambda: UNTYPED.plan_product(["matmul"], rows=1, inner=1), "unknown operation ['matmul']"),
-        (lambda: UNTYPED.sum(SQUARE, shape="8x8x16"), "tiles of 8x8x16 do not do: reduction_"),
-        (lambda: UNTYPED.matmul(SQUARE, SQUARE, shape="8x8x16"), "tiles of 8x8x16 do not do: gemm"),
+        (lambda: UNTYPED.sum(SQUARE, tile="8x8x16"), "tiles of 8x8x16 do not do: reduction_"),
+        (lambda: UNTYPED.matmul(SQUARE, SQUARE, tile="8x8x16"), "tiles of 8x8x16 do not do: gemm"),
         (
             lambda: UNTYPED.plan_product("matvec", rows=2, inner=2**70),
             "inner must be at most 2**48",

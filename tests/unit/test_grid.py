@@ -57,10 +57,10 @@ def tiles(count: int) -> dict[str, Any]:
 
 def batches(count: int) -> dict[str, Any]:
     """Return how much a warp scans."""
-    return {"batches": count, "pieces": 1}
+    return {"batches": count, "tiles_per_row": 1}
 
 
-SHARES = (("reduction_grid", tiles), ("scan_grid", batches))
+SHARES = (("reduction_single_pass", tiles), ("scan_single_pass", batches))
 
 
 def expected(
@@ -74,7 +74,7 @@ def expected(
     """Return exact sums or prefix sums of every segment."""
     missing = np.zeros(-x.size % segment_size)
     rows = np.concatenate([x.astype(np.float64), missing]).reshape(-1, segment_size)
-    if name == "reduction_grid":
+    if name == "reduction_single_pass":
         return np.asarray(rows.sum(1))
     sums = rows[:, ::-1].cumsum(1)[:, ::-1] if reverse else rows.cumsum(1)
     return np.asarray(sums - (rows if exclusive else 0)).ravel()[: x.size]
@@ -83,7 +83,7 @@ def expected(
 def assert_exact(
     name: str, length: int, segment_size: int | None, *, arch: str = "hopper", **options: Any
 ) -> None:
-    program = build(name, segment_size=segment_size, ragged=True, **options)
+    program = build(name, segment_size=segment_size, masked=True, **options)
     x = np.random.default_rng(length).integers(-3, 4, length).astype(np.float16)
     result = run(program, {"in": x}, arch=arch)["out"]
     order = {key: options[key] for key in ("exclusive", "reverse") if key in options}
@@ -96,22 +96,33 @@ def assert_exact(
 def test_whole_arrays_equal_integers(shape: Any, side: str) -> None:
     for length in LENGTHS:
         common: dict[str, Any] = {"shape": shape, "side": side, "warps": 2, "columns": 3}
-        assert_exact("reduction_grid", length, None, per_warp=2, **common)
+        assert_exact("reduction_single_pass", length, None, per_warp=2, **common)
         for exclusive, reverse in itertools.product((False, True), repeat=2):
             order: dict[str, Any] = {"exclusive": exclusive, "reverse": reverse}
-            assert_exact("scan_grid", length, None, batches=2, **order, **common)
+            assert_exact("scan_single_pass", length, None, batches=2, **order, **common)
             assert_exact(
-                "scan_grid", length, None, pieces=3, groups=2, batches=1, **order, **common
+                "scan_single_pass",
+                length,
+                None,
+                tiles_per_row=3,
+                groups=2,
+                batches=1,
+                **order,
+                **common,
             )
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_segments_of_several_blocks_equal_integers(shape: Any) -> None:
     for size in (1, 40, 700, 1000):
-        assert_exact("reduction_grid", 3001, size, shape=shape, warps=2, per_warp=1)
-        assert_exact("scan_grid", 3001, size, shape=shape, warps=2, pieces=1, batches=1)
-        assert_exact("scan_grid", 3001, size, shape=shape, warps=3, batches=1, exclusive=True)
-        assert_exact("scan_grid", 3001, size, shape=shape, warps=3, batches=2, reverse=True)
+        assert_exact("reduction_single_pass", 3001, size, shape=shape, warps=2, per_warp=1)
+        assert_exact(
+            "scan_single_pass", 3001, size, shape=shape, warps=2, tiles_per_row=1, batches=1
+        )
+        assert_exact(
+            "scan_single_pass", 3001, size, shape=shape, warps=3, batches=1, exclusive=True
+        )
+        assert_exact("scan_single_pass", 3001, size, shape=shape, warps=3, batches=2, reverse=True)
 
 
 @pytest.mark.parametrize("columns", [1, 2, 64])
@@ -144,11 +155,11 @@ def test_other_types_equal_integers(ab: str, acc: str, source: str, shape: str) 
     for name, share in SHARES:
         program = build(
             name,
-            shape=shape,
+            tile=shape,
             ab=ab,
-            accumulate=acc,
+            acc=acc,
             source=source,
-            ragged=True,
+            masked=True,
             warps=2,
             columns=3,
             **share(2),
@@ -162,7 +173,7 @@ def test_other_types_equal_integers(ab: str, acc: str, source: str, shape: str) 
 def test_host_has_the_same_bits(arch: str) -> None:
     x = np.random.default_rng(3).random(9001).astype(np.float16)
     for name, share in SHARES:
-        program = build(name, ragged=True, warps=2, columns=3, **share(2))
+        program = build(name, masked=True, warps=2, columns=3, **share(2))
         model = run(program, {"in": x}, arch=arch)["out"]
         for seed in (0, 1):
             text = run(program, {"in": x}, backend="host", arch=arch, seed=seed)["out"]
@@ -172,18 +183,20 @@ def test_host_has_the_same_bits(arch: str) -> None:
 def test_sums_do_not_drift() -> None:
     x = np.random.default_rng(4).random(2**20).astype(np.float16)
     exact = x.astype(np.float64)
-    total = run(build("reduction_grid", ragged=True, warps=4, chain=16), {"in": x})["out"]
+    total = run(
+        build("reduction_single_pass", masked=True, warps=4, accumulation_length=16), {"in": x}
+    )["out"]
     assert abs(total[0] / exact.sum() - 1) < 1e-6
-    prefixes = run(build("scan_grid", ragged=True, warps=4), {"in": x})["out"]
+    prefixes = run(build("scan_single_pass", masked=True, warps=4), {"in": x})["out"]
     assert np.abs(prefixes / exact.cumsum() - 1).max() < 1e-5
 
 
 def test_what_is_held_and_awaited_at_once_does_not_change_a_bit() -> None:
     x = np.random.default_rng(11).standard_normal(40_000).astype(np.float16)
-    given = {"warps": 2, "columns": 2, "ragged": True}
+    given = {"warps": 2, "columns": 2, "masked": True}
     pairs = (
-        ("scan_grid", {"batches": 1}, {"batches": 1, "widest_held": 1}),
-        ("reduction_grid", {"per_warp": 2}, {"per_warp": 2, "groups_at_once": 64}),
+        ("scan_single_pass", {"batches": 1}, {"batches": 1, "widest_held": 1}),
+        ("reduction_single_pass", {"per_warp": 2}, {"per_warp": 2, "groups_at_once": 64}),
     )
     for name, one, other in pairs:
         programs = [build(name, **given, **options) for options in (one, other)]
@@ -193,23 +206,23 @@ def test_what_is_held_and_awaited_at_once_does_not_change_a_bit() -> None:
 
 
 def test_only_additions_combine_blocks() -> None:
-    with pytest.raises(Unsupported, match="scan_grid has no combine='mma', only 'add'"):
-        build("scan_grid", combine="mma")
+    with pytest.raises(Unsupported, match="scan_single_pass has no combine='mma', only 'add'"):
+        build("scan_single_pass", combine="mma")
     for name, size in (
-        ("reduction_grid", {"per_warp": 0}),
-        ("reduction_grid", {"columns": 0}),
-        ("scan_grid", {"batches": -1}),
-        ("scan_grid", {"pieces": 0}),
+        ("reduction_single_pass", {"per_warp": 0}),
+        ("reduction_single_pass", {"columns": 0}),
+        ("scan_single_pass", {"batches": -1}),
+        ("scan_single_pass", {"tiles_per_row": 0}),
     ):
         (option,) = size
         with pytest.raises(InputError, match=f"{option} must be an integer of at least 1, got"):
             build(name, **size)  # type: ignore[arg-type]
-    with pytest.raises(Unsupported, match="takes one chunk: tiles=1"):
-        build("reduction_grid", tiles=2)
+    with pytest.raises(Unsupported, match="takes one chunk: items_per_warp=1"):
+        build("reduction_single_pass", items_per_warp=2)
 
 
 def test_barriers_of_the_block_are_needed() -> None:
-    program = build("scan_grid", warps=2, pieces=2)
+    program = build("scan_single_pass", warps=2, tiles_per_row=2)
     barriers = [path for path, step in walk(program.steps) if step == Sync(Scope.BLOCK)]
     assert len(barriers) == 2
     for path in barriers:
@@ -398,7 +411,7 @@ def test_double_values_travel_whole() -> None:
 
 
 def test_listing_and_events_name_the_status_words() -> None:
-    text = tcusim.listing(build("scan_grid", warps=2, pieces=2, columns=4))
+    text = tcusim.listing(build("scan_single_pass", warps=2, tiles_per_row=2, columns=4))
     assert "order        blocks are numbered in the order in which they start" in text
     assert "publish sums[4*block + block_col + 1] ← " in text
     assert "await group[col] ← sums[4*block + col where 0 < 4*block + col" in text

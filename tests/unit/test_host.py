@@ -138,18 +138,18 @@ def test_kernel_written_by_hand_gives_the_simulators_bits(arch: str) -> None:
 @pytest.mark.parametrize(
     ("algorithm", "options"),
     [
-        ("scan_tn", {"shape": "32x8x16", "warps": 4}),
-        ("scan_t", {"shape": "8x32x16", "accumulate": "f16"}),
-        ("reduction_tn", {"shape": "16x8x16", "ragged": True}),
+        ("scan_tn", {"tile": "32x8x16", "warps": 4}),
+        ("scan_t", {"tile": "8x32x16", "acc": "f16"}),
+        ("reduction_tn", {"tile": "16x8x16", "masked": True}),
         ("reduction_t", {"ab": "bf16"}),
-        ("reduction_kn", {"shape": "16x16x8", "ab": "tf32"}),
-        ("scan_k", {"shape": "8x8x4", "ab": "f64", "accumulate": "f64"}),
-        ("reduction_k", {"ab": "s8", "accumulate": "s32"}),
+        ("reduction_kn", {"tile": "16x16x8", "ab": "tf32"}),
+        ("scan_k", {"tile": "8x8x4", "ab": "f64", "acc": "f64"}),
+        ("reduction_k", {"ab": "s8", "acc": "s32"}),
     ],
 )
 def test_emitted_kernels_give_the_simulators_bits(algorithm: str, options: dict[str, Any]) -> None:
     program = build_program(algorithm, **options)
-    size = 1000 if options.get("ragged") else 2 * program.scalars[0].multiple_of
+    size = 1000 if options.get("masked") else 2 * program.scalars[0].multiple_of
     dtype = program.inputs[0].dtype
     numbers = np.random.default_rng(1).integers(-99, 99, size)
     wide = numbers.astype(np.float32) / 8 if format_of(dtype).is_float else numbers
@@ -286,9 +286,9 @@ def test_a_race_between_blocks_shows_in_another_order() -> None:
 
 
 @pytest.mark.parametrize("block_order", ["descending", "shuffled"])
-@pytest.mark.parametrize("algorithm", ["scan_tn", "reduction_kn", "scan_grid"])
+@pytest.mark.parametrize("algorithm", ["scan_tn", "reduction_kn", "scan_single_pass"])
 def test_the_order_of_blocks_does_not_matter(algorithm: str, block_order: str) -> None:
-    program = build_program(algorithm, ragged=True, segment_size=300)
+    program = build_program(algorithm, masked=True, segment_size=300)
     inputs = {"in": halves(4000)}
     expected = run(program, inputs, backend=BACKEND)["out"]
     assert same_bits(
@@ -678,7 +678,7 @@ def test_infinities_that_cancel_give_the_nan_that_a_gpu_writes() -> None:
 
 def test_tf32_is_cut_when_it_is_loaded() -> None:
     x = np.full(128, 1 + 2**-10 + 2**-11, np.float32)
-    program = build_program("reduction_k", shape="16x16x8", ab="tf32")
+    program = build_program("reduction_k", tile="16x16x8", ab="tf32")
     x = np.resize(x, program.scalars[0].multiple_of)
     out = run(program, {"in": x}, backend=BACKEND)["out"]
     assert (out == 8 * (1 + 2**-10)).all()

@@ -53,13 +53,13 @@ def scans(**more: Any) -> list[Program]:
     """Return every form of every scan, ragged and whole, in all four orders."""
     built = []
     variants = itertools.product(SCANS, "ab", ("mma", "add"), *[(False, True)] * 3)
-    for name, side, combine, ragged, exclusive, reverse in variants:
+    for name, side, combine, masked, exclusive, reverse in variants:
         if combine not in algorithm_of(str(name)).combines:
             continue
         given: dict[str, Any] = {
             "side": side,
             "combine": combine,
-            "ragged": ragged,
+            "masked": masked,
             "exclusive": exclusive,
             "reverse": reverse,
         }
@@ -95,10 +95,10 @@ def in_one_memory(program: Program, inputs: Mapping[str, NDArray[Any]]) -> NDArr
 
 def test_a_scan_over_its_input_gives_the_same_bits() -> None:
     rng = np.random.default_rng()
-    for program in scans(shape="8x32x16", warps=2):
+    for program in scans(tile="8x32x16", warps=2):
         per_block = program.blocks.per
-        ragged = program.scalars[0].multiple_of == 1
-        length = 2 * per_block + (per_block // 2 + 7 if ragged else 0)
+        masked = program.scalars[0].multiple_of == 1
+        length = 2 * per_block + (per_block // 2 + 7 if masked else 0)
         inputs = {"in": rng.standard_normal(length).astype(np.float16)}
         apart = run_numpy(program, inputs)["out"]
         together = in_one_memory(program, inputs)
@@ -108,10 +108,10 @@ def test_a_scan_over_its_input_gives_the_same_bits() -> None:
 def scans_by_offsets(**more: Any) -> list[Program]:
     """Return scans of pieces of irregular segments, in all four orders."""
     made = []
-    cuts = (("scan_pieces", 16), ("scan_pieces", 80), ("scan_pieces_plain", 11))
+    cuts = (("scan_ragged", 16), ("scan_ragged", 80), ("scan_ragged_simt", 11))
     for (name, cut), flags in itertools.product(cuts, itertools.product((False, True), repeat=4)):
         whole, carry, exclusive, reverse = flags
-        kind = "f16" if name == "scan_pieces" else "f32"
+        kind = "f16" if name == "scan_ragged" else "f32"
         options: dict[str, Any] = {
             "whole": whole,
             "carry": carry,
@@ -121,12 +121,13 @@ def scans_by_offsets(**more: Any) -> list[Program]:
             "result": kind,
             **more,
         }
-        made.append(build(name, segment_size=cut, ragged=True, **options))
+        made.append(build(name, segment_size=cut, masked=True, **options))
     return made
 
 
 @pytest.mark.parametrize(
-    "more", [{}, {"warps": 2, "tiles": 2}, {"shape": "32x8x16"}, {"shape": "8x32x16", "warps": 2}]
+    "more",
+    [{}, {"warps": 2, "items_per_warp": 2}, {"tile": "32x8x16"}, {"tile": "8x32x16", "warps": 2}],
 )
 def test_every_scan_by_offsets_may_write_over_its_input(more: dict[str, Any]) -> None:
     programs = scans_by_offsets(**more)
@@ -137,9 +138,9 @@ def test_every_scan_by_offsets_may_write_over_its_input(more: dict[str, Any]) ->
 
 def test_a_scan_by_offsets_over_its_input_gives_the_same_bits() -> None:
     rng = np.random.default_rng()
-    for program in scans_by_offsets(shape="8x32x16", warps=2):
+    for program in scans_by_offsets(tile="8x32x16", warps=2):
         (locate,) = (step for step in program.steps if isinstance(step, Locate))
-        longest = 11 if program.name == "scan_pieces_plain" else 16
+        longest = 11 if program.name == "scan_ragged_simt" else 16
         chunk = locate.segments.chunk
         longest = longest if chunk is None else 20 * chunk
         edges = np.cumsum([0, *rng.permutation([0, longest, *rng.integers(0, longest, 40)])])
@@ -167,7 +168,7 @@ def test_a_scan_by_offsets_over_its_input_gives_the_same_bits() -> None:
         ("scan_t", {}, ("x",), "scan_t has no input 'x'"),
         ("scan_t", {}, ("in", "sums"), "scan_t has no output 'sums'"),
         (
-            "scan_plain",
+            "scan_simt",
             {"carry": True},
             ("carry",),
             "carry has ceil(length / 256) elements, but out has length",
@@ -177,7 +178,7 @@ def test_a_scan_by_offsets_over_its_input_gives_the_same_bits() -> None:
 def test_arrays_that_are_not_alike(
     name: str, options: dict[str, Any], names: Sequence[str], text: str
 ) -> None:
-    options = {"result": "f16", **options} if name == "scan_plain" else options
+    options = {"result": "f16", **options} if name == "scan_simt" else options
     assert in_place(build(name, **options), *names) == text
 
 
@@ -288,8 +289,8 @@ def test_only_the_warps_of_a_branch_count() -> None:
 
 
 def test_rows_and_columns_of_a_view_count() -> None:
-    ragged = View.strided(IN, HERE, 2, 16, 16, 1, (Bound(ROW * 16 + COL, Index.of(20)),))
-    late = Copy(View.strided(MINE, Index(), 2, 16, 16, 1), ragged)
+    masked = View.strided(IN, HERE, 2, 16, 16, 1, (Bound(ROW * 16 + COL, Index.of(20)),))
+    late = Copy(View.strided(MINE, Index(), 2, 16, 16, 1), masked)
     write = Copy(line_of(OUT, HERE + 0), line_of(IN, HERE))
     assert in_place(program(write, SYNC, late)) is not None
     some = replace(OUT, partial=True)

@@ -100,14 +100,14 @@ def without_step(steps: tuple[Step, ...], path: str) -> tuple[Step, ...]:
 
 RACY = [
     ("reduction_t", {}),
-    ("reduction_tn", {"combine": "add", "chain": 2}),
+    ("reduction_tn", {"combine": "add", "accumulation_length": 2}),
     ("reduction_kn_coalesced", {}),
     ("scan_kn", {}),
     ("scan_t", {}),
     ("scan_tn", {"form": "L(A1)", "combine": "add"}),
-    ("scan_tn", {"ragged": True}),
-    ("reduction_plain", {}),
-    ("scan_plain", {}),
+    ("scan_tn", {"masked": True}),
+    ("reduction_simt", {}),
+    ("scan_simt", {}),
 ]
 
 
@@ -122,7 +122,7 @@ def test_without_barriers_the_result_is_wrong(name: str, options: dict[str, Any]
 
 
 def test_each_barrier_before_a_read_is_needed() -> None:
-    program = build("scan_tn", shape=MmaShape(4, 4, 4), segment_size=64)
+    program = build("scan_tn", tile=MmaShape(4, 4, 4), segment_size=64)
     inputs = {"in": np.arange(1, 1 + 4 * 64).astype(np.float16) % 5 + 1}
     right = run_numpy(program, inputs)["out"]
     needed = 0
@@ -264,7 +264,7 @@ def test_elements_out_of_bounds_are_read_as_zero_and_not_written() -> None:
 
 
 def test_a_program_of_no_blocks_runs_nothing() -> None:
-    program = build("reduction_t", ragged=True)
+    program = build("reduction_t", masked=True)
     events = interpret_all(program, {"in": np.zeros(0, np.float16)})
     assert events == []
     assert run_numpy(program, {"in": np.zeros(0, np.float16)})["out"].shape == (0,)
@@ -292,7 +292,7 @@ def test_events_come_in_order_with_paths_and_loops() -> None:
 
 
 def test_branches_come_one_after_the_other_with_their_warps() -> None:
-    program = build("reduction_t", ragged=True)
+    program = build("reduction_t", masked=True)
     events = interpret_all(program, {"in": integers(256 * 2 + 3)})
     steps = dict(walk(program.steps))
     branched = [(event.path, event.warps.tolist()) for event in events if "." in event.path]
@@ -362,7 +362,7 @@ def test_a_watcher_sees_fragments_and_memory_after_each_step() -> None:
 
 
 def test_a_watcher_can_ask_where_bounds_hold() -> None:
-    program = build("reduction_k", side="a", ragged=True)
+    program = build("reduction_k", side="a", masked=True)
     for event in interpret(program, {"in": integers(256 + 100)}):
         if isinstance(event.step, Copy) and event.step.src.buffer.name == "in":
             valid = event.state.valid(event.step.src, event.warps)
@@ -405,7 +405,7 @@ def test_constants_are_the_patterns() -> None:
 @pytest.mark.parametrize("warps_at_once", [1, 2, 3, 7, 10_000])
 @pytest.mark.parametrize("warps", [1, 2])
 def test_batches_do_not_change_a_bit(warps_at_once: int, warps: int) -> None:
-    program = build("scan_tn", ragged=True, warps=warps, combine="add", form="L(A1)")
+    program = build("scan_tn", masked=True, warps=warps, combine="add", form="L(A1)")
     x = np.random.default_rng(1).standard_normal(6 * 1024 + 77).astype(np.float16)
     expected = run_numpy(program, {"in": x}, arch="volta")["out"]
     state = State(program, {"in": x}, "volta")
@@ -465,7 +465,7 @@ def test_a_split_is_exact() -> None:
 
 
 def test_tf32_operands_are_cut_when_they_are_loaded() -> None:
-    program = build("reduction_k", shape="16x16x8", ab="tf32", side="a")
+    program = build("reduction_k", tile="16x16x8", ab="tf32", side="a")
     x = np.zeros(128, np.float32)
     x[0], x[8] = 1 + 2**-11, -(1 + 2**-10 + 2**-11)
     result = run_numpy(program, {"in": x})["out"]
@@ -530,7 +530,7 @@ def test_programs_are_verified_first() -> None:
         (
             {"in": np.ones(100, np.float16)},
             "reduction_k: length = 100 is not a multiple of 256, the elements that one block "
-            "takes. Build it with ragged=True, or pad the input.",
+            "takes. Build it with masked=True, or pad the input.",
         ),
         (
             {"in": np.ones((16, 16), np.float16)},

@@ -242,10 +242,10 @@ def test_walk_numbers_steps_and_both_branches() -> None:
 
 
 def test_programs_are_data() -> None:
-    one, two = build("scan_tn", ragged=True), build("scan_tn", ragged=True)
+    one, two = build("scan_tn", masked=True), build("scan_tn", masked=True)
     assert one == two
     assert hash(one) == hash(two)
-    assert one != build("scan_tn", ragged=True, side="b")
+    assert one != build("scan_tn", masked=True, side="b")
     assert {"in", "out"} <= {buffer.name for buffer in one.buffers}
     with pytest.raises(dataclasses.FrozenInstanceError):
         one.name = "other"  # type: ignore[misc]

@@ -56,7 +56,7 @@ SHAPES = ((16, 16, 16), (32, 8, 16), (8, 32, 16), (4, 4, 4), (5, 7, 3))
 LENGTHS = (0, 1, 15, 16, 17, 255, 256, 257, 4095, 4096, 4097, 65537)
 
 
-MOST_ROWS, PLAIN = DEFAULT.ragged.most_rows, DEFAULT.ragged.simt_chunk
+MOST_ROWS, PLAIN = DEFAULT.masked.most_rows, DEFAULT.masked.simt_chunk
 
 
 def problem(
@@ -183,7 +183,7 @@ def test_every_piece_has_one_number_and_is_summed_there(cut: int, seed: int) -> 
         expected = np.zeros(offsets[-1] // cut + len(lengths), np.int64)
         for number, (begin, end) in pieces.items():
             expected[number] = x[begin:end].sum()
-        for name in ("reduction_pieces", "reduction_pieces_plain"):
+        for name in ("reduction_ragged", "reduction_ragged_simt"):
             program = build(name, segment_size=cut, combine="add", source="f16")
             inputs = {"in": x.astype(np.float16), "offsets": offsets}
             result = run(program, inputs)["out"]
@@ -198,11 +198,11 @@ def test_the_pieces_of_pieces_are_segments_again() -> None:
         values = x.astype(np.float32)
         for level, cut in enumerate(cuts):
             program = build(
-                "reduction_pieces_plain", segment_size=cut, source="f32", levels=cuts[:level]
+                "reduction_ragged_simt", segment_size=cut, source="f32", levels=cuts[:level]
             )
             values = run(program, {"in": values, "offsets": offsets})["out"]
         program = build(
-            "reduction_pieces_plain", segment_size=5000, source="f32", levels=cuts, whole=True
+            "reduction_ragged_simt", segment_size=5000, source="f32", levels=cuts, whole=True
         )
         result = run(program, {"in": values, "offsets": offsets})["out"]
         np.testing.assert_array_equal(result, exact_sums(x, offsets))
@@ -212,7 +212,7 @@ def test_the_pieces_of_pieces_are_segments_again() -> None:
 def test_elements_outside_all_segments_count_for_none(whole: bool) -> None:
     offsets = np.array([100, 103, 103, 180], np.int64)
     x = np.ones(250, np.float16)
-    program = build("reduction_pieces", segment_size=80 if whole else 16, whole=whole)
+    program = build("reduction_ragged", segment_size=80 if whole else 16, whole=whole)
     sums = run(program, {"in": x, "offsets": offsets})["out"]
     assert sums.sum() == 80
     if whole:
@@ -240,7 +240,7 @@ def test_both_sides_and_any_cut_equal_integers(sizes: tuple[int, int, int], side
             "segment_size": cut,
             "combine": "add",
         }
-        sums = run(build("reduction_pieces", chain=4, **options), inputs)["out"]
+        sums = run(build("reduction_ragged", accumulation_length=4, **options), inputs)["out"]
         expected = np.zeros(sums.size)
         carry = rng.integers(-9, 9, sums.size)
         pieces = pieces_by_hand(offsets, cut)
@@ -249,7 +249,7 @@ def test_both_sides_and_any_cut_equal_integers(sizes: tuple[int, int, int], side
         np.testing.assert_array_equal(sums, expected)
         inputs["carry"] = carry.astype(np.float32)
         for order in ORDERS:
-            scan = build("scan_pieces", carry=True, **asdict(order), **options)
+            scan = build("scan_ragged", carry=True, **asdict(order), **options)
             result = run(scan, inputs)["out"]
             for number, (begin, end) in pieces.items():
                 alone = exact_scan(x[begin:end], offsets_of([end - begin]), order)
@@ -261,10 +261,12 @@ def test_warps_and_their_turns_share_the_work(warps: int, tiles: int) -> None:
     rng = np.random.default_rng(warps)
     offsets = offsets_of(random_lengths(rng, 3000))
     x = sparse(rng, offsets)
-    for name in ("reduction_pieces", "scan_pieces"):
+    for name in ("reduction_ragged", "scan_ragged"):
         for suffix, source in (("", "f16"), ("_plain", "f32")):
             alone = build(name + suffix, segment_size=32, source=source)
-            program = build(name + suffix, segment_size=32, source=source, warps=warps, tiles=tiles)
+            program = build(
+                name + suffix, segment_size=32, source=source, warps=warps, items_per_warp=tiles
+            )
             assert program.blocks.per == alone.blocks.per * warps * tiles
             dtype = np.float16 if not suffix else np.float32
             inputs = {"in": x.astype(dtype), "offsets": offsets}
@@ -278,7 +280,7 @@ def test_products_accumulate_a_scan_as_in_the_paper() -> None:
     inputs = {"in": x.astype(np.float16), "offsets": offsets}
     for order in ORDERS:
         options = {"whole": True, "combine": "mma", **asdict(order)}
-        result = run(build("scan_pieces", segment_size=912, **options), inputs)["out"]
+        result = run(build("scan_ragged", segment_size=912, **options), inputs)["out"]
         np.testing.assert_array_equal(result, exact_scan(x, offsets, order))
 
 
@@ -524,14 +526,14 @@ def test_any_number_of_rows_of_a_warp_gives_the_same_bits(rows_per_warp: int) ->
     rng = np.random.default_rng(rows_per_warp)
     offsets = np.sort(np.concatenate([[0, 2000], rng.integers(0, 2001, 60)]))
     inputs = {"in": rng.standard_normal(2000).astype(np.float32), "offsets": offsets}
-    for name in ("reduction_pieces_plain", "scan_pieces_plain"):
+    for name in ("reduction_ragged_simt", "scan_ragged_simt"):
         default = build(name, source="f32", segment_size=37, warps=2)
         other = build(name, source="f32", segment_size=37, warps=2, rows_per_warp=rows_per_warp)
         assert other.steps != default.steps
         bits = [run(program, inputs)["out"].tobytes() for program in (default, other)]
         assert bits[0] == bits[1]
     with pytest.raises(InputError, match="rows_per_warp must be an integer of at least 1, got 0"):
-        build("scan_pieces_plain", rows_per_warp=0)
+        build("scan_ragged_simt", rows_per_warp=0)
 
 
 @pytest.mark.parametrize("side", ["a", "b"])
@@ -542,7 +544,7 @@ def test_products_are_as_many_as_the_registry_says(sizes: tuple[int, int, int], 
         if not row.kind.startswith("irregular"):
             continue
         source = None if row.uses_mma else "f32"
-        program = build(row.name, shape=MmaShape(*sizes), side=side, source=source, warps=2)
+        program = build(row.name, tile=MmaShape(*sizes), side=side, source=source, warps=2)
         inputs = random_inputs(program, "integers", 3000, np.random.default_rng(1))
         seen = Counts()
         run_numpy(program, inputs, watch=seen)
@@ -556,7 +558,7 @@ def test_products_are_as_many_as_the_registry_says(sizes: tuple[int, int, int], 
 
 # --- What is refused --------------------------------------------------------------------------
 
-PROGRAM = build("reduction_pieces", segment_size=32)
+PROGRAM = build("reduction_ragged", segment_size=32)
 OFFSETS = PROGRAM.inputs[1]
 
 
@@ -672,7 +674,7 @@ def test_verify_refuses_to_load_a_tile_from_lines() -> None:
 def test_segments_are_cut_off_at_the_ends_of_the_data() -> None:
     x = np.ones(10, np.float16)
     for offsets, expected in (([0, 11], 10), ([-3, 4], 4), ([4, 99], 6), ([-9, -2], 0)):
-        program = build("reduction_pieces", segment_size=128, whole=True)
+        program = build("reduction_ragged", segment_size=128, whole=True)
         inputs = {"in": x, "offsets": np.array(offsets, np.int64)}
         assert run_numpy(program, inputs)["out"].tolist() == [expected]
 
@@ -697,7 +699,7 @@ def test_offsets_of_no_segments_need_one_element_still() -> None:
 @pytest.mark.parametrize("levels", [(0,), (16, -1), [16], (2.0,), 16])
 def test_levels_are_earlier_cuts(levels: Any) -> None:
     with pytest.raises(Unsupported, match="levels are the cuts made before, a tuple of integers"):
-        build("reduction_pieces", levels=levels)
+        build("reduction_ragged", levels=levels)
 
 
 # --- The listing ------------------------------------------------------------------------------
@@ -708,7 +710,7 @@ def test_the_listing_says_which_pieces_are_found() -> None:
     assert "piece ← Locate(offsets, chunks of 32 from number 16*block)  16 ranges" in text
     assert "in[piece[col] + 16*i + row]" in text
     assert "grid         ceil((length + 32*segments - 31) / 512) blocks of 1 warp" in text
-    text = tcusim.listing(build("scan_pieces_plain", levels=(16, 8), whole=True, source="f32"))
+    text = tcusim.listing(build("scan_ragged_simt", levels=(16, 8), whole=True, source="f32"))
     assert (
         "piece ← Locate(offsets, segments from number 16*block, after chunks of 16, after chunks "
         "of 8)" in text

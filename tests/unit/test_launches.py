@@ -14,10 +14,10 @@ from tcusim.program import launches
 from tcusim.program.launches import Launch, LaunchPlan, Memory, PlanBuilder
 from tcusim.simulate.backend import NUMPY
 
-SUM = build("reduction_kn", segment_size=64, combine="add", ragged=True)
-TOTAL = build("reduction_plain", segment_size=8, source="f32", ragged=True)
-SCAN = build("scan_kn", segment_size=64, result="f16", ragged=True)
-CARRIED = build("scan_tn", segment_size=512, carry=True, combine="add", ragged=True)
+SUM = build("reduction_kn", segment_size=64, combine="add", masked=True)
+TOTAL = build("reduction_simt", segment_size=8, source="f32", masked=True)
+SCAN = build("scan_kn", segment_size=64, result="f16", masked=True)
+CARRIED = build("scan_tn", segment_size=512, carry=True, combine="add", masked=True)
 
 
 def two_levels() -> LaunchPlan:
@@ -72,7 +72,7 @@ def test_why_plans_do_not_work_in_place(monkeypatch: pytest.MonkeyPatch) -> None
     assert reason(TOTAL) == "it has 100 elements and the result 13"
     # A scan whose first launch reads what its last has written.
     builder = PlanBuilder(Memory("in", "f16", 1000))
-    whole: dict[str, Any] = {"segment_size": 512, "combine": "add", "ragged": True}
+    whole: dict[str, Any] = {"segment_size": 512, "combine": "add", "masked": True}
     narrow = build("scan_tn", carry=True, result="f16", **whole)
     sums = builder.add(build("reduction_tn", **whole), {"in": "in"}, "sums")
     builder.add(narrow, {"in": "in", "carry": sums}, "out")

@@ -206,10 +206,10 @@ def test_the_accumulator_of_half_precision() -> None:
     """4096 ones: a float16 accumulator stalls at 2048, on a unit that truncates, or rounds."""
     a, b = np.ones((1, 4096), np.float16), np.ones((4096, 1), np.float16)
     assert tcusim.matmul(a, b).item() == 4096
-    stalled = tcusim.matmul(a / 16, b, a[:, :1] * 2048, accumulate="f16", arch="volta").item()
+    stalled = tcusim.matmul(a / 16, b, a[:, :1] * 2048, acc="f16", arch="volta").item()
     assert 2048 <= stalled < 2048 + 256
     report = Report()
-    tcusim.matmul(a, b, accumulate="f16", report=report, algorithm="gemm")
+    tcusim.matmul(a, b, acc="f16", report=report, algorithm="gemm")
     assert report.counts.additions == 0
 
 
@@ -228,7 +228,7 @@ def test_matrices_of_few_rows_are_shared() -> None:
         assert ("sums" in {buffer.name for buffer in program.buffers}) == shared
         ours = tcusim.build(
             "gemv_reduction", inner=inner, warps=warps, down=down, width=width,
-            share_rows=shared, chain=16,
+            share_rows=shared, accumulation_length=16,
         )  # fmt: skip
         assert program.steps == ours.steps
 
@@ -290,15 +290,15 @@ REFUSED: tuple[tuple[type[Exception], str, tuple[Any, ...], dict[str, Any]], ...
     ),
     (
         Unsupported,
-        "accumulate='f16' is for float16 input, not float32",
+        "acc='f16' is for float16 input, not float32",
         (SINGLE, Y),
-        {"accumulate": "f16"},
+        {"acc": "f16"},
     ),
     (
         Unsupported,
-        "accumulate='f16' is for float16 input; integers are exact",
+        "acc='f16' is for float16 input; integers are exact",
         (WHOLE, WHOLE.T),
-        {"accumulate": "f16"},
+        {"acc": "f16"},
     ),
     (Unsupported, "'scan_t' is a scan, and this is a product", (X, Y), {"algorithm": "scan_t"}),
     (
@@ -308,7 +308,7 @@ REFUSED: tuple[tuple[type[Exception], str, tuple[Any, ...], dict[str, Any]], ...
         {"algorithm": "gemv"},
     ),
     (UnknownName, "unknown algorithm 'gem'. Did you mean 'gem", (X, Y), {"algorithm": "gem"}),
-    (UnknownName, "unknown accumulator 'f17'", (X, Y), {"accumulate": "f17"}),
+    (UnknownName, "unknown accumulator 'f17'", (X, Y), {"acc": "f17"}),
 )
 
 

@@ -17,17 +17,17 @@ from tcusim.machine import (
     Fused,
     Rule,
     Values,
+    arches,
     mma,
     mma_values,
     round_values,
     rule_for,
-    units,
 )
 from tcusim.machine.fused import fused_values
 
 FUSED_RULES = [
     pytest.param(rule, id=f"{unit.name}-{rule.ab}-{rule.acc}")
-    for unit in units()
+    for unit in arches()
     for rule in unit.rows
     if isinstance(rule.how, Fused)
 ]

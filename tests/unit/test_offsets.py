@@ -125,7 +125,7 @@ def test_short_segments_take_one_launch() -> None:
     offsets = np.concatenate([[0], np.cumsum(rng.integers(0, 17, 500))])
     report = Report()
     tcusim.segmented_sum(np.ones(offsets[-1], np.float16), offsets=offsets, report=report)
-    assert [program.name for program, _ in report.programs] == ["reduction_pieces"]
+    assert [program.name for program, _ in report.programs] == ["reduction_ragged"]
 
 
 def test_progress_of_every_launch() -> None:
@@ -163,16 +163,16 @@ def test_float16_accumulators_round_as_the_paper_has_it() -> None:
     offsets = np.array([0, 5000, 5000, 5016])
     x = np.ones(5016, np.float16)
     assert tcusim.segmented_sum(x, offsets=offsets).tolist() == [5000, 0, 16]
-    literal = tcusim.segmented_sum(x, offsets=offsets, accumulate="f16")
+    literal = tcusim.segmented_sum(x, offsets=offsets, acc="f16")
     assert literal.dtype == np.float16
     assert literal[1:].tolist() == [0, 16]
     # Volta's sums of halves stop growing at 2048, where one is half of the last bit.
     report = Report()
     x[:] = 1 / 2048
     x[0] = 2048
-    tcusim.segmented_sum(x, offsets=offsets, accumulate="f16", report=report)
+    tcusim.segmented_sum(x, offsets=offsets, acc="f16", report=report)
     assert {program.acc for program, _ in report.programs} == {"f16"}
-    rounded = tcusim.segmented_sum(x, offsets=offsets, accumulate="f16", dtype="float32")
+    rounded = tcusim.segmented_sum(x, offsets=offsets, acc="f16", dtype="float32")
     exact = tcusim.segmented_sum(x, offsets=offsets, dtype="float32")
     assert exact[0] == 2048 + 4999 / 2048
     assert rounded[0] != exact[0]
@@ -224,7 +224,7 @@ def test_a_plan_takes_any_offsets() -> None:
 
 def test_the_longest_segment_saves_launches() -> None:
     made = tcusim.plan("segmented_sum", length=5000, segments=400, longest=30)
-    assert [launch.program.name for launch in made.launches] == ["reduction_pieces"]
+    assert [launch.program.name for launch in made.launches] == ["reduction_ragged"]
     lengths = np.full(400, 12)
     lengths[:200] += 1
     offsets = np.concatenate([[0], np.cumsum(lengths)])
@@ -249,8 +249,8 @@ def test_a_plan_prints_everything() -> None:
     for line in (
         "problem   1000000 float16 in 1000 segments by offsets to float16, reverse\n",
         "offsets   s64 x 1001, 8008 bytes\n",
-        "launch 1  reduction_pieces: in, offsets -> sums; ",
-        "launch 5  scan_pieces: in, offsets, carries2 -> out; ",
+        "launch 1  reduction_ragged: in, offsets -> sums; ",
+        "launch 5  scan_ragged: in, offsets, carries2 -> out; ",
         "why       segments by offsets are cut into chunks of at most 512 elements, a row of a "
         "tile each, so that all warps have equal work\n",
         "a segment may have all 1000000 elements: the chunks' sums are combined by rounded "
@@ -261,10 +261,10 @@ def test_a_plan_prints_everything() -> None:
     short = tcusim.plan("segmented_sum", length=10**6, segments=10**5, longest=20)
     assert repr(short) == (
         "Plan('segmented_sum', 1000000 float16 in 100000 segments by offsets, of up to 32 elements "
-        "to float16: reduction_pieces)"
+        "to float16: reduction_ragged)"
     )
     assert "no segment has more than 32 elements: each is a row of a tile" in str(short)
-    literal = tcusim.plan("segmented_sum", length=99, segments=9, accumulate="f16")
+    literal = tcusim.plan("segmented_sum", length=99, segments=9, acc="f16")
     assert "as the paper prints it: partial sums are rounded, and chains have no limit" in str(
         literal
     )

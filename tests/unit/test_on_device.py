@@ -273,8 +273,8 @@ def test_a_last_segment_may_be_shorter(gpu: StandIn, size: int) -> None:
 def test_long_arrays_may_take_several_launches(gpu: StandIn) -> None:
     # As printed in the paper, no blocks share a segment.
     x = halves(40_000)
-    expected = tcusim.cumsum(x, accumulate="f16", arch="ada")
-    assert_bits(tcusim.cumsum(OnGpu(x), accumulate="f16"), expected)
+    expected = tcusim.cumsum(x, acc="f16", arch="ada")
+    assert_bits(tcusim.cumsum(OnGpu(x), acc="f16"), expected)
     ((plan, _),) = gpu.runs
     assert len(plan.launches) == 3
 
@@ -431,7 +431,7 @@ def test_the_simulator_takes_no_gpu_arrays(gpu: StandIn, name: str) -> None:
         ("sum", np.zeros(3, np.float32), {"arch": "volta"}, "float32 arrays in GPU memory are "
          "split into bf16 parts, and volta has no bf16. Cast the array to float16, or copy it"),
         ("sum", np.zeros(3, np.float64), {"arch": "turing"}, "tensor cores have no f64"),
-        ("sum", np.zeros(3, np.float32), {"accumulate": "f16"}, "accumulate='f16' is for float16"),
+        ("sum", np.zeros(3, np.float32), {"acc": "f16"}, "acc='f16' is for float16"),
         ("sum", np.zeros(2**23 + 1, np.int8), {}, "integer segments of more than 8388608 elements"),
     ],
 )  # fmt: skip
@@ -725,8 +725,8 @@ def test_products_of_other_types_and_layouts(gpu: StandIn) -> None:
     assert gpu.copies == 1
     result = tcusim.matmul(OnGpu(a.T), OnGpu(b), dtype="float64", algorithm="gemm_naive")
     assert_bits(result, tcusim.matmul(a.T, b, dtype="float64", algorithm="gemm_naive", arch="ada"))
-    literal = tcusim.matvec(OnGpu(b), OnGpu(b[0].copy()), accumulate="f16")
-    assert_bits(literal, tcusim.matvec(b, b[0], accumulate="f16", arch="ada"))
+    literal = tcusim.matvec(OnGpu(b), OnGpu(b[0].copy()), acc="f16")
+    assert_bits(literal, tcusim.matvec(b, b[0], acc="f16", arch="ada"))
 
 
 def test_out_stream_and_report_of_products(gpu: StandIn) -> None:

@@ -18,7 +18,7 @@ from tcusim.algorithms.tile_scan import FORMS
 from tcusim.backends import Backend, run
 from tcusim.check.testing import assert_agree
 from tcusim.errors import Unsupported
-from tcusim.machine import units
+from tcusim.machine import arches
 from tcusim.machine.shapes import MmaShape
 from tcusim.program.grammar import Const, Program, walk
 from tcusim.simulate.interpreter import interpret
@@ -28,10 +28,10 @@ Ints = NDArray[np.int64]
 SHAPES = ((16, 16, 16), (32, 8, 16), (8, 32, 16), (4, 4, 4), (5, 7, 3))
 # Exclusive, reverse.
 ORDERS = ((True, False), (False, True), (True, True))
-NAMES = ("scan_k", "scan_kn", "scan_t", "scan_tn", "scan_tn_block", "scan_plain")
+NAMES = ("scan_k", "scan_kn", "scan_t", "scan_tn", "scan_tn_block", "scan_simt")
 FORMED = ("scan_t", "scan_tn", "scan_tn_block")
 ARCHS = [
-    unit.name for unit in units() if any((row.ab, row.acc) == ("f16", "f32") for row in unit.rows)
+    unit.name for unit in arches() if any((row.ab, row.acc) == ("f16", "f32") for row in unit.rows)
 ]
 
 
@@ -95,7 +95,7 @@ def sizes_of(name: str, shape: MmaShape, side: str) -> tuple[int, int]:
 def built(name: str, shape: MmaShape, **options: Any) -> Program | None:
     """Build a scan; None for a form that the shape or the way to combine does not have."""
     try:
-        return build(name, shape=shape, **options)
+        return build(name, tile=shape, **options)
     except Unsupported as error:
         if not str(error).startswith("form '"):
             raise
@@ -116,12 +116,12 @@ def test_every_form_equals_integers(sizes: tuple[int, int, int], name: str) -> N
             whole, part = sizes_of(name, shape, options["side"])
             # Each size with one kind of end; the next variant pairs them the other way.
             first = next(swapped)
-            for size, ragged in ((whole, first), (part, not first)):
-                program = built(name, shape, segment_size=size, ragged=ragged, **options, **order)
+            for size, masked in ((whole, first), (part, not first)):
+                program = built(name, shape, segment_size=size, masked=masked, **options, **order)
                 if program is None:
                     continue
                 per_block = program.blocks.per
-                length = per_block + size // 2 + 1 if ragged else 2 * per_block
+                length = per_block + size // 2 + 1 if masked else 2 * per_block
                 check(program, length, size, rng, next(archs), order, options)
                 done += 1
     assert done >= 2 * 3 * 2 * 2
@@ -132,7 +132,7 @@ def test_ragged_lengths(length: int) -> None:
     rng = np.random.default_rng(length)
     for name, (exclusive, reverse) in itertools.product(("scan_kn", "scan_tn"), ORDERS):
         order: dict[str, Any] = {"exclusive": exclusive, "reverse": reverse}
-        program = build(name, segment_size=300, ragged=True, warps=2, tiles=2, **order)
+        program = build(name, segment_size=300, masked=True, warps=2, items_per_warp=2, **order)
         check(program, length, 300, rng, "hopper", order)
 
 
@@ -142,19 +142,19 @@ def test_ragged_lengths(length: int) -> None:
         ("scan_kn", {"ab": "bf16", "source": "f32"}),
         ("scan_kn", {"ab": "bf16", "source": "f32", "combine": "add"}),
         ("scan_tn", {"ab": "bf16", "source": "f32", "combine": "add"}),
-        ("scan_tn", {"ab": "s8", "accumulate": "s32", "combine": "add"}),
-        ("scan_kn", {"ab": "s8", "accumulate": "s32"}),
-        ("scan_tn", {"accumulate": "f16"}),
-        ("scan_tn", {"ab": "tf32", "shape": "16x16x8"}),
-        ("scan_tn", {"ab": "f64", "accumulate": "f64", "shape": "8x8x4"}),
-        ("scan_plain", {"source": "f32"}),
+        ("scan_tn", {"ab": "s8", "acc": "s32", "combine": "add"}),
+        ("scan_kn", {"ab": "s8", "acc": "s32"}),
+        ("scan_tn", {"acc": "f16"}),
+        ("scan_tn", {"ab": "tf32", "tile": "16x16x8"}),
+        ("scan_tn", {"ab": "f64", "acc": "f64", "tile": "8x8x4"}),
+        ("scan_simt", {"source": "f32"}),
     ],
 )
 def test_other_types_and_parts(name: str, types: dict[str, Any]) -> None:
     rng = np.random.default_rng()
     for exclusive, reverse in ORDERS:
         order: dict[str, Any] = {"exclusive": exclusive, "reverse": reverse}
-        program = build(name, segment_size=600, ragged=True, **types, **order)
+        program = build(name, segment_size=600, masked=True, **types, **order)
         # No single bf16 holds a multiple of 1025.
         scale = 1025 if types.get("source") == "f32" else 1
         check(program, 1501, 600, rng, "hopper", order, types, scale)
@@ -163,7 +163,7 @@ def test_other_types_and_parts(name: str, types: dict[str, Any]) -> None:
 def test_only_the_first_element_of_an_exclusive_scan_is_nothing() -> None:
     x = np.ones(600, np.float16)
     for reverse in (False, True):
-        program = build("scan_tn", segment_size=300, ragged=True, exclusive=True, reverse=reverse)
+        program = build("scan_tn", segment_size=300, masked=True, exclusive=True, reverse=reverse)
         zeros = np.flatnonzero(run(program, {"in": x})["out"] == 0)
         assert zeros.tolist() == ([299, 599] if reverse else [0, 300])
 
@@ -203,7 +203,7 @@ def products(program: Program) -> int:
 
 @pytest.mark.parametrize(("name", "form"), EXTRA)
 def test_reverse_costs_nothing_and_exclusive_a_little(name: str, form: str | None) -> None:
-    given: dict[str, Any] = {"shape": "32x8x16", "side": "a", "segment_size": 5 * 512}
+    given: dict[str, Any] = {"tile": "32x8x16", "side": "a", "segment_size": 5 * 512}
     if form is not None:
         given["form"] = form
     pieces = 5 if name == "scan_tn" else 5 * 512 // 16
@@ -221,19 +221,19 @@ def test_reverse_costs_nothing_and_exclusive_a_little(name: str, form: str | Non
     ("arch", "name", "options"),
     [
         ("volta", "scan_tn", {"form": "(LA)1", "exclusive": True, "reverse": True}),
-        ("volta", "scan_kn", {"exclusive": True, "side": "b", "shape": "8x32x16"}),
+        ("volta", "scan_kn", {"exclusive": True, "side": "b", "tile": "8x32x16"}),
         ("ampere", "scan_tn", {"combine": "add", "reverse": True, "carry": True, "warps": 2}),
         ("ampere", "scan_tn_block", {"warps": 3, "exclusive": True, "reverse": True}),
-        ("ampere", "scan_tn", {"form": "L(A1)", "exclusive": True, "shape": "32x8x16"}),
-        ("hopper", "scan_tn", {"form": "[U|1]", "shape": "8x32x16", "side": "a", "reverse": True}),
-        ("hopper", "scan_plain", {"exclusive": True, "reverse": True, "carry": True}),
+        ("ampere", "scan_tn", {"form": "L(A1)", "exclusive": True, "tile": "32x8x16"}),
+        ("hopper", "scan_tn", {"form": "[U|1]", "tile": "8x32x16", "side": "a", "reverse": True}),
+        ("hopper", "scan_simt", {"exclusive": True, "reverse": True, "carry": True}),
     ],
 )
 def test_the_emitted_text_gives_the_same_bits(
     arch: str, name: str, options: dict[str, Any], host: Backend
 ) -> None:
     rng = np.random.default_rng()
-    program = build(name, segment_size=1000, ragged=True, **options)
+    program = build(name, segment_size=1000, masked=True, **options)
     arrays = {"in": rng.standard_normal(2345).astype(np.float16)}
     carry = next((buffer for buffer in program.inputs if buffer.name == "carry"), None)
     if carry is not None:

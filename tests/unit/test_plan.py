@@ -45,7 +45,7 @@ def test_a_plan_prints_everything() -> None:
         "            carries   f32 x 2, 8 bytes",
         "            out       f32 x 32768, 131072 bytes",
         "  launch 1  reduction_tn: in -> sums; 2 x 1 warps, 128 mma, 65536 bytes read, 8 written",
-        "  launch 2  scan_plain: sums -> carries; 1 x 1 warps, 0 mma, 8 bytes read, 8 written",
+        "  launch 2  scan_simt: sums -> carries; 1 x 1 warps, 0 mma, 8 bytes read, 8 written",
         "  launch 3  scan_tn: in, carries -> out; 2 x 1 warps, 256 mma, 65544 bytes read, "
         "131072 written",
         "  strategy  chunks",
@@ -113,7 +113,7 @@ def test_results_have_the_arrays_shape() -> None:
 
 def test_equal_plans_are_made_once() -> None:
     first = plan("segmented_sum", length=100, segment_size=10)
-    assert plan("segmented_sum", length=100, segment_size=10, shape=(16, 16, 16)) is first
+    assert plan("segmented_sum", length=100, segment_size=10, tile=(16, 16, 16)) is first
     assert plan("segmented_sum", length=100, segment_size=10, arch="volta") is not first
     assert plan("segmented_cumsum", length=100, segment_size=10) is not first
 
@@ -247,9 +247,9 @@ def test_out_of_a_plan() -> None:
         (InputError, "exclusive is for scans, and 'sum' is none", "sum", {"exclusive": True}),
         (InputError, "reverse is for scans, and 'segmented_sum' is none", "segmented_sum",
          {"reverse": True, "segment_size": 3}),
-        (UnknownName, "unknown accumulator 'f23'", "sum", {"accumulate": "f23"}),
-        (Unsupported, "accumulate='f16' is for float16 input, not float32", "sum",
-         {"accumulate": "f16", "dtype": "float32"}),
+        (UnknownName, "unknown accumulator 'f23'", "sum", {"acc": "f23"}),
+        (Unsupported, "acc='f16' is for float16 input, not float32", "sum",
+         {"acc": "f16", "dtype": "float32"}),
         (Unsupported, "tensor cores have no bf16 (sm_80 is the first)", "sum",
          {"dtype": "bfloat16", "arch": "volta"}),
         (UnknownName, "unknown backend 'nunpy'", "sum", {"backend": "nunpy"}),

@@ -47,7 +47,7 @@ def chosen(
     return choose(problem(kind, length, size, **changes), "a plan", tuning)
 
 
-def ragged(kind: str, length: int, segments: int, **changes: Any) -> Choice:
+def masked(kind: str, length: int, segments: int, **changes: Any) -> Choice:
     usual = {"tile": shape_of("16x16x16"), "types": Types("f16", "f32", "f16", "f32")}
     made = RaggedProblem(kind=kind, length=length, segments=segments, **{**usual, **changes})
     return choose(made, "a plan")
@@ -92,14 +92,14 @@ def assert_right(x: Array, size: int, **changes: Any) -> tuple[Choice, Choice]:
         # They fill no rows of tiles, and lie side by side in one.
         (1, "kn", "kn"),
         (100, "kn", "kn"),
-        (256, "rows", "rows"),
-        (257, "kn", "rows"),
-        (16 * DEFAULT.reduction.short_rows + 1, "rows", "rows"),
-        (16, "rows", "rows"),
-        (768, "rows", "rows"),
-        (2048, "rows", "rows"),
-        (2049, "tn", "rows"),
-        (8191, "tn", "rows"),
+        (256, "panel", "panel"),
+        (257, "kn", "panel"),
+        (16 * DEFAULT.reduction.short_rows + 1, "panel", "panel"),
+        (16, "panel", "panel"),
+        (768, "panel", "panel"),
+        (2048, "panel", "panel"),
+        (2049, "tn", "panel"),
+        (8191, "tn", "panel"),
     ],
 )
 def test_short_segments(size: int, sum_by: str, scan_by: str) -> None:
@@ -113,7 +113,7 @@ def test_short_segments(size: int, sum_by: str, scan_by: str) -> None:
         ("float64", 16, "kn", "kn"),
         ("float64", 1024, "tn", "tn"),
         ("float32", 16, "kn", "kn"),
-        ("float32", 1024, "tn", "rows"),
+        ("float32", 1024, "tn", "panel"),
         ("float32", 1000, "tn", "tn"),
     ],
 )
@@ -127,10 +127,10 @@ def test_wide_elements_do_not_lie_in_rows(dtype: str, size: int, sum_by: str, sc
 
 
 def test_many_long_segments_are_scanned_by_a_warp_each() -> None:
-    for count, by in ((2**13, ["scan_rows"]), (2**13 - 1, ["scan_grid"])):
+    for count, by in ((2**13, ["scan_panel"]), (2**13 - 1, ["scan_single_pass"])):
         narrow = Types("f16", "f32", "f16", "f16")
         assert names(chosen("scan", count * 2**14, 2**14, types=narrow)) == by
-        assert names(chosen("scan", count * 2**14, 2**14)) == ["scan_grid"]
+        assert names(chosen("scan", count * 2**14, 2**14)) == ["scan_single_pass"]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_rows_of_long_arrays_have_several_warps_and_turns(
     kind: str, length: int, size: int, warps: int, turns: int
 ) -> None:
     (launch,) = launches(chosen(kind, length, size))
-    assert launch.program.name == f"{kind}_rows"
+    assert launch.program.name == f"{kind}_panel"
     elements = max(size, 1024 if kind == "scan" else 2048)
     assert launch.program.warps == warps
     assert launch.program.blocks.per == warps * turns * elements
@@ -158,7 +158,7 @@ def test_rows_of_long_arrays_have_several_warps_and_turns(
 @pytest.mark.parametrize("size", [8192, 10_000, 40_000])
 def test_blocks_share_long_segments(size: int) -> None:
     total, scan = assert_right(integers(2 * size + 3), size)
-    assert (names(total), names(scan)) == (["reduction_grid"], ["scan_grid"])
+    assert (names(total), names(scan)) == (["reduction_single_pass"], ["scan_single_pass"])
     assert total.rationale[0].startswith(
         "segments are shared by blocks of 4 warps, 8192 elements to a"
     )
@@ -168,7 +168,7 @@ def test_blocks_share_long_segments(size: int) -> None:
 @pytest.mark.parametrize(("length", "columns"), [(8192, 1), (65_537, 16), (2**20, 64)])
 def test_blocks_share_a_long_array(length: int, columns: int) -> None:
     total, scan = assert_right(integers(length), length)
-    assert (names(total), names(scan)) == (["reduction_grid"], ["scan_grid"])
+    assert (names(total), names(scan)) == (["reduction_single_pass"], ["scan_single_pass"])
     found = [launches(made)[0].program.columns for made in (total, scan)]
     # Blocks of a scan wait for up to 127 others, those of a sum for 63.
     assert found == [columns, 128 if columns == 64 else columns]
@@ -224,14 +224,14 @@ def test_a_segment_that_is_not_cut_takes_one_launch(size: int) -> None:
 def test_a_long_array_is_cut_whatever_its_length() -> None:
     for length in (CHUNK + 1, 3 * CHUNK):
         total, scan = assert_right(integers(length), length, strategy="chunks")
-        assert names(total) == ["reduction_tn", "reduction_plain"]
-        assert names(scan) == ["reduction_tn", "scan_plain", "scan_tn"]
+        assert names(total) == ["reduction_tn", "reduction_simt"]
+        assert names(scan) == ["reduction_tn", "scan_simt", "scan_tn"]
 
 
 def test_long_segments_of_whole_chunks_are_cut() -> None:
     total, scan = assert_right(integers(5 * CHUNK - 100), 2 * CHUNK, strategy="chunks")
-    assert names(total) == ["reduction_tn", "reduction_plain"]
-    assert names(scan) == ["reduction_tn", "scan_plain", "scan_tn"]
+    assert names(total) == ["reduction_tn", "reduction_simt"]
+    assert names(scan) == ["reduction_tn", "scan_simt", "scan_tn"]
     assert [launch.program.blocks.per for launch in launches(scan)] == [CHUNK, 2, CHUNK]
 
 
@@ -240,9 +240,9 @@ def test_partial_sums_are_combined_in_groups_of_groups(shape: str) -> None:
     x = integers(100 * 512 + 77)
     short = replace(DEFAULT, chunk=512, simt_values=4)
     total, scan = assert_right(x, x.size, tuning=short, tile=shape_of(shape), strategy="chunks")
-    assert names(total) == ["reduction_tn", *["reduction_plain"] * 4]
+    assert names(total) == ["reduction_tn", *["reduction_simt"] * 4]
     assert names(scan) == [
-        "reduction_tn", *["reduction_plain"] * 3, *["scan_plain"] * 4, "scan_tn",
+        "reduction_tn", *["reduction_simt"] * 3, *["scan_simt"] * 4, "scan_tn",
     ]  # fmt: skip
     assert [array.name for array in scan.plan.temporaries] == [
         "sums", "sums2", "sums3", "sums4", "carries", "carries2", "carries3", "carries4",
@@ -385,7 +385,7 @@ def test_chunks_are_about_as_long_as_segments() -> None:
 def test_a_problem_without_elements_or_segments_is_one_launch() -> None:
     for kind in ("reduction", "scan"):
         for length, count in ((0, 0), (0, 5), (16, 3)):
-            choice = ragged(kind, length, count)
+            choice = masked(kind, length, count)
             (launch,) = launches(choice)
             assert choice.strategy == "row_per_segment"
             assert launch.inputs == {"in": "in", "offsets": "offsets"}
@@ -393,16 +393,16 @@ def test_a_problem_without_elements_or_segments_is_one_launch() -> None:
 
 
 def test_launches_by_offsets_name_what_they_pass_on() -> None:
-    choice = ragged("scan", 10**6, 3)
+    choice = masked("scan", 10**6, 3)
     assert choice.strategy == "chunks"
     assert [
         (one.program.name, one.inputs["in"], one.outputs["out"]) for one in launches(choice)
     ] == [
-        ("reduction_pieces", "in", "sums"),
-        ("reduction_pieces_plain", "sums", "sums2"),
-        ("scan_pieces_plain", "sums2", "carries"),
-        ("scan_pieces_plain", "sums", "carries2"),
-        ("scan_pieces", "in", "out"),
+        ("reduction_ragged", "in", "sums"),
+        ("reduction_ragged_simt", "sums", "sums2"),
+        ("scan_ragged_simt", "sums2", "carries"),
+        ("scan_ragged_simt", "sums", "carries2"),
+        ("scan_ragged", "in", "out"),
     ]
     assert [one.inputs.get("carry") for one in launches(choice)] == [
         None, None, None, "carries", "carries2",
@@ -416,14 +416,14 @@ def test_segments_by_offsets_can_be_cut_where_they_need_not_be() -> None:
     x = integers(int(offsets[-1]))
     sums = []
     for strategy in (None, "row_per_segment", "chunks"):
-        choice = ragged("reduction", x.size, 300, longest=32, strategy=strategy)
+        choice = masked("reduction", x.size, 300, longest=32, strategy=strategy)
         assert (len(launches(choice)) == 1) == (strategy != "chunks")
         sums.append(NUMPY.run(choice.plan, {"in": x, "offsets": offsets})["out"])
     expected = np.add.reduceat(np.append(x, 0), offsets[:-1]) * (lengths > 0)
     for found in sums:
         np.testing.assert_array_equal(found, expected)
     with pytest.raises(InputError, match="'row_per_segment' does not apply to 1000000 float16 "):
-        ragged("reduction", 10**6, 9, strategy="row_per_segment")
+        masked("reduction", 10**6, 9, strategy="row_per_segment")
 
 
 # --- Products -----------------------------------------------------------------------------------

@@ -14,16 +14,16 @@ from tcusim.algorithms import algorithm_of, algorithms
 from tcusim.backends import backends
 from tcusim.cli import main as cli
 from tcusim.errors import InputError
-from tcusim.machine import unit_of, units
+from tcusim.machine import arch_of, arches
 from tcusim.machine.shapes import shape_of, shapes
 
-GROUPS = ("tcusim.shapes", "tcusim.units", "tcusim.algorithms", "tcusim.backends")
-UNIT = "[tcusim.units]\ntoy = toy_package:UNIT\n"
+GROUPS = ("tcusim.shapes", "tcusim.arches", "tcusim.algorithms", "tcusim.backends")
+UNIT = "[tcusim.arches]\ntoy = toy_package:UNIT\n"
 EVERY_GROUP = "".join(f"[{group}]\ntoy = toy_package:THING\n" for group in GROUPS)
 
 
 def names_of_everything() -> list[str]:
-    found = [row.name for table in (shapes(), units(), algorithms()) for row in table]
+    found = [row.name for table in (shapes(), arches(), algorithms()) for row in table]
     return found + list(backends())
 
 
@@ -45,14 +45,14 @@ def test_a_broken_module(declare: Callable[..., None], code: str, reason: str) -
     declare(EVERY_GROUP, code)
     assert sorted(names_of_everything()) == sorted([*before, "toy"])
     assert shape_of("16x16x16").name == "16x16x16"
-    assert unit_of("h200").name == "hopper"
+    assert arch_of("h200").name == "hopper"
     assert algorithm_of("scan_t").name == "scan_t"
     found = plugins.broken()
     assert [one.distribution for one in found] == ["toy-package 1.0"] * 4
     starts = [f"entry point 'toy' = 'toy_package:THING' ({group})" for group in sorted(GROUPS)]
     assert sorted(str(one).split(" of ")[0] for one in found) == starts
     assert all(reason in str(one) for one in found)
-    for ask in (unit_of, algorithm_of):
+    for ask in (arch_of, algorithm_of):
         with pytest.raises(InputError) as caught:
             ask("toy")
         assert reason in str(caught.value)
@@ -64,7 +64,7 @@ def test_the_list_prints_and_warns(declare: Callable[..., None]) -> None:
     assert result.exit_code == 0
     assert "hopper" in result.stdout
     assert result.stderr == (
-        "warning: entry point 'toy' = 'toy_package:UNIT' (tcusim.units) of toy-package 1.0 "
+        "warning: entry point 'toy' = 'toy_package:UNIT' (tcusim.arches) of toy-package 1.0 "
         "cannot be loaded: RuntimeError: no luck\n"
     )
 
@@ -75,22 +75,22 @@ def test_each_is_imported_once(declare: Callable[..., None]) -> None:
 
     builtins.toys = 0  # type: ignore[attr-defined]
     for _ in range(3):
-        units()
+        arches()
         plugins.broken()
         with pytest.raises(InputError, match="ZeroDivisionError"):
-            unit_of("toy")
+            arch_of("toy")
     assert builtins.toys == 1  # type: ignore[attr-defined]
 
 
 def test_an_entry_point_that_is_no_python(declare: Callable[..., None]) -> None:
-    declare("[tcusim.units]\ntoy = toy-package/UNIT\n")
+    declare("[tcusim.arches]\ntoy = toy-package/UNIT\n")
     (one,) = plugins.broken()
     assert str(one).endswith("of toy-package 1.0 cannot be loaded: write it as 'module:object'")
 
 
 def test_entry_points_that_cannot_be_read(declare: Callable[..., None]) -> None:
-    declare("[tcusim.units]\ntoy\n")
-    assert unit_of("h200").name == "hopper"
+    declare("[tcusim.arches]\ntoy\n")
+    assert arch_of("h200").name == "hopper"
     (one,) = plugins.broken()
     assert str(one).startswith("the entry points of toy-package 1.0 cannot be read: ")
 
@@ -104,14 +104,14 @@ def test_a_package_without_metadata(declare: Callable[..., None]) -> None:
 
 def test_two_packages_of_one_name(declare: Callable[..., None]) -> None:
     declare(UNIT)
-    declare("[tcusim.units]\ntoy = rival:UNIT\n", package="rival")
+    declare("[tcusim.arches]\ntoy = rival:UNIT\n", package="rival")
     (one,) = plugins.broken()
     assert str(one).endswith(
-        "both have an entry point 'toy' in tcusim.units. Uninstall one of them."
+        "both have an entry point 'toy' in tcusim.arches. Uninstall one of them."
     )
     assert {"toy-package", "rival"} <= set(one.distribution.split())
     with pytest.raises(InputError, match="both have an entry point 'toy'"):
-        unit_of("toy")
+        arch_of("toy")
 
 
 def test_an_algorithm_of_a_package(declare: Callable[..., None]) -> None:
@@ -138,7 +138,7 @@ def test_packages_are_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> No
     for _ in range(3):
         names_of_everything()
         with pytest.raises(InputError):
-            unit_of("no such")
+            arch_of("no such")
     assert len(looks) == 1
 
 

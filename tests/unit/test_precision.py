@@ -109,7 +109,7 @@ def test_float64_is_summed_in_float64() -> None:
         ("scan_kn", {"segment_size": 2**12}),
         ("scan_kn", {"segment_size": 2**12, "ab": "bf16", "source": "f32"}),
         ("scan_tn", {"segment_size": 2**14}),
-        ("scan_tn", {"segment_size": 2**14, "form": "[U|1]", "shape": "8x32x16", "side": "a"}),
+        ("scan_tn", {"segment_size": 2**14, "form": "[U|1]", "tile": "8x32x16", "side": "a"}),
     ],
 )
 def test_exclusive_and_reverse_scans_do_not_drift(
@@ -124,7 +124,7 @@ def test_exclusive_and_reverse_scans_do_not_drift(
         program = tcusim.build(
             name,
             combine="add",
-            ragged=True,
+            masked=True,
             exclusive=exclusive,
             reverse=exact is backward,
             **options,
@@ -140,10 +140,12 @@ def test_exclusive_and_reverse_scans_do_not_drift(
 # --- The drift that is avoided ------------------------------------------------------------------
 
 
-def relative_error_of_one_warp(arch: str, chain: int | None) -> float:
+def relative_error_of_one_warp(arch: str, accumulation_length: int | None) -> float:
     """Sum 2**20 positive numbers by one warp, in chains of products."""
     x = uniform()[: 2**20]
-    program = tcusim.build("reduction_tn", segment_size=x.size, combine="add", chain=chain)
+    program = tcusim.build(
+        "reduction_tn", segment_size=x.size, combine="add", accumulation_length=accumulation_length
+    )
     total = float(run(program, {"in": x}, arch=arch)["out"][0])
     return total / float(x.sum(dtype=np.float64)) - 1
 
@@ -177,15 +179,15 @@ def test_rounding_would_not_drift() -> None:
 def test_a_float16_accumulator_of_ones_stalls(arch: str, stalls_at: int, name: str) -> None:
     ones = np.ones(stalls_at + 256, np.float16)
     function: Any = tcusim.sum if name == "reduction_16n" else tcusim.cumsum
-    result = function(ones, algorithm=name, arch=arch, accumulate="f16")
+    result = function(ones, algorithm=name, arch=arch, acc="f16")
     assert np.max(result) == stalls_at
     # Where the array is shorter, nothing is lost yet.
-    short = function(ones[:2048], algorithm=name, arch=arch, accumulate="f16")
+    short = function(ones[:2048], algorithm=name, arch=arch, acc="f16")
     assert np.max(short) == 2048
 
 
 def test_a_float16_accumulator_overflows() -> None:
     ones = np.ones(2**17, np.float16)
     with pytest.warns(RuntimeWarning, match="overflow"):
-        assert tcusim.sum(ones, accumulate="f16", dtype=np.float32) == np.inf
+        assert tcusim.sum(ones, acc="f16", dtype=np.float32) == np.inf
     assert tcusim.sum(ones, dtype=np.float32) == 2**17

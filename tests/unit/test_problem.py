@@ -32,7 +32,7 @@ def problem(length: int = 100, size: int = 7, **changes: Any) -> Problem:
     return Problem(length=length, segment_size=size, **{**usual, **changes})
 
 
-def ragged(length: int = 100, segments: int = 7, **changes: Any) -> RaggedProblem:
+def masked(length: int = 100, segments: int = 7, **changes: Any) -> RaggedProblem:
     usual = {"kind": "scan", "types": HALF, "tile": TILE}
     return RaggedProblem(length=length, segments=segments, **{**usual, **changes})
 
@@ -43,7 +43,7 @@ def product(rows: int = 4, inner: int = 5, **changes: Any) -> ProductProblem:
 
 def test_equal_problems_are_one_key() -> None:
     assert problem(arch="hopper") == problem(arch="sm_90") == problem(arch="H200")
-    assert len({problem(), problem(), problem(size=8), ragged(), product(), product(cols=5)}) == 5
+    assert len({problem(), problem(), problem(size=8), masked(), product(), product(cols=5)}) == 5
 
 
 def test_problems_in_words() -> None:
@@ -51,15 +51,15 @@ def test_problems_in_words() -> None:
     assert str(problem(size=100)) == "100 float16 to float32"
     order = Order(exclusive=True, reverse=True)
     assert str(problem(kind="scan", order=order)).endswith(" to float32, exclusive, reverse")
-    assert str(ragged()) == "100 float16 in 7 segments by offsets to float32"
-    assert "7 segments by offsets, of up to 9 elements to" in str(ragged(longest=9))
+    assert str(masked()) == "100 float16 in 7 segments by offsets to float32"
+    assert "7 segments by offsets, of up to 9 elements to" in str(masked(longest=9))
     assert str(product(types=INT8)) == "(4, 5) by (5), int8 to int32"
     assert str(product(cols=6, add_c=True)) == "(4, 5) by (5, 6) + c, float16 to float32"
 
 
 def test_what_a_call_is_given() -> None:
     assert problem().inputs == (Memory("in", "f16", 100),)
-    assert ragged().inputs == (Memory("in", "f16", 100), Memory("offsets", "s64", 8))
+    assert masked().inputs == (Memory("in", "f16", 100), Memory("offsets", "s64", 8))
     assert product().inputs == (Memory("in", "f16", 20), Memory("x", "f16", 5))
     assert product(cols=6, add_c=True).inputs == (
         Memory("in", "f16", 20), Memory("b", "f16", 30), Memory("c", "f32", 24),
@@ -69,7 +69,7 @@ def test_what_a_call_is_given() -> None:
 def test_sizes_of_segments() -> None:
     assert (problem().segments, problem().whole_or_size) == (15, 7)
     assert (problem(size=100).segments, problem(size=100).whole_or_size) == (1, None)
-    assert (ragged().most, ragged(longest=9).most, ragged(longest=999).most) == (100, 9, 100)
+    assert (masked().most, masked(longest=9).most, masked(longest=999).most) == (100, 9, 100)
 
 
 def test_what_is_computed_as_printed() -> None:
@@ -94,7 +94,7 @@ def test_the_tile_follows_the_types() -> None:
 
 def test_what_an_architecture_cannot_compute() -> None:
     split = Types("bf16", "f32", "f32", "f32")
-    for make in (problem, ragged, product):
+    for make in (problem, masked, product):
         assert make(types=split, arch="ampere").arch == "ampere"
         with pytest.raises(Unsupported, match="Volta tensor cores have no bf16"):
             make(types=split, arch="volta")
@@ -105,12 +105,12 @@ def test_what_an_architecture_cannot_compute() -> None:
 def test_what_integers_hold_exactly() -> None:
     most = MOST_INT8
     assert problem(2 * most, most, types=INT8).segments == 2
-    assert ragged(2 * most, 9, types=INT8, longest=most).most == most
+    assert masked(2 * most, 9, types=INT8, longest=most).most == most
     text = "integer segments of more than 8388608 elements are not exact on hopper"
     with pytest.raises(Unsupported, match=text):
         problem(2 * most, most + 1, types=INT8, arch="h200")
     with pytest.raises(Unsupported, match=text):
-        ragged(2 * most, 9, types=INT8, arch="h200")
+        masked(2 * most, 9, types=INT8, arch="h200")
     assert product(inner=2**16, types=INT8).inner == 2**16
     with pytest.raises(Unsupported, match="more than 65536 products of int8 do not fit int32"):
         product(inner=2**16 + 1, types=INT8)
@@ -118,4 +118,4 @@ def test_what_integers_hold_exactly() -> None:
 
 def test_no_algorithm_goes_with_offsets() -> None:
     with pytest.raises(Unsupported, match="algorithm='scan_kn' goes with segments of one size"):
-        ragged(algorithm="scan_kn")
+        masked(algorithm="scan_kn")

@@ -28,19 +28,42 @@ SIZES = ((1, 1, 1), (17, 33, 40), (64, 64, 64), (100, 7, 50))
 # Ways to cut the work: blocks of several warps, turns, chains that end within a step or after many.
 MATRIX_WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("gemm_naive", {}),
-    ("gemm_naive", {"warps": 3, "tiles": 2, "chain": 2}),
+    ("gemm_naive", {"warps": 3, "items_per_warp": 2, "accumulation_length": 2}),
     ("gemm", {}),
-    ("gemm", {"warps": 4, "tiles": 2, "chain": 3}),
-    ("gemm", {"warps": 6, "warps_down": 3, "down": 1, "depth": 3, "chain": 1}),
-    ("gemm", {"warps": 2, "warps_down": 2, "across": 3, "depth": 1, "chain": 4, "side": "b"}),
+    ("gemm", {"warps": 4, "items_per_warp": 2, "accumulation_length": 3}),
+    ("gemm", {"warps": 6, "warps_down": 3, "down": 1, "depth": 3, "accumulation_length": 1}),
+    (
+        "gemm",
+        {
+            "warps": 2,
+            "warps_down": 2,
+            "across": 3,
+            "depth": 1,
+            "accumulation_length": 4,
+            "side": "b",
+        },
+    ),
 )
 VECTOR_WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("gemv", {}),
-    ("gemv", {"warps": 2, "tiles": 3, "chain": 2}),
+    ("gemv", {"warps": 2, "items_per_warp": 3, "accumulation_length": 2}),
     ("gemv_reduction", {"warps": 2}),
-    ("gemv_reduction", {"warps": 3, "tiles": 2, "down": 2, "width": 2, "chunk": 20, "chain": 3}),
-    ("gemv_reduction", {"warps": 3, "share_rows": True, "width": 1, "tiles": 2, "down": 2}),
-    ("gemv_reduction", {"warps": 1, "width": 3, "chunk": 1, "chain": 2, "side": "a"}),
+    (
+        "gemv_reduction",
+        {
+            "warps": 3,
+            "items_per_warp": 2,
+            "down": 2,
+            "width": 2,
+            "chunk": 20,
+            "accumulation_length": 3,
+        },
+    ),
+    (
+        "gemv_reduction",
+        {"warps": 3, "share_rows": True, "width": 1, "items_per_warp": 2, "down": 2},
+    ),
+    ("gemv_reduction", {"warps": 1, "width": 3, "chunk": 1, "accumulation_length": 2, "side": "a"}),
 )
 
 
@@ -106,7 +129,7 @@ def test_every_way_equals_integers(shape: tuple[int, int, int]) -> None:
 )
 def test_other_types_equal_integers(ab: str, acc: str, shape: str, largest: int) -> None:
     for name, options in (*MATRIX_WAYS, *VECTOR_WAYS):
-        program = made(name, 33, 40, ab=ab, accumulate=acc, shape=shape, add_c=True, **options)
+        program = made(name, 33, 40, ab=ab, acc=acc, shape=shape, add_c=True, **options)
         a, b, c = integers(1, 21, 1 if is_vector(name) else 33, 40, largest)
         result = run(program, flat(program, a, b, c))["out"]
         np.testing.assert_array_equal(result.astype(np.int64), (a @ b + c).ravel(), err_msg=name)
@@ -148,7 +171,7 @@ def test_a_half_accumulator_has_the_units_bits() -> None:
         for k in (0, 16, 32):
             expected = tcusim.mma(a[:, k : k + 16], b[k : k + 16], expected, arch=arch, acc="f16")
         for name, options in MATRIX_WAYS[:1] + MATRIX_WAYS[2:3]:
-            program = made(name, 16, 48, accumulate="f16", add_c=True, **options)
+            program = made(name, 16, 48, acc="f16", add_c=True, **options)
             got = run(program, {"a": a.ravel(), "b": b.ravel(), "c": c}, arch=arch)["out"]
             assert np.array_equal(got.view(np.uint16), expected.view(np.uint16).ravel())
 
@@ -161,9 +184,11 @@ def test_chains_end_as_asked() -> None:
     b = np.concatenate([ones.reshape(16, 16)] * 4).ravel()
     c = np.full(256, large, np.float32)
     for name, options in (("gemm_naive", {}), ("gemm", {"down": 1, "across": 1})):
-        for chain, steps in ((1, 4), (2, 2), (3, 2), (4, 0)):
+        for accumulation_length, steps in ((1, 4), (2, 2), (3, 2), (4, 0)):
             seen = Counts()
-            program = made(name, 16, 64, chain=chain, add_c=True, **options)
+            program = made(
+                name, 16, 64, accumulation_length=accumulation_length, add_c=True, **options
+            )
             out = run_numpy(program, {"a": a, "b": b, "c": c}, watch=seen)["out"]
             assert seen.additions == steps
             assert (out == large + 64).all()
@@ -317,7 +342,9 @@ def test_a_matrix_with_half_a_row_is_refused() -> None:
 
 def test_operands_are_loaded_where_they_lie() -> None:
     """staged=False: whole blocks load A from memory; a last block of few rows is staged."""
-    program = build("gemv_reduction", inner=256, staged=False, warps=2, down=2, chain=3)
+    program = build(
+        "gemv_reduction", inner=256, staged=False, warps=2, down=2, accumulation_length=3
+    )
     shared = build("gemv_reduction", inner=256, staged=False, warps=2, share_rows=True, width=2)
     for seed, rows in enumerate((64, 70, 1)):
         assert_exact(program, integers(seed, rows, 1, 256))

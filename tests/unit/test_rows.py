@@ -32,9 +32,9 @@ SHAPES = (
 SIZES = (1, 16, 31, 48, 80, 100, 144, 256, 1000, 1024, 1536, 2048, 3000, 5000)
 OPTIONS: tuple[dict[str, Any], ...] = (
     {},
-    {"pieces": 1},
-    {"pieces": 3, "groups": 2},
-    {"pieces": 4, "groups": 1},
+    {"tiles_per_row": 1},
+    {"tiles_per_row": 3, "groups": 2},
+    {"tiles_per_row": 4, "groups": 1},
 )
 ORDERS = tuple(itertools.product((False, True), repeat=2))
 
@@ -45,7 +45,7 @@ def exact(
     """Return the sums or the scans of all segments."""
     missing = np.zeros(-x.size % size)
     rows = np.concatenate([x.astype(np.float64), missing]).reshape(-1, size)
-    if name == "reduction_rows":
+    if name == "reduction_panel":
         return np.asarray(rows.sum(1))
     sums = rows[:, ::-1].cumsum(1)[:, ::-1] if reverse else rows.cumsum(1)
     return np.asarray((sums - rows if exclusive else sums).ravel()[: x.size])
@@ -60,10 +60,10 @@ def test_rows_equal_integers(shape: MmaShape, side: str) -> None:
     for size, (options, (exclusive, reverse)) in zip(SIZES, itertools.cycle(turns), strict=False):
         order = {"exclusive": exclusive, "reverse": reverse}
         cases: tuple[tuple[str, dict[str, Any]], ...]
-        cases = (("reduction_rows", {}), ("scan_rows", order))
+        cases = (("reduction_panel", {}), ("scan_panel", order))
         for name, more in cases:
             program = build(
-                name, shape=shape, side=side, segment_size=size, ragged=True, warps=2,
+                name, tile=shape, side=side, segment_size=size, masked=True, warps=2,
                 **options, **more,
             )  # fmt: skip
             x = rng.integers(-8, 9, int(rng.integers(1, 7000))).astype(np.float16)
@@ -71,21 +71,21 @@ def test_rows_equal_integers(shape: MmaShape, side: str) -> None:
             np.testing.assert_array_equal(result, exact(name, x, size, **more), f"{name} {size}")
 
 
-@pytest.mark.parametrize("name", ["reduction_rows", "scan_rows"])
+@pytest.mark.parametrize("name", ["reduction_panel", "scan_panel"])
 def test_each_element_is_read_once_and_written_once(name: str) -> None:
     for size in (64, 1000, 1024, 3000):
         counts = Counts()
         x = np.ones(6000, np.float16)
-        for event in interpret(build(name, segment_size=size, ragged=True), {"in": x}):
+        for event in interpret(build(name, segment_size=size, masked=True), {"in": x}):
             counts(event)
-        written = -(-x.size // size) if name == "reduction_rows" else x.size
+        written = -(-x.size // size) if name == "reduction_panel" else x.size
         assert (counts.bytes_read, counts.bytes_written) == (2 * x.size, 4 * written), size
 
 
 @pytest.mark.parametrize("arch", ["volta", "ampere", "hopper"])
 def test_rows_are_as_precise_as_float32(arch: str) -> None:
     x = np.random.default_rng().standard_normal(2**15).astype(np.float16)
-    for name, size in itertools.product(("reduction_rows", "scan_rows"), (64, 1024, 2**15)):
+    for name, size in itertools.product(("reduction_panel", "scan_panel"), (64, 1024, 2**15)):
         result = run(build(name, segment_size=size), {"in": x}, arch=arch)["out"]
         scale = np.abs(x).astype(np.float64).reshape(-1, size).sum(1).max()
         assert np.abs(result - exact(name, x, size)).max() < 2e-6 * scale, (name, size)
@@ -94,8 +94,8 @@ def test_rows_are_as_precise_as_float32(arch: str) -> None:
 def test_float32_is_split_exactly() -> None:
     # 17 bits, which need three parts of 8; sums of 64 fit float32.
     x = (np.random.default_rng().integers(-(2**17), 2**17, 5000) * 2.0**-9).astype(np.float32)
-    for name, size in itertools.product(("reduction_rows", "scan_rows"), (1, 16, 40, 64)):
-        program = build(name, ab="bf16", source="f32", segment_size=size, ragged=True)
+    for name, size in itertools.product(("reduction_panel", "scan_panel"), (1, 16, 40, 64)):
+        program = build(name, ab="bf16", source="f32", segment_size=size, masked=True)
         assert any(isinstance(step, Split) for _, step in walk(program.steps))
         np.testing.assert_array_equal(run(program, {"in": x})["out"], exact(name, x, size))
 
@@ -105,20 +105,24 @@ def test_float32_is_split_exactly() -> None:
     sizes=st.sampled_from([(16, 16), (8, 16), (32, 16), (8, 4), (16, 8), (5, 3), (64, 16)]),
     segment_size=st.integers(1, 20_000),
     elements=st.sampled_from([SCANNED, SUMMED]),
-    pieces=st.none() | st.integers(1, 5),
+    tiles_per_row=st.none() | st.integers(1, 5),
     groups=st.none() | st.integers(1, 5),
 )
 def test_segments_fill_their_rows(
-    sizes: tuple[int, int], segment_size: int, elements: int, pieces: int | None, groups: int | None
+    sizes: tuple[int, int],
+    segment_size: int,
+    elements: int,
+    tiles_per_row: int | None,
+    groups: int | None,
 ) -> None:
     m, k = sizes
-    share = share_of(m, k, segment_size, elements, pieces, groups)
-    assert pieces in (None, share.pieces)
+    share = share_of(m, k, segment_size, elements, tiles_per_row, groups)
+    assert tiles_per_row in (None, share.tiles_per_row)
     assert groups in (None, share.groups)
     if share.per_segment is not None:
-        assert share.per_segment * share.pieces * k == segment_size
+        assert share.per_segment * share.tiles_per_row * k == segment_size
         assert share.groups * m % share.per_segment == 0
-    if pieces is None and groups is None:
+    if tiles_per_row is None and groups is None:
         # A row of three tiles may be the least that there is.
         assert share.tiles * m * k <= max(MOST, 3 * m * k)
 
@@ -126,7 +130,8 @@ def test_segments_fill_their_rows(
 def test_segments_that_fill_few_tiles_share_them() -> None:
     found = {size: share_of(16, 16, size, SCANNED) for size in (16, 48, 64, 80, 768, 1024, 2048)}
     shares = {
-        size: (share.pieces, share.groups, share.per_segment) for size, share in found.items()
+        size: (share.tiles_per_row, share.groups, share.per_segment)
+        for size, share in found.items()
     }
     assert shares == {
         16: (1, 4, 1),
@@ -139,16 +144,16 @@ def test_segments_that_fill_few_tiles_share_them() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["pieces", "groups"])
+@pytest.mark.parametrize("name", ["tiles_per_row", "groups"])
 def test_a_size_of_nothing_is_refused(name: str) -> None:
     size: dict[str, Any] = {name: 0}
     with pytest.raises(InputError, match=f"{name} must be an integer of at least 1, got 0"):
-        build("scan_rows", **size)
+        build("scan_panel", **size)
 
 
 def test_the_listing_tells_what_a_warp_does() -> None:
-    text = tcusim.listing(build("scan_rows", segment_size=1024))
+    text = tcusim.listing(build("scan_panel", segment_size=1024))
     for line in ("R ← A·U + Z", "S ← A·J + Z", "R ← A·U + S", "+ before[row]"):
         assert line in text
     # One row of tiles has no tile that begins with another's sum.
-    assert "J" not in tcusim.listing(build("scan_rows", segment_size=1024, pieces=1))
+    assert "J" not in tcusim.listing(build("scan_panel", segment_size=1024, tiles_per_row=1))

@@ -18,14 +18,14 @@ from tcusim.arrays.plans import Planned
 from tcusim.arrays.problem import Problem, Types
 from tcusim.arrays.tuning import DEFAULT
 from tcusim.errors import InputError, Unsupported
-from tcusim.machine import Fused, Rule, Unit, format_of, register_unit, units
+from tcusim.machine import Arch, Fused, Rule, arches, format_of, register_arch
 from tcusim.program.grammar import Program
 from tcusim.program.resources import SharedMemory
 from tcusim_cuda.emit import STATIC_SHARED_BYTES, emit
 from tcusim_cuda.kernel import Kernel
 from tcusim_cuda.text import C_TYPES
 
-LIMITED = [unit for unit in units() if unit.shared_kb is not None]
+LIMITED = [unit for unit in arches() if unit.shared_kb is not None]
 BYTES = {kind: format_of(dtype).itemsize for dtype, kind in C_TYPES.items()}
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 # Text of tcusim.cuh: where there is mail, a block keeps its number, aligned with what follows.
@@ -48,7 +48,7 @@ def declared(kernel: Kernel) -> int:
 def test_a_program_needs_what_its_kernel_declares(name: str) -> None:
     source = "f32" if "plain" in name else None
     for warps in (1, 4):
-        program = build(name, warps=warps, source=source, ragged=not name.startswith("g"))
+        program = build(name, warps=warps, source=source, masked=not name.startswith("g"))
         assert SharedMemory(program).needed == declared(emit(program))
 
 
@@ -74,7 +74,7 @@ def sums_and_scans(length: int, types: dict[str, Any]) -> Iterator[Planned]:
     ways += [{"segments": few}, {"segments": many, "longest": 9}]
     if types["dtype"] == "float16":
         # Literal to the paper, which takes tile after tile.
-        ways.append({"segment_size": 5000, "accumulate": "f16"})
+        ways.append({"segment_size": 5000, "acc": "f16"})
     for operation in ("sum", "cumsum"):
         yield from planned(operation, length=length, **types)
         for way in ways:
@@ -99,7 +99,7 @@ def planned(operation: str, **options: Any) -> Iterator[Planned]:
 
 
 @pytest.mark.parametrize("unit", LIMITED, ids=lambda unit: unit.name)
-def test_plans_need_no_more_than_their_unit_has(unit: Unit) -> None:
+def test_plans_need_no_more_than_their_unit_has(unit: Arch) -> None:
     assert unit.shared_kb is not None
     largest: dict[str, Program] = {}
     for plan in plans(unit.name):
@@ -110,9 +110,9 @@ def test_plans_need_no_more_than_their_unit_has(unit: Unit) -> None:
             if needed > SharedMemory(largest.setdefault(program.name, program)).needed:
                 largest[program.name] = program
     assert largest.keys() >= {
-        "reduction_kn", "reduction_tn", "reduction_rows", "reduction_grid",
-        "scan_kn", "scan_tn", "scan_rows", "scan_grid",
-        "reduction_pieces", "reduction_pieces_plain", "scan_pieces", "scan_pieces_plain",
+        "reduction_kn", "reduction_tn", "reduction_panel", "reduction_single_pass",
+        "scan_kn", "scan_tn", "scan_panel", "scan_single_pass",
+        "reduction_ragged", "reduction_ragged_simt", "scan_ragged", "scan_ragged_simt",
         "gemm", "gemv_reduction",
     }  # fmt: skip
     for program in largest.values():
@@ -120,7 +120,7 @@ def test_plans_need_no_more_than_their_unit_has(unit: Unit) -> None:
 
 
 def test_all_generations_have_a_limit() -> None:
-    assert {unit.name: unit.shared_kb for unit in units() if unit.sm} == {
+    assert {unit.name: unit.shared_kb for unit in arches() if unit.sm} == {
         "volta": 96, "turing": 64, "ampere": 99, "ada": 99, "hopper": 227, "blackwell": 227,
         "blackwell_rtx": 99,
     }  # fmt: skip
@@ -138,7 +138,7 @@ def test_ada_scans_float32_in_smaller_blocks() -> None:
         for arch in ("hopper", "ada")
     )
     (one,), (other,) = usual.launches, small.launches
-    assert one.program.name == other.program.name == "scan_grid"
+    assert one.program.name == other.program.name == "scan_single_pass"
     assert SharedMemory(one.program).needed > 99 * 1024
     # As large as there is room for: of twice as many elements it would be too large.
     assert 49 * 1024 < SharedMemory(other.program).needed <= 99 * 1024
@@ -154,7 +154,7 @@ def test_segments_that_too_many_small_blocks_would_share_are_cut() -> None:
         )
         for arch in ("hopper", "ada")
     )
-    assert [launch.program.name for launch in usual.launches] == ["scan_grid"]
+    assert [launch.program.name for launch in usual.launches] == ["scan_single_pass"]
     assert len(small.launches) > 1
     assert small.strategy == "chunks"
     assert re.fullmatch(
@@ -183,14 +183,14 @@ def test_products_of_many_rows_have_fewer_warps(arch: str, dtype: str) -> None:
     assert [program for program, _ in report.programs] == [small.launches[0].program]
 
 
-def unit_of_four(name: str, **memory: Any) -> Unit:
+def unit_of_four(name: str, **memory: Any) -> Arch:
     """Return a new unit, as a user might write it."""
     rule = Rule("f16", "f32", Fused(length=4, fraction_bits=24), "invented", "invented")
-    return Unit(name, "four products a step", (), (), (rule,), source="invented", **memory)
+    return Arch(name, "four products a step", (), (), (rule,), source="invented", **memory)
 
 
 def test_a_unit_of_unknown_memory_has_the_usual_blocks() -> None:
-    register_unit(unit_of_four("unknown"))
+    register_arch(unit_of_four("unknown"))
     for operation in ("sum", "cumsum"):
         mine, usual = (
             tcusim.plan(operation, length=2**24, arch=arch) for arch in ("unknown", "hopper")
@@ -200,17 +200,17 @@ def test_a_unit_of_unknown_memory_has_the_usual_blocks() -> None:
 
 
 def test_a_unit_of_little_memory_has_fewer_warps() -> None:
-    register_unit(unit_of_four("little", shared_kb=12))
+    register_arch(unit_of_four("little", shared_kb=12))
     why = SMALLER.format("little", 12)
     x = np.random.default_rng(2).integers(-9, 10, 2**18).astype(np.float16)
-    for algorithm in ("scan_rows", "scan_tn"):
+    for algorithm in ("scan_panel", "scan_tn"):
         made = tcusim.plan(
             "segmented_cumsum", length=x.size, segment_size=1000, arch="little",
             result="float32", algorithm=algorithm,
         )  # fmt: skip
         (launch,) = made.launches
         assert launch.program.name == algorithm
-        assert launch.program.warps == {"scan_rows": 1, "scan_tn": 2}[algorithm]
+        assert launch.program.warps == {"scan_panel": 1, "scan_tn": 2}[algorithm]
         assert declared(emit(launch.program)) <= 12 * 1024
         assert why in made.rationale
         expected = np.concatenate([x[at : at + 1000].cumsum() for at in range(0, x.size, 1000)])

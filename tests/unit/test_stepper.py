@@ -25,16 +25,19 @@ def all_frames(program: Program, warp: int = 0) -> list[Frame]:
 
 def small_program(name: str, **options: Any) -> Program:
     """Build a program of few steps; where blocks share a segment, of three blocks."""
-    share = {"reduction_grid": ("per_warp",), "scan_grid": ("pieces", "batches")}.get(name)
+    share = {
+        "reduction_single_pass": ("per_warp",),
+        "scan_single_pass": ("tiles_per_row", "batches"),
+    }.get(name)
     if share is not None:
         options |= {**dict.fromkeys(share, 1), "segment_size": 600}
     return tcusim.build(name, **options)
 
 
 @pytest.mark.parametrize("name", [row.name for row in algorithms()])
-@pytest.mark.parametrize("ragged", [False, True])
-def test_frames_replay_the_program(name: str, ragged: bool) -> None:
-    program = small_program(name, ragged=ragged)
+@pytest.mark.parametrize("masked", [False, True])
+def test_frames_replay_the_program(name: str, masked: bool) -> None:
+    program = small_program(name, masked=masked)
     inputs = default_inputs(program)
     expected = tcusim.run(program, inputs)["out"]
     out = np.full(expected.shape, np.nan)
@@ -52,7 +55,7 @@ def test_frames_replay_the_program(name: str, ragged: bool) -> None:
 
 
 def test_mail_is_what_the_blocks_before_published() -> None:
-    program = small_program("reduction_grid")
+    program = small_program("reduction_single_pass")
     inputs = {"in": np.ones(600, np.float16)}
     shown = [list(frames(program, inputs, warp=warp)) for warp in range(3)]
     sent = [next(f for f in block if isinstance(f.step, Publish)) for block in shown]
@@ -113,7 +116,7 @@ def test_places_are_those_of_the_warp_and_the_loop() -> None:
 
 
 def test_elements_out_of_bounds_are_marked() -> None:
-    program = tcusim.build("scan_256", ragged=True)
+    program = tcusim.build("scan_256", masked=True)
     inputs = {"in": np.ones(250, np.float16)}
     shown = list(frames(program, inputs))
     edge = next(f for f in shown if f.reads and not f.reads[0].inside.all())
@@ -122,7 +125,7 @@ def test_elements_out_of_bounds_are_marked() -> None:
 
 
 def test_the_search_for_segments_shows_offsets_and_ranges() -> None:
-    program = tcusim.build("scan_pieces", segment_size=4)
+    program = tcusim.build("scan_ragged", segment_size=4)
     inputs = {"in": np.ones(10, np.float16), "offsets": np.array([0, 3, 3, 10])}
     (frame,) = (f for f in frames(program, inputs) if isinstance(f.step, Locate))
     (offsets,), (ranges,) = frame.reads, frame.writes
@@ -145,13 +148,13 @@ def test_a_warp_that_is_not_there() -> None:
 @pytest.mark.parametrize("name", [row.name for row in segmented_algorithms()])
 @pytest.mark.parametrize("shape", ["16x16x16", "32x8x16"])
 def test_default_inputs_sum_up_exactly_in_float16(name: str, shape: str) -> None:
-    for array in default_inputs(tcusim.build(name, shape=shape)).values():
+    for array in default_inputs(tcusim.build(name, tile=shape)).values():
         assert array[:3].astype(int).tolist() == [1, 2, 3]
         assert array.astype(np.float64).sum() <= 2048
 
 
 def test_default_segments_grow_and_are_those_of_one_warp() -> None:
-    program = tcusim.build("reduction_pieces")
+    program = tcusim.build("reduction_ragged")
     inputs = default_inputs(program)
     assert list(inputs) == ["in", "offsets"]
     lengths = np.diff(inputs["offsets"])
@@ -162,7 +165,7 @@ def test_default_segments_grow_and_are_those_of_one_warp() -> None:
 
 
 def test_integer_memory_has_a_poison_too() -> None:
-    program = tcusim.build("reduction_16", ab="s8", accumulate="s32")
+    program = tcusim.build("reduction_16", ab="s8", acc="s32")
     store = next(f for f in all_frames(program) if isinstance(f.step, Store))
     assert (store.writes[0].values == np.iinfo(format_of("s32").dtype).min).all()
 
@@ -171,7 +174,7 @@ def test_integer_memory_has_a_poison_too() -> None:
 
 
 def test_plain_text_of_a_product() -> None:
-    program = tcusim.build("reduction_16", shape="8x32x16", ragged=True)
+    program = tcusim.build("reduction_16", tile="8x32x16", masked=True)
     (frame,) = (f for f in all_frames(program) if isinstance(f.step, Mma))
     lines = frame_text(frame, Layout(width=110)).splitlines()
     assert lines[0] == f"step {frame.number}: {frame.path}"
@@ -183,12 +186,12 @@ def test_plain_text_of_a_product() -> None:
 
 
 def test_wide_and_high_tiles_are_cut() -> None:
-    program = tcusim.build("scan_plain", segment_size=256)
+    program = tcusim.build("scan_simt", segment_size=256)
     frame = all_frames(program)[0]
     text = frame_text(frame, Layout(width=60))
     assert max(map(len, text.splitlines())) <= 60
     assert "…" in text.splitlines()[4]
-    tall = all_frames(tcusim.build("scan_256", shape="32x8x16"))[1]
+    tall = all_frames(tcusim.build("scan_256", tile="32x8x16"))[1]
     rows = frame_text(tall, Layout(rows=6)).splitlines()[4:]
     assert len(rows) == 7
     assert set(rows[5].split()) == {"…"}

@@ -73,7 +73,7 @@ def flip(name: str, place: int, mask: int = 1) -> Change:
 
 
 def program_and_inputs() -> tuple[Program, dict[str, Any]]:
-    program = tcusim.build("scan_256n", ragged=True, warps=2, segment_size=300)
+    program = tcusim.build("scan_256n", masked=True, warps=2, segment_size=300)
     return program, random_inputs(program, "integers", 1500, RNG(0))
 
 
@@ -126,10 +126,14 @@ def test_a_mismatch_names_the_first_step_that_differs() -> None:
 REPORTED = (
     ("gemm", {"cols": 70, "inner": 20, "warps": 4}, 40),
     ("gemm_naive", {"cols": 40, "inner": 20}, 40),
-    ("scan_grid", {"warps": 2, "pieces": 2, "columns": 4, "ragged": True}, 5000),
-    ("reduction_grid", {"warps": 2, "columns": 4, "segment_size": 4096, "ragged": True}, 9000),
-    ("scan_pieces", {"segment_size": 32, "ragged": True}, 700),
-    ("reduction_pieces", {"segment_size": 32, "ragged": True}, 700),
+    ("scan_single_pass", {"warps": 2, "tiles_per_row": 2, "columns": 4, "masked": True}, 5000),
+    (
+        "reduction_single_pass",
+        {"warps": 2, "columns": 4, "segment_size": 4096, "masked": True},
+        9000,
+    ),
+    ("scan_ragged", {"segment_size": 32, "masked": True}, 700),
+    ("reduction_ragged", {"segment_size": 32, "masked": True}, 700),
 )
 
 
@@ -196,7 +200,7 @@ def test_a_mismatch_that_goes_away_with_probes_is_a_race() -> None:
 
 
 def test_nan_patterns_and_signs_of_zero_count() -> None:
-    program = tcusim.build("reduction_k", ragged=True)
+    program = tcusim.build("reduction_k", masked=True)
     inputs = {"in": np.array([np.nan], np.float16)}
     nan = assert_agree(program, inputs, ("numpy", "numpy"))["out"]
     assert bits_of(nan, "f32")[0] == 0x7FFF_FFFF
@@ -282,7 +286,7 @@ def test_bf16_may_be_held_in_float32() -> None:
 
 @pytest.mark.parametrize("algorithm", [row.name for row in tcusim.algorithms.algorithms()])
 def test_probes_change_no_output(algorithm: str) -> None:
-    program = tcusim.build(algorithm, ragged=True, warps=2)
+    program = tcusim.build(algorithm, masked=True, warps=2)
     inputs = random_inputs(program, "normal", 700, RNG(1))
     probed, probes = with_probes(program)
     tcusim.verify(probed)
@@ -296,7 +300,7 @@ def test_probes_change_no_output(algorithm: str) -> None:
 
 
 def test_inputs_depend_on_the_seed_alone() -> None:
-    program = tcusim.build("scan_k", ab="bf16", ragged=True)
+    program = tcusim.build("scan_k", ab="bf16", masked=True)
     for kind in INPUT_KINDS:
         one, two, other = (random_inputs(program, kind, 50, RNG(seed))["in"] for seed in (1, 1, 2))
         assert np.array_equal(bits_of(one, "bf16"), bits_of(two, "bf16"))
@@ -306,7 +310,7 @@ def test_inputs_depend_on_the_seed_alone() -> None:
 @pytest.mark.parametrize("levels", [(), (16,), (16, 4)])
 @pytest.mark.parametrize("length", [0, 1, 5, 100, 1000])
 def test_offsets_ascend_to_the_length(levels: tuple[int, ...], length: int) -> None:
-    program = tcusim.build("reduction_pieces_plain", source="f32", levels=levels)
+    program = tcusim.build("reduction_ragged_simt", source="f32", levels=levels)
     inputs = random_inputs(program, "integers", length, RNG(2))
     offsets = inputs["offsets"]
     assert offsets.dtype == np.int64
@@ -318,7 +322,7 @@ def test_offsets_ascend_to_the_length(levels: tuple[int, ...], length: int) -> N
 
 
 def test_each_kind_is_what_it_says() -> None:
-    program = tcusim.build("scan_k", ragged=True)
+    program = tcusim.build("scan_k", masked=True)
 
     def drawn(kind: str) -> Any:
         return random_inputs(program, kind, 4000, RNG(3))["in"].astype(np.float64)
@@ -338,7 +342,7 @@ def test_each_kind_is_what_it_says() -> None:
 
 
 def test_integers_have_their_own_kinds() -> None:
-    program = tcusim.build("scan_k", ab="s8", accumulate="s32", ragged=True)
+    program = tcusim.build("scan_k", ab="s8", acc="s32", masked=True)
     assert input_kinds("s8") == ("uniform", "integers")
     whole = random_inputs(program, "uniform", 4000, RNG(3))["in"]
     assert (whole.min(), whole.max(), whole.dtype) == (-128, 127, np.int8)
@@ -352,7 +356,7 @@ def test_a_length_that_the_program_cannot_take() -> None:
 
 
 def test_what_is_split_is_in_range_of_its_parts() -> None:
-    program = tcusim.build("scan_k", ab="bf16", source="f32", combine="add", ragged=True)
+    program = tcusim.build("scan_k", ab="bf16", source="f32", combine="add", masked=True)
     inputs = random_inputs(program, "overflow", 4000, RNG(3))
     assert inputs["in"].dtype == np.float32
     run_numpy(program, inputs)

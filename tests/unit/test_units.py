@@ -10,30 +10,30 @@ import pytest
 
 from tcusim.errors import InputError, UnknownName, Unsupported
 from tcusim.machine import (
+    Arch,
     Exact,
     Fused,
     Integer,
     Rule,
     Sequential,
-    Unit,
-    register_unit,
+    arch_of,
+    arches,
+    register_arch,
     rule_for,
-    unit_of,
-    units,
 )
 from tcusim.machine.arches import BUILT_IN
 
 RULE = Rule("f16", "f32", Fused(2, 24), source="a data sheet", evidence="none")
-PAIR = Unit("pair", "A unit of pairs", (999,), ("p1",), (RULE,), source="a data sheet")
+PAIR = Arch("pair", "A unit of pairs", (999,), ("p1",), (RULE,), source="a data sheet")
 
 
 # The module of a package that declares an architecture.
 TOY = """
-from tcusim.machine import Fused, Rule, Unit
+from tcusim.machine import Fused, Rule, Arch
 RULE = Rule("f16", "f32", Fused(2, 24), source="a data sheet", evidence="none")
-UNIT = Unit("toy", "A toy", (), ("toy1",), (RULE,), source="a data sheet")
+UNIT = Arch("toy", "A toy", (), ("toy1",), (RULE,), source="a data sheet")
 """
-ENTRY = "[tcusim.units]\ntoy = toy_package:UNIT\n"
+ENTRY = "[tcusim.arches]\ntoy = toy_package:UNIT\n"
 
 
 @pytest.mark.parametrize(
@@ -83,12 +83,12 @@ ENTRY = "[tcusim.units]\ntoy = toy_package:UNIT\n"
     ],
 )
 def test_aliases(name: str, unit: str) -> None:
-    assert unit_of(name).name == unit
+    assert arch_of(name).name == unit
 
 
 def test_unknown_architecture() -> None:
     with pytest.raises(UnknownName, match=r"unknown architecture 'hoper'\. Did you mean 'hopper'"):
-        unit_of("hoper")
+        arch_of("hoper")
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_rows(arch: str, ab: str, length: int, fraction_bits: int) -> None:
 
 
 def test_fp16_results_are_rounded() -> None:
-    for unit in units():
+    for unit in arches():
         for rule in unit.rows:
             if isinstance(rule.how, Fused) and rule.acc == "f16":
                 assert rule.how.output == "rne"
@@ -147,9 +147,9 @@ def test_families(arch: str, ab: str, family: str, length: int) -> None:
 
 
 def test_gpus_whose_bits_were_compared() -> None:
-    recorded = {name for unit in units() for name in unit.recorded}
+    recorded = {name for unit in arches() for name in unit.recorded}
     assert recorded == {"v100", "a100", "a2", "rtx 1000 ada", "l40s", "h100", "h200", "b200"}
-    for unit in units():
+    for unit in arches():
         if not unit.recorded and unit.sm:
             fused = [rule for rule in unit.rows if isinstance(rule.how, Fused)]
             assert {rule.evidence for rule in fused} == {"published model, no recorded bits"}
@@ -158,7 +158,7 @@ def test_gpus_whose_bits_were_compared() -> None:
 def test_evidence_is_said() -> None:
     assert rule_for("volta", "f16", "f32").evidence == "recorded bits"
     assert rule_for("turing", "f16", "f32").evidence == "published model, no recorded bits"
-    assert all(rule.source and rule.evidence for unit in units() for rule in unit.rows)
+    assert all(rule.source and rule.evidence for unit in arches() for rule in unit.rows)
 
 
 @pytest.mark.parametrize(
@@ -197,38 +197,38 @@ def test_unknown_types() -> None:
 
 
 def test_register() -> None:
-    assert register_unit(PAIR) is PAIR
-    assert unit_of("sm_999") is unit_of("P1") is PAIR
-    assert PAIR in units()
+    assert register_arch(PAIR) is PAIR
+    assert arch_of("sm_999") is arch_of("P1") is PAIR
+    assert PAIR in arches()
 
 
 def test_a_name_is_taken_once() -> None:
-    register_unit(PAIR)
-    other = Unit("other", "Other", (), ("p1",), (RULE,), source="s")
+    register_arch(PAIR)
+    other = Arch("other", "Other", (), ("p1",), (RULE,), source="s")
     with pytest.raises(
-        InputError, match="there is already an architecture 'p1', from register_unit"
+        InputError, match="there is already an architecture 'p1', from register_arch"
     ):
-        register_unit(other)
+        register_arch(other)
 
 
 def test_entry_point(declare: Callable[..., None]) -> None:
     declare(ENTRY, TOY)
-    assert unit_of("volta").name == "volta"
+    assert arch_of("volta").name == "volta"
     assert "toy_package" not in sys.modules
-    assert unit_of("Toy1").title == "A toy"
-    assert [unit.name for unit in units()].count("toy") == 1
+    assert arch_of("Toy1").title == "A toy"
+    assert [unit.name for unit in arches()].count("toy") == 1
 
 
 def test_an_entry_point_may_register_its_unit_itself(declare: Callable[..., None]) -> None:
-    declare(ENTRY, TOY + "import tcusim\ntcusim.register_unit(UNIT)\n")
-    assert unit_of("toy").title == "A toy"
+    declare(ENTRY, TOY + "import tcusim\ntcusim.register_arch(UNIT)\n")
+    assert arch_of("toy").title == "A toy"
 
 
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
         ("import no_such_package", "cannot be loaded: No module named 'no_such_package'. Install"),
-        ("UNIT = 3.14", "cannot be used: an architecture must be a Unit, got 3.14"),
+        ("UNIT = 3.14", "cannot be used: an architecture must be an Arch, got 3.14"),
         (TOY.replace('"toy1"', '"h200"'), "there is already an architecture 'h200', from tcusim"),
     ],
 )
@@ -236,15 +236,15 @@ def test_a_broken_entry_point_takes_no_other_name_down(
     declare: Callable[..., None], code: str, reason: str
 ) -> None:
     declare(ENTRY, code)
-    assert {unit.name for unit in units()} == {unit.name for unit in BUILT_IN}
-    assert unit_of("h200").name == "hopper"
+    assert {unit.name for unit in arches()} == {unit.name for unit in BUILT_IN}
+    assert arch_of("h200").name == "hopper"
     with pytest.raises(InputError) as caught:
-        unit_of("toy")
+        arch_of("toy")
     assert reason in str(caught.value)
     with pytest.raises(
         UnknownName, match=r"unknown architecture 'hoper'.* Not usable: entry point"
     ):
-        unit_of("hoper")
+        arch_of("hoper")
 
 
 @pytest.mark.parametrize(
@@ -304,4 +304,4 @@ def test_wrong_rules(ab: str, acc: str, how: Any, message: str) -> None:
 def test_wrong_units(fields: dict[str, Any], message: str) -> None:
     usual = {"name": "pair", "title": "t", "sm": (), "aliases": (), "rows": (RULE,), "source": "s"}
     with pytest.raises(InputError, match=message):
-        Unit(**{**usual, **fields})
+        Arch(**{**usual, **fields})

@@ -32,13 +32,13 @@ from tcusim.check.validation import Validation, validate_shape
 from tcusim.cli import files
 from tcusim.cli import main as cli
 from tcusim.errors import InputError, UnknownName, Unsupported
-from tcusim.machine import Fused, Rule, Unit, format_of, register_unit, rule_for
+from tcusim.machine import Arch, Fused, Rule, format_of, register_arch, rule_for
 from tcusim.machine.shapes import shape_or_virtual
 from tcusim.program.grammar import Extent, Program
 from tcusim.simulate.interpreter import run_numpy
 
 # Of each kind one, so that a test takes a second or two.
-SOME = ["reduction_t", "scan_k", "scan_t", "scan_plain"]
+SOME = ["reduction_t", "scan_k", "scan_t", "scan_simt"]
 
 
 def rows_of(report: ShapeReport, name: str) -> dict[str, ShapeRow]:
@@ -104,7 +104,7 @@ def test_what_a_gpu_would_run() -> None:
 
     assert gpu("16x16x16") == {"wmma m16n16k16"}
     assert gpu("64x8x16") == {"grid of 4 x 1 x 1 mma.sync m16n8k16"}
-    assert gpu("16x16x16", "scan_plain") == {"without tensor core"}
+    assert gpu("16x16x16", "scan_simt") == {"without tensor core"}
     report = validate_shape("5x7x3", algorithms=["reduction_k"])
     assert {row.gpu for row in report.rows} == {""}
     assert "simulator only: no kernel is emitted for 5x7x3 tiles" in str(report)
@@ -129,7 +129,7 @@ def test_a_shape_that_nobody_registered_or_that_somebody_made() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "ab", "accumulate", "arch"),
+    ("shape", "ab", "acc", "arch"),
     [
         ("16x16x16", "s8", "s32", "exact"),
         ("16x16x16", "u8", "s32", "hopper"),
@@ -139,9 +139,9 @@ def test_a_shape_that_nobody_registered_or_that_somebody_made() -> None:
         ("8x8x4", "f64", "f64", "hopper"),
     ],
 )
-def test_other_types_and_units(shape: str, ab: str, accumulate: str, arch: str) -> None:
+def test_other_types_and_units(shape: str, ab: str, acc: str, arch: str) -> None:
     names = ["reduction_tn", "scan_kn"]
-    report = validate_shape(shape, ab=ab, accumulate=accumulate, arch=arch, algorithms=names)
+    report = validate_shape(shape, ab=ab, acc=acc, arch=arch, algorithms=names)
     assert report.ok, str(report)
     combines = {row.combines for row in report.rows if row.algorithm == "reduction_tn"}
     # Partial sums are no operands of 8 bits, so that they are combined by additions alone.
@@ -150,7 +150,7 @@ def test_other_types_and_units(shape: str, ab: str, accumulate: str, arch: str) 
 
 def test_a_registered_unit() -> None:
     rule = Rule("f16", "f32", Fused(length=2, fraction_bits=5), "invented", "invented")
-    register_unit(Unit("coarse", "five bits", (), (), (rule,), "invented"))
+    register_arch(Arch("coarse", "five bits", (), (), (rule,), "invented"))
     assert exact_up_to("f16", "f32", rule) == 2**5
     assert exact_up_to("f16", "f32", rule_for("exact", "f16", "f32")) == 2**11
     report = validate_shape("4x4x4", arch="coarse", algorithms=["reduction_tn", "scan_kn"])
@@ -181,7 +181,7 @@ def test_progress() -> None:
 
 def exclusive_beyond_k(b: Builder, segment_size: int) -> int:
     """Scan, but leave each element out where segments are longer than k."""
-    return scan.scan_plain(b, segment_size, order=Order(exclusive=segment_size > b.k))
+    return scan.scan_simt(b, segment_size, order=Order(exclusive=segment_size > b.k))
 
 
 def plant(
@@ -199,7 +199,7 @@ def test_a_wrong_algorithm_is_told_with_its_case() -> None:
     row = rows_of(report, "planted")["a"]
     assert row.possible
     assert 0 < row.right < row.cases
-    assert row.first_wrong.startswith("segment_size=5 ragged=1 length=")
+    assert row.first_wrong.startswith("segment_size=5 masked=1 length=")
     assert "elements are wrong" in row.first_wrong
     assert "WRONG: planted (data in a, b): segment_size=5 " in str(report)
     assert rows_of(report, "scan_k")["a"].ok
@@ -209,7 +209,7 @@ def test_a_wrong_algorithm_is_told_with_its_case() -> None:
 def test_wrong_segments_by_offsets_are_told() -> None:
     def from_the_end(b: Builder, cut: int) -> Work:
         """Scan each piece from its end."""
-        return scan.scan_pieces(b, cut, order=Order(reverse=True))
+        return scan.scan_ragged(b, cut, order=Order(reverse=True))
 
     plant(from_the_end, kind="irregular_scan")
     row = rows_of(validate_shape("4x4x4", algorithms=["planted"]), "planted")["a"]
@@ -221,10 +221,10 @@ def test_wrong_segments_by_offsets_are_told() -> None:
 def test_a_wrong_order_of_blocks_is_told() -> None:
     def from_the_end(b: Builder, segment_size: int | None, **options: int) -> Work:
         """Scan each segment from its end."""
-        held = Held(pieces=1, batches=1)
-        return grid.scan_grid(b, segment_size, held=held, order=Order(reverse=True))
+        held = Held(tiles_per_row=1, batches=1)
+        return grid.scan_single_pass(b, segment_size, held=held, order=Order(reverse=True))
 
-    row = algorithm_of("scan_grid")
+    row = algorithm_of("scan_single_pass")
     register_algorithm(replace(row, name="planted", formula="", function=from_the_end))
     found = rows_of(validate_shape("4x4x4", algorithms=["planted"]), "planted")["a"]
     assert 0 < found.right < found.cases
@@ -271,7 +271,7 @@ def races(b: Builder, segment_size: int) -> int:
     ("function", "text"),
     [
         (crashes, "ZeroDivisionError"),
-        (crashes_late, "segment_size=1 ragged=1: ZeroDivisionError"),
+        (crashes_late, "segment_size=1 masked=1: ZeroDivisionError"),
         (races, "VerifyError: planted"),
     ],
 )
@@ -342,7 +342,7 @@ def test_what_does_not_go_together() -> None:
     with pytest.raises(Unsupported, match=r"does not take f16 to f32; it takes tf32 to f32"):
         validate_shape("16x16x8")
     with pytest.raises(Unsupported, match="4x4x4 does not take f16 to bf16; it takes f16 to f32 "):
-        validate_shape("4x4x4", accumulate="bf16")
+        validate_shape("4x4x4", acc="bf16")
     with pytest.raises(Unsupported, match="Volta tensor cores have no bf16"):
         validate_shape("4x4x4", ab="bf16", arch="volta")
     for keywords in ({"arch": "volt"}, {"ab": "f17"}, {"algorithms": ["scan_x"]}):
@@ -410,7 +410,7 @@ def test_the_command_prints_or_writes_json(tmp_path: Path) -> None:
         (["16x16x8"], 1, "it takes tf32 to f32. Choose ab and accumulate"),
         (["4x4x4", "scan_kk"], 1, "Did you mean 'scan_k'?"),
         (["4x4x4", "--arch", "hoper"], 1, "Did you mean 'hopper'?"),
-        (["4x4x4", "--accumulate", "f8"], 2, "unknown accumulator 'f8'"),
+        (["4x4x4", "--acc", "f8"], 2, "unknown accumulator 'f8'"),
         (["4x4x4", "--json", "/no/such/folder/x.json"], 1, "there is no directory"),
         (["4x4x4", "--json", "/"], 1, "it is a directory"),
     ],

@@ -47,7 +47,7 @@ def test_sites_listings_and_events_have_the_numbers_of_walk(name: str) -> None:
 
 
 def test_a_site_knows_the_loops_and_branches_around_it() -> None:
-    program = tcusim.build("scan_grid", warps=2, columns=4)
+    program = tcusim.build("scan_single_pass", warps=2, columns=4)
     for site in sites(program):
         around = [path for path, _ in walk(program.steps) if site.path.startswith(f"{path}.")]
         steps = dict(walk(program.steps))

@@ -105,7 +105,7 @@ def test_two_warps_write_one_element() -> None:
 def test_a_scan_whose_store_lost_a_bound() -> None:
     """It is right where blocks run one after the other, each mending what the one before spoilt."""
     scan = tcusim.build(
-        "scan_kn", ragged=True, combine="add", exclusive=True, reverse=True, segment_size=40
+        "scan_kn", masked=True, combine="add", exclusive=True, reverse=True, segment_size=40
     )
     broken = dataclasses.replace(scan, steps=without_first_bound(scan.steps))
     assert broken != scan
@@ -174,7 +174,7 @@ def test_the_simulator_finds_two_writers_that_no_check_decides() -> None:
 
 
 def test_the_simulator_knows_who_wrote_each_element() -> None:
-    made = tcusim.build("scan_k", segment_size=16, ragged=True)
+    made = tcusim.build("scan_k", segment_size=16, masked=True)
     *_, last = interpret(made, {"in": np.ones(600, np.float16)}, block_order="descending")
     assert np.array_equal(last.state.writers["out"], np.arange(600) // 256)
 
@@ -236,7 +236,7 @@ def test_out_of_bounds_beyond_some_size() -> None:
 
 def test_a_bound_that_is_one_too_large() -> None:
     """Wrong for multiples of the segment alone, and 300 divides no usual size."""
-    made = tcusim.build("reduction_tn", ragged=True, combine="add", warps=2, segment_size=300)
+    made = tcusim.build("reduction_tn", masked=True, combine="add", warps=2, segment_size=300)
     last = made.steps[-1]
     assert isinstance(last, Copy)
     (bound,) = last.dst.bounds

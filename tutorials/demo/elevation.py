@@ -48,7 +48,7 @@ class Run:
     title: str
     shape: str
     arch: str
-    accumulate: str
+    acc: str
     result: Array
     mma: int
     seconds: float
@@ -66,7 +66,7 @@ class Run:
         """Return what the summary shows."""
         error = "exact" if self.worst == 0 else f"{self.worst:.2g} of {self.largest:.3g}"
         time_taken = f"{1000 * self.seconds:.0f} ms"
-        text = (self.title, self.shape, self.arch, self.accumulate, f"{self.mma:,}", time_taken)
+        text = (self.title, self.shape, self.arch, self.acc, f"{self.mma:,}", time_taken)
         return (*text, error, f"{self.reason}: {'ok' if self.passed else 'FAILED'}")
 
 
@@ -104,7 +104,7 @@ def demonstrate(console: Console) -> list[Run]:
     console.print(f"departure of each elevation from its row's mean: {departure}")
 
     sums = sum_rows(elevation, metres.array)
-    scans = scan_rows(departure.array, exact_departure.astype(np.float32))
+    scans = scan_panel(departure.array, exact_departure.astype(np.float32))
     runs = [*sums, *scans]
     _print_runs(console, runs)
     wide, half = _pair(scans, "row scans, float32"), _pair(scans, "row scans, f16 sums")
@@ -144,7 +144,7 @@ def sum_rows(elevation: Array, metres: Array) -> list[Run]:
     for shape, arch in (("16x16x16", "hopper"), ("32x8x16", "volta"), ("8x32x16", "ampere")):
         report, start = Report(), time.perf_counter()
         result = tcusim.segmented_sum(
-            metres, length, dtype=np.float32, shape=shape, arch=arch, report=report
+            metres, length, dtype=np.float32, tile=shape, arch=arch, report=report
         )
         seconds = time.perf_counter() - start
         # Whole numbers below 2**24: no accumulator of float32 rounds them.
@@ -161,7 +161,7 @@ def sum_rows(elevation: Array, metres: Array) -> list[Run]:
     return [*runs, whole]
 
 
-def scan_rows(narrow: Array, wide: Array) -> list[Run]:
+def scan_panel(narrow: Array, wide: Array) -> list[Run]:
     """Scan each row of float16 and of float32 departures, on several tiles and architectures."""
     pair = ("volta", "hopper")
     settings = [("row scans", narrow, shape, arch, "f32") for shape in _SHAPES for arch in pair]
@@ -171,24 +171,24 @@ def scan_rows(narrow: Array, wide: Array) -> list[Run]:
     # to the next: by at most 2**-23 of a float32 and, where it is truncated, 2**-10 of a float16.
     roundings = 2 * -(-narrow.shape[1] // 16)
     runs = []
-    for title, departure, shape, arch, accumulate in settings:
+    for title, departure, shape, arch, acc in settings:
         # A float32 is three parts, each with its own product.
         count = roundings if departure is narrow else 3 * roundings
-        bits = 10 if accumulate == "f16" else 23
+        bits = 10 if acc == "f16" else 23
         check = (count * 2.0**-bits, f"{count} roundings of 2^-{bits}")
         report, start = Report(), time.perf_counter()
         result = tcusim.segmented_cumsum(
             departure,
             departure.shape[1],
             dtype=np.float32,
-            shape=shape,
+            tile=shape,
             arch=arch,
-            accumulate=accumulate,
+            acc=acc,
             report=report,
         )
         seconds = time.perf_counter() - start
         reference = departure.astype(np.float64).cumsum(axis=1)
-        runs.append(_run(title, shape, arch, accumulate, result, reference, report, seconds, check))
+        runs.append(_run(title, shape, arch, acc, result, reference, report, seconds, check))
     return runs
 
 
@@ -196,7 +196,7 @@ def _run(
     title: str,
     shape: str,
     arch: str,
-    accumulate: str,
+    acc: str,
     result: Array,
     reference: Array,
     report: Report,
@@ -207,7 +207,7 @@ def _run(
         title=title,
         shape=shape,
         arch=arch,
-        accumulate=accumulate,
+        acc=acc,
         result=np.asarray(result),
         mma=report.mma,
         seconds=seconds,

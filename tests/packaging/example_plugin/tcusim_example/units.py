@@ -1,8 +1,8 @@
 """A matrix unit that no GPU has: two products a step and ten fraction bits."""
 
-from tcusim.machine.rules import Fused, Rule, Unit
+from tcusim.machine.rules import Arch, Fused, Rule
 
-UNIT = Unit(
+UNIT = Arch(
     name="example_unit",
     title="an example of a unit",
     sm=(),

@@ -4,10 +4,10 @@
 #include "tcusim.cuh"
 using namespace nvcuda;
 
-// scan_plain: 16x16x16, f16 to f32   not in the paper
+// scan_simt: 16x16x16, f16 to f32   not in the paper
 extern "C" __global__ void
 __launch_bounds__(32)
-scan_plain(const half* __restrict__ in, float* __restrict__ out, const long long length)
+scan_simt(const half* __restrict__ in, float* __restrict__ out, const long long length)
 {
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
