@@ -74,3 +74,8 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+
+def __dir__() -> list[str]:
+    """What completion offers: the names above, and neither packages nor what they are made of."""
+    return [*__all__, "__version__"]

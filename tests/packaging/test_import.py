@@ -28,3 +28,8 @@ def test_it_imports_numpy_only(python: Callable[..., str]) -> None:
 
 def test_it_is_quick(python: Callable[..., str]) -> None:
     assert min(float(python(SECONDS)) for _ in range(3)) < LIMIT_SECONDS
+
+
+def test_completion_offers_the_public_names_only(python: Callable[..., str]) -> None:
+    offered, public = python("print(*dir(tcusim))\nprint(*tcusim.__all__)").splitlines()
+    assert set(offered.split()) == {*public.split(), "__version__"}
