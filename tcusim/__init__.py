@@ -77,5 +77,5 @@ __version__ = "0.1.0"
 
 
 def __dir__() -> list[str]:
-    """What completion offers: the names above, and neither packages nor what they are made of."""
+    """Return what completion offers: the names above, and no packages, which are imported."""
     return [*__all__, "__version__"]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runt
 
 from tcusim import errors
 from tcusim.plugins import OWN, Broken, Registry
+from tcusim.program.grammar import require_program
 from tcusim.program.launches import LaunchPlan
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ __all__ = [
     "register_backend",
     "register_built_in",
     "require_no_gradient",
+    "require_out",
     "run",
     "why_unavailable",
 ]
@@ -270,12 +272,19 @@ def run(
     UnknownName, BackendUnavailable
         If there is no such backend, or it cannot run here.
     """
+    require_program(program)
+    if not isinstance(inputs, Mapping):
+        raise errors.InputError(
+            f"{program.name}: inputs must be a mapping of names to arrays, such as "
+            f"{{'in': array}}, got {type(inputs).__name__}"
+        )
     runner = get_backend(backend) if isinstance(backend, str) else backend
-    plan = LaunchPlan.of_program(program, {name: _size_of(a, runner) for name, a in inputs.items()})
+    sizes = {name: _size_of(name, a, runner) for name, a in inputs.items()}
+    plan = LaunchPlan.of_program(program, sizes)
     return runner.run(plan, inputs, arch=arch, **options)
 
 
-def _size_of(array: Any, runner: Any) -> int:
+def _size_of(name: str, array: Any, runner: Any) -> int:
     """Return the elements of an array of any library, or of a list."""
     shape = getattr(array, "shape", None)
     interface = None if shape is not None else getattr(array, "__cuda_array_interface__", None)
@@ -283,9 +292,35 @@ def _size_of(array: Any, runner: Any) -> int:
         shape = interface["shape"]
     elif shape is None and hasattr(array, "__dlpack__") and hasattr(runner, "describe"):
         shape = runner.describe(array).shape
+    elif shape is None and not hasattr(array, "__len__"):
+        raise errors.InputError(f"input {name!r} must be a flat array, got {array!r}")
     elif shape is None:
         shape = (len(array),)
     return math.prod(shape)
+
+
+def require_out(plan: LaunchPlan, out: Mapping[str, Any] | None) -> None:
+    """Refuse what cannot take the outputs of a plan that runs on NumPy arrays."""
+    if out is None:
+        return
+    if not isinstance(out, Mapping):
+        raise errors.InputError(
+            "out must be a mapping of names to arrays, such as {'out': array}, got "
+            f"{type(out).__name__}"
+        )
+    for name, array in out.items():
+        if name not in plan.outputs:
+            raise errors.InputError(
+                f"{plan.title} has no output {name!r} for out; it has {', '.join(plan.outputs)}"
+            )
+        size = plan.memory[name].size
+        if getattr(array, "shape", None) != (size,):
+            kind = getattr(array, "shape", type(array).__name__)
+            raise errors.InputError(
+                f"out[{name!r}] must be a flat array of {size} elements, got {kind}"
+            )
+        if not array.flags.writeable:
+            raise errors.InputError(f"out[{name!r}] is read-only. Give an array to write to.")
 
 
 def require_no_gradient(name: str, tensor: Any) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from tcusim.backends import Progress
+from tcusim.backends import Progress, require_out
 from tcusim.errors import InputError, Unsupported
 from tcusim.program.grammar import Program
 from tcusim.program.launches import LaunchPlan
@@ -67,6 +67,7 @@ class HostBackend:
             raise InputError(
                 f"host has no option {', '.join(options)}; it has seed, block_order and debug"
             )
+        require_out(plan, out)
         if not debug:
             compile_programs(launch.program for launch in plan.launches)
         arrays = dict(inputs)

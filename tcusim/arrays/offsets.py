@@ -96,8 +96,7 @@ def _edges_of(offsets: Any, length: int) -> Ints:
             "offsets must be a flat array of segments + 1 integers, got shape "
             f"{edges.shape}, dtype {edges.dtype}"
         )
-    edges = edges.astype(np.int64)
-    down = np.flatnonzero(np.diff(edges) < 0)
+    down = np.flatnonzero(edges[1:] < edges[:-1])
     if down.size:
         at = int(down[0])
         raise InputError(
@@ -109,7 +108,7 @@ def _edges_of(offsets: Any, length: int) -> Ints:
             f"offsets must begin with 0 and end with the axis' length, {length}; got "
             f"{edges[0]} and {edges[-1]}"
         )
-    return edges
+    return edges.astype(np.int64)
 
 
 def _repeated(edges: Ints, rows: int) -> Ints:

@@ -134,7 +134,9 @@ class SegmentRequest(NamedTuple):
         is_scalar = ndim == 0 and not self.is_segmented and not isinstance(axis, tuple)
         extent = 1 if is_scalar else ndim
         for one in several:
-            if not isinstance(one, (int, np.integer)) or not -extent <= one < extent:
+            if not isinstance(one, (int, np.integer)):
+                raise InputError(f"axis must be an integer, or several for a sum, got {one!r}")
+            if not -extent <= one < extent:
                 raise InputError(f"axis {one!r} is out of range for an array of {ndim} dimensions")
         found = tuple(int(one) % extent for one in several)
         if len(set(found)) != len(found):

@@ -205,7 +205,7 @@ def format_of(name: str | Format) -> Format:
     """Return the element type of this PTX name; a `Format` is returned as it is."""
     if isinstance(name, Format):
         return name
-    if name in FORMATS:
+    if isinstance(name, str) and name in FORMATS:
         return FORMATS[name]
     raise unknown_name("type", name, FORMATS)
 

@@ -37,6 +37,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
+from tcusim.errors import InputError
 from tcusim.machine.shapes import MmaShape
 from tcusim.program.index import (
     BLOCK,
@@ -94,6 +95,7 @@ __all__ = [
     "accesses",
     "branch_of",
     "numbered",
+    "require_program",
     "walk",
     "whole",
 ]
@@ -616,6 +618,13 @@ class Program:
 
 # A step with its path, such as "7.2".
 Numbered: TypeAlias = tuple[str, Step]
+
+
+def require_program(program: object) -> None:
+    """Refuse what is no program, such as the name of an algorithm."""
+    if not isinstance(program, Program):
+        hint = f"; tcusim.build({program!r}) makes one" if isinstance(program, str) else ""
+        raise InputError(f"program must be a Program, got {program!r}{hint}")
 
 
 def numbered(steps: tuple[Step, ...], prefix: str = "", first: int = 1) -> Iterator[Numbered]:

@@ -44,6 +44,7 @@ from tcusim.program.grammar import (
     accesses,
     branch_of,
     numbered,
+    require_program,
     walk,
 )
 
@@ -73,6 +74,7 @@ def listing(program: Program) -> str:
     str
         Lines of text, the last one ended too.
     """
+    require_program(program)
     lines = [*_header(program), ""]
     width = max((len(path) for path, _ in walk(program.steps)), default=0)
     lines.extend(_body(numbered(program.steps), "", width + 2))

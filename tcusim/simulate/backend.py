@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tcusim.backends import Progress, register_built_in
+from tcusim.backends import Progress, register_built_in, require_out
 from tcusim.errors import InputError
 from tcusim.program.grammar import Program
 from tcusim.program.launches import LaunchPlan
@@ -52,6 +52,7 @@ class NumpyBackend:
                 f"numpy has no option {', '.join(options)}; it has watch, check, "
                 f"block_order and seed"
             )
+        require_out(plan, out)
         arrays = dict(inputs)
         for launch in plan.launches:
             given = {buffer: arrays[name] for buffer, name in launch.inputs.items()}

@@ -249,7 +249,11 @@ def test_numpy_integers_are_sizes(size: Any) -> None:
         ),
         (
             np.array([0, 2**63 + 5, 1000], np.uint64),
-            "offsets must not decrease",
+            f"offsets must not decrease, but offsets[1] = {2**63 + 5} and offsets[2] = 1000",
+        ),
+        (
+            np.array([0, 2**63], np.uint64),
+            f"offsets must begin with 0 and end with the axis' length, 1000; got 0 and {2**63}",
         ),
     ],
 )
@@ -373,7 +377,7 @@ def test_out(name: str, out: Any, text: str) -> None:
         ("sum", (0, 2), "axis 2 is out of range for an array of 2 dimensions"),
         ("sum", (0, 0), "axis (0, 0) names an axis twice"),
         ("sum", (1, -1), "axis (1, -1) names an axis twice"),
-        ("sum", 1.0, "axis 1.0 is out of range for an array of 2 dimensions"),
+        ("sum", 1.0, "axis must be an integer, or several for a sum, got 1.0"),
         ("cumsum", 2, "axis 2 is out of range for an array of 2 dimensions"),
         ("segmented_sum", 5, "axis 5 is out of range for an array of 2 dimensions"),
         ("segmented_cumsum", -4, "axis -4 is out of range for an array of 2 dimensions"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,11 +14,14 @@ from tcusim import backends, plugins
 from tcusim.algorithms import build
 from tcusim.backends import get_backend, register_backend, why_unavailable
 from tcusim.errors import BackendUnavailable, InputError, UnknownName
+from tcusim.program.checks.verifier import problems, verify
 from tcusim.program.launches import LaunchPlan
+from tcusim.program.printer import listing
 from tcusim.simulate.backend import NUMPY
-from tcusim.simulate.interpreter import run_numpy
+from tcusim.simulate.interpreter import interpret, run_numpy
 
 PROGRAM = build("reduction_16")
+X = np.ones(256, np.float16)
 PLAN = LaunchPlan.of_program(PROGRAM, {"in": 256})
 
 
@@ -96,6 +100,46 @@ def test_the_simulator_refuses_streams_and_unknown_options() -> None:
     for options, text in refused:
         with pytest.raises(InputError, match=text):
             backends.run(PROGRAM, {"in": np.ones(256)}, **options)
+
+
+@pytest.mark.parametrize(
+    ("use", "text"),
+    [
+        (listing, "program must be a Program, got 'scan_256'; tcusim.build('scan_256') makes one"),
+        (verify, "program must be a Program, got 'scan_256'"),
+        (problems, "program must be a Program, got 'scan_256'"),
+        (lambda name: next(interpret(name, {})), "program must be a Program, got 'scan_256'"),
+        (lambda name: backends.run(name, {}), "program must be a Program, got 'scan_256'"),
+    ],
+)
+def test_the_name_of_an_algorithm_is_no_program(use: Callable[[Any], object], text: str) -> None:
+    with pytest.raises(InputError, match=re.escape(text)):
+        use("scan_256")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "options", "text"),
+    [
+        (
+            X,
+            {},
+            "reduction_16: inputs must be a mapping of names to arrays, such as {'in': array}, ",
+        ),
+        ({"in": None}, {}, "input 'in' must be a flat array, got None"),
+        (
+            {"in": X},
+            {"out": X},
+            "out must be a mapping of names to arrays, such as {'out': array}, ",
+        ),
+        ({"in": X}, {"out": {"sums": X}}, "has no output 'sums' for out; it has out"),
+        ({"in": X}, {"out": {"out": X}}, "out['out'] must be a flat array of 16 elements, got (25"),
+        ({"in": X}, {"out": {"out": [0] * 16}}, "out['out'] must be a flat array of 16 elements, "),
+        ({"in": X}, {"out": {"out": np.broadcast_to(X[:1], 16)}}, "out['out'] is read-only"),
+    ],
+)
+def test_what_a_run_is_given_has_names(inputs: Any, options: dict[str, Any], text: str) -> None:
+    with pytest.raises(InputError, match=re.escape(text)):
+        backends.run(PROGRAM, inputs, **options)
 
 
 def test_a_program_is_a_plan_of_one_launch_on_any_backend() -> None:

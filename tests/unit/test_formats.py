@@ -139,6 +139,8 @@ def test_other_types_are_in_memory_what_they_are() -> None:
 
 
 def test_unknown_type() -> None:
+    with pytest.raises(UnknownName, match=r"unknown type \['f16'\]\. "):
+        format_of(["f16"])  # type: ignore[arg-type]
     with pytest.raises(UnknownName, match=r"unknown type 'fp16'\. Did you mean 'f16'\? Valid: bf1"):
         format_of("fp16")
 

@@ -41,7 +41,7 @@ from tcusim.program.checks.writes import (
     outputs_written,
     published_once,
 )
-from tcusim.program.grammar import Program
+from tcusim.program.grammar import Program, require_program
 from tcusim.program.printer import line
 from tcusim.program.walk import Site
 
@@ -90,6 +90,7 @@ def verify(program: Program) -> None:
     VerifyError
         With the name of the check, the step and what to do about it.
     """
+    require_program(program)
     _verify_once(program)
 
 
@@ -109,6 +110,7 @@ def problems(program: Program) -> list[VerifyError]:
     list of VerifyError
         Empty for a correct program.
     """
+    require_program(program)
     found = list(_errors(program, _WELL_FORMED))
     return found or list(_errors(program, _CORRECT))
 
