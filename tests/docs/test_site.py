@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
         importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("material") is None,
-        reason="mkdocs is not installed (pip install '.[docs]')",
+        reason="mkdocs is not installed (pip install --group docs)",
     ),
 ]
 

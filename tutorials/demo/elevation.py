@@ -126,7 +126,7 @@ def load_elevation() -> Array:
     try:
         from matplotlib import cbook
     except ImportError as error:
-        raise DemoError("the demo needs matplotlib: pip install 'tcusim[demo]'") from error
+        raise DemoError("the demo needs matplotlib: pip install matplotlib") from error
     # The stubs of matplotlib say that this may be a file; for an .npz it is NumPy's archive.
     sample: Any = cbook.get_sample_data("jacksboro_fault_dem.npz")
     with sample:
