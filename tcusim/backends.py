@@ -39,6 +39,7 @@ __all__ = [
     "register_backend",
     "register_built_in",
     "require_no_gradient",
+    "require_options",
     "require_out",
     "run",
     "why_unavailable",
@@ -297,6 +298,15 @@ def _size_of(name: str, array: Any, runner: Any) -> int:
     elif shape is None:
         shape = (len(array),)
     return math.prod(shape)
+
+
+def require_options(backend: Backend, given: Mapping[str, Any], *known: str) -> None:
+    """Refuse options of `run` that a backend does not have."""
+    unknown = ", ".join(sorted(given.keys() - set(known)))
+    if unknown:
+        raise errors.InputError(
+            f"{backend.name} has no option {unknown}; it has {', '.join(known)}"
+        )
 
 
 def require_out(plan: LaunchPlan, out: Mapping[str, Any] | None) -> None:

@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.errors import BackendUnavailable, InputError
+from tcusim.backends import require_options
+from tcusim.errors import BackendUnavailable
 from tcusim.machine.formats import BY_ARRAY_NAME
 from tcusim.program.launches import LaunchPlan
 from tcusim_cuda.arrays import DeviceArray
@@ -106,11 +107,8 @@ class Launcher(Runtime):
         LaunchError
             If the GPU's memory is full, or the launch fails.
         """
-        poison = bool(options.pop("poison", False))
-        if options:
-            raise InputError(
-                f"{self.name} has no option {', '.join(options)}; it has stream, out and poison"
-            )
+        require_options(self, options, "poison")
+        poison = bool(options.get("poison", False))
         reason = self.available()
         if reason is not None:
             raise BackendUnavailable(f"{self.name}: {reason}")

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from tcusim.backends import Progress, require_out
+from tcusim.backends import Progress, require_options, require_out
 from tcusim.errors import InputError, Unsupported
 from tcusim.program.grammar import Program
-from tcusim.program.launches import LaunchPlan
+from tcusim.program.launches import Launch, LaunchPlan
 from tcusim_host.build import BuildError, build, build_many, source_folder, why_no_compiler
 from tcusim_host.run import KernelError, run_kernel
 
@@ -49,44 +49,29 @@ class HostBackend:
         stream: Any = None,
         arch: str | None = None,
         progress: Progress | None = None,
-        seed: int = 0,
-        block_order: str = "ascending",
-        debug: bool = False,
         **options: Any,
     ) -> dict[str, Any]:
         """Emit, compile (once) and run the launches; see `tcusim.backends.Backend.run`.
 
-        `arch` None is "hopper". `seed`, `block_order`, `debug` and the errors are `run_kernel`'s;
-        `progress` is called after each launch.
+        `arch` None is "hopper". The options `seed`, `block_order` and `debug`, and the errors, are
+        `run_kernel`'s; `progress` is called after each launch.
         """
         from tcusim_cuda.emit import emit
 
         if stream is not None:
             raise InputError("the host backend has no streams; leave stream out")
-        if options:
-            raise InputError(
-                f"host has no option {', '.join(options)}; it has seed, block_order and debug"
-            )
+        require_options(self, options, "seed", "block_order", "debug")
         require_out(plan, out)
-        if not debug:
+        if not options.get("debug"):
             compile_programs(launch.program for launch in plan.launches)
-        arrays = dict(inputs)
-        for launch in plan.launches:
-            made = run_kernel(
-                emit(launch.program),
-                {buffer: arrays[name] for buffer, name in launch.inputs.items()},
-                arch=arch or "hopper",
-                seed=seed,
-                block_order=block_order,
-                debug=debug,
-            )
-            arrays.update((name, made[buffer]) for buffer, name in launch.outputs.items())
+
+        def launched(launch: Launch, given: dict[str, Any]) -> Mapping[str, Any]:
+            made = run_kernel(emit(launch.program), given, arch=arch or "hopper", **options)
             if progress is not None:
                 progress(1, 1)
-        for name, array in (out or {}).items():
-            array[...] = arrays[name]
-            arrays[name] = array
-        return {name: arrays[name] for name in plan.outputs}
+            return made
+
+        return plan.run(inputs, out, launched)
 
 
 def compile_programs(programs: Iterable[Program]) -> None:

@@ -5,9 +5,10 @@ This is all that a backend runs: a plan of many launches, or a program as a plan
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from tcusim.machine import format_of
 from tcusim.program.bind import bind_scalars
@@ -125,6 +126,27 @@ class LaunchPlan:
             launch.program,
             {buffer: self.memory[name].size for buffer, name in launch.inputs.items()},
         )
+
+    def run(
+        self,
+        inputs: Mapping[str, Any],
+        out: Mapping[str, Any] | None,
+        launched: Callable[[Launch, dict[str, Any]], Mapping[str, Any]],
+    ) -> dict[str, Any]:
+        """Run the launches in order on arrays of the host; return the outputs by name.
+
+        `launched` runs one launch on arrays by the names of its program's buffers, and returns
+        those of its outputs. Arrays in `out` are filled and returned.
+        """
+        arrays = dict(inputs)
+        for launch in self.launches:
+            given = {buffer: arrays[name] for buffer, name in launch.inputs.items()}
+            made = launched(launch, given)
+            arrays.update((name, made[buffer]) for buffer, name in launch.outputs.items())
+        for name, array in (out or {}).items():
+            array[...] = arrays[name]
+            arrays[name] = array
+        return {name: arrays[name] for name in self.outputs}
 
     @cached_property
     def why_not_in_place(self) -> str | None:

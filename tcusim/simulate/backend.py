@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tcusim.backends import Progress, register_built_in, require_out
+from tcusim.backends import Progress, register_built_in, require_options, require_out
 from tcusim.errors import InputError
 from tcusim.program.grammar import Program
-from tcusim.program.launches import LaunchPlan
+from tcusim.program.launches import Launch, LaunchPlan
 from tcusim.simulate.counts import steps_to_run
 from tcusim.simulate.interpreter import Event, run_numpy
 
@@ -34,46 +34,27 @@ class NumpyBackend:
         stream: Any = None,
         arch: str | None = None,
         progress: Progress | None = None,
-        watch: Callable[[Event], object] | None = None,
-        check: bool = True,
-        block_order: str = "ascending",
-        seed: int = 0,
         **options: Any,
     ) -> dict[str, Any]:
         """Interpret the launches one by one; see `tcusim.backends.Backend.run`.
 
-        `arch` None is the interpreter's default. `watch` is called with every event. `check`,
-        `block_order` and `seed` are those of `tcusim.interpret`.
+        `arch` None is the interpreter's default. The options are `watch`, which is called with
+        every event, and `check`, `block_order` and `seed`, which are those of `tcusim.interpret`.
         """
         if stream is not None:
             raise InputError("the simulator has no streams; leave stream out")
-        if options:
-            raise InputError(
-                f"numpy has no option {', '.join(options)}; it has watch, check, "
-                f"block_order and seed"
-            )
+        require_options(self, options, "watch", "check", "block_order", "seed")
         require_out(plan, out)
-        arrays = dict(inputs)
-        for launch in plan.launches:
-            given = {buffer: arrays[name] for buffer, name in launch.inputs.items()}
+        watch = options.pop("watch", None)
+
+        def launched(launch: Launch, given: dict[str, Any]) -> Mapping[str, Any]:
             watcher = watch
             if progress is not None:
                 scalars = plan.scalars(launch)
                 watcher = _Watcher(launch.program, scalars, progress, watch)
-            made = run_numpy(
-                launch.program,
-                given,
-                arch=arch or "hopper",
-                watch=watcher,
-                check=check,
-                block_order=block_order,
-                seed=seed,
-            )
-            arrays.update((name, made[buffer]) for buffer, name in launch.outputs.items())
-        for name, array in (out or {}).items():
-            array[...] = arrays[name]
-            arrays[name] = array
-        return {name: arrays[name] for name in plan.outputs}
+            return run_numpy(launch.program, given, arch=arch or "hopper", watch=watcher, **options)
+
+        return plan.run(inputs, out, launched)
 
 
 class _Watcher:

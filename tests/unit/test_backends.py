@@ -95,7 +95,7 @@ def test_the_simulator_fills_out_and_tells_progress() -> None:
 def test_the_simulator_refuses_streams_and_unknown_options() -> None:
     refused: tuple[tuple[dict[str, Any], str], ...] = (
         ({"stream": 1}, "the simulator has no streams; leave stream out"),
-        ({"speed": 1}, "numpy has no option speed; it has watch, check, block_order and seed"),
+        ({"speed": 1}, "numpy has no option speed; it has watch, check, block_order, seed"),
     )
     for options, text in refused:
         with pytest.raises(InputError, match=text):

@@ -454,7 +454,7 @@ def test_without_a_compiler_the_backend_says_what_to_install(
 
 def test_unknown_options_are_refused() -> None:
     with pytest.raises(
-        InputError, match="host has no option speed; it has seed, block_order and debug"
+        InputError, match="host has no option speed; it has seed, block_order, debug"
     ):
         run(build_program("reduction_k"), {"in": halves(256)}, backend=BACKEND, speed=1)
 
