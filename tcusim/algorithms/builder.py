@@ -94,11 +94,12 @@ class Options:
     """What every algorithm is built for.
 
     ab, acc: types of the operands and of the accumulator; source, result: types of the arrays.
-    side: the operand that holds the data. warps: warps per block. ragged: whether any length is
-    accepted (masked inside the program), or only whole tiles (the paper's listings).
-    tiles: how many pieces of work a warp does, one after the other.
+    side: the operand that holds the data. warps: warps per block. masked: whether any length is
+    accepted, or only whole tiles (the paper's listings).
+    items_per_warp: how many work items a warp does, one after the other.
     combine: how partial sums are combined, by "mma" as in the paper, or by rounded "add"itions.
-    chain: the most mma steps that accumulate before a rounded addition; None is no limit.
+    accumulation_length: the most mma steps that accumulate before a rounded addition; None is no
+    limit.
     """
 
     shape: MmaShape

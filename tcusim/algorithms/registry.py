@@ -234,31 +234,31 @@ def build(
     ----------
     algorithm : str
         A name of `tcusim list algorithms`, such as "scan_tn", or the paper's, such as "scan_256n".
-    shape : str, tuple or MmaShape
+    tile : str, tuple or MmaShape
         The tile, M-N-K order; see `tcusim.shape_of`.
     segment_size : int, optional
         Elements of a segment; the default fills a row or tile, or four where the name ends in n.
     ab : str
         Element type of the operands.
-    accumulate : str
+    acc : str
         Element type of the accumulator.
     source, result : str, optional
-        Element types of the input and output arrays; by default those of ab and accumulate. A
+        Element types of the input and output arrays; by default those of ab and acc. A
         source wider than ab is split exactly into several parts (f32 into three bf16).
     side : {"a", "b"}, optional
         The operand that holds the data; by default the one that holds more segments.
     warps : int
         Warps per block.
-    tiles : int
-        Pieces of work for each warp, such as the m segments of one tile, one after the other.
-    ragged : bool
+    items_per_warp : int
+        Work items for each warp, such as the m segments of one tile, one after the other.
+    masked : bool
         Accept inputs of any length, masked inside the program. If not, the length must be a whole
         number of what a block takes, as in the paper's listings.
     combine : {"mma", "add"}, optional
         How partial sums are combined: by further products, which round them to `ab` first, as in
         the paper; or by rounded additions in the type of the accumulator. Default: the first that
         the algorithm has, "mma" where it is in the paper.
-    chain : int, optional
+    accumulation_length : int, optional
         The most products that accumulate before a rounded addition; no limit by default.
     **options
         Options of the algorithm, such as form="L(A1)" of the scans of tiles.

@@ -140,12 +140,12 @@ def sum(
     backend : str, optional
         Who runs the programs. Default: "numpy", the simulator; for an array in GPU memory "cupy" or
         "pycuda" if it is of that library, else "cuda" or what is available.
-    shape : str, tuple or MmaShape, optional
+    tile : str, tuple or MmaShape, optional
         The tile, M-N-K order; default "16x16x16" ("8x8x4" for float64).
     arch : str, optional
         Whose arithmetic: an architecture, a GPU's name or a registered unit. Default: the GPU that
         the backend runs on, and "hopper" on the simulator.
-    accumulate : {"f32", "f16"}
+    acc : {"f32", "f16"}
         Accumulator of float16 input. "f16" is the paper's, and rounds after every product: long
         sums stop growing (see "Precision" in the documentation).
     algorithm : str, optional
@@ -220,7 +220,7 @@ def cumsum(
         Sum from the end: element i is the sum of itself and those after it.
     out : array, optional
         As in `sum`, but it may be `a` itself, which is then scanned in place.
-    a, dtype, backend, shape, arch, accumulate, algorithm, report, progress, stream
+    a, dtype, backend, tile, arch, acc, algorithm, report, progress, stream
         As in `sum`.
 
     Returns
@@ -292,7 +292,7 @@ def segmented_sum(
         launches, which add in another order.
     axis : int
         The axis that is made of segments.
-    a, dtype, out, backend, shape, arch, accumulate, algorithm, report, progress, stream
+    a, dtype, out, backend, tile, arch, acc, algorithm, report, progress, stream
         As in `sum`.
 
     Returns
@@ -362,7 +362,7 @@ def segmented_cumsum(
         As in `segmented_sum`.
     out : array, optional
         As in `sum`, but it may be `a` itself, which is then scanned in place.
-    a, dtype, backend, shape, arch, accumulate, algorithm, report, progress, stream
+    a, dtype, backend, tile, arch, acc, algorithm, report, progress, stream
         As in `sum`.
 
     Returns
@@ -434,9 +434,9 @@ def matmul(
         Type of accumulation and result, as in NumPy: float64 computes in float64. Default: the
         common type of a, b and c; of integers, which are exact, NumPy's wide integer as in
         `tcusim.sum` (`numpy.matmul` would wrap around in int8).
-    shape : str, tuple or MmaShape, optional
+    tile : str, tuple or MmaShape, optional
         The tile, M-N-K order; default "16x16x16" ("8x8x4" for float64).
-    accumulate : {"f32", "f16"}
+    acc : {"f32", "f16"}
         Accumulator of float16 input; "f16" is the paper's HGEMM with its rounding, in one chain.
     algorithm : str, optional
         "gemm", "gemm_naive", or for a vector "gemv" or "gemv_reduction"; by default the first that
@@ -509,7 +509,7 @@ def matvec(
     algorithm : str, optional
         "gemv_reduction" (the default), which reads the matrix once at the speed of memory, or
         "gemv", a product of matrices with a padded vector, as in the paper.
-    out, dtype, backend, shape, arch, accumulate, report, progress, stream
+    out, dtype, backend, tile, arch, acc, report, progress, stream
         As in `matmul`.
 
     Returns

@@ -750,7 +750,7 @@ def plan(
         that of the array; of integers NumPy's wide one, int32 in GPU memory.
     backend : str, optional
         Who runs it. By default that of the array: the simulator for NumPy arrays.
-    shape, arch, accumulate, algorithm
+    tile, arch, acc, algorithm
         As in `tcusim.sum`.
     strategy : str, optional
         How to compute, by name, where several ways are open: "panels", "row_per_segment",
@@ -870,7 +870,7 @@ def plan_product(
         default that of the factors; of integers NumPy's wide one, int32 in GPU memory.
     add_c : bool
         Add an array of the result's shape and type, given in each call.
-    backend, shape, arch, accumulate, algorithm
+    backend, tile, arch, acc, algorithm
         As in `tcusim.matmul`.
     strategy : str, optional
         The name of the planner's strategy to follow; by default the first that applies.

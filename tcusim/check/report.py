@@ -127,8 +127,8 @@ class ShapeReport:
 
     Attributes
     ----------
-    shape, ab, accumulate, arch : str
-        The tile, the types and the unit that were tried.
+    shape, ab, acc, arch : str
+        The tile, the types and the architecture that were tried.
     full : bool
         Whether the longer list of cases was tried.
     rows : tuple of ShapeRow

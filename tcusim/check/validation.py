@@ -92,7 +92,7 @@ def validate_shape(
     ----------
     shape : str, tuple or MmaShape
         Three sizes, M-N-K order, such as ``"64x8x16"``; a registered shape, or any sizes at all.
-    ab, accumulate : str
+    ab, acc : str
         Element types of the operands and of the accumulator.
     arch : str
         Whose arithmetic; "exact" looks at the algorithms alone. A registered unit will do.
@@ -188,7 +188,7 @@ def _target(shape: MmaShape, ab: str, acc: str, arch: str) -> _Target:
         pairs = ", ".join(f"{one} to {other}" for one, other in shape.pairs())
         raise Unsupported(
             f"shape {shape.name} does not take {ab} to {acc}; it takes "
-            f"{pairs or 'f16 to f32 and other types of tensor cores'}. Choose ab and accumulate"
+            f"{pairs or 'f16 to f32 and other types of tensor cores'}. Choose ab and acc"
         )
     rule = rule_for(arch, ab, acc, shape.family(ab, acc))
     limit = exact_up_to(ab, acc, rule)

@@ -3,7 +3,8 @@
 - `pycon` blocks are doctests; `python` blocks run as they are. The blocks of a page share names.
 - `console` blocks run each `$ tcusim ...` line and compare what it prints; a line `...` stands for
   anything. They run in an empty folder that all blocks of a page share.
-- No other kind of block may hold a command line of tcusim or Python's prompt.
+- No other kind of block may hold a command line of tcusim or Python's prompt, unless its title says
+  that it needs a GPU.
 """
 
 from __future__ import annotations
@@ -35,20 +36,22 @@ class Block:
     language: str
     line: int
     text: str
+    needs_gpu: bool = False
 
 
 def blocks(page: Path) -> Iterator[Block]:
     """Yield the fenced blocks of a page."""
-    language, start, indent = "", 0, ""
+    language, start, indent, needs_gpu = "", 0, "", False
     lines: list[str] | None = None
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
         fence = FENCE.match(line)
         if lines is None and fence:
             info = fence["info"].split()
             language, start, indent = (info[0] if info else ""), number, fence["indent"]
+            needs_gpu = "needs a GPU" in fence["info"]
             lines = []
         elif lines is not None and fence and not fence["info"].strip():
-            yield Block(language, start, "\n".join(lines) + "\n")
+            yield Block(language, start, "\n".join(lines) + "\n", needs_gpu)
             lines = None
         elif lines is not None:
             lines.append(line.removeprefix(indent))
@@ -153,7 +156,7 @@ def _fits(wanted: str, line: str) -> bool:
 
 def check_that_nothing_runs(block: Block, page: Path) -> None:
     where = f"{name(page)}, line {block.line}"
-    assert not re.search(r"^\s*(\$ )?tcusim ", block.text, re.MULTILINE), (
+    assert block.needs_gpu or not re.search(r"^\s*(\$ )?tcusim ", block.text, re.MULTILINE), (
         f"{where}: put commands of tcusim into a console block, with $"
     )
     assert ">>>" not in block.text, f"{where}: put a session into a pycon block"
