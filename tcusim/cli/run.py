@@ -344,10 +344,12 @@ def _print_summary(input_file: str, summary: dict[str, Any], result: Array) -> N
     table.add_row("input", f"{input_file}: {given['dtype']} {_size(given['shape'])}")
     if "cast" in summary:
         table.add_row("cast", summary["cast"])
-    table.add_row("arch", f"{summary['arch']}, backend {summary['backend']}")
+    arch = summary["arch"] or "none: an array without elements needs no arithmetic"
+    table.add_row("arch", f"{arch}, backend {summary['backend']}")
     for row in summary["programs"]:
-        text = f"{row['program']}, tile {row['tile']}, {row['ab']} operands, {row['length']:,}"
-        table.add_row("program", f"{text} elements")
+        length = "1 element" if row["length"] == 1 else f"{row['length']:,} elements"
+        text = f"{row['program']}, tile {row['tile']}, {row['ab']} operands, {length}"
+        table.add_row("program", text)
     table.add_row("launches", str(summary["launches"]))
     table.add_row("mma steps", f"{summary['mma']:,}")
     read, written = summary["bytes_read"], summary["bytes_written"]

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import shlex
 import subprocess
 import sys
@@ -97,6 +98,15 @@ def test_operations(folder: Path, arguments: list[str], expected: Any) -> None:
     assert "none: equal to NumPy's float64" in text
     array = np.load("a.npy").astype(np.float64)
     assert np.array_equal(np.load("out.npy"), expected(array))
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, r"arch +none: an array without elements"), (1, r"program .*operands, 1 element\n")],
+)
+def test_the_summary_of_next_to_nothing(folder: Path, size: int, text: str) -> None:
+    np.save("b.npy", np.ones(size, np.float16))
+    assert re.search(text, succeeds("run", "sum", "b.npy"))
 
 
 def test_the_example_of_the_help(folder: Path) -> None:
