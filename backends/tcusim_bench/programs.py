@@ -57,7 +57,7 @@ class Recipe:
     acc: str = "f32"
     result: str = "f32"
     warps: int = 1
-    tiles: int = 1
+    items_per_warp: int = 1
     combine: str = "add"
     masked: bool = False
     options: tuple[tuple[str, Any], ...] = ()
@@ -69,8 +69,8 @@ class Recipe:
         if self.algorithm is None:
             return "plan"
         parts = [self.algorithm, self.shape, f"warps={self.warps}"]
-        if self.tiles > 1:
-            parts.append(f"tiles={self.tiles}")
+        if self.items_per_warp > 1:
+            parts.append(f"items_per_warp={self.items_per_warp}")
         parts.extend(f"{name}={value}" for name, value in self.options)
         if self.kind != "matvec" and self.algorithm not in ("reduction_packed", "scan_k", CHUNKS):
             parts.append(self.combine)
@@ -157,7 +157,7 @@ class Recipe:
             acc=self.acc,
             result=self.result,
             warps=self.warps,
-            items_per_warp=self.tiles,
+            items_per_warp=self.items_per_warp,
             combine=self.combine,
             accumulation_length=DEFAULT.accumulation_length if self.kind == "sum" else None,
             masked=self.masked,

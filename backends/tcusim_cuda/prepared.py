@@ -116,7 +116,7 @@ class PreparedPlan:
             for buffer, role in step.roles.items():
                 if role == name:
                     declared: Buffer = step.kernel.program.buffer(buffer)
-                    require_fit(array, declared, items_per_warp=buffer in step.tiles, flat=flat)
+                    require_fit(array, declared, tiles=buffer in step.tiles, flat=flat)
         self.require_size(array.name, array.size, name)
 
     def require_out(self, out: DeviceArray, shape: tuple[int, ...], *, whole: bool) -> None:
@@ -132,7 +132,7 @@ class PreparedPlan:
         else:
             step = self.steps[-1]
             (buffer,) = (name for name, role in step.roles.items() if role == self.last)
-            require_fit(out, step.kernel.program.buffer(buffer), items_per_warp=False, flat=False)
+            require_fit(out, step.kernel.program.buffer(buffer), tiles=False, flat=False)
         require_writable(out)
 
     def is_aliased(self, outputs: Sequence[DeviceArray], given: Mapping[str, DeviceArray]) -> bool:
@@ -225,7 +225,7 @@ def _step(plan: LaunchPlan, number: int, launch: Launch) -> Step:
         launch=launch,
         kernel=kernel,
         in_place=kernel.aliased(),
-        items_per_warp=loaded_by_wmma(launch.program),
+        tiles=loaded_by_wmma(launch.program),
         blocks=blocks,
         scalars=scalars,
         roles={**launch.inputs, **launch.outputs, WORKSPACE: status},

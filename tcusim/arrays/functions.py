@@ -41,7 +41,7 @@ class Keywords(TypedDict, total=False):
     dtype: DTypeLike | None
     out: Any
     backend: str | None
-    shape: Shape | None
+    tile: Shape | None
     arch: str | None
     acc: Accumulator
     algorithm: str | None

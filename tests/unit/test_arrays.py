@@ -456,9 +456,9 @@ def test_an_array_beside_another_does_not_overlap(gpu: StandIn) -> None:
 def test_only_tiles_that_wmma_moves_must_be_aligned() -> None:
     assert directly_loaded(PROGRAM) == {"in"} | {b.name for b in PROGRAM.scratch}
     array = DeviceArray("input 'in'", None, "other", 34, (512,), "float16")
-    require_fit(array, PROGRAM.inputs[0], items_per_warp=False)
+    require_fit(array, PROGRAM.inputs[0], tiles=False)
     with pytest.raises(InputError, match="begins at address 0x22, which is not a multiple of 32"):
-        require_fit(array, PROGRAM.inputs[0], items_per_warp=True)
+        require_fit(array, PROGRAM.inputs[0], tiles=True)
 
 
 def test_arrays_on_two_gpus() -> None:

@@ -321,7 +321,7 @@ def test_a_plan_chooses_for_the_unit() -> None:
 def test_the_label_of_a_plan_names_its_programs() -> None:
     assert Recipe("sum", 64, None).label_at(2**20) == "plan: reduction_panel warps=2"
     assert Recipe("sum", None, None).label_at(2**30) == "plan: reduction_single_pass warps=16"
-    assert Recipe("scan", 16, None, tile="1x1x1").label == "plan"
+    assert Recipe("scan", 16, None, shape="1x1x1").label == "plan"
     chunks = Recipe("scan", 2**16, CHUNKS, warps=4)
     assert chunks.label_at(2**20) == chunks.label == "chunks 16x16x16 warps=4"
     names = [launch.program.name for launch in chunks.plan(2**20).launches]

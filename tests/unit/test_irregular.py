@@ -56,7 +56,7 @@ SHAPES = ((16, 16, 16), (32, 8, 16), (8, 32, 16), (4, 4, 4), (5, 7, 3))
 LENGTHS = (0, 1, 15, 16, 17, 255, 256, 257, 4095, 4096, 4097, 65537)
 
 
-MOST_ROWS, PLAIN = DEFAULT.masked.most_rows, DEFAULT.masked.simt_chunk
+MOST_ROWS, PLAIN = DEFAULT.ragged.most_rows, DEFAULT.ragged.simt_chunk
 
 
 def problem(

@@ -21,7 +21,7 @@ def segment_ends(b: Builder, segment_size: int, *, scale: int = 1) -> int:
     first = b.unit * b.m
     ends = b.rect(data(b), first * segment_size + (segment_size - 1), b.m, 1, segment_size)
     sums = b.rect(b.scratch("sums", b.options.source, b.m), 0, b.m, 1, 1)
-    with b.arches():
+    with b.units():
         b.copy(sums, ends)
         for _ in range(scale - 1):
             b.copy(sums, sums, ends)
