@@ -81,14 +81,14 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 # --- Units --------------------------------------------------------------------------------------
 
 
-def _built_in_units() -> list[Arch]:
+def _built_in() -> list[Arch]:
     return [unit for unit in arches() if unit.sm]
 
 
 def unit_table() -> str:
     """Return the parameters of every rule of the generations of GPUs, like rows put together."""
     rows = []
-    for unit in _built_in_units():
+    for unit in _built_in():
         arch = f"`{unit.name}`"
         together: dict[tuple[Any, ...], list[Rule]] = {}
         for rule in unit.rows:
@@ -109,7 +109,7 @@ def unit_table() -> str:
 def gpu_table() -> str:
     """Return the names that each generation has, and the GPUs whose bits were compared."""
     rows = []
-    for unit in _built_in_units():
+    for unit in _built_in():
         sm = ", ".join(f"`sm_{number}`" for number in unit.sm)
         others = ", ".join(name for name in unit.aliases if name not in unit.recorded)
         rows.append((f"`{unit.name}`", sm, ", ".join(unit.recorded) or "none", others))
@@ -141,8 +141,8 @@ def _how(rule: Rule) -> tuple[str, str, str]:
 
 
 def memory_table() -> str:
-    """Return the shared memory for which plans choose blocks, by unit."""
-    built_in = _built_in_units()
+    """Return the shared memory for which plans choose blocks, by architecture."""
+    built_in = _built_in()
     sizes = [f"{unit.shared_kb} KB" for unit in built_in]
     heads = ("architecture", *(f"`{unit.name}`" for unit in built_in))
     return table(heads, [("of a block", *sizes)])
@@ -158,7 +158,7 @@ def strategy_table() -> str:
             f"elements; others of up to {total.longest_in_panels} (sums), {scan.longest_in_panels} "
             f"(scans) or {DEFAULT.chunk} (from {DEFAULT.many_segments} segments on, scanned to a "
             "narrow type)",
-            "`_rows`",
+            "`_panel`",
         ),
         (
             "row_per_segment",
@@ -170,12 +170,12 @@ def strategy_table() -> str:
             "single_pass",
             f"those of {DEFAULT.least_block} elements and more, and whole arrays; not scans in "
             f"which a block would wait for more than {DEFAULT.most_columns} others",
-            "`_grid`",
+            "`_single_pass`",
         ),
         (
             "chunks",
             f"whole numbers of {DEFAULT.chunk} elements, and whole arrays",
-            "`reduction_tn`, `_plain`, `scan_tn`",
+            "`reduction_tn`, `_simt`, `scan_tn`",
         ),
         ("warp_per_segment", "all", "`_tn`"),
     )
@@ -188,7 +188,7 @@ def strategy_table() -> str:
 def refusal_table() -> str:
     """Return what the generations refuse, with the words that a user reads."""
     rows = []
-    for unit in _built_in_units():
+    for unit in _built_in():
         reasons: dict[str, list[str]] = {}
         for refusal in unit.refusals:
             pair = refusal.ab + (f" → {refusal.acc}" if refusal.acc else "")

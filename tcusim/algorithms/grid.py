@@ -246,7 +246,7 @@ class Held:
 
     Attributes
     ----------
-    pieces : int
+    tiles_per_row : int
         Tiles side by side, which make a row.
     groups : int
         How many times m rows a batch has.
@@ -269,7 +269,7 @@ HELD = Held()
     "scan_single_pass",
     "scan",
     "[DAKKAK19] section 5.3, in one launch",
-    "W*ceil(N/(W*pieces*groups*batches))*groups*batches*(pieces*(ceil(k/n) + 2) - 1)",
+    "W*ceil(N/(W*tiles_per_row*groups*batches))*groups*batches*(tiles_per_row*(ceil(k/n) + 2) - 1)",
     tiles=True,
     repeats=8,
     level=Level.GRID,
@@ -285,7 +285,7 @@ def scan_single_pass(
 ) -> Work:
     """Scan the whole array, or segments of several blocks each, in one launch that reads it once.
 
-    A warp holds `batches` times m*groups rows of `pieces` tiles side by side in its fragments.
+    A warp holds `batches` times m*groups rows of `tiles_per_row` tiles in its fragments.
     Products with ones give the rows' totals, rounded additions what precedes each row in the block,
     and status words what precedes the block. Then products with U scan the rows, a batch at a time.
 

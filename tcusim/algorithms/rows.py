@@ -313,7 +313,7 @@ class PanelSize:
 
     Attributes
     ----------
-    pieces : int, optional
+    tiles_per_row : int, optional
         Tiles side by side, which make a row.
     groups : int, optional
         How many times m rows a warp takes at once.
@@ -330,7 +330,7 @@ AS_SUITS = PanelSize()
 class Share:
     """How the elements that a warp takes at a time lie in tiles, and segments in them.
 
-    pieces: tiles side by side in a row. groups: of m rows each. per_segment: rows of a segment;
+    tiles_per_row: those side by side. groups: of m rows each. per_segment: rows of a segment;
     None if the rows do not hold whole segments: a warp then has one, in as many passes as it needs.
     """
 
