@@ -143,7 +143,7 @@ def sum(
     tile : str, tuple or MmaShape, optional
         The tile, M-N-K order; default "16x16x16" ("8x8x4" for float64).
     arch : str, optional
-        Whose arithmetic: an architecture, a GPU's name or a registered unit. Default: the GPU that
+        Whose arithmetic: an architecture, or the name of a GPU. Default: the GPU that
         the backend runs on, and "hopper" on the simulator.
     acc : {"f32", "f16"}
         Accumulator of float16 input. "f16" is the paper's, and rounds after every product: long

@@ -1,4 +1,4 @@
-"""How tensor cores compute: element types, units, and a multiply-accumulate exact to the bit."""
+"""How tensor cores compute: element types, architectures, and multiply-accumulates to the bit."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def mma(
 
     Products are summed in the groups of that architecture, k ascending: aligned to the largest
     exponent, cut, added exactly and rounded once for each group. Source: [KHATTAK25], [MMASIM25];
-    recorded from an H200 for ``arch="hopper"``, and see docs/numerics.md for the others.
+    recorded from an H200 for ``arch="hopper"``, and the page Numerics tells of the others.
 
     Parameters
     ----------
@@ -71,8 +71,8 @@ def mma(
     c : array_like (..., m, n), acc, optional
         Addend; zeros by default.
     arch : str
-        volta, turing, ampere, ada, hopper, blackwell, blackwell_rtx, ieee, exact, a registered
-        unit, or a GPU such as ``"sm_80"``, ``"h200"`` or ``"RTX 4090"``.
+        volta, turing, ampere, ada, hopper, blackwell, blackwell_rtx, ieee, exact, one
+        that is registered, or a GPU such as ``"sm_80"``, ``"h200"`` or ``"RTX 4090"``.
     ab : str
         Element type of a and b: f16, bf16, tf32, f64, s8, u8, e4m3 or e5m2; ieee and exact also
         take f32.

@@ -250,7 +250,7 @@ _HOPPER: Final = Arch(
     rows=(
         # [H200] and [KHATTAK25]: k = 16 is one step; the tile shape does not change the bits.
         # [H200]: the floors of E are those in the code of [KHATTAK25]. One more or less, none, or
-        # the -126 of [MMASIM25] gives other bits than the unit.
+        # the -126 of [MMASIM25] gives other bits than the GPU.
         *_half_rows(16, 25, _HOPPER_FLOORS, "[H200], [KHATTAK25] H100, H200"),
         # [H200]: wmma m16n16k8 in tf32 is two steps of 4; one of 8 is wrong in a fifth of outputs.
         *_wide_rows(16, 25, _HOPPER_FLOORS[0], "[H200], [KHATTAK25] H100, H200"),

@@ -59,7 +59,7 @@ def _take(operand: Values, part: slice | Values) -> Values:
 
 
 def _flush(values: Float64, fmt: Format, how: Fused) -> Float64:
-    """Return the operand of a step: subnormals are zeros if the unit flushes them."""
+    """Return the operand of a step: subnormals are zeros if the hardware flushes them."""
     if not how.flush_inputs:
         return values
     return np.where(np.abs(values) < 2.0**fmt.emin, 0.0, values)

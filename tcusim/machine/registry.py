@@ -14,8 +14,8 @@ from tcusim.plugins import OWN, Registry
 __all__ = ["arch_of", "arches", "register_arch", "rule_for"]
 
 
-def register_arch(unit: Arch) -> Arch:
-    """Add a unit, so that its names can be given as `arch`; return it.
+def register_arch(arch: Arch) -> Arch:
+    """Add an architecture, so that its names can be given as `arch`; return it.
 
     Raises
     ------
@@ -24,19 +24,19 @@ def register_arch(unit: Arch) -> Arch:
 
     Examples
     --------
-    >>> from tcusim.machine import Fused, Rule, Arch
+    >>> from tcusim.machine import Arch, Fused, Rule
     >>> how = Fused(length=2, fraction_bits=24, output="rne")
     >>> rule = Rule("f16", "f32", how, source="a data sheet", evidence="none")
-    >>> pair = Arch("pair", "A unit of pairs", (), (), (rule,), source="a data sheet")
+    >>> pair = Arch("pair", "products in pairs", (), (), (rule,), source="a data sheet")
     >>> pair.rows[0].how.length
     2
     """
-    (checked,) = _members(unit)
+    (checked,) = _members(arch)
     return _ARCHES.add(checked, "register_arch")
 
 
 def arch_of(name: str) -> Arch:
-    """Return the unit of this name: ``"hopper"``, ``"sm_90"`` or ``"h200"``, in any case.
+    """Return the architecture of this name: ``"hopper"``, ``"sm_90"`` or ``"h200"``, in any case.
 
     Raises
     ------
@@ -47,54 +47,54 @@ def arch_of(name: str) -> Arch:
 
 
 def arches() -> tuple[Arch, ...]:
-    """Return every registered unit, those of installed packages included."""
+    """Return every registered architecture, those of installed packages included."""
     return _ARCHES.all()
 
 
 def rule_for(arch_name: str, ab: str, acc: str, family: str = "") -> Rule:
-    """Return the rule by which a unit multiplies `ab` tiles and accumulates in `acc`.
+    """Return the rule by which an architecture multiplies `ab` tiles and accumulates in `acc`.
 
     `family` names the instructions ("wmma", "mma.sync", "wgmma", "tcgen05") where those of one
-    unit differ; without it, it is the first of them that takes these types.
+    architecture differ; without it, it is the first of them that takes these types.
 
     Raises
     ------
     UnknownName
-        If the unit or a type is not known.
+        If the architecture or a type is not known.
     Unsupported
-        If the unit does not do this pair, or nobody knows how it does.
+        If the architecture does not do this pair, or nobody knows how it does.
     """
-    unit = arch_of(arch_name)
+    arch = arch_of(arch_name)
     format_of(ab)
     format_of(acc)
-    rows = [row for row in unit.rows if row.ab == ab and row.acc == acc]
+    rows = [row for row in arch.rows if row.ab == ab and row.acc == acc]
     for row in rows:
         if row.family == family:
             return row
     for row in rows:
         if not row.family or not family:
             return row
-    why = _why(unit, ab, acc, family)
-    raise Unsupported(f"{unit.name} ({unit.title}), ab={ab!r}, acc={acc!r}: {why}")
+    why = _why(arch, ab, acc, family)
+    raise Unsupported(f"{arch.name} ({arch.title}), ab={ab!r}, acc={acc!r}: {why}")
 
 
-def _why(unit: Arch, ab: str, acc: str, family: str) -> str:
-    """Say why a unit has no rule for a pair, and what it has instead."""
-    for refusal in unit.refusals:
+def _why(arch: Arch, ab: str, acc: str, family: str) -> str:
+    """Say why an architecture has no rule for a pair, and what it has instead."""
+    for refusal in arch.refusals:
         if refusal.ab == ab and refusal.acc in ("", acc):
             return refusal.why
-    accumulators = dict.fromkeys(row.acc for row in unit.rows if row.ab == ab)
+    accumulators = dict.fromkeys(row.acc for row in arch.rows if row.ab == ab)
     if acc in accumulators:
-        families = dict.fromkeys(row.family for row in unit.rows if (row.ab, row.acc) == (ab, acc))
+        families = dict.fromkeys(row.family for row in arch.rows if (row.ab, row.acc) == (ab, acc))
         return f"{family} does not take {ab}; {' and '.join(families)} do"
     if accumulators:
         return f"{ab} accumulates in {' or '.join(accumulators)} here"
-    inputs = dict.fromkeys(row.ab for row in unit.rows)
-    return f"no rule for {ab} operands; this unit takes {', '.join(inputs)}"
+    inputs = dict.fromkeys(row.ab for row in arch.rows)
+    return f"no rule for {ab} operands; this architecture takes {', '.join(inputs)}"
 
 
 def _members(value: Any) -> tuple[Arch, ...]:
-    """Return what an entry point names, if it is a Unit."""
+    """Return what an entry point names, if it is an `Arch`."""
     if not isinstance(value, Arch):
         raise InputError(f"an architecture must be an Arch, got {value!r}")
     return (value,)
@@ -111,7 +111,7 @@ _ADDED: Final = re.compile(
     r"nvidia|geforce|tesla|quadro|generation|laptop|gpu|ti|super|pcie|sxm\d?|nvl|hbm\de?|\d+gb"
 )
 _ARCHES: Final = Registry(
-    "architecture", "tcusim.arches", lambda unit: unit.names, _members, spelled=_spelled
+    "architecture", "tcusim.arches", lambda arch: arch.names, _members, spelled=_spelled
 )
 for _arch in BUILT_IN:
     _ARCHES.add(_arch, OWN)

@@ -1,4 +1,4 @@
-"""How a unit computes d = a @ b + c, as rows of parameters that prove themselves when made."""
+"""How an architecture computes d = a @ b + c: rows of parameters that prove themselves."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ Numerics: TypeAlias = Fused | Sequential | Exact | Integer
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What one unit does for one pair of types.
+    """What one architecture does for one pair of types.
 
     Attributes
     ----------
@@ -189,7 +189,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a unit has no rule for a pair of types, and what to use instead.
+    """Why an architecture has no rule for a pair of types, and what to use instead.
 
     ab and acc are element types; an acc of ``""`` stands for every accumulator.
     """
@@ -212,7 +212,7 @@ class Arch:
     sm : tuple of int
         Compute capabilities, such as ``(80, 86)``; each makes an alias ``sm_80``.
     aliases : tuple of str
-        Other names, such as GPUs that have this unit.
+        Other names, such as GPUs of this architecture.
     rows : tuple of Rule
         One rule for each pair of types.
     source : str
@@ -220,8 +220,8 @@ class Arch:
     refusals : tuple of Refusal
         Pairs that deserve their own words when refused.
     shared_kb : int or None
-        KB of shared memory that a block may have on every GPU of this unit; None if that is not
-        known, and sets no limit. Plans choose blocks that have room.
+        KB of shared memory that a block may have on every GPU of this architecture; None if
+        that is not known, and sets no limit. Plans choose blocks that have room.
     recorded : tuple of str
         The GPUs among `aliases` whose bits were compared. The others are taken to compute as
         these do, which nobody recorded.
@@ -241,25 +241,25 @@ class Arch:
         """Prove that names and pairs of types are given once, and that there is some memory."""
         for name in self.names:
             if not name or name != name.lower().strip():
-                raise InputError(f"Unit {self.name!r}: names must be lower case, got {name!r}")
+                raise InputError(f"Arch {self.name!r}: names must be lower case, got {name!r}")
         if len(set(self.names)) != len(self.names):
-            raise InputError(f"Unit {self.name!r}: a name is given twice in {self.names}")
+            raise InputError(f"Arch {self.name!r}: a name is given twice in {self.names}")
         for name in self.recorded:
             if name not in self.aliases:
-                raise InputError(f"Unit {self.name!r}: recorded names {name!r}, which is no alias")
+                raise InputError(f"Arch {self.name!r}: recorded names {name!r}, which is no alias")
         if not self.rows:
-            raise InputError(f"Unit {self.name!r} needs at least one rule")
+            raise InputError(f"Arch {self.name!r} needs at least one rule")
         pairs = [(row.ab, row.acc, row.family) for row in self.rows]
         for pair in pairs:
             if pairs.count(pair) > 1:
-                raise InputError(f"Unit {self.name!r} has two rules for {pair[0]} -> {pair[1]}")
+                raise InputError(f"Arch {self.name!r} has two rules for {pair[0]} -> {pair[1]}")
         if self.shared_kb is not None and self.shared_kb < 1:
             raise InputError(
-                f"Unit {self.name!r}: shared_kb must be at least 1, or None where it is not known, "
+                f"Arch {self.name!r}: shared_kb must be at least 1, or None where it is not known, "
                 f"got {self.shared_kb}"
             )
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every name of this unit: its own, its compute capabilities, its aliases."""
+        """Every name of this architecture: its own, its compute capabilities, its aliases."""
         return (self.name, *(f"sm_{number}" for number in self.sm), *self.aliases)

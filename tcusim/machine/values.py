@@ -18,7 +18,7 @@ __all__ = ["mma_values"]
 
 
 def mma_values(a: Values, b: Values, c: Values | None, rule: Rule) -> Values:
-    """Return the bits of a @ b + c that a unit with this rule returns.
+    """Return the bits of a @ b + c that an architecture with this rule returns.
 
     The arrays hold values of the rule's types and are not checked for that; see `as_values`.
     An operand without leading dimensions, or with leading dimensions of 1, serves every tile and

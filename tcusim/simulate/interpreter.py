@@ -113,7 +113,7 @@ def interpret(
     inputs : mapping of str to array
         One flat array for each of the program's inputs, of the input's element type.
     arch : str
-        An architecture or a registered unit; see `tcusim.machine.arches`.
+        An architecture or the name of a GPU; see `tcusim.machine.arches`.
     warps_at_once : int
         Large grids are run in batches of about this many warps, so each step then gives one
         event for each batch.

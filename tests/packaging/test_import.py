@@ -31,5 +31,6 @@ def test_it_is_quick(python: Callable[..., str]) -> None:
 
 
 def test_completion_offers_the_public_names_only(python: Callable[..., str]) -> None:
-    offered, public = python("print(*dir(tcusim))\nprint(*tcusim.__all__)").splitlines()
+    code = "import tcusim\nprint(*dir(tcusim))\nprint(*tcusim.__all__)"
+    offered, public = python(code).splitlines()
     assert set(offered.split()) == {*public.split(), "__version__"}

@@ -177,7 +177,12 @@ def test_evidence_is_said() -> None:
         ("ampere", "e4m3", "f16", "ampere .NVIDIA Ampere., ab='e4m3', acc='f16': Ampere tensor"),
         ("hopper", "bf16", "f16", "bf16 accumulates in f32 here"),
         ("ada", "e4m3", "s32", "e4m3 accumulates in f32 or f16 here"),
-        ("hopper", "f32", "f32", "no rule for f32 operands; this unit takes f16, bf16, tf32, e4m3"),
+        (
+            "hopper",
+            "f32",
+            "f32",
+            "operands; this architecture takes f16, bf16, tf32, e4m3",
+        ),
         ("exact", "f64", "f32", "f64 accumulates in f64 here"),
     ],
 )
