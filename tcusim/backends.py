@@ -236,7 +236,12 @@ def get_backend(name: str) -> Backend:
             raise _BACKENDS.unknown(name)
         case Broken():
             raise errors.BackendUnavailable(f"{name}: {backend.reason}")
-    reason = backend.available()
+    try:
+        reason = backend.available()
+    except Exception as error:
+        # Of a package of somebody else's: it must not take the list of all backends down.
+        reason = f"it does not say whether it can run here, {type(error).__name__}: {error}"
+        raise errors.BackendUnavailable(f"{name}: {reason}") from error
     if reason is not None:
         raise errors.BackendUnavailable(f"{name}: {reason}")
     return backend
@@ -370,6 +375,12 @@ def _members(value: object) -> tuple[Backend, ...]:
             f"see tcusim.backends.Backend"
         )
     backend: Any = value
+    for part in ("name", "title"):
+        if not isinstance(getattr(backend, part), str):
+            raise errors.InputError(
+                f"a {type(value).__name__} object is no backend, its {part} is no text: "
+                f"{getattr(backend, part)!r}"
+            )
     return (backend,)
 
 

@@ -393,9 +393,10 @@ def _headers_version(folders: tuple[Path, ...]) -> int | None:
 def cache_folder() -> Path:
     """Return where compiled kernels are kept: TCUSIM_CACHE_DIR, or the user's cache folder."""
     if os.environ.get("TCUSIM_CACHE_DIR"):
-        return Path(os.environ["TCUSIM_CACHE_DIR"])
+        # Compilers are started in folders of their own.
+        return Path(os.environ["TCUSIM_CACHE_DIR"]).absolute()
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "tcusim"
+    return (Path(base).absolute() if base else Path.home() / ".cache") / "tcusim"
 
 
 def _key(kernel: Kernel, toolkit: Toolkit, options: Sequence[str]) -> str:

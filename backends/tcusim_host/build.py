@@ -29,6 +29,7 @@ from typing import Final
 
 from tcusim.errors import BackendUnavailable, TcusimError
 from tcusim_cuda import kernel as cuda_kernel
+from tcusim_cuda.compile import cache_folder
 from tcusim_cuda.kernel import SHARED_POOL, Kernel
 
 __all__ = ["BuildError", "Library", "build", "build_many", "source_folder", "why_no_compiler"]
@@ -187,11 +188,7 @@ def _run_compiler(arguments: list[str], folder: Path) -> str | None:
 
 def _cache() -> Path:
     """Return the folder of compiled kernels."""
-    chosen = os.environ.get("TCUSIM_CACHE_DIR")
-    if chosen:
-        return Path(chosen) / "host"
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "tcusim" / "host"
+    return cache_folder() / "host"
 
 
 def _library_path(kernel: Kernel, debug: bool) -> Path:

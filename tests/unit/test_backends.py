@@ -208,6 +208,25 @@ def test_an_object_that_is_no_backend_hears_what_it_lacks() -> None:
         register_backend(half)
 
 
+def test_a_backend_is_named_by_text() -> None:
+    numbered: Any = FakeBackend()
+    numbered.title = 5
+    with pytest.raises(InputError, match=r"^a FakeBackend object is no backend, its title is no"):
+        register_backend(numbered)
+
+
+def test_a_backend_that_fails_when_asked_is_unavailable(
+    only_backends: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def available(self: FakeBackend) -> str | None:
+        raise OSError("no driver")
+
+    monkeypatch.setattr(FakeBackend, "available", available)
+    only_backends(NUMPY, FakeBackend())
+    reason = "fake: it does not say whether it can run here, OSError: no driver"
+    assert why_unavailable("fake") == reason
+
+
 def test_a_class_is_no_backend() -> None:
     backend: Any = FakeBackend
     with pytest.raises(

@@ -389,6 +389,8 @@ def test_a_cache_that_cannot_be_written_is_no_error(
 
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert cache_folder() == tmp_path / "cache"
+    monkeypatch.setenv("TCUSIM_CACHE_DIR", "here")
+    assert cache_folder() == Path.cwd() / "here"
     monkeypatch.delenv("TCUSIM_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert cache_folder() == tmp_path / "xdg" / "tcusim"

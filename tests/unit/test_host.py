@@ -402,6 +402,9 @@ def test_an_error_among_many_names_its_kernel() -> None:
 
 
 def test_the_cache_is_where_other_caches_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    # g++ runs in another folder than the caller's.
+    monkeypatch.setenv("TCUSIM_CACHE_DIR", "here")
+    assert source_folder(kernel_of(BY_HAND)).parent == Path.cwd() / "here" / "host"
     monkeypatch.delenv("TCUSIM_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", "/some/where")
     folder = source_folder(kernel_of(BY_HAND))
