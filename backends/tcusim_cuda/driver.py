@@ -359,9 +359,9 @@ def device_sm(device: int = 0) -> int:
 
 
 def arch_name(sm: int) -> str | None:
-    """Return the unit whose numerics GPUs of a compute capability have, such as ``"hopper"``.
+    """Return the architecture that GPUs of a compute capability have, such as ``"hopper"``.
 
-    None stands for a GPU that no registered unit names.
+    None stands for a GPU that no registered architecture names.
     """
     for unit in arches():
         if sm in unit.sm:

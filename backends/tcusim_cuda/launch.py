@@ -55,7 +55,7 @@ class Launcher(Runtime):
         return why_no_compiler()
 
     def native_arch(self) -> str | None:
-        """Return the unit whose arithmetic the first GPU has, such as "hopper"; None if unknown."""
+        """Return the architecture of the first GPU, such as "hopper"; None if unknown."""
         return arch_name(device_sm())
 
     def run(

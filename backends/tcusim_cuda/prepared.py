@@ -87,7 +87,7 @@ class PreparedPlan:
             return
         driver = Driver.open()
         sm = driver.sm(device)
-        title = f"{driver.title(device)} (sm_{sm}, {arch_name(sm) or 'no unit known'})"
+        title = f"{driver.title(device)} (sm_{sm}, {arch_name(sm) or 'no architecture known'})"
         if self.arch is not None and sm not in arch_of(self.arch).sm:
             raise InputError(
                 f"{runtime}: arch={self.arch!r}, but GPU {device} is an {title}, and "

@@ -119,7 +119,7 @@ def run_kernel(
     inputs : mapping of str to array
         One flat array for each of the program's inputs, of the input's element type.
     arch : str
-        The numerics that `mma_sync` follows; see `tcusim.machine.units`.
+        The numerics that `mma_sync` follows; see `tcusim.machine.arches`.
     seed : int
         Draws the order in which lanes run. A kernel without races returns the same for all seeds.
     block_order : str

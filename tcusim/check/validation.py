@@ -50,7 +50,7 @@ _LENGTHS: Final = {True: 8, False: 2}
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What is validated: a shape, types and a unit. limit: integers up to which all is exact."""
+    """What is validated: tile, types, architecture. limit: integers up to which all is exact."""
 
     shape: MmaShape
     ab: str
@@ -95,7 +95,7 @@ def validate_shape(
     ab, acc : str
         Element types of the operands and of the accumulator.
     arch : str
-        Whose arithmetic; "exact" looks at the algorithms alone. A registered unit will do.
+        Whose arithmetic; "exact" looks at the algorithms alone.
     algorithms : sequence of str, optional
         Names of the registry, or the paper's; by default all.
     full : bool
@@ -111,9 +111,9 @@ def validate_shape(
     Raises
     ------
     UnknownName
-        For a type, unit or algorithm that is not registered.
+        For a type, architecture or algorithm that is not registered.
     Unsupported
-        If the shape, or the unit, does not take these types.
+        If the shape, or the architecture, does not take these types.
     InputError
         If the shape is not three sizes of at least 1, or one mma does not fit in memory.
 
@@ -181,7 +181,7 @@ class Validation:
 
 
 def _target(shape: MmaShape, ab: str, acc: str, arch: str) -> _Target:
-    """Check that shape, types and unit go together."""
+    """Check that shape, types and architecture go together."""
     format_of(ab)
     format_of(acc)
     if not shape.supports(ab, acc):
