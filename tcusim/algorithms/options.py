@@ -96,7 +96,7 @@ def arguments_of(function: Callable[..., Any], given: Mapping[str, Any]) -> dict
     return arguments
 
 
-def as_size(name: str, value: int) -> int:
+def as_size(name: str, value: object) -> int:
     """Return a number of elements, tiles or warps; refuse one that is no integer of at least 1."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InputError(f"{name} must be an integer of at least 1, got {value!r}")

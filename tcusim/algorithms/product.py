@@ -280,22 +280,22 @@ def gemv_reduction(
     """
     shared = share_rows and b.options.warps > 1
     work = _Work(b, sizes, down, width, chunk, staged, shared)
-    c, row = work.c, work.first_row
+    row = work.first_row
 
-    def start() -> None:
+    def start(c: Buffer | None) -> None:
         if c is None:
             work.sums.start(None)
         else:
             work.sums.start(lambda i, j: _repeated(b, c, row + i * b.m), "t_C")
 
     with b.units():
-        if shared and c is not None:
+        if shared and work.c is not None:
             with b.when(_FIRST_WARP) as otherwise:
-                start()
+                start(work.c)
                 with otherwise():
-                    work.sums.start(None)
+                    start(None)
         else:
-            start()
+            start(work.c)
         whole, rest = divmod(work.steps, work.steps_of_chunk)
         if whole:
             with b.loop("c_x", whole) as number:

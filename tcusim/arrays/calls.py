@@ -113,18 +113,19 @@ def _run_foreign(
         for name, array in zip(names, arrays, strict=False)
     )
     like = next(array for array in arrays if is_foreign(array))
-    foreign_out = call.out is not None and is_foreign(call.out)
-    out = as_numpy("out", call.out) if foreign_out else call.out
-    if foreign_out:
-        result = np.asarray(run_ready(asked, taken, call._replace(out=None), prepare))
-        require_out(out, result)
-        try:
-            call.out[...] = like_array(call.out, result)
-        except TypeError as error:
-            raise InputError(f"out cannot be written to: {error}. Leave it out") from error
-        return call.out
-    result = run_ready(asked, taken, call, prepare)
-    return result if out is not None else like_array(like, result)
+    out = call.out
+    if out is None:
+        return like_array(like, run_ready(asked, taken, call, prepare))
+    if not is_foreign(out):
+        return run_ready(asked, taken, call, prepare)
+    same_out = as_numpy("out", out)
+    result = np.asarray(run_ready(asked, taken, call._replace(out=None), prepare))
+    require_out(same_out, result)
+    try:
+        out[...] = like_array(out, result)
+    except TypeError as error:
+        raise InputError(f"out cannot be written to: {error}. Leave it out") from error
+    return out
 
 
 # --- On the computer ------------------------------------------------------------------------------

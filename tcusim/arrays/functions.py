@@ -88,10 +88,26 @@ def sum(
 def sum(
     a: HostArray,
     *,
-    axis: int | tuple[int, ...] | None = None,
+    axis: int | tuple[int, ...],
     keepdims: bool = False,
     **keywords: Unpack[Keywords],
 ) -> NDArray[Any]: ...
+@overload
+def sum(
+    a: HostArray,
+    *,
+    axis: int | tuple[int, ...] | None = None,
+    keepdims: Literal[True],
+    **keywords: Unpack[Keywords],
+) -> NDArray[Any]: ...
+@overload
+def sum(
+    a: HostArray,
+    *,
+    axis: int | tuple[int, ...] | None = None,
+    keepdims: bool = False,
+    **keywords: Unpack[Keywords],
+) -> np.number[Any] | NDArray[Any]: ...
 @overload
 def sum(
     a: Kind,

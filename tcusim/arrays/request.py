@@ -288,8 +288,9 @@ class ProductRequest(NamedTuple):
                 f"matmul takes arrays of one axis or more, got shapes {left} and {right}; multiply "
                 "by a scalar with *"
             )
-        many = self.operation == "matvec" and len(right) > 1
-        is_vector = len(right) == 1 or many
+        axes = len(right)
+        many = self.operation == "matvec" and axes > 1
+        is_vector = axes == 1 or many
         inner = right[-1] if is_vector else right[-2]
         if left[-1] != inner:
             unit = "elements" if self.operation == "matvec" else "rows"

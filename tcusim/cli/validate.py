@@ -67,10 +67,10 @@ def validate_command(
     exact sums, and what they cost. The exit code is 1 if anything that is possible is wrong, or
     takes other mma steps than its formula says, or if nothing is possible.
     """
-    output = options["output"]
-    to_file = output is not None and output != "-"
-    if to_file:
-        files.check_file_writable(output)
+    output: str | None = options["output"]
+    path = None if output == "-" else output
+    if path is not None:
+        files.check_file_writable(path)
     validation = Validation.of(
         shape,
         algorithms or None,
@@ -83,8 +83,8 @@ def validate_command(
         click.echo(_warning(validation.seconds), err=True)
     with progress("validating") as draw:
         report = validation.run(draw)
-    if to_file:
-        files.write_text(output, report.to_json() + "\n")
+    if path is not None:
+        files.write_text(path, report.to_json() + "\n")
     if output == "-":
         print_json(json.loads(report.to_json()))
     else:

@@ -236,7 +236,7 @@ def test_sizes_of_chunks(source: str, target: str, row_stride: int, shift: int, 
     # Bounds may fail at either end of a chunk.
     assert found(replace(tile, bounds=(Bound(Index.of(3), COL),))) == found(tile)
     # One element again and again needs no alignment, but must be in bounds as one.
-    again = replace(tile, col_axis=replace(tile.col_axis, stride=0))
+    again = replace(tile, col_axis=Strided(tile.cols, 0))
     assert found(again) == found(replace(again, offset=tile.offset + 1))
     assert found(replace(again, bounds=(Bound(COL, Index.of(3)),))) == 1
 
@@ -370,11 +370,9 @@ def test_what_is_not_copied_later() -> None:
     assert not later(replace(fetch, dst=replace(fetch.dst, bounds=tile.bounds)))
     assert not later(replace(fetch, src=replace(tile, buffer=program.buffer("out"))))
     assert not later(replace(fetch, src=replace(tile, offset=tile.offset + 1)))
-    assert not later(
-        replace(fetch, src=replace(tile, col_axis=replace(tile.col_axis, stride=0), bounds=()))
-    )
+    assert not later(replace(fetch, src=replace(tile, col_axis=Strided(tile.cols, 0), bounds=())))
     # Rows of whole chunks of 8 bytes, but not of 16, will do.
-    assert later(replace(fetch, src=replace(tile, row_axis=replace(tile.row_axis, stride=20))))
+    assert later(replace(fetch, src=replace(tile, row_axis=Strided(tile.rows, 20))))
 
 
 def test_a_chunk_that_is_not_where_the_text_says(host: Backend) -> None:

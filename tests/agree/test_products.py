@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tcusim
+from tcusim.arrays.functions import Report
 from tcusim.backends import Backend
 from tcusim.check.testing import assert_agree, random_inputs
 from tcusim_host import compile_programs
@@ -62,7 +63,7 @@ def test_products_agree(name: str, options: dict[str, Any]) -> None:
 def test_matmul_on_a_backend(host: Backend) -> None:
     rng = np.random.default_rng(1)
     a, b = (rng.standard_normal((40, 40)).astype(np.float32) for _ in range(2))
-    report = tcusim.arrays.functions.Report()
+    report = Report()
     result = tcusim.matmul(a, b, backend="host", arch="ampere", report=report)
     assert np.array_equal(result, tcusim.matmul(a, b, arch="ampere"))
     assert report.mma == 9 * 16 * 4

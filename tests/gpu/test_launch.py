@@ -156,8 +156,7 @@ def test_numpy_out(backend: Launcher) -> None:
 
 def test_poison_stays_where_nothing_is_written(backend: Launcher) -> None:
     # No block runs for an empty array, and the one sum stays as it was.
-    types = {"tile": "8x8x4", "ab": "f64", "acc": "f64"}
-    program = build("reduction_single_pass", **types, masked=True)
+    program = build("reduction_single_pass", tile="8x8x4", ab="f64", acc="f64", masked=True)
     empty = np.empty(0)
     got = run(backend, program, {"in": empty}, poison=True)["out"]
     require_bits(got, run_numpy(program, {"in": empty}, arch=arch())["out"])

@@ -174,8 +174,9 @@ def has_two_writers(made: Program, length: int) -> bool:
     warps = np.arange(made.grid({"length": length}) * made.warps)
     owner: dict[int, int] = {}
     for turn in range(site.loops[0].count.constant or 0):
-        symbols = {"length": length, "i": turn, **grid_symbols(made, warps)}
-        placement = Placement(warps.size, symbols)
+        placement = Placement(
+            warps.size, {"length": length, "i": turn, **grid_symbols(made, warps)}
+        )
         shape = (warps.size, site.step.dst.rows, site.step.dst.cols)
         index = np.broadcast_to(placement.addresses(site.step.dst), shape)
         used = placement.inside(site.step.dst) & placement.reached(site.guards)[:, None, None]

@@ -483,6 +483,12 @@ def test_a_torch_tensor_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
         device_array(Tensor(), "input 'in'")
 
 
+def work_on(stream: Any) -> contextlib.AbstractContextManager[None]:
+    """Note the stream that a caller has made torch's own."""
+    Torch.streams.append(stream)
+    return contextlib.nullcontext()
+
+
 class Torch(ModuleType):
     """As much of torch as describing a tensor takes."""
 
@@ -490,7 +496,7 @@ class Torch(ModuleType):
     streams: list[Any] = []  # noqa: RUF012
     cuda = SimpleNamespace(
         current_stream=lambda device: SimpleNamespace(cuda_stream=3),
-        stream=lambda stream: Torch.streams.append(stream) or contextlib.nullcontext(),
+        stream=work_on,
         default_stream=lambda device: "default",
         ExternalStream=lambda handle, device: handle,
     )

@@ -20,7 +20,7 @@ import pytest
 
 import tcusim
 from tcusim.algorithms import Algorithm, algorithms, reduce, register_algorithm
-from tcusim.algorithms.builder import Builder
+from tcusim.algorithms.builder import Builder, Work
 from tcusim.cli import main as cli
 from tcusim.program.grammar import Loop, Step, When
 from tcusim_cuda.compile import why_no_compiler
@@ -387,7 +387,7 @@ def test_step_tells_the_algorithms_option_from_its_own() -> None:
 
 
 def test_an_option_of_an_algorithm_that_somebody_registered() -> None:
-    def mine(b: Builder, segment_size: int, *, turn_over: bool = False) -> int:
+    def mine(b: Builder, segment_size: int, *, turn_over: bool = False) -> int | Work:
         """Sum.
 
         Parameters

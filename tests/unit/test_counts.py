@@ -171,7 +171,9 @@ def test_formulas_of_rows_of_tiles_follow_their_options() -> None:
                 products = share.tiles
                 if name == "scan_panel":
                     products = share.tiles * (ceil(k / n) + 1) - share.groups
-                sizes = {} if pieces is None else {"tiles_per_row": pieces, "groups": groups}
+                sizes: dict[str, int] = {}
+                if pieces is not None and groups is not None:
+                    sizes = {"tiles_per_row": pieces, "groups": groups}
                 assert row.mma_steps(m, n, k, N=count, **sizes) == passes * products, name
 
 

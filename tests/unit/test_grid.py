@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -193,15 +194,15 @@ def test_sums_do_not_drift() -> None:
 
 def test_what_is_held_and_awaited_at_once_does_not_change_a_bit() -> None:
     x = np.random.default_rng(11).standard_normal(40_000).astype(np.float16)
-    given = {"warps": 2, "columns": 2, "masked": True}
+    scan = partial(build, "scan_single_pass", warps=2, columns=2, masked=True)
+    total = partial(build, "reduction_single_pass", warps=2, columns=2, masked=True)
     pairs = (
-        ("scan_single_pass", {"batches": 1}, {"batches": 1, "widest_held": 1}),
-        ("reduction_single_pass", {"per_warp": 2}, {"per_warp": 2, "groups_at_once": 64}),
+        (scan(batches=1), scan(batches=1, widest_held=1)),
+        (total(per_warp=2), total(per_warp=2, groups_at_once=64)),
     )
-    for name, one, other in pairs:
-        programs = [build(name, **given, **options) for options in (one, other)]
-        assert programs[0].steps != programs[1].steps
-        bits = [run(program, {"in": x})["out"].tobytes() for program in programs]
+    for pair in pairs:
+        assert pair[0].steps != pair[1].steps
+        bits = [run(program, {"in": x})["out"].tobytes() for program in pair]
         assert bits[0] == bits[1]
 
 

@@ -85,7 +85,9 @@ def launches_for(kind: str, length: int, segments: int) -> tuple[Launch, ...]:
 def planned(kind: str, x: Array, offsets: Ints, **changes: Any) -> Plan:
     """Return the plan for an array in segments by offsets."""
     operation = "segmented_sum" if kind == "reduction" else "segmented_cumsum"
-    return plan_for(operation, problem(kind, x.size, offsets.size - 1, **changes), None, None)
+    found = plan_for(operation, problem(kind, x.size, offsets.size - 1, **changes), None, None)
+    assert isinstance(found, Plan)
+    return found
 
 
 def by_offsets(

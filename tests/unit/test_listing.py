@@ -34,6 +34,7 @@ from tcusim.program.grammar import (
     Space,
     Split,
     Store,
+    Strided,
     Sync,
     View,
     When,
@@ -199,7 +200,7 @@ VIEW = View.strided(RESULT, Index.of(16), 2, 16, 16, 1)
             "A ← LoadTile(in[8*warp + 2*row + 32*col], 16x16)",
         ),
         (
-            Load(A, replace(tile(IN), row_axis=replace(tile(IN).row_axis, count=8))),
+            Load(A, replace(tile(IN), row_axis=Strided(8, tile(IN).row_axis.stride))),
             "A ← LoadTile(in[0 … +248], colmajor, stride=16, 8x16)",
         ),
         (
@@ -216,7 +217,7 @@ VIEW = View.strided(RESULT, Index.of(16), 2, 16, 16, 1)
             "out[block] ← v[0]  1x1",
         ),
         (
-            Copy(VIEW, replace(VIEW, row_axis=replace(VIEW.row_axis, count=1))),
+            Copy(VIEW, replace(VIEW, row_axis=Strided(1, VIEW.row_axis.stride))),
             "v[16 + 16*row + col] ← v[16 + col]  2x16, 1x16",
         ),
         (

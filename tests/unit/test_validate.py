@@ -179,7 +179,7 @@ def test_progress() -> None:
 # --- Planted faults ---------------------------------------------------------------------------
 
 
-def exclusive_beyond_k(b: Builder, segment_size: int) -> int:
+def exclusive_beyond_k(b: Builder, segment_size: int) -> int | Work:
     """Scan, but leave each element out where segments are longer than k."""
     return scan.scan_simt(b, segment_size, order=Order(exclusive=segment_size > b.k))
 
@@ -207,7 +207,7 @@ def test_a_wrong_algorithm_is_told_with_its_case() -> None:
 
 
 def test_wrong_segments_by_offsets_are_told() -> None:
-    def from_the_end(b: Builder, cut: int) -> Work:
+    def from_the_end(b: Builder, cut: int) -> int | Work:
         """Scan each piece from its end."""
         return scan.scan_ragged(b, cut, order=Order(reverse=True))
 
@@ -256,7 +256,9 @@ def crashes(b: Builder, segment_size: int) -> int:
 
 def crashes_late(b: Builder, segment_size: int) -> int:
     """Divide by zero where a segment is one element."""
-    return reduce.reduction_kn(b, segment_size) // min(1, segment_size - 1)
+    elements = reduce.reduction_kn(b, segment_size)
+    assert isinstance(elements, int)
+    return elements // min(1, segment_size - 1)
 
 
 def races(b: Builder, segment_size: int) -> int:
@@ -291,7 +293,7 @@ def test_a_result_of_the_wrong_size() -> None:
 
 
 def test_inputs_that_nobody_knows_are_skipped() -> None:
-    def of_two_inputs(b: Builder, segment_size: int) -> int:
+    def of_two_inputs(b: Builder, segment_size: int) -> int | Work:
         """Sum one of two inputs."""
         other = b.input("weights", "f16", Extent(LENGTH))
         b.copy(b.rect(b.scratch("w", "f16", 1), 0, 1, 1, 1), b.rect(other, 0, 1, 1, 1))
@@ -407,7 +409,7 @@ def test_the_command_prints_or_writes_json(tmp_path: Path) -> None:
     ("arguments", "code", "text"),
     [
         (["16x16"], 1, "a shape is written '16x16x16'"),
-        (["16x16x8"], 1, "it takes tf32 to f32. Choose ab and accumulate"),
+        (["16x16x8"], 1, "it takes tf32 to f32. Choose ab and acc"),
         (["4x4x4", "scan_kk"], 1, "Did you mean 'scan_k'?"),
         (["4x4x4", "--arch", "hoper"], 1, "Did you mean 'hopper'?"),
         (["4x4x4", "--acc", "f8"], 2, "unknown accumulator 'f8'"),

@@ -42,6 +42,7 @@ from tcusim.program.grammar import (
     Split,
     Step,
     Store,
+    Strided,
     Sync,
     View,
     When,
@@ -787,8 +788,8 @@ def test_copy_overlap_accepts_in_place_and_disjoint() -> None:
     tile = reduction().scratch[0]
     in_place = Copy(one_row(tile), one_row(tile), one_row(tile, 16))
     interleaved = Copy(
-        replace(one_row(tile), col_axis=replace(one_row(tile).col_axis, stride=2)),
-        replace(one_row(tile, 1), col_axis=replace(one_row(tile, 1).col_axis, stride=2)),
+        replace(one_row(tile), col_axis=Strided(16, 2)),
+        replace(one_row(tile, 1), col_axis=Strided(16, 2)),
     )
     verify(planted(reduction(), "4", SYNC, in_place, SYNC, interleaved, SYNC))
 

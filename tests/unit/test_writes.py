@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -54,6 +53,7 @@ MINE = Buffer("t", "f32", Extent.of(1), BufferRole.SCRATCH, Space.WARP)
 SHARED = Buffer("s", "f32", Extent.of(600), BufferRole.SCRATCH, Space.SHARED)
 STATUS = Buffer("status", "f32", Extent(LENGTH, 256), BufferRole.STATUS)
 FIRST = Bound(Index.of(0), LENGTH)
+BLOCKS = Extent(LENGTH, 256)
 
 
 def at(buffer: Buffer, place: Index | int, *bounds: Bound) -> View:
@@ -61,19 +61,24 @@ def at(buffer: Buffer, place: Index | int, *bounds: Bound) -> View:
     return View.strided(buffer, Index.of(place), 1, 1, 1, 1, bounds)
 
 
-def program(*steps: Step, out: Buffer = OUT, warps: int = 1, **more: Any) -> Program:
-    """Return a program whose blocks take 256 elements each."""
+def program(
+    *steps: Step,
+    out: Buffer = OUT,
+    scratch: tuple[Buffer, ...] = (),
+    blocks: Extent = BLOCKS,
+    warps: int = 1,
+) -> Program:
+    """Return a program, whose blocks take 256 elements each unless it is said."""
     return Program(
         name="hand",
         shape=shape_of("16x16x16"),
         ab="f16",
         acc="f32",
         scalars=(Scalar("length"),),
-        buffers=(IN, out, *more.pop("scratch", ())),
-        blocks=more.pop("blocks", Extent(LENGTH, 256)),
+        buffers=(IN, out, *scratch),
+        blocks=blocks,
         warps=warps,
         steps=steps,
-        **more,
     )
 
 
@@ -141,7 +146,9 @@ OFFSETS = Buffer("offsets", "s64", Extent(Index.symbol("segments") + 1), BufferR
 def test_gathered_rows_that_every_warp_writes() -> None:
     ranges = Ranges("rows", 16)
     out = Buffer("out", "f32", Extent(LENGTH), BufferRole.OUTPUT)
-    views = [View(buffer, Index(), Gathered(ranges), Strided(8, 1)) for buffer in (out, IN)]
+    locate = Locate(ranges, Segments(OFFSETS, limit=LENGTH), Index())
+    rows = View(IN, Index(), Gathered(ranges), Strided(8, 1))
+    copy = Copy(dataclasses.replace(rows, buffer=out), rows)
     made = Program(
         name="gathered",
         shape=shape_of("16x16x16"),
@@ -151,12 +158,12 @@ def test_gathered_rows_that_every_warp_writes() -> None:
         buffers=(IN, OFFSETS, out),
         blocks=Extent(Index.symbol("segments"), 16),
         warps=2,
-        steps=(Locate(ranges, Segments(OFFSETS, limit=LENGTH), Index()), Copy(*views)),
+        steps=(locate, copy),
     )
     text = r"writes out\[0 of chunk 0\] in warp 1 of the grid, and warp 0 writes it too"
     refused(made, "one_writer", text)
-    steps = (dataclasses.replace(made.steps[0], first=(BLOCK * 2 + WARP) * 16), made.steps[1])  # type: ignore[call-arg]
-    tcusim.verify(dataclasses.replace(made, steps=steps))
+    apart = dataclasses.replace(locate, first=(BLOCK * 2 + WARP) * 16)
+    tcusim.verify(dataclasses.replace(made, steps=(apart, copy)))
 
 
 def test_the_simulator_finds_two_writers_that_no_check_decides() -> None:
@@ -200,26 +207,31 @@ def test_a_part_of_an_output_that_nothing_writes() -> None:
 
 WARP_SYNC = Sync(Scope.WARP)
 TAKE = Copy(at(MINE, 0), at(IN, BLOCK * 256))
-WORDS = {"scratch": (MINE, STATUS), "out": dataclasses.replace(OUT, partial=True)}
+
+
+def with_words(*steps: Step, warps: int = 1) -> Program:
+    """Return a program that has status words, and writes what it likes of its output."""
+    out = dataclasses.replace(OUT, partial=True)
+    return program(*steps, out=out, scratch=(MINE, STATUS), warps=warps)
 
 
 def test_status_words_that_nobody_publishes() -> None:
-    made = program(Await(at(MINE, 0), at(STATUS, BLOCK)), **WORDS)
+    made = with_words(Await(at(MINE, 0), at(STATUS, BLOCK)))
     text = r"waits for status\[0\] in block 0, which no earlier block publishes \(length = 255\)"
     refused(made, "awaits_published", text)
 
 
 def test_status_words_of_the_block_itself() -> None:
     wait = Await(at(MINE, 0), at(STATUS, BLOCK))
-    made = program(TAKE, WARP_SYNC, Publish(at(STATUS, BLOCK), at(MINE, 0)), wait, **WORDS)
+    made = with_words(TAKE, WARP_SYNC, Publish(at(STATUS, BLOCK), at(MINE, 0)), wait)
     refused(made, "awaits_published", r"waits for status\[0\] in block 0, which no earlier block")
 
 
 def test_status_words_that_are_published_twice() -> None:
     give = Publish(at(STATUS, BLOCK), at(MINE, 0))
-    made = program(TAKE, WARP_SYNC, give, warps=2, **WORDS)
+    made = with_words(TAKE, WARP_SYNC, give, warps=2)
     refused(made, "published_once", r"publishes status\[0\] more than once \(length = 255\)")
-    refused(program(TAKE, WARP_SYNC, give, give, **WORDS), "published_once", "more than once")
+    refused(with_words(TAKE, WARP_SYNC, give, give), "published_once", "more than once")
 
 
 # --- Beyond the sizes that a check tries ----------------------------------------------------------
