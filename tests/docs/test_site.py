@@ -25,7 +25,8 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
+    folders = os.pathsep.join(map(str, (ROOT, ROOT / "backends")))
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": folders}
     # Not --quiet, which keeps the warnings from --strict, too.
     command = ["mkdocs", "build", "--strict", "--site-dir", str(folder)]
     done = subprocess.run(
