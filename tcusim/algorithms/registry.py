@@ -364,7 +364,11 @@ def _check_options(row: Algorithm, options: dict[str, Any]) -> None:
     for name in options:
         if name not in row.options:
             valid = ", ".join(row.options) or "none"
-            raise InputError(f"{row.name} has no option {name!r}; its options: {valid}")
+            common = ", ".join(build.__kwdefaults__)
+            raise InputError(
+                f"{row.name} has no option {name!r}; its options: {valid}. Those of every "
+                f"algorithm: {common}"
+            )
 
 
 def _check_choice(name: str, value: object, valid: tuple[str, ...]) -> None:

@@ -103,12 +103,10 @@ def numpy_type(name: Any) -> np.dtype[Any]:
 
 def types_of(work: str, result: str, acc: str) -> Types:
     """Return the types of the launches for NumPy's names of the array's type and the result's."""
-    ab, acc, source = _TYPES[work]
-    if acc == "f16":
-        if work != "float16":
-            raise Unsupported(f"acc='f16' is for float16 input, not {work}")
-        acc = "f16"
-    return Types(ab, acc, source, BY_ARRAY_NAME[result].name)
+    ab, own, source = _TYPES[work]
+    if acc == "f16" and work != "float16":
+        raise Unsupported(f"acc='f16' is for float16 input, not {work}")
+    return Types(ab, acc if acc == "f16" else own, source, BY_ARRAY_NAME[result].name)
 
 
 def types_on_host(

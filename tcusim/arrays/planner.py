@@ -776,9 +776,9 @@ def _blockings(p: ProductProblem, tuning: ProductTuning) -> list[dict[str, Any]]
         {
             "warps": warps,
             "warps_down": warps_down,
-            "down": max(1, height // p.tile.m),
-            "across": max(1, width // p.tile.n),
-            "depth": max(1, tuning.row_bytes // (p.tile.k * itemsize)),
+            "down": min(max(1, height // p.tile.m), tuning.most_tiles),
+            "across": min(max(1, width // p.tile.n), tuning.most_tiles),
+            "depth": min(max(1, tuning.row_bytes // (p.tile.k * itemsize)), tuning.most_tiles),
         }
         for warps, warps_down, height, width in sizes
     ]

@@ -70,6 +70,9 @@ class ProductTuning:
     few_lines: int = 32
     # Bytes of each row of a factor that a block takes at a time: two sectors of memory.
     row_bytes: int = 64
+    # Tiles of a warp, one below the other, side by side, and in k. Those of GPUs are no more in any
+    # case; with more of tiny ones, programs take minutes to build.
+    most_tiles: int = 8
     # Rows of a matrix from which on the warps that multiply it by a vector have rows of their own.
     many_rows: int = 2**14
     # Bytes that such a warp takes of each row, of that many tiles of rows, and the elements of the

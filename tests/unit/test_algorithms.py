@@ -487,7 +487,7 @@ def test_the_default_side_holds_more_segments(
         ("scan_tm", {}, UnknownName, "unknown algorithm 'scan_tm'. Did you mean 'scan_t"),
         ("median", {}, UnknownName, "Valid: gemm, gemm_naive, gemv, "),
         ("scan_t", {"tile": "16x16x17"}, UnknownName, "unknown shape '16x16x17'. Did you mean"),
-        ("scan_t", {"shape": (1, 2)}, InputError, "a shape is written '16x16x16', 'm16n16k16' or"),
+        ("scan_t", {"tile": (1, 2)}, InputError, "a shape is written '16x16x16', 'm16n16k16' or"),
         ("scan_t", {"ab": "f61"}, UnknownName, "unknown type 'f61'. Did you mean 'f64'? Valid: "),
         ("scan_t", {"acc": "f23"}, UnknownName, "unknown type 'f23'. Did you mean 'f32'?"),
         ("scan_t", {"source": "half"}, UnknownName, "unknown type 'half'. Valid: bf16, e4m3, "),
@@ -505,13 +505,13 @@ def test_the_default_side_holds_more_segments(
             "scan_t",
             {"items_per_warp": 0},
             InputError,
-            "tiles must be an integer of at least 1, got 0",
+            "items_per_warp must be an integer of at least 1, got 0",
         ),
         (
             "scan_t",
             {"accumulation_length": 0},
             InputError,
-            "chain must be an integer of at least 1, got 0",
+            "accumulation_length must be an integer of at least 1, got 0",
         ),
         (
             "scan_t",
@@ -520,7 +520,7 @@ def test_the_default_side_holds_more_segments(
             "segment_size must be an integer of at least 1, got 1.5",
         ),
         ("scan_t", {"segment_size": -4}, InputError, "segment_size must be an integer of at least"),
-        ("scan_t", {"tile": 3}, InputError, "scan_t has no option 'tile'; its options: form"),
+        ("scan_t", {"tiel": 3}, InputError, "Those of every algorithm: tile, segment_size, "),
         (
             "scan_k",
             {"form": None},

@@ -335,3 +335,12 @@ def test_matmul_refuses(
 def test_matvec_refuses(text: str, arguments: tuple[Any, ...]) -> None:
     with pytest.raises(InputError, match=re.escape(text)):
         tcusim.matvec(*arguments)
+
+
+@pytest.mark.parametrize(("tile", "dtype"), [((2, 2, 2), "f4"), ((1, 1, 1), "f2")])
+def test_small_products_on_tiny_tiles_are_short_programs(tile: Any, dtype: str) -> None:
+    a = np.arange(9).reshape(3, 3).astype(dtype)
+    report = Report()
+    result = tcusim.matmul(a, a, tile=tcusim.MmaShape(*tile), report=report)
+    assert np.array_equal(result, a @ a)
+    assert report.mma < 10_000
