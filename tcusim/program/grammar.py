@@ -574,6 +574,11 @@ class Program:
     source: str = ""
     columns: int = 1
 
+    def __repr__(self) -> str:
+        """Name the program: all of its steps would fill a screen. `print` shows those."""
+        types = f"{self.shape}, {self.ab} to {self.acc}"
+        return f"Program({self.name!r}, {types}, {sum(1 for _ in walk(self.steps))} steps)"
+
     def __str__(self) -> str:
         """Print as the listing."""
         # The printer knows the grammar; here alone the grammar knows it, so that print() does.

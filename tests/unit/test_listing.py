@@ -256,3 +256,7 @@ def test_fragments_of_another_shape_are_marked() -> None:
 
 def test_a_program_without_steps_has_a_listing() -> None:
     assert listing(replace(program(), steps=())).startswith("program reduction_16\n")
+
+
+def test_a_prompt_names_a_program_in_a_line() -> None:
+    assert repr(program()) == "Program('reduction_16', 16x16x16, f16 to f32, 13 steps)"
