@@ -77,7 +77,7 @@ def scans(**more: Any) -> list[Program]:
 
 @pytest.mark.parametrize("shape", ["16x16x16", "32x8x16", "8x32x16"])
 def test_every_scan_may_write_over_its_input(shape: str) -> None:
-    programs = scans(shape=shape, warps=2)
+    programs = scans(tile=shape, warps=2)
     assert len(programs) >= 8 * 14
     for program in programs:
         assert in_place(program) is None, (program.name, program.steps)

@@ -112,7 +112,7 @@ def test_every_way_equals_integers(shape: tuple[int, int, int]) -> None:
         rows, cols, inner = size
         arrays = integers(seed, rows, 1 if is_vector(name) else cols, inner)
         add_c = bool(seed % 2)
-        program = made(name, cols, inner, shape=MmaShape(*shape), add_c=add_c, **options)
+        program = made(name, cols, inner, tile=MmaShape(*shape), add_c=add_c, **options)
         assert_exact(program, arrays, next(archs))
 
 
@@ -129,7 +129,7 @@ def test_every_way_equals_integers(shape: tuple[int, int, int]) -> None:
 )
 def test_other_types_equal_integers(ab: str, acc: str, shape: str, largest: int) -> None:
     for name, options in (*MATRIX_WAYS, *VECTOR_WAYS):
-        program = made(name, 33, 40, ab=ab, acc=acc, shape=shape, add_c=True, **options)
+        program = made(name, 33, 40, ab=ab, acc=acc, tile=shape, add_c=True, **options)
         a, b, c = integers(1, 21, 1 if is_vector(name) else 33, 40, largest)
         result = run(program, flat(program, a, b, c))["out"]
         np.testing.assert_array_equal(result.astype(np.int64), (a @ b + c).ravel(), err_msg=name)
