@@ -42,7 +42,7 @@ GOLDEN: dict[str, tuple[str, dict[str, Any]]] = {
         "reduction_kn",
         {"ab": "bf16", "source": "f32", "combine": "add"},
     ),
-    "reduction_t_grid": ("reduction_t", {"shape": (32, 32, 32)}),
+    "reduction_t_grid": ("reduction_t", {"tile": (32, 32, 32)}),
     "scan_16": ("scan_16", {}),
     "scan_256": ("scan_256", {}),
     "scan_256n_two_warps": ("scan_256n", {"warps": 2, "masked": True, "segment_size": 300}),
@@ -65,8 +65,8 @@ GOLDEN: dict[str, tuple[str, dict[str, Any]]] = {
 
 def build(algorithm: str, options: Mapping[str, Any]) -> Program:
     given = dict(options)
-    if isinstance(given.get("shape"), tuple):
-        given["shape"] = tcusim.MmaShape(*given["shape"])
+    if isinstance(given.get("tile"), tuple):
+        given["tile"] = tcusim.MmaShape(*given["tile"])
     return tcusim.build(algorithm, **given)
 
 
@@ -91,7 +91,7 @@ def test_the_text_multiplies_as_often_as_the_program(name: str) -> None:
     program = build(*GOLDEN[name])
     if "grid" not in name:
         assert mma_calls(emit(program).text) == mma_steps(program)
-    assert (mma_steps(program) > 0) == ("plain" not in name)
+    assert (mma_steps(program) > 0) == ("simt" not in name)
 
 
 @pytest.mark.parametrize("shape", WMMA_SHAPES)
@@ -116,7 +116,7 @@ def test_every_algorithm_on_every_wmma_shape(algorithm: str, shape: str) -> None
 
 
 def test_a_grid_of_fragments_multiplies_every_block() -> None:
-    program = build("reduction_t", {"shape": (32, 32, 32)})
+    program = build("reduction_t", {"tile": (32, 32, 32)})
     kernel = emit(program)
     down, across, deep = instruction_for(program).grid
     assert (down, across, deep) == (2, 2, 2)

@@ -36,7 +36,7 @@ TILES: dict[str, tuple[dict[str, Any], dict[int, tuple[str, int]]]] = {
     "s8": ({"ab": "s8", "acc": "s32"}, {75: ("IMMA", 4), 80: ("IMMA", 2), 90: ("IMMA", 2)}),
     "mma.sync k16": ({"tile": "16x8x16"}, {80: ("HMMA", 1), 90: ("HMMA", 1)}),
     "mma.sync k8": ({"tile": "16x8x8"}, {75: ("HMMA", 1), 90: ("HMMA", 1)}),
-    "grid": ({"shape": tcusim.MmaShape(32, 32, 32)}, {80: ("HMMA", 2), 90: ("HMMA", 2)}),
+    "grid": ({"tile": tcusim.MmaShape(32, 32, 32)}, {80: ("HMMA", 2), 90: ("HMMA", 2)}),
 }
 
 

@@ -55,7 +55,7 @@ def test_one_mma_is_so_many_instructions(sm: int) -> None:
 @pytest.mark.parametrize("sm", SOME_SM)
 @pytest.mark.parametrize("shape", ["32x8x16", "8x32x16"])
 def test_the_other_wmma_shapes_take_as_many(sm: int, shape: str) -> None:
-    usage = compiled(sm, shape=shape, acc="f32").usage
+    usage = compiled(sm, tile=shape, acc="f32").usage
     assert usage.tensor_core == HMMA_OF_F32.get(sm, FROM_AMPERE)
 
 
@@ -74,7 +74,7 @@ def test_the_other_wmma_shapes_take_as_many(sm: int, shape: str) -> None:
 def test_other_types_and_mma_sync(
     sm: int, shape: str, ab: str, acc: str, expected: dict[str, int]
 ) -> None:
-    usage = compiled(sm, shape=shape, ab=ab, acc=acc).usage
+    usage = compiled(sm, tile=shape, ab=ab, acc=acc).usage
     assert usage.tensor_core == expected
 
 

@@ -96,7 +96,7 @@ def assert_exact(
 @pytest.mark.parametrize("side", "ab")
 def test_whole_arrays_equal_integers(shape: Any, side: str) -> None:
     for length in LENGTHS:
-        common: dict[str, Any] = {"shape": shape, "side": side, "warps": 2, "columns": 3}
+        common: dict[str, Any] = {"tile": shape, "side": side, "warps": 2, "columns": 3}
         assert_exact("reduction_single_pass", length, None, per_warp=2, **common)
         for exclusive, reverse in itertools.product((False, True), repeat=2):
             order: dict[str, Any] = {"exclusive": exclusive, "reverse": reverse}
@@ -116,14 +116,12 @@ def test_whole_arrays_equal_integers(shape: Any, side: str) -> None:
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_segments_of_several_blocks_equal_integers(shape: Any) -> None:
     for size in (1, 40, 700, 1000):
-        assert_exact("reduction_single_pass", 3001, size, shape=shape, warps=2, per_warp=1)
+        assert_exact("reduction_single_pass", 3001, size, tile=shape, warps=2, per_warp=1)
         assert_exact(
-            "scan_single_pass", 3001, size, shape=shape, warps=2, tiles_per_row=1, batches=1
+            "scan_single_pass", 3001, size, tile=shape, warps=2, tiles_per_row=1, batches=1
         )
-        assert_exact(
-            "scan_single_pass", 3001, size, shape=shape, warps=3, batches=1, exclusive=True
-        )
-        assert_exact("scan_single_pass", 3001, size, shape=shape, warps=3, batches=2, reverse=True)
+        assert_exact("scan_single_pass", 3001, size, tile=shape, warps=3, batches=1, exclusive=True)
+        assert_exact("scan_single_pass", 3001, size, tile=shape, warps=3, batches=2, reverse=True)
 
 
 @pytest.mark.parametrize("columns", [1, 2, 64])

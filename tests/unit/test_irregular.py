@@ -237,7 +237,7 @@ def test_both_sides_and_any_cut_equal_integers(sizes: tuple[int, int, int], side
         x = sparse(rng, offsets)
         inputs = {"in": x.astype(np.float16), "offsets": offsets}
         options: dict[str, Any] = {
-            "shape": shape,
+            "tile": shape,
             "side": side,
             "segment_size": cut,
             "combine": "add",
@@ -264,7 +264,7 @@ def test_warps_and_their_turns_share_the_work(warps: int, tiles: int) -> None:
     offsets = offsets_of(random_lengths(rng, 3000))
     x = sparse(rng, offsets)
     for name in ("reduction_ragged", "scan_ragged"):
-        for suffix, source in (("", "f16"), ("_plain", "f32")):
+        for suffix, source in (("", "f16"), ("_simt", "f32")):
             alone = build(name + suffix, segment_size=32, source=source)
             program = build(
                 name + suffix, segment_size=32, source=source, warps=warps, items_per_warp=tiles
@@ -324,7 +324,7 @@ def assert_sums_and_scans(
     sums = by_offsets("reduction", array, offsets, arch=arch, shape=shape, **types)
     np.testing.assert_array_equal(sums, exact_sums(x, offsets))
     for order in orders:
-        options = {"shape": shape, "order": order, **types}
+        options = {"tile": shape, "order": order, **types}
         result = by_offsets("scan", array, offsets, arch=arch, **options)
         expected = exact_scan(x, offsets, order)
         np.testing.assert_array_equal(result, expected, err_msg=f"{order}")
