@@ -55,14 +55,14 @@ STALE := $(shell test "$$(cat $(VENV)/ready 2>/dev/null)" = "$(CURDIR)" \
 
 # Files that take a second or two, and a test of those that take longer.
 SMOKE := tests/packaging/test_import.py tests/agree/test_steps.py \
-	$(foreach name,ir formats shapes units listing interpret launches backends plugins errors \
+	$(foreach name,grammar formats shapes arches printer interpreter launches backends plugins errors \
 	testing,tests/unit/test_$(name).py) \
 	tests/emit/test_emit.py::test_golden \
 	tests/recorded/test_recorded.py::test_wmma_of_an_h200 \
 	tests/unit/test_mma.py::test_steps_are_chained \
-	tests/unit/test_api.py::test_long_scans_in_every_order \
-	tests/unit/test_plan.py::test_a_plan_prints_everything \
-	tests/unit/test_cli.py::test_operations
+	tests/unit/test_functions.py::test_long_scans_in_every_order \
+	tests/unit/test_plans.py::test_a_plan_prints_everything \
+	tests/unit/test_main.py::test_operations
 
 export NO_MKDOCS_2_WARNING = 1
 

@@ -51,7 +51,7 @@ SHAPES = (
 BIG = (64, 64, 64)
 
 # Values to try of each option that an algorithm may have; others keep their default. Exclusive and
-# reverse scans have tests of their own, in test_orders.py.
+# reverse scans have tests of their own, in test_order.py.
 OPTIONS: dict[str, tuple[Any, ...]] = {
     "form": FORMS,
     "carry": (False, True),
