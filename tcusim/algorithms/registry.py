@@ -364,7 +364,7 @@ def _check_options(row: Algorithm, options: dict[str, Any]) -> None:
     for name in options:
         if name not in row.options:
             valid = ", ".join(row.options) or "none"
-            common = ", ".join(build.__kwdefaults__)
+            common = ", ".join(build.__kwdefaults__ or ())
             raise InputError(
                 f"{row.name} has no option {name!r}; its options: {valid}. Those of every "
                 f"algorithm: {common}"
