@@ -36,7 +36,7 @@ def test_a_long_array(algorithm: str, types: tuple[str, str, str, str | None]) -
     shape, ab, acc, source = types
     short = algorithm in ("reduction_k", "scan_k", "reduction_packed")
     options: dict[str, Any] = {
-        "shape": shape,
+        "tile": shape,
         "ab": ab,
         "acc": acc,
         "source": source,

@@ -433,11 +433,11 @@ import numpy as np
 from tcusim import backends
 from tcusim.algorithms import build
 from tcusim.simulate.interpreter import run_numpy
-from tcusim_cuda import CUDA, CUPY, PYCUDA, device_sm, unit_name
+from tcusim_cuda import CUDA, CUPY, PYCUDA, device_sm, arch_name
 
 program = build("reduction_k")
 x = np.random.default_rng(0).standard_normal(10240).astype(np.float16)
-expected = run_numpy(program, {"in": x}, arch=unit_name(device_sm()))["out"]
+expected = run_numpy(program, {"in": x}, arch=arch_name(device_sm()))["out"]
 
 def run(launcher, program, inputs, **options):
     return backends.run(program, inputs, backend=launcher, **options)
