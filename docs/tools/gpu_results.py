@@ -2,7 +2,7 @@
 
 agreement_h200.json is what the command `agree` writes with `--json -o`, or an object with
 several of these as "runs", and "gpu", "driver", "cuda" and "date" beside them. bench_h200.json is
-what `python -m tcusim_bench.throughput --json` writes.
+what `tcusim bench throughput -o` writes, and latency_h200.json what `tcusim bench latency -o` does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tables import table
 
 from tcusim_bench.throughput import Attempt, Report, Row
 
-__all__ = ["agreement", "benchmark", "kernels"]
+__all__ = ["agreement", "benchmark", "kernels", "latency"]
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 
@@ -186,3 +186,33 @@ def kernels(folder: Path = DATA) -> str:
     ]
     heads = ("kind", "segment", "sums → result", "program", "10⁹/s", "of the limit")
     return table((*heads, "results compared with the simulator"), rows)
+
+
+# --- Latency ------------------------------------------------------------------------------------
+
+
+def latency(folder: Path = DATA) -> str:
+    """Return what warm calls cost beside `cupy.sum`, a column a length, and what first calls do."""
+    record = _record("latency_h200.json", folder)
+    if record is None:
+        return _none("`tcusim bench latency`")
+    by_call: dict[str, dict[int, dict[str, Any]]] = {}
+    for row in record["rows"]:
+        by_call.setdefault(row["call"], {})[row["size"]] = row
+    sizes = sorted({row["size"] for row in record["rows"]})
+    rows = [
+        (
+            f"`{call}`",
+            *(f"{found[size]['us']:.1f} µs, {found[size]['ratio']:.2f}" for size in sizes),
+        )
+        for call, found in by_call.items()
+    ]
+    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+    first = [(name, f"{ms:.0f} ms") for name, ms in record["first_ms"].items()]
+    return "\n\n".join(
+        (
+            f"Recorded on: {record['gpu']}; {versions}; {record['packages']} packages installed.",
+            table(("call", *(f"{size:,} elements" for size in sizes)), rows),
+            table(("first call", "time"), first),
+        )
+    )

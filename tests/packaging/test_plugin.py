@@ -86,7 +86,7 @@ def test_its_algorithm_is_listed_and_runs(python: Callable[..., str], example: P
 
 
 def test_its_unit_is_found_by_name(python: Callable[..., str], example: Path) -> None:
-    expression = "__import__('tcusim').machine.unit_of('example_unit').title"
+    expression = "__import__('tcusim').machine.arch_of('example_unit').title"
     assert attempt(python, expression, example) == "an example of a unit"
 
 
