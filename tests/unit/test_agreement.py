@@ -134,7 +134,7 @@ def test_unknown_names() -> None:
     for arguments, text in (
         (["scan_x"], "unknown algorithm 'scan_x'"),
         (["--backend", "cuppy"], "unknown backend 'cuppy'. Did you mean 'cupy'?"),
-        (["--case", "scan_k colour=red"], "a case of scan_k has no 'colour'; it has shape,"),
+        (["--case", "scan_k colour=red"], "a case of scan_k has no 'colour'; it has tile,"),
         (["--case", "scan_k length=many"], "length must be a whole number, got 'many'"),
         (["--case", "scan_k ragged"], "a case is ALGORITHM NAME=VALUE ..., got 'ragged'"),
     ):

@@ -45,7 +45,7 @@ SHAPES = (
     (64, 8, 16),
     # Units of outer products: Apple AMX and SME's FMOPA.
     (16, 16, 1),
-    (1, 64, 1),
+    (1, 16, 1),
     (64, 64, 64),
 )
 BIG = (64, 64, 64)

@@ -327,8 +327,8 @@ SQUARE = np.ones((2, 2), np.float16)
     ("call", "text"),
     [
         (lambda: UNTYPED.sum(SQUARE, backend=["numpy"]), "backend must be a name, got ['numpy']"),
-        (lambda: UNTYPED.sum(SQUARE, acc=[1]), "accumulate must be a name, got [1]"),
-        (lambda: UNTYPED.sum(SQUARE, acc=None), "accumulate must be a name, got None"),
+        (lambda: UNTYPED.sum(SQUARE, acc=[1]), "acc must be a name, got [1]"),
+        (lambda: UNTYPED.sum(SQUARE, acc=None), "acc must be a name, got None"),
         (lambda: UNTYPED.sum(SQUARE, algorithm={}), "algorithm must be a name, got {}"),
         (lambda: UNTYPED.matmul(SQUARE, SQUARE, arch=7), "arch must be a name, got 7"),
         (lambda: UNTYPED.plan(["sum"], length=5), "unknown operation ['sum']"),

@@ -60,7 +60,7 @@ MOST_ROWS, PLAIN = DEFAULT.ragged.most_rows, DEFAULT.ragged.simt_chunk
 
 
 def problem(
-    kind: str, length: int, segments: int, *, shape: MmaShape | None = None, **changes: Any
+    kind: str, length: int, segments: int, *, tile: MmaShape | None = None, **changes: Any
 ) -> RaggedProblem:
     """Return a problem of f16 numbers, or with changes; arrays have the tiles' types by default."""
     types = {"ab": "f16", "acc": "f32"}
@@ -71,7 +71,7 @@ def problem(
         kind=kind,
         length=length,
         segments=segments,
-        tile=shape or shape_of("16x16x16"),
+        tile=tile or shape_of("16x16x16"),
         types=Types(**{"source": types["ab"], "result": types["acc"], **types}),
         **changes,
     )
@@ -321,7 +321,7 @@ def assert_sums_and_scans(
 ) -> None:
     """Compare sums and scans by offsets with integers."""
     array = x.astype(dtype)
-    sums = by_offsets("reduction", array, offsets, arch=arch, shape=shape, **types)
+    sums = by_offsets("reduction", array, offsets, arch=arch, tile=shape, **types)
     np.testing.assert_array_equal(sums, exact_sums(x, offsets))
     for order in orders:
         options = {"tile": shape, "order": order, **types}

@@ -55,7 +55,7 @@ def test_unknown_names(name: str, keywords: dict[str, Any], text: str) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_a_shape_that_is_none(name: str) -> None:
     text = "a shape is written '16x16x16', 'm16n16k16' or (16, 16, 16), sizes in M, N, K order"
-    refuses(InputError, text, name, *arguments(name, X), shape="16 by 16")
+    refuses(InputError, text, name, *arguments(name, X), tile="16 by 16")
 
 
 def test_errors_of_names_are_value_errors_too() -> None:
