@@ -46,7 +46,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 UPGRADE = $(INSTALL) --upgrade "pip>=25.1"
 endif
 
-EXTRAS_test := [bf16,compile]
+EXTRAS_test := [bf16,compile,cuda]
 EXTRAS_docs := [bf16]
 
 # `ready` is written last and holds the folder's path, so a part-made or moved .venv is stale.
