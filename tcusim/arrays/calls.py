@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
@@ -25,18 +25,35 @@ from tcusim.arrays.libraries import (
     name_of_kind,
     signature,
 )
+from tcusim.arrays.problem import AnyProblem
 from tcusim.arrays.request import Call, Layout
 from tcusim.backends import DeviceBackend, Edge, Session
 from tcusim.errors import InputError, Unsupported
-
-if TYPE_CHECKING:
-    from tcusim.arrays.plans import Planned
+from tcusim.program.launches import LaunchPlan
 
 __all__ = ["READY", "Cache", "DeviceCall", "HostCall", "ReadyCall", "addend_of", "run_ready"]
 
 Arrays: TypeAlias = tuple[Any, ...]
 # Computes arrays like those that it was prepared for.
 ReadyCall: TypeAlias = Callable[[Arrays, Call], Any]
+
+
+class Computation(Protocol):
+    """What a call needs of the plan that it launches."""
+
+    @property
+    def problem(self) -> AnyProblem:
+        """The sizes, types and tile of the launches."""
+        ...
+
+    @property
+    def launch_plan(self) -> LaunchPlan:
+        """What backends run."""
+        ...
+
+    def compute(self, arrays: Mapping[str, Array], call: Call, before: Sequence[Stage]) -> Array:
+        """Return the flat result for flat NumPy arrays by the plan's names."""
+        ...
 
 
 class Cache:
@@ -137,7 +154,7 @@ class HostCall:
 
     Attributes
     ----------
-    plan : Planned
+    plan : Computation
         What is launched; None if there is nothing to compute.
     layouts : mapping of str to (axes, dtype)
         For each array, by the plan's name: its axes in the order in which it is flattened, and the
@@ -152,7 +169,7 @@ class HostCall:
         Inputs of the plan beside the arrays: the offsets.
     """
 
-    plan: Planned | None
+    plan: Computation | None
     layouts: Mapping[str, tuple[tuple[int, ...], str]]
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -279,7 +296,7 @@ class DeviceCall:
 
     Attributes
     ----------
-    plan : Planned
+    plan : Computation
         What is launched.
     backend : DeviceBackend
         Who launches it.
@@ -303,7 +320,7 @@ class DeviceCall:
         Inputs of the plan beside the arrays: the offsets.
     """
 
-    plan: Planned
+    plan: Computation
     backend: DeviceBackend
     session: Session
     names: tuple[str, ...]

@@ -32,10 +32,10 @@ A fragment is opaque, as in CUDA: no step can name the lane or the register of a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from tcusim.errors import InputError
 from tcusim.machine.shapes import MmaShape
@@ -573,6 +573,8 @@ class Program:
     steps: tuple[Step, ...]
     source: str = ""
     columns: int = 1
+    # What `print` shows. The printer, which knows the grammar, puts its listing here.
+    as_text: ClassVar[Callable[[Program], str]] = repr
 
     def __repr__(self) -> str:
         """Name the program: all of its steps would fill a screen. `print` shows those."""
@@ -581,10 +583,7 @@ class Program:
 
     def __str__(self) -> str:
         """Print as the listing."""
-        # The printer knows the grammar; here alone the grammar knows it, so that print() does.
-        from tcusim.program.printer import listing
-
-        return listing(self)
+        return type(self).as_text(self)
 
     @property
     def inputs(self) -> tuple[Buffer, ...]:

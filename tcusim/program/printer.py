@@ -286,3 +286,6 @@ def _sizes(*views: View) -> str:
     """Return the size that rectangles have in common, or each of them if they differ."""
     sizes = [f"{view.rows}x{view.cols}" for view in views]
     return sizes[0] if len(set(sizes)) == 1 else ", ".join(sizes)
+
+
+Program.as_text = listing
