@@ -12,8 +12,10 @@ print(*sorted(top_level - sys.stdlib_module_names))
 """
 
 # What one command, one backend or one check needs, and would slow every program's start.
-LATER = ("asyncio", "click", "multiprocessing", "rich", "tcusim.cli.main", "tcusim_bench")
-LATER += ("tcusim_cuda", "tcusim_host", "unittest")
+LATER = (
+    *("asyncio", "click", "multiprocessing", "rich", "unittest"),
+    *("tcusim.cli.main", "tcusim_bench", "tcusim_cuda", "tcusim_host"),
+)
 
 LOADED = f"""
 import tcusim
