@@ -24,6 +24,7 @@ from tcusim.backends import (
     why_unavailable,
 )
 from tcusim.errors import BackendUnavailable, InputError
+from tcusim.machine.convert import require_unmasked
 
 __all__ = [
     "HOST",
@@ -192,11 +193,7 @@ _READERS: dict[type, Callable[[Any], Hashable | None] | None] = {np.ndarray: _nu
 
 def require_plain(name: str, a: Any) -> None:
     """Refuse arrays that carry more than their elements, which a result would lose."""
-    if isinstance(a, np.ma.MaskedArray):
-        raise InputError(
-            f"{name} is a masked array, and masks are not looked at. Pass {name}.filled(0), so "
-            f"that masked elements count as 0, or {name}.compressed(), which leaves them out"
-        )
+    require_unmasked(name, a)
     if not _is_torch(a):
         return
     if any(base.__name__ == "FakeTensor" for base in type(a).__mro__) or a.device.type == "meta":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -18,7 +19,17 @@ from tcusim.machine.formats import (
     to_memory,
 )
 
-__all__ = ["as_values", "from_values"]
+__all__ = ["as_values", "from_values", "require_unmasked"]
+
+
+def require_unmasked(name: str, array: object) -> None:
+    """Refuse an array whose mask would be lost."""
+    # Where nobody has imported numpy.ma, which takes a while, there is no masked array.
+    if "numpy.ma" in sys.modules and isinstance(array, np.ma.MaskedArray):
+        raise InputError(
+            f"{name} is a masked array, and masks are not looked at. Pass {name}.filled(0), so "
+            f"that masked elements count as 0, or {name}.compressed(), which leaves them out"
+        )
 
 
 def as_values(array: ArrayLike, fmt: str | Format, *, name: str = "array") -> Values:
@@ -47,6 +58,7 @@ def as_values(array: ArrayLike, fmt: str | Format, *, name: str = "array") -> Va
     InputError
         If the elements are no real numbers, or one cannot be held exactly.
     """
+    require_unmasked(name, array)
     target = format_of(fmt)
     given = _as_numbers(array, name)
     source = BY_ARRAY_NAME.get(given.dtype.name)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tcusim
 from tcusim.errors import InputError, UnknownName, Unsupported
 from tcusim.machine import (
     FORMATS,
@@ -544,3 +545,12 @@ def test_wrong_arguments() -> None:
         mma(ones, ones * np.float32(0.1))
     with pytest.raises(InputError, match="c must hold real numbers, got dtype complex64"):
         mma(ones, ones, ones * 1j)
+
+
+def test_a_mask_is_not_lost_in_silence() -> None:
+    masked = np.ma.MaskedArray(np.ones((2, 2), np.float16), mask=[[1, 0], [0, 0]])
+    with pytest.raises(InputError, match="a is a masked array, and masks are not looked at"):
+        mma(masked, np.ones((2, 2), np.float16))
+    program = tcusim.build("reduction_k")
+    with pytest.raises(InputError, match="in is a masked array"):
+        tcusim.run(program, {"in": np.ma.MaskedArray(np.ones(256, np.float16))})
