@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from tcusim import errors
+from tcusim.machine.convert import require_unmasked
 from tcusim.plugins import OWN, Broken, Registry
 from tcusim.program.grammar import require_program
 from tcusim.program.launches import LaunchPlan
@@ -284,6 +285,8 @@ def run(
             f"{program.name}: inputs must be a mapping of names to arrays, such as "
             f"{{'in': array}}, got {type(inputs).__name__}"
         )
+    for name, array in inputs.items():
+        require_unmasked(name, array)
     runner = get_backend(backend) if isinstance(backend, str) else backend
     sizes = {name: _size_of(name, a, runner) for name, a in inputs.items()}
     plan = LaunchPlan.of_program(program, sizes)
