@@ -5,6 +5,9 @@
 `tcusim.segmented_sum`, `tcusim.matmul` and their kin just compute.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from tcusim.algorithms import Algorithm, algorithm_of, build, register_algorithm
 from tcusim.arrays.functions import (
     cumsum,
@@ -16,8 +19,6 @@ from tcusim.arrays.functions import (
 )
 from tcusim.arrays.plans import Plan, ProductPlan, plan, plan_product
 from tcusim.backends import register_backend, run
-from tcusim.check.report import ShapeReport
-from tcusim.check.validation import validate_shape
 from tcusim.errors import (
     AgreementError,
     BackendUnavailable,
@@ -34,6 +35,10 @@ from tcusim.program.grammar import Program
 from tcusim.program.printer import listing
 from tcusim.simulate import backend as _backend  # noqa: F401 - it registers the simulator
 from tcusim.simulate.interpreter import Event, interpret
+
+if TYPE_CHECKING:
+    from tcusim.check.report import ShapeReport
+    from tcusim.check.validation import validate_shape
 
 __all__ = [
     "AgreementError",
@@ -74,6 +79,18 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+
+# What only validates is imported by who validates.
+_LATER = {"ShapeReport": "tcusim.check.report", "validate_shape": "tcusim.check.validation"}
+
+
+def __getattr__(name: str) -> Any:
+    """Return a name of `tcusim.check`, which is imported when it is first asked for."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_LATER[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:
