@@ -548,7 +548,7 @@ def test_wrong_arguments() -> None:
 
 
 def test_a_mask_is_not_lost_in_silence() -> None:
-    masked = np.ma.MaskedArray(np.ones((2, 2), np.float16), mask=[[1, 0], [0, 0]])
+    masked = np.ma.MaskedArray(np.ones((2, 2), np.float16), mask=[[True, False], [False, False]])
     with pytest.raises(InputError, match="a is a masked array, and masks are not looked at"):
         mma(masked, np.ones((2, 2), np.float16))
     program = tcusim.build("reduction_k")
