@@ -673,10 +673,19 @@ class Accesses:
     ranges_written: tuple[Ranges, ...] = ()
 
     @property
+    def frags(self) -> tuple[Frag, ...]:
+        """All fragments, those that are written first."""
+        return (*self.frags_written, *self.frags_read)
+
+    @property
+    def views(self) -> tuple[View, ...]:
+        """All rectangles, those that are written first."""
+        return (*self.views_written, *self.views_read)
+
+    @property
     def ranges_read(self) -> tuple[Ranges, ...]:
         """Ranges that the views name."""
-        views = (*self.views_read, *self.views_written)
-        return tuple(view.ranges for view in views if view.ranges is not None)
+        return tuple(view.ranges for view in self.views if view.ranges is not None)
 
 
 def accesses(step: Step) -> Accesses:

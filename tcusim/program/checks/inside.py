@@ -11,7 +11,7 @@ import numpy as np
 
 from tcusim.program.checks.affine import regions
 from tcusim.program.checks.regions import MOST_ELEMENTS
-from tcusim.program.checks.sites import Finding, views
+from tcusim.program.checks.sites import Finding
 from tcusim.program.grammar import Program, View, accesses
 from tcusim.program.walk import Ints, Placement, Site, sites, span
 
@@ -30,7 +30,7 @@ def inside_buffer(program: Program) -> Iterator[Finding]:
     Source: the grammar; on a GPU such an access is undefined.
     """
     for site in sites(program):
-        for view in dict.fromkeys(views(site.step)):
+        for view in dict.fromkeys(accesses(site.step).views):
             if _proved(program, site, view):
                 continue
             if view.ranges is not None:

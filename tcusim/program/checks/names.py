@@ -5,10 +5,10 @@ These checks come first: they make sure that later ones can compute addresses at
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
-from tcusim.program.checks.sites import Finding, frags, views
+from tcusim.program.checks.sites import Finding, each_step
 from tcusim.program.grammar import (
     Await,
     Buffer,
@@ -33,19 +33,23 @@ _BUILT_IN: Final = ("block", "block_col", "warp", "row", "col")
 _MAX_WARPS: Final = 32  # 1024 threads a block [CPG sec. 16.2]
 
 
+# --- Counts -----------------------------------------------------------------------------------
+
+
 def positive_counts(program: Program) -> Iterator[Finding]:
     """Require counts, sizes and strides that can be: 1 to 32 warps, no empty tile.
 
-    Source: the grammar (ir.py); at most 1024 threads a block [CPG sec. 16.2].
+    Source: the grammar; at most 1024 threads a block [CPG sec. 16.2].
     """
     if not 1 <= program.warps <= _MAX_WARPS:
         yield Finding(
             None, f"a block has 1 to {_MAX_WARPS} warps, got {program.warps}. Use more blocks."
         )
-    yield from _extent_findings(None, "blocks", program.blocks, least=1)
-    yield from _extent_findings(None, "columns", Extent.of(program.columns), least=1)
-    for buffer in program.buffers:
-        yield from _extent_findings(None, f"the size of {buffer.name!r}", buffer.size, least=1)
+    declared = [("blocks", program.blocks), ("columns", Extent.of(program.columns))]
+    declared += [(f"the size of {buffer.name!r}", buffer.size) for buffer in program.buffers]
+    for what, extent in declared:
+        for message in _extent(what, extent, least=1):
+            yield Finding(None, message)
     for scalar in program.scalars:
         if scalar.multiple_of < 1:
             yield Finding(
@@ -53,55 +57,53 @@ def positive_counts(program: Program) -> Iterator[Finding]:
                 f"scalar {scalar.name!r} must be a multiple of at least 1, "
                 f"got {scalar.multiple_of}. Use 1 for any size.",
             )
-    for site in sites(program):
-        if isinstance(site.step, Loop):
-            yield from _extent_findings(site, "the loop's count", site.step.count, least=0)
-        if isinstance(site.step, Split) and not site.step.dsts:
-            yield Finding(site, "Split needs at least one destination.")
-        if isinstance(site.step, Locate):
-            yield from _segment_findings(site, site.step.segments)
-            what = "the number of ranges"
-            yield from _extent_findings(site, what, Extent.of(site.step.dst.count), least=1)
-        for view in views(site.step):
-            yield from _view_size_findings(site, view)
+    yield from _counts_of_step(program)
 
 
-def _segment_findings(site: Site, segments: Segments) -> Iterator[Finding]:
+@each_step
+def _counts_of_step(program: Program, site: Site) -> Iterator[str]:
+    match site.step:
+        case Loop(count=count):
+            yield from _extent("the loop's count", count, least=0)
+        case Split(()):
+            yield "Split needs at least one destination."
+        case Locate(ranges, segments):
+            yield from _segments(segments)
+            yield from _extent("the number of ranges", Extent.of(ranges.count), least=1)
+    for view in accesses(site.step).views:
+        name = view.buffer.name
+        if min(view.rows, view.cols) < 1:
+            yield (
+                f"the rectangle of {name!r} is {view.rows}x{view.cols}; it needs at least one row "
+                f"and one column. Leave the step out if there is nothing to do."
+            )
+        if min(view.row_stride, view.col_stride) < 0:
+            yield (
+                f"the strides of {name!r} are {view.row_stride} and {view.col_stride}; they must "
+                f"not be negative. Start at the first element in memory."
+            )
+
+
+def _segments(segments: Segments) -> Iterator[str]:
     offsets = segments.offsets
-    lengths = (*segments.levels, 1 if segments.chunk is None else segments.chunk)
-    if min(lengths) < 1:
-        yield Finding(site, f"segments are cut into chunks of {min(lengths)}. Use at least 1.")
+    least = min(*segments.levels, 1 if segments.chunk is None else segments.chunk, 1)
+    if least < 1:
+        yield f"segments are cut into chunks of {least}. Use at least 1."
     if offsets.size.per != 1:
-        yield Finding(
-            site,
-            f"offsets {offsets.name!r} have {offsets.size} elements; their number must "
-            f"be one more than that of segments, with no division.",
+        yield (
+            f"offsets {offsets.name!r} have {offsets.size} elements; their number must be one more "
+            f"than that of segments, with no division."
         )
 
 
-def _extent_findings(
-    site: Site | None, what: str, extent: Extent, *, least: int
-) -> Iterator[Finding]:
+def _extent(what: str, extent: Extent, *, least: int) -> Iterator[str]:
     if extent.per < 1:
-        yield Finding(site, f"{what} is divided by {extent.per}. Divide by at least 1.")
+        yield f"{what} is divided by {extent.per}. Divide by at least 1."
     elif extent.constant is not None and extent.constant < least:
-        yield Finding(site, f"{what} must be at least {least}, got {extent.constant}.")
+        yield f"{what} must be at least {least}, got {extent.constant}."
 
 
-def _view_size_findings(site: Site, view: View) -> Iterator[Finding]:
-    name = view.buffer.name
-    if min(view.rows, view.cols) < 1:
-        yield Finding(
-            site,
-            f"the rectangle of {name!r} is {view.rows}x{view.cols}; it needs at least one row and "
-            f"one column. Leave the step out if there is nothing to do.",
-        )
-    if min(view.row_stride, view.col_stride) < 0:
-        yield Finding(
-            site,
-            f"the strides of {name!r} are {view.row_stride} and {view.col_stride}; they must not "
-            f"be negative. Start at the first element in memory.",
-        )
+# --- Names ------------------------------------------------------------------------------------
 
 
 def distinct_names(program: Program) -> Iterator[Finding]:
@@ -110,30 +112,33 @@ def distinct_names(program: Program) -> Iterator[Finding]:
     Source: the grammar; listings and emitted CUDA use the names as they are.
     """
     kinds: dict[str, str] = dict.fromkeys(_BUILT_IN, "a built-in symbol")
-    declared = [("scalar", scalar.name) for scalar in program.scalars]
-    declared.extend(("buffer", buffer.name) for buffer in program.buffers)
-    for kind, name in declared:
-        if name in kinds:
-            yield Finding(None, _named_twice(kind, name, kinds[name]))
-        elif not name.isidentifier():
-            yield Finding(None, f"{kind} {name!r} must be an identifier, such as 'totals'.")
-        kinds.setdefault(name, f"a {kind}")
+    named: list[tuple[Site | None, str, str]] = []
+    for declared in (*program.scalars, *program.buffers):
+        kind = "buffer" if isinstance(declared, Buffer) else "scalar"
+        if declared.name in kinds:
+            yield _named_twice(None, kind, declared.name, kinds)
+        else:
+            named.append((None, kind, declared.name))
+            kinds[declared.name] = f"a {kind}"
     for site in sites(program):
-        names = [("fragment", frag.name) for frag in frags(site.step)]
-        names.extend(
-            ("set of ranges", ranges.name) for ranges in accesses(site.step).ranges_written
-        )
+        touched = accesses(site.step)
+        named += [(site, "fragment", frag.name) for frag in touched.frags]
+        named += [(site, "set of ranges", ranges.name) for ranges in touched.ranges_written]
         if isinstance(site.step, Loop):
-            names.append(("loop variable", site.step.var))
-        for kind, name in names:
-            if kinds.setdefault(name, f"a {kind}") != f"a {kind}":
-                yield Finding(site, _named_twice(kind, name, kinds[name]))
-            elif not name.isidentifier():
-                yield Finding(site, f"{kind} {name!r} must be an identifier, such as 'V'.")
+            named.append((site, "loop variable", site.step.var))
+    for where, kind, name in named:
+        if kinds.setdefault(name, f"a {kind}") != f"a {kind}":
+            yield _named_twice(where, kind, name, kinds)
+        elif not name.isidentifier():
+            example = "totals" if where is None else "V"
+            yield Finding(where, f"{kind} {name!r} must be an identifier, such as {example!r}.")
 
 
-def _named_twice(kind: str, name: str, other: str) -> str:
-    return f"{kind} {name!r} has the name of {other}. Choose another name."
+def _named_twice(site: Site | None, kind: str, name: str, kinds: dict[str, str]) -> Finding:
+    return Finding(site, f"{kind} {name!r} has the name of {kinds[name]}. Choose another name.")
+
+
+# --- Symbols ----------------------------------------------------------------------------------
 
 
 def symbols_in_scope(program: Program) -> Iterator[Finding]:
@@ -141,51 +146,51 @@ def symbols_in_scope(program: Program) -> Iterator[Finding]:
 
     Offsets: block, block_col, warp, scalars and the loops around the step; bounds of a view also
     row and col; sizes and counts: scalars only. No loop reuses the variable of a loop around it.
-    Source: the grammar (ir.py), Index and Extent.
+    Source: the grammar, Index and Extent.
     """
     scalars = frozenset(scalar.name for scalar in program.scalars)
-    yield from _scope_findings(None, "blocks", program.blocks.index, scalars)
-    for buffer in program.buffers:
-        what = f"the size of {buffer.name!r}"
-        yield from _scope_findings(None, what, buffer.size.index, scalars)
-    for site in sites(program):
-        scope = scalars | {"block", "block_col", "warp"} | {loop.var for loop in site.loops}
-        yield from _step_scope_findings(site, scope, scalars)
+    sizes = [("blocks", program.blocks)]
+    sizes += [(f"the size of {buffer.name!r}", buffer.size) for buffer in program.buffers]
+    for what, size in sizes:
+        for message in _unknown_symbols(what, size.index, scalars):
+            yield Finding(None, message)
+    yield from _symbols_of_step(program)
 
 
-def _step_scope_findings(
-    site: Site, scope: frozenset[str], scalars: frozenset[str]
-) -> Iterator[Finding]:
-    step = site.step
-    if isinstance(step, Const):
-        yield from _scope_findings(site, "the pattern's offset", step.pattern.offset, scope)
-    if isinstance(step, Locate):
-        yield from _scope_findings(site, "the first number", step.first, scope)
-        if step.segments.limit is not None:
-            yield from _scope_findings(site, "the limit of ranges", step.segments.limit, scope)
-    if isinstance(step, When):
-        for bound in step.bounds:
-            yield from _scope_findings(site, "the condition", bound.lhs - bound.rhs, scope)
-    if isinstance(step, Loop):
-        yield from _scope_findings(site, "the loop's count", step.count.index, scalars)
-        if step.var in scope:
-            yield Finding(
-                site, f"loop variable {step.var!r} already has a value here. Choose another name."
-            )
-    for view in views(step):
+@each_step
+def _symbols_of_step(program: Program, site: Site) -> Iterator[str]:
+    scalars = frozenset(scalar.name for scalar in program.scalars)
+    scope = scalars | {"block", "block_col", "warp"} | {loop.var for loop in site.loops}
+    used: list[tuple[str, Index]] = []
+    match site.step:
+        case Const(pattern=pattern):
+            used.append(("the pattern's offset", pattern.offset))
+        case Locate(segments=segments, first=first):
+            used.append(("the first number", first))
+            used.append(("the limit of ranges", segments.limit or Index()))
+        case When(bounds):
+            used += [("the condition", bound.lhs - bound.rhs) for bound in bounds]
+        case Loop(var, count):
+            yield from _unknown_symbols("the loop's count", count.index, scalars)
+            if var in scope:
+                yield f"loop variable {var!r} already has a value here. Choose another name."
+    for what, index in used:
+        yield from _unknown_symbols(what, index, scope)
+    for view in accesses(site.step).views:
         name = view.buffer.name
-        yield from _scope_findings(site, f"the offset into {name!r}", view.offset, scope)
+        yield from _unknown_symbols(f"the offset into {name!r}", view.offset, scope)
         for bound in view.bounds:
             inside = scope | {"row", "col"}
-            yield from _scope_findings(site, f"a bound of {name!r}", bound.lhs - bound.rhs, inside)
+            yield from _unknown_symbols(f"a bound of {name!r}", bound.lhs - bound.rhs, inside)
 
 
-def _scope_findings(
-    site: Site | None, what: str, index: Index, scope: frozenset[str]
-) -> Iterator[Finding]:
+def _unknown_symbols(what: str, index: Index, scope: frozenset[str]) -> Iterator[str]:
     valid = ", ".join(sorted(scope)) or "no symbol"
     for name in sorted(index.symbols - scope):
-        yield Finding(site, f"{what} names {name!r}, which has no value here. In scope: {valid}.")
+        yield f"{what} names {name!r}, which has no value here. In scope: {valid}."
+
+
+# --- Parts of buffers -------------------------------------------------------------------------
 
 
 def buffer_roles(program: Program) -> Iterator[Finding]:
@@ -210,61 +215,47 @@ def buffer_roles(program: Program) -> Iterator[Finding]:
                 f"constant size, got space {buffer.space}, size {buffer.size}. Use an output "
                 f"or a fixed size.",
             )
-    declared = {buffer.name: buffer for buffer in program.buffers}
-    for site in sites(program):
-        for view in views(site.step):
-            if declared.get(view.buffer.name) != view.buffer:
-                yield Finding(site, _undeclared(declared, view.buffer))
-        touched = accesses(site.step)
-        yield from _status_findings(program, site)
-        for view in touched.views_written:
-            if view.buffer.role is BufferRole.INPUT:
-                yield Finding(
-                    site,
-                    f"writes input {view.buffer.name!r}. Inputs are read only; write an output.",
-                )
-        for view in touched.views_read:
-            if view.buffer.role is BufferRole.OUTPUT:
-                yield Finding(
-                    site,
-                    f"reads output {view.buffer.name!r}, which is visible only after the launch. "
-                    f"Keep the values in shared memory, or use a second launch.",
-                )
+    yield from _roles_in_step(program)
 
 
-def _status_findings(program: Program, site: Site) -> Iterator[Finding]:
+@each_step
+def _roles_in_step(program: Program, site: Site) -> Iterator[str]:
     step, touched = site.step, accesses(site.step)
+    for view in touched.views:
+        yield from _undeclared(program, view.buffer)
     if isinstance(step, Locate) and step.segments.offsets not in program.inputs:
-        name = step.segments.offsets.name
-        yield Finding(site, f"offsets {name!r} must be an input of the program.")
+        yield f"offsets {step.segments.offsets.name!r} must be an input of the program."
     for view in touched.views_written:
-        if (view.buffer.role is BufferRole.STATUS) != isinstance(step, Publish):
-            verb = "publishes to" if isinstance(step, Publish) else "writes"
-            yield Finding(
-                site,
-                f"{verb} {view.buffer.name!r}. Status words are written by Publish, and by "
-                f"nothing else.",
-            )
+        yield from _misused_status(view, isinstance(step, Publish), "publishes to", "writes")
+        if view.buffer.role is BufferRole.INPUT:
+            yield f"writes input {view.buffer.name!r}. Inputs are read only; write an output."
     for view in touched.views_read:
-        if (view.buffer.role is BufferRole.STATUS) != isinstance(step, Await):
-            verb = "awaits" if isinstance(step, Await) else "reads"
-            yield Finding(
-                site,
-                f"{verb} {view.buffer.name!r}. Status words are read by Await, and by nothing "
-                f"else.",
+        yield from _misused_status(view, isinstance(step, Await), "awaits", "reads")
+        if view.buffer.role is BufferRole.OUTPUT:
+            yield (
+                f"reads output {view.buffer.name!r}, which is visible only after the launch. Keep "
+                f"the values in shared memory, or use a second launch."
             )
 
 
-def _undeclared(declared: Mapping[str, Buffer], buffer: Buffer) -> str:
+def _misused_status(view: View, with_status: bool, verb: str, other_verb: str) -> Iterator[str]:
+    """Yield a message if status words are used by another step, or other words by theirs."""
+    if (view.buffer.role is BufferRole.STATUS) != with_status:
+        rule = "written by Publish" if other_verb == "writes" else "read by Await"
+        yield (
+            f"{verb if with_status else other_verb} {view.buffer.name!r}. Status words are {rule}, "
+            f"and by nothing else."
+        )
+
+
+def _undeclared(program: Program, buffer: Buffer) -> Iterator[str]:
+    declared = {buffer.name: buffer for buffer in program.buffers}
     other = declared.get(buffer.name)
     if other is None:
         names = ", ".join(sorted(declared)) or "none"
-        return f"buffer {buffer.name!r} is not declared. Declared: {names}."
-    return (
-        f"buffer {buffer.name!r} is declared as {_described(other)}, but used as "
-        f"{_described(buffer)}."
-    )
-
-
-def _described(buffer: Buffer) -> str:
-    return f"{buffer.role} {buffer.dtype}[{buffer.size}] in {buffer.space} memory"
+        yield f"buffer {buffer.name!r} is not declared. Declared: {names}."
+    elif other != buffer:
+        there, here = (
+            f"{one.role} {one.dtype}[{one.size}] in {one.space} memory" for one in (other, buffer)
+        )
+        yield f"buffer {buffer.name!r} is declared as {there}, but used as {here}."

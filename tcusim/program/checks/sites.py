@@ -1,12 +1,13 @@
-"""What a check yields, and what a step touches."""
+"""What a check yields, and how a rule about one step becomes a check."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
-from tcusim.program.grammar import Frag, Load, Program, Step, Store, View, accesses
-from tcusim.program.walk import Site
+from tcusim.program.grammar import Frag, Load, Program, Step, Store, View
+from tcusim.program.walk import Site, sites
 
 
 class Finding(NamedTuple):
@@ -19,22 +20,22 @@ class Finding(NamedTuple):
 Check: TypeAlias = Callable[[Program], Iterator[Finding]]
 
 
-def views(step: Step) -> tuple[View, ...]:
-    """Return the rectangles of memory that the step touches, what it writes first."""
-    touched = accesses(step)
-    return (*touched.views_written, *touched.views_read)
+def each_step(rule: Callable[[Program, Site], Iterator[str]]) -> Check:
+    """Make a check of a rule that yields what is wrong with one step."""
 
+    @functools.wraps(rule)
+    def check(program: Program) -> Iterator[Finding]:
+        for site in sites(program):
+            for message in rule(program, site):
+                yield Finding(site, message)
 
-def frags(step: Step) -> tuple[Frag, ...]:
-    """Return the fragments that the step touches, what it writes first."""
-    touched = accesses(step)
-    return (*touched.frags_written, *touched.frags_read)
+    return check
 
 
 def tiles(step: Step) -> tuple[tuple[Frag, View], ...]:
     """Return the fragment and the tile in memory of a Load or a Store."""
-    if isinstance(step, Load):
-        return ((step.dst, step.src),)
-    if isinstance(step, Store):
-        return ((step.src, step.dst),)
-    return ()
+    match step:
+        case Load(frag, view) | Store(view, frag):
+            return ((frag, view),)
+        case _:
+            return ()
