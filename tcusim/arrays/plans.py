@@ -118,14 +118,11 @@ class Planned:
     def compute(self, arrays: Mapping[str, Array], call: Call, before: Sequence[Stage]) -> Array:
         """Return the flat result for flat NumPy arrays by the plan's names."""
         runner = get_backend(self.backend or "numpy")
-        works = [Work(self.problem, arrays)]
-        levels = []
+        works, levels, results = [Work(self.problem, arrays)], [], []
         with np.errstate(all="ignore"):
             for stage in (*before, *self.stages):
-                splits = [stage.split(work) for work in works]
-                levels.append(splits)
-                works = [one for split in splits for one in split.works]
-            results = []
+                levels.append([stage(work) for work in works])
+                works = [work for split in levels[-1] for work in split.works]
             for work in works:
                 launches = launches_for(work.problem, self.tuning).plan
                 made = runner.run(launches, work.arrays, arch=self.arch, progress=call.progress)
@@ -134,7 +131,7 @@ class Planned:
                     call.report.note(launches, self.problem.arch or "")
             for splits in reversed(levels):
                 left = iter(results)
-                results = [split.merge([next(left) for _ in split.works]) for split in splits]
+                results = [merge([next(left) for _ in works]) for works, merge in splits]
         result: Array = results[0]
         return result
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tcusim.arrays.calls import HostCall, ReadyCall, addend_of
 from tcusim.arrays.dtypes import numpy_type, types_on_device, types_on_host
-from tcusim.arrays.exact import Batch
+from tcusim.arrays.exact import Stage, batch
 from tcusim.arrays.libraries import (
     as_numpy,
     chosen_backend,
@@ -175,7 +176,7 @@ def prepare_product(asked: tuple[Any, ...], arrays: tuple[Any, ...], call: Call)
     addend_of(c, layout.result, result)
     # Digits are those of each factor's own type; other factors are cast to one.
     casts = (left.dtype.name, right.dtype.name) if rule.method == "digits" else (rule.work,) * 2
-    stages: tuple[Batch, ...] = ()
+    stages: tuple[Stage, ...] = ()
     plan, second = None, "b" if layout.cols is not None else "x"
     if not layout.is_empty:
         # Digits are multiplied in slices, so that the rows of integers may have any length.
@@ -184,7 +185,7 @@ def prepare_product(asked: tuple[Any, ...], arrays: tuple[Any, ...], call: Call)
         problem = product_problem(one, rule, options, arch, add_c=c is not None)
         plan = plan_for(request.operation, problem, options.arch, options.backend, None, rule)
         starts = layout.starts(second)
-        stages = () if starts is None else (Batch(starts, layout.inner),)
+        stages = () if starts is None else (partial(batch, starts=starts, inner=layout.inner),)
     layouts = {
         "in": (tuple(range(left.ndim)), casts[0]),
         second: (tuple(range(right.ndim)), casts[1]),
