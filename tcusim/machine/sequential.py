@@ -16,9 +16,6 @@ from tcusim.machine.formats import Float64, Format, Values
 
 __all__ = ["fraction_to_float", "propagate_nan", "round_to_odd", "sequential_values"]
 
-# Tiles times outputs handled at a time, so that the temporaries stay in a core's cache.
-_BATCH_OUTPUTS: Final = 2**14
-
 # Within these bounds neither a product of two float64 nor its rounding error leaves the range.
 _SAFE_FACTOR: Final = 2.0**500
 _SAFE_LOW: Final = 2.0**-900
@@ -29,40 +26,19 @@ _INVALID: Final = np.uint64(0xFFF8_0000_0000_0000)
 _QUIET: Final = np.uint64(0x0008_0000_0000_0000)
 
 
-def sequential_values(a: Values, b: Values, c: Values, ab: Format, acc: Format) -> Values:
+def sequential_values(a: Float64, b: Float64, c: Float64, ab: Format, acc: Format) -> Float64:
     """Accumulate products one by one, k ascending, rounding to nearest even each time.
 
-    a: (W, m, k) ab, b: (W, k, n) ab, c: (W, m, n) acc -> (W, m, n) acc; each W may be 1 instead.
+    a: (W, m, k) ab, b: (W, k, n) ab, c: (W, m, n) acc -> (W, m, n) acc, all as float64; each W may
+    be 1 instead.
     """
-    tiles = max(len(a), len(b), len(c)) if len(a) and len(b) and len(c) else 0
-    m, n = a.shape[1], b.shape[2]
-    result = np.empty((tiles, m, n), acc.dtype)
-    batch = max(1, _BATCH_OUTPUTS // max(1, m * n))
-    # Infinities, NaN and lost bits are handled below, not reported by NumPy.
-    with np.errstate(all="ignore"):
-        for first in range(0, tiles, batch):
-            part = slice(first, min(first + batch, tiles))
-            result[part] = _chain(_take(a, part), _take(b, part), _take(c, part), ab, acc)
-    if acc.name != "f64":
-        result[np.isnan(result)] = np.nan
-    return result
-
-
-def _take(operand: Values, part: slice) -> Float64:
-    """Select tiles of an operand, as float64; a single tile serves all."""
-    chosen = operand if len(operand) == 1 else operand[part]
-    return chosen.astype(np.float64)
-
-
-def _chain(a: Float64, b: Float64, c: Float64, ab: Format, acc: Format) -> Float64:
-    """Run the multiply-adds of one batch; every intermediate is a value of the accumulator."""
     # Of narrower types at most 24 + 24 significand bits meet: their product is exact in float64.
     is_double = ab.name == "f64"
     for i in range(a.shape[2]):
         a_term = a[:, :, i, None]
         b_term = b[:, i, None, :]
         c = _fma(a_term, b_term, c) if is_double else _add_and_round(a_term * b_term, c, acc)
-    return c
+    return c if acc.name == "f64" else np.where(np.isnan(c), np.nan, c)
 
 
 def _add_and_round(product: Float64, c: Float64, acc: Format) -> Float64:

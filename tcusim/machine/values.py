@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import assert_never
+from typing import Final, assert_never
 
 import numpy as np
 
 from tcusim.errors import InputError
-from tcusim.machine.exact import exact_values, integer_values
-from tcusim.machine.formats import Values, format_of
+from tcusim.machine.exact import exact_values
+from tcusim.machine.formats import Float64, Values, format_of
 from tcusim.machine.fused import fused_values
 from tcusim.machine.rules import Exact, Fused, Integer, Rule, Sequential
 from tcusim.machine.sequential import sequential_values
 
 __all__ = ["mma_values"]
+
+# Outputs handled at a time, so that the float64 temporaries stay in a core's cache.
+_BATCH_OUTPUTS: Final = 2**14
 
 
 def mma_values(a: Values, b: Values, c: Values | None, rule: Rule) -> Values:
@@ -44,24 +47,38 @@ def mma_values(a: Values, b: Values, c: Values | None, rule: Rule) -> Values:
     InputError
         If the shapes do not fit.
     """
-    ab = format_of(rule.ab)
-    acc = format_of(rule.acc)
-    lead, a, b, c = _to_tiles(a, b, c, acc.dtype)
-    shape = (*lead, *c.shape[1:])
+    acc_dtype = format_of(rule.acc).dtype
+    lead, a, b, c = _to_tiles(a, b, c, acc_dtype)
+    tiles, m, n = math.prod(lead), *c.shape[1:]
+    d = np.empty((tiles, m, n), acc_dtype)
     if a.shape[2] == 0:
-        return np.broadcast_to(c, (math.prod(lead), *c.shape[1:])).reshape(shape).copy()
+        d[:] = c
+    else:
+        batch = max(1, _BATCH_OUTPUTS // max(1, m * n))
+        # Invalid and overflowing operations are part of the model: they make NaN and infinity.
+        with np.errstate(all="ignore"):
+            for first in range(0, tiles, batch):
+                part = slice(first, first + batch)
+                chosen = (x if len(x) == 1 else x[part] for x in (a, b, c))
+                d[part] = _batch(rule, *(x.astype(np.float64) for x in chosen))
+    return d.reshape(*lead, m, n)
+
+
+def _batch(rule: Rule, a: Float64, b: Float64, c: Float64) -> Values:
+    """Multiply-accumulate some tiles: (W, m, k) @ (W, k, n) + (W, m, n); each W may be 1."""
+    ab, acc = format_of(rule.ab), format_of(rule.acc)
     match rule.how:
         case Fused():
-            d: Values = fused_values(a, b, c, ab, acc, rule.how)
+            return fused_values(a, b, c, ab, acc, rule.how)
         case Sequential():
-            d = sequential_values(a, b, c, ab, acc)
+            return sequential_values(a, b, c, ab, acc)
         case Exact():
-            d = exact_values(a, b, c, ab, acc)
+            return exact_values(a, b, c, ab, acc)
         case Integer():
-            d = integer_values(a, b, c)
+            # A product is at most 2**16, so float64 sums are exact for every k that fits in memory.
+            return np.asarray(np.matmul(a, b) + c).astype(np.int64).astype(np.int32)
         case _:
             assert_never(rule.how)
-    return d.reshape(shape)
 
 
 def _to_tiles(
