@@ -43,38 +43,36 @@ _NAMELESS: Final = "a package without metadata"
 class Extension:
     """One entry point of an installed package: an addition to tcusim, not yet imported.
 
-    Attributes
-    ----------
-    group, name, value : str
-        As the package declares them: ``[project.entry-points.group] name = "value"``.
-    distribution : str
-        The package and its version.
+    entry_point: as the package declares it, ``[project.entry-points.group] name = "value"``.
+    distribution: the package and its version.
     """
 
-    group: str
-    name: str
-    value: str
+    entry_point: importlib.metadata.EntryPoint
     distribution: str
-    _entry_point: importlib.metadata.EntryPoint = field(compare=False)
+
+    @property
+    def name(self) -> str:
+        """The name of the entry point."""
+        return self.entry_point.name
 
     def load(self) -> Any:
         """Import the module and return the object; whatever goes wrong becomes an InputError."""
-        if self._entry_point.pattern.match(self.value) is None:
+        if self.entry_point.pattern.match(self.entry_point.value) is None:
             raise errors.InputError(f"{self} cannot be loaded: write it as 'module:object'")
         try:
-            return self._entry_point.load()
-        except ImportError as error:
-            reason = f"{error}. Install it with: {self._install_command()}"
-            raise errors.InputError(f"{self} cannot be loaded: {reason}") from error
-        except AttributeError as error:
-            raise errors.InputError(f"{self} cannot be loaded: {error}") from error
+            return self.entry_point.load()
+        # A module of somebody else's may raise anything while it is imported, and may even exit.
         except (Exception, SystemExit) as error:
             reason = f"{type(error).__name__}: {error}"
+            if isinstance(error, ImportError):
+                reason = f"{error}. Install it with: {self._install_command()}"
+            elif isinstance(error, AttributeError):
+                reason = str(error)
             raise errors.InputError(f"{self} cannot be loaded: {reason}") from error
 
     def _install_command(self) -> str:
         """Return the pip command for its library: by rule, an extra with the entry's name."""
-        dist = self._entry_point.dist
+        dist = self.entry_point.dist
         if dist is None or self.distribution.startswith(_NAMELESS):
             return "pip install --force-reinstall, and the package's name"
         package = self.distribution.split()[0]
@@ -85,7 +83,8 @@ class Extension:
         return f"pip install --upgrade {package}"
 
     def __str__(self) -> str:
-        return f"entry point {self.name!r} = {self.value!r} ({self.group}) of {self.distribution}"
+        point = self.entry_point
+        return f"entry point {self.name!r} = {point.value!r} ({point.group}) of {self.distribution}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,46 +109,46 @@ class Broken:
         return self.reason
 
 
-@dataclass(frozen=True, slots=True)
-class _Declared:
-    """What all installed packages declare: by group, then by the entry point's name."""
-
-    extensions: dict[str, dict[str, Extension]] = field(default_factory=dict)
-    broken: dict[str, dict[str, Broken]] = field(default_factory=dict)
-
-
 def entry_points_of(group: str) -> tuple[Extension, ...]:
     """Return the installed additions of one group, such as ``tcusim.shapes``, importing none.
 
     Those of one name from two packages are left out, and are listed by `broken`.
     """
-    return tuple(declared().extensions.get(group, {}).values())
+    found = declared().get(group, {}).values()
+    return tuple(one for one in found if isinstance(one, Extension))
 
 
 @contextmanager
 def restored() -> Iterator[None]:
     """Forget at the end what was registered within; tests and notebooks try things out."""
-    kept = [(registry, registry.state()) for registry in _registries]
+    kept = {
+        registry: {key: copy(held) for key, held in vars(registry).items() if type(held) in _STATE}
+        for registry in _registries
+    }
     try:
         yield
     finally:
-        _registries[:] = [registry for registry, _ in kept]
-        for registry, state in kept:
-            registry.restore(state)
+        _registries[:] = kept
+        for registry, state in kept.items():
+            vars(registry).update(state)
 
 
 def broken() -> tuple[Broken, ...]:
     """Return every addition that cannot be used, of whatever kind; all are imported for that."""
+    found = [one for group in declared().values() for one in group.values()]
     for registry in _registries:
         registry.all()
-    found = [one for group in declared().broken.values() for one in group.values()]
-    return (*found, *(one for registry in _registries for one in registry.broken()))
+        found += registry.broken()
+    return tuple(dict.fromkeys(one for one in found if isinstance(one, Broken)))
 
 
 @functools.cache
-def declared() -> _Declared:
-    """Return all entry points for tcusim that packages declare, read once a process."""
-    result = _Declared()
+def declared() -> dict[str, dict[str, Extension | Broken]]:
+    """Return what all installed packages declare: by group, then by the entry point's name.
+
+    Where two packages have one name, neither can be used. It is read once a process.
+    """
+    found: dict[str, dict[str, Extension | Broken]] = {}
     seen: set[str] = set()
     for distribution in importlib.metadata.distributions():
         try:
@@ -161,48 +160,38 @@ def declared() -> _Declared:
             if key in seen:
                 continue
             seen.add(key)
-            for entry_point in distribution.entry_points:
-                if entry_point.group.startswith(_PREFIX):
-                    _declare(result, Extension(*_fields(entry_point), name, entry_point))
+            for point in distribution.entry_points:
+                if point.group.startswith(_PREFIX):
+                    group, new = found.setdefault(point.group, {}), Extension(point, name)
+                    other = group.setdefault(point.name, new)
+                    if isinstance(other, Extension) and other is not new:
+                        group[point.name] = _clash(other, new)
         # A damaged package may raise anything here, and is not the only one installed.
         except Exception as error:
             name = _name_of(distribution)
             reason = f"the entry points of {name} cannot be read: {type(error).__name__}: {error}"
-            result.broken.setdefault("", {})[name] = Broken(name, "", reason)
-    return result
+            found.setdefault("", {})[name] = Broken(name, "", reason)
+    return found
 
 
-def _fields(entry_point: importlib.metadata.EntryPoint) -> tuple[str, str, str]:
-    return entry_point.group, entry_point.name, entry_point.value
-
-
-def _declare(known: _Declared, new: Extension) -> None:
-    """Add an extension; where another has its name, neither can be used."""
-    extensions = known.extensions.setdefault(new.group, {})
-    clashes = known.broken.setdefault(new.group, {})
-    if new.name in clashes:
-        return
-    other = extensions.setdefault(new.name, new)
-    if other is not new:
-        del extensions[new.name]
-        both = f"{other.distribution} and {new.distribution}"
-        clashes[new.name] = Broken(
-            both,
-            new.name,
-            f"{both} both have an entry point {new.name!r} in {new.group}. Uninstall one of them.",
-        )
+def _clash(one: Extension, other: Extension) -> Broken:
+    both, name = f"{one.distribution} and {other.distribution}", one.name
+    where = f"an entry point {name!r} in {one.entry_point.group}"
+    return Broken(both, name, f"{both} both have {where}. Uninstall one of them.")
 
 
 def _name_of(distribution: importlib.metadata.Distribution) -> str:
     """Return the package and its version; a damaged one may have neither."""
     try:
         fields = [distribution.metadata[name] or "" for name in ("Name", "Version")]
+    # Metadata that are missing or no text raise one thing or another, by the version of Python.
     except Exception:
         fields = []
     nameless = f"{_NAMELESS} in {distribution.locate_file('')}"
     return " ".join(fields).strip() or nameless
 
 
+@dataclass(eq=False)
 class Registry(Generic[T]):
     """What bears names of one kind: tcusim's own, the user's, and those of installed packages.
 
@@ -212,40 +201,32 @@ class Registry(Generic[T]):
         What it holds, for messages, such as ``"shape"``.
     group : str
         The group of entry points that adds to it.
-    names : callable
+    names_of : callable
         Returns the names of an item, its own first.
     members : callable
         Returns the items of an extension's object, or raises an InputError.
-    spelled : callable
-        Returns a name as it counts in a lookup; by default case does not.
     by_entry : bool
         Whether an item has the name of its entry point, so that only that one is imported; if not,
         all are when a name is not known.
+    spelled : callable
+        Returns a name as it counts in a lookup; by default case does not.
     """
 
-    def __init__(
-        self,
-        kind: str,
-        group: str,
-        names: Callable[[T], Sequence[str]],
-        members: Callable[[Any], Iterable[T]],
-        *,
-        by_entry: bool = False,
-        spelled: Callable[[str], str] = str.lower,
-    ) -> None:
-        self._kind = kind
-        self._group = group
-        self._names = names
-        self._members = members
-        self._by_entry = by_entry
-        self._spelled = spelled
-        self._items: dict[str, T] = {}
-        self._by_name: dict[str, T] = {}
-        self._owners: dict[str, str] = {}
-        self._tried: set[str] = set()
-        self._broken: dict[str, Broken] = {}
-        # Of one that can be taken twice: a package may register things while it is imported.
-        self._lock = threading.RLock()
+    kind: str
+    group: str
+    names_of: Callable[[T], Sequence[str]]
+    members: Callable[[Any], Iterable[T]]
+    by_entry: bool = field(default=False, kw_only=True)
+    spelled: Callable[[str], str] = field(default=str.lower, kw_only=True)
+    _items: dict[str, T] = field(default_factory=dict, init=False)
+    # By each name, as it is spelled in a lookup: an item, and who added it.
+    _by_name: dict[str, tuple[T, str]] = field(default_factory=dict, init=False)
+    _tried: set[str] = field(default_factory=set, init=False)
+    _broken: dict[str, Broken] = field(default_factory=dict, init=False)
+    # Of one that can be taken twice: a package may register things while it is imported.
+    _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
+
+    def __post_init__(self) -> None:
         _registries.append(self)
 
     def add(self, item: T, owner: str) -> T:
@@ -257,18 +238,20 @@ class Registry(Generic[T]):
             If another item has one of its names.
         """
         with self._lock:
-            names = self._names(item)
+            names = self.names_of(item)
             for name in names:
-                known = self._by_name.get(self._spelled(name))
-                if known is not None and known != item:
-                    self._refuse(name, owner, self._owners[self._names(known)[0]])
+                known = self._by_name.get(self.spelled(name))
+                if known is not None and known[0] != item:
+                    self._refuse(name, owner, known[1])
                 # What comes with tcusim is first, and no reason to read all packages at import.
-                if known is None and owner != OWN and (pending := self._pending(name)):
-                    self._refuse(name, owner, pending.distribution)
-            known = self._items.setdefault(names[0], item)
-            self._owners.setdefault(names[0], owner)
-            self._by_name.update((self._spelled(name), known) for name in names)
-            return known
+                if known is None and owner != OWN and self.by_entry and name not in self._tried:
+                    pending = declared().get(self.group, {}).get(name)
+                    if isinstance(pending, Extension):
+                        self._refuse(name, owner, pending.distribution)
+            item = self._items.setdefault(names[0], item)
+            for name in names:
+                self._by_name.setdefault(self.spelled(name), (item, owner))
+            return item
 
     def known(self, name: object) -> T | None:
         """Return the item whose own name this is, letter by letter: what most lookups find."""
@@ -279,12 +262,10 @@ class Registry(Generic[T]):
         item = self.known(name)
         if item is not None:
             return item
-        spelled, key = self._spelled(str(name)), str(name).lower()
+        spelled, key = self.spelled(str(name)), str(name).lower()
         if spelled not in self._by_name:
-            self._load(key if self._by_entry else None)
-        if spelled in self._by_name:
-            return self._by_name[spelled]
-        return self._broken.get(key) or declared().broken.get(self._group, {}).get(key)
+            self._load(key if self.by_entry else None)
+        return self._by_name[spelled][0] if spelled in self._by_name else self._broken.get(key)
 
     def get(self, name: object, *, hint: str = "") -> T:
         """Return the item of this name.
@@ -306,8 +287,8 @@ class Registry(Generic[T]):
     def unknown(self, name: object, hint: str = "") -> errors.UnknownName:
         """Return the error for a name that nothing bears."""
         listed = self.names()
-        known = {one for item in self._items.values() for one in self._names(item)}
-        error = errors.unknown_name(self._kind, name, {*known, *listed}, listed)
+        known = {one for item in self._items.values() for one in self.names_of(item)}
+        error = errors.unknown_name(self.kind, name, {*known, *listed}, listed)
         unusable = "".join(f" Not usable: {one}" for one in self._broken.values())
         return errors.UnknownName(f"{error}{hint}{unusable}")
 
@@ -321,64 +302,49 @@ class Registry(Generic[T]):
 
         Where those are names of entry points nothing is imported, and what is broken is named too.
         """
-        if not self._by_entry:
-            return tuple(self._names(item)[0] for item in self.all())
-        installed = [found.name for found in entry_points_of(self._group)]
-        clashes = declared().broken.get(self._group, {})
-        return tuple(dict.fromkeys([*self._items, *installed, *clashes]))
+        if self.by_entry:
+            return tuple(dict.fromkeys([*self._items, *declared().get(self.group, {})]))
+        return tuple(self.names_of(item)[0] for item in self.all())
 
     def broken(self) -> tuple[Broken, ...]:
-        """Return the extensions that were loaded, and failed."""
+        """Return the extensions that were to be loaded, and cannot be."""
         return tuple(self._broken.values())
 
-    def state(self) -> tuple[Any, ...]:
-        """Return a copy of what is registered, for `restore`."""
-        return tuple(copy(getattr(self, name)) for name in _STATE)
-
-    def restore(self, state: tuple[Any, ...]) -> None:
-        """Put back what was registered."""
-        for name, value in zip(_STATE, state, strict=True):
-            setattr(self, name, value)
-
-    def _pending(self, name: str) -> Extension | None:
-        """Return the extension that has this name for an item which is not loaded yet."""
-        if not self._by_entry or name in self._tried:
-            return None
-        return declared().extensions.get(self._group, {}).get(name)
-
     def _refuse(self, name: str, owner: str, known_owner: str) -> None:
-        article = "an" if self._kind[0] in "aeiou" else "a"
+        article = "an" if self.kind[0] in "aeiou" else "a"
         raise errors.InputError(
-            f"{owner}: there is already {article} {self._kind} {name!r}, from {known_owner}. "
+            f"{owner}: there is already {article} {self.kind} {name!r}, from {known_owner}. "
             f"Give the new one another name."
         )
 
-    def _load(self, name: str | None) -> None:
+    def _load(self, wanted: str | None) -> None:
         """Load the extension of this name, or all; each is tried once."""
         with self._lock:
-            for found in entry_points_of(self._group):
-                if found.name in self._tried or name not in (None, found.name.lower()):
+            for name, found in declared().get(self.group, {}).items():
+                if name in self._tried or wanted not in (None, name.lower()):
                     continue
-                self._tried.add(found.name)
+                self._tried.add(name)
+                if isinstance(found, Broken):
+                    self._broken[name.lower()] = found
+                    continue
                 try:
-                    for item in self._members(found.load()):
-                        self._require_name(item, found)
+                    for item in self.members(found.load()):
+                        self._require_name(item, name)
                         self.add(item, found.distribution)
                 except errors.InputError as error:
                     reason = str(error)
                     if str(found) not in reason:
                         reason = f"{found} cannot be used: {reason}"
-                    self._broken[found.name.lower()] = Broken(
-                        found.distribution, found.name, reason
-                    )
+                    self._broken[name.lower()] = Broken(found.distribution, name, reason)
 
-    def _require_name(self, item: T, found: Extension) -> None:
-        name = self._names(item)[0]
-        if self._by_entry and name != found.name:
+    def _require_name(self, item: T, entry: str) -> None:
+        name = self.names_of(item)[0]
+        if self.by_entry and name != entry:
             raise errors.InputError(
-                f"its {self._kind} is called {name!r}, and must have the name of the entry point"
+                f"its {self.kind} is called {name!r}, and must have the name of the entry point"
             )
 
 
 _registries: list[Registry[Any]] = []
-_STATE: Final = ("_items", "_by_name", "_owners", "_tried", "_broken")
+# The types of what a registry holds, besides what it is made with.
+_STATE: Final = (dict, set)
