@@ -77,6 +77,8 @@ LENGTH = Index.symbol("length")
 # begin in one bank, and lanes that take one column of them wait for each other. Eight rows of
 # operands are read at a time, 16 bytes of each, so they are an odd number of 16 bytes apart.
 OPERAND_SKEW = 16
+# Bytes of shared memory up to which programs are simulated: far more than any GPU has.
+MOST_SHARED = 1 << 24
 # Accumulators, whose elements are wider, are stored and read in rows of 32 bytes and more.
 SUM_SKEW = 32
 
@@ -159,10 +161,7 @@ class Builder:
     """
 
     def __init__(
-        self,
-        options: Options,
-        lines: Mapping[str, str] | None = None,
-        level: Level = Level.WARP,
+        self, options: Options, lines: Mapping[str, str] | None = None, level: Level = Level.WARP
     ) -> None:
         self._lines = lines or {}
         shape = options.shape
@@ -208,6 +207,13 @@ class Builder:
         return self._status.setdefault(name, Buffer(name, dtype, size, BufferRole.STATUS))
 
     def _declare(self, name: str, dtype: str, size: int, space: Space) -> Buffer:
+        total = size * format_of(dtype).itemsize
+        require(
+            total <= MOST_SHARED,
+            f"{name!r} would take {total} bytes of shared memory; no GPU gives a block 256 KB, "
+            f"and tcusim takes programs with at most {MOST_SHARED}. Choose shorter segments, or "
+            "smaller numbers in the options of the algorithm, such as columns",
+        )
         extent = Extent.of(padded(size, dtype))
         buffer = Buffer(name, dtype, extent, BufferRole.SCRATCH, space)
         old = self._scratch.setdefault(buffer.name, buffer)
@@ -307,12 +313,7 @@ class Builder:
         self._add(Await(dst, src, self._origin(line)))
 
     def locate(
-        self,
-        name: str,
-        segments: Segments,
-        first: Index,
-        count: int,
-        line: str = "",
+        self, name: str, segments: Segments, first: Index, count: int, line: str = ""
     ) -> Ranges:
         """Find `count` chunks of ragged segments from number `first` on; see `Locate`."""
         ranges = Ranges(name, count)
@@ -404,12 +405,7 @@ class Builder:
         return kept
 
     def spill(
-        self,
-        frag: Frag,
-        name: str | None = None,
-        index: int = 0,
-        count: int = 1,
-        line: str = "",
+        self, frag: Frag, name: str | None = None, index: int = 0, count: int = 1, line: str = ""
     ) -> Spill:
         """Store an accumulator to shared memory, as tile `index` of `count`."""
         ldm = padded(self.n, frag.dtype)
@@ -447,13 +443,7 @@ class Builder:
         )
 
     def broadcast(
-        self,
-        frag: Frag,
-        view: View,
-        plus: View | None = None,
-        *,
-        line: str = "",
-        stage: str = "",
+        self, frag: Frag, view: View, plus: View | None = None, *, line: str = "", stage: str = ""
     ) -> Frag:
         """Load an accumulator with views that repeat rows or columns (through shared memory)."""
         tile = self._stage_view(frag, self.rect(view.buffer, 0, self.m, self.n, self.n), stage)
@@ -462,12 +452,7 @@ class Builder:
         return frag
 
     def store(
-        self,
-        frags: Sequence[Frag],
-        view: View,
-        line: str = "",
-        first: int = 0,
-        stage: str = "",
+        self, frags: Sequence[Frag], view: View, line: str = "", first: int = 0, stage: str = ""
     ) -> None:
         """Store accumulators that lie side by side, as one (m, cols) rectangle of memory.
 

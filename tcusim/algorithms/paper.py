@@ -16,14 +16,7 @@ from tcusim.algorithms.product import block_column, result_tile
 from tcusim.algorithms.reduce import accumulate, second_product, sum_tiles
 from tcusim.algorithms.registry import algorithm, listing
 from tcusim.algorithms.rows import FixedRows, data, tile_of
-from tcusim.algorithms.staging import (
-    INNER,
-    ROWS,
-    Inner,
-    Sums,
-    edge,
-    grouped,
-)
+from tcusim.algorithms.staging import INNER, ROWS, Inner, Sums, edge, grouped
 from tcusim.algorithms.tree import fold
 from tcusim.program.grammar import (
     COL,
@@ -190,10 +183,7 @@ def gemm_naive(b: Builder, *, cols: int | None = None, sizes: Inner = INNER) -> 
 
 
 @algorithm(
-    "gemv",
-    "product",
-    "[DAKKAK19] section 2, with a padded vector",
-    "ceil(rows/m)*ceil(inner/k)",
+    "gemv", "product", "[DAKKAK19] section 2, with a padded vector", "ceil(rows/m)*ceil(inner/k)"
 )
 def gemv(b: Builder, *, sizes: Inner = INNER) -> Work:
     """Multiply a matrix by a vector, m rows a warp: x is column 0 of an operand of zeros.

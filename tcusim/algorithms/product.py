@@ -14,16 +14,7 @@ from dataclasses import dataclass
 
 from tcusim.algorithms.builder import Builder, Level, Work, padded, require, stored_type
 from tcusim.algorithms.registry import algorithm
-from tcusim.algorithms.staging import (
-    INNER,
-    ROWS,
-    Inner,
-    Stage,
-    Sums,
-    edge,
-    grouped,
-    pipelined,
-)
+from tcusim.algorithms.staging import INNER, ROWS, Inner, Stage, Sums, edge, grouped, pipelined
 from tcusim.algorithms.tree import fold
 from tcusim.program.checks.verifier import tile_is_aligned
 from tcusim.program.grammar import (
@@ -240,11 +231,7 @@ def _block_tiles(b: Builder, size: BlockSize) -> _BlockTiles:
 
 
 @algorithm(
-    "gemv_reduction",
-    "product",
-    "not in the paper",
-    "ceil(rows/m)*ceil(inner/k)",
-    level=Level.BLOCK,
+    "gemv_reduction", "product", "not in the paper", "ceil(rows/m)*ceil(inner/k)", level=Level.BLOCK
 )
 def gemv_reduction(
     b: Builder,

@@ -141,11 +141,7 @@ def reduction_simt(b: Builder, segment_size: int) -> int | Work:
 
 @algorithm("reduction_ragged_simt", "irregular_reduction", "not in the paper", "0", repeats=4)
 def reduction_ragged_simt(
-    b: Builder,
-    cut: int,
-    *,
-    chunks: Chunks = CHUNKS,
-    rows_per_warp: int = SIMT_ROWS,
+    b: Builder, cut: int, *, chunks: Chunks = CHUNKS, rows_per_warp: int = SIMT_ROWS
 ) -> int | Work:
     """Sum chunks of ragged segments by rounded additions alone, each as a balanced tree.
 
@@ -344,9 +340,7 @@ def reduction_panel(b: Builder, segment_size: int, *, size: PanelSize = AS_SUITS
 
 
 def sum_tiles(
-    b: Builder,
-    segment_size: int,
-    total: Callable[[int, Callable[[Index], View], Frag], View],
+    b: Builder, segment_size: int, total: Callable[[int, Callable[[Index], View], Frag], View]
 ) -> int | Work:
     """Sum a segment's tiles by `total`, given how many there are, each one, and P."""
     rows = FixedRows(b, segment_size, 1)

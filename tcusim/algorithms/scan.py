@@ -82,11 +82,7 @@ __all__ = [
     limited=True,
 )
 def scan_kn(
-    b: Builder,
-    segment_size: int,
-    *,
-    carry: bool = False,
-    order: Order = FORWARD,
+    b: Builder, segment_size: int, *, carry: bool = False, order: Order = FORWARD
 ) -> int | Work:
     """Scan segments of k*N elements, m segments a warp (Algorithm 5).
 
@@ -105,12 +101,7 @@ def scan_kn(
 
 @algorithm("scan_ragged", "irregular_scan", "not in the paper", "N*ceil(k/n)", repeats=4)
 def scan_ragged(
-    b: Builder,
-    cut: int,
-    *,
-    chunks: Chunks = CHUNKS,
-    carry: bool = False,
-    order: Order = FORWARD,
+    b: Builder, cut: int, *, chunks: Chunks = CHUNKS, carry: bool = False, order: Order = FORWARD
 ) -> int | Work:
     """Scan chunks of at most k*N elements of ragged segments, m chunks a warp.
 
@@ -151,11 +142,7 @@ def _scan_rows(b: Builder, rows: Rows, order: Order, *, carry: bool) -> int | Wo
 
 @algorithm("scan_simt", "scan", "not in the paper", "0", repeats=16)
 def scan_simt(
-    b: Builder,
-    segment_size: int,
-    *,
-    order: Order = FORWARD,
-    carry: bool = False,
+    b: Builder, segment_size: int, *, order: Order = FORWARD, carry: bool = False
 ) -> int | Work:
     """Scan segments by rounded additions alone, one segment a warp, in log2 rounds.
 
@@ -401,11 +388,7 @@ def _scan_by_additions(b: Builder, totals: Buffer, before: Buffer, s: Frag) -> N
     symbols=partial(tiles_of_panels, elements=SCANNED),
 )
 def scan_panel(
-    b: Builder,
-    segment_size: int,
-    *,
-    size: PanelSize = AS_SUITS,
-    order: Order = FORWARD,
+    b: Builder, segment_size: int, *, size: PanelSize = AS_SUITS, order: Order = FORWARD
 ) -> int:
     """Scan segments, several short ones a warp or a part of a long one at a time."""
     share = share_of(b.m, b.k, segment_size, SCANNED, size.tiles_per_row, size.groups)

@@ -16,16 +16,7 @@ from tcusim.machine.formats import format_of
 from tcusim.machine.shapes import LDM_BYTES, TILE_BYTES
 from tcusim.program.grammar import COL, ROW, WARP, Bound, Buffer, Extent, Frag, Index, View
 
-__all__ = [
-    "INNER",
-    "ROWS",
-    "Inner",
-    "Stage",
-    "Sums",
-    "edge",
-    "grouped",
-    "pipelined",
-]
+__all__ = ["INNER", "ROWS", "Inner", "Stage", "Sums", "edge", "grouped", "pipelined"]
 
 ROWS = Index.symbol("rows")
 

@@ -419,3 +419,12 @@ def test_listing_and_events_name_the_status_words() -> None:
     assert sum(isinstance(event.step, Publish) for event in events) == 4
     assert When not in {type(event.step) for event in events}
     assert {COL, WARP}.isdisjoint(program.blocks.index.symbols)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("scan_single_pass", {"columns": 10**9}), ("scan_simt", {"segment_size": 10**9})],
+)
+def test_more_shared_memory_than_any_gpu_has_is_refused(name: str, options: dict[str, int]) -> None:
+    with pytest.raises(Unsupported, match="bytes of shared memory"):
+        build(name, **options)
