@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final
 
@@ -38,17 +39,21 @@ class Library:
     """What tcusim does with arrays of one library; this one stands for every unknown library."""
 
     kind: ClassVar[str] = "other"
-    # The module that defines the array type, and the type's name there; an array of the library
-    # proves that the module is there.
+    # The module that defines the array type, and the type's name there.
     module: ClassVar[str] = ""
     type_name: ClassVar[str] = ""
     # Whether memory may be used anew as soon as our view of it is gone, whatever is queued.
     must_wait: ClassVar[bool] = False
 
-    def takes(self, array: Any) -> bool:
-        """Return whether an array is this library's."""
-        module = sys.modules.get(self.module)
-        return module is not None and isinstance(array, getattr(module, self.type_name))
+    @property
+    def imported(self) -> Any:
+        """The module; it is there, since an array of the library is."""
+        return sys.modules.get(self.module)
+
+    @property
+    def array_type(self) -> Any:
+        """The type of its arrays, None if the module was not imported."""
+        return getattr(self.imported, self.type_name, None)
 
     def describe(self, array: Any, name: str) -> DeviceArray | None:
         """Return what an array is; None if it is in the computer's own memory."""
@@ -86,25 +91,40 @@ class Library:
 class QuickLibrary(Library):
     """A library whose arrays tell in well under a microsecond what a launch must know."""
 
+    @abstractmethod
     def is_plain(self, array: Any) -> bool:
         """Return whether an array has no gaps and needs no closer look."""
-        raise NotImplementedError
 
+    @abstractmethod
     def address(self, array: Any) -> int:
         """Return the address of a plain array's first element."""
-        raise NotImplementedError
 
+    @abstractmethod
     def device(self, array: Any) -> int:
         """Return the number of a plain array's GPU."""
-        raise NotImplementedError
 
+    @abstractmethod
     def current_stream(self, device: int) -> int:
         """Return the handle of the library's current stream on a device."""
-        raise NotImplementedError
 
+    @abstractmethod
     def new(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
         """Return a new array on the device of another, which is the current one."""
-        raise NotImplementedError
+
+    def described(self, array: Any, name: str, *, contiguous: bool) -> DeviceArray:
+        """Return what an array in GPU memory is."""
+        device = self.device(array)
+        return DeviceArray(
+            name=name,
+            owner=array,
+            kind=self.kind,
+            address=self.address(array),
+            shape=tuple(array.shape),
+            dtype=str(array.dtype).removeprefix("torch."),
+            contiguous=contiguous,
+            device=device,
+            stream=self.current_stream(device),
+        )
 
     def empty(self, like: DeviceArray, shape: tuple[int, ...], dtype: str) -> Any:
         """Return a new array on the device of another."""
@@ -122,37 +142,26 @@ class _Torch(QuickLibrary):
                 f"{name} is a torch tensor on {array.device}. Move it to the GPU with .cuda(), or "
                 f"give the array of .numpy()"
             )
-        torch = sys.modules["torch"]
-        if array.layout is not torch.strided:
+        if array.layout is not self.imported.strided:
             raise InputError(
                 f"{name} is a torch tensor of layout {array.layout}; give a dense one, such as "
                 f"its .values()"
             )
         require_no_gradient(name, array)
-        return DeviceArray(
-            name=name,
-            owner=array,
-            kind=self.kind,
-            address=array.data_ptr(),
-            shape=tuple(array.shape),
-            dtype=str(array.dtype).removeprefix("torch."),
-            contiguous=array.is_contiguous(),
-            device=array.device.index,
-            stream=self.current_stream(array.device.index),
-        )
+        return self.described(array, name, contiguous=array.is_contiguous())
 
     def memory(self, like: DeviceArray, nbytes: int, stream: int) -> Any:
-        cuda, device = sys.modules["torch"].cuda, like.owner.device
+        cuda, device = self.imported.cuda, like.owner.device
         # Its allocator gives freed memory to the next user on the stream of the allocation. To
         # torch, an external stream 0 is a new one.
         default = stream in (0, 1)
         owner = cuda.default_stream(device) if default else cuda.ExternalStream(stream, device)
         with cuda.stream(owner):
-            return like.owner.new_empty((nbytes,), dtype=sys.modules["torch"].uint8)
+            return like.owner.new_empty((nbytes,), dtype=self.imported.uint8)
 
     def arranged(self, array: DeviceArray, axes: tuple[int, ...], dtype: str) -> Any:
-        torch = sys.modules["torch"]
-        return array.owner.detach().permute(axes).to(getattr(torch, dtype)).contiguous()
+        moved = array.owner.detach().permute(axes)
+        return moved.to(getattr(self.imported, dtype)).contiguous()
 
     def aligned(self, owner: Any) -> Any:
         return owner.clone()
@@ -189,27 +198,15 @@ class _Cupy(QuickLibrary):
     type_name = "ndarray"
 
     def describe(self, array: Any, name: str) -> DeviceArray:
-        device = array.data.device_id
-        return DeviceArray(
-            name=name,
-            owner=array,
-            kind=self.kind,
-            address=array.data.ptr,
-            shape=array.shape,
-            dtype=array.dtype.name,
-            contiguous=bool(array.flags.c_contiguous),
-            device=device,
-            stream=self.current_stream(device),
-        )
+        return self.described(array, name, contiguous=self.is_plain(array))
 
     def empty(self, like: DeviceArray, shape: tuple[int, ...], dtype: str) -> Any:
-        with sys.modules["cupy"].cuda.Device(like.device):
+        with self.imported.cuda.Device(like.device):
             return super().empty(like, shape, dtype)
 
     def arranged(self, array: DeviceArray, axes: tuple[int, ...], dtype: str) -> Any:
-        cupy = sys.modules["cupy"]
-        moved = cupy.transpose(array.owner, axes).astype(dtype, copy=False)
-        return cupy.ascontiguousarray(moved)
+        moved = self.imported.transpose(array.owner, axes).astype(dtype, copy=False)
+        return self.imported.ascontiguousarray(moved)
 
     def is_plain(self, array: Any) -> bool:
         return bool(array.flags.c_contiguous)
@@ -226,14 +223,11 @@ class _Cupy(QuickLibrary):
         return int(sys.modules["cupy"].cuda.get_current_stream(device).ptr)
 
     def new(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
-        return sys.modules["cupy"].empty(shape, _cupy_dtype(dtype, like.dtype))
-
-
-def _cupy_dtype(dtype: str, like: np.dtype[Any]) -> Any:
-    """Return CuPy's type for results: bfloat16 beside arrays of it, else its bits."""
-    if dtype != "bfloat16":
-        return dtype
-    return like if like.name == dtype else np.uint16
+        # bfloat16 beside arrays of it, else its bits.
+        if dtype == "bfloat16":
+            own = like.dtype.name == dtype
+            return sys.modules["cupy"].empty(shape, like.dtype if own else np.uint16)
+        return sys.modules["cupy"].empty(shape, dtype)
 
 
 class _Pycuda(Library):
@@ -242,9 +236,8 @@ class _Pycuda(Library):
     type_name = "GPUArray"
 
     def empty(self, like: DeviceArray, shape: tuple[int, ...], dtype: str) -> Any:
-        gpuarray = sys.modules["pycuda.gpuarray"]
         memory_dtype = format_of(dtype).memory_dtype
-        return gpuarray.empty(shape, memory_dtype, allocator=like.owner.allocator)
+        return self.imported.empty(shape, memory_dtype, allocator=like.owner.allocator)
 
     def arranged(self, array: DeviceArray, axes: tuple[int, ...], dtype: str) -> Any:
         in_order = axes == tuple(range(len(axes)))
@@ -263,7 +256,7 @@ class _Jax(Library):
     must_wait = True
 
     def describe(self, array: Any, name: str) -> DeviceArray | None:
-        if isinstance(array, sys.modules["jax"].core.Tracer):
+        if isinstance(array, self.imported.core.Tracer):
             raise InputError(
                 f"{name} is traced by JAX and has no values yet. Call from outside jax.jit, or "
                 f"through jax.pure_callback"
@@ -287,8 +280,7 @@ def library_of(array: DeviceArray) -> Library:
 def quick_library(array_type: type) -> QuickLibrary | None:
     """Return the library whose arrays are of this very type, if it is a quick one."""
     for library in _KNOWN:
-        module = sys.modules.get(library.module)
-        if module is not None and array_type is getattr(module, library.type_name, None):
+        if array_type is library.array_type:
             return library if isinstance(library, QuickLibrary) else None
     return None
 
@@ -317,10 +309,8 @@ def device_array(array: Any, name: str) -> DeviceArray | None:
     """
     if isinstance(array, np.ndarray):
         return None
-    for library in _KNOWN:
-        if library.takes(array):
-            return library.describe(array, name)
-    return _OTHER.describe(array, name)
+    known = (one for one in _KNOWN if isinstance(array, one.array_type or ()))
+    return next(known, _OTHER).describe(array, name)
 
 
 def _of_interface(array: Any, interface: Mapping[str, Any], name: str, kind: str) -> DeviceArray:
@@ -361,7 +351,6 @@ def _of_dlpack(array: Any, name: str, kind: str, *, writable: bool = True) -> De
         dtype = np.dtype(view.dtype)
     except (BufferError, TypeError, NotImplementedError) as error:
         raise InputError(f"{name} cannot be read through DLPack: {error}") from error
-    strides = view.strides
     return DeviceArray(
         name=name,
         owner=array,
@@ -369,7 +358,7 @@ def _of_dlpack(array: Any, name: str, kind: str, *, writable: bool = True) -> De
         address=int(view.ptr),
         shape=tuple(view.shape),
         dtype=dtype.name,
-        contiguous=_contiguous(view.shape, strides, 1),
+        contiguous=_contiguous(view.shape, view.strides, 1),
         writable=writable and not view.readonly,
         device=int(device),
         stream=_DLPACK_DEFAULT_STREAM,
@@ -383,7 +372,7 @@ def _contiguous(shape: tuple[int, ...], strides: Iterable[int] | None, itemsize:
     if strides is None or 0 in shape:
         return True
     expected = itemsize
-    for extent, stride in reversed(list(zip(shape, strides, strict=True))):
+    for extent, stride in reversed([*zip(shape, strides, strict=True)]):
         if extent != 1 and stride != expected:
             return False
         expected *= extent
