@@ -30,30 +30,12 @@ __all__ = [
 class DeviceArray:
     """One array in GPU memory, as its library describes it.
 
-    Attributes
-    ----------
-    name : str
-        What messages call it, such as ``input 'in'``.
-    owner : object
-        The user's object.
-    kind : str
-        Its library: "torch", "cupy", "gpuarray", "jax" or "other".
-    address : int
-        Of its first element.
-    shape : tuple of int
-        Elements along each axis.
-    dtype : str
-        Its library's name of the element type.
-    contiguous : bool
-        Whether no other bytes lie between its elements, and the last axis is the fastest.
-    writable : bool
-        Whether its library lets us write.
-    device : int or None
-        None where its library does not say.
-    stream : int
-        The one on which its library works on it.
-    keep : object
-        What must stay alive besides.
+    name: what messages call it, such as ``input 'in'``. owner: the user's object. kind: its
+    library: "torch", "cupy", "gpuarray", "jax" or "other". address: of its first element. dtype:
+    its library's name of the element type. contiguous: whether no other bytes lie between its
+    elements, and the last axis is the fastest. writable: whether its library lets us write. device:
+    None where its library does not say. stream: the one on which its library works on it. keep:
+    what must stay alive besides.
     """
 
     name: str
@@ -112,16 +94,9 @@ def _names_of(dtype: str) -> tuple[str, ...]:
 
 def directly_loaded(program: Program) -> frozenset[str]:
     """Return the buffers whose tiles move between memory and fragments, without a copy between."""
-    names = set()
-    for _, step in walk(program.steps):
-        match step:
-            case Load():
-                names.add(step.src.buffer.name)
-            case Store():
-                names.add(step.dst.buffer.name)
-            case _:
-                pass
-    return frozenset(names)
+    steps = [step for _, step in walk(program.steps)]
+    loaded = {step.src.buffer.name for step in steps if isinstance(step, Load)}
+    return frozenset(loaded | {step.dst.buffer.name for step in steps if isinstance(step, Store)})
 
 
 def require_fit(array: DeviceArray, buffer: Buffer, *, tiles: bool, flat: bool = True) -> None:
@@ -162,18 +137,14 @@ def common_device(arrays: Iterable[DeviceArray]) -> int | None:
     InputError
         If they are on several.
     """
-    first: DeviceArray | None = None
-    for array in arrays:
-        if array.device is None:
-            continue
-        if first is None:
-            first = array
-        elif array.device != first.device:
+    placed = [array for array in arrays if array.device is not None]
+    for array in placed:
+        if array.device != placed[0].device:
             raise InputError(
-                f"{first.name} is on GPU {first.device}, {array.name} is on GPU {array.device}. "
-                f"A program runs on one GPU: copy them to one."
+                f"{placed[0].name} is on GPU {placed[0].device}, {array.name} is on GPU "
+                f"{array.device}. A program runs on one GPU: copy them to one."
             )
-    return None if first is None else first.device
+    return placed[0].device if placed else None
 
 
 # --- NumPy arrays ----------------------------------------------------------------------------

@@ -43,31 +43,16 @@ class DriverError(TcusimError, RuntimeError):
 
 
 class DriverMemory:
-    """GPU memory, freed with this object.
-
-    Attributes
-    ----------
-    address : int
-        Of its first byte, a multiple of 256.
-    nbytes : int
-        Its size.
-    """
+    """GPU memory, freed with this object; `address` is a multiple of 256."""
 
     def __init__(self, driver: Driver, nbytes: int) -> None:
-        self.nbytes = nbytes
         self.address = driver.allocate(nbytes)
         # At the end of the process the driver frees what is left.
         weakref.finalize(self, driver.free, self.address).atexit = False
 
 
 class Driver:
-    """The driver, started. Raises BackendUnavailable if it does not start, or there is no GPU.
-
-    Parameters
-    ----------
-    cuda : module
-        `cuda.bindings.driver`.
-    """
+    """The driver, started, through `cuda.bindings.driver`."""
 
     def __init__(self, cuda: Any) -> None:
         self._cuda = cuda
@@ -158,10 +143,7 @@ class Driver:
     def home_of(self, address: int, name: str) -> tuple[int, int]:
         """Return the device and the context (0 if of no one context) of an address.
 
-        Raises
-        ------
-        InputError
-            If it is not an address in GPU memory. `name` is what the message calls it.
+        InputError if it is not in GPU memory; `name` is what the message calls it.
         """
         attribute, ask = self._cuda.CUpointer_attribute, self._cuda.cuPointerGetAttribute
         status, device = ask(attribute(_POINTER_DEVICE), address)
@@ -282,18 +264,10 @@ class Driver:
     def launch(
         self, function: Any, sizes: tuple[int, int, int], stream: Any, arguments: int
     ) -> None:
-        """Launch a function.
+        """Launch a function from `load` on a stream from `stream`.
 
-        Parameters
-        ----------
-        function : object
-            From `load`.
-        sizes : tuple of int
-            Blocks, threads of a block, and bytes of dynamic shared memory.
-        stream : object
-            From `stream`.
-        arguments : int
-            The address of an array with the address of each argument.
+        sizes: blocks, threads of a block, and bytes of dynamic shared memory. arguments: the
+        address of an array with the address of each argument.
         """
         blocks, threads, shared = sizes
         (status,) = self._cuda.cuLaunchKernel(
@@ -359,11 +333,5 @@ def device_sm(device: int = 0) -> int:
 
 
 def arch_name(sm: int) -> str | None:
-    """Return the architecture that GPUs of a compute capability have, such as ``"hopper"``.
-
-    None stands for a GPU that no registered architecture names.
-    """
-    for unit in arches():
-        if sm in unit.sm:
-            return unit.name
-    return None
+    """Return the registered architecture of a compute capability, such as "hopper", if any."""
+    return next((unit.name for unit in arches() if sm in unit.sm), None)

@@ -47,7 +47,7 @@ class Library:
 
     @property
     def imported(self) -> Any:
-        """The module; it is there, since an array of the library is."""
+        """The module; None where nobody has imported it."""
         return sys.modules.get(self.module)
 
     @property

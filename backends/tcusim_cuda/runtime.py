@@ -8,7 +8,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from tcusim.errors import BackendUnavailable, InputError, TcusimError, Unsupported
@@ -66,46 +66,22 @@ class Loaded:
     usage: Usage
 
 
-@dataclass(frozen=True, slots=True)
 class Call:
-    """One launch whose arguments are words of an array, which may change between launches.
+    """One launch of a loaded kernel, whose arguments may change between launches.
 
-    Attributes
-    ----------
-    loaded : Loaded
-        The kernel, on the GPU.
-    kernel : Kernel
-        What it was emitted as.
-    blocks : int
-        How many blocks to launch.
-    words : array
-        64-bit words: addresses and scalars.
-    places : tuple of int
-        Which word each argument is.
+    They are 64-bit words of an array, addresses and scalars; `places` tells which word each one is.
     """
 
-    loaded: Loaded
-    kernel: Kernel
-    blocks: int
-    words: Words
-    places: tuple[int, ...]
-    function: Any = field(init=False)
-    sizes: tuple[int, int, int] = field(init=False)
-    pointers: Words = field(init=False)
-    pointers_address: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        sizes = (self.blocks, self.kernel.threads, self.kernel.dynamic_shared_bytes)
+    def __init__(
+        self, loaded: Loaded, kernel: Kernel, blocks: int, words: Words, places: tuple[int, ...]
+    ) -> None:
+        self.function, self.usage = loaded.function, loaded.usage
+        self.kernel, self.words, self.places = kernel, words, places
+        self.sizes = (blocks, kernel.threads, kernel.dynamic_shared_bytes)
         # The driver copies each argument from where the pointer to it says, at every launch.
-        start, size = self.words.buffer_info()[0], self.words.itemsize
-        pointers = words_of([start + size * place for place in self.places])
-        for name, value in (
-            ("function", self.loaded.function),
-            ("sizes", sizes),
-            ("pointers", pointers),
-            ("pointers_address", pointers.buffer_info()[0]),
-        ):
-            object.__setattr__(self, name, value)
+        start = words.buffer_info()[0]
+        self.pointers = words_of([start + words.itemsize * place for place in places])
+        self.pointers_address = self.pointers.buffer_info()[0]
 
     @property
     def configuration(self) -> str:
@@ -113,8 +89,8 @@ class Call:
         blocks, threads, shared = self.sizes
         return (
             f"{self.kernel.name} was to run as {blocks} blocks of {threads} threads, "
-            f"{shared} bytes of dynamic shared memory, {self.loaded.usage.shared_bytes} of static, "
-            f"{self.loaded.usage.registers} registers a thread."
+            f"{shared} bytes of dynamic shared memory, {self.usage.shared_bytes} of static, "
+            f"{self.usage.registers} registers a thread."
         )
 
 
@@ -124,24 +100,14 @@ def words_of(values: Sequence[int]) -> Words:
 
 
 class Runtime(ABC):
-    """A library's contexts, streams, memory and launches. It is imported when first used.
-
-    Attributes
-    ----------
-    name, title : str
-        As every backend has them.
-    module : str
-        What is imported.
-    remedy : str
-        How to install it.
-    in_primary_context : bool
-        Whether all of its launches are in GPUs' primary contexts.
-    """
+    """A library's contexts, streams, memory and launches. It is imported when first used."""
 
     name: str
     title: str
+    # What is imported, and how to install it.
     module: str
     remedy: str
+    # Whether all launches are in GPUs' primary contexts.
     in_primary_context = False
 
     def __init__(self) -> None:
@@ -196,13 +162,7 @@ class Runtime(ABC):
     # --- Every runtime -----------------------------------------------------------------------
 
     def library(self) -> Any:
-        """Import the library and return it.
-
-        Raises
-        ------
-        BackendUnavailable
-            If it cannot be imported.
-        """
+        """Import the library and return it; BackendUnavailable if it cannot be imported."""
         try:
             return importlib.import_module(self.module)
         except ImportError as error:
@@ -218,20 +178,16 @@ class Runtime(ABC):
             missing = {k.text: k for k in kernels if (context, k.text) not in self._loaded}
             cubins = compile_kernels(list(missing.values()), driver.sm(place.device))
             for kernel, cubin in zip(missing.values(), cubins, strict=True):
-                self._require_shared(kernel, cubin.usage, place.device)
+                needed = cubin.usage.shared_bytes + kernel.dynamic_shared_bytes
+                if needed > (offered := driver.shared_bytes(place.device)):
+                    raise Unsupported(
+                        f"{kernel.program.name} needs {needed} bytes of shared memory a block, "
+                        f"{driver.title(place.device)} has {offered}. Build it with fewer warps or "
+                        f"smaller tiles."
+                    )
                 function = self.load(cubin.code, kernel)
                 self._loaded[context, kernel.text] = Loaded(function, cubin.usage)
             return tuple(self._loaded[context, kernel.text] for kernel in kernels)
-
-    def _require_shared(self, kernel: Kernel, usage: Usage, device: int) -> None:
-        driver = Driver.open()
-        needed = usage.shared_bytes + kernel.dynamic_shared_bytes
-        offered = driver.shared_bytes(device)
-        if needed > offered:
-            raise Unsupported(
-                f"{kernel.program.name} needs {needed} bytes of shared memory a block, "
-                f"{driver.title(device)} has {offered}. Build it with fewer warps or smaller tiles."
-            )
 
     @contextmanager
     def explained(self, what: str, configured: Callable[[], str]) -> Iterator[None]:

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tcusim.backends import Edge
 from tcusim.errors import InputError
@@ -51,14 +50,8 @@ class _Work:
 class _Look(NamedTuple):
     """What the short way sees of a call.
 
-    Attributes
-    ----------
-    addresses : list of int
-        Of the inputs, and of out if there is one.
-    signature : tuple
-        All on which it depends whether arrays are right.
-    aliased : bool
-        Whether out is the first input.
+    addresses: of the inputs, and of out if there is one. signature: all on which it depends whether
+    arrays are right. aliased: whether out is the first input.
     """
 
     library: QuickLibrary
@@ -76,15 +69,9 @@ _Works: TypeAlias = Callable[[Mapping[str, DeviceArray], Stream], list[_Work]]
 class _Queue:
     """The launches of a plan on one stream: ready but for the addresses of a call's arrays.
 
-    Attributes
-    ----------
-    words : array
-        The arguments of all launches: addresses of the plan's inputs, of its outputs, of
-        temporaries, then scalars.
-    status, status_bytes : int
-        The memory to clear before each round.
-    memory : object
-        What frees the temporaries.
+    words: the arguments of all launches: addresses of the plan's inputs, of its outputs, of
+    temporaries, then scalars. status, status_bytes: the memory to clear before each round. memory:
+    what frees the temporaries.
     """
 
     stream: Stream
@@ -93,30 +80,6 @@ class _Queue:
     status: int
     status_bytes: int
     memory: Any
-
-
-@dataclass(frozen=True, slots=True)
-class _Longer:
-    """A result whose rows (of the last axis) have one element more than those of the scan: a zero.
-
-    zero, rest: in bytes from a row's beginning, where the zero is, and where the others begin.
-    scan: what the plan writes: the others, if they are one row that begins where wide accesses may,
-    else an array of its own. (Element by element, writing takes longer than a copy.)
-    """
-
-    whole: DeviceArray
-    zero: int
-    rest: int
-    scan: DeviceArray
-
-    def finish(self, driver: Driver, stream: int) -> None:
-        """Write the zeros, and copy the scan to where it belongs."""
-        *lead, length = self.whole.shape
-        rows, item = math.prod(lead), self.whole.itemsize
-        pitch, start = length * item, self.whole.address + self.rest
-        if self.scan.address != start:
-            driver.copy_rows(self.scan.address, start, rows, pitch - item, pitch, stream)
-        driver.clear_rows(self.whole.address + self.zero, rows, item, pitch, stream)
 
 
 class DeviceSession:
@@ -171,10 +134,8 @@ class DeviceSession:
             result = self._run_quickly(inputs, out, shape, stream)
             if result is not None:
                 return result
-        given = {
-            name: on_gpu(array, "a" if name == self._first else name)
-            for name, array in inputs.items()
-        }
+        called = {self._first: "a"}
+        given = {name: on_gpu(array, called.get(name, name)) for name, array in inputs.items()}
         wanted = {} if out is None else {self._last: on_gpu(out, "out")}
         if starts is None:
             for name, array in given.items():
@@ -310,11 +271,11 @@ class DeviceSession:
         wanted = {name: device_array(array, f"out {name!r}") for name, array in out.items()}
         there = {name: array for name, array in given.items() if array is not None}
         outs = {name: array for name, array in wanted.items() if array is not None}
-        if not there and not outs:
+        first = next(iter((*there.values(), *outs.values())), None)
+        if first is None:
             return self._on_host(inputs, out, stream, poison)
         for name, array in (*given.items(), *wanted.items()):
             if array is None:
-                first = next(iter((*there.values(), *outs.values())))
                 raise InputError(
                     f"{self.plan.title}: {name!r} is not in GPU memory, but {first.name} is. "
                     f"Copy it there first, or give NumPy arrays only."
@@ -397,7 +358,10 @@ class DeviceSession:
                     memory = plan.memory[name]
                     values = np.empty(memory.size, format_of(memory.dtype).memory_dtype)
                     driver.copy_back(work.arrays[name].address, values, handle)
-                    results[name] = _returned(values, memory.dtype, out.get(name))
+                    results[name] = from_bits(values, memory.dtype)
+                    if name in out:
+                        out[name][...] = results[name]
+                        results[name] = out[name]
         return results
 
     def _room(self, name: str, stream: Stream) -> DeviceArray:
@@ -412,18 +376,26 @@ class DeviceSession:
     def _longer(
         self, initial: Edge, arrays: Mapping[str, DeviceArray], stream: Stream
     ) -> list[_Work]:
-        """Return the round of launches that writes all of the rows but an initial zero."""
+        """Return the launches for rows with one element more than those of the scan: a zero."""
         whole, memory = arrays[self._last], self.plan.memory[self._last]
-        item = whole.itemsize
-        zero, rest = (0, item) if initial == "first" else ((whole.shape[-1] - 1) * item, 0)
+        *lead, length = whole.shape
+        rows, item, pitch = math.prod(lead), whole.itemsize, length * whole.itemsize
+        zero, rest = (0, item) if initial == "first" else (pitch - item, 0)
         start = whole.address + rest
+        # The plan writes where the others belong if they are one row that begins where wide
+        # accesses may; element by element, writing takes longer than a copy.
         if whole.size == memory.size + 1 and start % TILE_BYTES == 0:
             scan = replace(whole, address=start, shape=(memory.size,))
         else:
             like, size = arrays[self._first], (memory.size,)
             scan = new_array(self.runtime, like, "the scan", size, memory.dtype, stream)
-        longer = _Longer(whole, zero, rest, scan)
-        return [_Work({**arrays, self._last: scan}, after=[longer.finish])]
+
+        def finish(driver: Driver, handle: int) -> None:
+            if scan.address != start:
+                driver.copy_rows(scan.address, start, rows, pitch - item, pitch, handle)
+            driver.clear_rows(whole.address + zero, rows, item, pitch, handle)
+
+        return [_Work({**arrays, self._last: scan}, after=[finish])]
 
     def _stacked(
         self,
@@ -501,32 +473,27 @@ class DeviceSession:
         status_bytes = sum(map(_rounded_up, sizes.values()))
         sizes |= {memory.name: memory.nbytes for memory in plan.temporaries}
         total = sum(map(_rounded_up, sizes.values()))
-        owner, start = self.runtime.memory(like, total, stream) if total else (None, 0)
-        names, values = [*plan.inputs, *plan.outputs], [0] * (len(plan.inputs) + len(plan.outputs))
-        place_of_next = start
+        owner, status = self.runtime.memory(like, total, stream) if total else (None, 0)
+        start = status
+        values = [0] * (len(plan.inputs) + len(plan.outputs))
+        places = {name: number for number, name in enumerate((*plan.inputs, *plan.outputs))}
         for name, nbytes in sizes.items():
-            names.append(name)
-            values.append(place_of_next)
-            place_of_next += _rounded_up(nbytes)
-        places = {name: number for number, name in enumerate(names)}
+            places[name] = len(values)
+            values.append(start)
+            start += _rounded_up(nbytes)
         arguments = []
         for step in launched:
-            numbers = {}
+            numbers = {name: places[role] for name, role in step.roles.items() if role in places}
             for name, value in step.scalars.items():
                 numbers[name] = len(values)
                 values.append(value)
-            arguments.append(
-                tuple(
-                    places[step.roles[name]] if name in step.roles else numbers[name]
-                    for name in step.kernel.arguments
-                )
-            )
+            arguments.append(tuple(numbers[name] for name in step.kernel.arguments))
         words = words_of(values)
         calls = tuple(
             Call(one, step.kernel, step.blocks, words, which)
             for one, step, which in zip(loaded, launched, arguments, strict=True)
         )
-        return _Queue(stream, words, calls, start, status_bytes, owner)
+        return _Queue(stream, words, calls, status, status_bytes, owner)
 
     def _queue_all(self, queue: _Queue, works: Sequence[_Work], *, poison: bool = False) -> None:
         """Queue rounds of launches, in the active context."""
@@ -570,14 +537,10 @@ class DeviceSession:
 def place_of(arrays: Sequence[DeviceArray]) -> Place:
     """Return where arrays are; they must be on one GPU, and in one context."""
     driver = Driver.open()
-    homes = {
-        array.name: driver.home_of(array.address, array.name) for array in arrays if array.size
-    }
-    found = [
-        replace(array, device=homes[array.name][0]) if array.name in homes else array
-        for array in arrays
-    ]
-    device = common_device(found)
+    homes = {one.name: driver.home_of(one.address, one.name) for one in arrays if one.size}
+    device = common_device(
+        replace(one, device=homes[one.name][0]) if one.name in homes else one for one in arrays
+    )
     contexts = {context: name for name, (_, context) in homes.items() if context}
     if len(contexts) > 1:
         raise InputError(
@@ -626,13 +589,3 @@ def _copy(source: DeviceArray, target: DeviceArray, driver: Driver, stream: int)
 
 def _rounded_up(nbytes: int) -> int:
     return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
-
-
-def _returned(bits: NDArray[Any], dtype: str, out: Any) -> NDArray[Any]:
-    """Return an output as a NumPy array: the user's, if one was given."""
-    result = from_bits(bits, dtype)
-    if out is None:
-        return result
-    out[...] = result
-    given: NDArray[Any] = out
-    return given
