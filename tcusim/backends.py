@@ -413,8 +413,11 @@ class Emitter(Protocol):
         """Return the instruction that would multiply the program's tiles; Unsupported if none."""
         ...
 
-    def emit(self, program: Program, *, standalone: bool = False) -> str:
-        """Return the kernel's text. standalone: without an include of a header of its own."""
+    def emit(self, program: Program, *, standalone: bool = False, sm: int | None = None) -> str:
+        """Return the kernel's text. standalone: without an include of a header of its own.
+
+        sm: of the GPUs that it is for; Unsupported if they lack an instruction. None: of any.
+        """
         ...
 
     def compile(self, program: Program, sm: int) -> Compiled:

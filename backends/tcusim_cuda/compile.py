@@ -36,6 +36,7 @@ __all__ = [
     "cache_folder",
     "compile_kernel",
     "compile_kernels",
+    "require_instructions",
     "why_no_compiler",
 ]
 
@@ -143,17 +144,12 @@ class Toolkit:
 
     def require_target(self, kernel: Kernel, sm: int) -> None:
         """Raise Unsupported unless the kernel can be compiled for this compute capability."""
-        name = kernel.program.name
-        if sm < kernel.min_sm:
-            raise Unsupported(
-                f"{name} uses instructions of sm_{kernel.min_sm} and newer, sm_{sm} lacks them. "
-                f"Build it with another shape or other types."
-            )
+        require_instructions(kernel, sm)
         if sm in self.targets:
             return
         known = ", ".join(str(target) for target in self.targets if target >= 70)
         raise Unsupported(
-            f"{name}: {self.title} does not compile for sm_{sm}, only for {known}. "
+            f"{kernel.program.name}: {self.title} does not compile for sm_{sm}, only for {known}. "
             f"{self._advice(sm)}"
         )
 
@@ -166,6 +162,15 @@ class Toolkit:
         if sm > max(self.targets):
             return "Install a newer NVRTC: pip install --upgrade nvidia-cuda-nvrtc-cu12"
         return "Name one of these, or install another NVRTC."
+
+
+def require_instructions(kernel: Kernel, sm: int) -> None:
+    """Raise Unsupported if GPUs of a compute capability lack an instruction of the kernel."""
+    if sm < kernel.min_sm:
+        raise Unsupported(
+            f"{kernel.program.name} uses instructions of sm_{kernel.min_sm} and newer, sm_{sm} "
+            f"lacks them. Build it with another shape or other types."
+        )
 
 
 def compile_kernel(kernel: Kernel, sm: int, *, options: Iterable[str] = ()) -> Cubin:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tcusim.backends import Compiled
 from tcusim.program.grammar import Mma, Program, walk
-from tcusim_cuda.compile import Cubin, compile_kernel
+from tcusim_cuda.compile import Cubin, compile_kernel, require_instructions
 from tcusim_cuda.emit import emit, instruction_for
 from tcusim_cuda.kernel import Kernel
 
@@ -25,9 +25,15 @@ class CudaEmitter:
             return name
         return f"grid of {' x '.join(map(str, instruction.grid))} {name}"
 
-    def emit(self, program: Program, *, standalone: bool = False) -> str:
-        """Return the kernel's text; standalone has tcusim.cuh in it, and needs no other file."""
-        return emit(program, standalone=standalone).text
+    def emit(self, program: Program, *, standalone: bool = False, sm: int | None = None) -> str:
+        """Return the kernel's text; standalone has tcusim.cuh in it, and needs no other file.
+
+        sm: Unsupported if GPUs of this compute capability lack the kernel's instructions.
+        """
+        kernel = emit(program, standalone=standalone)
+        if sm is not None:
+            require_instructions(kernel, sm)
+        return kernel.text
 
     def compile(self, program: Program, sm: int) -> Compiled:
         """Compile the kernel for GPUs of a compute capability, such as 90."""

@@ -11,8 +11,8 @@ from tcusim.check import agreement
 from tcusim.check.cases import COLUMNS, Case, Grid, columns_of
 from tcusim.check.testing import assert_agree
 from tcusim.cli import files
-from tcusim.cli.options import examples, with_options
-from tcusim.cli.output import json_text, print_json, progress, show
+from tcusim.cli.options import JSON, OutputFile
+from tcusim.cli.output import examples, json_text, print_json, progress, show
 
 __all__ = ["agree_command"]
 
@@ -27,28 +27,22 @@ __all__ = ["agree_command"]
     ),
 )
 @click.argument("algorithms", nargs=-1)
-@with_options(
-    click.option("--backend", default="host", show_default=True, help="Compared with numpy."),
-    click.option("--arch", help="Whose arithmetic. Default: the backend's device, or hopper."),
-    click.option("--tile", "shapes", multiple=True, metavar="MxNxK", help="May be repeated."),
-    click.option(
-        "--quick/--full",
-        "quick",
-        default=True,
-        show_default=True,
-        help="One program for each algorithm, tile and types; or every option, in random order.",
-    ),
-    click.option(
-        "--seconds",
-        type=click.FloatRange(min=0),
-        metavar="N",
-        help="Begin no program after N seconds.",
-    ),
-    click.option("--jobs", type=click.IntRange(1), help="Processes; default: one a processor."),
-    click.option("--case", metavar="CASE", help="Run one case, and say where the two part."),
-    click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead."),
-    click.option("-o", "--output", type=click.Path(), metavar="FILE", help="Write it to a file."),
+@click.option("--backend", default="host", show_default=True, help="Compared with numpy.")
+@click.option("--arch", help="Whose arithmetic. Default: the backend's device, or hopper.")
+@click.option("--tile", "shapes", multiple=True, metavar="MxNxK", help="May be repeated.")
+@click.option(
+    "--quick/--full",
+    default=True,
+    show_default=True,
+    help="One program for each algorithm, tile and types; or every option, in random order.",
 )
+@click.option(
+    "--seconds", type=click.FloatRange(min=0), metavar="N", help="Begin no program after N seconds."
+)
+@click.option("--jobs", type=click.IntRange(1), help="Processes; default: one a processor.")
+@click.option("--case", metavar="CASE", help="Run one case, and say where the two part.")
+@JSON
+@click.option("-o", "--output", type=OutputFile(), help="Write it to a file.")
 @click.pass_context
 def agree_command(ctx: click.Context, /, algorithms: tuple[str, ...], **options: Any) -> None:
     """Compare a backend with the simulator, bit for bit, on ALGORITHMS (default: all).
@@ -57,8 +51,6 @@ def agree_command(ctx: click.Context, /, algorithms: tuple[str, ...], **options:
     run, or if nothing was compared.
     """
     output, as_json = options["output"], options["as_json"]
-    if output is not None:
-        files.check_file_writable(output)
     if options["case"] is not None:
         _one_case(options["case"], options["backend"], options["arch"])
         return

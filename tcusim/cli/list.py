@@ -16,8 +16,8 @@ import click
 from tcusim import backends, errors, plugins
 from tcusim import machine as numerics
 from tcusim.algorithms import algorithms
-from tcusim.cli.options import examples
-from tcusim.cli.output import print_json
+from tcusim.cli.options import JSON
+from tcusim.cli.output import examples, print_json
 from tcusim.machine import shapes
 
 __all__ = ["list_command"]
@@ -36,7 +36,7 @@ Row: TypeAlias = dict[str, Any]
 )
 @click.argument("names", nargs=-1, metavar="[TABLE|NAME]...")
 @click.option("--all", "full", is_flag=True, help="Everything that is known of each row.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
+@JSON
 def list_command(names: tuple[str, ...], full: bool, as_json: bool) -> None:
     """List what there is: algorithms, shapes, architectures, backends (default: all).
 
@@ -44,7 +44,7 @@ def list_command(names: tuple[str, ...], full: bool, as_json: bool) -> None:
     """
     tables = [name.lower() for name in names if name.lower() in _TABLES]
     wanted = [name.lower() for name in names if name.lower() not in _TABLES]
-    found = {name: _TABLES[name]() for name in (tables or _TABLES)}
+    found = {name: _TABLES[name][0]() for name in (tables or _TABLES)}
     if wanted:
         found = _named(found, wanted)
     for one in plugins.broken():
@@ -54,8 +54,8 @@ def list_command(names: tuple[str, ...], full: bool, as_json: bool) -> None:
         return
     lines: list[str] = []
     for name, rows in found.items():
-        full_rows = full or bool(wanted)
-        lines += [name, "", *(_in_full(rows) if full_rows else _SHORT[name](rows)), ""]
+        shown = _in_full if full or wanted else _TABLES[name][1]
+        lines += [name, "", *shown(rows), ""]
     click.echo("\n".join(lines[:-1]))
 
 
@@ -113,27 +113,17 @@ def _shape_rows() -> list[Row]:
     """Return one row for each shape, instruction and GPU generation."""
     rows = []
     for shape in shapes.shapes():
+        found: dict[tuple[str, int | None, str], list[str]] = {}
         if shape.virtual:
-            rows.append(_shape_row(shape, "none: simulated only", "any", None, shape.source))
-        found: dict[tuple[str, int, str], list[str]] = {}
+            found["none: simulated only", None, shape.source] = ["any"]
         for entry in shape.operands:
             key = (entry.family, entry.min_sm, entry.source)
             found.setdefault(key, []).append(f"{entry.ab}→{entry.acc}")
         for (family, min_sm, source), types in found.items():
-            rows.append(_shape_row(shape, family, ", ".join(types), min_sm, source))
+            values = (shape.name, family, ", ".join(types), min_sm, source)
+            columns = ("name", "instruction", "types", "min sm", "source")
+            rows.append(dict(zip(columns, values, strict=True)))
     return rows
-
-
-def _shape_row(
-    shape: shapes.MmaShape, family: str, types: str, min_sm: int | None, source: str
-) -> Row:
-    return {
-        "name": shape.name,
-        "instruction": family,
-        "types": types,
-        "min sm": min_sm,
-        "source": source,
-    }
 
 
 def _architecture_rows() -> list[Row]:
@@ -176,14 +166,6 @@ def _backend_rows() -> list[Row]:
     return rows
 
 
-_TABLES: Final[dict[str, Callable[[], list[Row]]]] = {
-    "algorithms": _algorithm_rows,
-    "shapes": _shape_rows,
-    "architectures": _architecture_rows,
-    "backends": _backend_rows,
-}
-
-
 # --- In short ---------------------------------------------------------------------------------
 
 # What the kinds of algorithms are called in a heading; others go by their own word.
@@ -198,20 +180,21 @@ _KINDS: Final = {
 
 def _short_algorithms(rows: list[Row]) -> Iterator[str]:
     """Yield names by kind and level, with what the paper calls them."""
-
-    def group(row: Row) -> tuple[str, str]:
-        return row["kind"], row["level"]
-
-    kinds = list(dict.fromkeys(row["kind"] for row in rows))
-    levels = list(dict.fromkeys(row["level"] for row in rows))
-    ordered = sorted(rows, key=lambda row: (kinds.index(row["kind"]), levels.index(row["level"])))
-    cells = {row["name"]: (row["name"], row["paper"], row["title"]) for row in rows}
-    widths = [max(len(cell[column]) for cell in cells.values()) for column in (0, 1)]
-    for (kind, level), members in groupby(ordered, group):
-        yield f"  {_KINDS.get(kind, kind)}, by a {level}"
-        for row in members:
-            name, paper, title = cells[row["name"]]
-            yield _cut(f"    {name:<{widths[0]}}  {paper:<{widths[1]}}  {title}")
+    groups: dict[str, dict[str, list[Row]]] = {}
+    # Kinds, and levels in them, in the order in which any kind first has them.
+    levels = dict.fromkeys(row["level"] for row in rows)
+    for row in rows:
+        of_kind = groups.setdefault(row["kind"], {level: [] for level in levels})
+        of_kind[row["level"]].append(row)
+    width, paper_width = (max(len(row[column]) for row in rows) for column in ("name", "paper"))
+    for kind, of_kind in groups.items():
+        for level, members in of_kind.items():
+            if members:
+                yield f"  {_KINDS.get(kind, kind)}, by a {level}"
+            for row in members:
+                yield _cut(
+                    f"    {row['name']:<{width}}  {row['paper']:<{paper_width}}  {row['title']}"
+                )
     yield ""
     yield "  `tcusim list NAME` tells all of one, --all of every one."
 
@@ -253,11 +236,12 @@ def _short_backends(rows: list[Row]) -> Iterator[str]:
         yield from _wrapped(f"  {row['name']:<{width}}  ", text)
 
 
-_SHORT: Final[dict[str, Callable[[list[Row]], Iterator[str]]]] = {
-    "algorithms": _short_algorithms,
-    "shapes": _short_shapes,
-    "architectures": _short_architectures,
-    "backends": _short_backends,
+# How the rows of each table are found, and told in short.
+_TABLES: Final = {
+    "algorithms": (_algorithm_rows, _short_algorithms),
+    "shapes": (_shape_rows, _short_shapes),
+    "architectures": (_architecture_rows, _short_architectures),
+    "backends": (_backend_rows, _short_backends),
 }
 
 

@@ -8,8 +8,8 @@ needs it.
 from __future__ import annotations
 
 import errno
-import importlib
 import io
+import pkgutil
 import sys
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ import click
 
 import tcusim
 from tcusim import errors
+from tcusim.cli.output import examples
 from tcusim.plugins import Extension, entry_points_of
 
 __all__ = ["main"]
@@ -49,8 +50,7 @@ class _Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command."""
         if cmd_name in _COMMANDS:
-            module, _, name = _COMMANDS[cmd_name].partition(":")
-            command: click.Command = getattr(importlib.import_module(module), name)
+            command: click.Command = pkgutil.resolve_name(_COMMANDS[cmd_name])
             return command
         found = _installed().get(cmd_name)
         return None if found is None else _loaded(found)
@@ -73,20 +73,18 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except errors.TcusimError as error:
-            click.echo(f"error: {error}", err=True)
-            ctx.exit(1)
+            text, code = f"error: {error}", 1
         except MemoryError as error:
             reason = f": {error}" if str(error) else ""
-            click.echo(f"error: this does not fit in memory{reason}", err=True)
-            ctx.exit(1)
+            text, code = f"error: this does not fit in memory{reason}", 1
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise  # Click is quiet about a reader that has seen enough.
-            click.echo(f"error: {error.strerror or error}".lower(), err=True)
-            ctx.exit(1)
+            text, code = f"error: {error.strerror or error}".lower(), 1
         except KeyboardInterrupt:
-            click.echo("interrupted; nothing was written", err=True)
-            ctx.exit(_INTERRUPTED)
+            text, code = "interrupted; nothing was written", _INTERRUPTED
+        click.echo(text, err=True)
+        raise click.exceptions.Exit(code)
 
 
 def _installed() -> dict[str, Extension]:
@@ -111,19 +109,15 @@ def _loaded(found: Extension) -> click.Command:
 
 @click.group(
     cls=_Group,
-    epilog="\n".join(
-        [
-            "\b",
-            "Examples:",
-            "  tcusim run segmented-sum --segment-size 64 data.npy -o sums.npy",
-            "  tcusim run cumsum data.csv --input-type f16 --arch volta",
-            "  tcusim list shapes",
-            "  tcusim listing scan_256",
-            "  tcusim step reduction_16",
-            "  tcusim emit reduction_16 --arch sm_70 --compile",
-            "  tcusim agree --backend cupy --quick",
-            "  tcusim validate 64x8x16",
-        ]
+    epilog=examples(
+        "tcusim run segmented-sum --segment-size 64 data.npy -o sums.npy",
+        "tcusim run cumsum data.csv --input-type f16 --arch volta",
+        "tcusim list shapes",
+        "tcusim listing scan_256",
+        "tcusim step reduction_16",
+        "tcusim emit reduction_16 --arch sm_70 --compile",
+        "tcusim agree --backend cupy --quick",
+        "tcusim validate 64x8x16",
     ),
     context_settings={"help_option_names": ["-h", "--help"]},
 )

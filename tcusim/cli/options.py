@@ -6,69 +6,54 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
 import tcusim
 from tcusim import errors
 from tcusim.algorithms import Option, algorithm_of, algorithms, options_of
+from tcusim.cli import files
 from tcusim.machine.shapes import shape_or_virtual
 
 __all__ = [
+    "JSON",
+    "MEMBER",
+    "OneOf",
+    "OutputFile",
     "ProgramCommand",
     "Tile",
-    "bar",
     "build",
-    "examples",
     "in_words_of_the_command",
-    "with_options",
-    "word",
 ]
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+
+class _Type(click.ParamType):  # type: ignore[type-arg]
+    """A type that the help names as it is written."""
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str | None:
+        """Return the type's name; an argument goes by its own."""
+        return self.name if isinstance(param, click.Option) else None
 
 
-def word(kind: str, words: Sequence[str]) -> Callable[..., Any]:
-    """Return a check that an option's value, or each of several, is one of a few words."""
-    known = {word.lower(): word for word in words}
+class OneOf(_Type):
+    """One of a few words; an error calls them `kind`."""
 
-    def check(word: str) -> str:
-        if word.lower() not in known:
-            raise click.BadParameter(str(errors.unknown_name(kind, word, words)))
-        return known[word.lower()]
+    def __init__(self, kind: str, words: Sequence[str]) -> None:
+        self.kind, self.words = kind, tuple(words)
+        self.name = f"[{'|'.join(words)}]"
 
-    def callback(_ctx: click.Context, _parameter: click.Parameter, value: Any) -> Any:
-        if isinstance(value, tuple):
-            return tuple(map(check, value))
-        return None if value is None else check(value)
-
-    return callback
-
-
-def bar(words: Sequence[str]) -> str:
-    """Return the words as a help text shows them."""
-    return f"[{'|'.join(words)}]"
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | None:
+        """Return the word as it is known."""
+        for known in self.words:
+            if known.lower() == value.lower():
+                return known
+        return self.fail(str(errors.unknown_name(self.kind, value, self.words)), param, ctx)
 
 
-def examples(*lines: str) -> str:
-    """Return the end of a help text."""
-    # To click, a backspace says that the lines below stay as they are.
-    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
-
-
-def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Return one decorator for several options, which keep their order in the help."""
-
-    def decorate(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
-
-
-class Tile(click.ParamType):  # type: ignore[type-arg]
+class Tile(_Type):
     """A tile, MxNxK: a registered shape, or a virtual one of any sizes."""
 
     name = "MxNxK"
@@ -80,7 +65,22 @@ class Tile(click.ParamType):  # type: ignore[type-arg]
         return shape_or_virtual(value)
 
 
-class _Numbers(click.ParamType):  # type: ignore[type-arg]
+class OutputFile(_Type):
+    """A file to write. Whether it can be written is found out before anything is computed."""
+
+    name = "FILE"
+
+    def __init__(self, check: Callable[[str], None] = files.check_file_writable) -> None:
+        self.check = check
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the path; "-" stands for no file where a command knows it."""
+        if value != "-":
+            self.check(value)
+        return str(value)
+
+
+class _Numbers(_Type):
     """Whole numbers with commas between them."""
 
     name = "N,N,..."
@@ -96,6 +96,10 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg]
         except ValueError:
             self.fail(f"{value!r} is not whole numbers with commas between them", param, ctx)
 
+
+# Options of several commands.
+JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
+MEMBER: Final = click.option("--member", metavar="NAME", help="Array to take from an .npz file.")
 
 # --- What build takes -------------------------------------------------------------------------
 
@@ -127,6 +131,12 @@ def _spelling(name: str) -> str:
 _PREFIX: Final = "build_"
 
 
+class _ProgramOption(click.Option):
+    """An option of the program, under its heading in the help."""
+
+    heading = "Options of the program"
+
+
 class ProgramCommand(click.Command):
     """A command that builds a program: it has an option for whatever any algorithm can be given.
 
@@ -152,17 +162,10 @@ class ProgramCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options under three headings."""
         groups: dict[str, list[tuple[str, str]]] = {}
-        takers = {f"{_PREFIX}{name}": each for name, (_, each) in _takers().items()}
         for parameter in self.get_params(ctx):
-            if not isinstance(parameter, click.Option):
-                continue
-            name = str(parameter.name)
-            heading = "Options"
-            if name in takers:
-                heading = "Options of some algorithms" if takers[name] else "Options of the program"
             record = parameter.get_help_record(ctx)
-            if record is not None:
-                groups.setdefault(heading, []).append(record)
+            if isinstance(parameter, click.Option) and record is not None:
+                groups.setdefault(getattr(parameter, "heading", "Options"), []).append(record)
         for heading, records in groups.items():
             with formatter.section(heading):
                 formatter.write_dl(records)
@@ -173,27 +176,23 @@ def _click_option(option: Option, takers: tuple[str, ...], taken: set[str]) -> c
     spelling = _spelling(option.name)
     if f"--{spelling}" in taken:
         spelling = f"algorithm-{spelling}"
-    name = f"{_PREFIX}{option.name}"
-    help_text = _help(option, takers)
+    flag, given = f"--{spelling}", dict[str, Any]()
     if option.type is bool:
         # None is what tells "not said" from "off".
-        switch = f"--{spelling}/--no-{spelling}" if option.default is True else f"--{spelling}"
-        return click.Option([switch, name], is_flag=True, default=None, help=help_text)
-    kind, metavar = _TYPES.get(option.type, (str, "TEXT"))
-    if option.name == "tile":
-        # What nobody registered means itself.
-        kind, metavar = Tile(), Tile.name
-    check = word(option.name, option.choices) if option.choices else None
-    return click.Option(
-        [f"--{spelling}", name],
-        type=kind,
-        metavar=bar(option.choices) if option.choices else metavar,
-        callback=check,
-        help=help_text,
-    )
-
-
-_TYPES: Final[dict[type, tuple[Any, str]]] = {int: (int, "N"), tuple: (_Numbers(), _Numbers.name)}
+        given = {"is_flag": True, "default": None}
+        flag += f"/--no-{spelling}" if option.default is True else ""
+    elif option.choices:
+        given = {"type": OneOf(option.name, option.choices)}
+    elif option.name == "tile":
+        given = {"type": Tile()}
+    elif option.type is tuple:
+        given = {"type": _Numbers()}
+    elif option.type is int:
+        given = {"type": int, "metavar": "N"}
+    made = _ProgramOption([flag, f"{_PREFIX}{option.name}"], help=_help(option, takers), **given)
+    if takers:
+        made.heading = "Options of some algorithms"
+    return made
 
 
 def _help(option: Option, takers: tuple[str, ...]) -> str:
@@ -245,12 +244,9 @@ def _spoken(text: str) -> str:
         name, value = match[1], match[2]
         if name not in names:
             return match[0]
-        option = f"--{_spelling(name)}"
-        if value == "True":
-            return option
-        if value == "False":
-            return f"--no-{option[2:]}"
-        return f"{option} {value.strip(chr(39))}" if " " not in value else f"{option} {value}"
+        if value in ("True", "False"):
+            return f"--{'' if value == 'True' else 'no-'}{_spelling(name)}"
+        return f"--{_spelling(name)} {value if ' ' in value else value.strip(chr(39))}"
 
     text = re.sub(r"\b(\w+)=('[^']*'|\"[^\"]*\"|[\w.|]*\w)", said, text)
     first, must, rest = text.partition(" must be ")

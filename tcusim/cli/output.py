@@ -16,13 +16,19 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["json_text", "make_console", "print_json", "progress", "show"]
+__all__ = ["examples", "json_text", "make_console", "print_json", "progress", "show"]
 
 # Called with what is done, and of how much.
 Progress: TypeAlias = Callable[[int, int], None]
 
 # Lines of a file or a pipe are as long as they must be, within reason.
 _PIPE_WIDTH: Final = 240
+
+
+def examples(*lines: str) -> str:
+    """Return the end of a help text."""
+    # To click, a backspace says that the lines below stay as they are.
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 
 def make_console() -> Console:
@@ -67,16 +73,9 @@ def _plain(value: Any) -> Any:
 def progress(
     text: Callable[[], str] | str, *, quiet: bool = False, after: float = 0.0
 ) -> Iterator[Progress | None]:
-    """Give what draws a bar on a terminal's stderr; None elsewhere, or if it shall be quiet.
+    """Give what draws a bar, and a text before it, on a terminal's stderr; None elsewhere.
 
-    Parameters
-    ----------
-    text : str, or callable that returns one
-        What stands before the bar.
-    quiet : bool
-        Draw none.
-    after : float
-        Seconds for which nothing is drawn, as the work may be done by then.
+    after: seconds for which nothing is drawn, as the work may be done by then.
     """
     if quiet or not sys.stderr.isatty():
         yield None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import click
 import numpy as np
@@ -14,12 +14,14 @@ import tcusim
 from tcusim import errors
 from tcusim.backends import find_emitter
 from tcusim.cli import files, stepper
-from tcusim.cli.options import ProgramCommand, bar, build, examples, with_options, word
-from tcusim.cli.output import make_console
+from tcusim.cli.options import MEMBER, OneOf, OutputFile, ProgramCommand, build
+from tcusim.cli.output import examples, make_console
 from tcusim.machine import arch_of
 from tcusim.simulate.frames import default_inputs, frames
 
 __all__ = ["emit_command", "listing_command", "step_command"]
+
+_FIRST_TENSOR_CORE: Final = "sm_70"
 
 
 @click.command(
@@ -52,22 +54,19 @@ def listing_command(algorithm: str, **options: Any) -> None:
     ),
 )
 @click.argument("algorithm")
-@with_options(
-    click.option("--input", "input_file", type=click.Path(), metavar="FILE", help="Input array."),
-    click.option("--member", metavar="NAME", help="Array to take from an .npz file."),
-    click.option("--arch", default="hopper", show_default=True, help="Whose arithmetic."),
-    click.option("--warp", type=int, default=0, show_default=True, help="Warp to watch."),
-    click.option("--from", "start", default="", metavar="PATH", help="First step, such as 5.2."),
-    click.option(
-        "--only",
-        multiple=True,
-        callback=word("kind of step", stepper.kinds()),
-        metavar=bar(stepper.kinds()),
-        help="Kinds of steps to show; may be repeated.",
-    ),
-    click.option("--plain", is_flag=True, help="Plain text: no colours, no keys."),
-    click.option("--width", type=click.IntRange(min=40), help="Columns; default: the terminal's."),
+@click.option("--input", "input_file", type=click.Path(), metavar="FILE", help="Input array.")
+@MEMBER
+@click.option("--arch", default="hopper", show_default=True, help="Whose arithmetic.")
+@click.option("--warp", type=int, default=0, show_default=True, help="Warp to watch.")
+@click.option("--from", "start", default="", metavar="PATH", help="First step, such as 5.2.")
+@click.option(
+    "--only",
+    multiple=True,
+    type=OneOf("kind of step", stepper.kinds()),
+    help="Kinds of steps to show; may be repeated.",
 )
+@click.option("--plain", is_flag=True, help="Plain text: no colours, no keys.")
+@click.option("--width", type=click.IntRange(min=40), help="Columns; default: the terminal's.")
 def step_command(algorithm: str, **options: Any) -> None:
     """Show every step of ALGORITHM with the tiles that it reads and writes.
 
@@ -84,15 +83,11 @@ def step_command(algorithm: str, **options: Any) -> None:
         partial(frames, program, inputs, options["arch"], options["warp"]),
         write=click.echo,
         console=console,
-        ask=None if plain else _ask,
+        ask=None if plain else input,
         layout=stepper.Layout(width=options["width"] or room),
         start=options["start"],
         only=options["only"],
     ).run()
-
-
-def _ask(prompt: str) -> str:
-    return input(prompt)
 
 
 def _step_inputs(
@@ -127,22 +122,16 @@ def _step_inputs(
     ),
 )
 @click.argument("algorithm")
-@with_options(
-    click.option(
-        "--arch",
-        default="sm_70",
-        show_default=True,
-        help="GPU to compile for: sm_NN, or an architecture's name.",
-    ),
-    click.option("--compile", "compiled", is_flag=True, help="Compile it; tell what it needs."),
-    click.option("--standalone", is_flag=True, help="Put tcusim.cuh into the text."),
-    click.option(
-        "-o",
-        "--output",
-        type=click.Path(),
-        metavar="FILE",
-        help="Write the text, or with --compile the cubin. An existing file is replaced.",
-    ),
+@click.option(
+    "--arch",
+    help=f"GPU to compile for: sm_NN, or an architecture's name. Default: {_FIRST_TENSOR_CORE}.",
+)
+@click.option("--compile", "compiled", is_flag=True, help="Compile it; tell what it needs.")
+@click.option("--standalone", is_flag=True, help="Put tcusim.cuh into the text.")
+@click.option(
+    *("-o", "--output"),
+    type=OutputFile(),
+    help="Write the text, or with --compile the cubin. An existing file is replaced.",
 )
 def emit_command(algorithm: str, **options: Any) -> None:
     """Print the CUDA kernel of ALGORITHM.
@@ -150,24 +139,26 @@ def emit_command(algorithm: str, **options: Any) -> None:
     The text is the same on every machine. It includes tcusim.cuh, unless --standalone puts that
     into it; the kernel's arguments are the inputs, the outputs and the length.
     """
-    sm, output = _sm_of(options["arch"]), options["output"]
-    if output is not None:
-        files.check_file_writable(output)
+    arch, output = options["arch"], options["output"]
+    sm = _sm_of(arch or _FIRST_TENSOR_CORE)
     emitter = find_emitter()
     if emitter is None:
         raise errors.BackendUnavailable("no installed backend emits kernels")
     program = build(algorithm, options)
     if not options["compiled"]:
-        text = emitter.emit(program, standalone=options["standalone"])
+        text = emitter.emit(
+            program, standalone=options["standalone"], sm=None if arch is None else sm
+        )
         if output is None:
             click.echo(text, nl=False)
         else:
             files.write_text(output, text)
         return
     compiled = emitter.compile(program, sm)
+    rows = compiled.facts
     if output is not None:
         files.write_bytes(output, compiled.code)
-    rows = compiled.facts | ({} if output is None else {"written to": output})
+        rows |= {"written to": output}
     width = max(map(len, rows))
     for name, text in rows.items():
         click.echo(f"{name:<{width}}  {text}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -17,8 +17,8 @@ import tcusim
 from tcusim import errors
 from tcusim.arrays.functions import Report
 from tcusim.cli import files
-from tcusim.cli.options import Tile, bar, examples, in_words_of_the_command, with_options, word
-from tcusim.cli.output import print_json, progress, show
+from tcusim.cli.options import JSON, MEMBER, OneOf, OutputFile, Tile, in_words_of_the_command
+from tcusim.cli.output import examples, print_json, progress, show
 from tcusim.machine import FORMATS
 
 __all__ = ["run_command"]
@@ -35,80 +35,34 @@ _INPUT_TYPES: Final = ("f16", "bf16", "f32", "f64", "s8", "u8", "s32")
 
 
 @dataclass(frozen=True, slots=True)
-class _Options:
-    """What the command was given, as click has checked it."""
-
-    member: str | None
-    input_type: str | None
-    dtype: str | None
-    segment_size: int | None
-    offsets: str | None
-    axis: int | None
-    exclusive: bool
-    include_initial: bool
-    reverse: bool
-    tile: tcusim.MmaShape | None
-    arch: str | None
-    acc: str
-    algorithm: str | None
-    backend: str | None
-    output: str | None
-    as_json: bool
-
-    @property
-    def keywords(self) -> dict[str, Any]:
-        """What every function on arrays takes."""
-        names = ("tile", "arch", "acc", "algorithm", "backend")
-        return {name: getattr(self, name) for name in names} | {"dtype": _dtype(self.dtype)}
-
-    def check(self, operation: str) -> None:
-        """Refuse options that do not go together, before anything is read."""
-        named = (self.segment_size is not None) + (self.offsets is not None)
-        segmented, scan = operation.startswith("segmented"), operation.endswith("cumsum")
-        if segmented and named != 1:
-            raise click.UsageError(
-                f"{operation} needs --segment-size N or --offsets FILE, one of them"
-            )
-        if not segmented and named:
-            raise click.UsageError(
-                f"{operation} has no segments; did you mean segmented-{operation}?"
-            )
-        for name in _ORDER:
-            if getattr(self, name) and not scan:
-                option = name.replace("_", "-")
-                raise click.UsageError(f"--{option} is for scans, {operation} is none")
-        if self.include_initial and self.exclusive:
-            raise click.UsageError(
-                "--exclusive leaves the last sum out, --include-initial keeps it; "
-                "choose one of them"
-            )
-
-
-@dataclass(frozen=True, slots=True)
 class _Task:
-    """An operation on an array. offsets: edges of the segments; None is a segment size."""
+    """An operation on an array, with what the command was given.
+
+    offsets: edges of the segments; None where a size gives them.
+    """
 
     operation: str
     array: Array
     offsets: Array | None
-    options: _Options
+    given: Mapping[str, Any]
 
     def run(self, **keywords: Any) -> Array:
         """Compute on tensor cores."""
-        given = self.options
-        keywords |= {**given.keywords, "axis": given.axis}
+        given = self.given
+        names = ["tile", "arch", "acc", "algorithm", "backend", "axis"]
         if self.operation.endswith("cumsum"):
-            keywords |= {name: getattr(given, name) for name in _ORDER}
+            names += _ORDER
+        keywords |= {name: given[name] for name in names} | {"dtype": _dtype(given["dtype"])}
         if self.operation.startswith("segmented"):
-            keywords |= {"segment_size": given.segment_size, "offsets": self.offsets}
-            keywords["axis"] = -1 if given.axis is None else given.axis
+            keywords |= {"segment_size": given["segment_size"], "offsets": self.offsets}
+            keywords["axis"] = -1 if given["axis"] is None else given["axis"]
         function = getattr(tcusim, self.operation.replace("-", "_"))
         return np.asarray(function(self.array, **keywords))
 
     def reference(self) -> Array:
         """Compute with NumPy in float64, segment by segment."""
         wide = self.array.astype(np.float64)
-        axis = self.options.axis
+        axis = self.given["axis"]
         if axis is None and not self.operation.startswith("segmented"):
             wide, axis = wide.ravel(), 0
         rows = np.moveaxis(wide, -1 if axis is None else axis, -1)
@@ -126,21 +80,37 @@ class _Task:
         """Return where segments begin, and where the last one ends."""
         if self.offsets is not None:
             return [int(edge) for edge in self.offsets]
-        if self.options.segment_size is None:
-            return [0, length]
-        return [*range(0, length, self.options.segment_size), length]
+        size = self.given["segment_size"]
+        return [0, length] if size is None else [*range(0, length, size), length]
 
     def _reduced(self, segment: Array) -> Array:
         if not self.operation.endswith("cumsum"):
             return np.asarray(segment.sum(axis=-1, keepdims=True))
-        step = -1 if self.options.reverse else 1
+        step = -1 if self.given["reverse"] else 1
         scan = np.cumsum(segment[..., ::step], axis=-1)
-        if self.options.exclusive or self.options.include_initial:
-            zero = np.zeros((*scan.shape[:-1], 1))
-            scan = np.concatenate([zero, scan], axis=-1)
-        if self.options.exclusive:
+        if self.given["exclusive"] or self.given["include_initial"]:
+            scan = np.concatenate([np.zeros((*scan.shape[:-1], 1)), scan], axis=-1)
+        if self.given["exclusive"]:
             scan = scan[..., : segment.shape[-1]]
         return np.asarray(scan[..., ::step])
+
+
+def _check(operation: str, given: Mapping[str, Any]) -> None:
+    """Refuse options that do not go together, before anything is read."""
+    named = (given["segment_size"] is not None) + (given["offsets"] is not None)
+    segmented, scan = operation.startswith("segmented"), operation.endswith("cumsum")
+    if segmented and named != 1:
+        raise click.UsageError(f"{operation} needs --segment-size N or --offsets FILE, one of them")
+    if not segmented and named:
+        raise click.UsageError(f"{operation} has no segments; did you mean segmented-{operation}?")
+    for name in _ORDER:
+        if given[name] and not scan:
+            option = name.replace("_", "-")
+            raise click.UsageError(f"--{option} is for scans, {operation} is none")
+    if given["include_initial"] and given["exclusive"]:
+        raise click.UsageError(
+            "--exclusive leaves the last sum out, --include-initial keeps it; choose one of them"
+        )
 
 
 @click.command(
@@ -154,85 +124,70 @@ class _Task:
         "tcusim run cumsum archive.npz --member elevation --axis 1",
     ),
 )
-@click.argument("operation", callback=word("operation", _OPERATIONS))
+@click.argument("operation", type=OneOf("operation", _OPERATIONS))
 @click.argument("input_file", metavar="INPUT", type=click.Path())
-@with_options(
-    click.option("--member", metavar="NAME", help="Array to take from an .npz file."),
-    click.option(
-        "--input-type",
-        callback=word("type", _INPUT_TYPES),
-        metavar=bar(_INPUT_TYPES),
-        help="Cast the file's numbers first; the summary says what rounding did.",
-    ),
-    click.option("--dtype", metavar="TYPE", help="Type of the result, such as f32 or float64."),
-    click.option("--segment-size", type=int, metavar="N", help="Elements of a segment."),
-    click.option(
-        "--offsets",
-        type=click.Path(),
-        metavar="FILE",
-        help="Instead of a size: where segments begin, 0 first, the axis' length last.",
-    ),
-    click.option(
-        "--axis",
-        type=int,
-        metavar="I",
-        help="Default: the whole array; of segments, the last axis.",
-    ),
-    click.option(
-        "--exclusive", is_flag=True, help="Scan without each element itself: as many results."
-    ),
-    click.option("--include-initial", is_flag=True, help="Begin a cumsum with 0: one more result."),
-    click.option("--reverse", is_flag=True, help="Scan from each element to the end."),
-    click.option(
-        "--tile",
-        type=Tile(),
-        metavar="MxNxK",
-        help="Tile: one of `tcusim list shapes`, or any three sizes.",
-    ),
-    click.option("--arch", help="Whose arithmetic. Default: the backend's device, or hopper."),
-    click.option(
-        "--acc",
-        callback=word("accumulator", ("f32", "f16")),
-        metavar="[f32|f16]",
-        default="f32",
-        show_default=True,
-        help="Accumulator of f16 input.",
-    ),
-    click.option("--algorithm", metavar="NAME", help="Default: one is chosen by size."),
-    click.option("--backend", metavar="NAME", help="Who runs it; default: the simulator."),
-    click.option(
-        "-o",
-        "--output",
-        type=click.Path(),
-        metavar="FILE",
-        help="Write the result: .npy, .npz, .csv or .txt. An existing file is replaced.",
-    ),
-    click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead."),
+@MEMBER
+@click.option(
+    "--input-type",
+    type=OneOf("type", _INPUT_TYPES),
+    help="Cast the file's numbers first; the summary says what rounding did.",
 )
+@click.option("--dtype", metavar="TYPE", help="Type of the result, such as f32 or float64.")
+@click.option("--segment-size", type=int, metavar="N", help="Elements of a segment.")
+@click.option(
+    "--offsets",
+    type=click.Path(),
+    metavar="FILE",
+    help="Instead of a size: where segments begin, 0 first, the axis' length last.",
+)
+@click.option(
+    "--axis", type=int, metavar="I", help="Default: the whole array; of segments, the last axis."
+)
+@click.option(
+    "--exclusive", is_flag=True, help="Scan without each element itself: as many results."
+)
+@click.option("--include-initial", is_flag=True, help="Begin a cumsum with 0: one more result.")
+@click.option("--reverse", is_flag=True, help="Scan from each element to the end.")
+@click.option("--tile", type=Tile(), help="Tile: one of `tcusim list shapes`, or any three sizes.")
+@click.option("--arch", help="Whose arithmetic. Default: the backend's device, or hopper.")
+@click.option(
+    "--acc",
+    type=OneOf("accumulator", ("f32", "f16")),
+    default="f32",
+    show_default=True,
+    help="Accumulator of f16 input.",
+)
+@click.option("--algorithm", metavar="NAME", help="Default: one is chosen by size.")
+@click.option("--backend", metavar="NAME", help="Who runs it; default: the simulator.")
+@click.option(
+    *("-o", "--output"),
+    type=OutputFile(files.check_writable),
+    help="Write the result: .npy, .npz, .csv or .txt. An existing file is replaced.",
+)
+@JSON
 def run_command(operation: str, input_file: str, **given: Any) -> None:
     """Compute OPERATION on the array in the file INPUT (.npy, .npz, .csv or .txt).
 
     The result is compared with NumPy's in float64.
     """
-    options = _Options(**given)
-    options.check(operation)
-    if options.output is not None:
-        files.check_writable(options.output)
-    array = files.read_array(input_file, member=options.member)
-    cast = None if options.input_type is None else _cast(array, options.input_type, input_file)
-    task = _Task(
-        operation,
-        array if cast is None else cast.array,
-        None if options.offsets is None else files.read_offsets(options.offsets),
-        options,
-    )
+    _check(operation, given)
+    output, as_json = given["output"], given["as_json"]
+    array = files.read_array(input_file, member=given["member"])
+    cast = None
+    if given["input_type"] is not None:
+        cast = files.cast_array(array, given["input_type"], name=input_file)
+        array = cast.array
+        if given["input_type"] == "bf16" and array.dtype == np.float32:
+            raise errors.InputError("bf16 arrays need ml-dtypes: pip install 'tcusim[bf16]'")
+    offsets = None if given["offsets"] is None else files.read_offsets(given["offsets"])
+    task = _Task(operation, array, offsets, given)
     report = Report()
     start = time.perf_counter()
     with (
         in_words_of_the_command(),
-        _hint(task.array),
+        _hint(array),
         progress(
-            lambda: f"launch {report.launches}", quiet=options.as_json, after=_PATIENCE_SECONDS
+            lambda: f"launch {report.launches}", quiet=as_json, after=_PATIENCE_SECONDS
         ) as draw,
         # The summary says how many results overflowed.
         np.errstate(over="ignore"),
@@ -242,23 +197,14 @@ def run_command(operation: str, input_file: str, **given: Any) -> None:
     summary = _summary(task, report, result) | {"seconds": round(seconds, 6)}
     if cast is not None:
         summary["cast"] = str(cast)
-    if options.output is not None:
-        files.write_array(options.output, result)
-        summary["output"] = options.output
-    if not options.as_json:
+    if output is not None:
+        files.write_array(output, result)
+        summary["output"] = output
+    if not as_json:
         _print_summary(input_file, summary, result)
-    elif options.output is not None:
-        print_json(summary)
     else:
         # Without a file for the result, it is part of the answer.
-        print_json({**summary, "result": result.tolist()})
-
-
-def _cast(array: Array, input_type: str, name: str) -> files.Cast:
-    cast = files.cast_array(array, input_type, name=name)
-    if input_type == "bf16" and cast.array.dtype == np.float32:
-        raise errors.InputError("bf16 arrays need ml-dtypes: pip install 'tcusim[bf16]'")
-    return cast
+        print_json(summary if output is not None else {**summary, "result": result.tolist()})
 
 
 def _dtype(name: str | None) -> Any:
@@ -294,8 +240,8 @@ def _summary(task: _Task, report: Report, result: Array) -> dict[str, Any]:
         "input": {"shape": list(task.array.shape), "dtype": task.array.dtype.name},
         "output_array": {"shape": list(result.shape), "dtype": result.dtype.name},
         "arch": report.arch,
-        "backend": task.options.backend or "numpy",
-        "acc": task.options.acc,
+        "backend": task.given["backend"] or "numpy",
+        "acc": task.given["acc"],
         "programs": programs,
         "launches": report.launches,
         "mma": report.mma,
@@ -337,31 +283,36 @@ def _print_summary(input_file: str, summary: dict[str, Any], result: Array) -> N
     from rich.table import Table
     from rich.text import Text
 
+    given, made = summary["input"], summary["output_array"]
+    arch = summary["arch"] or "none: an array without elements needs no arithmetic"
+    read, written = summary["bytes_read"], summary["bytes_written"]
+    rows = [
+        ("input", f"{input_file}: {given['dtype']} {_size(given['shape'])}"),
+        ("cast", summary.get("cast")),
+        ("arch", f"{arch}, backend {summary['backend']}"),
+        *(("program", _program_text(program)) for program in summary["programs"]),
+        ("launches", str(summary["launches"])),
+        ("mma steps", f"{summary['mma']:,}"),
+        ("global memory", f"{read:,} bytes read, {written:,} written"),
+        ("time", f"{summary['seconds']:.3f} s"),
+        ("error", _error_text(summary["error"])),
+        ("result", f"{made['dtype']} {_size(made['shape'])}"),
+        ("written to", summary.get("output")),
+    ]
+    if "output" not in summary:
+        rows.append(("", Text(np.array2string(result, threshold=16, edgeitems=3))))
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
-    given, made, error = summary["input"], summary["output_array"], summary["error"]
-    table.add_row("input", f"{input_file}: {given['dtype']} {_size(given['shape'])}")
-    if "cast" in summary:
-        table.add_row("cast", summary["cast"])
-    arch = summary["arch"] or "none: an array without elements needs no arithmetic"
-    table.add_row("arch", f"{arch}, backend {summary['backend']}")
-    for row in summary["programs"]:
-        length = "1 element" if row["length"] == 1 else f"{row['length']:,} elements"
-        text = f"{row['program']}, tile {row['tile']}, {row['ab']} operands, {length}"
-        table.add_row("program", text)
-    table.add_row("launches", str(summary["launches"]))
-    table.add_row("mma steps", f"{summary['mma']:,}")
-    read, written = summary["bytes_read"], summary["bytes_written"]
-    table.add_row("global memory", f"{read:,} bytes read, {written:,} written")
-    table.add_row("time", f"{summary['seconds']:.3f} s")
-    table.add_row("error", _error_text(error))
-    table.add_row("result", f"{made['dtype']} {_size(made['shape'])}")
-    if "output" in summary:
-        table.add_row("written to", summary["output"])
-    else:
-        table.add_row("", Text(np.array2string(result, threshold=16, edgeitems=3)))
+    for name, text in rows:
+        if text is not None:
+            table.add_row(name, text)
     show(table)
+
+
+def _program_text(program: dict[str, Any]) -> str:
+    length = "1 element" if program["length"] == 1 else f"{program['length']:,} elements"
+    return f"{program['program']}, tile {program['tile']}, {program['ab']} operands, {length}"
 
 
 def _size(shape: list[int]) -> str:

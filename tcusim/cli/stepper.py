@@ -79,7 +79,8 @@ def frame_text(frame: Frame, layout: Layout | None = None) -> str:
 
 def _frame_lines(frame: Frame, layout: Layout) -> Iterator[Line]:
     loops = "".join(f"  {name} = {value}" for name, value in frame.loops.items())
-    yield [(f"step {frame.number}: {frame.path}{loops}", _HEAD)]
+    path = "" if frame.path == str(frame.number) else f": {frame.path}"
+    yield [(f"step {frame.number}{path}{loops}", _HEAD)]
     yield [(f"  {frame.line}", "bold")]
     blocks = [_block(tile, "reads", layout) for tile in frame.reads]
     blocks += [_block(tile, "writes", layout) for tile in frame.writes]

@@ -10,12 +10,11 @@ import click
 from tcusim.check.report import ShapeReport
 from tcusim.check.validation import Validation
 from tcusim.cli import files
-from tcusim.cli.options import bar, examples, with_options, word
-from tcusim.cli.output import print_json, progress, show
+from tcusim.cli.options import OneOf, OutputFile
+from tcusim.cli.output import examples, print_json, progress, show
 
 __all__ = ["validate_command"]
 
-_ACCUMULATORS = ("f32", "f16", "f64", "s32")
 # What takes longer is said before it begins.
 _PATIENCE_SECONDS = 60
 
@@ -31,31 +30,25 @@ _PATIENCE_SECONDS = 60
 )
 @click.argument("shape", metavar="MxNxK")
 @click.argument("algorithms", nargs=-1)
-@with_options(
-    click.option("--ab", default="f16", show_default=True, help="Type of the operands."),
-    click.option(
-        "--acc",
-        callback=word("accumulator", _ACCUMULATORS),
-        metavar=bar(_ACCUMULATORS),
-        default="f32",
-        show_default=True,
-        help="Type they add up in.",
-    ),
-    click.option("--arch", default="exact", show_default=True, help="Whose arithmetic."),
-    click.option(
-        "--quick/--full",
-        "quick",
-        default=True,
-        show_default=True,
-        help="Some sizes around the edges of the tile, or many, and every layout.",
-    ),
-    click.option(
-        "--json",
-        "output",
-        type=click.Path(),
-        metavar="FILE",
-        help="Write everything as JSON; - prints it instead of the table.",
-    ),
+@click.option("--ab", default="f16", show_default=True, help="Type of the operands.")
+@click.option(
+    "--acc",
+    type=OneOf("accumulator", ("f32", "f16", "f64", "s32")),
+    default="f32",
+    show_default=True,
+    help="Type they add up in.",
+)
+@click.option("--arch", default="exact", show_default=True, help="Whose arithmetic.")
+@click.option(
+    "--quick/--full",
+    default=True,
+    show_default=True,
+    help="Some sizes around the edges of the tile, or many, and every layout.",
+)
+@click.option(
+    *("--json", "output"),
+    type=OutputFile(),
+    help="Write everything as JSON; - prints it instead of the table.",
 )
 @click.pass_context
 def validate_command(
@@ -67,24 +60,14 @@ def validate_command(
     exact sums, and what they cost. The exit code is 1 if anything that is possible is wrong, or
     takes other mma steps than its formula says, or if nothing is possible.
     """
-    output: str | None = options["output"]
-    path = None if output == "-" else output
-    if path is not None:
-        files.check_file_writable(path)
-    validation = Validation.of(
-        shape,
-        algorithms or None,
-        ab=options["ab"],
-        acc=options["acc"],
-        arch=options["arch"],
-        full=not options["quick"],
-    )
+    output, full = options.pop("output"), not options.pop("quick")
+    validation = Validation.of(shape, algorithms or None, full=full, **options)
     if validation.seconds > _PATIENCE_SECONDS:
         click.echo(_warning(validation.seconds), err=True)
     with progress("validating") as draw:
         report = validation.run(draw)
-    if path is not None:
-        files.write_text(path, report.to_json() + "\n")
+    if output not in (None, "-"):
+        files.write_text(output, report.to_json() + "\n")
     if output == "-":
         print_json(json.loads(report.to_json()))
     else:

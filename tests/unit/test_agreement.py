@@ -200,6 +200,8 @@ def test_emit_refuses() -> None:
     for arguments, text in (
         (["scan_k", "--arch", "ieee"], "ieee is no GPU"),
         (["scan_k", "--arch", "volt"], "Did you mean 'volta'?"),
+        (["scan_k", "--arch", "sm_10"], "scan_k uses instructions of sm_70 and newer, sm_10 lacks"),
+        (["scan_k", "--ab", "bf16", "--arch", "volta"], "instructions of sm_80 and newer"),
         (["scan_k", "-o", "/no/such/folder/k.cu"], "there is no directory"),
         (
             ["reduction_k", "--tile", "16x8x32", "--ab", "e4m3"],
