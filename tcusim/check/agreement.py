@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from itertools import starmap
 from multiprocessing import get_context
 from typing import Any, Final
 
-import numpy as np
-
 from tcusim.algorithms import algorithms
 from tcusim.backends import get_backend, native_arch, run
-from tcusim.check.cases import COLUMNS, Case, Grid, Recipe, cases_of
+from tcusim.check.cases import COLUMNS, Grid, Recipe, cases_of
 from tcusim.check.testing import differences
 from tcusim.errors import Unsupported
 from tcusim.program.grammar import Program
 
 __all__ = ["Problem", "Report", "Tally", "agree"]
 
-
-# --- The comparison ---------------------------------------------------------------------------
+_SHOWN_PROBLEMS: Final = 5
+_KEPT_PROBLEMS: Final = 100
 
 
 @dataclass(slots=True)
@@ -70,6 +71,14 @@ class Report:
     left: int = 0
     seconds: float = 0.0
 
+    def add(self, other: Report) -> None:
+        """Take in what was found of other programs."""
+        for key, tally in other.tallies.items():
+            self.tallies.setdefault(key, Tally()).add(tally)
+        self.skipped += other.skipped
+        self.problems += other.problems[: _KEPT_PROBLEMS - len(self.problems)]
+        self.left += other.left
+
     @property
     def total(self) -> Tally:
         """The sum of all tallies."""
@@ -116,15 +125,14 @@ class Report:
             lines.append("nothing was compared")
         for problem in self.problems[:_SHOWN_PROBLEMS]:
             lines += [problem.text, f"  {self.command(problem)}"]
-        more = len(self.problems) - _SHOWN_PROBLEMS
-        return "\n".join([*lines, *([f"and {more} more cases"] if more > 0 else [])])
+        if len(self.problems) > _SHOWN_PROBLEMS:
+            lines.append(f"and {len(self.problems) - _SHOWN_PROBLEMS} more cases")
+        return "\n".join(lines)
 
     def text(self) -> str:
         """Return the table as plain text, a line for each cell, and the summary."""
-        cells = [
-            f"{name:<26} {column:<26} {tally}" for (name, column), tally in self.tallies.items()
-        ]
-        return "\n".join([*cells, self.summary()])
+        cells = [f"{name:<26} {column:<26} {tally}\n" for (name, column), tally in self._cells()]
+        return "".join(cells) + self.summary()
 
     def as_json(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""
@@ -137,17 +145,18 @@ class Report:
             "skipped": dict(self.skipped),
             "cells": [
                 {"algorithm": name, "column": column, **asdict(tally)}
-                for (name, column), tally in self.tallies.items()
+                for (name, column), tally in self._cells()
             ],
-            "problems": [
-                {"case": one.case, "text": one.text, "command": self.command(one)}
-                for one in self.problems
-            ],
+            "problems": [{**asdict(one), "command": self.command(one)} for one in self.problems],
         }
 
-
-_SHOWN_PROBLEMS: Final = 5
-_KEPT_PROBLEMS: Final = 100
+    def _cells(self) -> Iterator[tuple[tuple[str, str], Tally]]:
+        """Yield the cells of the table, row by row."""
+        columns = self.columns
+        for name in self.algorithms:
+            for column in columns:
+                if (name, column) in self.tallies:
+                    yield (name, column), self.tallies[name, column]
 
 
 def agree(
@@ -185,129 +194,87 @@ def agree(
         If the backend cannot run here.
     """
     grid = grid or Grid()
+    start = time.time()
     report = Report(backend, arch or native_arch(get_backend(backend)) or "hopper")
-    start = time.monotonic()
-    tasks = [
-        _Task(number, recipe, grid.full, backend, report.arch, options or {})
-        for number, recipe in enumerate(grid.recipes())
-    ]
-    for done, (task, outcome) in enumerate(_outcomes(tasks, jobs, start, seconds), start=1):
-        _count(report, task, outcome)
+    programs = list(enumerate(grid.recipes()))
+    compare = partial(
+        _compare,
+        full=grid.full,
+        backend=backend,
+        arch=report.arch,
+        until=math.inf if seconds is None else start + seconds,
+        options=options or {},
+    )
+    for done, found in enumerate(_each(compare, programs, jobs), start=1):
+        report.add(found)
         if progress is not None:
-            progress(done, len(tasks))
-    order = {str(column): place for place, column in enumerate(grid.columns)}
-    rank = {row.name: place for place, row in enumerate(algorithms())}
-    ordered = sorted(report.tallies.items(), key=lambda i: (rank[i[0][0]], order.get(i[0][1], 0)))
-    report.tallies = dict(ordered)
-    report.seconds = time.monotonic() - start
+            progress(done, len(programs))
+    report.seconds = time.time() - start
     return report
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """One recipe for one backend."""
-
-    number: int
-    recipe: Recipe
-    full: bool
-    backend: str
-    arch: str
-    options: dict[str, Any]
-
-
-@dataclass(slots=True)
-class _Outcome:
-    """What became of one recipe. skipped: why it did not run; "" if it did."""
-
-    tally: Tally = field(default_factory=Tally)
-    skipped: str = ""
-    problems: list[Problem] = field(default_factory=list)
-
-
-def _outcomes(
-    tasks: list[_Task], jobs: int, start: float, seconds: float | None
-) -> Iterator[tuple[_Task, _Outcome | None]]:
-    """Yield what became of each task, None if the time was up; in order if there is one process."""
-    limit = None if seconds is None else start + seconds
+def _each(
+    compare: Callable[[int, Recipe], Report], programs: list[tuple[int, Recipe]], jobs: int
+) -> Iterator[Report]:
+    """Yield what was found of each program, as it comes; in order if there is one process."""
     if jobs == 1:
-        for task in tasks:
-            late = limit is not None and time.monotonic() > limit
-            yield task, None if late else _run(task)
+        yield from starmap(compare, programs)
         return
     # A process that was forked could not use CUDA.
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        waiting = {pool.submit(_run_in_time, task, _remaining(limit)): task for task in tasks}
-        for future in as_completed(waiting):
-            yield waiting[future], future.result()
-
-
-def _remaining(limit: float | None) -> float | None:
-    """Return the time of day at which no task may begin any more."""
-    return None if limit is None else time.time() + (limit - time.monotonic())
-
-
-def _run_in_time(task: _Task, limit: float | None) -> _Outcome | None:
-    return None if limit is not None and time.time() > limit else _run(task)
-
-
-def _run(task: _Task) -> _Outcome:
-    """Run every case of a recipe on the backend and on the simulator."""
-    outcome = _Outcome()
-    runner, reference = get_backend(task.backend), get_backend("numpy")
-    for case in cases_of(task.recipe, task.number, full=task.full):
-        program, inputs = case.recipe.build(), case.inputs()
-        try:
-            expected = run(program, inputs, backend=reference, arch=task.arch)
-            got = run(program, inputs, backend=runner, arch=task.arch, **task.options)
-        except Unsupported as error:
-            return _Outcome(skipped=_reason(program, error))
-        except Exception as error:
-            outcome.tally.failed += 1
-            outcome.problems.append(
-                Problem(str(case), f"{case}\n  {type(error).__name__}: {error}")
-            )
-            continue
-        _compare(case, expected, got, outcome, task.backend)
-    if not outcome.tally.cases and not outcome.tally.failed:
-        outcome.skipped = "the options do not go together"
-    return outcome
+        for future in as_completed([pool.submit(compare, *program) for program in programs]):
+            yield future.result()
 
 
 def _compare(
-    case: Case, expected: dict[str, Any], got: dict[str, Any], outcome: _Outcome, runner: str
-) -> None:
-    program = case.recipe.build()
-    outcome.tally.cases += 1
-    outcome.tally.outputs += sum(int(np.size(expected[one.name])) for one in program.outputs)
-    for found in differences(program, expected, got):
-        count, first = found.places.size, int(found.places[0])
-        outcome.tally.differ += count
-        text = (
-            f"{case}\n  {count} of {found.one.size} elements of {found.name!r} differ, first "
-            f"[{first}]: {_hex(found.one[first])} on the simulator, "
-            f"{_hex(found.two[first])} on {runner}"
-        )
-        outcome.problems.append(Problem(str(case), text))
+    number: int,
+    recipe: Recipe,
+    *,
+    full: bool,
+    backend: str,
+    arch: str,
+    until: float,
+    options: dict[str, Any],
+) -> Report:
+    """Run every case of a recipe on the backend and on the simulator, if there is time."""
+    report, tally = Report(backend, arch), Tally()
+    if time.time() > until:
+        report.left = 1
+        return report
+    runner, reference = get_backend(backend), get_backend("numpy")
+    for case in cases_of(recipe, number, full=full):
+        program, inputs = recipe.build(), case.inputs()
+        try:
+            expected = run(program, inputs, backend=reference, arch=arch)
+            got = run(program, inputs, backend=runner, arch=arch, **options)
+            found = differences(program, expected, got)
+        except Unsupported as error:
+            return Report(backend, arch, skipped=Counter([_reason(program, error)]))
+        # Whatever a backend raises, or returns, is a finding about it.
+        except Exception as error:
+            tally.failed += 1
+            text = f"{case}\n  {type(error).__name__}: {error}"
+            report.problems.append(Problem(str(case), text))
+            continue
+        tally.cases += 1
+        tally.outputs += sum(output.size for output in expected.values())
+        for one in found:
+            tally.differ += one.places.size
+            first = int(one.places[0])
+            right, wrong = one.numbers(first)
+            text = (
+                f"{case}\n  {one.places.size} of {one.one.size} elements of {one.name!r} differ, "
+                f"first [{first}]: {right} on the simulator, {wrong} on {backend}"
+            )
+            report.problems.append(Problem(str(case), text))
+    if tally.cases or tally.failed:
+        report.tallies[recipe.algorithm, str(recipe.column)] = tally
+    else:
+        report.skipped["the options do not go together"] += 1
+    return report
 
 
 def _reason(program: Program, error: Unsupported) -> str:
     """Return why a program does not run, without its name, so that like reasons count together."""
     text = str(error).removeprefix(f"{program.name}: ").split(". ")[0]
     return text.removeprefix(program.name).lstrip(", ")
-
-
-def _hex(bits: Any) -> str:
-    return f"0x{int(bits):0{2 * bits.dtype.itemsize}x}"
-
-
-def _count(report: Report, task: _Task, outcome: _Outcome | None) -> None:
-    if outcome is None:
-        report.left += 1
-        return
-    if outcome.skipped:
-        report.skipped[outcome.skipped] += 1
-        return
-    key = (task.recipe.algorithm, str(task.recipe.column))
-    report.tallies.setdefault(key, Tally()).add(outcome.tally)
-    room = _KEPT_PROBLEMS - len(report.problems)
-    report.problems.extend(outcome.problems[:room])

@@ -7,7 +7,7 @@ runs part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -18,12 +18,12 @@ from tcusim.backends import Backend, get_backend, native_arch
 from tcusim.backends import run as run_program
 from tcusim.errors import AgreementError, InputError, TcusimError, unknown_name
 from tcusim.machine import Format, Values, format_of, from_values, round_values
-from tcusim.machine.formats import to_memory
+from tcusim.machine.formats import from_memory, to_memory
 from tcusim.program.bind import bind_scalars, offsets_of
 from tcusim.program.grammar import Program, Step, accesses
 from tcusim.program.printer import line
 from tcusim.simulate.interpreter import Event, run_numpy
-from tcusim.simulate.probes import Probe, with_probes
+from tcusim.simulate.probes import with_probes
 
 __all__ = [
     "INPUT_KINDS",
@@ -60,6 +60,10 @@ class Difference:
     places: NDArray[np.int64]
     one: Bits
     two: Bits
+
+    def numbers(self, place: int) -> tuple[str, str]:
+        """Return an element of both runs, in hexadecimal and as the number that it stands for."""
+        return _number(self.one[place], self.dtype), _number(self.two[place], self.dtype)
 
 
 def bits_of(array: Any, dtype: str) -> Bits:
@@ -137,9 +141,11 @@ def _ranks(bits: Bits) -> NDArray[np.int64]:
 
 def _decimal(bits: Bits, dtype: str) -> Values:
     """Return the values that bits stand for."""
-    if dtype == "bf16":
-        return (bits.astype(np.uint32) << 16).view(np.float32)
-    return bits.view(format_of(dtype).dtype)
+    return from_memory(bits, dtype) if dtype == "bf16" else bits.view(format_of(dtype).dtype)
+
+
+def _number(bits: Any, dtype: str) -> str:
+    return f"0x{int(bits):0{2 * bits.dtype.itemsize}x}  {_decimal(bits[None], dtype)[0]}"
 
 
 # --- assert_agree -----------------------------------------------------------------------------
@@ -205,17 +211,12 @@ def assert_agree(
     if ulp < 0 or (ulp and not reason):
         raise InputError("a tolerance (ulp > 0) needs a reason='...' that says why it is right")
     arch = arch or next((own for own in map(native_arch, runners) if own), None)
-    given = options or {}
-
-    def run(runner: Backend, what: Program) -> dict[str, Any]:
-        return run_program(what, inputs, backend=runner, arch=arch, **given.get(runner.name, {}))
-
-    first = run(runners[0], program)
+    case = _Case(program, inputs, arch, options or {})
+    first = case.run(runners[0], program)
     for runner in runners[1:]:
-        found = differences(program, first, run(runner, program), ulp=ulp)
+        found = differences(program, first, case.run(runner, program), ulp=ulp)
         if found:
-            case = _Case(program, inputs, arch, (runners[0], runner), run)
-            raise AgreementError(_report(case, found, ulp))
+            raise AgreementError(_report(case, (runners[0], runner), found, ulp))
     return first
 
 
@@ -224,50 +225,40 @@ def assert_agree(
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """Two backends that disagree about a program."""
+    """A program as `assert_agree` runs it, and can run it again with probes."""
 
     program: Program
     inputs: Mapping[str, Any]
     arch: str | None
-    runners: tuple[Backend, Backend]
-    run: Callable[[Backend, Program], dict[str, Any]]
+    options: Mapping[str, Mapping[str, Any]]
 
-    def interpret(self, program: Program, watch: Callable[[Event], object]) -> None:
-        """Run a program on the simulator, for its events."""
+    def run(self, runner: Backend, program: Program) -> dict[str, Any]:
+        own = self.options.get(runner.name, {})
+        return run_program(program, self.inputs, backend=runner, arch=self.arch, **own)
+
+    def watch(self, program: Program, watch: Callable[[Event], object]) -> None:
         run_numpy(program, self.inputs, watch=watch, arch=self.arch or "hopper")
 
 
-def _report(case: _Case, found: list[Difference], ulp: int) -> str:
+def _report(
+    case: _Case, runners: tuple[Backend, Backend], found: list[Difference], ulp: int
+) -> str:
     """Return the whole text of an AgreementError."""
-    names = [runner.name for runner in case.runners]
-    lines = [f"{case.program.name}: {names[0]} and {names[1]} disagree"]
-    if ulp:
-        lines[0] += f" by more than {ulp} ulp"
-    for difference in found:
-        count, size = difference.places.size, difference.one.size
-        lines.append(f"  output {difference.name!r} ({difference.dtype}): {count} of {size} differ")
-        lines += _shown(difference, names)
-    first = found[0]
-    writer = _writer(case, first.name, int(first.places[0]))
-    lines.append(f"  {first.name}[{first.places[0]}] was written by {writer}")
-    lines.append(f"  {_parting(case)}")
-    return "\n".join(lines)
-
-
-def _shown(difference: Difference, names: list[str]) -> Iterator[str]:
-    """Yield a line for each of the first elements that differ: hexadecimal and decimal."""
+    names = [runner.name for runner in runners]
     width = max(map(len, names))
-    for place in difference.places[:_SHOWN].tolist():
-        yield f"    {difference.name}[{place}]"
-        for name, bits in zip(names, (difference.one, difference.two), strict=True):
-            yield f"      {name:<{width}}  {_number(bits[place], difference.dtype)}"
-
-
-def _number(bits: Any, dtype: str) -> str:
-    """Return the bits of one element in hexadecimal, and the number that they stand for."""
-    digits = 2 * bits.dtype.itemsize
-    value = _decimal(np.asarray([bits]), dtype)[0]
-    return f"0x{int(bits):0{digits}x}  {value}"
+    tolerance = f" by more than {ulp} ulp" if ulp else ""
+    lines = [f"{case.program.name}: {names[0]} and {names[1]} disagree{tolerance}"]
+    for one in found:
+        count = f"{one.places.size} of {one.one.size} differ"
+        lines.append(f"  output {one.name!r} ({one.dtype}): {count}")
+        for place in one.places[:_SHOWN].tolist():
+            lines.append(f"    {one.name}[{place}]")
+            numbers = zip(names, one.numbers(place), strict=True)
+            lines += [f"      {name:<{width}}  {number}" for name, number in numbers]
+    name, place = found[0].name, int(found[0].places[0])
+    lines.append(f"  {name}[{place}] was written by {_writer(case, name, place)}")
+    lines.append(f"  {_parting(case, runners)}")
+    return "\n".join(lines)
 
 
 def _writer(case: _Case, name: str, place: int) -> str:
@@ -282,9 +273,9 @@ def _writer(case: _Case, name: str, place: int) -> str:
             here = event.state.places(view, event.warps) == place
             here &= event.state.valid(view, event.warps)
             for warp in event.warps[here.any(axis=(1, 2))].tolist():
-                last = f"{_warp(case.program, warp)}, at {_step(event.path, event)}"
+                last = f"{_warp(case.program, warp)}, at {_step(event.path, event.step, event)}"
 
-    case.interpret(case.program, watch)
+    case.watch(case.program, watch)
     return last
 
 
@@ -296,65 +287,61 @@ def _warp(program: Program, warp: int) -> str:
     return f"warp {place} of block ({row}, {column})"
 
 
-def _step(path: str, event: Event, step: Step | None = None) -> str:
+def _step(path: str, step: Step, event: Event) -> str:
     loops = ", ".join(f"{var} = {value}" for var, value in event.loops.items())
-    return f"step {path} `{line(step or event.step)}`" + (f" ({loops})" if loops else "")
+    return f"step {path} `{line(step)}`" + (f" ({loops})" if loops else "")
 
 
 # --- The step at which two runs part ----------------------------------------------------------
 
 
-def _parting(case: _Case) -> str:
+def _parting(case: _Case, runners: tuple[Backend, Backend]) -> str:
     """Say at which step two runs part, from a program that stores what every step makes."""
     probed, probes = with_probes(case.program)
     scalars = _scalars(case.program, case.inputs)
     if not probes or sum(p.buffer.size.evaluate(scalars) for p in probes.values()) > _MOST_PROBED:
         return "the step at which they part was not looked for: too much to store"
     try:
-        one, two = (case.run(runner, probed) for runner in case.runners)
+        one, two = (case.run(runner, probed) for runner in runners)
     except (TcusimError, TypeError) as error:
         return f"the step at which they part is not known, since probes cannot run: {error}"
-    first = _first_parting(case, probed, probes, one, two)
-    if first is not None:
-        return first
+    found: list[str] = []
+    bits = {
+        name: [bits_of(outputs[name], probe.buffer.dtype) for outputs in (one, two)]
+        for name, probe in probes.items()
+    }
+
+    def watch(event: Event) -> None:
+        written = accesses(event.step).views_written
+        probe = probes.get(written[0].buffer.name) if written else None
+        if probe is None or found:
+            return
+        dtype, places = probe.buffer.dtype, event.state.places(probe.view, event.warps)
+        made = [each[places] for each in bits[probe.buffer.name]]
+        differ = np.argwhere(made[0] != made[1])
+        if differ.size:
+            at = tuple(differ[0].tolist())
+            numbers = [
+                f"{runner.name} {_number(each[at], dtype)}"
+                for runner, each in zip(runners, made, strict=True)
+            ]
+            found.append(
+                f"they part at {_step(probe.path, probe.step, event)}, or at a load of its "
+                f"operands: {len(differ)} of {places.size} elements differ, first "
+                f"{probe.name}[{at[1]}, {at[2]}] in "
+                f"{_warp(case.program, int(event.warps[at[0]]))}: {', '.join(numbers)}"
+            )
+
+    # The first probe, in the order of execution, that differs.
+    case.watch(probed, watch)
+    if found:
+        return found[0]
     if outputs_agree(case.program, one, two):
         return (
             "they agree when every step's result is stored, which adds barriers and waits: "
             "look for a missing barrier or another race"
         )
     return "every accumulator and all shared memory agree: they part at the step that writes it"
-
-
-def _first_parting(
-    case: _Case, probed: Program, probes: Mapping[str, Probe], one: Outputs, two: Outputs
-) -> str | None:
-    """Return the text for the first probe, in the order of execution, that differs."""
-    types = {name: probe.buffer.dtype for name, probe in probes.items()}
-    bits = {name: [bits_of(outputs[name], types[name]) for outputs in (one, two)] for name in types}
-    found: list[str] = []
-
-    def watch(event: Event) -> None:
-        written = accesses(event.step).views_written
-        probe = probes.get(written[0].buffer.name) if written else None
-        if found or probe is None:
-            return
-        places = event.state.places(probe.view, event.warps)
-        first, second = (each[places] for each in bits[probe.buffer.name])
-        differ = np.argwhere(first != second)
-        if differ.size:
-            at = tuple(differ[0].tolist())
-            values = [_number(each[at], probe.buffer.dtype) for each in (first, second)]
-            names = [runner.name for runner in case.runners]
-            warp = _warp(case.program, int(event.warps[at[0]]))
-            found.append(
-                f"they part at {_step(probe.path, event, probe.step)}, or at a load of its "
-                f"operands: {len(differ)} of {places.size} elements differ, first "
-                f"{probe.name}[{at[1]}, {at[2]}] in {warp}: "
-                f"{names[0]} {values[0]}, {names[1]} {values[1]}"
-            )
-
-    case.interpret(probed, watch)
-    return found[0] if found else None
 
 
 def _scalars(program: Program, inputs: Mapping[str, Any]) -> dict[str, int]:
@@ -365,16 +352,10 @@ def _scalars(program: Program, inputs: Mapping[str, Any]) -> dict[str, int]:
 
 # What each kind is for: rounding; sums of one sign; alignment of unlike exponents; gradual
 # underflow; infinities, NaN and both zeros; results beyond the range; sums that are exact.
-INPUT_KINDS: Final = (
-    "normal",
-    "uniform",
-    "wide",
-    "subnormal",
-    "special",
-    "overflow",
-    "integers",
-)
+INPUT_KINDS: Final = ("normal", "uniform", "wide", "subnormal", "special", "overflow", "integers")
 _INTEGER_KINDS: Final = ("uniform", "integers")
+# What stands in special inputs below this share, if it is above the one before.
+_SPECIAL: Final = {0.01: np.inf, 0.02: -np.inf, 0.03: np.nan, 0.1: 0.0, 0.2: -0.0}
 
 
 def input_kinds(dtype: str) -> tuple[str, ...]:
@@ -465,17 +446,9 @@ def _reals(kind: str, size: int, target: Format, rng: np.random.Generator) -> ND
         case "subnormal":
             return np.ldexp(normal, target.emin - 2)
         case "special":
-            return _with_specials(normal, rng)
+            chance = rng.random(size)
+            return np.select([chance < share for share in _SPECIAL], [*_SPECIAL.values()], normal)
         case "overflow":
             return np.clip(normal * (target.largest / 2), -target.largest, target.largest)
         case _:
             return rng.integers(-4, 5, size).astype(np.float64)
-
-
-def _with_specials(values: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
-    """Replace some numbers by infinities, NaN and zeros of both signs."""
-    chance = rng.random(values.size)
-    limits = ((0.01, np.inf), (0.02, -np.inf), (0.03, np.nan), (0.1, 0.0), (0.2, -0.0))
-    for limit, value in reversed(limits):
-        values = np.where(chance < limit, value, values)
-    return values
