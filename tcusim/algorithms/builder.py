@@ -17,12 +17,12 @@ shared memory, and barriers are put where a warp's shared writes meet its reads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
 
-from tcusim.algorithms.hazards import Hazards
+from tcusim.algorithms.hazards import StepList
 from tcusim.errors import Unsupported
 from tcusim.machine.formats import format_of
 from tcusim.machine.shapes import TILE_BYTES, MmaShape
@@ -59,13 +59,11 @@ from tcusim.program.grammar import (
     Segments,
     Space,
     Split,
-    Step,
     Store,
     Strided,
     Sync,
     View,
     When,
-    accesses,
     whole,
 )
 
@@ -175,38 +173,38 @@ class Builder:
             worker = BLOCK * options.warps + WARP
         turn = Index.symbol("u") if options.items_per_warp > 1 else Index()
         self.unit = worker * options.items_per_warp + turn
-        self._inputs: dict[str, Buffer] = {}
-        self._outputs: dict[str, Buffer] = {}
-        self._scratch: dict[str, Buffer] = {}
-        self._status: dict[str, Buffer] = {}
-        self._lists: list[list[Step]] = [[]]
-        self._hazards: list[Hazards] = [Hazards()]
+        self._buffers: dict[tuple[BufferRole, str], Buffer] = {}
+        self._steps = StepList()
         self._alone = False
 
     # --- Buffers and views -------------------------------------------------------------------
 
     def input(self, name: str, dtype: str, size: Extent) -> Buffer:
         """Declare an input array in global memory."""
-        return self._inputs.setdefault(name, Buffer(name, dtype, size, BufferRole.INPUT))
+        return self._declare(Buffer(name, dtype, size, BufferRole.INPUT))
 
     def output(self, name: str, dtype: str, size: Extent) -> Buffer:
         """Declare an output array in global memory."""
-        return self._outputs.setdefault(name, Buffer(name, dtype, size, BufferRole.OUTPUT))
+        return self._declare(Buffer(name, dtype, size, BufferRole.OUTPUT))
+
+    def status(self, name: str, dtype: str, size: Extent) -> Buffer:
+        """Declare status words, through which blocks give values to later ones."""
+        return self._declare(Buffer(name, dtype, size, BufferRole.STATUS))
 
     def scratch(self, name: str, dtype: str, size: int) -> Buffer:
         """Declare a part of shared memory that belongs to one warp, always of one size.
 
         Each warp has its own, but what only the first warp uses is there once.
         """
-        old = self._scratch.get(name)
+        old = self._buffers.get((BufferRole.SCRATCH, name))
         once = self._alone and (old is None or old.space is Space.SHARED)
-        return self._declare(name, dtype, size, Space.SHARED if once else Space.WARP)
+        return self._shared(name, dtype, size, Space.SHARED if once else Space.WARP)
 
-    def status(self, name: str, dtype: str, size: Extent) -> Buffer:
-        """Declare status words, through which blocks give values to later ones."""
-        return self._status.setdefault(name, Buffer(name, dtype, size, BufferRole.STATUS))
+    def shared(self, name: str, dtype: str, size: int) -> Buffer:
+        """Declare shared memory that all warps of a block see; order its uses with `barrier`."""
+        return self._shared(name, dtype, size, Space.SHARED)
 
-    def _declare(self, name: str, dtype: str, size: int, space: Space) -> Buffer:
+    def _shared(self, name: str, dtype: str, size: int, space: Space) -> Buffer:
         total = size * format_of(dtype).itemsize
         require(
             total <= MOST_SHARED,
@@ -215,15 +213,13 @@ class Builder:
             "smaller numbers in the options of the algorithm, such as columns",
         )
         extent = Extent.of(padded(size, dtype))
-        buffer = Buffer(name, dtype, extent, BufferRole.SCRATCH, space)
-        old = self._scratch.setdefault(buffer.name, buffer)
-        if old != buffer:
-            raise ValueError(f"scratch {old} is declared again, as {buffer}")
-        return old
+        return self._declare(Buffer(name, dtype, extent, BufferRole.SCRATCH, space))
 
-    def shared(self, name: str, dtype: str, size: int) -> Buffer:
-        """Declare shared memory that all warps of a block see; order its uses with `barrier`."""
-        return self._declare(name, dtype, size, Space.SHARED)
+    def _declare(self, buffer: Buffer) -> Buffer:
+        old = self._buffers.setdefault((buffer.role, buffer.name), buffer)
+        if old != buffer:
+            raise ValueError(f"{buffer.role} {old} is declared again, as {buffer}")
+        return old
 
     def rect(
         self,
@@ -260,6 +256,10 @@ class Builder:
         row_axis, col_axis = _first(view.row_axis, rows), _first(view.col_axis, cols)
         return View(view.buffer, offset, row_axis, col_axis, bounds)
 
+    def size(self, view: View) -> tuple[int, int]:
+        """Return how many rows and columns of the algorithm a rectangle has."""
+        return (view.cols, view.rows) if self.transposed else (view.rows, view.cols)
+
     # --- Fragments ---------------------------------------------------------------------------
 
     def left(self, name: str) -> Frag:
@@ -282,7 +282,7 @@ class Builder:
         """Set a fragment to a constant matrix, given in the algorithm's rows and columns."""
         if self.transposed:
             kind = TRANSPOSED.get(kind, kind)
-        self._add(Const(frag, Pattern(kind, Index.of(offset)), self._origin(line)))
+        self._steps.add(Const(frag, Pattern(kind, Index.of(offset)), self._origin(line)))
         return frag
 
     def zero(self, frag: Frag, line: str = "") -> Frag:
@@ -292,32 +292,32 @@ class Builder:
     def mma(self, d: Frag, left: Frag, right: Frag, c: Frag, line: str = "") -> Frag:
         """D = left . right + C (transposed: D' = right' . left' + C')."""
         a, b = (right, left) if self.transposed else (left, right)
-        self._add(Mma(d, a, b, c, self._origin(line)))
+        self._steps.add(Mma(d, a, b, c, self._origin(line)))
         return d
 
     def add(self, d: Frag, a: Frag, b: Frag, line: str = "") -> Frag:
         """D = A + B, accumulators, each sum rounded."""
-        self._add(Add(d, a, b, self._origin(line)))
+        self._steps.add(Add(d, a, b, self._origin(line)))
         return d
 
     def copy(self, dst: View, src: View, plus: View | None = None, line: str = "") -> None:
         """Copy a rectangle, converting its type; see `Copy`."""
-        self._add(Copy(dst, src, plus, self._origin(line)))
+        self._steps.add(Copy(dst, src, plus, self._origin(line)))
 
     def publish(self, dst: View, src: View, line: str = "") -> None:
         """Give values to later blocks; see `Publish`."""
-        self._add(Publish(dst, src, self._origin(line)))
+        self._steps.add(Publish(dst, src, self._origin(line)))
 
     def await_status(self, dst: View, src: View, line: str = "") -> None:
         """Wait for values of earlier blocks; see `Await`."""
-        self._add(Await(dst, src, self._origin(line)))
+        self._steps.add(Await(dst, src, self._origin(line)))
 
     def locate(
         self, name: str, segments: Segments, first: Index, count: int, line: str = ""
     ) -> Ranges:
         """Find `count` chunks of ragged segments from number `first` on; see `Locate`."""
         ranges = Ranges(name, count)
-        self._add(Locate(ranges, segments, first, self._origin(line)))
+        self._steps.add(Locate(ranges, segments, first, self._origin(line)))
         return ranges
 
     def copy_parts(self, dsts: Sequence[View], src: View, line: str = "") -> None:
@@ -325,25 +325,23 @@ class Builder:
         if len(dsts) == 1:
             self.copy(dsts[0], src, line=line)
         else:
-            self._add(Split(tuple(dsts), src, self._origin(line)))
+            self._steps.add(Split(tuple(dsts), src, self._origin(line)))
 
     def load(self, frag: Frag, view: View, line: str = "", stage: str = "") -> Frag:
         """Load a tile from wherever it lies; stage it where WMMA could not load it directly.
 
         stage: the name of the shared memory for that; fragments loaded in turn may share it.
         """
+        direct = self.loads_directly(frag, view)
 
         def load(view: View) -> None:
             if view.bounds or not direct:
-                self._stage(frag, view, line, stage)
-            else:
-                self._add(Load(frag, view, self._origin(line)))
+                staged = self._stage_view(frag, view, stage)
+                self.copy(staged, view, line=line)
+                view = staged
+            self._steps.add(Load(frag, view, self._origin(line)))
 
-        direct = self.loads_directly(frag, view)
-        if direct:
-            self.as_whole(view, load, line)
-        else:
-            load(view)
+        self.as_whole(view, load, line, split=direct)
         return frag
 
     def loads_directly(self, frag: Frag, view: View) -> bool:
@@ -355,10 +353,9 @@ class Builder:
         return self._operands(name, self.left)
 
     def _operands(self, name: str, operand: Callable[[str], Frag]) -> list[Frag]:
-        count = self.options.parts
         # Between two numbers there is a letter.
         apart = "p" if name[-1].isdigit() else ""
-        return [operand(f"{name}{apart}{part}" if count > 1 else name) for part in range(count)]
+        return [operand(part) for part in numbered(name, self.options.parts, apart)]
 
     def load_parts(
         self, name: str, view: View, line: str = "", *, right: bool = False, stage: str = ""
@@ -374,9 +371,9 @@ class Builder:
             self._stage_view(frag, view, stage and f"{stage}{part}")
             for part, frag in enumerate(frags)
         ]
-        self._add(Split(tuple(staged), view, self._origin(line)))
+        self.copy_parts(staged, view, line)
         for frag, tile in zip(frags, staged, strict=True):
-            self._add(Load(frag, tile, self._origin(line)))
+            self._steps.add(Load(frag, tile, self._origin(line)))
         return frags
 
     def nothing(self, name: str, zeros: Frag, via: View) -> View:
@@ -391,10 +388,8 @@ class Builder:
 
     def keep(self, name: str, view: View) -> list[View]:
         """Copy a rectangle to shared memory, where its tiles can be loaded; or its narrow parts."""
-        count = self.options.parts
         dtype = stored_type(self.options.ab)
-        names = [f"{name}{part}" if count > 1 else name for part in range(count)]
-        kept = [self._kept(one, dtype, view) for one in names]
+        kept = [self._kept(part, dtype, view) for part in numbered(name, self.options.parts)]
         self.copy_parts(kept, view)
         return kept
 
@@ -412,7 +407,7 @@ class Builder:
         tile = padded(self.m * ldm, frag.dtype)
         buffer = self.scratch(name or f"s_{frag.name}", frag.dtype, count * tile)
         spill = Spill(buffer, index * tile, ldm)
-        self._add(Store(self.part(spill, self.m, self.n), frag, self._origin(line)))
+        self._steps.add(Store(self.part(spill, self.m, self.n), frag, self._origin(line)))
         return spill
 
     def spill_all(self, frags: Sequence[Frag], line: str = "", stage: str = "") -> list[Spill]:
@@ -448,7 +443,7 @@ class Builder:
         """Load an accumulator with views that repeat rows or columns (through shared memory)."""
         tile = self._stage_view(frag, self.rect(view.buffer, 0, self.m, self.n, self.n), stage)
         self.copy(tile, view, plus, line)
-        self._add(Load(frag, tile))
+        self._steps.add(Load(frag, tile))
         return frag
 
     def store(
@@ -462,20 +457,16 @@ class Builder:
         if first:
             self.write(self.spill_all(frags), view, line=line, first=first)
             return
-        numbered = list(enumerate(frags))
+        direct = all(self._storable(f, self._block(view, i)) for i, f in enumerate(frags))
 
         def store(view: View) -> None:
             if view.bounds or not direct:
                 self.write(self.spill_all(frags, stage=stage), view, line=line)
                 return
-            for number, frag in numbered:
-                self._add(Store(self._block(view, number), frag, self._origin(line)))
+            for number, frag in enumerate(frags):
+                self._steps.add(Store(self._block(view, number), frag, self._origin(line)))
 
-        direct = all(self._storable(frag, self._block(view, n)) for n, frag in numbered)
-        if direct:
-            self.as_whole(view, store, line)
-        else:
-            store(view)
+        self.as_whole(view, store, line, split=direct)
 
     def write(
         self,
@@ -491,9 +482,7 @@ class Builder:
         """
         for number, spill in enumerate(spills):
             block = self._block(view, number)
-            rows, cols = block.rows, block.cols
-            size = (cols, rows) if self.transposed else (rows, cols)
-            source = self.part(spill, *size, 0, first)
+            source = self.part(spill, *self.size(block), 0, first)
             self.copy(block, source, plus and self._block(plus, number), line)
 
     # --- Control -----------------------------------------------------------------------------
@@ -504,8 +493,7 @@ class Builder:
         The builder puts barriers of a warp by itself, but not these: which warps meet, and where,
         is the algorithm's business, and `verify` says where one is missing.
         """
-        self._lists[-1].append(Sync(Scope.BLOCK, self._origin(line)))
-        self._hazards[-1].sync()
+        self._steps.sync(Sync(Scope.BLOCK, self._origin(line)))
 
     @contextmanager
     def loop(self, var: str, count: Extent | Index | int, line: str = "") -> Iterator[Index]:
@@ -514,46 +502,45 @@ class Builder:
         if extent.constant == 1:
             yield Index.of(0)
             return
-        if self._hazards[-1].read or self._hazards[-1].written:
-            self._sync()
-        self._lists.append([])
-        self._hazards.append(Hazards())
-        yield Index.symbol(var)
-        inner = self._hazards[-1]
-        if inner.clash(inner.first_read, inner.first_written):
-            self._sync()
-        body = self._lists.pop()
-        self._hazards.pop()
-        outer = self._hazards[-1]
-        outer.record(inner.first_read, inner.first_written)
-        outer.synced |= inner.synced
-        outer.read = outer.read | inner.read
-        outer.written = outer.written | inner.written
-        self._lists[-1].append(Loop(var, extent, tuple(body), self._origin(line)))
+        outer, body = self._steps, StepList()
+        outer.settle()
+        with self._adding_to(body):
+            yield Index.symbol(var)
+        body.close()
+        outer.follow(body)
+        outer.steps.append(Loop(var, extent, tuple(body.steps), self._origin(line)))
 
-    @contextmanager
-    def units(self) -> Iterator[None]:
+    def units(self) -> AbstractContextManager[Index]:
         """Repeat for each piece of work of the warp; `unit` is its number."""
-        with self.loop("u", self.options.items_per_warp):
-            yield
+        return self.loop("u", self.options.items_per_warp)
 
     @contextmanager
-    def when(self, bounds: Sequence[Bound], line: str = "") -> Iterator[_Otherwise]:
+    def when(
+        self, bounds: Sequence[Bound], line: str = ""
+    ) -> Iterator[Callable[[], AbstractContextManager[None]]]:
         """Add what is inside for warps in which all bounds hold; `with otherwise():` the rest."""
-        before = self._hazards[-1]
-        otherwise = _Otherwise(self, before)
-        self._lists.append([])
-        self._hazards.append(before.fork())
-        yield otherwise
-        body = self._lists.pop()
-        first = self._hazards.pop()
-        self._hazards[-1] = first.join(otherwise.hazards or before)
-        steps = When(tuple(bounds), tuple(body), tuple(otherwise.steps), self._origin(line))
-        self._lists[-1].append(steps)
+        outer = self._steps
+        body, rest = StepList(outer), StepList(outer)
+        with self._adding_to(body):
+            yield lambda: self._adding_to(rest)
+        outer.join(body, rest)
+        branches = tuple(body.steps), tuple(rest.steps)
+        outer.steps.append(When(tuple(bounds), *branches, self._origin(line)))
 
-    def as_whole(self, view: View, body: Callable[[View], None], line: str = "") -> None:
-        """Do `body` with a view: without its bounds in the warps where all of it is inside."""
-        if not view.bounds:
+    @contextmanager
+    def _adding_to(self, steps: StepList) -> Iterator[None]:
+        outer, self._steps = self._steps, steps
+        yield
+        self._steps = outer
+
+    def as_whole(
+        self, view: View, body: Callable[[View], None], line: str = "", *, split: bool = True
+    ) -> None:
+        """Do `body` with a view: without its bounds in the warps where all of it is inside.
+
+        split: if not, as it is in every warp.
+        """
+        if not view.bounds or not split:
             body(view)
             return
         with self.when(whole(view), line) as otherwise:
@@ -578,15 +565,15 @@ class Builder:
             ab=options.ab,
             acc=options.acc,
             scalars=work.scalars,
-            buffers=(
-                *self._inputs.values(),
-                *self._outputs.values(),
-                *self._scratch.values(),
-                *self._status.values(),
+            buffers=tuple(
+                buffer
+                for role in BufferRole
+                for buffer in self._buffers.values()
+                if buffer.role is role
             ),
             blocks=work.blocks,
             warps=options.warps,
-            steps=tuple(self._lists[0]),
+            steps=tuple(self._steps.steps),
             source=source,
             columns=work.columns,
         )
@@ -597,22 +584,9 @@ class Builder:
         """Return which line of the paper's listing this part of the algorithm is."""
         return self._lines.get(part, "")
 
-    def _add(self, step: Step) -> None:
-        touched = accesses(step)
-        reads = {view.buffer.name for view in touched.views_read} & self._scratch.keys()
-        writes = {view.buffer.name for view in touched.views_written} & self._scratch.keys()
-        if self._hazards[-1].clash(reads, writes):
-            self._sync()
-        self._hazards[-1].record(reads, writes)
-        self._lists[-1].append(step)
-
-    def _sync(self) -> None:
-        self._lists[-1].append(Sync(Scope.WARP))
-        self._hazards[-1].sync()
-
     def _kept(self, name: str, dtype: str, view: View) -> View:
         """Return shared memory for a rectangle's elements."""
-        rows, cols = (view.cols, view.rows) if self.transposed else (view.rows, view.cols)
+        rows, cols = self.size(view)
         ldm = skewed(cols, dtype, OPERAND_SKEW)
         return self.rect(self.scratch(name, dtype, rows * ldm), 0, rows, cols, ldm)
 
@@ -639,35 +613,11 @@ class Builder:
         buffer = self.scratch(name or f"t_{frag.name}", dtype, size)
         return View.strided(buffer, Index(), view.rows, view.cols, *strides)
 
-    def _stage(self, frag: Frag, view: View, line: str, name: str = "") -> None:
-        stage = self._stage_view(frag, view, name)
-        self._add(Copy(stage, view, None, self._origin(line)))
-        self._add(Load(frag, stage, self._origin(line)))
-
     def _block(self, view: View, number: int) -> View:
         """Return columns number*n .. of an (m, cols) rectangle (rows of it, if transposed)."""
-        rows, cols = (view.cols, view.rows) if self.transposed else (view.rows, view.cols)
+        rows, cols = self.size(view)
         start = number * self.n
         return self.cut(view, rows, min(self.n, cols - start), 0, start)
-
-
-class _Otherwise:
-    """The other branch of a `when`: call it in a `with` to add steps there."""
-
-    def __init__(self, builder: Builder, before: Hazards) -> None:
-        self._builder = builder
-        self._before = before.fork()
-        self.steps: list[Step] = []
-        self.hazards: Hazards | None = None
-
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        builder = self._builder
-        builder._lists.append([])
-        builder._hazards.append(self._before)
-        yield
-        self.steps = builder._lists.pop()
-        self.hazards = builder._hazards.pop()
 
 
 TRANSPOSED = {
@@ -707,6 +657,11 @@ def padded(count: int, dtype: str) -> int:
 def skewed(cols: int, dtype: str, skew: int) -> int:
     """Return how far apart rows of `cols` elements lie in shared memory, `skew` bytes more."""
     return padded(cols, dtype) + skew // format_of(dtype).itemsize
+
+
+def numbered(name: str, count: int, apart: str = "") -> list[str]:
+    """Return the name of a thing or, if it is cut into several, one for each."""
+    return [f"{name}{apart}{number}" for number in range(count)] if count > 1 else [name]
 
 
 def require(condition: bool, message: str) -> None:

@@ -1,55 +1,77 @@
-"""Where a warp's writes to shared memory meet its reads: what the builder puts barriers for."""
+"""Lists of steps in which a warp's writes to shared memory and its reads do not meet."""
 
 from __future__ import annotations
 
-__all__ = ["Hazards"]
+from tcusim.program.grammar import BufferRole, Scope, Step, Sync, accesses
+
+__all__ = ["StepList"]
+
+_NONE: frozenset[str] = frozenset()
 
 
-class Hazards:
-    """Which shared buffers were touched since the last barrier, within one list of steps.
+class StepList:
+    """Steps in order, with the warp's barriers that they need.
 
-    first_read, first_written: those that were touched before the first barrier of the list, which
-    what comes before the list may clash with.
+    read, written: shared buffers that were touched since the last barrier. first_read,
+    first_written: those before the first one, which what comes before the list may clash with.
     """
 
-    def __init__(self) -> None:
-        self.written: set[str] = set()
-        self.read: set[str] = set()
-        self.first_written: set[str] = set()
-        self.first_read: set[str] = set()
-        self.synced = False
+    def __init__(self, before: StepList | None = None) -> None:
+        """Begin empty; as a branch, what was touched `before` it is pending still."""
+        self.steps: list[Step] = []
+        self.read = before.read if before else _NONE
+        self.written = before.written if before else _NONE
+        self.first_read = before.first_read if before else _NONE
+        self.first_written = before.first_written if before else _NONE
+        self.synced = before.synced if before else False
 
-    def clash(self, reads: set[str], writes: set[str]) -> bool:
-        """Whether these accesses must wait for earlier ones."""
-        return bool(reads & self.written or writes & self.read)
+    def add(self, step: Step) -> None:
+        """Add a step that is not a block of steps, after a barrier if it has to wait."""
+        touched = accesses(step)
+        reads, writes = (
+            frozenset(v.buffer.name for v in views if v.buffer.role is BufferRole.SCRATCH)
+            for views in (touched.views_read, touched.views_written)
+        )
+        self._wait(reads, writes)
+        self._record(reads, writes)
+        self.steps.append(step)
 
-    def record(self, reads: set[str], writes: set[str]) -> None:
-        """Remember what a step touches."""
+    def sync(self, barrier: Sync | None = None) -> None:
+        """Add a barrier, by default of the warp, which settles what is pending."""
+        self.steps.append(barrier or Sync(Scope.WARP))
+        self.read = self.written = _NONE
+        self.synced = True
+
+    def settle(self) -> None:
+        """Add a barrier if anything is pending."""
+        if self.read or self.written:
+            self.sync()
+
+    def close(self) -> None:
+        """Add the barrier that the end of a loop's body needs before its beginning."""
+        self._wait(self.first_read, self.first_written)
+
+    def follow(self, body: StepList) -> None:
+        """Take over what a loop's body touches."""
+        self._record(body.first_read, body.first_written)
+        self.read |= body.read
+        self.written |= body.written
+        self.synced |= body.synced
+
+    def join(self, one: StepList, two: StepList) -> None:
+        """Take over what may be pending after either of two branches."""
+        self.read, self.written = one.read | two.read, one.written | two.written
+        self.first_read = one.first_read | two.first_read
+        self.first_written = one.first_written | two.first_written
+        self.synced = one.synced and two.synced
+
+    def _wait(self, reads: frozenset[str], writes: frozenset[str]) -> None:
+        if reads & self.written or writes & self.read:
+            self.sync()
+
+    def _record(self, reads: frozenset[str], writes: frozenset[str]) -> None:
         if not self.synced:
             self.first_read |= reads
             self.first_written |= writes
         self.read |= reads
         self.written |= writes
-
-    def sync(self) -> None:
-        """Forget what a barrier settles."""
-        self.read = set()
-        self.written = set()
-        self.synced = True
-
-    def fork(self) -> Hazards:
-        """Return a copy, for a branch."""
-        copy = Hazards()
-        copy.written, copy.read = set(self.written), set(self.read)
-        copy.first_written, copy.first_read = set(self.first_written), set(self.first_read)
-        copy.synced = self.synced
-        return copy
-
-    def join(self, other: Hazards) -> Hazards:
-        """Return what may be pending after either of two branches."""
-        joined = Hazards()
-        joined.written, joined.read = self.written | other.written, self.read | other.read
-        joined.first_written = self.first_written | other.first_written
-        joined.first_read = self.first_read | other.first_read
-        joined.synced = self.synced and other.synced
-        return joined

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TypeAlias
 
 from tcusim.algorithms.builder import LENGTH, SUM_SKEW, Builder, never, skewed
@@ -93,7 +92,7 @@ class Panel:
             groups(self._kept(view))
         else:
             # One test for all: between the loads of a warp there is none, and none waits.
-            b.as_whole(view, lambda view: groups(partial(self._loaded, view)))
+            b.as_whole(view, lambda view: groups(self._lying(view)))
 
     def hold(self, view: View, widest: int) -> TileParts:
         """Load all tiles of an array's rectangle, of any number of groups; return what gives them.
@@ -103,8 +102,7 @@ class Panel:
         """
         b = self.b
         if format_of(b.options.source).itemsize > widest:
-            kept = b.keep_source("kept", view)
-            return lambda g, j: b.load_parts("A", self._tile(kept, g, j))
+            return self._lying(b.keep_source("kept", view))
         if not self._is_loadable(view):
             return self._kept(view)
         b.as_whole(view, self._hold)
@@ -119,12 +117,12 @@ class Panel:
     def _tile(self, view: View, g: Index, j: int) -> View:
         return self.b.cut(view, self.b.m, self.b.k, g * self.b.m, j * self.b.k)
 
-    def _loaded(self, view: View, g: Index, j: int) -> list[Frag]:
-        """Load a tile where it lies; one that is not whole goes through shared memory."""
-        return self.b.load_parts("A", self._tile(view, g, j))
+    def _lying(self, view: View) -> TileParts:
+        """Return what loads tiles where they lie; those not whole go through shared memory."""
+        return lambda g, j: self.b.load_parts("A", self._tile(view, g, j))
 
     def _hold(self, view: View) -> None:
-        rows = view.cols if self.b.transposed else view.rows
+        rows, _ = self.b.size(view)
         for g in map(Index.of, range(rows // self.b.m)):
             for j in range(self.tiles_per_row):
                 self.b.load_parts(self._name(g, j), self._tile(view, g, j), stage="t_A")

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from tcusim.algorithms.builder import LENGTH, Builder, Level, Work, require_float_operands
+from tcusim.algorithms.builder import LENGTH, Builder, Level, Work, numbered, require_float_operands
 from tcusim.algorithms.order import FORWARD, Order
 from tcusim.algorithms.panel import PanelWork, ScannedPanel
 from tcusim.algorithms.registry import algorithm, listing
@@ -41,7 +41,6 @@ from tcusim.algorithms.tile_scan import (
     Form,
     add_totals,
     last_column,
-    numbered,
     row_scan,
     tile_scan,
     upper,

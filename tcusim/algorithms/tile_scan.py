@@ -18,6 +18,7 @@ from typing import Literal, TypeAlias, get_args
 from tcusim.algorithms.builder import (
     Builder,
     Spill,
+    numbered,
     padded,
     require,
     require_float_operands,
@@ -33,7 +34,6 @@ __all__ = [
     "TileScan",
     "add_totals",
     "last_column",
-    "numbered",
     "row_scan",
     "rows_as_right",
     "tile_scan",
@@ -45,11 +45,6 @@ FORMS: tuple[Form, ...] = get_args(Form)
 
 
 # --- Rows -------------------------------------------------------------------------------------
-
-
-def numbered(name: str, count: int) -> list[str]:
-    """Return the paper's name of a matrix or, if it is cut into several fragments, one for each."""
-    return [f"{name}{number}" for number in range(count)] if count > 1 else [name]
 
 
 def results(b: Builder, name: str) -> list[Frag]:
