@@ -9,14 +9,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from tcusim.arrays.exact import Stage
+from tcusim.arrays.dtypes import TypeRule, numpy_type
+from tcusim.arrays.exact import Stage, batch
 from tcusim.arrays.libraries import (
     HOST,
     Array,
+    Home,
+    Host,
     as_numpy,
     cast_finite,
     is_foreign,
@@ -25,35 +29,29 @@ from tcusim.arrays.libraries import (
     name_of_kind,
     signature,
 )
-from tcusim.arrays.problem import AnyProblem
-from tcusim.arrays.request import Call, Layout
+from tcusim.arrays.request import Call, Layout, ProductLayout
 from tcusim.backends import DeviceBackend, Edge, Session
 from tcusim.errors import InputError, Unsupported
-from tcusim.program.launches import LaunchPlan
 
-__all__ = ["READY", "Cache", "DeviceCall", "HostCall", "ReadyCall", "addend_of", "run_ready"]
+if TYPE_CHECKING:
+    from tcusim.arrays.plans import Planned
+
+__all__ = [
+    "READY",
+    "Cache",
+    "ReadyCall",
+    "addend_of",
+    "product_call",
+    "run_ready",
+    "segment_call",
+]
 
 Arrays: TypeAlias = tuple[Any, ...]
 # Computes arrays like those that it was prepared for.
 ReadyCall: TypeAlias = Callable[[Arrays, Call], Any]
-
-
-class Computation(Protocol):
-    """What a call needs of the plan that it launches."""
-
-    @property
-    def problem(self) -> AnyProblem:
-        """The sizes, types and tile of the launches."""
-        ...
-
-    @property
-    def launch_plan(self) -> LaunchPlan:
-        """What backends run."""
-        ...
-
-    def compute(self, arrays: Mapping[str, Array], call: Call, before: Sequence[Stage]) -> Array:
-        """Return the flat result for flat NumPy arrays by the plan's names."""
-        ...
+Prepare: TypeAlias = Callable[[Arrays, Arrays, Call], ReadyCall]
+# The order of an array's axes, and its type.
+Arrangement: TypeAlias = tuple[tuple[int, ...], str]
 
 
 class Cache:
@@ -94,12 +92,7 @@ class Cache:
 READY: Final = Cache(256)
 
 
-def run_ready(
-    asked: tuple[Any, ...],
-    arrays: Arrays,
-    call: Call,
-    prepare: Callable[[tuple[Any, ...], Arrays, Call], ReadyCall],
-) -> Any:
+def run_ready(asked: Arrays, arrays: Arrays, call: Call, prepare: Prepare) -> Any:
     """Compute `arrays` by the call that is kept for them, or that `prepare` makes of `asked`.
 
     Arrays of other libraries in the computer's memory are taken as NumPy's, and the result is
@@ -118,12 +111,7 @@ def run_ready(
     return ready(arrays, call)
 
 
-def _run_foreign(
-    asked: tuple[Any, ...],
-    arrays: Arrays,
-    call: Call,
-    prepare: Callable[[tuple[Any, ...], Arrays, Call], ReadyCall],
-) -> Any:
+def _run_foreign(asked: Arrays, arrays: Arrays, call: Call, prepare: Prepare) -> Any:
     names = ("a", "b", "c")
     taken = tuple(
         as_numpy(name, array) if is_foreign(array) else array
@@ -152,25 +140,14 @@ def _run_foreign(
 class HostCall:
     """Computes NumPy arrays.
 
-    Attributes
-    ----------
-    plan : Computation
-        What is launched; None if there is nothing to compute.
-    layouts : mapping of str to (axes, dtype)
-        For each array, by the plan's name: its axes in the order in which it is flattened, and the
-        type to which it is cast first.
-    shape, dtype : tuple of int, str
-        The result's, where there is nothing to compute.
-    layout : Layout or None
-        Of a sum or scan: how rows are made of segments.
-    stages : tuple of Stage
-        What splits the work, before the plan's own stages.
-    extra : mapping of str to array
-        Inputs of the plan beside the arrays: the offsets.
+    plan: what is launched; None if there is nothing to compute. layouts: for each array, by the
+    plan's name, its axes in the order in which it is flattened, and the type to which it is cast
+    first. shape, dtype: the result's. layout: of a sum or scan. stages: what splits the work before
+    the plan's own stages. extra: inputs of the plan beside the arrays, the offsets.
     """
 
-    plan: Computation | None
-    layouts: Mapping[str, tuple[tuple[int, ...], str]]
+    plan: Planned | None
+    layouts: Mapping[str, Arrangement]
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     layout: Layout | None = None
@@ -294,37 +271,17 @@ def _same(one: Array, other: Array) -> bool:
 class DeviceCall:
     """Computes arrays in GPU memory where they lie.
 
-    Attributes
-    ----------
-    plan : Computation
-        What is launched.
-    backend : DeviceBackend
-        Who launches it.
-    session : Session
-        The plan, made ready.
-    names : tuple of str
-        The plan's names of the arrays.
-    layouts : tuple of (axes, dtype) or None
-        For each array, how it is arranged first; None where it is taken as it is.
-    shape : tuple of int
-        The result's, for the session.
-    initial : {"first", "last"}, optional
-        Where rows of the result are longer by a zero.
-    starts : sequence of mapping, optional
-        Where the parts of the arrays begin that are computed one by one.
-    back : tuple of int, optional
-        The axes of the result, if they are to be put back.
-    flat : tuple of int, optional
-        The result's shape for the user, if it is another.
-    extra : mapping of str to array
-        Inputs of the plan beside the arrays: the offsets.
+    layouts: for each array, by the plan's name, how it is arranged first; None where it is taken as
+    it is. shape: of the result, for the session. initial: where its rows are longer by a zero.
+    starts: where the parts of the arrays begin that are computed one by one. back: the axes of the
+    result, if they are to be put back. flat: its shape for the user, if it is another. extra:
+    inputs of the plan beside the arrays, the offsets.
     """
 
-    plan: Computation
+    plan: Planned
     backend: DeviceBackend
     session: Session
-    names: tuple[str, ...]
-    layouts: tuple[tuple[tuple[int, ...], str] | None, ...]
+    layouts: Mapping[str, Arrangement | None]
     shape: tuple[int, ...]
     initial: Edge | None = None
     starts: Sequence[Mapping[str, int]] | None = None
@@ -342,7 +299,7 @@ class DeviceCall:
             )
         inputs = {
             name: array if layout is None else self.backend.arranged(array, *layout)
-            for name, array, layout in zip(self.names, arrays, self.layouts, strict=False)
+            for (name, layout), array in zip(self.layouts.items(), arrays, strict=False)
         }
         if self.extra is not None:
             inputs.update(self.extra)
@@ -361,3 +318,95 @@ class DeviceCall:
         if self.flat is not None:
             result = out if out is not None else result.reshape(self.flat)
         return result if self.back is None else self.backend.restored(result, self.back)
+
+
+@dataclass(frozen=True, slots=True)
+class _Zeros:
+    """The result for arrays in GPU memory without elements; refused: what does not go with it."""
+
+    backend: DeviceBackend
+    shape: tuple[int, ...]
+    result: str
+    refused: str
+    back: tuple[int, ...] | None = None
+
+    def __call__(self, arrays: Arrays, call: Call) -> Any:
+        """Make zeros."""
+        if call.out is not None or any(array is not None for array in arrays[2:]):
+            raise Unsupported(self.refused)
+        zeros = self.backend.zeros(arrays[0], self.shape, self.result)
+        return zeros if self.back is None else self.backend.restored(zeros, self.back)
+
+
+# --- Wherever the arrays are ----------------------------------------------------------------------
+
+
+def segment_call(
+    plan: Planned | None, home: Home, a: Any, layout: Layout, rule: TypeRule, offsets: Any = None
+) -> ReadyCall:
+    """Return the call for a sum or scan of an array; without a plan there is nothing to compute."""
+    arrangement = (layout.order, rule.work)
+    extra = {} if offsets is None else {"offsets": offsets}
+    if isinstance(home, Host):
+        dtype = numpy_type(rule.result)
+        return HostCall(plan, {"in": arrangement}, layout.result, dtype, layout, extra=extra)
+    if plan is None:
+        refused = "out= for an array without elements in GPU memory; leave it out"
+        return _Zeros(home, layout.result, rule.result, refused, layout.back)
+    shape, flat = layout.result, None
+    if layout.initial is not None and not layout.is_whole and layout.segments > 1:
+        if layout.by_offsets is not None or layout.length % layout.segment_size:
+            raise Unsupported(
+                "include_initial in GPU memory goes with segments of one size that divides the "
+                "axis. Scan with exclusive=True, and add the sums yourself"
+            )
+        shape, flat = (*layout.lead, layout.segments, layout.segment_size + 1), shape
+    return DeviceCall(
+        plan=plan,
+        backend=home,
+        session=plan.session_on(home),
+        layouts={"in": _needed(home, a, arrangement)},
+        shape=shape,
+        initial=layout.initial,
+        back=layout.back,
+        flat=flat,
+        extra=extra or None,
+    )
+
+
+def product_call(
+    plan: Planned | None,
+    home: Home,
+    given: Mapping[str, Any],
+    layout: ProductLayout,
+    rule: TypeRule,
+) -> ReadyCall:
+    """Return the call for a product of arrays by the users' names of them."""
+    layouts: dict[str, Arrangement] = {}
+    named = dict(zip(("in", layout.second, "c"), given.values(), strict=False))
+    for name, array in named.items():
+        if name == "c":
+            layouts[name] = tuple(range(len(layout.result))), rule.result
+            continue
+        facts = home.describe(array)
+        # Digits are those of each factor's own type; other factors are cast to one.
+        work = facts.dtype if rule.method == "digits" else rule.work
+        layouts[name] = tuple(range(len(facts.shape))), work
+    starts = None if plan is None else layout.starts()
+    if isinstance(home, Host):
+        stages = () if starts is None else (partial(batch, starts=starts, inner=layout.inner),)
+        return HostCall(plan, layouts, layout.result, numpy_type(rule.result), stages=stages)
+    if plan is None:
+        refused = "out= and c for matrices without elements in GPU memory; leave them out"
+        return _Zeros(home, layout.result, rule.result, refused)
+    needed = {name: _needed(home, array, layouts[name]) for name, array in named.items()}
+    return DeviceCall(plan, home, plan.session_on(home), needed, layout.result, starts=starts)
+
+
+def _needed(home: DeviceBackend, array: Any, wanted: Arrangement) -> Arrangement | None:
+    """Return how an array in GPU memory is to be arranged; None if it may be taken as it is."""
+    facts, (axes, dtype) = home.describe(array), wanted
+    if axes != tuple(range(len(axes))) or not facts.contiguous or facts.dtype != dtype:
+        return wanted
+    # It may still begin where no tile may: then there is a copy.
+    return None if home.arranged(array, axes, dtype) is array else wanted

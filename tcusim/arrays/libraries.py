@@ -8,9 +8,9 @@ taken as NumPy arrays without a copy, and results go back to their library.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,16 +29,16 @@ from tcusim.machine.convert import require_unmasked
 __all__ = [
     "HOST",
     "Array",
+    "Home",
     "Host",
     "HostArray",
     "Kind",
     "as_numpy",
-    "chosen_backend",
+    "gathered",
     "is_foreign",
     "is_on_device",
     "like_array",
     "name_of_kind",
-    "require_plain",
     "signature",
 ]
 
@@ -305,8 +305,35 @@ class Host:
         """Return a view in which axis i of the array is axis axes[i]."""
         return array.transpose(np.argsort(axes))
 
+    def to_device(self, values: Array, like: Array) -> Array:
+        """Return the values, which are there already."""
+        return values
 
-HOST = Host()
+
+HOST: Final = Host()
+# Who deals with the arrays of a call.
+Home: TypeAlias = Host | DeviceBackend
+
+
+def gathered(given: Mapping[str, Any], backend: str | None) -> tuple[Home, dict[str, Any]]:
+    """Return who deals with arrays, and the arrays: all NumPy's, or all in GPU memory.
+
+    An addend "c" on the computer is taken as it is: a Python number has no type of its own.
+    """
+    for name, array in given.items():
+        require_plain(name, array)
+    there = next((name for name, array in given.items() if is_on_device(array)), None)
+    if there is None:
+        return HOST, {
+            name: array if name == "c" else as_numpy(name, array) for name, array in given.items()
+        }
+    for name, array in given.items():
+        if not is_on_device(array):
+            raise InputError(
+                f"{name} is a {name_of_kind(array)}, but {there} is in GPU memory; copy {name} "
+                f"there too, or {there} to a NumPy array"
+            )
+    return chosen_backend(given["a"], backend), dict(given)
 
 
 def cast_finite(x: Array, to: np.dtype[Any]) -> Array:

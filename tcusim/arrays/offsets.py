@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.arrays.libraries import as_numpy, is_on_device, name_of_kind
+from tcusim.arrays.libraries import Home, Host, as_numpy, is_on_device, name_of_kind
+from tcusim.arrays.request import Call, Layout
 from tcusim.backends import DeviceBackend
 from tcusim.errors import InputError, Unsupported
 
-__all__ = ["Offsets", "offsets_on_device", "offsets_on_host", "require_longest"]
+__all__ = ["Offsets", "offsets_of", "require_longest"]
 
 Ints = NDArray[np.int64]
 
@@ -40,40 +41,40 @@ class Offsets:
         """Elements of the longest segment, if known."""
         return None if self.edges is None else int(np.diff(self.edges).max(initial=0))
 
-
-def offsets_on_host(offsets: Any, *, length: int, rows: int) -> Offsets:
-    """Return the offsets for a NumPy array of `rows` rows of this length; refuse bad ones."""
-    if is_on_device(offsets):
-        raise InputError(
-            f"offsets are a {name_of_kind(offsets)} in GPU memory, but a is a NumPy array; copy "
-            "them to a NumPy array"
-        )
-    edges = _edges_of(offsets, length)
-    return Offsets(edges if rows == 1 else _repeated(edges, rows), edges.size - 1, edges)
+    def applied(self, layout: Layout) -> Layout:
+        """Return the layout whose segments lie by these offsets."""
+        return replace(layout, by_offsets=self.segments, edges=self.edges)
 
 
-def offsets_on_device(
-    backend: DeviceBackend, a: Any, offsets: Any, *, length: int, rows: int, check: bool
-) -> Offsets:
-    """Return the offsets for an array `a` in GPU memory of `rows` rows of this length.
+def offsets_of(home: Home, a: Any, call: Call, *, length: int, rows: int) -> Offsets:
+    """Return the offsets of a call for an array `a` of `rows` rows of this length; refuse bad ones.
 
-    check: copy offsets that are in GPU memory back, and refuse bad ones. Others always are checked.
+    Those in GPU memory are copied back to be checked, unless the user says that they are right.
     """
-    given = is_on_device(offsets)
-    if given:
-        _require_flat_integers(backend, offsets)
-    if given and not check:
-        if rows != 1:
-            raise Unsupported(
-                f"check_offsets=False goes with one row of segments, and a has {rows}: offsets for "
-                "all rows are made of checked ones. Pass row by row, or leave check_offsets out"
+    offsets, there = call.offsets, is_on_device(call.offsets)
+    if isinstance(home, Host):
+        if there:
+            raise InputError(
+                f"offsets are a {name_of_kind(offsets)} in GPU memory, but a is a NumPy array; "
+                "copy them to a NumPy array"
             )
-        segments = int(backend.describe(offsets).shape[0]) - 1
-        return Offsets(_as_int64(backend, offsets), segments, None)
-    edges = _edges_of(backend.to_host(offsets) if given else offsets, length)
-    if given and rows == 1:
-        return Offsets(_as_int64(backend, offsets), edges.size - 1, edges)
-    array = backend.to_device(_repeated(edges, rows), a) if length and rows else None
+    elif there:
+        _require_flat_integers(home, offsets)
+        if not call.check_offsets:
+            if rows != 1:
+                raise Unsupported(
+                    f"check_offsets=False goes with one row of segments, and a has {rows}: offsets "
+                    "for all rows are made of checked ones. Pass row by row, or leave "
+                    "check_offsets out"
+                )
+            segments = int(home.describe(offsets).shape[0]) - 1
+            return Offsets(_as_int64(home, offsets), segments, None)
+        edges = _edges_of(home.to_host(offsets), length)
+        if rows == 1:
+            return Offsets(_as_int64(home, offsets), edges.size - 1, edges)
+    if not there:
+        edges = _edges_of(offsets, length)
+    array = home.to_device(_repeated(edges, rows), a) if length and rows else None
     return Offsets(array, edges.size - 1, edges)
 
 

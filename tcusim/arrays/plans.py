@@ -11,24 +11,15 @@ import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple, overload
+from typing import Any, Final, NamedTuple, TypedDict, Unpack, overload
 
 import numpy as np
 
-from tcusim.arrays.calls import DeviceCall, HostCall, ReadyCall, run_ready
-from tcusim.arrays.dtypes import TypeRule, numpy_type, types_on_device, types_on_host
+from tcusim.arrays.calls import ReadyCall, product_call, run_ready, segment_call
+from tcusim.arrays.dtypes import TypeRule, types_on_device, types_on_host
 from tcusim.arrays.exact import Stage, Work, stages_of
-from tcusim.arrays.libraries import (
-    Array,
-    HostArray,
-    Kind,
-    as_numpy,
-    chosen_backend,
-    is_on_device,
-    name_of_kind,
-    require_plain,
-)
-from tcusim.arrays.offsets import Offsets, offsets_on_device, offsets_on_host, require_longest
+from tcusim.arrays.libraries import Array, Home, Host, HostArray, Kind, as_numpy, gathered
+from tcusim.arrays.offsets import Offsets, offsets_of, require_longest
 from tcusim.arrays.planner import Choice, choose
 from tcusim.arrays.problem import (
     AnyProblem,
@@ -143,8 +134,10 @@ class Planned:
             session = self._sessions.setdefault(backend.name, made)
         return session
 
-    def on_device(self) -> Planned:
-        """Return the plan for arrays in GPU memory of the same type; refuse what has none."""
+    def _at(self, home: Home) -> Planned:
+        """Return the plan for arrays of the same type there; refuse what has none."""
+        if isinstance(home, Host):
+            return self
         p = self.problem
         acc = "f16" if p.types.acc == "f16" else "f32"
         rule = types_on_device(self.rule.given, self.asked.result, acc, p.arch or "hopper")
@@ -248,51 +241,26 @@ def _sizes(problem: AnyProblem, rule: TypeRule) -> str:
     return f"{problem}, of {rule.given} to {rule.result}{how}"
 
 
+class _ByOffsets(TypedDict, total=False):
+    offsets: Any
+    check_offsets: bool
+
+
 class Plan(Planned):
     """The launches of one sum or scan, ready to be called; `tcusim.plan` makes one.
 
     `plan(a)` computes. What it takes is prepared in the first call on a backend and kept: programs
     emitted, compiled and loaded, and memory for what lies between launches. Further calls launch.
-
-    Attributes
-    ----------
-    operation : str
-        "sum", "cumsum", "segmented_sum" or "segmented_cumsum".
-    problem : Problem or RaggedProblem
-        Sizes, types and tile of the launches; the latter if segments lie by offsets.
-    dtype, result : str
-        The types of the array and of the result, by NumPy's names.
-    arch, backend : str or None
-        As given to `tcusim.plan`; None is settled when the plan is called.
-    arrays : tuple of Memory
-        "in", and "offsets" if segments lie by them, then what lies between, then "out".
-    launches : tuple of Launch
-        In order; the last one writes "out".
-    strategy : str
-        The name of the strategy that chose the launches.
-    rationale : tuple of str
-        For each choice a line.
+    Its data are those of `Planned`.
     """
 
     @overload
     def __call__(
-        self,
-        a: HostArray,
-        out: Any = ...,
-        stream: Any = ...,
-        *,
-        offsets: Any = ...,
-        check_offsets: bool = ...,
+        self, a: HostArray, out: Any = ..., stream: Any = ..., **keywords: Unpack[_ByOffsets]
     ) -> Array: ...
     @overload
     def __call__(
-        self,
-        a: Kind,
-        out: Any = ...,
-        stream: Any = ...,
-        *,
-        offsets: Any = ...,
-        check_offsets: bool = ...,
+        self, a: Kind, out: Any = ..., stream: Any = ..., **keywords: Unpack[_ByOffsets]
     ) -> Kind: ...
     def __call__(
         self,
@@ -310,9 +278,8 @@ class Plan(Planned):
         Parameters
         ----------
         a : array
-            Of the planned element type and `length` elements in any shape, C-contiguous if in GPU
-            memory. A NumPy array runs on the plan's backend, "numpy" by default; an array in GPU
-            memory stays there.
+            Of the planned element type and `length` elements in any shape. A NumPy array runs on
+            the plan's backend, "numpy" by default; an array in GPU memory stays there.
         out : array, optional
             Where to put the result: of a's kind, the result's element type and shape. For a scan
             it may be `a` itself if the two element types are equal.
@@ -340,55 +307,27 @@ class Plan(Planned):
         return run_ready((self,), (a,), call, _prepare_plan)
 
     def _prepare(self, a: Any, call: Call) -> ReadyCall:
-        require_plain("a", a)
         self._require_offsets(call.offsets)
-        if is_on_device(a):
-            return self._prepare_on_device(a, call)
-        array = as_numpy("a", a)
-        p = self.problem
+        home, given = gathered({"a": a}, self.backend)
+        a, facts, p = given["a"], home.describe(given["a"]), self.problem
         assert isinstance(p, SegmentProblem)
-        if array.dtype.name != self.dtype or array.size != p.length:
+        shape = tuple(facts.shape)
+        if facts.dtype != self.dtype or math.prod(shape) != p.length:
             raise InputError(
-                f"this plan takes {p.length} elements of {self.dtype}, got {array.size} of "
-                f"{array.dtype}; make another plan, or cast the array"
+                f"this plan takes {p.length} elements of {self.dtype}, got {math.prod(shape)} of "
+                f"{facts.dtype}; make another plan, or cast the array"
             )
-        layout, extra = self._layout(array.shape), {}
-        if call.offsets is not None:
-            offsets = offsets_on_host(call.offsets, length=p.length, rows=1)
-            self._require_fitting(offsets)
-            extra["offsets"] = offsets.array
-            layout = replace(layout, edges=offsets.edges)
-        return HostCall(
-            self,
-            {"in": (layout.order, self.rule.work)},
-            layout.result,
-            numpy_type(self.rule.result),
-            layout,
-            extra=extra,
-        )
-
-    def _prepare_on_device(self, a: Any, call: Call) -> ReadyCall:
-        plan = self.on_device()
-        p = plan.problem
-        assert isinstance(p, SegmentProblem)
-        backend = chosen_backend(a, self.backend)
-        layout, extra = self._layout(tuple(backend.describe(a).shape)), None
-        if call.offsets is not None:
-            offsets = offsets_on_device(
-                backend, a, call.offsets, length=p.length, rows=1, check=call.check_offsets
-            )
-            self._require_fitting(offsets)
-            extra = {"offsets": offsets.array}
-        cast = plan.rule.work != plan.rule.given
-        return device_call(
-            plan, backend, layout, layouts=((layout.order, plan.rule.work) if cast else None,),
-            extra=extra,
-        )  # fmt: skip
+        plan, layout = self._at(home), self._layout(shape)
+        if call.offsets is None:
+            return segment_call(plan, home, a, layout, plan.rule)
+        offsets = offsets_of(home, a, call, length=p.length, rows=1)
+        self._require_fitting(offsets)
+        return segment_call(plan, home, a, offsets.applied(layout), plan.rule, offsets.array)
 
     def _layout(self, shape: tuple[int, ...]) -> Layout:
+        """Return the layout of an array of a shape that is taken as flat, and scanned in it."""
         p = self.problem
         assert isinstance(p, SegmentProblem)
-        by_offsets = p.segments if isinstance(p, RaggedProblem) else None
         layout = Layout(
             kind=p.kind,
             order=tuple(range(len(shape))),
@@ -396,7 +335,7 @@ class Plan(Planned):
             length=p.length,
             segment_size=p.segment_size if isinstance(p, Problem) else p.length,
             is_whole=not self.operation.startswith("segmented"),
-            by_offsets=by_offsets,
+            by_offsets=p.segments if isinstance(p, RaggedProblem) else None,
             initial=self.asked.initial,
         )
         if p.kind == "scan":
@@ -432,36 +371,6 @@ def _prepare_plan(asked: tuple[Any, ...], arrays: tuple[Any, ...], call: Call) -
     return ready
 
 
-def device_call(
-    plan: Planned,
-    backend: DeviceBackend,
-    layout: Layout,
-    layouts: tuple[tuple[tuple[int, ...], str] | None, ...],
-    extra: Mapping[str, Any] | None = None,
-) -> DeviceCall:
-    """Return the call that launches a sum or scan for arrays of a layout."""
-    shape, flat = layout.result, None
-    if layout.initial is not None and not layout.is_whole and layout.segments > 1:
-        if layout.by_offsets is not None or layout.length % layout.segment_size:
-            raise Unsupported(
-                "include_initial in GPU memory goes with segments of one size that divides the "
-                "axis. Scan with exclusive=True, and add the sums yourself"
-            )
-        shape, flat = (*layout.lead, layout.segments, layout.segment_size + 1), shape
-    return DeviceCall(
-        plan=plan,
-        backend=backend,
-        session=plan.session_on(backend),
-        names=("in",),
-        layouts=layouts,
-        shape=shape,
-        initial=layout.initial,
-        back=layout.back,
-        flat=flat,
-        extra=extra,
-    )
-
-
 class ProductPlan(Planned):
     """The launch of one product, ready to be called; `tcusim.plan_product` makes one.
 
@@ -489,7 +398,7 @@ class ProductPlan(Planned):
         Parameters
         ----------
         a : array, shape (..., inner)
-            Of `rows` rows in all, C-contiguous if in GPU memory.
+            Of `rows` rows in all.
         b : array, shape (inner, cols) or (inner,)
             Where `a` is.
         c : array, optional
@@ -518,45 +427,22 @@ class ProductPlan(Planned):
                 if p.add_c
                 else "this plan adds no array; leave c out, or make one with add_c=True"
             )
-        given = {"a": a, p.second: b} if c is None else {"a": a, p.second: b, "c": c}
-        for name, array in given.items():
-            require_plain(name, array)
-        if is_on_device(a):
-            return self._prepare_on_device(given)
-        arrays = {name: _on_host(name, array) for name, array in given.items()}
-        shape = self._shape_of_result({name: array.shape for name, array in arrays.items()})
-        for name, array in arrays.items():
-            wanted = self.result if name == "c" else self.dtype
-            if array.dtype.name != wanted:
+        named = {"a": a, p.second: b} | ({} if c is None else {"c": c})
+        home, given = gathered(named, self.backend)
+        if "c" in given and isinstance(home, Host):
+            given["c"] = as_numpy("c", c)
+        facts = {name: home.describe(array) for name, array in given.items()}
+        shape = self._shape_of_result({name: tuple(one.shape) for name, one in facts.items()})
+        plan = self._at(home)
+        for name, one in facts.items():
+            wanted = plan.result if name == "c" else plan.dtype
+            if one.dtype != wanted:
                 raise InputError(
-                    f"this plan takes {name} of {wanted}, got {array.dtype}; make another "
-                    "plan, or cast the array"
+                    f"this plan takes {name} of {wanted}, got {one.dtype}; make another plan, or "
+                    "cast the array"
                 )
-        layouts = {
-            "in" if name == "a" else name: (
-                tuple(range(array.ndim)),
-                self.result if name == "c" else self.rule.work,
-            )
-            for name, array in arrays.items()
-        }
-        return HostCall(self, layouts, shape, numpy_type(self.rule.result))
-
-    def _prepare_on_device(self, given: Mapping[str, Any]) -> ReadyCall:
-        plan = self.on_device()
-        for name, array in given.items():
-            if not is_on_device(array):
-                raise InputError(
-                    f"a is in GPU memory, but {name} is a {name_of_kind(array)}; copy it there "
-                    "first"
-                )
-        backend = chosen_backend(given["a"], self.backend)
-        shapes = {name: tuple(backend.describe(x).shape) for name, x in given.items()}
-        cast = plan.rule.work != plan.rule.given
-        layouts = tuple(
-            (tuple(range(len(shape))), plan.rule.work) if cast and name != "c" else None
-            for name, shape in shapes.items()
-        )
-        return product_call(plan, backend, tuple(given), layouts, self._shape_of_result(shapes))
+        layout = ProductLayout(p.rows, p.inner, p.cols, shape)
+        return product_call(plan, home, given, layout, plan.rule)
 
     def _shape_of_result(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
         """Return the result's shape; refuse arrays of other shapes than planned."""
@@ -576,36 +462,6 @@ class ProductPlan(Planned):
                     "plan"
                 )
         return result
-
-
-def product_call(
-    plan: Planned,
-    backend: DeviceBackend,
-    names: tuple[str, ...],
-    layouts: tuple[tuple[tuple[int, ...], str] | None, ...],
-    shape: tuple[int, ...],
-    starts: Sequence[Mapping[str, int]] | None = None,
-) -> DeviceCall:
-    """Return the call that launches a product of arrays that users call by these names."""
-    second = plan.launch_plan.inputs[1]
-    return DeviceCall(
-        plan=plan,
-        backend=backend,
-        session=plan.session_on(backend),
-        names=("in", second, "c")[: len(names)],
-        layouts=layouts,
-        shape=shape,
-        starts=starts,
-    )
-
-
-def _on_host(name: str, array: Any) -> Array:
-    if is_on_device(array):
-        raise InputError(
-            f"{name} is a {name_of_kind(array)} in GPU memory, but a is not; copy a there, or "
-            f"{name} to a NumPy array"
-        )
-    return as_numpy(name, array)
 
 
 # --- Making one -----------------------------------------------------------------------------------

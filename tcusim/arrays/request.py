@@ -342,7 +342,12 @@ class ProductLayout:
         """Whether there is nothing to multiply."""
         return 0 in (*self.result, self.inner)
 
-    def starts(self, second: str) -> list[dict[str, int]] | None:
+    @property
+    def second(self) -> str:
+        """What the plan calls the right factor."""
+        return "x" if self.cols is None else "b"
+
+    def starts(self) -> list[dict[str, int]] | None:
         """Return where each product's factors, addend and result begin, in elements."""
         if self.lead is None:
             return None
@@ -354,7 +359,7 @@ class ProductLayout:
         )
         places = {
             "in": left * self.rows * self.inner,
-            second: right * self.inner * columns,
+            self.second: right * self.inner * columns,
             "c": number * self.rows * columns,
             "out": number * self.rows * columns,
         }

@@ -841,8 +841,8 @@ def test_what_a_plan_of_a_product_does_not_take(gpu: StandIn) -> None:
         ((a, b, c), "this plan adds no array; leave c out, or make one with add_c=True"),
         ((a.astype("f4"), b), "this plan takes a of float16, got float32; make another plan, or "
          "cast the array"),
-        ((OnGpu(a), b), "a is in GPU memory, but b is a numpy.ndarray; copy it there first"),
-        ((a, OnGpu(b)), "in GPU memory, but a is not; copy a there, or b to a NumPy array"),
+        ((OnGpu(a), b), "b is a numpy.ndarray, but a is in GPU memory; copy b there too"),
+        ((a, OnGpu(b)), "a is a numpy.ndarray, but b is in GPU memory; copy a there too, or b to"),
     ):  # fmt: skip
         with pytest.raises(InputError) as caught:
             plan(*arguments)
