@@ -50,12 +50,7 @@ class Column:
     @property
     def options(self) -> dict[str, str]:
         """What `build` is given."""
-        return {
-            "tile": self.shape,
-            "ab": self.ab,
-            "acc": self.acc,
-            "source": self.source,
-        }
+        return {"tile": self.shape, "ab": self.ab, "acc": self.acc, "source": self.source}
 
     def __str__(self) -> str:
         parts = f"{self.source}={self.ab}" if self.source else self.ab
@@ -66,17 +61,8 @@ class Column:
 # cases, so the order stays.
 _ORDER: Final = (
     *("tile", "ab", "acc", "source", "result", "side", "combine", "form", "segment_size"),
-    *(
-        "warps",
-        "items_per_warp",
-        "masked",
-        "per_warp",
-        "batches",
-        "columns",
-        "cols",
-        "inner",
-        "add_c",
-    ),
+    *("warps", "items_per_warp", "masked", "per_warp", "batches", "columns", "cols", "inner"),
+    "add_c",
 )
 
 
@@ -84,12 +70,7 @@ _ORDER: Final = (
 class Recipe:
     """The arguments of `tcusim.build` for one program; `of` makes it.
 
-    Attributes
-    ----------
-    algorithm : str
-        Its name.
-    options : tuple of (str, value)
-        What differs from the default, in the order in which it is printed.
+    options: what differs from the default, in the order in which it is printed.
     """
 
     algorithm: str
@@ -109,8 +90,8 @@ class Recipe:
 
     def get(self, name: str) -> Any:
         """Return an option, or its default."""
-        given = dict(self.options)
-        return given[name] if name in given else _default(_parameters(self.algorithm).get(name))
+        default = _default(_parameters(self.algorithm).get(name))
+        return dict(self.options).get(name, default)
 
     def but(self, **options: Any) -> Recipe:
         """Return the recipe with other options."""
@@ -119,8 +100,7 @@ class Recipe:
     @property
     def column(self) -> Column:
         """The column of the grid that it belongs to."""
-        names = ("tile", "ab", "acc", "source")
-        return Column(*(self.get(name) or "" for name in names))
+        return Column(*(self.get(name) or "" for name in ("tile", "ab", "acc", "source")))
 
     def build(self) -> Program:
         """Build the program; Unsupported if its parts do not go together."""
@@ -174,8 +154,6 @@ def _read(option: Option, value: str) -> Any:
 
 # --- Cases ------------------------------------------------------------------------------------
 
-# The sizes that a case may have; an input is drawn from its length alone.
-_SIZES: Final = ("length", "segments", "rows", "cols", "inner")
 # Of each element of an input, the simulator holds about this many bytes: the array in its own type
 # and in float64, addresses, and what the tiles of all warps hold.
 _BYTES_PER_ELEMENT: Final = 64
@@ -185,14 +163,8 @@ _BYTES_PER_ELEMENT: Final = 64
 class Case:
     """A program with an input.
 
-    Attributes
-    ----------
-    recipe : Recipe
-        The program.
-    sizes : mapping of str to int
-        Of the input, such as its length.
-    kind : str
-        One of `tcusim.check.testing.INPUT_KINDS`, "" where the input is made in another way.
+    sizes: of the input, such as its length. kind: one of `tcusim.check.testing.INPUT_KINDS`, ""
+    where the input is made in another way.
     """
 
     recipe: Recipe
@@ -240,7 +212,11 @@ class Case:
             If a word is not NAME=VALUE, or no case has such a name.
         """
         algorithm, *words = text.split() or [""]
-        given = dict(_pair(word) for word in words)
+        given = {}
+        for word in words:
+            name, equals, given[name] = word.partition("=")
+            if not equals:
+                raise InputError(f"a case is ALGORITHM NAME=VALUE ..., got {word!r}")
         length = _integer("length", given.pop("length", "1000"))
         kind = given.pop("input", "normal")
         name = algorithm_of(algorithm).name
@@ -257,13 +233,6 @@ class Case:
 _MOST_DIGITS: Final = 19
 
 
-def _pair(word: str) -> tuple[str, str]:
-    name, equals, value = word.partition("=")
-    if not equals:
-        raise InputError(f"a case is ALGORITHM NAME=VALUE ..., got {word!r}")
-    return name, value
-
-
 def _integer(name: str, value: str) -> int:
     if not value.isdecimal():
         raise InputError(f"{name} must be a whole number, got {value!r}")
@@ -276,27 +245,16 @@ def _integer(name: str, value: str) -> int:
 
 # The tiles of WMMA and of mma.sync that kernels can be emitted for, float32 input in three bf16
 # parts, and two tiles that are made of several WMMA tiles.
+_WMMA: Final = ("16x16x16", "32x8x16", "8x32x16")
+_HALVES: Final = (("f16", "f32"), ("f16", "f16"), ("bf16", "f32"))
 COLUMNS: Final = (
-    *(
-        Column(shape, "f16", acc)
-        for shape in ("16x16x16", "32x8x16", "8x32x16")
-        for acc in ("f32", "f16")
-    ),
-    Column("16x16x16", "bf16", "f32"),
-    Column("32x8x16", "bf16", "f32"),
-    Column("8x32x16", "bf16", "f32"),
+    *(Column(shape, "f16", acc) for shape in _WMMA for acc in ("f32", "f16")),
+    *(Column(shape, "bf16", "f32") for shape in _WMMA),
     Column("16x16x16", "bf16", "f32", "f32"),
     Column("16x16x8", "tf32", "f32"),
     Column("8x8x4", "f64", "f64"),
-    Column("16x16x16", "s8", "s32"),
-    Column("32x8x16", "s8", "s32"),
-    Column("8x32x16", "s8", "s32"),
-    Column("16x8x16", "f16", "f32"),
-    Column("16x8x16", "f16", "f16"),
-    Column("16x8x16", "bf16", "f32"),
-    Column("16x8x8", "f16", "f32"),
-    Column("16x8x8", "f16", "f16"),
-    Column("16x8x8", "bf16", "f32"),
+    *(Column(shape, "s8", "s32") for shape in _WMMA),
+    *(Column(shape, *types) for shape in ("16x8x16", "16x8x8") for types in _HALVES),
     Column("16x8x8", "tf32", "f32"),
     Column("32x32x32", "f16", "f32"),
     Column("64x8x16", "f16", "f32"),
@@ -308,22 +266,23 @@ _COLUMNS_WITHOUT_TILE: Final = (
     Column("16x16x16", "s8", "s32"),
     Column("8x8x4", "f64", "f64"),
 )
-# ragged, segment size, warps of a block, tiles of a warp.
+# Masked, segment size (None: the default, of a grid the whole array), warps of a block, items of a
+# warp, and whether the result is of another type than the accumulator.
 _LAYOUTS: Final = (
-    (True, 100, 2, 2),
-    (True, 1000, 4, 1),
-    (True, 7, 4, 1),
-    (False, None, 1, 1),
-    (True, 3, 1, 2),
+    (True, 100, 2, 2, False),
+    (True, 1000, 4, 1, True),
+    (True, 7, 4, 1, True),
+    (False, None, 1, 1, False),
+    (True, 3, 1, 2, False),
 )
-# ragged, segment size (None: the whole array), warps of a block, blocks of a group. Each warp takes
-# one tile, so that several blocks share these segments.
+# The same, but with blocks of a group in place of items: each warp takes one tile, so that several
+# blocks share these segments.
 _GRID_LAYOUTS: Final = (
-    (True, None, 2, 3),
-    (True, 1000, 2, None),
-    (True, None, 1, 1),
-    (False, None, 1, 2),
-    (True, 3000, 1, None),
+    (True, None, 2, 3, True),
+    (True, 1000, 2, None, False),
+    (True, None, 1, 1, False),
+    (False, None, 1, 2, False),
+    (True, 3000, 1, None, False),
 )
 # The options that say how much a warp takes.
 _SHARES: Final = ("per_warp", "batches")
@@ -341,15 +300,9 @@ def columns_of(shape: str) -> tuple[Column, ...]:
 class Grid:
     """Programs of every kind, always the same ones in the same order.
 
-    Attributes
-    ----------
-    names : sequence of str
-        Algorithms; none for all that sum or scan segments of one size.
-    columns : sequence of Column
-        Tiles and types.
-    full : bool
-        Every side, form, way to combine and layout, shuffled so that a part is a fair sample. If
-        not, one program for each algorithm and column; which options it has goes round.
+    names: of algorithms; none for all that sum or scan segments of one size. columns: tiles and
+    types. full: every side, form, way to combine and layout, shuffled so that a part is a fair
+    sample; if not, one program for each algorithm and column, and which options it has goes round.
     """
 
     names: Sequence[str] = ()
@@ -366,9 +319,7 @@ class Grid:
                     "compare its program with tcusim.check.testing.assert_agree"
                 )
         cells = [
-            list(
-                _options_of_grid(row, column) if row.level is Level.GRID else _options(row, column)
-            )
+            list(_recipes(row, column))
             for row in rows
             for column in self.columns
             if row.uses_mma or column in _COLUMNS_WITHOUT_TILE
@@ -379,7 +330,9 @@ class Grid:
             yield from everything
             return
         for number, choices in enumerate(cells):
-            yield from _one_of(choices, number)
+            # A step of 7 visits all choices, and changes several options at once.
+            turned = (choices[(7 * number + turn) % len(choices)] for turn in range(len(choices)))
+            yield from itertools.islice(filter(_program, turned), 1)
 
     def cases(self) -> Iterator[Case]:
         """Yield each program that can be built, with two kinds of input; in full, with all."""
@@ -387,79 +340,50 @@ class Grid:
             yield from cases_of(recipe, number, full=self.full)
 
 
-def _results(column: Column) -> tuple[str, ...]:
-    """Return the types of results to try: the accumulator's, and another one."""
-    if column.ab == "bf16":
-        return ("", "bf16")
-    return {"f32": ("", "f16"), "f16": ("", "f32")}.get(column.acc, ("",))
-
-
-def _options(row: Algorithm, column: Column) -> Iterator[Recipe]:
+def _recipes(row: Algorithm, column: Column) -> Iterator[Recipe]:
     """Yield every recipe of one cell; some may not go together."""
+    grid = row.level is Level.GRID
+    layouts, last = (_GRID_LAYOUTS, "columns") if grid else (_LAYOUTS, "items_per_warp")
+    shares = {name: 1 for name in _SHARES if name in row.options}
     sides = ("a", "b") if row.uses_mma else ("",)
     # Parts of a split input are combined by additions: products would round them.
     combines = ("add",) if column.source or not row.uses_mma else tuple(sorted(row.combines))
     forms = row.options["form"].choices if "form" in row.options else ("",)
-    results = _results(column)
-    for layout, side, combine, form in itertools.product(_LAYOUTS, sides, combines, forms):
-        masked, segment_size, warps, tiles = layout
+    other = "bf16" if column.ab == "bf16" else {"f32": "f16", "f16": "f32"}.get(column.acc)
+    for layout, side, combine, form in itertools.product(layouts, sides, combines, forms):
+        masked, segment_size, warps, items, other_result = layout
         yield Recipe.of(
             row.name,
             **column.options,
-            result=results[masked and warps == 4 and len(results) > 1 and side != "a"],
+            result=other if other_result and side != "a" else None,
             side=side,
             combine=combine,
             form=form,
             segment_size=segment_size,
             warps=warps,
-            items_per_warp=tiles,
             masked=masked,
+            **{last: items},
+            **shares,
         )
 
 
-def _options_of_grid(row: Algorithm, column: Column) -> Iterator[Recipe]:
-    """Yield every recipe of one cell in which blocks share segments, or the whole array."""
-    results = _results(column)
-    share = {name: 1 for name in _SHARES if name in row.options}
-    for layout, side in itertools.product(_GRID_LAYOUTS, ("a", "b")):
-        masked, segment_size, warps, columns = layout
-        yield Recipe.of(
-            row.name,
-            **column.options,
-            result=results[columns == 3 and len(results) > 1 and side == "b"],
-            side=side,
-            combine=row.combines[0],
-            segment_size=segment_size,
-            warps=warps,
-            masked=masked,
-            columns=columns,
-            **share,
-        )
-
-
-def _one_of(choices: list[Recipe], number: int) -> Iterator[Recipe]:
-    """Yield one recipe that can be built, beginning at a place that depends on the number."""
-    for turn in range(len(choices)):
-        # A step of 7 visits all choices, and changes several options at once.
-        recipe = choices[(7 * number + turn) % len(choices)]
-        try:
-            recipe.build()
-        except Unsupported:
-            continue
-        yield recipe
-        return
+def _program(recipe: Recipe) -> Program | None:
+    """Return a recipe's program, None if its parts do not go together."""
+    try:
+        return recipe.build()
+    except Unsupported:
+        return None
 
 
 def cases_of(recipe: Recipe, number: int, *, full: bool) -> Iterator[Case]:
     """Yield the cases of one recipe, the grid's `number`-th; none if it cannot be built."""
-    try:
-        program = recipe.build()
-    except Unsupported:
+    program = _program(recipe)
+    if program is None:
         return
     kinds = input_kinds(program.inputs[0].dtype)
     if not full:
         kinds = tuple(kinds[(2 * number + turn) % len(kinds)] for turn in range(2))
+    multiple = program.scalars[0].multiple_of
     for turn, kind in enumerate(kinds):
-        multiple = program.scalars[0].multiple_of
         length = _LENGTHS[(number + turn) % len(_LENGTHS)] if recipe.get("masked") else 3 * multiple
         yield Case(recipe, {"length": length}, kind)
