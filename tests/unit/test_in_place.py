@@ -386,7 +386,7 @@ def test_lines_that_are_written_one_late() -> None:
 def test_lanes_of_a_piece_that_do_not_meet() -> None:
     shifted = Copy(in_lines(OUT, TURN), in_lines(IN, TURN + 1))
     assert in_place(by_offsets(turns(shifted))) == (
-        "step 2.1 reads in[9 of chunk 0] for one element and writes out[9 of chunk 0] for another, "
+        "step 2.1 reads in[1 of chunk 0] for one element and writes out[1 of chunk 0] for another, "
         "and the lanes run in no order (length = 63, segments = 3)"
     )
     other = Buffer("other", "f32", Extent(LENGTH), BufferRole.INPUT)

@@ -113,13 +113,14 @@ def distinct_names(program: Program) -> Iterator[Finding]:
     """
     kinds: dict[str, str] = dict.fromkeys(_BUILT_IN, "a built-in symbol")
     named: list[tuple[Site | None, str, str]] = []
-    for declared in (*program.scalars, *program.buffers):
-        kind = "buffer" if isinstance(declared, Buffer) else "scalar"
-        if declared.name in kinds:
-            yield _named_twice(None, kind, declared.name, kinds)
+    declared = [("scalar", scalar.name) for scalar in program.scalars]
+    declared += [("buffer", buffer.name) for buffer in program.buffers]
+    for kind, name in declared:
+        if name in kinds:
+            yield _named_twice(None, kind, name, kinds)
         else:
-            named.append((None, kind, declared.name))
-            kinds[declared.name] = f"a {kind}"
+            named.append((None, kind, name))
+            kinds[name] = f"a {kind}"
     for site in sites(program):
         touched = accesses(site.step)
         named += [(site, "fragment", frag.name) for frag in touched.frags]

@@ -15,31 +15,20 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from tcusim.program.checks.affine import Region, regions
+from tcusim.program.checks.regions import bound_symbols
 from tcusim.program.checks.sites import Finding
 from tcusim.program.grammar import (
-    Await,
-    BufferRole,
+    Buffer,
     Gathered,
     Index,
     Locate,
     Program,
-    Publish,
     Segments,
     View,
     accesses,
     walk,
 )
 from tcusim.program.walk import Ints, Placement, Site, grid_symbols, sites
-
-__all__ = [
-    "awaits_published",
-    "has_one_writer",
-    "locates",
-    "one_writer",
-    "outputs_written",
-    "published_once",
-    "sizes_to_try",
-]
 
 _IDENTITY: Final = ("block", "block_col", "warp")
 # The addresses that a chunk takes in a trace: more than any chunk has elements.
@@ -49,11 +38,166 @@ _MOST_ELEMENTS: Final = 1 << 21
 _MOST_COVERED: Final = 1 << 16
 
 
+# --- Outputs ----------------------------------------------------------------------------------
+
+
+def one_writer(program: Program) -> Iterator[Finding]:
+    """Require that no two warps of the grid write one element of an output.
+
+    That they do not is proved for all sizes, from how far apart blocks and warps are; where that is
+    not enough, an example is looked for with two sizes: one block that is not full, and two full
+    blocks with one element behind them. An access that is neither proved nor refuted is accepted:
+    the simulator then says so when two warps meet. Chunks of segments have no element in common, as
+    long as the offsets ascend.
+    Source: writes of two threads to one element are in no order [CPG sec. 7.5].
+    """
+    for buffer in () if has_one_writer(program) else program.outputs:
+        writes = _accesses(program, buffer, written=True)
+        rules = {segments_of(program, access.view) for access in writes}
+        for scalars in sizes_to_try(program) if len(rules) == 1 else ():
+            traced = _traced(program, writes, scalars)
+            pair = traced and traced.pair(of_two_warps=True)
+            if traced and pair:
+                earlier, later = pair
+                element = element_name(traced.element[later], gathered=rules != {None})
+                yield Finding(
+                    writes[traced.access[later]].site,
+                    f"writes {buffer.name}[{element}] in warp {traced.warp[later]} of the grid, "
+                    f"and warp {traced.warp[earlier]} writes it too ({named_sizes(scalars)}). "
+                    f"Which one is last is not known: bound the view, or let one warp write it, "
+                    f"with When.",
+                )
+                break
+
+
+@lru_cache(maxsize=256)
+def has_one_writer(program: Program) -> bool:
+    """Return whether it is proved that no two warps write one element of an output."""
+    for buffer in program.outputs:
+        writes = _accesses(program, buffer, written=True)
+        places = [_place(program, access.view) for access in writes]
+        if None in places or len({segments_of(program, access.view) for access in writes}) > 1:
+            return False
+        reaches = [
+            (region, place)
+            for (site, view), place in zip(writes, places, strict=True)
+            for region in regions(program, site, view)
+            if place is not None and not region.empty
+        ]
+        pairs = itertools.combinations_with_replacement(reaches, 2)
+        if not all(_same_warp(*one, *two) for one, two in pairs):
+            return False
+    return True
+
+
+def outputs_written(program: Program) -> Iterator[Finding]:
+    """Require that some step writes an output, and all of it unless it is declared as partial.
+
+    That all is written is tried for two sizes, a block that is not full and two full ones with one
+    element behind them, where blocks are small enough to follow. Where the data decide what is
+    written, as in ranges that Locate finds, all may be.
+    Source: the grammar; on a GPU such an element holds what was in the memory before.
+    """
+    for buffer in program.outputs:
+        writes = _accesses(program, buffer, written=True)
+        if buffer.partial:
+            continue
+        if not writes:
+            yield Finding(
+                None, f"nothing writes the output {buffer.name!r}. Write it, or leave it out."
+            )
+            continue
+        gathered = any(access.view.ranges for access in writes)
+        for scalars in () if gathered else sizes_to_try(program):
+            traced = _traced(program, writes, scalars, _MOST_COVERED)
+            if traced is None:
+                continue
+            unwritten = np.ones(buffer.size.evaluate(scalars), bool)
+            unwritten[traced.element] = False
+            missing = np.flatnonzero(unwritten)
+            if missing.size:
+                yield Finding(
+                    None,
+                    f"nothing writes {buffer.name}[{missing[0]}] ({missing.size} such elements; "
+                    f"{named_sizes(scalars)}). Correct the offsets and bounds of what writes "
+                    f"{buffer.name!r}, or its size, or declare it as partial.",
+                )
+                break
+
+
+# --- Status words -----------------------------------------------------------------------------
+
+
+def published_once(program: Program) -> Iterator[Finding]:
+    """Require that each status word is published once.
+
+    Tried for two sizes: a block that is not full, and two full ones with one element behind them.
+    Source: the grammar; a block that awaits it would get the one value or the other.
+    """
+    for scalars, buffer in itertools.product(sizes_to_try(program), program.status):
+        writes = _accesses(program, buffer, written=True)
+        traced = _traced(program, writes, scalars)
+        pair = traced and traced.pair(of_two_warps=False)
+        if traced and pair:
+            yield Finding(
+                writes[traced.access[pair[1]]].site,
+                f"publishes {buffer.name}[{traced.element[pair[1]]}] more than once "
+                f"({named_sizes(scalars)}). Give each block its own, and let one warp publish it.",
+            )
+            return
+
+
+def awaits_published(program: Program) -> Iterator[Finding]:
+    """Require that an earlier block publishes what a block awaits.
+
+    Tried for two sizes: a block that is not full, and two full ones with one element behind them.
+    Source: the grammar; on a GPU the launch would never end.
+    """
+    for scalars, buffer in itertools.product(sizes_to_try(program), program.status):
+        awaits = _accesses(program, buffer, written=False)
+        published = _traced(program, _accesses(program, buffer, written=True), scalars)
+        awaited = _traced(program, awaits, scalars)
+        if published is None or awaited is None:
+            return
+        publisher = np.full(buffer.size.evaluate(scalars), np.iinfo(np.int64).max)
+        np.minimum.at(publisher, published.element, published.warp // program.warps)
+        blocks = awaited.warp // program.warps
+        missing = np.flatnonzero(publisher[awaited.element] >= blocks)
+        if missing.size:
+            at = missing[0]
+            yield Finding(
+                awaits[awaited.access[at]].site,
+                f"waits for {buffer.name}[{awaited.element[at]}] in block {blocks[at]}, which no "
+                f"earlier block publishes ({named_sizes(scalars)}). Publish it there, before the "
+                f"block itself waits, or bound the view.",
+            )
+            return
+
+
+# --- Elements that are touched, for given sizes -------------------------------------------------
+
+
 class _Access(NamedTuple):
     """A step that reads or writes an array of global memory, and the rectangle."""
 
     site: Site
     view: View
+
+
+class _Traced(NamedTuple):
+    """Elements that accesses touch, one entry for each: of which warp, by which access."""
+
+    element: Ints
+    warp: Ints
+    access: Ints
+
+    def pair(self, *, of_two_warps: bool) -> tuple[int, int] | None:
+        """Return two entries for one element, if there are any."""
+        order = np.argsort(self.element, kind="stable")
+        one, two = order[:-1], order[1:]
+        unlike = self.warp[one] != self.warp[two] if of_two_warps else True
+        found = np.flatnonzero((self.element[one] == self.element[two]) & unlike)
+        return (one[found[0]], two[found[0]]) if found.size else None
 
 
 def sizes_to_try(program: Program) -> Iterator[dict[str, int]]:
@@ -67,141 +211,65 @@ def sizes_to_try(program: Program) -> Iterator[dict[str, int]]:
             scalar.name: whole * scalar.multiple_of if scalar.multiple_of > 1 else max(1, partial)
             for scalar in program.scalars
         }
-        for step in locates(program).values():
+        for step in _locates(program).values():
             for name in step.segments.offsets.size.index.symbols:
                 sizes[name] = max(1, partial // (step.segments.chunk or 1))
         yield sizes
 
 
-def locates(program: Program) -> dict[str, Locate]:
-    """Return the steps that find ranges, by the ranges' names."""
-    return {step.dst.name: step for _, step in walk(program.steps) if isinstance(step, Locate)}
+def named_sizes(scalars: Mapping[str, int]) -> str:
+    """Return what messages call the sizes that were tried."""
+    return ", ".join(f"{name} = {value}" for name, value in scalars.items())
 
 
-# --- Outputs ----------------------------------------------------------------------------------
+def element_name(index: int, *, gathered: bool) -> str:
+    """Return what messages call an element that was traced."""
+    number, place = divmod(int(index), _CHUNK)
+    return f"{place} of chunk {number}" if gathered else str(index)
 
 
-def one_writer(program: Program) -> Iterator[Finding]:
-    """Require that no two warps of the grid write one element of an output.
-
-    That they do not is proved for all sizes, from how far apart blocks and warps are; where that is
-    not enough, an example is looked for with a few sizes. An access that is neither proved nor
-    refuted is accepted: the simulator then says so when two warps meet. Chunks of segments have no
-    element in common, as long as the offsets ascend.
-    Source: writes of two threads to one element are in no order [CPG sec. 7.5].
-    """
-    unproved = [] if has_one_writer(program) else _writes(program, BufferRole.OUTPUT).values()
-    for writes in unproved:
-        for scalars in sizes_to_try(program):
-            finding = _two_writers(program, writes, scalars)
-            if finding is not None:
-                yield finding
-                break
+def chunk_ranges(step: Locate, placement: Placement) -> tuple[Ints, Ints]:
+    """Return where chunks begin and end in a trace: number n has addresses from n * `_CHUNK` on."""
+    number = placement.value(step.first)[:, :, 0] + np.arange(step.dst.count)
+    begin = np.broadcast_to(number, (placement.count, step.dst.count)) * _CHUNK
+    return begin, begin + (step.segments.chunk or _CHUNK)
 
 
-@lru_cache(maxsize=256)
-def has_one_writer(program: Program) -> bool:
-    """Return whether it is proved that no two warps write one element of an output."""
-    for writes in _writes(program, BufferRole.OUTPUT).values():
-        reaches = [_Reach.of(program, access) for access in writes]
-        pairs = itertools.combinations_with_replacement(reaches, 2)
-        if not all(one.is_apart(two) for one, two in pairs):
-            return False
-    return True
-
-
-def outputs_written(program: Program) -> Iterator[Finding]:
-    """Require that some step writes an output, and all of it unless it is declared as partial.
-
-    That all is written is tried for a few sizes, where blocks are small enough to follow. Where the
-    data decide what is written, as in ranges that Locate finds, all may be.
-    Source: the grammar; on a GPU such an element holds what was in the memory before.
-    """
-    writes = _writes(program, BufferRole.OUTPUT)
-    for buffer in program.outputs:
-        if buffer.partial:
-            continue
-        if not writes.get(buffer.name):
-            yield Finding(
-                None, f"nothing writes the output {buffer.name!r}. Write it, or leave it out."
-            )
-            continue
-        for scalars in sizes_to_try(program):
-            missing = _unwritten(program, writes[buffer.name], scalars)
-            if missing.size:
-                yield Finding(
-                    None,
-                    f"nothing writes {buffer.name}[{missing[0]}] ({missing.size} such elements; "
-                    f"{_named(scalars)}). Correct the offsets and bounds of what writes "
-                    f"{buffer.name!r}, or its size, or declare it as partial.",
-                )
-                break
-
-
-def _writes(program: Program, role: BufferRole) -> dict[str, list[_Access]]:
-    """Return what writes each buffer of a role."""
-    found: dict[str, list[_Access]] = {}
+def _accesses(program: Program, buffer: Buffer, *, written: bool) -> list[_Access]:
+    """Return what writes, or what reads, a buffer."""
+    found = []
     for site in sites(program):
-        for view in accesses(site.step).views_written:
-            if view.buffer.role is role:
-                found.setdefault(view.buffer.name, []).append(_Access(site, view))
+        touched = accesses(site.step)
+        views = touched.views_written if written else touched.views_read
+        found += [_Access(site, view) for view in views if view.buffer.name == buffer.name]
     return found
 
 
-def _two_writers(
-    program: Program, writes: list[_Access], scalars: Mapping[str, int]
-) -> Finding | None:
-    """Return a finding for an element that two warps write, for these sizes."""
-    name = writes[0].view.buffer.name
-    rules = {place and place[1] for place in (_place(program, access) for access in writes)}
-    traces = [_trace(program, access, scalars, _MOST_ELEMENTS) for access in writes]
-    known = [trace for trace in traces if trace is not None]
-    if len(rules) > 1 or len(known) < len(traces):
-        return None
-    index, warps = (np.concatenate(parts) for parts in zip(*known, strict=True))
-    owners = np.repeat(np.arange(len(known)), [trace[0].size for trace in known])
-    order = np.argsort(index, kind="stable")
-    index, warps, owners = index[order], warps[order], owners[order]
-    clash = np.flatnonzero((index[1:] == index[:-1]) & (warps[1:] != warps[:-1]))
-    if not clash.size:
-        return None
-    at = int(clash[0])
-    access = writes[owners[at + 1]]
-    number, place = divmod(int(index[at]), _CHUNK)
-    element = f"{place} of chunk {number}" if access.view.ranges else str(index[at])
-    return Finding(
-        access.site,
-        f"writes {name}[{element}] in warp {warps[at + 1]} of the grid, and warp {warps[at]} "
-        f"writes it too ({_named(scalars)}). Which one is last is not known: bound the view, or "
-        f"let one warp write it, with When.",
-    )
-
-
-def _unwritten(program: Program, writes: list[_Access], scalars: Mapping[str, int]) -> Ints:
-    """Return the elements that nothing writes, for these sizes; none if nobody knows."""
-    written = np.zeros(writes[0].view.buffer.size.evaluate(scalars), bool)
-    for access in writes:
-        traced = None
-        if access.view.ranges is None:
-            traced = _trace(program, access, scalars, _MOST_COVERED)
+def _traced(
+    program: Program,
+    touching: list[_Access],
+    scalars: Mapping[str, int],
+    most: int = _MOST_ELEMENTS,
+) -> _Traced | None:
+    """Return the elements that steps touch; None if that is not known, or they are too many."""
+    columns: list[list[Ints]] = [[], [], []]
+    for number, access in enumerate(touching):
+        traced = _trace(program, access, scalars, most)
         if traced is None:
-            return np.arange(0)
-        index, _ = traced
-        written[index[index < written.size]] = True
-    return np.flatnonzero(~written)
+            return None
+        for column, part in zip(columns, (*traced, np.full(traced[0].size, number)), strict=True):
+            column.append(part)
+    return _Traced(*(np.concatenate([np.arange(0), *column]) for column in columns))
 
 
 def _trace(
     program: Program, access: _Access, scalars: Mapping[str, int], most: int
 ) -> tuple[Ints, Ints] | None:
-    """Return the elements that a step touches and the warps that do; None if they are too many.
-
-    Chunk number n of ragged segments has the addresses from n * `_CHUNK` on.
-    """
+    """Return the elements in a buffer that a step touches, and the warps that do."""
     site, view = access
-    locate = None if view.ranges is None else locates(program)[view.ranges.name]
-    named = {*view.offset.symbols, *(s for b in view.bounds for s in (b.lhs - b.rhs).symbols)}
-    named |= {s for g in site.guards for b in g.bounds for s in (b.lhs - b.rhs).symbols}
+    locate = None if view.ranges is None else _locates(program).get(view.ranges.name)
+    bounds = (*view.bounds, *(bound for guard in site.guards for bound in guard.bounds))
+    named = view.offset.symbols | bound_symbols(bounds)
     if locate is not None:
         named |= locate.first.symbols
     axes: dict[str, Ints] = {"warp": np.arange(program.grid(scalars) * program.warps)}
@@ -218,58 +286,41 @@ def _trace(
     warps = placement.symbols["warp"]
     placement = Placement(warps.size, {**placement.symbols, **grid_symbols(program, warps)})
     if locate is not None:
-        number = placement.value(locate.first)[:, :, 0] + np.arange(locate.dst.count)
-        begin = np.broadcast_to(number, (warps.size, locate.dst.count)) * _CHUNK
-        placement.ranges[locate.dst.name] = begin, begin + _CHUNK
+        if not locate.first.symbols <= placement.symbols.keys():
+            return None
+        placement.ranges[locate.dst.name] = chunk_ranges(locate, placement)
     shape = (warps.size, view.rows, view.cols)
-    used = placement.inside(view) & placement.reached(site.guards)[:, None, None]
-    used = np.broadcast_to(used, shape)
     index = np.broadcast_to(placement.addresses(view), shape)
+    used = placement.inside(view) & placement.reached(site.guards)[:, None, None]
+    if locate is None:
+        used = used & (index >= 0) & (index < view.buffer.size.evaluate(scalars))
+    used = np.broadcast_to(used, shape)
     return index[used], np.broadcast_to(warps[:, None, None], shape)[used]
-
-
-def _named(scalars: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} = {value}" for name, value in scalars.items())
 
 
 # --- That elements of two warps are apart, for all sizes ---------------------------------------
 
 
-class _Reach(NamedTuple):
-    """Where an access may be: what tells its elements apart, and for which values of symbols.
-
-    rule: how segments are cut, if the elements are told by the numbers of chunks.
-    """
-
-    regions: tuple[Region, ...]
-    place: Index | None
-    rule: Segments | None
-
-    @staticmethod
-    def of(program: Program, access: _Access) -> _Reach:
-        """Return the reach of an access."""
-        place, rule = _place(program, access) or (None, None)
-        found = regions(program, access.site, access.view)
-        return _Reach(tuple(region for region in found if not region.empty), place, rule)
-
-    def is_apart(self, other: _Reach) -> bool:
-        """Return whether it is proved that no two warps touch one element by these accesses."""
-        if self.place is None or other.place is None or self.rule != other.rule:
-            return False
-        pairs = itertools.product(self.regions, other.regions)
-        return all(_same_warp(one, self.place, two, other.place) for one, two in pairs)
+@lru_cache(maxsize=256)
+def _locates(program: Program) -> dict[str, Locate]:
+    """Return the steps that find ranges, by the ranges' names."""
+    return {step.dst.name: step for _, step in walk(program.steps) if isinstance(step, Locate)}
 
 
-def _place(program: Program, access: _Access) -> tuple[Index, Segments | None] | None:
+def segments_of(program: Program, view: View) -> Segments | None:
+    """Return how segments are cut, if the elements of a view are told by the numbers of chunks."""
+    step = None if view.ranges is None else _locates(program).get(view.ranges.name)
+    return None if step is None else step.segments
+
+
+def _place(program: Program, view: View) -> Index | None:
     """Return what tells elements apart: an address, or the number of a chunk of some segments."""
-    view = access.view
     if view.ranges is None:
-        return view.address, None
-    step = locates(program).get(view.ranges.name)
+        return view.address
+    step = _locates(program).get(view.ranges.name)
     if step is None:
         return None
-    side = "row" if isinstance(view.row_axis, Gathered) else "col"
-    return step.first + Index.symbol(side), step.segments
+    return step.first + Index.symbol("row" if isinstance(view.row_axis, Gathered) else "col")
 
 
 def _same_warp(first: Region, one: Index, second: Region, two: Index) -> bool:
@@ -334,67 +385,3 @@ def _within(first: Region, one: Index, second: Region, two: Index, distance: int
     shared = Index(tuple(term for term in one.terms if term in two.terms and term[0] in scalars))
     least = second.least(two - shared)
     return math.isfinite(least) and first.never_exceeds(one - shared, int(least) + distance - 1)
-
-
-# --- Status words -----------------------------------------------------------------------------
-
-
-def published_once(program: Program) -> Iterator[Finding]:
-    """Require that each status word is published once, tried for a few sizes.
-
-    Source: the grammar; a block that awaits it would get the one value or the other.
-    """
-    for scalars in sizes_to_try(program) if program.status else ():
-        for name, writes in _writes(program, BufferRole.STATUS).items():
-            size = writes[0].view.buffer.size.evaluate(scalars)
-            times = np.zeros(size, np.int64)
-            for access in writes:
-                traced = _trace(program, access, scalars, _MOST_ELEMENTS)
-                if traced is None:
-                    return
-                times += np.bincount(traced[0][traced[0] < size], minlength=size)
-                if (times > 1).any():
-                    yield Finding(
-                        access.site,
-                        f"publishes {name}[{np.argmax(times > 1)}] more than once "
-                        f"({_named(scalars)}). Give each block its own, and let one warp publish "
-                        f"it.",
-                    )
-                    return
-
-
-def awaits_published(program: Program) -> Iterator[Finding]:
-    """Require that an earlier block publishes what a block awaits, tried for a few sizes.
-
-    Source: the grammar; on a GPU the launch would never end.
-    """
-    for scalars in sizes_to_try(program) if program.status else ():
-        publishers: dict[str, Ints] = {}
-        for buffer in program.status:
-            publishers[buffer.name] = np.full(buffer.size.evaluate(scalars), np.iinfo(np.int64).max)
-        for site in sites(program):
-            if not isinstance(site.step, Publish):
-                continue
-            traced = _trace(program, _Access(site, site.step.dst), scalars, _MOST_ELEMENTS)
-            if traced is None:
-                return
-            np.minimum.at(
-                publishers[site.step.dst.buffer.name], traced[0], traced[1] // program.warps
-            )
-        for site in sites(program):
-            if not isinstance(site.step, Await):
-                continue
-            traced = _trace(program, _Access(site, site.step.src), scalars, _MOST_ELEMENTS)
-            if traced is None:
-                return
-            name = site.step.src.buffer.name
-            missing = publishers[name][traced[0]] >= traced[1] // program.warps
-            if missing.any():
-                at = int(np.flatnonzero(missing)[0])
-                yield Finding(
-                    site,
-                    f"waits for {name}[{traced[0][at]}] in block {traced[1][at] // program.warps}, "
-                    f"which no earlier block publishes ({_named(scalars)}). Publish it there, "
-                    f"before the block itself waits, or bound the view.",
-                )
-                return
