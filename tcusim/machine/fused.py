@@ -153,6 +153,7 @@ class _Unit(NamedTuple):
         beyond = np.abs(d) > acc.largest
         if beyond.any():
             d[beyond] = np.copysign(np.inf, d[beyond])
+        # A sum that is zero, or becomes zero, is +0 whatever its sign was: so says an H200.
         d += 0.0
         return d
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, assert_never
+from typing import Any, NoReturn, TypeAlias, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +64,7 @@ from tcusim.program.grammar import (
     numbered,
 )
 from tcusim.program.printer import line
-from tcusim.program.walk import Ints, Placement, order_of_blocks
+from tcusim.program.walk import Ints, Mask, Placement, order_of_blocks
 
 __all__ = ["Event", "State", "add_values", "convert_values", "interpret", "run_numpy"]
 
@@ -189,10 +189,7 @@ class State:
             buffer.name: as_values(arrays[buffer.name], buffer.dtype, name=buffer.name)
             for buffer in program.inputs
         }
-        for buffer in program.outputs:
-            size = buffer.size.evaluate(self.scalars)
-            self.memory[buffer.name] = unwritten_values((size,), buffer.dtype)
-        for buffer in program.status:
+        for buffer in (*program.outputs, *program.status):
             size = buffer.size.evaluate(self.scalars)
             self.memory[buffer.name] = unwritten_values((size,), buffer.dtype)
         self.writers = {
@@ -204,6 +201,7 @@ class State:
             for buffer in program.status
         }
         self.warps: Ints = np.arange(0)
+        self._at: tuple[str, Step]
         self._placement = Placement(0, {})
         self._fragments: dict[str, Values] = {}
         self._shared: dict[str, Values] = {}
@@ -219,28 +217,24 @@ class State:
         shape = (len(places), *tiles.shape[1:])
         return np.broadcast_to(tiles, shape) if len(tiles) == 1 else tiles[places]
 
-    def ranges(self, ranges: Ranges, warps: Ints | None = None) -> NDArray[np.int64]:
+    def ranges(self, ranges: Ranges, warps: Ints | None = None) -> Ints:
         """Return where these warps' ranges begin, and where they end: (W, 2, count)."""
-        begins, ends = self._placement.ranges[ranges.name]
-        return np.stack([begins, ends], axis=1)[self._places(warps)]
+        return np.stack(self._placement.ranges[ranges.name], axis=1)[self._places(warps)]
 
     def read(self, view: View, warps: Ints | None = None) -> Values:
         """Return what these warps see in a view: (W, rows, cols), zeros where out of bounds."""
         places = self._places(warps)
-        values = self._gather(view, places, "", None)
-        return np.broadcast_to(values, (len(places), view.rows, view.cols))
+        return np.broadcast_to(self._gather(view, places), _shape(view, places))
 
-    def valid(self, view: View, warps: Ints | None = None) -> NDArray[np.bool_]:
+    def valid(self, view: View, warps: Ints | None = None) -> Mask:
         """Return where the view's bounds hold: (W, rows, cols)."""
         places = self._places(warps)
-        shape = (len(places), view.rows, view.cols)
-        return np.broadcast_to(self._placement.inside(view, places), shape)
+        return np.broadcast_to(self._placement.inside(view, places), _shape(view, places))
 
     def places(self, view: View, warps: Ints | None = None) -> Ints:
         """Return the number of each element in its buffer, in bounds or not: (W, rows, cols)."""
-        where = self._places(warps)
-        found = self._placement.addresses(view, where)
-        return np.broadcast_to(found, (len(where), view.rows, view.cols))
+        places = self._places(warps)
+        return np.broadcast_to(self._placement.addresses(view, places), _shape(view, places))
 
     def outputs(self) -> dict[str, NDArray[Any]]:
         """Return the outputs as flat arrays, as far as they have been written."""
@@ -266,7 +260,7 @@ class State:
             self._start(order[first : first + batch])
             for path, step, places, loops in self._leaves(program.steps):
                 with np.errstate(all="ignore"):
-                    self._step(step, path, places)
+                    self._step(step, places)
                 yield Event(path, step, loops, self.warps[places], self)
 
     def _publish_first(self) -> bool:
@@ -274,20 +268,15 @@ class State:
 
         Only then may they run in lockstep: on a GPU, a block may wait for one that still runs.
         """
-        program = self.program
-        steps = _with_status(program.steps)
-        rows = program.blocks.evaluate(self.scalars)
-        for first in range(0, rows * program.columns, program.columns):
-            self._start(np.arange(first, first + program.columns))
-            awaited = {
-                buffer.name: np.zeros_like(self._publishers[buffer.name], bool)
-                for buffer in program.status
-            }
-            for path, step, places, _ in self._leaves(steps):
+        columns = self.program.columns
+        steps = _with_status(self.program.steps)
+        for first in range(0, self.program.grid(self.scalars), columns):
+            self._start(np.arange(first, first + columns))
+            awaited = {name: known < 0 for name, known in self._publishers.items()}
+            for _, step, places, _ in self._leaves(steps):
                 assert isinstance(step, Publish | Await)
                 view = step.src if isinstance(step, Await) else step.dst
-                index, mask = self._indices(view, places, path, step)
-                used = index if mask is None else index[np.broadcast_to(mask, index.shape)]
+                used = _used(*self._indices(view, places))
                 if isinstance(step, Await):
                     awaited[view.buffer.name][used] = True
                 elif awaited[view.buffer.name][used].any():
@@ -309,9 +298,9 @@ class State:
 
     def _leaves(self, steps: tuple[Step, ...]) -> Iterator[_Leaf]:
         """Yield the leaf steps as they come, each with its path, its warps and its loops."""
-        yield from self._steps(numbered(steps), np.arange(self.warps.size), {})
+        return self._leaves_of(numbered(steps), np.arange(self.warps.size), {})
 
-    def _steps(
+    def _leaves_of(
         self, steps: Iterator[Numbered], places: Ints, loops: Mapping[str, int]
     ) -> Iterator[_Leaf]:
         """Yield the leaves of steps, in the warps at these places of the batch."""
@@ -321,29 +310,26 @@ class State:
                     for value in range(count.evaluate(self.scalars)):
                         self._placement.symbols[var] = value
                         inner = {**loops, var: value}
-                        yield from self._steps(branch_of(path, step), places, inner)
+                        yield from self._leaves_of(branch_of(path, step), places, inner)
                     self._placement.symbols.pop(var, None)
                 case When(bounds):
                     holds = self._placement.holds(bounds, places)
                     for taken, there in ((True, places[holds]), (False, places[~holds])):
                         if there.size:
                             inside = branch_of(path, step, taken=taken)
-                            yield from self._steps(inside, there, loops)
+                            yield from self._leaves_of(inside, there, loops)
                 case _:
+                    self._at = path, step
                     yield path, step, places, loops
 
-    def _step(  # noqa: C901 - one case for each step
-        self, step: Step, path: str, places: Ints
-    ) -> None:
+    def _step(self, step: Step, places: Ints) -> None:  # noqa: C901 - one case for each step
         """Run one leaf step."""
         match step:
             case Const(dst, pattern):
                 self._put(dst, self._constant(pattern, dst, places), places)
             case Load(dst, src):
-                values = self._gather(src, places, path, step)
-                if dst.dtype == "tf32":
-                    values = as_values(values, "tf32")
-                self._put(dst, values, places)
+                values = self._gather(src, places)
+                self._put(dst, as_values(values, "tf32") if dst.dtype == "tf32" else values, places)
             case Mma(d, a, b, c):
                 left, right, addend = (self._tiles(frag, places) for frag in (a, b, c))
                 self._put(d, mma_values(left, right, addend, self.rule), places)
@@ -351,38 +337,35 @@ class State:
                 one, two = self._tiles(a, places), self._tiles(b, places)
                 self._put(d, add_values(one, two, d.dtype), places)
             case Store(dst, src):
-                self._scatter(dst, self._tiles(src, places), places, path, step)
+                self._scatter(dst, self._tiles(src, places), places)
             case Copy(dst, src, plus):
-                values = self._gather(src, places, path, step)
-                other = None if plus is None else self._gather(plus, places, path, step)
-                values = copied_values(values, other, src.buffer.dtype, dst.buffer.dtype)
-                self._scatter(dst, values, places, path, step)
+                values = self._gather(src, places)
+                if plus is not None:
+                    values = add_values(values, self._gather(plus, places), src.buffer.dtype)
+                values = convert_values(values, src.buffer.dtype, dst.buffer.dtype)
+                self._scatter(dst, values, places)
             case Split(dsts, src):
-                values = self._gather(src, places, path, step)
-                parts = split_values(values, dsts[0].buffer.dtype, len(dsts))
+                parts = split_values(self._gather(src, places), dsts[0].buffer.dtype, len(dsts))
                 for view, part in zip(dsts, parts, strict=True):
-                    self._scatter(view, part, places, path, step)
-            case Publish() | Await() | Locate():
-                self._grid_step(step, path, places)
+                    self._scatter(view, part, places)
+            case Publish(dst, src):
+                self._publish(dst, self._gather(src, places), places)
+            case Await(dst, src):
+                self._require_published(src, places)
+                self._scatter(dst, self._gather(src, places), places)
+            case Locate(dst):
+                self._put_ranges(dst, self._located(step, places), places)
             case Sync(scope):
                 self._sync(scope, places)
             case Loop() | When():
-                raise AssertionError("control steps are run by _steps")
+                raise AssertionError("control steps are run by _leaves_of")
             case _:
                 assert_never(step)
 
-    def _grid_step(self, step: Publish | Await | Locate, path: str, places: Ints) -> None:
-        """Run a step that deals with other blocks, or with where segments lie."""
-        match step:
-            case Publish(dst, src):
-                self._publish(dst, self._gather(src, places, path, step), places, path, step)
-            case Await(dst, src):
-                self._require_published(src, places, path, step)
-                self._scatter(dst, self._gather(src, places, path, step), places, path, step)
-            case Locate(dst):
-                self._put_ranges(dst, self._located(step, places), places)
-            case _:
-                assert_never(step)
+    def _refuse(self, check: str, message: str) -> NoReturn:
+        """Say what the step that runs does wrong."""
+        path, step = self._at
+        raise VerifyError(check, self.program.name, path, line(step), message)
 
     # --- Fragments ---------------------------------------------------------------------------
 
@@ -397,29 +380,21 @@ class State:
     def _tiles(self, frag: Frag, places: Ints) -> Values:
         """Return tiles for mma: (W, rows, cols), or (1, rows, cols) if the same in all warps."""
         tiles = self._fragments[frag.name]
-        if len(tiles) == 1 or places.size == self.warps.size:
-            return tiles
-        return tiles[places]
+        return tiles if len(tiles) == 1 or places.size == self.warps.size else tiles[places]
 
     def _put(self, frag: Frag, values: Values, places: Ints) -> None:
         """Set the fragment in the warps at these places; the others keep theirs."""
-        if places.size == self.warps.size:
-            self._fragments[frag.name] = values
-            return
-        shape = (self.warps.size, frag.rows, frag.cols)
-        old = self._fragments.get(frag.name)
-        tiles = unwritten_values(shape, frag.dtype)
-        if old is not None:
-            tiles[...] = old
-        tiles[places] = values
-        self._fragments[frag.name] = tiles
+        if places.size < self.warps.size:
+            tiles = unwritten_values((self.warps.size, frag.rows, frag.cols), frag.dtype)
+            tiles[...] = self._fragments.get(frag.name, tiles)
+            tiles[places] = values
+            values = tiles
+        self._fragments[frag.name] = values
 
     def _put_ranges(self, ranges: Ranges, found: tuple[Ints, Ints], places: Ints) -> None:
         """Set where ranges begin and end, (W, count), in the warps at these places."""
-        shape = (self.warps.size, ranges.count)
-        held = self._placement.ranges.setdefault(
-            ranges.name, (np.zeros(shape, int), np.zeros(shape, int))
-        )
+        fresh = np.zeros((2, self.warps.size, ranges.count), int)
+        held = self._placement.ranges.setdefault(ranges.name, (fresh[0], fresh[1]))
         for array, values in zip(held, found, strict=True):
             array[places] = values
 
@@ -430,20 +405,19 @@ class State:
         offsets = self.memory[segments.offsets.name]
         starts = segments.positions(offsets, np.arange(offsets.size))
         count = starts.size - 1
+        if count == 0:
+            return np.zeros_like(number), np.zeros_like(number)
         if chunk is None:
-            segment, begin = np.clip(number, 0, count - 1), np.int64(0)
-            inside = number < count
+            segment = np.clip(number, 0, count - 1)
+            begin, inside = starts[segment], number < count
         else:
             firsts = starts // chunk + np.arange(starts.size)
             segment = np.clip(np.searchsorted(firsts[:-1], number, side="right") - 1, 0, None)
-            begin = (number - firsts[segment]) * chunk
+            begin = starts[segment] + (number - firsts[segment]) * chunk
             inside = number >= firsts[0]
-        if count == 0:
-            return np.zeros_like(number), np.zeros_like(number)
         limit = starts[segment + 1]
-        begin = np.where(inside, np.minimum(starts[segment] + begin, limit), limit)
+        begin = np.where(inside, np.minimum(begin, limit), limit)
         end = limit if chunk is None else np.minimum(begin + chunk, limit)
-        end = np.where(inside, end, limit)
         if segments.limit is None:
             return begin, end
         most = self._placement.value(segments.limit, places)[:, :, 0]
@@ -456,9 +430,9 @@ class State:
         col = np.arange(frag.cols)[None, None, :]
         match pattern.kind:
             case PatternKind.ZEROS:
-                ones = np.zeros((1, frag.rows, frag.cols), bool)
+                ones = row + col < 0
             case PatternKind.ONES:
-                ones = np.ones((1, frag.rows, frag.cols), bool)
+                ones = row + col >= 0
             case PatternKind.ROW:
                 ones = (row == offset) & (col >= 0)
             case PatternKind.COL:
@@ -473,131 +447,101 @@ class State:
 
     # --- Memory ------------------------------------------------------------------------------
 
-    def _indices(
-        self, view: View, places: Ints, path: str, step: Step | None
-    ) -> tuple[Ints, NDArray[np.bool_] | None]:
+    def _indices(self, view: View, places: Ints) -> tuple[Ints, Mask | None]:
         """Return each element's place in its buffer, and where bounds hold (None: all)."""
+        buffer, mask = view.buffer, None
         index = self._placement.addresses(view, places)
-        mask = self._placement.inside(view, places) if view.bounds or view.ranges else None
-        if mask is not None:
+        if view.bounds or view.ranges:
+            mask = self._placement.inside(view, places)
             index = np.where(mask, index, 0)
-        size = (
-            self.memory[view.buffer.name].size
-            if view.buffer.space is Space.GLOBAL
-            else (self._shared[view.buffer.name].shape[1])
-        )
-        used = index if mask is None else index[np.broadcast_to(mask, index.shape)]
+        memory = self.memory if buffer.space is Space.GLOBAL else self._shared
+        size = memory[buffer.name].shape[-1]
+        used = _used(index, mask)
         if used.size and (used.min() < 0 or used.max() >= size):
-            self._outside(view, used, size, path, step)
+            self._refuse(
+                "inside_buffer",
+                f"touches elements {used.min()}..{used.max()} of {buffer.name!r}, which has "
+                f"{size} (scalars: {self.scalars}). Bound the view, or make the buffer larger.",
+            )
         return index, mask
 
-    def _outside(self, view: View, used: Ints, size: int, path: str, step: Step | None) -> None:
-        text = line(step) if step is not None else ""
-        raise VerifyError(
-            "inside_buffer",
-            self.program.name,
-            path,
-            text,
-            f"touches elements {used.min()}..{used.max()} of {view.buffer.name!r}, which has "
-            f"{size} (scalars: {self.scalars}). Bound the view, or make the buffer larger.",
-        )
-
-    def _gather(self, view: View, places: Ints, path: str, step: Step | None) -> Values:
+    def _gather(self, view: View, places: Ints) -> Values:
         """Return a view's elements, (W or 1, rows, cols), zeros where out of bounds."""
-        index, mask = self._indices(view, places, path, step)
+        index, mask = self._indices(view, places)
         name = view.buffer.name
-        if view.buffer.space is Space.GLOBAL:
-            source = self.memory[name]
-            values = source[index] if source.size else np.zeros(index.shape, source.dtype)
-        else:
+        if view.buffer.space is not Space.GLOBAL:
             values = self._shared[name][places[:, None, None], index]
-        if mask is None:
-            return values
-        return np.where(mask, values, values.dtype.type(0))
+        elif self.memory[name].size:
+            values = self.memory[name][index]
+        else:
+            values = np.zeros(index.shape, self.memory[name].dtype)
+        return values if mask is None else np.where(mask, values, values.dtype.type(0))
 
-    def _scatter(self, view: View, values: Values, places: Ints, path: str, step: Step) -> None:
+    def _targets(self, view: View, values: Values, places: Ints) -> tuple[Ints, Values, Mask]:
+        """Return elements' places in the buffer, their values, and where to write them."""
+        index, mask = self._indices(view, places)
+        shape = _shape(view, places)
+        keep = np.broadcast_to(np.True_ if mask is None else mask, shape)
+        return np.broadcast_to(index, shape), np.broadcast_to(values, shape), keep
+
+    def _scatter(self, view: View, values: Values, places: Ints) -> None:
         """Write a view's elements where its bounds hold; shared memory waits for a barrier."""
-        index, mask = self._indices(view, places, path, step)
-        shape = (places.size, view.rows, view.cols)
-        index = np.broadcast_to(index, shape)
-        values = np.broadcast_to(values, shape)
-        keep = np.full(shape, True) if mask is None else np.broadcast_to(mask, shape)
+        index, values, keep = self._targets(view, values, places)
         if view.buffer.space is Space.GLOBAL:
             where = index[keep]
-            self._record_writers(view.buffer, where, keep, places, path, step)
+            if view.buffer.role is BufferRole.OUTPUT and self.records_writers:
+                self._record_writers(view.buffer, where, self.warps[places][np.nonzero(keep)[0]])
             self.memory[view.buffer.name][where] = values[keep]
-            return
-        self._pending.append(_Write(view.buffer, places, index, values.copy(), keep))
+        else:
+            self._pending.append(_Write(view.buffer, places, index, values.copy(), keep))
 
-    def _record_writers(
-        self,
-        buffer: Buffer,
-        index: Ints,
-        keep: NDArray[np.bool_],
-        places: Ints,
-        path: str,
-        step: Step,
-    ) -> None:
+    def _record_writers(self, buffer: Buffer, index: Ints, own: Ints) -> None:
         """Note which warps write these elements of an output; no two may write one."""
-        if buffer.role is not BufferRole.OUTPUT or not self.records_writers:
-            return
-        writers, own = self.writers[buffer.name], self.warps[places][np.nonzero(keep)[0]]
+        writers = self.writers[buffer.name]
         before = writers[index]
         writers[index] = own
         clash = ((before != -1) & (before != own)) | (writers[index] != own)
         if self.check and clash.any():
             at = int(np.flatnonzero(clash)[0])
             other = before[at] if before[at] not in (-1, own[at]) else writers[index[at]]
-            raise self._error(
+            self._refuse(
                 "one_writer",
-                path,
-                step,
                 f"writes {buffer.name}[{index[at]}] in warp {own[at]} of the grid, and warp "
                 f"{other} writes it too. Which one is last is not known: bound the view, or let "
                 f"one warp write it, with When.",
             )
 
-    def _publish(self, view: View, values: Values, places: Ints, path: str, step: Step) -> None:
+    def _publish(self, view: View, values: Values, places: Ints) -> None:
         """Write status words, each once."""
-        index, mask = self._indices(view, places, path, step)
-        shape = (places.size, view.rows, view.cols)
-        keep = np.full(shape, True) if mask is None else np.broadcast_to(mask, shape)
-        index = np.broadcast_to(index, shape)[keep]
+        index, values, keep = self._targets(view, values, places)
+        where = index[keep]
         publishers = self._publishers[view.buffer.name]
-        if (publishers[index] != _NOBODY).any() or np.unique(index).size < index.size:
-            raise self._error(
+        if (publishers[where] != _NOBODY).any() or np.unique(where).size < where.size:
+            self._refuse(
                 "published_once",
-                path,
-                step,
                 f"publishes an element of {view.buffer.name!r} that was published before. Give "
                 f"each block its own, and let one warp publish it.",
             )
-        publishers[index] = np.broadcast_to(self._block_numbers(places), shape)[keep]
-        self.memory[view.buffer.name][index] = np.broadcast_to(values, shape)[keep]
+        publishers[where] = np.broadcast_to(self._block_numbers(places), keep.shape)[keep]
+        self.memory[view.buffer.name][where] = values[keep]
 
-    def _require_published(self, view: View, places: Ints, path: str, step: Step) -> None:
+    def _require_published(self, view: View, places: Ints) -> None:
         """Refuse to wait for what no block before it publishes: on a GPU it would wait forever."""
-        index, mask = self._indices(view, places, path, step)
+        index, mask = self._indices(view, places)
         missing = self._publishers[view.buffer.name][index] >= self._block_numbers(places)
         if mask is not None:
             missing = missing & mask
         if missing.any():
             at = np.broadcast_to(index, missing.shape)[missing][0]
-            raise self._error(
+            self._refuse(
                 "awaits_published",
-                path,
-                step,
                 f"waits for {view.buffer.name}[{at}], which no earlier block publishes. Publish it "
                 f"there, before the block itself waits, or bound the view.",
             )
 
     def _block_numbers(self, places: Ints) -> Ints:
         """Return the number of each warp's block in the grid: (W, 1, 1)."""
-        numbers: Ints = self.warps[places][:, None, None] // self.program.warps
-        return numbers
-
-    def _error(self, check: str, path: str, step: Step, message: str) -> VerifyError:
-        return VerifyError(check, self.program.name, path, line(step), message)
+        return self.warps[places][:, None, None] // self.program.warps
 
     def _sync(self, scope: Scope, places: Ints) -> None:
         """Let earlier writes of these warps be seen: by the warp itself, or by its block."""
@@ -630,12 +574,12 @@ def _with_status(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     kept: list[Step] = []
     for step in steps:
         match step:
-            case Loop(body=body):
-                step = replace(step, body=_with_status(body))
-                kept += [step] if step.body else []
+            case Loop(body=body) if inner := _with_status(body):
+                kept.append(replace(step, body=inner))
             case When(body=body, otherwise=otherwise):
-                step = replace(step, body=_with_status(body), otherwise=_with_status(otherwise))
-                kept += [step] if step.body or step.otherwise else []
+                inner, other = _with_status(body), _with_status(otherwise)
+                if inner or other:
+                    kept.append(replace(step, body=inner, otherwise=other))
             case Publish() | Await():
                 kept.append(step)
             case _:
@@ -651,18 +595,22 @@ class _Write:
     places: Ints
     index: Ints
     values: Values
-    keep: NDArray[np.bool_]
+    keep: Mask
 
-    def of(self, chosen: NDArray[np.bool_]) -> _Write:
+    def of(self, chosen: Mask) -> _Write:
         if chosen.all():
             return self
-        return _Write(
-            self.buffer,
-            self.places[chosen],
-            self.index[chosen],
-            self.values[chosen],
-            self.keep[chosen],
-        )
+        places, index, values = self.places[chosen], self.index[chosen], self.values[chosen]
+        return _Write(self.buffer, places, index, values, self.keep[chosen])
+
+
+def _shape(view: View, places: Ints) -> tuple[int, int, int]:
+    return places.size, view.rows, view.cols
+
+
+def _used(index: Ints, mask: Mask | None) -> Ints:
+    """Return the places of the elements that are in bounds."""
+    return index if mask is None else index[np.broadcast_to(mask, index.shape)]
 
 
 def add_values(one: Values, two: Values, dtype: str) -> Values:
@@ -675,13 +623,6 @@ def add_values(one: Values, two: Values, dtype: str) -> Values:
     # A bf16 sum has so many bits to spare in float64 that rounding twice is harmless.
     total = one.astype(np.float64) + two.astype(np.float64)
     return canonical_nan(round_values(total, target), target)
-
-
-def copied_values(values: Values, plus: Values | None, source: str, target: str) -> Values:
-    """Return what a Copy writes: values (+ plus) of the source's type, as the target's."""
-    if plus is not None:
-        values = add_values(values, plus, source)
-    return convert_values(values, source, target)
 
 
 def convert_values(values: Values, source: str, target: str) -> Values:
