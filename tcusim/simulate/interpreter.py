@@ -546,10 +546,14 @@ class State:
     def _sync(self, scope: Scope, places: Ints) -> None:
         """Let earlier writes of these warps be seen: by the warp itself, or by its block."""
         waiting, self._pending = self._pending, []
+        synced = np.zeros(self.warps.size, bool)
+        synced[places] = True
         for write in waiting:
-            here = np.isin(write.places, places)
+            here = synced[write.places]
             if not here.all():
                 self._pending.append(write.of(~here))
+            if not here.any():
+                continue
             self._apply(write.of(here), 0)
             if write.buffer.space is Space.SHARED:
                 self._unshared.append(write.of(here))
