@@ -29,6 +29,7 @@ from tcusim.arrays.libraries import (
     name_of_kind,
     signature,
 )
+from tcusim.arrays.report import Report
 from tcusim.arrays.request import Call, Layout, ProductLayout
 from tcusim.backends import DeviceBackend, Edge, Session
 from tcusim.errors import InputError, Unsupported
@@ -98,6 +99,11 @@ def run_ready(asked: Arrays, arrays: Arrays, call: Call, prepare: Prepare) -> An
     Arrays of other libraries in the computer's memory are taken as NumPy's, and the result is
     returned as theirs.
     """
+    if call.report is not None and not isinstance(call.report, Report):
+        raise InputError(
+            f"report must be a tcusim.arrays.report.Report, which the call fills in; got "
+            f"{call.report!r}"
+        )
     signatures = tuple([() if array is None else signature(array) for array in arrays])
     is_known = call.offsets is None and None not in signatures
     key = (asked, signatures)

@@ -57,18 +57,8 @@ Method: TypeAlias = Literal["as it is", "digits", "bf16 parts", "f16 parts"]
 class TypeRule:
     """The types of one call.
 
-    Attributes
-    ----------
-    given : str
-        NumPy's name of the array's type.
-    work : str
-        Of the type to which the array is cast first.
-    result : str
-        Of the result's.
-    types : Types
-        Those of the launches.
-    method : Method
-        How the array is made to fit them.
+    given, result: NumPy's names of the types of the array and of the result. work: of that to which
+    the array is cast first. types: of the launches. method: how the array is made to fit them.
     """
 
     given: str

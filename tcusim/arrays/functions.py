@@ -19,10 +19,10 @@ from __future__ import annotations
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from tcusim.arrays.calls import run_ready
-from tcusim.arrays.libraries import HostArray, Kind
+from tcusim.arrays.libraries import Array, HostArray, Kind
 from tcusim.arrays.prepare import prepare_product, prepare_segments
 from tcusim.arrays.problem import Shape
 from tcusim.arrays.report import Report
@@ -33,6 +33,7 @@ __all__ = ["Report", "cumsum", "matmul", "matvec", "segmented_cumsum", "segmente
 
 # The accumulator of float16 input.
 Accumulator: TypeAlias = Literal["f32", "f16"]
+Axes: TypeAlias = int | tuple[int, ...] | None
 
 
 class Keywords(TypedDict, total=False):
@@ -50,76 +51,55 @@ class Keywords(TypedDict, total=False):
     stream: Any
 
 
+class CumsumKeywords(Keywords, total=False):
+    """Those of scans."""
+
+    axis: int | None
+    exclusive: bool
+    include_initial: bool
+    reverse: bool
+
+
 class SegmentKeywords(Keywords, total=False):
     """Those of functions on segments."""
 
+    axis: int
     offsets: Any
     check_offsets: bool
-    axis: int
 
 
-class ScanKeywords(TypedDict, total=False):
-    """Those of scans."""
+class SegmentScanKeywords(SegmentKeywords, total=False):
+    """Those of scans of segments."""
 
     exclusive: bool
     include_initial: bool
     reverse: bool
 
 
-class CumsumKeywords(Keywords, ScanKeywords, total=False):
-    """Those of scans of whole axes."""
-
-    axis: int | None
-
-
-class SegmentScanKeywords(SegmentKeywords, ScanKeywords, total=False):
-    """Those of scans of segments."""
-
-
 @overload
 def sum(
-    a: HostArray,
-    *,
-    axis: None = None,
-    keepdims: Literal[False] = False,
-    **keywords: Unpack[Keywords],
+    a: HostArray, *, axis: None = None, keepdims: Literal[False] = False, **more: Unpack[Keywords]
 ) -> np.number[Any]: ...
 @overload
 def sum(
-    a: HostArray,
-    *,
-    axis: int | tuple[int, ...],
-    keepdims: bool = False,
-    **keywords: Unpack[Keywords],
-) -> NDArray[Any]: ...
+    a: HostArray, *, axis: int | tuple[int, ...], keepdims: bool = False, **more: Unpack[Keywords]
+) -> Array: ...
 @overload
 def sum(
-    a: HostArray,
-    *,
-    axis: int | tuple[int, ...] | None = None,
-    keepdims: Literal[True],
-    **keywords: Unpack[Keywords],
-) -> NDArray[Any]: ...
+    a: HostArray, *, axis: Axes = None, keepdims: Literal[True], **more: Unpack[Keywords]
+) -> Array: ...
 @overload
 def sum(
-    a: HostArray,
-    *,
-    axis: int | tuple[int, ...] | None = None,
-    keepdims: bool = False,
-    **keywords: Unpack[Keywords],
-) -> np.number[Any] | NDArray[Any]: ...
+    a: HostArray, *, axis: Axes = None, keepdims: bool = False, **more: Unpack[Keywords]
+) -> np.number[Any] | Array: ...
 @overload
 def sum(
-    a: Kind,
-    *,
-    axis: int | tuple[int, ...] | None = None,
-    keepdims: bool = False,
-    **keywords: Unpack[Keywords],
+    a: Kind, *, axis: Axes = None, keepdims: bool = False, **more: Unpack[Keywords]
 ) -> Kind: ...
 def sum(
     a: Any,
     *,
-    axis: int | tuple[int, ...] | None = None,
+    axis: Axes = None,
     dtype: DTypeLike | None = None,
     out: Any = None,
     keepdims: bool = False,
@@ -193,16 +173,15 @@ def sum(
     4950.0
     """
     request = SegmentRequest("sum", axis, None, dtype, keepdims)
-    options = Options(backend, tile, arch, acc, algorithm)
+    asked = (request, Options(backend, tile, arch, acc, algorithm), type(axis), None)
     call = Call(out, stream, report, progress)
-    asked = (request, options, type(axis), None)
     return run_ready(asked, (a,), call, prepare_segments)
 
 
 @overload
-def cumsum(a: HostArray, **keywords: Unpack[CumsumKeywords]) -> NDArray[Any]: ...
+def cumsum(a: HostArray, **more: Unpack[CumsumKeywords]) -> Array: ...
 @overload
-def cumsum(a: Kind, **keywords: Unpack[CumsumKeywords]) -> Kind: ...
+def cumsum(a: Kind, **more: Unpack[CumsumKeywords]) -> Kind: ...
 def cumsum(
     a: Any,
     *,
@@ -257,19 +236,18 @@ def cumsum(
     request = SegmentRequest(
         "cumsum", axis, None, dtype, False, exclusive, reverse, include_initial
     )
-    options = Options(backend, tile, arch, acc, algorithm)
+    asked = (request, Options(backend, tile, arch, acc, algorithm), type(axis), None)
     call = Call(out, stream, report, progress)
-    asked = (request, options, type(axis), None)
     return run_ready(asked, (a,), call, prepare_segments)
 
 
 @overload
 def segmented_sum(
-    a: HostArray, segment_size: int | None = None, **keywords: Unpack[SegmentKeywords]
-) -> NDArray[Any]: ...
+    a: HostArray, segment_size: int | None = None, **more: Unpack[SegmentKeywords]
+) -> Array: ...
 @overload
 def segmented_sum(
-    a: Kind, segment_size: int | None = None, **keywords: Unpack[SegmentKeywords]
+    a: Kind, segment_size: int | None = None, **more: Unpack[SegmentKeywords]
 ) -> Kind: ...
 def segmented_sum(
     a: Any,
@@ -329,19 +307,18 @@ def segmented_sum(
     array([ 0.,  0., 28.], dtype=float16)
     """
     request = SegmentRequest("segmented_sum", axis, segment_size, dtype)
-    options = Options(backend, tile, arch, acc, algorithm)
+    asked = (request, Options(backend, tile, arch, acc, algorithm), type(axis), type(segment_size))
     call = Call(out, stream, report, progress, offsets, check_offsets)
-    asked = (request, options, type(axis), type(segment_size))
     return run_ready(asked, (a,), call, prepare_segments)
 
 
 @overload
 def segmented_cumsum(
-    a: HostArray, segment_size: int | None = None, **keywords: Unpack[SegmentScanKeywords]
-) -> NDArray[Any]: ...
+    a: HostArray, segment_size: int | None = None, **more: Unpack[SegmentScanKeywords]
+) -> Array: ...
 @overload
 def segmented_cumsum(
-    a: Kind, segment_size: int | None = None, **keywords: Unpack[SegmentScanKeywords]
+    a: Kind, segment_size: int | None = None, **more: Unpack[SegmentScanKeywords]
 ) -> Kind: ...
 def segmented_cumsum(
     a: Any,
@@ -403,18 +380,15 @@ def segmented_cumsum(
     request = SegmentRequest(
         "segmented_cumsum", axis, segment_size, dtype, False, exclusive, reverse, include_initial
     )
-    options = Options(backend, tile, arch, acc, algorithm)
+    asked = (request, Options(backend, tile, arch, acc, algorithm), type(axis), type(segment_size))
     call = Call(out, stream, report, progress, offsets, check_offsets)
-    asked = (request, options, type(axis), type(segment_size))
     return run_ready(asked, (a,), call, prepare_segments)
 
 
 @overload
-def matmul(
-    a: HostArray, b: HostArray, c: Any = None, **keywords: Unpack[Keywords]
-) -> NDArray[Any]: ...
+def matmul(a: HostArray, b: HostArray, c: Any = None, **more: Unpack[Keywords]) -> Array: ...
 @overload
-def matmul(a: Kind, b: Any, c: Any = None, **keywords: Unpack[Keywords]) -> Kind: ...
+def matmul(a: Kind, b: Any, c: Any = None, **more: Unpack[Keywords]) -> Kind: ...
 def matmul(
     a: Any,
     b: Any,
@@ -483,19 +457,15 @@ def matmul(
     array([[ 5., 14.],
            [14., 50.]], dtype=float16)
     """
-    request = ProductRequest("matmul", dtype)
-    options = Options(backend, tile, arch, acc, algorithm)
-    return run_ready(
-        (request, options), (a, b, c), Call(out, stream, report, progress), prepare_product
-    )
+    asked = (ProductRequest("matmul", dtype), Options(backend, tile, arch, acc, algorithm))
+    call = Call(out, stream, report, progress)
+    return run_ready(asked, (a, b, c), call, prepare_product)
 
 
 @overload
-def matvec(
-    a: HostArray, x: HostArray, c: Any = None, **keywords: Unpack[Keywords]
-) -> NDArray[Any]: ...
+def matvec(a: HostArray, x: HostArray, c: Any = None, **more: Unpack[Keywords]) -> Array: ...
 @overload
-def matvec(a: Kind, x: Any, c: Any = None, **keywords: Unpack[Keywords]) -> Kind: ...
+def matvec(a: Kind, x: Any, c: Any = None, **more: Unpack[Keywords]) -> Kind: ...
 def matvec(
     a: Any,
     x: Any,
@@ -543,8 +513,6 @@ def matvec(
     >>> tcusim.matvec(np.eye(3, dtype=np.float16), [1, 2, 3])
     array([1., 2., 3.])
     """
-    request = ProductRequest("matvec", dtype)
-    options = Options(backend, tile, arch, acc, algorithm)
-    return run_ready(
-        (request, options), (a, x, c), Call(out, stream, report, progress), prepare_product
-    )
+    asked = (ProductRequest("matvec", dtype), Options(backend, tile, arch, acc, algorithm))
+    call = Call(out, stream, report, progress)
+    return run_ready(asked, (a, x, c), call, prepare_product)

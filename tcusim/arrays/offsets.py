@@ -22,14 +22,8 @@ Ints = NDArray[np.int64]
 class Offsets:
     """Where the segments of rows that lie end to end begin and end.
 
-    Attributes
-    ----------
-    array : array
-        The offsets for all rows, flat, of int64, where the data are.
-    segments : int
-        How many segments a row has.
-    edges : array or None
-        The offsets of one row, in the computer's memory; None if nobody looked at them.
+    array: the offsets for all rows, flat, of int64, where the data are. segments: of a row. edges:
+    the offsets of one row, in the computer's memory; None if nobody looked at them.
     """
 
     array: Any

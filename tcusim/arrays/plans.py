@@ -518,10 +518,7 @@ def plan_for(
 
 def _require_exact(problem: SegmentProblem, rule: TypeRule) -> None:
     """Refuse what stages cannot make exact, or not safe."""
-    longest = problem.segment_size if isinstance(problem, Problem) else problem.length
-    if isinstance(problem, RaggedProblem):
-        longest = problem.most
-    if rule.method == "digits" and problem.types.ab == "f16" and longest > 2**16:
+    if rule.method == "digits" and problem.types.ab == "f16" and problem.most > 2**16:
         # A digit is at most 2**7 in magnitude: sums of 2**16 are exact in float32's 24 bits.
         raise Unsupported(
             f"integer segments of more than {2**16} elements are not exact on {problem.arch}; cut "

@@ -44,12 +44,8 @@ Shape: TypeAlias = str | tuple[int, int, int] | MmaShape
 class Types:
     """The element types of a problem.
 
-    Attributes
-    ----------
-    ab, acc : str
-        Of operands and accumulators.
-    source, result : str
-        Of the array "in" (and of a product's other factor), and of "out".
+    ab, acc: of operands and accumulators. source, result: of the array "in" (and of a product's
+    other factor), and of "out".
     """
 
     ab: str
@@ -72,18 +68,9 @@ class Types:
 class AnyProblem(ABC):
     """What all problems have in common.
 
-    Attributes
-    ----------
-    types : Types
-        Element types.
-    tile : MmaShape
-        The tile that one product takes.
-    arch : str or None
-        Whose tensor cores and shared memory there are. None has every type, and room for any block.
-    algorithm : str or None
-        The one algorithm to launch; None is the planner's choice.
-    strategy : str or None
-        The strategy to follow, by name; None is the first that applies.
+    tile: what one product takes. arch: whose tensor cores and shared memory there are; None has
+    every type, and room for any block. algorithm: the one to launch; None is the planner's choice.
+    strategy: the one to follow, by name; None is the first that applies.
     """
 
     types: Types
@@ -115,21 +102,25 @@ class AnyProblem(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentProblem(AnyProblem):
-    """A sum or a scan, however the segments lie.
-
-    Attributes
-    ----------
-    kind : {"reduction", "scan"}
-        What is computed of each segment.
-    length : int
-        Elements of the array.
-    order : Order
-        Of a scan: whether it is exclusive, and whether it goes from the end.
-    """
+    """A "reduction" or a "scan" (its kind) of an array of a length, however the segments lie."""
 
     kind: str
     length: int
     order: Order = FORWARD
+
+    def __post_init__(self) -> None:
+        """Refuse what the architecture cannot do, or not exactly."""
+        AnyProblem.__post_init__(self)
+        if self.types.ab == "s8" and self.most > MOST_INT8:
+            raise Unsupported(
+                f"integer segments of more than {MOST_INT8} elements are not exact on "
+                f"{self.arch or 'a tensor core'}; cut them into shorter ones, or sum float64"
+            )
+
+    @property
+    @abstractmethod
+    def most(self) -> int:
+        """The most elements that a segment can have."""
 
     @property
     def scan_options(self) -> dict[str, bool]:
@@ -137,30 +128,22 @@ class SegmentProblem(AnyProblem):
         given = {"exclusive": self.order.exclusive, "reverse": self.order.reverse}
         return {name: value for name, value in given.items() if value}
 
-    def _require_exact(self, longest: int) -> None:
-        if self.types.ab == "s8" and longest > MOST_INT8:
-            raise Unsupported(
-                f"integer segments of more than {MOST_INT8} elements are not exact on "
-                f"{self.arch or 'a tensor core'}; cut them into shorter ones, or sum float64"
-            )
+    @property
+    def order_text(self) -> str:
+        """The order in words, if it is not the usual one."""
+        return "".join(f", {name}" for name in self.scan_options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem(SegmentProblem):
-    """A sum or a scan of segments of one size.
-
-    Attributes
-    ----------
-    segment_size : int
-        Elements of a segment; the last one may be shorter.
-    """
+    """A sum or a scan of segments of one size; the last one may be shorter."""
 
     segment_size: int
 
-    def __post_init__(self) -> None:
-        """Refuse what the architecture cannot do, or not exactly."""
-        AnyProblem.__post_init__(self)
-        self._require_exact(self.segment_size)
+    @property
+    def most(self) -> int:
+        """The elements of a segment."""
+        return self.segment_size
 
     @property
     def inputs(self) -> tuple[Memory, ...]:
@@ -181,19 +164,14 @@ class Problem(SegmentProblem):
         """Return sizes, types and order in words."""
         size, t = self.whole_or_size, self.types
         division = "" if size is None else f" in segments of {size}"
-        return f"{self.length} {t.dtype}{division} to {t.result_dtype}{_order(self)}"
+        return f"{self.length} {t.dtype}{division} to {t.result_dtype}{self.order_text}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaggedProblem(SegmentProblem):
     """A sum or a scan of segments of any lengths, which lie by offsets.
 
-    Attributes
-    ----------
-    segments : int
-        Number of segments.
-    longest : int or None
-        The most elements that a segment may have, where that is known; it may save launches.
+    longest: the most elements that a segment may have, where that is known; it may save launches.
     """
 
     segments: int
@@ -201,8 +179,7 @@ class RaggedProblem(SegmentProblem):
 
     def __post_init__(self) -> None:
         """Refuse what the architecture cannot do, or not exactly."""
-        AnyProblem.__post_init__(self)
-        self._require_exact(self.most)
+        SegmentProblem.__post_init__(self)
         require_unnamed(self.algorithm)
 
     @property
@@ -221,22 +198,12 @@ class RaggedProblem(SegmentProblem):
         t = self.types
         longest = "" if self.longest is None else f", of up to {self.longest} elements"
         division = f" in {self.segments} segments by offsets{longest}"
-        return f"{self.length} {t.dtype}{division} to {t.result_dtype}{_order(self)}"
+        return f"{self.length} {t.dtype}{division} to {t.result_dtype}{self.order_text}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProductProblem(AnyProblem):
-    """A product: (rows, inner) times (inner, cols), or times a vector.
-
-    Attributes
-    ----------
-    rows, inner : int
-        Sizes of the left factor.
-    cols : int or None
-        Columns of the right factor; None for a vector.
-    add_c : bool
-        Whether an array is added.
-    """
+    """A product: (rows, inner) times (inner, cols), or times a vector if there are no cols."""
 
     rows: int
     inner: int
@@ -309,7 +276,3 @@ def require_unnamed(algorithm: str | None) -> None:
 
 def _is_paper_name(name: str | None) -> bool:
     return name is not None and algorithm_of(name).alias == name.lower()
-
-
-def _order(problem: SegmentProblem) -> str:
-    return "".join(f", {name}" for name in problem.scan_options)

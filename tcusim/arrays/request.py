@@ -172,28 +172,11 @@ class SegmentRequest(NamedTuple):
 class Layout:
     """How an array is made of rows of segments, and where their results go.
 
-    Attributes
-    ----------
-    kind : str
-        "reduction" or "scan".
-    order : tuple of int
-        The array's axes, those that are summed or scanned last: its rows then lie end to end.
-    lead : tuple of int
-        Lengths of the other axes.
-    length : int
-        Elements of a row.
-    segment_size : int
-        Elements of a segment; the last of a row may be shorter.
-    is_whole : bool
-        Whether each row is one segment, and if it is empty an empty one.
-    initial : {"first", "last"}, optional
-        Where each segment's scan is longer by a zero.
-    kept : tuple of int, optional
-        The shape of the result of a sum.
-    edges : array, optional
-        Where segments lie by offsets: those of one row, if somebody looked at them.
-    by_offsets : int, optional
-        How many segments of a row lie by offsets.
+    order: the array's axes, those that are summed or scanned last: its rows then lie end to end.
+    lead: lengths of the other axes. length: elements of a row. is_whole: whether each row is one
+    segment, and if it is empty an empty one. initial: where each segment's scan is longer by a
+    zero. kept: the shape of the result, if it is not that of the rows. edges: where the segments of
+    a row lie by offsets, if somebody looked at them. by_offsets: how many do.
     """
 
     kind: str
@@ -318,16 +301,9 @@ class ProductRequest(NamedTuple):
 class ProductLayout:
     """How factors are made of matrices.
 
-    Attributes
-    ----------
-    rows, inner, cols : int
-        Sizes of one product; no `cols` for a vector.
-    result : tuple of int
-        The result's shape.
-    lead : tuple of int or None
-        The axes along which there are several products; None if there is one.
-    before : pair of tuples
-        The axes before the matrices of the two factors, which are broadcast to `lead`.
+    rows, inner, cols: sizes of one product; no `cols` for a vector. result: its shape. lead: the
+    axes along which there are several products; None if there is one. before: the axes before the
+    matrices of the two factors, which are broadcast to `lead`.
     """
 
     rows: int

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 import tcusim
 from tcusim.algorithms import segmented_algorithms
 from tcusim.arrays.functions import Report
+from tcusim.errors import InputError
 from tcusim.machine import arches
 
 Array = NDArray[Any]
@@ -659,3 +660,9 @@ def test_float32_beyond_bf16_is_summed() -> None:
     x = np.array([3.4e38, -3.3e38, 1e30], np.float32)
     np.testing.assert_allclose(tcusim.sum(x), 1e37, rtol=1e-6)
     np.testing.assert_allclose(tcusim.cumsum(x), [3.4e38, 1e37, 1e37], rtol=1e-6)
+
+
+def test_a_report_that_is_none() -> None:
+    untyped: Any = tcusim
+    with pytest.raises(InputError, match=r"report must be a tcusim\.arrays\.report\.Report, .* 3"):
+        untyped.sum(np.ones(4, np.float16), report=3)
