@@ -15,7 +15,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,7 @@ __all__ = [
 Array = Any
 Run = Callable[[], object]
 
-BACKENDS: Final = ("cuda", "cupy", "pycuda")
+BACKENDS: Final = {"cuda": CUDA, "cupy": CUPY, "pycuda": PYCUDA}
 
 # Beyond these a run is so slow that it is timed once more, or not again.
 _SLOW_MS: Final = 200.0
@@ -100,28 +100,24 @@ class Device:
         if backend not in BACKENDS:
             raise InputError(f"backend must be one of {', '.join(BACKENDS)}, got {backend!r}")
         self.length = length
-        self.backend = backend
         self.cp = _cupy()
-        self._launcher = {"cuda": CUDA, "cupy": CUPY, "pycuda": PYCUDA}[backend]
+        self._launcher = BACKENDS[backend]
         reason = self._launcher.available()
         if reason is not None:
             raise BackendUnavailable(f"{backend}: {reason}")
-        self._require_memory()
+        free, _ = self.cp.cuda.runtime.memGetInfo()
+        needed = 12 * length
+        if free < needed:
+            raise InputError(
+                f"{length} elements need {needed / 2**30:.1f} GiB of GPU memory, "
+                f"{free / 2**30:.1f} GiB are free. Use a smaller log2_length."
+            )
         self.data = self.cp.empty(length, np.float16)
         self._room = self.cp.empty(length * 4, np.uint8)
         fill = self.cp.ElementwiseKernel("uint64 seed", "float16 x", _RANDOM, "tcusim_bench_random")
         fill(np.uint64(length), self.data)
         self.vector = self.cp.empty(matrix_columns(length), np.float16)
         fill(np.uint64(length + 1), self.vector)
-
-    def _require_memory(self) -> None:
-        free, _ = self.cp.cuda.runtime.memGetInfo()
-        needed = 12 * self.length
-        if free < needed:
-            raise InputError(
-                f"{self.length} elements need {needed / 2**30:.1f} GiB of GPU memory, "
-                f"{free / 2**30:.1f} GiB are free. Use a smaller log2_length."
-            )
 
     @property
     def sm(self) -> int:
@@ -164,9 +160,9 @@ class Device:
         first = self._once_ms(run)
         if first > _VERY_SLOW_MS:
             return first
+        second = self._once_ms(run)
         if first > _SLOW_MS:
-            return self._once_ms(run)
-        self._once_ms(run)
+            return second
         return statistics.median(self._once_ms(run, busy=True) for _ in range(repeats))
 
     def _once_ms(self, run: Run, *, busy: bool = False) -> float:
@@ -271,12 +267,10 @@ def reference(kind: str, segments: NDArray[Any]) -> NDArray[np.float64]:
     return wide.cumsum(axis=1) if kind == "scan" else wide.sum(axis=1)
 
 
-@dataclass(frozen=True)
-class Sample:
-    """Some of the right results.
+class Sample(NamedTuple):
+    """Some of the right results: their places in the result, and what is right there.
 
-    places: their numbers in the result, of any shape. right: what is right there, float64, of that
-    shape. norms: the Euclidean norms of what was summed, of a shape that broadcasts to it.
+    norms: the Euclidean norms of what was summed, of a shape that broadcasts to the others'.
     """
 
     places: NDArray[np.int64]
@@ -294,6 +288,9 @@ class Problem:
     kind: str
     segment_size: int
     device: Device
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.segment_size}"
 
     @property
     def segments(self) -> int:
@@ -315,20 +312,14 @@ class Problem:
         """The data, a segment a row."""
         return self.device.data.reshape(self.segments, self.segment_size)
 
-    def result_rows(self, out: Array) -> Array:
-        """Return the result with one row for each segment."""
-        return out.reshape(self.segments, -1)
-
     @functools.cached_property
-    def recipes_size(self) -> int | None:
-        """The segment size for `recipes`."""
-        return None if self.is_whole and self.kind != "matvec" else self.segment_size
+    def _expected(self) -> dict[Recipe, NDArray[Any] | None]:
+        """What was simulated before, by the recipe."""
+        return {}
 
     @functools.cached_property
     def _sample(self) -> Sample:
-        if self.is_whole:
-            return self._sample_of_whole()
-        return self._sample_of_segments()
+        return self._sample_of_whole() if self.is_whole else self._sample_of_segments()
 
     def _sample_of_segments(self) -> Sample:
         """Return the results of the first segment, the last, and some between."""
@@ -338,8 +329,7 @@ class Problem:
         if self.kind == "matvec":
             rows *= cp.asnumpy(self.device.vector[: self.segment_size]).astype(np.float64)
         right = reference(self.kind, rows).reshape(len(rows), -1)
-        each = right.shape[1]
-        places = chosen[:, None] * each + np.arange(each)
+        places = chosen[:, None] * right.shape[1] + np.arange(right.shape[1])
         return Sample(places, right, np.sqrt((rows**2).sum(axis=1, keepdims=True)))
 
     def _sample_of_whole(self) -> Sample:
@@ -377,16 +367,15 @@ class Problem:
         got = cp.asnumpy(out[cp.asarray(sample.places)]).astype(np.float64)
         return float((np.abs(got - sample.right) / sample.norms).max())
 
-    def compare_bits(self, recipe: Recipe, out: Array, kept: dict[Any, Any]) -> tuple[int, int]:
+    def compare_bits(self, recipe: Recipe, out: Array) -> tuple[int, int]:
         """Compare the first results with the simulator's; return how many, and how many differ.
 
-        0 of 0 if the simulator does not know this GPU, or the segments are long. `kept` holds what
-        was simulated before.
+        0 of 0 if the simulator does not know this GPU, or the segments are long.
         """
         alone = recipe.alone()
-        if alone not in kept:
-            kept[alone] = self._simulated(alone)
-        expected = kept[alone]
+        if alone not in self._expected:
+            self._expected[alone] = self._simulated(alone)
+        expected = self._expected[alone]
         if expected is None:
             return 0, 0
         got = self.device.cp.asnumpy(out[: expected.size])

@@ -103,14 +103,9 @@ class Report:
 
 
 def latency(sizes: Sequence[int] = SIZES, *, first_calls: bool = True) -> Report:
-    """Time public calls on short float16 arrays on this machine's GPU.
+    """Time public calls on short float16 arrays of these sizes on this machine's GPU.
 
-    Parameters
-    ----------
-    sizes : sequence of int
-        Elements of the arrays.
-    first_calls : bool
-        Also time the first call of a process, with the kernel compiled and from the disk cache.
+    first_calls: also the first call of a process, with the kernel compiled and from the disk cache.
 
     Raises
     ------
@@ -208,10 +203,12 @@ def _first(operation: str, segment: int | None, size: int) -> dict[str, float]:
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for how in ("compiled", "from the disk cache"):
-            environment = {**os.environ, "TCUSIM_CACHE_DIR": folder}
-            command = [sys.executable, "-c", code]
             done = subprocess.run(
-                command, env=environment, capture_output=True, text=True, check=False
+                [sys.executable, "-c", code],
+                env={**os.environ, "TCUSIM_CACHE_DIR": folder},
+                capture_output=True,
+                text=True,
+                check=False,
             )
             if done.returncode:
                 raise BackendUnavailable(f"a new process failed: {done.stderr.strip()[-400:]}")

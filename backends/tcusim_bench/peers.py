@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,10 +45,9 @@ TRITON_TILES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """One way to solve a problem.
+    """One way of a library to solve a problem.
 
-    who: its library. label: the way. accumulate, result: element types. prepare: given the room
-    for the result, does all that need not be timed and returns what is.
+    prepare: given the room for the result, does all that need not be timed and returns what is.
     """
 
     who: str
@@ -82,16 +82,14 @@ class Peers:
         try:
             if name == "cub":
                 self.cub = Cub(self._device.sm)
-                self.versions["nvcc"] = self.cub.nvcc
-                self.versions["CCCL"] = _dotted(self.cub.version)
-                return True
-            version = importlib.import_module(module).__version__
-            importlib.import_module("torch")
+                self.versions |= {"nvcc": self.cub.nvcc, "CCCL": _dotted(self.cub.version)}
+            else:
+                version = importlib.import_module(module).__version__
+                importlib.import_module("torch")
+                self.versions[module] = str(version)
         except Exception as error:
             self.missing[name] = first_line(error)
-            return False
-        self.versions[module] = str(version)
-        return True
+        return name not in self.missing
 
     def contenders(self, problem: Problem) -> Iterator[Contender]:
         """Yield every way of every peer to solve a problem."""
@@ -135,31 +133,27 @@ def _dotted(version: int) -> str:
 
 
 def _cupy_ways(problem: Problem) -> Iterator[Contender]:
-    cp, matrix, data = problem.device.cp, problem.matrix, problem.device.data
+    cp = problem.device.cp
+    data = problem.device.data if problem.is_whole else problem.matrix
+    # Of an array of one axis, the sum has none.
+    axis, call = (None, "") if problem.is_whole else (1, "(axis=1)")
     if problem.kind == "matvec":
         vector = problem.device.vector[: problem.segment_size]
         yield Contender(
             *("CuPy", "matmul", "library's", "f16"),
-            lambda out: lambda: cp.matmul(matrix, vector, out=out),
-        )
-    elif problem.is_whole and problem.kind == "sum":
-        yield Contender(
-            *("CuPy", "sum", "f32", "f32"),
-            lambda out: lambda: cp.sum(data, dtype="float32", out=out.reshape(())),
-        )
-    elif problem.is_whole:
-        yield Contender(
-            *("CuPy", "cumsum", "f16", "f16"), lambda out: lambda: cp.cumsum(data, out=out)
+            lambda out: partial(cp.matmul, data, vector, out=out),
         )
     elif problem.kind == "sum":
+        total = partial(cp.sum, data, axis=axis, dtype="float32")
         yield Contender(
-            *("CuPy", "sum(axis=1)", "f32", "f32"),
-            lambda out: lambda: cp.sum(matrix, axis=1, dtype="float32", out=out),
+            *("CuPy", f"sum{call}", "f32", "f32"),
+            lambda out: partial(total, out=out.reshape(data.shape[: axis or 0])),
         )
     else:
+        scan = partial(cp.cumsum, data, axis=axis)
         yield Contender(
-            *("CuPy", "cumsum(axis=1)", "f16", "f16"),
-            lambda out: lambda: cp.cumsum(matrix, axis=1, out=problem.result_rows(out)),
+            *("CuPy", f"cumsum{call}", "f16", "f16"),
+            lambda out: partial(scan, out=out.reshape(data.shape)),
         )
 
 
@@ -169,42 +163,34 @@ def _as_torch(array: Array) -> Any:
 
 
 def _torch_ways(problem: Problem) -> Iterator[Contender]:
-    if problem.kind == "matvec":
-        yield from _torch_products(problem)
-        return
     torch = importlib.import_module("torch")
     # A tensor of one axis has ways of its own, such as CUB's scan.
     dim = 0 if problem.is_whole else 1
     data = _as_torch(problem.device.data if problem.is_whole else problem.matrix)
 
-    def prepare_sum(out: Array) -> Run:
-        # With one axis the sum has none.
-        to = _as_torch(out).reshape(data.shape[:dim])
-        return lambda: torch.sum(data, dim=dim, dtype=torch.float32, out=to)
-
-    def prepare_scan(out: Array) -> Run:
-        to = _as_torch(out).reshape(data.shape)
-        return lambda: torch.cumsum(data, dim=dim, dtype=to.dtype, out=to)
-
-    if problem.kind == "sum":
-        yield Contender("PyTorch", f"sum(dim={dim})", "f32", "f32", prepare_sum)
-        return
-    yield Contender("PyTorch", f"cumsum(dim={dim})", "library's", "f16", prepare_scan)
-    if problem.is_whole:
-        label = f"cumsum(dim={dim}, dtype=float32)"
-        yield Contender("PyTorch", label, "f32", "f32", prepare_scan)
-
-
-def _torch_products(problem: Problem) -> Iterator[Contender]:
-    torch = importlib.import_module("torch")
-    matrix = _as_torch(problem.matrix)
-    vector = _as_torch(problem.device.vector[: problem.segment_size])
-
     def prepare(out: Array) -> Run:
         to = _as_torch(out)
-        return lambda: torch.mv(matrix, vector, out=to)
+        match problem.kind:
+            case "matvec":
+                vector = _as_torch(problem.device.vector[: problem.segment_size])
+                return partial(torch.mv, data, vector, out=to)
+            case "sum":
+                # With one axis the sum has none.
+                to = to.reshape(data.shape[:dim])
+                return partial(torch.sum, data, dim=dim, dtype=torch.float32, out=to)
+            case _:
+                to = to.reshape(data.shape)
+                return partial(torch.cumsum, data, dim=dim, dtype=to.dtype, out=to)
 
-    yield Contender("PyTorch", "mv", "library's", "f16", prepare)
+    ways = {
+        "matvec": [("mv", "library's", "f16")],
+        "sum": [(f"sum(dim={dim})", "f32", "f32")],
+        "scan": [(f"cumsum(dim={dim})", "library's", "f16")],
+    }[problem.kind]
+    if problem.kind == "scan" and problem.is_whole:
+        ways.append((f"cumsum(dim={dim}, dtype=float32)", "f32", "f32"))
+    for way in ways:
+        yield Contender("PyTorch", *way, prepare)
 
 
 def _torch_compile_ways(problem: Problem) -> Iterator[Contender]:
@@ -222,8 +208,8 @@ def _torch_compile_ways(problem: Problem) -> Iterator[Contender]:
     def prepare(out: Array) -> Run:
         torch._dynamo.reset()
         compiled = torch.compile(sums if problem.kind == "sum" else scans, dynamic=False)
-        to = _as_torch(out if problem.kind == "sum" else problem.result_rows(out))
-        return lambda: compiled(matrix, to)
+        to = _as_torch(out if problem.kind == "sum" else out.reshape(matrix.shape))
+        return partial(compiled, matrix, to)
 
     result = "f32" if problem.kind == "sum" else "f16"
     yield Contender("torch.compile", problem.kind, "f32", result, prepare)
@@ -244,27 +230,19 @@ def _triton_ways(problem: Problem) -> Iterator[Contender]:
     if size & (size - 1) or problem.is_whole or problem.kind == "matvec":
         # The sides of Triton's tiles are powers of two, and one program sums a whole segment.
         return
-    for rows, step, warps in triton_tiles(size):
-        if problem.segments % rows:
-            continue
-        label = f"{rows} x {step}, {warps} warps"
-        result = "f32" if problem.kind == "sum" else "f16"
-        yield Contender(
-            *("Triton", label, "f32", result), _prepare_triton(problem, rows, step, warps)
-        )
-
-
-def _prepare_triton(problem: Problem, rows: int, step: int, warps: int) -> Callable[[Array], Run]:
     kernels = importlib.import_module("tcusim_bench.triton_kernels")
     kernel = kernels.sum_rows if problem.kind == "sum" else kernels.scan_panel
     data = _as_torch(problem.device.data)
-    grid = (problem.segments // rows,)
 
-    def prepare(out: Array) -> Run:
-        to = _as_torch(out)
-        return lambda: kernel[grid](data, to, problem.segment_size, rows, step, num_warps=warps)
+    def prepare(rows: int, step: int, warps: int, out: Array) -> Run:
+        launch = kernel[(problem.segments // rows,)]
+        return partial(launch, data, _as_torch(out), size, rows, step, num_warps=warps)
 
-    return prepare
+    result = "f32" if problem.kind == "sum" else "f16"
+    for rows, step, warps in triton_tiles(size):
+        if problem.segments % rows == 0:
+            label = f"{rows} x {step}, {warps} warps"
+            yield Contender("Triton", label, "f32", result, partial(prepare, rows, step, warps))
 
 
 # --- CUB --------------------------------------------------------------------------------------
@@ -296,7 +274,7 @@ class Cub:
     def ways(self, problem: Problem) -> Iterator[Contender]:
         """Yield CUB's ways to solve a problem."""
         for label, acc, result, name in self._functions_for(problem):
-            yield Contender("CUB", label, acc, result, self._prepare(problem, name))
+            yield Contender("CUB", label, acc, result, partial(self._prepare, problem, name))
 
     def _functions_for(self, problem: Problem) -> Iterator[tuple[str, str, str, str]]:
         """Yield what to call: label, types of sums and of results, and the function's name."""
@@ -320,30 +298,22 @@ class Cub:
             self._compiler.wait()
         self._folder.cleanup()
 
-    def _prepare(self, problem: Problem, name: str) -> Callable[[Array], Run]:
-        def prepare(out: Array) -> Run:
-            function = getattr(self._library(), name)
-            size = ctypes.c_size_t(0)
-            pointers = (
-                ctypes.c_void_p(problem.device.data.data.ptr),
-                ctypes.c_void_p(out.data.ptr),
-            )
-            sizes = (ctypes.c_longlong(problem.segments), ctypes.c_longlong(problem.segment_size))
+    def _prepare(self, problem: Problem, name: str, out: Array) -> Run:
+        function = getattr(self._library(), name)
+        size = ctypes.c_size_t(0)
+        pointers = (ctypes.c_void_p(problem.device.data.data.ptr), ctypes.c_void_p(out.data.ptr))
+        sizes = (ctypes.c_longlong(problem.segments), ctypes.c_longlong(problem.segment_size))
 
-            def call(temporary: ctypes.c_void_p) -> None:
-                status = function(temporary, ctypes.byref(size), *pointers, *sizes)
-                if status:
-                    raise RuntimeError(f"CUB's {name} returned CUDA error {status}")
+        def call(temporary: int | None) -> None:
+            at = ctypes.c_void_p(temporary)
+            status = function(at, ctypes.byref(size), *pointers, *sizes)
+            if status:
+                raise RuntimeError(f"CUB's {name} returned CUDA error {status}")
 
-            call(ctypes.c_void_p(None))
-            room = problem.device.cp.empty(max(1, size.value), "uint8")
-
-            def run() -> None:
-                call(ctypes.c_void_p(room.data.ptr))
-
-            return run
-
-        return prepare
+        call(None)
+        room = problem.device.cp.empty(max(1, size.value), "uint8")
+        # The array is kept as long as what is returned.
+        return lambda: call(room.data.ptr)
 
     def _library(self) -> ctypes.CDLL:
         """Wait for the compiler and load what it made."""
@@ -371,11 +341,10 @@ def newest_cccl(nvcc: str) -> tuple[int, tuple[Path, ...]]:
     CUB's segments of a fixed size came with 3.1, after CUDA 13.0. For nvcc's own there is no folder
     to name.
     """
-    found: dict[tuple[Path, ...], int] = {(): 0}
     own = Path(nvcc).resolve().parents[1] / "include" / "cccl"
     if not own.is_dir():
         own = Path("/usr/local/cuda/include/cccl")
-    found[()] = _cccl_version((own,))
+    found: dict[tuple[Path, ...], int] = {(): _cccl_version((own,))}
     spec = importlib.util.find_spec("cupy")
     for root in (spec.submodule_search_locations or []) if spec is not None else []:
         cccl = Path(root) / "_core" / "include" / "cupy" / "_cccl"

@@ -89,12 +89,8 @@ class Recipe:
     def plan(self, length: int) -> LaunchPlan:
         """Return the launches for an array of `length` elements.
 
-        Raises
-        ------
-        InputError
-            If the length is not a whole number of what a block takes.
-        Unsupported
-            If the options do not go together.
+        Raises InputError if that is not a whole number of what a block takes, Unsupported if the
+        options do not go together.
         """
         return _plan_of(self, length)
 
@@ -125,18 +121,6 @@ class Recipe:
             made = run(launch.program, inputs, arch=arch)
             arrays |= {name: made[buffer] for buffer, name in launch.outputs.items()}
         return arrays[plan.outputs[0]]
-
-    def _plan(self, length: int) -> LaunchPlan:
-        if self.kind == "matvec":
-            return self._product(length)
-        if self.algorithm is None:
-            return choose(self._problem(length), self.label).plan
-        if self.algorithm == CHUNKS:
-            # Blocks of the recipe's warps, however long the array.
-            tuning = replace(tuning_of(self.unit), warps=self.warps, many_elements=0)
-            problem = replace(self._problem(length), strategy="chunks")
-            return choose(problem, self.label, tuning).plan
-        return LaunchPlan.of_program(self._program(self.algorithm), {"in": length})
 
     def _problem(self, length: int) -> Problem:
         """Return the problem as `tcusim.plan` has it."""
@@ -171,13 +155,9 @@ class Recipe:
             raise InputError(f"{length} elements are no rows of {inner}")
         rows = length // inner
         if self.algorithm is None:
-            problem = ProductProblem(
-                rows=rows,
-                inner=inner,
-                types=Types("f16", self.acc, "f16", self.result),
-                tile=shape_of(self.shape),
-                arch=self.unit,
-            )
+            types = Types("f16", self.acc, "f16", self.result)
+            tile = shape_of(self.shape)
+            problem = ProductProblem(rows=rows, inner=inner, types=types, tile=tile, arch=self.unit)
             return choose(problem, self.label).plan
         program = build(
             self.algorithm,
@@ -196,7 +176,16 @@ class Recipe:
 @functools.lru_cache(maxsize=512)
 def _plan_of(recipe: Recipe, length: int) -> LaunchPlan:
     """Return a recipe's launches, which are asked for several times."""
-    return recipe._plan(length)
+    if recipe.kind == "matvec":
+        return recipe._product(length)
+    if recipe.algorithm is None:
+        return choose(recipe._problem(length), recipe.label).plan
+    if recipe.algorithm == CHUNKS:
+        # Blocks of the recipe's warps, however long the array.
+        tuning = replace(tuning_of(recipe.unit), warps=recipe.warps, many_elements=0)
+        problem = replace(recipe._problem(length), strategy="chunks")
+        return choose(problem, recipe.label, tuning).plan
+    return LaunchPlan.of_program(recipe._program(recipe.algorithm), {"in": length})
 
 
 def recipes(
@@ -231,11 +220,10 @@ def _whole_sums() -> Iterator[Recipe]:
 
 def _shared_sums(size: int | None) -> Iterator[Recipe]:
     """Yield sums in which the blocks of one launch share segments, or the array."""
+    start = Recipe("sum", size, "reduction_single_pass", masked=True)
     for warps, per_warp in ((8, 8), (16, 8), (16, 16)):
-        options = (("per_warp", per_warp),)
-        yield Recipe(
-            "sum", size, "reduction_single_pass", warps=warps, masked=True, options=options
-        )
+        if size is None or size >= warps * per_warp * 256:
+            yield replace(start, warps=warps, options=(("per_warp", per_warp),))
 
 
 def _whole_scans() -> Iterator[Recipe]:
@@ -247,14 +235,11 @@ def _whole_scans() -> Iterator[Recipe]:
 
 def _shared_scans(size: int | None, result: str) -> Iterator[Recipe]:
     """Yield scans in which the blocks of one launch share segments, or the array."""
+    start = Recipe("scan", size, "scan_single_pass", result=result, masked=True)
     for warps, batches in ((8, 8), (8, 4), (4, 8)):
         # A batch is 16 rows of two tiles.
         if size is None or size >= warps * batches * 512:
-            options = (("batches", batches),)
-            one = Recipe(
-                "scan", size, "scan_single_pass", result=result, warps=warps, options=options
-            )
-            yield replace(one, masked=True)
+            yield replace(start, warps=warps, options=(("batches", batches),))
 
 
 def _sums(size: int) -> Iterator[Recipe]:
@@ -272,16 +257,10 @@ def _sums(size: int) -> Iterator[Recipe]:
     if size >= DEFAULT.least_block:
         for warps in (4, 8, 16):
             yield Recipe("sum", size, "reduction_tn_block", warps=warps)
-        yield from (one for one in _shared_sums(size) if _fits(one))
+        yield from _shared_sums(size)
     if size > DEFAULT.chunk:
         yield Recipe("sum", size, CHUNKS, warps=8)
     yield Recipe("sum", size, None)
-
-
-def _fits(recipe: Recipe) -> bool:
-    """Return whether a segment has enough elements for a block that shares it."""
-    block = recipe.warps * dict(recipe.options)["per_warp"] * 256
-    return recipe.segment_size is None or block <= recipe.segment_size
 
 
 def _scans(size: int) -> Iterator[Recipe]:

@@ -9,6 +9,7 @@ the bits of the simulator. What cannot run, or is wrong, is a row that says so.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import importlib.metadata
 import itertools
@@ -17,6 +18,7 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -38,6 +40,9 @@ QUICK_LOG2_LENGTH: Final = 27
 
 OURS: Final = "tcusim"
 FORMAT: Final = "tcusim bench 1"
+
+# A sum writes next to nothing, a scan as many numbers as it reads.
+_LIMIT_OF: Final = {"sum": "read", "scan": "copy", "matvec": "read"}
 
 _REPEATS: Final = 9
 _LIMIT_REPEATS: Final = 21
@@ -80,12 +85,11 @@ class Attempt:
 class Row:
     """The best attempt of one library at one problem.
 
-    kind: "sum", "scan" or "matvec", the product of a matrix and a vector. segment_size: of
-    "matvec", the columns of the matrix. length: elements of the data, or of the matrix. bytes: of
+    segment_size: of "matvec", the columns of the matrix. length: elements of the data. bytes: of
     the data read once and the results written once. of_limit: the bytes a second over the GPU's
     limit, that of copying for scans and that of reading for the others. of_peer: elements a second
-    over those of the best other library (for scans: with results of the same type); None if there
-    is none. tried: every attempt.
+    over those of the best other library (for scans: with results of the same type), if there is
+    one. tried: every attempt.
     """
 
     kind: str
@@ -133,8 +137,9 @@ class Report:
     @property
     def wrong(self) -> tuple[Attempt, ...]:
         """Every attempt of tcusim's own that did not end well."""
-        tried = [attempt for row in self.rows for attempt in row.tried]
-        return tuple(one for one in tried if one.who == OURS and not one.ok)
+        return tuple(
+            one for row in self.rows for one in row.tried if one.who == OURS and not one.ok
+        )
 
     def table(self) -> list[list[str]]:
         """Return the rows as text, the heads first."""
@@ -164,13 +169,7 @@ class Report:
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> Report:
-        """Return the report that `as_json` gave.
-
-        Raises
-        ------
-        InputError
-            If it is not one.
-        """
+        """Return the report that `as_json` gave; InputError if it is not one."""
         if record.get("format") != FORMAT:
             raise InputError(f"this is no {FORMAT!r}: its format is {record.get('format')!r}")
         fields = {name: value for name, value in record.items() if name != "format"}
@@ -184,19 +183,17 @@ class Settings:
     Attributes
     ----------
     log2_length : int
-        The data are 2**log2_length elements, from 20 to 34; they should be far larger than the
-        GPU's cache.
+        The data are 2**log2_length elements, from 20 to 34: far more than the GPU's cache holds.
     segments : tuple of int
         Segment sizes: divisors of the length, or `WHOLE`.
     kinds : tuple of str
-        What to measure, out of `KINDS`. The matrix of "matvec" is the data: square, or twice as
-        high as it is wide.
+        Out of `KINDS`. The matrix of "matvec" is the data: square, or twice as high as wide.
     peers : tuple of str
         Names out of ``cupy torch torch.compile triton cub``.
     backend : {"cuda", "cupy", "pycuda"}
         What loads and launches tcusim's kernels. The data are in CuPy arrays in any case.
     quick : bool
-        Fewer and smaller: at most 2**27 elements, few segment sizes, and one way for each.
+        At most 2**27 elements, few segment sizes, and one way for each.
     seconds : float, optional
         Begin no further problem after this time. Whole arrays and products come first.
     """
@@ -214,9 +211,8 @@ class Settings:
             raise InputError(f"log2_length must be from 20 to 34, got {self.log2_length}")
         for size in self.segments:
             if size != WHOLE and (size < 1 or self.length % size):
-                raise InputError(
-                    f"segment sizes must divide 2**{self.log2_length}; {size} does not"
-                )
+                text = f"segment sizes must divide 2**{self.log2_length}; {size} does not"
+                raise InputError(text)
         if not self.segments:
             raise InputError("segments is empty; name at least one segment size")
         for kind in self.kinds:
@@ -237,28 +233,16 @@ class Settings:
         """Return what is measured in truth: less, if it is to be quick."""
         if not self.quick:
             return self
-        quick = tuple(size for size in self.segments if size in QUICK_SEGMENTS)
-        return replace(
-            self,
-            log2_length=min(self.log2_length, QUICK_LOG2_LENGTH),
-            segments=quick or self.segments[:1],
-        )
+        segments = tuple(size for size in self.segments if size in QUICK_SEGMENTS)
+        length = min(self.log2_length, QUICK_LOG2_LENGTH)
+        return replace(self, log2_length=length, segments=segments or self.segments[:1])
 
 
 def bench(settings: Settings, say: Say | None = None) -> Report:
     """Measure sums and scans of f16 numbers, and a product, on this machine's GPU.
 
-    Parameters
-    ----------
-    settings : Settings
-        What to measure.
-    say : callable, optional
-        Is given a line of text for each problem, as it is done.
-
-    Returns
-    -------
-    Report
-        Rows in the order of `KINDS` and of the segments.
+    The rows are in the order of `KINDS` and of the segments; `say` is given a line of text for each
+    problem, as it is done.
 
     Raises
     ------
@@ -274,16 +258,17 @@ def bench(settings: Settings, say: Say | None = None) -> Report:
     try:
         report = _start(device, others, given.length)
         rows: list[Row] = []
-        order = tuple(_in_order(given.kinds, given.sizes, given.length))
-        problems = (Problem(kind, size, device) for kind, size in order)
+        problems = [Problem(kind, size, device) for kind, size in _in_order(given)]
         device.compile_ahead(recipe for one in problems for recipe in _fitting(one, given.quick))
-        for kind, size in order:
+        for problem in problems:
             if given.seconds is not None and time.monotonic() - began > given.seconds:
-                report.notes.append(f"{kind} {size} was left out: the time was up")
+                report.notes.append(f"{problem} was left out: the time was up")
                 continue
-            rows.extend(_solve(Problem(kind, size, device), others, given.quick, say))
+            # A new one, so that its sample does not outlive it.
+            rows.extend(_solve(replace(problem), others, given.quick, say))
         _measure_limits_again(report, device)
-        rows.sort(key=lambda row: (KINDS.index(row.kind), _place(row.segment_size, given.sizes)))
+        sizes = [*given.sizes, matrix_columns(given.length)]
+        rows.sort(key=lambda row: (KINDS.index(row.kind), sizes.index(row.segment_size)))
         report.rows = with_ratios(rows, report.limits)
         report.notes.append(f"tcusim's kernels were launched through {given.backend}")
     finally:
@@ -293,21 +278,17 @@ def bench(settings: Settings, say: Say | None = None) -> Report:
     return report
 
 
-def _in_order(kinds: Sequence[str], sizes: Sequence[int], length: int) -> Iterator[tuple[str, int]]:
+def _in_order(given: Settings) -> Iterator[tuple[str, int]]:
     """Yield each kind and size, first what asks most of the GPU.
 
     Sums and scans come in turn, so that a run that is cut short has some of both.
     """
-    if "matvec" in kinds:
-        yield "matvec", matrix_columns(length)
-    whole_first = sorted(dict.fromkeys(sizes), key=lambda size: size != length)
-    for size, kind in itertools.product(whole_first, kinds):
+    if "matvec" in given.kinds:
+        yield "matvec", matrix_columns(given.length)
+    whole_first = sorted(dict.fromkeys(given.sizes), key=lambda size: size != given.length)
+    for size, kind in itertools.product(whole_first, given.kinds):
         if kind != "matvec":
             yield kind, size
-
-
-def _place(size: int, sizes: Sequence[int]) -> int:
-    return sizes.index(size) if size in sizes else len(sizes)
 
 
 def _start(device: Device, others: Peers, length: int) -> Report:
@@ -318,8 +299,7 @@ def _start(device: Device, others: Peers, length: int) -> Report:
         length=length,
         date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
-    for name, reason in others.missing.items():
-        report.notes.append(f"{name} was left out: {reason}")
+    report.notes += [f"{name} was left out: {why}" for name, why in others.missing.items()]
     if device.data.nbytes < 4 * report.device["l2_bytes"]:
         report.notes.append("the data are not far larger than the cache: the figures flatter")
     return report
@@ -328,10 +308,8 @@ def _start(device: Device, others: Peers, length: int) -> Report:
 def _versions() -> dict[str, str]:
     versions = {"python": platform.python_version(), "numpy": np.__version__}
     for name in ("tcusim", "nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"):
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return versions
 
 
@@ -353,27 +331,21 @@ def _measure_limits_again(report: Report, device: Device) -> None:
 def _solve(problem: Problem, others: Peers, quick: bool, say: Say | None) -> list[Row]:
     """Try every way to solve a problem; return the best of each library and types."""
     began = time.monotonic()
-    attempts: list[Attempt] = []
-    kept: dict[Any, Any] = {}
-    for recipe in _fitting(problem, quick):
-        attempts.append(_attempt_ours(problem, recipe, kept))
-    attempts.extend(_attempt(problem, one) for one in others.contenders(problem))
+    attempts = [_attempt_ours(problem, recipe) for recipe in _fitting(problem, quick)]
+    attempts += [_attempt(problem, one) for one in others.contenders(problem)]
     rows = best_rows(problem.kind, problem.segment_size, problem.device.length, attempts)
     if say is not None:
-        best = [
-            f"{row.best.who} {row.elements_per_s / 1e9:.0f} G/s"
-            for row in rows
-            if row.elements_per_s
-        ]
-        took = time.monotonic() - began
-        say(f"{problem.kind} {problem.segment_size}: {', '.join(best)}  ({took:.1f} s)")
+        rates = [(row.best.who, row.elements_per_s) for row in rows]
+        best = ", ".join(f"{who} {rate / 1e9:.0f} G/s" for who, rate in rates if rate)
+        say(f"{problem}: {best}  ({time.monotonic() - began:.1f} s)")
     return rows
 
 
 def _fitting(problem: Problem, quick: bool) -> Iterator[Recipe]:
     """Yield the recipes whose blocks fit into the length."""
+    size = None if problem.is_whole else problem.segment_size
     unit = arch_name(problem.device.sm)
-    for recipe in recipes(problem.kind, problem.recipes_size, quick=quick, unit=unit):
+    for recipe in recipes(problem.kind, size, quick=quick, unit=unit):
         try:
             recipe.plan(problem.device.length)
         except InputError:
@@ -383,23 +355,12 @@ def _fitting(problem: Problem, quick: bool) -> Iterator[Recipe]:
         yield recipe
 
 
-def _attempt_ours(problem: Problem, recipe: Recipe, kept: dict[Any, Any]) -> Attempt:
-    def prepare(out: Any) -> Any:
-        return problem.device.program(recipe, out)
-
-    def compare(out: Any) -> tuple[int, int]:
-        return problem.compare_bits(recipe, out, kept)
-
-    label = recipe.label_at(problem.device.length)
-    contender = Contender(OURS, label, recipe.acc, recipe.result, prepare)
-    return _attempt(problem, contender, compare)
+def _attempt_ours(problem: Problem, recipe: Recipe) -> Attempt:
+    label, prepare = recipe.label_at(problem.device.length), partial(problem.device.program, recipe)
+    return _attempt(problem, Contender(OURS, label, recipe.acc, recipe.result, prepare), recipe)
 
 
-def _attempt(
-    problem: Problem,
-    contender: Contender,
-    compare: Callable[[Any], tuple[int, int]] | None = None,
-) -> Attempt:
+def _attempt(problem: Problem, contender: Contender, recipe: Recipe | None = None) -> Attempt:
     """Run a contender, verify what it wrote, and time it; whatever goes wrong is its status."""
     attempt = Attempt(contender.who, contender.label, contender.acc, contender.result, "not run")
     try:
@@ -408,8 +369,8 @@ def _attempt(
         run()
         error = problem.error(out)
         attempt = replace(attempt, error=None if math.isnan(error) else error)
-        if compare is not None:
-            compared, differ = compare(out)
+        if recipe is not None:
+            compared, differ = problem.compare_bits(recipe, out)
             attempt = replace(attempt, bits_compared=compared, bits_differ=differ)
         status = verdict(attempt, problem.segment_size)
         if status != "ok":
@@ -451,8 +412,7 @@ def best_rows(kind: str, segment_size: int, length: int, attempts: Iterable[Atte
         groups.setdefault((attempt.who, attempt.acc, attempt.result), []).append(attempt)
     rows = []
     for (_, _, result), tried in groups.items():
-        timed = [attempt for attempt in tried if attempt.ms is not None]
-        best = min(timed, key=lambda attempt: attempt.ms or 0.0) if timed else tried[0]
+        best = min(tried, key=lambda one: math.inf if one.ms is None else one.ms)
         size = moved_bytes(kind, segment_size, length, result)
         rows.append(Row(kind, segment_size, length, size, best, tuple(tried)))
     return rows
@@ -461,27 +421,26 @@ def best_rows(kind: str, segment_size: int, length: int, attempts: Iterable[Atte
 def with_ratios(rows: Sequence[Row], limits: dict[str, float]) -> tuple[Row, ...]:
     """Return the rows with their parts of the limit, and ours with those of the best peer."""
     return tuple(
-        replace(row, of_limit=_of_limit(row, limits), of_peer=_of_peer(row, rows)) for row in rows
+        replace(
+            row,
+            of_limit=row.bytes_per_s and row.bytes_per_s / limits[_LIMIT_OF[row.kind]],
+            of_peer=_of_peer(row, rows),
+        )
+        for row in rows
     )
 
 
-def _of_limit(row: Row, limits: dict[str, float]) -> float | None:
-    limit = limits["copy" if row.kind == "scan" else "read"]
-    return None if row.bytes_per_s is None else row.bytes_per_s / limit
-
-
 def _of_peer(row: Row, rows: Sequence[Row]) -> float | None:
-    if not row.is_ours or row.elements_per_s is None:
-        return None
     peers = [
         other.elements_per_s
         for other in rows
         if not other.is_ours
-        and other.elements_per_s is not None
+        and other.elements_per_s
         and (other.kind, other.segment_size) == (row.kind, row.segment_size)
         and (row.kind != "scan" or other.best.result == row.best.result)
     ]
-    return row.elements_per_s / max(peers) if peers else None
+    ours = row.elements_per_s if row.is_ours else None
+    return ours / max(peers) if ours and peers else None
 
 
 def _row_of(plain: dict[str, Any]) -> Row:
@@ -497,33 +456,28 @@ def _row_of(plain: dict[str, Any]) -> Row:
 def _cells(row: Row) -> list[str]:
     best = row.best
     numbers = [
-        _number(best.ms, ".3f"),
-        _number(row.elements_per_s, ".0f", 1e-9),
-        _number(row.bytes_per_s, ".3f", 1e-12),
-        _number(row.of_limit, ".1%"),
-        _number(row.of_peer, ".2f"),
+        "" if value is None else format(value * factor, form)
+        for value, form, factor in (
+            (best.ms, ".3f", 1.0),
+            (row.elements_per_s, ".0f", 1e-9),
+            (row.bytes_per_s, ".3f", 1e-12),
+            (row.of_limit, ".1%", 1.0),
+            (row.of_peer, ".2f", 1.0),
+        )
     ]
     how = best.label if best.ok else f"{best.label}: {best.status}"
     size = "array" if row.segment_size == row.length else str(row.segment_size)
     return [row.kind, size, best.who, best.acc, best.result, *numbers, how]
 
 
-def _number(value: float | None, form: str, factor: float = 1.0) -> str:
-    return "" if value is None else format(value * factor, form)
-
-
 def _aligned(table: list[list[str]]) -> list[str]:
     """Return a table's lines, with numbers to the right and words to the left."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     right = {1, 5, 6, 7, 8, 9}
-    lines = []
-    for cells in table:
-        padded = [
+    return [
+        "  ".join(
             cell.rjust(width) if place in right else cell.ljust(width)
             for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        ]
-        lines.append("  ".join(padded).rstrip())
-    return lines
-
-
-# --- The command ------------------------------------------------------------------------------
+        ).rstrip()
+        for cells in table
+    ]

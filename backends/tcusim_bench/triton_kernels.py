@@ -2,8 +2,7 @@
 # pyright: basic, reportMissingImports=false
 """The peer "Triton" of the benchmark: sums and scans written by hand.
 
-Triton reads a kernel's source from its file, so they have one of their own. It imports Triton, and
-is imported by bench_peers.py alone.
+Triton reads a kernel's source from its file, so they have one of their own, which imports Triton.
 """
 
 import triton

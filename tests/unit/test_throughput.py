@@ -528,9 +528,9 @@ def test_bits_are_those_of_the_plan_for_all_of_the_data() -> None:
     device = _NoGpu(2**22, "cupy")
     recipe = Recipe("scan", 2**14, None)
     out = recipe.simulate(device.data[: 2**17], "sm_90", length=2**22)
-    assert Problem("scan", 2**14, device).compare_bits(recipe, out, {}) == (2**15, 0)
+    assert Problem("scan", 2**14, device).compare_bits(recipe, out) == (2**15, 0)
     other = recipe.simulate(device.data[: 2**17], "sm_90")
-    compared, differ = Problem("scan", 2**14, device).compare_bits(recipe, other, {})
+    compared, differ = Problem("scan", 2**14, device).compare_bits(recipe, other)
     assert (compared, differ > 0) == (2**15, True)
 
 
