@@ -19,11 +19,11 @@ class StepList:
     def __init__(self, before: StepList | None = None) -> None:
         """Begin empty; as a branch, what was touched `before` it is pending still."""
         self.steps: list[Step] = []
-        self.read = before.read if before else _NONE
-        self.written = before.written if before else _NONE
-        self.first_read = before.first_read if before else _NONE
-        self.first_written = before.first_written if before else _NONE
-        self.synced = before.synced if before else False
+        self.read: frozenset[str] = before.read if before else _NONE
+        self.written: frozenset[str] = before.written if before else _NONE
+        self.first_read: frozenset[str] = before.first_read if before else _NONE
+        self.first_written: frozenset[str] = before.first_written if before else _NONE
+        self.synced: bool = before.synced if before else False
 
     def add(self, step: Step) -> None:
         """Add a step that is not a block of steps, after a barrier if it has to wait."""
