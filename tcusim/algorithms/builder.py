@@ -67,8 +67,6 @@ from tcusim.program.grammar import (
     whole,
 )
 
-__all__ = ["Builder", "Level", "Options", "Spill", "Work"]
-
 LENGTH = Index.symbol("length")
 
 # [CPG "Shared Memory"] There are 32 banks of 4 bytes: rows that are a multiple of 128 bytes apart

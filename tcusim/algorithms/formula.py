@@ -9,8 +9,6 @@ from fractions import Fraction
 
 from tcusim.errors import InputError
 
-__all__ = ["evaluate"]
-
 
 def evaluate(formula: str, values: Mapping[str, int]) -> int:
     """Return the value of a formula in integers, their names, ``+ - * /`` and ``ceil()``.

@@ -38,8 +38,6 @@ from tcusim.program.grammar import (
     View,
 )
 
-__all__ = ["reduction_single_pass", "scan_single_pass"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tcusim.program.grammar import BufferRole, Scope, Step, Sync, accesses
 
-__all__ = ["StepList"]
-
 _NONE: frozenset[str] = frozenset()
 
 

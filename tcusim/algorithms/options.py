@@ -17,8 +17,6 @@ from typing import Any, Literal, TypeAlias
 
 from tcusim.errors import InputError
 
-__all__ = ["Option", "arguments_of", "as_size", "options_of"]
-
 # Of each name, the words that a value may be, and the text.
 _Words: TypeAlias = Mapping[str, tuple[tuple[str, ...], str]]
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from tcusim.program.grammar import Bound, Index, PatternKind
 
-__all__ = ["FORWARD", "Order"]
-
 
 @dataclass(frozen=True, slots=True)
 class Order:

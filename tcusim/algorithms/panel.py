@@ -23,8 +23,6 @@ from tcusim.algorithms.tree import Vectors, scan_vectors
 from tcusim.machine import format_of
 from tcusim.program.grammar import COL, ROW, Bound, Buffer, Frag, Index, PatternKind, View, whole
 
-__all__ = ["WIDEST_HELD", "Panel", "PanelWork", "ScannedPanel", "TileParts"]
-
 # Bytes of the widest elements that are held in fragments. The 255 registers of a thread ([CPG]
 # "Technical Specifications per Compute Capability") do not suffice for wider ones, and their narrow
 # parts would take more memory than they do themselves.

@@ -31,9 +31,6 @@ from tcusim.program.grammar import (
     View,
 )
 
-__all__ = ["gemm_naive", "gemv", "reduction_kn_coalesced", "reduction_tn_inefficient"]
-
-
 # --- Reductions -------------------------------------------------------------------------------
 
 
@@ -175,7 +172,7 @@ def gemm_naive(b: Builder, *, cols: int | None = None, sizes: Inner = INNER) -> 
     tiles = -(-inner // b.k)
     sums = Sums(b, tiles)
     with b.units():
-        sums.start(None if c is None else lambda i, j: result(c))
+        sums.start(c, lambda c, i, j: result(c))
         grouped(b, sums, tiles, 1, product)
         b.store([sums.totals[0, 0]], result(out))
     per_block = b.m * b.options.warps * b.options.items_per_warp

@@ -12,11 +12,20 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tcusim.algorithms.builder import Builder, Level, Work, padded, require, stored_type
+from tcusim.algorithms.builder import Builder, Level, Work, numbered, padded, require, stored_type
 from tcusim.algorithms.registry import algorithm
-from tcusim.algorithms.staging import INNER, ROWS, Inner, Stage, Sums, edge, grouped, pipelined
+from tcusim.algorithms.staging import (
+    INNER,
+    ROWS,
+    Inner,
+    Stage,
+    Sums,
+    edge,
+    grouped,
+    pipelined,
+    rows_of_warp,
+)
 from tcusim.algorithms.tree import fold
-from tcusim.program.checks.verifier import tile_is_aligned
 from tcusim.program.grammar import (
     BLOCK_COL,
     COL,
@@ -30,8 +39,6 @@ from tcusim.program.grammar import (
     Scalar,
     View,
 )
-
-__all__ = ["block_column", "gemm", "gemv_reduction", "result_tile"]
 
 _FIRST_WARP = [Bound(WARP, Index.of(1))]
 
@@ -83,15 +90,15 @@ def gemm(
     cols : int, optional
         Columns of B. Default: those of one block.
     """
-    plan = _block_tiles(b, block)
-    cols, inner, depth = cols or plan.block_cols, sizes.size(b), block.depth
+    plan = _BlockTiles(b, block)
+    cols, inner, depth = cols or plan.cols, sizes.size(b), block.depth
     a, right, c, out = sizes.arrays(b, cols)
-    columns = -(-cols // plan.block_cols)
-    first_row, first_col = b.unit * plan.block_rows, block_column(columns) * plan.block_cols
+    columns = -(-cols // plan.cols)
+    first_row, first_col = b.unit * plan.rows, block_column(columns) * plan.cols
     steps = -(-inner // plan.step)
     stages = range(min(2, steps))
-    lefts = [Stage(b, f"a{i}", plan.block_rows, plan.step, b.k) for i in stages]
-    rights = [Stage(b, f"b{i}", plan.step, plan.block_cols, b.n, right=True) for i in stages]
+    lefts = [Stage(b, f"a{i}", plan.rows, plan.step, b.k) for i in stages]
+    rights = [Stage(b, f"b{i}", plan.step, plan.cols, b.n, right=True) for i in stages]
     sums = Sums(b, -(-inner // b.k), block.down, block.across)
 
     def fill(stage: int, step: Index) -> None:
@@ -101,7 +108,7 @@ def gemm(
             return [Bound(first_row + row, ROWS), *edge(k + col, inner, plan.step)]
 
         def inside_b(row: Index, col: Index) -> list[Bound]:
-            wide = edge(first_col + col, cols, plan.block_cols)
+            wide = edge(first_col + col, cols, plan.cols)
             return [*edge(k + row, inner, plan.step), *wide]
 
         lefts[stage].fill(a, first_row * inner + k, inner, inside_a)
@@ -112,12 +119,10 @@ def gemm(
 
     def result(buffer: Buffer, row: Index, col: Index) -> View:
         place = (first_row + row, first_col + col)
-        return result_tile(b, buffer, *place, cols, plan.block_cols)
+        return result_tile(b, buffer, *place, cols, plan.cols)
 
     def start(row: Index, col: Index) -> None:
-        assert c is not None
-        given = c
-        sums.start(lambda i, j: result(given, row + i * b.m, col + j * b.n), "t_C")
+        sums.start(c, lambda c, i, j: result(c, row + i * b.m, col + j * b.n), "t_C")
 
     def store(row: Index, col: Index) -> None:
         for (i, j), total in sums.totals.items():
@@ -125,7 +130,7 @@ def gemm(
 
     with b.units():
         if c is None:
-            sums.start(None)
+            start(Index(), Index())
         else:
             plan.by_warp(start)
         fill(0, Index())
@@ -134,7 +139,7 @@ def gemm(
         plan.by_warp(store)
         if b.options.items_per_warp > 1:
             b.barrier()
-    per_block = plan.block_rows * b.options.items_per_warp
+    per_block = plan.rows * b.options.items_per_warp
     return Work((Scalar("rows"),), Extent(ROWS, per_block), columns)
 
 
@@ -154,102 +159,69 @@ def result_tile(
     return b.rect(buffer, row * cols + col, b.m, b.n, cols, 1, bounds)
 
 
-@dataclass(frozen=True, slots=True)
 class _BlockTiles:
-    """Which tile of the block's results each warp has: `down` x `across` tiles, warps in rows."""
+    """Which tile of the block's results each warp has: `down` x `across` tiles, warps in rows.
 
-    b: Builder
-    down: int
-    across: int
-    warps_down: int
-    warps_across: int
-    depth: int
+    rows, cols: of the block's tile. step: elements of the inner axis in a stage.
+    """
 
-    @property
-    def block_rows(self) -> int:
-        return self.warps_down * self.down * self.b.m
-
-    @property
-    def block_cols(self) -> int:
-        return self.warps_across * self.across * self.b.n
-
-    @property
-    def step(self) -> int:
-        """Elements of the inner axis in a stage."""
-        return self.depth * self.b.k
+    def __init__(self, b: Builder, size: BlockSize) -> None:
+        warps = b.options.warps
+        square = max(i for i in range(1, math.isqrt(warps) + 1) if warps % i == 0)
+        self.b = b
+        self.warps_down = size.warps_down or square
+        require(
+            warps % self.warps_down == 0,
+            f"{warps} warps do not stand {self.warps_down} high; warps_down must divide the number "
+            "of warps",
+        )
+        self.warps_across = warps // self.warps_down
+        self.height, self.width = size.down * b.m, size.across * b.n
+        self.rows, self.cols = self.warps_down * self.height, self.warps_across * self.width
+        self.step = size.depth * b.k
 
     def by_warp(self, body: Callable[[Index, Index], None], row: int = 0) -> None:
         """Run body(first row, first column) of the warp's tile within the block.
 
         An index has no division by the warps across, so each row of warps is a branch.
         """
-        height, width = self.down * self.b.m, self.across * self.b.n
         if self.warps_across == 1:
-            body(WARP * (height if self.warps_down > 1 else 0), Index())
+            body(WARP * (self.height if self.warps_down > 1 else 0), Index())
             return
-        col = (WARP - row * self.warps_across) * width
+        place = Index.of(row * self.height), (WARP - row * self.warps_across) * self.width
         if row == self.warps_down - 1:
-            body(Index.of(row * height), col)
+            body(*place)
             return
         with self.b.when([Bound(WARP, Index.of((row + 1) * self.warps_across))]) as otherwise:
-            body(Index.of(row * height), col)
+            body(*place)
             with otherwise():
                 self.by_warp(body, row + 1)
 
     def multiply(self, sums: Sums, left: Stage, right: Stage, q: int) -> None:
         """Multiply k tile q of a stage: load the warp's operands once, and use each many times."""
-        rows: list[list[Frag]] = []
-        cols: list[list[Frag]] = []
+        b, k = self.b, Index.of(q * self.b.k)
+        rows: dict[int, list[Frag]] = {}
+        cols: dict[int, list[Frag]] = {}
 
         def load(row: Index, col: Index) -> None:
-            rows[:] = [
-                left.load(f"A{i}", row + i * self.b.m, Index.of(q * self.b.k), self.b.m)
-                for i in range(self.down)
-            ]
-            cols[:] = [
-                right.load(f"B{j}", Index.of(q * self.b.k), col + j * self.b.n, self.b.k)
-                for j in range(self.across)
-            ]
+            for i in range(self.height // b.m):
+                rows[i] = left.load(f"A{i}", row + i * b.m, k, b.m)
+            for j in range(self.width // b.n):
+                cols[j] = right.load(f"B{j}", k, col + j * b.n, b.k)
 
         self.by_warp(load)
         for i, j in sums.totals:
             sums.multiply((i, j), rows[i], cols[j])
 
 
-def _block_tiles(b: Builder, size: BlockSize) -> _BlockTiles:
-    warps = b.options.warps
-    square = max(i for i in range(1, math.isqrt(warps) + 1) if warps % i == 0)
-    high = size.warps_down or square
-    require(
-        warps % high == 0,
-        f"{warps} warps do not stand {high} high; warps_down must divide the number of warps",
-    )
-    return _BlockTiles(b, size.down, size.across, high, warps // high, size.depth)
-
-
 # --- A matrix and a vector --------------------------------------------------------------------
 
 
-@algorithm(
-    "gemv_reduction", "product", "not in the paper", "ceil(rows/m)*ceil(inner/k)", level=Level.BLOCK
-)
-def gemv_reduction(
-    b: Builder,
-    *,
-    sizes: Inner = INNER,
-    down: int = 1,
-    width: int = 4,
-    chunk: int = 4096,
-    staged: bool = True,
-    share_rows: bool = False,
-) -> Work:
-    """Multiply a matrix by a vector, reading the matrix once; down*m rows a warp, W warps a block.
+@dataclass(frozen=True, slots=True)
+class RowsOfWarp:
+    """What a warp of `gemv_reduction` takes of the matrix, and a block of the vector.
 
-    A chunk of x is copied to shared memory once a block. It needs no padding there: as a right
-    operand whose columns are k apart, column 0 is the k values that are wanted and column j the
-    ones j tiles on, whose sums nobody reads. A may have any number of rows.
-
-    Parameters
+    Attributes
     ----------
     down : int
         Tiles of m rows that a warp takes.
@@ -265,15 +237,37 @@ def gemv_reduction(
         The warps of a block take steps of the same rows in turn, and their sums are added at the
         end: for matrices of few rows.
     """
-    shared = share_rows and b.options.warps > 1
-    work = _Work(b, sizes, down, width, chunk, staged, shared)
-    row = work.first_row
+
+    down: int = 1
+    width: int = 4
+    chunk: int = 4096
+    staged: bool = True
+    share_rows: bool = False
+
+
+ROWS_OF_WARP = RowsOfWarp()
+
+
+@algorithm(
+    "gemv_reduction",
+    "product",
+    "not in the paper",
+    "ceil(rows/m)*ceil(inner/k)",
+    level=Level.BLOCK,
+)
+def gemv_reduction(b: Builder, *, sizes: Inner = INNER, size: RowsOfWarp = ROWS_OF_WARP) -> Work:
+    """Multiply a matrix by a vector, reading the matrix once; down*m rows a warp, W warps a block.
+
+    A chunk of x is copied to shared memory once a block. It needs no padding there: as a right
+    operand whose columns are k apart, column 0 is the k values that are wanted and column j the
+    ones j tiles on, whose sums nobody reads. A may have any number of rows.
+    """
+    shared = size.share_rows and b.options.warps > 1
+    work = _Work(b, sizes, size)
+    row, sums = work.first_row, work.sums
 
     def start(c: Buffer | None) -> None:
-        if c is None:
-            work.sums.start(None)
-        else:
-            work.sums.start(lambda i, j: _repeated(b, c, row + i * b.m), "t_C")
+        sums.start(c, lambda c, i, j: _repeated(b, c, row + i * b.m), "t_C")
 
     with b.units():
         if shared and work.c is not None:
@@ -290,49 +284,40 @@ def gemv_reduction(
         if rest:
             work.do(Index.of(whole * work.steps_of_chunk), rest)
         if shared:
-            _store_sum_of_warps(b, list(work.sums.totals.values()), work.out, row)
+            _store_sum_of_warps(b, list(sums.totals.values()), work.out, row)
         else:
-            for (i, _), total in work.sums.totals.items():
-                _store_column(b, total, work.out, row + i * b.m)
+            for (i, _), total in sums.totals.items():
+                first = row + i * b.m
+                b.copy(_column(b, work.out, first, b.m), b.part(b.spill(total, "s_C"), b.m, 1))
     return Work((Scalar("rows"),), Extent(ROWS, work.block_rows * b.options.items_per_warp))
 
 
 class _Work:
     """The parts of `gemv_reduction`: its stages, and what is done for one chunk of x."""
 
-    def __init__(
-        self,
-        b: Builder,
-        sizes: Inner,
-        down: int,
-        width: int,
-        chunk: int,
-        staged: bool,
-        shared: bool,
-    ) -> None:
+    def __init__(self, b: Builder, sizes: Inner, size: RowsOfWarp) -> None:
         self.b = b
         self.inner = inner = sizes.size(b)
-        self.down = down
-        self.width = width
-        self.staged = staged
+        self.down, self.width, self.staged = size.down, size.width, size.staged
         self.a, self.x, self.c, self.out = sizes.arrays(b, 1)
-        warps = b.options.warps
-        sharing, apart = (warps, 1) if shared else (1, warps)
-        self.block_rows = apart * down * b.m
-        self.first_row = b.unit * self.block_rows + WARP * (down * b.m if apart > 1 else 0)
+        warps, rows = b.options.warps, size.down * b.m
+        sharing, apart = (warps, 1) if size.share_rows else (1, warps)
+        self.block_rows = apart * rows
+        self.first_row = b.unit * self.block_rows + WARP * (rows if apart > 1 else 0)
         # The warps that share rows take `turn` k tiles in a step, of which each has its own.
-        self.turn = sharing * width
-        self.own = WARP * (width if sharing > 1 else 0)
+        self.turn = sharing * size.width
+        self.own = WARP * (size.width if sharing > 1 else 0)
         self.step = self.turn * b.k
         self.steps = -(-inner // self.step)
-        self.steps_of_chunk = min(self.steps, max(1, chunk // self.step))
-        self.sums = Sums(b, self.steps * width, down)
+        self.steps_of_chunk = min(self.steps, max(1, size.chunk // self.step))
+        self.sums = Sums(b, self.steps * size.width, size.down)
         self.vector = _Vector(b, self.steps_of_chunk * self.turn)
-        stages = range(min(2, self.steps_of_chunk))
-        size = (down * b.m, width * b.k, b.k)
-        self.stages = [Stage(b, f"a{i}", *size, own=True) for i in stages]
+        self.stages = [
+            Stage(b, f"a{i}", rows, size.width * b.k, b.k, own=True)
+            for i in range(min(2, self.steps_of_chunk))
+        ]
         require(
-            staged or self._loadable(),
+            size.staged or self._loadable(),
             f"rows of {inner} {b.options.source} elements are no operands where they lie: that "
             f"needs whole steps of {self.step}, of the operands' type, at addresses that WMMA "
             "takes. Use staged=True",
@@ -343,9 +328,7 @@ class _Work:
         b = self.b
         tile = b.rect(self.a, self.first_row * self.inner + b.k, b.m, b.k, self.inner)
         whole = self.inner % self.step == 0 and b.options.parts == 1
-        same = self.a.dtype == stored_type(b.options.ab)
-        options = b.options
-        return whole and same and tile_is_aligned(tile, options.shape, options.ab, options.acc)
+        return whole and b.loads_directly(b.left("A"), tile)
 
     def do(self, first: Index, steps: int) -> None:
         """Multiply `steps` steps from `first` on, and the chunk of x that they need."""
@@ -383,31 +366,35 @@ class _Work:
             self._fill(stage, first + step)
 
         def multiply(stage: int, step: Index, span: int) -> None:
-            def one(q: int) -> None:
-                x = self.vector.load(step * self.turn + self.own + q)
-                for i in range(self.down):
-                    row, col = Index.of(i * self.b.m), Index.of(q * self.b.k)
-                    left = self.stages[stage].load(f"A{i}", row, col, self.b.m)
-                    self.sums.multiply((i, 0), left, x)
+            def left(i: int, q: int) -> list[Frag]:
+                row, col = Index.of(i * self.b.m), Index.of(q * self.b.k)
+                return self.stages[stage].load(f"A{i}", row, col, self.b.m)
 
-            self.sums.tiles(self.width, span, one)
+            self._multiply(step, span, left)
 
         # A warp sees its own copies after a barrier of its own, which the builder puts.
         pipelined(self.b, self.sums, steps, self.width, fill, multiply, None)
 
     def _direct(self, first: Index, step: Index) -> None:
-        """Load the operands of one step where they lie."""
+        """Multiply one step, with operands where they lie."""
         b = self.b
+
+        def left(i: int, q: int) -> list[Frag]:
+            k = (first + step) * self.step + (self.own + q) * b.k
+            at = (self.first_row + i * b.m) * self.inner + k
+            return [b.load(b.left(f"A{i}_{q}"), b.rect(self.a, at, b.m, b.k, self.inner))]
+
+        self._multiply(step, self.width, left)
+
+    def _multiply(self, step: Index, span: int, left: Callable[[int, int], list[Frag]]) -> None:
+        """Multiply left(i, q), tile q of a step's row i of tiles, by the vector."""
 
         def one(q: int) -> None:
             x = self.vector.load(step * self.turn + self.own + q)
-            k = (first + step) * self.step + (self.own + q) * b.k
             for i in range(self.down):
-                at = (self.first_row + i * b.m) * self.inner + k
-                tile = b.rect(self.a, at, b.m, b.k, self.inner)
-                self.sums.multiply((i, 0), [b.load(b.left(f"A{i}_{q}"), tile)], x)
+                self.sums.multiply((i, 0), left(i, q), x)
 
-        self.sums.tiles(self.width, self.width, one)
+        self.sums.tiles(self.width, span, one)
 
 
 class _Vector:
@@ -419,18 +406,15 @@ class _Vector:
         self.stride = padded(b.k, dtype)
         # The other columns of the last operand reach n-1 tiles further.
         self.rows = tiles + b.n - 1
-        parts = b.options.parts
         self.buffers = [
-            b.shared(f"x{part}_s" if parts > 1 else "x_s", dtype, self.rows * self.stride)
-            for part in range(parts)
+            b.shared(f"{part}_s", dtype, self.rows * self.stride)
+            for part in numbered("x", b.options.parts)
         ]
 
     def fill(self, x: Buffer, start: Index, inner: int) -> None:
         """Copy x from `start` on, each warp some tiles; zeros beyond its end."""
-        b, warps = self.b, self.b.options.warps
-        per_warp = -(-self.rows // warps)
-        tile = WARP * per_warp if warps > 1 else Index()
-        ours = [Bound(tile + ROW, Index.of(self.rows))] if per_warp * warps > self.rows else []
+        b = self.b
+        per_warp, tile, ours = rows_of_warp(b.options.warps, self.rows)
         at = start + tile * b.k
         inside = [Bound(at + ROW * b.k + COL, Index.of(inner)), *ours]
         stages = [
@@ -442,10 +426,9 @@ class _Vector:
     def load(self, tile: Index) -> list[Frag]:
         """Load k values as column 0 of a right operand, or of one for each part."""
         b = self.b
-        names = [f"X{part}" if len(self.buffers) > 1 else "X" for part in range(len(self.buffers))]
         return [
-            b.load(b.right(name), b.rect(buffer, tile * self.stride, b.k, b.n, 1, self.stride))
-            for name, buffer in zip(names, self.buffers, strict=True)
+            b.load(b.right(part), b.rect(buffer, tile * self.stride, b.k, b.n, 1, self.stride))
+            for part, buffer in zip(numbered("X", len(self.buffers)), self.buffers, strict=True)
         ]
 
 
@@ -457,10 +440,9 @@ def _repeated(b: Builder, c: Buffer, row: Index) -> View:
     return b.rect(c, row, b.m, b.n, 1, 0, [Bound(row + ROW, ROWS)])
 
 
-def _store_column(b: Builder, total: Frag, out: Buffer, row: Index) -> None:
-    """Store column 0 of an accumulator."""
-    column = b.part(b.spill(total, "s_C"), b.m, 1)
-    b.copy(b.rect(out, row, b.m, 1, 1, 1, [Bound(row + ROW, ROWS)]), column)
+def _column(b: Builder, out: Buffer, row: Index, rows: int) -> View:
+    """Return elements of the result from `row` on, as a column."""
+    return b.rect(out, row, rows, 1, 1, 1, [Bound(row + ROW, ROWS)])
 
 
 def _store_sum_of_warps(b: Builder, totals: list[Frag], out: Buffer, row: Index) -> None:
@@ -476,7 +458,5 @@ def _store_sum_of_warps(b: Builder, totals: list[Frag], out: Buffer, row: Index)
         b.copy(b.rect(sums, WARP * size + i * b.m, b.m, 1, 1), column)
     b.barrier()
     with b.when(_FIRST_WARP):
-        some = lambda start, count: b.rect(sums, start * size, count, rows, size)  # noqa: E731
-        fold(b, some, b.options.warps)
-        result = b.rect(out, row, rows, 1, 1, 1, [Bound(row + ROW, ROWS)])
-        b.copy(result, b.rect(sums, 0, rows, 1, 1))
+        fold(b, lambda i, count: b.rect(sums, i * size, count, rows, size), b.options.warps)
+        b.copy(_column(b, out, row, rows), b.rect(sums, 0, rows, 1, 1))

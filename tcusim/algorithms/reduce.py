@@ -64,22 +64,6 @@ from tcusim.program.grammar import (
     View,
 )
 
-__all__ = [
-    "accumulate",
-    "finish",
-    "reduction_kn",
-    "reduction_packed",
-    "reduction_panel",
-    "reduction_ragged",
-    "reduction_ragged_simt",
-    "reduction_simt",
-    "reduction_tn",
-    "reduction_tn_block",
-    "second_product",
-    "sum_tiles",
-]
-
-
 # --- A segment to a row -----------------------------------------------------------------------
 
 

@@ -17,16 +17,6 @@ from tcusim.plugins import OWN, Registry
 from tcusim.program.checks.verifier import verify
 from tcusim.program.grammar import Extent, Program, Scalar
 
-__all__ = [
-    "Algorithm",
-    "algorithm",
-    "algorithm_of",
-    "algorithms",
-    "build",
-    "register_algorithm",
-    "segmented_algorithms",
-]
-
 _KINDS = ("reduction", "scan", "irregular_reduction", "irregular_scan", "product")
 
 

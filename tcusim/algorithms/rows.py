@@ -36,23 +36,6 @@ from tcusim.program.grammar import (
     View,
 )
 
-__all__ = [
-    "Chunks",
-    "FixedRows",
-    "PanelSize",
-    "RaggedRows",
-    "Rows",
-    "Share",
-    "carried",
-    "data",
-    "odd",
-    "share_of",
-    "share_of_block",
-    "tile_of",
-    "tiles_of_panels",
-    "values_as_left",
-]
-
 SEGMENTS = Index.symbol("segments")
 # Rows that a warp adds up in shared memory: enough to keep its lanes busy when rows are short.
 SIMT_ROWS = 16

@@ -48,17 +48,6 @@ from tcusim.algorithms.tile_scan import (
 from tcusim.algorithms.tree import Vectors, preceding, scan_vectors
 from tcusim.program.grammar import ROW, WARP, Buffer, Extent, Frag, Index, PatternKind, View
 
-__all__ = [
-    "scan_kn",
-    "scan_panel",
-    "scan_ragged",
-    "scan_ragged_simt",
-    "scan_simt",
-    "scan_tn",
-    "scan_tn_block",
-]
-
-
 # --- A segment to a row -----------------------------------------------------------------------
 
 

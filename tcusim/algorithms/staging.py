@@ -11,12 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
-from tcusim.algorithms.builder import Builder, padded, stored_type
+from tcusim.algorithms.builder import Builder, numbered, padded, stored_type
 from tcusim.machine.formats import format_of
 from tcusim.machine.shapes import LDM_BYTES, TILE_BYTES
 from tcusim.program.grammar import COL, ROW, WARP, Bound, Buffer, Extent, Frag, Index, View
-
-__all__ = ["INNER", "ROWS", "Inner", "Stage", "Sums", "edge", "grouped", "pipelined"]
 
 ROWS = Index.symbol("rows")
 
@@ -60,6 +58,13 @@ def edge(place: Index, size: int, per: int) -> list[Bound]:
     return [Bound(place, Index.of(size))] if size % per else []
 
 
+def rows_of_warp(warps: int, rows: int) -> tuple[int, Index, list[Bound]]:
+    """Return how many of `rows` each warp copies, its first one, and the bound of its last."""
+    count = -(-rows // warps)
+    first = WARP * count if warps > 1 else Index()
+    return count, first, edge(first + ROW, rows, warps)
+
+
 # --- Accumulators -----------------------------------------------------------------------------
 
 
@@ -79,12 +84,8 @@ class Sums:
 
     def __init__(self, b: Builder, tiles: int, down: int = 1, across: int = 1) -> None:
         self.b = b
-        accumulation_length = b.options.accumulation_length
-        self.limit = (
-            None
-            if accumulation_length is None or accumulation_length >= tiles
-            else accumulation_length
-        )
+        limit = b.options.accumulation_length
+        self.limit = None if limit is None or limit >= tiles else limit
         places = [(i, j) for i in range(down) for j in range(across)]
 
         def named(name: str) -> dict[tuple[int, int], Frag]:
@@ -96,16 +97,18 @@ class Sums:
         self.large = named("R") if parts or self.limit else self.totals
         self.small = named("S") if parts else {}
 
-    def start(self, view: Callable[[int, int], View] | None, stage: str = "") -> None:
-        """Set the totals to tiles of C, or to zeros."""
+    def start(
+        self, c: Buffer | None, tile: Callable[[Buffer, int, int], View], stage: str = ""
+    ) -> None:
+        """Set the totals to tiles of C or, without it, to zeros."""
         b = self.b
-        for (i, j), total in self.totals.items():
-            if view is None:
+        for place, total in self.totals.items():
+            if c is None:
                 b.zero(total)
-            elif 0 in (view(i, j).row_stride, view(i, j).col_stride):
-                b.broadcast(total, view(i, j), stage=stage)
-            else:
-                b.load(total, view(i, j), stage=stage)
+                continue
+            view = tile(c, *place)
+            load = b.broadcast if 0 in (view.row_stride, view.col_stride) else b.load
+            load(total, view, stage=stage)
 
     def multiply(self, place: tuple[int, int], left: Sequence[Frag], right: Sequence[Frag]) -> None:
         """Add the product of two tiles, each one operand or the parts of one."""
@@ -182,10 +185,8 @@ class Stage:
         self.size = padded(rows * self.ldm, dtype)
         parts = b.options.parts
         declare = b.scratch if own else b.shared
-        self.buffers = [
-            declare(f"{name}_{part}" if parts > 1 else f"{name}_s", dtype, self.panels * self.size)
-            for part in range(parts)
-        ]
+        names = numbered(name, parts, "_") if parts > 1 else [f"{name}_s"]
+        self.buffers = [declare(one, dtype, self.panels * self.size) for one in names]
 
     def fill(
         self,
@@ -195,10 +196,7 @@ class Stage:
         inside: Callable[[Index, Index], list[Bound]],
     ) -> None:
         """Copy from global memory; inside(row, col) gives the array's bounds."""
-        warps = self.warps
-        per_warp = -(-self.rows // warps)
-        row = WARP * per_warp if warps > 1 else Index()
-        ours = [Bound(row + ROW, Index.of(self.rows))] if per_warp * warps > self.rows else []
+        per_warp, row, ours = rows_of_warp(self.warps, self.rows)
         for number in range(self.panels):
             col = number * self.panel
             at = offset + row * stride + col
@@ -215,12 +213,12 @@ class Stage:
         at = row * self.ldm + col
         if self.panels > 1:
             at = row * self.ldm + _divided(col, self.width) * self.size
-        frags = []
-        for part, buffer in enumerate(self.buffers):
-            own = f"{name}_{part}" if len(self.buffers) > 1 else name
-            view = b.rect(buffer, at, height, self.width, self.ldm)
-            frags.append(b.load(self.operand(own), view))
-        return frags
+        return [
+            b.load(self.operand(part), b.rect(buffer, at, height, self.width, self.ldm))
+            for part, buffer in zip(
+                numbered(name, len(self.buffers), "_"), self.buffers, strict=True
+            )
+        ]
 
 
 def _divided(index: Index, by: int) -> Index:

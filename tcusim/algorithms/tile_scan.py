@@ -28,18 +28,6 @@ from tcusim.algorithms.order import FORWARD, Order
 from tcusim.algorithms.tree import Vectors, scan_vectors
 from tcusim.program.grammar import COL, ROW, Bound, Buffer, Frag, Index, PatternKind, View
 
-__all__ = [
-    "FORMS",
-    "Form",
-    "TileScan",
-    "add_totals",
-    "last_column",
-    "row_scan",
-    "rows_as_right",
-    "tile_scan",
-    "upper",
-]
-
 Form: TypeAlias = Literal["(LA)1", "L(A1)", "[U|1]"]
 FORMS: tuple[Form, ...] = get_args(Form)
 

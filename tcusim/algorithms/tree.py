@@ -9,8 +9,6 @@ from tcusim.algorithms.builder import Builder
 from tcusim.algorithms.order import FORWARD, Order
 from tcusim.program.grammar import COL, ROW, Bound, Buffer, Index, View
 
-__all__ = ["Vectors", "fold", "preceding", "scan_vectors"]
-
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
