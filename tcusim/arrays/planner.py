@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
 from typing import Any, Final, Generic, TypeVar
 
 from tcusim.algorithms import Level, algorithm_of, build
@@ -41,17 +41,7 @@ Options = TypeVar("Options")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The launches for a problem.
-
-    Attributes
-    ----------
-    strategy : str
-        The name of the strategy that made them.
-    plan : LaunchPlan
-        What backends run.
-    rationale : tuple of str
-        For each choice a line.
-    """
+    """The launches for a problem, the name of the strategy that made them, and why: some lines."""
 
     strategy: str
     plan: LaunchPlan
@@ -62,16 +52,8 @@ class Choice:
 class Strategy(Generic[P]):
     """One way to compute problems of a kind.
 
-    Attributes
-    ----------
-    name : str
-        What users call it: ``strategy="chunks"``.
-    suits : str
-        The problems for which it is, in words.
-    applies : callable
-        Whether it is for a problem. It builds no program.
-    launch : callable
-        Builds the programs, adds their launches to a draft, and says why.
+    suits: the problems for which it is, in words. applies: whether it is for a problem; it builds
+    no program. launch: builds the programs, adds their launches to a draft, and says why.
     """
 
     name: str
@@ -107,38 +89,21 @@ class Draft(PlanBuilder, Generic[P]):
         """
         arch = self.problem.arch
         limit = None if arch is None else arch_of(arch).shared_kb
-        candidates = iter(choices)
-        choice = next(candidates)
-        program = build(choice)
         note = f"blocks are smaller than usual: {arch} has {limit} KB of shared memory for each"
-        while limit is not None and SharedMemory(program).needed > 1024 * limit:
-            smaller = next(candidates, None)
-            if smaller is None:
-                break
-            choice, program = smaller, build(smaller)
-            if note not in self.notes:
+        for number, choice in enumerate(choices):
+            program = build(choice)
+            if number == 1 and note not in self.notes:
                 self.notes.append(note)
+            if limit is None or SharedMemory(program).needed <= 1024 * limit:
+                break
         return choice, program
 
 
 def choose(problem: AnyProblem, title: str, tuning: Tuning | None = None) -> Choice:
-    """Return the launches for a problem.
+    """Return the launches for a problem, by default by the numbers for its architecture.
 
-    Parameters
-    ----------
-    problem : Problem, RaggedProblem or ProductProblem
-        What is to be computed.
-    title : str
-        What messages call the plan.
-    tuning : Tuning, optional
-        The numbers to choose by; by default those of the problem's architecture.
-
-    Raises
-    ------
-    UnknownName
-        If the problem names a strategy that there is not.
-    InputError
-        If it names one that does not apply.
+    title: what messages call the plan. A strategy that there is not, or that does not apply, is
+    refused.
     """
     tuning = tuning or tuning_of(problem.arch)
     refused = ""
@@ -149,7 +114,7 @@ def choose(problem: AnyProblem, title: str, tuning: Tuning | None = None) -> Cho
         except _NoRoom as reason:
             refused = str(reason)
             continue
-        notes = [*draft.notes, *([refused] if refused else []), *_precision(problem, tuning)]
+        notes = filter(None, (*draft.notes, refused, *_precision(problem, tuning)))
         return Choice(strategy.name, draft.finish(title), (*draft.reasons, *notes))
     raise InputError(f"strategy={problem.strategy!r} does not apply to {problem}: {refused}")
 
@@ -196,29 +161,26 @@ def _program(
 ) -> Program:
     """Build a program for any length, with the problem's types and precision."""
     p, t = draft.problem, draft.problem.types
-    usual = {
+    usual: dict[str, Any] = {
+        "tile": p.tile,
+        "segment_size": segment_size,
+        "ab": t.ab,
+        "acc": t.acc,
         "source": t.source,
+        "result": result,
         "masked": True,
         "combine": "mma" if p.as_printed else "add",
         "accumulation_length": None if p.as_printed else draft.tuning.accumulation_length,
     }
-    return build(
-        name,
-        tile=p.tile,
-        segment_size=segment_size,
-        ab=t.ab,
-        acc=t.acc,
-        result=result,
-        **{**usual, **options},
-    )
+    return build(name, **usual | options)
 
 
 def _simt_program(
     draft: Draft[Any], name: str, segment_size: int, result: str, **options: Any
 ) -> Program:
     """Build a program of rounded additions alone, on values of the accumulator's type."""
-    source = draft.problem.types.acc
-    return _program(draft, name, segment_size, result, source=source, **options)
+    options["source"] = draft.problem.types.acc
+    return _program(draft, name, segment_size, result, **options)
 
 
 def _wide_program(
@@ -234,10 +196,8 @@ def _wide_program(
     Those are fewer on an architecture that has too little shared memory for them. most_warps: of a
     block, if that is for the caller to say.
     """
-    several = (
-        draft.problem.length >= draft.tuning.many_elements
-        and algorithm_of(name).level is Level.WARP
-    )
+    is_long = draft.problem.length >= draft.tuning.many_elements
+    several = is_long and algorithm_of(name).level is Level.WARP
     most = most_warps or (draft.tuning.warps if several else 1)
     _, program = draft.first_that_fits(
         lambda warps: _program(draft, name, segment_size, result, warps=warps, **options),
@@ -298,12 +258,9 @@ def _has_panels(p: Problem, tuning: Tuning) -> bool:
     if itemsize > 2:
         return share.per_segment is not None and share.tiles_per_row > 1
     longest = sizes.longest_in_panels
-    if (
-        p.kind == "scan"
-        and p.segments >= tuning.many_segments
-        # Memory is slower where each of that many warps writes far from the others.
-        and format_of(p.types.result).itemsize <= 2
-    ):
+    many = p.kind == "scan" and p.segments >= tuning.many_segments
+    # Memory is slower where each of that many warps writes far from the others.
+    if many and format_of(p.types.result).itemsize <= 2:
         longest = tuning.chunk
     return share.per_segment is not None or _short(p, tuning) < p.segment_size <= longest
 
@@ -331,15 +288,12 @@ def _launch_panels(draft: Draft[Problem]) -> None:
     if share.per_segment and p.length >= long:
         options["items_per_warp"] = tuning.panel_iterations
     count = elements // p.segment_size
+    tiles, what = "one tile", f"{count} segments" if count > 1 else "a segment"
+    if share.tiles > 1:
+        tiles = f"{share.tiles} tiles, {share.tiles_per_row} to a row"
     if share.per_segment is None:
         text = f"a segment of {p.segment_size} elements, {share.tiles} tiles at a time"
     else:
-        tiles = (
-            f"{share.tiles} tiles, {share.tiles_per_row} to a row"
-            if share.tiles > 1
-            else "one tile"
-        )
-        what = f"{count} segments" if count > 1 else "a segment"
         text = f"{what} of {p.segment_size} elements at once, in {tiles}"
     _add_one(draft, f"{p.kind}_panel", f"a warp takes {text}", most, **options)
 
@@ -372,7 +326,7 @@ def _is_shared(p: Problem, tuning: Tuning) -> bool:
     """Return whether blocks share segments: long ones, and not so long that each waits for many."""
     if p.as_printed or p.segment_size < tuning.least_block:
         return False
-    return _waits_for_few(p, tuning, _Blocks.usual(p, tuning))
+    return _waits_for_few(p, tuning, next(_Blocks.choices(p, tuning)))
 
 
 def _waits_for_few(p: Problem, tuning: Tuning, blocks: _Blocks) -> bool:
@@ -397,11 +351,6 @@ class _Blocks:
     def elements(self) -> int:
         """Elements of a block."""
         return self.warps * self.each * self.part
-
-    @staticmethod
-    def usual(p: Problem, tuning: Tuning) -> _Blocks:
-        """Return the blocks for an architecture that has room for them."""
-        return next(_Blocks.choices(p, tuning))
 
     @staticmethod
     def choices(p: Problem, tuning: Tuning) -> Iterator[_Blocks]:
@@ -509,15 +458,12 @@ def _launch_chunks(draft: Draft[Problem]) -> None:
 
 def _add_total(draft: Draft[Problem], values: str, count: int) -> None:
     """Add up every `count` values of the accumulator's type, in a tree of fixed shape."""
-    t = draft.problem.types
-    size = _values_of_a_warp(draft, values, count)
-    if size == count:
-        program = _simt_program(draft, "reduction_simt", count, t.result)
-        draft.add(program, {"in": values}, "out")
-        return
-    program = _simt_program(draft, "reduction_simt", size, t.acc)
-    sums = draft.add(program, {"in": values}, "sums")
-    _add_total(draft, sums, -(-count // size))
+    t, size = draft.problem.types, _values_of_a_warp(draft, values, count)
+    result, name = (t.result, "out") if size == count else (t.acc, "sums")
+    program = _simt_program(draft, "reduction_simt", size, result)
+    sums = draft.add(program, {"in": values}, name)
+    if size < count:
+        _add_total(draft, sums, -(-count // size))
 
 
 def _add_carries(draft: Draft[Problem], values: str, count: int) -> str:
@@ -616,14 +562,8 @@ def _launch_rows(draft: Draft[RaggedProblem]) -> None:
     p = draft.problem
     draft.reasons.append(f"no segment has more than {p.most} elements: each is a row of a tile")
     level = _Level.of(p)
-    program = _program(
-        draft,
-        f"{p.kind}_ragged",
-        _line(p, level),
-        p.types.result,
-        whole=True,
-        **p.scan_options,
-    )
+    options = {"whole": True, **p.scan_options}
+    program = _program(draft, f"{p.kind}_ragged", _line(p, level), p.types.result, **options)
     _add(draft, program, level, "out")
 
 
@@ -714,34 +654,20 @@ def _launch_named_product(draft: Draft[ProductProblem]) -> None:
             f"{p.algorithm!r} multiplies a matrix by one vector, and b has {p.cols} columns; use "
             "'gemm'"
         )
-    _add_product(draft, row.name)
-    draft.reasons.append(f"algorithm={p.algorithm!r} was asked for")
+    _add_product(draft, row.name, f"algorithm={p.algorithm!r} was asked for")
 
 
 def _is_by_a_vector(p: ProductProblem, tuning: Tuning) -> bool:
     return (p.cols or 1) == 1
 
 
-def _launch_gemv(draft: Draft[ProductProblem]) -> None:
-    _add_product(draft, "gemv_reduction")
-    draft.reasons.append("gemv_reduction suits a vector on the right")
-
-
-def _launch_gemm(draft: Draft[ProductProblem]) -> None:
-    _add_product(draft, "gemm")
-    draft.reasons.append("gemm suits a matrix on the right")
-
-
-def _add_product(draft: Draft[ProductProblem], name: str) -> None:
-    """Add one launch of an algorithm, with blocks for which there is room."""
+def _add_product(draft: Draft[ProductProblem], name: str, reason: str) -> None:
+    """Add one launch of an algorithm, with blocks for which there is room, and why."""
+    draft.reasons.append(reason)
     p, tuning = draft.problem, draft.tuning.product
-    usual: dict[str, Any] = {
-        "inner": p.inner,
-        "add_c": p.add_c,
-        "accumulation_length": _chain(p.types, draft.tuning),
-    }
-    if not name.startswith("gemv"):
-        usual["cols"] = p.cols or 1
+    usual: dict[str, Any] = {} if name.startswith("gemv") else {"cols": p.cols or 1}
+    usual |= {"inner": p.inner, "add_c": p.add_c}
+    usual["accumulation_length"] = _chain(p.types, draft.tuning)
     choices: list[dict[str, Any]] = [{}]
     if name == "gemm":
         choices = _blockings(p, tuning)
@@ -808,15 +734,7 @@ def _product_program(
     name: str, tile: MmaShape, types: Types, options: tuple[tuple[str, Any], ...]
 ) -> Program:
     """Build a program, or find it: one program serves matrices of all numbers of rows."""
-    return build(
-        name,
-        tile=tile,
-        ab=types.ab,
-        acc=types.acc,
-        source=types.source,
-        result=types.result,
-        **dict(options),
-    )
+    return build(name, tile=tile, **asdict(types), **dict(options))
 
 
 # --- The tables -------------------------------------------------------------------------------
@@ -846,7 +764,21 @@ STRATEGIES: Final[Mapping[type[AnyProblem], tuple[Strategy[Any], ...]]] = {
     ),
     ProductProblem: (
         Strategy("named", "a named algorithm", _is_named, _launch_named_product),
-        Strategy("gemv", "a vector on the right", _is_by_a_vector, _launch_gemv),
-        Strategy("gemm", "all products", _is_always, _launch_gemm),
+        Strategy(
+            "gemv",
+            "a vector on the right",
+            _is_by_a_vector,
+            partial(
+                _add_product,
+                name="gemv_reduction",
+                reason="gemv_reduction suits a vector on the right",
+            ),
+        ),
+        Strategy(
+            "gemm",
+            "all products",
+            _is_always,
+            partial(_add_product, name="gemm", reason="gemm suits a matrix on the right"),
+        ),
     ),
 }
