@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import glob
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -58,15 +57,7 @@ _DIGEST_BYTES: Final = hashlib.sha256().digest_size
 
 
 class CompileError(TcusimError):
-    """The compiler refused an emitted kernel, which the emitter should not have written.
-
-    Attributes
-    ----------
-    kernel : Kernel
-        The kernel, with its text.
-    log : str
-        What the compiler said.
-    """
+    """The compiler refused a kernel, which should not have been emitted; `log` is what it said."""
 
     def __init__(self, kernel: Kernel, sm: int, compiler: str, log: str) -> None:
         self.kernel = kernel
@@ -99,18 +90,9 @@ class Cubin:
 class Toolkit:
     """The compiler and the headers that were found on this machine.
 
-    Attributes
-    ----------
-    version : tuple of int
-        NVRTC's.
-    targets : tuple of int
-        The compute capabilities that it compiles for.
-    include : tuple of Path
-        Folders.
-    headers : int
-        CUDART_VERSION of the headers, such as 12090.
-    nvrtc : object
-        `cuda.bindings.nvrtc`, or what has its calls.
+    version: NVRTC's. targets: the compute capabilities that it compiles for. include: folders.
+    headers: CUDART_VERSION of the headers, such as 12090. nvrtc: `cuda.bindings.nvrtc`, or what has
+    its calls.
     """
 
     version: tuple[int, int]
@@ -147,21 +129,19 @@ class Toolkit:
         require_instructions(kernel, sm)
         if sm in self.targets:
             return
-        known = ", ".join(str(target) for target in self.targets if target >= 70)
-        raise Unsupported(
-            f"{kernel.program.name}: {self.title} does not compile for sm_{sm}, only for {known}. "
-            f"{self._advice(sm)}"
-        )
-
-    def _advice(self, sm: int) -> str:
+        advice = "Name one of these, or install another NVRTC."
         if sm < min(self.targets):
-            return (
+            advice = (
                 "CUDA 13 dropped the GPUs before sm_75; NVRTC 12, which may be beside it, was not "
                 "found. Install it with: pip install 'tcusim[compile]'"
             )
-        if sm > max(self.targets):
-            return "Install a newer NVRTC: pip install --upgrade nvidia-cuda-nvrtc-cu12"
-        return "Name one of these, or install another NVRTC."
+        elif sm > max(self.targets):
+            advice = "Install a newer NVRTC: pip install --upgrade nvidia-cuda-nvrtc-cu12"
+        known = ", ".join(str(target) for target in self.targets if target >= 70)
+        raise Unsupported(
+            f"{kernel.program.name}: {self.title} does not compile for sm_{sm}, only for {known}. "
+            f"{advice}"
+        )
 
 
 def require_instructions(kernel: Kernel, sm: int) -> None:
@@ -249,17 +229,6 @@ def _compile(
     return code, text
 
 
-def _nvrtc() -> Any:
-    """Return the bindings' module."""
-    try:
-        return importlib.import_module("cuda.bindings.nvrtc")
-    except ImportError as error:
-        raise BackendUnavailable(
-            f"kernels are compiled through NVIDIA's package cuda-bindings, which cannot be "
-            f"imported ({error}). {REMEDY}"
-        ) from error
-
-
 def _value(result: tuple[Any, ...]) -> Any:
     """Return what a call of the bindings gives beside its status, which must be success."""
     status, *values = result
@@ -279,7 +248,13 @@ def _filled(size_of: Any, fill: Any, program: Any) -> bytes:
 
 @functools.cache
 def _find_toolkit() -> Toolkit:
-    nvrtc = _nvrtc()
+    try:
+        nvrtc = importlib.import_module("cuda.bindings.nvrtc")
+    except ImportError as error:
+        raise BackendUnavailable(
+            f"kernels are compiled through NVIDIA's package cuda-bindings, which cannot be "
+            f"imported ({error}). {REMEDY}"
+        ) from error
     try:
         # The first call looks for the library.
         nvrtc.nvrtcVersion()
@@ -324,11 +299,9 @@ def _find_headers(major: int) -> tuple[tuple[Path, ...], int]:
     """Return folders that have all of CUDA's headers, and their version: the compiler's if any."""
     sets = {folders: _headers_version(folders) for folders in _header_sets() if folders}
     complete = {folders: version for folders, version in sets.items() if version is not None}
-    for folders, version in complete.items():
-        if version // 1000 == major:
-            return folders, version
-    for folders, version in complete.items():
-        return folders, version
+    if complete:
+        fitting = (item for item in complete.items() if item[1] // 1000 == major)
+        return next(fitting, next(iter(complete.items())))
     looked = ", ".join(str(folder) for folders in sets for folder in folders)
     raise BackendUnavailable(
         f"CUDA's headers {', '.join(_HEADERS)} were not found together; looked in "
@@ -345,7 +318,8 @@ def _header_sets() -> Iterator[tuple[Path, ...]]:
     )
     yield _existing(root / "cu13" / "include" for root in roots)
     for toolkit in _toolkits():
-        for include in (toolkit / "include", *_targets(toolkit)):
+        # Conda's packages have their headers in targets.
+        for include in (toolkit / "include", *sorted(toolkit.glob("targets/*/include"))):
             yield _existing((include,))
 
 
@@ -359,20 +333,17 @@ def _nvidia_packages() -> list[Path]:
 
 def _toolkits() -> Iterator[Path]:
     """Yield the folders of CUDA toolkits, those that the user named first."""
-    for variable in ("CUDA_HOME", "CUDA_PATH"):
-        if os.environ.get(variable):
-            yield Path(os.environ[variable])
+    yield from _named("CUDA_HOME", "CUDA_PATH")
     yield _DEFAULT_TOOLKIT
     nvcc = shutil.which("nvcc")
     if nvcc is not None:
         yield Path(nvcc).resolve().parents[1]
-    if os.environ.get("CONDA_PREFIX"):
-        yield Path(os.environ["CONDA_PREFIX"])
+    yield from _named("CONDA_PREFIX")
 
 
-def _targets(toolkit: Path) -> list[Path]:
-    """Return where conda's packages have their headers."""
-    return [Path(path) for path in sorted(glob.glob(str(toolkit / "targets" / "*" / "include")))]
+def _named(*variables: str) -> list[Path]:
+    """Return the folders that environment variables name."""
+    return [Path(os.environ[name]) for name in variables if os.environ.get(name)]
 
 
 def _existing(folders: Iterable[Path]) -> tuple[Path, ...]:
@@ -381,13 +352,10 @@ def _existing(folders: Iterable[Path]) -> tuple[Path, ...]:
 
 def _headers_version(folders: tuple[Path, ...]) -> int | None:
     """Return CUDART_VERSION if these folders have every header, else None."""
-    found = {}
-    for header in _HEADERS:
-        paths = [folder / header for folder in folders if (folder / header).is_file()]
-        if not paths:
-            return None
-        found[header] = paths[0]
-    text = found["cuda_runtime_api.h"].read_text(errors="replace")
+    if not all(any((folder / name).is_file() for folder in folders) for name in _HEADERS):
+        return None
+    paths = (folder / "cuda_runtime_api.h" for folder in folders)
+    text = next(path for path in paths if path.is_file()).read_text(errors="replace")
     version = re.search(r"#define\s+CUDART_VERSION\s+(\d+)", text)
     return int(version[1]) if version else 0
 
@@ -475,9 +443,7 @@ def _with_steps(kernel: Kernel, log: str) -> str:
         result.append(text)
         match = where.search(text)
         number = int(match[1] or match[2]) if match else 0
-        if not 1 <= number <= len(kernel.paths):
-            continue
-        path = kernel.paths[number - 1]
+        path = kernel.paths[number - 1] if 0 < number <= len(kernel.paths) else ""
         if path in steps:
             result.append(f"    {kernel.program.name}, step {path}: {line(steps[path])}")
     return "\n".join(result)

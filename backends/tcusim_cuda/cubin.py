@@ -89,7 +89,7 @@ def read_usage(cubin: bytes, kernel: str) -> Usage:
 def _usage(elf: _Elf, kernel: str) -> Usage:
     code = elf.contents(f".text.{kernel}")
     if code is None:
-        names = [name.removeprefix(".text.") for name in elf.names if name.startswith(".text.")]
+        names = [name.removeprefix(".text.") for name in elf.sections if name.startswith(".text.")]
         raise InputError(
             f"the cubin holds no kernel {kernel!r}; it has {', '.join(names) or 'none'}"
         )
@@ -97,20 +97,17 @@ def _usage(elf: _Elf, kernel: str) -> Usage:
         struct.unpack_from("<H", code, place)[0] & _OPCODE_MASK
         for place in range(0, len(code), _INSTRUCTION_BYTES)
     )
-    found = {name: opcodes[opcode] for opcode, name in TENSOR_CORE_OPCODES.items()}
     numbers = dict(elf.numbers_of(elf.symbol(kernel)))
+    shared = elf.sections.get(f".nv.shared.{kernel}")
     return Usage(
         registers=numbers.get(_REGISTERS, 0),
-        shared_bytes=_shared_bytes(elf, kernel),
+        shared_bytes=max(0, shared.size - elf.reserved_bytes) if shared else 0,
         stack_bytes=numbers.get(_STACK_BYTES, 0),
         instructions=opcodes.total(),
-        tensor_core={name: count for name, count in found.items() if count},
+        tensor_core={
+            name: opcodes[code] for code, name in TENSOR_CORE_OPCODES.items() if opcodes[code]
+        },
     )
-
-
-def _shared_bytes(elf: _Elf, kernel: str) -> int:
-    size = elf.size(f".nv.shared.{kernel}")
-    return max(0, size - _RESERVED_BYTES) if elf.sm >= _RESERVING_SM else size
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,29 +127,20 @@ class _Elf:
         if machine != _CUDA_MACHINE:
             raise InputError(f"the ELF file is for machine {machine}, not for an NVIDIA GPU (190)")
         self._data = data
-        self._sections = dict(self._read_sections())
+        self.sections = dict(self._read_sections())
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the sections."""
-        return tuple(self._sections)
-
-    @property
-    def sm(self) -> int:
-        """The compute capability that the code is for, such as 90."""
+    def reserved_bytes(self) -> int:
+        """What a section of shared memory counts besides the kernel's own."""
         abi: int
         flags: int
         abi, flags = struct.unpack_from("<8xB39xI", self._data)
-        return (flags >> 8 if abi >= _SHIFTING_ABI else flags) & 0xFF
-
-    def size(self, name: str) -> int:
-        """Return a section's bytes in memory; 0 if there is none of the name."""
-        section = self._sections.get(name)
-        return 0 if section is None else section.size
+        sm = (flags >> 8 if abi >= _SHIFTING_ABI else flags) & 0xFF
+        return _RESERVED_BYTES if sm >= _RESERVING_SM else 0
 
     def contents(self, name: str) -> bytes | None:
         """Return a section's bytes, or None if there is none of the name."""
-        section = self._sections.get(name)
+        section = self.sections.get(name)
         if section is None:
             return None
         if section.kind == _NO_BITS:
@@ -169,10 +157,8 @@ class _Elf:
         """Return a symbol's number, -1 if there is none of the name."""
         table = self.contents(".symtab") or b""
         strings = self.contents(".strtab") or b""
-        for number, row in enumerate(_SYMBOL.iter_unpack(table)):
-            if _text(strings, row[0]) == name:
-                return number
-        return -1
+        rows = enumerate(_SYMBOL.iter_unpack(table))
+        return next((number for number, row in rows if _text(strings, row[0]) == name), -1)
 
     def numbers_of(self, symbol: int) -> Iterator[tuple[int, int]]:
         """Yield the attributes that `.nv.info` gives of a symbol, and their values."""

@@ -11,7 +11,7 @@ for the mma.sync shapes. A larger tile, a multiple of one, becomes arrays of fra
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +23,11 @@ from tcusim.program.checks.verifier import tile_is_aligned, verify
 from tcusim.program.grammar import (
     Add,
     Await,
+    BufferRole,
     Const,
     Copy,
     Extent,
     Frag,
-    Index,
     Load,
     Locate,
     Loop,
@@ -58,6 +58,7 @@ from tcusim_cuda.kernel import SHARED_POOL, TICKET_WORDS, WORKSPACE, Kernel, wor
 from tcusim_cuda.text import (
     C_TYPES,
     ascii_text,
+    async_lines,
     c_address,
     c_bound,
     c_bounds,
@@ -65,18 +66,15 @@ from tcusim_cuda.text import (
     c_index,
     c_literal,
     c_pattern,
+    c_pointer,
+    each_vector,
+    move_lines,
+    read,
+    type_of,
     wrapped,
+    write,
 )
-from tcusim_cuda.transfer import (
-    LANES,
-    UNROLL,
-    Later,
-    Transfer,
-    Where,
-    known_steps,
-    transfer_of,
-)
-from tcusim_cuda.transfer_text import async_lines, each_vector, move_lines, read, type_of, write
+from tcusim_cuda.transfer import LANES, UNROLL, Later, Transfer, Where, known_steps, transfer_of
 
 __all__ = ["emit", "instruction_for"]
 
@@ -225,9 +223,11 @@ class _Emitter:
         self.path = ""
         # Products that the machine code holds so far, and how often what comes next is unrolled.
         self.products, self.times = 0, 1
-        self.later = Later(program).find()
+        self.later = Later(program)
         self.known = known_steps(program)
-        self.tiled = directly_loaded(program) if instruction.namespace == "wmma" else frozenset()
+        # Where fragments and their functions are.
+        self.space = instruction.namespace
+        self.tiled = directly_loaded(program) if self.space == "wmma" else frozenset()
         self.shared = SharedMemory(program)
         self.layouts, self.tables = self.shared.layouts, self.shared.tables
         self.pooled = self.shared.nbytes > STATIC_SHARED_BYTES
@@ -264,7 +264,7 @@ class _Emitter:
         self.lines.append("    " * self.depth + text if text else "")
         self.paths.append(self.path)
 
-    def _lines(self, lines: Iterable[str]) -> None:
+    def _lines(self, *lines: str) -> None:
         for text in lines:
             self._line(text)
 
@@ -280,20 +280,22 @@ class _Emitter:
 
     def _head(self) -> None:
         program = self.program
-        self._line("#include <cuda_bf16.h>")
-        self._line("#include <cuda_fp16.h>")
-        self._line("#include <mma.h>")
+        header = ['#include "tcusim.cuh"']
         if self.standalone:
-            header = HEADER.read_text(encoding="ascii").replace("#pragma once\n", "")
-            self._lines(["", *header.splitlines(), ""])
-        else:
-            self._line('#include "tcusim.cuh"')
-        self._line("using namespace nvcuda;")
-        self._line()
+            text = HEADER.read_text(encoding="ascii").replace("#pragma once\n", "")
+            header = ["", *text.splitlines(), ""]
         types = f"{program.ab} to {program.acc}"
-        self._line(f"// {program.name}: {program.shape.name}, {types}   {program.source}".rstrip())
-        self._line('extern "C" __global__ void')
-        self._line(f"__launch_bounds__({program.warps * LANES})")
+        self._lines(
+            "#include <cuda_bf16.h>",
+            "#include <cuda_fp16.h>",
+            "#include <mma.h>",
+            *header,
+            "using namespace nvcuda;",
+            "",
+            f"// {program.name}: {program.shape.name}, {types}   {program.source}".rstrip(),
+            'extern "C" __global__ void',
+            f"__launch_bounds__({program.warps * LANES})",
+        )
         self.aliased_line = len(self.lines), self._signature("")
         self._line(self._signature(" __restrict__"))
 
@@ -309,8 +311,10 @@ class _Emitter:
         return f"{self.name}({', '.join(parameters)})"
 
     def _setup(self) -> None:
-        self._line(f"const int lane = threadIdx.x % {LANES};")
-        self._line(f"const int warp = threadIdx.x / {LANES};")
+        self._lines(
+            f"const int lane = threadIdx.x % {LANES};",
+            f"const int warp = threadIdx.x / {LANES};",
+        )
         number, columns = "blockIdx.x", self.program.columns
         if self.program.status:
             # Blocks are numbered as they start, so that none waits for one that never does.
@@ -326,8 +330,7 @@ class _Emitter:
         for frag in _fragments(self.program):
             self._line(f"{self._fragment_type(frag)} {frag.name}{self._array(frag)};")
         if self.tables.filled:
-            self._line()
-            self._line("// Constant matrices, made once a block.")
+            self._lines("", "// Constant matrices, made once a block.")
             for name, table in self.tables.filled.items():
                 self._fill(name, table, f"threadIdx.x; e < {table.size}; e += blockDim.x")
             self._line("__syncthreads();")
@@ -378,12 +381,11 @@ class _Emitter:
     # --- Fragments ---------------------------------------------------------------------------
 
     def _fragment_type(self, frag: Frag) -> str:
-        shape, space = self.instruction.shape, self.instruction.namespace
-        layout = ""
+        shape, layout = self.instruction.shape, ""
         if frag.role is not Role.ACC:
             layout = f", wmma::{self.layouts[frag.name]}"
         return (
-            f"{space}::fragment<wmma::{frag.role.value}, {shape.m}, {shape.n}, {shape.k}, "
+            f"{self.space}::fragment<wmma::{frag.role.value}, {shape.m}, {shape.n}, {shape.k}, "
             f"{FRAGMENT_TYPES[frag.dtype]}{layout}>"
         )
 
@@ -397,26 +399,22 @@ class _Emitter:
         return "" if self.instruction.single else f"[{down * across}]"
 
     @contextmanager
-    def _each_fragment(self, frag: Frag) -> Iterator[tuple[str, str, str]]:
-        """Loop over a tile's fragments; give the index, the first row and the first column."""
+    def _each_fragment(self, frag: Frag, view: View | None = None) -> Iterator[tuple[str, str]]:
+        """Loop over a tile's fragments; give the index, and where each lies in a view if any."""
+        pointer = "" if view is None else c_pointer(view.buffer, view.offset)
         if self.instruction.single:
-            yield "", "0", "0"
+            yield "", pointer
             return
         shape = self.instruction.shape
         rows = shape.k if frag.role is Role.B else shape.m
         cols = shape.k if frag.role is Role.A else shape.n
         down, across = self._grid_of(frag)
+        if view is not None:
+            pointer += f" + f / {across} * {rows} * {view.row_stride}"
+            pointer += f" + f % {across} * {cols} * {view.col_stride}"
         self._line("#pragma unroll")
         with self._block(f"for (int f = 0; f < {down * across}; ++f)"):
-            yield "[f]", f"f / {across} * {rows}", f"f % {across} * {cols}"
-
-    def _tile_pointer(self, view: View, row: str, col: str) -> str:
-        pointer = f"{view.buffer.name} + {wrapped(c_index(view.offset))}"
-        if view.offset == Index():
-            pointer = view.buffer.name
-        if row != "0":
-            pointer += f" + {row} * {view.row_stride} + {col} * {view.col_stride}"
-        return pointer
+            yield "[f]", pointer
 
     def _require_aligned(self, view: View) -> None:
         """Refuse a tile of a grid that WMMA could not load where it lies."""
@@ -433,8 +431,7 @@ class _Emitter:
     def _steps(self, steps: Iterator[Numbered]) -> None:
         for path, step in steps:
             self.path = path
-            self._line()
-            self._line(f"// {path}  {ascii_text(line(step))}")
+            self._lines("", f"// {path}  {ascii_text(line(step))}")
             match step:
                 case Loop():
                     self._loop(step)
@@ -468,58 +465,45 @@ class _Emitter:
 
     def _step(self, step: Step) -> None:
         """Write one leaf step."""
-        space = self.instruction.namespace
         match step:
             case Const(dst, pattern):
                 self._const(dst, pattern)
             case Load(dst, src):
-                self._require_aligned(src)
                 layout = f", wmma::mem_{src.layout}" if dst.role is Role.ACC else ""
-                with self._each_fragment(dst) as (f, row, col):
-                    pointer = self._tile_pointer(src, row, col)
+                self._require_aligned(src)
+                with self._each_fragment(dst, src) as (f, pointer):
                     self._line(
-                        f"{space}::load_matrix_sync({dst.name}{f}, {pointer}, {src.ldm}{layout});"
+                        f"{self.space}::load_matrix_sync({dst.name}{f}, {pointer}, "
+                        f"{src.ldm}{layout});"
                     )
             case Mma(d, a, b, c):
                 self._mma(d, a, b, c)
             case Add(d, a, b):
-                with self._each_fragment(d) as (f, _, _):
+                with self._each_fragment(d) as (f, _):
                     self._line(
                         f"for (int e = 0; e < {d.name}{f}.num_elements; ++e) "
                         f"{d.name}{f}.x[e] = tcu::add({a.name}{f}.x[e], {b.name}{f}.x[e]);"
                     )
             case Store(dst, src):
                 self._require_aligned(dst)
-                with self._each_fragment(src) as (f, row, col):
-                    pointer = self._tile_pointer(dst, row, col)
+                with self._each_fragment(src, dst) as (f, pointer):
                     self._line(
-                        f"{space}::store_matrix_sync({pointer}, {src.name}{f}, {dst.ldm}, "
+                        f"{self.space}::store_matrix_sync({pointer}, {src.name}{f}, {dst.ldm}, "
                         f"wmma::mem_{dst.layout});"
                     )
             case Copy(dst, src, plus):
                 self._copy(dst, src, plus)
             case Split(dsts, src):
                 self._split(dsts, src)
-            case Publish() | Await() | Locate():
-                self._grid_step(step)
-            case Sync(scope):
-                if self.path in self.later.waits:
-                    self._line("tcu::wait_for_copies();")
-                self._line("__syncthreads();" if scope is Scope.BLOCK else "__syncwarp();")
-            case Loop() | When():
-                raise AssertionError("control steps are written by _steps")
-            case _:
-                assert_never(step)
-
-    def _grid_step(self, step: Publish | Await | Locate) -> None:
-        """Write a step that deals with other blocks, or with where segments lie."""
-        match step:
-            case Publish(dst, src):
-                self._publish(dst, src)
-            case Await(dst, src):
-                self._await(dst, src)
+            case Publish(dst, src) | Await(dst, src):
+                self._exchange(dst, src)
             case Locate():
                 self._locate(step)
+            case Sync(scope):
+                waits = ["tcu::wait_for_copies();"] if self.path in self.later.waits else []
+                self._lines(*waits, "__syncthreads();" if scope is Scope.BLOCK else "__syncwarp();")
+            case Loop() | When():
+                raise AssertionError("control steps are written by _steps")
             case _:
                 assert_never(step)
 
@@ -540,11 +524,10 @@ class _Emitter:
 
     def _const(self, frag: Frag, pattern: Pattern) -> None:
         """Fill a uniform constant; load any other from its table."""
-        space = self.instruction.namespace
         if pattern.uniform:
             value = c_literal(frag.dtype, int(pattern.kind is PatternKind.ONES))
-            with self._each_fragment(frag) as (f, _, _):
-                self._line(f"{space}::fill_fragment({frag.name}{f}, {value});")
+            with self._each_fragment(frag) as (f, _):
+                self._line(f"{self.space}::fill_fragment({frag.name}{f}, {value});")
             return
         name, table = self.tables.of(frag, pattern)
         if name not in self.tables.filled:
@@ -553,26 +536,25 @@ class _Emitter:
             self._fill(name, table, f"lane; e < {table.size}; e += {LANES}")
             self._line("__syncwarp();")
         view = table.view(self.tables.buffer(name), pattern.offset)
-        with self._each_fragment(frag) as (f, row, col):
-            pointer = self._tile_pointer(view, row, col)
-            self._line(f"{space}::load_matrix_sync({frag.name}{f}, {pointer}, {view.ldm});")
+        with self._each_fragment(frag, view) as (f, pointer):
+            self._line(f"{self.space}::load_matrix_sync({frag.name}{f}, {pointer}, {view.ldm});")
 
     def _mma(self, d: Frag, a: Frag, b: Frag, c: Frag) -> None:
         """D = A.B + C; of a grid, each fragment of D takes its k blocks in ascending order."""
-        space = self.instruction.namespace
         down, across, deep = self.instruction.grid
         self.products += self.times * down * across * deep
+        mma = f"{self.space}::mma_sync"
         if self.instruction.single:
-            self._line(f"{space}::mma_sync({d.name}, {a.name}, {b.name}, {c.name});")
+            self._line(f"{mma}({d.name}, {a.name}, {b.name}, {c.name});")
             return
-        with self._each_fragment(d) as (f, _, _):
+        with self._each_fragment(d) as (f, _):
             left, right = f"{a.name}[f / {across} * {deep}", f"{b.name}[f % {across}"
-            self._line(f"{space}::mma_sync({d.name}{f}, {left}], {right}], {c.name}{f});")
+            self._line(f"{mma}({d.name}{f}, {left}], {right}], {c.name}{f});")
             if deep > 1:
                 left, right = f"{left} + k]", f"{right} + k * {across}]"
                 self._line("#pragma unroll")
                 with self._block(f"for (int k = 1; k < {deep}; ++k)"):
-                    self._line(f"{space}::mma_sync({d.name}{f}, {left}, {right}, {d.name}{f});")
+                    self._line(f"{mma}({d.name}{f}, {left}, {right}, {d.name}{f});")
 
     # --- Rectangles ----------------------------------------------------------------------------
 
@@ -584,7 +566,7 @@ class _Emitter:
         reads = (src,) if plus is None else (src, plus)
         how = self._transfer((dst,), reads)
         if self.path in self.later.copies:
-            self._lines(async_lines(how, dst, src))
+            self._lines(*async_lines(how, dst, src))
             return
         to, *places = how.where
 
@@ -598,7 +580,7 @@ class _Emitter:
             return [write(how, dst, to, (value, src.buffer.dtype), fast=fast)]
 
         held = f"{type_of(how, src.buffer.dtype)} held"
-        self._lines(move_lines(how, held, get, put, named=how.vector > 1))
+        self._lines(*move_lines(how, held, get, put, named=how.vector > 1))
 
     def _split(self, dsts: tuple[View, ...], src: View) -> None:
         """Read, then write part after part, each time of what is left."""
@@ -614,20 +596,25 @@ class _Emitter:
                 for (part, dst), where in zip(parts, how.where[:-1], strict=True)
             ]
 
-        self._lines(move_lines(how, f"{type_of(how, src.buffer.dtype)} rest", get, put))
+        self._lines(*move_lines(how, f"{type_of(how, src.buffer.dtype)} rest", get, put))
 
-    def _publish(self, dst: View, src: View) -> None:
-        """Write each element with its flag."""
+    def _exchange(self, dst: View, src: View) -> None:
         how = self._transfer((dst,), (src,))
+        if dst.buffer.role is BufferRole.STATUS:
+            self._publish(how, dst, src)
+        else:
+            self._await(how, dst, src)
+
+    def _publish(self, how: Transfer, dst: View, src: View) -> None:
+        """Write each element with its flag."""
         value = read(how, src, Where.ANYWHERE, fast=False)
         put = f"{dst.buffer.name}.store({c_address(dst)}, {value});"
         bounds = c_bounds(dst)
         line = f"if ({bounds}) {put}" if bounds else put
-        self._lines(each_vector(how, how.iterations, "lane", [line]))
+        self._lines(*each_vector(how, how.iterations, "lane", [line]))
 
-    def _await(self, dst: View, src: View) -> None:
+    def _await(self, how: Transfer, dst: View, src: View) -> None:
         """Look at all of the lane's words at once, then wait for what was not there."""
-        how = self._transfer((dst,), (src,))
         words, place, bounds = src.buffer.name, c_address(src), c_bounds(src)
 
         def inside(value: str, otherwise: str) -> str:
@@ -642,7 +629,7 @@ class _Emitter:
             return [write(how, dst, Where.ANYWHERE, (value, src.buffer.dtype), fast=False)]
 
         kind = f"tcu::Status<{C_TYPES[src.buffer.dtype]}>::Word"
-        self._lines(move_lines(how, f"{kind} seen", get, put))
+        self._lines(*move_lines(how, f"{kind} seen", get, put))
 
 
 # --- What a program needs before its first step -------------------------------------------------

@@ -1,15 +1,20 @@
-"""How the parts of a step are said in C: indices, bounds, values, constants."""
+"""How the parts of a step are said in C: indices, bounds, values, constants, and transfers.
+
+A transfer is loops over a lane's vectors, reads before writes, on one path or on two.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import assert_never
+from typing import TypeAlias
 
 from tcusim.machine import format_of
 from tcusim.program.grammar import (
     COL,
     ROW,
     Bound,
+    Buffer,
     Extent,
     Gathered,
     Index,
@@ -17,25 +22,11 @@ from tcusim.program.grammar import (
     PatternKind,
     View,
 )
+from tcusim_cuda.transfer import LANES, UNROLL, Alignment, Transfer, Where
 
-__all__ = [
-    "AT",
-    "C_TYPES",
-    "ascii_text",
-    "c_address",
-    "c_bound",
-    "c_bounds",
-    "c_extent",
-    "c_index",
-    "c_inside",
-    "c_line",
-    "c_literal",
-    "c_pattern",
-    "c_place",
-    "c_pointer",
-    "c_value",
-    "wrapped",
-]
+__all__ = ["C_TYPES", "ascii_text", "async_lines", "c_address", "c_bound", "c_bounds", "c_extent"]
+__all__ += ["c_index", "c_literal", "c_pattern", "each_vector", "move_lines", "read", "type_of"]
+__all__ += ["wrapped", "write"]
 
 # What an element is called in memory.
 C_TYPES = {
@@ -63,8 +54,7 @@ def c_index(index: Index) -> str:
 
 
 # The number of an element within its vector.
-AT = Index.symbol("at")
-
+_AT = Index.symbol("at")
 # A warp's place first, the element's within the tile last.
 _ORDER = {"block": -3, "block_col": -2, "warp": -1, "row": 2, "col": 3, "at": 4}
 
@@ -131,17 +121,14 @@ def c_value(view: View) -> str:
     return f"({bounds} ? {read} : {c_literal(view.buffer.dtype, 0)})" if bounds else read
 
 
-def c_pointer(view: View) -> str:
-    """Print the address of element (row, col)."""
-    place = c_place(view)
-    return (
-        view.buffer.name if place == Index() else f"{view.buffer.name} + {wrapped(c_index(place))}"
-    )
+def c_pointer(buffer: Buffer, place: Index) -> str:
+    """Print the address of an element of a buffer."""
+    return buffer.name if place == Index() else f"{buffer.name} + {wrapped(c_index(place))}"
 
 
 def c_inside(view: View, down: bool) -> str:
     """Print which elements of the vector at (row, col) are in bounds, as a function; "" if all."""
-    step = {"row": ROW + AT} if down else {"col": COL + AT}
+    step = {"row": ROW + _AT} if down else {"col": COL + _AT}
     moved = tuple(Bound(b.lhs.substitute(step), b.rhs.substitute(step)) for b in view.bounds)
     bounds = c_bounds(replace(view, bounds=moved))
     return f"[&](int at) {{ return {bounds}; }}" if bounds else ""
@@ -163,24 +150,181 @@ def c_pattern(pattern: Pattern, row: str, col: str) -> str:
     """Print the condition under which an element of a constant is 1."""
     offset = wrapped(c_index(pattern.offset))
     shift = "" if pattern.offset == Index() else f" + {offset}"
-    match pattern.kind:
-        case PatternKind.ZEROS:
-            return "false"
-        case PatternKind.ONES:
-            return "true"
-        case PatternKind.ROW:
-            return f"{row} == {offset}"
-        case PatternKind.COL:
-            return f"{col} == {offset}"
-        case PatternKind.UPPER:
-            return f"{row} <= {col}{shift}"
-        case PatternKind.LOWER:
-            return f"{col} <= {row}{shift}"
-        case _:
-            assert_never(pattern.kind)
+    return {
+        PatternKind.ZEROS: "false",
+        PatternKind.ONES: "true",
+        PatternKind.ROW: f"{row} == {offset}",
+        PatternKind.COL: f"{col} == {offset}",
+        PatternKind.UPPER: f"{row} <= {col}{shift}",
+        PatternKind.LOWER: f"{col} <= {row}{shift}",
+    }[pattern.kind]
 
 
 def ascii_text(text: str) -> str:
     """Return a listing line in characters that every compiler takes."""
-    table = {"←": "<-", "·": ".", "…": "..."}
-    return "".join(table.get(letter, letter) for letter in text).encode("ascii", "replace").decode()
+    table = str.maketrans({"←": "<-", "·": ".", "…": "..."})
+    return text.translate(table).encode("ascii", "replace").decode()
+
+
+# --- Transfers -----------------------------------------------------------------------------------
+
+# The read of a vector as an expression, and its write, of a value in a variable, as a line. Both
+# are told whether they are on the fast path, where everything is in bounds and aligned.
+Read: TypeAlias = Callable[[bool], str]
+Write: TypeAlias = Callable[[str, bool], Iterable[str]]
+
+
+def _block(head: str, lines: Iterable[str]) -> list[str]:
+    """Put lines in braces."""
+    return [f"{head} {{".strip(), *(f"    {line}" for line in lines), "}"]
+
+
+def type_of(transfer: Transfer, dtype: str) -> str:
+    """Print the type of a vector in registers; of one element, that of the element."""
+    kind = C_TYPES[dtype]
+    return kind if transfer.vector == 1 else f"tcu::Vector<{kind}, {transfer.vector}>"
+
+
+def read(transfer: Transfer, view: View, where: Where, *, fast: bool) -> str:
+    """Print the read of the vector at (row, col): zeros where a bound fails."""
+    if transfer.vector == 1:
+        return c_value(view)
+    if where is Where.REPEATED:
+        return f"tcu::repeat<{transfer.vector}>({c_value(view)})"
+    arguments, place = _arguments(transfer, view, where, fast, ())
+    return f"tcu::load<{transfer.vector}{f', {place}' if place else ''}>({arguments})"
+
+
+def write(
+    transfer: Transfer, view: View, where: Where, value: tuple[str, str], *, fast: bool
+) -> str:
+    """Print the write of a value, a text and its type, to the vector at (row, col) in bounds."""
+    text, dtype = value
+    if dtype != view.buffer.dtype:
+        text = f"tcu::convert<{C_TYPES[view.buffer.dtype]}>({text})"
+    if transfer.vector > 1:
+        arguments, place = _arguments(transfer, view, where, fast, (text,))
+        return f"tcu::store{f'<{place}>' if place else ''}({arguments});"
+    target = f"{view.buffer.name}[{c_address(view)}] = {text};"
+    bounds = c_bounds(view)
+    return f"if ({bounds}) {target}" if bounds else target
+
+
+def _arguments(
+    transfer: Transfer, view: View, where: Where, fast: bool, values: tuple[str, ...]
+) -> tuple[str, str]:
+    """Print the arguments of an access, and what is known of its place."""
+    inside = "" if fast else c_inside(view, transfer.down)
+    place = "tcu::Aligned" if fast or where is Where.ALIGNED else ""
+    return ", ".join(filter(None, (c_pointer(view.buffer, c_place(view)), *values, inside))), place
+
+
+# --- Loops over a lane's vectors ------------------------------------------------------------------
+
+
+def each_vector(transfer: Transfer, count: int, first: str, lines: Iterable[str]) -> list[str]:
+    """Print lines for `count` vectors of the lane, from number `first` on."""
+    # In whole groups, every lane has each of its vectors.
+    whole = transfer.vectors % (LANES * count) == 0
+    number = first if count == 1 else f"{first} + {LANES}*nth"
+    head = "" if count == 1 else f"for (int nth = 0; nth < {count}; ++nth)"
+    found = [*_place(transfer), *lines]
+    if whole:
+        inner = _block(head, [f"const int e = {number};", *found])
+    else:
+        inner = _block(f"if (const int e = {number}; e < {transfer.vectors})", found)
+        inner = _block(head, inner) if head else inner
+    unroll = "#pragma unroll" if count <= UNROLL else f"#pragma unroll {UNROLL}"
+    return [unroll, *inner] if head else inner
+
+
+def _place(transfer: Transfer) -> list[str]:
+    """Print the row and the column of the first element of vector `e`."""
+    inner = (transfer.rows if transfer.down else transfer.cols) // transfer.vector
+    along, across = ("row", "col") if transfer.down else ("col", "row")
+    extents = {"row": transfer.rows, "col": transfer.cols}
+    parts = {along: f"e % {inner}", across: f"e / {inner}"}
+    if extents[across] == 1:
+        parts[along] = "e"
+    if transfer.vector > 1:
+        parts[along] = "0" if inner == 1 else f"{transfer.vector}*{wrapped(parts[along])}"
+    if extents[along] == 1:
+        parts[across] = "e"
+    return [f"const int {n} = {parts[n]};" for n in ("row", "col") if extents[n] > 1]
+
+
+def _test(test: Bound | Alignment) -> str:
+    if isinstance(test, Bound):
+        return c_bound(test)
+    pointer = c_pointer(test.view.buffer, test.view.offset)
+    return f"tcu::is_multiple({pointer}, {test.nbytes})"
+
+
+def _paths(transfer: Transfer, fast: list[str], tested: Callable[[], list[str]]) -> list[str]:
+    """Print the fast path, and, where its guard may fail, one that tests each vector.
+
+    On the fast path nothing is tested between the loads, which are then in flight together.
+    """
+    if not transfer.guard:
+        return fast
+    guard = " && ".join(map(_test, transfer.guard))
+    each = _block(f"for (int e = lane; e < {transfer.vectors}; e += {LANES})", tested())
+    return [
+        *_block(f"if ({guard})", fast),
+        *_block("else", ["#pragma unroll 1", *each]),
+    ]
+
+
+def move_lines(
+    transfer: Transfer, variable: str, get: Read, put: Write, *, named: bool = True
+) -> list[str]:
+    """Print reads of a lane's vectors into registers, and then their writes.
+
+    All reads come before the first write, as many as registers may hold: memory answers them
+    together. That is legal, since a step reads no element that another lane writes.
+
+    variable: a declaration, such as "float held". named: whether a single vector needs it.
+    """
+    name = variable.split()[-1]
+
+    def one(fast: bool) -> list[str]:
+        declared = [f"{variable} = {get(fast)};"] if named else []
+        return [*declared, *put(name if named else get(fast), fast)]
+
+    fast = transfer.vector > 1
+    if transfer.iterations == 1:
+        lines = each_vector(transfer, 1, "lane", one(fast))
+    else:
+        lines = _held(transfer, variable, get(fast), put(f"{name}[nth]", fast))
+    return _paths(transfer, lines, lambda: [*_place(transfer), *one(False)])
+
+
+def _held(transfer: Transfer, variable: str, value: str, writes: Iterable[str]) -> list[str]:
+    """Print loops over groups of vectors that a lane holds."""
+    held, name = transfer.held, variable.split()[-1]
+    start, head = "lane", ""
+    if held < transfer.iterations:
+        start = "first"
+        head = f"for (int first = lane; first < {transfer.vectors}; first += {LANES * held})"
+    return _block(
+        head,
+        [
+            f"{variable}[{held}];",
+            *each_vector(transfer, held, start, [f"{name}[nth] = {value};"]),
+            *each_vector(transfer, held, start, writes),
+        ],
+    )
+
+
+def async_lines(transfer: Transfer, dst: View, src: View) -> list[str]:
+    """Print copies from global to shared memory that are started, and waited for later."""
+
+    def start(fast: bool) -> list[str]:
+        inside = "" if fast else c_inside(src, transfer.down)
+        to, source = (c_pointer(view.buffer, c_place(view)) for view in (dst, src))
+        arguments = ", ".join(filter(None, (to, source, inside)))
+        place = ", tcu::Aligned" if fast else ""
+        return [f"tcu::copy_async<{transfer.vector}{place}>({arguments});"]
+
+    lines = each_vector(transfer, transfer.iterations, "lane", start(transfer.vector > 1))
+    return _paths(transfer, lines, lambda: [*_place(transfer), *start(False)])

@@ -7,8 +7,9 @@ templates of `tcusim.cuh` see what it allows.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tcusim.machine import format_of
@@ -30,16 +31,8 @@ from tcusim.program.grammar import (
     whole,
 )
 
-__all__ = [
-    "LANES",
-    "UNROLL",
-    "Alignment",
-    "Later",
-    "Transfer",
-    "Where",
-    "known_steps",
-    "transfer_of",
-]
+__all__ = ["LANES", "UNROLL", "Alignment", "Later", "Transfer", "Where", "known_steps"]
+__all__ += ["transfer_of"]
 
 LANES = 32
 # The widest access of a lane. A vector is that many bytes of the widest type of its step, not of
@@ -76,23 +69,13 @@ class Alignment:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """How lanes go over the rectangles of one step.
+    """How lanes go over the rectangles of one step, each of `rows` by `cols` elements.
 
-    Attributes
-    ----------
-    rows, cols : int
-        The extent of each rectangle.
-    vector : int
-        Elements that a lane moves at once.
-    down : bool
-        Whether they are neighbours in a column; else in a row.
-    held : int
-        Vectors that a lane has in registers at a time.
-    where : tuple of Where
-        For each rectangle, those written first.
-    guard : tuple of Bound and Alignment
-        What the warp tests: if all hold, every vector is in bounds and aligned, and goes without
-        another test. Vectors of one element are always tested singly, and have no guard.
+    vector: elements that a lane moves at once. down: whether they are neighbours in a column; else
+    in a row. held: vectors that a lane has in registers at a time. where: for each rectangle, those
+    written first. guard: what the warp tests: if all hold, every vector is in bounds and aligned,
+    and goes without another test. Vectors of one element are always tested singly, and have no
+    guard.
     """
 
     rows: int
@@ -123,16 +106,8 @@ def transfer_of(
 ) -> Transfer:
     """Return how a step moves rectangles of one extent.
 
-    Parameters
-    ----------
-    program : Program
-        Whose step it is.
-    written, read : sequence of View
-        The rectangles.
-    tiled : frozenset of str
-        Buffers of the grid whose arrays are aligned, since WMMA moves tiles of them.
-    known : frozenset of str, optional
-        `known_steps(program)`, if the caller has it.
+    tiled: buffers of the grid whose arrays are aligned, since WMMA moves tiles of them. known:
+    `known_steps(program)`, if the caller has it.
     """
     first, views = written[0], (*written, *read)
     known = known_steps(program) if known is None else known
@@ -206,7 +181,9 @@ def _lanes_go_down(dst: View, src: View) -> bool:
 def _repeats(view: View, down: bool) -> bool:
     """Return whether all elements of a vector are one element of memory, in bounds or not."""
     inner, stride = ("row", view.row_stride) if down else ("col", view.col_stride)
-    return stride == 0 and view.ranges is None and not any(_excess(view, inner))
+    # How fast each bound's excess grows along the vector.
+    grows = [(bound.lhs - bound.rhs).coefficient(inner) for bound in view.bounds]
+    return stride == 0 and view.ranges is None and not any(grows)
 
 
 def known_steps(program: Program) -> frozenset[str]:
@@ -237,15 +214,9 @@ def _in_vectors(view: View, size: int, down: bool, known: frozenset[str]) -> boo
     return all(step * itemsize % access == 0 for step in (*steps, view.address.const))
 
 
-def _excess(view: View, symbol: str) -> list[int]:
-    """Return how fast each bound's excess grows along a symbol."""
-    return [(bound.lhs - bound.rhs).coefficient(symbol) for bound in view.bounds]
-
-
 # --- Copies that nobody waits for at once ---------------------------------------------------------
 
 
-@dataclass(slots=True)
 class Later:
     """Paths of the copies that are only started, and of the barriers before which they finish.
 
@@ -258,27 +229,23 @@ class Later:
     loads are better, since the compiler may issue them early.
     """
 
-    program: Program
-    copies: set[str] = field(default_factory=set)
-    waits: set[str] = field(default_factory=set)
-    _arrivals: dict[str, set[str]] = field(default_factory=dict)
-
-    def find(self) -> Later:
-        """Follow the steps, and fill in `copies` and `waits`."""
-        self._all_of(numbered(self.program.steps), {})
+    def __init__(self, program: Program) -> None:
+        self.copies: set[str] = set()
+        self._program = program
+        self._arrivals: defaultdict[str, set[str]] = defaultdict(set)
+        self._all_of(numbered(program.steps), {})
         self.waits = {path for path, arrived in self._arrivals.items() if arrived & self.copies}
-        return self
 
     def _all_of(self, steps: Iterator[Numbered], pending: dict[str, bool]) -> dict[str, bool]:
         """Return the copies pending after these steps, each with whether an Mma came since."""
         for path, step in steps:
             match step:
-                case Copy() if _copies_later(self.program, step):
+                case Copy() if _copies_later(self._program, step):
                     pending = {path: False, **pending}
                 case Mma():
                     pending = dict.fromkeys(pending, True)
                 case Sync():
-                    self._arrivals.setdefault(path, set()).update(pending)
+                    self._arrivals[path].update(pending)
                     self.copies.update(copy for copy, worked in pending.items() if worked)
                     pending = {}
                 case Loop():
@@ -305,9 +272,7 @@ def _copies_later(program: Program, step: Copy) -> bool:
     An output may be written meanwhile, so it is copied at once.
     """
     dst, src = step.dst, step.src
-    if step.plus is not None or dst.bounds or dst.buffer.space is Space.GLOBAL:
-        return False
-    if src.ranges is not None:
+    if step.plus is not None or dst.bounds or dst.buffer.space is Space.GLOBAL or src.ranges:
         return False
     if src.buffer.role is not BufferRole.INPUT or src.buffer.dtype != dst.buffer.dtype:
         return False

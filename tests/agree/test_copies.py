@@ -317,7 +317,7 @@ def pipeline(tiles: int = 4) -> Program:
 
 def test_a_pipeline_fetches_while_it_multiplies(host: Backend) -> None:
     program = pipeline()
-    later = Later(program).find()
+    later = Later(program)
     # Nothing is multiplied while the first tile is fetched.
     assert later.copies == {"5.1", "5.5"}
     assert later.waits == {"5.4", "5.8"}
@@ -339,7 +339,7 @@ def test_where_copies_must_have_finished() -> None:
     fetch, multiply = steps[2], (steps[4].body[1], steps[4].body[2])  # type: ignore[union-attr]
 
     def found(*steps: Step) -> tuple[set[str], set[str]]:
-        later = Later(replace(program, steps=steps)).find()
+        later = Later(replace(program, steps=steps))
         return later.copies, later.waits
 
     # Around a loop, and out of it.
@@ -363,7 +363,7 @@ def test_what_is_not_copied_later() -> None:
 
     def later(copy: Copy) -> bool:
         steps = (copy, *multiply, WARP_SYNC)
-        return bool(Later(replace(program, steps=steps)).find().copies)
+        return bool(Later(replace(program, steps=steps)).copies)
 
     assert later(fetch)
     assert not later(replace(fetch, plus=tile))
