@@ -38,6 +38,7 @@ _FLAGS: Final = ("carry", "exclusive", "reverse")
 # Options that say how many tiles a warp takes, where blocks share a segment.
 _SHARES: Final = ("per_warp", "tiles_per_row")
 
+_UNKNOWN: Final = "what must come out is not known here for"
 _LARGEST: Final = 3
 # A tile of more multiply-adds than this takes so long that fewer cases must do, unless in full.
 _LARGE_TILE: Final = 2**16
@@ -111,13 +112,16 @@ class Kind(ABC):
     def unknown(self, program: Program) -> str:
         """Return why nobody here knows what must come out, "" if `expected` does."""
         strange = [buffer.name for buffer in program.inputs if buffer.name not in self.known]
-        if strange:
-            return f"what must come out is not known here for an input {strange[0]!r}"
-        return ""
+        return f"{_UNKNOWN} an input {strange[0]!r}" if strange else ""
 
     def useful(self, case: Case) -> int:
         """Return the additions that the case would need without a tensor core, about."""
         return case.sizes["length"]
+
+    def tiles(self, row: Algorithm, tile: Tile, recipe: Recipe) -> int:
+        """Return the tiles of data that an item of a warp takes, about."""
+        unit = _unit(row, tile)
+        return -(-(recipe.get("segment_size") or unit) // unit)
 
     def formula(self, row: Algorithm, tile: Tile, case: Case, repeats: int) -> int:
         """Return the mma steps that the registry's formula has for a measured case."""
@@ -135,30 +139,30 @@ class _Segments(Kind):
     sums: bool
 
     def programs(self, row: Algorithm, tile: Tile, full: bool) -> Iterator[Trial]:
-        """Yield segment sizes around a row, a tile and the default, whole and ragged."""
+        """Yield segment sizes around a row, a tile and the default, whole and masked."""
         unit = _unit(row, tile)
         default = row.repeats * unit
-
-        def segments(size: int, *, masked: bool, **options: Any) -> Recipe:
-            return Recipe.of(row.name, segment_size=size, masked=masked, **options)
-
         if row.level is Level.GRID:
             yield from _shared_segments(row, unit, full)
             return
+
+        def segments(size: int, *, masked: bool = True, **options: Any) -> Recipe:
+            return Recipe.of(row.name, segment_size=size, masked=masked, **options)
+
         if tile.m * tile.n * tile.k > _LARGE_TILE and not full:
-            yield segments(max(1, unit - 1), masked=True), False
-            yield segments(default, masked=True), False
+            yield segments(max(1, unit - 1)), False
+            yield segments(default), False
             yield segments(unit, masked=False), False
             return
         for size in _segment_sizes(tile, unit, default, full):
-            yield segments(size, masked=True), full or size == default
+            yield segments(size), full or size == default
             if full or size in (unit, default):
                 yield segments(size, masked=False), full
-        for warps, tiles in layouts(row, tile):
+        for warps, items in layouts(row, tile):
             for masked in (True, False) if full else (True,):
-                yield segments(default, masked=masked, warps=warps, items_per_warp=tiles), full
+                yield segments(default, masked=masked, warps=warps, items_per_warp=items), full
         for flags in _flags(row, full):
-            yield segments(max(1, default - 1), masked=True, **flags), full
+            yield segments(max(1, default - 1), **flags), full
 
     def runs(self, program: Program, recipe: Recipe, many: bool) -> Iterator[Case]:
         """Yield lengths around a segment and a block; whole blocks if the program wants those."""
@@ -180,9 +184,8 @@ class _Segments(Kind):
     def inputs(self, program: Program, case: Case, limit: int) -> dict[str, Ints]:
         """Return segments whose magnitudes, with what is carried in, sum to `limit` at most."""
         rng, length, size = case.rng, case.sizes["length"], _segment_size(case)
-        count = -(-length // size)
-        room = limit // 2 if _is_carried(program) else limit
-        rows = _small_integers(rng, count, size, room, _is_signed(program))
+        count, room, low = -(-length // size), _room(program, limit), _sign(program)
+        rows = _small_integers(rng, (count, size), room, low)
         return {"in": rows.ravel()[:length]} | _carry(program, rng, room, count)
 
     def expected(self, program: Program, case: Case, inputs: Mapping[str, Ints]) -> Ints:
@@ -190,8 +193,7 @@ class _Segments(Kind):
         x, size = inputs["in"], _segment_size(case)
         rows = np.concatenate([x, np.zeros(-x.size % size, np.int64)]).reshape(-1, size)
         if self.sums:
-            totals: Ints = rows.sum(axis=1)
-            return totals
+            return np.asarray(rows.sum(axis=1))
         prefixes = _prefixes(rows, case.recipe)
         if "carry" in inputs:
             prefixes = prefixes + inputs["carry"][:, None]
@@ -210,20 +212,25 @@ def _prefixes(rows: Ints, recipe: Recipe) -> Ints:
     return prefixes - rows if recipe.get("exclusive") else prefixes
 
 
-def _is_signed(program: Program) -> bool:
-    fmt = format_of(program.ab)
-    return fmt.is_float or fmt.smallest < 0
+def _sign(program: Program) -> int:
+    """Return the smallest of the signs that inputs may have: -1 or, without signs, 0."""
+    return -1 if format_of(program.ab).smallest < 0 or format_of(program.ab).is_float else 0
 
 
 def _is_carried(program: Program) -> bool:
     return any(buffer.name == "carry" for buffer in program.inputs)
 
 
+def _room(program: Program, limit: int) -> int:
+    """Return what a segment's magnitudes may add up to: half, if something is carried in."""
+    return limit // 2 if _is_carried(program) else limit
+
+
 def _carry(program: Program, rng: np.random.Generator, room: int, count: int) -> dict[str, Ints]:
     """Return what is carried into each segment, if the program has such an input."""
     if not _is_carried(program):
         return {}
-    return {"carry": rng.integers(-room if _is_signed(program) else 0, room + 1, count)}
+    return {"carry": rng.integers(room * _sign(program), room + 1, count)}
 
 
 def _flags(row: Algorithm, full: bool) -> Iterator[dict[str, bool]]:
@@ -267,22 +274,20 @@ def _segment_sizes(tile: Tile, unit: int, default: int, full: bool) -> list[int]
     return sorted(size for size in sizes if size >= 1)
 
 
-def _small_integers(
-    rng: np.random.Generator, rows: int, size: int, limit: int, signed: bool
-) -> Ints:
-    """Return (rows, size) integers whose magnitudes sum to at most `limit` in each row.
+def _small_integers(rng: np.random.Generator, shape: tuple[int, int], room: int, sign: int) -> Ints:
+    """Return integers whose magnitudes sum to at most `room` in each row.
 
     The ends of a row are never 0, so that it shows if one is left out or is taken twice.
     """
-    room = max(0, limit - 2)
-    largest = min(_LARGEST, max(1, room))
-    x: Ints = rng.integers(-largest if signed else 0, largest + 1, (rows, size))
-    wanted = room / max(1.0, size * (largest + 1) / 2)
-    x = x * (rng.random(x.shape) < wanted)
-    x[:, :1] = x[:, size - 1 :] = 0
+    room = max(0, room - 2)
+    largest, last = min(_LARGEST, max(1, room)), shape[1] - 1
+    x: Ints = rng.integers(sign * largest, largest + 1, shape)
+    wanted = room / max(1.0, shape[1] * (largest + 1) / 2)
+    x = x * (rng.random(shape) < wanted)
+    x[:, [0, last]] = 0
     x[np.abs(x).cumsum(axis=1) > room] = 0
-    x[:, size - 1 :] = -1 if signed else 1
-    x[:, :1] = 1
+    x[:, last] = sign or 1
+    x[:, 0] = 1
     return x
 
 
@@ -310,12 +315,12 @@ class _Products(Kind):
         if full:
             pairs += [(n - 1, k - 1), (2 * n + 1, 5 * k), (1, 3 * k + 1), (5 * n, 1)]
         for cols, inner in pairs:
-            sizes = {"cols": cols, "inner": inner}
             if cols and inner:
-                given = {name: size for name, size in sizes.items() if name in row.options}
-                yield Recipe.of(row.name, **given), full or (cols, inner) == (n + 1, k + 1)
-        for warps, tiles in layouts(row, tile):
-            yield Recipe.of(row.name, warps=warps, items_per_warp=tiles), full
+                sizes = {"cols": cols} if "cols" in row.options else {}
+                recipe = Recipe.of(row.name, inner=inner, **sizes)
+                yield recipe, full or (cols, inner) == (n + 1, k + 1)
+        for warps, items in layouts(row, tile):
+            yield Recipe.of(row.name, warps=warps, items_per_warp=items), full
         if "add_c" in row.options:
             yield Recipe.of(row.name, add_c=True), full
 
@@ -329,16 +334,13 @@ class _Products(Kind):
 
     def inputs(self, program: Program, case: Case, limit: int) -> dict[str, Ints]:
         """Return factors of -1, 0 and 1 whose products, with c, sum to `limit` at most."""
-        rng = case.rng
+        rng, sign = case.rng, _sign(program)
         rows, cols, inner = (case.sizes[name] for name in ("rows", "cols", "inner"))
-        low = -1 if _is_signed(program) else 0
-        left: Ints = rng.integers(low, 2, (rows, inner))
-        left[np.abs(left).cumsum(axis=1) > limit - 1] = 0
-        drawn = {
-            "a": left,
-            "b": rng.integers(low, 2, (inner, cols)),
-            "c": rng.integers(low, 2, (rows, cols)),
+        shapes = {"a": (rows, inner), "b": (inner, cols), "c": (rows, cols)}
+        drawn: dict[str, Ints] = {
+            name: rng.integers(sign, 2, shape) for name, shape in shapes.items()
         }
+        drawn["a"][np.abs(drawn["a"]).cumsum(axis=1) > limit - 1] = 0
         return {buffer.name: drawn[buffer.name].ravel() for buffer in program.inputs}
 
     def expected(self, program: Program, case: Case, inputs: Mapping[str, Ints]) -> Ints:
@@ -352,12 +354,17 @@ class _Products(Kind):
         """Refuse programs of other arrays or scalars."""
         scalars = [scalar.name for scalar in program.scalars]
         if scalars != ["rows"]:
-            return f"what must come out is not known here for the scalars {', '.join(scalars)}"
+            return f"{_UNKNOWN} the scalars {', '.join(scalars)}"
         return Kind.unknown(self, program)
 
     def useful(self, case: Case) -> int:
         """Return the multiply-adds of the product."""
         return case.sizes["rows"] * case.sizes["cols"] * case.sizes["inner"]
+
+    def tiles(self, row: Algorithm, tile: Tile, recipe: Recipe) -> int:
+        """Return the tiles of both matrices that an item takes, about."""
+        cols, inner = recipe.get("cols") or 1, recipe.get("inner") or 1
+        return -(-cols // tile.n) * -(-inner // tile.k)
 
     def formula(self, row: Algorithm, tile: Tile, case: Case, repeats: int) -> int:
         """Return the mma steps of the whole product."""
@@ -383,8 +390,8 @@ class _Chunks(Kind):
         sizes = {1, k, k + 1, default} | ({2, k - 1, default - 1, default + 1} if full else set())
         for size in sorted(sizes - {0}):
             yield Recipe.of(row.name, segment_size=size), full or size == default
-        for warps, tiles in layouts(row, tile)[1:]:
-            yield Recipe.of(row.name, segment_size=k, warps=warps, items_per_warp=tiles), full
+        for warps, items in layouts(row, tile)[1:]:
+            yield Recipe.of(row.name, segment_size=k, warps=warps, items_per_warp=items), full
         if "whole" in row.options:
             yield Recipe.of(row.name, segment_size=k + 1, whole=True), full
         for flags in _flags(row, full):
@@ -413,9 +420,8 @@ class _Chunks(Kind):
         if case.recipe.get("whole"):
             lengths = _whole_lengths(case.recipe.get("segment_size"), count)
             offsets = np.concatenate([[0], lengths.cumsum()]).astype(np.int64)
-        room = limit // 2 if _is_carried(program) else limit
-        low = -1 if _is_signed(program) else 0
-        x: Ints = rng.integers(low, 2, (length,))
+        room = _room(program, limit)
+        x: Ints = rng.integers(_sign(program), 2, length)
         before = np.concatenate([[0], np.abs(x).cumsum()])
         x[before[1:] - np.repeat(before[offsets[:-1]], np.diff(offsets)) > room] = 0
         return {"in": x, "offsets": offsets} | _carry(program, rng, room, self._numbers(case))

@@ -9,13 +9,13 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
 import numpy as np
 
 from tcusim.algorithms import Algorithm, algorithm_of, algorithms, build
-from tcusim.backends import Emitter, find_emitter
+from tcusim.backends import find_emitter
 from tcusim.check.cases import Case, Recipe
 from tcusim.check.kinds import KINDS, Kind, Tile, exact_up_to, has_formula, layouts, variants
 from tcusim.check.memory import require_bytes
@@ -31,9 +31,6 @@ from tcusim.simulate.interpreter import Event, run_numpy
 
 __all__ = ["Validation", "validate_shape"]
 
-_SIDES: Final = ("a", "b")
-_COMBINES: Final = ("mma", "add")
-
 # The simulator's costs, roughly, on a core of 2024. An mma of one warp: bytes held for each element
 # of the three tiles, and seconds for each multiply-add. A program: seconds to build and to verify
 # it for each element, and seconds for each run, however small.
@@ -46,29 +43,6 @@ _BLOCKS: Final = 2
 _MMA_PER_TILE: Final = 2
 # Lengths that are tried of a program, if several are, and if not.
 _LENGTHS: Final = {True: 8, False: 2}
-
-
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """What is validated: tile, types, architecture. limit: integers up to which all is exact."""
-
-    shape: MmaShape
-    ab: str
-    acc: str
-    arch: str
-    limit: int
-    emitter: Emitter | None
-
-    @property
-    def elements(self) -> int:
-        """Elements of the three tiles of an mma."""
-        m, n, k = self.shape.m, self.shape.n, self.shape.k
-        return m * n + m * k + k * n
-
-    def tile(self, side: str) -> Tile:
-        """Return the tile as an algorithm sees it that has its data in this operand."""
-        m, n, k = self.shape.m, self.shape.n, self.shape.k
-        return Tile(n, m, k) if side == "b" else Tile(m, n, k)
 
 
 def validate_shape(
@@ -123,17 +97,23 @@ def validate_shape(
     >>> report.ok, [row.mma for row in report.rows]
     (True, [3, 4, 1, 1])
     """
-    validation = Validation.of(shape, algorithms, ab=ab, acc=acc, arch=arch, full=full)
-    return validation.run(progress)
+    return Validation.of(shape, algorithms, ab=ab, acc=acc, arch=arch, full=full).run(progress)
 
 
 @dataclass(frozen=True)
 class Validation:
-    """What `validate_shape` is about to do: how long it takes can be asked before it is run."""
+    """What `validate_shape` is about to do: how long it takes can be asked before it is run.
 
-    target: _Target
-    trials: tuple[_Trial, ...]
+    limit: integers up to which all is exact.
+    """
+
+    shape: MmaShape
+    ab: str
+    acc: str
+    arch: str
     full: bool
+    limit: int
+    algorithms: tuple[Algorithm, ...]
 
     @classmethod
     def of(
@@ -147,8 +127,40 @@ class Validation:
         full: bool = False,
     ) -> Validation:
         """Return what there is to do; the arguments and errors are those of `validate_shape`."""
-        target = _target(shape_or_virtual(shape), ab, acc, arch)
-        return cls(target, tuple(_trials(target, algorithms, full)), full)
+        shape = shape_or_virtual(shape)
+        format_of(ab)
+        format_of(acc)
+        if not shape.supports(ab, acc):
+            pairs = ", ".join(f"{one} to {other}" for one, other in shape.pairs())
+            raise Unsupported(
+                f"shape {shape.name} does not take {ab} to {acc}; it takes "
+                f"{pairs or 'f16 to f32 and other types of tensor cores'}. Choose ab and acc"
+            )
+        limit = exact_up_to(ab, acc, rule_for(arch, ab, acc, shape.family(ab, acc)))
+        made = cls(shape, ab, acc, arch, full, limit, _named(algorithms))
+        require_bytes(made.nbytes, f"one mma of {shape.name} tiles on the simulator")
+        return made
+
+    @property
+    def elements(self) -> int:
+        """Elements of the three tiles of an mma."""
+        m, n, k = self.shape.m, self.shape.n, self.shape.k
+        return m * n + m * k + k * n
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that an mma of one warp takes on the simulator."""
+        return _BYTES_PER_ELEMENT * self.elements
+
+    @cached_property
+    def trials(self) -> list[_Trial]:
+        """Every algorithm, with the options that make another of it, and side."""
+        return [
+            _Trial(self, row, options, side)
+            for row in self.algorithms
+            for options in variants(row)
+            for side in "ab"
+        ]
 
     @property
     def seconds(self) -> float:
@@ -157,69 +169,32 @@ class Validation:
 
     def run(self, progress: Callable[[int, int], object] | None = None) -> ShapeReport:
         """Try everything; progress is called with the part that is done, of 1000."""
-        start = time.monotonic()
-        rows, before, whole = [], 0.0, self.seconds
+        start, rows, before, whole = time.monotonic(), [], 0.0, self.seconds
+
+        def tell(before: float, spent: float) -> None:
+            if progress is not None:
+                progress(round(1000 * (before + spent) / whole), 1000)
+
         for trial in self.trials:
-
-            def tell(part: float, done: float = before, trial: _Trial = trial) -> None:
-                if progress is not None:
-                    progress(round(1000 * (done + part * trial.seconds) / whole), 1000)
-
-            rows.append(trial.validated(tell))
+            rows.append(trial.row_of_report(partial(tell, before)))
             before += trial.seconds
-            tell(1.0)
-        target = self.target
-        return ShapeReport(
-            shape=target.shape.name,
-            ab=target.ab,
-            acc=target.acc,
-            arch=target.arch,
-            full=self.full,
-            rows=tuple(rows),
-            seconds=time.monotonic() - start,
-        )
+            tell(before, 0.0)
+        name, seconds = self.shape.name, time.monotonic() - start
+        return ShapeReport(name, self.ab, self.acc, self.arch, self.full, tuple(rows), seconds)
 
 
-def _target(shape: MmaShape, ab: str, acc: str, arch: str) -> _Target:
-    """Check that shape, types and architecture go together."""
-    format_of(ab)
-    format_of(acc)
-    if not shape.supports(ab, acc):
-        pairs = ", ".join(f"{one} to {other}" for one, other in shape.pairs())
-        raise Unsupported(
-            f"shape {shape.name} does not take {ab} to {acc}; it takes "
-            f"{pairs or 'f16 to f32 and other types of tensor cores'}. Choose ab and acc"
-        )
-    rule = rule_for(arch, ab, acc, shape.family(ab, acc))
-    limit = exact_up_to(ab, acc, rule)
-    target = _Target(shape, ab, acc, arch, limit, find_emitter())
-    needed = _BYTES_PER_ELEMENT * target.elements
-    require_bytes(needed, f"one mma of {shape.name} tiles on the simulator")
-    return target
-
-
-def _trials(target: _Target, names: Sequence[str] | None, full: bool) -> Iterator[_Trial]:
-    """Yield every algorithm, with the options that make another of it, and side."""
-    rows = algorithms() if names is None else tuple(map(algorithm_of, names))
-    for row in rows:
-        for options in variants(row):
-            for side in _SIDES:
-                yield _Trial(target, row, tuple(options.items()), side, full)
-
-
-class _TooLargeError(Exception):
-    """A case needs more memory than there is."""
+def _named(names: Sequence[str] | None) -> tuple[Algorithm, ...]:
+    return algorithms() if names is None else tuple(map(algorithm_of, names))
 
 
 @dataclass
 class _Trial:
     """One algorithm, its options and a side, under test. attempt: what is being tried."""
 
-    target: _Target
+    plan: Validation
     row: Algorithm
-    options: tuple[tuple[str, Any], ...]
+    options: dict[str, Any]
     side: str
-    full: bool
     attempt: str = ""
     too_large: list[str] = field(default_factory=list)
 
@@ -230,60 +205,44 @@ class _Trial:
 
     @cached_property
     def tile(self) -> Tile:
-        """The tile as the algorithm sees it."""
-        return self.target.tile(self.side)
+        """The tile as an algorithm sees it that has its data in this operand."""
+        m, n, k = self.plan.shape.m, self.plan.shape.n, self.plan.shape.k
+        return Tile(n, m, k) if self.side == "b" else Tile(m, n, k)
 
     @cached_property
     def seconds(self) -> float:
         """How long the trial takes, about."""
         if self.row.kind not in KINDS:
-            return 0.0
-        programs = self.kind.programs(self.row, self.tile, self.full)
+            return _SECONDS_PER_RUN
+        programs = self.kind.programs(self.row, self.tile, self.plan.full)
         return sum(self._seconds_of(*tried) for tried in programs) * len(self.row.combines)
 
     def _seconds_of(self, recipe: Recipe, many: bool) -> float:
         """Return how long a program takes to build and to run."""
-        volume = self.tile.m * self.tile.n * self.tile.k * _MMA_PER_TILE * _BLOCKS
-        run = volume * self._tiles(recipe) * _SECONDS_PER_MULTIPLY_ADD + _SECONDS_PER_RUN
-        return _SECONDS_PER_ELEMENT * self.target.elements + _SECONDS_PER_RUN + _LENGTHS[many] * run
-
-    def _tiles(self, recipe: Recipe) -> int:
-        """Return the tiles of data that a block takes, about."""
         tile = self.tile
-        each = recipe.get("warps") * recipe.get("items_per_warp")
-        if self.row.kind == "product":
-            cols, inner = recipe.get("cols") or 1, recipe.get("inner") or 1
-            return int(each * -(-cols // tile.n) * -(-inner // tile.k))
-        unit = tile.m * tile.k if self.row.tiles else tile.k
-        return int(each * -(-(recipe.get("segment_size") or unit) // unit))
+        volume = tile.m * tile.n * tile.k * _MMA_PER_TILE * _BLOCKS
+        items: int = recipe.get("warps") * recipe.get("items_per_warp")
+        tiles = items * self.kind.tiles(self.row, tile, recipe)
+        run = volume * tiles * _SECONDS_PER_MULTIPLY_ADD + _SECONDS_PER_RUN
+        return _SECONDS_PER_ELEMENT * self.plan.elements + _SECONDS_PER_RUN + _LENGTHS[many] * run
 
     def build(self, recipe: Recipe) -> Program:
-        """Build the program, if there is memory for its tiles.
+        """Build the program; MemoryError if there is none for its tiles.
 
         The fragments of all warps are held at once, and as much again while they are multiplied.
         """
-        self.attempt = recipe.text
-        needed = 2 * recipe.get("warps") * _BYTES_PER_ELEMENT * self.target.elements
+        self.attempt = recipe.text or "the default"
         try:
-            require_bytes(needed, self.attempt)
+            require_bytes(2 * recipe.get("warps") * self.plan.nbytes, "it")
         except InputError as error:
-            raise _TooLargeError(str(error)) from error
-        return build(
-            self.row.name,
-            **{
-                **dict(self.options),
-                **dict(recipe.options),
-                "tile": self.target.shape,
-                "ab": self.target.ab,
-                "acc": self.target.acc,
-                "side": self.side,
-            },
-        )
+            raise MemoryError(str(error)) from error
+        given = self.options | dict(recipe.options) | {"tile": self.plan.shape, "side": self.side}
+        return build(self.row.name, **given | {"ab": self.plan.ab, "acc": self.plan.acc})
 
-    def validated(self, tell: Callable[[float], None]) -> ShapeRow:
-        """Return what there is to say about the algorithm; tell the part that is done."""
+    def row_of_report(self, tell: Callable[[float], None]) -> ShapeRow:
+        """Return what there is to say about the algorithm; tell the seconds that are spent."""
         row = self.row
-        named = tuple((name, str(value)) for name, value in self.options)
+        named = tuple((name, str(value)) for name, value in self.options.items())
         found = ShapeRow(row.name, row.kind, named, self.side)
         if row.kind not in KINDS:
             return replace(found, reason=f"algorithms of kind {row.kind!r} cannot be checked here")
@@ -292,13 +251,14 @@ class _Trial:
             reason = self.kind.unknown(program)
             if reason:
                 return replace(found, reason=reason)
-            found = self.measured(found, recipe, program, combines)
-        except (Unsupported, _TooLargeError) as error:
+            found = self.measured(replace(found, combines=combines), recipe, program)
+        except Unsupported as error:
             return replace(found, reason=str(error).removeprefix(f"{row.name}: "))
+        except MemoryError as error:
+            return replace(found, reason=self._no_memory(error))
+        # An algorithm of somebody else's may raise anything.
         except Exception as error:
-            return replace(
-                found, cases=1, first_wrong=f"with {self.attempt}: {self._finding(error)}"
-            )
+            return replace(found, cases=1, first_wrong=self._finding(error))
         return self.checked(found, tell)
 
     def _finding(self, error: Exception) -> str:
@@ -308,83 +268,72 @@ class _Trial:
         """
         foreign = not self.row.function.__module__.startswith("tcusim.")
         if foreign or isinstance(error, TcusimError):
-            return f"{type(error).__name__}: {error}"
+            return f"{self.attempt}: {type(error).__name__}: {error}"
         raise error
+
+    def _no_memory(self, error: MemoryError) -> str:
+        return f"{self.attempt}: {str(error) or 'out of memory'}"
 
     def first(self) -> tuple[tuple[str, ...], Recipe, Program]:
         """Return the ways to combine that are possible, and the program that is measured."""
         built: dict[str, tuple[Recipe, Program]] = {}
-        refused: Unsupported | None = None
-        for combine in _COMBINES:
+        refused: list[Unsupported] = []
+        for combine in ("mma", "add"):
             recipe = self._measured_recipe(self.row.repeats, combine)
             try:
                 built[combine] = (recipe, self.build(recipe))
             except Unsupported as error:
-                refused = refused or error
+                refused.append(error)
         if not built:
-            assert refused is not None
-            raise refused
+            raise refused[0]
         return tuple(built), *next(iter(built.values()))
 
     def _measured_recipe(self, repeats: int, combine: str) -> Recipe:
-        warps, tiles = layouts(self.row, self.tile)[0]
+        warps, items = layouts(self.row, self.tile)[0]
         measured = self.kind.measured(self.row, self.tile, repeats)
-        return measured.but(**self._combined(combine), warps=warps, items_per_warp=tiles)
-
-    def _combined(self, combine: str) -> dict[str, Any]:
-        return dict(self.options) | {"combine": combine}
+        return measured.but(**self.options, combine=combine, warps=warps, items_per_warp=items)
 
     # --- Counts and costs --------------------------------------------------------------------
 
-    def measured(
-        self, found: ShapeRow, recipe: Recipe, program: Program, combines: tuple[str, ...]
-    ) -> ShapeRow:
+    def measured(self, found: ShapeRow, recipe: Recipe, program: Program) -> ShapeRow:
         """Add what one block of the default program counts, and what it needs."""
-        case = next(self.kind.runs(program, recipe, True))
-        usage = self._run_on_ones(program, case)
-        volume = usage.mma * self.target.shape.m * self.target.shape.n * self.target.shape.k
+        case, usage = self._run_on_ones(program, recipe)
+        volume = usage.mma * self.tile.m * self.tile.n * self.tile.k
         elements = self.kind.useful(case)
-        gpu, reason = _on_gpu(program, self.target.emitter)
-        sizes = {space: _bytes(program, space) for space in (Space.WARP, Space.SHARED)}
+        gpu, gpu_reason = _on_gpu(program)
         return replace(
             found,
-            combines=combines,
             counts=tuple(self._counts(case, usage.mma)),
             elements=elements,
             mma=usage.mma,
             useful=elements / volume if volume else None,
             tile_used=usage.used / volume if volume else None,
-            shared_bytes=sizes[Space.WARP],
-            block_bytes=sizes[Space.SHARED],
+            shared_bytes=_bytes(program, Space.WARP),
+            block_bytes=_bytes(program, Space.SHARED),
             gpu=gpu,
-            gpu_reason=reason,
+            gpu_reason=gpu_reason,
         )
 
-    def _run_on_ones(self, program: Program, case: Case) -> _Usage:
-        """Count a run whose data have no zero."""
+    def _run_on_ones(self, program: Program, recipe: Recipe) -> tuple[Case, _Usage]:
+        """Count a run of one block whose data have no zero."""
+        case, usage = next(self.kind.runs(program, recipe, True)), _Usage()
         self.attempt = case.text
-        usage = _Usage()
-        inputs = self.kind.inputs(program, case, self.target.limit)
-        kept = offsets_of(program)
-        ones = {
-            name: values if name in kept else np.ones_like(values)
-            for name, values in inputs.items()
-        }
-        run_numpy(program, _typed(program, ones), arch=self.target.arch, watch=usage)
-        return usage
+        inputs = self.kind.inputs(program, case, self.plan.limit)
+        for name in inputs.keys() - offsets_of(program).keys():
+            inputs[name] = np.ones_like(inputs[name])
+        run_numpy(program, inputs, arch=self.plan.arch, watch=usage)
+        return case, usage
 
     def _counts(self, case: Case, counted: int) -> Iterator[MmaCount]:
         """Yield counts of the default segment, and of others if it may have any length."""
         combine, repeats = case.recipe.get("combine"), self.row.repeats
-        known = combine == self.row.combines[0] and has_formula(self.row, dict(self.options))
+        known = combine == self.row.combines[0] and has_formula(self.row, self.options)
         formula = self.kind.formula(self.row, self.tile, case, repeats) if known else None
         yield MmaCount(repeats, counted, formula)
         for other in sorted({1, 2, repeats + 1} - {repeats}) if known and repeats > 1 else ():
             recipe = self._measured_recipe(other, combine)
-            program = self.build(recipe)
-            shorter = next(self.kind.runs(program, recipe, True))
-            usage = self._run_on_ones(program, shorter)
-            yield MmaCount(other, usage.mma, self.kind.formula(self.row, self.tile, shorter, other))
+            case, usage = self._run_on_ones(self.build(recipe), recipe)
+            yield MmaCount(other, usage.mma, self.kind.formula(self.row, self.tile, case, other))
 
     # --- Right or wrong ----------------------------------------------------------------------
 
@@ -403,39 +352,39 @@ class _Trial:
 
     def _outcomes(self, combines: Sequence[str], tell: Callable[[float], None]) -> Iterator[str]:
         """Yield for each case what is wrong with it; "" if nothing is."""
-        programs = self.kind.programs(self.row, self.tile, self.full)
+        programs = self.kind.programs(self.row, self.tile, self.plan.full)
         spent = 0.0
         for (tried, many), combine in itertools.product(programs, combines):
-            tell(min(1.0, spent / self.seconds))
+            tell(min(self.seconds, spent))
             spent += self._seconds_of(tried, many)
-            recipe = tried.but(**self._combined(combine))
+            recipe = tried.but(**self.options, combine=combine)
             try:
                 program = self.build(recipe)
             except Unsupported:
                 # Such as a segment that is longer than the algorithm's longest.
                 continue
-            except _TooLargeError as error:
-                self.too_large.append(str(error))
+            except MemoryError as error:
+                self.too_large.append(self._no_memory(error))
                 continue
             except Exception as error:
-                yield f"{recipe.text}: {self._finding(error)}"
+                yield self._finding(error)
                 continue
             for case in self.kind.runs(program, recipe, many):
                 yield from self._outcome(program, case)
 
     def _outcome(self, program: Program, case: Case) -> Iterator[str]:
         """Run a case; yield what is wrong with it, "" if nothing is, no text if it did not fit."""
+        self.attempt = case.text
         try:
-            inputs = self.kind.inputs(program, case, self.target.limit)
+            inputs = self.kind.inputs(program, case, self.plan.limit)
             expected = self.kind.expected(program, case, inputs)
-            outputs = run_numpy(program, _typed(program, inputs), arch=self.target.arch)
+            outputs = run_numpy(program, inputs, arch=self.plan.arch)
         except MemoryError as error:
-            self.too_large.append(f"{case.text}: {error or 'out of memory'}")
-            return
+            self.too_large.append(self._no_memory(error))
         except Exception as error:
-            yield f"{case.text}: {self._finding(error)}"
-            return
-        yield _difference(case, program.outputs[0].name, outputs, expected)
+            yield self._finding(error)
+        else:
+            yield _difference(case, program.outputs[0].name, outputs, expected)
 
 
 def _difference(
@@ -470,15 +419,6 @@ class _Usage(Counts):
             self.used += float((a.sum(axis=1) * b.sum(axis=2)).sum())
 
 
-def _typed(program: Program, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return integers as arrays that the simulator takes for the inputs' types."""
-    formats = {buffer.name: format_of(buffer.dtype) for buffer in program.inputs}
-    return {
-        name: values.astype(np.float64 if formats[name].is_float else formats[name].dtype)
-        for name, values in inputs.items()
-    }
-
-
 def _bytes(program: Program, space: Space) -> int:
     """Return the bytes of a program's shared memory of one space."""
     return sum(
@@ -488,8 +428,9 @@ def _bytes(program: Program, space: Space) -> int:
     )
 
 
-def _on_gpu(program: Program, emitter: Emitter | None) -> tuple[str, str]:
+def _on_gpu(program: Program) -> tuple[str, str]:
     """Return the instruction that would run a program, or "" and why there is none."""
+    emitter = find_emitter()
     if emitter is None:
         return "", "no installed backend emits kernels"
     try:
@@ -497,9 +438,7 @@ def _on_gpu(program: Program, emitter: Emitter | None) -> tuple[str, str]:
     except Unsupported as error:
         return "", str(error).removeprefix(f"{program.name}: ").split(". ")[0]
     needed, most = SharedMemory(program).needed, 1024 * max(one.shared_kb or 0 for one in arches())
-    if needed > most:
-        return (
-            "",
-            f"a block needs {needed:,} bytes of shared memory; no GPU gives more than {most:,}",
-        )
-    return instruction, ""
+    if needed <= most:
+        return instruction, ""
+    given = f"no GPU gives more than {most:,}"
+    return "", f"a block needs {needed:,} bytes of shared memory; {given}"
