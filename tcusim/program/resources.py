@@ -7,6 +7,7 @@ which choose blocks that a GPU has room for, must know it before.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -24,7 +25,6 @@ from tcusim.program.grammar import (
     Pattern,
     PatternKind,
     Program,
-    Ranges,
     Role,
     Space,
     View,
@@ -114,13 +114,19 @@ class Tables:
     """The tables of a program's constants, each made once however often it is used."""
 
     def __init__(self, program: Program, layouts: Mapping[str, str]) -> None:
-        self._layouts = layouts
-        self._ranges = _loop_ranges(program)
         self._tables: dict[str, Table] = {}
         self._names: dict[tuple[str, Pattern], str] = {}
-        for _, step in walk(program.steps):
-            if isinstance(step, Const) and not step.pattern.uniform:
-                self._add(step.dst, step.pattern)
+        steps = [step for _, step in walk(program.steps)]
+        loops = {step.var: step.count.constant for step in steps if isinstance(step, Loop)}
+        box = {name: (0, count - 1) for name, count in loops.items() if count}
+        for step in steps:
+            match step:
+                case Const(frag, pattern) if not pattern.uniform:
+                    table = _table(frag, pattern, layouts[frag.name], box)
+                    same = [name for name, other in self._tables.items() if other == table]
+                    name = same[0] if same else self._fresh(f"c_{frag.name}")
+                    self._tables[name] = table
+                    self._names[frag.name, pattern] = name
 
     @property
     def filled(self) -> dict[str, Table]:
@@ -144,72 +150,51 @@ class Tables:
         name = self._names[frag.name, pattern]
         return name, self._tables[name]
 
-    def _add(self, frag: Frag, pattern: Pattern) -> None:
-        if (frag.name, pattern) in self._names:
-            return
-        table = self._table(frag, pattern)
-        same = [name for name, other in self._tables.items() if other == table]
-        name = same[0] if same else self._fresh(f"c_{frag.name}")
-        self._tables[name] = table
-        self._names[frag.name, pattern] = name
-
     def _fresh(self, name: str) -> str:
-        number = 1
-        unique = name
-        while unique in self._tables:
-            number += 1
-            unique = f"{name}_{number}"
-        return unique
-
-    def _table(self, frag: Frag, pattern: Pattern) -> Table:
-        layout, tile = self._layouts[frag.name], (frag.rows, frag.cols)
-        low, high = self._range(pattern.offset)
-        along = {PatternKind.ROW: "row_major", PatternKind.COL: "col_major"}.get(pattern.kind)
-        if not pattern.offset.terms or low is None or high is None or along != layout:
-            return Table(pattern, frag.dtype, layout, *tile, tile, 0)
-        # One line of ones, with enough zeros around it for every offset: a window slides over it.
-        rows, cols = tile
-        fixed = Pattern(pattern.kind, Index.of(high))
-        if layout == "row_major":
-            return Table(fixed, frag.dtype, layout, rows + high - low, cols, tile, high)
-        return Table(fixed, frag.dtype, layout, rows, cols + high - low, tile, high)
-
-    def _range(self, offset: Index) -> tuple[int | None, int | None]:
-        """Return the least and the largest value of an offset over its loops."""
-        box = {name: (0, count - 1) for name, count in self._ranges.items() if count}
-        return span(offset, box) if offset.symbols <= box.keys() else (None, None)
+        numbered = (f"{name}_{number}" for number in itertools.count(2))
+        return next(one for one in itertools.chain([name], numbered) if one not in self._tables)
 
 
-def _loop_ranges(program: Program) -> dict[str, int | None]:
-    """Return how often each loop of constant count runs."""
-    return {
-        step.var: step.count.constant for _, step in walk(program.steps) if isinstance(step, Loop)
-    }
+def _table(frag: Frag, pattern: Pattern, layout: str, box: Mapping[str, tuple[int, int]]) -> Table:
+    """Return the table of a constant; `box` has the values of the loops of constant count."""
+    rows, cols = tile = (frag.rows, frag.cols)
+    offset = pattern.offset
+    along = {PatternKind.ROW: "row_major", PatternKind.COL: "col_major"}.get(pattern.kind)
+    if not offset.terms or not offset.symbols <= box.keys() or along != layout:
+        return Table(pattern, frag.dtype, layout, rows, cols, tile, 0)
+    # One line of ones, with enough zeros around it for every offset: a window slides over it.
+    low, high = span(offset, box)
+    fixed = Pattern(pattern.kind, Index.of(high))
+    if layout == "row_major":
+        rows += high - low
+    else:
+        cols += high - low
+    return Table(fixed, frag.dtype, layout, rows, cols, tile, high)
 
 
 def _layouts(program: Program) -> dict[str, str]:
     """Return the layout of every operand fragment: its loads', or what suits its constant."""
-    layouts: dict[str, str] = {}
+    loaded: dict[str, str] = {}
+    constant: dict[str, str] = {}
     for _, step in walk(program.steps):
-        if isinstance(step, Load) and step.dst.role is not Role.ACC:
-            layouts[step.dst.name] = step.src.layout or "row_major"
-    for _, step in walk(program.steps):
-        if isinstance(step, Const) and step.dst.role is not Role.ACC:
-            column = step.pattern.kind is PatternKind.COL
-            layouts.setdefault(step.dst.name, "col_major" if column else "row_major")
-    return layouts
+        match step:
+            case Load(Frag(name, role), view) if role is not Role.ACC:
+                loaded[name] = view.layout or "row_major"
+            case Const(Frag(name, role), pattern) if role is not Role.ACC:
+                column = pattern.kind is PatternKind.COL
+                constant.setdefault(name, "col_major" if column else "row_major")
+    return constant | loaded
 
 
 def _range_buffers(program: Program) -> list[Buffer]:
     """Return shared memory for where the ranges of each warp begin and end."""
-    found: dict[str, Ranges] = {}
-    for _, step in walk(program.steps):
-        for ranges in accesses(step).ranges_written:
-            found.setdefault(ranges.name, ranges)
+    found = {
+        ranges.name: Extent.of(ranges.count)
+        for _, step in walk(program.steps)
+        for ranges in accesses(step).ranges_written
+    }
     return [
-        Buffer(
-            f"{ranges.name}_{end}", "s64", Extent.of(ranges.count), BufferRole.SCRATCH, Space.WARP
-        )
-        for ranges in found.values()
+        Buffer(f"{name}_{end}", "s64", count, BufferRole.SCRATCH, Space.WARP)
+        for name, count in found.items()
         for end in ("begin", "end")
     ]
