@@ -80,6 +80,15 @@ class Region:
         return False
 
 
+def symbol_counts(program: Program, site: Site, view: View | None = None) -> dict[str, Extent]:
+    """Return how many values each symbol takes at a step, from 0 on."""
+    counts = {"block": program.blocks, "block_col": Extent.of(program.columns)}
+    counts |= {"warp": Extent.of(program.warps)} | {loop.var: loop.count for loop in site.loops}
+    if view is not None:
+        counts |= {"row": Extent.of(view.rows), "col": Extent.of(view.cols)}
+    return counts
+
+
 def regions(program: Program, site: Site, view: View | None = None) -> Iterator[Region]:
     """Yield regions that together are where a step runs, for the elements of a view in bounds.
 
@@ -90,15 +99,9 @@ def regions(program: Program, site: Site, view: View | None = None) -> Iterator[
     }
     low = {scalar.name: 0 for scalar in program.scalars}
     high: dict[str, int | None] = {scalar.name: None for scalar in program.scalars}
-    counts = {
-        "block": program.blocks,
-        "block_col": Extent.of(program.columns),
-        "warp": Extent.of(program.warps),
-        **{loop.var: loop.count for loop in site.loops},
-    }
+    counts = symbol_counts(program, site, view)
     bounds = [bound for guard in site.guards if guard.taken for bound in guard.bounds]
     if view is not None:
-        counts |= {"row": Extent.of(view.rows), "col": Extent.of(view.cols)}
         bounds += view.bounds
     conditions = [_excess(bound) for bound in bounds]
     for name, count in counts.items():

@@ -17,7 +17,7 @@ from tcusim.program.checks.regions import (
     meets,
     relative_addresses,
 )
-from tcusim.program.checks.sites import Finding
+from tcusim.program.checks.sites import Finding, each_step
 from tcusim.program.grammar import (
     Bound,
     Copy,
@@ -31,62 +31,56 @@ from tcusim.program.grammar import (
     When,
     accesses,
 )
-from tcusim.program.walk import Mask, Site, sites, top
+from tcusim.program.walk import Mask, Site, top
 
 # --- Barriers ---------------------------------------------------------------------------------
 
 
-def uniform_barrier(program: Program) -> Iterator[Finding]:
+@each_step
+def uniform_barrier(program: Program, site: Site) -> Iterator[str]:
     """Require that the whole block reaches a barrier of the block.
 
     Source: __syncthreads in a condition must not differ within the block [CPG sec. 10.6].
     """
-    for site in sites(program):
-        if not isinstance(site.step, Sync) or site.step.scope is not Scope.BLOCK:
-            continue
+    if program.warps > 1 and isinstance(site.step, Sync) and site.step.scope is Scope.BLOCK:
         for guard in site.guards:
-            if depends_on_warp(guard.bounds) and program.warps > 1:
-                yield Finding(
-                    site,
+            if depends_on_warp(guard.bounds):
+                yield (
                     f"only some warps of the block reach this barrier: step {guard.path} branches "
-                    f"on the warp. Move it out of the branch.",
+                    f"on the warp. Move it out of the branch."
                 )
 
 
 # --- Overlaps within one step -----------------------------------------------------------------
 
 
-def copy_overlap(program: Program) -> Iterator[Finding]:
+@each_step
+def copy_overlap(program: Program, site: Site) -> Iterator[str]:
     """Require that a Copy or Split writes an element once, and none that another lane reads.
 
     A destination and a source in one buffer are the very same rectangle, or disjoint.
     Source: the lanes of a warp run in no order [CPG sec. 7.1].
     """
-    for site in sites(program):
-        if not isinstance(site.step, Copy | Split):
-            continue
-        touched = accesses(site.step)
-        for view in touched.views_written:
-            if _writes_twice(view):
-                yield Finding(
-                    site,
-                    f"writes elements of {view.buffer.name!r} more than once: strides "
-                    f"{view.row_stride} and {view.col_stride} for {view.rows}x{view.cols}. Only a "
-                    f"source may repeat rows or columns.",
-                )
-        for one, two in itertools.combinations(touched.views_written, 2):
-            if _overlap(program, site, one, two):
-                yield Finding(
-                    site, f"two parts overlap in {one.buffer.name!r}. Give each part its own place."
-                )
-        for target, source in itertools.product(touched.views_written, touched.views_read):
-            in_place = replace(target, bounds=()) == replace(source, bounds=())
-            if not in_place and _overlap(program, site, target, source):
-                yield Finding(
-                    site,
-                    f"reads and writes overlapping parts of {target.buffer.name!r}, and the lanes "
-                    f"run in no order. Use the same rectangle, a disjoint one, or another buffer.",
-                )
+    if not isinstance(site.step, Copy | Split):
+        return
+    touched = accesses(site.step)
+    for view in touched.views_written:
+        if _writes_twice(view):
+            yield (
+                f"writes elements of {view.buffer.name!r} more than once: strides "
+                f"{view.row_stride} and {view.col_stride} for {view.rows}x{view.cols}. Only a "
+                f"source may repeat rows or columns."
+            )
+    for one, two in itertools.combinations(touched.views_written, 2):
+        if _overlap(program, site, one, two):
+            yield f"two parts overlap in {one.buffer.name!r}. Give each part its own place."
+    for target, source in itertools.product(touched.views_written, touched.views_read):
+        in_place = replace(target, bounds=()) == replace(source, bounds=())
+        if not in_place and _overlap(program, site, target, source):
+            yield (
+                f"reads and writes overlapping parts of {target.buffer.name!r}, and the lanes run "
+                f"in no order. Use the same rectangle, a disjoint one, or another buffer."
+            )
 
 
 def _writes_twice(view: View) -> bool:
@@ -123,23 +117,28 @@ def _same_values(one: Footprint, two: Footprint) -> Mask:
 # --- Hazards on shared memory -----------------------------------------------------------------
 
 
+# Loops by path, each with 1 or 2: a loop's body is followed by itself, and pass 2 stands for any
+# later iteration.
+_Passes: TypeAlias = tuple[tuple[str, int], ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Access:
-    """One read or write of shared memory. Each is itself, and equal to no other.
-
-    passes: the loops around it by path, each with 1 or 2: a loop's body is followed by itself, and
-    pass 2 stands for any later iteration.
-    """
+    """One read or write of shared memory. Each is itself, and equal to no other."""
 
     site: Site
     view: View
     writes: bool
-    passes: tuple[tuple[str, int], ...]
+    passes: _Passes
+
+    @property
+    def verb(self) -> str:
+        """What messages say that it does."""
+        return "writes" if self.writes else "reads"
 
 
 # Accesses since the last barrier of the block; True if a barrier of the warp came since.
 _Pending: TypeAlias = dict[_Access, bool]
-_Passes: TypeAlias = tuple[tuple[str, int], ...]
 
 
 def synced_shared(program: Program) -> Iterator[Finding]:
@@ -273,22 +272,17 @@ def _concurrent(
 
 
 def _hazard_message(earlier: _Access, later: _Access, same_warp: bool) -> str:
-    name = later.view.buffer.name
-    scope = Scope.WARP if same_warp else Scope.BLOCK
-    remedy = f"Put Sync(Scope.{scope.name}) between them"
-    verb = "writes" if later.writes else "reads"
-    other_verb = "writes" if earlier.writes else "reads"
-    who = "" if same_warp else " in another warp"
+    elements = f"{later.verb} elements of {later.view.buffer.name!r} that"
     again = earlier.passes != later.passes
-    when = " in an earlier iteration" if again else ""
     if earlier.site.path == later.site.path and not again:
         return (
-            f"{verb} elements of {name!r} that the same step {other_verb} in another warp. Make "
-            f"the offset depend on the warp, or let one warp do it, with When."
+            f"{elements} the same step {earlier.verb} in another warp. Make the offset depend on "
+            f"the warp, or let one warp do it, with When."
         )
-    if again:
-        remedy = f"{remedy}, such as at the end of the loop's body"
+    who = "" if same_warp else " in another warp"
+    when, where = (" in an earlier iteration", ", such as at the end of the loop's body")
     return (
-        f"{verb} elements of {name!r} that step {earlier.site.path} {other_verb}{who}{when}, with "
-        f"no barrier between. {remedy}."
+        f"{elements} step {earlier.site.path} {earlier.verb}{who}{when if again else ''}, with no "
+        f"barrier between. Put Sync(Scope.{'WARP' if same_warp else 'BLOCK'}) between them"
+        f"{where if again else ''}."
     )

@@ -14,33 +14,13 @@ from functools import lru_cache
 from typing import Final
 
 from tcusim.errors import VerifyError
+from tcusim.program.checks import names, races, tiles, writes
 from tcusim.program.checks.defined import defined_before_use
 from tcusim.program.checks.in_place import in_place
 from tcusim.program.checks.inside import inside_buffer
-from tcusim.program.checks.names import (
-    buffer_roles,
-    distinct_names,
-    positive_counts,
-    symbols_in_scope,
-)
-from tcusim.program.checks.races import copy_overlap, synced_shared, uniform_barrier
 from tcusim.program.checks.sites import Check, Finding
-from tcusim.program.checks.tiles import (
-    alignment,
-    equal_rectangles,
-    fragment_shapes,
-    one_layout,
-    operand_roles,
-    tile_is_aligned,
-    tile_layout,
-)
+from tcusim.program.checks.tiles import tile_is_aligned
 from tcusim.program.checks.types import element_types
-from tcusim.program.checks.writes import (
-    awaits_published,
-    one_writer,
-    outputs_written,
-    published_once,
-)
 from tcusim.program.grammar import Program, require_program
 from tcusim.program.printer import line
 from tcusim.program.walk import Site
@@ -48,28 +28,28 @@ from tcusim.program.walk import Site
 __all__ = ["CHECKS", "Finding", "Site", "in_place", "problems", "tile_is_aligned", "verify"]
 
 _WELL_FORMED: Final[tuple[Check, ...]] = (
-    positive_counts,
-    distinct_names,
-    buffer_roles,
-    symbols_in_scope,
+    names.positive_counts,
+    names.distinct_names,
+    names.buffer_roles,
+    names.symbols_in_scope,
 )
 _CORRECT: Final[tuple[Check, ...]] = (
-    operand_roles,
-    fragment_shapes,
-    equal_rectangles,
+    tiles.operand_roles,
+    tiles.fragment_shapes,
+    tiles.equal_rectangles,
     element_types,
-    one_layout,
-    tile_layout,
-    alignment,
-    uniform_barrier,
+    tiles.one_layout,
+    tiles.tile_layout,
+    tiles.alignment,
+    races.uniform_barrier,
     defined_before_use,
     inside_buffer,
-    copy_overlap,
-    synced_shared,
-    one_writer,
-    outputs_written,
-    published_once,
-    awaits_published,
+    races.copy_overlap,
+    races.synced_shared,
+    writes.one_writer,
+    writes.outputs_written,
+    writes.published_once,
+    writes.awaits_published,
 )
 
 CHECKS: Final[Mapping[str, Check]] = {check.__name__: check for check in _WELL_FORMED + _CORRECT}
