@@ -11,7 +11,7 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, TypeAlias
@@ -36,9 +36,7 @@ __all__ = [
 
 Array: TypeAlias = NDArray[Any]
 
-_BINARY: Final = (".npy", ".npz")
-_TEXT: Final = (".csv", ".txt")
-_SUFFIXES: Final = (*_BINARY, *_TEXT)
+_SUFFIXES: Final = (".npy", ".npz", ".csv", ".txt")
 
 # What a user sees of a field that is no number.
 _LONGEST_QUOTE: Final = 20
@@ -50,13 +48,9 @@ _LONGEST_QUOTE: Final = 20
 def read_array(path: str | Path, *, member: str | None = None) -> Array:
     """Return the array of real numbers that a .npy, .npz, .csv or .txt file holds.
 
-    Parameters
-    ----------
-    path : str or Path
-        A .csv file has numbers with commas between them, a .txt file with blanks or commas; ``#``
-        begins a comment. Text becomes float64; a single row or column gives an array of one axis.
-    member : str, optional
-        The array to take from an .npz file, which is needed where there are several.
+    A .csv file has numbers with commas between them, a .txt file with blanks or commas; ``#``
+    begins a comment. Text becomes float64; a single row or column gives an array of one axis. The
+    member is the array to take from an .npz file; it is needed where there are several.
 
     Raises
     ------
@@ -64,7 +58,12 @@ def read_array(path: str | Path, *, member: str | None = None) -> Array:
         If there is no such file, or it is damaged, or it holds no real numbers.
     """
     file = Path(path)
-    _check_readable(file)
+    if file.is_dir():
+        raise InputError(f"{file} is a directory; name a file: {', '.join(_SUFFIXES)}")
+    if not file.exists():
+        raise InputError(f"there is no file {file}")
+    if file.stat().st_size == 0:
+        raise InputError(f"{file} is empty (0 bytes)")
     suffix = _suffix(file)
     if member is not None and suffix != ".npz":
         raise InputError(f"{file}: only an .npz file has members; leave out the member {member!r}")
@@ -76,7 +75,7 @@ def read_array(path: str | Path, *, member: str | None = None) -> Array:
             return _read_npz(file, member)
         return _read_text(file, suffix)
     except OSError as error:
-        raise InputError(f"cannot read {file}: {_reason(error)}") from error
+        raise _failed("read", file, error) from error
     except MemoryError as error:
         raise InputError(f"{file}: the array does not fit in memory") from error
 
@@ -84,16 +83,12 @@ def read_array(path: str | Path, *, member: str | None = None) -> Array:
 def read_offsets(path: str | Path) -> Array:
     """Return offsets from a file; text files give floats, which must be whole numbers.
 
-    Raises
-    ------
-    InputError
-        If the file cannot be read, or a number is not whole or does not fit 64 bits.
+    Raises InputError if the file cannot be read, or a number is not whole or exceeds 64 bits.
     """
     given = read_array(path)
     whole = np.isfinite(given) & (given == np.floor(given))
     if not whole.all():
-        value = given[~whole][0]
-        raise InputError(f"{path}: offsets must be whole numbers, got {value:g}")
+        raise InputError(f"{path}: offsets must be whole numbers, got {given[~whole][0]:g}")
     # No float lies between these and the largest integer of 64 bits.
     large = (given >= 2.0**63) | (given < -(2.0**63))
     if large.any():
@@ -104,15 +99,6 @@ def read_offsets(path: str | Path) -> Array:
     return given.astype(np.int64)
 
 
-def _check_readable(file: Path) -> None:
-    if file.is_dir():
-        raise InputError(f"{file} is a directory; name a file: {', '.join(_SUFFIXES)}")
-    if not file.exists():
-        raise InputError(f"there is no file {file}")
-    if file.stat().st_size == 0:
-        raise InputError(f"{file} is empty (0 bytes)")
-
-
 def _suffix(file: Path) -> str:
     suffix = file.suffix.lower()
     if suffix not in _SUFFIXES:
@@ -121,20 +107,19 @@ def _suffix(file: Path) -> str:
     return suffix
 
 
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
+def _failed(verb: str, file: Path, error: OSError) -> InputError:
+    return InputError(f"cannot {verb} {file}: {(error.strerror or str(error)).lower()}")
 
 
 def _read_npy(stream: IO[bytes], size: int, name: str) -> Array:
     """Read one array in NumPy's format from a stream of `size` bytes."""
     try:
-        version = np.lib.format.read_magic(stream)
-        read_header = (
-            np.lib.format.read_array_header_1_0
-            if version == (1, 0)
-            else np.lib.format.read_array_header_2_0
+        first_version = np.lib.format.read_magic(stream) == (1, 0)
+        shape, _, dtype = (
+            np.lib.format.read_array_header_1_0(stream)
+            if first_version
+            else np.lib.format.read_array_header_2_0(stream)
         )
-        shape, _, dtype = read_header(stream)
     except Exception as error:
         # A header is a Python literal: a damaged one makes NumPy and ast raise nearly anything.
         raise InputError(
@@ -162,30 +147,31 @@ def _read_npy(stream: IO[bytes], size: int, name: str) -> Array:
 
 def _check_type(dtype: np.dtype[Any], name: str) -> None:
     """Refuse what holds no real numbers, before a byte of it is read."""
-    if dtype.hasobject:
-        raise InputError(
-            f"{name} holds pickled Python objects, which are never loaded, as they may run code; "
-            f"write an array of numbers, such as a.astype(float)"
-        )
-    if dtype.kind == "c":
-        raise InputError(
-            f"{name} holds complex numbers ({dtype}), tensor cores take real ones; "
-            f"write a.real and a.imag as two files"
-        )
-    if dtype.kind == "V" and dtype.names:
-        raise InputError(
-            f"{name} holds records of the fields {', '.join(dtype.names)}; write one of them"
-        )
-    if dtype.kind == "V":
-        raise InputError(
-            f"{name} holds raw bytes ({dtype}), as numpy.save writes bf16 and fp8 arrays; write "
-            f"a.astype(numpy.float32), and name its type when you read it"
-        )
-    if dtype.kind not in "biuf" or dtype.itemsize > 8:
-        raise InputError(
-            f"{name} holds {dtype}, which tcusim does not take; write integers or floats of at "
-            f"most 64 bits"
-        )
+    fields = ", ".join(dtype.names or ())
+    for is_such, what in (
+        (
+            dtype.hasobject,
+            "pickled Python objects, which are never loaded, as they may run code; write an array "
+            "of numbers, such as a.astype(float)",
+        ),
+        (
+            dtype.kind == "c",
+            f"complex numbers ({dtype}), tensor cores take real ones; write a.real and a.imag as "
+            f"two files",
+        ),
+        (fields, f"records of the fields {fields}; write one of them"),
+        (
+            dtype.kind == "V",
+            f"raw bytes ({dtype}), as numpy.save writes bf16 and fp8 arrays; write "
+            f"a.astype(numpy.float32), and name its type when you read it",
+        ),
+        (
+            dtype.kind not in "biuf" or dtype.itemsize > 8,
+            f"{dtype}, which tcusim does not take; write integers or floats of at most 64 bits",
+        ),
+    ):
+        if is_such:
+            raise InputError(f"{name} holds {what}")
 
 
 def _read_npz(file: Path, member: str | None) -> Array:
@@ -228,7 +214,11 @@ def _read_text(file: Path, suffix: str) -> Array:
         raise InputError(f"{file} is not text (byte {error.start} is no UTF-8)") from error
     comma = suffix == ".csv" or "," in text
     rows: list[list[float]] = []
-    for number, words in _lines(text, comma=comma):
+    for number, line in enumerate(text.splitlines(), start=1):
+        data = line.partition("#")[0].strip()
+        if not data:
+            continue
+        words = data.split("," if comma else None)
         rows.append([_number(file, number, *word) for word in enumerate(words, start=1)])
         if len(rows[-1]) != len(rows[0]):
             raise InputError(
@@ -241,19 +231,9 @@ def _read_text(file: Path, suffix: str) -> Array:
     return table.ravel() if 1 in table.shape else table
 
 
-def _lines(text: str, *, comma: bool) -> Iterator[tuple[int, list[str]]]:
-    """Yield each line that has data, with its number: its fields."""
-    for number, line in enumerate(text.splitlines(), start=1):
-        data = line.partition("#")[0].strip()
-        if data:
-            yield number, data.split(",") if comma else data.split()
-
-
 def _number(file: Path, line: int, column: int, word: str) -> float:
-    try:
+    with suppress(ValueError):
         return float(word)
-    except ValueError:
-        pass
     word = word.strip()
     where = f"{file}, line {line}, column {column}"
     if not word:
@@ -273,18 +253,9 @@ def _number(file: Path, line: int, column: int, word: str) -> float:
 class Cast:
     """What became of an array's numbers when they were cast.
 
-    Attributes
-    ----------
-    array : array
-        The numbers in the new type.
-    source, target : str
-        The type in the file, as NumPy calls it, and the new one, such as ``"f16"``.
-    changed : int
-        How many numbers were rounded.
-    largest_change : float
-        The largest difference that rounding made.
-    flushed : int
-        How many numbers other than 0 became 0.
+    source: the type in the file, as NumPy calls it; target: the new one, such as ``"f16"``.
+    changed: how many numbers were rounded, by at most `largest_change`; flushed: how many other
+    than 0 became 0.
     """
 
     array: Array
@@ -305,21 +276,9 @@ class Cast:
 
 
 def cast_array(array: Array, target: str, *, name: str = "the input") -> Cast:
-    """Cast numbers to an element type, rounded once to nearest even.
+    """Cast real numbers to an element type such as ``"f16"``, rounded once to nearest even.
 
-    Parameters
-    ----------
-    array : array of real numbers, any shape
-        The numbers.
-    target : str
-        An element type, such as ``"f16"``; s8, u8 and s32 take whole numbers only.
-    name : str
-        What an error calls the array.
-
-    Returns
-    -------
-    Cast
-        The array in the new type, and what rounding did.
+    s8, u8 and s32 take whole numbers only. An error calls the array by its name.
 
     Raises
     ------
@@ -330,13 +289,12 @@ def cast_array(array: Array, target: str, *, name: str = "the input") -> Cast:
     wide = np.asarray(array, np.float64)
     with np.errstate(all="ignore"):
         values = round_values(wide, wanted) if wanted.is_float else wide.astype(wanted.dtype)
-        lost = ~np.isfinite(values) & ~(
-            np.isnan(wide) if not wanted.has_inf else ~np.isfinite(wide)
-        )
+        allowed = ~np.isfinite(wide) if wanted.has_inf else np.isnan(wide)
+        lost = ~np.isfinite(values) & ~allowed
         if not wanted.is_float:
             lost = values.astype(np.float64) != wide
         change = np.abs(values.astype(np.float64) - wide)
-    if bool(lost.any()):
+    if lost.any():
         raise InputError(_loss(wide, lost, wanted, name))
     change[~np.isfinite(wide)] = 0.0
     return Cast(
@@ -370,23 +328,16 @@ def _loss(wide: Array, lost: NDArray[np.bool_], target: Format, name: str) -> st
 
 def check_writable(path: str | Path) -> None:
     """Raise InputError if `write_array` could not write this file; leave no trace."""
-    file = Path(path)
-    _suffix(file)
-    with _replacing(file, keep=False):
-        pass
+    _suffix(Path(path))
+    check_file_writable(path)
 
 
 def write_array(path: str | Path, array: Array) -> None:
-    """Write an array as .npy, .npz (member ``result``), .csv or .txt, by the name's ending.
+    """Write an array as .npy, .npz (member ``result``), .csv or .txt; InputError if that fails.
 
     An existing file is replaced, as by `numpy.save`, once the new one is complete. Text has one
     line for each row, leading axes run together, and the shortest digits that give the same bits.
     bf16 is written as float32.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be written.
     """
     file = Path(path)
     suffix = _suffix(file)
@@ -399,7 +350,7 @@ def write_array(path: str | Path, array: Array) -> None:
         elif suffix == ".npz":
             np.savez(stream, result=array)
         else:
-            rows = array.reshape(-1, array.shape[-1]) if array.ndim > 1 else array.reshape(-1, 1)
+            rows = array.reshape(-1, array.shape[-1] if array.ndim > 1 else 1)
             np.savetxt(stream, rows, fmt="%s", delimiter="," if suffix == ".csv" else " ")
 
 
@@ -415,13 +366,7 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
-    """Write a file; an existing one is replaced once the new one is complete.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be written.
-    """
+    """Write a file, in place of one that is there once all is written; InputError if it fails."""
     with _replacing(Path(path)) as stream:
         stream.write(content)
 
@@ -452,4 +397,4 @@ def _replacing(file: Path, *, keep: bool = True) -> Iterator[IO[bytes]]:
         finally:
             part.unlink(missing_ok=True)
     except OSError as error:
-        raise InputError(f"cannot write {file}: {_reason(error)}") from error
+        raise _failed("write", file, error) from error

@@ -5,9 +5,10 @@ Both outputs come from one layout of lines of spans; plain text leaves out the s
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,8 +83,8 @@ def _frame_lines(frame: Frame, layout: Layout) -> Iterator[Line]:
     path = "" if frame.path == str(frame.number) else f": {frame.path}"
     yield [(f"step {frame.number}{path}{loops}", _HEAD)]
     yield [(f"  {frame.line}", "bold")]
-    blocks = [_block(tile, "reads", layout) for tile in frame.reads]
-    blocks += [_block(tile, "writes", layout) for tile in frame.writes]
+    named = (("reads", frame.reads), ("writes", frame.writes))
+    blocks = [_block(tile, verb, layout) for verb, tiles in named for tile in tiles]
     yield from _side_by_side(blocks, layout.width)
     yield []
 
@@ -105,32 +106,23 @@ def _block(tile: Tile, verb: str, layout: Layout) -> list[Line]:
 
 
 def _cells(tile: Tile, digits: int) -> list[list[str]]:
-    unwritten = np.isnan(tile.values) if format_of(tile.dtype).is_float else _lowest(tile)
-    return [
-        [
-            _cell(value, bool(unknown), bool(inside), digits)
-            for value, unknown, inside in zip(*row, strict=True)
-        ]
-        for row in zip(tile.values, unwritten, tile.inside, strict=True)
-    ]
+    """Return what is shown of each element; see `LEGEND`."""
+    values = tile.values
+    unknown = np.zeros(values.shape, bool)
+    if format_of(tile.dtype).is_float:
+        unknown = np.isnan(values)
+    elif values.dtype.itemsize == 4:
+        # What unwritten memory holds; a narrower integer may mean it.
+        unknown = values == np.iinfo(values.dtype).min
+    texts = [[_number(float(value), digits) for value in row] for row in values]
+    shown = np.where(tile.inside, np.where(unknown, "?", np.array(texts, object)), ".")
+    rows: list[list[str]] = shown.tolist()
+    return rows
 
 
-def _lowest(tile: Tile) -> NDArray[np.bool_]:
-    """Return where a 32-bit integer is what unwritten memory holds; narrow ones may mean it."""
-    if tile.values.dtype.itemsize < 4:
-        return np.zeros(tile.values.shape, bool)
-    return np.asarray(tile.values == np.iinfo(tile.values.dtype).min)
-
-
-def _cell(value: Any, unknown: bool, inside: bool, digits: int) -> str:
-    if not inside:
-        return "."
-    if unknown:
-        return "?"
-    number = float(value)
-    if number.is_integer() and abs(number) < 10**digits:
-        return f"{number:.0f}"
-    return f"{number:.{digits}g}"
+def _number(number: float, digits: int) -> str:
+    whole = number.is_integer() and abs(number) < 10**digits
+    return f"{number:.0f}" if whole else f"{number:.{digits}g}"
 
 
 def _table(cells: list[list[str]], changed: NDArray[np.bool_], layout: Layout) -> list[Line]:
@@ -141,28 +133,23 @@ def _table(cells: list[list[str]], changed: NDArray[np.bool_], layout: Layout) -
     for row in _chosen(len(cells), layout.rows):
         line: Line = []
         for column in columns:
+            width = 1 if column is None else widths[column]
             if row is None or column is None:
-                width = 1 if column is None else widths[column]
                 line.append((f"{'…':>{width}} ", _QUIET))
             else:
                 style = _CHANGED if changed[row, column] else ""
-                line.append((f"{cells[row][column]:>{widths[column]}}", style))
-                line.append((" ", ""))
+                line += [(f"{cells[row][column]:>{width}}", style), (" ", "")]
         lines.append(line)
     return lines
 
 
 def _columns_that_fit(widths: list[int], width: int) -> list[int | None]:
     """Return the columns to show; None stands for those left out, before the last."""
-    count = len(widths)
-    room = width - _INDENT
-    while count and sum(size + 1 for size in _shown(widths, count)) > room:
-        count -= 1
-    return _chosen(len(widths), max(count, 2))
-
-
-def _shown(widths: list[int], count: int) -> list[int]:
-    return [1 if i is None else widths[i] for i in _chosen(len(widths), count)]
+    for count in range(len(widths), 2, -1):
+        shown = _chosen(len(widths), count)
+        if sum(2 if i is None else widths[i] + 1 for i in shown) <= width - _INDENT:
+            return shown
+    return _chosen(len(widths), 2)
 
 
 def _chosen(total: int, limit: int) -> list[int | None]:
@@ -177,31 +164,25 @@ def _side_by_side(blocks: Sequence[list[Line]], width: int) -> Iterator[Line]:
     row: list[list[Line]] = []
     used = _INDENT
     for block in blocks:
-        size = _block_width(block)
-        if row and used + _GAP + size > width:
+        size = _width(block)
+        if row and used + size > width:
             yield from _join(row)
             row, used = [], _INDENT
-        used += size + (_GAP if row else 0)
+        used += size + _GAP
         row.append(block)
     yield from _join(row)
 
 
 def _join(row: list[list[Line]]) -> Iterator[Line]:
-    for number in range(max(map(len, row), default=0)):
-        line: Line = [(" " * _INDENT, "")]
-        for block in row:
-            spans = block[number] if number < len(block) else []
-            line.extend(spans)
-            line.append((" " * (_block_width(block) - _width(spans) + _GAP), ""))
-        yield line
+    for lines in itertools.zip_longest(*row, fillvalue=[]):
+        joined: Line = [(" " * _INDENT, "")]
+        for block, line in zip(row, lines, strict=True):
+            joined += [*line, (" " * (_width(block) - _width([line]) + _GAP), "")]
+        yield joined
 
 
-def _block_width(block: list[Line]) -> int:
-    return max(map(_width, block))
-
-
-def _width(line: Line) -> int:
-    return sum(len(text) for text, _ in line)
+def _width(lines: list[Line]) -> int:
+    return max(sum(len(text) for text, _ in line) for line in lines)
 
 
 # --- Stepping ---------------------------------------------------------------------------------
@@ -214,13 +195,13 @@ class Stepper:
     Attributes
     ----------
     program : Program
-        The program, whose listing is shown first.
+        Its listing is shown first.
     frames : callable
         Returns the frames from the beginning; called again to go back.
-    console : rich.console.Console, optional
-        A terminal; None is plain text.
     write : callable
         Takes each piece of plain text.
+    console : rich.console.Console, optional
+        A terminal; None is plain text.
     ask : callable, optional
         Shows a prompt and returns the answer, EOFError at the end; None does not wait.
     layout : Layout
@@ -249,35 +230,31 @@ class Stepper:
         running = self.frames()
         frame = self._next(running, self.start)
         if frame is None:
-            self.write(self._nothing())
+            which = f"{' or '.join(self.only)} step" if self.only else "step"
+            place = f" at {self.start}" if self.start else ""
+            self.write(f"no {which}{place} runs in this warp")
         while frame is not None:
             self._show(frame)
             target = self._wait()
             if target is None:
                 return
-            following = self._next(running, target)
-            if following is None and target:
-                running, following = self._again(target)
-            frame = following
+            frame = self._next(running, target)
+            if frame is None and target:
+                # It lies behind.
+                running = self.frames()
+                frame = self._next(running, target)
+                if frame is None:
+                    self.write(f"step {target} does not run in this warp")
         self.write(f"end of {self.program.name}")
 
     def _next(self, running: Iterator[Frame], target: str) -> Frame | None:
         """Return the next frame to show: at or below the path `target`, if it is given."""
         for frame in running:
-            if target and not f"{frame.path}.".startswith(f"{target}."):
-                continue
-            if self.only and type(frame.step).__name__.lower() not in self.only:
-                continue
-            return frame
+            kind = type(frame.step).__name__.lower()
+            here = not target or f"{frame.path}.".startswith(f"{target}.")
+            if here and (not self.only or kind in self.only):
+                return frame
         return None
-
-    def _again(self, target: str) -> tuple[Iterator[Frame], Frame | None]:
-        """Look for a path from the beginning, as it lies behind."""
-        running = self.frames()
-        frame = self._next(running, target)
-        if frame is None:
-            self.write(f"step {target} does not run in this warp")
-        return running, frame
 
     def _wait(self) -> str | None:
         """Return the path to go to, "" for the next frame, None to stop."""
@@ -306,26 +283,18 @@ class Stepper:
                 f"{self.program.name} has no step {path!r}; its steps: {', '.join(paths)}"
             )
 
-    def _nothing(self) -> str:
-        which = f"{' or '.join(self.only)} step" if self.only else "step"
-        place = f" at {self.start}" if self.start else ""
-        return f"no {which}{place} runs in this warp"
-
     # --- Output ------------------------------------------------------------------------------
 
     def _show(self, frame: Frame) -> None:
         if self.console is None:
             self.write(frame_text(frame, self.layout))
             return
-        self.console.rule(style=_QUIET)
-        for line in (*_window(self.program, frame.path), [], *_frame_lines(frame, self.layout)):
-            self._print(line)
-
-    def _print(self, line: Line) -> None:
         from rich.text import Text
 
-        assert self.console is not None
-        self.console.print(Text.assemble(*line, no_wrap=True), overflow="ellipsis", crop=True)
+        self.console.rule(style=_QUIET)
+        for line in (*_window(self.program, frame.path), [], *_frame_lines(frame, self.layout)):
+            text = Text.assemble(*line, no_wrap=True)
+            self.console.print(text, overflow="ellipsis", crop=True)
 
 
 def _window(program: Program, path: str, around: int = 2) -> Iterator[Line]:
@@ -333,7 +302,4 @@ def _window(program: Program, path: str, around: int = 2) -> Iterator[Line]:
     lines = listing(program).partition("\n\n")[2].splitlines()
     here = next(i for i, line in enumerate(lines) if line.split(maxsplit=1)[0] == path)
     for i in range(max(0, here - around), min(len(lines), here + around + 1)):
-        if i == here:
-            yield [(f"▶ {lines[i]}", "bold reverse")]
-        else:
-            yield [(f"  {lines[i]}", _QUIET)]
+        yield [(f"▶ {lines[i]}", "bold reverse") if i == here else (f"  {lines[i]}", _QUIET)]
