@@ -68,12 +68,10 @@ def rule_for(arch_name: str, ab: str, acc: str, family: str = "") -> Rule:
     format_of(ab)
     format_of(acc)
     rows = [row for row in arch.rows if row.ab == ab and row.acc == acc]
-    for row in rows:
-        if row.family == family:
-            return row
-    for row in rows:
-        if not row.family or not family:
-            return row
+    own = [row for row in rows if row.family == family]
+    others = [row for row in rows if not row.family or not family]
+    if own or others:
+        return (own + others)[0]
     why = _why(arch, ab, acc, family)
     raise Unsupported(f"{arch.name} ({arch.title}), ab={ab!r}, acc={acc!r}: {why}")
 

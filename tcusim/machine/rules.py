@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from tcusim.errors import InputError
 from tcusim.machine.formats import Rounding, format_of
@@ -18,8 +18,8 @@ __all__ = [
     "Refusal",
     "Rule",
     "Sequential",
+    "require_int",
 ]
-
 
 # The instructions whose arithmetic may differ on one architecture.
 FAMILIES: Final = ("wmma", "mma.sync", "wgmma", "tcgen05")
@@ -72,38 +72,37 @@ class Fused:
 
     def __post_init__(self) -> None:
         """Prove that the parameters make sense and that float64 holds every sum."""
-        self._require_int("length", 1)
-        self._require_int("fraction_bits", 1)
+        require_int("Fused.length", self.length, 1)
+        require_int("Fused.fraction_bits", self.fraction_bits, 1)
         # A term is below 2**(F+2) in units of its last kept bit; binary64 counts to 2**53.
         if (self.length + 1) * 2 ** (self.fraction_bits + 2) > 2**53:
             raise InputError(
                 f"Fused of {self.length} terms with {self.fraction_bits} fraction bits needs sums "
                 f"beyond 2**53, which the simulator does not hold; use fewer of either"
             )
-        for field in ("output", "alignment"):
-            self._require_one_of(field, "rz", "rne")
-        self._require_one_of("c_joins", "sum", "after")
-        for field in ("flush_inputs", "flush_outputs", "register_halves"):
-            self._require_one_of(field, False, True)
+        self._require_one_of(("output", "alignment"), "rz", "rne")
+        self._require_one_of(("c_joins",), "sum", "after")
+        self._require_one_of(("flush_inputs", "flush_outputs", "register_halves"), False, True)
         if self.output_fraction_bits is not None:
-            self._require_int("output_fraction_bits", 1)
+            require_int("Fused.output_fraction_bits", self.output_fraction_bits, 1)
         if self.exponent_floor is not None:
-            self._require_int("exponent_floor", -500, 500)
+            require_int("Fused.exponent_floor", self.exponent_floor, -500, 500)
 
-    def _require_int(self, field: str, least: int, most: int | None = None) -> None:
-        value = getattr(self, field)
-        fits = isinstance(value, int) and not isinstance(value, bool) and value >= least
-        if not fits or (most is not None and value > most):
-            bounds = f"of at least {least}" if most is None else f"within {least}..{most}"
-            raise InputError(f"Fused.{field} must be an integer {bounds}, got {value!r}")
+    def _require_one_of(self, fields: tuple[str, ...], *valid: object) -> None:
+        for field in fields:
+            value = getattr(self, field)
+            # 0 and 1 equal False and True, and are not meant.
+            if not any(value == one and type(value) is type(one) for one in valid):
+                choices = " or ".join(map(repr, valid))
+                raise InputError(f"Fused.{field} must be {choices}, got {value!r}")
 
-    def _require_one_of(self, field: str, *valid: object) -> None:
-        value = getattr(self, field)
-        # 0 and 1 equal False and True, and are not meant.
-        if not any(value == one and type(value) is type(one) for one in valid):
-            raise InputError(
-                f"Fused.{field} must be {' or '.join(map(repr, valid))}, got {value!r}"
-            )
+
+def require_int(what: str, value: Any, least: int, most: int | None = None) -> None:
+    """Refuse what is no integer within these bounds."""
+    is_int = isinstance(value, int) and not isinstance(value, bool)
+    if not is_int or value < least or (most is not None and value > most):
+        bounds = f"of at least {least}" if most is None else f"within {least}..{most}"
+        raise InputError(f"{what} must be an integer {bounds}, got {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,39 +151,37 @@ class Rule:
 
     def __post_init__(self) -> None:
         """Prove that the arithmetic and the types go together."""
-        where = f"Rule {self.ab} -> {self.acc}"
-        ab = format_of(self.ab)
-        acc = format_of(self.acc)
+        why = self._refusal()
+        if why:
+            raise InputError(f"Rule {self.ab} -> {self.acc}: {why}")
+
+    def _refusal(self) -> str:
+        """Say why there can be no such rule; nothing if there can."""
+        ab, acc = format_of(self.ab), format_of(self.acc)
         if self.family not in ("", *FAMILIES):
-            raise InputError(
-                f"{where}: family must be one of {', '.join(FAMILIES)}, or '' for all, "
-                f"got {self.family!r}"
-            )
+            known = ", ".join(FAMILIES)
+            return f"family must be one of {known}, or '' for all, got {self.family!r}"
         match self.how:
             case Integer():
                 if self.ab not in ("s8", "u8") or self.acc != "s32":
-                    raise InputError(f"{where}: Integer takes s8 or u8 and accumulates in s32")
-            case Fused():
+                    return "Integer takes s8 or u8 and accumulates in s32"
+            case Fused(output_fraction_bits=bits):
                 if not ab.is_float or self.ab == "f64" or self.acc not in ("f16", "f32"):
-                    raise InputError(
-                        f"{where}: Fused takes a float type up to f32 and accumulates in f16 or f32"
-                    )
+                    return "Fused takes a float type up to f32 and accumulates in f16 or f32"
                 if self.how.register_halves and ab.itemsize != 1:
-                    raise InputError(f"{where}: register_halves is for 8-bit floats")
-                bits = self.how.output_fraction_bits
-                if bits is not None and not 1 <= bits <= acc.fraction_bits:
-                    raise InputError(
-                        f"{where}: output_fraction_bits must be within 1..{acc.fraction_bits}, "
-                        f"got {bits}"
-                    )
+                    return "register_halves is for 8-bit floats"
+                most = acc.fraction_bits
+                if bits is not None and bits > most:
+                    return f"output_fraction_bits must be within 1..{most}, got {bits}"
             case Sequential() | Exact():
                 if not ab.is_float or self.acc not in ("f16", "f32", "f64"):
-                    raise InputError(
-                        f"{where}: {type(self.how).__name__} takes a float type and accumulates "
-                        f"in f16, f32 or f64"
-                    )
+                    name = type(self.how).__name__
+                    return f"{name} takes a float type and accumulates in f16, f32 or f64"
                 if self.ab == "f64" and self.acc != "f64":
-                    raise InputError(f"{where}: f64 accumulates in f64")
+                    return "f64 accumulates in f64"
+            case _:
+                return f"how must be Fused, Sequential, Exact or Integer, got {self.how!r}"
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,25 +236,29 @@ class Arch:
 
     def __post_init__(self) -> None:
         """Prove that names and pairs of types are given once, and that there is some memory."""
+        where = f"Arch {self.name!r}"
+        kinds = {"sm": int, "aliases": str, "rows": Rule, "refusals": Refusal, "recorded": str}
+        for field, kind in kinds.items():
+            value = getattr(self, field)
+            if not isinstance(value, tuple) or not all(isinstance(one, kind) for one in value):
+                expected = f"a tuple of {kind.__name__}"
+                raise InputError(f"{where}: {field} must be {expected}, got {value!r}")
         for name in self.names:
-            if not name or name != name.lower().strip():
-                raise InputError(f"Arch {self.name!r}: names must be lower case, got {name!r}")
+            if not isinstance(name, str) or not name or name != name.lower().strip():
+                raise InputError(f"{where}: names must be lower case, got {name!r}")
         if len(set(self.names)) != len(self.names):
-            raise InputError(f"Arch {self.name!r}: a name is given twice in {self.names}")
+            raise InputError(f"{where}: a name is given twice in {self.names}")
         for name in self.recorded:
             if name not in self.aliases:
-                raise InputError(f"Arch {self.name!r}: recorded names {name!r}, which is no alias")
+                raise InputError(f"{where}: recorded names {name!r}, which is no alias")
         if not self.rows:
-            raise InputError(f"Arch {self.name!r} needs at least one rule")
+            raise InputError(f"{where} needs at least one rule")
         pairs = [(row.ab, row.acc, row.family) for row in self.rows]
         for pair in pairs:
             if pairs.count(pair) > 1:
-                raise InputError(f"Arch {self.name!r} has two rules for {pair[0]} -> {pair[1]}")
-        if self.shared_kb is not None and self.shared_kb < 1:
-            raise InputError(
-                f"Arch {self.name!r}: shared_kb must be at least 1, or None where it is not known, "
-                f"got {self.shared_kb}"
-            )
+                raise InputError(f"{where} has two rules for {pair[0]} -> {pair[1]}")
+        if self.shared_kb is not None:
+            require_int(f"{where}: shared_kb, if it is known,", self.shared_kb, 1)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -6,13 +6,14 @@ and `d` are m x n. A new shape is one `MmaShape`; the simulator also runs those 
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tcusim import errors
-from tcusim.machine.rules import FAMILIES
+from tcusim.machine.rules import FAMILIES, require_int
 from tcusim.plugins import OWN, Registry
 
 __all__ = [
@@ -26,9 +27,8 @@ __all__ = [
     "shapes",
 ]
 
-FLOAT_TYPES = ("f16", "bf16", "tf32", "f32", "f64", "e4m3", "e5m2")
-INTEGER_TYPES = ("s8", "u8", "s4", "u4", "b1", "s32")
-ELEMENT_TYPES = FLOAT_TYPES + INTEGER_TYPES
+_FLOAT_TYPES = ("f16", "bf16", "tf32", "f32", "f64", "e4m3", "e5m2")
+ELEMENT_TYPES = (*_FLOAT_TYPES, "s8", "u8", "s4", "u4", "b1", "s32")
 ACCUMULATOR_TYPES = ("f16", "f32", "f64", "s32")
 
 # sm_70 was the first GPU with tensor cores. The upper end only catches slips, such as 750 for 75.
@@ -71,17 +71,16 @@ class Operands:
     source: str = ""
 
     def __post_init__(self) -> None:
-        _require_one_of(self, "ab", self.ab, ELEMENT_TYPES)
-        _require_one_of(self, "acc", self.acc, ACCUMULATOR_TYPES)
-        _require_one_of(self, "family", self.family, FAMILIES)
-        if (self.ab in INTEGER_TYPES) != (self.acc == "s32"):
-            raise errors.InputError(
-                f"{self}: integers accumulate in s32 and nothing else does, "
-                f"got ab={self.ab!r} with acc={self.acc!r}."
-            )
+        choices = (("ab", ELEMENT_TYPES), ("acc", ACCUMULATOR_TYPES), ("family", FAMILIES))
+        for name, valid in choices:
+            value = getattr(self, name)
+            if value not in valid:
+                raise errors.InputError(
+                    f"{self}: {name} must be one of {', '.join(valid)}, got {value!r}."
+                )
         if not _is_int(self.min_sm) or not _FIRST_SM <= self.min_sm <= _LAST_SM:
             raise errors.InputError(
-                f"{self}: min_sm must be a compute capability without its point, such as 70 or 90, "
+                f"{self}: min_sm must be a compute capability without the point, such as 70 or 90, "
                 f"got {self.min_sm!r}."
             )
 
@@ -120,20 +119,13 @@ class MmaShape:
     title: str = field(default="", hash=False)
 
     def __post_init__(self) -> None:
-        for size_name, size in (("m", self.m), ("n", self.n), ("k", self.k)):
-            if not _is_int(size) or size < 1:
-                raise errors.InputError(
-                    f"MmaShape {self.name}: {size_name} must be an integer of at least 1, "
-                    f"got {size!r}."
-                )
+        for name, size in (("m", self.m), ("n", self.n), ("k", self.k)):
+            require_int(f"MmaShape {self.name}: {name}", size, 1)
         if not isinstance(self.operands, tuple):
             raise errors.InputError(
                 f"MmaShape {self.name}: operands must be a tuple of Operands rows, "
                 f"got {type(self.operands).__name__}."
             )
-        self._require_distinct_rows()
-
-    def _require_distinct_rows(self) -> None:
         seen: set[tuple[str, str, str]] = set()
         for row in self.operands:
             if not isinstance(row, Operands):
@@ -168,10 +160,7 @@ class MmaShape:
 
     def operands_for(self, ab: str, acc: str) -> Operands | None:
         """Return the first row of these types, or None: WMMA rows come before the others."""
-        for row in self.operands:
-            if (row.ab, row.acc) == (ab, acc):
-                return row
-        return None
+        return next((row for row in self.operands if (row.ab, row.acc) == (ab, acc)), None)
 
     def family(self, ab: str, acc: str) -> str:
         """Return which instructions multiply these types, such as "wmma"; "" if none are known.
@@ -263,11 +252,6 @@ def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _require_one_of(row: Operands, field: str, value: str, valid: tuple[str, ...]) -> None:
-    if value not in valid:
-        raise errors.InputError(f"{row}: {field} must be one of {', '.join(valid)}, got {value!r}.")
-
-
 def _sizes(shape: object) -> tuple[int, int, int]:
     if isinstance(shape, str) and (match := _TEXT.fullmatch(shape)):
         m, n, k = (int(size) for size in match.groups() if size)
@@ -290,32 +274,22 @@ def _members(value: object) -> tuple[MmaShape, ...]:
     return tuple(several)
 
 
-# The tables of NVIDIA's instructions: family, size, least sm, types. mma.sync is one instruction of
-# the machine; WMMA is the C++ interface, which the compiler lowers to one or more of those. Where a
-# size has both, WMMA comes first, because generated kernels use it. wgmma and tcgen05 have no rows:
-# they number in the hundreds, and take operands from shared or tensor memory, not from fragments.
-
-_WMMA = (
+# NVIDIA's instructions: family, sizes, least sm, types. mma.sync is one instruction of the machine;
+# WMMA is the C++ interface, which the compiler lowers to one or more of those. Where a size has
+# both, WMMA comes first, because generated kernels use it. wgmma and tcgen05 have no rows: they
+# number in the hundreds, and take operands from shared or tensor memory, not from fragments.
+_INSTRUCTIONS = (
     # [CPG sec. 10.24.6] element types and matrix sizes
-    ("wmma", "16x16x16", 70, "f16->f16 f16->f32"),
-    ("wmma", "16x16x16", 72, "s8->s32 u8->s32"),
-    ("wmma", "32x8x16", 70, "f16->f16 f16->f32"),
-    ("wmma", "32x8x16", 72, "s8->s32 u8->s32"),
-    ("wmma", "8x32x16", 70, "f16->f16 f16->f32"),
-    ("wmma", "8x32x16", 72, "s8->s32 u8->s32"),
+    ("wmma", "16x16x16 32x8x16 8x32x16", 70, "f16->f16 f16->f32"),
+    ("wmma", "16x16x16 32x8x16 8x32x16", 72, "s8->s32 u8->s32"),
     # [CPG sec. 10.24.6] alternate floating point
-    ("wmma", "16x16x16", 80, "bf16->f32"),
-    ("wmma", "32x8x16", 80, "bf16->f32"),
-    ("wmma", "8x32x16", 80, "bf16->f32"),
+    ("wmma", "16x16x16 32x8x16 8x32x16", 80, "bf16->f32"),
     ("wmma", "16x16x8", 80, "tf32->f32"),
     # [CPG sec. 10.24.6] double precision
     ("wmma", "8x8x4", 80, "f64->f64"),
     # [CPG sec. 10.24.6] sub-byte operations, experimental; b1 by xor, from sm_80 also by and
     ("wmma", "8x8x32", 75, "s4->s32 u4->s32"),
     ("wmma", "8x8x128", 75, "b1->s32"),
-)
-
-_MMA_SYNC = (
     # [PTX mma.sync] half precision; m8n8k4 is Volta's: four tiles a warp, emulated from sm_80 on
     ("mma.sync", "8x8x4", 70, "f16->f16 f16->f32"),
     ("mma.sync", "16x8x8", 75, "f16->f16 f16->f32"),
@@ -325,34 +299,28 @@ _MMA_SYNC = (
     ("mma.sync", "16x8x8", 80, "bf16->f32 tf32->f32"),
     ("mma.sync", "16x8x16", 80, "bf16->f32"),
     # [PTX mma.sync] fp8; k = 16 and the f16 accumulator came later than sm_89, with PTX 8.7
-    ("mma.sync", "16x8x16", 89, "e4m3->f16 e4m3->f32 e5m2->f16 e5m2->f32"),
-    ("mma.sync", "16x8x32", 89, "e4m3->f16 e4m3->f32 e5m2->f16 e5m2->f32"),
+    ("mma.sync", "16x8x16 16x8x32", 89, "e4m3->f16 e4m3->f32 e5m2->f16 e5m2->f32"),
     # [PTX mma.sync] double precision
     ("mma.sync", "8x8x4", 80, "f64->f64"),
-    ("mma.sync", "16x8x4", 90, "f64->f64"),
-    ("mma.sync", "16x8x8", 90, "f64->f64"),
-    ("mma.sync", "16x8x16", 90, "f64->f64"),
+    ("mma.sync", "16x8x4 16x8x8 16x8x16", 90, "f64->f64"),
     # [PTX mma.sync] integers
     ("mma.sync", "8x8x16", 75, "s8->s32 u8->s32"),
-    ("mma.sync", "16x8x16", 80, "s8->s32 u8->s32"),
-    ("mma.sync", "16x8x32", 80, "s8->s32 u8->s32"),
+    ("mma.sync", "16x8x16 16x8x32", 80, "s8->s32 u8->s32"),
     ("mma.sync", "8x8x32", 75, "s4->s32 u4->s32"),
-    ("mma.sync", "16x8x32", 80, "s4->s32 u4->s32"),
-    ("mma.sync", "16x8x64", 80, "s4->s32 u4->s32"),
+    ("mma.sync", "16x8x32 16x8x64", 80, "s4->s32 u4->s32"),
     # [PTX mma.sync] single bits
     ("mma.sync", "8x8x128", 75, "b1->s32"),
-    ("mma.sync", "16x8x128", 80, "b1->s32"),
-    ("mma.sync", "16x8x256", 80, "b1->s32"),
+    ("mma.sync", "16x8x128 16x8x256", 80, "b1->s32"),
 )
 
 _SOURCES = {"wmma": "[CPG sec. 10.24.6]", "mma.sync": "[PTX mma.sync]"}
 
 
 def _built_in_shapes() -> Iterator[MmaShape]:
-    """Collect the rows of the tables by size, and keep their order."""
+    """Collect the rows of the table by size, and keep their order."""
     rows: dict[str, list[Operands]] = {}
-    for family, size, min_sm, types in _WMMA + _MMA_SYNC:
-        for pair in types.split():
+    for family, sizes, min_sm, types in _INSTRUCTIONS:
+        for size, pair in itertools.product(sizes.split(), types.split()):
             ab, acc = pair.split("->")
             row = Operands(ab, acc, min_sm, family, _SOURCES[family])
             rows.setdefault(size, []).append(row)

@@ -288,6 +288,7 @@ def test_wrong_parameters(fields: dict[str, Any], message: str) -> None:
         ("s8", "f32", Exact(), "Exact takes a float type"),
         ("f64", "f32", Sequential(), "f64 accumulates in f64"),
         ("half", "f32", Exact(), "unknown type 'half'"),
+        ("f16", "f32", None, "how must be Fused, Sequential, Exact or Integer, got None"),
         ("f16", "f32", Fused(16, 25, register_halves=True), "register_halves is for 8-bit floats"),
     ],
 )
@@ -304,6 +305,11 @@ def test_wrong_rules(ab: str, acc: str, how: Any, message: str) -> None:
         ({"rows": ()}, "'pair' needs at least one rule"),
         ({"rows": (RULE, RULE)}, "has two rules for f16 -> f32"),
         ({"recorded": ("b1",)}, "recorded names 'b1', which is no alias"),
+        ({"name": 5}, "Arch 5: names must be lower case, got 5"),
+        ({"sm": None}, "'pair': sm must be a tuple of int, got None"),
+        ({"aliases": "b1"}, "aliases must be a tuple of str, got 'b1'"),
+        ({"rows": [RULE]}, "rows must be a tuple of Rule, got"),
+        ({"shared_kb": 0}, "shared_kb, if it is known, must be an integer of at least 1, got 0"),
     ],
 )
 def test_wrong_units(fields: dict[str, Any], message: str) -> None:
