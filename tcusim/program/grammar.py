@@ -39,66 +39,16 @@ from typing import ClassVar, TypeAlias
 
 from tcusim.errors import InputError
 from tcusim.machine.shapes import MmaShape
-from tcusim.program.index import (
-    BLOCK,
-    BLOCK_COL,
-    COL,
-    ROW,
-    WARP,
-    Bound,
-    Extent,
-    Index,
-    Number,
-    Scalar,
-)
-
-__all__ = [
-    "BLOCK",
-    "BLOCK_COL",
-    "COL",
-    "ROW",
-    "WARP",
-    "Add",
-    "Await",
-    "Axis",
-    "Bound",
-    "Buffer",
-    "BufferRole",
-    "Const",
-    "Copy",
-    "Extent",
-    "Frag",
-    "Gathered",
-    "Index",
-    "Load",
-    "Locate",
-    "Loop",
-    "Mma",
-    "Numbered",
-    "Pattern",
-    "PatternKind",
-    "Program",
-    "Publish",
-    "Ranges",
-    "Role",
-    "Scalar",
-    "Scope",
-    "Segments",
-    "Space",
-    "Split",
-    "Step",
-    "Store",
-    "Strided",
-    "Sync",
-    "View",
-    "When",
-    "accesses",
-    "branch_of",
-    "numbered",
-    "require_program",
-    "walk",
-    "whole",
-]
+from tcusim.program.index import BLOCK as BLOCK
+from tcusim.program.index import BLOCK_COL as BLOCK_COL
+from tcusim.program.index import COL as COL
+from tcusim.program.index import ROW as ROW
+from tcusim.program.index import WARP as WARP
+from tcusim.program.index import Bound as Bound
+from tcusim.program.index import Extent as Extent
+from tcusim.program.index import Index as Index
+from tcusim.program.index import Number
+from tcusim.program.index import Scalar as Scalar
 
 # --- Places that hold values ------------------------------------------------------------------
 
@@ -318,17 +268,14 @@ class Pattern:
 
 def whole(view: View) -> tuple[Bound, ...]:
     """Return conditions of the warp alone under which every element of the view is in bounds."""
-    return tuple(_at_worst_corner(bound, view) for bound in view.bounds)
-
-
-def _at_worst_corner(bound: Bound, view: View) -> Bound:
-    """Return the bound at the corner of the rectangle where it is hardest to meet."""
-    excess = bound.lhs - bound.rhs
-    corner = {
-        "row": view.rows - 1 if excess.coefficient("row") > 0 else 0,
-        "col": view.cols - 1 if excess.coefficient("col") > 0 else 0,
-    }
-    return Bound(bound.lhs.substitute(corner), bound.rhs.substitute(corner))
+    ends = {"row": view.rows - 1, "col": view.cols - 1}
+    bounds = []
+    for bound in view.bounds:
+        # The corner of the rectangle where the bound is hardest to meet.
+        excess = bound.lhs - bound.rhs
+        corner = {name: end if excess.coefficient(name) > 0 else 0 for name, end in ends.items()}
+        bounds.append(Bound(bound.lhs.substitute(corner), bound.rhs.substitute(corner)))
+    return tuple(bounds)
 
 
 # --- Steps ------------------------------------------------------------------------------------
@@ -648,18 +595,14 @@ def branch_of(path: str, step: Loop | When, *, taken: bool = True) -> Iterator[N
     return numbered(step.otherwise, f"{path}.", len(step.body) + 1)
 
 
-def walk(steps: tuple[Step, ...]) -> Iterator[Numbered]:
+def walk(steps: tuple[Step, ...], prefix: str = "", first: int = 1) -> Iterator[Numbered]:
     """Yield every step with its path: parents before children, in text order."""
-    return _walk(numbered(steps))
-
-
-def _walk(steps: Iterator[Numbered]) -> Iterator[Numbered]:
-    for path, step in steps:
+    for path, step in numbered(steps, prefix, first):
         yield path, step
         if isinstance(step, Loop | When):
-            yield from _walk(branch_of(path, step))
+            yield from walk(step.body, f"{path}.")
         if isinstance(step, When):
-            yield from _walk(branch_of(path, step, taken=False))
+            yield from walk(step.otherwise, f"{path}.", len(step.body) + 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,19 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-__all__ = [
-    "BLOCK",
-    "BLOCK_COL",
-    "COL",
-    "ROW",
-    "WARP",
-    "Bound",
-    "Extent",
-    "Index",
-    "Number",
-    "Scalar",
-]
-
 Number = TypeVar("Number")
 
 

@@ -11,13 +11,16 @@ Equal programs print equal text. Programs that differ in anything that matters p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from collections.abc import Iterator
+from typing import assert_never
 
 from tcusim.program.grammar import (
     COL,
     ROW,
     Add,
     Await,
+    Bound,
+    Buffer,
     BufferRole,
     Const,
     Copy,
@@ -47,11 +50,6 @@ from tcusim.program.grammar import (
     require_program,
     walk,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tcusim.program.grammar import Bound, Buffer
 
 __all__ = ["line", "listing"]
 
@@ -110,10 +108,8 @@ def line(step: Step) -> str:
         case Split(targets, source):
             parts = ", ".join(_element(target) for target in targets)
             return f"{parts} ← Split({_element(source)})  {_sizes(*targets, source)}"
-        case Publish(target, source):
-            return f"publish {_copy(target, source, None)}"
-        case Await(target, source):
-            return f"await {_copy(target, source, None)}"
+        case Publish(target, source) | Await(target, source):
+            return f"{type(step).__name__.lower()} {_copy(target, source, None)}"
         case Locate():
             return _locate(step)
         case Sync() | Loop() | When():
@@ -215,29 +211,23 @@ def _locate(step: Locate) -> str:
 
 
 def _pattern(pattern: Pattern) -> str:
+    offset = str(pattern.offset)
+    plus = "" if offset == "0" else f" + {offset}".replace("+ -", "- ")
     match pattern.kind:
-        case PatternKind.ZEROS:
-            text = "0"
-        case PatternKind.ONES:
-            text = "1"
+        case PatternKind.ZEROS | PatternKind.ONES:
+            # A uniform pattern does not use its offset, but a listing hides nothing.
+            text = "1" if pattern.kind is PatternKind.ONES else "0"
+            return f"{text} (offset {offset})" if plus else text
         case PatternKind.ROW:
-            return f"ones in row {pattern.offset}"
+            return f"ones in row {offset}"
         case PatternKind.COL:
-            return f"ones in column {pattern.offset}"
+            return f"ones in column {offset}"
         case PatternKind.UPPER:
-            return f"1 where row <= {_plus('col', pattern)}"
+            return f"1 where row <= col{plus}"
         case PatternKind.LOWER:
-            return f"1 where col <= {_plus('row', pattern)}"
+            return f"1 where col <= row{plus}"
         case _:
             assert_never(pattern.kind)
-    # A uniform pattern does not use its offset, but a listing hides nothing.
-    return text if str(pattern.offset) == "0" else f"{text} (offset {pattern.offset})"
-
-
-def _plus(name: str, pattern: Pattern) -> str:
-    if str(pattern.offset) == "0":
-        return name
-    return f"{name} + {pattern.offset}".replace("+ -", "- ")
 
 
 def _tile(view: View, frag: Frag) -> str:

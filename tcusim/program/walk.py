@@ -29,19 +29,6 @@ from tcusim.program.grammar import (
     numbered,
 )
 
-__all__ = [
-    "Guard",
-    "Ints",
-    "Mask",
-    "Placement",
-    "Site",
-    "grid_symbols",
-    "order_of_blocks",
-    "sites",
-    "span",
-    "top",
-]
-
 Ints: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
 
