@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -72,13 +73,10 @@ class Cache:
 
     def keep(self, key: Hashable, call: ReadyCall) -> None:
         """Keep a call; the one kept first is let go if there are too many."""
-        with self._lock:
-            while len(self._calls) >= self.most:
+        with self._lock, suppress(TypeError):
+            self._calls[key] = call
+            while len(self._calls) > self.most:
                 del self._calls[next(iter(self._calls))]
-            try:
-                self._calls[key] = call
-            except TypeError:
-                return
 
     def clear(self) -> None:
         """Let go of all calls, and with them of what backends made ready."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,18 +86,15 @@ def _is_torch(a: Any) -> bool:
     )
 
 
+def _is_fake(kind: type) -> bool:
+    return any(base.__name__ == "FakeTensor" for base in kind.__mro__)
+
+
 def chosen_backend(a: Any, name: str | None) -> DeviceBackend:
     """Return the backend that computes on an array in GPU memory: the named one, or its library's.
 
     Unnamed, it is "cupy" or "pycuda" for arrays of these libraries, else "cuda", else any that is
     available.
-
-    Raises
-    ------
-    InputError
-        If the named backend computes on NumPy arrays alone.
-    BackendUnavailable
-        If there is none that can run here; the text gives the reason of each.
     """
     if name is not None:
         backend = get_backend(name)
@@ -124,11 +120,10 @@ def chosen_backend(a: Any, name: str | None) -> DeviceBackend:
 def _candidates(a: Any) -> Iterator[str]:
     """Yield the names of backends in the order in which an array would have them."""
     modules = {base.__module__.partition(".")[0] for base in type(a).__mro__}
-    own = tuple(name for name in ("pycuda", "cupy") if name in modules)
-    preferred = dict.fromkeys((*own, "cuda", "cupy", "pycuda"))
+    own = [name for name in ("pycuda", "cupy") if name in modules]
     known = backends()
-    yield from (name for name in preferred if name in known)
-    yield from (name for name in known if name not in preferred)
+    preferred = [name for name in (*own, "cuda", "cupy", "pycuda") if name in known]
+    yield from dict.fromkeys((*preferred, *known))
 
 
 # --- What an array is, at little cost -------------------------------------------------------------
@@ -141,14 +136,18 @@ def signature(a: Any) -> Hashable | None:
     for one of them is right for all.
     """
     kind = type(a)
-    reader = _READERS.get(kind, _no_reader)
-    if reader is _no_reader:
+    try:
+        reader = _READERS[kind]
+    except KeyError:
         reader = _READERS.setdefault(kind, _reader_for(kind))
     try:
         return None if reader is None else reader(a)
     except Exception:
         # A sparse tensor has no strides, one being traced no address: what it is, is said later.
         return None
+
+
+_Reader: TypeAlias = Callable[[Any], Hashable | None]
 
 
 def _numpy_signature(a: Any) -> Hashable:
@@ -169,15 +168,10 @@ def _pycuda_signature(a: Any) -> Hashable:
     return (type(a), a.shape, a.dtype, a.strides, int(a.ptr) % _ALIGNMENT)
 
 
-def _no_reader(a: Any) -> None:
-    raise AssertionError
-
-
-def _reader_for(kind: type) -> Callable[[Any], Hashable | None] | None:
+def _reader_for(kind: type) -> _Reader | None:
     if hasattr(kind, "data_ptr"):
         # A fake tensor warns where it is asked for its address.
-        is_fake = any(base.__name__ == "FakeTensor" for base in kind.__mro__)
-        return None if is_fake else _torch_signature
+        return None if _is_fake(kind) else _torch_signature
     if not hasattr(kind, "__cuda_array_interface__"):
         return None
     if hasattr(kind, "ptr"):
@@ -185,7 +179,7 @@ def _reader_for(kind: type) -> Callable[[Any], Hashable | None] | None:
     return _cupy_signature if hasattr(kind, "strides") else None
 
 
-_READERS: dict[type, Callable[[Any], Hashable | None] | None] = {np.ndarray: _numpy_signature}
+_READERS: dict[type, _Reader | None] = {np.ndarray: _numpy_signature}
 
 
 # --- Arrays in the computer's memory --------------------------------------------------------------
@@ -196,15 +190,14 @@ def require_plain(name: str, a: Any) -> None:
     require_unmasked(name, a)
     if not _is_torch(a):
         return
-    if any(base.__name__ == "FakeTensor" for base in type(a).__mro__) or a.device.type == "meta":
+    if _is_fake(type(a)) or a.device.type == "meta":
         raise InputError(
             f"{name} is a {name_of_kind(a)} without data, as torch.compile makes to trace a "
             "function. Keep the call out of what is compiled: torch.compiler.disable"
         )
-    if getattr(a, "is_nested", False) or str(getattr(a, "layout", "torch.strided")) != (
-        "torch.strided"
-    ):
-        what = "nested" if getattr(a, "is_nested", False) else "sparse"
+    is_nested = getattr(a, "is_nested", False)
+    if is_nested or str(getattr(a, "layout", "torch.strided")) != "torch.strided":
+        what = "nested" if is_nested else "sparse"
         raise InputError(
             f"{name} is a {what} tensor. Pass its values, a dense tensor, and for segments of "
             f"unequal lengths their offsets: {name}.values(), offsets={name}.offsets() or "
@@ -256,8 +249,9 @@ def _of_dlpack(name: str, a: Any) -> Array:
 
 def like_array(a: Any, result: Any) -> Any:
     """Return a NumPy result as an array of a's library, on the same memory where it can."""
-    library = _namespace_of(a)
-    convert = getattr(library, "asarray", None)
+    namespace = getattr(a, "__array_namespace__", None)
+    module = sys.modules.get(type(a).__module__.partition(".")[0])
+    convert = getattr(module if namespace is None else namespace(), "asarray", None)
     if convert is None:
         return result
     try:
@@ -269,16 +263,7 @@ def like_array(a: Any, result: Any) -> Any:
         ) from error
 
 
-def _namespace_of(a: Any) -> Any:
-    """Return the module of an array's library, whose `asarray` makes more of them."""
-    namespace = getattr(a, "__array_namespace__", None)
-    if namespace is not None:
-        return namespace()
-    return sys.modules.get(type(a).__module__.partition(".")[0])
-
-
-@dataclass(frozen=True, slots=True)
-class HostFacts:
+class HostFacts(NamedTuple):
     """What tcusim must know of a NumPy array; see `tcusim.backends.DeviceArrayFacts`."""
 
     shape: tuple[int, ...]
@@ -295,10 +280,7 @@ class Host:
 
     def arranged(self, array: Array, axes: tuple[int, ...], dtype: str) -> Array:
         """Return the array with its axes in this order, contiguous and of this type."""
-        work = numpy_type(dtype)
-        moved = array.transpose(axes)
-        if moved.dtype != work:
-            moved = cast_finite(moved, work)
+        moved = cast_finite(array.transpose(axes), numpy_type(dtype))
         return np.ascontiguousarray(moved).reshape(moved.shape)
 
     def restored(self, array: Array, axes: tuple[int, ...]) -> Array:

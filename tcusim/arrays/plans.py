@@ -629,25 +629,17 @@ def plan(
     sizes = _checked_sizes(
         operation, {"segment_size": segment_size, "segments": segments, "longest": longest}
     )
-    named = {"exclusive": exclusive, "include_initial": include_initial, "reverse": reverse}
-    for name, wanted in named.items():
+    size = min(sizes["segment_size"], length) if "segment_size" in sizes else None
+    order = {"exclusive": exclusive, "include_initial": include_initial, "reverse": reverse}
+    for name, wanted in order.items():
         if wanted and OPERATIONS[operation] != "scan":
             raise InputError(f"{name} is for scans, and {operation!r} is none")
-    request = SegmentRequest(
-        operation, exclusive=exclusive, reverse=reverse, include_initial=include_initial
-    )
+    request = SegmentRequest(operation, axis=0, segment_size=size, **order)
     used = arch_of_run(arch, backend)
     named_result = None if result is None else array_name_of(result)
     rule = types_on_host(_given_type(dtype), named_result, acc, used)
-    layout = Layout(
-        kind=request.kind,
-        order=(0,),
-        lead=(),
-        length=length,
-        segment_size=min(sizes.get("segment_size", length), length),
-        is_whole=not request.is_segmented,
-        by_offsets=sizes.get("segments"),
-    )
+    layout = request.layout((length,), by_offsets="segments" in sizes)
+    layout = replace(layout, by_offsets=sizes.get("segments"))
     problem = segment_problem(request, layout, rule, options, used, sizes.get("longest"))
     asked = Asked(rule.named(named_result), request.initial)
     made: Plan = plan_for(operation, problem, arch, backend, None, rule, asked)
