@@ -7,15 +7,17 @@ that cannot be used is listed by `broken`, and takes nothing else down.
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from tcusim import errors
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution, EntryPoint
 
 __all__ = [
     "OWN",
@@ -47,7 +49,7 @@ class Extension:
     distribution: the package and its version.
     """
 
-    entry_point: importlib.metadata.EntryPoint
+    entry_point: EntryPoint
     distribution: str
 
     @property
@@ -148,9 +150,12 @@ def declared() -> dict[str, dict[str, Extension | Broken]]:
 
     Where two packages have one name, neither can be used. It is read once a process.
     """
+    # It loads the modules of e-mail, and no sum needs it.
+    from importlib.metadata import distributions
+
     found: dict[str, dict[str, Extension | Broken]] = {}
     seen: set[str] = set()
-    for distribution in importlib.metadata.distributions():
+    for distribution in distributions():
         try:
             if _PREFIX not in (distribution.read_text("entry_points.txt") or ""):
                 continue
@@ -180,7 +185,7 @@ def _clash(one: Extension, other: Extension) -> Broken:
     return Broken(both, name, f"{both} both have {where}. Uninstall one of them.")
 
 
-def _name_of(distribution: importlib.metadata.Distribution) -> str:
+def _name_of(distribution: Distribution) -> str:
     """Return the package and its version; a damaged one may have neither."""
     try:
         fields = [distribution.metadata[name] or "" for name in ("Name", "Version")]
