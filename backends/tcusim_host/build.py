@@ -7,7 +7,6 @@ Kernels that were compiled together share one library, which has a name for each
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import fcntl
 import functools
@@ -21,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,16 +66,9 @@ class BuildError(TcusimError, RuntimeError):
 class Library:
     """A compiled kernel, loaded into this process.
 
-    Attributes
-    ----------
-    path : Path
-        The shared library; others may be links to it.
-    functions : ctypes.CDLL
-        The library's functions.
-    entry : ctypes.c_void_p
-        What calls the kernel, in the lane that runs.
-    lock : threading.Lock
-        Held while a kernel of the library runs, since its memory is static.
+    path: the shared library; others may be links to it. functions: the library's functions. entry:
+    what calls the kernel, in the lane that runs. lock: held while a kernel of the library runs,
+    since its memory is static.
     """
 
     path: Path
@@ -86,14 +78,9 @@ class Library:
 
 
 def build(kernel: Kernel, *, debug: bool = False) -> Library:
-    """Compile a kernel, unless that was done before, and load it.
+    """Compile a kernel from `tcusim_cuda.emit.emit`, unless that was done before, and load it.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        From `tcusim_cuda.emit.emit`.
-    debug : bool
-        Compile without optimisation and with debug information; see `source_folder`.
+    debug: compile without optimisation and with debug information; see `source_folder`.
 
     Raises
     ------
@@ -121,9 +108,9 @@ def build_many(kernels: Iterable[Kernel]) -> tuple[Library, ...]:
     batches = [unique[start : start + size] for start in range(0, len(unique), size)]
     with ThreadPoolExecutor(max_workers=processors) as pool:
         # What another process compiles at the moment comes last.
-        done = list(pool.map(_try_batch, batches))
+        done = list(pool.map(functools.partial(_finish, wait=False), batches))
         left = [batch for batch, ours in zip(batches, done, strict=True) if not ours]
-        list(pool.map(_wait_for_batch, left))
+        list(pool.map(functools.partial(_finish, wait=True), left))
     return tuple(build(kernel) for _, kernel in unique)
 
 
@@ -187,7 +174,6 @@ def _run_compiler(arguments: list[str], folder: Path) -> str | None:
 
 
 def _cache() -> Path:
-    """Return the folder of compiled kernels."""
     return cache_folder() / "host"
 
 
@@ -211,14 +197,11 @@ def _key(*parts: str) -> str:
 @functools.cache
 def _sources_digest() -> str:
     """Return a digest of our headers and of the runtime."""
-    digest = hashlib.sha256()
     files = [_HERE / name for name in _RUNTIME]
     for folder in _INCLUDES:
         files += sorted(path for path in folder.iterdir() if path.is_file())
-    for path in files:
-        digest.update(path.name.encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    parts = (part for path in files for part in (path.name.encode(), path.read_bytes()))
+    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def _put(path: Path, made: Path) -> None:
@@ -269,46 +252,26 @@ def _entry_text(kernel: Kernel, source: str) -> str:
     return "\n".join([*lines, *(f"#undef {name}" for name in own)]) + "\n"
 
 
-def _try_batch(batch: Sequence[tuple[Path, Kernel]]) -> bool:
-    """Compile what is missing of a batch; return False if another process is about to."""
-    with _claimed(batch, wait=False) as ours:
-        if ours:
-            _compile_missing(batch)
-        return ours
-
-
-def _wait_for_batch(batch: Sequence[tuple[Path, Kernel]]) -> None:
-    """Let another process finish a batch, then compile what is missing still."""
-    with _claimed(batch, wait=True):
-        _compile_missing(batch)
-
-
-@contextlib.contextmanager
-def _claimed(batch: Sequence[tuple[Path, Kernel]], *, wait: bool) -> Iterator[bool]:
-    """Give whether this process alone works at the batch."""
+def _finish(batch: Sequence[tuple[Path, Kernel]], *, wait: bool) -> bool:
+    """Compile what is missing of a batch; if not `wait`, leave it to a process that is about to."""
     names = "".join(path.name for path, _ in batch)
-    folder = _cache()
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = folder / f"{hashlib.sha256(names.encode()).hexdigest()[:24]}.lock"
+    _cache().mkdir(parents=True, exist_ok=True)
+    lock = _cache() / f"{hashlib.sha256(names.encode()).hexdigest()[:24]}.lock"
     with lock.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
-            yield False
-            return
-        yield True
+            return False
+        missing = [kernel for path, kernel in batch if not path.exists()]
+        try:
+            if missing:
+                _compile(missing, debug=False)
+        except BuildError:
+            # An error names one kernel.
+            for kernel in missing:
+                _compile([kernel], debug=False)
         lock.unlink(missing_ok=True)
-
-
-def _compile_missing(batch: Sequence[tuple[Path, Kernel]]) -> None:
-    missing = [kernel for path, kernel in batch if not path.exists()]
-    try:
-        if missing:
-            _compile(missing, debug=False)
-    except BuildError:
-        # An error names one kernel.
-        for kernel in missing:
-            _compile([kernel], debug=False)
+    return True
 
 
 def _compile(kernels: Sequence[Kernel], debug: bool) -> None:
@@ -327,13 +290,9 @@ def _compile(kernels: Sequence[Kernel], debug: bool) -> None:
         _write(folder / "entry.cpp", "".join(entries), temporary)
         library = temporary / "library.so"
         flags = _DEBUG_FLAGS if debug else _KERNEL_FLAGS
-        complaint = _run_compiler(
-            [
-                *(*_FLAGS, *flags, "-w", "-shared", "-o", str(library)),
-                *(str(folder / "entry.cpp"), *map(str, _runtime(debug))),
-            ],
-            folder,
-        )
+        runtime = [_object(name, _DEBUG_FLAGS if debug else _RUNTIME_FLAGS) for name in _RUNTIME]
+        files = [*map(str, (library, folder / "entry.cpp", *runtime))]
+        complaint = _run_compiler([*_FLAGS, *flags, "-w", "-shared", "-o", *files], folder)
         if complaint is not None:
             raise BuildError(_explain(kernels[0], complaint))
         for path in paths:
@@ -355,24 +314,18 @@ def _write(path: Path, text: str, temporary: Path) -> None:
     _put(path, temporary / "text")
 
 
-def _runtime(debug: bool) -> tuple[Path, ...]:
-    """Return the runtime's object files, compiled when they are first asked for."""
-    flags = _DEBUG_FLAGS if debug else _RUNTIME_FLAGS
-    return tuple(_object(name, flags) for name in _RUNTIME)
-
-
 def _object(name: str, flags: tuple[str, ...]) -> Path:
+    """Return an object file of the runtime, compiled when it is first asked for."""
     path = _cache() / f"{name}-{_key(*flags)}.o"
-    if path.exists():
-        return path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as made:
-        result = Path(made) / "object.o"
-        arguments = [*_FLAGS, *flags, "-c", "-o", str(result), str(_HERE / name)]
-        complaint = _run_compiler(arguments, Path(made))
-        if complaint is not None:
-            raise BuildError(f"{' '.join(_command())} cannot compile {name}:\n{complaint}")
-        _put(path, result)
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as made:
+            result = Path(made) / "object.o"
+            arguments = [*_FLAGS, *flags, "-c", "-o", str(result), str(_HERE / name)]
+            complaint = _run_compiler(arguments, Path(made))
+            if complaint is not None:
+                raise BuildError(f"{' '.join(_command())} cannot compile {name}:\n{complaint}")
+            _put(path, result)
     return path
 
 
@@ -384,15 +337,13 @@ def _explain(kernel: Kernel, complaint: str) -> str:
     found = re.findall(r"kernel\.cu:(\d+):\d+: (?:fatal )?error: (.*)", complaint)
     if not found:
         return f"{kernel.name}: its text does not compile on the host:\n{complaint.strip()}"
-    shown = [_explain_one(kernel, int(number), text) for number, text in found[:_SHOWN_ERRORS]]
-    more = len(found) - len(shown)
-    rest = [f"  and {more} more"] if more else []
-    head = f"{kernel.name}: its text does not compile on the host:"
-    return "\n".join([head, *shown, *rest])
-
-
-def _explain_one(kernel: Kernel, number: int, text: str) -> str:
-    return f"  {place_of(kernel, number)}: {text}\n    {line_of(kernel, number)}"
+    lines = [f"{kernel.name}: its text does not compile on the host:"]
+    for digits, text in found[:_SHOWN_ERRORS]:
+        number = int(digits)
+        lines.append(f"  {place_of(kernel, number)}: {text}\n    {line_of(kernel, number)}")
+    if len(found) > _SHOWN_ERRORS:
+        lines.append(f"  and {len(found) - _SHOWN_ERRORS} more")
+    return "\n".join(lines)
 
 
 def line_of(kernel: Kernel, number: int) -> str:

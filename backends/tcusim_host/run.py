@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, assert_never
@@ -149,13 +150,13 @@ def run_kernel(
     row = numerics_row(rule_for(arch, program.ab, program.acc, family))
     arrays = {name: _flat(name, array) for name, array in inputs.items()}
     scalars = bind_scalars(program, {name: a.size for name, a in arrays.items()})
-    buffers: dict[str, _Guarded] = {}
-    for buffer in program.inputs:
-        values = as_values(arrays[buffer.name], buffer.dtype, name=buffer.name)
-        buffers[buffer.name] = _guarded(to_memory(values, buffer.dtype))
+    memory = {
+        buffer: as_values(arrays[buffer.name], buffer.dtype, name=buffer.name)
+        for buffer in program.inputs
+    }
     for buffer in program.outputs:
-        values = unwritten_values(buffer.size.evaluate(scalars), buffer.dtype)
-        buffers[buffer.name] = _guarded(to_memory(values, buffer.dtype))
+        memory[buffer] = unwritten_values(buffer.size.evaluate(scalars), buffer.dtype)
+    buffers = {one.name: _guarded(to_memory(values, one.dtype)) for one, values in memory.items()}
     if program.status:
         buffers[WORKSPACE] = _guarded(np.zeros(kernel.workspace_bytes(scalars), np.uint8))
     before = {buffer.name: buffers[buffer.name].inside.tobytes() for buffer in program.inputs}
@@ -165,10 +166,7 @@ def run_kernel(
         slots = _argument_slots(kernel, buffers, scalars)
         _launch(kernel, library, slots, order, row, seed)
     _check_guards(kernel, buffers, before)
-    return {
-        buffer.name: _array_of(buffers[buffer.name].inside, buffer.dtype)
-        for buffer in program.outputs
-    }
+    return {one.name: _array_of(buffers[one.name].inside, one.dtype) for one in program.outputs}
 
 
 # --- Numerics ---------------------------------------------------------------------------------
@@ -181,8 +179,22 @@ def numerics_row(rule: Rule) -> NumericsRow:
         raise Unsupported(f"{where}: WMMA has no such types; use backend='numpy'")
     types = {"ab": _TYPES.index(rule.ab), "acc": _TYPES.index(rule.acc)}
     match rule.how:
-        case Fused():
-            return _fused_row(rule.how, rule.acc, types)
+        case Fused() as how:
+            bits, floor = how.output_fraction_bits, how.exponent_floor
+            return NumericsRow(
+                kind=_FUSED,
+                length=how.length,
+                fraction_bits=how.fraction_bits,
+                round_output=how.output == "rne",
+                output_fraction_bits=format_of(rule.acc).fraction_bits if bits is None else bits,
+                round_alignment=how.alignment == "rne",
+                c_joins_after=how.c_joins == "after",
+                flush_inputs=how.flush_inputs,
+                flush_outputs=how.flush_outputs,
+                has_exponent_floor=floor is not None,
+                exponent_floor=floor or 0,
+                **types,
+            )
         case Sequential():
             return NumericsRow(kind=_SEQUENTIAL, **types)
         case Integer():
@@ -191,25 +203,6 @@ def numerics_row(rule: Rule) -> NumericsRow:
             raise Unsupported(f"{where}: it has no exact sums; use backend='numpy'")
         case _:
             assert_never(rule.how)
-
-
-def _fused_row(how: Fused, acc: str, types: Mapping[str, int]) -> NumericsRow:
-    bits = how.output_fraction_bits
-    floor = how.exponent_floor
-    return NumericsRow(
-        kind=_FUSED,
-        length=how.length,
-        fraction_bits=how.fraction_bits,
-        round_output=how.output == "rne",
-        output_fraction_bits=format_of(acc).fraction_bits if bits is None else bits,
-        round_alignment=how.alignment == "rne",
-        c_joins_after=how.c_joins == "after",
-        flush_inputs=how.flush_inputs,
-        flush_outputs=how.flush_outputs,
-        has_exponent_floor=floor is not None,
-        exponent_floor=floor or 0,
-        **types,
-    )
 
 
 # --- Memory -----------------------------------------------------------------------------------
@@ -235,11 +228,8 @@ class _Guarded:
 
     def damage(self) -> str | None:
         """Return which side was written to, if any."""
-        if bool((self.whole[: self.start] != _GUARD).any()):
-            return "before"
-        if bool((self.whole[self.start + self.size :] != _GUARD).any()):
-            return "after"
-        return None
+        sides = {"before": self.whole[: self.start], "after": self.whole[self.start + self.size :]}
+        return next((side for side, guard in sides.items() if (guard != _GUARD).any()), None)
 
 
 def _guarded(values: Values) -> _Guarded:
@@ -305,7 +295,7 @@ def _launch(
     seed: int,
 ) -> None:
     """Run the blocks in this order; the arguments' buffers are read and written in place."""
-    addresses = (ctypes.c_void_p * len(slots))(*(ctypes.addressof(slot) for slot in slots))
+    addresses = (ctypes.c_void_p * len(slots))(*map(ctypes.addressof, slots))
     poison = _FLOAT_POISON if format_of(kernel.program.ab).is_float else _INTEGER_POISON
     report = _Report()
     with library.lock:
@@ -340,36 +330,30 @@ def _explain(kernel: Kernel, failed: int, report: _Report) -> str:
     line = f"{place_of(kernel, report.line)}: {line_of(kernel, report.line)}"
     if failed == _DEADLOCK:
         return "\n".join([f"{where}: no thread can go on:", *_waiting(kernel, report)])
-    if failed == _POINTER:
-        return f"{where}, {line}\n  the tile does not begin at a multiple of 32 bytes"
-    if failed == _LDM:
-        return f"{where}, {line}\n  the rows of the tile are not a multiple of 16 bytes apart"
-    if failed == _TYPES_DIFFER:
-        program = kernel.program
-        return f"{where}, {line}\n  the program multiplies {program.ab} into {program.acc}"
-    if failed == _UNPUBLISHED:
-        return f"{where}: waits for a status word that no block before it publishes"
-    if failed == _VECTOR:
-        return (
-            f"{where}, thread {report.thread}: several elements are read or written at once at an "
-            f"address that is not a multiple of their bytes; check what is said to be tcu::Aligned"
-        )
+    program = kernel.program
+    said = {
+        _POINTER: f", {line}\n  the tile does not begin at a multiple of 32 bytes",
+        _LDM: f", {line}\n  the rows of the tile are not a multiple of 16 bytes apart",
+        _TYPES_DIFFER: f", {line}\n  the program multiplies {program.ab} into {program.acc}",
+        _UNPUBLISHED: ": waits for a status word that no block before it publishes",
+        _VECTOR: (
+            f", thread {report.thread}: several elements are read or written at once at an address "
+            f"that is not a multiple of their bytes; check what is said to be tcu::Aligned"
+        ),
+    }
+    if failed in said:
+        return f"{where}{said[failed]}"
     return f"{kernel.name}: no memory for the stacks of {kernel.threads} threads"
 
 
 def _waiting(kernel: Kernel, report: _Report) -> list[str]:
     """Return a line for each place where threads wait, or that they have returned."""
-    groups: dict[tuple[bool, int, int], list[int]] = {}
+    groups: defaultdict[str, list[int]] = defaultdict(list)
     for thread in range(kernel.threads):
-        state = (False, int(report.waits[thread]), int(report.lines[thread]))
-        if report.returned[thread]:
-            state = (True, 0, 0)
-        groups.setdefault(state, []).append(thread)
-    lines = []
-    for (returned, wait, number), threads in groups.items():
-        what = "returned" if returned else f"{_WAITS[wait]}, {place_of(kernel, number)}"
-        lines.append(f"  threads {_ranges(threads)}: {what}")
-    return lines
+        wait, number = _WAITS[report.waits[thread]], report.lines[thread]
+        what = "returned" if report.returned[thread] else f"{wait}, {place_of(kernel, number)}"
+        groups[what].append(thread)
+    return [f"  threads {_ranges(threads)}: {what}" for what, threads in groups.items()]
 
 
 def _ranges(numbers: list[int]) -> str:
