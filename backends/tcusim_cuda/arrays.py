@@ -14,12 +14,11 @@ from tcusim.errors import InputError
 from tcusim.machine import as_values, format_of, from_values
 from tcusim.machine.formats import from_memory, to_memory
 from tcusim.machine.shapes import TILE_BYTES
-from tcusim.program.grammar import Buffer, Load, Program, Store, walk
+from tcusim.program.grammar import Buffer
 
 __all__ = [
     "DeviceArray",
     "common_device",
-    "directly_loaded",
     "from_bits",
     "host_bits",
     "require_fit",
@@ -90,13 +89,6 @@ def _names_of(dtype: str) -> tuple[str, ...]:
 
 
 # --- What a kernel needs of an array ----------------------------------------------------------
-
-
-def directly_loaded(program: Program) -> frozenset[str]:
-    """Return the buffers whose tiles move between memory and fragments, without a copy between."""
-    steps = [step for _, step in walk(program.steps)]
-    loaded = {step.src.buffer.name for step in steps if isinstance(step, Load)}
-    return frozenset(loaded | {step.dst.buffer.name for step in steps if isinstance(step, Store)})
 
 
 def require_fit(array: DeviceArray, buffer: Buffer, *, tiles: bool, flat: bool = True) -> None:

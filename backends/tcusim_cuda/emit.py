@@ -53,7 +53,6 @@ from tcusim.program.grammar import (
 )
 from tcusim.program.printer import line
 from tcusim.program.resources import SharedMemory, Table
-from tcusim_cuda.arrays import directly_loaded
 from tcusim_cuda.kernel import SHARED_POOL, TICKET_WORDS, WORKSPACE, Kernel, words_of
 from tcusim_cuda.text import (
     C_TYPES,
@@ -227,7 +226,7 @@ class _Emitter:
         self.known = known_steps(program)
         # Where fragments and their functions are.
         self.space = instruction.namespace
-        self.tiled = directly_loaded(program) if self.space == "wmma" else frozenset()
+        self.tiled = _directly_loaded(program) if self.space == "wmma" else frozenset()
         self.shared = SharedMemory(program)
         self.layouts, self.tables = self.shared.layouts, self.shared.tables
         self.pooled = self.shared.nbytes > STATIC_SHARED_BYTES
@@ -251,6 +250,7 @@ class _Emitter:
             min_sm=self.instruction.operands.min_sm,
             paths=tuple(self.paths),
             products=self.products,
+            tiled=self.tiled,
         )
 
     @property
@@ -658,3 +658,10 @@ def _fragments(program: Program) -> tuple[Frag, ...]:
         for frag in (*touched.frags_written, *touched.frags_read):
             found.setdefault(frag.name, frag)
     return tuple(found.values())
+
+
+def _directly_loaded(program: Program) -> frozenset[str]:
+    """Return the buffers whose tiles move between memory and fragments, without a copy between."""
+    steps = [step for _, step in walk(program.steps)]
+    loaded = {step.src.buffer.name for step in steps if isinstance(step, Load)}
+    return frozenset(loaded | {step.dst.buffer.name for step in steps if isinstance(step, Store)})

@@ -28,27 +28,13 @@ def words_of(dtype: str) -> int:
 class Kernel:
     """One CUDA kernel, emitted from one program.
 
-    Attributes
-    ----------
-    name : str
-        Of the `extern "C" __global__` function.
-    text : str
-        CUDA C++, which includes `tcusim.cuh`.
-    program : Program
-        What it was emitted from.
-    threads : int
-        Threads of a block.
-    dynamic_shared_bytes : int
-        To pass at the launch; 0 if all shared memory is static.
-    min_sm : int
-        The least compute capability, such as 70, whose instructions it uses.
-    paths : tuple of str
-        For each line of the text, the step that it came from ("" if none).
-    products : int
-        The mma of the machine code if every loop marked so is unrolled.
-    aliased_text : str
-        The text for a launch whose output is the very array of an input: the pointers are not
-        `__restrict__`, which would let the compiler read ahead of writes.
+    name: of the `extern "C" __global__` function. text: CUDA C++, which includes `tcusim.cuh`.
+    threads: of a block. dynamic_shared_bytes: to pass at the launch; 0 if all shared memory is
+    static. min_sm: the least compute capability, such as 70, whose instructions it uses. paths: for
+    each line of the text, the step that it came from ("" if none). products: the mma of the machine
+    code if every loop marked so is unrolled. aliased_text: the text for a launch whose output is
+    the very array of an input: the pointers are not `__restrict__`, which would let the compiler
+    read ahead of writes. tiled: the buffers whose tiles WMMA moves, so that they must be aligned.
     """
 
     name: str
@@ -60,6 +46,7 @@ class Kernel:
     paths: tuple[str, ...]
     products: int = 0
     aliased_text: str = ""
+    tiled: frozenset[str] = frozenset()
 
     @property
     def arguments(self) -> tuple[str, ...]:

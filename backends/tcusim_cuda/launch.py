@@ -69,7 +69,7 @@ class Launcher(Runtime):
         progress: Any = None,
         **options: Any,
     ) -> dict[str, Any]:
-        """Run a plan; return its outputs by name, as arrays of the inputs' kind.
+        """Run a plan; return its outputs by name: see `tcusim.backends.Backend.run`.
 
         NumPy arrays are copied to the GPU, and the outputs back. Arrays that are on a GPU already
         are used where they are, and the launches are not waited for: CuPy arrays, PyCUDA's
@@ -78,10 +78,6 @@ class Launcher(Runtime):
 
         Parameters
         ----------
-        plan : LaunchPlan
-            Its programs are verified, emitted and compiled when first run.
-        inputs : mapping of str to array
-            One flat array for each of the plan's inputs, of the input's element type.
         arch : str, optional
             A GPU computes as it does; a name that is not this GPU's is refused.
         stream : optional
@@ -89,8 +85,8 @@ class Launcher(Runtime):
             the first input's library now works. The launches wait for what the arrays' own streams
             have to do, and they for the launches.
         out : mapping of str to array, optional
-            Arrays to write outputs to, of the inputs' kind; they are returned. The first may be the
-            first input, if `plan.why_not_in_place` is None.
+            Of the inputs' kind. The first output may be the first input, if
+            `plan.why_not_in_place` is None.
         progress : callable, optional
             Not called: a GPU does not tell.
         **options
@@ -108,12 +104,11 @@ class Launcher(Runtime):
             If the GPU's memory is full, or the launch fails.
         """
         require_options(self, options, "poison")
-        poison = bool(options.get("poison", False))
         reason = self.available()
         if reason is not None:
             raise BackendUnavailable(f"{self.name}: {reason}")
         session = self._session_of(plan, arch)
-        return session.compute(inputs, out or {}, stream=stream, poison=poison)
+        return session.compute(inputs, out or {}, stream=stream, **options)
 
     def _session_of(self, plan: LaunchPlan, arch: str | None) -> DeviceSession:
         """Return a session for a plan, kept for the next plan of the same programs and sizes."""

@@ -27,16 +27,8 @@ class CudaArray:
     """An array in GPU memory of no library, which any library takes without a copy.
 
     Give it to `torch.from_dlpack`, `cupy.asarray`, `jax.dlpack.from_dlpack` or
-    `numba.cuda.as_cuda_array`. Elements of bf16 are given as their bits, of type uint16.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Elements along each axis.
-    dtype : numpy.dtype
-        The element type.
-    device : int
-        The number of the GPU.
+    `numba.cuda.as_cuda_array`. Elements of bf16 are given as their bits, of type uint16. It has
+    `shape`, `dtype` and `device`, the number of the GPU.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], place: Place, stream: int):

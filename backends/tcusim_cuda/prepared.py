@@ -12,11 +12,11 @@ import numpy as np
 from tcusim.errors import BackendUnavailable, InputError
 from tcusim.machine import arch_of, format_of
 from tcusim.machine.shapes import TILE_BYTES
-from tcusim.program.grammar import Buffer, Program
+from tcusim.program.grammar import Buffer
 from tcusim.program.launches import Launch, LaunchPlan, Memory
-from tcusim_cuda.arrays import DeviceArray, directly_loaded, from_bits, require_fit
+from tcusim_cuda.arrays import DeviceArray, from_bits, require_fit
 from tcusim_cuda.driver import Driver, arch_name
-from tcusim_cuda.emit import emit, instruction_for
+from tcusim_cuda.emit import emit
 from tcusim_cuda.kernel import WORKSPACE, Kernel
 
 __all__ = ["PreparedPlan", "Step", "require_host_out", "require_writable"]
@@ -29,26 +29,15 @@ _MOST_BLOCKS: Final = 2**31 - 1
 class Step:
     """One launch of a plan, emitted.
 
-    Attributes
-    ----------
-    in_place : Kernel
-        The kernel for when an output is the very array of an input.
-    tiles : frozenset of str
-        The buffers whose tiles WMMA moves.
-    roles : mapping of str to str
-        For each pointer that the kernel takes, the session's name of the memory.
-    status : str
-        The session's name of the memory for status words, of `status_bytes`, 0 if there are none.
+    roles: for each pointer that the kernel takes, the session's name of the memory. status_bytes:
+    of the memory for status words, 0 if there are none.
     """
 
     launch: Launch
     kernel: Kernel
-    in_place: Kernel
-    tiles: frozenset[str]
     blocks: int
     scalars: Mapping[str, int]
     roles: Mapping[str, str]
-    status: str
     status_bytes: int
 
     def touches(self, source: str, target: str) -> bool:
@@ -60,24 +49,14 @@ class Step:
 class PreparedPlan:
     """The launches of a plan, emitted, and the checks of what they are given.
 
-    Attributes
-    ----------
-    plan : LaunchPlan
-        The plan.
-    arch : str or None
-        The architecture whose numerics results must have.
-    steps : tuple of Step
-        Its launches.
-    first, last : str
-        The plan's names of its first input and of its first output.
+    arch: the architecture whose numerics results must have, if any. first, last: the plan's names
+    of its first input and of its first output.
     """
 
     def __init__(self, plan: LaunchPlan, arch: str | None) -> None:
         self.plan = plan
         self.arch = arch
-        self.steps = tuple(
-            _step(plan, number, launch) for number, launch in enumerate(plan.launches)
-        )
+        self.steps = tuple(_step(plan, *numbered) for numbered in enumerate(plan.launches))
         self.first, self.last = plan.inputs[0], plan.outputs[0]
         self._able: set[int] = set()
 
@@ -116,7 +95,7 @@ class PreparedPlan:
             for buffer, role in step.roles.items():
                 if role == name:
                     declared: Buffer = step.kernel.program.buffer(buffer)
-                    require_fit(array, declared, tiles=buffer in step.tiles, flat=flat)
+                    require_fit(array, declared, tiles=buffer in step.kernel.tiled, flat=flat)
         self.require_size(array.name, array.size, name)
 
     def require_out(self, out: DeviceArray, shape: tuple[int, ...], *, whole: bool) -> None:
@@ -148,14 +127,10 @@ class PreparedPlan:
                 same = out.address == array.address and out.nbytes == array.nbytes
                 reason = self.plan.why_not_in_place
                 if number or name != self.first or not same:
-                    instead = (
-                        ""
-                        if reason
-                        else f"{given[self.first].name} itself, to compute in place, or "
-                    )
+                    itself = f"{given[self.first].name} itself, to compute in place, or "
                     raise InputError(
                         f"{out.name} overlaps {array.name} in memory. "
-                        f"Give {instead}an array of its own."
+                        f"Give {'' if reason else itself}an array of its own."
                     )
                 if reason is not None:
                     raise InputError(
@@ -172,12 +147,11 @@ class PreparedPlan:
 
     def takes_tiles_of(self, array: DeviceArray, name: str) -> bool:
         """Return whether an array begins where it may, if the plan moves tiles of `name`."""
-        moved = any(
-            role == name and buffer in step.tiles
+        return array.address % TILE_BYTES == 0 or not any(
+            role == name and buffer in step.kernel.tiled
             for step in self.steps
             for buffer, role in step.roles.items()
         )
-        return not moved or array.address % TILE_BYTES == 0
 
 
 def require_writable(out: DeviceArray) -> None:
@@ -199,17 +173,7 @@ def require_host_out(array: Any, name: str, memory: Memory) -> None:
         raise InputError(f"{name} is read-only. Give an array to write to.")
 
 
-@lru_cache(maxsize=512)
-def emitted(program: Program) -> Kernel:
-    """Return a program's kernel."""
-    return emit(program)
-
-
-def loaded_by_wmma(program: Program) -> frozenset[str]:
-    """Return the buffers whose tiles WMMA moves, so that they must be aligned for it."""
-    if instruction_for(program).namespace != "wmma":
-        return frozenset()
-    return directly_loaded(program)
+emitted = lru_cache(maxsize=512)(emit)
 
 
 def _step(plan: LaunchPlan, number: int, launch: Launch) -> Step:
@@ -220,15 +184,5 @@ def _step(plan: LaunchPlan, number: int, launch: Launch) -> Step:
             f"{kernel.program.name} would take {blocks} blocks, a grid has at most "
             f"{_MOST_BLOCKS}. Build it with more warps or longer segments."
         )
-    status = f"{WORKSPACE} {number}"
-    return Step(
-        launch=launch,
-        kernel=kernel,
-        in_place=kernel.aliased(),
-        tiles=loaded_by_wmma(launch.program),
-        blocks=blocks,
-        scalars=scalars,
-        roles={**launch.inputs, **launch.outputs, WORKSPACE: status},
-        status=status,
-        status_bytes=kernel.workspace_bytes(scalars),
-    )
+    roles = {**launch.inputs, **launch.outputs, WORKSPACE: f"{WORKSPACE} {number}"}
+    return Step(launch, kernel, blocks, scalars, roles, kernel.workspace_bytes(scalars))

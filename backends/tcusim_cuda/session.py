@@ -24,6 +24,7 @@ from tcusim_cuda.arrays import (
     host_bits,
 )
 from tcusim_cuda.driver import Driver
+from tcusim_cuda.kernel import WORKSPACE
 from tcusim_cuda.libraries import QuickLibrary, device_array, library_of, on_gpu, quick_library
 from tcusim_cuda.prepared import PreparedPlan, require_host_out, require_writable
 from tcusim_cuda.runtime import Call, Place, Runtime, Stream, Words, handle_of, words_of
@@ -464,12 +465,14 @@ class DeviceSession:
         plan = self.plan
         launched = [step for step in self.prepared.steps if step.blocks]
         kernels = [
-            step.in_place if aliased and step.touches(self._first, self._last) else step.kernel
+            step.kernel.aliased()
+            if aliased and step.touches(self._first, self._last)
+            else step.kernel
             for step in launched
         ]
         loaded = self.runtime.loaded(kernels, place)
         # The memory for status words comes first, so that one call clears all of it.
-        sizes = {step.status: step.status_bytes for step in launched if step.status_bytes}
+        sizes = {step.roles[WORKSPACE]: step.status_bytes for step in launched if step.status_bytes}
         status_bytes = sum(map(_rounded_up, sizes.values()))
         sizes |= {memory.name: memory.nbytes for memory in plan.temporaries}
         total = sum(map(_rounded_up, sizes.values()))

@@ -31,7 +31,6 @@ from tcusim_cuda import session as launch_session
 from tcusim_cuda.arrays import (
     DeviceArray,
     common_device,
-    directly_loaded,
     from_bits,
     host_bits,
     require_fit,
@@ -454,7 +453,7 @@ def test_an_array_beside_another_does_not_overlap(gpu: StandIn) -> None:
 
 
 def test_only_tiles_that_wmma_moves_must_be_aligned() -> None:
-    assert directly_loaded(PROGRAM) == {"in"} | {b.name for b in PROGRAM.scratch}
+    assert emit(PROGRAM).tiled == {"in"} | {b.name for b in PROGRAM.scratch}
     array = DeviceArray("input 'in'", None, "other", 34, (512,), "float16")
     require_fit(array, PROGRAM.inputs[0], tiles=False)
     with pytest.raises(InputError, match="begins at address 0x22, which is not a multiple of 32"):
