@@ -8,16 +8,16 @@ sums, whatever the order of the additions.
 from __future__ import annotations
 
 import itertools
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.algorithms import Algorithm, Level
-from tcusim.algorithms.tile_scan import FORMS
 from tcusim.check.cases import Case, Recipe
 from tcusim.machine import Fused, Rule, format_of
 from tcusim.program.grammar import Program
@@ -29,9 +29,6 @@ Keywords: TypeAlias = dict[str, Any]
 # A program to try, and whether several lengths of input are worth it.
 Trial: TypeAlias = tuple[Recipe, bool]
 
-# Options that make another algorithm of one row, with their values; the registry's formula is for
-# the first.
-_VARIANTS: Final[dict[str, tuple[Any, ...]]] = {"form": FORMS}
 # Options that change what comes out, in a way that `_Segments.expected` knows.
 _FLAGS: Final = ("carry", "exclusive", "reverse")
 
@@ -44,22 +41,18 @@ _LARGEST: Final = 3
 _LARGE_TILE: Final = 2**16
 
 
-def variants(row: Algorithm) -> Iterator[Keywords]:
-    """Yield the options that make another algorithm of a row; one empty set if it has none."""
-    names = [name for name in row.options if name in _VARIANTS]
-    for values in itertools.product(*(_VARIANTS[name] for name in names)):
-        yield dict(zip(names, values, strict=True))
+def variants(row: Algorithm) -> list[Keywords]:
+    """Return the options that make another algorithm of a row; one empty set if it has none."""
+    form = row.options.get("form")
+    return [{}] if form is None else [{"form": value} for value in form.choices]
 
 
 def has_formula(row: Algorithm, options: Keywords) -> bool:
-    """Return whether the registry's formula is for these options."""
-    return row.formula not in ("", "0") and all(
-        _VARIANTS[name][0] == value for name, value in options.items()
-    )
+    """Return whether the registry's formula is for these options: it is for the first form."""
+    return row.formula not in ("", "0") and options in variants(row)[:1]
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
+class Tile(NamedTuple):
     """A tile as an algorithm sees it: m rows of data, whichever operand holds them."""
 
     m: int
@@ -125,7 +118,7 @@ class Kind(ABC):
 
     def formula(self, row: Algorithm, tile: Tile, case: Case, repeats: int) -> int:
         """Return the mma steps that the registry's formula has for a measured case."""
-        return row.mma_steps(tile.m, tile.n, tile.k, N=repeats, W=case.recipe.get("warps"))
+        return row.mma_steps(*tile, N=repeats, W=case.recipe.get("warps"))
 
 
 # --- Reductions and scans ---------------------------------------------------------------------
@@ -149,7 +142,7 @@ class _Segments(Kind):
         def segments(size: int, *, masked: bool = True, **options: Any) -> Recipe:
             return Recipe.of(row.name, segment_size=size, masked=masked, **options)
 
-        if tile.m * tile.n * tile.k > _LARGE_TILE and not full:
+        if math.prod(tile) > _LARGE_TILE and not full:
             yield segments(max(1, unit - 1)), False
             yield segments(default), False
             yield segments(unit, masked=False), False
@@ -359,7 +352,7 @@ class _Products(Kind):
 
     def useful(self, case: Case) -> int:
         """Return the multiply-adds of the product."""
-        return case.sizes["rows"] * case.sizes["cols"] * case.sizes["inner"]
+        return math.prod(case.sizes.values())
 
     def tiles(self, row: Algorithm, tile: Tile, recipe: Recipe) -> int:
         """Return the tiles of both matrices that an item takes, about."""
@@ -368,7 +361,7 @@ class _Products(Kind):
 
     def formula(self, row: Algorithm, tile: Tile, case: Case, repeats: int) -> int:
         """Return the mma steps of the whole product."""
-        return row.mma_steps(tile.m, tile.n, tile.k, **case.sizes)
+        return row.mma_steps(*tile, **case.sizes)
 
 
 # --- Segments by offsets ----------------------------------------------------------------------
@@ -415,11 +408,11 @@ class _Chunks(Kind):
     def inputs(self, program: Program, case: Case, limit: int) -> dict[str, Ints]:
         """Return segments that end anywhere, empty ones among them; see `_Segments.inputs`."""
         rng, length, count = case.rng, case.sizes["length"], case.sizes["segments"]
-        inner: Ints = np.sort(rng.integers(0, length + 1, count - 1))
-        offsets: Ints = np.concatenate([[0], inner, [length]]).astype(np.int64)
         if case.recipe.get("whole"):
-            lengths = _whole_lengths(case.recipe.get("segment_size"), count)
-            offsets = np.concatenate([[0], lengths.cumsum()]).astype(np.int64)
+            ends = _whole_lengths(case.recipe.get("segment_size"), count).cumsum()
+        else:
+            ends = np.append(np.sort(rng.integers(0, length + 1, count - 1)), length)
+        offsets: Ints = np.append(0, ends).astype(np.int64)
         room = _room(program, limit)
         x: Ints = rng.integers(_sign(program), 2, length)
         before = np.concatenate([[0], np.abs(x).cumsum()])
@@ -475,14 +468,11 @@ def exact_up_to(ab: str, acc: str, rule: Rule) -> int:
     Partial sums may become operands, so the operands' type counts, too. A fused step keeps F bits
     below the largest term; a result may have fewer bits than its type.
     """
-    limits = [_integers_of(ab), _integers_of(acc)]
+    limits = [
+        2 ** (fmt.fraction_bits + 1) if fmt.is_float else int(fmt.largest)
+        for fmt in (format_of(ab), format_of(acc))
+    ]
     if isinstance(rule.how, Fused):
-        limits.append(2**rule.how.fraction_bits)
-        if rule.how.output_fraction_bits is not None:
-            limits.append(2**rule.how.output_fraction_bits)
+        bits = (rule.how.fraction_bits, rule.how.output_fraction_bits)
+        limits += [2**count for count in bits if count is not None]
     return min(limits)
-
-
-def _integers_of(dtype: str) -> int:
-    fmt = format_of(dtype)
-    return int(2 ** (fmt.fraction_bits + 1)) if fmt.is_float else int(fmt.largest)

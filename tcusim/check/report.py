@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from tcusim.errors import InputError
 
@@ -145,6 +145,12 @@ class ShapeReport:
     rows: tuple[ShapeRow, ...]
     seconds: float = field(default=0.0, compare=False)
 
+    # The names of the columns of `table`.
+    header: ClassVar = (
+        *("algorithm", "data", "right", "mma steps", "elements an mma", "useful", "tile used"),
+        *("shared bytes", "on a GPU"),
+    )
+
     @property
     def ok(self) -> bool:
         """Whether something is possible on the shape, and all that is possible is right."""
@@ -183,11 +189,6 @@ class ShapeReport:
             ) from error
         return ShapeReport(**known)
 
-    @property
-    def header(self) -> tuple[str, ...]:
-        """Names of the columns of `table`."""
-        return _HEADER
-
     def table(self) -> list[tuple[str, ...]]:
         """Return the cells of the table; sides that do equally well share a line."""
         lines: dict[tuple[str, ...], list[str]] = {}
@@ -198,24 +199,15 @@ class ShapeReport:
 
     def notes(self) -> list[str]:
         """Return a line for each thing that went wrong, or cannot be, with the reason."""
-        wrong, impossible, simulated, left = _Notes(), _Notes(), _Notes(), _Notes()
+        sides: dict[tuple[str, str], dict[str, list[str]]] = {}
         for row in self.rows:
-            if not row.possible:
-                impossible.add(row.reason, row)
-            if row.first_wrong:
-                wrong.add(row.first_wrong, row)
-            for count in row.counts:
-                if not count.ok:
-                    text = f"{count.counted} mma steps where the formula has {count.formula}"
-                    wrong.add(f"{text} (N = {count.repeats})", row)
-            if row.left_out:
-                left.add(f"{row.left_out} not tried, such as {row.why_left_out}", row)
-            if row.gpu_reason:
-                simulated.add(row.gpu_reason, row)
-        lines = [f"WRONG: {where}: {text}" for text, where in wrong.lines()]
-        lines += [f"not possible: {where}: {text}" for text, where in impossible.lines()]
-        lines += [f"too large: {where}: {text}" for text, where in left.lines()]
-        return lines + [f"simulator only: {text}" for text, _ in simulated.lines()]
+            for note in _notes(row):
+                sides.setdefault(note, {}).setdefault(row.name, []).append(row.side)
+        lines = []
+        for (kind, text), names in sorted(sides.items(), key=lambda item: _NOTES.index(item[0][0])):
+            where = ", ".join(f"{name} (data in {', '.join(ab)})" for name, ab in names.items())
+            lines.append(f"{kind}: {text}" if kind == _NOTES[-1] else f"{kind}: {where}: {text}")
+        return lines
 
     def summary(self) -> str:
         """Return one line for all."""
@@ -239,32 +231,24 @@ class ShapeReport:
         return "\n".join([*text, "", *self.notes(), self.summary()])
 
 
-_HEADER: Final = (
-    "algorithm",
-    "data",
-    "right",
-    "mma steps",
-    "elements an mma",
-    "useful",
-    "tile used",
-    "shared bytes",
-    "on a GPU",
-)
+# The kinds of notes, in the order in which they are printed; the last is of no single algorithm.
+_NOTES: Final = ("WRONG", "not possible", "too large", "simulator only")
 
 
-class _Notes:
-    """Reasons, each with the algorithms and sides that it is for."""
-
-    def __init__(self) -> None:
-        self._rows: dict[str, dict[str, list[str]]] = {}
-
-    def add(self, text: str, row: ShapeRow) -> None:
-        self._rows.setdefault(text, {}).setdefault(row.name, []).append(row.side)
-
-    def lines(self) -> Iterator[tuple[str, str]]:
-        for text, names in self._rows.items():
-            places = [f"{name} (data in {', '.join(sides)})" for name, sides in names.items()]
-            yield text, ", ".join(places)
+def _notes(row: ShapeRow) -> Iterator[tuple[str, str]]:
+    """Yield what is to be noted of a row: the kind of note, and its text."""
+    if row.first_wrong:
+        yield "WRONG", row.first_wrong
+    for count in row.counts:
+        if not count.ok:
+            text = f"{count.counted} mma steps where the formula has {count.formula}"
+            yield "WRONG", f"{text} (N = {count.repeats})"
+    if row.reason:
+        yield "not possible", row.reason
+    if row.left_out:
+        yield "too large", f"{row.left_out} not tried, such as {row.why_left_out}"
+    if row.gpu_reason:
+        yield "simulator only", row.gpu_reason
 
 
 def _cells(row: ShapeRow) -> tuple[str, ...]:

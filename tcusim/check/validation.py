@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -219,11 +220,9 @@ class _Trial:
 
     def _seconds_of(self, recipe: Recipe, many: bool) -> float:
         """Return how long a program takes to build and to run."""
-        tile = self.tile
-        volume = tile.m * tile.n * tile.k * _MMA_PER_TILE * _BLOCKS
         items: int = recipe.get("warps") * recipe.get("items_per_warp")
-        tiles = items * self.kind.tiles(self.row, tile, recipe)
-        run = volume * tiles * _SECONDS_PER_MULTIPLY_ADD + _SECONDS_PER_RUN
+        mma = _MMA_PER_TILE * _BLOCKS * items * self.kind.tiles(self.row, self.tile, recipe)
+        run = math.prod(self.tile) * mma * _SECONDS_PER_MULTIPLY_ADD + _SECONDS_PER_RUN
         return _SECONDS_PER_ELEMENT * self.plan.elements + _SECONDS_PER_RUN + _LENGTHS[many] * run
 
     def build(self, recipe: Recipe) -> Program:
@@ -298,7 +297,7 @@ class _Trial:
     def measured(self, found: ShapeRow, recipe: Recipe, program: Program) -> ShapeRow:
         """Add what one block of the default program counts, and what it needs."""
         case, usage = self._run_on_ones(program, recipe)
-        volume = usage.mma * self.tile.m * self.tile.n * self.tile.k
+        volume = usage.mma * math.prod(self.tile)
         elements = self.kind.useful(case)
         gpu, gpu_reason = _on_gpu(program)
         return replace(
