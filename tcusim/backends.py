@@ -71,7 +71,6 @@ class Backend(Protocol):
 
     def available(self) -> str | None:
         """Return None if programs can run here, else the reason and the command that helps."""
-        ...
 
     def run(
         self,
@@ -105,24 +104,22 @@ class Backend(Protocol):
         **options
             The backend's own options.
         """
-        ...
 
 
 class DeviceArrayFacts(Protocol):
-    """What tcusim must know of an array in GPU memory.
-
-    shape: elements along each axis. dtype: NumPy's name of the element type, such as "bfloat16".
-    contiguous: whether the elements lie without gaps, the last axis fastest.
-    """
+    """What tcusim must know of an array in GPU memory."""
 
     @property
-    def shape(self) -> tuple[int, ...]: ...  # noqa: D102
+    def shape(self) -> tuple[int, ...]:
+        """Elements along each axis."""
 
     @property
-    def dtype(self) -> str: ...  # noqa: D102
+    def dtype(self) -> str:
+        """NumPy's name of the element type, such as "bfloat16"."""
 
     @property
-    def contiguous(self) -> bool: ...  # noqa: D102
+    def contiguous(self) -> bool:
+        """Whether the elements lie without gaps, the last axis fastest."""
 
 
 class Session(Protocol):
@@ -152,7 +149,6 @@ class Session(Protocol):
         arrays: for each of its names, "out" included, the element at which the part begins. Several
         threads may call at once, on one stream or on several.
         """
-        ...
 
 
 @runtime_checkable
@@ -168,34 +164,27 @@ class DeviceBackend(Backend, Protocol):
 
         `arch` names the numerics that results must follow; the session refuses another GPU.
         """
-        ...
 
     def describe(self, array: Any) -> DeviceArrayFacts:
         """Return what an array in GPU memory is."""
-        ...
 
     def arranged(self, array: Any, axes: tuple[int, ...], dtype: str) -> Any:
         """Return the array with its axes in this order, contiguous and of this type.
 
         The array itself if it is so already, else a copy by its own library.
         """
-        ...
 
     def restored(self, array: Any, axes: tuple[int, ...]) -> Any:
         """Return a view in which axis i of the array is axis axes[i]: what undoes `arranged`."""
-        ...
 
     def zeros(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
         """Return a new array of zeros, of the kind and on the device of `like`."""
-        ...
 
     def to_host(self, array: Any) -> NDArray[Any]:
         """Return a copy of a flat array in GPU memory, once what its stream has queued is done."""
-        ...
 
     def to_device(self, values: NDArray[Any], like: Any) -> Any:
         """Return an array with these values in GPU memory, on the device of `like`."""
-        ...
 
 
 def register_built_in(backend: Backend) -> None:
@@ -232,15 +221,14 @@ def get_backend(name: str) -> Backend:
         says what to do.
     """
     backend = _BACKENDS.find(name)
-    match backend:
-        case None:
-            raise _BACKENDS.unknown(name)
-        case Broken():
-            raise errors.BackendUnavailable(f"{name}: {backend.reason}")
+    if backend is None:
+        raise _BACKENDS.unknown(name)
+    if isinstance(backend, Broken):
+        raise errors.BackendUnavailable(f"{name}: {backend.reason}")
     try:
         reason = backend.available()
+    # A package of somebody else's may raise anything, and must not take the list of all down.
     except Exception as error:
-        # Of a package of somebody else's: it must not take the list of all backends down.
         reason = f"it does not say whether it can run here, {type(error).__name__}: {error}"
         raise errors.BackendUnavailable(f"{name}: {reason}") from error
     if reason is not None:
@@ -295,17 +283,15 @@ def run(
 
 def _size_of(name: str, array: Any, runner: Any) -> int:
     """Return the elements of an array of any library, or of a list."""
-    shape = getattr(array, "shape", None)
-    interface = None if shape is not None else getattr(array, "__cuda_array_interface__", None)
-    if interface is not None:
-        shape = interface["shape"]
-    elif shape is None and hasattr(array, "__dlpack__") and hasattr(runner, "describe"):
-        shape = runner.describe(array).shape
-    elif shape is None and not hasattr(array, "__len__"):
-        raise errors.InputError(f"input {name!r} must be a flat array, got {array!r}")
-    elif shape is None:
-        shape = (len(array),)
-    return math.prod(shape)
+    if hasattr(array, "shape"):
+        return math.prod(array.shape)
+    if hasattr(array, "__cuda_array_interface__"):
+        return math.prod(array.__cuda_array_interface__["shape"])
+    if hasattr(array, "__dlpack__") and hasattr(runner, "describe"):
+        return math.prod(runner.describe(array).shape)
+    if hasattr(array, "__len__"):
+        return len(array)
+    raise errors.InputError(f"input {name!r} must be a flat array, got {array!r}")
 
 
 def require_options(backend: Backend, given: Mapping[str, Any], *known: str) -> None:
@@ -322,9 +308,9 @@ def require_out(plan: LaunchPlan, out: Mapping[str, Any] | None) -> None:
     if out is None:
         return
     if not isinstance(out, Mapping):
+        given = type(out).__name__
         raise errors.InputError(
-            "out must be a mapping of names to arrays, such as {'out': array}, got "
-            f"{type(out).__name__}"
+            f"out must be a mapping of names to arrays, such as {{'out': array}}, got {given}"
         )
     for name, array in out.items():
         if name not in plan.outputs:
@@ -371,19 +357,15 @@ def _members(value: object) -> tuple[Backend, ...]:
     """Return the backend that an entry point or a user names."""
     if isinstance(value, type):
         raise errors.InputError(f"{value.__name__} is a class. A backend is an object: use one")
+    backend: Any = value
+    refused = f"a {type(value).__name__} object is no backend, it"
     missing = [part for part in ("name", "title", "available", "run") if not hasattr(value, part)]
     if missing:
-        raise errors.InputError(
-            f"a {type(value).__name__} object is no backend, it lacks {', '.join(missing)}; "
-            f"see tcusim.backends.Backend"
-        )
-    backend: Any = value
-    for part in ("name", "title"):
-        if not isinstance(getattr(backend, part), str):
-            raise errors.InputError(
-                f"a {type(value).__name__} object is no backend, its {part} is no text: "
-                f"{getattr(backend, part)!r}"
-            )
+        lacks = ", ".join(missing)
+        raise errors.InputError(f"{refused} lacks {lacks}; see tcusim.backends.Backend")
+    for part, held in (("name", backend.name), ("title", backend.title)):
+        if not isinstance(held, str):
+            raise errors.InputError(f"{refused}s {part} is no text: {held!r}")
     return (backend,)
 
 
@@ -411,18 +393,15 @@ class Emitter(Protocol):
 
     def instruction(self, program: Program) -> str:
         """Return the instruction that would multiply the program's tiles; Unsupported if none."""
-        ...
 
     def emit(self, program: Program, *, standalone: bool = False, sm: int | None = None) -> str:
         """Return the kernel's text. standalone: without an include of a header of its own.
 
         sm: of the GPUs that it is for; Unsupported if they lack an instruction. None: of any.
         """
-        ...
 
     def compile(self, program: Program, sm: int) -> Compiled:
         """Compile the kernel for GPUs of a compute capability, such as 90."""
-        ...
 
 
 def find_emitter() -> Emitter | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -17,27 +18,14 @@ _CGROUP: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory
 
 def free_bytes() -> int | None:
     """Return the bytes that this process may still take; None where the system does not tell."""
-    known = [count for count in (_of_system(), _of_container()) if count is not None]
+    known = []
+    with suppress(OSError):
+        found = re.findall(r"^MemAvailable: +(\d+) kB$", _MEMINFO.read_text("ascii"), re.MULTILINE)
+        known += [1024 * int(count) for count in found]
+    with suppress(OSError, ValueError):
+        most, taken = (int(path.read_text("ascii")) for path in _CGROUP)
+        known.append(max(0, most - taken))
     return min(known, default=None)
-
-
-def _of_system() -> int | None:
-    try:
-        for line in _MEMINFO.read_text(encoding="ascii").splitlines():
-            name, _, rest = line.partition(":")
-            if name == "MemAvailable":
-                return 1024 * int(rest.split()[0])
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, AttributeError):
-        return None
-
-
-def _of_container() -> int | None:
-    try:
-        most, taken = (int(path.read_text(encoding="ascii")) for path in _CGROUP)
-    except (OSError, ValueError):
-        return None
-    return max(0, most - taken)
 
 
 def require_bytes(needed: int, what: str) -> None:

@@ -14,10 +14,9 @@ __all__ = ["MmaCount", "ShapeReport", "ShapeRow"]
 
 @dataclass(frozen=True, slots=True)
 class MmaCount:
-    """The mma steps of a piece of work, a warp's or a block's: counted, and by the formula.
+    """The mma steps of a warp's or a block's work: counted, and by the formula, if there is one.
 
-    repeats: N of the formula, the segment in rows or tiles. formula: None where the registry has
-    no formula for the row.
+    repeats: N of the formula, the segment in rows or tiles.
     """
 
     repeats: int
@@ -50,12 +49,10 @@ class ShapeRow:
         Runs on random small integers, and those in which every output was the exact sum.
     first_wrong : str
         The first case that was wrong, and how.
-    left_out : int
-        Programs and runs that were not tried, as they would not fit in memory.
-    why_left_out : str
-        What the first of them would have needed.
+    left_out, why_left_out : int, str
+        Programs and runs that would not fit in memory, and what the first would have needed.
     counts : tuple of MmaCount
-        Of segments of several lengths, the default one first, without raggedness.
+        Of segments of several lengths, the default one first, without masks.
     elements, mma : int
         Of one block with the default segment: elements of its input (of a product: multiply-adds),
         and mma steps. What follows is of this block, too.
@@ -70,11 +67,9 @@ class ShapeRow:
     shared_bytes, block_bytes : int
         Shared memory that a warp needs for itself, and that its block shares, without the tables
         of constants that an emitted kernel may add.
-    gpu : str
+    gpu, gpu_reason : str
         The instruction that runs it on a GPU, such as ``"wmma m16n16k16"`` or ``"grid of
-        4 x 1 x 1 wmma m16n16k16"``; empty if the emitter cannot.
-    gpu_reason : str
-        Why the emitter cannot.
+        4 x 1 x 1 wmma m16n16k16"``; empty if the emitter cannot, and why not.
     """
 
     algorithm: str
@@ -158,18 +153,13 @@ class ShapeReport:
 
     def as_json(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""
+        more = ("possible", "ok", "elements_per_mma")
         rows = [
-            {
-                **asdict(row),
-                "options": dict(row.options),
-                "possible": row.possible,
-                "ok": row.ok,
-                "elements_per_mma": row.elements_per_mma,
-            }
+            {**asdict(row), "options": dict(row.options)}
+            | {name: getattr(row, name) for name in more}
             for row in self.rows
         ]
-        whole = {item.name: getattr(self, item.name) for item in fields(self)}
-        return {**whole, "rows": rows, "ok": self.ok, "seconds": round(self.seconds, 3)}
+        return {**asdict(self), "rows": rows, "ok": self.ok, "seconds": round(self.seconds, 3)}
 
     def to_json(self) -> str:
         """Return everything as JSON text, which `from_json` reads."""
@@ -224,10 +214,7 @@ class ShapeReport:
         """Print the table, the notes and the summary as plain text."""
         lines = [self.header, *self.table()]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        text = [
-            "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
-            for cells in lines
-        ]
+        text = ["  ".join(map(str.ljust, cells, widths)).rstrip() for cells in lines]
         return "\n".join([*text, "", *self.notes(), self.summary()])
 
 
