@@ -698,12 +698,14 @@ def _blockings(p: ProductProblem, tuning: ProductTuning) -> list[dict[str, Any]]
     if rows * cols < tuning.many_results or min(rows, cols) < tuning.many_lines or split:
         sizes = sizes[1:] if min(rows, cols) > tuning.few_lines else sizes[2:]
     itemsize = format_of(p.types.ab).itemsize
+    # Not more tiles than the result has; few programs serve all small results.
+    down, across = rounded_up(rows, p.tile.m) // p.tile.m, rounded_up(cols, p.tile.n) // p.tile.n
     return [
         {
             "warps": warps,
             "warps_down": warps_down,
-            "down": min(max(1, height // p.tile.m), tuning.most_tiles),
-            "across": min(max(1, width // p.tile.n), tuning.most_tiles),
+            "down": min(max(1, height // p.tile.m), tuning.most_tiles, down),
+            "across": min(max(1, width // p.tile.n), tuning.most_tiles, across),
             "depth": min(max(1, tuning.row_bytes // (p.tile.k * itemsize)), tuning.most_tiles),
         }
         for warps, warps_down, height, width in sizes
