@@ -272,7 +272,7 @@ def whole(view: View) -> tuple[Bound, ...]:
     bounds = []
     for bound in view.bounds:
         # The corner of the rectangle where the bound is hardest to meet.
-        excess = bound.lhs - bound.rhs
+        excess = bound.excess
         corner = {name: end if excess.coefficient(name) > 0 else 0 for name, end in ends.items()}
         bounds.append(Bound(bound.lhs.substitute(corner), bound.rhs.substitute(corner)))
     return tuple(bounds)

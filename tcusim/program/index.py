@@ -153,6 +153,11 @@ class Bound:
     lhs: Index
     rhs: Index
 
+    @property
+    def excess(self) -> Index:
+        """What is below 0 where the bound holds."""
+        return self.lhs - self.rhs
+
     def __str__(self) -> str:
         """Print as `lhs < rhs`."""
         return f"{self.lhs} < {self.rhs}"

@@ -5,6 +5,7 @@ This is all that a backend runs: a plan of many launches, or a program as a plan
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,17 +21,7 @@ __all__ = ["Launch", "LaunchPlan", "Memory", "PlanBuilder"]
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """One array of a plan.
-
-    Attributes
-    ----------
-    name : str
-        What the plan calls it.
-    dtype : str
-        Its element type, such as "f16".
-    size : int
-        Its elements.
-    """
+    """One array of a plan: what the plan calls it, its element type, and how many it has."""
 
     name: str
     dtype: str
@@ -44,15 +35,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One launch of a plan.
-
-    Attributes
-    ----------
-    program : Program
-        What is launched.
-    inputs, outputs : mapping of str to str
-        For each of the program's buffers, the name of the plan's array that it is.
-    """
+    """One launch of a plan; for each of the program's buffers, the plan's array that it is."""
 
     program: Program
     inputs: Mapping[str, str]
@@ -89,8 +72,6 @@ class LaunchPlan:
 
         Parameters
         ----------
-        program : Program
-            What is launched.
         sizes : mapping of str to int
             The elements of each of its inputs.
 
@@ -166,23 +147,16 @@ class LaunchPlan:
             writes = [buffer for buffer, name in launch.outputs.items() if name == target.name]
             if reads and written:
                 return f"{launch.program.name} reads it after results were written"
-            for read in reads:
-                for write in writes:
-                    reason = in_place(launch.program, read, write)
-                    if reason is not None:
-                        return reason
+            for read, write in itertools.product(reads, writes):
+                reason = in_place(launch.program, read, write)
+                if reason is not None:
+                    return reason
             written = written or bool(writes)
         return None
 
 
 class PlanBuilder:
-    """A launch plan in the making: launches are added one by one, on arrays by name.
-
-    Parameters
-    ----------
-    *inputs : Memory
-        The arrays that a call is given; the launches make the others.
-    """
+    """A launch plan in the making: from what a call is given, launches make one array each."""
 
     def __init__(self, *inputs: Memory) -> None:
         self.inputs = tuple(array.name for array in inputs)
@@ -193,10 +167,8 @@ class PlanBuilder:
         """Add a launch that makes a new array; return the array's name: `to`, or with a number."""
         sizes = {buffer: self.memory[name].size for buffer, name in inputs.items()}
         (output,) = program.outputs
-        name, number = to, 1
-        while name in self.memory:
-            number += 1
-            name = f"{to}{number}"
+        names = itertools.chain([to], (f"{to}{number}" for number in itertools.count(2)))
+        name = next(name for name in names if name not in self.memory)
         size = output.size.evaluate(bind_scalars(program, sizes))
         self.memory[name] = Memory(name, output.dtype, size)
         self.launches.append(Launch(program, dict(inputs), {output.name: name}))

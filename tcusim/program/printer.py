@@ -62,15 +62,7 @@ _LAYOUTS = {"row_major": "rowmajor", "col_major": "colmajor"}
 def listing(program: Program) -> str:
     """Return the whole program as text: a header of what it works on, then its numbered steps.
 
-    Parameters
-    ----------
-    program : Program
-        Any program; it need not be a correct one.
-
-    Returns
-    -------
-    str
-        Lines of text, the last one ended too.
+    The program need not be a correct one. The last line is ended too.
     """
     require_program(program)
     lines = [*_header(program), ""]
@@ -82,15 +74,7 @@ def listing(program: Program) -> str:
 def line(step: Step) -> str:
     """Return the one-line text of a step; of a Loop or a When, its head without the body.
 
-    Parameters
-    ----------
-    step : Step
-        The step.
-
-    Returns
-    -------
-    str
-        Text such as ``V ← P·A + V``.
+    Such as ``V ← P·A + V``.
     """
     match step:
         case Const(dst, pattern):
@@ -169,16 +153,14 @@ def _buffer(buffer: Buffer) -> str:
     return f"{buffer.name}: {buffer.dtype}[{buffer.size}]{_PLACES[buffer.space]}{partial}"
 
 
-def _frags(program: Program, role: Role) -> dict[str, list[str]]:
+def _frags(program: Program, role: Role) -> dict[str, dict[str, None]]:
     """Return the names of the fragments by type, in the order in which the steps name them."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, dict[str, None]] = {}
     for _, step in walk(program.steps):
-        touched = accesses(step)
-        for frag in (*touched.frags_written, *touched.frags_read):
-            shape = "" if frag.shape == program.shape else f" of {frag.shape}"
-            names = found.setdefault(f"{frag.dtype}{shape}", []) if frag.role is role else []
-            if frag.name not in names:
-                names.append(frag.name)
+        for frag in accesses(step).frags:
+            if frag.role is role:
+                shape = "" if frag.shape == program.shape else f" of {frag.shape}"
+                found.setdefault(f"{frag.dtype}{shape}", {})[frag.name] = None
     return found
 
 

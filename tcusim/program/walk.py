@@ -20,7 +20,6 @@ from tcusim.program.grammar import (
     Gathered,
     Index,
     Loop,
-    Numbered,
     Program,
     Step,
     View,
@@ -56,30 +55,26 @@ class Site:
 
     def inner(self) -> Iterator[Site]:
         """Yield the steps directly inside: a loop's body, or both branches of a When."""
-        if isinstance(self.step, Loop):
-            loops = (*self.loops, self.step)
-            yield from _sites(branch_of(self.path, self.step), loops, self.guards)
-        elif isinstance(self.step, When):
-            yield from self.branch(taken=True)
-            yield from self.branch(taken=False)
+        yield from self.branch(taken=True)
+        yield from self.branch(taken=False)
 
     def branch(self, *, taken: bool) -> Iterator[Site]:
-        """Yield the steps directly inside one branch of a When."""
-        if isinstance(self.step, When):
-            guards = (*self.guards, Guard(self.path, self.step.bounds, taken))
-            yield from _sites(branch_of(self.path, self.step, taken=taken), self.loops, guards)
-
-
-def _sites(
-    steps: Iterator[Numbered], loops: tuple[Loop, ...], guards: tuple[Guard, ...]
-) -> Iterator[Site]:
-    for path, step in steps:
-        yield Site(path, step, loops, guards)
+        """Yield the steps directly inside one branch; a loop's body is the one that is taken."""
+        loops, guards = self.loops, self.guards
+        match self.step:
+            case Loop() if taken:
+                loops = (*loops, self.step)
+            case When(bounds):
+                guards = (*guards, Guard(self.path, bounds, taken))
+            case _:
+                return
+        for path, step in branch_of(self.path, self.step, taken=taken):
+            yield Site(path, step, loops, guards)
 
 
 def top(program: Program) -> Iterator[Site]:
     """Yield the steps that are inside no other."""
-    yield from _sites(numbered(program.steps), (), ())
+    return (Site(path, step) for path, step in numbered(program.steps))
 
 
 # The sites of the program that was asked for last: each check asks for them, one after the other.
@@ -158,7 +153,7 @@ class Placement:
         """Return where conditions that name no row and column hold: (W,)."""
         result: Mask = np.full(self.count if at is None else at.size, True)
         for bound in bounds:
-            result &= self.value(bound.lhs - bound.rhs, at).ravel() < 0
+            result &= self.value(bound.excess, at).ravel() < 0
         return result
 
     def reached(self, guards: tuple[Guard, ...]) -> Mask:
@@ -181,7 +176,7 @@ class Placement:
         """Return where the bounds of a view hold: (W or 1, rows, cols)."""
         result: Mask = np.ones((1, view.rows, view.cols), bool)
         for bound in view.bounds:
-            excess = bound.lhs - bound.rhs
+            excess = bound.excess
             rest = self.value(excess.substitute({"row": 0, "col": 0}), at)
             row = np.arange(view.rows)[None, :, None] * excess.coefficient("row")
             col = np.arange(view.cols)[None, None, :] * excess.coefficient("col")

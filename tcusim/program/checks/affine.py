@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from tcusim.program.grammar import Bound, Extent, Index, Program, View
+from tcusim.program.grammar import Extent, Index, Program, View
 from tcusim.program.walk import Site
 
 __all__ = ["Region", "regions"]
@@ -103,7 +103,7 @@ def regions(program: Program, site: Site, view: View | None = None) -> Iterator[
     bounds = [bound for guard in site.guards if guard.taken for bound in guard.bounds]
     if view is not None:
         bounds += view.bounds
-    conditions = [_excess(bound) for bound in bounds]
+    conditions = [bound.excess + 1 for bound in bounds]
     for name, count in counts.items():
         low[name], high[name] = 0, None if count.constant is None else count.constant - 1
         if count.constant is None:
@@ -111,7 +111,7 @@ def regions(program: Program, site: Site, view: View | None = None) -> Iterator[
             conditions.append(Index.symbol(name) * count.per - count.index + 1)
     others = [guard.bounds for guard in site.guards if not guard.taken]
     for failing in itertools.product(*others):
-        every = [*conditions, *(bound.rhs - bound.lhs for bound in failing)]
+        every = [*conditions, *(-bound.excess for bound in failing)]
         yield _region(low, high, [_reduced(one.substitute(factors)) for one in every], factors)
 
 
@@ -136,11 +136,6 @@ def _region(
             end = high[name]
             high[name] = -condition.const if end is None else min(end, -condition.const)
     return Region(low, high, tuple(between), factors)
-
-
-def _excess(bound: Bound) -> Index:
-    """Return what is at most 0 where the bound holds."""
-    return bound.lhs - bound.rhs + 1
 
 
 def _reduced(index: Index) -> Index:

@@ -74,7 +74,7 @@ def _samples(program: Program, site: Site, view: View) -> Iterator[dict[str, int
     """Yield values of the scalars to try, around the numbers at which something may change."""
     extents = [view.buffer.size, *symbol_counts(program, site, view).values()]
     indices = [view.address, *(extent.index for extent in extents)]
-    indices += [bound.lhs - bound.rhs for bound in _conditions(site, view)]
+    indices += [bound.excess for bound in _conditions(site, view)]
     limits = {extent.per for extent in extents}
     for index in indices:
         limits |= {abs(index.const), *(abs(factor) for _, factor in index.terms)}

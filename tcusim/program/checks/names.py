@@ -170,7 +170,7 @@ def _symbols_of_step(program: Program, site: Site) -> Iterator[str]:
             used.append(("the first number", first))
             used.append(("the limit of ranges", segments.limit or Index()))
         case When(bounds):
-            used += [("the condition", bound.lhs - bound.rhs) for bound in bounds]
+            used += [("the condition", bound.excess) for bound in bounds]
         case Loop(var, count):
             yield from _unknown_symbols("the loop's count", count.index, scalars)
             if var in scope:
@@ -182,7 +182,7 @@ def _symbols_of_step(program: Program, site: Site) -> Iterator[str]:
         yield from _unknown_symbols(f"the offset into {name!r}", view.offset, scope)
         for bound in view.bounds:
             inside = scope | {"row", "col"}
-            yield from _unknown_symbols(f"a bound of {name!r}", bound.lhs - bound.rhs, inside)
+            yield from _unknown_symbols(f"a bound of {name!r}", bound.excess, inside)
 
 
 def _unknown_symbols(what: str, index: Index, scope: frozenset[str]) -> Iterator[str]:

@@ -23,7 +23,7 @@ MOST_ELEMENTS: Final = 1 << 21
 
 def bound_symbols(bounds: tuple[Bound, ...]) -> frozenset[str]:
     """Return the symbols that any of these bounds depends on."""
-    return frozenset[str]().union(*((bound.lhs - bound.rhs).symbols for bound in bounds))
+    return frozenset[str]().union(*(bound.excess.symbols for bound in bounds))
 
 
 def bounds_on(bounds: tuple[Bound, ...], known: frozenset[str]) -> tuple[Bound, ...]:
@@ -88,7 +88,7 @@ def _iterations(view: View, guards: tuple[Guard, ...], name: str, fixed: Mapping
     box |= {"row": (0, view.rows - 1), "col": (0, view.cols - 1)}
     bounds = [*view.bounds, *(bound for guard in guards for bound in guard.bounds)]
     most = 1
-    for index in (view.address, *(bound.lhs - bound.rhs for bound in bounds)):
+    for index in (view.address, *(bound.excess for bound in bounds)):
         factor, rest = index.coefficient(name), index - Index.symbol(name) * index.coefficient(name)
         if factor:
             known = Index(tuple(t for t in rest.terms if t[0] in box), rest.const)

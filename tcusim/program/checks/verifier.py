@@ -60,11 +60,6 @@ def verify(program: Program) -> None:
 
     The answer for a correct program is remembered, so that every run may ask.
 
-    Parameters
-    ----------
-    program : Program
-        The program to check.
-
     Raises
     ------
     VerifyError
@@ -79,16 +74,6 @@ def problems(program: Program) -> list[VerifyError]:
 
     The first group of checks makes sure that the later ones can compute addresses at all; they do
     not run while it finds anything.
-
-    Parameters
-    ----------
-    program : Program
-        The program to check.
-
-    Returns
-    -------
-    list of VerifyError
-        Empty for a correct program.
     """
     require_program(program)
     found = list(_errors(program, _WELL_FORMED))
