@@ -14,6 +14,7 @@ adds up what it happens to find published, and its floating-point sums differ fr
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, TypeAlias
 
 from tcusim.algorithms.builder import LENGTH, Builder, Level, Work, require
 from tcusim.algorithms.order import FORWARD, Order
@@ -37,6 +38,10 @@ from tcusim.program.grammar import (
     Scalar,
     View,
 )
+
+Columns: TypeAlias = Annotated[
+    int, "Blocks of a group of the whole array; a segment has as many as it needs."
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +140,7 @@ def reduction_single_pass(
     segment_size: int | None,
     *,
     per_warp: int = 16,
-    columns: int = 64,
+    columns: Columns = 64,
     groups_at_once: int = 256,
 ) -> Work:
     """Sum the whole array, or segments of several blocks each, in one launch.
@@ -147,8 +152,6 @@ def reduction_single_pass(
     ----------
     per_warp : int
         Tiles that a warp takes.
-    columns : int
-        Blocks of a group of the whole array; a segment has as many as it needs.
     groups_at_once : int
         Groups of a whole array whose totals the last block awaits at once.
     """
@@ -278,7 +281,7 @@ def scan_single_pass(
     segment_size: int | None,
     *,
     held: Held = HELD,
-    columns: int = 64,
+    columns: Columns = 64,
     order: Order = FORWARD,
 ) -> Work:
     """Scan the whole array, or segments of several blocks each, in one launch that reads it once.
@@ -286,11 +289,6 @@ def scan_single_pass(
     A warp holds `batches` times m*groups rows of `tiles_per_row` tiles in its fragments.
     Products with ones give the rows' totals, rounded additions what precedes each row in the block,
     and status words what precedes the block. Then products with U scan the rows, a batch at a time.
-
-    Parameters
-    ----------
-    columns : int
-        Blocks of a group of the whole array.
     """
     groups, batches = held.groups, held.batches
     panel = ScannedPanel(b, Share(held.tiles_per_row, groups), order, held=True)

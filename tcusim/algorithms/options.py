@@ -1,7 +1,8 @@
 """The options of a function that writes an algorithm, as data: read from its signature and words.
 
 An option is a keyword-only argument. One whose type is a dataclass, such as `Order`, stands for
-several: its fields.
+several: its fields. What the option is for says the docstring, or an `Annotated` type that several
+algorithms share.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from tcusim.errors import InputError
 
@@ -85,11 +86,8 @@ def arguments_of(function: Callable[..., Any], given: Mapping[str, Any]) -> dict
     arguments = dict(given)
     for name, (hint, default) in _keywords(function).items():
         if is_dataclass(hint):
-            own = {
-                field.name: arguments.pop(field.name)
-                for field in fields(hint)
-                if field.name in arguments
-            }
+            names = [field.name for field in fields(hint) if field.name in arguments]
+            own = {name: arguments.pop(name) for name in names}
             arguments[name] = replace(default, **own)
     return arguments
 
@@ -104,7 +102,7 @@ def as_size(name: str, value: object) -> int:
 @cache
 def _keywords(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
     """Return the type and the default of each keyword-only argument."""
-    hints = typing.get_type_hints(function)
+    hints = typing.get_type_hints(function, include_extras=True)
     return {
         name: (hints[name], None if parameter.default is parameter.empty else parameter.default)
         for name, parameter in inspect.signature(function).parameters.items()
@@ -115,6 +113,8 @@ def _keywords(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
 def _option(name: str, hint: Any, default: Any, described: _Words) -> Option:
     """Return an option: the class of its annotation, without None, and the choices of a Literal."""
     choices, doc = described.get(name, ((), ""))
+    if typing.get_origin(hint) is Annotated:
+        hint, doc = typing.get_args(hint)
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         hint = next(part for part in typing.get_args(hint) if part is not type(None))
     if typing.get_origin(hint) is Literal:

@@ -8,6 +8,7 @@ no negative strides: their matrices are the transposes, and their tiles come las
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, TypeAlias
 
 from tcusim.program.grammar import Bound, Index, PatternKind
 
@@ -68,3 +69,9 @@ class Order:
 
 
 FORWARD = Order()
+
+Carry: TypeAlias = Annotated[
+    bool,
+    "Add an input `carry`, one value for each segment or number of a chunk, to its sums: what "
+    "precedes it or, in reverse, follows it.",
+]

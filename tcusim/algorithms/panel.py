@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from tcusim.algorithms.builder import LENGTH, SUM_SKEW, Builder, never, skewed
+from tcusim.algorithms.builder import SUM_SKEW, Builder, never, skewed
 from tcusim.algorithms.order import FORWARD, Order
-from tcusim.algorithms.rows import Share
+from tcusim.algorithms.rows import Share, consecutive
 from tcusim.algorithms.tile_scan import results, upper
 from tcusim.algorithms.tree import Vectors, scan_vectors
 from tcusim.machine import format_of
@@ -76,6 +76,13 @@ class Panel:
         assert self.ones is not None
         for part in parts:
             s = self.b.mma(self.b.accumulator("S"), part, self.ones, s)
+        return s
+
+    def total(self, parts: TileParts, g: Index) -> Frag:
+        """S = the totals of m rows, in every column."""
+        s = self.zero
+        for j in self.turns:
+            s = self.add(s, parts(g, j))
         return s
 
     def each_group(self, view: View, step: Callable[[TileParts, Index], None]) -> None:
@@ -183,10 +190,7 @@ class ScannedPanel(Panel):
         """Copy the totals of the rows of the tiles from group `first` on to a column of values."""
         b = self.b
         for g in range(self.groups):
-            s = self.zero
-            for j in self.turns:
-                s = self.add(s, parts(Index.of(first + g), j))
-            b.store([s], self.begin(g))
+            b.store([self.total(parts, Index.of(first + g))], self.begin(g))
         b.copy(into, b.rect(self.scanned, 0, self.count, 1, self.ldm))
 
     def scan_held(self, parts: TileParts, first: int) -> None:
@@ -236,12 +240,8 @@ class PanelWork:
 
     def view(self, buffer: Buffer, i: Index) -> View:
         """Return the rows of an array that have their turn after `i` passes."""
-        panel, b = self.panel, self.panel.b
+        panel = self.panel
+        begin = panel.b.unit * self.per_unit
         start = panel.order.turn(i, self.passes) * panel.size
-        first = b.unit * self.per_unit + start
-        bounds = []
-        if self.per_unit % panel.size:
-            bounds.append(Bound(start + panel.inner, Index.of(self.segment_size)))
-        if b.options.masked:
-            bounds.append(Bound(first + panel.inner, LENGTH))
-        return panel.of(buffer, first, bounds)
+        end = self.segment_size if self.per_unit % panel.size else None
+        return consecutive(panel.b, buffer, begin, start, (panel.count, panel.row), end)

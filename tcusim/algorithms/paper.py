@@ -16,7 +16,7 @@ from tcusim.algorithms.product import block_column, result_tile
 from tcusim.algorithms.reduce import accumulate, second_product, sum_tiles
 from tcusim.algorithms.registry import algorithm, listing
 from tcusim.algorithms.rows import FixedRows, data, tile_of
-from tcusim.algorithms.staging import INNER, ROWS, Inner, Sums, edge, grouped
+from tcusim.algorithms.staging import INNER, ROWS, Cols, Inner, Sums, edge, grouped
 from tcusim.algorithms.tree import fold
 from tcusim.program.grammar import (
     COL,
@@ -143,15 +143,10 @@ def _partials_tile(b: Builder, partials: Buffer, q: int, block: int) -> View:
     "ceil(rows/m)*ceil(cols/n)*ceil(inner/k)",
     side="a",
 )
-def gemm_naive(b: Builder, *, cols: int | None = None, sizes: Inner = INNER) -> Work:
+def gemm_naive(b: Builder, *, cols: Cols = None, sizes: Inner = INNER) -> Work:
     """Multiply matrices, one (m, n) tile of C a warp, its operands loaded from global memory.
 
     A may have any number of rows.
-
-    Parameters
-    ----------
-    cols : int, optional
-        Columns of B. Default: one tile.
     """
     cols, inner = cols or b.n, sizes.size(b)
     a, right, c, out = sizes.arrays(b, cols)

@@ -17,6 +17,7 @@ from tcusim.algorithms.registry import algorithm
 from tcusim.algorithms.staging import (
     INNER,
     ROWS,
+    Cols,
     Inner,
     Stage,
     Sums,
@@ -78,17 +79,12 @@ BLOCK_SIZE = BlockSize()
     side="a",
 )
 def gemm(
-    b: Builder, *, cols: int | None = None, sizes: Inner = INNER, block: BlockSize = BLOCK_SIZE
+    b: Builder, *, cols: Cols = None, sizes: Inner = INNER, block: BlockSize = BLOCK_SIZE
 ) -> Work:
     """Multiply matrices, a tile of C a block, its operands staged in shared memory by all warps.
 
     There are two stages: while one is multiplied the next is copied, with one barrier a step. A may
     have any number of rows.
-
-    Parameters
-    ----------
-    cols : int, optional
-        Columns of B. Default: those of one block.
     """
     plan = _BlockTiles(b, block)
     cols, inner, depth = cols or plan.cols, sizes.size(b), block.depth

@@ -41,6 +41,7 @@ from tcusim.algorithms.rows import (
     PanelSize,
     RaggedRows,
     Rows,
+    RowsPerWarp,
     data,
     odd,
     share_of,
@@ -125,15 +126,9 @@ def reduction_simt(b: Builder, segment_size: int) -> int | Work:
 
 @algorithm("reduction_ragged_simt", "irregular_reduction", "not in the paper", "0", repeats=4)
 def reduction_ragged_simt(
-    b: Builder, cut: int, *, chunks: Chunks = CHUNKS, rows_per_warp: int = SIMT_ROWS
+    b: Builder, cut: int, *, chunks: Chunks = CHUNKS, rows_per_warp: RowsPerWarp = SIMT_ROWS
 ) -> int | Work:
-    """Sum chunks of ragged segments by rounded additions alone, each as a balanced tree.
-
-    Parameters
-    ----------
-    rows_per_warp : int
-        Chunks that a warp adds up at a time.
-    """
+    """Sum chunks of ragged segments by rounded additions alone, each as a balanced tree."""
     half = -(-cut // 2)
     return _add_rows(b, RaggedRows(b, cut, rows_per_warp, chunks), half, odd(half))
 
@@ -304,10 +299,7 @@ def reduction_panel(b: Builder, segment_size: int, *, size: PanelSize = AS_SUITS
         return b.rect(totals, g * b.m, b.m, b.n, 1, ldm)
 
     def total(parts: TileParts, g: Index) -> None:
-        s = panel.zero
-        for j in panel.turns:
-            s = panel.add(s, parts(g, j))
-        b.store([s], begin(g))
+        b.store([panel.total(parts, g)], begin(g))
 
     with segments.each():
         running = b.nothing("running", panel.zero, begin(Index())) if work.passes > 1 else None

@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import Annotated, TypeAlias
 
-from tcusim.algorithms.builder import LENGTH, Builder, Work, require
+from tcusim.algorithms.builder import LENGTH, Builder, Work, numbered, require
 from tcusim.program.grammar import (
     COL,
     ROW,
@@ -37,8 +38,10 @@ from tcusim.program.grammar import (
 )
 
 SEGMENTS = Index.symbol("segments")
-# Rows that a warp adds up in shared memory: enough to keep its lanes busy when rows are short.
+# Enough rows to keep a warp's lanes busy when they are short.
 SIMT_ROWS = 16
+
+RowsPerWarp: TypeAlias = Annotated[int, "Chunks that a warp takes at a time."]
 
 
 def data(b: Builder) -> Buffer:
@@ -79,11 +82,9 @@ class Rows(ABC):
     def work(self) -> int | Work:
         """Return the elements of a work item, or the whole grid."""
 
-    @contextmanager
-    def each(self) -> Iterator[None]:
+    def each(self) -> AbstractContextManager[Index]:
         """Enter what is done for each work item of a warp."""
-        with self.b.units():
-            yield
+        return self.b.units()
 
     def values(self, buffer: Buffer, repeated: int = 1) -> View:
         """Return the value of each row in an array of `numbers`, as a column or several equal."""
@@ -185,14 +186,14 @@ class RaggedRows(Rows):
         return Extent(LENGTH + SEGMENTS * cut - (cut - 1), cut)
 
     @contextmanager
-    def each(self) -> Iterator[None]:
+    def each(self) -> Iterator[Index]:
         """Enter what is done for each work item of a warp: first its rows are located."""
         cut = None if self.chunks.whole else self.longest
         # A wrong offset, which nothing may have checked, must not reach beyond the data.
         segments = Segments(self._offsets(), cut, self.chunks.levels, limit=LENGTH)
-        with self.b.units():
+        with self.b.units() as item:
             self.b.locate("piece", segments, self.first, self.count)
-            yield
+            yield item
 
     def inside(self) -> list[Bound]:
         """Return when there is such a number."""
@@ -225,6 +226,21 @@ def odd(stride: int) -> int:
 # --- A segment in consecutive tiles -----------------------------------------------------------
 
 
+def consecutive(
+    b: Builder, buffer: Buffer, begin: Index, start: Index, size: tuple[int, int], end: int | None
+) -> View:
+    """Return rows x cols elements that follow each other, from `start` on in what begins there.
+
+    end: where that ends, if the rectangle may go beyond it.
+    """
+    rows, cols = size
+    number = ROW * cols + COL
+    bounds = [] if end is None else [Bound(start + number, Index.of(end))]
+    if b.options.masked:
+        bounds.append(Bound(begin + start + number, LENGTH))
+    return b.rect(buffer, begin + start, rows, cols, cols, 1, bounds)
+
+
 def tile_of(
     b: Builder,
     buffer: Buffer,
@@ -238,15 +254,10 @@ def tile_of(
 
     segment: by default the work item's. beyond: whether the tile may be behind the segment's end.
     """
-    start = number * (b.m * b.k)
-    inside = ROW * b.k + COL
-    bounds = []
-    if beyond or size % (b.m * b.k):
-        bounds.append(Bound(start + inside, Index.of(size)))
-    offset = (b.unit if segment is None else segment) * size + start
-    if b.options.masked:
-        bounds.append(Bound(offset + inside, LENGTH))
-    return b.rect(buffer, offset, b.m, b.k, b.k, 1, bounds)
+    tile = b.m * b.k
+    begin = (b.unit if segment is None else segment) * size
+    end = size if beyond or size % tile else None
+    return consecutive(b, buffer, begin, number * tile, (b.m, b.k), end)
 
 
 def share_of_block(b: Builder, size: int) -> tuple[int, bool]:
@@ -260,13 +271,13 @@ def values_as_left(b: Builder, values: Buffer, line: str) -> list[Frag]:
     """Load a value of each of W warps as row 0 of ceil(W/k) left operands, zeros elsewhere."""
     warps = b.options.warps
     inside = [Bound(ROW, Index.of(1))] if b.m > 1 else []
-    found = []
-    for q in range(-(-warps // b.k)):
+
+    def operand(q: int) -> View:
         bounds = [*inside, Bound(COL + q * b.k, Index.of(warps))]
-        view = b.rect(values, q * b.k, b.m, b.k, warps, 1, bounds)
-        frag = b.left(f"E{q}" if warps > b.k else "E")
-        found.append(b.load(frag, view, line))
-    return found
+        return b.rect(values, q * b.k, b.m, b.k, warps, 1, bounds)
+
+    names = numbered("E", -(-warps // b.k))
+    return [b.load(b.left(name), operand(q), line) for q, name in enumerate(names)]
 
 
 def carried(b: Builder, size: int) -> View:

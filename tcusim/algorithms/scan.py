@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 
 from tcusim.algorithms.builder import LENGTH, Builder, Level, Work, numbered, require_float_operands
-from tcusim.algorithms.order import FORWARD, Order
+from tcusim.algorithms.order import FORWARD, Carry, Order
 from tcusim.algorithms.panel import PanelWork, ScannedPanel
 from tcusim.algorithms.registry import algorithm, listing
 from tcusim.algorithms.rows import (
@@ -28,6 +28,7 @@ from tcusim.algorithms.rows import (
     PanelSize,
     RaggedRows,
     Rows,
+    RowsPerWarp,
     carried,
     data,
     odd,
@@ -70,18 +71,13 @@ from tcusim.program.grammar import ROW, WARP, Buffer, Extent, Frag, Index, Patte
     limited=True,
 )
 def scan_kn(
-    b: Builder, segment_size: int, *, carry: bool = False, order: Order = FORWARD
+    b: Builder, segment_size: int, *, carry: Carry = False, order: Order = FORWARD
 ) -> int | Work:
     """Scan segments of k*N elements, m segments a warp (Algorithm 5).
 
     The last column of R is broadcast into S, which the next product accumulates onto. With
     combine="add", S is added by a rounded addition instead, so that nothing drifts. An exclusive R
     lacks the last elements: S <- A.J + S then, a product more for each piece.
-
-    Parameters
-    ----------
-    carry : bool
-        Add an input `carry`, one value for each segment, to its sums.
     """
     rows = FixedRows(b, segment_size, b.m)
     return _scan_rows(b, rows, order, carry=carry)
@@ -89,16 +85,11 @@ def scan_kn(
 
 @algorithm("scan_ragged", "irregular_scan", "not in the paper", "N*ceil(k/n)", repeats=4)
 def scan_ragged(
-    b: Builder, cut: int, *, chunks: Chunks = CHUNKS, carry: bool = False, order: Order = FORWARD
+    b: Builder, cut: int, *, chunks: Chunks = CHUNKS, carry: Carry = False, order: Order = FORWARD
 ) -> int | Work:
     """Scan chunks of at most k*N elements of ragged segments, m chunks a warp.
 
     Results lie where their elements do.
-
-    Parameters
-    ----------
-    carry : bool
-        Add an input `carry`, one value for each number of a chunk, to its sums.
     """
     rows = RaggedRows(b, cut, b.m, chunks)
     return _scan_rows(b, rows, order, carry=carry)
@@ -130,16 +121,11 @@ def _scan_rows(b: Builder, rows: Rows, order: Order, *, carry: bool) -> int | Wo
 
 @algorithm("scan_simt", "scan", "not in the paper", "0", repeats=16)
 def scan_simt(
-    b: Builder, segment_size: int, *, order: Order = FORWARD, carry: bool = False
+    b: Builder, segment_size: int, *, order: Order = FORWARD, carry: Carry = False
 ) -> int | Work:
     """Scan segments by rounded additions alone, one segment a warp, in log2 rounds.
 
     The middle launch of a long scan: its totals need the accumulator's range and precision.
-
-    Parameters
-    ----------
-    carry : bool
-        Add an input `carry`, one value for each segment, to its sums.
     """
     rows, vectors = FixedRows(b, segment_size, 1), Vectors(segment_size)
     return _add_up_rows(b, rows, vectors, order, carry=carry)
@@ -151,19 +137,11 @@ def scan_ragged_simt(
     cut: int,
     *,
     chunks: Chunks = CHUNKS,
-    carry: bool = False,
+    carry: Carry = False,
     order: Order = FORWARD,
-    rows_per_warp: int = SIMT_ROWS,
+    rows_per_warp: RowsPerWarp = SIMT_ROWS,
 ) -> int | Work:
-    """Scan chunks of ragged segments by rounded additions alone, in log2 rounds.
-
-    Parameters
-    ----------
-    carry : bool
-        Add an input `carry`, one value for each number of a chunk, to its sums.
-    rows_per_warp : int
-        Chunks that a warp scans at a time.
-    """
+    """Scan chunks of ragged segments by rounded additions alone, in log2 rounds."""
     rows = RaggedRows(b, cut, rows_per_warp, chunks)
     vectors = Vectors(cut, rows.count, odd(cut), across=True)
     return _add_up_rows(b, rows, vectors, order, carry=carry)
@@ -216,23 +194,13 @@ def scan_tn(
     b: Builder,
     segment_size: int,
     *,
-    form: Form | None = None,
-    carry: bool = False,
+    form: Form = None,
+    carry: Carry = False,
     order: Order = FORWARD,
 ) -> int:
     """Scan segments of T*N elements, one segment a warp, T = m*k (Algorithm 6).
 
     With combine="add" the row totals are scanned by rounded additions, not by L.
-
-    Parameters
-    ----------
-    form : {"(LA)1", "L(A1)", "[U|1]"}, optional
-        How what precedes each row is found. "(LA)1" is the paper's L.A.1 + A.U, from left to
-        right; "L(A1)" needs fewer products where n < k; "[U|1]" gets prefixes and row totals from
-        one product, where n > k.
-    carry : bool
-        Add an input `carry`, one value for each segment, to its sums: what precedes the segment
-        or, in reverse, follows it.
     """
     out = b.output("out", b.options.result, Extent(LENGTH))
     tiles = -(-segment_size // (b.m * b.k))
@@ -268,21 +236,14 @@ def scan_tn_block(
     b: Builder,
     segment_size: int,
     *,
-    form: Form | None = None,
-    carry: bool = False,
+    form: Form = None,
+    carry: Carry = False,
     order: Order = FORWARD,
 ) -> int:
     """Scan segments of T*N elements, one segment a block, T = m*k (Algorithm 7, corrected).
 
     In a chunk of W tiles each of W warps scans one. The first warp scans the totals of the tiles,
     beginning with S, the sum of all earlier chunks, and each warp adds what precedes its tile.
-
-    Parameters
-    ----------
-    form : {"(LA)1", "L(A1)", "[U|1]"}, optional
-        How a tile is scanned, as in `scan_tn`.
-    carry : bool
-        Add an input `carry`, one value for each segment, to its sums.
     """
     out = b.output("out", b.options.result, Extent(LENGTH))
     chunks, beyond = share_of_block(b, segment_size)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Annotated, TypeAlias
 
 from tcusim.algorithms.builder import Builder, numbered, padded, stored_type
 from tcusim.machine.formats import format_of
@@ -51,6 +52,8 @@ class Inner:
 
 
 INNER = Inner()
+
+Cols: TypeAlias = Annotated[int | None, "Columns of B. Default: one tile, or those of one block."]
 
 
 def edge(place: Index, size: int, per: int) -> list[Bound]:

@@ -13,7 +13,7 @@ or by rounded additions. The paper's form, (L.A).1 + A.U, needs no totals.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal, TypeAlias, get_args
+from typing import Annotated, Literal, TypeAlias, get_args
 
 from tcusim.algorithms.builder import (
     Builder,
@@ -28,8 +28,14 @@ from tcusim.algorithms.order import FORWARD, Order
 from tcusim.algorithms.tree import Vectors, scan_vectors
 from tcusim.program.grammar import COL, ROW, Bound, Buffer, Frag, Index, PatternKind, View
 
-Form: TypeAlias = Literal["(LA)1", "L(A1)", "[U|1]"]
-FORMS: tuple[Form, ...] = get_args(Form)
+_FORM = Literal["(LA)1", "L(A1)", "[U|1]"]
+Form: TypeAlias = Annotated[
+    _FORM | None,
+    'How what precedes each row is found. "(LA)1" is the paper\'s L.A.1 + A.U, from left to right; '
+    '"L(A1)" needs fewer products where n < k; "[U|1]" gets prefixes and row totals from one '
+    "product, where n > k.",
+]
+FORMS: tuple[str, ...] = get_args(_FORM)
 
 
 # --- Rows -------------------------------------------------------------------------------------
@@ -50,15 +56,20 @@ def upper(b: Builder, order: Order = FORWARD, first: int = 0) -> list[Frag]:
 
 def row_scan(b: Builder, parts: list[Frag], u: list[Frag], s: Frag | None) -> list[Frag]:
     """Return A.U + S as ceil(k/n) accumulators."""
-    rows = results(b, "R")
     if s is not None and b.options.combine == "mma" and len(parts) == 1:
-        return [b.mma(r, parts[0], x, s, "R") for r, x in zip(rows, u, strict=True)]
-    for r, x in zip(rows, u, strict=True):
-        _sum_of_products(b, r, parts, x)
-    if s is not None:
-        for r in rows:
-            b.add(r, r, s)
-    return rows
+        return _onto(b, "R", parts[0], u, s)
+    rows = _products(b, "R", parts, u)
+    return rows if s is None else [b.add(r, r, s) for r in rows]
+
+
+def _onto(b: Builder, name: str, a: Frag, u: list[Frag], s: Frag) -> list[Frag]:
+    """Return A.U + S, each product accumulated onto S."""
+    return [b.mma(r, a, x, s, name) for r, x in zip(results(b, name), u, strict=True)]
+
+
+def _products(b: Builder, name: str, parts: list[Frag], u: list[Frag]) -> list[Frag]:
+    """Return A.U for every part of A."""
+    return [_sum_of_products(b, r, parts, x) for r, x in zip(results(b, name), u, strict=True)]
 
 
 def add_totals(b: Builder, s: Frag, parts: list[Frag], ones: Frag) -> None:
@@ -96,7 +107,7 @@ def rows_as_right(b: Builder, spill: Spill, q: int, column: int | None = None) -
 # --- Tiles ------------------------------------------------------------------------------------
 
 
-def tile_scan(b: Builder, form: Form | None, order: Order) -> TileScan:
+def tile_scan(b: Builder, form: Form, order: Order) -> TileScan:
     """Return how tiles are scanned in a form; refuse one that the shape cannot do."""
     by_mma = b.options.combine == "mma"
     if form is None:
@@ -157,17 +168,10 @@ class TileScan:
         if self.lower:
             prefixes = self.prefixes_onto(parts[0], s)
             return self.combined_by_products(prefixes, self.totals(parts, prefixes))
-        prefixes = self.prefixes(parts)
+        prefixes = _products(self.b, "AU", parts, self.u)
         return self.combined_by_additions(prefixes, self.totals(parts, prefixes), s)
 
     # Where prefixes come from.
-
-    def prefixes(self, parts: list[Frag]) -> list[Frag]:
-        """Return A.U, for every part of A."""
-        rows = results(self.b, "AU")
-        for r, u in zip(rows, self.u, strict=True):
-            _sum_of_products(self.b, r, parts, u)
-        return rows
 
     def prefixes_onto(self, a: Frag, s: Frag) -> list[Frag]:
         """Return A.U + S; or A.[U|1] + [S|0], since S belongs to the prefixes, not to the totals.
@@ -176,7 +180,7 @@ class TileScan:
         """
         b = self.b
         if not self.joint:
-            return [b.mma(r, a, u, s, "AU") for r, u in zip(results(b, "AU"), self.u, strict=True)]
+            return _onto(b, "AU", a, self.u, s)
         inside = [Bound(COL, Index.of(b.k)) if self.first == 0 else Bound(Index.of(0), COL)]
         start = b.accumulator("S0")
         b.broadcast(start, b.part(b.spill(s), b.m, b.n, bounds=inside))
