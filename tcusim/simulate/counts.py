@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tcusim.machine import format_of
@@ -76,53 +76,46 @@ def counts_of_text(program: Program, scalars: Mapping[str, int]) -> Counts:
     products does at most this. No algorithm of tcusim does.
     """
     blocks = program.grid(scalars)
-    mma, additions = _work(program.steps, scalars, tuple(range(program.warps)))
-    counts = Counts(blocks * mma, blocks * additions)
-    counts.bytes_read = sum(_array_bytes(buffer, scalars) for buffer in program.inputs)
-    counts.bytes_written = sum(_array_bytes(buffer, scalars) for buffer in program.outputs)
-    return counts
+    mma, additions, _ = _work(program.steps, scalars, tuple(range(program.warps)))
+    return Counts(
+        blocks * mma,
+        blocks * additions,
+        sum(_array_bytes(buffer, scalars) for buffer in program.inputs),
+        sum(_array_bytes(buffer, scalars) for buffer in program.outputs),
+    )
+
+
+def steps_to_run(program: Program, scalars: Mapping[str, int]) -> int:
+    """Return how many leaf steps a batch of warps runs at most (both branches of each When)."""
+    return _work(program.steps, scalars, tuple(range(program.warps)))[2]
 
 
 def _work(
     steps: tuple[Step, ...], scalars: Mapping[str, int], warps: tuple[int, ...]
-) -> tuple[int, int]:
-    """Return the products and the additions that these warps of a block do, all together."""
-    mma = additions = 0
+) -> tuple[int, int, int]:
+    """Return these warps' products and additions, all together, and the leaf steps they run."""
+    mma = additions = leaves = 0
     for step in steps:
-        inner = (0, 0)
-        if isinstance(step, Loop):
-            times = step.count.evaluate(scalars)
-            one = _work(step.body, scalars, warps)
-            inner = (times * one[0], times * one[1])
-        elif isinstance(step, When):
-            some, others = _branches(step, warps)
-            taken, other = _work(step.body, scalars, some), _work(step.otherwise, scalars, others)
-            # Branches that share warps are alternatives for each of them.
-            inner = max(taken, other)
-            if some != others:
-                inner = (taken[0] + other[0], taken[1] + other[1])
-        elif isinstance(step, Mma):
-            inner = (len(warps), 0)
-        elif isinstance(step, Add):
-            inner = (0, len(warps))
-        mma, additions = mma + inner[0], additions + inner[1]
-    return mma, additions
-
-
-def _repeated(
-    steps: tuple[Step, ...], scalars: Mapping[str, int], times: int, warps: tuple[int, ...]
-) -> Iterator[tuple[Step, int, int]]:
-    """Yield every leaf step with how often it runs, and in how many of these warps of a block."""
-    for step in steps:
-        if isinstance(step, Loop):
-            again = times * step.count.evaluate(scalars)
-            yield from _repeated(step.body, scalars, again, warps)
-        elif isinstance(step, When):
-            body, otherwise = _branches(step, warps)
-            yield from _repeated(step.body, scalars, times, body)
-            yield from _repeated(step.otherwise, scalars, times, otherwise)
-        else:
-            yield step, times, len(warps)
+        times = 1
+        match step:
+            case Loop(_, count, body):
+                times = count.evaluate(scalars)
+                work = _work(body, scalars, warps)
+            case When(_, body, otherwise):
+                some, others = _branches(step, warps)
+                taken, other = _work(body, scalars, some), _work(otherwise, scalars, others)
+                more = max(taken, other)
+                # Branches that share warps are alternatives for each of them.
+                if some != others:
+                    more = (taken[0] + other[0], taken[1] + other[1], 0)
+                work = (*more[:2], taken[2] + other[2])
+            case _:
+                added = len(warps) * isinstance(step, Add)
+                work = (len(warps) * isinstance(step, Mma), added, int(bool(warps)))
+        mma += times * work[0]
+        additions += times * work[1]
+        leaves += times * work[2]
+    return mma, additions, leaves
 
 
 def _branches(step: When, warps: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -138,9 +131,3 @@ def _branches(step: When, warps: tuple[int, ...]) -> tuple[tuple[int, ...], tupl
 
 def _array_bytes(buffer: Buffer, scalars: Mapping[str, int]) -> int:
     return buffer.size.evaluate(scalars) * format_of(buffer.dtype).itemsize
-
-
-def steps_to_run(program: Program, scalars: Mapping[str, int]) -> int:
-    """Return how many leaf steps a batch of warps runs at most (both branches of each When)."""
-    warps = tuple(range(program.warps))
-    return sum(times for _, times, some in _repeated(program.steps, scalars, 1, warps) if some)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias, assert_never
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,34 +16,28 @@ from tcusim.machine.formats import unwritten_values
 from tcusim.program.bind import bind_scalars, offsets_of
 from tcusim.program.grammar import (
     Add,
-    Await,
     Buffer,
-    Const,
     Copy,
     Frag,
     Index,
-    Load,
     Locate,
-    Loop,
     Mma,
     Program,
-    Publish,
+    Ranges,
     Space,
-    Split,
     Step,
-    Store,
     Sync,
     View,
-    When,
     accesses,
 )
 from tcusim.program.printer import line
+from tcusim.program.walk import Ints, Mask
 from tcusim.simulate.interpreter import Event, State, interpret
 
 __all__ = ["Frame", "Tile", "default_inputs", "frames"]
 
-Ints: TypeAlias = NDArray[np.int64]
-Mask: TypeAlias = NDArray[np.bool_]
+# Elements' numbers in their buffer, and where the bounds of a view hold.
+_Where: TypeAlias = tuple[Ints, Mask]
 
 # float16 holds every whole number up to this one.
 _EXACT_IN_F16 = 2048
@@ -91,10 +86,9 @@ class Tile:
         """Where the step changed a value; nowhere in a tile that is only read."""
         if self.before is None:
             return np.zeros(self.values.shape, bool)
-        old, new = self.before, self.values
-        same = old == new
+        same = self.before == self.values
         if format_of(self.dtype).is_float:
-            same |= np.isnan(old) & np.isnan(new)
+            same |= np.isnan(self.before) & np.isnan(self.values)
         return np.asarray(self.inside & ~same)
 
 
@@ -165,11 +159,12 @@ def frames(
     if not 0 <= warp < warps:
         there = f"warps 0 to {warps - 1}" if warps else "no warps: the input is empty"
         raise InputError(f"{program.name}: there is no warp {warp}; the grid has {there}")
-    watcher = _Watcher(warp)
+    watcher = None
     for event in interpret(program, inputs, arch=arch):
         if event.state.warps[0] > warp:
             return
         if warp in event.warps:
+            watcher = watcher or _Watcher(event.state, warp)
             yield watcher.frame(event)
 
 
@@ -209,139 +204,121 @@ class _Watcher:
     in_flight: places in shared memory that the warp wrote since its last barrier.
     """
 
-    def __init__(self, warp: int) -> None:
-        self.warp = warp
+    def __init__(self, state: State, warp: int) -> None:
+        self.state = state
+        self.own = np.array([warp])
         self.number = 0
         self.frags: dict[str, Values] = {}
-        self.memory: dict[str, Values] = {}
-        self.in_flight: list[tuple[View, Ints, Mask]] = []
+        program = state.program
+        self.memory = {
+            buffer.name: unwritten_values((buffer.size.evaluate(state.scalars),), buffer.dtype)
+            for buffer in (*program.outputs, *program.scratch, *program.status)
+        }
+        self.in_flight: list[tuple[View, _Where]] = []
 
     def frame(self, event: Event) -> Frame:
         """Return the frame of a step that has just run, and remember its effects."""
-        if not self.memory:
-            program = event.state.program
-            for buffer in (*program.outputs, *program.scratch, *program.status):
-                size = buffer.size.evaluate(event.state.scalars)
-                self.memory[buffer.name] = unwritten_values((size,), buffer.dtype)
         self.number += 1
+        names = _PARTS.get(type(event.step), (("src",), ("dst",)))
+        match event.step:
+            case Sync():
+                writes = self._arrivals()
+            case Locate(ranges, segments):
+                writes = iter((self._located(ranges, segments.offsets.dtype),))
+            case _:
+                writes = self._writes(event.step, itertools.cycle(names[1]))
         return Frame(
             number=self.number,
             path=event.path,
             step=event.step,
             line=line(event.step),
             loops=dict(event.loops),
-            warp=self.warp,
-            reads=tuple(self._reads(event)),
-            writes=tuple(self._writes(event)),
+            warp=int(self.own[0]),
+            reads=tuple(self._reads(event.step, iter(names[0]))),
+            writes=tuple(writes),
         )
 
-    def _reads(self, event: Event) -> Iterator[Tile]:
-        touched = accesses(event.step)
-        names = iter(_parts(event.step)[0])
+    def _reads(self, step: Step, names: Iterator[str]) -> Iterator[Tile]:
+        touched = accesses(step)
         for frag in touched.frags_read:
             yield _frag_tile(frag, next(names), self.frags[frag.name], None)
         views = touched.views_read
-        if isinstance(event.step, Locate):
-            offsets = event.step.segments.offsets
-            size = offsets.size.evaluate(event.state.scalars)
-            views = (View.strided(offsets, Index(), 1, size, size, 1),)
+        if isinstance(step, Locate):
+            views = (self._whole(step.segments.offsets),)
         for view in views:
-            values = event.state.read(view, np.array([self.warp]))[0]
-            places, inside = self._places(event, view)
-            yield _view_tile(view, next(names), values, None, places, inside)
+            yield _view_tile(view, next(names), self._where(view), self._seen(view), None)
 
-    def _writes(self, event: Event) -> Iterator[Tile]:
-        if isinstance(event.step, Sync):
-            yield from self._arrivals(event)
-            return
-        if isinstance(event.step, Locate):
-            ranges = event.step.dst
-            values = event.state.ranges(ranges, np.array([self.warp]))[0]
-            dtype = event.step.segments.offsets.dtype
-            inside = np.ones(values.shape, bool)
-            yield Tile(ranges.name, "dst", dtype, "begin, end", values, None, None, inside)
-            return
-        touched = accesses(event.step)
-        names = iter(_parts(event.step)[1])
+    def _writes(self, step: Step, names: Iterator[str]) -> Iterator[Tile]:
+        touched = accesses(step)
         for frag in touched.frags_written:
-            values = event.state.fragment(frag, np.array([self.warp]))[0].copy()
+            values = self.state.fragment(frag, self.own)[0].copy()
             before = self.frags.get(frag.name, unwritten_values(values.shape, frag.dtype))
             self.frags[frag.name] = values
             yield _frag_tile(frag, next(names), values, before)
         for view in touched.views_written:
-            yield self._written(event, view, next(names))
+            places, inside = where = self._where(view)
+            before = values = _held(self.memory, view, where)
+            note = ""
+            if view.buffer.space is Space.GLOBAL:
+                values = self._seen(view)
+                self.memory[view.buffer.name][places[inside]] = values[inside]
+            else:
+                # Nobody sees it yet.
+                note = IN_FLIGHT
+                self.in_flight.append((view, where))
+            yield _view_tile(view, next(names), where, values, before, note)
 
-    def _written(self, event: Event, view: View, part: str) -> Tile:
-        """Return a rectangle that the step wrote; in shared memory nobody sees it yet."""
-        places, inside = self._places(event, view)
-        before = self._held(view, places, inside)
-        if view.buffer.space is not Space.GLOBAL:
-            self.in_flight.append((view, places, inside))
-            return _view_tile(view, part, before, before, places, inside, IN_FLIGHT)
-        values = event.state.read(view, np.array([self.warp]))[0]
-        self.memory[view.buffer.name][places[inside]] = values[inside]
-        return _view_tile(view, part, values, before, places, inside)
+    def _located(self, ranges: Ranges, dtype: str) -> Tile:
+        values = self.state.ranges(ranges, self.own)[0]
+        inside = np.ones(values.shape, bool)
+        return Tile(ranges.name, "dst", dtype, "begin, end", values, None, None, inside)
 
-    def _arrivals(self, event: Event) -> Iterator[Tile]:
+    def _arrivals(self) -> Iterator[Tile]:
         """Yield what a barrier lets the warp see: its own writes, then those of other warps."""
         old = dict(self.memory)
-        for buffer in event.state.program.scratch:
-            self.memory[buffer.name] = _seen(event.state, buffer, self.warp)
+        whole = [self._whole(buffer) for buffer in self.state.program.scratch]
+        for view in whole:
+            self.memory[view.buffer.name] = self._seen(view)[0].copy()
         explained = {name: np.zeros(array.shape, bool) for name, array in old.items()}
         waiting, self.in_flight = self.in_flight, []
-        for view, places, inside in waiting:
-            name = view.buffer.name
-            if bool(explained[name][places[inside]].all()):
-                continue
-            explained[name][places[inside]] = True
-            before = np.where(inside, old[name][np.where(inside, places, 0)], 0)
-            values = self._held(view, places, inside)
-            yield _view_tile(view, "dst", values, before, places, inside)
-        for buffer in event.state.program.scratch:
-            tile = _whole_tile(buffer, self.memory[buffer.name], old[buffer.name])
-            if bool((tile.changed & ~explained[buffer.name]).any()):
+        for view, where in waiting:
+            own = where[0][where[1]]
+            if not explained[view.buffer.name][own].all():
+                explained[view.buffer.name][own] = True
+                before = _held(old, view, where)
+                yield _view_tile(view, "dst", where, _held(self.memory, view, where), before)
+        for view in whole:
+            where, name = self._where(view), view.buffer.name
+            tile = _view_tile(view, "dst", where, self.memory[name][None], old[name][None])
+            if (tile.changed & ~explained[name]).any():
                 yield tile
 
-    def _places(self, event: Event, view: View) -> tuple[Ints, Mask]:
-        """Return the elements' numbers in the buffer, and where the bounds hold."""
-        own = np.array([self.warp])
-        return event.state.places(view, own)[0], event.state.valid(view, own)[0]
+    def _whole(self, buffer: Buffer) -> View:
+        """Return a buffer as one row."""
+        size = buffer.size.evaluate(self.state.scalars)
+        return View.strided(buffer, Index(), 1, size, size, 1)
 
-    def _held(self, view: View, places: Ints, inside: Mask) -> Values:
-        """Return what the warp last saw at these places; zeros where out of bounds."""
-        array = self.memory[view.buffer.name]
-        held: Values = np.where(inside, array[np.where(inside, places, 0)], array.dtype.type(0))
-        return held
+    def _seen(self, view: View) -> Values:
+        return self.state.read(view, self.own)[0]
 
-
-def _parts(step: Step) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of what a step reads and writes, in the order of `accesses`."""
-    match step:
-        case Const():
-            return (), ("dst",)
-        case Load() | Store():
-            return ("src",), ("dst",)
-        case Mma():
-            return ("a", "b", "c"), ("d",)
-        case Add():
-            return ("a", "b"), ("d",)
-        case Copy():
-            return ("src", "plus"), ("dst",)
-        case Publish() | Await() | Locate():
-            return ("src",), ("dst",)
-        case Split(dsts):
-            return ("src",), ("dst",) * len(dsts)
-        case Sync() | Loop() | When():
-            return (), ()
-        case _:
-            assert_never(step)
+    def _where(self, view: View) -> _Where:
+        return self.state.places(view, self.own)[0], self.state.valid(view, self.own)[0]
 
 
-def _seen(state: State, buffer: Buffer, warp: int) -> Values:
-    """Return a scratch buffer as a warp sees it."""
-    size = buffer.size.evaluate(state.scalars)
-    whole = View.strided(buffer, Index(), 1, size, size, 1)
-    return np.array(state.read(whole, np.array([warp]))[0, 0])
+# What a step reads and writes, in the order of `accesses`, where that is not called src and dst.
+_PARTS: Final[dict[type, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    Mma: (("a", "b", "c"), ("d",)),
+    Add: (("a", "b"), ("d",)),
+    Copy: (("src", "plus"), ("dst",)),
+}
+
+
+def _held(memory: Mapping[str, Values], view: View, where: _Where) -> Values:
+    """Return what memory held at these places; zeros where out of bounds."""
+    places, inside = where
+    array = memory[view.buffer.name]
+    held: Values = np.where(inside, array[np.where(inside, places, 0)], array.dtype.type(0))
+    return held
 
 
 def _frag_tile(frag: Frag, part: str, values: Values, before: Values | None) -> Tile:
@@ -350,40 +327,17 @@ def _frag_tile(frag: Frag, part: str, values: Values, before: Values | None) -> 
 
 
 def _view_tile(
-    view: View,
-    part: str,
-    values: Values,
-    before: Values | None,
-    places: Ints,
-    inside: Mask,
-    note: str = "",
+    view: View, part: str, where: _Where, values: Values, before: Values | None, note: str = ""
 ) -> Tile:
-    buffer = view.buffer
-    return Tile(
-        label=f"{buffer.name}[{_range(places[inside])}]",
-        part=part,
-        dtype=buffer.dtype,
-        where=buffer.space,
-        values=values.copy(),
-        before=before,
-        places=places,
-        inside=inside,
-        note=note,
-    )
+    (places, inside), buffer = where, view.buffer
+    label = f"{buffer.name}[{_range(places[inside])}]"
+    held = values.copy()
+    return Tile(label, part, buffer.dtype, buffer.space, held, before, places, inside, note)
 
 
 def _range(places: Ints) -> str:
     """Return the range from the first to the last of some elements, as the listing writes it."""
     if not places.size:
         return "nothing"
-    if places.min() == places.max():
-        return str(places.min())
-    return f"{places.min()} … +{places.max() - places.min() + 1}"
-
-
-def _whole_tile(buffer: Buffer, values: Values, before: Values) -> Tile:
-    """Return a whole buffer as one row."""
-    view = View.strided(buffer, Index(), 1, values.size, values.size, 1)
-    places = np.arange(values.size)[None, :]
-    inside = np.ones(places.shape, bool)
-    return _view_tile(view, "dst", values[None, :], before[None, :], places, inside)
+    first, last = places.min(), places.max()
+    return str(first) if first == last else f"{first} … +{last - first + 1}"

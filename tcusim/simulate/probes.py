@@ -99,25 +99,23 @@ class _Writer:
         touched = accesses(step)
         for frag in touched.frags_written:
             if frag.role is Role.ACC:
-                probe = Probe(path, step, frag.name, *self._place(path, frag.name, frag, loops))
-                yield Store(self._added(probe), frag)
+                yield Store(self._place(path, step, frag.name, frag, loops), frag)
         shared = [view for view in touched.views_written if view.buffer.space is not Space.GLOBAL]
         if shared:
             # A warp sees its own writes after its own barrier.
             yield Sync(Scope.WARP)
         for view in shared:
-            name = view.buffer.name
-            probe = Probe(path, step, name, *self._place(path, name, view, loops))
-            yield Copy(self._added(probe), view)
-
-    def _added(self, probe: Probe) -> View:
-        self.probes[probe.buffer.name] = probe
-        return probe.view
+            yield Copy(self._place(path, step, view.buffer.name, view, loops), view)
 
     def _place(
-        self, path: str, name: str, made: Frag | View, loops: tuple[tuple[str, int], ...]
-    ) -> tuple[Buffer, View]:
-        """Return a buffer for what all warps make in all iterations, and one warp's place in it."""
+        self,
+        path: str,
+        step: Step,
+        name: str,
+        made: Frag | View,
+        loops: tuple[tuple[str, int], ...],
+    ) -> View:
+        """Add a probe for what all warps make in all iterations; return one warp's place in it."""
         program = self.program
         index = BLOCK * program.columns + (BLOCK_COL if program.columns > 1 else 0)
         index = index * program.warps + WARP
@@ -131,4 +129,6 @@ class _Writer:
         dtype = made.dtype if isinstance(made, Frag) else made.buffer.dtype
         text = f"probe_{path.replace('.', '_')}_{name}"
         buffer = Buffer(text, dtype, extent, BufferRole.OUTPUT, partial=True)
-        return buffer, View.strided(buffer, index * size, made.rows, made.cols, made.cols, 1)
+        view = View.strided(buffer, index * size, made.rows, made.cols, made.cols, 1)
+        self.probes[text] = Probe(path, step, name, buffer, view)
+        return view
