@@ -64,6 +64,9 @@ SMOKE := tests/packaging/test_import.py tests/agree/test_steps.py \
 	tests/unit/test_plans.py::test_a_plan_prints_everything \
 	tests/unit/test_main.py::test_operations
 
+# A process takes tests that follow each other, which share what their module prepares.
+DIST := --dist worksteal
+
 export NO_MKDOCS_2_WARNING = 1
 
 .NOTPARALLEL:
@@ -76,7 +79,7 @@ smoke: $(VENV)/has-test
 	$(BIN)/python -m pytest -q $(SMOKE) $(ARGS)
 
 test: $(VENV)/has-test
-	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) $(DIST) $(ARGS)
 
 check: $(VENV)/has-test $(VENV)/has-check $(VENV)/has-docs
 	$(BIN)/python -m ruff format --check
@@ -84,7 +87,7 @@ check: $(VENV)/has-test $(VENV)/has-check $(VENV)/has-docs
 	$(BIN)/python -m mypy
 	$(BIN)/python -m basedpyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) $(DIST) $(ARGS)
 	$(BIN)/python -m mkdocs build --strict
 
 docs: $(VENV)/has-docs

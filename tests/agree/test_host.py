@@ -44,13 +44,22 @@ def test_grid(algorithm: str, host: Backend) -> None:
     grid = Grid([algorithm], COLUMNS[::3] if algorithm == "reduction_packed" else COLUMNS)
     # In one test, so that all kernels are compiled together.
     compile_programs(recipe.build() for recipe in grid.recipes())
-    # The text is the same for all, and its arithmetic has tests of its own: two of them each.
-    for arch in ("hopper", ("ampere", "volta")[ALGORITHMS.index(algorithm) % 2]):
-        report = agree(grid, arch=arch)
-        assert report.ok, report.summary()
-        # Volta has no bf16, tf32 and f64; some tiles of a grid are not aligned.
-        ran = len(report.tallies) / sum(1 for _ in grid.recipes())
-        assert ran >= (0.25 if arch == "volta" else 0.9), report.summary()
+    report = agree(grid, arch="hopper")
+    assert report.ok, report.summary()
+    # Some tiles of a grid are not aligned.
+    ran = len(report.tallies) / sum(1 for _ in grid.recipes())
+    assert ran >= 0.9, report.summary()
+    # The text is the same for all, and its arithmetic has tests of its own: a few on another.
+    arch = ("ampere", "volta")[ALGORITHMS.index(algorithm) % 2]
+    compared = 0
+    for case in list(grid.cases())[::5]:
+        try:
+            assert_agree(case.recipe.build(), case.inputs(), arch=arch)
+        except Unsupported:
+            # Volta has no bf16, tf32 and f64.
+            continue
+        compared += 1
+    assert compared >= (1 if arch == "volta" else 2)
 
 
 @pytest.fixture(scope="module")

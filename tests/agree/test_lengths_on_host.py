@@ -20,7 +20,7 @@ import tcusim
 from tcusim.backends import why_unavailable
 
 # Cases of a run, and the longest array of them.
-CASES = 40
+CASES = 20
 LONGEST = 2**17
 
 
@@ -44,7 +44,7 @@ def test_some_lengths_and_segments() -> None:
     if reason is not None:
         pytest.skip(reason)
     cases = [one for one in (*every.whole_arrays(), *every.segments()) if one.length <= LONGEST]
-    assert len(cases) > 5 * CASES
+    assert len(cases) > 10 * CASES
     for case in random.sample(cases, CASES):
         rng = np.random.default_rng(zlib.crc32(repr(case).encode()))
         x = every.array(case.dtype, case.length, rng)
