@@ -311,10 +311,10 @@ def _open() -> Driver:
         ) from error
     try:
         return Driver(cuda)
+    except TcusimError:
+        raise
     except (RuntimeError, OSError) as error:
         # How the bindings say that they found no driver.
-        if isinstance(error, TcusimError):
-            raise
         raise BackendUnavailable(
             "there is no NVIDIA driver here (libcuda.so.1). "
             "The simulator needs none: backend='numpy'"
@@ -322,13 +322,7 @@ def _open() -> Driver:
 
 
 def device_sm(device: int = 0) -> int:
-    """Return a GPU's compute capability, such as 90.
-
-    Raises
-    ------
-    BackendUnavailable
-        If there is no driver or no such GPU.
-    """
+    """Return a GPU's compute capability, such as 90; BackendUnavailable if there is none."""
     return Driver.open().sm(device)
 
 

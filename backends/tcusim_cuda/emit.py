@@ -23,7 +23,6 @@ from tcusim.program.checks.verifier import tile_is_aligned, verify
 from tcusim.program.grammar import (
     Add,
     Await,
-    BufferRole,
     Const,
     Copy,
     Extent,
@@ -145,38 +144,41 @@ def _require_free_names(program: Program) -> None:
 
 def instruction_for(program: Program) -> Instruction:
     """Return the instruction that does a program's tile, whole or as a grid of smaller tiles."""
-    shape = program.shape
-    own = shape.operands_for(program.ab, program.acc)
-    if own is not None and _emittable(shape, own):
-        return Instruction(shape, own, (1, 1, 1))
-    # The deepest instruction first: a tile's k is then cut where the unit itself would cut it.
-    for candidate in sorted(shapes(), key=lambda other: (-other.k, abs(other.m - other.n))):
-        row = candidate.operands_for(program.ab, program.acc)
-        if row is not None and _emittable(candidate, row) and _divides(candidate, shape):
-            sizes = (shape.m // candidate.m, shape.n // candidate.n, shape.k // candidate.k)
-            return Instruction(candidate, row, sizes)
-    raise Unsupported(_refusal(program))
-
-
-def _refusal(program: Program) -> str:
-    """Say that no kernel is emitted for a program's tile, and for what tiles one is."""
-    types = f"{program.ab} with {program.acc} accumulators"
-    sizes = [
-        " x ".join(
-            f"{size}{letter}" if free else str(size)
-            for size, free, letter in zip(
-                (one.m, one.n, one.k), _divisible(one), "ijl", strict=True
-            )
-        )
-        for one in shapes()
-        if (row := one.operands_for(program.ab, program.acc)) and _emittable(one, row)
+    ab, acc, shape = program.ab, program.acc, program.shape
+    able = [
+        Instruction(one, row, (shape.m // one.m, shape.n // one.n, shape.k // one.k))
+        for one in (shape, *shapes())
+        if (row := one.operands_for(ab, acc)) and _emittable(one, row)
     ]
-    if not sizes:
-        return f"{program.name}: no kernel is emitted for tiles of {types}; run it with 'numpy'"
-    return (
-        f"{program.name}: no kernel is emitted for {program.shape.name} tiles of {types}, only for "
-        f"{', '.join(sizes)}, where i, j and l are whole numbers from 1"
+
+    def preference(instruction: Instruction) -> tuple[bool, int, int]:
+        # The deepest first: a tile's k is then cut where the unit itself would cut it.
+        one = instruction.shape
+        return one is not shape, -one.k, abs(one.m - one.n)
+
+    for instruction in sorted(able, key=preference):
+        if _divides(instruction.shape, shape):
+            return instruction
+    types = f"{ab} with {acc} accumulators"
+    if not able:
+        raise Unsupported(
+            f"{program.name}: no kernel is emitted for tiles of {types}; run it with 'numpy'"
+        )
+    sizes = ", ".join(_multiples_of(instruction.shape) for instruction in able)
+    raise Unsupported(
+        f"{program.name}: no kernel is emitted for {shape.name} tiles of {types}, only for "
+        f"{sizes}, where i, j and l are whole numbers from 1"
     )
+
+
+def _multiples_of(part: MmaShape) -> str:
+    """Print the sizes of the tiles that are made up of such parts, such as "16i x 8 x 16l"."""
+    letters = zip(_sizes(part), _divisible(part), "ijl", strict=True)
+    return " x ".join(f"{size}{letter if free else ''}" for size, free, letter in letters)
+
+
+def _sizes(shape: MmaShape) -> tuple[int, int, int]:
+    return shape.m, shape.n, shape.k
 
 
 def _emittable(shape: MmaShape, row: Operands) -> bool:
@@ -192,11 +194,8 @@ def _emittable(shape: MmaShape, row: Operands) -> bool:
 
 def _divides(small: MmaShape, large: MmaShape) -> bool:
     """Return whether the large tile is made up of small ones."""
-    sizes = zip((large.m, large.n, large.k), (small.m, small.n, small.k), strict=True)
-    return all(
-        whole == part or (free and whole % part == 0)
-        for (whole, part), free in zip(sizes, _divisible(small), strict=True)
-    )
+    sizes = zip(_sizes(large), _sizes(small), _divisible(small), strict=True)
+    return all(whole == part or (free and whole % part == 0) for whole, part, free in sizes)
 
 
 def _divisible(part: MmaShape) -> tuple[bool, bool, bool]:
@@ -463,7 +462,7 @@ class _Emitter:
                 self._steps(branch_of(path, step, taken=False))
         self.path = path
 
-    def _step(self, step: Step) -> None:
+    def _step(self, step: Step) -> None:  # noqa: C901 - one case for each step
         """Write one leaf step."""
         match step:
             case Const(dst, pattern):
@@ -495,8 +494,10 @@ class _Emitter:
                 self._copy(dst, src, plus)
             case Split(dsts, src):
                 self._split(dsts, src)
-            case Publish(dst, src) | Await(dst, src):
-                self._exchange(dst, src)
+            case Publish(dst, src):
+                self._publish(dst, src)
+            case Await(dst, src):
+                self._await(dst, src)
             case Locate():
                 self._locate(step)
             case Sync(scope):
@@ -598,23 +599,18 @@ class _Emitter:
 
         self._lines(*move_lines(how, f"{type_of(how, src.buffer.dtype)} rest", get, put))
 
-    def _exchange(self, dst: View, src: View) -> None:
-        how = self._transfer((dst,), (src,))
-        if dst.buffer.role is BufferRole.STATUS:
-            self._publish(how, dst, src)
-        else:
-            self._await(how, dst, src)
-
-    def _publish(self, how: Transfer, dst: View, src: View) -> None:
+    def _publish(self, dst: View, src: View) -> None:
         """Write each element with its flag."""
+        how = self._transfer((dst,), (src,))
         value = read(how, src, Where.ANYWHERE, fast=False)
         put = f"{dst.buffer.name}.store({c_address(dst)}, {value});"
         bounds = c_bounds(dst)
         line = f"if ({bounds}) {put}" if bounds else put
         self._lines(*each_vector(how, how.iterations, "lane", [line]))
 
-    def _await(self, how: Transfer, dst: View, src: View) -> None:
+    def _await(self, dst: View, src: View) -> None:
         """Look at all of the lane's words at once, then wait for what was not there."""
+        how = self._transfer((dst,), (src,))
         words, place, bounds = src.buffer.name, c_address(src), c_bounds(src)
 
         def inside(value: str, otherwise: str) -> str:

@@ -66,10 +66,6 @@ class CupyLauncher(CudaLauncher):
         with self._current(stream):
             return self.library().empty(shape, format_of(dtype).memory_dtype)
 
-    def delivered(self, made: Any, like: DeviceArray, dtype: str) -> Any:
-        """Return the CuPy array."""
-        return made
-
     def errors(self) -> tuple[type[Exception], ...]:
         """Return what CuPy raises when the GPU or its driver fails."""
         cuda = self.library().cuda
