@@ -7,9 +7,9 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import click
 
@@ -23,6 +23,7 @@ from tcusim.machine import shapes
 __all__ = ["list_command"]
 
 Row: TypeAlias = dict[str, Any]
+Key = TypeVar("Key")
 
 
 @click.command(
@@ -62,19 +63,17 @@ def list_command(names: tuple[str, ...], full: bool, as_json: bool) -> None:
 def _named(found: dict[str, list[Row]], wanted: Sequence[str]) -> dict[str, list[Row]]:
     """Return the rows of these names, by table; the paper's and other names count, too."""
     chosen: dict[str, list[Row]] = {}
-    known: set[str] = set()
-    missing = list(wanted)
+    known: dict[str, str] = {}
     for table, rows in found.items():
         for row in rows:
-            names = {str(row["name"]), *str(row.get("paper") or "").split()}
-            names |= set(str(row.get("also") or "").split(", ")) - {""}
-            known |= names
-            hits = [name for name in wanted if name in {one.lower() for one in names}]
-            if hits:
+            names = [row["name"], *row.get("paper", "").split(), *row.get("also", "").split(", ")]
+            own = {name.lower(): name for name in names if name}
+            known |= own
+            if own.keys() & set(wanted):
                 chosen.setdefault(table, []).append(row)
-                missing = [name for name in missing if name not in hits]
+    missing = [name for name in wanted if name not in known]
     if missing:
-        near = errors.unknown_name("table or name", missing[0], [*_TABLES, *known])
+        near = errors.unknown_name("table or name", missing[0], [*_TABLES, *known.values()])
         # The list of all names would be some screens long.
         text = str(near).partition(" Valid: ")[0]
         raise click.UsageError(f"{text} The tables are {', '.join(_TABLES)}.")
@@ -109,45 +108,57 @@ def _body(function: Callable[..., Any]) -> str:
     return " ".join(re.split(r"\n\w+\n-+\n", text)[0].split())
 
 
+def _joined(pairs: Iterable[tuple[Key, str]]) -> dict[Key, str]:
+    """Return the texts of each key, with commas between them."""
+    found: dict[Key, list[str]] = {}
+    for key, text in pairs:
+        found.setdefault(key, []).append(text)
+    return {key: ", ".join(texts) for key, texts in found.items()}
+
+
 def _shape_rows() -> list[Row]:
     """Return one row for each shape, instruction and GPU generation."""
     rows = []
     for shape in shapes.shapes():
-        found: dict[tuple[str, int | None, str], list[str]] = {}
+        found: dict[tuple[str, int | None, str], str] = _joined(
+            ((row.family, row.min_sm, row.source), f"{row.ab}→{row.acc}") for row in shape.operands
+        )
         if shape.virtual:
-            found["none: simulated only", None, shape.source] = ["any"]
-        for entry in shape.operands:
-            key = (entry.family, entry.min_sm, entry.source)
-            found.setdefault(key, []).append(f"{entry.ab}→{entry.acc}")
+            found = {("none: simulated only", None, shape.source): "any"}
         for (family, min_sm, source), types in found.items():
-            values = (shape.name, family, ", ".join(types), min_sm, source)
-            columns = ("name", "instruction", "types", "min sm", "source")
-            rows.append(dict(zip(columns, values, strict=True)))
+            rows.append(
+                {
+                    "name": shape.name,
+                    "instruction": family,
+                    "types": types,
+                    "min sm": min_sm,
+                    "source": source,
+                }
+            )
     return rows
 
 
 def _architecture_rows() -> list[Row]:
     """Return one row for each architecture and kind of evidence."""
-    rows = []
-    for unit in numerics.arches():
-        found: dict[tuple[str, str], list[str]] = {}
-        for rule in unit.rows:
-            family = f" ({rule.family})" if rule.family else ""
-            pair = f"{rule.ab}→{rule.acc}{family}"
-            found.setdefault((rule.evidence, rule.source), []).append(pair)
-        for (evidence, source), types in found.items():
-            rows.append(
-                {
-                    "name": unit.name,
-                    "title": unit.title,
-                    "also": ", ".join(name for name in unit.names if name != unit.name),
-                    "recorded on": ", ".join(unit.recorded),
-                    "types": ", ".join(types),
-                    "evidence": evidence,
-                    "source": source,
-                }
+    return [
+        {
+            "name": unit.name,
+            "title": unit.title,
+            "also": ", ".join(name for name in unit.names if name != unit.name),
+            "recorded on": ", ".join(unit.recorded),
+            "types": types,
+            "evidence": evidence,
+            "source": source,
+        }
+        for unit in numerics.arches()
+        for (evidence, source), types in _joined(
+            (
+                (rule.evidence, rule.source),
+                f"{rule.ab}→{rule.acc}{f' ({rule.family})' if rule.family else ''}",
             )
-    return rows
+            for rule in unit.rows
+        ).items()
+    ]
 
 
 def _backend_rows() -> list[Row]:
@@ -180,21 +191,13 @@ _KINDS: Final = {
 
 def _short_algorithms(rows: list[Row]) -> Iterator[str]:
     """Yield names by kind and level, with what the paper calls them."""
-    groups: dict[str, dict[str, list[Row]]] = {}
-    # Kinds, and levels in them, in the order in which any kind first has them.
-    levels = dict.fromkeys(row["level"] for row in rows)
-    for row in rows:
-        of_kind = groups.setdefault(row["kind"], {level: [] for level in levels})
-        of_kind[row["level"]].append(row)
+    kinds, levels = ([*dict.fromkeys(row[column] for row in rows)] for column in ("kind", "level"))
+    rows = sorted(rows, key=lambda row: (kinds.index(row["kind"]), levels.index(row["level"])))
     width, paper_width = (max(len(row[column]) for row in rows) for column in ("name", "paper"))
-    for kind, of_kind in groups.items():
-        for level, members in of_kind.items():
-            if members:
-                yield f"  {_KINDS.get(kind, kind)}, by a {level}"
-            for row in members:
-                yield _cut(
-                    f"    {row['name']:<{width}}  {row['paper']:<{paper_width}}  {row['title']}"
-                )
+    for (kind, level), members in groupby(rows, lambda row: (row["kind"], row["level"])):
+        yield f"  {_KINDS.get(kind, kind)}, by a {level}"
+        for row in members:
+            yield _cut(f"    {row['name']:<{width}}  {row['paper']:<{paper_width}}  {row['title']}")
     yield ""
     yield "  `tcusim list NAME` tells all of one, --all of every one."
 
@@ -222,11 +225,8 @@ def _short_architectures(rows: list[Row]) -> Iterator[str]:
         if also:
             text += f"; recorded on {recorded}" if recorded else "; recorded on none of these"
         yield from _wrapped(f"  {name:<{width}}  ", text)
-        found: dict[str, list[str]] = {}
-        for row in members:
-            found.setdefault(row["evidence"], []).append(row["types"])
-        for evidence, types in found.items():
-            yield from _wrapped(f"    {evidence}: ", ", ".join(types))
+        for evidence, types in _joined((row["evidence"], row["types"]) for row in members).items():
+            yield from _wrapped(f"    {evidence}: ", types)
 
 
 def _short_backends(rows: list[Row]) -> Iterator[str]:
@@ -272,12 +272,11 @@ def _in_full(rows: list[Row]) -> Iterator[str]:
 
 def _wrapped(head: str, text: str) -> list[str]:
     """Return lines no longer than the terminal's: a head, and a text beside it."""
-    indent = " " * len(head)
     lines = textwrap.wrap(
         text,
         max(_columns(), len(head) + 30),
         initial_indent=head,
-        subsequent_indent=indent,
+        subsequent_indent=" " * len(head),
         break_on_hyphens=False,
         break_long_words=False,
     )
