@@ -42,8 +42,6 @@ static int segmented_sum(void* temp, size_t* bytes, const half* in, Out* out, lo
 #endif
 }
 
-extern "C" int cccl_version() { return CCCL_VERSION; }
-
 extern "C" int sum_f32(void* temp, size_t* bytes, const half* in, float* out, long long segments,
                        long long size) {
     return segmented_sum(temp, bytes, in, out, segments, size, PlusF32{}, 0.0f);

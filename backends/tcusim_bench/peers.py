@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -105,17 +105,12 @@ class Peers:
             try:
                 found = list(ways[name](problem))
             except Exception as error:  # a peer may raise anything; it becomes a row
-                found = [_failing(name, problem.kind, error)]
+                found = [Contender(name, problem.kind, "f32", "f32", partial(_raise, error))]
             yield from found
 
 
-def _failing(name: str, kind: str, error: Exception) -> Contender:
-    """Return a contender that raises what kept a library from naming its ways."""
-
-    def prepare(out: Array) -> Run:
-        raise error
-
-    return Contender(name, kind, "f32", "f32", prepare)
+def _raise(error: Exception, _out: Array) -> Run:
+    raise error
 
 
 def first_line(error: BaseException) -> str:
@@ -265,11 +260,10 @@ class Cub:
         self.version, folders = newest_cccl(nvcc)
         self._folder = tempfile.TemporaryDirectory(prefix="tcusim-cub-")
         self._path = Path(self._folder.name) / "bench_cub.so"
-        self._log = Path(self._folder.name) / "log"
+        self._log = self._path.with_name("log")
         command = cub_command(nvcc, sm, folders, self._path)
         with self._log.open("w") as log:
             self._compiler = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-        self._functions: ctypes.CDLL | None = None
 
     def ways(self, problem: Problem) -> Iterator[Contender]:
         """Yield CUB's ways to solve a problem."""
@@ -299,7 +293,7 @@ class Cub:
         self._folder.cleanup()
 
     def _prepare(self, problem: Problem, name: str, out: Array) -> Run:
-        function = getattr(self._library(), name)
+        function = getattr(self._library, name)
         size = ctypes.c_size_t(0)
         pointers = (ctypes.c_void_p(problem.device.data.data.ptr), ctypes.c_void_p(out.data.ptr))
         sizes = (ctypes.c_longlong(problem.segments), ctypes.c_longlong(problem.segment_size))
@@ -315,15 +309,14 @@ class Cub:
         # The array is kept as long as what is returned.
         return lambda: call(room.data.ptr)
 
+    @cached_property
     def _library(self) -> ctypes.CDLL:
-        """Wait for the compiler and load what it made."""
-        if self._functions is None:
-            status = self._compiler.wait(_CUB_SECONDS)
-            if status:
-                said = self._log.read_text(errors="replace").strip()
-                raise RuntimeError(f"nvcc failed with {status}: {said[-300:]}")
-            self._functions = ctypes.CDLL(str(self._path))
-        return self._functions
+        """What the compiler made, once it has."""
+        status = self._compiler.wait(_CUB_SECONDS)
+        if status:
+            said = self._log.read_text(errors="replace").strip()
+            raise RuntimeError(f"nvcc failed with {status}: {said[-300:]}")
+        return ctypes.CDLL(str(self._path))
 
 
 def cub_command(nvcc: str, sm: int, folders: tuple[Path, ...], made: Path) -> list[str]:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from tcusim import run
 from tcusim.algorithms import Level, algorithm_of, build
 from tcusim.arrays.planner import choose, tuning_of
 from tcusim.arrays.problem import Problem, ProductProblem, Types
@@ -19,8 +18,8 @@ from tcusim.arrays.tuning import DEFAULT
 from tcusim.errors import InputError, TcusimError
 from tcusim.machine import Values
 from tcusim.machine.shapes import shape_of
-from tcusim.program.grammar import Program
 from tcusim.program.launches import LaunchPlan
+from tcusim.simulate.backend import NUMPY
 
 __all__ = ["CHUNKS", "KINDS", "Recipe", "recipes"]
 
@@ -115,77 +114,52 @@ class Recipe:
         """
         plan = self.plan(length or data.size)
         given = (data,) if vector is None else (data, vector)
-        arrays: dict[str, Values] = dict(zip(plan.inputs, given, strict=True))
-        for launch in plan.launches:
-            inputs = {buffer: arrays[name] for buffer, name in launch.inputs.items()}
-            made = run(launch.program, inputs, arch=arch)
-            arrays |= {name: made[buffer] for buffer, name in launch.outputs.items()}
-        return arrays[plan.outputs[0]]
+        made = NUMPY.run(plan, dict(zip(plan.inputs, given, strict=True)), arch=arch)
+        result: Values = made[plan.outputs[0]]
+        return result
 
-    def _problem(self, length: int) -> Problem:
-        """Return the problem as `tcusim.plan` has it."""
+    def problem(self, length: int) -> Problem | ProductProblem:
+        """Return the problem as the functions on arrays have it."""
+        types, tile = Types("f16", self.acc, "f16", self.result), shape_of(self.shape)
+        inner = self.segment_size or length
+        if self.kind == "matvec":
+            rows = length // inner
+            return ProductProblem(rows=rows, inner=inner, types=types, tile=tile, arch=self.unit)
         return Problem(
             kind="reduction" if self.kind == "sum" else "scan",
             length=length,
-            segment_size=self.segment_size or length,
-            tile=shape_of(self.shape),
-            types=Types("f16", self.acc, "f16", self.result),
+            segment_size=inner,
+            tile=tile,
+            types=types,
             arch=self.unit,
+            strategy="chunks" if self.algorithm == CHUNKS else None,
         )
-
-    def _program(self, algorithm: str) -> Program:
-        return build(
-            algorithm,
-            tile=self.shape,
-            segment_size=self.segment_size,
-            acc=self.acc,
-            result=self.result,
-            warps=self.warps,
-            items_per_warp=self.items_per_warp,
-            combine=self.combine,
-            accumulation_length=DEFAULT.accumulation_length if self.kind == "sum" else None,
-            masked=self.masked,
-            **dict(self.options),
-        )
-
-    def _product(self, length: int) -> LaunchPlan:
-        """Return the one launch of a product of a matrix and a vector."""
-        inner = self.segment_size
-        if inner is None or length % inner:
-            raise InputError(f"{length} elements are no rows of {inner}")
-        rows = length // inner
-        if self.algorithm is None:
-            types = Types("f16", self.acc, "f16", self.result)
-            tile = shape_of(self.shape)
-            problem = ProductProblem(rows=rows, inner=inner, types=types, tile=tile, arch=self.unit)
-            return choose(problem, self.label).plan
-        program = build(
-            self.algorithm,
-            tile=self.shape,
-            inner=inner,
-            acc=self.acc,
-            source="f16",
-            result=self.result,
-            warps=self.warps,
-            accumulation_length=_LONG_CHAIN,
-            **dict(self.options),
-        )
-        return LaunchPlan.of_program(program, {"a": length, "b": inner})
 
 
 @functools.lru_cache(maxsize=512)
 def _plan_of(recipe: Recipe, length: int) -> LaunchPlan:
     """Return a recipe's launches, which are asked for several times."""
+    inner, algorithm = recipe.segment_size or length, recipe.algorithm
+    if recipe.kind == "matvec" and length % inner:
+        raise InputError(f"{length} elements are no rows of {inner}")
+    if algorithm is None or algorithm == CHUNKS:
+        tuning = tuning_of(recipe.unit)
+        if algorithm == CHUNKS:
+            # Blocks of the recipe's warps, however long the array.
+            tuning = replace(tuning, warps=recipe.warps, many_elements=0)
+        return choose(recipe.problem(length), recipe.label, tuning).plan
+    options = dict(recipe.options)
+    options |= {name: getattr(recipe, name) for name in ("acc", "result", "warps")}
     if recipe.kind == "matvec":
-        return recipe._product(length)
-    if recipe.algorithm is None:
-        return choose(recipe._problem(length), recipe.label).plan
-    if recipe.algorithm == CHUNKS:
-        # Blocks of the recipe's warps, however long the array.
-        tuning = replace(tuning_of(recipe.unit), warps=recipe.warps, many_elements=0)
-        problem = replace(recipe._problem(length), strategy="chunks")
-        return choose(problem, recipe.label, tuning).plan
-    return LaunchPlan.of_program(recipe._program(recipe.algorithm), {"in": length})
+        options |= {"inner": inner, "source": "f16", "accumulation_length": _LONG_CHAIN}
+        sizes = {"a": length, "b": inner}
+    else:
+        names = ("segment_size", "items_per_warp", "combine", "masked")
+        options |= {name: getattr(recipe, name) for name in names}
+        if recipe.kind == "sum":
+            options["accumulation_length"] = DEFAULT.accumulation_length
+        sizes = {"in": length}
+    return LaunchPlan.of_program(build(algorithm, tile=recipe.shape, **options), sizes)
 
 
 def recipes(

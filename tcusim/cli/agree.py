@@ -105,14 +105,9 @@ def _print_table(report: agreement.Report) -> None:
         cells = [report.tallies.get((name, column)) for column in report.columns]
         table.add_row(name, *(Text("" if cell is None else str(cell)) for cell in cells))
     table.add_section()
-    table.add_row("outputs compared", *(f"{_sum(report, c).outputs:,}" for c in report.columns))
-    table.add_row("outputs that differ", *(f"{_sum(report, c).differ:,}" for c in report.columns))
+    for name, count in (("outputs compared", "outputs"), ("outputs that differ", "differ")):
+        sums = dict.fromkeys(report.columns, 0)
+        for (_, column), tally in report.tallies.items():
+            sums[column] += getattr(tally, count)
+        table.add_row(name, *(f"{total:,}" for total in sums.values()))
     show(table)
-
-
-def _sum(report: agreement.Report, column: str) -> agreement.Tally:
-    total = agreement.Tally()
-    for (_, other), tally in report.tallies.items():
-        if other == column:
-            total.add(tally)
-    return total

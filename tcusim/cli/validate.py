@@ -77,9 +77,8 @@ def validate_command(
 
 def _warning(seconds: float) -> str:
     """Return how long it takes, and how it takes less."""
-    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
-        if seconds >= 2 * size or unit == "minutes":
-            break
+    units = (("days", 86400), ("hours", 3600), ("minutes", 60))
+    unit, size = next((one for one in units if seconds >= 2 * one[1]), units[-1])
     return (
         f"this takes roughly {seconds / size:.0f} {unit}; less for a smaller tile, or if you name "
         f"algorithms"
