@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tcusim.errors import InputError
-from tcusim.program.grammar import Buffer, Locate, Program, walk
+from tcusim.program.grammar import Locate, Program, walk
 
 __all__ = ["bind_scalars", "offsets_of"]
 
@@ -22,12 +22,26 @@ def bind_scalars(program: Program, sizes: Mapping[str, int]) -> dict[str, int]:
         )
     scalars: dict[str, int] = {}
     for buffer in program.inputs:
-        scalars.update(_solve(buffer, sizes[buffer.name], scalars))
-    for name, value in scalars.items():
-        if value < 0:
-            raise InputError(_too_small(program, name, sizes))
+        index, has = buffer.size.index, sizes[buffer.name]
+        if buffer.size.per != 1 or len(index.terms) != 1 or index.symbols <= scalars.keys():
+            continue
+        # factor * scalar + const is the size
+        ((name, factor),) = index.terms
+        scalars[name] = (has - index.const) // factor
+        if scalars[name] < 0:
+            raise InputError(
+                f"{program.name}: input {buffer.name!r} must have {buffer.size} elements, at least "
+                f"{index.const}; it has {has}"
+            )
     for scalar in program.scalars:
-        _check_multiple(program, scalar.name, scalars, scalar.multiple_of)
+        if scalar.name not in scalars:
+            raise InputError(f"{program.name}: no input's size gives the scalar {scalar.name!r}")
+        if scalars[scalar.name] % scalar.multiple_of:
+            raise InputError(
+                f"{program.name}: {scalar.name} = {scalars[scalar.name]} is not a multiple of "
+                f"{scalar.multiple_of}, the elements that one block takes. Build it with "
+                f"masked=True, or pad the input."
+            )
     for buffer in program.inputs:
         expected = buffer.size.evaluate(scalars)
         if sizes[buffer.name] != expected:
@@ -42,33 +56,3 @@ def offsets_of(program: Program) -> dict[str, Locate]:
     """Return the inputs that are offsets of segments, by name, each with a step that reads it."""
     steps = [step for _, step in walk(program.steps) if isinstance(step, Locate)]
     return {step.segments.offsets.name: step for step in steps}
-
-
-def _solve(buffer: Buffer, size: int, known: Mapping[str, int]) -> dict[str, int]:
-    """Solve `factor*scalar + const = size` for a scalar that is not known yet."""
-    unknown = buffer.size.index.symbols - known.keys()
-    if buffer.size.per != 1 or len(unknown) != 1 or len(buffer.size.index.terms) != 1:
-        return {}
-    (name,) = unknown
-    return {name: (size - buffer.size.index.const) // buffer.size.index.coefficient(name)}
-
-
-def _too_small(program: Program, name: str, sizes: Mapping[str, int]) -> str:
-    """Return the message for an input with fewer elements than its program needs at the least."""
-    buffer = next(buffer for buffer in program.inputs if name in buffer.size.index.symbols)
-    return (
-        f"{program.name}: input {buffer.name!r} must have {buffer.size} elements, at least "
-        f"{buffer.size.index.const}; it has {sizes[buffer.name]}"
-    )
-
-
-def _check_multiple(
-    program: Program, name: str, scalars: Mapping[str, int], multiple_of: int
-) -> None:
-    if name not in scalars:
-        raise InputError(f"{program.name}: no input's size gives the scalar {name!r}")
-    if scalars[name] % multiple_of:
-        raise InputError(
-            f"{program.name}: {name} = {scalars[name]} is not a multiple of {multiple_of}, "
-            f"the elements that one block takes. Build it with masked=True, or pad the input."
-        )

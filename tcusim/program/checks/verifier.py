@@ -1,10 +1,9 @@
 """Named checks on a step program, one function each: what CUDA forbids, and what it never tells.
 
 `verify(program)` raises the first problem, `problems(program)` returns them all, and `CHECKS` names
-the rules in the order in which they are tried. A check that cannot decide refuses; where it looks
-at sizes that are known only at run time it tries a handful of them, ragged ones included. The rules
-themselves are in `tcusim.program.checks`. `in_place(program)` is no rule: it says why a result may
-not be written over the input.
+the rules in the order in which they are tried. A check that cannot decide refuses, unless its text
+says which sizes it tries. `in_place(program)` is no rule: it says why a result may not be written
+over the input.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -45,15 +45,15 @@ def one_writer(program: Program) -> Iterator[Finding]:
     """Require that no two warps of the grid write one element of an output.
 
     That they do not is proved for all sizes, from how far apart blocks and warps are; where that is
-    not enough, an example is looked for with two sizes: one block that is not full, and two full
-    blocks with one element behind them. An access that is neither proved nor refuted is accepted:
-    the simulator then says so when two warps meet. Chunks of segments have no element in common, as
+    not enough, an example is looked for with two sizes: of one block and of three, the last one not
+    full where it need not be. An access that is neither proved nor refuted is accepted: the
+    simulator then says so when two warps meet. Chunks of segments have no element in common, as
     long as the offsets ascend.
     Source: writes of two threads to one element are in no order [CPG sec. 7.5].
     """
     for buffer in () if has_one_writer(program) else program.outputs:
         writes = _accesses(program, buffer, written=True)
-        rules = {segments_of(program, access.view) for access in writes}
+        rules = {segments_of(program, view) for _, view in writes}
         for scalars in sizes_to_try(program) if len(rules) == 1 else ():
             traced = _traced(program, writes, scalars)
             pair = traced and traced.pair(of_two_warps=True)
@@ -61,7 +61,7 @@ def one_writer(program: Program) -> Iterator[Finding]:
                 earlier, later = pair
                 element = element_name(traced.element[later], gathered=rules != {None})
                 yield Finding(
-                    writes[traced.access[later]].site,
+                    writes[traced.access[later]][0],
                     f"writes {buffer.name}[{element}] in warp {traced.warp[later]} of the grid, "
                     f"and warp {traced.warp[earlier]} writes it too ({named_sizes(scalars)}). "
                     f"Which one is last is not known: bound the view, or let one warp write it, "
@@ -75,8 +75,8 @@ def has_one_writer(program: Program) -> bool:
     """Return whether it is proved that no two warps write one element of an output."""
     for buffer in program.outputs:
         writes = _accesses(program, buffer, written=True)
-        places = [_place(program, access.view) for access in writes]
-        if None in places or len({segments_of(program, access.view) for access in writes}) > 1:
+        places = [_place(program, view) for _, view in writes]
+        if None in places or len({segments_of(program, view) for _, view in writes}) > 1:
             return False
         reaches = [
             (region, place)
@@ -93,8 +93,8 @@ def has_one_writer(program: Program) -> bool:
 def outputs_written(program: Program) -> Iterator[Finding]:
     """Require that some step writes an output, and all of it unless it is declared as partial.
 
-    That all is written is tried for two sizes, a block that is not full and two full ones with one
-    element behind them, where blocks are small enough to follow. Where the data decide what is
+    That all is written is tried for two sizes, of one block and of three, the last one not full
+    where it need not be, if blocks are small enough to follow. Where the data decide what is
     written, as in ranges that Locate finds, all may be.
     Source: the grammar; on a GPU such an element holds what was in the memory before.
     """
@@ -107,7 +107,7 @@ def outputs_written(program: Program) -> Iterator[Finding]:
                 None, f"nothing writes the output {buffer.name!r}. Write it, or leave it out."
             )
             continue
-        gathered = any(access.view.ranges for access in writes)
+        gathered = any(view.ranges for _, view in writes)
         for scalars in () if gathered else sizes_to_try(program):
             traced = _traced(program, writes, scalars, _MOST_COVERED)
             if traced is None:
@@ -131,7 +131,7 @@ def outputs_written(program: Program) -> Iterator[Finding]:
 def published_once(program: Program) -> Iterator[Finding]:
     """Require that each status word is published once.
 
-    Tried for two sizes: a block that is not full, and two full ones with one element behind them.
+    Tried for two sizes: of one block and of three, the last one not full where it need not be.
     Source: the grammar; a block that awaits it would get the one value or the other.
     """
     for scalars, buffer in itertools.product(sizes_to_try(program), program.status):
@@ -140,7 +140,7 @@ def published_once(program: Program) -> Iterator[Finding]:
         pair = traced and traced.pair(of_two_warps=False)
         if traced and pair:
             yield Finding(
-                writes[traced.access[pair[1]]].site,
+                writes[traced.access[pair[1]]][0],
                 f"publishes {buffer.name}[{traced.element[pair[1]]}] more than once "
                 f"({named_sizes(scalars)}). Give each block its own, and let one warp publish it.",
             )
@@ -150,7 +150,7 @@ def published_once(program: Program) -> Iterator[Finding]:
 def awaits_published(program: Program) -> Iterator[Finding]:
     """Require that an earlier block publishes what a block awaits.
 
-    Tried for two sizes: a block that is not full, and two full ones with one element behind them.
+    Tried for two sizes: of one block and of three, the last one not full where it need not be.
     Source: the grammar; on a GPU the launch would never end.
     """
     for scalars, buffer in itertools.product(sizes_to_try(program), program.status):
@@ -166,7 +166,7 @@ def awaits_published(program: Program) -> Iterator[Finding]:
         if missing.size:
             at = missing[0]
             yield Finding(
-                awaits[awaited.access[at]].site,
+                awaits[awaited.access[at]][0],
                 f"waits for {buffer.name}[{awaited.element[at]}] in block {blocks[at]}, which no "
                 f"earlier block publishes ({named_sizes(scalars)}). Publish it there, before the "
                 f"block itself waits, or bound the view.",
@@ -177,11 +177,8 @@ def awaits_published(program: Program) -> Iterator[Finding]:
 # --- Elements that are touched, for given sizes -------------------------------------------------
 
 
-class _Access(NamedTuple):
-    """A step that reads or writes an array of global memory, and the rectangle."""
-
-    site: Site
-    view: View
+# A step that reads or writes an array of global memory, and the rectangle.
+_Access: TypeAlias = tuple[Site, View]
 
 
 class _Traced(NamedTuple):
@@ -201,9 +198,10 @@ class _Traced(NamedTuple):
 
 
 def sizes_to_try(program: Program) -> Iterator[dict[str, int]]:
-    """Yield scalars to try: some whole blocks, or a partial one, alone and behind whole ones.
+    """Yield two sizes to try: of one block that is not full, and of two full ones and one element.
 
-    Segments are so many that their chunks take a few blocks as well, not very many.
+    A scalar that must be a multiple is one and three of it. Segments are so many that their chunks
+    take a few blocks as well, not very many.
     """
     per = program.blocks.per
     for whole, partial in ((1, per - 1), (3, 2 * per + 1)):
@@ -241,7 +239,7 @@ def _accesses(program: Program, buffer: Buffer, *, written: bool) -> list[_Acces
     for site in sites(program):
         touched = accesses(site.step)
         views = touched.views_written if written else touched.views_read
-        found += [_Access(site, view) for view in views if view.buffer.name == buffer.name]
+        found += [(site, view) for view in views if view.buffer.name == buffer.name]
     return found
 
 
@@ -252,14 +250,13 @@ def _traced(
     most: int = _MOST_ELEMENTS,
 ) -> _Traced | None:
     """Return the elements that steps touch; None if that is not known, or they are too many."""
-    columns: list[list[Ints]] = [[], [], []]
+    parts = [(np.arange(0),) * 3]
     for number, access in enumerate(touching):
         traced = _trace(program, access, scalars, most)
         if traced is None:
             return None
-        for column, part in zip(columns, (*traced, np.full(traced[0].size, number)), strict=True):
-            column.append(part)
-    return _Traced(*(np.concatenate([np.arange(0), *column]) for column in columns))
+        parts.append((*traced, np.full(traced[0].size, number)))
+    return _Traced(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _trace(
