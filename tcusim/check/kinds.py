@@ -124,11 +124,20 @@ class Kind(ABC):
 # --- Reductions and scans ---------------------------------------------------------------------
 
 
+class _Chunks(NamedTuple):
+    """Where what is summed or scanned begins and ends, its numbers, and how many there are."""
+
+    begins: Ints
+    ends: Ints
+    numbers: Ints
+    numbered: int
+
+
 @dataclass(frozen=True, slots=True)
 class _Segments(Kind):
     """Algorithms that sum or scan segments of the input `in`: all of one size."""
 
-    known = ("in", "carry")
+    known: ClassVar[tuple[str, ...]] = ("in", "carry")
     sums: bool
 
     def programs(self, row: Algorithm, tile: Tile, full: bool) -> Iterator[Trial]:
@@ -174,56 +183,65 @@ class _Segments(Kind):
         for length in dict.fromkeys(lengths):
             yield Case(recipe, {"length": length})
 
+    def offsets(self, case: Case, rng: np.random.Generator) -> dict[str, Ints]:
+        """Return the input that tells where segments end, if there is one."""
+        return {}
+
+    def chunks(self, case: Case, inputs: Mapping[str, Ints]) -> _Chunks:
+        """Return what is summed or scanned; a recipe without a size takes the whole array."""
+        length = case.sizes["length"]
+        size = case.recipe.get("segment_size") or max(1, length)
+        begins = np.arange(0, length, size)
+        ends = np.minimum(begins + size, length)
+        return _Chunks(begins, ends, np.arange(begins.size), begins.size)
+
     def inputs(self, program: Program, case: Case, limit: int) -> dict[str, Ints]:
-        """Return segments whose magnitudes, with what is carried in, sum to `limit` at most."""
-        rng, length, size = case.rng, case.sizes["length"], _segment_size(case)
-        count, room, low = -(-length // size), _room(program, limit), _sign(program)
-        rows = _small_integers(rng, (count, size), room, low)
-        return {"in": rows.ravel()[:length]} | _carry(program, rng, room, count)
+        """Return chunks whose magnitudes, with what is carried in, sum to `limit` at most.
+
+        The ends of a chunk are never 0, so that it shows if one is left out or is taken twice.
+        """
+        rng, sign = case.rng, _sign(program)
+        inputs = self.offsets(case, rng)
+        begins, ends, _, count = self.chunks(case, inputs)
+        if any(buffer.name == "carry" for buffer in program.inputs):
+            limit //= 2
+            inputs["carry"] = rng.integers(sign * limit, limit + 1, count)
+        length, room = case.sizes["length"], max(0, limit - 2)
+        largest = min(_LARGEST, max(1, room))
+        x: Ints = rng.integers(sign * largest, largest + 1, length)
+        likely = room / np.maximum(1, (ends - begins) * (largest + 1) / 2)
+        x[rng.random(length) >= np.repeat(likely, ends - begins)] = 0
+        x[begins] = x[ends - 1] = 0
+        total = np.append(0, np.abs(x).cumsum())
+        x[total[1:] - np.repeat(total[begins], ends - begins) > room] = 0
+        x[ends - 1] = sign or 1
+        x[begins] = 1
+        return {"in": x} | inputs
 
     def expected(self, program: Program, case: Case, inputs: Mapping[str, Ints]) -> Ints:
-        """Return integer sums, or prefix sums, of each segment."""
-        x, size = inputs["in"], _segment_size(case)
-        rows = np.concatenate([x, np.zeros(-x.size % size, np.int64)]).reshape(-1, size)
+        """Return integer sums, by number, or prefix sums, of each chunk."""
+        x, recipe = inputs["in"], case.recipe
+        begins, ends, numbers, count = self.chunks(case, inputs)
+        total: Ints = np.append(0, x.cumsum())
         if self.sums:
-            return np.asarray(rows.sum(axis=1))
-        prefixes = _prefixes(rows, case.recipe)
+            sums = np.zeros(count, np.int64)
+            sums[numbers] = total[ends] - total[begins]
+            return sums
+        prefixes: Ints
+        if recipe.get("reverse"):
+            prefixes = np.repeat(total[ends], ends - begins) - total[:-1]
+        else:
+            prefixes = total[1:] - np.repeat(total[begins], ends - begins)
+        if recipe.get("exclusive"):
+            prefixes -= x
         if "carry" in inputs:
-            prefixes = prefixes + inputs["carry"][:, None]
-        return prefixes.ravel()[: x.size]
-
-
-def _segment_size(case: Case) -> int:
-    """Return the elements of a segment; a recipe without a size takes the whole array."""
-    return int(case.recipe.get("segment_size") or max(1, case.sizes["length"]))
-
-
-def _prefixes(rows: Ints, recipe: Recipe) -> Ints:
-    """Return the prefix sums of each row, in the order that the options say."""
-    step = -1 if recipe.get("reverse") else 1
-    prefixes: Ints = rows[..., ::step].cumsum(axis=-1)[..., ::step]
-    return prefixes - rows if recipe.get("exclusive") else prefixes
+            prefixes += np.repeat(inputs["carry"][numbers], ends - begins)
+        return prefixes
 
 
 def _sign(program: Program) -> int:
     """Return the smallest of the signs that inputs may have: -1 or, without signs, 0."""
     return -1 if format_of(program.ab).smallest < 0 or format_of(program.ab).is_float else 0
-
-
-def _is_carried(program: Program) -> bool:
-    return any(buffer.name == "carry" for buffer in program.inputs)
-
-
-def _room(program: Program, limit: int) -> int:
-    """Return what a segment's magnitudes may add up to: half, if something is carried in."""
-    return limit // 2 if _is_carried(program) else limit
-
-
-def _carry(program: Program, rng: np.random.Generator, room: int, count: int) -> dict[str, Ints]:
-    """Return what is carried into each segment, if the program has such an input."""
-    if not _is_carried(program):
-        return {}
-    return {"carry": rng.integers(room * _sign(program), room + 1, count)}
 
 
 def _flags(row: Algorithm, full: bool) -> Iterator[dict[str, bool]]:
@@ -265,23 +283,6 @@ def _segment_sizes(tile: Tile, unit: int, default: int, full: bool) -> list[int]
         sizes |= {2, tile.k - 1, tile.k, tile.k + 1, unit // 2, 2 * unit - 1, 2 * unit, 3 * unit}
         sizes |= {tile.m, tile.n, tile.m * tile.k + 1, default - 1, default + 1}
     return sorted(size for size in sizes if size >= 1)
-
-
-def _small_integers(rng: np.random.Generator, shape: tuple[int, int], room: int, sign: int) -> Ints:
-    """Return integers whose magnitudes sum to at most `room` in each row.
-
-    The ends of a row are never 0, so that it shows if one is left out or is taken twice.
-    """
-    room = max(0, room - 2)
-    largest, last = min(_LARGEST, max(1, room)), shape[1] - 1
-    x: Ints = rng.integers(sign * largest, largest + 1, shape)
-    wanted = room / max(1.0, shape[1] * (largest + 1) / 2)
-    x = x * (rng.random(shape) < wanted)
-    x[:, [0, last]] = 0
-    x[np.abs(x).cumsum(axis=1) > room] = 0
-    x[:, last] = sign or 1
-    x[:, 0] = 1
-    return x
 
 
 # --- Products ---------------------------------------------------------------------------------
@@ -368,14 +369,13 @@ class _Products(Kind):
 
 
 @dataclass(frozen=True, slots=True)
-class _Chunks(Kind):
+class _Irregular(_Segments):
     """Algorithms that sum or scan segments of `in`, which the input `offsets` tells, in chunks.
 
     A chunk has `segment_size` elements at most; the step `Locate` says which number it has.
     """
 
     known = ("in", "offsets", "carry")
-    sums: bool
 
     def programs(self, row: Algorithm, tile: Tile, full: bool) -> Iterator[Trial]:
         """Yield chunks around a row and the default, and segments that are one chunk each."""
@@ -405,57 +405,39 @@ class _Chunks(Kind):
         for length, segments in dict.fromkeys(sizes):
             yield Case(recipe, {"length": length, "segments": segments})
 
-    def inputs(self, program: Program, case: Case, limit: int) -> dict[str, Ints]:
-        """Return segments that end anywhere, empty ones among them; see `_Segments.inputs`."""
-        rng, length, count = case.rng, case.sizes["length"], case.sizes["segments"]
+    def offsets(self, case: Case, rng: np.random.Generator) -> dict[str, Ints]:
+        """Return segments that end anywhere, empty ones among them."""
+        length, segments = case.sizes["length"], case.sizes["segments"]
         if case.recipe.get("whole"):
-            ends = _whole_lengths(case.recipe.get("segment_size"), count).cumsum()
+            ends = _whole_lengths(case.recipe.get("segment_size"), segments).cumsum()
         else:
-            ends = np.append(np.sort(rng.integers(0, length + 1, count - 1)), length)
-        offsets: Ints = np.append(0, ends).astype(np.int64)
-        room = _room(program, limit)
-        x: Ints = rng.integers(_sign(program), 2, length)
-        before = np.concatenate([[0], np.abs(x).cumsum()])
-        x[before[1:] - np.repeat(before[offsets[:-1]], np.diff(offsets)) > room] = 0
-        return {"in": x, "offsets": offsets} | _carry(program, rng, room, self._numbers(case))
+            ends = np.append(np.sort(rng.integers(0, length + 1, segments - 1)), length)
+        return {"offsets": np.append(0, ends).astype(np.int64)}
 
-    def expected(self, program: Program, case: Case, inputs: Mapping[str, Ints]) -> Ints:
-        """Return integer sums, by number, or prefix sums, of each chunk."""
-        x = inputs["in"]
-        sums, prefixes = np.zeros(self._numbers(case), np.int64), np.zeros_like(x)
-        for number, begin, end in self._chunks(case, inputs["offsets"]):
-            sums[number] = x[begin:end].sum()
-            before = inputs["carry"][number] if "carry" in inputs else 0
-            prefixes[begin:end] = _prefixes(x[begin:end], case.recipe) + before
-        return sums if self.sums else prefixes
-
-    def _numbers(self, case: Case) -> int:
-        """Return how many numbers chunks have."""
-        if case.recipe.get("whole"):
-            return case.sizes["segments"]
-        return case.sizes["length"] // int(case.recipe.get("segment_size")) + case.sizes["segments"]
-
-    def _chunks(self, case: Case, offsets: Ints) -> Iterator[tuple[int, int, int]]:
-        """Yield each chunk's number, beginning and end."""
+    def chunks(self, case: Case, inputs: Mapping[str, Ints]) -> _Chunks:
+        """Return the chunks of each segment, which has one alone if it is `whole`."""
         size, whole = case.recipe.get("segment_size"), case.recipe.get("whole")
-        for segment, (begin, end) in enumerate(itertools.pairwise(offsets.tolist())):
-            for turn, start in enumerate(range(begin, end, size)):
-                number = segment if whole else begin // size + segment + turn
-                yield number, start, min(start + size, end)
+        length, segments = case.sizes["length"], case.sizes["segments"]
+        found = [
+            (start, min(start + size, end), segment if whole else begin // size + segment + turn)
+            for segment, (begin, end) in enumerate(itertools.pairwise(inputs["offsets"].tolist()))
+            for turn, start in enumerate(range(begin, end, size))
+        ]
+        begins, ends, numbers = np.array(found, np.int64).reshape(-1, 3).T
+        return _Chunks(begins, ends, numbers, segments if whole else length // size + segments)
 
 
 def _whole_lengths(size: int, segments: int) -> Ints:
     """Return lengths of up to `size` elements, the longest first and an empty one next."""
-    lengths: Ints = (size - np.arange(segments) * size) % (size + 1)
-    return lengths
+    return np.asarray((size - np.arange(segments) * size) % (size + 1))
 
 
 KINDS: Final[dict[str, Kind]] = {
     "reduction": _Segments(sums=True),
     "scan": _Segments(sums=False),
     "product": _Products(),
-    "irregular_reduction": _Chunks(sums=True),
-    "irregular_scan": _Chunks(sums=False),
+    "irregular_reduction": _Irregular(sums=True),
+    "irregular_scan": _Irregular(sums=False),
 }
 
 
