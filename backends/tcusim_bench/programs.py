@@ -45,8 +45,8 @@ class Recipe:
     kind: "sum", "scan" or "matvec". segment_size: None if the whole array is one segment; of
     "matvec", the columns of the matrix. algorithm: a name for `tcusim.build`, `CHUNKS`, or None for
     the launches that `tcusim.segmented_sum`, `segmented_cumsum` and `matvec` choose; they choose
-    for a unit, by name, or None for one with room for any block. options: of the algorithm alone.
-    The others are `build`'s options.
+    for an architecture, by name, or None for one with room for any block. options: of the
+    algorithm alone. The others are `build`'s options.
     """
 
     kind: str
@@ -60,7 +60,7 @@ class Recipe:
     combine: str = "add"
     masked: bool = False
     options: tuple[tuple[str, Any], ...] = ()
-    unit: str | None = None
+    arch: str | None = None
 
     @property
     def label(self) -> str:
@@ -124,14 +124,14 @@ class Recipe:
         inner = self.segment_size or length
         if self.kind == "matvec":
             rows = length // inner
-            return ProductProblem(rows=rows, inner=inner, types=types, tile=tile, arch=self.unit)
+            return ProductProblem(rows=rows, inner=inner, types=types, tile=tile, arch=self.arch)
         return Problem(
             kind="reduction" if self.kind == "sum" else "scan",
             length=length,
             segment_size=inner,
             tile=tile,
             types=types,
-            arch=self.unit,
+            arch=self.arch,
             strategy="chunks" if self.algorithm == CHUNKS else None,
         )
 
@@ -143,7 +143,7 @@ def _plan_of(recipe: Recipe, length: int) -> LaunchPlan:
     if recipe.kind == "matvec" and length % inner:
         raise InputError(f"{length} elements are no rows of {inner}")
     if algorithm is None or algorithm == CHUNKS:
-        tuning = tuning_of(recipe.unit)
+        tuning = tuning_of(recipe.arch)
         if algorithm == CHUNKS:
             # Blocks of the recipe's warps, however long the array.
             tuning = replace(tuning, warps=recipe.warps, many_elements=0)
@@ -163,14 +163,14 @@ def _plan_of(recipe: Recipe, length: int) -> LaunchPlan:
 
 
 def recipes(
-    kind: str, segment_size: int | None, *, quick: bool = False, unit: str | None = None
+    kind: str, segment_size: int | None, *, quick: bool = False, arch: str | None = None
 ) -> tuple[Recipe, ...]:
     """Return what to try for f16 segments of one size; only the first of each type if `quick`.
 
     segment_size: None if the whole array is one segment; of "matvec", the columns of the matrix.
-    unit: the GPU's, for which plans choose.
+    arch: the GPU's, for which plans choose.
     """
-    found = tuple(replace(one, unit=unit) for one in _ways(kind, segment_size))
+    found = tuple(replace(one, arch=arch) for one in _ways(kind, segment_size))
     if not quick:
         return found
     first = {(recipe.acc, recipe.result): recipe for recipe in reversed(found)}

@@ -344,8 +344,8 @@ def _solve(problem: Problem, others: Peers, quick: bool, say: Say | None) -> lis
 def _fitting(problem: Problem, quick: bool) -> Iterator[Recipe]:
     """Yield the recipes whose blocks fit into the length."""
     size = None if problem.is_whole else problem.segment_size
-    unit = arch_name(problem.device.sm)
-    for recipe in recipes(problem.kind, size, quick=quick, unit=unit):
+    arch = arch_name(problem.device.sm)
+    for recipe in recipes(problem.kind, size, quick=quick, arch=arch):
         try:
             recipe.plan(problem.device.length)
         except InputError:

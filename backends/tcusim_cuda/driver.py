@@ -328,4 +328,4 @@ def device_sm(device: int = 0) -> int:
 
 def arch_name(sm: int) -> str | None:
     """Return the registered architecture of a compute capability, such as "hopper", if any."""
-    return next((unit.name for unit in arches() if sm in unit.sm), None)
+    return next((arch.name for arch in arches() if sm in arch.sm), None)

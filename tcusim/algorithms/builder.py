@@ -151,8 +151,8 @@ class Builder:
     ----------
     m, n, k : int
         The tile as the algorithm sees it: data tiles are (m, k), results (m, n).
-    unit : Index
-        The number of a piece of work in the whole grid; its steps go inside `units`. A piece is
+    item : Index
+        The number of a work item in the whole grid; its steps go inside `items`. An item is
         done by a warp, or by a block together if the algorithm is of that level.
     """
 
@@ -170,7 +170,7 @@ class Builder:
         if level is Level.WARP and options.warps > 1:
             worker = BLOCK * options.warps + WARP
         turn = Index.symbol("u") if options.items_per_warp > 1 else Index()
-        self.unit = worker * options.items_per_warp + turn
+        self.item = worker * options.items_per_warp + turn
         self._buffers: dict[tuple[BufferRole, str], Buffer] = {}
         self._steps = StepList()
         self._alone = False
@@ -508,8 +508,8 @@ class Builder:
         outer.follow(body)
         outer.steps.append(Loop(var, extent, tuple(body.steps), self._origin(line)))
 
-    def units(self) -> AbstractContextManager[Index]:
-        """Repeat for each piece of work of the warp; `unit` is its number."""
+    def items(self) -> AbstractContextManager[Index]:
+        """Repeat for each work item of the warp; `item` is its number."""
         return self.loop("u", self.options.items_per_warp)
 
     @contextmanager
@@ -648,8 +648,8 @@ def never(bound: Bound) -> bool:
 
 def padded(count: int, dtype: str) -> int:
     """Round a number of elements up to a multiple of 32 bytes, which WMMA's pointers need."""
-    unit = max(1, TILE_BYTES // format_of(dtype).itemsize)
-    return -(-count // unit) * unit
+    step = max(1, TILE_BYTES // format_of(dtype).itemsize)
+    return -(-count // step) * step
 
 
 def skewed(cols: int, dtype: str, skew: int) -> int:

@@ -241,7 +241,7 @@ class PanelWork:
     def view(self, buffer: Buffer, i: Index) -> View:
         """Return the rows of an array that have their turn after `i` passes."""
         panel = self.panel
-        begin = panel.b.unit * self.per_unit
+        begin = panel.b.item * self.per_unit
         start = panel.order.turn(i, self.passes) * panel.size
         end = self.segment_size if self.per_unit % panel.size else None
         return consecutive(panel.b, buffer, begin, start, (panel.count, panel.row), end)

@@ -151,7 +151,7 @@ def gemm_naive(b: Builder, *, cols: Cols = None, sizes: Inner = INNER) -> Work:
     cols, inner = cols or b.n, sizes.size(b)
     a, right, c, out = sizes.arrays(b, cols)
     columns = -(-cols // b.n)
-    row, col = b.unit * b.m, block_column(columns) * b.n
+    row, col = b.item * b.m, block_column(columns) * b.n
 
     def result(buffer: Buffer) -> View:
         return result_tile(b, buffer, row, col, cols, b.n)
@@ -166,7 +166,7 @@ def gemm_naive(b: Builder, *, cols: Cols = None, sizes: Inner = INNER) -> Work:
 
     tiles = -(-inner // b.k)
     sums = Sums(b, tiles)
-    with b.units():
+    with b.items():
         sums.start(c, lambda c, i, j: result(c))
         grouped(b, sums, tiles, 1, product)
         b.store([sums.totals[0, 0]], result(out))

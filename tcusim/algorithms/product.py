@@ -90,7 +90,7 @@ def gemm(
     cols, inner, depth = cols or plan.cols, sizes.size(b), block.depth
     a, right, c, out = sizes.arrays(b, cols)
     columns = -(-cols // plan.cols)
-    first_row, first_col = b.unit * plan.rows, block_column(columns) * plan.cols
+    first_row, first_col = b.item * plan.rows, block_column(columns) * plan.cols
     steps = -(-inner // plan.step)
     stages = range(min(2, steps))
     lefts = [Stage(b, f"a{i}", plan.rows, plan.step, b.k) for i in stages]
@@ -124,7 +124,7 @@ def gemm(
         for (i, j), total in sums.totals.items():
             b.store([total], result(out, row + i * b.m, col + j * b.n), stage="s_C")
 
-    with b.units():
+    with b.items():
         if c is None:
             start(Index(), Index())
         else:
@@ -265,7 +265,7 @@ def gemv_reduction(b: Builder, *, sizes: Inner = INNER, size: RowsOfWarp = ROWS_
     def start(c: Buffer | None) -> None:
         sums.start(c, lambda c, i, j: _repeated(b, c, row + i * b.m), "t_C")
 
-    with b.units():
+    with b.items():
         if shared and work.c is not None:
             with b.when(_FIRST_WARP) as otherwise:
                 start(work.c)
@@ -299,7 +299,7 @@ class _Work:
         warps, rows = b.options.warps, size.down * b.m
         sharing, apart = (warps, 1) if size.share_rows else (1, warps)
         self.block_rows = apart * rows
-        self.first_row = b.unit * self.block_rows + WARP * (rows if apart > 1 else 0)
+        self.first_row = b.item * self.block_rows + WARP * (rows if apart > 1 else 0)
         # The warps that share rows take `turn` k tiles in a step, of which each has its own.
         self.turn = sharing * size.width
         self.own = WARP * (size.width if sharing > 1 else 0)
@@ -339,7 +339,7 @@ class _Work:
             self._staged(first, steps)
             return
         b.barrier()
-        last = Bound(b.unit * self.block_rows + (self.block_rows - 1), ROWS)
+        last = Bound(b.item * self.block_rows + (self.block_rows - 1), ROWS)
         with b.when([last]) as otherwise:
             grouped(b, self.sums, steps, self.width, lambda step: self._direct(first, step))
             with otherwise():

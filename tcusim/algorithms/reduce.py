@@ -163,8 +163,8 @@ def reduction_packed(b: Builder, segment_size: int) -> int:
     segment spoils the n results that share its row.
     """
     out = b.output("out", b.options.result, Extent(LENGTH, segment_size))
-    first = b.unit * (b.m * b.n)
-    with b.units():
+    first = b.item * (b.m * b.n)
+    with b.items():
         v = b.zero(b.accumulator("V"))
         with b.loop("j", b.n) as j:
             ones = b.const(b.right("Pj"), PatternKind.COL, j)

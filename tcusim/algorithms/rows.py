@@ -63,7 +63,7 @@ class Rows(ABC):
     @property
     def first(self) -> Index:
         """The number of the work item's first row."""
-        return self.b.unit * self.count
+        return self.b.item * self.count
 
     @property
     @abstractmethod
@@ -84,7 +84,7 @@ class Rows(ABC):
 
     def each(self) -> AbstractContextManager[Index]:
         """Enter what is done for each work item of a warp."""
-        return self.b.units()
+        return self.b.items()
 
     def values(self, buffer: Buffer, repeated: int = 1) -> View:
         """Return the value of each row in an array of `numbers`, as a column or several equal."""
@@ -104,7 +104,7 @@ class FixedRows(Rows):
     @property
     def first(self) -> Index:
         """The number of the first segment."""
-        return self.b.unit * self.count if self.start is None else self.start
+        return self.b.item * self.count if self.start is None else self.start
 
     @property
     def numbers(self) -> Extent:
@@ -191,7 +191,7 @@ class RaggedRows(Rows):
         cut = None if self.chunks.whole else self.longest
         # A wrong offset, which nothing may have checked, must not reach beyond the data.
         segments = Segments(self._offsets(), cut, self.chunks.levels, limit=LENGTH)
-        with self.b.units() as item:
+        with self.b.items() as item:
             self.b.locate("piece", segments, self.first, self.count)
             yield item
 
@@ -255,7 +255,7 @@ def tile_of(
     segment: by default the work item's. beyond: whether the tile may be behind the segment's end.
     """
     tile = b.m * b.k
-    begin = (b.unit if segment is None else segment) * size
+    begin = (b.item if segment is None else segment) * size
     end = size if beyond or size % tile else None
     return consecutive(b, buffer, begin, number * tile, (b.m, b.k), end)
 
@@ -283,8 +283,8 @@ def values_as_left(b: Builder, values: Buffer, line: str) -> list[Frag]:
 def carried(b: Builder, size: int) -> View:
     """Return the work item's element of the input `carry`, repeated in an accumulator."""
     given = b.input("carry", b.options.acc, Extent(LENGTH, size))
-    bounds = [Bound(b.unit * size, LENGTH)] if b.options.masked else []
-    return b.rect(given, b.unit, b.m, b.n, 0, 0, bounds)
+    bounds = [Bound(b.item * size, LENGTH)] if b.options.masked else []
+    return b.rect(given, b.item, b.m, b.n, 0, 0, bounds)
 
 
 # --- Several segments in a panel --------------------------------------------------------------

@@ -205,7 +205,7 @@ def scan_tn(
     out = b.output("out", b.options.result, Extent(LENGTH))
     tiles = -(-segment_size // (b.m * b.k))
     scan = tile_scan(b, form, order)
-    with b.units():
+    with b.items():
         s = b.zero(b.accumulator("S"), "zero")
         if carry:
             b.broadcast(s, carried(b, segment_size))
@@ -249,7 +249,7 @@ def scan_tn_block(
     chunks, beyond = share_of_block(b, segment_size)
     scan = tile_scan(b, form, order)
     zero = b.zero(b.accumulator("Z"))
-    with b.units():
+    with b.items():
         s = b.zero(b.accumulator("S"), "zero")
         if carry:
             b.broadcast(s, carried(b, segment_size))
@@ -344,7 +344,7 @@ def scan_panel(
     panel = ScannedPanel(b, share, order)
     work = PanelWork(panel, share.per_segment, segment_size)
     out = b.output("out", b.options.result, Extent(LENGTH))
-    with b.units():
+    with b.items():
         running = b.nothing("running", panel.zero, panel.begin(0)) if work.passes > 1 else None
         with b.loop("i", work.passes) as i:
             panel.scan(work.view(data(b), i))

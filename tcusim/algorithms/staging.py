@@ -74,9 +74,9 @@ def rows_of_warp(warps: int, rows: int) -> tuple[int, Index, list[Bound]]:
 class Sums:
     """The accumulators of a warp: down x across tiles of results, and the chains they add up.
 
-    A unit truncates each product's sum, so a long chain drifts. With the option `chain`, at most so
-    many k tiles accumulate, and what they give is added to the total by a rounded addition. If
-    there are no more of them (`tiles`), they accumulate in the total itself.
+    A tensor core truncates each product's sum, so a long chain drifts. With `accumulation_length`,
+    at most so many k tiles accumulate, and what they give is added to the total by a rounded
+    addition. If there are no more of them (`tiles`), they accumulate in the total itself.
 
     A float32 is three bf16 parts, each 2**8 times smaller than the one before, and a product of two
     is nine products of parts. All nine are taken: with the three smallest left out (A1.B2, A2.B1

@@ -142,21 +142,21 @@ def _architecture_rows() -> list[Row]:
     """Return one row for each architecture and kind of evidence."""
     return [
         {
-            "name": unit.name,
-            "title": unit.title,
-            "also": ", ".join(name for name in unit.names if name != unit.name),
-            "recorded on": ", ".join(unit.recorded),
+            "name": arch.name,
+            "title": arch.title,
+            "also": ", ".join(name for name in arch.names if name != arch.name),
+            "recorded on": ", ".join(arch.recorded),
             "types": types,
             "evidence": evidence,
             "source": source,
         }
-        for unit in numerics.arches()
+        for arch in numerics.arches()
         for (evidence, source), types in _joined(
             (
                 (rule.evidence, rule.source),
                 f"{rule.ab}→{rule.acc}{f' ({rule.family})' if rule.family else ''}",
             )
-            for rule in unit.rows
+            for rule in arch.rows
         ).items()
     ]
 

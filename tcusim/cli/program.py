@@ -169,7 +169,7 @@ def _sm_of(arch: str) -> int:
     name = arch.lower()
     if match := re.fullmatch(r"sm_(\d{2,3})", name):
         return int(match[1])
-    unit = arch_of(name)
-    if not unit.sm:
-        raise errors.Unsupported(f"{unit.name} is no GPU: nothing can be compiled for it")
-    return unit.sm[0]
+    found = arch_of(name)
+    if not found.sm:
+        raise errors.Unsupported(f"{found.name} is no GPU: nothing can be compiled for it")
+    return found.sm[0]

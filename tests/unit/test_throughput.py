@@ -303,19 +303,19 @@ def test_the_plan_is_that_of_the_functions() -> None:
 
 
 def test_a_plan_chooses_for_the_unit() -> None:
-    """On a unit of little shared memory it launches what the functions launch there."""
+    """On a arch of little shared memory it launches what the functions launch there."""
     import tcusim
 
-    assert {one.unit for one in recipes("scan", None, unit="turing")} == {"turing"}
+    assert {one.arch for one in recipes("scan", None, arch="turing")} == {"turing"}
     scan = tcusim.plan("cumsum", length=2**23, result="float32", arch="turing")
     product = tcusim.plan_product("matvec", rows=2**14, inner=512, result="float32", arch="turing")
     for kind, size, launches in (("scan", None, scan.launches), ("matvec", 512, product.launches)):
-        recipe = Recipe(kind, size, None, unit="turing")
+        recipe = Recipe(kind, size, None, arch="turing")
         (mine,) = recipe.plan(2**23).launches
         (launch,) = launches
         assert mine.program == launch.program
     # Of the two it is the product that has smaller blocks there.
-    assert mine.program != replace(recipe, unit=None).plan(2**23).launches[0].program
+    assert mine.program != replace(recipe, arch=None).plan(2**23).launches[0].program
 
 
 def test_the_label_of_a_plan_names_its_programs() -> None:

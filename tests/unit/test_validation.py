@@ -271,7 +271,7 @@ def races(b: Builder, segment_size: int) -> int:
     """Read shared memory that nobody wrote."""
     out = b.output("out", b.options.result, Extent(LENGTH, segment_size))
     data(b)
-    b.copy(b.rect(out, b.unit, 1, 1, 1), b.rect(b.scratch("x", "f32", 1), 0, 1, 1, 1))
+    b.copy(b.rect(out, b.item, 1, 1, 1), b.rect(b.scratch("x", "f32", 1), 0, 1, 1, 1))
     return segment_size
 
 

@@ -18,10 +18,10 @@ def segment_ends(b: Builder, segment_size: int, *, scale: int = 1) -> int:
         How many times it is added up.
     """
     out = b.output("out", b.options.result, Extent(LENGTH, segment_size))
-    first = b.unit * b.m
+    first = b.item * b.m
     ends = b.rect(data(b), first * segment_size + (segment_size - 1), b.m, 1, segment_size)
     sums = b.rect(b.scratch("sums", b.options.source, b.m), 0, b.m, 1, 1)
-    with b.units():
+    with b.items():
         b.copy(sums, ends)
         for _ in range(scale - 1):
             b.copy(sums, sums, ends)
