@@ -57,8 +57,6 @@ class Format:
     ----------
     name : str
         The PTX spelling, such as ``"bf16"``.
-    kind : {"float", "int"}
-        Whether an element is a floating-point number.
     itemsize : int
         Bytes of one element in GPU memory.
     dtype : numpy.dtype
@@ -67,21 +65,19 @@ class Format:
         Bits after the binary point of a normal significand; 0 for integers.
     emin, emax : int
         Exponents of the smallest and of the largest normal number; 0 for integers.
-    largest : float
-        The largest finite value.
-    smallest : float
-        The smallest positive value (subnormal), or the most negative one of an integer type.
+    largest, smallest : float
+        The largest finite value, and the smallest positive one (subnormal); of an integer type,
+        the most negative.
     has_inf : bool
         Whether the type has infinities (e4m3 has only NaN).
     nan_bits : int
         The NaN that a GPU's arithmetic writes for this type, as bits of `dtype`; 0 if it keeps
         the NaN that it is given, or none is known.
     array_name : str
-        What NumPy (or ml_dtypes) and torch call the type of an array of such elements, such as
-        ``"float16"`` or ``"bfloat16"``.
+        What NumPy (or ml_dtypes) and torch call the type, such as ``"bfloat16"``.
     bit_names : tuple of str
-        Array types that count as this one too, because they carry its bits: some libraries have
-        no bf16.
+        Array types that count as this one, because they carry its bits: some libraries have no
+        bf16.
     """
 
     name: str
@@ -316,28 +312,25 @@ def round_values(x: Values, fmt: str | Format, rounding: Rounding = "rne") -> Va
         raise InputError(f"round_values rounds to a float type, got {target.name!r}")
     if rounding not in ("rne", "rz"):
         raise InputError(f"rounding must be 'rne' or 'rz', got {rounding!r}")
-    if not np.issubdtype(x.dtype, np.floating):
-        raise InputError(f"round_values takes a float array, got {x.dtype}; cast it to np.float64")
+    _require_floats("round_values", x)
     if x.dtype == target.dtype and target.name in ("f16", "f32", "f64"):
         return x
     wide = x.astype(np.float64)
     if target.name == "f64":
         return wide
+    infinite = math.inf if target.has_inf else math.nan
+    overflow = target.largest if rounding == "rz" else infinite
     with np.errstate(all="ignore"):
         rounded = round_to_grid(wide, target.fraction_bits, target.emin, rounding)
         beyond = np.abs(rounded) > target.largest
-        limit = _overflow_value(target, rounding)
-        rounded = np.where(beyond, np.copysign(limit, wide), rounded)
-        infinite = np.inf if target.has_inf else np.nan
+        rounded = np.where(beyond, np.copysign(overflow, wide), rounded)
         rounded = np.where(np.isinf(wide), np.copysign(infinite, wide), rounded)
         return rounded.astype(target.dtype)
 
 
-def _overflow_value(fmt: Format, rounding: Rounding) -> float:
-    """Return the magnitude that a too large number becomes."""
-    if rounding == "rz":
-        return fmt.largest
-    return math.inf if fmt.has_inf else math.nan
+def _require_floats(function: str, x: Values) -> None:
+    if not np.issubdtype(x.dtype, np.floating):
+        raise InputError(f"{function} takes a float array, got {x.dtype}; cast it to np.float64")
 
 
 def split_values(x: Values, fmt: str | Format, parts: int, scale: int = 0) -> tuple[Values, ...]:
@@ -369,8 +362,7 @@ def split_values(x: Values, fmt: str | Format, parts: int, scale: int = 0) -> tu
     target = format_of(fmt)
     if parts < 1:
         raise InputError(f"parts must be at least 1, got {parts}")
-    if not np.issubdtype(x.dtype, np.floating):
-        raise InputError(f"split_values takes a float array, got {x.dtype}; cast it to np.float64")
+    _require_floats("split_values", x)
     with np.errstate(over="ignore", under="ignore"):
         rest = np.ldexp(x.astype(np.float64), scale)
     split: list[Values] = []

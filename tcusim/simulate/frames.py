@@ -299,7 +299,7 @@ class _Watcher:
         return View.strided(buffer, Index(), 1, size, size, 1)
 
     def _seen(self, view: View) -> Values:
-        return self.state.read(view, self.own)[0]
+        return np.asarray(self.state.read(view, self.own)[0])
 
     def _where(self, view: View) -> _Where:
         return self.state.places(view, self.own)[0], self.state.valid(view, self.own)[0]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from tcusim.program.grammar import (
     BLOCK,
@@ -38,6 +39,9 @@ from tcusim.program.grammar import (
 )
 
 __all__ = ["Probe", "with_probes"]
+
+# The loops around a step, outermost first: variable and count.
+_Loops: TypeAlias = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +78,7 @@ class _Writer:
         self.program = program
         self.probes: dict[str, Probe] = {}
 
-    def steps(
-        self, steps: Iterator[Numbered], loops: tuple[tuple[str, int], ...]
-    ) -> tuple[Step, ...]:
+    def steps(self, steps: Iterator[Numbered], loops: _Loops) -> tuple[Step, ...]:
         result: list[Step] = []
         for path, step in steps:
             match step:
@@ -94,27 +96,20 @@ class _Writer:
                     result.extend(self._after(path, step, loops))
         return tuple(result)
 
-    def _after(self, path: str, step: Step, loops: tuple[tuple[str, int], ...]) -> Iterator[Step]:
+    def _after(self, path: str, step: Step, loops: _Loops) -> Iterator[Step]:
         """Yield the steps that store what a leaf step made."""
         touched = accesses(step)
         for frag in touched.frags_written:
             if frag.role is Role.ACC:
-                yield Store(self._place(path, step, frag.name, frag, loops), frag)
+                yield Store(self._place(path, step, frag, loops), frag)
         shared = [view for view in touched.views_written if view.buffer.space is not Space.GLOBAL]
         if shared:
             # A warp sees its own writes after its own barrier.
             yield Sync(Scope.WARP)
         for view in shared:
-            yield Copy(self._place(path, step, view.buffer.name, view, loops), view)
+            yield Copy(self._place(path, step, view, loops), view)
 
-    def _place(
-        self,
-        path: str,
-        step: Step,
-        name: str,
-        made: Frag | View,
-        loops: tuple[tuple[str, int], ...],
-    ) -> View:
+    def _place(self, path: str, step: Step, made: Frag | View, loops: _Loops) -> View:
         """Add a probe for what all warps make in all iterations; return one warp's place in it."""
         program = self.program
         index = BLOCK * program.columns + (BLOCK_COL if program.columns > 1 else 0)
@@ -126,9 +121,9 @@ class _Writer:
         each = program.columns * program.warps * math.prod(count for _, count in loops) * size
         blocks = program.blocks
         extent = Extent((blocks.index + (blocks.per - 1)) * each, blocks.per)
-        dtype = made.dtype if isinstance(made, Frag) else made.buffer.dtype
-        text = f"probe_{path.replace('.', '_')}_{name}"
-        buffer = Buffer(text, dtype, extent, BufferRole.OUTPUT, partial=True)
+        thing = made if isinstance(made, Frag) else made.buffer
+        name = f"probe_{path.replace('.', '_')}_{thing.name}"
+        buffer = Buffer(name, thing.dtype, extent, BufferRole.OUTPUT, partial=True)
         view = View.strided(buffer, index * size, made.rows, made.cols, made.cols, 1)
-        self.probes[text] = Probe(path, step, name, buffer, view)
+        self.probes[name] = Probe(path, step, thing.name, buffer, view)
         return view
