@@ -311,8 +311,7 @@ class _Emitter:
 
     def _setup(self) -> None:
         self._lines(
-            f"const int lane = threadIdx.x % {LANES};",
-            f"const int warp = threadIdx.x / {LANES};",
+            f"const int lane = threadIdx.x % {LANES};", f"const int warp = threadIdx.x / {LANES};"
         )
         number, columns = "blockIdx.x", self.program.columns
         if self.program.status:

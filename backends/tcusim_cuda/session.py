@@ -17,12 +17,7 @@ from tcusim.errors import InputError
 from tcusim.machine import format_of
 from tcusim.machine.shapes import TILE_BYTES
 from tcusim.program.launches import LaunchPlan
-from tcusim_cuda.arrays import (
-    DeviceArray,
-    common_device,
-    from_bits,
-    host_bits,
-)
+from tcusim_cuda.arrays import DeviceArray, common_device, from_bits, host_bits
 from tcusim_cuda.driver import Driver
 from tcusim_cuda.kernel import WORKSPACE
 from tcusim_cuda.libraries import QuickLibrary, device_array, library_of, on_gpu, quick_library
@@ -399,10 +394,7 @@ class DeviceSession:
         return [_Work({**arrays, self._last: scan}, after=[finish])]
 
     def _stacked(
-        self,
-        starts: Sequence[Mapping[str, int]],
-        arrays: Mapping[str, DeviceArray],
-        stream: Stream,
+        self, starts: Sequence[Mapping[str, int]], arrays: Mapping[str, DeviceArray], stream: Stream
     ) -> list[_Work]:
         """Return a round of launches for each part of the arrays.
 

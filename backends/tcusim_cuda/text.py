@@ -269,10 +269,7 @@ def _paths(transfer: Transfer, fast: list[str], tested: Callable[[], list[str]])
         return fast
     guard = " && ".join(map(_test, transfer.guard))
     each = _block(f"for (int e = lane; e < {transfer.vectors}; e += {LANES})", tested())
-    return [
-        *_block(f"if ({guard})", fast),
-        *_block("else", ["#pragma unroll 1", *each]),
-    ]
+    return [*_block(f"if ({guard})", fast), *_block("else", ["#pragma unroll 1", *each])]
 
 
 def move_lines(
