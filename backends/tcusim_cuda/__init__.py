@@ -11,10 +11,10 @@ from tcusim_cuda.cubin import Usage, read_usage
 from tcusim_cuda.driver import arch_name, device_sm
 from tcusim_cuda.emit import emit
 from tcusim_cuda.kernel import Kernel
-from tcusim_cuda.launch import LaunchError
 from tcusim_cuda.launch_cuda import CudaArray, CudaLauncher
 from tcusim_cuda.launch_cupy import CupyLauncher
 from tcusim_cuda.launch_pycuda import PycudaLauncher
+from tcusim_cuda.runtime import LaunchError
 
 __all__ = [
     "CUDA",

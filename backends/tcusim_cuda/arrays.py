@@ -16,8 +16,6 @@ from tcusim.machine.formats import from_memory, to_memory
 from tcusim.machine.shapes import TILE_BYTES
 from tcusim.program.grammar import Buffer
 
-__all__ = ["DeviceArray", "common_device", "from_bits", "host_bits", "require_fit"]
-
 
 @dataclass(frozen=True, slots=True)
 class DeviceArray:

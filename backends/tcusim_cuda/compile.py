@@ -28,17 +28,6 @@ from tcusim_cuda.cubin import Usage, read_usage
 from tcusim_cuda.kernel import Kernel
 from tcusim_cuda.nvrtc12 import Nvrtc12
 
-__all__ = [
-    "CompileError",
-    "Cubin",
-    "Toolkit",
-    "cache_folder",
-    "compile_kernel",
-    "compile_kernels",
-    "require_instructions",
-    "why_no_compiler",
-]
-
 INCLUDE: Final = Path(__file__).with_name("include")
 REMEDY: Final = "Install it with: pip install 'tcusim[compile]'"
 

@@ -14,8 +14,6 @@ from typing import Final
 
 from tcusim.errors import InputError
 
-__all__ = ["TENSOR_CORE_OPCODES", "Usage", "read_usage"]
-
 # The low 12 bits of a 16-byte machine instruction say what it does.
 # 0x236 is HMMA of sm_70: so shown by nvdisasm 12.8 (`HMMA.884.F32.F32.STEP0`). The others were read
 # from nvdisasm 13.5 beside the bytes of WMMA kernels for sm_75, 80, 86, 89, 90, 100, 103 and 120:

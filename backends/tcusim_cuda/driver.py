@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from tcusim.errors import BackendUnavailable, InputError, TcusimError
 from tcusim.machine import Format, arches
 
-__all__ = ["Driver", "DriverError", "DriverMemory", "arch_name", "device_sm", "same_stream"]
-
 # Numbers of cuda.h: CUresult, CUdevice_attribute, CUpointer_attribute, CUfunction_attribute,
 # CUmemorytype, CUevent_flags.
 _NO_DEVICE: Final = 100

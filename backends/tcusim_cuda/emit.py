@@ -74,8 +74,6 @@ from tcusim_cuda.text import (
 )
 from tcusim_cuda.transfer import LANES, UNROLL, Later, Transfer, Where, known_steps, transfer_of
 
-__all__ = ["emit", "instruction_for"]
-
 HEADER = Path(__file__).parent / "include" / "tcusim.cuh"
 FRAGMENT_TYPES = {**C_TYPES, "tf32": "wmma::precision::tf32"}
 # CUDA C++ Programming Guide: without asking, a block has 48 KB of shared memory.

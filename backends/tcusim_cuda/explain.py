@@ -8,8 +8,6 @@ from tcusim_cuda.compile import Cubin, compile_kernel, require_instructions
 from tcusim_cuda.emit import emit, instruction_for
 from tcusim_cuda.kernel import Kernel
 
-__all__ = ["EMITTER", "CudaEmitter"]
-
 
 class CudaEmitter:
     """An emitter, as `tcusim.backends.Emitter` describes it. It needs no GPU."""

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from tcusim.machine import format_of
 from tcusim.program.grammar import Program
 
-__all__ = ["SHARED_POOL", "TICKET_WORDS", "WORKSPACE", "Kernel", "words_of"]
-
 # The argument for memory of one launch: the number of blocks that have started, then status words.
 WORKSPACE = "workspace"
 # 64-bit words before the first status word: the ticket has a cache line of its own.

@@ -18,10 +18,8 @@ from tcusim_cuda.compile import why_no_compiler
 from tcusim_cuda.driver import Driver, arch_name, device_sm
 from tcusim_cuda.explain import EMITTER, CudaEmitter
 from tcusim_cuda.libraries import arranged, on_gpu, restored
-from tcusim_cuda.runtime import LaunchError, Runtime
+from tcusim_cuda.runtime import Runtime
 from tcusim_cuda.session import DeviceSession, new_array, place_of
-
-__all__ = ["LaunchError", "Launcher"]
 
 # Programs that were run last and stay ready.
 _MOST_KEPT: Final = 32

@@ -18,8 +18,6 @@ from tcusim_cuda.launch import Launcher
 from tcusim_cuda.libraries import library_of
 from tcusim_cuda.runtime import Call, Place, Stream, asks_for_shared
 
-__all__ = ["CudaArray", "CudaLauncher"]
-
 _DLPACK_CUDA = 2
 
 

@@ -13,8 +13,6 @@ from tcusim_cuda.driver import Driver
 from tcusim_cuda.launch_cuda import CudaLauncher
 from tcusim_cuda.runtime import Place, Stream
 
-__all__ = ["CupyLauncher"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Handle:

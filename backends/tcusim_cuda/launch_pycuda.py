@@ -18,8 +18,6 @@ from tcusim_cuda.kernel import Kernel
 from tcusim_cuda.launch import Launcher
 from tcusim_cuda.runtime import Call, Place, Stream, asks_for_shared
 
-__all__ = ["PycudaLauncher"]
-
 # The driver's names of its default stream.
 _DEFAULT_STREAMS: Final = (0, 1)
 

@@ -19,17 +19,6 @@ from tcusim.machine import format_of
 from tcusim.machine.shapes import TILE_BYTES
 from tcusim_cuda.arrays import DeviceArray
 
-__all__ = [
-    "Library",
-    "QuickLibrary",
-    "arranged",
-    "device_array",
-    "library_of",
-    "on_gpu",
-    "quick_library",
-    "restored",
-]
-
 # DLPack's DLDeviceType, and its name of the default stream.
 _DLPACK_GPU: Final = (2, 13)
 _DLPACK_DEFAULT_STREAM: Final = 1

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Nvrtc12"]
-
 
 class Nvrtc12:
     """The calls of `cuda.bindings.nvrtc` that the compiler uses, on a library of one's choice.

@@ -19,8 +19,6 @@ from tcusim_cuda.driver import Driver, arch_name
 from tcusim_cuda.emit import emit
 from tcusim_cuda.kernel import WORKSPACE, Kernel
 
-__all__ = ["PreparedPlan", "Step", "require_host_out", "require_writable"]
-
 # cuda.h: a grid has fewer than 2**31 blocks.
 _MOST_BLOCKS: Final = 2**31 - 1
 

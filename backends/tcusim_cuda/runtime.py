@@ -18,19 +18,6 @@ from tcusim_cuda.cubin import Usage
 from tcusim_cuda.driver import Driver, DriverError, DriverMemory
 from tcusim_cuda.kernel import Kernel
 
-__all__ = [
-    "Call",
-    "LaunchError",
-    "Loaded",
-    "Place",
-    "Runtime",
-    "Stream",
-    "Words",
-    "asks_for_shared",
-    "handle_of",
-    "words_of",
-]
-
 Words: TypeAlias = "array.array[int]"
 
 

@@ -24,8 +24,6 @@ from tcusim_cuda.libraries import QuickLibrary, device_array, library_of, on_gpu
 from tcusim_cuda.prepared import PreparedPlan, require_host_out, require_writable
 from tcusim_cuda.runtime import Call, Place, Runtime, Stream, Words, handle_of, words_of
 
-__all__ = ["DeviceSession", "new_array", "place_of"]
-
 # Streams whose temporaries are kept; with one more, those of the stream used first are let go.
 _MOST_STREAMS: Final = 8
 # Kinds of calls that need no second look.

@@ -24,10 +24,6 @@ from tcusim.program.grammar import (
 )
 from tcusim_cuda.transfer import LANES, UNROLL, Alignment, Transfer, Where
 
-__all__ = ["C_TYPES", "ascii_text", "async_lines", "c_address", "c_bound", "c_bounds", "c_extent"]
-__all__ += ["c_index", "c_literal", "c_pattern", "each_vector", "move_lines", "read", "type_of"]
-__all__ += ["wrapped", "write"]
-
 # What an element is called in memory.
 C_TYPES = {
     "f16": "half",

@@ -31,9 +31,6 @@ from tcusim.program.grammar import (
     whole,
 )
 
-__all__ = ["LANES", "UNROLL", "Alignment", "Later", "Transfer", "Where", "known_steps"]
-__all__ += ["transfer_of"]
-
 LANES = 32
 # The widest access of a lane. A vector is that many bytes of the widest type of its step, not of
 # the narrowest: the lanes of a warp then read and write without gaps, each bank of shared memory

@@ -31,8 +31,6 @@ from tcusim_cuda import kernel as cuda_kernel
 from tcusim_cuda.compile import cache_folder
 from tcusim_cuda.kernel import SHARED_POOL, Kernel
 
-__all__ = ["BuildError", "Library", "build", "build_many", "source_folder", "why_no_compiler"]
-
 _HERE: Final = Path(__file__).parent
 # The folder of tcusim.cuh, which the kernels include.
 _INCLUDES: Final = (_HERE / "include", Path(cuda_kernel.__file__).parent / "include")

@@ -31,8 +31,6 @@ from tcusim.program.walk import order_of_blocks
 from tcusim_cuda.kernel import WORKSPACE, Kernel
 from tcusim_host.build import Library, build, line_of, place_of, source_folder
 
-__all__ = ["KernelError", "NumericsRow", "numerics_row", "run_kernel"]
-
 Bytes = NDArray[np.uint8]
 
 # The numbers of enum Type, Wait and Failure in host_runtime.h.

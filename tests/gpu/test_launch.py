@@ -26,7 +26,8 @@ from tcusim.program.grammar import Program
 from tcusim.simulate.interpreter import run_numpy
 from tcusim_cuda import CUDA, CUPY, PYCUDA, arch_name, device_sm, emit, prepared
 from tcusim_cuda.compile import compile_kernel
-from tcusim_cuda.launch import Launcher, LaunchError
+from tcusim_cuda.launch import Launcher
+from tcusim_cuda.runtime import LaunchError
 
 pytestmark = pytest.mark.gpu(min_sm=70)
 

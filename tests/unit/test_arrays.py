@@ -38,9 +38,9 @@ from tcusim_cuda.arrays import (
 from tcusim_cuda.cubin import Usage
 from tcusim_cuda.driver import Driver, DriverError, DriverMemory, arch_name, device_sm
 from tcusim_cuda.emit import emit
-from tcusim_cuda.launch import Launcher, LaunchError
+from tcusim_cuda.launch import Launcher
 from tcusim_cuda.libraries import device_array
-from tcusim_cuda.runtime import Call, Loaded, Place, Runtime, Stream
+from tcusim_cuda.runtime import Call, LaunchError, Loaded, Place, Runtime, Stream
 
 PROGRAM = build("reduction_k")
 X = np.arange(512).astype(np.float16)
