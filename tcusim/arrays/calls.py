@@ -166,16 +166,15 @@ class HostCall:
         for (name, layout), array in zip(self.layouts.items(), arrays, strict=False):
             if name == "c":
                 array = addend_of(array, self.shape, self.dtype)
-            if array is not None:
-                flat[name] = HOST.arranged(np.asarray(array), *layout).reshape(-1)
+            flat[name] = HOST.arranged(np.asarray(array), *layout).reshape(-1)
         rows = self.layout
         if self.plan is None:
-            result = np.zeros(self.shape, self.dtype)
-            if "c" in flat:
-                result = flat["c"].reshape(self.shape).astype(self.dtype)
+            zeros = np.zeros(self.shape, self.dtype)
+            result = flat["c"].reshape(self.shape).copy() if "c" in flat else zeros
         else:
             if rows is not None and rows.missing:
-                flat["in"] = _filled(flat["in"], rows)
+                whole = flat["in"].reshape(rows.rows, rows.length)
+                flat["in"] = np.pad(whole, ((0, 0), (0, rows.missing))).reshape(-1)
             result = self.plan.compute({**flat, **self.extra}, call, self.stages)
             warn_of_overflow(result, flat.values())
             result = (result if rows is None else rows.unfilled(result)).reshape(self.shape)
@@ -214,13 +213,6 @@ def addend_of(c: Any, shape: tuple[int, ...], result: np.dtype[Any]) -> Array | 
         ) from None
 
 
-def _filled(flat: Array, layout: Layout) -> Array:
-    """Return rows end to end, each filled up to whole segments."""
-    rows = flat.reshape(layout.rows, layout.length)
-    zeros = np.zeros((layout.rows, layout.missing), flat.dtype)
-    return np.concatenate([rows, zeros], axis=1).reshape(-1)
-
-
 def warn_of_overflow(result: Array, inputs: Any) -> None:
     """Warn as NumPy does if finite numbers have infinite results, or as `numpy.errstate` says."""
     if result.dtype.kind in "biu" or not np.isinf(result).any():
@@ -246,12 +238,11 @@ def _delivered(result: Array, out: Any, a: Any) -> Any:
 def require_out(out: Any, result: Array) -> None:
     """Refuse what cannot take a result."""
     if not isinstance(out, np.ndarray) or out.shape != result.shape or out.dtype != result.dtype:
+        kind = type(out).__name__
         if is_on_device(out):
             kind = f"{name_of_kind(out)}, which is in GPU memory"
         elif isinstance(out, np.ndarray):
             kind = f"{out.dtype}, {out.shape}"
-        else:
-            kind = type(out).__name__
         raise InputError(
             f"out must be an array of {result.dtype}, shape {result.shape}; got {kind}"
         )

@@ -67,11 +67,6 @@ class TypeRule:
     types: Types
     method: Method = "as it is"
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether the launches take the very array, and give the result's type."""
-        return self.given == self.types.dtype and self.result == self.types.result_dtype
-
     def named(self, result: str | None) -> str | None:
         """Return the result's type if naming it makes a difference: not if it is the usual one."""
         return None if self.given in FLOATS and self.given == self.result else result
@@ -124,11 +119,10 @@ def types_on_host(
     as_given = given in FLOATS and "float64" not in (given, wanted)
     work = given if as_given else wanted
     types = types_of(work, wanted, acc)
-    if work != "float32":
-        return TypeRule(given, work, wanted, types)
-    if _multiplies(arch, "bf16", "f32"):
-        return TypeRule(given, work, wanted, types, "bf16 parts")
-    return TypeRule(given, work, wanted, Types("f16", "f32", "f16", "f32"), "f16 parts")
+    method: Method = "bf16 parts" if work == "float32" else "as it is"
+    if work == "float32" and not _multiplies(arch, "bf16", "f32"):
+        types, method = Types("f16", "f32", "f16", "f32"), "f16 parts"
+    return TypeRule(given, work, wanted, types, method)
 
 
 def types_on_device(given: str, dtype: Any, acc: str, arch: str) -> TypeRule:
@@ -145,8 +139,7 @@ def types_on_device(given: str, dtype: Any, acc: str, arch: str) -> TypeRule:
             f"arrays in GPU memory must be of {', '.join(FLOATS)} or int8, got {given}; cast it "
             f"there, or copy it to a NumPy array, for which every integer type is summed exactly"
         )
-    if wanted is None:
-        wanted = given
+    wanted = wanted or given
     if wanted not in FLOATS:
         raise InputError(
             f"dtype of a {given} array in GPU memory must be one of {', '.join(FLOATS)}, got "
@@ -164,9 +157,7 @@ def types_on_device(given: str, dtype: Any, acc: str, arch: str) -> TypeRule:
 def _result_type(given: str, kind: str, dtype: Any) -> str:
     """Return NumPy's name of the result's type: the named one, or the usual one."""
     if dtype is None:
-        if kind in "biu":
-            return "uint64" if kind == "u" else "int64"
-        return given
+        return {"u": "uint64", "b": "int64", "i": "int64"}.get(kind, given)
     name = array_name_of(dtype)
     if name in FLOATS:
         return name

@@ -71,9 +71,9 @@ class Planned:
     Attributes
     ----------
     operation : str
-        What they compute.
+        "sum", "cumsum", "segmented_sum", "segmented_cumsum", "matmul" or "matvec".
     problem : Problem, RaggedProblem or ProductProblem
-        Sizes, types and tile of the launches.
+        Sizes, types and tile of the launches; the second if segments lie by offsets.
     rule : TypeRule
         The types of arrays and results, and how they are made to fit those of the launches.
     asked : Asked
@@ -235,7 +235,7 @@ class Planned:
 
 def _sizes(problem: AnyProblem, rule: TypeRule) -> str:
     """Return sizes and types in words, and how arrays are made to fit."""
-    if rule.is_plain:
+    if (rule.given, rule.result) == (problem.types.dtype, problem.types.result_dtype):
         return str(problem)
     how = "" if rule.method == "as it is" else f" in {rule.method}"
     return f"{problem}, of {rule.given} to {rule.result}{how}"
@@ -343,12 +343,11 @@ class Plan(Planned):
         return replace(layout, kept=() if self.operation == "sum" else (layout.segments,))
 
     def _require_offsets(self, offsets: Any) -> None:
-        if isinstance(self.problem, RaggedProblem):
-            if offsets is None:
-                raise InputError(
-                    f"this plan is for {self.problem.segments} segments by offsets; give offsets="
-                )
-        elif offsets is not None:
+        if isinstance(self.problem, RaggedProblem) and offsets is None:
+            raise InputError(
+                f"this plan is for {self.problem.segments} segments by offsets; give offsets="
+            )
+        if offsets is not None and not isinstance(self.problem, RaggedProblem):
             raise InputError(
                 f"{self!r} takes no offsets; plan {self.operation!r} with segments=, their number"
             )
@@ -538,16 +537,8 @@ def segment_problem(
 ) -> Problem | RaggedProblem:  # fmt: skip
     """Return the problem of a sum or scan of arrays of a layout."""
     length = layout.rows * (layout.length + layout.missing)
-    common: dict[str, Any] = {
-        "types": rule.types,
-        "tile": tile_for(rule.types, options.tile),
-        "arch": arch,
-        "algorithm": options.algorithm,
-        "strategy": options.strategy,
-        "kind": request.kind,
-        "length": length,
-        "order": request.order,
-    }
+    common = _common(rule, options, arch)
+    common |= {"kind": request.kind, "length": length, "order": request.order}
     if layout.by_offsets is None:
         return Problem(segment_size=min(layout.segment_size, length), **common)
     return RaggedProblem(
@@ -555,6 +546,24 @@ def segment_problem(
         longest=rounded_longest(longest, length, common["tile"].k),
         **common,
     )
+
+
+def product_problem(
+    layout: ProductLayout, rule: TypeRule, options: Options, arch: str, *, add_c: bool
+) -> ProductProblem:
+    """Return the problem of one product of arrays of a layout."""
+    sizes: dict[str, Any] = {"rows": layout.rows, "inner": layout.inner, "cols": layout.cols}
+    return ProductProblem(**sizes, add_c=add_c, **_common(rule, options, arch))
+
+
+def _common(rule: TypeRule, options: Options, arch: str) -> dict[str, Any]:
+    return {
+        "types": rule.types,
+        "tile": tile_for(rule.types, options.tile),
+        "arch": arch,
+        "algorithm": options.algorithm,
+        "strategy": options.strategy,
+    }
 
 
 def plan(
@@ -624,7 +633,10 @@ def plan(
     array([ 6., 22.], dtype=float16)
     """
     options = Options(backend, tile, arch, acc, algorithm, strategy).checked()
-    _require_operation(operation)
+    if operation in ("matmul", "matvec"):
+        raise InputError(f"{operation!r} is a product; plan it with tcusim.plan_product")
+    if not isinstance(operation, str) or operation not in OPERATIONS:
+        raise unknown_name("operation", operation, OPERATIONS)
     length = count_of("length", length)
     sizes = _checked_sizes(
         operation, {"segment_size": segment_size, "segments": segments, "longest": longest}
@@ -651,13 +663,6 @@ def _given_type(dtype: Any) -> str:
     if name != "bfloat16" and np.dtype(name).kind not in "biuf":
         raise InputError(f"dtype must be a real number type, got {name}")
     return name
-
-
-def _require_operation(operation: Any) -> None:
-    if operation in ("matmul", "matvec"):
-        raise InputError(f"{operation!r} is a product; plan it with tcusim.plan_product")
-    if not isinstance(operation, str) or operation not in OPERATIONS:
-        raise unknown_name("operation", operation, OPERATIONS)
 
 
 def _checked_sizes(operation: str, sizes: Mapping[str, Any]) -> dict[str, int]:
@@ -749,20 +754,3 @@ def plan_product(
     asked = Asked(rule.named(named_result))
     made: ProductPlan = plan_for(operation, problem, arch, backend, None, rule, asked)
     return made
-
-
-def product_problem(
-    layout: ProductLayout, rule: TypeRule, options: Options, arch: str, *, add_c: bool
-) -> ProductProblem:
-    """Return the problem of one product of arrays of a layout."""
-    return ProductProblem(
-        types=rule.types,
-        tile=tile_for(rule.types, options.tile),
-        arch=arch,
-        algorithm=options.algorithm,
-        strategy=options.strategy,
-        rows=layout.rows,
-        inner=layout.inner,
-        cols=layout.cols,
-        add_c=add_c,
-    )
