@@ -86,14 +86,9 @@ READ_BYTES: Final = 16 * _READ_THREADS * _READ_LOADS
 class Device:
     """The GPU, with `length` f16 numbers in its memory and room for the results.
 
-    `vector` is what rows of the numbers, as a matrix, are multiplied by.
-
-    Raises
-    ------
-    BackendUnavailable
-        If CuPy, or the launcher that was asked for, or a GPU is missing.
-    InputError
-        If the GPU has too little memory.
+    `vector` is what rows of the numbers, as a matrix, are multiplied by. Raises BackendUnavailable
+    if CuPy, the launcher that was asked for, or a GPU is missing, and InputError if the GPU has too
+    little memory.
     """
 
     def __init__(self, length: int, backend: str) -> None:

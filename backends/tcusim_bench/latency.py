@@ -106,11 +106,7 @@ def latency(sizes: Sequence[int] = SIZES, *, first_calls: bool = True) -> Report
     """Time public calls on short float16 arrays of these sizes on this machine's GPU.
 
     first_calls: also the first call of a process, with the kernel compiled and from the disk cache.
-
-    Raises
-    ------
-    BackendUnavailable
-        If CuPy or a GPU is missing.
+    Raises BackendUnavailable if CuPy or a GPU is missing.
     """
     cupy = _imported("cupy")
     if cupy is None or cupy.cuda.runtime.getDeviceCount() == 0:
@@ -121,8 +117,7 @@ def latency(sizes: Sequence[int] = SIZES, *, first_calls: bool = True) -> Report
     if torch is not None:
         versions["torch"] = torch.__version__
     report = Report(properties["name"].decode(), len(list(metadata.distributions())), versions)
-    for size in sizes:
-        report.rows.extend(_rows(size, cupy, torch))
+    report.rows += [row for size in sizes for row in _rows(size, cupy, torch)]
     if torch is None:
         report.notes.append("torch is not installed: its arrays were left out")
     if first_calls:

@@ -60,10 +60,7 @@ class Contender:
 class Peers:
     """The libraries to compare with; CUB starts to compile at once, beside what is measured first.
 
-    Raises
-    ------
-    UnknownName
-        If a name is none of `PEERS`.
+    Raises UnknownName if a name is none of `PEERS`.
     """
 
     def __init__(self, device: Device, names: tuple[str, ...]) -> None:
@@ -246,10 +243,7 @@ def _triton_ways(problem: Problem) -> Iterator[Contender]:
 class Cub:
     """CUB, compiled by nvcc into a shared library while other things are measured.
 
-    Raises
-    ------
-    BackendUnavailable
-        If there is no nvcc.
+    Raises BackendUnavailable if there is no nvcc.
     """
 
     def __init__(self, sm: int) -> None:

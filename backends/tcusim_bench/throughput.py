@@ -178,24 +178,13 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What to measure.
+    """What to measure, on 2**log2_length elements: 2**20 to 2**34, far more than a cache holds.
 
-    Attributes
-    ----------
-    log2_length : int
-        The data are 2**log2_length elements, from 20 to 34: far more than the GPU's cache holds.
-    segments : tuple of int
-        Segment sizes: divisors of the length, or `WHOLE`.
-    kinds : tuple of str
-        Out of `KINDS`. The matrix of "matvec" is the data: square, or twice as high as wide.
-    peers : tuple of str
-        Names out of ``cupy torch torch.compile triton cub``.
-    backend : {"cuda", "cupy", "pycuda"}
-        What loads and launches tcusim's kernels. The data are in CuPy arrays in any case.
-    quick : bool
-        At most 2**27 elements, few segment sizes, and one way for each.
-    seconds : float, optional
-        Begin no further problem after this time. Whole arrays and products come first.
+    segments: sizes, divisors of the length, or `WHOLE`. kinds: out of `KINDS`; the matrix of
+    "matvec" is the data, square or twice as high as wide. peers: out of `tcusim_bench.peers.PEERS`.
+    backend: what launches tcusim's kernels, "cuda", "cupy" or "pycuda"; the data are in CuPy arrays
+    in any case. quick: at most 2**27 elements, few segment sizes, and one way for each. seconds:
+    begin no further problem after this time; whole arrays and products come first.
     """
 
     log2_length: int = 30
@@ -242,14 +231,8 @@ def bench(settings: Settings, say: Say | None = None) -> Report:
     """Measure sums and scans of f16 numbers, and a product, on this machine's GPU.
 
     The rows are in the order of `KINDS` and of the segments; `say` is given a line of text for each
-    problem, as it is done.
-
-    Raises
-    ------
-    InputError, UnknownName
-        If an argument is wrong, or the GPU has too little memory.
-    BackendUnavailable
-        If CuPy or a GPU is missing.
+    problem, as it is done. Raises InputError if an argument is wrong, or the GPU has too little
+    memory, and BackendUnavailable if CuPy or a GPU is missing.
     """
     given = settings.reduced()
     began = time.monotonic()

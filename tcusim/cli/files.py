@@ -11,12 +11,13 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, TypeAlias
 
 import numpy as np
+from numpy.lib import format as formats
 from numpy.typing import NDArray
 
 from tcusim.errors import InputError
@@ -114,12 +115,9 @@ def _failed(verb: str, file: Path, error: OSError) -> InputError:
 def _read_npy(stream: IO[bytes], size: int, name: str) -> Array:
     """Read one array in NumPy's format from a stream of `size` bytes."""
     try:
-        first_version = np.lib.format.read_magic(stream) == (1, 0)
-        shape, _, dtype = (
-            np.lib.format.read_array_header_1_0(stream)
-            if first_version
-            else np.lib.format.read_array_header_2_0(stream)
-        )
+        version, _ = formats.read_magic(stream)
+        read = formats.read_array_header_1_0 if version == 1 else formats.read_array_header_2_0
+        shape, _, dtype = read(stream)
     except Exception as error:
         # A header is a Python literal: a damaged one makes NumPy and ast raise nearly anything.
         raise InputError(
@@ -142,7 +140,7 @@ def _read_npy(stream: IO[bytes], size: int, name: str) -> Array:
             f"{expected}; copy or write it again"
         )
     stream.seek(0)
-    return np.asarray(np.lib.format.read_array(stream, allow_pickle=False))
+    return np.asarray(formats.read_array(stream, allow_pickle=False))
 
 
 def _check_type(dtype: np.dtype[Any], name: str) -> None:
@@ -232,9 +230,10 @@ def _read_text(file: Path, suffix: str) -> Array:
 
 
 def _number(file: Path, line: int, column: int, word: str) -> float:
-    with suppress(ValueError):
+    try:
         return float(word)
-    word = word.strip()
+    except ValueError:
+        word = word.strip()
     where = f"{file}, line {line}, column {column}"
     if not word:
         raise InputError(f"{where}: the field is empty; every field must hold a number")

@@ -192,24 +192,10 @@ def _width(lines: list[Line]) -> int:
 class Stepper:
     """Show a program's frames one after the other, waiting for a key between them if asked to.
 
-    Attributes
-    ----------
-    program : Program
-        Its listing is shown first.
-    frames : callable
-        Returns the frames from the beginning; called again to go back.
-    write : callable
-        Takes each piece of plain text.
-    console : rich.console.Console, optional
-        A terminal; None is plain text.
-    ask : callable, optional
-        Shows a prompt and returns the answer, EOFError at the end; None does not wait.
-    layout : Layout
-        The room there is.
-    start : str
-        Path of the first step to show; "" is the first of all.
-    only : tuple of str
-        The kinds of steps to show, of `kinds()`; empty is all.
+    frames: returns the frames from the beginning; called again to go back. write: takes each piece
+    of plain text. console: a terminal; None is plain text. ask: shows a prompt and returns the
+    answer, EOFError at the end; None does not wait. start: path of the first step to show; "" is
+    the first of all. only: the kinds of steps to show, of `kinds()`; empty is all.
     """
 
     program: Program
@@ -223,8 +209,8 @@ class Stepper:
 
     def run(self) -> None:
         """Show the listing and then the frames, until the program or the user ends."""
-        if self.start:
-            self._require_path(self.start)
+        if unknown := self._unknown(self.start):
+            raise InputError(unknown)
         self.write(listing(self.program))
         self.write("\n".join(LEGEND) + "\n")
         running = self.frames()
@@ -268,20 +254,18 @@ class Stepper:
             if answer in ("c", "continue"):
                 self.ask = None
                 return ""
-            try:
-                self._require_path(answer)
-            except InputError as error:
-                self.write(str(error))
-                continue
-            return answer
+            unknown = self._unknown(answer)
+            if not unknown:
+                return answer
+            self.write(unknown)
         return ""
 
-    def _require_path(self, path: str) -> None:
+    def _unknown(self, path: str) -> str:
+        """Return what is wrong with a path that leads to no step; "" for others."""
         paths = [known for known, _ in walk(self.program.steps)]
-        if path and path not in paths:
-            raise InputError(
-                f"{self.program.name} has no step {path!r}; its steps: {', '.join(paths)}"
-            )
+        if not path or path in paths:
+            return ""
+        return f"{self.program.name} has no step {path!r}; its steps: {', '.join(paths)}"
 
     # --- Output ------------------------------------------------------------------------------
 
