@@ -428,6 +428,33 @@ def test_out_may_be_a_tensor() -> None:
         tcusim.cumsum(Tensor(x), out=Tensor(np.zeros(9, np.float16)))
 
 
+@pytest.mark.usefixtures("torch")
+def test_out_of_numpy_takes_what_a_tensor_sums_to() -> None:
+    x = halves(10)
+    out = np.zeros(10, np.float16)
+    assert tcusim.cumsum(Tensor(x), out=out) is out
+    np.testing.assert_array_equal(out, x.cumsum())
+
+
+@pytest.mark.usefixtures("torch")
+def test_out_may_be_the_tensor_itself() -> None:
+    x = halves(10)
+    a = Tensor(x.copy())
+    assert tcusim.cumsum(a, out=a) is a
+    np.testing.assert_array_equal(a.values, x.cumsum())
+
+
+@pytest.mark.usefixtures("torch")
+def test_a_tensor_that_cannot_be_written_to_is_no_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Tensor, key: Any, value: Tensor) -> None:
+        raise TypeError("arrays of this library are immutable")
+
+    monkeypatch.setattr(Tensor, "__setitem__", refuse)
+    text = r"out cannot be written to: arrays of this library are immutable\. Leave it out"
+    with pytest.raises(InputError, match=text):
+        tcusim.cumsum(Tensor(halves(10)), out=Tensor(halves(10)))
+
+
 def test_where_a_tensor_is_its_device_tells() -> None:
     """Nothing else is asked of it, so torch.compile has nothing to trip over."""
     assert libraries.is_on_device(Tensor(halves(3), "cuda"))
