@@ -374,9 +374,6 @@ _BACKENDS: Final = Registry[Backend](
 )
 
 
-# --- Emitters ---------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """A compiled kernel. code: for the GPU. facts: what it needs and holds, for people to read."""

@@ -176,6 +176,7 @@ class DeviceSession:
                 for call in queue.calls:
                     self._now = call
                     launch(call, queue.stream)
+        # Whatever the library raises goes on, as an error that says what was launched if it can.
         except Exception as error:
             self.runtime.explain(error, self.plan.title, self._configured)
             raise

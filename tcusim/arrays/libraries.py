@@ -232,6 +232,7 @@ def _of_dlpack(name: str, a: Any) -> Array:
         a = a.detach()
     try:
         return np.from_dlpack(a)
+    # NumPy, and the library whose array it is, raise nearly anything.
     except Exception as error:
         dtype = str(getattr(a, "dtype", ""))
         if dtype.endswith("bfloat16") and _is_torch(a):

@@ -35,9 +35,6 @@ from tcusim.program.grammar import Program
 __all__ = ["COLUMNS", "Case", "Column", "Grid", "Recipe", "cases_of", "columns_of"]
 
 
-# --- Programs ---------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Column:
     """A tile with its types. source: the type of the input where it is wider than `ab`."""
@@ -152,8 +149,6 @@ def _read(option: Option, value: str) -> Any:
     return _integer(option.name, value) if option.type is int else value
 
 
-# --- Cases ------------------------------------------------------------------------------------
-
 # Of each element of an input, the simulator holds about this many bytes: the array in its own type
 # and in float64, addresses, and what the tiles of all warps hold.
 _BYTES_PER_ELEMENT: Final = 64
@@ -240,8 +235,6 @@ def _integer(name: str, value: str) -> int:
         raise InputError(f"{name} must have at most {_MOST_DIGITS} digits, got {len(value)}")
     return int(value)
 
-
-# --- The grid ---------------------------------------------------------------------------------
 
 # The tiles of WMMA and of mma.sync that kernels can be emitted for, float32 input in three bf16
 # parts, and two tiles that are made of several WMMA tiles.

@@ -121,9 +121,6 @@ class Kind(ABC):
         return row.mma_steps(*tile, N=repeats, W=case.recipe.get("warps"))
 
 
-# --- Reductions and scans ---------------------------------------------------------------------
-
-
 class _Chunks(NamedTuple):
     """Where what is summed or scanned begins and ends, its numbers, and how many there are."""
 
@@ -285,9 +282,6 @@ def _segment_sizes(tile: Tile, unit: int, default: int, full: bool) -> list[int]
     return sorted(size for size in sizes if size >= 1)
 
 
-# --- Products ---------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class _Products(Kind):
     """Products of whole matrices: a (rows, inner) times b (inner, cols), plus c; all row-major.
@@ -365,9 +359,6 @@ class _Products(Kind):
         return row.mma_steps(*tile, **case.sizes)
 
 
-# --- Segments by offsets ----------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class _Irregular(_Segments):
     """Algorithms that sum or scan segments of `in`, which the input `offsets` tells, in chunks.
@@ -439,9 +430,6 @@ KINDS: Final[dict[str, Kind]] = {
     "irregular_reduction": _Irregular(sums=True),
     "irregular_scan": _Irregular(sums=False),
 }
-
-
-# --- Exactness --------------------------------------------------------------------------------
 
 
 def exact_up_to(ab: str, acc: str, rule: Rule) -> int:

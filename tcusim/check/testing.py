@@ -44,9 +44,6 @@ _MOST_PROBED: Final = 1 << 27
 _SHOWN: Final = 3
 
 
-# --- Bits -------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Difference:
     """Where one output differs between two runs.
@@ -83,14 +80,8 @@ def bits_of(array: Any, dtype: str) -> Bits:
 def differences(program: Program, one: Outputs, two: Outputs, *, ulp: int = 0) -> list[Difference]:
     """Return the outputs of a program that differ in two runs, with the elements that do.
 
-    Parameters
-    ----------
-    program : Program
-        It names the outputs and their types.
-    one, two : mapping of str to array
-        What two backends returned.
-    ulp : int
-        Elements that are no more than so many representable numbers apart do not differ.
+    one, two: what two backends returned. ulp: elements that are no more than that many
+    representable numbers apart do not differ.
 
     Raises
     ------
@@ -146,9 +137,6 @@ def _decimal(bits: Bits, dtype: str) -> Values:
 
 def _number(bits: Any, dtype: str) -> str:
     return f"0x{int(bits):0{2 * bits.dtype.itemsize}x}  {_decimal(bits[None], dtype)[0]}"
-
-
-# --- assert_agree -----------------------------------------------------------------------------
 
 
 def assert_agree(
@@ -220,9 +208,6 @@ def assert_agree(
     return first
 
 
-# --- What an error says -----------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class _Case:
     """A program as `assert_agree` runs it, and can run it again with probes."""
@@ -292,9 +277,6 @@ def _step(path: str, step: Step, event: Event) -> str:
     return f"step {path} `{line(step)}`" + (f" ({loops})" if loops else "")
 
 
-# --- The step at which two runs part ----------------------------------------------------------
-
-
 def _parting(case: _Case, runners: tuple[Backend, Backend]) -> str:
     """Say at which step two runs part, from a program that stores what every step makes."""
     probed, probes = with_probes(case.program)
@@ -348,8 +330,6 @@ def _scalars(program: Program, inputs: Mapping[str, Any]) -> dict[str, int]:
     return bind_scalars(program, {name: np.asarray(array).size for name, array in inputs.items()})
 
 
-# --- Inputs -----------------------------------------------------------------------------------
-
 # What each kind is for: rounding; sums of one sign; alignment of unlike exponents; gradual
 # underflow; infinities, NaN and both zeros; results beyond the range; sums that are exact.
 INPUT_KINDS: Final = ("normal", "uniform", "wide", "subnormal", "special", "overflow", "integers")
@@ -366,7 +346,7 @@ def input_kinds(dtype: str) -> tuple[str, ...]:
 def random_inputs(
     program: Program, kind: str, length: int, rng: np.random.Generator
 ) -> dict[str, Any]:
-    """Return random inputs of a program.
+    """Return random inputs of a program: flat arrays of their types, by name.
 
     Parameters
     ----------
@@ -379,11 +359,6 @@ def random_inputs(
         Segments by offsets are an eighth as many, and end at random places.
     rng : numpy.random.Generator
         Where the numbers come from.
-
-    Returns
-    -------
-    dict of str to array
-        Flat arrays of the inputs' types.
 
     Raises
     ------

@@ -76,12 +76,7 @@ def validate_shape(
     full : bool
         Try many more sizes and layouts, which takes some ten times as long.
     progress : callable, optional
-        Called with the part that is done and the whole, which is 1000; see `Validation`.
-
-    Returns
-    -------
-    ShapeReport
-        It is `ok` if something is possible, and all that is possible is right.
+        Called with the part that is done and the whole, which is 1000.
 
     Raises
     ------
@@ -292,8 +287,6 @@ class _Trial:
         measured = self.kind.measured(self.row, self.tile, repeats)
         return measured.but(**self.options, combine=combine, warps=warps, items_per_warp=items)
 
-    # --- Counts and costs --------------------------------------------------------------------
-
     def measured(self, found: ShapeRow, recipe: Recipe, program: Program) -> ShapeRow:
         """Add what one block of the default program counts, and what it needs."""
         case, usage = self._run_on_ones(program, recipe)
@@ -334,8 +327,6 @@ class _Trial:
             case, usage = self._run_on_ones(self.build(recipe), recipe)
             yield MmaCount(other, usage.mma, self.kind.formula(self.row, self.tile, case, other))
 
-    # --- Right or wrong ----------------------------------------------------------------------
-
     def checked(self, found: ShapeRow, tell: Callable[[float], None]) -> ShapeRow:
         """Add how many cases there were, and how many of them were right."""
         outcomes = list(self._outcomes(found.combines, tell))
@@ -365,6 +356,7 @@ class _Trial:
             except MemoryError as error:
                 self.too_large.append(self._no_memory(error))
                 continue
+            # As above, here and where it runs: `_finding` raises what is a fault of tcusim.
             except Exception as error:
                 yield self._finding(error)
                 continue
