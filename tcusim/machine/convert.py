@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from fractions import Fraction
 
@@ -116,12 +117,10 @@ def _from_objects(given: Values, name: str) -> Values:
         if not isinstance(item, (int, float, Fraction)):
             raise InputError(f"{name} must hold real numbers, got {item!r} at {list(index)}")
         try:
-            result[index] = float(item)
+            result[index] = held = float(item)
         except OverflowError:
-            result[index] = np.inf
-        if isinstance(item, float):
-            continue
-        if not np.isfinite(result[index]) or Fraction(float(result[index])) != item:
+            held = math.inf
+        if not isinstance(item, float) and not (math.isfinite(held) and Fraction(held) == item):
             raise InputError(
                 f"{name} holds {item} at {list(index)}, which no float64 equals; round it first"
             )
@@ -131,10 +130,9 @@ def _from_objects(given: Values, name: str) -> Values:
 def _exactly(given: Values, target: Format, name: str) -> Values:
     """Convert to the type's values; every element must survive."""
     with np.errstate(all="ignore"):
-        if target.is_float and given.dtype.kind == "f":
-            values = round_values(given, target)
-        elif target.is_float:
-            values = round_values(given.astype(np.float64), target)
+        if target.is_float:
+            floats = given if given.dtype.kind == "f" else given.astype(np.float64)
+            values = round_values(floats, target)
         else:
             values = given.astype(target.dtype)
         kept = _equal(values, given)

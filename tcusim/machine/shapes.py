@@ -119,23 +119,20 @@ class MmaShape:
     title: str = field(default="", hash=False)
 
     def __post_init__(self) -> None:
+        where = f"MmaShape {self.name}"
         for name, size in (("m", self.m), ("n", self.n), ("k", self.k)):
-            require_int(f"MmaShape {self.name}: {name}", size, 1)
+            require_int(f"{where}: {name}", size, 1)
         if not isinstance(self.operands, tuple):
-            raise errors.InputError(
-                f"MmaShape {self.name}: operands must be a tuple of Operands rows, "
-                f"got {type(self.operands).__name__}."
-            )
+            given = type(self.operands).__name__
+            raise errors.InputError(f"{where}: operands must be a tuple of Operands, got {given}.")
         seen: set[tuple[str, str, str]] = set()
         for row in self.operands:
             if not isinstance(row, Operands):
-                raise errors.InputError(
-                    f"MmaShape {self.name}: every row must be Operands(...), got {row!r}."
-                )
+                raise errors.InputError(f"{where}: every row must be Operands(...), got {row!r}.")
             key = (row.ab, row.acc, row.family)
             if key in seen:
                 raise errors.InputError(
-                    f"MmaShape {self.name}: the row {row} appears twice. Keep the lower min_sm."
+                    f"{where}: the row {row} appears twice. Keep the lower min_sm."
                 )
             seen.add(key)
 
@@ -181,12 +178,9 @@ class MmaShape:
 
 
 def shape_of(shape: str | tuple[int, int, int] | MmaShape) -> MmaShape:
-    """Return the shape that a text or three sizes name; an `MmaShape` is returned as it is.
+    """Return the shape of ``"16x16x16"``, ``"m16n16k16"`` or ``(16, 16, 16)``: M, N, K.
 
-    Parameters
-    ----------
-    shape : str, tuple of int or MmaShape
-        ``"16x16x16"``, ``"m16n16k16"``, ``(16, 16, 16)`` (M, N, K order) or the shape itself.
+    An `MmaShape` is returned as it is.
 
     Raises
     ------
@@ -325,12 +319,8 @@ def _built_in_shapes() -> Iterator[MmaShape]:
             row = Operands(ab, acc, min_sm, family, _SOURCES[family])
             rows.setdefault(size, []).append(row)
     for size, operands in rows.items():
-        yield MmaShape(
-            *_sizes(size),
-            operands=tuple(operands),
-            source=", ".join(dict.fromkeys(row.source for row in operands)),
-            title=_title(operands),
-        )
+        sources = ", ".join(dict.fromkeys(row.source for row in operands))
+        yield MmaShape(*_sizes(size), tuple(operands), sources, _title(operands))
 
 
 def _title(operands: Iterable[Operands]) -> str:

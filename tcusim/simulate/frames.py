@@ -49,26 +49,14 @@ IN_FLIGHT = "written, seen after the next sync"
 class Tile:
     """A fragment or a rectangle of memory, as one warp sees it at one step.
 
-    Attributes
-    ----------
-    label : str
-        The fragment's name, or the place in memory, such as ``in[512 … +256]``: 256 elements.
-    part : str
-        What it is to the step: a, b, c, d, src, dst or plus.
-    dtype : str
-        Element type, such as ``"f16"``.
-    where : str
-        The fragment's role, or the space of the memory: warp, shared or global.
-    values : array (rows, cols)
-        What it holds: before the step if it is read, after the step if it is written.
-    before : array (rows, cols), optional
-        What a written tile held before; NaN (or the lowest integer) where nothing was written.
-    places : array (rows, cols) of int, optional
-        The elements' numbers in their buffer; None for a fragment.
-    inside : array (rows, cols) of bool
-        Where the bounds hold; elsewhere elements are read as 0 and not written.
-    note : str
-        What else there is to say, such as that a write is in flight.
+    label: the fragment's name, or the place in memory, such as ``in[512 … +256]``: 256 elements.
+    part: what it is to the step: a, b, c, d, src, dst or plus. dtype: element type, such as "f16".
+    where: the fragment's role, or the space of the memory: warp, shared or global.
+    values: (rows, cols), before the step if it is read, after the step if it is written.
+    before: what a written tile held before; NaN (or the lowest integer) where nothing was written.
+    places: the elements' numbers in their buffer; None for a fragment.
+    inside: where the bounds hold; elsewhere elements are read as 0 and not written.
+    note: what else there is to say, such as that a write is in flight.
     """
 
     label: str
@@ -96,22 +84,9 @@ class Tile:
 class Frame:
     """One step of one warp.
 
-    Attributes
-    ----------
-    number : int
-        Counts the steps that the warp has run, from 1.
-    path : str
-        Where the step stands in the program, such as ``"7.2"``.
-    step : Step
-        The step.
-    line : str
-        Its line in the listing.
-    loops : mapping of str to int
-        The loop variables.
-    warp : int
-        The warp's number in the grid.
-    reads, writes : tuple of Tile
-        What the step touches, in the order of the grammar.
+    number: counts the steps that the warp has run, from 1. path: where the step stands in the
+    program, such as "7.2". line: its line in the listing. loops: the loop variables. warp: the
+    warp's number in the grid. reads, writes: what the step touches, in the order of the grammar.
     """
 
     number: int
@@ -127,18 +102,7 @@ class Frame:
 def frames(
     program: Program, inputs: Mapping[str, Any], arch: str = "hopper", warp: int = 0
 ) -> Iterator[Frame]:
-    """Run a program and yield each step of one warp.
-
-    Parameters
-    ----------
-    program : Program
-        The program.
-    inputs : mapping of str to array
-        One flat array for each of the program's inputs, as for `tcusim.interpret`.
-    arch : str
-        Whose arithmetic.
-    warp : int
-        The warp to watch, counted over the whole grid.
+    """Run a program as `tcusim.interpret` does; yield each step of one warp of the grid.
 
     Raises
     ------

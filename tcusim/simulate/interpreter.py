@@ -192,14 +192,9 @@ class State:
         for buffer in (*program.outputs, *program.status):
             size = buffer.size.evaluate(self.scalars)
             self.memory[buffer.name] = unwritten_values((size,), buffer.dtype)
-        self.writers = {
-            buffer.name: np.full(self.memory[buffer.name].size, -1) for buffer in program.outputs
-        }
+        self.writers = self._of_each(program.outputs, -1)
         # The number of the block that published each element; none yet.
-        self._publishers = {
-            buffer.name: np.full(self.memory[buffer.name].size, _NOBODY)
-            for buffer in program.status
-        }
+        self._publishers = self._of_each(program.status, _NOBODY)
         self.warps: Ints = np.arange(0)
         self._at: tuple[str, Step]
         self._placement = Placement(0, {})
@@ -207,6 +202,9 @@ class State:
         self._shared: dict[str, Values] = {}
         self._pending: list[_Write] = []
         self._unshared: list[_Write] = []
+
+    def _of_each(self, buffers: tuple[Buffer, ...], number: int) -> dict[str, Ints]:
+        return {one.name: np.full(self.memory[one.name].size, number) for one in buffers}
 
     # --- What a watcher asks -----------------------------------------------------------------
 
