@@ -98,6 +98,40 @@ class Draft(PlanBuilder, Generic[P]):
                 break
         return choice, program
 
+    def program(self, name: str, size: int | None, result: str, **options: Any) -> Program:
+        """Build a program for any length, with the problem's types and precision."""
+        p, t = self.problem, self.problem.types
+        usual: dict[str, Any] = {
+            "tile": p.tile,
+            "segment_size": size,
+            "ab": t.ab,
+            "acc": t.acc,
+            "source": t.source,
+            "result": result,
+            "masked": True,
+            "combine": "mma" if p.as_printed else "add",
+            "accumulation_length": None if p.as_printed else self.tuning.accumulation_length,
+        }
+        return build(name, **usual | options)
+
+    def launch(
+        self, name: str, size: int | None, inputs: Mapping[str, str], to: str, **options: Any
+    ) -> str:
+        """Add a launch of an algorithm that makes a new array; return the array's name.
+
+        What lies between "in" and "out" is of the accumulator's type.
+        """
+        types = self.problem.types
+        result = types.result if to == "out" else types.acc
+        return self.add(self.program(name, size, result, **options), inputs, to)
+
+    def launch_simt(
+        self, name: str, size: int, inputs: Mapping[str, str], to: str, **options: Any
+    ) -> str:
+        """Add a launch of rounded additions alone, on values of the accumulator's type."""
+        options["source"] = self.problem.types.acc
+        return self.launch(name, size, inputs, to, **options)
+
 
 def choose(problem: AnyProblem, title: str, tuning: Tuning | None = None) -> Choice:
     """Return the launches for a problem, by default by the numbers for its architecture.
@@ -156,54 +190,23 @@ def _precision(problem: AnyProblem, tuning: Tuning) -> Iterator[str]:
 # --- Sums and scans of segments of one size ---------------------------------------------------
 
 
-def _program(
-    draft: Draft[Any], name: str, segment_size: int | None, result: str, **options: Any
-) -> Program:
-    """Build a program for any length, with the problem's types and precision."""
-    p, t = draft.problem, draft.problem.types
-    usual: dict[str, Any] = {
-        "tile": p.tile,
-        "segment_size": segment_size,
-        "ab": t.ab,
-        "acc": t.acc,
-        "source": t.source,
-        "result": result,
-        "masked": True,
-        "combine": "mma" if p.as_printed else "add",
-        "accumulation_length": None if p.as_printed else draft.tuning.accumulation_length,
-    }
-    return build(name, **usual | options)
+def _launch_wide(
+    draft: Draft[Problem], name: str, size: int, inputs: Mapping[str, str], to: str, **options: Any
+) -> str:
+    """Add a launch with products; if the array is long, with blocks of several warps.
 
-
-def _simt_program(
-    draft: Draft[Any], name: str, segment_size: int, result: str, **options: Any
-) -> Program:
-    """Build a program of rounded additions alone, on values of the accumulator's type."""
-    options["source"] = draft.problem.types.acc
-    return _program(draft, name, segment_size, result, **options)
-
-
-def _wide_program(
-    draft: Draft[Problem],
-    name: str,
-    segment_size: int | None,
-    result: str,
-    most_warps: int | None = None,
-    **options: Any,
-) -> Program:
-    """Build a program with products; if the array is long, with blocks of several warps.
-
-    Those are fewer on an architecture that has too little shared memory for them. most_warps: of a
+    Those are fewer on an architecture that has too little shared memory for them. warps: of a
     block, if that is for the caller to say.
     """
-    is_long = draft.problem.length >= draft.tuning.many_elements
-    several = is_long and algorithm_of(name).level is Level.WARP
-    most = most_warps or (draft.tuning.warps if several else 1)
+    p, tuning = draft.problem, draft.tuning
+    result = p.types.result if to == "out" else p.types.acc
+    several = p.length >= tuning.many_elements and algorithm_of(name).level is Level.WARP
+    most = options.pop("warps", tuning.warps if several else 1)
     _, program = draft.first_that_fits(
-        lambda warps: _program(draft, name, segment_size, result, warps=warps, **options),
+        lambda warps: draft.program(name, size, result, warps=warps, **options),
         (most >> i for i in range(most.bit_length())),
     )
-    return program
+    return draft.add(program, inputs, to)
 
 
 def _tile_size(p: Problem) -> int:
@@ -219,15 +222,11 @@ def _is_named(problem: AnyProblem, tuning: Tuning) -> bool:
     return problem.algorithm is not None
 
 
-def _add_one(
-    draft: Draft[Problem], name: str, reason: str, most_warps: int | None = None, **options: Any
-) -> None:
+def _add_one(draft: Draft[Problem], name: str, reason: str, **options: Any) -> None:
     """Add one launch of an algorithm, and why."""
-    p = draft.problem
     draft.reasons.append(reason)
-    given = {**options, **p.scan_options}
-    program = _wide_program(draft, name, p.segment_size, p.types.result, most_warps, **given)
-    draft.add(program, {"in": "in"}, "out")
+    options |= draft.problem.scan_options
+    _launch_wide(draft, name, draft.problem.segment_size, {"in": "in"}, "out", **options)
 
 
 def _launch_named(draft: Draft[Problem]) -> None:
@@ -295,7 +294,7 @@ def _launch_panels(draft: Draft[Problem]) -> None:
         text = f"a segment of {p.segment_size} elements, {share.tiles} tiles at a time"
     else:
         text = f"{what} of {p.segment_size} elements at once, in {tiles}"
-    _add_one(draft, f"{p.kind}_panel", f"a warp takes {text}", most, **options)
+    _add_one(draft, f"{p.kind}_panel", f"a warp takes {text}", warps=most, **options)
 
 
 def _short(p: Problem, tuning: Tuning) -> int:
@@ -407,7 +406,7 @@ def _launch_shared(draft: Draft[Problem]) -> None:
             options["columns"] = min(tuning.of(p.kind).columns, most)
         name, size = f"{p.kind}_single_pass", p.whole_or_size
         options |= {"warps": blocks.warps, **p.scan_options}
-        return _program(draft, name, size, p.types.result, **options)
+        return draft.program(name, size, p.types.result, **options)
 
     blocks, program = draft.first_that_fits(build_with, _Blocks.choices(p, tuning))
     who = "the array is" if p.whole_or_size is None else "segments are"
@@ -447,38 +446,32 @@ def _launch_chunks(draft: Draft[Problem]) -> None:
         f"their sums are combined by rounded additions, {draft.tuning.simt_values} to a warp"
     )
     chunks = -(-p.segment_size // chunk)
-    sums = draft.add(_wide_program(draft, "reduction_tn", chunk, p.types.acc), {"in": "in"}, "sums")
+    sums = _launch_wide(draft, "reduction_tn", chunk, {"in": "in"}, "sums")
     if p.kind == "reduction":
         _add_total(draft, sums, chunks)
         return
-    carries = _add_carries(draft, sums, chunks)
-    program = _wide_program(draft, "scan_tn", chunk, p.types.result, carry=True, **p.scan_options)
-    draft.add(program, {"in": "in", "carry": carries}, "out")
+    inputs = {"in": "in", "carry": _add_carries(draft, sums, chunks)}
+    _launch_wide(draft, "scan_tn", chunk, inputs, "out", carry=True, **p.scan_options)
 
 
 def _add_total(draft: Draft[Problem], values: str, count: int) -> None:
     """Add up every `count` values of the accumulator's type, in a tree of fixed shape."""
-    t, size = draft.problem.types, _values_of_a_warp(draft, values, count)
-    result, name = (t.result, "out") if size == count else (t.acc, "sums")
-    program = _simt_program(draft, "reduction_simt", size, result)
-    sums = draft.add(program, {"in": values}, name)
+    size = _values_of_a_warp(draft, values, count)
+    to = "out" if size == count else "sums"
+    sums = draft.launch_simt("reduction_simt", size, {"in": values}, to)
     if size < count:
         _add_total(draft, sums, -(-count // size))
 
 
 def _add_carries(draft: Draft[Problem], values: str, count: int) -> str:
     """Scan every `count` values of the accumulator's type, exclusive; return the result's name."""
-    p, acc = draft.problem, draft.problem.types.acc
-    options = {**p.scan_options, "exclusive": True}
+    options, inputs = {**draft.problem.scan_options, "exclusive": True}, {"in": values}
     size = _values_of_a_warp(draft, values, count)
-    if size == count:
-        program = _simt_program(draft, "scan_simt", count, acc, **options)
-        return draft.add(program, {"in": values}, "carries")
-    total = _simt_program(draft, "reduction_simt", size, acc)
-    sums = draft.add(total, {"in": values}, "sums")
-    carries = _add_carries(draft, sums, -(-count // size))
-    program = _simt_program(draft, "scan_simt", size, acc, carry=True, **options)
-    return draft.add(program, {"in": values, "carry": carries}, "carries")
+    if size < count:
+        sums = draft.launch_simt("reduction_simt", size, inputs, "sums")
+        inputs = {"in": values, "carry": _add_carries(draft, sums, -(-count // size))}
+        options["carry"] = True
+    return draft.launch_simt("scan_simt", size, inputs, "carries", **options)
 
 
 def _values_of_a_warp(draft: Draft[Problem], values: str, count: int) -> int:
@@ -536,6 +529,11 @@ class _Level:
         longest = -(-self.longest // cut) + 1
         return _Level(name, size, min(longest, max(1, size)), (*self.cuts, cut))
 
+    def inputs(self, carries: str = "") -> dict[str, str]:
+        """Return the inputs of a launch on the values."""
+        inputs = {"in": self.name, "offsets": "offsets"}
+        return inputs | {"carry": carries} if carries else inputs
+
 
 def _cut(p: RaggedProblem, tuning: Tuning) -> int:
     """Return the length of a chunk: not so long that few warps have work."""
@@ -563,14 +561,12 @@ def _launch_rows(draft: Draft[RaggedProblem]) -> None:
     draft.reasons.append(f"no segment has more than {p.most} elements: each is a row of a tile")
     level = _Level.of(p)
     options = {"whole": True, **p.scan_options}
-    program = _program(draft, f"{p.kind}_ragged", _line(p, level), p.types.result, **options)
-    _add(draft, program, level, "out")
+    draft.launch(f"{p.kind}_ragged", _line(p, level), level.inputs(), "out", **options)
 
 
 def _launch_ragged_chunks(draft: Draft[RaggedProblem]) -> None:
     """Add the launches for segments cut into chunks, each a row of a tile."""
-    p, t = draft.problem, draft.problem.types
-    cut = _cut(p, draft.tuning)
+    p, cut = draft.problem, _cut(draft.problem, draft.tuning)
     known = f"a segment may have {'all ' if p.longest is None else ''}{p.longest or p.length}"
     draft.reasons += [
         f"segments by offsets are cut into chunks of at most {cut} elements, a row of a tile each, "
@@ -578,52 +574,36 @@ def _launch_ragged_chunks(draft: Draft[RaggedProblem]) -> None:
         f"{known} elements: the chunks' sums are combined by rounded additions, level by level",
     ]
     first = _Level.of(p)
-    sums = _add_sums(draft, _program(draft, "reduction_ragged", cut, t.acc), first, cut)
+    name = draft.launch("reduction_ragged", cut, first.inputs(), "sums")
+    sums = first.cut(name, draft.memory[name].size, cut)
     if p.kind == "scan":
-        carries = _add_ragged_carries(draft, sums)
-        program = _program(draft, "scan_ragged", cut, t.result, carry=True, **p.scan_options)
-        _add(draft, program, first, "out", carries)
+        inputs = first.inputs(_add_ragged_carries(draft, sums))
+        draft.launch("scan_ragged", cut, inputs, "out", carry=True, **p.scan_options)
         return
     while sums.longest > _longest_row(draft, sums):
         sums = _add_simt_sums(draft, sums)
     options = {"levels": sums.cuts, "whole": True}
-    program = _simt_program(draft, "reduction_ragged_simt", _line(p, sums), t.result, **options)
-    _add(draft, program, sums, "out")
+    draft.launch_simt("reduction_ragged_simt", _line(p, sums), sums.inputs(), "out", **options)
 
 
 def _add_ragged_carries(draft: Draft[RaggedProblem], level: _Level) -> str:
     """Scan what precedes each value of a level in its segment; return the results' name."""
-    p, acc = draft.problem, draft.problem.types.acc
-    options = {"levels": level.cuts, "exclusive": True, "reverse": p.order.reverse}
+    options = {"levels": level.cuts, "exclusive": True, "reverse": draft.problem.order.reverse}
     if level.longest <= _longest_row(draft, level):
-        line = _line(p, level)
-        program = _simt_program(draft, "scan_ragged_simt", line, acc, whole=True, **options)
-        return _add(draft, program, level, "carries")
-    carries = _add_ragged_carries(draft, _add_simt_sums(draft, level))
-    cut = _simt_cut(draft, level)
-    program = _simt_program(draft, "scan_ragged_simt", cut, acc, carry=True, **options)
-    return _add(draft, program, level, "carries", carries)
+        size, inputs = _line(draft.problem, level), level.inputs()
+        options["whole"] = True
+    else:
+        carries = _add_ragged_carries(draft, _add_simt_sums(draft, level))
+        size, inputs = _simt_cut(draft, level), level.inputs(carries)
+        options["carry"] = True
+    return draft.launch_simt("scan_ragged_simt", size, inputs, "carries", **options)
 
 
 def _add_simt_sums(draft: Draft[RaggedProblem], level: _Level) -> _Level:
     """Add up chunks of a level in shared memory; return the level of their sums."""
-    cut, acc = _simt_cut(draft, level), draft.problem.types.acc
-    program = _simt_program(draft, "reduction_ragged_simt", cut, acc, levels=level.cuts)
-    return _add_sums(draft, program, level, cut)
-
-
-def _add_sums(draft: Draft[RaggedProblem], program: Program, level: _Level, cut: int) -> _Level:
-    """Add a launch that sums a level's chunks; return the level of these sums."""
-    name = _add(draft, program, level, "sums")
+    cut, inputs = _simt_cut(draft, level), level.inputs()
+    name = draft.launch_simt("reduction_ragged_simt", cut, inputs, "sums", levels=level.cuts)
     return level.cut(name, draft.memory[name].size, cut)
-
-
-def _add(
-    draft: Draft[RaggedProblem], program: Program, level: _Level, to: str, carries: str = ""
-) -> str:
-    """Add a launch on a level's values that makes a new array; return its name."""
-    inputs = {"in": level.name, "offsets": "offsets"}
-    return draft.add(program, inputs | ({"carry": carries} if carries else {}), to)
 
 
 def _line(p: RaggedProblem, level: _Level) -> int:
