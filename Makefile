@@ -62,7 +62,7 @@ SMOKE := tests/packaging/test_import.py tests/agree/test_steps.py \
 	tests/unit/test_mma.py::test_steps_are_chained \
 	tests/unit/test_functions.py::test_long_scans_in_every_order \
 	tests/unit/test_plans.py::test_a_plan_prints_everything \
-	tests/unit/test_main.py::test_operations
+	tests/unit/test_run.py::test_operations
 
 # A process takes tests that follow each other, which share what their module prepares.
 DIST := --dist worksteal

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pty
-import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import click.testing
 import numpy as np
 import pytest
 
 import tcusim
-from tcusim.algorithms import Algorithm, algorithms, reduce, register_algorithm
-from tcusim.algorithms.builder import Builder, Work
+from tcusim.algorithms import algorithms
 from tcusim.cli import main as cli
 from tcusim.program.grammar import Loop, Step, When
 from tcusim_cuda.compile import why_no_compiler
@@ -29,6 +26,8 @@ COMMAND = [sys.executable, "-W", "error", "-m", "tcusim"]
 
 
 _CONTEXT = click.Context(cli.main)
+
+
 # Without those of installed packages, such as bench.
 _COMMANDS = {
     name: command
@@ -63,258 +62,7 @@ def fails(code: int, *arguments: str) -> str:
     return str(result.stderr)
 
 
-# --- run --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["sum"], lambda a: a.sum()),
-        (["cumsum", "--dtype", "f32"], lambda a: a.cumsum()),
-        (["cumsum", "--include-initial", "--dtype", "f32"], lambda a: np.append(0, a.cumsum())),
-        (["cumsum", "--exclusive", "--dtype", "f32"], lambda a: a.cumsum() - a),
-        (
-            ["cumsum", "--exclusive", "--reverse", "--dtype", "f32"],
-            lambda a: a[::-1].cumsum()[::-1] - a,
-        ),
-        (["segmented-sum", "--segment-size", "64"], lambda a: a.reshape(4, 64).sum(1)),
-        (
-            ["segmented-cumsum", "--segment-size", "64", "--dtype", "float32"],
-            lambda a: a.reshape(4, 64).cumsum(1).ravel(),
-        ),
-        (
-            ["segmented-cumsum", "--segment-size", "256", "--include-initial", "--dtype", "f32"],
-            lambda a: np.append(0, a.cumsum()),
-        ),
-        (
-            ["segmented-cumsum", "--segment-size", "256", "--exclusive", "--dtype", "f32"],
-            lambda a: a.cumsum() - a,
-        ),
-    ],
-)
-def test_operations(folder: Path, arguments: list[str], expected: Any) -> None:
-    operation, *options = arguments
-    text = succeeds("run", operation, "a.npy", *options, "-o", "out.npy")
-    assert "none: equal to NumPy's float64" in text
-    array = np.load("a.npy").astype(np.float64)
-    assert np.array_equal(np.load("out.npy"), expected(array))
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [(0, r"arch +none: an array without elements"), (1, r"program .*operands, 1 element\n")],
-)
-def test_the_summary_of_next_to_nothing(folder: Path, size: int, text: str) -> None:
-    np.save("b.npy", np.ones(size, np.float16))
-    assert re.search(text, succeeds("run", "sum", "b.npy"))
-
-
-def test_the_example_of_the_help(folder: Path) -> None:
-    options = ["--segment-size", "64", "--tile", "32x8x16", "--arch", "volta", "-o", "sums.npy"]
-    text = succeeds("run", "segmented-sum", "a.npy", *options)
-    lines = dict(line.split(maxsplit=1) for line in text.splitlines())
-    assert lines["input"] == "a.npy: float16 256"
-    assert lines["arch"] == "volta, backend numpy"
-    assert lines["program"] == "reduction_panel, tile 32x8x16, f16 operands, 256 elements"
-    assert lines["launches"] == "1"
-    assert lines["mma"] == "steps      2"
-    assert lines["global"].split()[1:4] == ["512", "bytes", "read,"]
-    assert lines["result"] == "float16 4"
-    assert lines["written"] == "to     sums.npy"
-
-
-def test_offsets_and_members_and_text(folder: Path) -> None:
-    np.savez("two.npz", x=np.arange(6.0).reshape(2, 3), y=np.ones(2))
-    Path("rows.txt").write_text("0 1 1 3\n")
-    arguments = ["two.npz", "--member", "x", "--offsets", "rows.txt", "-o", "out.csv"]
-    succeeds("run", "segmented-sum", *arguments, "--input-type", "f16")
-    assert Path("out.csv").read_text() == "0.0,0.0,3.0\n3.0,0.0,9.0\n"
-    succeeds("run", "segmented-cumsum", *arguments)
-    assert Path("out.csv").read_text() == "0.0,1.0,3.0\n3.0,4.0,9.0\n"
-    succeeds("run", "segmented-cumsum", *arguments, "--exclusive", "--axis", "1")
-    assert Path("out.csv").read_text() == "0.0,0.0,1.0\n0.0,0.0,4.0\n"
-
-
-def test_json_is_one_object_and_nothing_else(folder: Path) -> None:
-    answer = json.loads(succeeds("run", "sum", "a.npy", "--json"))
-    assert answer["result"] == np.load("a.npy").astype(float).sum()
-    assert answer["programs"][0] == {
-        "program": "reduction_panel",
-        "tile": "16x16x16",
-        "ab": "f16",
-        "length": 256,
-    }
-    assert answer["mma"] == 2
-    assert answer["bytes_read"] == 512
-    assert answer["error"]["max_absolute"] == 0
-    saved = json.loads(succeeds("run", "sum", "a.npy", "--json", "-o", "s.npy"))
-    assert saved["output"] == "s.npy"
-    assert "result" not in saved
-
-
-@pytest.mark.parametrize("operation", ["sum", "cumsum", "segmented-sum", "segmented-cumsum"])
-def test_infinities_and_nan_have_no_error(folder: Path, operation: str) -> None:
-    Path("odd.csv").write_text("1,nan,3,inf,-inf,6\n")
-    size = ["--segment-size", "2"] if operation.startswith("segmented") else []
-    for words in ([], ["--input-type", "f16"]):
-        text = succeeds("run", operation, "odd.csv", *size, *words)
-        assert "none: equal to NumPy's float64" in text
-
-
-def test_a_result_that_is_not_numpys_infinity_is_told(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    np.save("i.npy", np.array([np.inf, 1], np.float32))
-    monkeypatch.setattr(tcusim, "sum", lambda *_, **__: np.float32("nan"))
-    text = succeeds("run", "sum", "i.npy")
-    assert "1 are not the infinity or NaN that NumPy has" in text
-
-
-def test_json_spells_what_it_has_no_number_for(folder: Path) -> None:
-    np.save("n.npy", np.array([1, np.inf, -np.inf], np.float32))
-    options = ["--segment-size", "1", "--json"]
-    answer = json.loads(succeeds("run", "segmented-sum", "n.npy", *options))
-    assert answer["result"] == [1.0, "Infinity", "-Infinity"]
-
-
-def test_a_cast_is_reported(folder: Path) -> None:
-    Path("a.csv").write_text("0.1,0.5\n")
-    text = succeeds("run", "sum", "a.csv", "--input-type", "f16")
-    assert "float64 to f16, 1 of 2 numbers rounded, by at most 2.44e-05" in text
-
-
-def test_an_overflow_of_the_result_is_reported(folder: Path) -> None:
-    np.save("big.npy", np.full(4, 60000, np.float16))
-    assert "1 results overflowed: choose a wider --dtype" in succeeds("run", "sum", "big.npy")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["sum", "none.npy"], "error: there is no file none.npy"),
-        (["sum", "."], "error: . is a directory"),
-        (["sum", "a.npy", "--arch", "volt"], "unknown architecture 'volt'. Did you mean 'volta'?"),
-        (["sum", "a.npy", "--tile", "big"], "a shape is written '16x16x16'"),
-        (["sum", "a.npy", "--algorithm", "reduction_265"], "Did you mean 'reduction_256'?"),
-        (["sum", "a.npy", "--algorithm", "scan_k"], "'scan_k' is a scan, and this is a reduction"),
-        (["sum", "a.npy", "--backend", "nump"], "unknown backend 'nump'. Did you mean 'numpy'?"),
-        (["sum", "a.npy", "--dtype", "f17"], "error: dtype: data type 'f17' not understood"),
-        (["sum", "a.npy", "--axis", "3"], "axis 3 is out of range for an array of 1 dimensions"),
-        (["sum", "a.npy", "--member", "x"], "only an .npz file has members"),
-        (["segmented-sum", "a.npy", "--segment-size", "0"], "must be at least 1, got 0"),
-        (["segmented-sum", "a.npy", "--segment-size", "999"], "longer than the axis"),
-        (["segmented-sum", "a.npy", "--offsets", "down.txt"], "offsets must not decrease"),
-        (["segmented-sum", "a.npy", "--offsets", "half.txt"], "must be whole numbers, got 0.5"),
-        (["segmented-sum", "a.npy", "--offsets", "far.txt"], "must be less than 2**63, got 1e+30"),
-        (["sum", "wide.csv", "--input-type", "f16"], "1e+06 cannot become f16"),
-        (["sum", "wide.csv", "--tile", "32x8x16"], "--input-type f16 or f32 casts them"),
-        (["sum", "a.npy", "-o", "nowhere/x.npy"], "there is no directory"),
-        (["sum", "a.npy", "-o", "x.xls"], "its name must end in .npy, .npz, .csv, .txt"),
-    ],
-)
-def test_errors_write_nothing(folder: Path, arguments: list[str], message: str) -> None:
-    Path("down.txt").write_text("0 5 3 256\n")
-    Path("far.txt").write_text("0 1e30 256\n")
-    Path("half.txt").write_text("0 0.5 256\n")
-    Path("wide.csv").write_text("1,1e6\n")
-    before = sorted(os.listdir())
-    text = fails(1, "run", *arguments, *([] if "-o" in arguments else ["-o", "out.npy"]))
-    assert text.startswith("error: ")
-    assert message in text
-    assert sorted(os.listdir()) == before
-
-
-def test_the_output_is_checked_before_anything_is_computed(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tcusim, "sum", lambda *_, **__: pytest.fail("computed"))
-    assert "there is no directory" in fails(1, "run", "sum", "a.npy", "-o", "nowhere/x.npy")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["summ", "a.npy"], "unknown operation 'summ'. Did you mean 'sum'?"),
-        (["sum", "a.npy", "--input-type", "f15"], "unknown type 'f15'. Did you mean 'f16'?"),
-        (["sum", "a.npy", "--acc", "f61"], "unknown accumulator 'f61'"),
-        (["segmented-sum", "a.npy"], "needs --segment-size N or --offsets FILE, one of them"),
-        (["sum", "a.npy", "--segment-size", "4"], "did you mean segmented-sum?"),
-        (["sum", "a.npy", "--exclusive"], "--exclusive is for scans"),
-        (["sum", "a.npy", "--reverse"], "--reverse is for scans"),
-        (["cumsum", "a.npy", "--exclusive", "--include-initial"], "choose one of them"),
-        (["sum", "a.npy", "--axis", "x"], "'x' is not a valid integer"),
-        (["sum"], "Missing argument 'INPUT'"),
-    ],
-)
-def test_wrong_usage(folder: Path, arguments: list[str], message: str) -> None:
-    assert message in fails(2, "run", *arguments)
-
-
-def test_ctrl_c_leaves_nothing_half_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(tcusim, "sum", interrupt)
-    text = fails(130, "run", "sum", "a.npy", "-o", "out.npy")
-    assert text == "interrupted; nothing was written\n"
-    assert os.listdir() == ["a.npy"]
-
-
-def test_ctrl_c_in_a_process(folder: Path) -> None:
-    code = """
-import os, signal, time
-import tcusim, tcusim.cli
-signal.signal(signal.SIGINT, signal.default_int_handler)
-tcusim.sum = lambda *_, **__: (os.kill(os.getpid(), signal.SIGINT), time.sleep(30))
-from tcusim.cli.main import main
-main(["run", "sum", "a.npy", "-o", "out.npy"])
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (130, "interrupted; nothing was written\n")
-    assert os.listdir() == ["a.npy"]
-
-
 # --- list, listing and step -------------------------------------------------------------------
-
-
-def test_list_has_every_table() -> None:
-    text = succeeds("list")
-    for word in ("reduction_256n", "32x8x16", "blackwell", "the simulator, on NumPy"):
-        assert word in text
-    assert not any(line.endswith(" ") for line in text.splitlines())
-
-
-def test_list_as_json() -> None:
-    tables = json.loads(succeeds("list", "shapes", "backends", "--json"))
-    assert list(tables) == ["shapes", "backends"]
-    first = tables["shapes"][0]
-    assert (first["name"], first["instruction"], first["min sm"]) == ("16x16x16", "wmma", 70)
-    assert first["types"] == "f16→f16, f16→f32"
-    backend = next(row for row in tables["backends"] if row["name"] == "numpy")
-    assert backend["available"] == "yes"
-
-
-def test_list_refuses_another_word() -> None:
-    text = fails(2, "list", "shape")
-    assert "unknown table or name 'shape'. Did you mean 'shapes'? The tables are algo" in text
-
-
-def test_list_tells_all_of_a_name() -> None:
-    text = succeeds("list", "scan_256n", "V100")
-    assert "paper      scan_256n" in text
-    assert "      --form  How what precedes each row is found." in text
-    assert "NVIDIA Volta" in text
-    assert "reduction" not in text
-    tables = json.loads(succeeds("list", "scan_tn", "--json"))
-    assert [row["name"] for row in tables["algorithms"]] == ["scan_tn"]
-
-
-def test_the_list_fits_a_terminal_of_80_columns() -> None:
-    text = on_a_terminal([*COMMAND, "list", "algorithms"], b"", columns=80)
-    lines = text.splitlines()
-    assert max(map(len, lines)) <= 80
-    assert len(lines) <= 60
-    assert sum(line.split()[0] in NAMES for line in lines if line.strip()) == len(NAMES)
 
 
 def test_listing_is_that_of_the_program() -> None:
@@ -341,76 +89,6 @@ NAMES = [row.name for row in algorithms()]
 @pytest.mark.parametrize("name", NAMES)
 def test_every_algorithm_is_listed_by_default(name: str) -> None:
     assert succeeds("listing", name) == tcusim.listing(tcusim.build(name))
-
-
-def test_every_option_of_every_algorithm_can_be_said() -> None:
-    """Each is given the value that it has by default, and is in the help."""
-    help_text = succeeds("listing", "--help")
-    for row in algorithms():
-        for name, known in row.options.items():
-            option = f"--{name.replace('_', '-')}"
-            assert f"  {option} " in help_text
-            default = known.default
-            if isinstance(default, bool):
-                words = [option] if default else []
-            elif isinstance(default, tuple):
-                words = [option, ",".join(map(str, default))]
-            else:
-                words = [] if default is None else [option, str(default)]
-            assert succeeds("listing", row.name, *words) == succeeds("listing", row.name)
-
-
-def test_options_reach_the_builder() -> None:
-    pairs: list[tuple[str, list[str], dict[str, Any]]] = [
-        (
-            "scan_single_pass",
-            ["--tiles-per-row", "1", "--columns", "3"],
-            {"tiles_per_row": 1, "columns": 3},
-        ),
-        ("reduction_ragged", ["--levels", "8,4"], {"levels": (8, 4)}),
-        ("gemv_reduction", ["--no-staged", "--width", "2"], {"staged": False, "width": 2}),
-        (
-            "scan_panel",
-            ["--items-per-warp", "2", "--accumulation-length", "1"],
-            {"items_per_warp": 2, "accumulation_length": 1},
-        ),
-    ]
-    for name, words, options in pairs:
-        program = tcusim.build(name, **options)
-        assert succeeds("listing", name, *words) == tcusim.listing(program) != ""
-
-
-def test_step_tells_the_algorithms_option_from_its_own() -> None:
-    options = ["--plain", "--width", "60", "--algorithm-width", "2", "--only", "mma"]
-    text = succeeds("step", "gemv_reduction", *options)
-    assert text.startswith(tcusim.listing(tcusim.build("gemv_reduction", width=2)))
-
-
-def test_an_option_of_an_algorithm_that_somebody_registered() -> None:
-    def mine(b: Builder, segment_size: int, *, turn_over: bool = False) -> int | Work:
-        """Sum.
-
-        Parameters
-        ----------
-        turn_over : bool
-            Look at the other side. It is dark.
-        """
-        return reduce.reduction_kn(b, segment_size)
-
-    register_algorithm(Algorithm(mine, "mine", "reduction", "here", "1"))
-    assert "--turn-over" in succeeds("listing", "--help")
-    assert "Look at the other side. For mine." in succeeds("listing", "--help")
-    assert "program mine" in succeeds("listing", "mine", "--turn-over")
-
-
-def test_a_tile_that_nobody_registered_means_itself(folder: Path) -> None:
-    for name in ("listing", "step", "validate"):
-        arguments = {"validate": ["4x2x8", "scan_k"]}.get(name, ["scan_k", "--tile", "4x2x8"])
-        assert "4x2x8" in succeeds(name, *arguments)
-    text = succeeds("run", "segmented-sum", "--segment-size", "64", "--tile", "4x2x8", "a.npy")
-    assert "tile 4x2x8" in text
-    assert "none: equal to NumPy's float64" in text
-    assert "4x2x8" in fails(1, "emit", "scan_k", "--tile", "4x2x8")
 
 
 @pytest.mark.parametrize("command", list(_COMMANDS))
@@ -452,15 +130,6 @@ def test_every_example_of_a_help_works(folder: Path, command: str) -> None:
 )
 def test_listing_errors(arguments: list[str], message: str) -> None:
     assert message in fails(1, "listing", *arguments)
-
-
-def test_choices_are_checked_and_shown() -> None:
-    text = succeeds("listing", "--help")
-    for choices in ("--side [a|b]", "--combine [mma|add]", "--form [(LA)1|L(A1)|[U|1]]"):
-        assert choices in text
-    assert "unknown combine 'ad'. Did you mean 'add'?" in fails(
-        2, "listing", "scan_k", "--combine", "ad"
-    )
 
 
 def test_step_is_plain_where_nobody_sits() -> None:

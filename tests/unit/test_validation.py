@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -314,35 +313,6 @@ def test_inputs_that_nobody_knows_are_skipped() -> None:
     )
 
 
-# --- The report -------------------------------------------------------------------------------
-
-
-def test_json_round_trip() -> None:
-    plant()
-    report = validate_shape("8x32x16", algorithms=["scan_t", "planted", "reduction_tn"])
-    text = report.to_json()
-    assert ShapeReport.from_json(text) == report
-    value = json.loads(text)
-    assert (value["shape"], value["ok"], len(value["rows"])) == ("8x32x16", False, 10)
-    assert value["rows"][0]["options"] == {"form": "(LA)1"}
-    assert value["rows"][1]["elements_per_mma"] == 512 / 8
-    other = replace(report, rows=report.rows[1:])
-    assert ShapeReport.from_json(other.to_json()) != report
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"rows": [1]}', '{"rows": [{"kind": "scan"}]}'])
-def test_text_that_is_no_report(text: str) -> None:
-    with pytest.raises(InputError, match="the text is no report of validate_shape"):
-        ShapeReport.from_json(text)
-
-
-def test_sides_that_do_equally_well_share_a_line() -> None:
-    square = validate_shape("4x4x4", algorithms=["scan_k", "reduction_k"]).table()
-    assert [line[:2] for line in square] == [("scan_k", "a, b"), ("reduction_k", "a, b")]
-    long = validate_shape("8x2x4", algorithms=["scan_k"]).table()
-    assert [line[:2] for line in long] == [("scan_k", "a"), ("scan_k", "b")]
-
-
 # --- What cannot be validated -----------------------------------------------------------------
 
 
@@ -366,68 +336,6 @@ def test_what_does_not_go_together() -> None:
 
 def command(*arguments: str) -> click.testing.Result:
     return click.testing.CliRunner().invoke(cli.main, ["validate", *arguments])
-
-
-def test_the_command_prints_a_table() -> None:
-    result = command("64x8x16", "scan_k", "scan_t")
-    assert (result.exit_code, result.stderr) == (0, "")
-    lines = [line.split() for line in result.stdout.splitlines()]
-    assert lines[1][:4] == ["algorithm", "data", "right", "mma"]
-    rows = [line for line in lines if line and line[0] == "scan_k"]
-    assert [line[1] for line in rows] == ["a", "b"]
-    assert [line[3] for line in rows] == ["2", "1"]
-    assert "not possible: scan_t [U|1] (data in a): form '[U|1]' needs more" in result.stdout
-    assert result.stdout.splitlines()[-1].endswith(": all right")
-
-
-def test_the_command_fails_where_something_is_wrong() -> None:
-    plant()
-    result = command("4x4x4", "planted")
-    assert result.exit_code == 1
-    assert "WRONG: planted" in result.stdout
-
-    def never(b: Builder, segment_size: int) -> int:
-        """Sum nothing."""
-        raise Unsupported("not with this tile")
-
-    plant(never, kind="reduction", name="never")
-    result = command("4x4x4", "never", "--json", "-")
-    assert result.exit_code == 1
-    rows = json.loads(result.stdout)["rows"]
-    assert {row["possible"] for row in rows} == {False}
-
-
-def test_the_command_prints_or_writes_json(tmp_path: Path) -> None:
-    printed = command("2x2x2", "scan_k", "--json", "-")
-    assert printed.exit_code == 0
-    path = tmp_path / "report.json"
-    path.write_text("old")
-    written = command("2x2x2", "scan_k", "--json", str(path))
-    assert written.exit_code == 0
-    assert "all right" in written.stdout
-    one, two = ShapeReport.from_json(printed.stdout), ShapeReport.from_json(path.read_text())
-    assert one == two
-    assert one.ok
-    assert [file.name for file in tmp_path.iterdir()] == ["report.json"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "text"),
-    [
-        (["16x16"], 1, "a shape is written '16x16x16'"),
-        (["16x16x8"], 1, "it takes tf32 to f32. Choose ab and acc"),
-        (["4x4x4", "scan_kk"], 1, "Did you mean 'scan_k'?"),
-        (["4x4x4", "--arch", "hoper"], 1, "Did you mean 'hopper'?"),
-        (["4x4x4", "--acc", "f8"], 2, "unknown accumulator 'f8'"),
-        (["4x4x4", "--json", "/no/such/folder/x.json"], 1, "there is no directory"),
-        (["4x4x4", "--json", "/"], 1, "it is a directory"),
-    ],
-)
-def test_the_command_refuses(arguments: list[str], code: int, text: str) -> None:
-    result = command(*arguments)
-    assert (result.exit_code, result.stdout) == (code, "")
-    assert text in result.stderr
-    assert "Traceback" not in result.stderr
 
 
 def test_a_text_file_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

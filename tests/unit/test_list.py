@@ -1,0 +1,97 @@
+"""`tcusim list`: the tables, one name in full, and what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import click.testing
+
+from tcusim.algorithms import algorithms
+from tcusim.cli import main as cli
+
+COMMAND = [sys.executable, "-W", "error", "-m", "tcusim"]
+
+
+def tcusim_command(*arguments: str) -> click.testing.Result:
+    return click.testing.CliRunner().invoke(cli.main, arguments)
+
+
+def succeeds(*arguments: str) -> str:
+    result = tcusim_command(*arguments)
+    assert (result.exit_code, result.stderr) == (0, ""), result.output
+    return str(result.stdout)
+
+
+def fails(code: int, *arguments: str) -> str:
+    result = tcusim_command(*arguments)
+    assert result.exit_code == code, result.output
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    return str(result.stderr)
+
+
+def test_list_has_every_table() -> None:
+    text = succeeds("list")
+    for word in ("reduction_256n", "32x8x16", "blackwell", "the simulator, on NumPy"):
+        assert word in text
+    assert not any(line.endswith(" ") for line in text.splitlines())
+
+
+def test_list_as_json() -> None:
+    tables = json.loads(succeeds("list", "shapes", "backends", "--json"))
+    assert list(tables) == ["shapes", "backends"]
+    first = tables["shapes"][0]
+    assert (first["name"], first["instruction"], first["min sm"]) == ("16x16x16", "wmma", 70)
+    assert first["types"] == "f16→f16, f16→f32"
+    backend = next(row for row in tables["backends"] if row["name"] == "numpy")
+    assert backend["available"] == "yes"
+
+
+def test_list_refuses_another_word() -> None:
+    text = fails(2, "list", "shape")
+    assert "unknown table or name 'shape'. Did you mean 'shapes'? The tables are algo" in text
+
+
+def test_list_tells_all_of_a_name() -> None:
+    text = succeeds("list", "scan_256n", "V100")
+    assert "paper      scan_256n" in text
+    assert "      --form  How what precedes each row is found." in text
+    assert "NVIDIA Volta" in text
+    assert "reduction" not in text
+    tables = json.loads(succeeds("list", "scan_tn", "--json"))
+    assert [row["name"] for row in tables["algorithms"]] == ["scan_tn"]
+
+
+def test_the_list_fits_a_terminal_of_80_columns() -> None:
+    text = on_a_terminal([*COMMAND, "list", "algorithms"], b"", columns=80)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) <= 60
+    assert sum(line.split()[0] in NAMES for line in lines if line.strip()) == len(NAMES)
+
+
+NAMES = [row.name for row in algorithms()]
+
+
+def on_a_terminal(command: list[str], keys: bytes, columns: int = 140) -> str:
+    """Run a command on a terminal of its own; return what it shows."""
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": str(columns), "PYTHONUTF8": "1"}
+    process = subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, close_fds=True
+    )
+    os.close(theirs)
+    os.write(ours, keys)
+    shown = b""
+    # Linux reports a terminal that the other side has closed as an error.
+    with contextlib.suppress(OSError):
+        while piece := os.read(ours, 4096):
+            shown += piece
+    os.close(ours)
+    assert process.wait(30) == 0, shown.decode()
+    return shown.decode()

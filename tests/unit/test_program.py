@@ -1,0 +1,78 @@
+"""The commands that build one program: `tcusim emit`, `tcusim listing` and `tcusim step`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click.testing
+import pytest
+
+from tcusim.check.cases import Recipe
+from tcusim.cli import main as cli
+from tcusim_cuda.compile import why_no_compiler
+
+
+def command(*arguments: str) -> click.testing.Result:
+    return click.testing.CliRunner().invoke(cli.main, arguments)
+
+
+def test_emit_prints_the_text() -> None:
+    once, twice = (command("emit", "scan_tn", "--tile", "32x8x16", "--masked") for _ in range(2))
+    assert once.exit_code == 0
+    assert once.stdout == twice.stdout
+    assert '#include "tcusim.cuh"' in once.stdout
+    assert "wmma::mma_sync(" in once.stdout
+
+
+def test_emit_standalone(tmp_path: Path) -> None:
+    path = tmp_path / "k.cu"
+    result = command("emit", "scan_kn", "--tile", "16x8x16", "--standalone", "-o", str(path))
+    assert (result.exit_code, result.stdout) == (0, "")
+    text = path.read_text()
+    assert "tcusim.cuh" not in text.split("using namespace nvcuda")[0]
+    assert "namespace tcu {" in text
+    assert "#pragma once" not in text
+    assert text.count('extern "C" __global__ void') == 1
+
+
+def test_emit_compiles(tmp_path: Path) -> None:
+    reason = why_no_compiler()
+    if reason is not None:
+        pytest.skip(reason)
+    path = tmp_path / "k.cubin"
+    result = command("emit", "reduction_256", "--arch", "v100", "--compile", "-o", str(path))
+    assert result.exit_code == 0, result.output
+    rows = dict(line.split("  ", 1) for line in result.stdout.splitlines())
+    rows = {name: text.strip() for name, text in rows.items()}
+    assert rows["kernel"] == "reduction_256, 32 threads a block"
+    assert rows["compiled for"].startswith("sm_70 by NVRTC ")
+    assert rows["spilled"] == "0 bytes of each thread"
+    assert rows["tensor core"] == "32 HMMA.884"
+    assert rows["of each mma"] == "16 (2 mma, where loops are unrolled)"
+    assert rows["written to"] == str(path)
+    assert path.read_bytes()[:4] == b"\x7fELF"
+
+
+def test_emit_refuses() -> None:
+    for arguments, text in (
+        (["scan_k", "--arch", "ieee"], "ieee is no GPU"),
+        (["scan_k", "--arch", "volt"], "Did you mean 'volta'?"),
+        (["scan_k", "--arch", "sm_10"], "scan_k uses instructions of sm_70 and newer, sm_10 lacks"),
+        (["scan_k", "--ab", "bf16", "--arch", "volta"], "instructions of sm_80 and newer"),
+        (["scan_k", "-o", "/no/such/folder/k.cu"], "there is no directory"),
+        (
+            ["reduction_k", "--tile", "16x8x32", "--ab", "e4m3"],
+            "no kernel is emitted for tiles of e4m3",
+        ),
+    ):
+        result = command("emit", *arguments)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert text in result.stderr
+
+
+def test_counting_unrolled_products() -> None:
+    from tcusim_cuda.emit import emit
+
+    assert emit(Recipe.of("reduction_tn").build()).products == 4 + 1
+    assert emit(Recipe.of("reduction_k", tile="32x32x32").build()).products == 2 * 2 * 2
+    assert emit(Recipe.of("reduction_simt").build()).products == 0
