@@ -646,6 +646,11 @@ def never(bound: Bound) -> bool:
     return not excess.terms and excess.const >= 0
 
 
+def below(place: Index, first: int, count: int, end: int) -> list[Bound]:
+    """Return the bound that keeps `count` places from `first` on below `end`, if not all are."""
+    return [Bound(place + first, Index.of(end))] if first + count > end else []
+
+
 def padded(count: int, dtype: str) -> int:
     """Round a number of elements up to a multiple of 32 bytes, which WMMA's pointers need."""
     step = max(1, TILE_BYTES // format_of(dtype).itemsize)

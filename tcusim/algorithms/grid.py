@@ -44,85 +44,59 @@ Columns: TypeAlias = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
 class _Blocks:
     """Which elements a block takes: `chunk` of them, block_col in `columns` after another.
 
     segment_size: None if the whole array is one segment; its groups of blocks then follow each
-    other. Else each segment has one group of its own.
+    other. Else each segment has one group of its own. In reverse, blocks are counted from the end.
+
+    column: the block's place in its group. first: its first element in the array. last_column:
+    whether it is the last one of its group. number: its number in the grid.
     """
 
-    chunk: int
-    columns: int
-    segment_size: int | None
-    masked: bool
-    reverse: bool = False
-
-    @property
-    def column(self) -> Index:
-        """The block's place in its group."""
-        return BLOCK_COL if self.columns > 1 else Index()
-
-    @property
-    def first(self) -> Index:
-        """The block's first element in the array; in reverse, blocks are counted from the end."""
-        passed = self.column * self.chunk
-        size = self.segment_size
-        if size is not None:
-            return BLOCK * size + (size - self.chunk - passed if self.reverse else passed)
-        passed = passed + BLOCK * (self.chunk * self.columns)
-        return LENGTH - self.chunk - passed if self.reverse else passed
-
-    @property
-    def last_column(self) -> Bound:
-        """Whether the block is the last one of its group."""
-        return Bound(Index.of(self.columns - 2), self.column)
-
-    @property
-    def number(self) -> Index:
-        """The block's number in the grid."""
-        return BLOCK * self.columns + self.column
+    def __init__(
+        self, b: Builder, chunk: int, columns: int, size: int | None, *, reverse: bool = False
+    ) -> None:
+        require(
+            b.options.items_per_warp == 1,
+            "a block of one launch for a whole array takes one chunk: items_per_warp=1",
+        )
+        self.chunk = chunk
+        self.columns = columns = columns if size is None else -(-size // chunk)
+        self.segment_size = size
+        self.masked = b.options.masked
+        self.reverse = reverse
+        self.column = BLOCK_COL if columns > 1 else Index()
+        self.number = BLOCK * columns + self.column
+        self.last_column = Bound(Index.of(columns - 2), self.column)
+        begin, end = (Index(), LENGTH) if size is None else (BLOCK * size, BLOCK * size + size)
+        passed = (self.number if size is None else self.column) * chunk
+        self.first = end - chunk - passed if reverse else begin + passed
+        per_group = size or chunk * columns
+        scalar = Scalar("length", 1 if self.masked else per_group)
+        self.work = Work((scalar,), Extent(LENGTH, per_group), columns)
 
     def inside(self, place: Index) -> list[Bound]:
         """Return when the element at `place` of the chunk is one of the segment and the array."""
         bounds = []
-        size = self.segment_size
+        size, place = self.segment_size, self.first + place
         if size is not None and size % self.chunk:
-            within = self.first + place - BLOCK * size
+            within = place - BLOCK * size
             bounds.append(
                 Bound(Index.of(-1), within) if self.reverse else Bound(within, Index.of(size))
             )
-        if self.masked and self.reverse and size is None:
-            bounds.append(Bound(Index.of(-1), self.first + place))
-        elif self.masked:
-            bounds.append(Bound(self.first + place, LENGTH))
+        if self.masked:
+            back = self.reverse and size is None
+            bounds.append(Bound(Index.of(-1), place) if back else Bound(place, LENGTH))
         return bounds
 
     @property
     def places(self) -> Extent:
         """Status words: one a block, and one before the first."""
-        blocks = self.work().blocks
+        blocks = self.work.blocks
         # ceil(blocks) * columns + 1, rounded up once more where the division leaves a rest.
         index = (blocks.index + (blocks.per - 1)) * self.columns + blocks.per
         return Extent(index, blocks.per)
-
-    def work(self) -> Work:
-        """Return the grid."""
-        per_group = self.segment_size or self.chunk * self.columns
-        scalar = Scalar("length", 1 if self.masked else per_group)
-        return Work((scalar,), Extent(LENGTH, per_group), self.columns)
-
-
-def _blocks(
-    b: Builder, chunk: int, columns: int, segment_size: int | None, *, reverse: bool = False
-) -> _Blocks:
-    require(
-        b.options.items_per_warp == 1,
-        "a block of one launch for a whole array takes one chunk: items_per_warp=1",
-    )
-    if segment_size is not None:
-        columns = -(-segment_size // chunk)
-    return _Blocks(chunk, columns, segment_size, b.options.masked, reverse)
 
 
 @algorithm(
@@ -157,17 +131,18 @@ def reduction_single_pass(
     """
     tile = b.m * b.k
     share = per_warp * tile
-    grid = _blocks(b, b.options.warps * share, columns, segment_size)
+    grid = _Blocks(b, b.options.warps * share, columns, segment_size)
     size = Extent.of(1) if segment_size is None else Extent(LENGTH, segment_size)
     out = b.output("out", b.options.result, size)
     ones = b.const(b.right("P"), PatternKind.COL)
-    total = _block_total(b, grid, finish(b, _sum_of_share(b, grid, share, ones)))
+    total = _block_total(b, finish(b, _sum_of_share(b, grid, share, ones)))
     if grid.columns == 1 and segment_size is not None:
         with b.first_warp():
             b.copy(b.rect(out, BLOCK, 1, 1, 1), total)
-        return grid.work()
+        return grid.work
     with b.first_warp():
-        totals = _publish_total(b, grid, total)
+        totals = b.status("totals", b.options.acc, grid.places)
+        b.publish(b.rect(totals, grid.number, 1, 1, 1), total)
     with b.first_warp(), b.when([grid.last_column]):
         if grid.columns > 1:
             earlier = _await_sum(b, "group", totals, BLOCK * grid.columns, grid.columns - 1, [])
@@ -176,7 +151,7 @@ def reduction_single_pass(
             b.copy(b.rect(out, BLOCK, 1, 1, 1), total)
         else:
             _sum_of_groups(b, grid, out, total, groups_at_once)
-    return grid.work()
+    return grid.work
 
 
 def _sum_of_share(b: Builder, grid: _Blocks, share: int, ones: Frag) -> Frag:
@@ -198,7 +173,7 @@ def _sum_of_share(b: Builder, grid: _Blocks, share: int, ones: Frag) -> Frag:
     return v
 
 
-def _block_total(b: Builder, grid: _Blocks, of_warp: View) -> View:
+def _block_total(b: Builder, of_warp: View) -> View:
     """Return the sum of all warps' values, where the first warp sees it."""
     warps = b.options.warps
     partials = b.shared("partials", b.options.acc, warps)
@@ -207,13 +182,6 @@ def _block_total(b: Builder, grid: _Blocks, of_warp: View) -> View:
     with b.first_warp():
         fold(b, lambda start, count: b.rect(partials, start, 1, count, count), warps)
     return b.rect(partials, 0, 1, 1, 1)
-
-
-def _publish_total(b: Builder, grid: _Blocks, total: View) -> Buffer:
-    """Give the block's total to later blocks."""
-    totals = b.status("totals", b.options.acc, grid.places)
-    b.publish(b.rect(totals, grid.number, 1, 1, 1), total)
-    return totals
 
 
 def _await_sum(
@@ -235,8 +203,7 @@ def _sum_of_groups(b: Builder, grid: _Blocks, out: Buffer, of_group: View, at_on
     with b.when([Bound(LENGTH, (BLOCK + 1) * per_group + 1)]):
         with b.loop("i", Extent(LENGTH, per_group * at_once)) as i:
             first = i * at_once
-            earlier = [Bound(first + COL, BLOCK)]
-            few = _await_sum(b, "few", groups, first, at_once, earlier)
+            few = _await_sum(b, "few", groups, first, at_once, [Bound(first + COL, BLOCK)])
             b.copy(of_group, of_group, few)
         b.copy(b.rect(out, 0, 1, 1, 1), of_group)
 
@@ -293,7 +260,7 @@ def scan_single_pass(
     groups, batches = held.groups, held.batches
     panel = ScannedPanel(b, Share(held.tiles_per_row, groups), order, held=True)
     warps, vectors = b.options.warps, Vectors(batches * panel.count)
-    grid = _blocks(b, warps * batches * panel.size, columns, segment_size, reverse=order.reverse)
+    grid = _Blocks(b, warps * batches * panel.size, columns, segment_size, reverse=order.reverse)
 
     def part(buffer: Buffer, batch: int, times: int) -> View:
         place = (WARP * batches + batch) * panel.size
@@ -310,7 +277,7 @@ def scan_single_pass(
     for batch in range(batches):
         panel.scan_held(tiles, batch * groups)
         panel.write(part(out, batch, 1), before, batch * panel.count)
-    return grid.work()
+    return grid.work
 
 
 def _before_rows(b: Builder, grid: _Blocks, sums: Buffer, vectors: Vectors, order: Order) -> Buffer:

@@ -8,6 +8,7 @@ from tcusim.algorithms.builder import (
     LENGTH,
     Builder,
     Work,
+    below,
     require,
     require_float_operands,
     stored_type,
@@ -114,23 +115,13 @@ def _finish_packed(b: Builder, rows: FixedRows, out: Buffer, partials: Buffer) -
     for block in range(-(-b.m // b.n)):
         r = b.zero(b.accumulator("R"))
         for q in range(-(-b.m // b.k)):
-            x = b.load(b.right("X"), _partials_tile(b, partials, q, block))
-            b.mma(r, top, x, r)
+            inside = [*below(ROW, q * b.k, b.k, b.m), *below(COL, block * b.n, b.n, b.m)]
+            tile = b.rect(partials, block * b.n * b.m + q * b.k, b.k, b.n, 1, b.m, inside)
+            b.mma(r, top, b.load(b.right("X"), tile), r)
         first, count = rows.first + block * b.n, min(b.n, b.m - block * b.n)
-        inside = [Bound((first + COL) * rows.longest, LENGTH)]
-        bounds = inside if b.options.masked else []
+        bounds = [Bound((first + COL) * rows.longest, LENGTH)] if b.options.masked else []
         sums = b.rect(out, first, 1, count, count, 1, bounds)
         b.copy(sums, b.part(b.spill(r), 1, count), line="out")
-
-
-def _partials_tile(b: Builder, partials: Buffer, q: int, block: int) -> View:
-    """Return partials q*k .. of segments block*n .. as a right operand, one segment a column."""
-    bounds = []
-    if (q + 1) * b.k > b.m:
-        bounds.append(Bound(ROW + q * b.k, Index.of(b.m)))
-    if (block + 1) * b.n > b.m:
-        bounds.append(Bound(COL + block * b.n, Index.of(b.m)))
-    return b.rect(partials, block * b.n * b.m + q * b.k, b.k, b.n, 1, b.m, bounds)
 
 
 # --- Products ---------------------------------------------------------------------------------

@@ -79,8 +79,7 @@ def scan_kn(
     combine="add", S is added by a rounded addition instead, so that nothing drifts. An exclusive R
     lacks the last elements: S <- A.J + S then, a product more for each piece.
     """
-    rows = FixedRows(b, segment_size, b.m)
-    return _scan_rows(b, rows, order, carry=carry)
+    return _scan_rows(b, FixedRows(b, segment_size, b.m), order, carry=carry)
 
 
 @algorithm("scan_ragged", "irregular_scan", "not in the paper", "N*ceil(k/n)", repeats=4)
@@ -91,8 +90,7 @@ def scan_ragged(
 
     Results lie where their elements do.
     """
-    rows = RaggedRows(b, cut, b.m, chunks)
-    return _scan_rows(b, rows, order, carry=carry)
+    return _scan_rows(b, RaggedRows(b, cut, b.m, chunks), order, carry=carry)
 
 
 def _scan_rows(b: Builder, rows: Rows, order: Order, *, carry: bool) -> int | Work:
@@ -127,8 +125,8 @@ def scan_simt(
 
     The middle launch of a long scan: its totals need the accumulator's range and precision.
     """
-    rows, vectors = FixedRows(b, segment_size, 1), Vectors(segment_size)
-    return _add_up_rows(b, rows, vectors, order, carry=carry)
+    rows = FixedRows(b, segment_size, 1)
+    return _add_up_rows(b, rows, Vectors(segment_size), order, carry=carry)
 
 
 @algorithm("scan_ragged_simt", "irregular_scan", "not in the paper", "0", repeats=4)

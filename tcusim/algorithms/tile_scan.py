@@ -18,6 +18,7 @@ from typing import Annotated, Literal, TypeAlias, get_args
 from tcusim.algorithms.builder import (
     Builder,
     Spill,
+    below,
     numbered,
     padded,
     require,
@@ -98,10 +99,9 @@ def rows_as_right(b: Builder, spill: Spill, q: int, column: int | None = None) -
 
     column: the one that is repeated in all columns, if not all are equal anyway.
     """
-    bounds = [Bound(ROW + q * b.k, Index.of(b.m))] if (q + 1) * b.k > b.m else []
-    if column is None:
-        return b.part(spill, b.k, b.n, q * b.k, bounds=bounds)
-    return b.part(spill, b.k, b.n, q * b.k, column, repeat="col", bounds=bounds)
+    repeat: Literal["", "col"] = "" if column is None else "col"
+    bounds = below(ROW, q * b.k, b.k, b.m)
+    return b.part(spill, b.k, b.n, q * b.k, column or 0, repeat=repeat, bounds=bounds)
 
 
 # --- Tiles ------------------------------------------------------------------------------------
@@ -207,8 +207,8 @@ class TileScan:
             b.load(b.right(name), rows_as_right(b, totals, q, column))
             for q, name in enumerate(self._row_blocks("X"))
         ]
-        rows = [b.accumulator("R")] if self.joint else results(b, "R")
-        return [self.lower_product(r, self.x, c) for r, c in zip(rows, prefixes, strict=True)]
+        rows = zip(results(b, "R"), prefixes, strict=True)
+        return [self.lower_product(r, self.x, prefix) for r, prefix in rows]
 
     def combined_by_additions(self, prefixes: list[Frag], totals: Spill, s: Frag) -> list[Frag]:
         """Return the prefixes + C, S and the totals of the rows before, each sum rounded."""
@@ -219,8 +219,8 @@ class TileScan:
         shift, inside = self.order.earlier(1, ROW, b.m)
         c = b.broadcast(b.accumulator("C"), b.rect(self.sums, shift, b.m, b.n, 1, 0, inside))
         b.add(c, c, s)
-        rows = results(b, "R")
-        return [b.add(r, prefix, c) for r, prefix in zip(rows, prefixes, strict=True)]
+        rows = zip(results(b, "R"), prefixes, strict=True)
+        return [b.add(r, prefix, c) for r, prefix in rows]
 
     def lower_product(self, r: Frag, right: list[Frag], c: Frag) -> Frag:
         """R = L.X + C, with X as ceil(m/k) right operands."""
@@ -261,8 +261,7 @@ class TileScan:
     def spread(self, s: Frag, spill: Spill, col: int) -> None:
         """S <- the element of the last row in this column, in every place."""
         b = self.b
-        row = self.order.last(b.m)
-        tile = b.part(spill, b.m, b.n, row, col, repeat="both")
+        tile = b.part(spill, b.m, b.n, self.order.last(b.m), col, repeat="both")
         b.broadcast(s, tile, line="carry")
 
 
@@ -302,12 +301,8 @@ def _data_as_right(b: Builder, view: View, q: int, j: int) -> View:
     row, col = q * b.k, j * b.n
     tile = b.cut(view, b.k, b.n, row, col)
     down, across = (COL, ROW) if b.transposed else (ROW, COL)
-    bounds = list(tile.bounds)
-    if row + b.k > b.m:
-        bounds.append(Bound(down + row, Index.of(b.m)))
-    if col + b.n > b.k:
-        bounds.append(Bound(across + col, Index.of(b.k)))
-    return replace(tile, bounds=tuple(bounds))
+    beyond = *below(down, row, b.k, b.m), *below(across, col, b.n, b.k)
+    return replace(tile, bounds=(*tile.bounds, *beyond))
 
 
 def _as_left(b: Builder, blocks: list[Frag]) -> Frag:
