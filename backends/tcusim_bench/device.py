@@ -12,7 +12,7 @@ import os
 import shutil
 import statistics
 import subprocess
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -406,7 +406,7 @@ def _drawn(size: int, count: int) -> NDArray[np.int64]:
     return np.unique(drawn)
 
 
-def read_limits(device: Device, repeats: int) -> Mapping[str, float]:
+def read_limits(device: Device, repeats: int) -> dict[str, float]:
     """Measure the GPU's two limits, in bytes a second: of reading, and of copying (both ways)."""
     read_ms = device.median_ms(device.reader(), repeats)
     copy_ms = device.median_ms(device.copier(), repeats)

@@ -278,7 +278,7 @@ def _start(device: Device, others: Peers, length: int) -> Report:
     report = Report(
         device=device.info,
         versions={**_versions(), **others.versions},
-        limits=dict(read_limits(device, _LIMIT_REPEATS)),
+        limits=read_limits(device, _LIMIT_REPEATS),
         length=length,
         date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
@@ -456,11 +456,8 @@ def _cells(row: Row) -> list[str]:
 def _aligned(table: list[list[str]]) -> list[str]:
     """Return a table's lines, with numbers to the right and words to the left."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    right = {1, 5, 6, 7, 8, 9}
+    pads = [str.rjust if place in (1, 5, 6, 7, 8, 9) else str.ljust for place in range(len(widths))]
     return [
-        "  ".join(
-            cell.rjust(width) if place in right else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        ).rstrip()
+        "  ".join(pad(*cell) for pad, *cell in zip(pads, cells, widths, strict=True)).rstrip()
         for cells in table
     ]

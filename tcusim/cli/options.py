@@ -89,10 +89,8 @@ class _Numbers(_Type):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, ...]:
         """Return the numbers."""
-        if isinstance(value, tuple):
-            return value
         try:
-            return tuple(int(word) for word in str(value).split(",") if word.strip())
+            return tuple(int(word) for word in value.split(",") if word.strip())
         except ValueError:
             self.fail(f"{value!r} is not whole numbers with commas between them", param, ctx)
 

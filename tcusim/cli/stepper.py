@@ -47,19 +47,18 @@ _INDENT: Final = 2
 _GAP: Final = 3
 # A tile whose elements are all equal is said in words from this size on.
 _SMALL: Final = 8
+# Significant digits of a number that is not whole.
+_DIGITS: Final = 5
+# Lines of the listing before and after a step.
+_AROUND: Final = 2
 _PROMPT: Final = "Enter: next   c: go on to the end   q: quit   a path such as 5.2: go there > "
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How much room there is.
-
-    width: columns. digits: significant ones of a number that is not whole. rows: the most of a
-    tile that are shown.
-    """
+    """How much room there is. width: columns. rows: the most of a tile that are shown."""
 
     width: int = 120
-    digits: int = 5
     rows: int = 32
 
 
@@ -99,13 +98,13 @@ def _block(tile: Tile, verb: str, layout: Layout) -> list[Line]:
         return [*head, [(tile.note, "")]]
     if tile.before is not None:
         head[1].append((f", {np.count_nonzero(changed)} changed", _QUIET))
-    cells = _cells(tile, layout.digits)
+    cells = _cells(tile)
     if rows * cols >= _SMALL and len({cell for row in cells for cell in row}) == 1:
         return [*head, [(f"all {cells[0][0]}", _CHANGED if changed.any() else "")]]
     return [*head, *_table(cells, changed, layout)]
 
 
-def _cells(tile: Tile, digits: int) -> list[list[str]]:
+def _cells(tile: Tile) -> list[list[str]]:
     """Return what is shown of each element; see `LEGEND`."""
     values = tile.values
     unknown = np.zeros(values.shape, bool)
@@ -114,15 +113,15 @@ def _cells(tile: Tile, digits: int) -> list[list[str]]:
     elif values.dtype.itemsize == 4:
         # What unwritten memory holds; a narrower integer may mean it.
         unknown = values == np.iinfo(values.dtype).min
-    texts = [[_number(float(value), digits) for value in row] for row in values]
+    texts = [[_number(float(value)) for value in row] for row in values]
     shown = np.where(tile.inside, np.where(unknown, "?", np.array(texts, object)), ".")
     rows: list[list[str]] = shown.tolist()
     return rows
 
 
-def _number(number: float, digits: int) -> str:
-    whole = number.is_integer() and abs(number) < 10**digits
-    return f"{number:.0f}" if whole else f"{number:.{digits}g}"
+def _number(number: float) -> str:
+    whole = number.is_integer() and abs(number) < 10**_DIGITS
+    return f"{number:.0f}" if whole else f"{number:.{_DIGITS}g}"
 
 
 def _table(cells: list[list[str]], changed: NDArray[np.bool_], layout: Layout) -> list[Line]:
@@ -281,9 +280,9 @@ class Stepper:
             self.console.print(text, overflow="ellipsis", crop=True)
 
 
-def _window(program: Program, path: str, around: int = 2) -> Iterator[Line]:
+def _window(program: Program, path: str) -> Iterator[Line]:
     """Yield the listing's lines around a step, the step's own marked."""
     lines = listing(program).partition("\n\n")[2].splitlines()
     here = next(i for i, line in enumerate(lines) if line.split(maxsplit=1)[0] == path)
-    for i in range(max(0, here - around), min(len(lines), here + around + 1)):
+    for i in range(max(0, here - _AROUND), min(len(lines), here + _AROUND + 1)):
         yield [(f"▶ {lines[i]}", "bold reverse") if i == here else (f"  {lines[i]}", _QUIET)]
