@@ -97,11 +97,6 @@ def run_ready(asked: Arrays, arrays: Arrays, call: Call, prepare: Prepare) -> An
     Arrays of other libraries in the computer's memory are taken as NumPy's, and the result is
     returned as theirs.
     """
-    if call.report is not None and not isinstance(call.report, Report):
-        raise InputError(
-            f"report must be a tcusim.arrays.report.Report, which the call fills in; got "
-            f"{call.report!r}"
-        )
     signatures = tuple([() if array is None else signature(array) for array in arrays])
     is_known = call.offsets is None and None not in signatures
     key = (asked, signatures)
@@ -162,6 +157,8 @@ class HostCall:
         """Flatten, compute, and shape the result."""
         if call.stream is not None:
             raise InputError("stream= is for arrays in GPU memory, and a is a NumPy array")
+        if call.report is not None:
+            _require_report(call.report)
         flat = {}
         for (name, layout), array in zip(self.layouts.items(), arrays, strict=False):
             if name == "c":
@@ -181,6 +178,13 @@ class HostCall:
         if rows is not None and rows.back is not None:
             result = HOST.restored(result, rows.back)
         return _delivered(result, call.out, None if rows is None else arrays[0])
+
+
+def _require_report(report: Any) -> None:
+    if not isinstance(report, Report):
+        raise InputError(
+            f"report must be a tcusim.arrays.report.Report, which the call fills in; got {report!r}"
+        )
 
 
 def addend_of(c: Any, shape: tuple[int, ...], result: np.dtype[Any]) -> Array | None:
@@ -276,7 +280,7 @@ class DeviceCall:
     plan: Planned
     backend: DeviceBackend
     session: Session
-    layouts: Mapping[str, Arrangement | None]
+    layouts: tuple[tuple[str, Arrangement | None], ...]
     shape: tuple[int, ...]
     initial: Edge | None = None
     starts: Sequence[Mapping[str, int]] | None = None
@@ -294,7 +298,7 @@ class DeviceCall:
             )
         inputs = {
             name: array if layout is None else self.backend.arranged(array, *layout)
-            for (name, layout), array in zip(self.layouts.items(), arrays, strict=False)
+            for (name, layout), array in zip(self.layouts, arrays, strict=False)
         }
         if self.extra is not None:
             inputs.update(self.extra)
@@ -308,6 +312,7 @@ class DeviceCall:
             starts=self.starts,
         )
         if call.report is not None:
+            _require_report(call.report)
             for _ in self.starts or (None,):
                 call.report.note(self.plan.launch_plan, self.plan.problem.arch or "")
         if self.flat is not None:
@@ -360,7 +365,7 @@ def segment_call(
         plan=plan,
         backend=home,
         session=plan.session_on(home),
-        layouts={"in": _needed(home, a, arrangement)},
+        layouts=(("in", _needed(home, a, arrangement)),),
         shape=shape,
         initial=layout.initial,
         back=layout.back,
@@ -394,7 +399,7 @@ def product_call(
     if plan is None:
         refused = "out= and c for matrices without elements in GPU memory; leave them out"
         return _Zeros(home, layout.result, rule.result, refused)
-    needed = {name: _needed(home, array, layouts[name]) for name, array in named.items()}
+    needed = tuple((name, _needed(home, x, layouts[name])) for name, x in named.items())
     return DeviceCall(plan, home, plan.session_on(home), needed, layout.result, starts=starts)
 
 
