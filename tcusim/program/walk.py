@@ -127,7 +127,6 @@ class Placement:
         self.count = count
         self.symbols: dict[str, Any] = dict(symbols)
         self.ranges: dict[str, tuple[Ints, Ints]] = {}
-        self._varying = {name for name, value in symbols.items() if isinstance(value, np.ndarray)}
 
     @staticmethod
     def of_warps(program: Program, scalars: Mapping[str, int], warps: Ints) -> Placement:
@@ -144,9 +143,9 @@ class Placement:
     def value(self, index: Index, at: Ints | None = None) -> Ints:
         """Return an index at some places, default all: (W, 1, 1), or (1, 1, 1) if uniform."""
         value = index.evaluate(self.symbols)
-        if index.symbols.isdisjoint(self._varying):
+        if not isinstance(value, np.ndarray):
             return np.full((1, 1, 1), value, np.int64)
-        values: Ints = np.asarray(value) if at is None else np.asarray(value)[at]
+        values: Ints = value if at is None else value[at]
         return values[:, None, None]
 
     def holds(self, bounds: tuple[Bound, ...], at: Ints | None = None) -> Mask:

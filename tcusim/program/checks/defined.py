@@ -17,28 +17,22 @@ from tcusim.program.walk import Mask, Site, top
 class _Defined:
     """What has a value after a step.
 
-    frags: names of fragments and of ranges. cells: elements of each shared buffer. branches: what
+    cells: elements of each shared buffer. frags: names of fragments and of ranges. branches: what
     the branches of earlier Whens defined, for later ones with the same condition.
     """
 
+    cells: dict[str, Mask]
     frags: frozenset[str] = frozenset()
-    cells: dict[str, Mask] = field(default_factory=dict)
     branches: dict[tuple[tuple[Bound, ...], bool], _Defined] = field(default_factory=dict)
 
     def copy(self) -> _Defined:
         """Return a copy; masks are replaced, never changed, so they are shared."""
-        return _Defined(self.frags, dict(self.cells), dict(self.branches))
-
-    def add_cells(self, name: str, mask: Mask) -> None:
-        """Add elements of a shared buffer."""
-        old = self.cells.get(name)
-        self.cells[name] = mask if old is None else old | mask
+        return _Defined(dict(self.cells), self.frags, dict(self.branches))
 
     def add(self, other: _Defined) -> None:
         """Add all that another state defines."""
         self.frags |= other.frags
-        for name, mask in other.cells.items():
-            self.add_cells(name, mask)
+        self.cells = {name: mask | other.cells[name] for name, mask in self.cells.items()}
 
 
 def defined_before_use(program: Program) -> Iterator[Finding]:
@@ -50,7 +44,9 @@ def defined_before_use(program: Program) -> Iterator[Finding]:
     A read whose bounds depend on sizes is compared with the buffer as a whole, not by element.
     Source: fragments and shared memory begin with unspecified contents [CPG sec. 10.24.1, 7.2.2].
     """
-    yield from _define_all(program, top(program), _Defined())
+    sizes = {buffer.name: buffer.size.constant for buffer in program.scratch}
+    nothing = _Defined({name: np.zeros(size or 1, np.bool_) for name, size in sizes.items()})
+    yield from _define_all(program, top(program), nothing)
 
 
 def _define_all(program: Program, steps: Iterator[Site], state: _Defined) -> Iterator[Finding]:
@@ -72,7 +68,9 @@ def _define_all(program: Program, steps: Iterator[Site], state: _Defined) -> Ite
                 for view in filter(is_shared, touched.views_written):
                     written = footprint(program, site, view)
                     if written.complete:
-                        state.add_cells(view.buffer.name, written.union)
+                        state.cells[view.buffer.name] = (
+                            state.cells[view.buffer.name] | written.union
+                        )
 
 
 def _define_when(
@@ -81,21 +79,19 @@ def _define_when(
     ends: list[_Defined] = []
     for taken in (True, False):
         inside = state.copy()
-        inside.add(state.branches.get((bounds, taken), _Defined()))
+        if (bounds, taken) in state.branches:
+            inside.add(state.branches[bounds, taken])
         yield from _define_all(program, site.branch(taken=taken), inside)
         ends.append(inside)
     body, otherwise = ends
     state.branches[bounds, True] = body
     state.branches[bounds, False] = otherwise
     state.frags |= body.frags & otherwise.frags
-    for buffer in program.buffers:
-        name = buffer.name
-        masks = [end.cells[name] for end in ends if name in end.cells]
+    for buffer in program.scratch:
+        one, two = (end.cells[buffer.name] for end in ends)
         # Another warp of the block takes the other branch, and all see what it writes.
-        if masks and buffer.space is Space.SHARED and depends_on_warp(bounds):
-            state.add_cells(name, np.logical_or.reduce(masks))
-        elif len(masks) == 2:
-            state.add_cells(name, masks[0] & masks[1])
+        by_any = buffer.space is Space.SHARED and depends_on_warp(bounds)
+        state.cells[buffer.name] = one | two if by_any else one & two
 
 
 def _undefined(program: Program, site: Site, state: _Defined) -> Iterator[Finding]:
@@ -116,15 +112,10 @@ def _undefined(program: Program, site: Site, state: _Defined) -> Iterator[Findin
             )
     for view in filter(is_shared, touched.views_read):
         name = view.buffer.name
-        written = state.cells.get(name)
-        touching = footprint(program, site, view)
-        if written is None:
-            missing = touching.union
-        elif touching.exact or not touching.complete:
-            missing = touching.union & ~written
-        else:
-            continue
-        if missing.any():
+        written, touching = state.cells[name], footprint(program, site, view)
+        missing = touching.union & ~written
+        by_element = touching.exact or not touching.complete or not written.any()
+        if by_element and missing.any():
             elements = np.flatnonzero(missing)
             yield Finding(
                 site,

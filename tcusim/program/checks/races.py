@@ -10,7 +10,6 @@ from typing import TypeAlias
 import numpy as np
 
 from tcusim.program.checks.regions import (
-    Footprint,
     depends_on_warp,
     footprint,
     is_shared,
@@ -31,7 +30,7 @@ from tcusim.program.grammar import (
     When,
     accesses,
 )
-from tcusim.program.walk import Mask, Site, top
+from tcusim.program.walk import Site, top
 
 # --- Barriers ---------------------------------------------------------------------------------
 
@@ -99,19 +98,11 @@ def _overlap(program: Program, site: Site, one: View, two: View) -> bool:
     difference = two.offset - one.offset
     if difference.terms and is_shared(one):
         first, second = footprint(program, site, one), footprint(program, site, two)
-        return meets(first, second, _same_values(first, second))
+        return meets(first, second, dict.fromkeys(first.columns, np.equal))
     if difference.terms:
         return True
     here = set(relative_addresses(one).tolist())
     return not here.isdisjoint((relative_addresses(two) + difference.const).tolist())
-
-
-def _same_values(one: Footprint, two: Footprint) -> Mask:
-    """Return the pairs of places that agree in every symbol: (places of one, places of two)."""
-    allowed: Mask = np.ones((one.count, two.count), dtype=np.bool_)
-    for name in one.columns.keys() & two.columns.keys():
-        allowed &= one.columns[name][:, None] == two.columns[name][None, :]
-    return allowed
 
 
 # --- Hazards on shared memory -----------------------------------------------------------------
@@ -231,7 +222,7 @@ class _Hazards:
             return
         one = footprint(self.program, earlier.site, earlier.view)
         two = footprint(self.program, later.site, later.view)
-        if meets(one, two, _concurrent(earlier, later, one, two, same_warp=same_warp)):
+        if meets(one, two, _relations(earlier, later, same_warp=same_warp)):
             self.found[key] = Finding(later.site, _hazard_message(earlier, later, same_warp))
 
 
@@ -251,24 +242,17 @@ def _exclusive(earlier: _Access, later: _Access) -> bool:
     return False
 
 
-def _concurrent(
-    earlier: _Access, later: _Access, one: Footprint, two: Footprint, *, same_warp: bool
-) -> Mask:
-    """Return the pairs of places that can meet: same or other warp, same or later iteration."""
-    allowed: Mask = np.ones((one.count, two.count), dtype=np.bool_)
-    if "warp" in one.columns and "warp" in two.columns:
-        equal = one.columns["warp"][:, None] == two.columns["warp"][None, :]
-        allowed &= equal if same_warp else ~equal
+def _relations(earlier: _Access, later: _Access, *, same_warp: bool) -> dict[str, np.ufunc]:
+    """Return how symbols are related where both can meet: the same warp, a later turn."""
+    relations: dict[str, np.ufunc] = {"warp": np.equal if same_warp else np.not_equal}
     loops = zip(earlier.passes, later.passes, earlier.site.loops, strict=False)
     for (path, turn), (other_path, other_turn), loop in loops:
         if path != other_path:
             break
-        if loop.var in one.columns and loop.var in two.columns:
-            first, second = one.columns[loop.var][:, None], two.columns[loop.var][None, :]
-            allowed &= first == second if turn == other_turn else first < second
+        relations[loop.var] = np.equal if turn == other_turn else np.less
         if turn != other_turn:
             break
-    return allowed
+    return relations
 
 
 def _hazard_message(earlier: _Access, later: _Access, same_warp: bool) -> str:

@@ -89,10 +89,10 @@ def _iterations(view: View, guards: tuple[Guard, ...], name: str, fixed: Mapping
     bounds = [*view.bounds, *(bound for guard in guards for bound in guard.bounds)]
     most = 1
     for index in (view.address, *(bound.excess for bound in bounds)):
-        factor, rest = index.coefficient(name), index - Index.symbol(name) * index.coefficient(name)
+        factor = index.coefficient(name)
         if factor:
-            known = Index(tuple(t for t in rest.terms if t[0] in box), rest.const)
-            reach = max(map(abs, span(known, box))) + (view.buffer.size.constant or 0)
+            rest = index.substitute(dict.fromkeys(index.symbols - box.keys(), 0))
+            reach = max(map(abs, span(rest, box))) + (view.buffer.size.constant or 0)
             most = max(most, 2 + reach // abs(factor))
     return most
 
@@ -148,13 +148,16 @@ def _touched(
     return np.nonzero(used)[0], address[used]
 
 
-def meets(one: Footprint, two: Footprint, allowed: Mask) -> bool:
-    """Whether a place of `one` and a place of `two` that are allowed together share an element."""
+def meets(one: Footprint, two: Footprint, relations: Mapping[str, np.ufunc]) -> bool:
+    """Whether a place of `one` and a place of `two`, with symbols related so, share an element."""
     common = one.union & two.union
     if not common.any():
         return False
     left, right = (_dense(each, common) for each in (one, two))
-    return bool(((left @ right.T > 0) & allowed).any())
+    shared = left @ right.T > 0
+    for name in relations.keys() & one.columns.keys() & two.columns.keys():
+        shared &= relations[name](one.columns[name][:, None], two.columns[name][None, :])
+    return bool(shared.any())
 
 
 def _dense(touched: Footprint, common: Mask) -> NDArray[np.float32]:

@@ -281,7 +281,7 @@ def _trace(
         return None
     placement = Placement.over(axes, scalars)
     warps = placement.symbols["warp"]
-    placement = Placement(warps.size, {**placement.symbols, **grid_symbols(program, warps)})
+    placement.symbols |= grid_symbols(program, warps)
     if locate is not None:
         if not locate.first.symbols <= placement.symbols.keys():
             return None
