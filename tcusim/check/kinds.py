@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
@@ -73,54 +72,6 @@ def layouts(row: Algorithm, tile: Tile) -> list[tuple[int, int]]:
     return list(dict.fromkeys([(min(4, tile.k), 1), (1, 1), (2, 1), (4, 1), (3, 2)]))
 
 
-class Kind(ABC):
-    """How algorithms of one kind are tried; `KINDS` has one for each kind.
-
-    What is not abstract is that of sums and scans of segments.
-    """
-
-    # The inputs that `inputs` and `expected` know.
-    known: ClassVar[tuple[str, ...]]
-
-    def measured(self, row: Algorithm, tile: Tile, repeats: int) -> Recipe:
-        """Return the recipe whose steps are counted: whole tiles, `repeats` of them a segment."""
-        return Recipe.of(row.name, segment_size=repeats * _unit(row, tile))
-
-    @abstractmethod
-    def programs(self, row: Algorithm, tile: Tile, full: bool) -> Iterator[Trial]:
-        """Yield each program to try, and whether several lengths are worth it."""
-
-    @abstractmethod
-    def runs(self, program: Program, recipe: Recipe, many: bool) -> Iterator[Case]:
-        """Yield the case for each length of input that the program is tried on."""
-
-    @abstractmethod
-    def inputs(self, program: Program, case: Case, limit: int) -> dict[str, Ints]:
-        """Return integers for each input, whose sums have magnitudes of at most `limit`."""
-
-    @abstractmethod
-    def expected(self, program: Program, case: Case, inputs: Mapping[str, Ints]) -> Ints:
-        """Return what the program must give for these inputs."""
-
-    def unknown(self, program: Program) -> str:
-        """Return why nobody here knows what must come out, "" if `expected` does."""
-        strange = [buffer.name for buffer in program.inputs if buffer.name not in self.known]
-        return f"{_UNKNOWN} an input {strange[0]!r}" if strange else ""
-
-    def useful(self, case: Case) -> int:
-        """Return the additions that the case would need without a tensor core, about."""
-        return case.sizes["length"]
-
-    def tiles(self, row: Algorithm, tile: Tile, recipe: Recipe) -> int:
-        """Return the tiles of data that an item of a warp takes, about."""
-        unit = _unit(row, tile)
-        return -(-(recipe.get("segment_size") or unit) // unit)
-
-    def formula(self, row: Algorithm, tile: Tile, case: Case, repeats: int) -> int:
-        """Return the mma steps that the registry's formula has for a measured case."""
-        return row.mma_steps(*tile, N=repeats, W=case.recipe.get("warps"))
-
-
 class _Chunks(NamedTuple):
     """Where what is summed or scanned begins and ends, its numbers, and how many there are."""
 
@@ -131,11 +82,32 @@ class _Chunks(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Segments(Kind):
+class _Segments:
     """Algorithms that sum or scan segments of the input `in`: all of one size."""
 
     known: ClassVar[tuple[str, ...]] = ("in", "carry")
     sums: bool
+
+    def measured(self, row: Algorithm, tile: Tile, repeats: int) -> Recipe:
+        """Return the recipe whose steps are counted: whole tiles, `repeats` of them a segment."""
+        return Recipe.of(row.name, segment_size=repeats * _unit(row, tile))
+
+    def formula(self, row: Algorithm, tile: Tile, case: Case, repeats: int) -> int:
+        """Return the mma steps that the registry's formula has for a measured case."""
+        return row.mma_steps(*tile, N=repeats, W=case.recipe.get("warps"))
+
+    def useful(self, case: Case) -> int:
+        """Return the additions that the case would need without a tensor core, about."""
+        return case.sizes["length"]
+
+    def tiles(self, row: Algorithm, tile: Tile, recipe: Recipe) -> int:
+        """Return the tiles of data that an item of a warp takes, about."""
+        unit = _unit(row, tile)
+        return -(-(recipe.get("segment_size") or unit) // unit)
+
+    def unknown(self, program: Program) -> str:
+        """Return why nobody here knows what must come out, "" if `expected` does."""
+        return _strange_inputs(program, self.known)
 
     def programs(self, row: Algorithm, tile: Tile, full: bool) -> Iterator[Trial]:
         """Yield segment sizes around a row, a tile and the default, whole and masked."""
@@ -269,6 +241,11 @@ def _shared_segments(row: Algorithm, unit: int, full: bool) -> Iterator[Trial]:
         yield segments(None, masked=True, **flags), False
 
 
+def _strange_inputs(program: Program, known: tuple[str, ...]) -> str:
+    strange = [buffer.name for buffer in program.inputs if buffer.name not in known]
+    return f"{_UNKNOWN} an input {strange[0]!r}" if strange else ""
+
+
 def _unit(row: Algorithm, tile: Tile) -> int:
     return tile.m * tile.k if row.tiles else tile.k
 
@@ -283,14 +260,12 @@ def _segment_sizes(tile: Tile, unit: int, default: int, full: bool) -> list[int]
 
 
 @dataclass(frozen=True, slots=True)
-class _Products(Kind):
+class _Products:
     """Products of whole matrices: a (rows, inner) times b (inner, cols), plus c; all row-major.
 
     inner and cols are options of `build`, but a vector's product has no cols; the scalar `rows`
     is found from the size of `a`.
     """
-
-    known = ("a", "b", "c")
 
     def measured(self, row: Algorithm, tile: Tile, repeats: int) -> Recipe:
         """Return the default product, of one block."""
@@ -343,7 +318,7 @@ class _Products(Kind):
         scalars = [scalar.name for scalar in program.scalars]
         if scalars != ["rows"]:
             return f"{_UNKNOWN} the scalars {', '.join(scalars)}"
-        return Kind.unknown(self, program)
+        return _strange_inputs(program, ("a", "b", "c"))
 
     def useful(self, case: Case) -> int:
         """Return the multiply-adds of the product."""
@@ -423,6 +398,8 @@ def _whole_lengths(size: int, segments: int) -> Ints:
     return np.asarray((size - np.arange(segments) * size) % (size + 1))
 
 
+# How algorithms of each kind are tried.
+Kind: TypeAlias = _Segments | _Products
 KINDS: Final[dict[str, Kind]] = {
     "reduction": _Segments(sums=True),
     "scan": _Segments(sums=False),

@@ -253,7 +253,16 @@ class _Trial:
         # An algorithm of somebody else's may raise anything.
         except Exception as error:
             return replace(found, cases=1, first_wrong=self._finding(error))
-        return self.checked(found, tell)
+        outcomes = list(self._outcomes(found.combines, tell))
+        wrong = [text for text in outcomes if text]
+        return replace(
+            found,
+            cases=len(outcomes),
+            right=len(outcomes) - len(wrong),
+            first_wrong=wrong[0] if wrong else "",
+            left_out=len(self.too_large),
+            why_left_out=self.too_large[0] if self.too_large else "",
+        )
 
     def _finding(self, error: Exception) -> str:
         """Return an error as a finding, if it is about the program or from another's algorithm.
@@ -326,19 +335,6 @@ class _Trial:
             recipe = self._measured_recipe(other, combine)
             case, usage = self._run_on_ones(self.build(recipe), recipe)
             yield MmaCount(other, usage.mma, self.kind.formula(self.row, self.tile, case, other))
-
-    def checked(self, found: ShapeRow, tell: Callable[[float], None]) -> ShapeRow:
-        """Add how many cases there were, and how many of them were right."""
-        outcomes = list(self._outcomes(found.combines, tell))
-        wrong = [text for text in outcomes if text]
-        return replace(
-            found,
-            cases=len(outcomes),
-            right=len(outcomes) - len(wrong),
-            first_wrong=wrong[0] if wrong else "",
-            left_out=len(self.too_large),
-            why_left_out=self.too_large[0] if self.too_large else "",
-        )
 
     def _outcomes(self, combines: Sequence[str], tell: Callable[[float], None]) -> Iterator[str]:
         """Yield for each case what is wrong with it; "" if nothing is."""
