@@ -59,12 +59,13 @@ from tcusim_cuda.text import (
     async_lines,
     c_address,
     c_bound,
-    c_bounds,
     c_extent,
     c_index,
     c_literal,
     c_pattern,
     c_pointer,
+    c_when,
+    c_within,
     each_vector,
     move_lines,
     read,
@@ -600,25 +601,20 @@ class _Emitter:
         """Write each element with its flag."""
         how = self._transfer((dst,), (src,))
         value = read(how, src, Where.ANYWHERE, fast=False)
-        put = f"{dst.buffer.name}.store({c_address(dst)}, {value});"
-        bounds = c_bounds(dst)
-        line = f"if ({bounds}) {put}" if bounds else put
-        self._lines(*each_vector(how, how.iterations, "lane", [line]))
+        put = c_when(dst, f"{dst.buffer.name}.store({c_address(dst)}, {value});")
+        self._lines(*each_vector(how, how.iterations, "lane", [put]))
 
     def _await(self, dst: View, src: View) -> None:
         """Look at all of the lane's words at once, then wait for what was not there."""
         how = self._transfer((dst,), (src,))
-        words, place, bounds = src.buffer.name, c_address(src), c_bounds(src)
-
-        def inside(value: str, otherwise: str) -> str:
-            return f"({bounds} ? {value} : {otherwise})" if bounds else value
+        words, place = src.buffer.name, c_address(src)
 
         def get(_: bool) -> str:
-            return inside(f"{words}.try_load({place})", f"{words}.empty()")
+            return c_within(src, f"{words}.try_load({place})", f"{words}.empty()")
 
         def put(seen: str, _: bool) -> list[str]:
             zero = c_literal(src.buffer.dtype, 0)
-            value = inside(f"{words}.wait({place}, {seen})", zero)
+            value = c_within(src, f"{words}.wait({place}, {seen})", zero)
             return [write(how, dst, Where.ANYWHERE, (value, src.buffer.dtype), fast=False)]
 
         kind = f"tcu::Status<{C_TYPES[src.buffer.dtype]}>::Word"

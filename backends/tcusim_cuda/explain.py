@@ -40,9 +40,6 @@ class CudaEmitter:
         return Compiled(cubin.code, _facts(kernel, cubin))
 
 
-EMITTER = CudaEmitter()
-
-
 def _facts(kernel: Kernel, cubin: Cubin) -> dict[str, str]:
     """Return what a compiled kernel needs, by name."""
     usage = cubin.usage

@@ -16,7 +16,7 @@ from tcusim.program.launches import LaunchPlan
 from tcusim_cuda.arrays import DeviceArray
 from tcusim_cuda.compile import why_no_compiler
 from tcusim_cuda.driver import Driver, arch_name, device_sm
-from tcusim_cuda.explain import EMITTER, CudaEmitter
+from tcusim_cuda.explain import CudaEmitter
 from tcusim_cuda.libraries import arranged, on_gpu, restored
 from tcusim_cuda.runtime import Runtime
 from tcusim_cuda.session import DeviceSession, new_array, place_of
@@ -31,15 +31,13 @@ class Launcher(Runtime):
     A subclass gives the library's calls. It imports the library when it is first used.
     """
 
+    # What there is to say of a program without a GPU; see `tcusim.backends.Emitter`.
+    emitter = CudaEmitter()
+
     def __init__(self) -> None:
         super().__init__()
         self._sessions: weakref.WeakSet[DeviceSession] = weakref.WeakSet()
         self._kept: dict[tuple[Any, ...], DeviceSession] = {}
-
-    @property
-    def emitter(self) -> CudaEmitter:
-        """What there is to say of a program without a GPU; see `tcusim.backends.Emitter`."""
-        return EMITTER
 
     # --- Backend -----------------------------------------------------------------------------
 

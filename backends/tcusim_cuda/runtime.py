@@ -18,8 +18,8 @@ from tcusim_cuda.cubin import Usage
 from tcusim_cuda.driver import Driver, DriverError, DriverMemory
 from tcusim_cuda.kernel import Kernel
 
+# 64-bit integers, which stay where they are.
 Words: TypeAlias = "array.array[int]"
-
 
 # More dynamic shared memory than this a kernel must ask for.
 _UNASKED_SHARED_BYTES: Final = 48 * 1024
@@ -67,7 +67,7 @@ class Call:
         self.sizes = (blocks, kernel.threads, kernel.dynamic_shared_bytes)
         # The driver copies each argument from where the pointer to it says, at every launch.
         start = words.buffer_info()[0]
-        self.pointers = words_of([start + words.itemsize * place for place in places])
+        self.pointers = array.array("q", [start + words.itemsize * place for place in places])
         self.pointers_address = self.pointers.buffer_info()[0]
 
     @property
@@ -79,11 +79,6 @@ class Call:
             f"{shared} bytes of dynamic shared memory, {self.usage.shared_bytes} of static, "
             f"{self.usage.registers} registers a thread."
         )
-
-
-def words_of(values: Sequence[int]) -> Words:
-    """Return 64-bit words that stay where they are."""
-    return array.array("q", values)
 
 
 class Runtime(ABC):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from array import array as words_array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,7 @@ from tcusim_cuda.driver import Driver
 from tcusim_cuda.kernel import WORKSPACE
 from tcusim_cuda.libraries import QuickLibrary, device_array, library_of, on_gpu, quick_library
 from tcusim_cuda.prepared import PreparedPlan, require_host_out, require_writable
-from tcusim_cuda.runtime import Call, Place, Runtime, Stream, Words, handle_of, words_of
+from tcusim_cuda.runtime import Call, Place, Runtime, Stream, Words, handle_of
 
 # Streams whose temporaries are kept; with one more, those of the stream used first are let go.
 _MOST_STREAMS: Final = 8
@@ -302,7 +303,7 @@ class DeviceSession:
         like = given[self._first]
         handle = handle_of(stream)
         handle = like.stream if handle is None else handle
-        with self._explained(), self._active(place, stream, handle) as opened:
+        with self._active(place, stream, handle) as opened:
             made = {
                 name: wanted.get(name)
                 or new_array(runtime, like, "the result", shape, memory[name].dtype, opened)
@@ -341,7 +342,7 @@ class DeviceSession:
         self.prepared.require_gpu(place.device, self.runtime.name)
         given = handle_of(stream)
         results = {}
-        with self._explained(), self._active(place, stream, given) as opened:
+        with self._active(place, stream, given) as opened:
             handle = opened.handle
             with _ordered(set() if given is None else {given}, handle):
                 work = _Work({name: self._room(name, opened) for name in (*bits, *plan.outputs)})
@@ -431,7 +432,8 @@ class DeviceSession:
         No other thread launches this plan meanwhile.
         """
         runtime = self.runtime
-        with self._lock, runtime.active(place):
+        explained = runtime.explained(self.plan.title, self._configured)
+        with explained, self._lock, runtime.active(place):
             self._now = None
             if handle is None:
                 handle = runtime.default_stream(place)
@@ -482,7 +484,7 @@ class DeviceSession:
                 numbers[name] = len(values)
                 values.append(value)
             arguments.append(tuple(numbers[name] for name in step.kernel.arguments))
-        words = words_of(values)
+        words = words_array("q", values)
         calls = tuple(
             Call(one, step.kernel, step.blocks, words, which)
             for one, step, which in zip(loaded, launched, arguments, strict=True)
@@ -510,9 +512,6 @@ class DeviceSession:
                 self.runtime.launch(call, queue.stream)
             for do in work.after:
                 do(driver, handle)
-
-    def _explained(self) -> Any:
-        return self.runtime.explained(self.plan.title, self._configured)
 
     def _configured(self) -> str:
         """Return what the launch that failed asked for."""

@@ -110,11 +110,22 @@ def c_address(view: View) -> str:
     return f"{c_line(view, 'begin')} + {c_index(c_place(view))}"
 
 
+def c_within(view: View, value: str, otherwise: str) -> str:
+    """Print a value for where element (row, col) is in bounds, and another for where it is not."""
+    bounds = c_bounds(view)
+    return f"({bounds} ? {value} : {otherwise})" if bounds else value
+
+
+def c_when(view: View, statement: str) -> str:
+    """Print a statement that is run where element (row, col) is in bounds."""
+    bounds = c_bounds(view)
+    return f"if ({bounds}) {statement}" if bounds else statement
+
+
 def c_value(view: View) -> str:
     """Print the read of an element: zero where a bound fails."""
     read = f"{view.buffer.name}[{c_address(view)}]"
-    bounds = c_bounds(view)
-    return f"({bounds} ? {read} : {c_literal(view.buffer.dtype, 0)})" if bounds else read
+    return c_within(view, read, c_literal(view.buffer.dtype, 0))
 
 
 def c_pointer(buffer: Buffer, place: Index) -> str:
@@ -201,9 +212,7 @@ def write(
     if transfer.vector > 1:
         arguments, place = _arguments(transfer, view, where, fast, (text,))
         return f"tcu::store{f'<{place}>' if place else ''}({arguments});"
-    target = f"{view.buffer.name}[{c_address(view)}] = {text};"
-    bounds = c_bounds(view)
-    return f"if ({bounds}) {target}" if bounds else target
+    return c_when(view, f"{view.buffer.name}[{c_address(view)}] = {text};")
 
 
 def _arguments(
@@ -256,15 +265,18 @@ def _test(test: Bound | Alignment) -> str:
     return f"tcu::is_multiple({pointer}, {test.nbytes})"
 
 
-def _paths(transfer: Transfer, fast: list[str], tested: Callable[[], list[str]]) -> list[str]:
+def _paths(transfer: Transfer, fast: list[str], one: Callable[[bool], list[str]]) -> list[str]:
     """Print the fast path, and, where its guard may fail, one that tests each vector.
 
-    On the fast path nothing is tested between the loads, which are then in flight together.
+    one: prints what is done with a vector, fast or tested. On the fast path nothing is tested between the loads, which are then in flight together.
     """
     if not transfer.guard:
         return fast
     guard = " && ".join(map(_test, transfer.guard))
-    each = _block(f"for (int e = lane; e < {transfer.vectors}; e += {LANES})", tested())
+    each = _block(
+        f"for (int e = lane; e < {transfer.vectors}; e += {LANES})",
+        [*_place(transfer), *one(False)],
+    )
     return [*_block(f"if ({guard})", fast), *_block("else", ["#pragma unroll 1", *each])]
 
 
@@ -289,7 +301,7 @@ def move_lines(
         lines = each_vector(transfer, 1, "lane", one(fast))
     else:
         lines = _held(transfer, variable, get(fast), put(f"{name}[nth]", fast))
-    return _paths(transfer, lines, lambda: [*_place(transfer), *one(False)])
+    return _paths(transfer, lines, one)
 
 
 def _held(transfer: Transfer, variable: str, value: str, writes: Iterable[str]) -> list[str]:
@@ -320,4 +332,4 @@ def async_lines(transfer: Transfer, dst: View, src: View) -> list[str]:
         return [f"tcu::copy_async<{transfer.vector}{place}>({arguments});"]
 
     lines = each_vector(transfer, transfer.iterations, "lane", start(transfer.vector > 1))
-    return _paths(transfer, lines, lambda: [*_place(transfer), *start(False)])
+    return _paths(transfer, lines, start)

@@ -20,14 +20,13 @@ from tcusim.machine import (
     Rule,
     Sequential,
     Values,
-    as_values,
     format_of,
-    from_values,
     rule_for,
 )
-from tcusim.machine.formats import from_memory, to_memory, unwritten_values
+from tcusim.machine.formats import to_memory, unwritten_values
 from tcusim.program.bind import bind_scalars
 from tcusim.program.walk import order_of_blocks
+from tcusim_cuda.arrays import from_bits, host_bits
 from tcusim_cuda.kernel import WORKSPACE, Kernel
 from tcusim_host.build import Library, build, line_of, place_of, source_folder
 
@@ -146,15 +145,14 @@ def run_kernel(
     program = kernel.program
     family = program.shape.family(program.ab, program.acc)
     row = numerics_row(rule_for(arch, program.ab, program.acc, family))
-    arrays = {name: _flat(name, array) for name, array in inputs.items()}
-    scalars = bind_scalars(program, {name: a.size for name, a in arrays.items()})
-    memory = {
-        buffer: as_values(arrays[buffer.name], buffer.dtype, name=buffer.name)
-        for buffer in program.inputs
+    scalars = bind_scalars(program, {name: np.size(array) for name, array in inputs.items()})
+    buffers = {
+        one.name: _guarded(host_bits(inputs[one.name], one.dtype, f"input {one.name!r}"))
+        for one in program.inputs
     }
-    for buffer in program.outputs:
-        memory[buffer] = unwritten_values(buffer.size.evaluate(scalars), buffer.dtype)
-    buffers = {one.name: _guarded(to_memory(values, one.dtype)) for one, values in memory.items()}
+    for one in program.outputs:
+        values = unwritten_values(one.size.evaluate(scalars), one.dtype)
+        buffers[one.name] = _guarded(to_memory(values, one.dtype))
     if program.status:
         buffers[WORKSPACE] = _guarded(np.zeros(kernel.workspace_bytes(scalars), np.uint8))
     before = {buffer.name: buffers[buffer.name].inside.tobytes() for buffer in program.inputs}
@@ -164,7 +162,10 @@ def run_kernel(
         slots = _argument_slots(kernel, buffers, scalars)
         _launch(kernel, library, slots, order, row, seed)
     _check_guards(kernel, buffers, before)
-    return {one.name: _array_of(buffers[one.name].inside, one.dtype) for one in program.outputs}
+    return {
+        one.name: from_bits(buffers[one.name].copy(format_of(one.dtype).memory_dtype), one.dtype)
+        for one in program.outputs
+    }
 
 
 # --- Numerics ---------------------------------------------------------------------------------
@@ -219,6 +220,10 @@ class _Guarded:
         """The buffer itself."""
         return self.whole[self.start : self.start + self.size]
 
+    def copy(self, dtype: np.dtype[Any]) -> Values:
+        """Return a copy of the elements."""
+        return self.inside.copy().view(dtype)
+
     @property
     def address(self) -> int:
         """Where the buffer begins."""
@@ -237,21 +242,6 @@ def _guarded(values: Values) -> _Guarded:
     result = _Guarded(whole, start, values.nbytes)
     result.inside[:] = np.frombuffer(values.tobytes(), np.uint8)
     return result
-
-
-def _flat(name: str, array: Any) -> NDArray[Any]:
-    given = np.asarray(array)
-    if given.ndim != 1:
-        raise InputError(
-            f"input {name!r} must be flat (one axis), got shape {given.shape}; use a.ravel()"
-        )
-    return given
-
-
-def _array_of(memory: Bytes, dtype: str) -> Values:
-    """Return the bytes of GPU memory as the array that a user expects."""
-    bits = memory.copy().view(format_of(dtype).memory_dtype)
-    return from_values(from_memory(bits, dtype), dtype)
 
 
 def _check_guards(
