@@ -268,7 +268,8 @@ def _test(test: Bound | Alignment) -> str:
 def _paths(transfer: Transfer, fast: list[str], one: Callable[[bool], list[str]]) -> list[str]:
     """Print the fast path, and, where its guard may fail, one that tests each vector.
 
-    one: prints what is done with a vector, fast or tested. On the fast path nothing is tested between the loads, which are then in flight together.
+    On the fast path nothing is tested between the loads, which are then in flight together. one:
+    prints what is done with a vector, fast or tested.
     """
     if not transfer.guard:
         return fast
