@@ -84,15 +84,16 @@ def _half_rows(
     )
 
 
-def _wide_rows(
+def _rows_since_ampere(
     length: int, fraction_bits: int, floors: _Floors, source: str, evidence: str = _RECORDED
 ) -> tuple[Rule, ...]:
-    """Return the row for bf16, and that for tf32 where all instructions fuse four of its products.
+    """Return the rows for fp16, for bf16, and for tf32 where all instructions fuse four products.
 
     [SASS]: wmma m16n16k8 in tf32 is four instructions m16n8k4, on every generation.
     """
     how = Fused(length, fraction_bits, output="rz", exponent_floor=floors[0])
     return (
+        *_half_rows(length, fraction_bits, floors, source, evidence),
         Rule("bf16", "f32", how, source, evidence),
         Rule("tf32", "f32", replace(how, length=4), source, evidence),
     )
@@ -141,8 +142,10 @@ _INTEGER_ROWS: Final = (
 )
 
 # [PTX] wmma m8n8k4 .f64 has .rn; [MMASIM25]: sequential; recorded in [H200].
-_DOUBLE_ROW: Final = Rule(
-    "f64", "f64", Sequential(), "[MMASIM25], [H200]", "recorded bits on an H200; else published"
+_DOUBLE_EVIDENCE: Final = "recorded bits on an H200; else published"
+_DOUBLE_AND_INTEGER_ROWS: Final = (
+    Rule("f64", "f64", Sequential(), "[MMASIM25], [H200]", _DOUBLE_EVIDENCE),
+    *_INTEGER_ROWS,
 )
 
 _GENERATIONS: Final = (
@@ -177,10 +180,8 @@ _GENERATIONS: Final = (
         },
         (
             # [KHATTAK25] A100 and A2: k = 16 is two steps of 8.
-            *_half_rows(8, 24, _AMPERE_FLOORS, "[KHATTAK25] A100, A2"),
-            *_wide_rows(8, 24, _AMPERE_FLOORS, "[KHATTAK25] A100, A2"),
-            _DOUBLE_ROW,
-            *_INTEGER_ROWS,
+            *_rows_since_ampere(8, 24, _AMPERE_FLOORS, "[KHATTAK25] A100, A2"),
+            *_DOUBLE_AND_INTEGER_ROWS,
         ),
         source="[KHATTAK25], [MMASIM25]",
         # [CPG]: 163 on sm_80 and sm_87, 99 on sm_86. One plan serves all, for the same bits.
@@ -193,8 +194,7 @@ _GENERATIONS: Final = (
         {89: "l40s, l4, l40, rtx 1000 ada, rtx 4050, rtx 4060, rtx 4070, rtx 4080, rtx 4090"},
         (
             # [KHATTAK25] RTX 1000 Ada and L40S: as Ampere.
-            *_half_rows(8, 24, _AMPERE_FLOORS, "[KHATTAK25] RTX 1000 Ada, L40S"),
-            *_wide_rows(8, 24, _AMPERE_FLOORS, "[KHATTAK25] RTX 1000 Ada, L40S"),
+            *_rows_since_ampere(8, 24, _AMPERE_FLOORS, "[KHATTAK25] RTX 1000 Ada, L40S"),
             # [KHATTAK25]: k = 32 in fp8 is two steps of 16; an fp32 result has 13 fraction bits.
             *_fp8_rows(
                 Rule(
@@ -206,8 +206,7 @@ _GENERATIONS: Final = (
                 ),
                 Rule("e4m3", "f16", Fused(16, 13, "rne"), "[KHATTAK25] RTX 1000 Ada", _RECORDED),
             ),
-            _DOUBLE_ROW,
-            *_INTEGER_ROWS,
+            *_DOUBLE_AND_INTEGER_ROWS,
         ),
         source="[KHATTAK25], [MMASIM25]",
         shared_kb=99,
@@ -221,9 +220,8 @@ _GENERATIONS: Final = (
             # [H200] and [KHATTAK25]: k = 16 is one step; the tile shape does not change the bits.
             # [H200]: the floors of E are those in the code of [KHATTAK25]. One more or less, none,
             # or the -126 of [MMASIM25] gives other bits than the GPU.
-            *_half_rows(16, 25, _HOPPER_FLOORS, "[H200], [KHATTAK25] H100, H200"),
+            *_rows_since_ampere(16, 25, _HOPPER_FLOORS, "[H200], [KHATTAK25] H100, H200"),
             # [H200]: wmma m16n16k8 in tf32 is two steps of 4; one of 8 is wrong in a fifth of all.
-            *_wide_rows(16, 25, _HOPPER_FLOORS, "[H200], [KHATTAK25] H100, H200"),
             # [H200]: mma.sync m16n8k8 and wgmma m64n8k8 are one step of 8, unlike wmma.
             _tf32_of_8("mma.sync", "[H200], [MMASIM25]", _RECORDED),
             _tf32_of_8("wgmma", "[H200], [MMASIM25]", _RECORDED),
@@ -235,8 +233,7 @@ _GENERATIONS: Final = (
                 _RECORDED,
                 "wgmma",
             ),
-            _DOUBLE_ROW,
-            *_INTEGER_ROWS,
+            *_DOUBLE_AND_INTEGER_ROWS,
         ),
         source="[H200], [KHATTAK25], [MMASIM25]",
         shared_kb=227,
@@ -247,15 +244,13 @@ _GENERATIONS: Final = (
         "Blackwell",
         {100: "b200, gb200", 103: "b300, gb300", 110: "thor"},
         (
-            *_half_rows(16, 25, _HOPPER_FLOORS, "[KHATTAK25] B200"),
+            *_rows_since_ampere(16, 25, _HOPPER_FLOORS, "[KHATTAK25] B200"),
             # [KHATTAK25] B200 has k = 4 in tf32, so it says nothing of instructions with k = 8.
-            *_wide_rows(16, 25, _HOPPER_FLOORS, "[KHATTAK25] B200"),
             _tf32_of_8("mma.sync", "[MMASIM25], [KHATTAK25]", _PUBLISHED),
             _tf32_of_8("tcgen05", "[MMASIM25], [KHATTAK25]", _PUBLISHED),
             *_emulated_fp8_rows("[KHATTAK25] B200, [SASS]", "recorded bits, which do not decide F"),
             *_fused_fp8_rows(Fused(32, 25), "[MMASIM25]", _PUBLISHED, "tcgen05"),
-            _DOUBLE_ROW,
-            *_INTEGER_ROWS,
+            *_DOUBLE_AND_INTEGER_ROWS,
         ),
         source="[KHATTAK25], [MMASIM25]",
         # [CPG]: 227 on all three.
@@ -267,13 +262,11 @@ _GENERATIONS: Final = (
         "RTX Blackwell",
         {120: "rtx 5050, rtx 5060, rtx 5070, rtx 5080, rtx 5090", 121: "gb10"},
         (
-            *_half_rows(16, 25, _HOPPER_FLOORS, "[MMASIM25]", _PUBLISHED),
-            *_wide_rows(16, 25, _HOPPER_FLOORS, "[MMASIM25]", _PUBLISHED),
+            *_rows_since_ampere(16, 25, _HOPPER_FLOORS, "[MMASIM25]", _PUBLISHED),
             _tf32_of_8("mma.sync", "[MMASIM25]", _PUBLISHED),
             # [SASS]: one QMMA instruction, which [MMASIM25] has with c among the terms.
             *_fused_fp8_rows(Fused(32, 25), "[MMASIM25], [SASS]", _PUBLISHED, ""),
-            _DOUBLE_ROW,
-            *_INTEGER_ROWS,
+            *_DOUBLE_AND_INTEGER_ROWS,
         ),
         source="[MMASIM25]",
         shared_kb=99,

@@ -2,10 +2,7 @@
 
 Inside tcusim a tile is a plain NumPy array of *values*: every element is a number that the
 element type can hold, kept in the smallest NumPy type that holds all of them (bf16, tf32 and
-the 8-bit floats live in float32). Names are those of PTX.
-
-`FORMATS` is the one table of these types: their names here and in array libraries, their sizes,
-what unwritten memory of them holds, and their bits in GPU memory.
+the 8-bit floats live in float32). Names are those of PTX; `FORMATS` is the one table of types.
 """
 
 from __future__ import annotations
@@ -348,7 +345,7 @@ def split_values(x: Values, fmt: str | Format, parts: int, scale: int = 0) -> tu
     parts : int
         How many parts, at least 1.
     scale : int
-        Power of two by which x is multiplied first, to bring it into the type's range.
+        Brings x into the type's range.
 
     Returns
     -------

@@ -19,6 +19,7 @@ __all__ = [
     "Rule",
     "Sequential",
     "require_int",
+    "require_tuple",
 ]
 
 # The instructions whose arithmetic may differ on one architecture.
@@ -103,6 +104,12 @@ def require_int(what: str, value: Any, least: int, most: int | None = None) -> N
     if not is_int or value < least or (most is not None and value > most):
         bounds = f"of at least {least}" if most is None else f"within {least}..{most}"
         raise InputError(f"{what} must be an integer {bounds}, got {value!r}")
+
+
+def require_tuple(what: str, value: object, kind: type) -> None:
+    """Refuse what is no tuple of this type's items."""
+    if not isinstance(value, tuple) or not all(isinstance(one, kind) for one in value):
+        raise InputError(f"{what} must be a tuple of {kind.__name__}, got {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,10 +246,7 @@ class Arch:
         where = f"Arch {self.name!r}"
         kinds = {"sm": int, "aliases": str, "rows": Rule, "refusals": Refusal, "recorded": str}
         for field, kind in kinds.items():
-            value = getattr(self, field)
-            if not isinstance(value, tuple) or not all(isinstance(one, kind) for one in value):
-                expected = f"a tuple of {kind.__name__}"
-                raise InputError(f"{where}: {field} must be {expected}, got {value!r}")
+            require_tuple(f"{where}: {field}", getattr(self, field), kind)
         for name in self.names:
             if not isinstance(name, str) or not name or name != name.lower().strip():
                 raise InputError(f"{where}: names must be lower case, got {name!r}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tcusim import errors
-from tcusim.machine.rules import FAMILIES, require_int
+from tcusim.machine.rules import FAMILIES, require_int, require_tuple
 from tcusim.plugins import OWN, Registry
 
 __all__ = [
@@ -122,19 +122,13 @@ class MmaShape:
         where = f"MmaShape {self.name}"
         for name, size in (("m", self.m), ("n", self.n), ("k", self.k)):
             require_int(f"{where}: {name}", size, 1)
-        if not isinstance(self.operands, tuple):
-            given = type(self.operands).__name__
-            raise errors.InputError(f"{where}: operands must be a tuple of Operands, got {given}.")
-        seen: set[tuple[str, str, str]] = set()
-        for row in self.operands:
-            if not isinstance(row, Operands):
-                raise errors.InputError(f"{where}: every row must be Operands(...), got {row!r}.")
-            key = (row.ab, row.acc, row.family)
-            if key in seen:
+        require_tuple(f"{where}: operands", self.operands, Operands)
+        keys = [(row.ab, row.acc, row.family) for row in self.operands]
+        for row, key in zip(self.operands, keys, strict=True):
+            if keys.count(key) > 1:
                 raise errors.InputError(
                     f"{where}: the row {row} appears twice. Keep the lower min_sm."
                 )
-            seen.add(key)
 
     @property
     def name(self) -> str:
@@ -259,13 +253,13 @@ def _sizes(shape: object) -> tuple[int, int, int]:
     )
 
 
-def _members(value: object) -> tuple[MmaShape, ...]:
+def _members(value: Any) -> tuple[MmaShape, ...]:
     """Return the shapes that an entry point or a user names: one, or several."""
-    several: list[Any] = list(value) if isinstance(value, (list, tuple)) else [value]
+    several = tuple(value) if isinstance(value, list | tuple) else (value,)
     for shape in several:
         if not isinstance(shape, MmaShape):
             raise errors.InputError(f"a shape must be an MmaShape, got {shape!r}")
-    return tuple(several)
+    return several
 
 
 # NVIDIA's instructions: family, sizes, least sm, types. mma.sync is one instruction of the machine;
