@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -153,19 +153,19 @@ class SegmentRequest(NamedTuple):
         size = max(1, length)
         if self.is_segmented and not by_offsets:
             size = _size_of(self.segment_size, length)
-        layout = Layout(
+        lead = kept = tuple(shape[axis] for axis in others)
+        if self.keepdims:
+            kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
+        return Layout(
             kind=self.kind,
             order=(*others, *axes),
-            lead=tuple(shape[axis] for axis in others),
+            lead=lead,
             length=length,
             segment_size=size,
             is_whole=not self.is_segmented,
             initial=self.initial,
+            kept=kept if self.operation == "sum" else None,
         )
-        if self.operation == "sum":
-            kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
-            return replace(layout, kept=kept if self.keepdims else layout.lead)
-        return layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,11 +203,9 @@ class Layout:
     @property
     def segments(self) -> int:
         """Segments of a row."""
-        if self.is_whole:
-            return 1
         if self.by_offsets is not None:
             return self.by_offsets
-        return -(-self.length // self.segment_size)
+        return 1 if self.is_whole else -(-self.length // self.segment_size)
 
     @property
     def missing(self) -> int:
@@ -223,16 +221,11 @@ class Layout:
         return None if in_order or self.kept is not None else self.order
 
     @property
-    def last(self) -> int:
-        """Length of the result's last axis: of segments, or of the scan."""
-        if self.kind == "reduction":
-            return self.segments
-        return self.length + (self.segments if self.initial else 0)
-
-    @property
     def result(self) -> tuple[int, ...]:
         """The result's shape, with the axis of segments or of the scan last."""
-        return (*self.lead, self.last) if self.kept is None else self.kept
+        scanned = self.length if self.kind == "scan" else 0
+        summed = self.segments if self.kind == "reduction" or self.initial else 0
+        return (*self.lead, scanned + summed) if self.kept is None else self.kept
 
     def unfilled(self, flat: NDArray[Any]) -> NDArray[Any]:
         """Return the results of rows that were filled up, with a zero for each segment if asked."""
@@ -260,32 +253,28 @@ class ProductRequest(NamedTuple):
 
     def layout(self, left: tuple[int, ...], right: tuple[int, ...]) -> ProductLayout:
         """Return how factors of these shapes are made of matrices; refuse what does not go."""
-        if self.operation == "matvec":
-            if len(left) < 2 or not right:
-                raise InputError(
-                    f"matvec takes a matrix, of two axes or more, and a vector, of one or more; "
-                    f"got shapes {left} and {right}"
-                )
-        elif not left or not right:
+        is_matvec = self.operation == "matvec"
+        if is_matvec and (len(left) < 2 or not right):
+            raise InputError(
+                f"matvec takes a matrix, of two axes or more, and a vector, of one or more; "
+                f"got shapes {left} and {right}"
+            )
+        if not left or not right:
             raise InputError(
                 f"matmul takes arrays of one axis or more, got shapes {left} and {right}; multiply "
                 "by a scalar with *"
             )
-        axes = len(right)
-        many = self.operation == "matvec" and axes > 1
-        is_vector = axes == 1 or many
+        is_vector = is_matvec or len(right) == 1
         inner = right[-1] if is_vector else right[-2]
         if left[-1] != inner:
-            unit = "elements" if self.operation == "matvec" else "rows"
+            unit = "elements" if is_matvec else "rows"
             raise InputError(
                 f"a has {left[-1]} columns and {self.second} {inner} {unit}, which must be equal; "
                 f"got shapes {left} and {right}"
             )
-        columns = () if is_vector else right[-1:]
-        before = right[:-1] if many else right[:-2]
-        if not before:
-            rows, lead = left[:-1], None
-        else:
+        columns, before = ((), right[:-1]) if is_vector else (right[-1:], right[:-2])
+        rows, lead = left[:-1], None
+        if before:
             rows, lead = left[-2:-1], _broadcast(left[:-2], before, (left, right))
         return ProductLayout(
             rows=math.prod(rows),
