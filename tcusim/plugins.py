@@ -200,21 +200,11 @@ def _name_of(distribution: Distribution) -> str:
 class Registry(Generic[T]):
     """What bears names of one kind: tcusim's own, the user's, and those of installed packages.
 
-    Parameters
-    ----------
-    kind : str
-        What it holds, for messages, such as ``"shape"``.
-    group : str
-        The group of entry points that adds to it.
-    names_of : callable
-        Returns the names of an item, its own first.
-    members : callable
-        Returns the items of an extension's object, or raises an InputError.
-    by_entry : bool
-        Whether an item has the name of its entry point, so that only that one is imported; if not,
-        all are when a name is not known.
-    spelled : callable
-        Returns a name as it counts in a lookup; by default case does not.
+    kind: what it holds, for messages, such as "shape". group: of the entry points that add to it.
+    names_of: returns the names of an item, its own first. members: returns the items of an
+    extension's object, or raises an InputError. by_entry: whether an item has the name of its entry
+    point, so that only that one is imported; if not, all are when a name is not known. spelled:
+    returns a name as it counts in a lookup; by default case does not.
     """
 
     kind: str
@@ -334,20 +324,17 @@ class Registry(Generic[T]):
                     continue
                 try:
                     for item in self.members(found.load()):
-                        self._require_name(item, name)
+                        own = self.names_of(item)[0]
+                        if self.by_entry and own != name:
+                            called = f"its {self.kind} is called {own!r}"
+                            required = "and must have the name of the entry point"
+                            raise errors.InputError(f"{called}, {required}")
                         self.add(item, found.distribution)
                 except errors.InputError as error:
                     reason = str(error)
                     if str(found) not in reason:
                         reason = f"{found} cannot be used: {reason}"
                     self._broken[name.lower()] = Broken(found.distribution, name, reason)
-
-    def _require_name(self, item: T, entry: str) -> None:
-        name = self.names_of(item)[0]
-        if self.by_entry and name != entry:
-            raise errors.InputError(
-                f"its {self.kind} is called {name!r}, and must have the name of the entry point"
-            )
 
 
 _registries: list[Registry[Any]] = []
