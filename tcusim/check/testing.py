@@ -115,19 +115,16 @@ def outputs_agree(program: Program, one: Outputs, two: Outputs) -> bool:
 
 def _distance(one: Bits, two: Bits, fmt: Format) -> NDArray[np.float64]:
     """Return how many representable numbers lie between; NaN is far from all but NaN."""
-    ranks = [_ranks(bits) for bits in (one, two)]
     nan = [np.isnan(_decimal(bits, fmt.name)) for bits in (one, two)]
-    apart = np.abs(ranks[0].astype(np.float64) - ranks[1].astype(np.float64))
+    apart = np.abs(_ranks(one) - _ranks(two))
     return np.where(nan[0] & nan[1], 0.0, np.where(nan[0] | nan[1], np.inf, apart))
 
 
-def _ranks(bits: Bits) -> NDArray[np.int64]:
+def _ranks(bits: Bits) -> NDArray[np.float64]:
     """Return the numbers of floats in ascending order; both zeros have number 0."""
-    size = 8 * bits.dtype.itemsize
-    magnitude = (bits & bits.dtype.type(2 ** (size - 1) - 1)).astype(np.int64)
-    negative = (bits >> bits.dtype.type(size - 1)).astype(bool)
-    ranks: NDArray[np.int64] = np.where(negative, -magnitude, magnitude)
-    return ranks
+    signed = bits.view(f"i{bits.itemsize}")
+    ascending = np.where(signed < 0, np.iinfo(signed.dtype).min - signed, signed)
+    return ascending.astype(np.float64)
 
 
 def _decimal(bits: Bits, dtype: str) -> Values:
