@@ -44,18 +44,10 @@ class Index:
 
     def substitute(self, values: Mapping[str, Index | int]) -> Index:
         """Replace symbols by expressions; symbols that `values` lacks stay."""
-        factors: dict[str, int] = {}
-        const = self.const
+        total = Index.of(self.const)
         for name, factor in self.terms:
-            value = values.get(name)
-            if value is None:
-                factors[name] = factors.get(name, 0) + factor
-                continue
-            part = Index.of(value)
-            const += part.const * factor
-            for inner, times in part.terms:
-                factors[inner] = factors.get(inner, 0) + times * factor
-        return Index(_sorted(factors), const)
+            total += Index.of(values.get(name, Index.symbol(name))) * factor
+        return total
 
     def evaluate(self, env: Mapping[str, Number]) -> Number | int:
         """Return the value, where `env` gives each symbol an integer or an integer array."""
@@ -72,7 +64,8 @@ class Index:
         factors = dict(self.terms)
         for name, factor in other.terms:
             factors[name] = factors.get(name, 0) + factor
-        return Index(_sorted(factors), self.const + other.const)
+        terms = tuple(sorted(term for term in factors.items() if term[1]))
+        return Index(terms, self.const + other.const)
 
     __radd__ = __add__
 
@@ -101,11 +94,6 @@ class Index:
         if self.const or not parts:
             parts.append(str(self.const))
         return " + ".join(parts).replace("+ -", "- ")
-
-
-def _sorted(factors: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    """Return the terms of these factors, in the order in which equal expressions have them."""
-    return tuple(sorted(term for term in factors.items() if term[1]))
 
 
 BLOCK = Index.symbol("block")

@@ -65,7 +65,9 @@ def listing(program: Program) -> str:
     The program need not be a correct one. The last line is ended too.
     """
     require_program(program)
-    lines = [*_header(program), ""]
+    lines = [f"program {program.name}"]
+    lines += [f"  {kind:<12} {text}" for kind, text in _header(program)]
+    lines.append("")
     width = max((len(path) for path, _ in walk(program.steps)), default=0)
     lines.extend(_body(numbered(program.steps), "", width + 2))
     return "\n".join(lines) + "\n"
@@ -117,31 +119,26 @@ def _control(step: Sync | Loop | When) -> str:
 # --- The header -------------------------------------------------------------------------------
 
 
-def _header(program: Program) -> Iterator[str]:
-    yield f"program {program.name}"
+def _header(program: Program) -> Iterator[tuple[str, str]]:
     if program.source:
-        yield _entry("source", program.source)
-    yield _entry("tile", f"{program.shape}, {program.ab} to {program.acc}")
+        yield "source", program.source
+    yield "tile", f"{program.shape}, {program.ab} to {program.acc}"
     blocks = "1 block" if program.blocks.constant == 1 else f"{program.blocks} blocks"
     if program.columns > 1:
         blocks = f"{program.blocks} x {program.columns} blocks"
-    yield _entry("grid", f"{blocks} of {program.warps} warp{'s' * (program.warps != 1)}")
+    yield "grid", f"{blocks} of {program.warps} warp{'s' * (program.warps != 1)}"
     if program.status:
-        yield _entry("order", "blocks are numbered in the order in which they start")
+        yield "order", "blocks are numbered in the order in which they start"
     for scalar in program.scalars:
         multiple = f", a multiple of {scalar.multiple_of}" if scalar.multiple_of != 1 else ""
-        yield _entry("scalar", f"{scalar.name}{multiple}")
+        yield "scalar", f"{scalar.name}{multiple}"
     for role in BufferRole:
         for buffer in program.buffers:
             if buffer.role is role:
-                yield _entry(role, _buffer(buffer))
+                yield role, _buffer(buffer)
     for use in Role:
         for kind, names in _frags(program, use).items():
-            yield _entry(use, f"{', '.join(names)}: {kind}")
-
-
-def _entry(kind: str, text: str) -> str:
-    return f"  {kind:<12} {text}"
+            yield use, f"{', '.join(names)}: {kind}"
 
 
 # Global memory goes without saying.

@@ -125,7 +125,8 @@ class Placement:
 
     def __init__(self, count: int, symbols: Mapping[str, int | Ints]) -> None:
         self.count = count
-        self.symbols: dict[str, Any] = dict(symbols)
+        # An element's row and column are added to what its rectangle has in common.
+        self.symbols: dict[str, Any] = {"row": 0, "col": 0, **symbols}
         self.ranges: dict[str, tuple[Ints, Ints]] = {}
 
     @staticmethod
@@ -164,9 +165,7 @@ class Placement:
 
     def addresses(self, view: View, at: Ints | None = None) -> Ints:
         """Return each element's place in its buffer, in bounds or not: (W or 1, rows, cols)."""
-        row = np.arange(view.rows)[None, :, None] * view.row_stride
-        col = np.arange(view.cols)[None, None, :] * view.col_stride
-        address: Ints = self.value(view.offset, at) + (row + col)
+        address = self.value(view.offset, at) + _over(view, view.row_stride, view.col_stride)
         if view.ranges is not None:
             address = address + self._range_ends(view, at)[0]
         return address
@@ -176,10 +175,8 @@ class Placement:
         result: Mask = np.ones((1, view.rows, view.cols), bool)
         for bound in view.bounds:
             excess = bound.excess
-            rest = self.value(excess.substitute({"row": 0, "col": 0}), at)
-            row = np.arange(view.rows)[None, :, None] * excess.coefficient("row")
-            col = np.arange(view.cols)[None, None, :] * excess.coefficient("col")
-            result = result & (rest + (row + col) < 0)
+            moved = _over(view, excess.coefficient("row"), excess.coefficient("col"))
+            result = result & (self.value(excess, at) + moved < 0)
         if view.ranges is not None:
             result = result & (self.addresses(view, at) < self._range_ends(view, at)[1])
         return result
@@ -192,6 +189,12 @@ class Placement:
         if at is not None:
             begin, end = begin[at], end[at]
         return np.expand_dims(begin, axis), np.expand_dims(end, axis)
+
+
+def _over(view: View, down: int, across: int) -> Ints:
+    """Return sums of so much a row and so much a column: (1, rows, cols)."""
+    rows, cols = np.arange(view.rows)[None, :, None], np.arange(view.cols)[None, None, :]
+    return rows * down + cols * across
 
 
 def order_of_blocks(blocks: int, block_order: str, seed: int) -> Ints:
