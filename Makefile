@@ -59,7 +59,7 @@ SMOKE := tests/packaging/test_import.py tests/agree/test_steps.py \
 	testing,tests/unit/test_$(name).py) \
 	tests/emit/test_emit.py::test_golden \
 	tests/recorded/test_recorded.py::test_wmma_of_an_h200 \
-	tests/unit/test_mma.py::test_steps_are_chained \
+	tests/unit/test_fused.py::test_steps_are_chained \
 	tests/unit/test_functions.py::test_long_scans_in_every_order \
 	tests/unit/test_plans.py::test_a_plan_prints_everything \
 	tests/unit/test_run.py::test_operations

@@ -15,9 +15,6 @@ import numpy as np
 import pytest
 
 from tcusim.algorithms import Level, algorithm_of, build, segmented_algorithms
-from tcusim.algorithms.formula import evaluate
-from tcusim.algorithms.rows import SCANNED, SUMMED, share_of
-from tcusim.errors import InputError
 from tcusim.machine.shapes import MmaShape
 from tcusim.program.grammar import Program
 from tcusim.simulate.counts import Counts, counts_of_text, steps_to_run
@@ -34,7 +31,9 @@ SHAPES = (
     (64, 8, 16),
 )
 
+
 Formula = Callable[[int, int, int, int], int]
+
 
 # The paper's N is `count`: segments of N rows of k, or of N tiles for those of TILES.
 FORMULAS: dict[str, Formula] = {
@@ -54,12 +53,16 @@ FORMULAS: dict[str, Formula] = {
     "scan_t": lambda m, n, k, count: ceil(k / n) * (2 + ceil(m / k)),
     "scan_tn": lambda m, n, k, count: count * ceil(k / n) * (2 + ceil(m / k)),
 }
+
+
 FORMS: dict[str, Formula] = {
     "(LA)1": FORMULAS["scan_tn"],
     "L(A1)": lambda m, n, k, count: count * (ceil(k / n) * (1 + ceil(m / k)) + 1),
     # Only where n > k.
     "[U|1]": lambda m, n, k, count: count * (ceil((k + 1) / n) + ceil(k / n) * ceil(m / k)),
 }
+
+
 # Of a block of W warps: each takes ceil(N/W) tiles, or as many chunks go over the segment. Sums of
 # all warps, and what precedes each, are found once in a block.
 BLOCK_FORMULAS: dict[str, Callable[[int, int, int, int, int], int]] = {
@@ -70,6 +73,8 @@ BLOCK_FORMULAS: dict[str, Callable[[int, int, int, int, int], int]] = {
         ceil(count / warps) * (warps * FORMULAS["scan_t"](m, n, k, 1) + totals_scanned(n, k, warps))
     ),
 }
+
+
 # Of all blocks of a segment, W warps each: a warp takes 16 tiles, and those past the segment's end
 # are zeros. A scan takes 8, two to a row: it multiplies each by U and, before it waits, by ones;
 # and the first of a row by ones once more, after it has waited.
@@ -79,8 +84,8 @@ GRID_FORMULAS: dict[str, Callable[[int, int, int, int], int]] = {
         4 * warps * ceil(count / (8 * warps)) * (2 * (ceil(k / n) + 1) + 1)
     ),
 }
-# Those that take several tiles at a time for about so many elements.
-ROWS = {"reduction_panel": SUMMED, "scan_panel": SCANNED}
+
+
 TILES = ("reduction_t", "reduction_tn", "reduction_tn_inefficient", "scan_t", "scan_tn")
 
 
@@ -159,41 +164,6 @@ def test_the_registry_says_the_same(sizes: tuple[int, int, int], side: str) -> N
         program = build(row.name, tile=MmaShape(*sizes), side=side, segment_size=shared)
         assert program.blocks.per % size == 0
         assert counted(program).mma == row.mma_steps(m, n, k, N=row.repeats), row.name
-
-
-def test_formulas_of_rows_of_tiles_follow_their_options() -> None:
-    for name, elements in ROWS.items():
-        row = algorithm_of(name)
-        for m, n, k, count in itertools.product((3, 8, 16), (4, 16), (4, 16), (1, 5)):
-            for pieces, groups in ((None, None), (3, 2)):
-                share = share_of(m, k, count * m * k, elements, pieces, groups)
-                passes = 1 if share.per_segment else ceil(count / share.tiles)
-                products = share.tiles
-                if name == "scan_panel":
-                    products = share.tiles * (ceil(k / n) + 1) - share.groups
-                sizes: dict[str, int] = {}
-                if pieces is not None and groups is not None:
-                    sizes = {"tiles_per_row": pieces, "groups": groups}
-                assert row.mma_steps(m, n, k, N=count, **sizes) == passes * products, name
-
-
-@pytest.mark.parametrize(
-    ("formula", "error"),
-    [
-        ("N + x", "'x' in 'N [+] x' is not understood: .* ceil[(][)] and the names N, k"),
-        ("N ** k", "is not understood"),
-        ("N.real", "is not understood"),
-        ("min(N, k)", "is not understood"),
-        ("N / k", "N / k is 5/4, which is no number of steps"),
-    ],
-)
-def test_formulas_are_arithmetic_alone(formula: str, error: str) -> None:
-    with pytest.raises(InputError, match=error):
-        evaluate(formula, {"N": 5, "k": 4})
-
-
-def test_a_formula_computes() -> None:
-    assert evaluate("2*N - ceil(N/k) + 6/3", {"N": 5, "k": 4}) == 10
 
 
 @pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))

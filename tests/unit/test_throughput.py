@@ -1,11 +1,9 @@
-"""The benchmark without a GPU: its arithmetic, its table, its programs and its peers' sources."""
+"""The benchmark without a GPU: its arithmetic, its table, and whole runs."""
 
 from __future__ import annotations
 
 import importlib
 import json
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -16,16 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcusim.errors import BackendUnavailable, InputError, UnknownName
-from tcusim.machine import format_of
-from tcusim.program.launches import Memory
+from tcusim.errors import BackendUnavailable, InputError
 from tcusim.simulate.backend import NUMPY
 from tcusim_bench import device as bench_device
-from tcusim_bench import peers as bench_peers
 from tcusim_bench import throughput as bench
 from tcusim_bench.device import Device, Problem, matrix_columns, reference
 from tcusim_bench.peers import Contender
-from tcusim_bench.programs import CHUNKS, KINDS, Recipe, recipes
+from tcusim_bench.programs import KINDS, Recipe, recipes
 from tcusim_bench.throughput import (
     Attempt,
     Report,
@@ -36,12 +31,11 @@ from tcusim_bench.throughput import (
     verdict,
     with_ratios,
 )
-from tcusim_cuda.emit import emit
 
 LENGTH = 2**20
+
+
 # None: the whole array, or for "matvec" as many columns as rows.
-ALL = [(kind, size or None) for kind in ("sum", "scan") for size in bench.SEGMENTS]
-ALL = [*ALL, ("matvec", 1024), ("matvec", 32768)]
 
 
 # --- Rows -------------------------------------------------------------------------------------
@@ -177,165 +171,6 @@ def test_json_and_back(report: Report) -> None:
     assert Report.from_json(record) == report
     with pytest.raises(InputError, match="its format is 'x'"):
         Report.from_json({"format": "x"})
-
-
-# --- Programs ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("kind", "size"), ALL)
-def test_programs_build_and_emit(kind: str, size: int | None) -> None:
-    found = recipes(kind, size)
-    assert len(set(found)) == len(found)
-    labels = [(recipe.acc, recipe.result, recipe.label) for recipe in found]
-    assert len(set(labels)) == len(labels)
-    for recipe in found:
-        plan = recipe.plan(2**30)
-        given = [("f16", 2**30), ("f16", size)] if kind == "matvec" else [("f16", 2**30)]
-        inputs = [plan.memory[name] for name in plan.inputs]
-        assert [(array.dtype, array.size) for array in inputs] == given
-        results = 2**30 if kind == "scan" else 2**30 // (size or 2**30)
-        assert plan.outputs == ("out",)
-        assert plan.arrays[-1] == Memory("out", recipe.result, results)
-        for launch in plan.launches:
-            kernel = emit(launch.program)
-            assert 0 < kernel.blocks(plan.scalars(launch)) < 2**31
-
-
-@pytest.mark.parametrize(("kind", "size"), ALL)
-def test_quick_keeps_one_of_each_type(kind: str, size: int | None) -> None:
-    types = [(recipe.acc, recipe.result) for recipe in recipes(kind, size)]
-    quick = [(recipe.acc, recipe.result) for recipe in recipes(kind, size, quick=True)]
-    assert sorted(quick) == sorted(set(types))
-
-
-def test_what_is_tried() -> None:
-    """Long segments are shared by warps and by blocks, and cut into chunks; short ones are not."""
-    for kind, expected in (
-        ("sum", {None, CHUNKS, "reduction_tn", "reduction_tn_block", "reduction_single_pass"}),
-        ("scan", {None, CHUNKS, "scan_tn", "scan_single_pass"}),
-    ):
-        assert {recipe.algorithm for recipe in recipes(kind, 2**16)} == expected
-        whole = {recipe.algorithm for recipe in recipes(kind, None)}
-        assert whole == {None, "reduction_single_pass" if kind == "sum" else "scan_single_pass"}
-        for recipe in recipes(kind, 1024):
-            names = [launch.program.name for launch in recipe.plan(2**20).launches]
-            assert len(names) == 1
-            assert not names[0].endswith(("block", "grid"))
-
-
-@pytest.mark.parametrize(
-    ("kind", "size"), [(kind, size) for kind, size in ALL if (size or 0) <= 65536]
-)
-def test_programs_are_right(kind: str, size: int | None) -> None:
-    rng = np.random.default_rng(size)
-    data = rng.uniform(-1, 1, 2**18).astype(np.float16)
-    rows = data.reshape(-1, size or 2**18).astype(np.float64)
-    vector = None
-    if kind == "matvec":
-        vector = rng.uniform(-1, 1, size).astype(np.float16)
-        rows = rows * vector.astype(np.float64)
-    right = reference(kind, rows).ravel()
-    largest = np.abs(right).max()
-    for recipe in {recipe.alone() for recipe in recipes(kind, size)}:
-        if _takes(recipe, 2**18):
-            got = recipe.simulate(data, "sm_90", vector=vector)
-            assert got.dtype == format_of(recipe.result).dtype
-            f32 = recipe.acc == recipe.result == "f32"
-            assert np.abs(got - right).max() <= largest * (1e-5 if f32 else 0.01), recipe.label
-
-
-def _takes(recipe: Recipe, length: int) -> bool:
-    """Return whether the blocks of a recipe fit into the length."""
-    try:
-        recipe.plan(length)
-    except InputError:
-        return False
-    return True
-
-
-@pytest.mark.parametrize(
-    "recipe",
-    [
-        Recipe("sum", 1024, "reduction_tn", warps=4),
-        Recipe("sum", 2**14, "reduction_tn_block", warps=4),
-        Recipe(
-            "sum", 2**14, "reduction_single_pass", warps=4, masked=True, options=(("per_warp", 4),)
-        ),
-        Recipe("scan", 1024, "scan_tn", warps=4, items_per_warp=2),
-        Recipe("scan", None, "scan_single_pass", warps=4, masked=True, options=(("batches", 2),)),
-    ],
-)
-def test_what_stands_for_a_recipe_has_its_bits(recipe: Recipe) -> None:
-    data = np.random.default_rng().uniform(-1, 1, 2**16).astype(np.float16)
-    got = recipe.alone().simulate(data, "sm_90")
-    np.testing.assert_array_equal(got, recipe.simulate(data, "sm_90"))
-
-
-def test_the_beginning_of_an_array_has_the_bits_of_the_whole() -> None:
-    """A plan depends on the length; the first results are those of the whole array's plan."""
-    data = np.random.default_rng().uniform(-1, 1, 2**19).astype(np.float16)
-    for size in (None, 2**16):
-        recipe = Recipe("scan", size, None)
-        whole = recipe.simulate(data, "sm_90")
-        part = recipe.simulate(data[: 2**17], "sm_90", length=2**19)
-        np.testing.assert_array_equal(part, whole[: 2**17])
-
-
-def test_the_plan_is_that_of_the_functions() -> None:
-    """The recipe "plan" has the bits of `tcusim.segmented_sum` and its kin."""
-    import tcusim
-
-    data = np.random.default_rng(3).uniform(-1, 1, 2**17).astype(np.float16)
-    for kind, function in (("sum", tcusim.segmented_sum), ("scan", tcusim.segmented_cumsum)):
-        for size in (64, 65536):
-            expected = function(data, size, dtype=np.float32, arch="sm_90")
-            got = Recipe(kind, size, None).simulate(data, "sm_90")
-            np.testing.assert_array_equal(got, expected)
-    for result in ("f16", "f32"):
-        dtype = format_of(result).dtype
-        for kind, of_whole in (("sum", tcusim.sum), ("scan", tcusim.cumsum)):
-            got = Recipe(kind, None, None, result=result).simulate(data, "sm_90")
-            np.testing.assert_array_equal(got.squeeze(), of_whole(data, dtype=dtype, arch="sm_90"))
-        product = tcusim.matvec(data.reshape(256, 512), data[:512], dtype=dtype, arch="sm_90")
-        recipe = Recipe("matvec", 512, None, result=result)
-        got = recipe.simulate(data, "sm_90", vector=data[:512])
-        np.testing.assert_array_equal(got, product)
-
-
-def test_a_plan_chooses_for_the_unit() -> None:
-    """On a arch of little shared memory it launches what the functions launch there."""
-    import tcusim
-
-    assert {one.arch for one in recipes("scan", None, arch="turing")} == {"turing"}
-    scan = tcusim.plan("cumsum", length=2**23, result="float32", arch="turing")
-    product = tcusim.plan_product("matvec", rows=2**14, inner=512, result="float32", arch="turing")
-    for kind, size, launches in (("scan", None, scan.launches), ("matvec", 512, product.launches)):
-        recipe = Recipe(kind, size, None, arch="turing")
-        (mine,) = recipe.plan(2**23).launches
-        (launch,) = launches
-        assert mine.program == launch.program
-    # Of the two it is the product that has smaller blocks there.
-    assert mine.program != replace(recipe, arch=None).plan(2**23).launches[0].program
-
-
-def test_the_label_of_a_plan_names_its_programs() -> None:
-    assert Recipe("sum", 64, None).label_at(2**20) == "plan: reduction_panel warps=2"
-    assert Recipe("sum", None, None).label_at(2**30) == "plan: reduction_single_pass warps=16"
-    assert Recipe("scan", 16, None, shape="1x1x1").label == "plan"
-    chunks = Recipe("scan", 2**16, CHUNKS, warps=4)
-    assert chunks.label_at(2**20) == chunks.label == "chunks 16x16x16 warps=4"
-    names = [launch.program.name for launch in chunks.plan(2**20).launches]
-    assert names == ["reduction_tn", "scan_simt", "scan_tn"]
-
-
-def test_a_matrix_of_whole_rows() -> None:
-    with pytest.raises(InputError, match="1000 elements are no rows of 512"):
-        Recipe("matvec", 512, None).plan(1000)
-
-
-def test_a_length_that_does_not_fit() -> None:
-    with pytest.raises(InputError, match="not a multiple of 8388608"):
-        Recipe("sum", 2**20, "reduction_tn", warps=8).plan(2**22)
 
 
 # --- A whole run, on a stand-in for the GPU ---------------------------------------------------
@@ -615,74 +450,6 @@ def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # --- Peers ------------------------------------------------------------------------------------
-
-
-def test_peers_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    device: Any = SimpleNamespace(sm=90)
-    peers = bench_peers.Peers(device, ("triton", "cub"))
-    assert peers.names == ()
-    assert peers.missing["cub"].endswith("nvcc, which compiles CUB, is not on the PATH")
-    assert "triton" in peers.missing["triton"]
-    with pytest.raises(UnknownName, match="unknown peer 'cubb'"):
-        bench_peers.Peers(device, ("cubb",))
-
-
-def test_a_peer_that_raises_is_a_contender_that_fails() -> None:
-    device: Any = SimpleNamespace(sm=90)
-    peers = bench_peers.Peers(device, ())
-    peers.names = ("torch.compile",)
-    problem: Any = SimpleNamespace(kind="sum", is_whole=False)
-    (contender,) = peers.contenders(problem)
-    assert (contender.who, contender.label) == ("torch.compile", "sum")
-    with pytest.raises((ImportError, AttributeError)):
-        contender.prepare(None)
-
-
-@pytest.mark.parametrize("size", [size for size in bench.SEGMENTS if size])
-def test_triton_tiles_cover_whole_segments(size: int) -> None:
-    for rows, step, warps in bench_peers.triton_tiles(size):
-        assert size % step == 0
-        assert rows == 1 or step == size
-        assert rows * step in (1024, 2048, 4096, 8192, 16384)
-        assert warps in (1, 2, 4, 8)
-
-
-@pytest.mark.parametrize("name", ["sum_rows", "scan_panel"])
-def test_triton_kernels_compile(name: str) -> None:
-    pytest.importorskip("triton")
-    compiler = importlib.import_module("triton.compiler")
-    target = importlib.import_module("triton.backends.compiler").GPUTarget("cuda", 90, 32)
-    kernels = importlib.import_module("tcusim_bench.triton_kernels")
-    types = {"data": "*fp16", "out": "*fp32" if name == "sum_rows" else "*fp16"}
-    sizes = {"size": 256, "rows": 8, "step": 256}
-    signature = {**types, **dict.fromkeys(sizes, "constexpr")}
-    source = compiler.ASTSource(getattr(kernels, name), signature, sizes)
-    assert compiler.compile(source, target=target).asm["cubin"]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on the PATH")
-def test_cub_compiles(tmp_path: Path) -> None:
-    nvcc = shutil.which("nvcc") or ""
-    version, folders = bench_peers.newest_cccl(nvcc)
-    if version < 3_000_000:
-        pytest.skip("CCCL 3 is not there")
-    command = bench_peers.cub_command(nvcc, 90, folders, tmp_path / "cub.so")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-
-
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on the PATH")
-def test_the_reading_kernel_compiles(tmp_path: Path) -> None:
-    source = tmp_path / "read.cu"
-    source.write_text(bench_device.READ_ONLY)
-    command = ["nvcc", "-arch=sm_90", "-cubin", "-o", str(tmp_path / "read.cubin"), str(source)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    assert 2**20 * 2 % bench_device.READ_BYTES == 0
 
 
 def test_rows_name_their_own() -> None:

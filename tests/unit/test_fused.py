@@ -1,0 +1,341 @@
+"""The fused step of a tensor core, against fractions and bit by bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tcusim.errors import Unsupported
+from tcusim.machine import (
+    FORMATS,
+    Fused,
+    Rule,
+    Values,
+    arches,
+    fused,
+    mma,
+    mma_values,
+    round_values,
+    rule_for,
+)
+
+FUSED_RULES = [
+    pytest.param(rule, id=f"{unit.name}-{rule.ab}-{rule.acc}")
+    for unit in arches()
+    for rule in unit.rows
+    if isinstance(rule.how, Fused)
+]
+
+
+def random_values(
+    rng: np.random.Generator, shape: tuple[int, ...], fmt: str, spread: int
+) -> Values:
+    """Draw values whose exponents are spread over an interval, some of them zero."""
+    row = FORMATS[fmt]
+    numbers = rng.uniform(1.0, 2.0, shape) * rng.choice([-1.0, 1.0], shape)
+    low = max(row.emin - row.fraction_bits, -spread)
+    high = min(row.emax - 1, spread)
+    numbers = np.ldexp(numbers, rng.integers(low, high + 1, shape))
+    numbers[rng.random(shape) < 0.1] = 0.0
+    return round_values(numbers, row)
+
+
+def half(numbers: Any) -> Values:
+    return np.array(numbers, np.float16)
+
+
+def single(numbers: Any) -> Values:
+    return np.array(numbers, np.float32)
+
+
+def same_bits(x: Values, y: Values) -> bool:
+    unsigned = f"u{x.dtype.itemsize}"
+    return x.dtype == y.dtype and np.array_equal(x.view(unsigned), y.view(unsigned))
+
+
+def fused_step_of_one(row: Values, column: Values, addend: float, rule: Rule) -> float:
+    """Follow hardware's steps in exact fractions, for finite operands that make a finite result."""
+    how = rule.how
+    assert isinstance(how, Fused)
+    # 8-bit floats that are unpacked are fp16.
+    ab, acc = FORMATS["f16" if how.register_halves else rule.ab], FORMATS[rule.acc]
+    pairs = list(zip(row.tolist(), column.tolist(), strict=True))
+    steps = [pairs]
+    if how.register_halves:
+        steps = [
+            [pairs[i] for i in range(len(pairs)) if i % 4 in half] for half in ((0, 1), (2, 3))
+        ]
+    bits = acc.fraction_bits if how.output_fraction_bits is None else how.output_fraction_bits
+    rounded = Fraction(addend) if how.c_joins == "sum" else Fraction(0)
+    for step in steps:
+        terms = [(rounded, exponent(float(rounded), acc.emin))]
+        for x, y in step:
+            terms.append((Fraction(x) * Fraction(y), exponent(x, ab.emin) + exponent(y, ab.emin)))
+        terms = [term for term in terms if term[0]]
+        total = Fraction(0)
+        for value, _ in terms:
+            unit = Fraction(2) ** (max(e for _, e in terms) - how.fraction_bits)
+            total += int(value / unit) * unit
+        rounded = round_fraction(total, bits, acc.emin, how.output)
+    if how.c_joins == "after":
+        rounded = round_fraction(rounded + Fraction(addend), acc.fraction_bits, acc.emin, "rne")
+    if how.flush_outputs and abs(rounded) < Fraction(2) ** acc.emin:
+        return 0.0
+    return float(rounded)
+
+
+def exponent(x: float, emin: int) -> int:
+    return max(int(np.frexp(x)[1]) - 1, emin)
+
+
+def round_fraction(x: Fraction, fraction_bits: int, emin: int, rounding: str) -> Fraction:
+    """Round to nearest even or toward zero, exponents unbound above."""
+    leading = emin
+    while abs(x) >= Fraction(2) ** (leading + 1):
+        leading += 1
+    unit = Fraction(2) ** (leading - fraction_bits)
+    return (round(x / unit) if rounding == "rne" else int(x / unit)) * unit
+
+
+@pytest.mark.parametrize("rule", FUSED_RULES)
+def test_a_step_in_fractions(rule: Rule) -> None:
+    how = rule.how
+    assert isinstance(how, Fused)
+    rng = np.random.default_rng(1)
+    for spread in (3, 12, 60):
+        k = how.length * (1 + how.register_halves)
+        a = random_values(rng, (40, 1, k), rule.ab, spread)
+        b = random_values(rng, (40, k, 1), rule.ab, spread)
+        c = random_values(rng, (40, 1, 1), rule.acc, min(spread, 40))
+        d = mma_values(a, b, c, rule)[:, 0, 0]
+        for i, result in enumerate(d.tolist()):
+            if np.isfinite(result):
+                expected = fused_step_of_one(a[i, 0], b[i, :, 0], float(c[i, 0, 0]), rule)
+                assert result == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    index=st.integers(0, len(FUSED_RULES) - 1),
+    spread=st.integers(0, 60),
+    shape=st.tuples(*[st.integers(1, 20)] * 4),
+    changes=st.fixed_dictionaries(
+        {},
+        optional={
+            "alignment": st.sampled_from(["rz", "rne"]),
+            "output": st.sampled_from(["rz", "rne"]),
+            "flush_inputs": st.booleans(),
+            "flush_outputs": st.booleans(),
+            "c_joins": st.sampled_from(["sum", "after"]),
+            "exponent_floor": st.integers(-140, 5),
+        },
+    ),
+)
+def test_both_ways_give_the_same_bits(
+    seed: int, index: int, spread: int, shape: Any, changes: dict[str, Any]
+) -> None:
+    rule: Any = FUSED_RULES[index].values[0]
+    tiles, m, k, n = shape
+    rng = np.random.default_rng(seed)
+    a = random_values(rng, (tiles, m, 3 * k), rule.ab, spread)
+    b = random_values(rng, (rng.choice([1, tiles]), 3 * k, n), rule.ab, spread)
+    c = random_values(rng, (tiles, m, n), rule.acc, spread)
+    if rng.random() < 0.2 and rule.ab != "e4m3":
+        a[rng.random(a.shape) < 0.05] = np.inf
+        b[rng.random(b.shape) < 0.05] = -np.inf
+        c[rng.random(c.shape) < 0.05] = np.nan
+    rule = replace(rule, how=replace(rule.how, **changes))
+    quick = mma_values(a, b, c, rule)
+    never = np.zeros((1, 1, 1), bool)
+    with mock.patch.object(fused._Unit, "no_bit_is_lost", return_value=never):
+        careful = mma_values(a, b, c, rule)
+    assert same_bits(quick, careful)
+
+
+@pytest.mark.parametrize("rule", FUSED_RULES)
+def test_order_within_a_step_does_not_matter(rule: Rule) -> None:
+    how = rule.how
+    assert isinstance(how, Fused)
+    rng = np.random.default_rng(2)
+    k = how.length * (1 + how.register_halves)
+    a = random_values(rng, (8, 5, k), rule.ab, 20)
+    b = random_values(rng, (8, k, 5), rule.ab, 20)
+    order = np.arange(k)
+    for half in (order % 4 < 2, order % 4 >= 2) if how.register_halves else (order >= 0,):
+        order[half] = rng.permutation(order[half])
+    assert same_bits(
+        mma_values(a, b, None, rule), mma_values(a[..., order], b[:, order], None, rule)
+    )
+
+
+def test_transposing_does_not_change_the_bits() -> None:
+    rng = np.random.default_rng(3)
+    a = random_values(rng, (16, 16), "f16", 12)
+    b = random_values(rng, (16, 16), "f16", 12)
+    assert same_bits(mma(a, b), np.ascontiguousarray(mma(b.T, a.T).T))
+
+
+@pytest.mark.parametrize("arch", ["volta", "ampere", "hopper"])
+def test_steps_are_chained(arch: str) -> None:
+    how = rule_for(arch, "f16", "f16").how
+    assert isinstance(how, Fused)
+    rng = np.random.default_rng(4)
+    a = random_values(rng, (7, 37), "f16", 6)
+    b = random_values(rng, (37, 5), "f16", 6)
+    whole = mma(a, b, arch=arch, acc="f16")
+    d = np.zeros((7, 5), np.float16)
+    for start in range(0, 37, how.length):
+        terms = slice(start, start + how.length)
+        d = mma(a[:, terms], b[terms], d, arch=arch, acc="f16")
+    assert same_bits(whole, d)
+
+
+# An fp16 sum of ones stops growing when a step adds half a unit in the last place.
+@pytest.mark.parametrize(
+    ("arch", "stall"),
+    [
+        ("volta", 8192),
+        ("turing", 16384),
+        ("ampere", 16384),
+        ("ada", 16384),
+        ("hopper", 32768),
+        ("blackwell", 32768),
+    ],
+)
+def test_fp16_accumulator_of_ones_stalls(arch: str, stall: int) -> None:
+    ones = np.ones((1, 40000), np.float16)
+    assert mma(ones, ones.T, arch=arch, acc="f16") == stall
+    assert mma(ones, ones.T, arch=arch, acc="f32") == 40000
+
+
+def test_zero_products_do_not_align() -> None:
+    # Were 0 * 60000 to set the exponent, the small product would lose its last bit.
+    a = half([[2.0**-10 * (1 + 2.0**-10), 60000.0]])
+    b = half([[1.0], [0.0]])
+    assert mma(a, b)[0, 0] == np.float32(2.0**-10 * (1 + 2.0**-10))
+
+
+def test_the_unit_of_truncation() -> None:
+    # 2**-26 lies below the 25 bits that Hopper keeps under 1, 2**-25 does not (but RZ drops it).
+    a = half([[1.0, -(2.0**-13)]])
+    b = half([[1.0], [2.0**-13]])
+    assert mma(a, b)[0, 0] == 1.0
+    b[1] = 2.0**-12
+    assert mma(a, b)[0, 0] == 1.0 - 2.0**-24
+
+
+@pytest.mark.parametrize(
+    ("row", "c", "expected"),
+    [
+        ([np.inf, 1.0], 0.0, np.inf),
+        ([-np.inf, 1.0], 0.0, -np.inf),
+        ([1.0, 1.0], np.inf, np.inf),
+        ([np.inf, -np.inf], 0.0, np.nan),
+        ([np.inf, 1.0], -np.inf, np.nan),
+        ([np.nan, 1.0], 0.0, np.nan),
+        ([60000.0, 60000.0], 0.0, 120000.0),
+    ],
+)
+@pytest.mark.parametrize("acc", ["f32", "f16"])
+def test_special_values(row: list[float], c: float, expected: float, acc: str) -> None:
+    dtype = FORMATS[acc].dtype
+    d = mma(half([row]), np.ones((2, 1), np.float16), np.array([[c]], dtype), acc=acc)
+    with np.errstate(over="ignore"):
+        assert np.array_equal(d, np.array([[expected]]).astype(dtype), equal_nan=True)
+    if np.isnan(expected):
+        assert int(d.view(f"u{dtype.itemsize}")[0, 0]) == FORMATS[acc].nan_bits
+
+
+def test_zero_times_infinity() -> None:
+    d = mma(half([[0.0]]), half([[np.inf]]))
+    assert d.view(np.uint32)[0, 0] == 0x7FFFFFFF
+
+
+def test_overflow_of_fp32_is_infinity_though_truncated() -> None:
+    a = single([[2.0**100, -(2.0**100)]])
+    d = mma(a.T, single([[2.0**100]]), ab="bf16")
+    assert d[:, 0].tolist() == [np.inf, -np.inf]
+
+
+@pytest.mark.parametrize("acc", ["f32", "f16"])
+def test_zero_sums_are_positive(acc: str) -> None:
+    zero = np.array([[-0.0]], FORMATS[acc].dtype)
+    a = half([[1.0, -1.0, -0.0]])
+    for left, c in ((a, None), (a * 0, zero), (half([[-0.0] * 3]), zero)):
+        d = mma(left, np.ones((3, 1), np.float16), c, acc=acc)
+        assert d[0, 0] == 0
+        assert not np.signbit(d[0, 0])
+
+
+def test_a_negative_sum_that_rounds_to_zero_is_positive() -> None:
+    a = half([[-(2.0**-24)]])
+    d = mma(a, half([[2.0**-3]]), acc="f16")
+    assert d.view(np.uint16)[0, 0] == 0
+
+
+def test_subnormals_are_kept_or_flushed() -> None:
+    tiny = 2.0**-130
+    a = single([[tiny]])
+    one = single([[1.0]])
+    rule = rule_for("hopper", "bf16", "f32")
+    assert isinstance(rule.how, Fused)
+    assert mma_values(a, one, None, rule) == tiny
+    assert mma_values(a, one, None, replace(rule, how=replace(rule.how, flush_inputs=True))) == 0
+    assert mma_values(a, one, None, replace(rule, how=replace(rule.how, flush_outputs=True))) == 0
+    assert mma_values(one * 0, one, a, replace(rule, how=replace(rule.how, flush_inputs=True))) == 0
+
+
+def test_a_late_c_is_flushed_too() -> None:
+    how = Fused(4, 12, output="rne", c_joins="after", flush_outputs=True)
+    a, c = half([[2.0**-7]]), half([[-(2.0**-14 - 2.0**-24)]])
+    for flush, expected in ((True, 0.0), (False, 2.0**-24)):
+        rule = Rule("f16", "f16", replace(how, flush_outputs=flush), "a", "b")
+        assert mma_values(a, a, c, rule)[0, 0] == expected
+
+
+def test_8_bit_floats_by_register_halves() -> None:
+    rule = rule_for("hopper", "e4m3", "f16", "mma.sync")
+    assert isinstance(rule.how, Fused)
+    assert rule.how.register_halves
+    # Beside 2048 a 1 is rounded away, and two in one half are not; c comes last, on its own.
+    for places, late, expected in (((1, 4), 0, 2050), ((1, 2), 0, 2048), ((4,), 1, 2048)):
+        x, y = np.zeros((1, 32), np.float32), np.zeros((32, 1), np.float32)
+        x[0, 0], y[0, 0] = 256.0, 8.0
+        x[0, list(places)] = y[list(places), 0] = 1.0
+        assert mma(x, y, half([[late]]), ab="e4m3", acc="f16") == expected
+    # k = 16 is the same as 32 with zeros, and 64 is two instructions.
+    rng = np.random.default_rng(0)
+    a = random_values(rng, (20, 1, 64), "e4m3", 9)
+    b = random_values(rng, (20, 64, 1), "e4m3", 9)
+    c = random_values(rng, (20, 1, 1), "f16", 9)
+    first = mma_values(a[..., :32], b[:, :32], c, rule)
+    both = mma_values(a[..., 32:], b[:, 32:], first, rule)
+    assert same_bits(mma_values(a, b, c, rule), both)
+    a[..., 16:] = 0
+    assert same_bits(mma_values(a, b, c, rule), mma_values(a[..., :16], b[:, :16], c, rule))
+
+
+def test_instructions_of_hopper_differ_in_8_bit_floats() -> None:
+    x, y = single([[1.0, 15 * 2.0**-7]]), single([[1.0], [15 * 2.0**-8]])
+    families = ("", "mma.sync", "wgmma")
+    bits = {family: mma(x, y, ab="e4m3", family=family)[0, 0] for family in families}
+    exact = 1.0 + 225 * 2.0**-15
+    assert bits[""] == bits["mma.sync"] == exact
+    assert bits["wgmma"] == 1.0 + int(exact % 1 * 2**13) * 2.0**-13
+    with pytest.raises(Unsupported, match=r"wmma does not take e4m3; mma\.sync and wgmma do"):
+        mma(x, y, ab="e4m3", family="wmma")
+
+
+def test_fp8_has_13_fraction_bits_on_ada() -> None:
+    a = single([[1.0, 2.0**-6]])
+    b = single([[1.0], [2.0**-8]])
+    assert mma(a, b, arch="ada", ab="e5m2")[0, 0] == 1.0
+    assert mma(a, b, arch="blackwell", ab="e5m2")[0, 0] == 1.0 + 2.0**-14
