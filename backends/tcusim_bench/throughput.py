@@ -458,6 +458,8 @@ def _aligned(table: list[list[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     pads = [str.rjust if place in (1, 5, 6, 7, 8, 9) else str.ljust for place in range(len(widths))]
     return [
-        "  ".join(pad(*cell) for pad, *cell in zip(pads, cells, widths, strict=True)).rstrip()
+        "  ".join(
+            pad(cell, width) for pad, cell, width in zip(pads, cells, widths, strict=True)
+        ).rstrip()
         for cells in table
     ]
