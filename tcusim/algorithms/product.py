@@ -245,11 +245,7 @@ ROWS_OF_WARP = RowsOfWarp()
 
 
 @algorithm(
-    "gemv_reduction",
-    "product",
-    "not in the paper",
-    "ceil(rows/m)*ceil(inner/k)",
-    level=Level.BLOCK,
+    "gemv_reduction", "product", "not in the paper", "ceil(rows/m)*ceil(inner/k)", level=Level.BLOCK
 )
 def gemv_reduction(b: Builder, *, sizes: Inner = INNER, size: RowsOfWarp = ROWS_OF_WARP) -> Work:
     """Multiply a matrix by a vector, reading the matrix once; down*m rows a warp, W warps a block.

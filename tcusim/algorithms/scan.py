@@ -38,14 +38,7 @@ from tcusim.algorithms.rows import (
     tiles_of_panels,
     values_as_left,
 )
-from tcusim.algorithms.tile_scan import (
-    Form,
-    add_totals,
-    last_column,
-    row_scan,
-    tile_scan,
-    upper,
-)
+from tcusim.algorithms.tile_scan import Form, add_totals, last_column, row_scan, tile_scan, upper
 from tcusim.algorithms.tree import Vectors, preceding, scan_vectors
 from tcusim.program.grammar import ROW, WARP, Buffer, Extent, Frag, Index, PatternKind, View
 
