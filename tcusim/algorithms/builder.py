@@ -231,32 +231,29 @@ class Builder:
     ) -> View:
         """Return a rectangle, in the algorithm's rows and columns."""
         where, limits = Index.of(offset), tuple(bounds)
-        view = View.strided(buffer, where, rows, cols, row_stride, col_stride, limits)
-        return transpose(view) if self.transposed else view
+        return self._turned(View.strided(buffer, where, rows, cols, row_stride, col_stride, limits))
 
     def gathered(self, buffer: Buffer, offset: Index | int, ranges: Ranges, cols: int) -> View:
         """Return a rectangle of rows that lie in ranges, each from `offset` in its range on."""
-        view = View(buffer, Index.of(offset), Gathered(ranges), Strided(cols, 1))
-        return transpose(view) if self.transposed else view
+        return self._turned(View(buffer, Index.of(offset), Gathered(ranges), Strided(cols, 1)))
 
     def cut(
         self, view: View, rows: int, cols: int, row: Index | int = 0, col: Index | int = 0
     ) -> View:
         """Return rows x cols of a rectangle from (row, col) on, in the algorithm's directions."""
-        across, down = Index.of(row), Index.of(col)
-        if not self.transposed:
-            across, down = down, across
-        move = {"row": ROW + down, "col": COL + across}
-        if self.transposed:
-            rows, cols = cols, rows
-        bounds = tuple(Bound(b.lhs.substitute(move), b.rhs.substitute(move)) for b in view.bounds)
+        view, down, across = self._turned(view), Index.of(row), Index.of(col)
         offset = view.offset + down * view.row_stride + across * view.col_stride
-        row_axis, col_axis = _first(view.row_axis, rows), _first(view.col_axis, cols)
-        return View(view.buffer, offset, row_axis, col_axis, bounds)
+        axes = _first(view.row_axis, rows), _first(view.col_axis, cols)
+        bounds = _substituted(view.bounds, {"row": ROW + down, "col": COL + across})
+        return self._turned(View(view.buffer, offset, *axes, bounds))
 
     def size(self, view: View) -> tuple[int, int]:
         """Return how many rows and columns of the algorithm a rectangle has."""
         return (view.cols, view.rows) if self.transposed else (view.rows, view.cols)
+
+    def _turned(self, view: View) -> View:
+        """Return a view in the algorithm's directions from the program's, or the other way."""
+        return transpose(view) if self.transposed else view
 
     # --- Fragments ---------------------------------------------------------------------------
 
@@ -628,9 +625,12 @@ TRANSPOSED = {
 
 def transpose(view: View) -> View:
     """Return the same elements with rows and columns exchanged."""
-    swap = {"row": COL, "col": ROW}
-    bounds = tuple(Bound(b.lhs.substitute(swap), b.rhs.substitute(swap)) for b in view.bounds)
+    bounds = _substituted(view.bounds, {"row": COL, "col": ROW})
     return replace(view, row_axis=view.col_axis, col_axis=view.row_axis, bounds=bounds)
+
+
+def _substituted(bounds: Sequence[Bound], values: Mapping[str, Index]) -> tuple[Bound, ...]:
+    return tuple(Bound(b.lhs.substitute(values), b.rhs.substitute(values)) for b in bounds)
 
 
 def _first(axis: Axis, count: int) -> Axis:

@@ -271,25 +271,22 @@ def build(
     _check_options(row, options)
     combine = _combine(row, combine)
     _check_types(ab, acc, source, result)
-    b = Builder(
-        Options(
-            shape=tile,
-            ab=ab,
-            acc=acc,
-            source=source or stored_type(ab),
-            result=result or acc,
-            side=_side(row, side, tile),
-            warps=as_size("warps", warps),
-            items_per_warp=as_size("items_per_warp", items_per_warp),
-            masked=masked,
-            combine=combine,
-            accumulation_length=None
-            if accumulation_length is None
-            else as_size("accumulation_length", accumulation_length),
-        ),
-        row.lines,
-        row.level,
+    if accumulation_length is not None:
+        as_size("accumulation_length", accumulation_length)
+    common = Options(
+        shape=tile,
+        ab=ab,
+        acc=acc,
+        source=source or stored_type(ab),
+        result=result or acc,
+        side=_side(row, side, tile),
+        warps=as_size("warps", warps),
+        items_per_warp=as_size("items_per_warp", items_per_warp),
+        masked=masked,
+        combine=combine,
+        accumulation_length=accumulation_length,
     )
+    b = Builder(common, row.lines, row.level)
     sizes = _sizes(row, b, segment_size)
     work = row.function(b, *sizes, **arguments_of(row.function, options))
     if not isinstance(work, Work):
@@ -317,13 +314,12 @@ def _sizes(row: Algorithm, b: Builder, segment_size: int | None) -> tuple[int | 
         if segment_size is not None:
             raise InputError(f"{row.name} has no segments; leave segment_size out")
         return ()
-    if segment_size is None and row.level is Level.GRID:
-        return (None,)
+    one = b.m * b.k if row.tiles else b.k
     if segment_size is None:
-        return (row.repeats * (b.m * b.k if row.tiles else b.k),)
+        return (None if row.level is Level.GRID else row.repeats * one,)
     size = as_size("segment_size", segment_size)
-    if row.limited and size > (b.m * b.k if row.tiles else b.k):
-        longest = f"a tile, {b.m * b.k}" if row.tiles else f"k = {b.k}"
+    if row.limited and size > one:
+        longest = f"a tile, {one}" if row.tiles else f"k = {one}"
         verb = "sums" if row.kind == "reduction" else "scans"
         raise Unsupported(f"{row.name} {verb} segments of at most {longest} elements")
     return (size,)

@@ -124,8 +124,7 @@ class Sums:
     def blocked(self) -> Iterator[None]:
         """Let what is multiplied inside accumulate, then add it to the totals."""
         b = self.b
-        apart = [] if self.large is self.totals else [self.large]
-        apart += [self.small] if self.small else []
+        apart = [frags for frags in (self.large, self.small) if frags is not self.totals]
         for frags in apart:
             for frag in frags.values():
                 b.zero(frag)
