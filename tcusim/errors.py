@@ -25,17 +25,8 @@ class TcusimError(Exception):
     """Base of every error that tcusim raises on purpose."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Let it be pickled, whatever its arguments: worker processes hand their errors on so."""
-        return _rebuilt, (type(self), self.args, self.__dict__)
-
-
-def _rebuilt(
-    kind: type[TcusimError], arguments: tuple[Any, ...], fields: dict[str, Any]
-) -> TcusimError:
-    """Return a copy of an error, without making its text anew."""
-    error = kind.__new__(kind, *arguments)
-    error.__dict__.update(fields)
-    return error
+        """Let it be pickled without making its text anew: worker processes hand their errors on."""
+        return type(self).__new__, (type(self), *self.args), self.__dict__
 
 
 class InputError(TcusimError, ValueError):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from itertools import starmap
+from itertools import product, starmap
 from multiprocessing import get_context
 from typing import Any, Final
 
@@ -131,7 +131,9 @@ class Report:
 
     def text(self) -> str:
         """Return the table as plain text, a line for each cell, and the summary."""
-        cells = [f"{name:<26} {column:<26} {tally}\n" for (name, column), tally in self._cells()]
+        cells = [
+            f"{name:<26} {column:<26} {tally}\n" for (name, column), tally in self.tallies.items()
+        ]
         return "".join(cells) + self.summary()
 
     def as_json(self) -> dict[str, Any]:
@@ -145,18 +147,10 @@ class Report:
             "skipped": dict(self.skipped),
             "cells": [
                 {"algorithm": name, "column": column, **asdict(tally)}
-                for (name, column), tally in self._cells()
+                for (name, column), tally in self.tallies.items()
             ],
             "problems": [{**asdict(one), "command": self.command(one)} for one in self.problems],
         }
-
-    def _cells(self) -> Iterator[tuple[tuple[str, str], Tally]]:
-        """Yield the cells of the table, row by row."""
-        columns = self.columns
-        for name in self.algorithms:
-            for column in columns:
-                if (name, column) in self.tallies:
-                    yield (name, column), self.tallies[name, column]
 
 
 def agree(
@@ -209,6 +203,8 @@ def agree(
         report.add(found)
         if progress is not None:
             progress(done, len(programs))
+    cells = product(report.algorithms, report.columns)
+    report.tallies = {cell: report.tallies[cell] for cell in cells if cell in report.tallies}
     report.seconds = time.time() - start
     return report
 
