@@ -114,13 +114,7 @@ def require_fit(array: DeviceArray, buffer: Buffer, *, tiles: bool, flat: bool =
 
 
 def common_device(arrays: Iterable[DeviceArray]) -> int | None:
-    """Return the device on which all arrays are, None if none of them says.
-
-    Raises
-    ------
-    InputError
-        If they are on several.
-    """
+    """Return the device on which all arrays are, None if none of them says; refuse several."""
     placed = [array for array in arrays if array.device is not None]
     for array in placed:
         if array.device != placed[0].device:

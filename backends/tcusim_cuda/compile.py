@@ -100,12 +100,7 @@ class Toolkit:
         """Return what is installed; found once in a process.
 
         It is the NVRTC that cuda.bindings chose, or NVRTC 12 beside it where that one alone
-        compiles for a compute capability, such as 70.
-
-        Raises
-        ------
-        BackendUnavailable
-            If the bindings, the compiler or the headers are missing; the text says what to install.
+        compiles for a compute capability, such as 70. BackendUnavailable says what to install.
         """
         toolkit = _find_toolkit()
         if sm is None or sm in toolkit.targets or toolkit.version[0] <= 12:

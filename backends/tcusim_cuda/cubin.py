@@ -165,13 +165,11 @@ class _Elf:
         while place < len(info):
             form, attribute, size = struct.unpack_from("<BBH", info, place)
             place += 4
-            if form != _FORM_SIZED:
-                continue
-            if size == 8:
+            if form == _FORM_SIZED and size == 8:
                 owner, value = struct.unpack_from("<II", info, place)
                 if owner == symbol:
                     yield attribute, value
-            place += size
+            place += size if form == _FORM_SIZED else 0
 
     def _read_sections(self) -> Iterator[tuple[str, _Section]]:
         (start,) = _SECTION_TABLE.unpack_from(self._data)

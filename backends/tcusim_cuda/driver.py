@@ -66,13 +66,7 @@ class Driver:
 
     @staticmethod
     def open() -> Driver:
-        """Return the driver; opened once in a process.
-
-        Raises
-        ------
-        BackendUnavailable
-            If there is no driver or no GPU, or its Python bindings are missing.
-        """
+        """Return the driver, opened once in a process; BackendUnavailable if it cannot be."""
         return _open()
 
     # --- Devices -----------------------------------------------------------------------------

@@ -325,7 +325,7 @@ class _Emitter:
         self._status_words()
         self._shared_memory()
         for frag in _fragments(self.program):
-            self._line(f"{self._fragment_type(frag)} {frag.name}{self._array(frag)};")
+            self._line(self._fragment(frag))
         if self.tables.filled:
             self._lines("", "// Constant matrices, made once a block.")
             for name, table in self.tables.filled.items():
@@ -377,23 +377,22 @@ class _Emitter:
 
     # --- Fragments ---------------------------------------------------------------------------
 
-    def _fragment_type(self, frag: Frag) -> str:
+    def _fragment(self, frag: Frag) -> str:
+        """Declare a tile's fragment, or fragments."""
+        down, across = self._grid_of(frag)
+        array = "" if self.instruction.single else f"[{down * across}]"
         shape, layout = self.instruction.shape, ""
         if frag.role is not Role.ACC:
             layout = f", wmma::{self.layouts[frag.name]}"
         return (
             f"{self.space}::fragment<wmma::{frag.role.value}, {shape.m}, {shape.n}, {shape.k}, "
-            f"{FRAGMENT_TYPES[frag.dtype]}{layout}>"
+            f"{FRAGMENT_TYPES[frag.dtype]}{layout}> {frag.name}{array};"
         )
 
     def _grid_of(self, frag: Frag) -> tuple[int, int]:
         """Return how many fragments a tile is, down and across."""
         down, across, deep = self.instruction.grid
         return {Role.A: (down, deep), Role.B: (deep, across), Role.ACC: (down, across)}[frag.role]
-
-    def _array(self, frag: Frag) -> str:
-        down, across = self._grid_of(frag)
-        return "" if self.instruction.single else f"[{down * across}]"
 
     @contextmanager
     def _each_fragment(self, frag: Frag, view: View | None = None) -> Iterator[tuple[str, str]]:

@@ -291,10 +291,7 @@ def on_gpu(array: Any, name: str) -> DeviceArray:
 def device_array(array: Any, name: str) -> DeviceArray | None:
     """Return what a GPU array is, or None if the array is in the computer's own memory.
 
-    Raises
-    ------
-    InputError
-        If it is an array that neither a kernel nor NumPy can take.
+    It is refused if neither a kernel nor NumPy can take it.
     """
     if isinstance(array, np.ndarray):
         return None
@@ -374,12 +371,8 @@ def _contiguous(shape: tuple[int, ...], strides: Iterable[int] | None, itemsize:
 def arranged(array: DeviceArray, axes: tuple[int, ...], dtype: str) -> Any:
     """Return the owner with its axes in this order, contiguous, aligned, of NumPy's type `dtype`.
 
-    The owner itself if it is so already, else a copy by its own library, on its current stream.
-
-    Raises
-    ------
-    InputError
-        If its library has no such copy, or is unknown.
+    The owner itself if it is so already, else a copy by its own library, on its current stream; it
+    is refused if its library has no such copy, or is unknown.
     """
     in_order = axes == tuple(range(len(axes)))
     if in_order and array.contiguous and array.address % TILE_BYTES == 0 and array.dtype == dtype:

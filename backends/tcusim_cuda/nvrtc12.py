@@ -17,9 +17,11 @@ class Nvrtc12:
     def __init__(self, path: Path) -> None:
         self._library = ctypes.CDLL(str(path))
 
-    def _numbers(self, function: str, *arguments: Any, count: int = 1) -> tuple[int, ...]:
+    def _numbers(
+        self, function: str, *arguments: Any, count: int = 1, kind: Any = ctypes.c_int
+    ) -> tuple[int, ...]:
         """Call a function that writes integers to addresses behind its other arguments."""
-        found = [ctypes.c_int() for _ in range(count)]
+        found = [kind() for _ in range(count)]
         status = getattr(self._library, function)(*arguments, *map(ctypes.byref, found))
         return (int(status), *(number.value for number in found))
 
@@ -47,18 +49,14 @@ class Nvrtc12:
     def nvrtcDestroyProgram(self, program: Any) -> tuple[int]:  # noqa: D102, N802
         return (int(self._library.nvrtcDestroyProgram(ctypes.byref(program))),)
 
-    def _size(self, function: str, program: Any) -> tuple[int, int]:
-        size = ctypes.c_size_t()
-        return int(getattr(self._library, function)(program, ctypes.byref(size))), size.value
-
-    def nvrtcGetProgramLogSize(self, program: Any) -> tuple[int, int]:  # noqa: D102, N802
-        return self._size("nvrtcGetProgramLogSize", program)
+    def nvrtcGetProgramLogSize(self, program: Any) -> tuple[int, ...]:  # noqa: D102, N802
+        return self._numbers("nvrtcGetProgramLogSize", program, kind=ctypes.c_size_t)
 
     def nvrtcGetProgramLog(self, program: Any, log: bytes) -> tuple[int]:  # noqa: D102, N802
         return (int(self._library.nvrtcGetProgramLog(program, log)),)
 
-    def nvrtcGetCUBINSize(self, program: Any) -> tuple[int, int]:  # noqa: D102, N802
-        return self._size("nvrtcGetCUBINSize", program)
+    def nvrtcGetCUBINSize(self, program: Any) -> tuple[int, ...]:  # noqa: D102, N802
+        return self._numbers("nvrtcGetCUBINSize", program, kind=ctypes.c_size_t)
 
     def nvrtcGetCUBIN(self, program: Any, code: bytes) -> tuple[int]:  # noqa: D102, N802
         return (int(self._library.nvrtcGetCUBIN(program, code)),)

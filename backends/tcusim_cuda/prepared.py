@@ -12,7 +12,6 @@ import numpy as np
 from tcusim.errors import BackendUnavailable, InputError
 from tcusim.machine import arch_of, format_of
 from tcusim.machine.shapes import TILE_BYTES
-from tcusim.program.grammar import Buffer
 from tcusim.program.launches import Launch, LaunchPlan, Memory
 from tcusim_cuda.arrays import DeviceArray, from_bits, require_fit
 from tcusim_cuda.driver import Driver, arch_name
@@ -89,12 +88,15 @@ class PreparedPlan:
 
     def require_fit(self, array: DeviceArray, name: str, *, flat: bool = False) -> None:
         """Refuse an array that a launch cannot take as it is."""
-        for step in self.steps:
-            for buffer, role in step.roles.items():
-                if role == name:
-                    declared: Buffer = step.kernel.program.buffer(buffer)
-                    require_fit(array, declared, tiles=buffer in step.kernel.tiled, flat=flat)
+        for kernel, buffer in self._uses(name):
+            declared = kernel.program.buffer(buffer)
+            require_fit(array, declared, tiles=buffer in kernel.tiled, flat=flat)
         self.require_size(array.name, array.size, name)
+
+    def _uses(self, name: str) -> list[tuple[Kernel, str]]:
+        """Return the kernels that take one of the plan's arrays, each with the buffer it is for."""
+        uses = ((step.kernel, *use) for step in self.steps for use in step.roles.items())
+        return [(kernel, buffer) for kernel, buffer, role in uses if role == name]
 
     def require_out(self, out: DeviceArray, shape: tuple[int, ...], *, whole: bool) -> None:
         """Refuse a result that cannot be written to. whole: it is the plan's own output."""
@@ -107,9 +109,8 @@ class PreparedPlan:
         if whole:
             self.require_fit(out, self.last)
         else:
-            step = self.steps[-1]
-            (buffer,) = (name for name, role in step.roles.items() if role == self.last)
-            require_fit(out, step.kernel.program.buffer(buffer), tiles=False, flat=False)
+            kernel, buffer = self._uses(self.last)[-1]
+            require_fit(out, kernel.program.buffer(buffer), tiles=False, flat=False)
         require_writable(out)
 
     def is_aliased(self, outputs: Sequence[DeviceArray], given: Mapping[str, DeviceArray]) -> bool:
@@ -145,11 +146,8 @@ class PreparedPlan:
 
     def takes_tiles_of(self, array: DeviceArray, name: str) -> bool:
         """Return whether an array begins where it may, if the plan moves tiles of `name`."""
-        return array.address % TILE_BYTES == 0 or not any(
-            role == name and buffer in step.kernel.tiled
-            for step in self.steps
-            for buffer, role in step.roles.items()
-        )
+        moved = any(buffer in kernel.tiled for kernel, buffer in self._uses(name))
+        return not moved or array.address % TILE_BYTES == 0
 
 
 def require_writable(out: DeviceArray) -> None:
