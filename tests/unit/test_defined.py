@@ -1,0 +1,77 @@
+"""Nothing is read before it is defined."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from planted import (
+    LENGTH,
+    ZERO,
+    V,
+    accumulator,
+    at,
+    block_reduction,
+    changed,
+    one_row,
+    planted,
+    reduction,
+    refused,
+)
+from tcusim.program.checks.verifier import verify
+from tcusim.program.grammar import (
+    BLOCK,
+    Add,
+    Bound,
+    Const,
+    Extent,
+    Index,
+    Loop,
+    When,
+)
+
+
+def test_defined_before_use_refuses_missing_initialisation() -> None:
+    program = planted(reduction(), "2")
+    refused(
+        program,
+        "defined_before_use",
+        "step 5: .* reads accumulator 'V', which no earlier step sets on every path. Set it with",
+    )
+
+
+def test_defined_before_use_refuses_unwritten_shared_memory() -> None:
+    refused(
+        planted(reduction(), "7"),
+        "defined_before_use",
+        r"reads v\[0\] \(16 such elements\), which no earlier step writes on every path. Fill 'v'",
+    )
+    copy = at(block_reduction(), "7")
+    program = changed(block_reduction(), "7", dst=one_row(copy.dst.buffer))
+    refused(program, "defined_before_use", r"reads partial\[16\] \(16 such elements\)")
+
+
+def test_defined_before_use_counts_a_loop_only_if_it_runs() -> None:
+    first, second = at(reduction(), "1"), at(reduction(), "2")
+    once = Loop("i", Extent.of(1), (first,))
+    verify(planted(reduction(), "1", once))
+    perhaps = Loop("i", Extent(LENGTH, 256), (second,))
+    refused(planted(reduction(), "2", perhaps), "defined_before_use", "reads accumulator 'V'")
+
+
+def test_defined_before_use_counts_a_when_if_both_branches_define() -> None:
+    step = at(reduction(), "2")
+    bounds = (Bound(BLOCK, Index.of(1)),)
+    verify(planted(reduction(), "2", When(bounds, (step,), (step,))))
+    refused(
+        planted(reduction(), "2", When(bounds, (step,))), "defined_before_use", "accumulator 'V'"
+    )
+
+
+def test_defined_before_use_remembers_a_branch_of_the_same_condition() -> None:
+    program = block_reduction()
+    when = at(program, "9")
+    first = replace(when, body=(Const(accumulator("T"), ZERO),))
+    second = replace(when, body=(*when.body, Add(V, V, accumulator("T"))))
+    verify(planted(program, "9", first, second))
+    other = replace(second, bounds=(Bound(BLOCK, Index.of(1)),))
+    refused(planted(program, "9", first, other), "defined_before_use", "accumulator 'T'")

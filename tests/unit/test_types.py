@@ -1,0 +1,113 @@
+"""Element types: what is loaded, stored, split and added is of types that go together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from planted import (
+    LENGTH,
+    SCRATCH,
+    SHAPE,
+    at,
+    block_reduction,
+    changed,
+    columns_of,
+    one_row,
+    reduction,
+    refused,
+    shared,
+    with_buffers,
+    with_input_type,
+)
+from tcusim.program.checks.verifier import problems, verify
+from tcusim.program.grammar import (
+    COL,
+    Bound,
+    Buffer,
+    BufferRole,
+    Extent,
+    Frag,
+    Program,
+    Role,
+    Split,
+)
+
+
+def test_element_types_refuses_types_that_the_shape_lacks() -> None:
+    program = replace(reduction(), ab="f64", acc="f32")
+    refused(program, "element_types", "shape 16x16x16 does not take f64 to f32. It takes: f16 to f")
+
+
+def test_element_types_refuses_fragments_of_other_types() -> None:
+    wrong = Frag("V", Role.ACC, SHAPE, "f16")
+    program = changed(reduction(), "2", dst=wrong)
+    refused(program, "element_types", "accumulator 'V' must be f32 as in the program, got f16")
+
+
+def test_element_types_refuses_conversion_on_load_and_store() -> None:
+    program = block_reduction()
+    refused(
+        with_input_type(program, "f32"),
+        "element_types",
+        "fragment 'A' is f16, buffer 'in' is f32; tiles are not converted on the way. Convert in",
+    )
+
+
+def test_element_types_lets_a_tf32_fragment_load_f32() -> None:
+    program = reduction()
+    tile = shared("tile", "f32", 256)
+    program = with_buffers(replace(program, ab="tf32"), SCRATCH, tile, program.scratch[1])
+    program = replace(program, shape=replace(SHAPE, operands=()))
+    narrow = Frag("A", Role.B, program.shape, "tf32")
+    program = changed(program, "5", dst=narrow, src=columns_of(tile))
+    messages = [str(e) for e in problems(program) if e.check == "element_types"]
+    assert not [text for text in messages if "buffer 'tile'" in text]
+
+
+def test_element_types_refuses_float_to_integer() -> None:
+    program = reduction()
+    sums = replace(program.outputs[0], dtype="s32")
+    copy = at(program, "9")
+    program = with_buffers(program, BufferRole.OUTPUT, sums)
+    program = changed(program, "9", dst=replace(copy.dst, buffer=sums))
+    refused(program, "element_types", "converts f32 to s32; a float is never made an integer")
+
+
+def test_element_types_refuses_sums_of_two_types() -> None:
+    program = changed(reduction(), "9", plus=one_row(reduction().scratch[0]))
+    refused(program, "element_types", "adds f16 to f32. Copy one of them to the other type first")
+
+
+def test_element_types_refuses_unknown_types() -> None:
+    refused(with_input_type(reduction(), "f12"), "element_types", "unknown element type 'f12'. Kno")
+
+
+def split_program(source: str, *parts: str) -> Program:
+    """Return a program that only splits 16 elements of shared memory."""
+    program = reduction()
+    wide = Buffer("in", source, Extent(LENGTH), BufferRole.INPUT)
+    buffers = tuple(shared(f"x{n}", dtype, 16) for n, dtype in enumerate(parts))
+    split = Split(
+        tuple(one_row(buffer) for buffer in buffers), one_row(wide, 0, Bound(COL, LENGTH))
+    )
+    return replace(program, buffers=(wide, *buffers), steps=(split,))
+
+
+def test_split_into_three_bf16_passes() -> None:
+    verify(split_program("f32", "bf16", "bf16", "bf16"))
+    verify(split_program("f64", "f32", "f32"))
+
+
+@pytest.mark.parametrize(
+    ("program", "text"),
+    [
+        (split_program("f32", "bf16", "f16"), "the parts are bf16 and f16. Use one type"),
+        (split_program("f16", "bf16"), "the source must be f32 or f64, got f16. Use Copy"),
+        (split_program("f32", "f32"), "f32 is not a float narrower than f32. Use f16, bf16 or"),
+        (split_program("f32", "s8"), "s8 is not a float narrower than f32"),
+    ],
+)
+def test_element_types_refuses_splits(program: Program, text: str) -> None:
+    refused(program, "element_types", text)
