@@ -41,7 +41,6 @@ from tcusim.arrays.request import (
     arch_of_run,
     count_of,
 )
-from tcusim.arrays.tuning import Tuning
 from tcusim.backends import DeviceBackend, Edge, Session, get_backend
 from tcusim.errors import InputError, Unsupported, VerifyError, unknown_name
 from tcusim.machine.formats import array_name_of
@@ -86,8 +85,6 @@ class Planned:
         The name of the strategy that chose the launches.
     rationale : tuple of str
         For each choice a line.
-    tuning : Tuning or None
-        The numbers it chose by; None is the problem's architecture's.
     stages : tuple of Stage
         What makes NumPy arrays fit.
     """
@@ -101,7 +98,6 @@ class Planned:
     launch_plan: LaunchPlan
     strategy: str
     rationale: tuple[str, ...]
-    tuning: Tuning | None = None
     stages: tuple[Stage, ...] = ()
     # What backends made ready, by the backend's name.
     _sessions: dict[str, Session] = field(default_factory=dict, init=False)
@@ -115,7 +111,7 @@ class Planned:
                 levels.append([stage(work) for work in works])
                 works = [work for split in levels[-1] for work in split.works]
             for work in works:
-                launches = launches_for(work.problem, self.tuning).plan
+                launches = launches_for(work.problem).plan
                 made = runner.run(launches, work.arrays, arch=self.arch, progress=call.progress)
                 results.append(made["out"])
                 if call.report is not None:
@@ -144,9 +140,7 @@ class Planned:
         if (rule.types, rule.result) == (p.types, self.rule.result):
             return self
         problem = p if rule.types == p.types else replace(p, types=rule.types)
-        made: Planned = plan_for(
-            self.operation, problem, self.arch, self.backend, self.tuning, rule, self.asked
-        )
+        made: Planned = plan_for(self.operation, problem, self.arch, self.backend, rule, self.asked)
         return made
 
     # --- What it is --------------------------------------------------------------------------
@@ -467,10 +461,10 @@ class ProductPlan(Planned):
 
 
 @functools.lru_cache(maxsize=512)
-def launches_for(problem: AnyProblem, tuning: Tuning | None = None) -> Choice:
+def launches_for(problem: AnyProblem) -> Choice:
     """Return the launches for a problem; the latest are kept."""
     try:
-        return choose(problem, str(problem), tuning)
+        return choose(problem, str(problem))
     except VerifyError as error:
         raise Unsupported(f"tiles of {problem.tile.name} do not do: {error}") from error
 
@@ -481,22 +475,14 @@ def plan_for(
     problem: AnyProblem,
     arch: str | None,
     backend: str | None,
-    tuning: Tuning | None = None,
-    rule: TypeRule | None = None,
+    rule: TypeRule,
     asked: Asked = _USUAL,
 ) -> Any:
-    """Return the plan for a problem; the latest are kept.
-
-    tuning: the numbers to choose by; by default those of the problem's architecture. rule: by
-    default arrays are taken as they are.
-    """
-    types = problem.types
-    if rule is None:
-        rule = TypeRule(types.dtype, types.dtype, types.result_dtype, types)
+    """Return the plan for a problem; the latest are kept."""
     is_product = isinstance(problem, ProductProblem)
     if isinstance(problem, SegmentProblem):
         _require_exact(problem, rule)
-    choice = launches_for(problem, tuning)
+    choice = launches_for(problem)
     names = ", ".join(launch.program.name for launch in choice.plan.launches)
     return (ProductPlan if is_product else Plan)(
         operation=operation,
@@ -510,7 +496,6 @@ def plan_for(
         ),
         strategy=choice.strategy,
         rationale=choice.rationale,
-        tuning=tuning,
         stages=stages_of(rule, product=is_product),
     )
 
@@ -654,7 +639,7 @@ def plan(
     layout = replace(layout, by_offsets=sizes.get("segments"))
     problem = segment_problem(request, layout, rule, options, used, sizes.get("longest"))
     asked = Asked(rule.named(named_result), request.initial)
-    made: Plan = plan_for(operation, problem, arch, backend, None, rule, asked)
+    made: Plan = plan_for(operation, problem, arch, backend, rule, asked)
     return made
 
 
@@ -752,5 +737,5 @@ def plan_product(
     rule = types_on_host(_given_type(dtype), named_result, acc, used, product=True)
     problem = product_problem(layout, rule, options, used, add_c=bool(add_c))
     asked = Asked(rule.named(named_result))
-    made: ProductPlan = plan_for(operation, problem, arch, backend, None, rule, asked)
+    made: ProductPlan = plan_for(operation, problem, arch, backend, rule, asked)
     return made

@@ -47,7 +47,7 @@ def prepare_segments(asked: tuple[Any, ...], arrays: tuple[Any, ...], call: Call
         layout, longest, offsets = found.applied(layout), found.longest, found.array
     if layout.elements:
         problem = segment_problem(request, layout, rule, options, arch, longest)
-        plan = plan_for(request.operation, problem, options.arch, options.backend, None, rule)
+        plan = plan_for(request.operation, problem, options.arch, options.backend, rule)
     return segment_call(plan, home, a, layout, rule, offsets)
 
 
@@ -79,7 +79,7 @@ def prepare_product(asked: tuple[Any, ...], arrays: tuple[Any, ...], call: Call)
         inner = min(layout.inner, 2**16) if rule.method == "digits" else layout.inner
         one = replace(layout, inner=inner)
         problem = product_problem(one, rule, options, arch, add_c=c is not None)
-        plan = plan_for(request.operation, problem, options.arch, options.backend, None, rule)
+        plan = plan_for(request.operation, problem, options.arch, options.backend, rule)
     return product_call(plan, home, given, layout, rule)
 
 

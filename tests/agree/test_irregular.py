@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tcusim.algorithms import algorithms, build
 from tcusim.algorithms.order import FORWARD, Order
-from tcusim.arrays.plans import plan_for
+from tcusim.arrays.planner import choose
 from tcusim.arrays.problem import RaggedProblem, Types
 from tcusim.backends import Backend, run
 from tcusim.check.agreement import agree
@@ -50,9 +50,8 @@ def by_offsets(
     Return the result, and the names of the programs. Nothing here looks at the offsets.
     """
     given = {"tile": shape_of("16x16x16"), "types": Types("f16", "f32", "f16", "f32"), **changes}
-    operation = "segmented_sum" if kind == "reduction" else "segmented_cumsum"
     problem = RaggedProblem(kind=kind, length=x.size, segments=offsets.size - 1, **given)
-    plan = plan_for(operation, problem, None, None)
+    plan = choose(problem, "a plan").plan
     arrays = {"in": x, "offsets": offsets}
     for launch in plan.launches:
         inputs = {buffer: arrays[name] for buffer, name in launch.inputs.items()}

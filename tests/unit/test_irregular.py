@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 import tcusim
 from tcusim.algorithms import algorithms, build
 from tcusim.algorithms.order import FORWARD, Order
+from tcusim.arrays.dtypes import TypeRule
 from tcusim.arrays.planner import choose
 from tcusim.arrays.plans import Plan, plan, plan_for
 from tcusim.arrays.problem import RaggedProblem, Types
@@ -85,7 +86,10 @@ def launches_for(kind: str, length: int, segments: int) -> tuple[Launch, ...]:
 def planned(kind: str, x: Array, offsets: Ints, **changes: Any) -> Plan:
     """Return the plan for an array in segments by offsets."""
     operation = "segmented_sum" if kind == "reduction" else "segmented_cumsum"
-    found = plan_for(operation, problem(kind, x.size, offsets.size - 1, **changes), None, None)
+    wanted = problem(kind, x.size, offsets.size - 1, **changes)
+    t = wanted.types
+    rule = TypeRule(t.dtype, t.dtype, t.result_dtype, t)
+    found = plan_for(operation, wanted, None, None, rule)
     assert isinstance(found, Plan)
     return found
 
