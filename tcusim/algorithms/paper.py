@@ -85,7 +85,6 @@ def reduction_kn_coalesced(b: Builder, segment_size: int) -> int | Work:
     of its own; the first columns of the m Vs are packed and finished together.
     """
     rows = FixedRows(b, segment_size, b.m)
-    out = b.output("out", b.options.result, rows.numbers)
     ones = b.const(b.right("P"), PatternKind.COL, 0, "init")
     tiles = -(-segment_size // (b.m * b.k))
     partial_type = stored_type(b.options.ab) if b.options.combine == "mma" else b.options.acc
@@ -93,24 +92,24 @@ def reduction_kn_coalesced(b: Builder, segment_size: int) -> int | Work:
 
     with rows.each():
         with b.loop("s", b.m) as number:
-
-            def tile(i: Index) -> View:
-                return tile_of(b, data(b), segment_size, i, segment=rows.first + number)
-
-            v = accumulate(b, tiles, tile, ones)
+            segment = rows.first + number
+            v = accumulate(
+                b, tiles, lambda i: tile_of(b, data(b), segment_size, i, segment=segment), ones
+            )
             row = b.rect(partials, number * b.m, b.m, 1, 1, b.m)
             b.copy(row, b.part(b.spill(v), b.m, 1))
         if b.options.combine == "add":
             fold(b, lambda start, count: b.rect(partials, start, count, b.m, 1, b.m), b.m)
-            b.copy(rows.values(out), b.rect(partials, 0, b.m, 1, b.m))
+            rows.write(b.rect(partials, 0, b.m, 1, b.m), line="")
         else:
-            _finish_packed(b, rows, out, partials)
+            _finish_packed(b, rows, partials)
     return rows.work()
 
 
-def _finish_packed(b: Builder, rows: FixedRows, out: Buffer, partials: Buffer) -> None:
+def _finish_packed(b: Builder, rows: FixedRows, partials: Buffer) -> None:
     """Sum the m partials of each of m segments by products, n segments at a time."""
     require_float_operands(b)
+    out = b.output("out", b.options.result, rows.numbers)
     top = b.const(b.left("P1"), PatternKind.ROW)
     for block in range(-(-b.m // b.n)):
         r = b.zero(b.accumulator("R"))

@@ -105,12 +105,11 @@ def reduction_ragged(b: Builder, cut: int, *, chunks: Chunks = CHUNKS) -> int | 
 
 def _sum_rows(b: Builder, rows: Rows) -> int | Work:
     """Sum each row by products with P: those of m rows at a time."""
-    out = b.output("out", b.options.result, rows.numbers)
     ones = b.const(b.right("P"), PatternKind.COL, 0, "init")
     with rows.each():
         pieces = -(-rows.longest // b.k)
         v = accumulate(b, pieces, lambda i: rows.part(data(b), i * b.k, b.k), ones)
-        b.copy(rows.values(out), b.part(b.spill(v), b.m, 1), line="out")
+        rows.write(b.part(b.spill(v), b.m, 1))
     return rows.work()
 
 
@@ -138,7 +137,6 @@ def _add_rows(b: Builder, rows: Rows, width: int, stride: int) -> int | Work:
 
     The second half is then added to the first on its way there.
     """
-    out = b.output("out", b.options.result, rows.numbers)
     values = b.scratch("values", b.options.source, rows.count * stride)
 
     def some(start: int, count: int) -> View:
@@ -150,7 +148,7 @@ def _add_rows(b: Builder, rows: Rows, width: int, stride: int) -> int | Work:
         high = rows.part(data(b), Index.of(width), width) if width < rows.longest else None
         b.copy(some(0, width), low, high)
         fold(b, some, width)
-        b.copy(rows.values(out), some(0, 1))
+        rows.write(some(0, 1))
     return rows.work()
 
 
@@ -229,7 +227,6 @@ def reduction_tn_block(b: Builder, segment_size: int) -> int:
     Each of W warps sums ceil(N/W) tiles that follow one another; the first one adds up their sums.
     """
     rows = FixedRows(b, segment_size, 1)
-    out = b.output("out", b.options.result, rows.numbers)
     ones = b.const(b.right("P"), PatternKind.COL, 0)
     each, beyond = share_of_block(b, segment_size)
 
@@ -246,8 +243,7 @@ def reduction_tn_block(b: Builder, segment_size: int) -> int:
         b.copy(b.rect(partials, WARP, 1, 1, warps), of_warp, line="partial")
         b.barrier("sync")
         with b.first_warp("first"):
-            total = _sum_of_warps(b, partials, ones)
-            b.copy(rows.values(out), total, line="out")
+            rows.write(_sum_of_warps(b, partials, ones))
     return segment_size
 
 
@@ -288,7 +284,6 @@ def reduction_panel(b: Builder, segment_size: int, *, size: PanelSize = AS_SUITS
     work = PanelWork(panel, share.per_segment, segment_size)
     count, lines = work.per_segment, panel.count // work.per_segment
     segments = FixedRows(b, segment_size, lines)
-    out = b.output("out", b.options.result, segments.numbers)
     # The totals of all rows lie side by side, each with its repetitions below it.
     acc = b.options.acc
     ldm = skewed(panel.count, acc, SUM_SKEW)
@@ -308,7 +303,7 @@ def reduction_panel(b: Builder, segment_size: int, *, size: PanelSize = AS_SUITS
             fold(b, lambda start, n: b.rect(totals, start, n, lines, 1, count), count)
             if running is not None:
                 b.copy(running, sums, running)
-        b.copy(segments.values(out), sums if running is None else running)
+        segments.write(sums if running is None else running)
     return work.per_unit
 
 
@@ -320,12 +315,10 @@ def sum_tiles(
 ) -> int | Work:
     """Sum a segment's tiles by `total`, given how many there are, each one, and P."""
     rows = FixedRows(b, segment_size, 1)
-    out = b.output("out", b.options.result, rows.numbers)
     ones = b.const(b.right("P"), PatternKind.COL, 0, "init")
     tiles = -(-segment_size // (b.m * b.k))
     with rows.each():
-        result = total(tiles, lambda i: tile_of(b, data(b), segment_size, i), ones)
-        b.copy(rows.values(out), result, line="out")
+        rows.write(total(tiles, lambda i: tile_of(b, data(b), segment_size, i), ones))
     return rows.work()
 
 

@@ -91,6 +91,11 @@ class Rows(ABC):
         across = 1 if repeated == 1 else 0
         return self.b.rect(buffer, self.first, self.count, repeated, 1, across, self.inside())
 
+    def write(self, sums: View, line: str = "out") -> None:
+        """Copy a value for each row to the array of results."""
+        out = self.b.output("out", self.b.options.result, self.numbers)
+        self.b.copy(self.values(out), sums, line=line)
+
 
 @dataclass(frozen=True, slots=True)
 class FixedRows(Rows):
