@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from tcusim.program.grammar import (
 
 Ints: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
+_Limit = TypeVar("_Limit", int, float)  # a float where there may be no limit
 
 
 # --- Steps, and what is around them -----------------------------------------------------------
@@ -100,9 +101,10 @@ def _with_inner(steps: Iterator[Site]) -> Iterator[Site]:
 # --- Values -----------------------------------------------------------------------------------
 
 
-def span(index: Index, box: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
+def span(index: Index, box: Mapping[str, tuple[_Limit, _Limit]]) -> tuple[_Limit, _Limit]:
     """Return the least and the largest value of an index, where each symbol is in its interval."""
-    low = high = index.const
+    low: _Limit = index.const
+    high: _Limit = index.const
     for name, factor in index.terms:
         first, last = box[name]
         low += min(factor * first, factor * last)

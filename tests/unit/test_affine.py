@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 
 import numpy as np
@@ -68,19 +69,18 @@ class Random:
     def region(self) -> Region:
         names = ("a", "b", "c", "n")
         low = {name: self.choose.randint(-2, 1) for name in names}
-        high: dict[str, int | None] = {name: low[name] + self.choose.randint(0, 4) for name in low}
-        high["n"] = None
+        box = {name: (low[name], float(low[name] + self.choose.randint(0, 4))) for name in low}
+        box["n"] = low["n"], math.inf
         conditions = tuple(self.index(names) for _ in range(self.choose.randint(0, 3)))
-        return Region(low, high, conditions, {})
+        return Region(box, conditions, {})
 
 
 def values(region: Region) -> list[dict[str, int]]:
     """Return all values in a region, with what has no limit up to 12."""
     ranges = [
-        range(region.low[name], (12 if high is None else high) + 1)
-        for name, high in region.high.items()
+        range(low, (12 if high == math.inf else int(high)) + 1) for low, high in region.box.values()
     ]
-    every = (dict(zip(region.high, chosen, strict=True)) for chosen in itertools.product(*ranges))
+    every = (dict(zip(region.box, chosen, strict=True)) for chosen in itertools.product(*ranges))
     return [one for one in every if all(c.evaluate(one) <= 0 for c in region.conditions)]
 
 
@@ -116,7 +116,8 @@ def test_the_other_branch_is_all_that_the_first_leaves() -> None:
     both = (Bound(BLOCK, Index.of(2)), Bound(WARP, Index.of(1)))
     copy = Copy(View.strided(OUT, Index(), 1, 1, 1, 1), View.strided(IN, Index(), 1, 1, 1, 1))
     made = program(When(both, (), (copy,)), warps=2)
-    low = [(region.low["block"], region.low["warp"]) for region in regions(made, sites(made)[1])]
+    boxes = [region.box for region in regions(made, sites(made)[1])]
+    low = [(box["block"][0], box["warp"][0]) for box in boxes]
     assert low == [(2, 0), (0, 1)]
 
 
@@ -131,6 +132,19 @@ def test_rows_of_two_warps_are_not_the_same_rows() -> None:
     guard = (Bound(BLOCK * 4, LENGTH), Bound(LENGTH, BLOCK * 4 + 5))
     first = View.strided(OUT, Index(), 1, 1, 1, 1)
     assert has_one_writer(program(When(guard, (Copy(first, first),))))
+
+
+def test_a_turn_that_is_the_first_in_one_branch_alone() -> None:
+    """In turn 1 block 0 writes out[4], which is what block 1 writes in turn 0."""
+    own, both = (
+        View.strided(OUT, place, 1, 1, 1, 1, (Bound(place, LENGTH),))
+        for place in (BLOCK * 4 + TURN, BLOCK * 4 + TURN * 4)
+    )
+    first = When((Bound(TURN, Index.of(1)),), (Copy(own, own),))
+    other = When((Bound(BLOCK, Index.of(1)),), (Copy(both, both),))
+    made = program(Loop("i", Extent.of(2), (first, other)))
+    assert not has_one_writer(made)
+    assert len(list(one_writer(made))) == 1
 
 
 def random_writes(seed: int) -> Program:

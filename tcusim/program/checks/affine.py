@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tcusim.program.grammar import Extent, Index, Program, View
-from tcusim.program.walk import Site
+from tcusim.program.walk import Site, span
 
 __all__ = ["Region", "regions"]
 
@@ -25,34 +25,21 @@ _MOST_CONDITIONS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """The values that symbols can have: from `low` to `high` (None: no limit), all conditions <= 0.
+    """The values that symbols can have: from and to those of `box`, all conditions at most 0.
 
     factors: scalars that are multiples of a number are counted in it.
     """
 
-    low: dict[str, int]
-    high: dict[str, int | None]
+    box: dict[str, tuple[int, float]]
     conditions: tuple[Index, ...]
     factors: dict[str, Index]
 
     @property
     def empty(self) -> bool:
         """Whether no values are possible; False if nobody knows."""
-        return any(
-            high is not None and high < self.low[name] for name, high in self.high.items()
-        ) or any(self.least(condition) > 0 for condition in self.conditions)
-
-    def least(self, index: Index) -> float:
-        """Return a number that the index is never below, by the intervals alone."""
-        return -self.most(-index)
-
-    def most(self, index: Index) -> float:
-        """Return a number that the index never exceeds, by the intervals alone."""
-        total: float = index.const
-        for name, factor in index.terms:
-            end = self.high[name] if factor > 0 else self.low[name]
-            total += math.inf if end is None else factor * end
-        return total
+        return any(high < low for low, high in self.box.values()) or any(
+            span(condition, self.box)[0] > 0 for condition in self.conditions
+        )
 
     def never_exceeds(self, index: Index, limit: int = 0) -> bool:
         """Return whether the index is provably at most `limit`."""
@@ -60,12 +47,12 @@ class Region:
 
     def _proves(self, index: Index, conditions: int) -> bool:
         """Return whether `index <= 0` follows from the intervals and so many conditions."""
-        if self.most(index) <= 0:
+        if span(index, self.box)[1] <= 0:
             return True
         if not conditions:
             return False
         # What has no limit must be cancelled by a condition; else any symbol may be.
-        endless = [n for n, factor in index.terms if factor > 0 and self.high[n] is None]
+        endless = [n for n, factor in index.terms if factor > 0 and self.box[n][1] == math.inf]
         names = endless[:1] or [name for name, _ in index.terms]
         tried = set()
         for name, condition in itertools.product(names, self.conditions):
@@ -97,45 +84,40 @@ def regions(program: Program, site: Site, view: View | None = None) -> Iterator[
     factors = {
         scalar.name: Index.symbol(scalar.name) * scalar.multiple_of for scalar in program.scalars
     }
-    low = {scalar.name: 0 for scalar in program.scalars}
-    high: dict[str, int | None] = {scalar.name: None for scalar in program.scalars}
+    box: dict[str, tuple[int, float]] = {scalar.name: (0, math.inf) for scalar in program.scalars}
     counts = symbol_counts(program, site, view)
     bounds = [bound for guard in site.guards if guard.taken for bound in guard.bounds]
     if view is not None:
         bounds += view.bounds
     conditions = [bound.excess + 1 for bound in bounds]
     for name, count in counts.items():
-        low[name], high[name] = 0, None if count.constant is None else count.constant - 1
+        box[name] = 0, math.inf if count.constant is None else count.constant - 1
         if count.constant is None:
             # name < ceil(index / per), which is per * name < index
             conditions.append(Index.symbol(name) * count.per - count.index + 1)
     others = [guard.bounds for guard in site.guards if not guard.taken]
     for failing in itertools.product(*others):
         every = [*conditions, *(-bound.excess for bound in failing)]
-        yield _region(low, high, [_reduced(one.substitute(factors)) for one in every], factors)
+        yield _region(box, [_reduced(one.substitute(factors)) for one in every], factors)
 
 
 def _region(
-    low: dict[str, int],
-    high: dict[str, int | None],
-    conditions: list[Index],
-    factors: dict[str, Index],
+    box: dict[str, tuple[int, float]], conditions: list[Index], factors: dict[str, Index]
 ) -> Region:
     """Return a region in which conditions on a single symbol have narrowed its interval."""
-    low, high = dict(low), dict(high)
-    between = []
+    box, between = dict(box), []
     for condition in conditions:
         if len(condition.terms) != 1:
             between.append(condition)
             continue
         # As it is reduced, its only factor is 1 or -1.
         ((name, factor),) = condition.terms
+        low, high = box[name]
         if factor < 0:
-            low[name] = max(low[name], condition.const)
+            box[name] = max(low, condition.const), high
         else:
-            end = high[name]
-            high[name] = -condition.const if end is None else min(end, -condition.const)
-    return Region(low, high, tuple(between), factors)
+            box[name] = low, min(high, -condition.const)
+    return Region(box, tuple(between), factors)
 
 
 def _reduced(index: Index) -> Index:

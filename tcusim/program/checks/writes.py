@@ -28,7 +28,7 @@ from tcusim.program.grammar import (
     accesses,
     walk,
 )
-from tcusim.program.walk import Ints, Placement, Site, grid_symbols, sites
+from tcusim.program.walk import Ints, Placement, Site, grid_symbols, sites, span
 
 _IDENTITY: Final = ("block", "block_col", "warp")
 # The addresses that a chunk takes in a trace: more than any chunk has elements.
@@ -328,8 +328,8 @@ def _same_warp(first: Region, one: Index, second: Region, two: Index) -> bool:
     """
     one, two = one.substitute(first.factors), two.substitute(second.factors)
     for name in {*one.symbols, *two.symbols} - first.factors.keys():
-        if first.low.get(name) == first.high.get(name) == second.low.get(name):
-            one, two = (index.substitute({name: first.low[name]}) for index in (one, two))
+        if _is_point(name, first, second):
+            one, two = (index.substitute({name: first.box[name][0]}) for index in (one, two))
     unknown = {name for name in _IDENTITY if not _is_fixed(name, first, second)}
     while unknown:
         for name, factor in sorted(one.terms, key=lambda term: -abs(term[1])):
@@ -351,10 +351,15 @@ def _same_warp(first: Region, one: Index, second: Region, two: Index) -> bool:
 
 def _is_fixed(name: str, first: Region, second: Region) -> bool:
     """Return whether a symbol has one value alone, the same in both regions, for given sizes."""
-    low = first.low[name]
-    if low == first.high[name] == second.low[name] == second.high[name]:
-        return True
-    return _tied(name, first, second) and _tied(name, second, first)
+    return _is_point(name, first, second) or (
+        _tied(name, first, second) and _tied(name, second, first)
+    )
+
+
+def _is_point(name: str, first: Region, second: Region) -> bool:
+    """Return whether a symbol has one value alone, the same in both regions, for all sizes."""
+    low, high = first.box.get(name, (0, math.inf))
+    return low == high and second.box.get(name) == (low, high)
 
 
 def _tied(name: str, first: Region, second: Region) -> bool:
@@ -380,5 +385,5 @@ def _within(first: Region, one: Index, second: Region, two: Index, distance: int
     """Return whether `one` is provably always less than `two` + distance."""
     scalars = first.factors.keys()
     shared = Index(tuple(term for term in one.terms if term in two.terms and term[0] in scalars))
-    least = second.least(two - shared)
+    least, _ = span(two - shared, second.box)
     return math.isfinite(least) and first.never_exceeds(one - shared, int(least) + distance - 1)
