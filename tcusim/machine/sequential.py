@@ -14,7 +14,7 @@ import numpy as np
 
 from tcusim.machine.formats import Float64, Format, Values
 
-__all__ = ["fraction_to_float", "propagate_nan", "round_to_odd", "sequential_values"]
+__all__ = ["fraction_to_float", "round_to_odd", "sequential_values"]
 
 # Within these bounds neither a product of two float64 nor its rounding error leaves the range.
 _SAFE_FACTOR: Final = 2.0**500
@@ -105,10 +105,10 @@ def _fma(a: Float64, b: Float64, c: Float64) -> Float64:
         at = tuple(index)
         exact = Fraction(float(a[at])) * Fraction(float(b[at])) + Fraction(float(c[at]))
         result[at] = fraction_to_float(exact)
-    return propagate_nan(result, a, c, b)
+    return _propagate_nan(result, a, c, b)
 
 
-def propagate_nan(result: Float64, *operands: Values) -> Float64:
+def _propagate_nan(result: Float64, *operands: Values) -> Float64:
     """Give each NaN of a float64 result the payload that a GPU gives it.
 
     That is the last operand's that is NaN, made quiet; if none is, a negative NaN without payload.
