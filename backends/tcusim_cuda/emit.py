@@ -210,11 +210,11 @@ class _Emitter:
 
     def __init__(self, program: Program, instruction: Instruction, standalone: bool) -> None:
         self.program = program
+        # As C can spell it.
+        self.name = re.sub(r"\W", "_", program.name)
         self.standalone = standalone
         self.instruction = instruction
         self.lines: list[str] = []
-        # Which line declares the pointers, and what it is where they may be to one array.
-        self.aliased_line: tuple[int, str] = (0, "")
         self.paths: list[str] = []
         self.depth = 0
         self.path = ""
@@ -236,12 +236,11 @@ class _Emitter:
         with self._block():
             self._setup()
             self._steps(numbered(program.steps))
-        number, signature = self.aliased_line
-        aliased = [*self.lines[:number], signature, *self.lines[number + 1 :]]
+        text = "\n".join(self.lines) + "\n"
         return Kernel(
             name=self.name,
-            text="\n".join(self.lines) + "\n",
-            aliased_text="\n".join(aliased) + "\n",
+            text=text,
+            aliased_text=text.replace(self._signature(" __restrict__"), self._signature("")),
             program=program,
             threads=program.warps * LANES,
             dynamic_shared_bytes=self.shared.nbytes if self.pooled else 0,
@@ -251,20 +250,11 @@ class _Emitter:
             tiled=self.tiled,
         )
 
-    @property
-    def name(self) -> str:
-        """The kernel's name: the program's, as C can spell it."""
-        return re.sub(r"\W", "_", self.program.name)
-
     # --- Lines -------------------------------------------------------------------------------
 
-    def _line(self, text: str = "") -> None:
-        self.lines.append("    " * self.depth + text if text else "")
-        self.paths.append(self.path)
-
-    def _lines(self, *lines: str) -> None:
-        for text in lines:
-            self._line(text)
+    def _line(self, *lines: str) -> None:
+        self.lines += ["    " * self.depth + text if text else "" for text in lines]
+        self.paths += [self.path] * len(lines)
 
     @contextmanager
     def _block(self, head: str = "") -> Iterator[None]:
@@ -283,7 +273,7 @@ class _Emitter:
             text = HEADER.read_text(encoding="ascii").replace("#pragma once\n", "")
             header = ["", *text.splitlines(), ""]
         types = f"{program.ab} to {program.acc}"
-        self._lines(
+        self._line(
             "#include <cuda_bf16.h>",
             "#include <cuda_fp16.h>",
             "#include <mma.h>",
@@ -293,9 +283,8 @@ class _Emitter:
             f"// {program.name}: {program.shape.name}, {types}   {program.source}".rstrip(),
             'extern "C" __global__ void',
             f"__launch_bounds__({program.warps * LANES})",
+            self._signature(" __restrict__"),
         )
-        self.aliased_line = len(self.lines), self._signature("")
-        self._line(self._signature(" __restrict__"))
 
     def _signature(self, promise: str) -> str:
         """Return the kernel's name and parameters; `promise` qualifies each pointer."""
@@ -309,7 +298,7 @@ class _Emitter:
         return f"{self.name}({', '.join(parameters)})"
 
     def _setup(self) -> None:
-        self._lines(
+        self._line(
             f"const int lane = threadIdx.x % {LANES};", f"const int warp = threadIdx.x / {LANES};"
         )
         number, columns = "blockIdx.x", self.program.columns
@@ -327,7 +316,7 @@ class _Emitter:
         for frag in _fragments(self.program):
             self._line(self._fragment(frag))
         if self.tables.filled:
-            self._lines("", "// Constant matrices, made once a block.")
+            self._line("", "// Constant matrices, made once a block.")
             for name, table in self.tables.filled.items():
                 self._fill(name, table, f"threadIdx.x; e < {table.size}; e += blockDim.x")
             self._line("__syncthreads();")
@@ -427,7 +416,7 @@ class _Emitter:
     def _steps(self, steps: Iterator[Numbered]) -> None:
         for path, step in steps:
             self.path = path
-            self._lines("", f"// {path}  {ascii_text(line(step))}")
+            self._line("", f"// {path}  {ascii_text(line(step))}")
             match step:
                 case Loop():
                     self._loop(step)
@@ -499,7 +488,7 @@ class _Emitter:
                 self._locate(step)
             case Sync(scope):
                 waits = ["tcu::wait_for_copies();"] if self.path in self.later.waits else []
-                self._lines(*waits, "__syncthreads();" if scope is Scope.BLOCK else "__syncwarp();")
+                self._line(*waits, "__syncthreads();" if scope is Scope.BLOCK else "__syncwarp();")
             case Loop() | When():
                 raise AssertionError("control steps are written by _steps")
             case _:
@@ -564,7 +553,7 @@ class _Emitter:
         reads = (src,) if plus is None else (src, plus)
         how = self._transfer((dst,), reads)
         if self.path in self.later.copies:
-            self._lines(*async_lines(how, dst, src))
+            self._line(*async_lines(how, dst, src))
             return
         to, *places = how.where
 
@@ -578,7 +567,7 @@ class _Emitter:
             return [write(how, dst, to, (value, src.buffer.dtype), fast=fast)]
 
         held = f"{type_of(how, src.buffer.dtype)} held"
-        self._lines(*move_lines(how, held, get, put, named=how.vector > 1))
+        self._line(*move_lines(how, held, get, put, named=how.vector > 1))
 
     def _split(self, dsts: tuple[View, ...], src: View) -> None:
         """Read, then write part after part, each time of what is left."""
@@ -594,14 +583,14 @@ class _Emitter:
                 for (part, dst), where in zip(parts, how.where[:-1], strict=True)
             ]
 
-        self._lines(*move_lines(how, f"{type_of(how, src.buffer.dtype)} rest", get, put))
+        self._line(*move_lines(how, f"{type_of(how, src.buffer.dtype)} rest", get, put))
 
     def _publish(self, dst: View, src: View) -> None:
         """Write each element with its flag."""
         how = self._transfer((dst,), (src,))
         value = read(how, src, Where.ANYWHERE, fast=False)
         put = c_when(dst, f"{dst.buffer.name}.store({c_address(dst)}, {value});")
-        self._lines(*each_vector(how, how.iterations, "lane", [put]))
+        self._line(*each_vector(how, how.iterations, "lane", [put]))
 
     def _await(self, dst: View, src: View) -> None:
         """Look at all of the lane's words at once, then wait for what was not there."""
@@ -617,7 +606,7 @@ class _Emitter:
             return [write(how, dst, Where.ANYWHERE, (value, src.buffer.dtype), fast=False)]
 
         kind = f"tcu::Status<{C_TYPES[src.buffer.dtype]}>::Word"
-        self._lines(*move_lines(how, f"{kind} seen", get, put))
+        self._line(*move_lines(how, f"{kind} seen", get, put))
 
 
 # --- What a program needs before its first step -------------------------------------------------
