@@ -5,7 +5,6 @@ A message says where, what was expected, what came, and what to do about it.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import Any
 
@@ -81,6 +80,9 @@ def unknown_name(
 
     Where most of the valid names are other names of a few things, `listed` are these.
     """
+    # Only a mistake needs it.
+    import difflib
+
     names = sorted(valid)
     near = difflib.get_close_matches(str(name).lower(), names, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
