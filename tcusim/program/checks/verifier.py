@@ -19,7 +19,6 @@ from tcusim.program.checks.in_place import in_place
 from tcusim.program.checks.inside import inside_buffer
 from tcusim.program.checks.sites import Check, Finding
 from tcusim.program.checks.tiles import tile_is_aligned
-from tcusim.program.checks.types import element_types
 from tcusim.program.grammar import Program, require_program
 from tcusim.program.printer import line
 from tcusim.program.walk import Site
@@ -36,7 +35,7 @@ _CORRECT: Final[tuple[Check, ...]] = (
     tiles.operand_roles,
     tiles.fragment_shapes,
     tiles.equal_rectangles,
-    element_types,
+    tiles.element_types,
     tiles.one_layout,
     tiles.tile_layout,
     tiles.alignment,
