@@ -634,31 +634,36 @@ def _launch_named_product(draft: Draft[ProductProblem]) -> None:
             f"{p.algorithm!r} multiplies a matrix by one vector, and b has {p.cols} columns; use "
             "'gemm'"
         )
-    _add_product(draft, row.name, f"algorithm={p.algorithm!r} was asked for")
+    _add_product(draft, row.name)
 
 
 def _is_by_a_vector(p: ProductProblem, tuning: Tuning) -> bool:
     return (p.cols or 1) == 1
 
 
-def _add_product(draft: Draft[ProductProblem], name: str, reason: str) -> None:
+def _add_product(draft: Draft[ProductProblem], name: str) -> None:
     """Add one launch of an algorithm, with blocks for which there is room, and why."""
-    draft.reasons.append(reason)
+    factor = "vector" if name.startswith("gemv") else "matrix"
+    asked = f"algorithm={draft.problem.algorithm!r} was asked for"
+    draft.reasons.append(
+        asked if draft.problem.algorithm else f"{name} suits a {factor} on the right"
+    )
     p, tuning = draft.problem, draft.tuning.product
     usual: dict[str, Any] = {} if name.startswith("gemv") else {"cols": p.cols or 1}
     usual |= {"inner": p.inner, "add_c": p.add_c}
     usual["accumulation_length"] = _chain(p.types, draft.tuning)
-    choices: list[dict[str, Any]] = [{}]
-    if name == "gemm":
-        choices = _blockings(p, tuning)
-    elif name == "gemv_reduction":
-        choices = _readings(p, tuning)
+    options_of = {"gemm": _blockings, "gemv_reduction": _readings}.get(name)
+    choices = [{}] if options_of is None else options_of(p, tuning)
     _, program = draft.first_that_fits(
         lambda options: _product_program(name, p.tile, p.types, (*usual.items(), *options.items())),
         choices,
     )
     left, right = program.inputs[0].name, program.inputs[1].name
     draft.add(program, {left: "in", right: p.second} | ({"c": "c"} if p.add_c else {}), "out")
+
+
+_launch_gemv = partial(_add_product, name="gemv_reduction")
+_launch_gemm = partial(_add_product, name="gemm")
 
 
 def _chain(types: Types, tuning: Tuning) -> int | None:
@@ -746,21 +751,7 @@ STRATEGIES: Final[Mapping[type[AnyProblem], tuple[Strategy[Any], ...]]] = {
     ),
     ProductProblem: (
         Strategy("named", "a named algorithm", _is_named, _launch_named_product),
-        Strategy(
-            "gemv",
-            "a vector on the right",
-            _is_by_a_vector,
-            partial(
-                _add_product,
-                name="gemv_reduction",
-                reason="gemv_reduction suits a vector on the right",
-            ),
-        ),
-        Strategy(
-            "gemm",
-            "all products",
-            _is_always,
-            partial(_add_product, name="gemm", reason="gemm suits a matrix on the right"),
-        ),
+        Strategy("gemv", "a vector on the right", _is_by_a_vector, _launch_gemv),
+        Strategy("gemm", "all products", _is_always, _launch_gemm),
     ),
 }
