@@ -16,7 +16,7 @@ from tcusim_cuda.driver import Driver, DriverMemory
 from tcusim_cuda.kernel import Kernel
 from tcusim_cuda.launch import Launcher
 from tcusim_cuda.libraries import library_of
-from tcusim_cuda.runtime import Call, Place, Stream, asks_for_shared
+from tcusim_cuda.runtime import Call, Place, Stream
 
 _DLPACK_CUDA = 2
 
@@ -110,7 +110,7 @@ class CudaLauncher(Launcher):
         """Return a function of a cubin."""
         driver = Driver.open()
         function = driver.load(cubin, kernel.name)
-        if asks_for_shared(kernel):
+        if kernel.dynamic_shared_bytes:
             driver.allow_shared(function, kernel.dynamic_shared_bytes)
         return function
 

@@ -13,13 +13,10 @@ from typing import Any, Final
 from tcusim.errors import InputError
 from tcusim.machine import format_of
 from tcusim_cuda.arrays import DeviceArray
-from tcusim_cuda.driver import Driver
+from tcusim_cuda.driver import Driver, same_stream
 from tcusim_cuda.kernel import Kernel
 from tcusim_cuda.launch import Launcher
-from tcusim_cuda.runtime import Call, Place, Stream, asks_for_shared
-
-# The driver's names of its default stream.
-_DEFAULT_STREAMS: Final = (0, 1)
+from tcusim_cuda.runtime import Call, Place, Stream
 
 # A 64-bit integer in the terms of the module struct: every argument is one.
 _WORD: Final = "q"
@@ -117,7 +114,7 @@ class PycudaLauncher(Launcher):
 
     def open_stream(self, handle: int, given: Any, place: Place) -> Stream:
         """Return a stream of PyCUDA's own: it can launch on no other library's."""
-        if handle in _DEFAULT_STREAMS:
+        if same_stream(handle, 0):
             return Stream(0)
         if isinstance(given, self.library().Stream):
             return Stream(handle, given)
@@ -137,7 +134,7 @@ class PycudaLauncher(Launcher):
         """Return a prepared function of a cubin; it keeps its module."""
         with self._at_home():
             function = self.library().module_from_buffer(cubin).get_function(kernel.name)
-        if asks_for_shared(kernel):
+        if kernel.dynamic_shared_bytes:
             attribute = self.library().function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
             function.set_attribute(attribute, kernel.dynamic_shared_bytes)
         return function.prepare(_WORD * len(kernel.arguments))

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from tcusim.errors import BackendUnavailable, InputError, TcusimError, Unsupported
 from tcusim_cuda.arrays import DeviceArray
@@ -20,9 +20,6 @@ from tcusim_cuda.kernel import Kernel
 
 # 64-bit integers, which stay where they are.
 Words: TypeAlias = "array.array[int]"
-
-# More dynamic shared memory than this a kernel must ask for.
-_UNASKED_SHARED_BYTES: Final = 48 * 1024
 
 
 class LaunchError(TcusimError, RuntimeError):
@@ -189,11 +186,6 @@ class Runtime(ABC):
             f"{self.name}: {what} failed: {type(error).__name__}: {str(error).strip()}. "
             f"{configured()}"
         ) from error
-
-
-def asks_for_shared(kernel: Kernel) -> bool:
-    """Return whether a kernel must ask for its dynamic shared memory."""
-    return kernel.dynamic_shared_bytes > _UNASKED_SHARED_BYTES
 
 
 def handle_of(stream: Any) -> int | None:
