@@ -418,7 +418,7 @@ class Builder:
         row: int = 0,
         col: int = 0,
         *,
-        repeat: Literal["", "row", "col", "both"] = "",
+        repeat: Literal["", "col", "both"] = "",
         bounds: Sequence[Bound] = (),
     ) -> View:
         """Return rows x cols of a spilled accumulator from (row, col) on, or one repeated."""
@@ -427,8 +427,8 @@ class Builder:
             spill.offset + row * spill.ldm + col,
             rows,
             cols,
-            0 if repeat in ("row", "both") else spill.ldm,
-            0 if repeat in ("col", "both") else 1,
+            0 if repeat == "both" else spill.ldm,
+            0 if repeat else 1,
             bounds,
         )
 

@@ -264,7 +264,9 @@ def scan_single_pass(
 
     def part(buffer: Buffer, batch: int, times: int) -> View:
         place = (WARP * batches + batch) * panel.size
-        return panel.of(buffer, grid.first + place, grid.inside(place + panel.inner), times)
+        bounds = grid.inside(place + ROW * panel.row + COL)
+        size = (times * panel.count, panel.row)
+        return b.rect(buffer, grid.first + place, *size, panel.row, 1, bounds)
 
     tiles = panel.hold(part(data(b), 0, batches), held.widest_held)
     x, y = (b.scratch(name, b.options.acc, vectors.count) for name in ("x", "y"))

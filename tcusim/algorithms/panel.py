@@ -21,7 +21,7 @@ from tcusim.algorithms.rows import Share, consecutive
 from tcusim.algorithms.tile_scan import results, upper
 from tcusim.algorithms.tree import Vectors, scan_vectors
 from tcusim.machine import format_of
-from tcusim.program.grammar import COL, ROW, Bound, Buffer, Frag, Index, PatternKind, View, whole
+from tcusim.program.grammar import Buffer, Frag, Index, PatternKind, View, whole
 
 # Bytes of the widest elements that are held in fragments. The 255 registers of a thread ([CPG]
 # "Technical Specifications per Compute Capability") do not suffice for wider ones, and their narrow
@@ -57,19 +57,10 @@ class Panel:
         self.zero = b.zero(b.accumulator("Z"))
 
     @property
-    def inner(self) -> Index:
-        """The number of element (row, col) among all."""
-        return ROW * self.row + COL
-
-    @property
     def turns(self) -> Sequence[int]:
         """The places of a row's tiles in the order of the scan."""
         places = range(self.tiles_per_row)
         return places[::-1] if self.order.reverse else places
-
-    def of(self, buffer: Buffer, first: Index, bounds: Sequence[Bound], times: int = 1) -> View:
-        """Return the rows of an array from element `first` on, or `times` as many."""
-        return self.b.rect(buffer, first, times * self.count, self.row, self.row, 1, bounds)
 
     def add(self, s: Frag, parts: list[Frag]) -> Frag:
         """S <- A.J + S: the totals of a tile's rows, in every column."""

@@ -261,8 +261,8 @@ class TileScan:
     def spread(self, s: Frag, spill: Spill, col: int) -> None:
         """S <- the element of the last row in this column, in every place."""
         b = self.b
-        tile = b.part(spill, b.m, b.n, self.order.last(b.m), col, repeat="both")
-        b.broadcast(s, tile, line="carry")
+        element = b.part(spill, b.m, b.n, self.order.last(b.m), col, repeat="both")
+        b.broadcast(s, element, line="carry")
 
 
 class _PrintedScan(TileScan):
