@@ -55,9 +55,15 @@ def compiled(kernel: Kernel, sm: int) -> Usage:
     return cubin.usage
 
 
-@pytest.mark.parametrize("acc", ["f32", "f16"])
-@pytest.mark.parametrize("shape", WMMA_SHAPES)
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+# Every algorithm in every shape and with both accumulators, which take turns.
+@pytest.mark.parametrize(
+    ("algorithm", "shape", "acc"),
+    [
+        (algorithm, shape, ("f32", "f16")[(number + turn) % 2])
+        for number, algorithm in enumerate(ALGORITHMS)
+        for turn, shape in enumerate(WMMA_SHAPES)
+    ],
+)
 def test_a_v100_runs_every_algorithm_on_its_tensor_cores(
     algorithm: str, shape: str, acc: str
 ) -> None:
