@@ -247,6 +247,11 @@ class Builder:
         bounds = _substituted(view.bounds, {"row": ROW + down, "col": COL + across})
         return self._turned(View(view.buffer, offset, *axes, bounds))
 
+    def limited(self, view: View, rows: int) -> View:
+        """Return a rectangle of which only the first rows are in bounds."""
+        row = COL if self.transposed else ROW
+        return replace(view, bounds=(*view.bounds, Bound(row, Index.of(rows))))
+
     def size(self, view: View) -> tuple[int, int]:
         """Return how many rows and columns of the algorithm a rectangle has."""
         return (view.cols, view.rows) if self.transposed else (view.rows, view.cols)
@@ -383,10 +388,14 @@ class Builder:
 
     def keep(self, name: str, view: View) -> list[View]:
         """Copy a rectangle to shared memory, where its tiles can be loaded; or its narrow parts."""
-        dtype = stored_type(self.options.ab)
-        kept = [self._kept(part, dtype, view) for part in numbered(name, self.options.parts)]
+        kept = self.room(name, view)
         self.copy_parts(kept, view)
         return kept
+
+    def room(self, name: str, view: View) -> list[View]:
+        """Return shared memory for the operands that a rectangle, or its narrow parts, make."""
+        dtype = stored_type(self.options.ab)
+        return [self._kept(part, dtype, view) for part in numbered(name, self.options.parts)]
 
     def keep_source(self, name: str, view: View) -> View:
         """Copy a rectangle to shared memory as it is."""

@@ -13,16 +13,25 @@ adds up what it happens to find published, and its floating-point sums differ fr
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 from tcusim.algorithms.builder import LENGTH, Builder, Level, Work, require
 from tcusim.algorithms.order import FORWARD, Order
-from tcusim.algorithms.panel import WIDEST_HELD, ScannedPanel
-from tcusim.algorithms.reduce import accumulate, finish
+from tcusim.algorithms.panel import WIDEST_HELD, Panel, ScannedPanel
+from tcusim.algorithms.reduce import RowTotals, sum_of
 from tcusim.algorithms.registry import algorithm
-from tcusim.algorithms.rows import Share, data
-from tcusim.algorithms.tree import Vectors, fold, preceding, scan_vectors
+from tcusim.algorithms.rows import (
+    CHUNK_PANELS,
+    GROUP_CHUNKS,
+    PANEL_ROWS,
+    ROW_TILES,
+    Share,
+    data,
+    rows_of_a_pass,
+)
+from tcusim.algorithms.tree import Vectors, add_in_turn, pairwise, preceding, scan_vectors
 from tcusim.program.grammar import (
     BLOCK,
     BLOCK_COL,
@@ -32,7 +41,6 @@ from tcusim.program.grammar import (
     Bound,
     Buffer,
     Extent,
-    Frag,
     Index,
     PatternKind,
     Scalar,
@@ -48,10 +56,11 @@ class _Blocks:
     """Which elements a block takes: `chunk` of them, block_col in `columns` after another.
 
     segment_size: None if the whole array is one segment; its groups of blocks then follow each
-    other. Else each segment has one group of its own. In reverse, blocks are counted from the end.
+    other. Else each segment has one group of its own. In reverse the last ones have the first turn.
 
-    column: the block's place in its group. first: its first element in the array. last_column:
-    whether it is the last one of its group. number: its number in the grid.
+    column: the block's turn in its group. place: where it is in the group. number: the number of
+    its place in the grid. first: its first element in the array. last_column: whether it is the
+    last one of its group.
     """
 
     def __init__(
@@ -67,86 +76,101 @@ class _Blocks:
         self.masked = b.options.masked
         self.reverse = reverse
         self.column = BLOCK_COL if columns > 1 else Index()
-        self.number = BLOCK * columns + self.column
+        self.place = columns - 1 - self.column if reverse else self.column
+        self.number = BLOCK * columns + self.place
         self.last_column = Bound(Index.of(columns - 2), self.column)
-        begin, end = (Index(), LENGTH) if size is None else (BLOCK * size, BLOCK * size + size)
-        passed = (self.number if size is None else self.column) * chunk
-        self.first = end - chunk - passed if reverse else begin + passed
         per_group = size or chunk * columns
-        scalar = Scalar("length", 1 if self.masked else per_group)
-        self.work = Work((scalar,), Extent(LENGTH, per_group), columns)
+        blocks = Extent(LENGTH, per_group)
+        scalars = [Scalar("length", 1 if self.masked else per_group)]
+        group = BLOCK
+        if reverse and size is None:
+            scalars.append(Scalar("groups", of=blocks))
+            group = Index.symbol("groups") - 1 - BLOCK
+        self.first = group * per_group + self.place * chunk
+        self.work = Work(tuple(scalars), blocks, columns)
 
     def inside(self, place: Index) -> list[Bound]:
         """Return when the element at `place` of the chunk is one of the segment and the array."""
         bounds = []
         size, place = self.segment_size, self.first + place
         if size is not None and size % self.chunk:
-            within = place - BLOCK * size
-            bounds.append(
-                Bound(Index.of(-1), within) if self.reverse else Bound(within, Index.of(size))
-            )
+            bounds.append(Bound(place - BLOCK * size, Index.of(size)))
         if self.masked:
-            back = self.reverse and size is None
-            bounds.append(Bound(Index.of(-1), place) if back else Bound(place, LENGTH))
+            bounds.append(Bound(place, LENGTH))
+        if self.reverse and size is None:
+            # True, as there are `groups` of them, but not to be seen from the place alone.
+            bounds.append(Bound(Index.of(-1), place))
         return bounds
 
     @property
     def places(self) -> Extent:
-        """Status words: one a block, and one before the first."""
+        """Status words: one a block."""
         blocks = self.work.blocks
-        # ceil(blocks) * columns + 1, rounded up once more where the division leaves a rest.
-        index = (blocks.index + (blocks.per - 1)) * self.columns + blocks.per
-        return Extent(index, blocks.per)
+        # ceil(blocks) * columns, rounded up once more where the division leaves a rest.
+        return Extent((blocks.index + (blocks.per - 1)) * self.columns, blocks.per)
+
+
+def tiles_of_blocks(values: Mapping[str, int]) -> dict[str, int]:
+    """Return T, the tiles of the blocks that sum a segment of N tiles of m*k."""
+    rows = rows_of_a_pass(values["groups"] * values["m"])
+    warps = values["W"] * values["panels"]
+    blocks = -(-values["N"] * values["m"] // (ROW_TILES * rows * warps))
+    return {"T": blocks * warps * ROW_TILES * values["groups"]}
+
+
+def tiles_of_batches(values: Mapping[str, int]) -> dict[str, int]:
+    """Return T, the tiles of the blocks that scan a segment of N tiles of m*k."""
+    each = values["W"] * values["groups"] * values["batches"] * ROW_TILES
+    return {"T": -(-values["N"] // each) * each}
 
 
 @algorithm(
     "reduction_single_pass",
     "reduction",
     "[DAKKAK19] section 4.3, in one launch",
-    "per_warp*W*ceil(N/(per_warp*W))",
+    "T",
     tiles=True,
     repeats=16,
     level=Level.GRID,
     combines=("add",),
+    symbols=tiles_of_blocks,
 )
 def reduction_single_pass(
     b: Builder,
     segment_size: int | None,
     *,
-    per_warp: int = 16,
+    groups: Annotated[int, "How many times m rows a warp takes at once."] = 4,
+    panels: Annotated[int, "How often a warp takes rows."] = 2,
     columns: Columns = 64,
-    groups_at_once: int = 256,
+    groups_at_once: Annotated[
+        int, "Groups of a whole array whose totals the last block awaits at once."
+    ] = 256,
 ) -> Work:
     """Sum the whole array, or segments of several blocks each, in one launch.
 
     The last block of a group adds up the group's totals; of the whole array, the very last block
-    those of the groups.
-
-    Parameters
-    ----------
-    per_warp : int
-        Tiles that a warp takes.
-    groups_at_once : int
-        Groups of a whole array whose totals the last block awaits at once.
+    those of the groups. All are added in pairs, so that a block may have any power of 2 of rows.
     """
-    tile = b.m * b.k
-    share = per_warp * tile
+    panel = Panel(b, Share(ROW_TILES, groups, 1, 1), ones=b.const(b.right("J"), PatternKind.ONES))
+    rows = rows_of_a_pass(panel.count)
+    share = panels * rows * panel.row
+    for name, count in (("warps", b.options.warps), ("panels", panels), ("columns", columns)):
+        require(count & (count - 1) == 0, f"{name} is a power of 2, got {count}")
     grid = _Blocks(b, b.options.warps * share, columns, segment_size)
     size = Extent.of(1) if segment_size is None else Extent(LENGTH, segment_size)
     out = b.output("out", b.options.result, size)
-    ones = b.const(b.right("P"), PatternKind.COL)
-    total = _block_total(b, finish(b, _sum_of_share(b, grid, share, ones)))
+    total = _block_total(b, _sum_of_share(b, grid, panel, panels, rows))
     if grid.columns == 1 and segment_size is not None:
         with b.first_warp():
             b.copy(b.rect(out, BLOCK, 1, 1, 1), total)
         return grid.work
     with b.first_warp():
-        totals = b.status("totals", b.options.acc, grid.places)
+        totals = b.status("sums_of_blocks", b.options.acc, grid.places)
         b.publish(b.rect(totals, grid.number, 1, 1, 1), total)
     with b.first_warp(), b.when([grid.last_column]):
         if grid.columns > 1:
-            earlier = _await_sum(b, "group", totals, BLOCK * grid.columns, grid.columns - 1, [])
-            b.copy(total, earlier, total)
+            # The very last of them is the block's own.
+            total = _await_sum(b, "group", totals, BLOCK * grid.columns, grid.columns, total)
         if segment_size is not None:
             b.copy(b.rect(out, BLOCK, 1, 1, 1), total)
         else:
@@ -154,23 +178,34 @@ def reduction_single_pass(
     return grid.work
 
 
-def _sum_of_share(b: Builder, grid: _Blocks, share: int, ones: Frag) -> Frag:
-    """V = the sums of the rows of the warp's tiles; only a chunk at the end masks its loads."""
-    tile = b.m * b.k
+def _sum_of_share(b: Builder, grid: _Blocks, panel: Panel, panels: int, rows: int) -> View:
+    """Return the sum of the warp's rows; only a chunk at the end masks its loads."""
+    totals = RowTotals(b, panel)
+    size = rows * panel.row
+    found = b.scratch("found", b.options.acc, panels)
 
-    def view(i: Index, *, masked: bool) -> View:
-        place = WARP * share + i * tile
-        bounds = grid.inside(place + ROW * b.k + COL) if masked else []
-        return b.rect(data(b), grid.first + place, b.m, b.k, b.k, 1, bounds)
+    def part(i: Index, *, masked: bool) -> View:
+        place = WARP * (panels * size) + i * size
+        bounds = grid.inside(place + panel.inner) if masked else []
+        if rows < panel.count:
+            bounds.append(Bound(ROW, Index.of(rows)))
+        return panel.of(data(b), grid.first + place, bounds)
+
+    def add_up(*, masked: bool) -> None:
+        with b.loop("i", panels) as i:
+            panel.each_group(part(i, masked=masked), totals.store)
+            totals.add_up(rows)
+            b.copy(b.rect(found, i, 1, 1, 1), totals.of_lines(rows))
 
     end = grid.inside(Index.of(grid.chunk - 1))
     if not end:
-        return accumulate(b, share // tile, lambda i: view(i, masked=False), ones)
-    with b.when(end) as otherwise:
-        v = accumulate(b, share // tile, lambda i: view(i, masked=False), ones)
-        with otherwise():
-            accumulate(b, share // tile, lambda i: view(i, masked=True), ones)
-    return v
+        add_up(masked=False)
+    else:
+        with b.when(end) as otherwise:
+            add_up(masked=False)
+            with otherwise():
+                add_up(masked=True)
+    return sum_of(b, found, panels)
 
 
 def _block_total(b: Builder, of_warp: View) -> View:
@@ -180,32 +215,37 @@ def _block_total(b: Builder, of_warp: View) -> View:
     b.copy(b.rect(partials, WARP, 1, 1, 1), of_warp)
     b.barrier()
     with b.first_warp():
-        fold(b, lambda start, count: b.rect(partials, start, 1, count, count), warps)
-    return b.rect(partials, 0, 1, 1, 1)
+        return sum_of(b, partials, warps)
 
 
-def _await_sum(
-    b: Builder, name: str, status: Buffer, first: Index, count: int, bounds: list[Bound]
-) -> View:
-    """Return the sum of `count` status words as a balanced tree; those out of bounds are 0."""
+def _await_sum(b: Builder, name: str, status: Buffer, first: Index, count: int, own: View) -> View:
+    """Return the sum of `count` status words, of which the last is the block's own."""
     values = b.scratch(name, b.options.acc, count)
-    row = b.rect(values, 0, 1, count, count)
-    b.await_status(row, b.rect(status, first, 1, count, count, 1, bounds))
-    fold(b, lambda start, n: b.rect(values, start, 1, n, n), count)
-    return b.rect(values, 0, 1, 1, 1)
+    earlier = b.rect(values, 0, 1, count - 1, count)
+    b.await_status(earlier, b.rect(status, first, 1, count - 1, count))
+    b.copy(b.rect(values, count - 1, 1, 1, 1), own)
+    return sum_of(b, values, count)
 
 
 def _sum_of_groups(b: Builder, grid: _Blocks, out: Buffer, of_group: View, at_once: int) -> None:
     """Pass on the group's sum; in the very last block, write the sum of all groups."""
     per_group = grid.chunk * grid.columns
-    groups = b.status("groups", b.options.acc, Extent(LENGTH, per_group))
+    groups = b.status("sums_of_groups", b.options.acc, Extent(LENGTH, per_group))
     b.publish(b.rect(groups, BLOCK, 1, 1, 1), of_group)
+    few = b.scratch("few", b.options.acc, at_once)
     with b.when([Bound(LENGTH, (BLOCK + 1) * per_group + 1)]):
+        never = Bound(Index.of(1), Index.of(0))
+        running = b.rect(b.scratch("running", b.options.acc, 1), 0, 1, 1, 1)
+        b.copy(running, b.rect(few, 0, 1, 1, 1, 1, [never]))
         with b.loop("i", Extent(LENGTH, per_group * at_once)) as i:
-            first = i * at_once
-            few = _await_sum(b, "few", groups, first, at_once, [Bound(first + COL, BLOCK)])
-            b.copy(of_group, of_group, few)
-        b.copy(b.rect(out, 0, 1, 1, 1), of_group)
+            place = i * at_once + COL
+            row = b.rect(few, 0, 1, at_once, at_once)
+            earlier = [Bound(place, BLOCK)]
+            b.await_status(row, b.rect(groups, i * at_once, 1, at_once, at_once, 1, earlier))
+            own = [Bound(place, BLOCK + 1), Bound(BLOCK, place + 1)]
+            b.copy(row, row, b.rect(of_group.buffer, of_group.offset, 1, at_once, 0, 0, own))
+            b.copy(running, running, sum_of(b, few, at_once))
+        b.copy(b.rect(out, 0, 1, 1, 1), running)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,17 +254,14 @@ class Held:
 
     Attributes
     ----------
-    tiles_per_row : int
-        Tiles side by side, which make a row.
     groups : int
         How many times m rows a batch has.
     batches : int
-        Batches of a warp.
+        Batches of a warp, which fill panels of 32 rows.
     widest_held : int
         Bytes of the widest elements that are held in fragments; wider ones stay in shared memory.
     """
 
-    tiles_per_row: int = 2
     groups: int = 1
     batches: int = 4
     widest_held: int = WIDEST_HELD
@@ -237,30 +274,49 @@ HELD = Held()
     "scan_single_pass",
     "scan",
     "[DAKKAK19] section 5.3, in one launch",
-    "W*ceil(N/(W*tiles_per_row*groups*batches))*groups*batches*(tiles_per_row*(ceil(k/n) + 2) - 1)",
+    "T*(ceil(k/n) + 2) - T/2",
     tiles=True,
-    repeats=8,
+    repeats=16,
     level=Level.GRID,
     combines=("add",),
+    symbols=tiles_of_batches,
 )
 def scan_single_pass(
     b: Builder,
     segment_size: int | None,
     *,
     held: Held = HELD,
-    columns: Columns = 64,
+    columns: Annotated[
+        int | None, "Blocks of a group of the whole array; by default those of 512 chunks."
+    ] = None,
     order: Order = FORWARD,
 ) -> Work:
     """Scan the whole array, or segments of several blocks each, in one launch that reads it once.
 
-    A warp holds `batches` times m*groups rows of `tiles_per_row` tiles in its fragments.
-    Products with ones give the rows' totals, rounded additions what precedes each row in the block,
-    and status words what precedes the block. Then products with U scan the rows, a batch at a time.
+    A warp holds `batches` times m*groups rows of two tiles in its fragments. Products with ones
+    give the rows' totals, rounded additions what precedes each row in its panel, each panel in its
+    chunk and each chunk in its group, and status words what precedes the group. Then products with
+    U scan the rows, a batch at a time.
     """
     groups, batches = held.groups, held.batches
-    panel = ScannedPanel(b, Share(held.tiles_per_row, groups), order, held=True)
-    warps, vectors = b.options.warps, Vectors(batches * panel.count)
-    grid = _Blocks(b, warps * batches * panel.size, columns, segment_size, reverse=order.reverse)
+    panel = ScannedPanel(b, Share(ROW_TILES, groups, 1, 1), order, held=True)
+    panels, rest = divmod(batches * panel.count, PANEL_ROWS)
+    require(rest == 0, f"the {batches * panel.count} rows of a warp are not panels of {PANEL_ROWS}")
+    warps, rows = b.options.warps, Vectors(PANEL_ROWS, panels, PANEL_ROWS)
+    levels = _Levels.of(warps * panels)
+    most = GROUP_CHUNKS // levels.chunks
+    grid = _Blocks(
+        b,
+        warps * batches * panel.size,
+        columns or most,
+        segment_size,
+        reverse=order.reverse,
+    )
+    require(
+        grid.columns <= most and (levels.is_whole or grid.columns == 1),
+        f"a group has {GROUP_CHUNKS} chunks of {CHUNK_PANELS} panels at most, and a block "
+        f"1, 2 or 4 of them; got {grid.columns} blocks of {warps * panels} panels",
+    )
 
     def part(buffer: Buffer, batch: int, times: int) -> View:
         place = (WARP * batches + batch) * panel.size
@@ -269,12 +325,12 @@ def scan_single_pass(
         return b.rect(buffer, grid.first + place, *size, panel.row, 1, bounds)
 
     tiles = panel.hold(part(data(b), 0, batches), held.widest_held)
-    x, y = (b.scratch(name, b.options.acc, vectors.count) for name in ("x", "y"))
+    x, y = (b.scratch(name, b.options.acc, batches * panel.count) for name in ("x", "y"))
     for batch in range(batches):
         totals = b.rect(x, batch * panel.count, panel.count, 1, 1)
         panel.sum_held(tiles, batch * groups, totals)
-    sums = scan_vectors(b, x, (y, x), vectors, order)
-    before = _before_rows(b, grid, sums, vectors, order)
+    sums = scan_vectors(b, x, (y, x), rows, order)
+    before = _before_rows(b, grid, levels, sums, rows, order)
     out = b.output("out", b.options.result, Extent(LENGTH))
     for batch in range(batches):
         panel.scan_held(tiles, batch * groups)
@@ -282,65 +338,178 @@ def scan_single_pass(
     return grid.work
 
 
-def _before_rows(b: Builder, grid: _Blocks, sums: Buffer, vectors: Vectors, order: Order) -> Buffer:
+@dataclass(frozen=True, slots=True)
+class _Levels:
+    """How the panels of a block make chunks: `chunks` of `panels` each."""
+
+    panels: int
+    chunks: int
+
+    @classmethod
+    def of(cls, panels: int) -> _Levels:
+        """Return the levels of a block of that many panels."""
+        chunks, rest = divmod(panels, CHUNK_PANELS)
+        if chunks == 0:
+            return cls(panels, 1)
+        require(
+            rest == 0 and chunks in (1, 2, 4),
+            f"the {panels} panels of a block are not 1, 2 or 4 chunks of {CHUNK_PANELS}",
+        )
+        return cls(CHUNK_PANELS, chunks)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether chunks are as long as they are in longer segments."""
+        return self.panels == CHUNK_PANELS
+
+
+def _before_rows(
+    b: Builder, grid: _Blocks, levels: _Levels, sums: Buffer, rows: Vectors, order: Order
+) -> Buffer:
     """Return what precedes each of the warp's rows in its segment, in shared memory.
 
     sums: the totals of the rows, scanned.
     """
-    acc, count = b.options.acc, vectors.count
-    totals = b.shared("totals", acc, b.options.warps)
-    b.copy(b.rect(totals, WARP, 1, 1, 1), b.rect(sums, order.last(count), 1, 1, 1))
+    acc, panels = b.options.acc, rows.lines
+    totals = b.shared("totals", acc, b.options.warps * panels)
+    ours = b.rect(totals, WARP * panels, 1, panels, 1)
+    b.copy(ours, rows.one(b, sums, order.last(PANEL_ROWS)))
     b.barrier()
-    carries = _before_warps(b, grid, totals, order)
-    before = b.scratch("before", acc, count)
-    shifted = preceding(b, sums, vectors, order)
-    b.copy(vectors.view(b, before), shifted, b.rect(carries, WARP, count, 1, 0))
+    carries = _before_panels(b, grid, levels, totals, order)
+    before = b.scratch("before", acc, rows.lines * rows.count)
+    carry = b.rect(carries, WARP * panels, PANEL_ROWS, panels, 0, 1)
+    b.copy(rows.view(b, before), preceding(b, sums, rows, order), carry)
     return before
 
 
-def _before_warps(b: Builder, grid: _Blocks, totals: Buffer, order: Order) -> Buffer:
-    """Return what precedes each warp of the block in its segment, in shared memory."""
-    count, acc = b.options.warps, b.options.acc
-    carries, vectors = b.shared("carries", acc, count), Vectors(count)
+def _before_panels(
+    b: Builder, grid: _Blocks, levels: _Levels, totals: Buffer, order: Order
+) -> Buffer:
+    """Return what precedes each panel of the block in its segment, in shared memory."""
+    acc, count = b.options.acc, levels.panels * levels.chunks
+    panels = Vectors(levels.panels, levels.chunks, levels.panels, across=True)
+    carries = b.shared("carries", acc, count)
     with b.first_warp():
-        then = b.shared("then", acc, count)
-        sums = scan_vectors(b, totals, (then, totals), vectors, order)
-        carry = _before_block(b, grid, b.rect(sums, order.last(count), 1, 1, 1))
-        b.copy(vectors.view(b, carries), preceding(b, sums, vectors, order), carry)
+        of_chunks = b.shared("chunks", acc, count)
+        b.copy(panels.view(b, of_chunks), panels.view(b, totals))
+        pairwise(
+            b,
+            lambda start, n, apart: b.rect(
+                of_chunks, start, levels.chunks, n, levels.panels, apart
+            ),
+            levels.panels,
+        )
+        add_in_turn(b, totals, panels, order)
+        before = _before_chunks(b, grid, levels, panels.one(b, of_chunks, 0), order)
+        if before is not None:
+            before = b.rect(before.buffer, before.offset, levels.chunks, levels.panels, 1, 0)
+        b.copy(panels.view(b, carries), preceding(b, totals, panels, order), before)
     b.barrier()
     return carries
 
 
-def _before_block(b: Builder, grid: _Blocks, total: View) -> View | None:
-    """Return what precedes the block in its segment, as one value for all rows; None if nothing.
+def _before_chunks(
+    b: Builder, grid: _Blocks, levels: _Levels, totals: View, order: Order
+) -> View | None:
+    """Return what precedes each chunk of the block in its segment; None if nothing does.
 
-    Block i leaves a value in status word i + 1: its total or, where the array is one segment
-    and the block is the last of its group, the sum of everything so far. So all that a block waits
-    for is in one place: what precedes its group, then the totals of its group before it.
+    totals: the sums of the chunks.
     """
-    columns, whole = grid.columns, grid.segment_size is None
-    if columns == 1 and not whole:
+    acc, chunks, columns = b.options.acc, levels.chunks, grid.columns
+    whole = grid.segment_size is None
+    if chunks == columns == 1 and not whole:
         return None
-    status = b.status("sums", b.options.acc, grid.places)
-    own = b.rect(status, grid.number + 1, 1, 1, 1)
-    if columns > 1:
-        with b.when([Bound(grid.column, Index.of(columns - 1))]):
-            b.publish(own, total)
-    values = b.scratch("group", b.options.acc, columns + 1)
-    before, earlier, running = (b.rect(values, place, 1, 1, 1) for place in (0, 1, columns))
-    bounds = [Bound(Index.of(0), BLOCK * columns + COL if whole else COL)]
-    if columns > 1:
-        bounds.append(Bound(COL, grid.column + 1))
-    places = b.rect(status, BLOCK * columns, 1, columns, columns, 1, bounds)
-    b.await_status(b.rect(values, 0, 1, columns, columns), places)
-    if columns > 1:
-        fold(b, lambda start, count: b.rect(values, 1 + start, 1, count, count), columns - 1)
+    inner = Vectors(chunks, 1, chunks, across=True)
+    sums, of_block = (b.shared(name, acc, chunks) for name in ("in_turn", "in_pairs"))
+    for one in (sums, of_block):
+        b.copy(b.rect(one, 0, chunks, 1, 1), totals)
+    total = sum_of(b, of_block, chunks)
+    add_in_turn(b, sums, inner, order)
+    # What precedes each chunk in the block: a column.
+    shift, inside = order.earlier(1, ROW, chunks)
+
+    def earlier(times: int, bounds: tuple[Bound, ...] = ()) -> View:
+        """Return it, in several equal columns of which some are in bounds."""
+        return b.rect(sums, shift, chunks, times, 1, 0, (*inside, *bounds))
+
+    before = b.shared("before_chunks", acc, chunks)
+    found = b.rect(before, 0, chunks, 1, 1)
+    if columns == 1:
+        b.copy(found, earlier(1))
+    else:
+        _before_blocks(b, grid, total, earlier, found)
     if whole:
-        with b.when([grid.last_column]):
-            b.copy(running, total, earlier if columns > 1 else before)
-            if columns > 1:
-                b.copy(running, running, before)
-            b.publish(own, running)
+        b.copy(found, found, b.rect(_before_group(b, grid, total), 0, chunks, 1, 0, 0))
+    return found
+
+
+def _before_blocks(
+    b: Builder,
+    grid: _Blocks,
+    total: View,
+    earlier: Callable[[int, tuple[Bound, ...]], View],
+    found: View,
+) -> None:
+    """Find what precedes each chunk of the block in its group: a tree of all earlier totals.
+
+    Each block gives the sum of its chunks. Of the tree, the block's own place has what precedes the
+    chunk in the block, and later ones nothing.
+    """
+    acc, columns, chunks = b.options.acc, grid.columns, b.size(found)[0]
+    status = b.status("sums_of_blocks", acc, grid.places)
+    b.publish(b.rect(status, grid.number, 1, 1, 1), total)
+    values = b.scratch("group", acc, chunks * columns)
+    first = b.rect(values, 0, 1, columns, columns)
+    earlier_in_group = Bound(grid.place, COL) if grid.reverse else Bound(COL, grid.place)
+    words = b.rect(status, BLOCK * columns, 1, columns, columns, 1, [earlier_in_group])
+    b.await_status(first, words)
+    every = Vectors(columns, chunks, columns, across=True)
+    if chunks > 1:
+        others = b.rect(values, columns, chunks - 1, columns, columns)
+        b.copy(others, b.rect(values, 0, chunks - 1, columns, 0))
+    own = Bound(COL, grid.place + 1), Bound(grid.place, COL + 1)
+    here = every.view(b, values)
+    b.copy(here, here, earlier(columns, own))
+    _add_lines(b, values, every)
+    b.copy(found, every.one(b, values, 0))
+
+
+def _add_lines(b: Builder, values: Buffer, lines: Vectors) -> None:
+    """Add up each of some vectors, in pairs."""
+    rect = b.rect
+    pairwise(
+        b,
+        lambda start, n, apart: rect(values, start, lines.lines, n, lines.apart, apart),
+        lines.count,
+    )
+
+
+def _before_group(b: Builder, grid: _Blocks, total: View) -> Buffer:
+    """Return what precedes the block's group: one value, which the last block of each passes on.
+
+    total: that of the block.
+    """
+    acc, columns = b.options.acc, grid.columns
+    size = Extent(LENGTH + grid.chunk * columns, grid.chunk * columns)
+    groups = b.status("sums_of_groups", acc, size)
+    before = b.scratch("group_carry", acc, 1)
+    one = b.rect(before, 0, 1, 1, 1)
+    of_group = total
     if columns > 1:
-        b.copy(before, before, earlier)
-    return b.rect(values, 0, b.options.warps, 1, 0, 0)
+        all_values = b.scratch("all", acc, columns)
+        status = b.status("sums_of_blocks", acc, grid.places)
+        row = b.rect(all_values, 0, 1, columns, columns)
+        with b.when([grid.last_column]):
+            # The last block is at the end or, in reverse, at the beginning.
+            end = 0 if grid.reverse else columns - 1
+            others = Bound(Index.of(0), COL) if grid.reverse else Bound(COL, Index.of(end))
+            b.await_status(row, b.rect(status, BLOCK * columns, 1, columns, columns, 1, [others]))
+            last = b.rect(all_values, end, 1, 1, 1)
+            b.copy(last, last, total)
+            of_group = sum_of(b, all_values, columns)
+    b.await_status(one, b.rect(groups, BLOCK, 1, 1, 1, 1, [Bound(Index.of(0), BLOCK)]))
+    with b.when([grid.last_column]):
+        following = b.rect(b.scratch("running", acc, 1), 0, 1, 1, 1)
+        b.copy(following, of_group, one)
+        b.publish(b.rect(groups, BLOCK + 1, 1, 1, 1), following)
+    return before

@@ -15,13 +15,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from tcusim.algorithms.builder import SUM_SKEW, Builder, never, skewed
+from tcusim.algorithms.builder import LENGTH, SUM_SKEW, Builder, never, skewed
 from tcusim.algorithms.order import FORWARD, Order
-from tcusim.algorithms.rows import Share, consecutive
+from tcusim.algorithms.rows import Share, consecutive, data
 from tcusim.algorithms.tile_scan import results, upper
 from tcusim.algorithms.tree import Vectors, scan_vectors
 from tcusim.machine import format_of
-from tcusim.program.grammar import Buffer, Frag, Index, PatternKind, View, whole
+from tcusim.program.grammar import COL, ROW, Bound, Buffer, Frag, Index, PatternKind, View, whole
 
 # Bytes of the widest elements that are held in fragments. The 255 registers of a thread ([CPG]
 # "Technical Specifications per Compute Capability") do not suffice for wider ones, and their narrow
@@ -80,15 +80,24 @@ class Panel:
         """Do a step for each group of m rows of an array's rectangle."""
         b = self.b
 
-        def groups(parts: TileParts) -> None:
-            with b.loop("g", self.groups) as g:
-                step(parts, g)
-
         if not self._is_loadable(view):
-            groups(self._kept(view))
+            self.each_group_of(self._kept(view), step)
         else:
             # One test for all: between the loads of a warp there is none, and none waits.
-            b.as_whole(view, lambda view: groups(self._lying(view)))
+            b.as_whole(view, lambda view: self.each_group_of(self._lying(view), step))
+
+    def each_group_of(self, parts: TileParts, step: Callable[[TileParts, Index], None]) -> None:
+        """Do a step for each group of m rows of tiles that something gives."""
+        with self.b.loop("g", self.groups) as g:
+            step(parts, g)
+
+    def kept(self, fill: Callable[[list[View]], None]) -> TileParts:
+        """Have shared memory for all rows filled, one view a part; return what loads its tiles."""
+        b = self.b
+        rows = b.rect(data(b), 0, self.count, self.row, self.row)
+        kept = b.room("kept", rows)
+        fill(kept)
+        return self._tiles_of(kept)
 
     def hold(self, view: View, widest: int) -> TileParts:
         """Load all tiles of an array's rectangle, of any number of groups; return what gives them.
@@ -128,8 +137,10 @@ class Panel:
 
     def _kept(self, view: View) -> TileParts:
         """Copy all rows to shared memory, in the operands' type; return what loads their tiles."""
+        return self._tiles_of(self.b.keep("kept", view))
+
+    def _tiles_of(self, kept: list[View]) -> TileParts:
         b = self.b
-        kept = b.keep("kept", view)
         return lambda g, j: [
             b.load(frag, self._tile(part, g, j))
             for frag, part in zip(b.left_parts("A"), kept, strict=True)
@@ -161,21 +172,26 @@ class ScannedPanel(Panel):
         place = g * b.m * self.ldm
         return b.rect(self.scanned, place, b.m, min(b.n, self.row), self.ldm)
 
-    def scan(self, view: View) -> None:
-        """Scan each row of an array's rectangle by products with U; the results stay here."""
-        self.each_group(view, lambda parts, g: self._scan_group(parts, g, g))
+    @property
+    def rows(self) -> View:
+        """The scanned rows."""
+        return self.b.rect(self.scanned, 0, self.count, self.row, self.ldm)
 
-    def scan_totals(self, per_segment: int) -> Buffer:
+    def scan_group(self, parts: TileParts, g: Index) -> None:
+        """Scan m rows by products with U; the results stay here."""
+        self._scan_group(parts, g, g)
+
+    def scan_totals(self, per_segment: int, lines: int) -> Buffer:
         """Scan the totals of the rows, within segments of that many rows; return their buffer."""
         b = self.b
-        lines = self.count // per_segment
         x, y = (b.scratch(name, b.options.acc, self.count) for name in ("x", "y"))
         column = self.row if self.beside else self.order.last(self.row)
         totals = b.rect(self.scanned, column, self.count, 1, self.ldm)
         b.copy(b.rect(x, 0, self.count, 1, 1), totals)
         apart = per_segment if lines > 1 else 1
         vectors = Vectors(per_segment, lines, apart)
-        return scan_vectors(b, x, (y, x), vectors, self.order)
+        self.sums = scan_vectors(b, x, (y, x), vectors, self.order)
+        return self.sums
 
     def sum_held(self, parts: TileParts, first: int, into: View) -> None:
         """Copy the totals of the rows of the tiles from group `first` on to a column of values."""
@@ -196,7 +212,7 @@ class ScannedPanel(Panel):
         """
         b = self.b
         plus = None if before is None else b.rect(before, first, self.count, self.row, 1, 0)
-        b.copy(view, b.rect(self.scanned, 0, self.count, self.row, self.ldm), plus, "out")
+        b.copy(view, self.rows, plus, "out")
 
     def _scan_group(self, parts: TileParts, source: Index, target: Index) -> None:
         """R = A.U + S for each tile of m rows, S being the sum of those before it in the row."""
@@ -219,20 +235,79 @@ class ScannedPanel(Panel):
 class PanelWork:
     """What a warp has to do: several segments at once, or one in `passes`.
 
-    per_segment: the rows of a segment; in passes, all of them. per_unit: elements of the warp.
+    Attributes
+    ----------
+    lines, rows : int
+        Segments at once, and rows of each that are at hand: all or, of long ones, those of a pass.
+    passes, per_unit : int
+        How often the warp takes rows for a work item, and the elements of that.
     """
 
-    def __init__(self, panel: Panel, per_segment: int | None, segment_size: int) -> None:
+    def __init__(self, panel: Panel, share: Share, segment_size: int, a_pass: int) -> None:
         self.panel = panel
         self.segment_size = segment_size
-        self.per_segment = per_segment or panel.count
-        self.passes = 1 if per_segment else -(-segment_size // panel.size)
-        self.per_unit = panel.size if per_segment else segment_size
+        self.lines = max(1, share.lines)
+        self.rows = share.rows if share.lines else a_pass
+        self.passes = -(-share.rows // self.rows)
+        self.per_unit = self.lines * segment_size
+        # Whether rows follow one another in memory as they do in the panel.
+        self._lies_so = not share.lines or panel.size == self.per_unit
 
-    def view(self, buffer: Buffer, i: Index) -> View:
-        """Return the rows of an array that have their turn after `i` passes."""
+    def each_group(self, i: Index, step: Callable[[TileParts, Index], None]) -> None:
+        """Do a step for each group of m rows of pass `i`."""
         panel = self.panel
+        if self._lies_so:
+            panel.each_group(self._view(data(panel.b), i), step)
+        else:
+            panel.each_group_of(panel.kept(self._fill), step)
+
+    def write(self, i: Index, out: Buffer, rows: View, before: Buffer | None) -> None:
+        """Write scanned rows to where their elements lie in an array; add what precedes each."""
+        b, panel = self.panel.b, self.panel
+        if self._lies_so:
+            plus = before and b.rect(before, 0, panel.count, panel.row, 1, 0)
+            b.copy(self._view(out, i), rows, plus, "out")
+            return
+        apart = rows.col_stride if b.transposed else rows.row_stride
+        with b.loop("j", self.rows) as j:
+            source = b.rect(rows.buffer, j * apart, self.lines, panel.row, self.rows * apart)
+            plus = before and b.rect(before, j, self.lines, panel.row, self.rows, 0)
+            b.copy(self._row(out, j), source, plus, "out")
+
+    def _view(self, buffer: Buffer, i: Index) -> View:
+        """Return the rows of an array that pass `i` takes, counted from the segment's beginning."""
+        panel, taken = self.panel, self.rows * self.panel.row
         begin = panel.b.item * self.per_unit
-        start = panel.order.turn(i, self.passes) * panel.size
-        end = self.segment_size if self.per_unit % panel.size else None
-        return consecutive(panel.b, buffer, begin, start, (panel.count, panel.row), end)
+        end = self.segment_size if self.passes > 1 and self.segment_size % taken else None
+        view = consecutive(panel.b, buffer, begin, i * taken, (panel.count, panel.row), end)
+        if self.passes > 1 and self.rows < panel.count:
+            view = panel.b.limited(view, self.rows)
+        return view
+
+    def _row(self, buffer: Buffer, j: Index) -> View:
+        """Return row `j` of each segment; a segment that does not fill its rows is padded."""
+        panel, b, size = self.panel, self.panel.b, self.segment_size
+        place = j * panel.row
+        bounds = [Bound(place + COL, Index.of(size))] if size % panel.row else []
+        first = b.item * self.per_unit + place
+        if b.options.masked:
+            bounds.append(Bound(first + ROW * size + COL, LENGTH))
+        return b.rect(buffer, first, self.lines, panel.row, size, 1, bounds)
+
+    def _fill(self, kept: list[View]) -> None:
+        """Copy all segments to rows of shared memory, and zeros to the rows that are left."""
+        b, panel = self.panel.b, self.panel
+        used = self.lines * self.rows
+        apart = kept[0].col_stride if b.transposed else kept[0].row_stride
+
+        def rows(first: Index, count: int, every: int) -> list[View]:
+            return [
+                b.rect(one.buffer, first * apart, count, panel.row, every * apart) for one in kept
+            ]
+
+        with b.loop("j", self.rows) as j:
+            b.copy_parts(rows(j, self.lines, self.rows), self._row(data(b), j))
+        if used < panel.count:
+            rest = panel.count - used
+            none = b.rect(data(b), 0, rest, panel.row, 0, 0, [Bound(Index.of(1), Index.of(0))])
+            b.copy_parts(rows(Index.of(used), rest, 1), none)

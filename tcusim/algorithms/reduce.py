@@ -17,7 +17,7 @@ and so are the columns of absent warps. Any number of warps will do.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from typing import Annotated
 
 from tcusim.algorithms.builder import (
     LENGTH,
@@ -29,29 +29,30 @@ from tcusim.algorithms.builder import (
     require_float_operands,
     skewed,
 )
+from tcusim.algorithms.order import FORWARD, Order
 from tcusim.algorithms.panel import Panel, PanelWork, TileParts
 from tcusim.algorithms.registry import algorithm, listing
 from tcusim.algorithms.rows import (
-    AS_SUITS,
     CHUNKS,
     SIMT_ROWS,
     SUMMED,
     Chunks,
     FixedRows,
-    PanelSize,
+    Groups,
     RaggedRows,
     Rows,
     RowsPerWarp,
     data,
     odd,
+    rows_of_a_pass,
     share_of,
     share_of_block,
     tile_of,
-    tiles_of_panels,
+    tiles_of_sums,
     values_as_left,
 )
 from tcusim.algorithms.tile_scan import rows_as_right
-from tcusim.algorithms.tree import fold
+from tcusim.algorithms.tree import fold, pairwise
 from tcusim.program.grammar import (
     COL,
     ROW,
@@ -95,59 +96,65 @@ def reduction_kn(b: Builder, segment_size: int) -> int | Work:
 
 
 @algorithm("reduction_ragged", "irregular_reduction", "not in the paper", "N", repeats=4)
-def reduction_ragged(b: Builder, cut: int, *, chunks: Chunks = CHUNKS) -> int | Work:
+def reduction_ragged(
+    b: Builder,
+    cut: int,
+    *,
+    chunks: Chunks = CHUNKS,
+    reverse: Annotated[
+        bool, "Take a row's tiles last to first, as a scan in reverse does."
+    ] = False,
+) -> int | Work:
     """Sum chunks of at most k*N elements of ragged segments, m chunks a warp, in N products.
 
     out[p] is the sum of chunk number p; 0 where there is no chunk of that number.
     """
-    return _sum_rows(b, RaggedRows(b, cut, b.m, chunks))
+    return _sum_rows(b, RaggedRows(b, cut, b.m, chunks), Order(reverse=reverse))
 
 
-def _sum_rows(b: Builder, rows: Rows) -> int | Work:
+def _sum_rows(b: Builder, rows: Rows, order: Order = FORWARD) -> int | Work:
     """Sum each row by products with P: those of m rows at a time."""
     ones = b.const(b.right("P"), PatternKind.COL, 0, "init")
     with rows.each():
         pieces = -(-rows.longest // b.k)
-        v = accumulate(b, pieces, lambda i: rows.part(data(b), i * b.k, b.k), ones)
+
+        def tile(i: Index) -> View:
+            return rows.part(data(b), order.turn(i, pieces) * b.k, b.k)
+
+        v = accumulate(b, pieces, tile, ones)
         rows.write(b.part(b.spill(v), b.m, 1))
     return rows.work()
 
 
 @algorithm("reduction_simt", "reduction", "not in the paper", "0", repeats=16)
 def reduction_simt(b: Builder, segment_size: int) -> int | Work:
-    """Sum segments by rounded additions alone, one segment a warp, as a balanced tree.
+    """Sum segments by rounded additions alone, one segment a warp, in pairs.
 
     The last launch of a long sum: its partial sums need the accumulator's range and precision,
     which no operand type of every tensor core has.
     """
-    return _add_rows(b, FixedRows(b, segment_size, 1), segment_size, segment_size)
+    return _add_rows(b, FixedRows(b, segment_size, 1), segment_size)
 
 
 @algorithm("reduction_ragged_simt", "irregular_reduction", "not in the paper", "0", repeats=4)
 def reduction_ragged_simt(
     b: Builder, cut: int, *, chunks: Chunks = CHUNKS, rows_per_warp: RowsPerWarp = SIMT_ROWS
 ) -> int | Work:
-    """Sum chunks of ragged segments by rounded additions alone, each as a balanced tree."""
-    half = -(-cut // 2)
-    return _add_rows(b, RaggedRows(b, cut, rows_per_warp, chunks), half, odd(half))
+    """Sum chunks of ragged segments by rounded additions alone, each in pairs."""
+    return _add_rows(b, RaggedRows(b, cut, rows_per_warp, chunks), odd(cut))
 
 
-def _add_rows(b: Builder, rows: Rows, width: int, stride: int) -> int | Work:
-    """Sum each row in shared memory, which has `width` elements of it: all, or the first half.
-
-    The second half is then added to the first on its way there.
-    """
+def _add_rows(b: Builder, rows: Rows, stride: int) -> int | Work:
+    """Sum each row in shared memory, in pairs."""
     values = b.scratch("values", b.options.source, rows.count * stride)
 
-    def some(start: int, count: int) -> View:
-        apart = stride if rows.count > 1 else count
-        return b.rect(values, start, rows.count, count, apart)
+    def some(start: int, count: int, apart: int = 1) -> View:
+        below = stride if rows.count > 1 else count
+        return b.rect(values, start, rows.count, count, below, apart)
 
     with rows.each():
-        low = rows.part(data(b), Index(), width)
-        high = rows.part(data(b), Index.of(width), width) if width < rows.longest else None
-        b.copy(some(0, width), low, high)
-        fold(b, some, width)
+        b.copy(some(0, rows.longest), rows.part(data(b), Index(), rows.longest))
+        pairwise(b, some, rows.longest)
         rows.write(some(0, 1))
     return rows.work()
 
@@ -271,40 +278,67 @@ def _sum_of_warps(b: Builder, partials: Buffer, ones: Frag) -> View:
     tiles=True,
     repeats=4,
     combines=("add",),
-    symbols=partial(tiles_of_panels, elements=SUMMED),
+    symbols=tiles_of_sums,
 )
-def reduction_panel(b: Builder, segment_size: int, *, size: PanelSize = AS_SUITS) -> int:
+def reduction_panel(b: Builder, segment_size: int, *, groups: Groups = None) -> int:
     """Sum segments, several short ones a warp or a part of a long one at a time.
 
-    Products with ones give the totals of rows of several tiles, m of them at once; those of a
-    segment are then added up. By default the panel is as suits the segments.
+    Products with ones give the totals of rows of two tiles, m of them at once; those of a segment
+    are then added in pairs.
     """
-    share = share_of(b.m, b.k, segment_size, SUMMED, size.tiles_per_row, size.groups)
+    share = share_of(b.m, b.k, segment_size, SUMMED, groups)
     panel = Panel(b, share, ones=b.const(b.right("J"), PatternKind.ONES))
-    work = PanelWork(panel, share.per_segment, segment_size)
-    count, lines = work.per_segment, panel.count // work.per_segment
-    segments = FixedRows(b, segment_size, lines)
-    # The totals of all rows lie side by side, each with its repetitions below it.
-    acc = b.options.acc
-    ldm = skewed(panel.count, acc, SUM_SKEW)
-    totals = b.scratch("totals", acc, b.n * ldm)
-    sums = b.rect(totals, 0, lines, 1, count)
-
-    def begin(g: Index) -> View:
-        return b.rect(totals, g * b.m, b.m, b.n, 1, ldm)
-
-    def total(parts: TileParts, g: Index) -> None:
-        b.store([panel.total(parts, g)], begin(g))
-
+    work = PanelWork(panel, share, segment_size, rows_of_a_pass(panel.count))
+    segments = FixedRows(b, segment_size, work.lines)
+    totals = RowTotals(b, panel)
     with segments.each():
-        running = b.nothing("running", panel.zero, begin(Index())) if work.passes > 1 else None
-        with b.loop("i", work.passes) as i:
-            panel.each_group(work.view(data(b), i), total)
-            fold(b, lambda start, n: b.rect(totals, start, n, lines, 1, count), count)
-            if running is not None:
-                b.copy(running, sums, running)
-        segments.write(sums if running is None else running)
+        sums = totals.of_lines(work.rows, work.lines)
+        if work.passes == 1:
+            work.each_group(Index(), totals.store)
+            totals.add_up(work.rows, work.lines)
+        else:
+            found = b.scratch("found", b.options.acc, work.passes)
+            with b.loop("i", work.passes) as i:
+                work.each_group(i, totals.store)
+                totals.add_up(work.rows)
+                b.copy(b.rect(found, i, 1, 1, 1), sums)
+            sums = sum_of(b, found, work.passes)
+        segments.write(sums)
     return work.per_unit
+
+
+class RowTotals:
+    """The totals of a panel's rows, in shared memory, and their sums."""
+
+    def __init__(self, b: Builder, panel: Panel) -> None:
+        self.b = b
+        self.panel = panel
+        acc = b.options.acc
+        # They lie side by side, each with its repetitions below it.
+        self.ldm = skewed(panel.count, acc, SUM_SKEW)
+        self.values = b.scratch("totals", acc, b.n * self.ldm)
+
+    def store(self, parts: TileParts, g: Index) -> None:
+        """Sum m rows by products with ones."""
+        b = self.b
+        b.store([self.panel.total(parts, g)], b.rect(self.values, g * b.m, b.m, b.n, 1, self.ldm))
+
+    def add_up(self, rows: int, lines: int = 1) -> None:
+        """Add up the totals of `rows` rows each of some segments, in pairs."""
+        rect = self.b.rect
+        pairwise(
+            self.b, lambda start, n, apart: rect(self.values, start, n, lines, apart, rows), rows
+        )
+
+    def of_lines(self, rows: int, lines: int = 1) -> View:
+        """Return where the sums are."""
+        return self.b.rect(self.values, 0, lines, 1, rows)
+
+
+def sum_of(b: Builder, values: Buffer, count: int) -> View:
+    """Add up values in pairs; return where their sum is."""
+    pairwise(b, lambda start, n, apart: b.rect(values, start, 1, n, n, apart), count)
+    return b.rect(values, 0, 1, 1, 1)
 
 
 # --- Parts that several algorithms share ------------------------------------------------------

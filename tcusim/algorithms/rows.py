@@ -41,6 +41,9 @@ SEGMENTS = Index.symbol("segments")
 # Enough rows to keep a warp's lanes busy when they are short.
 SIMT_ROWS = 16
 
+Groups: TypeAlias = Annotated[
+    int | None, "How many times m rows a warp takes at once. Default: as suits the segments."
+]
 RowsPerWarp: TypeAlias = Annotated[int, "Chunks that a warp takes at a time."]
 
 
@@ -293,49 +296,40 @@ def carried(b: Builder, size: int) -> View:
 
 
 # --- Several segments in a panel --------------------------------------------------------------
+#
+# The grid of a segment, which is part of what its bits are (docs/bits.md): counted from its
+# beginning, or from its end if a scan is in reverse. Nothing else of an array moves it.
 
-# What a warp takes if no options say it, chosen on an H200 for f16 (docs/data/bench_h200.json).
-# Elements of a warp at a time. In rows of two f16 tiles, 1024 give each lane one total to scan.
+# Tiles of a row: two f16 tiles fill two 32-byte sectors, the unit in which an NVIDIA GPU reads
+# global memory ([CPG] "Device Memory Accesses").
+ROW_TILES = 2
+# Rows whose totals are scanned together, one for each lane of a warp: a panel of a scan.
+PANEL_ROWS = 32
+# Panels of a chunk, whose sums are added one after the other.
+CHUNK_PANELS = 8
+# Chunks of a group, whose sums are added in pairs.
+GROUP_CHUNKS = 512
+
+# Elements that a warp takes at a time if no options say it, chosen on an H200 for f16.
 SCANNED = 1024
 SUMMED = 2048
-# As many as that, if segments fill no fewer tiles; but never more tiles than that, however small.
-MOST = 2048
+# Never more tiles than that, however small.
 MOST_TILES = 64
-# Tiles in a row, the best first: rows of two f16 tiles fill two 32-byte sectors each, the unit in
-# which an NVIDIA GPU reads global memory ([CPG] "Device Memory Accesses").
-WIDTHS = (2, 3, 1)
-
-
-@dataclass(frozen=True, slots=True)
-class PanelSize:
-    """How many tiles a warp takes at once; by default as suits the segments, see `share_of`.
-
-    Attributes
-    ----------
-    tiles_per_row : int, optional
-        Tiles side by side, which make a row.
-    groups : int, optional
-        How many times m rows a warp takes at once.
-    """
-
-    tiles_per_row: int | None = None
-    groups: int | None = None
-
-
-AS_SUITS = PanelSize()
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
     """How the elements that a warp takes at a time lie in tiles, and segments in them.
 
-    tiles_per_row: those side by side. groups: of m rows each. per_segment: rows of a segment;
-    None if the rows do not hold whole segments: a warp then has one, in as many passes as it needs.
+    tiles_per_row: those side by side. groups: of m rows each. rows: those of a segment, each of
+    which begins where the one before ends; the last one may not be full. lines: segments at once;
+    0 if one has more rows, and takes several passes.
     """
 
     tiles_per_row: int
     groups: int
-    per_segment: int | None = None
+    rows: int
+    lines: int
 
     @property
     def tiles(self) -> int:
@@ -344,46 +338,48 @@ class Share:
 
 
 def share_of(
-    m: int,
-    k: int,
-    segment_size: int,
-    elements: int,
-    tiles_per_row: int | None = None,
-    groups: int | None = None,
+    m: int, k: int, segment_size: int, elements: int, groups: int | None = None, least: int = 1
 ) -> Share:
-    """Return how a warp takes about `elements` elements, in tiles of m*k, or as the options say.
+    """Return how a warp takes about `elements` elements, or `groups` times m rows.
 
-    Several segments of whole rows share the rows, if they fill them; short ones may take up to
-    `MOST` elements for that. Otherwise a warp has one segment, whose last tiles may not be full.
+    A segment of at most k elements is a row of one tile. least: the fewest rows.
     """
-    tiles, most = (min(MOST_TILES, max(1, size // (m * k))) for size in (elements, MOST))
-    whole_rows = [
-        width
-        for width in (WIDTHS if tiles_per_row is None else (tiles_per_row,))
-        if segment_size % (width * k) == 0
-    ]
-    filled = [
-        Share(width, count, segment_size // (width * k))
-        for width in whole_rows
-        for count in (range(max(1, most // width), 0, -1) if groups is None else (groups,))
-        if count * m % (segment_size // (width * k)) == 0
-    ]
-    for share in filled:
-        if groups is not None or share.groups == 1 or share.tiles <= tiles:
-            return share
-    if filled and segment_size < 2 * elements and segment_size % elements:
-        return min(filled, key=lambda share: (share.tiles, -share.tiles_per_row))
-    width = tiles_per_row or (2 if segment_size > k else 1)
-    needed = -(-segment_size // (m * width * k))
-    return Share(width, groups or min(needed, max(1, tiles // width)))
+    width = 1 if segment_size <= k else ROW_TILES
+    rows = -(-segment_size // (width * k))
+    if groups is None:
+        most = MOST_TILES // width
+        groups = max(-(-least // m), min(most, max(1, elements // (width * m * k))))
+    return Share(width, groups, rows, groups * m // rows)
 
 
-def tiles_of_panels(values: Mapping[str, int], elements: int) -> dict[str, int]:
-    """Return T, the tiles of a warp that takes segments of N tiles, and P, those of a row.
+def scan_share(m: int, k: int, segment_size: int, groups: int | None = None) -> Share:
+    """Return how a warp takes segments that it scans: long ones a panel at a time."""
+    share = share_of(m, k, segment_size, SCANNED, groups, PANEL_ROWS)
+    if share.rows <= PANEL_ROWS:
+        return share
+    return Share(share.tiles_per_row, -(-PANEL_ROWS // m), share.rows, 0)
 
-    A scan multiplies each tile by U, and all but the last of each of the T/P rows by J.
+
+def rows_of_a_pass(count: int) -> int:
+    """Return how many of `count` rows are used if a segment takes several passes: a power of 2."""
+    used: int = 1 << (count.bit_length() - 1)
+    return used
+
+
+def tiles_of_sums(values: Mapping[str, int]) -> dict[str, int]:
+    """Return T, the tiles of a warp that sums segments of N tiles of m*k."""
+    m, k = values["m"], values["k"]
+    share = share_of(m, k, values["N"] * m * k, SUMMED, values["groups"])
+    passes = 1 if share.lines else -(-share.rows // rows_of_a_pass(share.groups * m))
+    return {"T": passes * share.tiles}
+
+
+def tiles_of_scans(values: Mapping[str, int]) -> dict[str, int]:
+    """Return T, the tiles of a warp that scans segments of N tiles of m*k, and P, those of a row.
+
+    Each tile is multiplied by U, and all but the last of each of the T/P rows by J.
     """
-    m, k, count = values["m"], values["k"], values["N"]
-    share = share_of(m, k, count * m * k, elements, values["tiles_per_row"], values["groups"])
-    passes = 1 if share.per_segment else -(-count // share.tiles)
+    m, k = values["m"], values["k"]
+    share = scan_share(m, k, values["N"] * m * k, values["groups"])
+    passes = 1 if share.lines else -(-share.rows // PANEL_ROWS)
     return {"T": passes * share.tiles, "P": share.tiles_per_row}

@@ -12,35 +12,66 @@ At block level the paper's listing counts what precedes a chunk twice and loses 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
+from typing import Annotated, Literal, TypeAlias
 
-from tcusim.algorithms.builder import LENGTH, Builder, Level, Work, numbered, require_float_operands
+from tcusim.algorithms.builder import (
+    LENGTH,
+    Builder,
+    Level,
+    Work,
+    numbered,
+    require,
+    require_float_operands,
+)
 from tcusim.algorithms.order import FORWARD, Carry, Order
 from tcusim.algorithms.panel import PanelWork, ScannedPanel
+from tcusim.algorithms.reduce import sum_of
 from tcusim.algorithms.registry import algorithm, listing
 from tcusim.algorithms.rows import (
-    AS_SUITS,
+    CHUNK_PANELS,
     CHUNKS,
+    PANEL_ROWS,
     SCANNED,
     SIMT_ROWS,
     Chunks,
     FixedRows,
-    PanelSize,
+    Groups,
     RaggedRows,
     Rows,
     RowsPerWarp,
     carried,
     data,
     odd,
+    scan_share,
     share_of,
     share_of_block,
     tile_of,
-    tiles_of_panels,
+    tiles_of_scans,
     values_as_left,
 )
-from tcusim.algorithms.tile_scan import Form, add_totals, last_column, row_scan, tile_scan, upper
-from tcusim.algorithms.tree import Vectors, preceding, scan_vectors
+from tcusim.algorithms.tile_scan import (
+    Form,
+    add_totals,
+    last_column,
+    row_scan,
+    tile_scan,
+    upper,
+)
+from tcusim.algorithms.tree import (
+    Vectors,
+    add_in_turn,
+    precede,
+    preceding,
+    scan_vectors,
+)
 from tcusim.program.grammar import ROW, WARP, Buffer, Extent, Frag, Index, PatternKind, View
+
+By: TypeAlias = Annotated[
+    Literal["doubling", "turn", "tree"],
+    "Which values are added: those at doubling distances; one after the other; or the sums of "
+    "pairs, of pairs of pairs and so on, for an exclusive scan of 2**i values a warp.",
+]
+
 
 # --- A segment to a row -----------------------------------------------------------------------
 
@@ -72,22 +103,7 @@ def scan_kn(
     combine="add", S is added by a rounded addition instead, so that nothing drifts. An exclusive R
     lacks the last elements: S <- A.J + S then, a product more for each piece.
     """
-    return _scan_rows(b, FixedRows(b, segment_size, b.m), order, carry=carry)
-
-
-@algorithm("scan_ragged", "irregular_scan", "not in the paper", "N*ceil(k/n)", repeats=4)
-def scan_ragged(
-    b: Builder, cut: int, *, chunks: Chunks = CHUNKS, carry: Carry = False, order: Order = FORWARD
-) -> int | Work:
-    """Scan chunks of at most k*N elements of ragged segments, m chunks a warp.
-
-    Results lie where their elements do.
-    """
-    return _scan_rows(b, RaggedRows(b, cut, b.m, chunks), order, carry=carry)
-
-
-def _scan_rows(b: Builder, rows: Rows, order: Order, *, carry: bool) -> int | Work:
-    """Scan each row by products with U, k elements of m rows at a time (Algorithm 5)."""
+    rows = FixedRows(b, segment_size, b.m)
     out = b.output("out", b.options.result, Extent(LENGTH))
     before = b.input("carry", b.options.acc, rows.numbers) if carry else None
     count = -(-rows.longest // b.k)
@@ -107,6 +123,28 @@ def _scan_rows(b: Builder, rows: Rows, order: Order, *, carry: bool) -> int | Wo
             elif s is not None and count > 1:
                 last, column = last_column(b, r, order)
                 b.broadcast(s, b.part(last, b.m, b.n, 0, column, repeat="col"), line="carry")
+    return rows.work()
+
+
+@algorithm("scan_ragged", "irregular_scan", "not in the paper", "N*ceil(k/n)", repeats=4)
+def scan_ragged(
+    b: Builder, cut: int, *, chunks: Chunks = CHUNKS, carry: Carry = False, order: Order = FORWARD
+) -> int | Work:
+    """Scan chunks of at most k*N elements of ragged segments, each a row of a panel.
+
+    Results lie where their elements do.
+    """
+    share = share_of(b.m, b.k, cut, SCANNED, least=PANEL_ROWS)
+    panel = ScannedPanel(b, replace(share, tiles_per_row=-(-cut // b.k)), order)
+    rows = RaggedRows(b, cut, panel.count, chunks)
+    out = b.output("out", b.options.result, Extent(LENGTH))
+    with rows.each():
+        panel.each_group(rows.part(data(b), Index(), panel.row), panel.scan_group)
+        before = None
+        if carry:
+            given = b.input("carry", b.options.acc, rows.numbers)
+            before = rows.values(given, repeated=panel.row)
+        b.copy(rows.part(out, Index(), panel.row), panel.rows, before, "out")
     return rows.work()
 
 
@@ -130,16 +168,23 @@ def scan_ragged_simt(
     chunks: Chunks = CHUNKS,
     carry: Carry = False,
     order: Order = FORWARD,
+    by: By = "doubling",
     rows_per_warp: RowsPerWarp = SIMT_ROWS,
 ) -> int | Work:
-    """Scan chunks of ragged segments by rounded additions alone, in log2 rounds."""
+    """Scan chunks of ragged segments by rounded additions alone."""
     rows = RaggedRows(b, cut, rows_per_warp, chunks)
     vectors = Vectors(cut, rows.count, odd(cut), across=True)
-    return _add_up_rows(b, rows, vectors, order, carry=carry)
+    return _add_up_rows(b, rows, vectors, order, by=by, carry=carry)
 
 
 def _add_up_rows(
-    b: Builder, rows: Rows, vectors: Vectors, order: Order, *, carry: bool
+    b: Builder,
+    rows: Rows,
+    vectors: Vectors,
+    order: Order,
+    *,
+    carry: Carry,
+    by: By = "doubling",
 ) -> int | Work:
     """Scan each row in shared memory, where it is one of the vectors."""
     source, size = b.options.source, rows.longest
@@ -149,8 +194,17 @@ def _add_up_rows(
     lying = replace(vectors, apart=max(size, vectors.apart), across=True)
     with rows.each():
         b.copy(lying.view(b, x), rows.part(data(b), Index(), size))
-        sums = scan_vectors(b, x, (y, x), vectors, order)
-        prefixes = preceding(b, sums, lying, order) if order.exclusive else lying.view(b, sums)
+        if by == "tree":
+            require(order.exclusive, "a tree gives what precedes each value: exclusive=True")
+            precede(b, x, y, vectors, order)
+            prefixes = lying.view(b, y)
+        else:
+            sums = x
+            if by == "turn":
+                add_in_turn(b, x, vectors, order)
+            else:
+                sums = scan_vectors(b, x, (y, x), vectors, order)
+            prefixes = preceding(b, sums, lying, order) if order.exclusive else lying.view(b, sums)
         before = None
         if carry:
             before = rows.values(b.input("carry", source, rows.numbers), repeated=size)
@@ -325,42 +379,76 @@ def _scan_by_additions(b: Builder, totals: Buffer, before: Buffer, s: Frag) -> N
     tiles=True,
     repeats=4,
     combines=("add",),
-    symbols=partial(tiles_of_panels, elements=SCANNED),
+    symbols=tiles_of_scans,
 )
 def scan_panel(
-    b: Builder, segment_size: int, *, size: PanelSize = AS_SUITS, order: Order = FORWARD
+    b: Builder, segment_size: int, *, groups: Groups = None, order: Order = FORWARD
 ) -> int:
-    """Scan segments, several short ones a warp or a part of a long one at a time."""
-    share = share_of(b.m, b.k, segment_size, SCANNED, size.tiles_per_row, size.groups)
+    """Scan segments, several short ones a warp or a panel of a long one at a time."""
+    share = scan_share(b.m, b.k, segment_size, groups)
     panel = ScannedPanel(b, share, order)
-    work = PanelWork(panel, share.per_segment, segment_size)
+    work = PanelWork(panel, share, segment_size, PANEL_ROWS)
     out = b.output("out", b.options.result, Extent(LENGTH))
     with b.items():
-        running = b.nothing("running", panel.zero, panel.begin(0)) if work.passes > 1 else None
-        with b.loop("i", work.passes) as i:
-            panel.scan(work.view(data(b), i))
-            panel.write(work.view(out, i), _before_rows(b, panel, work.per_segment, running))
+        if work.passes == 1:
+            work.each_group(Index(), panel.scan_group)
+            work.write(Index(), out, panel.rows, _before_rows(b, panel, work))
+        else:
+            _scan_by_panels(b, panel, work, out)
     return work.per_unit
 
 
-def _before_rows(
-    b: Builder, panel: ScannedPanel, count: int, running: View | None
-) -> Buffer | None:
-    """Return what precedes each row in its segment of `count` rows; None if nothing does.
+def _scan_by_panels(b: Builder, panel: ScannedPanel, work: PanelWork, out: Buffer) -> None:
+    """Scan a segment a panel at a time; carry on its sum, and that of the chunk so far."""
+    found = b.scratch("found", b.options.acc, CHUNK_PANELS)
+    chunk = b.rect(b.scratch("chunk", b.options.acc, 1), 0, 1, 1, 1)
+    whole, rest = divmod(work.passes, CHUNK_PANELS)
+    chunks = whole + (rest > 0)
+    running = b.nothing("running", panel.zero, panel.begin(0)) if chunks > 1 else None
 
-    running: the sum of the segment up to these rows, if there are passes before; it is carried on.
+    def scan_chunk(first: Index, count: int) -> None:
+        b.copy(chunk, b.nothing("zero", panel.zero, panel.begin(0)))
+        with b.loop("p", count) as turn:
+            p = panel.order.turn(turn, count)
+            work.each_group(first + p, panel.scan_group)
+            before = chunk
+            if running is not None:
+                before = b.rect(b.scratch("base", b.options.acc, 1), 0, 1, 1, 1)
+                b.copy(before, chunk, running)
+            rows = _before_rows(b, panel, work, before)
+            work.write(first + p, out, panel.rows, rows)
+            total = b.rect(panel.sums, panel.order.last(work.rows), 1, 1, 1)
+            b.copy(chunk, chunk, total)
+            if running is not None:
+                b.copy(b.rect(found, p, 1, 1, 1), total)
+        if running is not None:
+            b.copy(running, running, sum_of(b, found, count))
+
+    if rest and panel.order.reverse:
+        scan_chunk(Index.of(whole * CHUNK_PANELS), rest)
+    if whole:
+        with b.loop("c", whole) as c:
+            scan_chunk(panel.order.turn(c, whole) * CHUNK_PANELS, CHUNK_PANELS)
+    if rest and not panel.order.reverse:
+        scan_chunk(Index.of(whole * CHUNK_PANELS), rest)
+
+
+def _before_rows(
+    b: Builder, panel: ScannedPanel, work: PanelWork, before: View | None = None
+) -> Buffer | None:
+    """Return what precedes each row in its segment; None if nothing does.
+
+    before: what precedes all of them.
     """
-    if count == 1 and running is None:
+    rows, lines = work.rows, work.lines
+    if rows == 1:
         return None
-    lines = panel.count // count
-    sums = panel.scan_totals(count)
-    shift, inside = panel.order.earlier(1, ROW, count)
-    before = b.scratch("before", b.options.acc, panel.count)
+    sums = panel.scan_totals(rows, lines)
+    shift, inside = panel.order.earlier(1, ROW, rows)
+    found = b.scratch("before", b.options.acc, panel.count)
     b.copy(
-        b.rect(before, 0, count, lines, 1, count),
-        b.rect(sums, shift, count, lines, 1, count, inside),
-        None if running is None else b.rect(running.buffer, 0, count, lines, 0, 0),
+        b.rect(found, 0, rows, lines, 1, rows),
+        b.rect(sums, shift, rows, lines, 1, rows, inside),
+        None if before is None else b.rect(before.buffer, 0, rows, lines, 0, 0),
     )
-    if running is not None:
-        b.copy(running, b.rect(sums, panel.order.last(count), 1, 1, 1), running)
-    return before
+    return found

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tcusim.algorithms.builder import Builder
+from tcusim.algorithms.builder import Builder, require
 from tcusim.algorithms.order import FORWARD, Order
 from tcusim.program.grammar import COL, ROW, Bound, Buffer, Index, View
+
+# Additions in turn that are written out; more of them are a loop.
+UNROLLED = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,12 @@ class Vectors:
             return b.rect(buffer, shift, self.lines, self.count, self.apart, 1, bounds)
         return b.rect(buffer, shift, self.count, self.lines, 1, self.apart, bounds)
 
+    def one(self, b: Builder, buffer: Buffer, place: Index | int) -> View:
+        """Return the value of each vector at a place."""
+        if self.across:
+            return b.rect(buffer, place, self.lines, 1, self.apart)
+        return b.rect(buffer, place, 1, self.lines, 1, self.apart)
+
 
 def fold(b: Builder, view: Callable[[int, int], View], count: int) -> None:
     """Add `count` values in place into the first, as a balanced tree of rounded additions.
@@ -46,6 +55,20 @@ def fold(b: Builder, view: Callable[[int, int], View], count: int) -> None:
         low = view(0, count - half)
         b.copy(low, low, view(half, count - half))
         count = half
+
+
+def pairwise(b: Builder, view: Callable[[int, int, int], View], count: int) -> None:
+    """Add `count` values in place into the first: neighbours in pairs, then neighbouring pairs.
+
+    Any 2**i values from a multiple of 2**i on are thus added up among themselves first, whoever
+    does it. view(start, count, apart) names `count` values from `start` on.
+    """
+    apart = 1
+    while apart < count:
+        pairs = -(-(count - apart) // (2 * apart))
+        low = view(0, pairs, 2 * apart)
+        b.copy(low, low, view(apart, pairs, 2 * apart))
+        apart *= 2
 
 
 def scan_vectors(
@@ -74,3 +97,47 @@ def scan_vectors(
 def preceding(b: Builder, sums: Buffer, vectors: Vectors, order: Order = FORWARD) -> View:
     """Return inclusive sums one place later, so that each is what precedes its value."""
     return vectors.view(b, sums, *order.earlier(1, vectors.place, vectors.count))
+
+
+def add_in_turn(b: Builder, values: Buffer, vectors: Vectors, order: Order = FORWARD) -> None:
+    """Scan vectors in place, one value after the other; the sums are inclusive."""
+    step = -1 if order.reverse else 1
+
+    def add(turn: Index) -> None:
+        place = order.turn(turn + 1, vectors.count)
+        here = vectors.one(b, values, place)
+        b.copy(here, vectors.one(b, values, place - step), here)
+
+    if vectors.count <= UNROLLED:
+        for turn in range(vectors.count - 1):
+            add(Index.of(turn))
+    else:
+        with b.loop("t", vectors.count - 1) as t:
+            add(t)
+
+
+def precede(
+    b: Builder, values: Buffer, found: Buffer, vectors: Vectors, order: Order = FORWARD
+) -> None:
+    """Find what precedes each value of a vector, from the sums of pairs, pairs of pairs and so on.
+
+    It is the sum of the vector with zeros from the value on, added in pairs. What is in `values`
+    is lost.
+    """
+    count = vectors.count
+    require(
+        vectors.lines == 1 and count & (count - 1) == 0,
+        f"a tree has 2**i values and is one warp's alone, got {vectors.lines} of {count}",
+    )
+    never = Bound(Index.of(1), Index.of(0))
+    b.copy(b.rect(found, 0, 1, count, count), b.rect(values, 0, 1, count, count, 1, [never]))
+    apart = 1
+    while apart < count:
+        pairs = count // (2 * apart)
+        low, high = (b.rect(values, at, pairs, 1, 2 * apart) for at in (0, apart))
+        # Each half that comes later is preceded by the other one.
+        later, sums = (0, apart) if order.reverse else (apart, 0)
+        halves = b.rect(found, later, pairs, apart, 2 * apart)
+        b.copy(halves, halves, b.rect(values, sums, pairs, apart, 2 * apart, 0))
+        b.copy(low, low, high)
+        apart *= 2

@@ -8,14 +8,19 @@ that it outdoes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from typing import Any, Final, Generic, TypeVar
 
 from tcusim.algorithms import Level, algorithm_of, build
-from tcusim.algorithms.rows import Share, share_of
+from tcusim.algorithms.rows import (
+    CHUNK_PANELS,
+    GROUP_CHUNKS,
+    PANEL_ROWS,
+    ROW_TILES,
+    SIMT_ROWS,
+)
 from tcusim.arrays.problem import (
     AnyProblem,
     Problem,
@@ -33,7 +38,7 @@ from tcusim.program.grammar import Program
 from tcusim.program.launches import LaunchPlan, PlanBuilder
 from tcusim.program.resources import SharedMemory
 
-__all__ = ["STRATEGIES", "Choice", "Draft", "Strategy", "choose", "chunk_of", "tuning_of"]
+__all__ = ["STRATEGIES", "Choice", "Draft", "Strategy", "choose", "tuning_of"]
 
 P = TypeVar("P", bound=AnyProblem)
 Options = TypeVar("Options")
@@ -244,136 +249,123 @@ def _launch_named(draft: Draft[Problem]) -> None:
     _add_one(draft, p.algorithm, f"algorithm={p.algorithm!r} was asked for: one launch")
 
 
-def _has_panels(p: Problem, tuning: Tuning) -> bool:
-    """Return whether warps take panels of several tiles: see `tcusim.algorithms.rows`.
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """The grid of a problem's segments in elements: see `tcusim.algorithms.rows`."""
 
-    Wide elements need more registers and shared memory for that than it saves.
+    row: int
+    panel: int
+    chunk: int
+    group: int
+
+    @staticmethod
+    def of(p: SegmentProblem) -> _Grid:
+        """Return the grid of segments of that problem's tiles."""
+        row = ROW_TILES * p.tile.k
+        panel = PANEL_ROWS * row
+        chunk = CHUNK_PANELS * panel
+        return _Grid(row, panel, chunk, GROUP_CHUNKS * chunk)
+
+
+def _data_rows(p: AnyProblem) -> int:
+    """Return the rows of a tile, whichever operand holds the data."""
+    return max(p.tile.m, p.tile.n)
+
+
+def _is_in_panels(p: Problem, tuning: Tuning) -> bool:
+    """Return whether a warp takes whole segments: short ones, or longer ones if they are many.
+
+    It adds what blocks that share a segment would, in the same order.
     """
-    sizes = tuning.of(p.kind)
-    itemsize = format_of(p.types.source).itemsize
-    if p.as_printed or itemsize > sizes.widest_in_panels:
+    grid, sizes = _Grid.of(p), tuning.of(p.kind)
+    longest = grid.chunk if p.kind == "reduction" else 4 * grid.chunk
+    if p.segment_size > longest:
         return False
-    share = _panels(p, tuning)
-    if itemsize > 2:
-        return share.per_segment is not None and share.tiles_per_row > 1
-    longest = sizes.longest_in_panels
-    many = p.kind == "scan" and p.segments >= tuning.many_segments
-    # Memory is slower where each of that many warps writes far from the others.
-    if many and format_of(p.types.result).itemsize <= 2:
-        longest = tuning.chunk
-    return share.per_segment is not None or _short(p, tuning) < p.segment_size <= longest
-
-
-def _panels(p: Problem, tuning: Tuning) -> Share:
-    """Return how a warp's elements lie in panels: not in more than there are of."""
-    elements = min(tuning.of(p.kind).panel_elements, p.length)
-    return share_of(max(p.tile.m, p.tile.n), p.tile.k, p.segment_size, elements)
+    few = sizes.panel_elements if p.kind == "reduction" else grid.panel
+    many = p.segments >= tuning.many_segments and p.segment_size <= sizes.longest_in_panels
+    return p.segment_size <= few or many
 
 
 def _launch_panels(draft: Draft[Problem]) -> None:
-    """Add one launch in which warps take panels.
+    """Add one launch in which warps take whole segments.
 
     A long array has enough of them for blocks of several warps, and for a warp to take some anew
     while others wait for memory.
     """
     p, tuning = draft.problem, draft.tuning
-    share = _panels(p, tuning)
-    elements = share.tiles * _tile_size(p)
-    most = tuning.of(p.kind).panel_warps
-    while most > 1 and p.length < most * elements * tuning.enough_blocks:
+    sizes, k = tuning.of(p.kind), p.tile.k
+    width = 1 if p.segment_size <= k else ROW_TILES
+    per_group = _data_rows(p) * width * k
+    rows = -(-p.segment_size // (width * k))
+    elements = sizes.panel_elements
+    if p.kind == "reduction" and sizes.short_panels[0] <= rows < sizes.short_panels[1]:
+        elements //= 2
+    groups = max(1, min(elements, rounded_up(p.length, per_group)) // per_group)
+    if p.kind == "scan":
+        groups = max(groups, -(-PANEL_ROWS // _data_rows(p)))
+    taken = groups * per_group
+    most = sizes.panel_warps
+    while most > 1 and p.length < most * taken * tuning.enough_blocks:
         most //= 2
-    options: dict[str, Any] = {"tiles_per_row": share.tiles_per_row, "groups": share.groups}
-    long = tuning.panel_iterations * tuning.warps * elements * tuning.enough_blocks
-    if share.per_segment and p.length >= long:
-        options["items_per_warp"] = tuning.panel_iterations
-    count = elements // p.segment_size
-    tiles, what = "one tile", f"{count} segments" if count > 1 else "a segment"
-    if share.tiles > 1:
-        tiles = f"{share.tiles} tiles, {share.tiles_per_row} to a row"
-    if share.per_segment is None:
-        text = f"a segment of {p.segment_size} elements, {share.tiles} tiles at a time"
-    else:
-        text = f"{what} of {p.segment_size} elements at once, in {tiles}"
-    _add_one(draft, f"{p.kind}_panel", f"a warp takes {text}", warps=most, **options)
-
-
-def _short(p: Problem, tuning: Tuning) -> int:
-    """Return how long segments are that lie side by side in a tile, at most.
-
-    If they are too few for a tile, or of wide elements, whose parts make chains of products longer,
-    and sums less precise, they are read tile by tile from a few rows on.
-    """
-    few = p.segments < max(p.tile.m, p.tile.n) or format_of(p.types.source).itemsize > 2
-    return (tuning.few_rows if few else tuning.of(p.kind).short_rows) * p.tile.k
-
-
-def _is_short(p: Problem, tuning: Tuning) -> bool:
-    return p.segment_size <= _short(p, tuning)
-
-
-def _launch_short(draft: Draft[Problem]) -> None:
-    """Add one launch in which segments share a tile, one to a row."""
-    p = draft.problem
-    reason = (
-        f"segments of up to {_short(p, draft.tuning)} elements lie side by side in a tile, "
-        f"{p.tile.k} to a row"
-    )
-    _add_one(draft, f"{p.kind}_kn", reason)
+    options: dict[str, Any] = {"groups": groups}
+    long = sizes.panel_iterations * tuning.warps * taken * tuning.enough_blocks
+    if p.segment_size <= taken and p.length >= long:
+        options["items_per_warp"] = sizes.panel_iterations
+    count = max(1, groups * _data_rows(p) // rows)
+    what = f"{count} segments" if count > 1 else "a segment"
+    text = f"a warp takes {what} of {p.segment_size} elements, in rows of {width * k}"
+    _add_one(draft, f"{p.kind}_panel", text, warps=most, **options)
 
 
 def _is_shared(p: Problem, tuning: Tuning) -> bool:
-    """Return whether blocks share segments: long ones, and not so long that each waits for many."""
-    if p.as_printed or p.segment_size < tuning.least_block:
-        return False
-    return _waits_for_few(p, tuning, next(_Blocks.choices(p, tuning)))
+    """Return whether blocks may share segments: in a scan, those of at most one group."""
+    whole = p.whole_or_size is None
+    return p.kind == "reduction" or whole or p.segment_size <= _Grid.of(p).group
 
 
-def _waits_for_few(p: Problem, tuning: Tuning, blocks: _Blocks) -> bool:
-    """Return whether no block waits for too many others: chunks are better then, if they fit."""
-    if p.kind == "reduction" or p.whole_or_size is None or not _is_cut(p, tuning):
-        return True
-    return p.segment_size <= tuning.most_columns * blocks.elements
+def _block_sizes(p: Problem, tuning: Tuning) -> Iterator[dict[str, Any]]:
+    """Yield options of blocks that share segments, the usual ones first, then smaller ones.
 
-
-@dataclass(frozen=True, slots=True)
-class _Blocks:
-    """Blocks that share segments: their warps, and how many parts each of these takes.
-
-    A part is a tile; of a scan, a batch of tiles.
+    Few elements are shared by smaller blocks, so that every multiprocessor has some.
     """
-
-    warps: int
-    each: int
-    part: int
-
-    @property
-    def elements(self) -> int:
-        """Elements of a block."""
-        return self.warps * self.each * self.part
-
-    @staticmethod
-    def choices(p: Problem, tuning: Tuning) -> Iterator[_Blocks]:
-        """Yield blocks, the usual ones first, each half as large as those before."""
-        enough = max(tuning.least_block, p.length // tuning.enough_blocks)
-        wanted = min(tuning.most_block, p.segment_size, enough)
+    grid, rows = _Grid.of(p), _data_rows(p)
+    enough = max(grid.chunk, p.length // tuning.enough_blocks)
+    size = p.whole_or_size
+    if p.kind == "reduction":
+        wanted = min(tuning.most_block, rounded_up(p.segment_size, grid.row), enough)
         elements: int = 1 << max(0, wanted - 1).bit_length()
-        if p.kind == "scan":
-            elements = min(elements, tuning.block_bytes // _kept_size(p))
-        sizes = (elements >> i for i in range(elements.bit_length()))
-        yield from dict.fromkeys(_Blocks.of(p, tuning, size) for size in sizes)
-
-    @staticmethod
-    def of(p: Problem, tuning: Tuning, elements: int) -> _Blocks:
-        """Return blocks of about that many elements."""
-        sizes, part = tuning.of(p.kind), _tile_size(p)
-        each = tuning.sum_warp_elements
-        if p.kind == "scan":
-            part *= math.prod(_batch(p, tuning).values())
-            # With few blocks, more warps to each are sooner done.
-            few = p.length < 2 * tuning.enough_blocks * elements
-            each = tuning.scan_warp_elements if few else tuning.warp_bytes // _kept_size(p)
-        warps = min(sizes.block_warps, max(1, elements // each))
-        return _Blocks(warps, max(1, elements // (warps * part)), part)
+        groups = max(1, tuning.sum_warp_elements // (rows * grid.row))
+        if elements >= tuning.most_block:
+            groups *= 2
+        share = rows * grid.row * groups
+        warps = 1 << (max(1, min(tuning.reduction.block_warps, elements // share)).bit_length() - 1)
+        while warps:
+            block = warps * share
+            options = {"warps": warps, "groups": groups, "panels": 1}
+            if size is None:
+                columns = min(tuning.reduction.columns, rounded_up(-(-p.length // block), 1))
+                in_all = -(-p.length // (block * columns))
+                options |= {"columns": columns, "groups_at_once": min(1024, rounded_up(in_all, 1))}
+            yield options
+            warps //= 2
+        return
+    panels = -(-p.segment_size // grid.panel)
+    per_panel = max(1, -(-PANEL_ROWS // rows))
+    if panels <= CHUNK_PANELS and size is not None:
+        yield {"warps": panels, "batches": per_panel}
+        return
+    most = max(1, min(4, tuning.block_bytes // (grid.chunk * _kept_size(p))))
+    chunks = max(1, min(most, enough // grid.chunk, -(-p.segment_size // grid.chunk)))
+    chunks = 1 << (chunks.bit_length() - 1)
+    while chunks:
+        for each in (1, 2, 4, 8) if chunks == 1 else (chunks,):
+            warps = CHUNK_PANELS * chunks // each
+            options = {"warps": warps, "batches": each * per_panel}
+            if size is None:
+                needed = rounded_up(-(-p.length // (chunks * grid.chunk)), 1)
+                options["columns"] = min(GROUP_CHUNKS // chunks, needed)
+            yield options
+        chunks //= 2
 
 
 def _kept_size(p: Problem) -> int:
@@ -381,153 +373,57 @@ def _kept_size(p: Problem) -> int:
     return max(2, format_of(p.types.source).itemsize)
 
 
-def _batch(p: Problem, tuning: Tuning) -> dict[str, int]:
-    """Return the tiles of a batch, which a warp scans at a time."""
-    tiles_per_row = max(2, tuning.batch_row // p.tile.k)
-    rows = max(p.tile.m, p.tile.n)
-    return {
-        "tiles_per_row": tiles_per_row,
-        "groups": max(1, tuning.batch_elements // (rows * tiles_per_row * p.tile.k)),
-    }
-
-
 def _launch_shared(draft: Draft[Problem]) -> None:
     """Add one launch in which blocks share segments, or the array if it is one segment."""
     p, tuning = draft.problem, draft.tuning
 
-    def build_with(blocks: _Blocks) -> Program:
-        options: dict[str, Any] = {"per_warp": blocks.each}
-        if p.kind == "scan":
-            options = {**_batch(p, tuning), "batches": blocks.each}
-        if p.whole_or_size is None:
-            # A group has no more blocks than there are, about.
-            needed = -(-p.length // blocks.elements)
-            most = 1 << (needed - 1).bit_length()
-            options["columns"] = min(tuning.of(p.kind).columns, most)
+    def build_with(options: dict[str, Any]) -> Program:
         name, size = f"{p.kind}_single_pass", p.whole_or_size
-        options |= {"warps": blocks.warps, **p.scan_options}
-        return draft.program(name, size, p.types.result, **options)
+        return draft.program(name, size, p.types.result, **options, **p.scan_options)
 
-    blocks, program = draft.first_that_fits(build_with, _Blocks.choices(p, tuning))
+    _, program = draft.first_that_fits(build_with, _block_sizes(p, tuning))
     who = "the array is" if p.whole_or_size is None else "segments are"
-    if not _waits_for_few(p, tuning, blocks):
-        raise _NoRoom(
-            f"with the shared memory of {p.arch}, blocks of {blocks.elements} elements would be "
-            f"too many to a segment"
-        )
     draft.reasons.append(
-        f"{who} shared by blocks of {program.warps} warps, {blocks.elements} elements to a block, "
-        f"which pass sums on in one launch and in a fixed order"
+        f"{who} shared by blocks of {program.warps} warps, which pass sums on in one launch and in "
+        f"a fixed order"
     )
     draft.add(program, {"in": "in"}, "out")
 
 
-def chunk_of(p: Problem, tuning: Tuning) -> int:
-    """Return the elements of a chunk: whole tiles, whichever operand holds the data."""
-    return _tile_size(p) * max(1, tuning.chunk // _tile_size(p))
-
-
-def _is_cut(p: Problem, tuning: Tuning) -> bool:
-    """Return whether segments are cut into chunks: whole ones, save in the array's last."""
-    chunk = chunk_of(p, tuning)
-    whole = p.segment_size % chunk == 0 or p.segment_size >= p.length
-    return p.segment_size > chunk and whole
-
-
-def _launch_chunks(draft: Draft[Problem]) -> None:
-    """Add the launches for segments cut into chunks: one warp to a chunk.
-
-    So many warps share a long segment, and no chain of sums is long. The sums of chunks are
-    combined by rounded additions, and are the carries of a scan.
-    """
-    p, chunk = draft.problem, chunk_of(draft.problem, draft.tuning)
-    draft.reasons.append(
-        f"segments of more than {chunk} elements are cut into chunks of that size, a warp to each; "
-        f"their sums are combined by rounded additions, {draft.tuning.simt_values} to a warp"
-    )
-    chunks = -(-p.segment_size // chunk)
-    sums = _launch_wide(draft, "reduction_tn", chunk, {"in": "in"}, "sums")
-    if p.kind == "reduction":
-        _add_total(draft, sums, chunks)
-        return
-    inputs = {"in": "in", "carry": _add_carries(draft, sums, chunks)}
-    _launch_wide(draft, "scan_tn", chunk, inputs, "out", carry=True, **p.scan_options)
-
-
-def _add_total(draft: Draft[Problem], values: str, count: int) -> None:
-    """Add up every `count` values of the accumulator's type, in a tree of fixed shape."""
-    size = _values_of_a_warp(draft, values, count)
-    to = "out" if size == count else "sums"
-    sums = draft.launch_simt("reduction_simt", size, {"in": values}, to)
-    if size < count:
-        _add_total(draft, sums, -(-count // size))
-
-
-def _add_carries(draft: Draft[Problem], values: str, count: int) -> str:
-    """Scan every `count` values of the accumulator's type, exclusive; return the result's name."""
-    options, inputs = {**draft.problem.scan_options, "exclusive": True}, {"in": values}
-    size = _values_of_a_warp(draft, values, count)
-    if size < count:
-        sums = draft.launch_simt("reduction_simt", size, inputs, "sums")
-        inputs = {"in": values, "carry": _add_carries(draft, sums, -(-count // size))}
-        options["carry"] = True
-    return draft.launch_simt("scan_simt", size, inputs, "carries", **options)
-
-
-def _values_of_a_warp(draft: Draft[Problem], values: str, count: int) -> int:
-    """Return how many values one warp combines: not of two segments of `count` of them."""
-    size, most = draft.memory[values].size, draft.tuning.simt_values
-    if count <= most:
-        return count
-    if count >= size:
-        return min(most, count)
-    group = next(group for group in range(most, 0, -1) if count % group == 0)
-    # A count with no good divisor is combined by one warp.
-    return group if group > 1 else count
-
-
-def _launch_whole(draft: Draft[Problem]) -> None:
-    """Add one launch in which a warp takes a segment, tile by tile."""
-    p, chunk = draft.problem, chunk_of(draft.problem, draft.tuning)
-    reason = f"one warp takes a segment of {p.segment_size} elements, tile by tile"
-    if p.segment_size > chunk:
-        reason += f": chunks of {chunk} would reach across segments"
-    _add_one(draft, f"{p.kind}_tn", reason)
-
-
 # --- Sums and scans of segments by offsets ----------------------------------------------------
 #
-# Chunks are about as long as the average segment. Much longer ones would mostly be empty rows of
-# tiles, as each segment has chunks of its own; much shorter ones would be many more than the
-# segments. So a launch's work is at most about twice its data's, however the elements are spread
-# over the segments, and the work of a warp is always the same.
+# Segments are cut along the same grid as those of one size: into rows, whose totals lie in an array
+# by number, and are segments again. So a launch's work is at most about twice its data's, however
+# the elements are spread over the segments, and the work of a warp is always the same.
 #
 # How many levels of chunks there are follows from the length alone, not from the offsets: a segment
-# of s elements has at most ceil(s / cut) + 1 chunks. So the same launches serve all offsets.
+# of s elements has ceil(s / cut) chunks, and one number more at most. So the same launches serve
+# all offsets, and a level that has one value a segment adds nothing to it.
 
 
 @dataclass(frozen=True, slots=True)
 class _Level:
     """Values in segments by offsets: the array's elements, or the results of chunks by number.
 
-    name: of the array. size: values in it. longest: the most that a segment can have. cuts: those
-    made before.
+    name: of the array. size: values in it. longest: the most that a segment can have, and numbers:
+    the most numbers of them. cuts: those made before.
     """
 
     name: str
     size: int
     longest: int
+    numbers: int
     cuts: tuple[int, ...] = ()
 
     @staticmethod
     def of(p: RaggedProblem) -> _Level:
         """Return the array's elements."""
-        return _Level("in", p.length, max(1, p.most))
+        return _Level("in", p.length, max(1, p.most), max(1, p.most))
 
     def cut(self, name: str, size: int, cut: int) -> _Level:
         """Return the results `name` of this level's chunks."""
-        longest = -(-self.longest // cut) + 1
-        return _Level(name, size, min(longest, max(1, size)), (*self.cuts, cut))
+        numbers = min(-(-self.numbers // cut) + 1, max(1, size))
+        return _Level(name, size, -(-self.longest // cut), numbers, (*self.cuts, cut))
 
     def inputs(self, carries: str = "") -> dict[str, str]:
         """Return the inputs of a launch on the values."""
@@ -535,89 +431,76 @@ class _Level:
         return inputs | {"carry": carries} if carries else inputs
 
 
-def _cut(p: RaggedProblem, tuning: Tuning) -> int:
-    """Return the length of a chunk: not so long that few warps have work."""
-    least, most = p.tile.k, tuning.ragged.most_rows * p.tile.k
-    average = cut_of(p.length, p.segments, least, most)
-    return min(average, cut_of(p.length, tuning.ragged.busy_chunks, least, most))
-
-
-def cut_of(size: int, segments: int, least: int, most: int) -> int:
-    """Return the average length of a segment, rounded up to least * 2**i <= most."""
-    average = -(-size // max(1, segments))
-    cut = least
-    while cut < average and 2 * cut <= most:
-        cut *= 2
-    return cut
+# How the values of each level are scanned, and how many of them together: rows of a panel, panels
+# of a chunk, chunks of a group, and groups.
+_SCANS: Final = (
+    (PANEL_ROWS, "doubling"),
+    (CHUNK_PANELS, "turn"),
+    (GROUP_CHUNKS, "tree"),
+    (None, "turn"),
+)
 
 
 def _is_row(p: RaggedProblem, tuning: Tuning) -> bool:
-    return _Level.of(p).longest <= 2 * _cut(p, tuning)
+    return p.most <= _Grid.of(p).row
 
 
 def _launch_rows(draft: Draft[RaggedProblem]) -> None:
-    """Add one launch in which each segment is a row of a tile."""
+    """Add one launch in which each segment is a row of tiles."""
     p = draft.problem
-    draft.reasons.append(f"no segment has more than {p.most} elements: each is a row of a tile")
-    level = _Level.of(p)
+    draft.reasons.append(f"no segment has more than {p.most} elements: each is a row")
+    line = rounded_up(max(1, p.most), p.tile.k)
     options = {"whole": True, **p.scan_options}
-    draft.launch(f"{p.kind}_ragged", _line(p, level), level.inputs(), "out", **options)
+    draft.launch(f"{p.kind}_ragged", line, _Level.of(p).inputs(), "out", **options)
 
 
 def _launch_ragged_chunks(draft: Draft[RaggedProblem]) -> None:
-    """Add the launches for segments cut into chunks, each a row of a tile."""
-    p, cut = draft.problem, _cut(draft.problem, draft.tuning)
+    """Add the launches for segments cut into rows."""
+    p, row = draft.problem, _Grid.of(draft.problem).row
     known = f"a segment may have {'all ' if p.longest is None else ''}{p.longest or p.length}"
     draft.reasons += [
-        f"segments by offsets are cut into chunks of at most {cut} elements, a row of a tile each, "
-        f"so that all warps have equal work",
-        f"{known} elements: the chunks' sums are combined by rounded additions, level by level",
+        f"segments by offsets are cut into rows of {row} elements, so that all warps have equal "
+        f"work",
+        f"{known} elements: the rows' sums are combined by rounded additions, level by level",
     ]
     first = _Level.of(p)
-    name = draft.launch("reduction_ragged", cut, first.inputs(), "sums")
-    sums = first.cut(name, draft.memory[name].size, cut)
+    options: dict[str, Any] = {"reverse": True} if p.order.reverse else {}
+    name = draft.launch("reduction_ragged", row, first.inputs(), "sums", **options)
+    sums = first.cut(name, draft.memory[name].size, row)
     if p.kind == "scan":
-        inputs = first.inputs(_add_ragged_carries(draft, sums))
-        draft.launch("scan_ragged", cut, inputs, "out", carry=True, **p.scan_options)
+        inputs = first.inputs(_add_ragged_carries(draft, sums, 0))
+        draft.launch("scan_ragged", row, inputs, "out", carry=True, **p.scan_options)
         return
-    while sums.longest > _longest_row(draft, sums):
-        sums = _add_simt_sums(draft, sums)
-    options = {"levels": sums.cuts, "whole": True}
-    draft.launch_simt("reduction_ragged_simt", _line(p, sums), sums.inputs(), "out", **options)
+    most = draft.tuning.ragged.simt_values
+    while sums.longest > most:
+        sums = _add_simt_sums(draft, sums, most)
+    line, options = rounded_up(sums.numbers, 1), {"levels": sums.cuts, "whole": True}
+    draft.launch_simt("reduction_ragged_simt", line, sums.inputs(), "out", **options)
 
 
-def _add_ragged_carries(draft: Draft[RaggedProblem], level: _Level) -> str:
+def _add_ragged_carries(draft: Draft[RaggedProblem], level: _Level, number: int) -> str:
     """Scan what precedes each value of a level in its segment; return the results' name."""
-    options = {"levels": level.cuts, "exclusive": True, "reverse": draft.problem.order.reverse}
-    if level.longest <= _longest_row(draft, level):
-        size, inputs = _line(draft.problem, level), level.inputs()
+    count, by = _SCANS[number]
+    options: dict[str, Any] = {"levels": level.cuts, "by": by, "exclusive": True}
+    options["reverse"] = draft.problem.order.reverse
+    if count is None or level.longest <= count:
+        line, inputs = rounded_up(level.numbers, 1), level.inputs()
         options["whole"] = True
     else:
-        carries = _add_ragged_carries(draft, _add_simt_sums(draft, level))
-        size, inputs = _simt_cut(draft, level), level.inputs(carries)
+        sums = _add_simt_sums(draft, level, count)
+        line, inputs = count, level.inputs(_add_ragged_carries(draft, sums, number + 1))
         options["carry"] = True
-    return draft.launch_simt("scan_ragged_simt", size, inputs, "carries", **options)
+    most = max(1, draft.tuning.ragged.scanned_values // line)
+    options["rows_per_warp"] = 1 if by == "tree" else min(SIMT_ROWS, most)
+    return draft.launch_simt("scan_ragged_simt", line, inputs, "carries", **options)
 
 
-def _add_simt_sums(draft: Draft[RaggedProblem], level: _Level) -> _Level:
+def _add_simt_sums(draft: Draft[RaggedProblem], level: _Level, cut: int) -> _Level:
     """Add up chunks of a level in shared memory; return the level of their sums."""
-    cut, inputs = _simt_cut(draft, level), level.inputs()
-    name = draft.launch_simt("reduction_ragged_simt", cut, inputs, "sums", levels=level.cuts)
+    rows = max(1, min(SIMT_ROWS, draft.tuning.ragged.scanned_values // cut))
+    options = {"levels": level.cuts, "rows_per_warp": rows}
+    name = draft.launch_simt("reduction_ragged_simt", cut, level.inputs(), "sums", **options)
     return level.cut(name, draft.memory[name].size, cut)
-
-
-def _line(p: RaggedProblem, level: _Level) -> int:
-    """Return the longest segment, rounded up so that few programs serve all lengths."""
-    return rounded_up(level.longest, 1 if level.cuts else p.tile.k)
-
-
-def _simt_cut(draft: Draft[RaggedProblem], level: _Level) -> int:
-    return cut_of(level.size, draft.problem.segments, *draft.tuning.ragged.simt_chunk)
-
-
-def _longest_row(draft: Draft[RaggedProblem], level: _Level) -> int:
-    """Return the longest segment for which one row of shared memory is worth its room."""
-    return min(2 * _simt_cut(draft, level), draft.tuning.ragged.simt_chunk[1])
 
 
 # --- Products ---------------------------------------------------------------------------------
@@ -729,25 +612,12 @@ def _product_program(
 STRATEGIES: Final[Mapping[type[AnyProblem], tuple[Strategy[Any], ...]]] = {
     Problem: (
         Strategy("named", "a named algorithm", _is_named, _launch_named),
-        Strategy("panels", "segments that fill panels", _has_panels, _launch_panels),
-        Strategy("row_per_segment", "segments of a few rows of a tile", _is_short, _launch_short),
-        Strategy(
-            "single_pass",
-            "segments for several blocks, though not for more than wait for each other",
-            _is_shared,
-            _launch_shared,
-        ),
-        Strategy("chunks", "segments of several whole chunks", _is_cut, _launch_chunks),
-        Strategy("warp_per_segment", "all segments", _is_always, _launch_whole),
+        Strategy("panels", "segments that a warp takes alone", _is_in_panels, _launch_panels),
+        Strategy("single_pass", "segments that blocks share", _is_shared, _launch_shared),
     ),
     RaggedProblem: (
-        Strategy(
-            "row_per_segment",
-            "segments of which none is known to be much longer than the average",
-            _is_row,
-            _launch_rows,
-        ),
-        Strategy("chunks", "all segments by offsets", _is_always, _launch_ragged_chunks),
+        Strategy("row_per_segment", "segments of at most a row", _is_row, _launch_rows),
+        Strategy("rows", "all segments by offsets", _is_always, _launch_ragged_chunks),
     ),
     ProductProblem: (
         Strategy("named", "a named algorithm", _is_named, _launch_named_product),

@@ -95,9 +95,10 @@ class AnyProblem(ABC):
         """Whether to compute as the paper prints it.
 
         Partial sums are then rounded to operands, and products accumulate without limit: it is so
-        with float16 accumulators, and where an algorithm is named as in the paper.
+        where an algorithm is named as in the paper, or named with float16 accumulators.
         """
-        return self.types.acc == "f16" or _is_paper_name(self.algorithm)
+        name = self.algorithm
+        return name is not None and (self.types.acc == "f16" or _is_paper_name(name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,32 +18,29 @@ __all__ = ["DEFAULT", "TUNINGS", "ProductTuning", "RaggedTuning", "SegmentTuning
 class SegmentTuning:
     """Sizes that differ between sums and scans."""
 
-    # Segments of more rows of a tile than this are read tile by tile, if they fill no panels.
-    short_rows: int
     # Elements of the panels that a warp takes at a time.
     panel_elements: int
-    # The most elements of a segment that a warp takes in panels, some at a time.
+    # Of sums, half as many for segments of at least and below that many rows.
+    short_panels: tuple[int, int] = (0, 0)
+    # How often a warp of a long array takes panels anew, while others wait for memory.
+    panel_iterations: int = 1
+    # The most elements of a segment that a warp takes alone, if segments are many.
     longest_in_panels: int
-    # Bytes of the widest elements that are taken in panels at all.
-    widest_in_panels: int
     # The most warps of a block that takes panels, and of one that shares segments with others.
     panel_warps: int
     block_warps: int
-    # Blocks of a whole array that wait for each other's totals; groups of that many wait for the
-    # group before.
-    columns: int
+    # Blocks of a whole array that wait for each other's totals; a power of 2.
+    columns: int = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaggedTuning:
     """Sizes for segments by offsets."""
 
-    # The longest chunk, in rows of a tile: its sum is one of that many products.
-    most_rows: int = 64
-    # Chunks that keep the warps of a large GPU busy: long segments are cut shorter to have them.
-    busy_chunks: int = 2048
-    # The shortest and the longest chunk that is added up in shared memory.
-    simt_chunk: tuple[int, int] = (32, 128)
+    # Values of a chunk that are added up in shared memory.
+    simt_values: int = 128
+    # Values that a warp scans in shared memory at once.
+    scanned_values: int = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,53 +90,33 @@ class Tuning:
     # Products that accumulate before a rounded addition. Arithmetic, not speed: each truncates, so
     # that sums drift with the length of the chain.
     accumulation_length: int = 16
-    # Takes the place of `short_rows` for segments too few to fill a tile, or of wide elements.
-    few_rows: int = 4
-    # Segments from which on warps scan longer ones in panels too, up to a chunk.
+    # Segments from which on a warp takes longer ones alone.
     many_segments: int = 2**13
-    # Elements that one warp takes of a longer segment.
-    chunk: int = 2**14
-    # Values that one warp combines by plain additions.
-    simt_values: int = 1024
-    # How often a warp of a long array takes panels anew, while others wait for memory.
-    panel_iterations: int = 4
     # Elements from which on blocks have several warps, and how many: all multiprocessors have some.
     many_elements: int = 2**18
     warps: int = 8
-    # Elements of a block that shares segments with others, and how many blocks an array should give
-    # at least.
-    least_block: int = 2**13
+    # Elements of a block that sums a part of a segment, at most, and how many blocks an array
+    # should give at least.
     most_block: int = 2**16
     enough_blocks: int = 256
-    # Elements of each warp of such a block: if it sums, and if it scans and blocks are few.
+    # Elements of each warp of such a block; of the largest ones, twice as many.
     sum_warp_elements: int = 2**11
-    scan_warp_elements: int = 2**10
-    # Elements that a warp scans at a time, and those of a row of them, at least.
-    batch_elements: int = 256
-    batch_row: int = 16
-    # Bytes that a block keeps in shared memory of what it scans, and each warp of it.
+    # Bytes that a block keeps in shared memory of what it scans.
     block_bytes: int = 2**16
-    warp_bytes: int = 2**13
-    # The most blocks of a segment, each of which waits for the totals of all before it.
-    most_columns: int = 128
     reduction: SegmentTuning = SegmentTuning(
-        short_rows=32,
-        panel_elements=2048,
-        longest_in_panels=2**11,
-        widest_in_panels=2,
+        panel_elements=4096,
+        short_panels=(4, 16),
+        longest_in_panels=2**13,
         panel_warps=4,
         block_warps=16,
-        columns=64,
     )
     scan: SegmentTuning = SegmentTuning(
-        short_rows=16,
         # In panels of two f16 tiles these give each lane one total to scan.
         panel_elements=1024,
-        longest_in_panels=2**13 - 1,
-        widest_in_panels=4,
+        panel_iterations=4,
+        longest_in_panels=2**14,
         panel_warps=8,
         block_warps=8,
-        columns=128,
     )
     ragged: RaggedTuning = RaggedTuning()
     product: ProductTuning = ProductTuning()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tcusim.errors import InputError
 from tcusim.program.grammar import Locate, Program, walk
+from tcusim.program.index import with_derived
 
 __all__ = ["bind_scalars", "offsets_of"]
 
@@ -33,6 +34,7 @@ def bind_scalars(program: Program, sizes: Mapping[str, int]) -> dict[str, int]:
                 f"{program.name}: input {buffer.name!r} must have {buffer.size} elements, at least "
                 f"{index.const}; it has {has}"
             )
+    scalars = with_derived(program.scalars, scalars)
     for scalar in program.scalars:
         if scalar.name not in scalars:
             raise InputError(f"{program.name}: no input's size gives the scalar {scalar.name!r}")

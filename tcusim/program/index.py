@@ -5,7 +5,7 @@ They are the words of the grammar for addresses, sizes and conditions; `grammar`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -156,7 +156,18 @@ class Scalar:
     """An integer argument of a program, found from the inputs' sizes.
 
     `multiple_of`: the program is right only for multiples of it; a program for any size has 1.
+    `of`: what it follows from, if it is a number of other scalars, which stand before it.
     """
 
     name: str
     multiple_of: int = 1
+    of: Extent | None = None
+
+
+def with_derived(scalars: Sequence[Scalar], values: Mapping[str, int]) -> dict[str, int]:
+    """Return values of scalars, and of those that follow from them."""
+    found = dict(values)
+    for scalar in scalars:
+        if scalar.of is not None:
+            found[scalar.name] = scalar.of.evaluate(found)
+    return found

@@ -12,6 +12,7 @@ from tcusim.program.checks.affine import regions, symbol_counts
 from tcusim.program.checks.regions import MOST_ELEMENTS, bound_symbols
 from tcusim.program.checks.sites import each_step
 from tcusim.program.grammar import Bound, Program, View, accesses
+from tcusim.program.index import with_derived
 from tcusim.program.walk import Ints, Placement, Site, span
 
 # Sizes with which an access out of bounds is looked for: none, one, and around the paper's tile.
@@ -82,16 +83,19 @@ def _samples(program: Program, site: Site, view: View) -> Iterator[dict[str, int
     sizes = sorted({*_USUAL, *near, 2 * max(limits) + 17})
     choices = {}
     for scalar in program.scalars:
+        if scalar.of is not None:
+            continue
         unit = scalar.multiple_of
         choices[scalar.name] = sorted({-(-size // unit) * unit for size in sizes})
     # Of several scalars each value is tried, and with it some of each other.
     longest = max(map(len, choices.values()), default=1)
     for number in range(longest):
         for shift in range(max(1, _MOST_SAMPLES // longest)):
-            yield {
+            sizes_of = {
                 name: values[(number + shift * place) % len(values)]
                 for place, (name, values) in enumerate(choices.items())
             }
+            yield with_derived(program.scalars, sizes_of)
 
 
 def _stray(program: Program, site: Site, view: View, scalars: Mapping[str, int]) -> str | None:

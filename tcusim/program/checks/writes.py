@@ -28,6 +28,7 @@ from tcusim.program.grammar import (
     accesses,
     walk,
 )
+from tcusim.program.index import with_derived
 from tcusim.program.walk import Ints, Placement, Site, grid_symbols, sites, span
 
 _IDENTITY: Final = ("block", "block_col", "warp")
@@ -212,7 +213,7 @@ def sizes_to_try(program: Program) -> Iterator[dict[str, int]]:
         for step in _locates(program).values():
             for name in step.segments.offsets.size.index.symbols:
                 sizes[name] = max(1, partial // (step.segments.chunk or 1))
-        yield sizes
+        yield with_derived(program.scalars, sizes)
 
 
 def named_sizes(scalars: Mapping[str, int]) -> str:
