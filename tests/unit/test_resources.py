@@ -223,7 +223,7 @@ def test_a_unit_of_little_memory_has_fewer_warps() -> None:
 
 
 def test_a_unit_must_have_some_memory() -> None:
-    with pytest.raises(InputError, match="'none': shared_kb must be at least 1, or None where it"):
+    with pytest.raises(InputError, match="'none': shared_kb, if it is known, must be an integer"):
         unit_of_four("none", shared_kb=0)
 
 
