@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tcusim.algorithms import build
-from tcusim.errors import InputError, UnknownName, Unsupported, VerifyError
+from tcusim.errors import UnknownName, Unsupported, VerifyError
 from tcusim.machine.shapes import MmaShape
 from tcusim.program.checks.verifier import verify
 from tcusim.program.grammar import (
@@ -54,7 +53,11 @@ from tcusim.simulate.interpreter import (
 )
 
 LENGTH = Index.symbol("length")
+
+
 TINY = MmaShape(2, 2, 2)
+
+
 SYNC = Sync(Scope.WARP)
 
 
@@ -97,6 +100,7 @@ def without_step(steps: tuple[Step, ...], path: str) -> tuple[Step, ...]:
 
 
 # --- Races show --------------------------------------------------------------------------------
+
 
 RACY = [
     ("reduction_t", {}),
@@ -520,51 +524,6 @@ def test_programs_are_verified_first() -> None:
     broken = replace(program, warps=33)
     with pytest.raises(VerifyError, match="a block has 1 to 32 warps, got 33"):
         run_numpy(broken, {"in": np.ones(256, np.float16)})
-
-
-@pytest.mark.parametrize(
-    ("inputs", "text"),
-    [
-        ({}, "reduction_k: inputs must be in; got none"),
-        ({"a": [1.0], "b": [1.0]}, "reduction_k: inputs must be in; got a, b"),
-        (
-            {"in": np.ones(100, np.float16)},
-            "reduction_k: length = 100 is not a multiple of 256, the elements that one block "
-            "takes. Build it with masked=True, or pad the input.",
-        ),
-        (
-            {"in": np.ones((16, 16), np.float16)},
-            "input 'in' must be flat (one axis), got shape (16, 16); use a.ravel()",
-        ),
-        ({"in": np.full(256, 2049.0)}, "f16 cannot hold its element [0] = 2049.0 exactly"),
-        ({"in": np.full(256, 1j)}, "in must hold real numbers, got dtype complex128"),
-    ],
-)
-def test_inputs_that_do_not_fit(inputs: dict[str, Any], text: str) -> None:
-    with pytest.raises(InputError, match=re.escape(text)):
-        run_numpy(build("reduction_k"), inputs)
-
-
-def test_an_input_of_the_wrong_size_for_the_others() -> None:
-    program = build("scan_tn", carry=True, segment_size=256)
-    inputs = {"in": np.ones(512, np.float16), "carry": np.ones(3, np.float32)}
-    text = r"scan_tn: input 'carry' must have ceil\(length / 256\) = 2 elements; it has 3"
-    with pytest.raises(InputError, match=text):
-        run_numpy(program, inputs)
-
-
-def test_a_scalar_that_no_input_gives() -> None:
-    source, out = (
-        Buffer("in", "f32", Extent.of(4), BufferRole.INPUT),
-        Buffer("out", "f32", Extent.of(4), BufferRole.OUTPUT),
-    )
-    program = Program(
-        name="free", shape=TINY, ab="f16", acc="f32", scalars=(Scalar("n"),),
-        buffers=(source, out,), blocks=Extent.of(1), warps=1,
-        steps=(Copy(row(out, 4), row(source, 4)),),
-    )  # fmt: skip
-    with pytest.raises(InputError, match="free: no input's size gives the scalar 'n'"):
-        run_numpy(program, {"in": np.ones(4, np.float32)})
 
 
 def test_units_and_types_that_do_not_go_together() -> None:

@@ -35,12 +35,10 @@ from tcusim_bench.throughput import (
 LENGTH = 2**20
 
 
-# None: the whole array, or for "matvec" as many columns as rows.
-
-
 # --- Rows -------------------------------------------------------------------------------------
 
 
+# None: the whole array, or for "matvec" as many columns as rows.
 def attempt(who: str, ms: float | None, result: str = "f32", label: str = "x") -> Attempt:
     return Attempt(who, label, "f32", result, "failed" if ms is None else "ok", ms=ms)
 
@@ -426,21 +424,6 @@ def test_the_command_writes_a_file(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "reduction_packed" in done.output
     assert Report.from_json(json.loads(path.read_text())).length == LENGTH
-
-
-@pytest.mark.parametrize(
-    ("given", "text"),
-    [
-        ({"log2_length": 10}, "log2_length must be from 20 to 34, got 10"),
-        ({"log2_length": 20, "segments": (48,)}, r"must divide 2\*\*20; 48 does not"),
-        ({"log2_length": 20, "segments": ()}, "segments is empty"),
-        ({"log2_length": 20, "kinds": ("sums",)}, "unknown kind 'sums'"),
-        ({"log2_length": 20, "backend": "host"}, "backend must be one of cuda, cupy, pycuda"),
-    ],
-)
-def test_wrong_arguments(given: dict[str, Any], text: str) -> None:
-    with pytest.raises(InputError, match=text):
-        bench.bench(Settings(**{"segments": (16,), **given}))
 
 
 def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:

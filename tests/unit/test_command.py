@@ -1,0 +1,28 @@
+"""`tcusim bench`: what it writes and refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tcusim.errors import InputError
+from tcusim_bench import throughput as bench
+from tcusim_bench.throughput import (
+    Settings,
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"log2_length": 10}, "log2_length must be from 20 to 34, got 10"),
+        ({"log2_length": 20, "segments": (48,)}, r"must divide 2\*\*20; 48 does not"),
+        ({"log2_length": 20, "segments": ()}, "segments is empty"),
+        ({"log2_length": 20, "kinds": ("sums",)}, "unknown kind 'sums'"),
+        ({"log2_length": 20, "backend": "host"}, "backend must be one of cuda, cupy, pycuda"),
+    ],
+)
+def test_wrong_arguments(given: dict[str, Any], text: str) -> None:
+    with pytest.raises(InputError, match=text):
+        bench.bench(Settings(**{"segments": (16,), **given}))
