@@ -36,14 +36,18 @@ from tcusim_cuda.arrays import (
     require_fit,
 )
 from tcusim_cuda.cubin import Usage
-from tcusim_cuda.driver import Driver, DriverError, DriverMemory, arch_name, device_sm
+from tcusim_cuda.driver import Driver, DriverError, arch_name
 from tcusim_cuda.emit import emit
 from tcusim_cuda.launch import Launcher
 from tcusim_cuda.libraries import device_array
 from tcusim_cuda.runtime import Call, LaunchError, Loaded, Place, Runtime, Stream
 
 PROGRAM = build("reduction_k")
+
+
 X = np.arange(512).astype(np.float16)
+
+
 EXPECTED = run_numpy(PROGRAM, {"in": X})["out"]
 
 
@@ -996,77 +1000,6 @@ class Bindings:
         return (0,)
 
 
-class Contexts(Bindings):
-    """Bindings that allocate in the current context, and note where memory is freed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.current = 7
-        self.homes: dict[int, int] = {}
-        self.freed: list[tuple[int, int]] = []
-
-    def cuCtxGetCurrent(self) -> tuple[int, int]:  # noqa: N802
-        return 0, self.current
-
-    def cuCtxSetCurrent(self, context: int) -> tuple[int]:  # noqa: N802
-        self.current = context
-        return (0,)
-
-    def CUpointer_attribute(self, number: int) -> int:  # noqa: N802
-        return number
-
-    def cuPointerGetAttribute(self, number: int, address: int) -> tuple[int, int]:  # noqa: N802
-        return (0, self.homes[address] if number == 1 else 0) if address in self.homes else (1, 0)
-
-    def cuMemAlloc(self, nbytes: int) -> tuple[int, int]:  # noqa: N802
-        address = 256 * (len(self.homes) + 1)
-        self.homes[address] = self.current
-        return 0, address
-
-    def cuMemFree(self, address: int) -> tuple[int]:  # noqa: N802
-        self.freed.append((address, self.current))
-        return (0,)
-
-
-@pytest.mark.parametrize("current", [7, 8, 0])
-def test_memory_is_freed_in_its_context(current: int) -> None:
-    bindings = Contexts()
-    memory = DriverMemory(Driver(bindings), 100)
-    assert memory.address == 256
-    bindings.current = current
-    del memory
-    assert (bindings.freed, bindings.current) == ([(256, 7)], current)
-
-
-def test_memory_of_a_context_that_is_gone() -> None:
-    bindings = Contexts()
-    memory = DriverMemory(Driver(bindings), 100)
-    bindings.homes.clear()
-    del memory
-    assert bindings.freed == []
-
-
-@pytest.mark.parametrize("rows", [1, 5])
-@pytest.mark.parametrize("most", [2**31 - 1, 10])
-def test_the_driver_copies_and_clears_rows(
-    monkeypatch: pytest.MonkeyPatch, rows: int, most: int
-) -> None:
-    monkeypatch.setattr(driver, "_MOST_PITCH", most)
-    library = Bindings()
-    source = np.arange(1, 1 + 11 * rows, dtype=np.uint8).reshape(rows, 11)
-    target = np.full((rows, 13), 255, np.uint8)
-    start = target.ctypes.data
-    Driver(library).copy_rows(source.ctypes.data, start + 1, rows, 11, 13, 0)
-    Driver(library).clear_rows(start, rows, 1, 13, 0)
-    expected = np.pad(source, ((0, 0), (1, 1)), constant_values=((0, 0), (0, 255)))
-    np.testing.assert_array_equal(target, expected)
-    one_by_one = rows == 1 or most == 10
-    names = ("cuMemcpyDtoDAsync", "cuMemsetD8Async") if one_by_one else (
-        "cuMemcpy2DAsync", "cuMemsetD2D8Async",
-    )  # fmt: skip
-    assert library.calls == [name for name in names for _ in range(rows if one_by_one else 1)]
-
-
 def test_outs_that_overlap_the_input_of_a_plan(gpu: StandIn) -> None:
     x = OnGpu(LONG)
     start, shape = x.values.ctypes.data, (LONG.size,)
@@ -1460,43 +1393,6 @@ def test_poison_is_what_the_simulator_has(dtype: str, size: int) -> None:
 
 
 # --- What is missing -------------------------------------------------------------------------
-
-
-class NoDriver:
-    """The bindings where there is no driver: whatever is called of them."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise RuntimeError("libcuda.so.1 was not found")
-
-
-@pytest.fixture
-def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib, "import_module", lambda name: NoDriver())
-    monkeypatch.setattr(Driver, "open", driver._open.__wrapped__)
-
-
-@pytest.mark.usefixtures("no_driver")
-def test_no_driver() -> None:
-    said = (
-        "there is no NVIDIA driver here (libcuda.so.1). The simulator needs none: backend='numpy'"
-    )
-    for launcher in (CUDA, CUPY, PYCUDA):
-        assert launcher.available() == said
-    with pytest.raises(BackendUnavailable) as caught:
-        backends.run(PROGRAM, {"in": X}, backend=CUPY)
-    assert str(caught.value) == f"cupy: {said}"
-    with pytest.raises(BackendUnavailable, match="there is no NVIDIA driver here"):
-        device_sm()
-
-
-def test_no_device() -> None:
-    with pytest.raises(BackendUnavailable, match="no NVIDIA GPU here, or CUDA_VISIBLE_DEVICES hid"):
-        Driver(Bindings(100))
-
-
-def test_a_driver_that_does_not_start() -> None:
-    with pytest.raises(BackendUnavailable, match=r"does not start: unknown error \(CUDA error 803"):
-        Driver(Bindings(803))
 
 
 def test_no_bindings(monkeypatch: pytest.MonkeyPatch) -> None:

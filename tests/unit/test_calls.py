@@ -431,7 +431,7 @@ def test_out_may_be_a_tensor() -> None:
 @pytest.mark.usefixtures("torch")
 def test_out_of_numpy_takes_what_a_tensor_sums_to() -> None:
     x = halves(10)
-    out = np.zeros(10, np.float16)
+    out: Any = np.zeros(10, np.float16)
     assert tcusim.cumsum(Tensor(x), out=out) is out
     np.testing.assert_array_equal(out, x.cumsum())
 

@@ -1,0 +1,190 @@
+"""The CUDA driver: what is there, and what is said where it is not."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tcusim import backends
+from tcusim.algorithms import build
+from tcusim.errors import BackendUnavailable
+from tcusim_cuda import CUDA, CUPY, PYCUDA, driver
+from tcusim_cuda.driver import Driver, DriverMemory, device_sm
+
+PROGRAM = build("reduction_k")
+
+
+X = np.arange(512).astype(np.float16)
+
+
+def memory(address: int, size: int, dtype: Any) -> NDArray[Any]:
+    """Return what is at an address, as an array that can be written."""
+    count = size * np.dtype(dtype).itemsize
+    return np.frombuffer(memoryview((ctypes.c_char * count).from_address(address)), dtype)
+
+
+class Bindings:
+    """As much of cuda.bindings.driver as moves bytes, in the computer's memory."""
+
+    def __init__(self, status: int = 0) -> None:
+        self.status = status
+        self.calls: list[str] = []
+
+    def cuInit(self, flags: int) -> tuple[int]:  # noqa: N802
+        return (self.status,)
+
+    def cuGetErrorString(self, status: int) -> tuple[int, bytes | None]:  # noqa: N802
+        return 1, None
+
+    class CUDA_MEMCPY2D:  # noqa: N801
+        pass
+
+    def CUmemorytype(self, number: int) -> int:  # noqa: N802
+        return number
+
+    def cuMemcpy2DAsync(self, copy: Any, stream: Any) -> tuple[int]:  # noqa: N802
+        self.calls.append("cuMemcpy2DAsync")
+        assert (copy.srcMemoryType, copy.dstMemoryType) == (2, 2)
+        assert copy.WidthInBytes <= min(copy.srcPitch, copy.dstPitch)
+        for row in range(copy.Height):
+            target = copy.dstDevice + row * copy.dstPitch
+            ctypes.memmove(target, copy.srcDevice + row * copy.srcPitch, copy.WidthInBytes)
+        return (0,)
+
+    def cuMemcpyDtoDAsync(self, target: int, source: int, count: int, stream: Any) -> tuple[int]:  # noqa: N802
+        self.calls.append("cuMemcpyDtoDAsync")
+        ctypes.memmove(target, source, count)
+        return (0,)
+
+    def cuMemsetD8Async(self, target: int, value: int, count: int, stream: Any) -> tuple[int]:  # noqa: N802
+        self.calls.append("cuMemsetD8Async")
+        ctypes.memset(target, value, count)
+        return (0,)
+
+    def cuMemsetD16Async(self, target: int, value: int, count: int, stream: Any) -> tuple[int]:  # noqa: N802
+        memory(target, count, np.uint16)[...] = value
+        return (0,)
+
+    def cuMemsetD32Async(self, target: int, value: int, count: int, stream: Any) -> tuple[int]:  # noqa: N802
+        memory(target, count, np.uint32)[...] = value
+        return (0,)
+
+    def cuMemsetD2D8Async(self, target: int, *sizes: int) -> tuple[int]:  # noqa: N802
+        self.calls.append("cuMemsetD2D8Async")
+        pitch, value, width, height, _ = sizes
+        for row in range(height):
+            ctypes.memset(target + row * pitch, value, width)
+        return (0,)
+
+
+class Contexts(Bindings):
+    """Bindings that allocate in the current context, and note where memory is freed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.current = 7
+        self.homes: dict[int, int] = {}
+        self.freed: list[tuple[int, int]] = []
+
+    def cuCtxGetCurrent(self) -> tuple[int, int]:  # noqa: N802
+        return 0, self.current
+
+    def cuCtxSetCurrent(self, context: int) -> tuple[int]:  # noqa: N802
+        self.current = context
+        return (0,)
+
+    def CUpointer_attribute(self, number: int) -> int:  # noqa: N802
+        return number
+
+    def cuPointerGetAttribute(self, number: int, address: int) -> tuple[int, int]:  # noqa: N802
+        return (0, self.homes[address] if number == 1 else 0) if address in self.homes else (1, 0)
+
+    def cuMemAlloc(self, nbytes: int) -> tuple[int, int]:  # noqa: N802
+        address = 256 * (len(self.homes) + 1)
+        self.homes[address] = self.current
+        return 0, address
+
+    def cuMemFree(self, address: int) -> tuple[int]:  # noqa: N802
+        self.freed.append((address, self.current))
+        return (0,)
+
+
+@pytest.mark.parametrize("current", [7, 8, 0])
+def test_memory_is_freed_in_its_context(current: int) -> None:
+    bindings = Contexts()
+    memory = DriverMemory(Driver(bindings), 100)
+    assert memory.address == 256
+    bindings.current = current
+    del memory
+    assert (bindings.freed, bindings.current) == ([(256, 7)], current)
+
+
+def test_memory_of_a_context_that_is_gone() -> None:
+    bindings = Contexts()
+    memory = DriverMemory(Driver(bindings), 100)
+    bindings.homes.clear()
+    del memory
+    assert bindings.freed == []
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("most", [2**31 - 1, 10])
+def test_the_driver_copies_and_clears_rows(
+    monkeypatch: pytest.MonkeyPatch, rows: int, most: int
+) -> None:
+    monkeypatch.setattr(driver, "_MOST_PITCH", most)
+    library = Bindings()
+    source = np.arange(1, 1 + 11 * rows, dtype=np.uint8).reshape(rows, 11)
+    target = np.full((rows, 13), 255, np.uint8)
+    start = target.ctypes.data
+    Driver(library).copy_rows(source.ctypes.data, start + 1, rows, 11, 13, 0)
+    Driver(library).clear_rows(start, rows, 1, 13, 0)
+    expected = np.pad(source, ((0, 0), (1, 1)), constant_values=((0, 0), (0, 255)))
+    np.testing.assert_array_equal(target, expected)
+    one_by_one = rows == 1 or most == 10
+    names = ("cuMemcpyDtoDAsync", "cuMemsetD8Async") if one_by_one else (
+        "cuMemcpy2DAsync", "cuMemsetD2D8Async",
+    )  # fmt: skip
+    assert library.calls == [name for name in names for _ in range(rows if one_by_one else 1)]
+
+
+class NoDriver:
+    """The bindings where there is no driver: whatever is called of them."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("libcuda.so.1 was not found")
+
+
+@pytest.fixture
+def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib, "import_module", lambda name: NoDriver())
+    monkeypatch.setattr(Driver, "open", driver._open.__wrapped__)
+
+
+@pytest.mark.usefixtures("no_driver")
+def test_no_driver() -> None:
+    said = (
+        "there is no NVIDIA driver here (libcuda.so.1). The simulator needs none: backend='numpy'"
+    )
+    for launcher in (CUDA, CUPY, PYCUDA):
+        assert launcher.available() == said
+    with pytest.raises(BackendUnavailable) as caught:
+        backends.run(PROGRAM, {"in": X}, backend=CUPY)
+    assert str(caught.value) == f"cupy: {said}"
+    with pytest.raises(BackendUnavailable, match="there is no NVIDIA driver here"):
+        device_sm()
+
+
+def test_no_device() -> None:
+    with pytest.raises(BackendUnavailable, match="no NVIDIA GPU here, or CUDA_VISIBLE_DEVICES hid"):
+        Driver(Bindings(100))
+
+
+def test_a_driver_that_does_not_start() -> None:
+    with pytest.raises(BackendUnavailable, match=r"does not start: unknown error \(CUDA error 803"):
+        Driver(Bindings(803))
