@@ -89,18 +89,20 @@ class _Blocks:
         self.first = group * per_group + self.place * chunk
         self.work = Work(tuple(scalars), blocks, columns)
 
-    def inside(self, place: Index) -> list[Bound]:
-        """Return when the element at `place` of the chunk is one of the segment and the array."""
+    def rows(self, b: Builder, buffer: Buffer, place: Index, size: tuple[int, int]) -> View:
+        """Return rows x cols consecutive elements of an array from `place` in the chunk on."""
+        rows, cols = size
+        first = self.first + place
+        each = first + ROW * cols + COL
         bounds = []
-        size, place = self.segment_size, self.first + place
-        if size is not None and size % self.chunk:
-            bounds.append(Bound(place - BLOCK * size, Index.of(size)))
+        if self.segment_size is not None and self.segment_size % self.chunk:
+            bounds.append(Bound(each - BLOCK * self.segment_size, Index.of(self.segment_size)))
         if self.masked:
-            bounds.append(Bound(place, LENGTH))
-        if self.reverse and size is None:
+            bounds.append(Bound(each, LENGTH))
+        if self.reverse and self.segment_size is None:
             # True, as there are `groups` of them, but not to be seen from the place alone.
-            bounds.append(Bound(Index.of(-1), place))
-        return bounds
+            bounds.append(Bound(Index.of(-1), each))
+        return b.rect(buffer, first, rows, cols, cols, 1, bounds)
 
     @property
     def places(self) -> Extent:
@@ -179,32 +181,16 @@ def reduction_single_pass(
 
 
 def _sum_of_share(b: Builder, grid: _Blocks, panel: Panel, panels: int, rows: int) -> View:
-    """Return the sum of the warp's rows; only a chunk at the end masks its loads."""
+    """Return the sum of the warp's rows; only panels at the end mask their loads."""
     totals = RowTotals(b, panel)
     size = rows * panel.row
     found = b.scratch("found", b.options.acc, panels)
-
-    def part(i: Index, *, masked: bool) -> View:
+    with b.loop("i", panels) as i:
         place = WARP * (panels * size) + i * size
-        bounds = grid.inside(place + panel.inner) if masked else []
-        if rows < panel.count:
-            bounds.append(Bound(ROW, Index.of(rows)))
-        return panel.of(data(b), grid.first + place, bounds)
-
-    def add_up(*, masked: bool) -> None:
-        with b.loop("i", panels) as i:
-            panel.each_group(part(i, masked=masked), totals.store)
-            totals.add_up(rows)
-            b.copy(b.rect(found, i, 1, 1, 1), totals.of_lines(rows))
-
-    end = grid.inside(Index.of(grid.chunk - 1))
-    if not end:
-        add_up(masked=False)
-    else:
-        with b.when(end) as otherwise:
-            add_up(masked=False)
-            with otherwise():
-                add_up(masked=True)
+        view = grid.rows(b, data(b), place, (panel.count, panel.row))
+        panel.each_group(view if rows == panel.count else b.limited(view, rows), totals.store)
+        totals.add_up(rows)
+        b.copy(b.rect(found, i, 1, 1, 1), totals.of_lines(rows))
     return sum_of(b, found, panels)
 
 
@@ -320,9 +306,7 @@ def scan_single_pass(
 
     def part(buffer: Buffer, batch: int, times: int) -> View:
         place = (WARP * batches + batch) * panel.size
-        bounds = grid.inside(place + ROW * panel.row + COL)
-        size = (times * panel.count, panel.row)
-        return b.rect(buffer, grid.first + place, *size, panel.row, 1, bounds)
+        return grid.rows(b, buffer, place, (times * panel.count, panel.row))
 
     tiles = panel.hold(part(data(b), 0, batches), held.widest_held)
     x, y = (b.scratch(name, b.options.acc, batches * panel.count) for name in ("x", "y"))

@@ -265,13 +265,15 @@ class PanelWork:
         """Write scanned rows to where their elements lie in an array; add what precedes each."""
         b, panel = self.panel.b, self.panel
         if self._lies_so:
-            plus = before and b.rect(before, 0, panel.count, panel.row, 1, 0)
+            plus = None if before is None else b.rect(before, 0, panel.count, panel.row, 1, 0)
             b.copy(self._view(out, i), rows, plus, "out")
             return
         apart = rows.col_stride if b.transposed else rows.row_stride
         with b.loop("j", self.rows) as j:
             source = b.rect(rows.buffer, j * apart, self.lines, panel.row, self.rows * apart)
-            plus = before and b.rect(before, j, self.lines, panel.row, self.rows, 0)
+            plus = None
+            if before is not None:
+                plus = b.rect(before, j, self.lines, panel.row, self.rows, 0)
             b.copy(self._row(out, j), source, plus, "out")
 
     def _view(self, buffer: Buffer, i: Index) -> View:
