@@ -355,7 +355,7 @@ def segment_call(
         return _Zeros(home, layout.result, rule.result, refused, layout.back)
     shape, flat = layout.result, None
     if layout.initial is not None and not layout.is_whole and layout.segments > 1:
-        if layout.by_offsets is not None or layout.length % layout.segment_size:
+        if layout.segments * layout.segment_size != layout.length:
             raise Unsupported(
                 "include_initial in GPU memory goes with segments of one size that divides the "
                 "axis. Scan with exclusive=True, and add the sums yourself"

@@ -283,7 +283,7 @@ def segmented_sum(
         Whether offsets in GPU memory are copied back and checked, for which the call waits. False
         is for offsets that are known to be right. Bad ones then give wrong results, but no access
         outside the arrays. Nor is it known how long the longest segment is: there may be more
-        launches, which add in another order.
+        launches.
     axis : int
         The axis that is made of segments.
     a, dtype, out, backend, tile, arch, acc, algorithm, report, progress, stream

@@ -38,7 +38,7 @@ from tcusim.program.grammar import Program
 from tcusim.program.launches import LaunchPlan, PlanBuilder
 from tcusim.program.resources import SharedMemory
 
-__all__ = ["STRATEGIES", "Choice", "Draft", "Strategy", "choose", "tuning_of"]
+__all__ = ["STRATEGIES", "Choice", "Draft", "Strategy", "choose", "longest_shared", "tuning_of"]
 
 P = TypeVar("P", bound=AnyProblem)
 Options = TypeVar("Options")
@@ -259,12 +259,17 @@ class _Grid:
     group: int
 
     @staticmethod
-    def of(p: SegmentProblem) -> _Grid:
-        """Return the grid of segments of that problem's tiles."""
-        row = ROW_TILES * p.tile.k
+    def of(tile: MmaShape) -> _Grid:
+        """Return the grid of segments in those tiles."""
+        row = ROW_TILES * tile.k
         panel = PANEL_ROWS * row
         chunk = CHUNK_PANELS * panel
         return _Grid(row, panel, chunk, GROUP_CHUNKS * chunk)
+
+
+def longest_shared(tile: MmaShape) -> int:
+    """Return how long each of several segments may be that blocks share in a scan: a group."""
+    return _Grid.of(tile).group
 
 
 def _data_rows(p: AnyProblem) -> int:
@@ -277,7 +282,7 @@ def _is_in_panels(p: Problem, tuning: Tuning) -> bool:
 
     It adds what blocks that share a segment would, in the same order.
     """
-    grid, sizes = _Grid.of(p), tuning.of(p.kind)
+    grid, sizes = _Grid.of(p.tile), tuning.of(p.kind)
     longest = grid.chunk if p.kind == "reduction" else 4 * grid.chunk
     if p.segment_size > longest:
         return False
@@ -320,7 +325,7 @@ def _launch_panels(draft: Draft[Problem]) -> None:
 def _is_shared(p: Problem, tuning: Tuning) -> bool:
     """Return whether blocks may share segments: in a scan, those of at most one group."""
     whole = p.whole_or_size is None
-    return p.kind == "reduction" or whole or p.segment_size <= _Grid.of(p).group
+    return p.kind == "reduction" or whole or p.segment_size <= longest_shared(p.tile)
 
 
 def _block_sizes(p: Problem, tuning: Tuning) -> Iterator[dict[str, Any]]:
@@ -328,7 +333,7 @@ def _block_sizes(p: Problem, tuning: Tuning) -> Iterator[dict[str, Any]]:
 
     Few elements are shared by smaller blocks, so that every multiprocessor has some.
     """
-    grid, rows = _Grid.of(p), _data_rows(p)
+    grid, rows = _Grid.of(p.tile), _data_rows(p)
     enough = max(grid.chunk, p.length // tuning.enough_blocks)
     size = p.whole_or_size
     if p.kind == "reduction":
@@ -442,7 +447,7 @@ _SCANS: Final = (
 
 
 def _is_row(p: RaggedProblem, tuning: Tuning) -> bool:
-    return p.most <= _Grid.of(p).row
+    return p.most <= _Grid.of(p.tile).row
 
 
 def _launch_rows(draft: Draft[RaggedProblem]) -> None:
@@ -456,7 +461,7 @@ def _launch_rows(draft: Draft[RaggedProblem]) -> None:
 
 def _launch_ragged_chunks(draft: Draft[RaggedProblem]) -> None:
     """Add the launches for segments cut into rows."""
-    p, row = draft.problem, _Grid.of(draft.problem).row
+    p, row = draft.problem, _Grid.of(draft.problem.tile).row
     known = f"a segment may have {'all ' if p.longest is None else ''}{p.longest or p.length}"
     draft.reasons += [
         f"segments by offsets are cut into rows of {row} elements, so that all warps have equal "

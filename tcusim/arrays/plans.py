@@ -20,7 +20,7 @@ from tcusim.arrays.dtypes import TypeRule, types_on_device, types_on_host
 from tcusim.arrays.exact import Stage, Work, stages_of
 from tcusim.arrays.libraries import Array, Home, Host, HostArray, Kind, as_numpy, gathered
 from tcusim.arrays.offsets import Offsets, offsets_of, require_longest
-from tcusim.arrays.planner import Choice, choose
+from tcusim.arrays.planner import Choice, choose, longest_shared
 from tcusim.arrays.problem import (
     AnyProblem,
     Problem,
@@ -54,10 +54,12 @@ class Asked(NamedTuple):
     """What a user asked of a plan beside its problem.
 
     result: the type of the result, if it was named. initial: where scans are longer by a zero.
+    size: of segments that lie by offsets only because they are so long.
     """
 
     result: str | None = None
     initial: Edge | None = None
+    size: int | None = None
 
 
 _USUAL: Final = Asked()
@@ -312,6 +314,8 @@ class Plan(Planned):
                 f"{facts.dtype}; make another plan, or cast the array"
             )
         plan, layout = self._at(home), self._layout(shape)
+        if self.asked.size is not None:
+            call = call._replace(offsets=layout.even_edges)
         if call.offsets is None:
             return segment_call(plan, home, a, layout, plan.rule)
         offsets = offsets_of(home, a, call, length=p.length, rows=1)
@@ -327,7 +331,7 @@ class Plan(Planned):
             order=tuple(range(len(shape))),
             lead=(),
             length=p.length,
-            segment_size=p.segment_size if isinstance(p, Problem) else p.length,
+            segment_size=p.segment_size if isinstance(p, Problem) else self.asked.size or p.length,
             is_whole=not self.operation.startswith("segmented"),
             by_offsets=p.segments if isinstance(p, RaggedProblem) else None,
             initial=self.asked.initial,
@@ -337,11 +341,13 @@ class Plan(Planned):
         return replace(layout, kept=() if self.operation == "sum" else (layout.segments,))
 
     def _require_offsets(self, offsets: Any) -> None:
-        if isinstance(self.problem, RaggedProblem) and offsets is None:
+        takes_some = isinstance(self.problem, RaggedProblem) and self.asked.size is None
+        if takes_some and offsets is None:
+            assert isinstance(self.problem, RaggedProblem)
             raise InputError(
                 f"this plan is for {self.problem.segments} segments by offsets; give offsets="
             )
-        if offsets is not None and not isinstance(self.problem, RaggedProblem):
+        if offsets is not None and not takes_some:
             raise InputError(
                 f"{self!r} takes no offsets; plan {self.operation!r} with segments=, their number"
             )
@@ -533,6 +539,14 @@ def segment_problem(
     )
 
 
+def lies_by_offsets(layout: Layout, rule: TypeRule, options: Options) -> bool:
+    """Return whether segments of one size are computed by offsets: several too long to share."""
+    if layout.kind != "scan" or options.algorithm is not None or layout.by_offsets is not None:
+        return False
+    several = layout.rows * layout.segments > 1
+    return several and layout.segment_size > longest_shared(tile_for(rule.types, options.tile))
+
+
 def product_problem(
     layout: ProductLayout, rule: TypeRule, options: Options, arch: str, *, add_c: bool
 ) -> ProductProblem:
@@ -636,9 +650,12 @@ def plan(
     named_result = None if result is None else array_name_of(result)
     rule = types_on_host(_given_type(dtype), named_result, acc, used)
     layout = request.layout((length,), by_offsets="segments" in sizes)
-    layout = replace(layout, by_offsets=sizes.get("segments"))
-    problem = segment_problem(request, layout, rule, options, used, sizes.get("longest"))
-    asked = Asked(rule.named(named_result), request.initial)
+    own = "segments" not in sizes and lies_by_offsets(layout, rule, options)
+    segments = layout.segments if own else sizes.get("segments")
+    longest = layout.segment_size if own else sizes.get("longest")
+    layout = replace(layout, by_offsets=segments)
+    problem = segment_problem(request, layout, rule, options, used, longest)
+    asked = Asked(rule.named(named_result), request.initial, size if own else None)
     made: Plan = plan_for(operation, problem, arch, backend, rule, asked)
     return made
 

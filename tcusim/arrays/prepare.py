@@ -14,7 +14,7 @@ from tcusim.arrays.calls import ReadyCall, addend_of, product_call, segment_call
 from tcusim.arrays.dtypes import TypeRule, numpy_type, types_on_device, types_on_host
 from tcusim.arrays.libraries import Home, Host, as_numpy, gathered
 from tcusim.arrays.offsets import offsets_of
-from tcusim.arrays.plans import plan_for, product_problem, segment_problem
+from tcusim.arrays.plans import lies_by_offsets, plan_for, product_problem, segment_problem
 from tcusim.arrays.problem import require_unnamed
 from tcusim.arrays.request import Call, Options, ProductRequest, SegmentRequest, arch_of_run
 from tcusim.backends import DeviceArrayFacts, DeviceBackend
@@ -35,12 +35,15 @@ def prepare_segments(asked: tuple[Any, ...], arrays: tuple[Any, ...], call: Call
     types = types_on_host if isinstance(home, Host) else types_on_device
     rule = types(facts.dtype, request.dtype, options.acc, arch)
     layout = request.layout(tuple(facts.shape), by_offsets=call.offsets is not None)
-    if layout.missing and not isinstance(home, Host):
+    uneven = layout.missing > 0 and not isinstance(home, Host)
+    if uneven and options.algorithm is not None:
         raise Unsupported(
-            f"in GPU memory segments lie end to end; {layout.segment_size} does not divide the "
-            f"axis' length, {layout.length}, so they would reach across rows. Pad the axis, or "
-            "pass row by row"
+            f"{layout.segment_size} does not divide the axis' length, {layout.length}: in GPU "
+            "memory the last segment of each row is then shorter, and segments lie by offsets, "
+            "for which there is no algorithm to name. Leave algorithm out, or pass row by row"
         )
+    if uneven or (call.offsets is None and lies_by_offsets(layout, rule, options)):
+        call = call._replace(offsets=layout.even_edges)
     plan, longest, offsets = None, None, None
     if call.offsets is not None:
         found = offsets_of(home, a, call, length=layout.length, rows=layout.rows)

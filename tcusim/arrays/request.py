@@ -208,6 +208,11 @@ class Layout:
         return 1 if self.is_whole else -(-self.length // self.segment_size)
 
     @property
+    def even_edges(self) -> NDArray[np.int64]:
+        """Where the segments of a row begin and end that have one size."""
+        return np.minimum(np.arange(self.segments + 1) * self.segment_size, self.length)
+
+    @property
     def missing(self) -> int:
         """Elements by which rows are to be filled up, so that segments do not reach across them."""
         if self.by_offsets is not None or self.rows <= 1:
@@ -234,9 +239,7 @@ class Layout:
         scans = flat.reshape(self.rows, self.length + self.missing)[:, : self.length]
         if self.initial is None:
             return scans
-        edges = self.edges
-        if edges is None:
-            edges = np.minimum(np.arange(self.segments + 1) * self.segment_size, self.length)
+        edges = self.even_edges if self.edges is None else self.edges
         return np.insert(scans, edges[:-1] if self.initial == "first" else edges[1:], 0, axis=1)
 
 

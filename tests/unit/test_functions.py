@@ -202,6 +202,21 @@ def check_offsets(x: Array, offsets: Array) -> None:
     assert_equal(backward, expected)
 
 
+def test_several_segments_of_more_than_a_group() -> None:
+    size = 2**20 + 500
+    x = np.random.default_rng(5).standard_normal(size + 300)
+    order: dict[str, Any] = {"reverse": True, "include_initial": True}
+    scan = tcusim.segmented_cumsum(x, size, **order)
+    np.testing.assert_array_equal(scan[: size + 1], tcusim.cumsum(x[:size], **order))
+    np.testing.assert_array_equal(scan[size + 1 :], tcusim.cumsum(x[size:], **order))
+    plan = tcusim.plan(
+        "segmented_cumsum", length=x.size, segment_size=size, dtype="float64", **order
+    )
+    np.testing.assert_array_equal(plan(x), scan)
+    with pytest.raises(InputError, match="takes no offsets"):
+        plan(x, offsets=[0, size, x.size])
+
+
 def test_offsets_of_any_integer_type_and_as_a_list() -> None:
     x = halves(0, 10)
     expected = [float(x[:4].sum()), 0.0, float(x[4:].sum())]

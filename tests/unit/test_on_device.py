@@ -270,6 +270,20 @@ def test_a_last_segment_may_be_shorter(gpu: StandIn, size: int) -> None:
     assert gpu.copies == 0
 
 
+@pytest.mark.parametrize("size", [2, 7, 45])
+def test_each_row_may_have_a_shorter_last_segment(gpu: StandIn, size: int) -> None:
+    x = halves(3, 5, 64)
+    for axis in (1, 2):
+        some = min(size, x.shape[axis])
+        for function in (tcusim.segmented_sum, tcusim.segmented_cumsum):
+            result, expected = (function(a, some, axis=axis, arch="ada") for a in (OnGpu(x), x))
+            assert_bits(result, expected)
+    scan = tcusim.segmented_cumsum(OnGpu(x), size, reverse=True, exclusive=True)
+    assert_bits(scan, tcusim.segmented_cumsum(x, size, reverse=True, exclusive=True, arch="ada"))
+    with pytest.raises(Unsupported, match="include_initial in GPU memory goes with segments of o"):
+        tcusim.segmented_cumsum(OnGpu(x), 7, include_initial=True)
+
+
 def test_long_arrays_may_take_several_launches(gpu: StandIn) -> None:
     # As printed in the paper, no blocks share a segment.
     x = halves(40_000)
@@ -425,9 +439,9 @@ def test_the_simulator_takes_no_gpu_arrays(gpu: StandIn, name: str) -> None:
         ("segmented_sum", np.zeros(3, np.float16), {}, "give segment_size, the elements of a segm"),
         ("segmented_sum", np.zeros(3, np.float16), {"segment_size": 4}, "segment_size 4 is longer "
          "than the axis, which has 3 elements"),
-        ("segmented_sum", np.zeros((2, 5), np.float16), {"segment_size": 2}, "in GPU memory "
-         "segments lie end to end; 2 does not divide the axis' length, 5, so they would reach "
-         "across rows. Pad the axis, or pass row by row"),
+        ("segmented_sum", np.zeros((2, 5), np.float16), {"segment_size": 2,
+         "algorithm": "reduction_k"}, "2 does not divide the axis' length, 5: in GPU memory the "
+         "last segment of each row is then shorter, and segments lie by offsets, for which there"),
         ("sum", np.zeros(3, np.float32), {"arch": "volta"}, "float32 arrays in GPU memory are "
          "split into bf16 parts, and volta has no bf16. Cast the array to float16, or copy it"),
         ("sum", np.zeros(3, np.float64), {"arch": "turing"}, "tensor cores have no f64"),
