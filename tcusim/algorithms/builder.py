@@ -247,6 +247,14 @@ class Builder:
         bounds = _substituted(view.bounds, {"row": ROW + down, "col": COL + across})
         return self._turned(View(view.buffer, offset, *axes, bounds))
 
+    def every(self, view: View, first: Index, size: tuple[int, int], apart: int) -> View:
+        """Return rows x cols of a rectangle without bounds: row `first`, and each `apart` on."""
+        rows, cols = size
+        down, across = view.row_stride, view.col_stride
+        if self.transposed:
+            down, across = across, down
+        return self.rect(view.buffer, view.offset + first * down, rows, cols, apart * down, across)
+
     def limited(self, view: View, rows: int) -> View:
         """Return a rectangle of which only the first rows are in bounds."""
         row = COL if self.transposed else ROW

@@ -11,7 +11,7 @@ sum rounded once. The next tile of a row accumulates onto the total so far: R1 =
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -91,13 +91,10 @@ class Panel:
         with self.b.loop("g", self.groups) as g:
             step(parts, g)
 
-    def kept(self, fill: Callable[[list[View]], None]) -> TileParts:
-        """Have shared memory for all rows filled, one view a part; return what loads its tiles."""
+    def room(self) -> list[View]:
+        """Return shared memory for all rows, or for their narrow parts."""
         b = self.b
-        rows = b.rect(data(b), 0, self.count, self.row, self.row)
-        kept = b.room("kept", rows)
-        fill(kept)
-        return self._tiles_of(kept)
+        return b.room("kept", b.rect(data(b), 0, self.count, self.row, self.row))
 
     def hold(self, view: View, widest: int) -> TileParts:
         """Load all tiles of an array's rectangle, of any number of groups; return what gives them.
@@ -137,9 +134,10 @@ class Panel:
 
     def _kept(self, view: View) -> TileParts:
         """Copy all rows to shared memory, in the operands' type; return what loads their tiles."""
-        return self._tiles_of(self.b.keep("kept", view))
+        return self.tiles_of(self.b.keep("kept", view))
 
-    def _tiles_of(self, kept: list[View]) -> TileParts:
+    def tiles_of(self, kept: Sequence[View]) -> TileParts:
+        """Return what loads the tiles of rows in shared memory."""
         b = self.b
         return lambda g, j: [
             b.load(frag, self._tile(part, g, j))
@@ -250,31 +248,36 @@ class PanelWork:
         self.rows = share.rows if share.lines else a_pass
         self.passes = -(-share.rows // self.rows)
         self.per_unit = self.lines * segment_size
-        # Whether rows follow one another in memory as they do in the panel.
+        # Whether rows follow one another in memory as they do in the panel. If not, they are copied
+        # to rows of shared memory first, of which the rest is zeros for good.
         self._lies_so = not share.lines or panel.size == self.per_unit
+        self._full, self._rest = divmod(segment_size, panel.row)
+        self._kept = [] if self._lies_so else panel.room()
+        used = self.lines * self.rows
+        for kept in self._kept:
+            rest = panel.row - self._rest if self._rest else 0
+            self._clear(kept, self.rows - 1, self._rest, (self.lines, rest), self.rows)
+            self._clear(kept, used, 0, (panel.count - used, panel.row))
 
     def each_group(self, i: Index, step: Callable[[TileParts, Index], None]) -> None:
         """Do a step for each group of m rows of pass `i`."""
         panel = self.panel
         if self._lies_so:
             panel.each_group(self._view(data(panel.b), i), step)
-        else:
-            panel.each_group_of(panel.kept(self._fill), step)
+            return
+        for rows, lying in self._pieces(self._kept, data(panel.b)):
+            panel.b.copy_parts(rows, lying)
+        panel.each_group_of(panel.tiles_of(self._kept), step)
 
     def write(self, i: Index, out: Buffer, rows: View, before: Buffer | None) -> None:
         """Write scanned rows to where their elements lie in an array; add what precedes each."""
         b, panel = self.panel.b, self.panel
+        values = [] if before is None else [b.rect(before, 0, panel.count, panel.row, 1, 0)]
         if self._lies_so:
-            plus = None if before is None else b.rect(before, 0, panel.count, panel.row, 1, 0)
-            b.copy(self._view(out, i), rows, plus, "out")
+            b.copy(self._view(out, i), rows, values[0] if values else None, "out")
             return
-        apart = rows.col_stride if b.transposed else rows.row_stride
-        with b.loop("j", self.rows) as j:
-            source = b.rect(rows.buffer, j * apart, self.lines, panel.row, self.rows * apart)
-            plus = None
-            if before is not None:
-                plus = b.rect(before, j, self.lines, panel.row, self.rows, 0)
-            b.copy(self._row(out, j), source, plus, "out")
+        for (source, *plus), lying in self._pieces([rows, *values], out):
+            b.copy(lying, source, plus[0] if plus else None, "out")
 
     def _view(self, buffer: Buffer, i: Index) -> View:
         """Return the rows of an array that pass `i` takes, counted from the segment's beginning."""
@@ -286,30 +289,39 @@ class PanelWork:
             view = panel.b.limited(view, self.rows)
         return view
 
-    def _row(self, buffer: Buffer, j: Index) -> View:
-        """Return row `j` of each segment; a segment that does not fill its rows is padded."""
-        panel, b, size = self.panel, self.panel.b, self.segment_size
-        place = j * panel.row
-        bounds = [Bound(place + COL, Index.of(size))] if size % panel.row else []
-        first = b.item * self.per_unit + place
-        if b.options.masked:
-            bounds.append(Bound(first + ROW * size + COL, LENGTH))
-        return b.rect(buffer, first, self.lines, panel.row, size, 1, bounds)
+    def _pieces(self, rows: Sequence[View], buffer: Buffer) -> Iterator[tuple[list[View], View]]:
+        """Yield rectangles of rows of the panel, each with where its elements lie in an array.
 
-    def _fill(self, kept: list[View]) -> None:
-        """Copy all segments to rows of shared memory, and zeros to the rows that are left."""
-        b, panel = self.panel.b, self.panel
-        used = self.lines * self.rows
-        apart = kept[0].col_stride if b.transposed else kept[0].row_stride
+        They are as large as may be: of few segments the rows of each, of many the same row of all.
+        """
+        b, size, width = self.panel.b, self.segment_size, self.panel.row
+        begin = b.item * self.per_unit
 
-        def rows(first: Index, count: int, every: int) -> list[View]:
-            return [
-                b.rect(one.buffer, first * apart, count, panel.row, every * apart) for one in kept
-            ]
+        def lying(start: Index, count: int, cols: int, apart: int) -> View:
+            first = begin + start
+            bounds = [Bound(first + ROW * apart + COL, LENGTH)] if b.options.masked else []
+            return b.rect(buffer, first, count, cols, apart, 1, bounds)
 
-        with b.loop("j", self.rows) as j:
-            b.copy_parts(rows(j, self.lines, self.rows), self._row(data(b), j))
-        if used < panel.count:
-            rest = panel.count - used
-            none = b.rect(data(b), 0, rest, panel.row, 0, 0, [Bound(Index.of(1), Index.of(0))])
-            b.copy_parts(rows(Index.of(used), rest, 1), none)
+        def taken(first: Index, count: int, cols: int, every: int) -> list[View]:
+            return [b.every(row, first, (count, cols), every) for row in rows]
+
+        if self.lines < self._full:
+            with b.loop("j", self.lines) as j:
+                place = taken(j * self.rows, self._full, width, 1)
+                yield place, lying(j * size, self._full, width, width)
+        elif self._full:
+            with b.loop("j", self._full) as j:
+                place = taken(j, self.lines, width, self.rows)
+                yield place, lying(j * width, self.lines, width, size)
+        if self._rest:
+            place = taken(Index.of(self._full), self.lines, self._rest, self.rows)
+            yield place, lying(Index.of(self._full * width), self.lines, self._rest, size)
+
+    def _clear(self, kept: View, row: int, col: int, size: tuple[int, int], every: int = 1) -> None:
+        """Set a rectangle of the rows to zeros."""
+        b = self.panel.b
+        if 0 in size:
+            return
+        never = Bound(Index.of(1), Index.of(0))
+        to = b.every(b.cut(kept, *size, 0, col), Index.of(row), size, every)
+        b.copy(to, b.rect(data(b), 0, *size, 0, 0, [never]))

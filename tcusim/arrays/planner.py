@@ -340,8 +340,6 @@ def _block_sizes(p: Problem, tuning: Tuning) -> Iterator[dict[str, Any]]:
         wanted = min(tuning.most_block, rounded_up(p.segment_size, grid.row), enough)
         elements: int = 1 << max(0, wanted - 1).bit_length()
         groups = max(1, tuning.sum_warp_elements // (rows * grid.row))
-        if elements >= tuning.most_block:
-            groups *= 2
         share = rows * grid.row * groups
         warps = 1 << (max(1, min(tuning.reduction.block_warps, elements // share)).bit_length() - 1)
         while warps:

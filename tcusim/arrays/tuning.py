@@ -97,9 +97,9 @@ class Tuning:
     warps: int = 8
     # Elements of a block that sums a part of a segment, at most, and how many blocks an array
     # should give at least.
-    most_block: int = 2**16
+    most_block: int = 2**15
     enough_blocks: int = 256
-    # Elements of each warp of such a block; of the largest ones, twice as many.
+    # Elements of each warp of such a block.
     sum_warp_elements: int = 2**11
     # Bytes that a block keeps in shared memory of what it scans.
     block_bytes: int = 2**16
