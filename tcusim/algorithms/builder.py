@@ -658,9 +658,9 @@ def _first(axis: Axis, count: int) -> Axis:
 
 
 def never(bound: Bound) -> bool:
-    """Return whether the bound fails whatever the symbols are."""
+    """Return whether the bound fails whatever the symbols are: none is negative."""
     excess = bound.lhs - bound.rhs
-    return not excess.terms and excess.const >= 0
+    return excess.const >= 0 and all(factor >= 0 for _, factor in excess.terms)
 
 
 def below(place: Index, first: int, count: int, end: int) -> list[Bound]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import gcd
 from typing import Annotated, TypeAlias
 
 from tcusim.algorithms.builder import LENGTH, Builder, Level, Work, require
@@ -50,6 +51,10 @@ from tcusim.program.grammar import (
 Columns: TypeAlias = Annotated[
     int, "Blocks of a group of the whole array; a segment has as many as it needs."
 ]
+
+
+# Chunks that a block of a scan may have: groups have whole blocks.
+BLOCK_CHUNKS = (1, 2, 4)
 
 
 class _Blocks:
@@ -97,9 +102,10 @@ class _Blocks:
         bounds = []
         if self.segment_size is not None and self.segment_size % self.chunk:
             bounds.append(Bound(each - BLOCK * self.segment_size, Index.of(self.segment_size)))
-        if self.masked:
+        from_end = self.reverse and self.segment_size is None
+        if self.masked or from_end:
             bounds.append(Bound(each, LENGTH))
-        if self.reverse and self.segment_size is None:
+        if from_end:
             # True, as there are `groups` of them, but not to be seen from the place alone.
             bounds.append(Bound(Index.of(-1), each))
         return b.rect(buffer, first, rows, cols, cols, 1, bounds)
@@ -121,9 +127,11 @@ def tiles_of_blocks(values: Mapping[str, int]) -> dict[str, int]:
 
 
 def tiles_of_batches(values: Mapping[str, int]) -> dict[str, int]:
-    """Return T, the tiles of the blocks that scan a segment of N tiles of m*k."""
-    each = values["W"] * values["groups"] * values["batches"] * ROW_TILES
-    return {"T": -(-values["N"] // each) * each}
+    """Return T, the tiles of the blocks that scan a segment of N rows of k."""
+    m, warps = values["m"], values["W"]
+    batches = values["batches"] or _batches(m * values["groups"], warps)
+    each = warps * values["groups"] * batches * ROW_TILES
+    return {"T": -(-values["N"] // (m * each)) * each}
 
 
 @algorithm(
@@ -243,17 +251,27 @@ class Held:
     groups : int
         How many times m rows a batch has.
     batches : int
-        Batches of a warp, which fill panels of 32 rows.
+        Batches of a warp, which fill panels of 32 rows; by default a block's fill a chunk.
     widest_held : int
         Bytes of the widest elements that are held in fragments; wider ones stay in shared memory.
     """
 
     groups: int = 1
-    batches: int = 4
+    batches: int | None = None
     widest_held: int = WIDEST_HELD
 
 
 HELD = Held()
+
+
+def _batches(rows: int, warps: int) -> int:
+    """Return the fewest batches of that many rows which fill panels and, in a block, chunks."""
+    panels = PANEL_ROWS // gcd(rows, PANEL_ROWS)
+    for chunks in BLOCK_CHUNKS:
+        batches, rest = divmod(chunks * CHUNK_PANELS * PANEL_ROWS, warps * rows)
+        if rest == 0 and batches % panels == 0:
+            return batches
+    return panels
 
 
 @algorithm(
@@ -261,8 +279,7 @@ HELD = Held()
     "scan",
     "[DAKKAK19] section 5.3, in one launch",
     "T*(ceil(k/n) + 2) - T/2",
-    tiles=True,
-    repeats=16,
+    repeats=ROW_TILES * PANEL_ROWS * CHUNK_PANELS,
     level=Level.GRID,
     combines=("add",),
     symbols=tiles_of_batches,
@@ -284,7 +301,8 @@ def scan_single_pass(
     chunk and each chunk in its group, and status words what precedes the group. Then products with
     U scan the rows, a batch at a time.
     """
-    groups, batches = held.groups, held.batches
+    groups = held.groups
+    batches = held.batches or _batches(groups * b.m, b.options.warps)
     panel = ScannedPanel(b, Share(ROW_TILES, groups, 1, 1), order, held=True)
     panels, rest = divmod(batches * panel.count, PANEL_ROWS)
     require(rest == 0, f"the {batches * panel.count} rows of a warp are not panels of {PANEL_ROWS}")
@@ -336,7 +354,7 @@ class _Levels:
         if chunks == 0:
             return cls(panels, 1)
         require(
-            rest == 0 and chunks in (1, 2, 4),
+            rest == 0 and chunks in BLOCK_CHUNKS,
             f"the {panels} panels of a block are not 1, 2 or 4 chunks of {CHUNK_PANELS}",
         )
         return cls(CHUNK_PANELS, chunks)

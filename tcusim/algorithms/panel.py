@@ -274,7 +274,8 @@ class PanelWork:
         b, panel = self.panel.b, self.panel
         values = [] if before is None else [b.rect(before, 0, panel.count, panel.row, 1, 0)]
         if self._lies_so:
-            b.copy(self._view(out, i), rows, values[0] if values else None, "out")
+            plus = self._of_pass(values[0]) if values else None
+            b.copy(self._view(out, i), rows, plus, "out")
             return
         for (source, *plus), lying in self._pieces([rows, *values], out):
             b.copy(lying, source, plus[0] if plus else None, "out")
@@ -284,9 +285,13 @@ class PanelWork:
         panel, taken = self.panel, self.rows * self.panel.row
         begin = panel.b.item * self.per_unit
         end = self.segment_size if self.passes > 1 and self.segment_size % taken else None
-        view = consecutive(panel.b, buffer, begin, i * taken, (panel.count, panel.row), end)
-        if self.passes > 1 and self.rows < panel.count:
-            view = panel.b.limited(view, self.rows)
+        size = (panel.count, panel.row)
+        return self._of_pass(consecutive(panel.b, buffer, begin, i * taken, size, end))
+
+    def _of_pass(self, view: View) -> View:
+        """Return a view of the panel's rows without those that a pass leaves."""
+        if self.passes > 1 and self.rows < self.panel.count:
+            return self.panel.b.limited(view, self.rows)
         return view
 
     def _pieces(self, rows: Sequence[View], buffer: Buffer) -> Iterator[tuple[list[View], View]]:

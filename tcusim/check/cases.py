@@ -58,7 +58,7 @@ class Column:
 # cases, so the order stays.
 _ORDER: Final = (
     *("tile", "ab", "acc", "source", "result", "side", "combine", "form", "segment_size"),
-    *("warps", "items_per_warp", "masked", "per_warp", "batches", "columns", "cols", "inner"),
+    *("warps", "items_per_warp", "masked", "batches", "columns", "cols", "inner"),
     "add_c",
 )
 
@@ -268,17 +268,18 @@ _LAYOUTS: Final = (
     (False, None, 1, 1, False),
     (True, 3, 1, 2, False),
 )
-# The same, but with blocks of a group in place of items: each warp takes one tile, so that several
-# blocks share these segments.
+# The same, but with blocks of a group in place of items. Warps are so many that a chunk of rows,
+# which a block of a scan has, is few tiles for each; arrays are so long that blocks share them.
 _GRID_LAYOUTS: Final = (
-    (True, None, 2, 3, True),
-    (True, 1000, 2, None, False),
-    (True, None, 1, 1, False),
-    (False, None, 1, 2, False),
-    (True, 3000, 1, None, False),
+    (True, None, 8, 4, True),
+    (True, 10000, 8, None, False),
+    (True, None, 4, 1, False),
+    (False, None, 8, 2, False),
+    (True, 3000, 8, None, False),
 )
-# The options that say how much a warp takes.
-_SHARES: Final = ("per_warp", "batches")
+_GRID_LENGTHS: Final = (17011, 257, 33013, 17, 1, 0)
+# Options of a sum's blocks, so that these take few rows too.
+_SHARES: Final = ("groups", "panels")
 _LENGTHS: Final = (1237, 257, 5003, 17, 1, 0)
 
 
@@ -337,7 +338,7 @@ def _recipes(row: Algorithm, column: Column) -> Iterator[Recipe]:
     """Yield every recipe of one cell; some may not go together."""
     grid = row.level is Level.GRID
     layouts, last = (_GRID_LAYOUTS, "columns") if grid else (_LAYOUTS, "items_per_warp")
-    shares = {name: 1 for name in _SHARES if name in row.options}
+    shares = {name: 1 for name in _SHARES if grid and name in row.options}
     sides = ("a", "b") if row.uses_mma else ("",)
     # Parts of a split input are combined by additions: products would round them.
     combines = ("add",) if column.source or not row.uses_mma else tuple(sorted(row.combines))
@@ -376,7 +377,9 @@ def cases_of(recipe: Recipe, number: int, *, full: bool) -> Iterator[Case]:
     kinds = input_kinds(program.inputs[0].dtype)
     if not full:
         kinds = tuple(kinds[(2 * number + turn) % len(kinds)] for turn in range(2))
+    grid = algorithm_of(recipe.algorithm).level is Level.GRID
+    lengths = _GRID_LENGTHS if grid else _LENGTHS
     multiple = program.scalars[0].multiple_of
     for turn, kind in enumerate(kinds):
-        length = _LENGTHS[(number + turn) % len(_LENGTHS)] if recipe.get("masked") else 3 * multiple
+        length = lengths[(number + turn) % len(lengths)] if recipe.get("masked") else 3 * multiple
         yield Case(recipe, {"length": length}, kind)

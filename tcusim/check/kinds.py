@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.algorithms import Algorithm, Level
+from tcusim.algorithms.rows import CHUNK_PANELS, PANEL_ROWS, ROW_TILES
 from tcusim.check.cases import Case, Recipe
 from tcusim.machine import Fused, Rule, format_of
 from tcusim.program.grammar import Program
@@ -31,8 +32,9 @@ Trial: TypeAlias = tuple[Recipe, bool]
 # Options that change what comes out, in a way that `_Segments.expected` knows.
 _FLAGS: Final = ("carry", "exclusive", "reverse")
 
-# Options that say how many tiles a warp takes, where blocks share a segment.
-_SHARES: Final = ("per_warp", "tiles_per_row")
+# Options that say how many rows a warp takes, where blocks share a segment: few of them, save
+# where a block takes whole chunks.
+_SHARES: Final = ("groups", "panels")
 
 _UNKNOWN: Final = "what must come out is not known here for"
 _LARGEST: Final = 3
@@ -62,13 +64,13 @@ class Tile(NamedTuple):
 def layouts(row: Algorithm, tile: Tile) -> list[tuple[int, int]]:
     """Return warps of a block and tiles of a warp: those that are measured, then others to try.
 
-    A warp's work is measured for one warp alone, as is that of blocks which share a segment; that
-    of a block for several, but not more than k, up to which the formulas hold.
+    A warp's work is measured for one warp alone; that of a block for several, but not more than k,
+    up to which the formulas hold. Of blocks that share a segment, the warps share a chunk of rows.
     """
     if row.level is Level.WARP:
         return [(1, 1), (3, 2)]
     if row.level is Level.GRID:
-        return [(1, 1), (3, 1)]
+        return [(_warps_of_chunk(tile), 1)]
     return list(dict.fromkeys([(min(4, tile.k), 1), (1, 1), (2, 1), (4, 1), (3, 2)]))
 
 
@@ -114,7 +116,7 @@ class _Segments:
         unit = _unit(row, tile)
         default = row.repeats * unit
         if row.level is Level.GRID:
-            yield from _shared_segments(row, unit, full)
+            yield from _shared_segments(row, tile, full)
             return
 
         def segments(size: int, *, masked: bool = True, **options: Any) -> Recipe:
@@ -221,24 +223,32 @@ def _flags(row: Algorithm, full: bool) -> Iterator[dict[str, bool]]:
             yield dict.fromkeys(chosen, True)
 
 
-def _shared_segments(row: Algorithm, unit: int, full: bool) -> Iterator[Trial]:
-    """Yield segments that several blocks share, and whole arrays: a warp takes one tile."""
+def _warps_of_chunk(tile: Tile) -> int:
+    """Return the warps that share a chunk; one, if the rows of several do not fill it."""
+    rows = PANEL_ROWS * CHUNK_PANELS
+    return 1 if rows % tile.m else min(CHUNK_PANELS, rows // tile.m)
+
+
+def _shared_segments(row: Algorithm, tile: Tile, full: bool) -> Iterator[Trial]:
+    """Yield segments that several blocks share, and whole arrays."""
 
     def segments(size: int | None, **options: Any) -> Recipe:
         # Of a whole array alone, blocks form groups of a size that can be chosen.
-        group = {"columns": 3} if size is None and "columns" in row.options else {}
+        group = {"columns": 4} if size is None and "columns" in row.options else {}
         share = {name: 1 for name in row.options if name in _SHARES}
         return Recipe.of(row.name, segment_size=size, **share, **group, **options)
 
     every = {name: True for name in row.options if name in _FLAGS}
-    for size in (1, unit + 1, 3 * unit) if full else (1, 3 * unit):
-        yield segments(size, masked=True), full
-    for warps in (1, 2) if full else (2,):
-        yield segments(3 * unit - 1, warps=warps, **every), full
-        yield segments(None, warps=warps, masked=True), True
-        yield segments(None, warps=warps, **every), full
+    chunk = ROW_TILES * tile.k * PANEL_ROWS * CHUNK_PANELS
+    warps = _warps_of_chunk(tile)
+    for size in (1, tile.k + 1, 3 * tile.m * tile.k) if full else (1, 3 * tile.m * tile.k):
+        yield segments(size, warps=warps, masked=True), full
+    for several in (1, warps) if full else (warps,):
+        yield segments(2 * chunk + 1, warps=several, **every), full
+        yield segments(None, warps=several, masked=True), full
+        yield segments(None, warps=several, **every), full
     for flags in _flags(row, full) if full else ():
-        yield segments(None, masked=True, **flags), False
+        yield segments(None, warps=warps, masked=True, **flags), False
 
 
 def _strange_inputs(program: Program, known: tuple[str, ...]) -> str:

@@ -281,7 +281,7 @@ class _Trial:
         """Return the ways to combine that are possible, and the program that is measured."""
         built: dict[str, tuple[Recipe, Program]] = {}
         refused: list[Unsupported] = []
-        for combine in ("mma", "add"):
+        for combine in self.row.combines:
             recipe = self._measured_recipe(self.row.repeats, combine)
             try:
                 built[combine] = (recipe, self.build(recipe))
