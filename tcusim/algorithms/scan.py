@@ -416,11 +416,12 @@ def _scan_by_panels(b: Builder, panel: ScannedPanel, work: PanelWork, out: Buffe
                 before = b.rect(b.scratch("base", b.options.acc, 1), 0, 1, 1, 1)
                 b.copy(before, chunk, running)
             rows = _before_rows(b, panel, work, before)
-            work.write(first + p, out, panel.rows, rows)
             total = b.rect(panel.sums, panel.order.last(work.rows), 1, 1, 1)
             b.copy(chunk, chunk, total)
             if running is not None:
                 b.copy(b.rect(found, p, 1, 1, 1), total)
+            # Last, so that the next panel's loads are in flight with these stores.
+            work.write(first + p, out, panel.rows, rows)
         if running is not None:
             b.copy(running, running, sum_of(b, found, count))
 
