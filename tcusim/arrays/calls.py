@@ -98,7 +98,8 @@ def run_ready(asked: Arrays, arrays: Arrays, call: Call, prepare: Prepare) -> An
     returned as theirs.
     """
     signatures = tuple([() if array is None else signature(array) for array in arrays])
-    is_known = call.offsets is None and None not in signatures
+    plain = call.offsets is call.segment_ids is call.num_segments is None
+    is_known = plain and None not in signatures
     key = (asked, signatures)
     ready = READY.find(key) if is_known else None
     if ready is None:

@@ -66,6 +66,8 @@ class SegmentKeywords(Keywords, total=False):
     axis: int
     offsets: Any
     check_offsets: bool
+    segment_ids: Any
+    num_segments: int | None
 
 
 class SegmentScanKeywords(SegmentKeywords, total=False):
@@ -255,6 +257,8 @@ def segmented_sum(
     *,
     offsets: Any = None,
     check_offsets: bool = True,
+    segment_ids: Any = None,
+    num_segments: int | None = None,
     axis: int = -1,
     dtype: DTypeLike | None = None,
     out: Any = None,
@@ -284,6 +288,12 @@ def segmented_sum(
         is for offsets that are known to be right. Bad ones then give wrong results, but no access
         outside the arrays. Nor is it known how long the longest segment is: there may be more
         launches.
+    segment_ids : array_like of int, shape (axis' length,), optional
+        Instead of offsets: the number of each element's segment, as in `jax.ops.segment_sum`. They
+        never decrease; a segment without elements has the sum 0. Those in GPU memory are copied
+        back, for which the call waits: offsets are less to copy.
+    num_segments : int, optional
+        With `segment_ids`: how many segments there are. By default one more than the last id.
     axis : int
         The axis that is made of segments.
     a, dtype, out, backend, tile, arch, acc, algorithm, report, progress, stream
@@ -305,10 +315,12 @@ def segmented_sum(
     array([ 6., 22.], dtype=float16)
     >>> tcusim.segmented_sum(np.arange(8, dtype=np.float16), offsets=[0, 1, 1, 8])
     array([ 0.,  0., 28.], dtype=float16)
+    >>> tcusim.segmented_sum(np.arange(4, dtype=np.float16), segment_ids=[0, 0, 2, 2])
+    array([1., 0., 5.], dtype=float16)
     """
     request = SegmentRequest("segmented_sum", axis, segment_size, dtype)
     asked = (request, Options(backend, tile, arch, acc, algorithm), type(axis), type(segment_size))
-    call = Call(out, stream, report, progress, offsets, check_offsets)
+    call = Call(out, stream, report, progress, offsets, check_offsets, segment_ids, num_segments)
     return run_ready(asked, (a,), call, prepare_segments)
 
 
@@ -326,6 +338,8 @@ def segmented_cumsum(
     *,
     offsets: Any = None,
     check_offsets: bool = True,
+    segment_ids: Any = None,
+    num_segments: int | None = None,
     axis: int = -1,
     exclusive: bool = False,
     include_initial: bool = False,
@@ -351,7 +365,7 @@ def segmented_cumsum(
         Begin each segment with 0 and end it with its sum, so that each grows by one.
     reverse : bool
         Sum from the end of each segment: with `exclusive` or `include_initial`, each ends with 0.
-    segment_size, offsets, check_offsets, axis
+    segment_size, offsets, check_offsets, segment_ids, num_segments, axis
         As in `segmented_sum`.
     out : array, optional
         As in `sum`, but it may be `a` itself, which is then scanned in place.
@@ -381,7 +395,7 @@ def segmented_cumsum(
         "segmented_cumsum", axis, segment_size, dtype, False, exclusive, reverse, include_initial
     )
     asked = (request, Options(backend, tile, arch, acc, algorithm), type(axis), type(segment_size))
-    call = Call(out, stream, report, progress, offsets, check_offsets)
+    call = Call(out, stream, report, progress, offsets, check_offsets, segment_ids, num_segments)
     return run_ready(asked, (a,), call, prepare_segments)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.arrays.libraries import Home, Host, as_numpy, is_on_device, name_of_kind
-from tcusim.arrays.request import Call, Layout
+from tcusim.arrays.request import Call, Layout, count_of
 from tcusim.backends import DeviceBackend
 from tcusim.errors import InputError, Unsupported
 
@@ -45,15 +45,15 @@ def offsets_of(home: Home, a: Any, call: Call, *, length: int, rows: int) -> Off
 
     Those in GPU memory are copied back to be checked, unless the user says that they are right.
     """
+    if call.segment_ids is not None:
+        ids = call.segment_ids
+        if is_on_device(ids):
+            ids = _gpu_of(home, "segment_ids", ids).to_host(ids)
+        edges = _edges_of_ids(ids, call.num_segments, length)
+        return _brought(home, a, edges, rows)
     offsets, there = call.offsets, is_on_device(call.offsets)
-    if isinstance(home, Host):
-        if there:
-            raise InputError(
-                f"offsets are a {name_of_kind(offsets)} in GPU memory, but a is a NumPy array; "
-                "copy them to a NumPy array"
-            )
-    elif there:
-        _require_flat_integers(home, offsets)
+    if there:
+        home = _gpu_of(home, "offsets", offsets)
         if not call.check_offsets:
             if rows != 1:
                 raise Unsupported(
@@ -68,7 +68,12 @@ def offsets_of(home: Home, a: Any, call: Call, *, length: int, rows: int) -> Off
             return Offsets(_as_int64(home, offsets), edges.size - 1, edges)
     if not there:
         edges = _edges_of(offsets, length)
-    array = home.to_device(_repeated(edges, rows), a) if length and rows else None
+    return _brought(home, a, edges, rows)
+
+
+def _brought(home: Home, a: Any, edges: Ints, rows: int) -> Offsets:
+    """Return the offsets of these edges of each row, brought to where `a` is."""
+    array = home.to_device(_repeated(edges, rows), a) if rows and edges[-1] else None
     return Offsets(array, edges.size - 1, edges)
 
 
@@ -106,19 +111,53 @@ def _edges_of(offsets: Any, length: int) -> Ints:
     return edges.astype(np.int64)
 
 
+def _edges_of_ids(ids: Any, num_segments: Any, length: int) -> Ints:
+    """Return where the segments begin and end to which elements belong by sorted numbers."""
+    ids = as_numpy("segment_ids", ids)
+    if ids.shape != (length,) or (length and ids.dtype.kind not in "iu"):
+        raise InputError(
+            f"segment_ids must be a flat array of {length} integers, one for each element of the "
+            f"axis; got shape {ids.shape}, dtype {ids.dtype}"
+        )
+    down = np.flatnonzero(ids[1:] < ids[:-1])
+    if down.size:
+        at = int(down[0])
+        raise InputError(
+            f"segment_ids must not decrease, but segment_ids[{at}] = {ids[at]} and "
+            f"segment_ids[{at + 1}] = {ids[at + 1]}; sort the elements by them first"
+        )
+    number = int(ids[-1]) + 1 if length else 0
+    if num_segments is not None:
+        number = count_of("num_segments", num_segments)
+    for at, out in ((0, length and ids[0] < 0), (-1, length and ids[-1] >= number)):
+        if out:
+            raise InputError(
+                f"segment_ids[{at}] = {ids[at]}, but segments are numbered from 0 to {number - 1}"
+            )
+    return np.searchsorted(ids, np.arange(number + 1)).astype(np.int64)
+
+
 def _repeated(edges: Ints, rows: int) -> Ints:
     """Return the edges of all segments of `rows` rows that lie end to end and are cut alike."""
     starts = np.arange(rows)[:, None] * edges[-1] + edges[:-1]
     return np.append(starts, rows * edges[-1])
 
 
-def _require_flat_integers(backend: DeviceBackend, offsets: Any) -> None:
-    facts = backend.describe(offsets)
-    if len(facts.shape) != 1 or 0 in facts.shape or facts.dtype not in ("int32", "int64"):
+def _gpu_of(home: Home, name: str, given: Any) -> DeviceBackend:
+    """Return the backend of an array in GPU memory; refuse what is no flat array of integers."""
+    if isinstance(home, Host):
         raise InputError(
-            "offsets in GPU memory must be a flat array of segments + 1 elements of int64 or "
-            f"int32, got shape {tuple(facts.shape)}, dtype {facts.dtype}"
+            f"{name} are a {name_of_kind(given)} in GPU memory, but a is a NumPy array; copy them "
+            "to a NumPy array"
         )
+    facts = home.describe(given)
+    if len(facts.shape) != 1 or 0 in facts.shape or facts.dtype not in ("int32", "int64"):
+        each = "segments + 1 elements" if name == "offsets" else "an element for each of the axis,"
+        raise InputError(
+            f"{name} in GPU memory must be a flat array of {each} of int64 or int32, got shape "
+            f"{tuple(facts.shape)}, dtype {facts.dtype}"
+        )
+    return home
 
 
 def _as_int64(backend: DeviceBackend, offsets: Any) -> Any:

@@ -240,6 +240,7 @@ def _sizes(problem: AnyProblem, rule: TypeRule) -> str:
 class _ByOffsets(TypedDict, total=False):
     offsets: Any
     check_offsets: bool
+    segment_ids: Any
 
 
 class Plan(Planned):
@@ -266,6 +267,7 @@ class Plan(Planned):
         *,
         offsets: Any = None,
         check_offsets: bool = True,
+        segment_ids: Any = None,
     ) -> Any:
         """Compute: launch for an array of the planned type and length.
 
@@ -289,6 +291,8 @@ class Plan(Planned):
         check_offsets : bool
             False leaves offsets in GPU memory unchecked, and the call waits for nothing: see
             `tcusim.segmented_sum`.
+        segment_ids : array_like of int, optional
+            Instead of offsets: the number of each element's segment, from 0 up, as there.
 
         Returns
         -------
@@ -299,11 +303,11 @@ class Plan(Planned):
         InputError
             If an array does not fit.
         """
-        call = Call(out, stream, None, None, offsets, check_offsets)
+        call = Call(out, stream, None, None, offsets, check_offsets, segment_ids)
         return run_ready((self,), (a,), call, _prepare_plan)
 
     def _prepare(self, a: Any, call: Call) -> ReadyCall:
-        self._require_offsets(call.offsets)
+        by_offsets = self._require_offsets(call)
         home, given = gathered({"a": a}, self.backend)
         a, facts, p = given["a"], home.describe(given["a"]), self.problem
         assert isinstance(p, SegmentProblem)
@@ -314,10 +318,12 @@ class Plan(Planned):
                 f"{facts.dtype}; make another plan, or cast the array"
             )
         plan, layout = self._at(home), self._layout(shape)
-        if self.asked.size is not None:
-            call = call._replace(offsets=layout.even_edges)
-        if call.offsets is None:
+        if not by_offsets and self.asked.size is None:
             return segment_call(plan, home, a, layout, plan.rule)
+        if not by_offsets:
+            call = call._replace(offsets=layout.even_edges)
+        elif call.segment_ids is not None:
+            call = call._replace(num_segments=layout.segments)
         offsets = offsets_of(home, a, call, length=p.length, rows=1)
         self._require_fitting(offsets)
         return segment_call(plan, home, a, offsets.applied(layout), plan.rule, offsets.array)
@@ -340,17 +346,18 @@ class Plan(Planned):
             return layout if layout.initial else replace(layout, kept=shape)
         return replace(layout, kept=() if self.operation == "sum" else (layout.segments,))
 
-    def _require_offsets(self, offsets: Any) -> None:
-        takes_some = isinstance(self.problem, RaggedProblem) and self.asked.size is None
-        if takes_some and offsets is None:
-            assert isinstance(self.problem, RaggedProblem)
-            raise InputError(
-                f"this plan is for {self.problem.segments} segments by offsets; give offsets="
-            )
-        if offsets is not None and not takes_some:
+    def _require_offsets(self, call: Call) -> bool:
+        """Return whether a call gives offsets; refuse it if the plan is not for them."""
+        given, p = call.by_offsets, self.problem
+        takes_some = isinstance(p, RaggedProblem) and self.asked.size is None
+        if given and not takes_some:
             raise InputError(
                 f"{self!r} takes no offsets; plan {self.operation!r} with segments=, their number"
             )
+        if takes_some and not given:
+            assert isinstance(p, RaggedProblem)
+            raise InputError(f"this plan is for {p.segments} segments by offsets; give offsets=")
+        return given
 
     def _require_fitting(self, offsets: Offsets) -> None:
         p = self.problem

@@ -27,14 +27,15 @@ def prepare_segments(asked: tuple[Any, ...], arrays: tuple[Any, ...], call: Call
     """Return the call for a sum or scan: `asked` begins with a request and options."""
     request: SegmentRequest = asked[0]
     options: Options = asked[1].checked()
-    if call.offsets is not None:
+    by_offsets = call.by_offsets
+    if by_offsets:
         require_unnamed(options.algorithm)
     home, given = gathered({"a": arrays[0]}, options.backend)
     a, options = given["a"], _on(home, options)
     facts, arch = home.describe(a), arch_of_run(options.arch, options.backend)
     types = types_on_host if isinstance(home, Host) else types_on_device
     rule = types(facts.dtype, request.dtype, options.acc, arch)
-    layout = request.layout(tuple(facts.shape), by_offsets=call.offsets is not None)
+    layout = request.layout(tuple(facts.shape), by_offsets=by_offsets)
     uneven = layout.missing > 0 and not isinstance(home, Host)
     if uneven and options.algorithm is not None:
         raise Unsupported(
@@ -42,10 +43,10 @@ def prepare_segments(asked: tuple[Any, ...], arrays: tuple[Any, ...], call: Call
             "memory the last segment of each row is then shorter, and segments lie by offsets, "
             "for which there is no algorithm to name. Leave algorithm out, or pass row by row"
         )
-    if uneven or (call.offsets is None and lies_by_offsets(layout, rule, options)):
-        call = call._replace(offsets=layout.even_edges)
+    if uneven or (not by_offsets and lies_by_offsets(layout, rule, options)):
+        call, by_offsets = call._replace(offsets=layout.even_edges), True
     plan, longest, offsets = None, None, None
-    if call.offsets is not None:
+    if by_offsets:
         found = offsets_of(home, a, call, length=layout.length, rows=layout.rows)
         layout, longest, offsets = found.applied(layout), found.longest, found.array
     if layout.elements:

@@ -81,6 +81,19 @@ class Call(NamedTuple):
     progress: Progress | None = None
     offsets: Any = None
     check_offsets: bool = True
+    segment_ids: Any = None
+    num_segments: Any = None
+
+    @property
+    def by_offsets(self) -> bool:
+        """Whether segments lie by offsets, or by ids; refuse what does not go together."""
+        if self.segment_ids is None:
+            if self.num_segments is not None:
+                raise InputError("num_segments goes with segment_ids; leave it out")
+            return self.offsets is not None
+        if self.offsets is not None:
+            raise InputError("give offsets or segment_ids, not both")
+        return True
 
 
 class SegmentRequest(NamedTuple):
@@ -149,7 +162,7 @@ class SegmentRequest(NamedTuple):
         others = tuple(axis for axis in range(len(shape)) if axis not in axes)
         length = math.prod(shape[axis] for axis in axes)
         if by_offsets and self.segment_size is not None:
-            raise InputError("give segment_size or offsets, not both")
+            raise InputError("give segment_size or offsets, not both, nor segment_ids with either")
         size = max(1, length)
         if self.is_segmented and not by_offsets:
             size = _size_of(self.segment_size, length)
@@ -350,7 +363,7 @@ def _broadcast(
 def _size_of(segment_size: Any, length: int) -> int:
     """Return the elements of a segment of an axis of this length."""
     if segment_size is None:
-        raise InputError("give segment_size, the elements of a segment, or offsets")
+        raise InputError("give segment_size, the elements of a segment, or offsets or segment_ids")
     size = count_of("segment_size", segment_size)
     if size > length > 0:
         raise InputError(

@@ -29,7 +29,7 @@ __all__ = [
     "check_file_writable",
     "check_writable",
     "read_array",
-    "read_offsets",
+    "read_integers",
     "write_array",
     "write_bytes",
     "write_text",
@@ -81,22 +81,19 @@ def read_array(path: str | Path, *, member: str | None = None) -> Array:
         raise InputError(f"{file}: the array does not fit in memory") from error
 
 
-def read_offsets(path: str | Path) -> Array:
-    """Return offsets from a file; text files give floats, which must be whole numbers.
+def read_integers(path: str | Path, what: str) -> Array:
+    """Return offsets, or what else they are, from a file; the floats of text must be whole.
 
     Raises InputError if the file cannot be read, or a number is not whole or exceeds 64 bits.
     """
     given = read_array(path)
     whole = np.isfinite(given) & (given == np.floor(given))
     if not whole.all():
-        raise InputError(f"{path}: offsets must be whole numbers, got {given[~whole][0]:g}")
+        raise InputError(f"{path}: {what} must be whole numbers, got {given[~whole][0]:g}")
     # No float lies between these and the largest integer of 64 bits.
     large = (given >= 2.0**63) | (given < -(2.0**63))
     if large.any():
-        raise InputError(
-            f"{path}: offsets must be less than 2**63, got {given[large][0]:g}; the last one is "
-            f"the length of the axis"
-        )
+        raise InputError(f"{path}: {what} must be less than 2**63, got {given[large][0]:g}")
     return given.astype(np.int64)
 
 

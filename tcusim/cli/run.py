@@ -38,12 +38,13 @@ _INPUT_TYPES: Final = ("f16", "bf16", "f32", "f64", "s8", "u8", "s32")
 class _Task:
     """An operation on an array, with what the command was given.
 
-    offsets: edges of the segments; None where a size gives them.
+    offsets, ids: edges of the segments, or the segment of each element; None if not given.
     """
 
     operation: str
     array: Array
     offsets: Array | None
+    ids: Array | None
     given: Mapping[str, Any]
 
     def run(self, **keywords: Any) -> Array:
@@ -55,6 +56,7 @@ class _Task:
         keywords |= {name: given[name] for name in names} | {"dtype": _dtype(given["dtype"])}
         if self.operation.startswith("segmented"):
             keywords |= {"segment_size": given["segment_size"], "offsets": self.offsets}
+            keywords |= {"segment_ids": self.ids, "num_segments": given["num_segments"]}
             keywords["axis"] = -1 if given["axis"] is None else given["axis"]
         function = getattr(tcusim, self.operation.replace("-", "_"))
         return np.asarray(function(self.array, **keywords))
@@ -80,6 +82,9 @@ class _Task:
         """Return where segments begin, and where the last one ends."""
         if self.offsets is not None:
             return [int(edge) for edge in self.offsets]
+        if self.ids is not None:
+            number = self.given["num_segments"] or self.ids.max(initial=-1) + 1
+            return [int(edge) for edge in np.searchsorted(self.ids, np.arange(number + 1))]
         size = self.given["segment_size"]
         return [0, length] if size is None else [*range(0, length, size), length]
 
@@ -97,10 +102,12 @@ class _Task:
 
 def _check(operation: str, given: Mapping[str, Any]) -> None:
     """Refuse options that do not go together, before anything is read."""
-    named = (given["segment_size"] is not None) + (given["offsets"] is not None)
+    named = sum(given[name] is not None for name in ("segment_size", "offsets", "segment_ids"))
     segmented, scan = operation.startswith("segmented"), operation.endswith("cumsum")
     if segmented and named != 1:
-        raise click.UsageError(f"{operation} needs --segment-size N or --offsets FILE, one of them")
+        raise click.UsageError(
+            f"{operation} needs --segment-size N, --offsets FILE or --segment-ids FILE, one of them"
+        )
     if not segmented and named:
         raise click.UsageError(f"{operation} has no segments; did you mean segmented-{operation}?")
     for name in _ORDER:
@@ -141,6 +148,15 @@ def _check(operation: str, given: Mapping[str, Any]) -> None:
     help="Instead of a size: where segments begin, 0 first, the axis' length last.",
 )
 @click.option(
+    "--segment-ids",
+    type=click.Path(),
+    metavar="FILE",
+    help="Instead: the number of each element's segment, in order.",
+)
+@click.option(
+    "--num-segments", type=int, metavar="N", help="Segments by ids. Default: the last id, plus 1."
+)
+@click.option(
     "--axis", type=int, metavar="I", help="Default: the whole array; of segments, the last axis."
 )
 @click.option(
@@ -179,8 +195,11 @@ def run_command(operation: str, input_file: str, **given: Any) -> None:
         array = cast.array
         if given["input_type"] == "bf16" and array.dtype == np.float32:
             raise errors.InputError("bf16 arrays need ml-dtypes: pip install 'tcusim[bf16]'")
-    offsets = None if given["offsets"] is None else files.read_offsets(given["offsets"])
-    task = _Task(operation, array, offsets, given)
+    offsets, ids = (
+        None if given[name] is None else files.read_integers(given[name], what)
+        for name, what in (("offsets", "offsets"), ("segment_ids", "segment ids"))
+    )
+    task = _Task(operation, array, offsets, ids, given)
     report = Report()
     start = time.perf_counter()
     with (

@@ -16,7 +16,7 @@ from tcusim.cli.files import (
     check_file_writable,
     check_writable,
     read_array,
-    read_offsets,
+    read_integers,
     write_array,
     write_text,
 )
@@ -239,15 +239,15 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.M
 
 def test_offsets_fit_64_bits(tmp_path: Path) -> None:
     file = text_file(tmp_path, "0 3 9007199254740992\n", "a.txt")
-    assert read_offsets(file).tolist() == [0, 3, 2**53]
+    assert read_integers(file, "offsets").tolist() == [0, 3, 2**53]
     np.save(tmp_path / "a.npy", np.array([0, 2**63], np.uint64))
     for name, content in (("b.txt", "0 9223372036854775808\n"), ("c.txt", "-1e30 4\n")):
         text_file(tmp_path, content, name)
     for name in ("a.npy", "b.txt", "c.txt"):
         with pytest.raises(InputError, match=r"offsets must be less than 2\*\*63, got "):
-            read_offsets(tmp_path / name)
-    with pytest.raises(InputError, match="offsets must be whole numbers, got nan"):
-        read_offsets(text_file(tmp_path, "0 nan\n", "d.txt"))
+            read_integers(tmp_path / name, "offsets")
+    with pytest.raises(InputError, match="ids must be whole numbers, got nan"):
+        read_integers(text_file(tmp_path, "0 nan\n", "d.txt"), "ids")
 
 
 def test_a_device_is_written_to_and_stays_a_device() -> None:

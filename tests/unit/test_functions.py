@@ -224,6 +224,49 @@ def test_offsets_of_any_integer_type_and_as_a_list() -> None:
         assert tcusim.segmented_sum(x, offsets=offsets).tolist() == expected
 
 
+@pytest.mark.parametrize("ids", [[0, 0, 0, 2, 2, 5], np.array([1, 1, 1, 1, 1, 1], np.uint64)])
+@pytest.mark.parametrize("number", [None, 6, 9])
+def test_segments_by_the_ids_of_their_elements(ids: Any, number: int | None) -> None:
+    x = halves(0, 2, 6)
+    count = number or int(ids[-1]) + 1
+    edges = np.searchsorted(ids, np.arange(count + 1))
+    by_ids: dict[str, Any] = {"segment_ids": ids, "num_segments": number}
+    total = tcusim.segmented_sum(x, **by_ids)
+    assert_equal(total, np.stack([x[:, np.equal(ids, i)].sum(1) for i in range(count)], axis=1))
+    for order in ({"reverse": True}, {"exclusive": True}, {"include_initial": True}):
+        scan = tcusim.segmented_cumsum(x, **by_ids, **order)
+        assert_equal(scan, tcusim.segmented_cumsum(x, offsets=edges, **order))
+    plan = tcusim.plan("segmented_sum", length=6, segments=count)
+    assert_equal(plan(x[0], segment_ids=ids), total[0])
+
+
+def test_no_elements_have_ids() -> None:
+    assert tcusim.segmented_sum(halves(0, 0), segment_ids=[]).shape == (0,)
+    assert tcusim.segmented_sum(halves(0, 0), segment_ids=[], num_segments=3).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("keywords", "text"),
+    [
+        ({"segment_ids": [0, 2, 1]}, "segment_ids must not decrease, but segment_ids[1] = 2 and "
+         "segment_ids[2] = 1; sort the elements by them first"),
+        ({"segment_ids": [-1, 0, 0]}, "segment_ids[0] = -1, but segments are numbered from 0 to 0"),
+        ({"segment_ids": [0, 0, 2], "num_segments": 2}, "segment_ids[-1] = 2, but segments are nu"),
+        ({"segment_ids": [0, 0]}, "must be a flat array of 3 integers, one for each element of th"),
+        ({"segment_ids": [0.0, 0, 0]}, "got shape (3,), dtype float64"),
+        ({"segment_ids": [0, 0, 0], "num_segments": 1.5}, "num_segments must be an integer, got 1"),
+        ({"segment_ids": [0, 0, 0], "offsets": [0, 3]}, "give offsets or segment_ids, not both"),
+        ({"segment_ids": [0, 0, 0], "segment_size": 3}, "give segment_size or offsets, not both, "),
+        ({"segment_ids": [0, 0, 0], "algorithm": "reduction_k"}, "goes with segments of one size"),
+        ({"num_segments": 2, "segment_size": 3}, "num_segments goes with segment_ids; leave it ou"),
+    ],
+)  # fmt: skip
+def test_ids_that_do_not_go(keywords: dict[str, Any], text: str) -> None:
+    with pytest.raises(InputError) as caught:
+        tcusim.segmented_sum(halves(0, 3), **keywords)
+    assert text in str(caught.value)
+
+
 def test_offsets_along_an_axis_of_a_larger_array() -> None:
     x = halves(3, 4, 30, 2)
     offsets = [0, 0, 7, 8, 30]

@@ -520,6 +520,22 @@ def test_offsets_in_every_order_along_any_axis(gpu: StandIn) -> None:
     assert_bits(out, tcusim.segmented_sum(row, offsets=edges, arch="ada"))
 
 
+def test_ids_in_gpu_memory_or_not(gpu: StandIn) -> None:
+    ids = np.repeat([0, 1, 4], [20, 1, 300])
+    x = halves(321)
+    expected = tcusim.segmented_cumsum(x, segment_ids=ids, arch="ada")
+    for given in (ids, OnGpu(ids), OnGpu(ids.astype(np.int32))):
+        assert_bits(tcusim.segmented_cumsum(OnGpu(x), segment_ids=given), expected)
+    assert gpu.looks == 2
+    some: Any = OnGpu(ids)
+    with pytest.raises(InputError, match=r"segment_ids are a .*OnGpu in GPU memory, but a is a Nu"):
+        tcusim.segmented_cumsum(x, segment_ids=some)
+    with pytest.raises(
+        InputError, match="segment_ids in GPU memory must be a flat array of an ele"
+    ):
+        tcusim.segmented_cumsum(OnGpu(x), segment_ids=OnGpu(ids.astype(np.uint8)))
+
+
 def test_scans_by_offsets_in_place(gpu: StandIn) -> None:
     edges = lengths_of(7)
     for shape in ((edges[-1],), (3, edges[-1])):

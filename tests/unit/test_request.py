@@ -184,7 +184,7 @@ def test_the_longest_integer_segment_is_exact_on_volta() -> None:
 @pytest.mark.parametrize(
     ("size", "text"),
     [
-        (None, "give segment_size, the elements of a segment, or offsets"),
+        (None, "give segment_size, the elements of a segment, or offsets or segment_ids"),
         (0, "segment_size must be at least 1, got 0"),
         (-1, "segment_size must be at least 1, got -1"),
         (1.5, "segment_size must be an integer, got 1.5"),

@@ -109,6 +109,11 @@ def test_offsets_and_members_and_text(folder: Path) -> None:
     assert Path("out.csv").read_text() == "0.0,0.0,3.0\n3.0,0.0,9.0\n"
     succeeds("run", "segmented-cumsum", *arguments)
     assert Path("out.csv").read_text() == "0.0,1.0,3.0\n3.0,4.0,9.0\n"
+    Path("ids.txt").write_text("0 2 2\n")
+    by_ids = [*arguments[:3], "--segment-ids", "ids.txt", "--num-segments", "4", "--json"]
+    answer = json.loads(succeeds("run", "segmented-sum", *by_ids))
+    assert answer["result"] == [[0.0, 0.0, 3.0, 0.0], [3.0, 0.0, 9.0, 0.0]]
+    assert answer["error"]["max_absolute"] == 0
     succeeds("run", "segmented-cumsum", *arguments, "--exclusive", "--axis", "1")
     assert Path("out.csv").read_text() == "0.0,0.0,1.0\n0.0,0.0,4.0\n"
 
@@ -183,6 +188,15 @@ def test_an_overflow_of_the_result_is_reported(folder: Path) -> None:
         (["segmented-sum", "a.npy", "--segment-size", "999"], "longer than the axis"),
         (["segmented-sum", "a.npy", "--offsets", "down.txt"], "offsets must not decrease"),
         (["segmented-sum", "a.npy", "--offsets", "half.txt"], "must be whole numbers, got 0.5"),
+        (
+            ["segmented-sum", "a.npy", "--segment-ids", "down.txt"],
+            "--segment-ids must be a flat "
+            "array of 256 integers, one for each element of the axis; got shape (4,)",
+        ),
+        (
+            ["segmented-sum", "a.npy", "--segment-size", "2", "--num-segments", "3"],
+            "--num-segments goes with --segment-ids; leave it out",
+        ),
         (["segmented-sum", "a.npy", "--offsets", "far.txt"], "must be less than 2**63, got 1e+30"),
         (["sum", "wide.csv", "--input-type", "f16"], "1e+06 cannot become f16"),
         (["sum", "wide.csv", "--tile", "32x8x16"], "--input-type f16 or f32 casts them"),
@@ -215,7 +229,7 @@ def test_the_output_is_checked_before_anything_is_computed(
         (["summ", "a.npy"], "unknown operation 'summ'. Did you mean 'sum'?"),
         (["sum", "a.npy", "--input-type", "f15"], "unknown type 'f15'. Did you mean 'f16'?"),
         (["sum", "a.npy", "--acc", "f61"], "unknown accumulator 'f61'"),
-        (["segmented-sum", "a.npy"], "needs --segment-size N or --offsets FILE, one of them"),
+        (["segmented-sum", "a.npy"], "needs --segment-size N, --offsets FILE or --segment-i"),
         (["sum", "a.npy", "--segment-size", "4"], "did you mean segmented-sum?"),
         (["sum", "a.npy", "--exclusive"], "--exclusive is for scans"),
         (["sum", "a.npy", "--reverse"], "--reverse is for scans"),
