@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tcusim.algorithms import Level, algorithm_of, build
-from tcusim.arrays.planner import choose, tuning_of
+from tcusim.arrays.planner import choose
 from tcusim.arrays.problem import Problem, ProductProblem, Types
 from tcusim.arrays.tuning import DEFAULT
 from tcusim.errors import InputError, TcusimError
@@ -21,19 +21,17 @@ from tcusim.machine.shapes import shape_of
 from tcusim.program.launches import LaunchPlan
 from tcusim.simulate.backend import NUMPY
 
-__all__ = ["CHUNKS", "KINDS", "Recipe", "recipes"]
+__all__ = ["KINDS", "Recipe", "recipes"]
 
 KINDS: Final = ("sum", "scan", "matvec")
-
-# The "algorithm" that cuts long segments into chunks, a warp to each, in three launches or more.
-CHUNKS: Final = "chunks"
 
 # Above this many elements a scan is not offered with f16 accumulators: each product rounds to f16.
 _LONGEST_F16: Final = 4096
 # The most elements of a segment whose sums `reduction_packed` adds up in one chain of products.
 _LONGEST_PACKED: Final = 1024
-# The most elements of a segment that is tried in rows of tiles.
-_LONGEST_IN_ROWS: Final = {"sum": 2**12, "scan": DEFAULT.chunk}
+# The most elements of a segment that a warp is tried on alone, and the fewest that blocks are.
+_LONGEST_ALONE: Final = 2**16
+_SHORTEST_SHARED: Final = 2**13
 # Tiles that accumulate in a product of a matrix and a vector before a rounded addition.
 _LONG_CHAIN: Final = 64
 
@@ -43,8 +41,8 @@ class Recipe:
     """One way to sum or scan segments of f16 numbers, or to multiply a matrix by a vector.
 
     kind: "sum", "scan" or "matvec". segment_size: None if the whole array is one segment; of
-    "matvec", the columns of the matrix. algorithm: a name for `tcusim.build`, `CHUNKS`, or None for
-    the launches that `tcusim.segmented_sum`, `segmented_cumsum` and `matvec` choose; they choose
+    "matvec", the columns of the matrix. algorithm: a name for `tcusim.build`, or None for the
+    launches that `tcusim.segmented_sum`, `segmented_cumsum` and `matvec` choose; they choose
     for an architecture, by name, or None for one with room for any block. options: of the
     algorithm alone. The others are `build`'s options.
     """
@@ -71,7 +69,7 @@ class Recipe:
         if self.items_per_warp > 1:
             parts.append(f"items_per_warp={self.items_per_warp}")
         parts.extend(f"{name}={value}" for name, value in self.options)
-        if self.kind != "matvec" and self.algorithm not in ("reduction_packed", "scan_k", CHUNKS):
+        if self.kind != "matvec" and self.algorithm not in ("reduction_packed", "scan_k"):
             parts.append(self.combine)
         return " ".join(parts)
 
@@ -98,9 +96,9 @@ class Recipe:
 
         It has where each warp works alone, not where the warps of a block share a segment.
         """
-        if self.algorithm in (None, CHUNKS):
+        if self.algorithm is None or self.kind == "matvec":
             return self
-        if self.kind == "matvec" or algorithm_of(self.algorithm or "").level is not Level.WARP:
+        if algorithm_of(self.algorithm).level is not Level.WARP:
             return self
         return replace(self, warps=1, items_per_warp=1)
 
@@ -132,7 +130,6 @@ class Recipe:
             tile=tile,
             types=types,
             arch=self.arch,
-            strategy="chunks" if self.algorithm == CHUNKS else None,
         )
 
 
@@ -142,12 +139,8 @@ def _plan_of(recipe: Recipe, length: int) -> LaunchPlan:
     inner, algorithm = recipe.segment_size or length, recipe.algorithm
     if recipe.kind == "matvec" and length % inner:
         raise InputError(f"{length} elements are no rows of {inner}")
-    if algorithm is None or algorithm == CHUNKS:
-        tuning = tuning_of(recipe.arch)
-        if algorithm == CHUNKS:
-            # Blocks of the recipe's warps, however long the array.
-            tuning = replace(tuning, warps=recipe.warps, many_elements=0)
-        return choose(recipe.problem(length), recipe.label, tuning).plan
+    if algorithm is None:
+        return choose(recipe.problem(length), recipe.label).plan
     options = dict(recipe.options)
     options |= {name: getattr(recipe, name) for name in ("acc", "result", "warps")}
     if recipe.kind == "matvec":
@@ -195,9 +188,10 @@ def _whole_sums() -> Iterator[Recipe]:
 def _shared_sums(size: int | None) -> Iterator[Recipe]:
     """Yield sums in which the blocks of one launch share segments, or the array."""
     start = Recipe("sum", size, "reduction_single_pass", masked=True)
-    for warps, per_warp in ((8, 8), (16, 8), (16, 16)):
-        if size is None or size >= warps * per_warp * 256:
-            yield replace(start, warps=warps, options=(("per_warp", per_warp),))
+    for warps, groups in ((8, 4), (16, 4), (16, 8)):
+        # A group is 16 rows of two tiles.
+        if size is None or size >= warps * groups * 512:
+            yield replace(start, warps=warps, options=(("groups", groups), ("panels", 1)))
 
 
 def _whole_scans() -> Iterator[Recipe]:
@@ -222,18 +216,16 @@ def _sums(size: int) -> Iterator[Recipe]:
             yield Recipe("sum", size, "reduction_packed", shape, warps=warps)
     if 16 < size <= 256:
         yield Recipe("sum", size, "reduction_kn", warps=4)
-    if size <= _LONGEST_IN_ROWS["sum"]:
+    if size <= DEFAULT.reduction.longest_in_panels:
         for warps, tiles in ((8, 1), (4, 8)):
             yield Recipe("sum", size, "reduction_panel", warps=warps, items_per_warp=tiles)
-    if 256 <= size <= DEFAULT.chunk * 4:
+    if 256 <= size <= _LONGEST_ALONE:
         for warps in (8, 4):
             yield Recipe("sum", size, "reduction_tn", warps=warps)
-    if size >= DEFAULT.least_block:
+    if size >= _SHORTEST_SHARED:
         for warps in (4, 8, 16):
             yield Recipe("sum", size, "reduction_tn_block", warps=warps)
         yield from _shared_sums(size)
-    if size > DEFAULT.chunk:
-        yield Recipe("sum", size, CHUNKS, warps=8)
     yield Recipe("sum", size, None)
 
 
@@ -254,15 +246,13 @@ def _scans_of(size: int, acc: str, result: str) -> Iterator[Recipe]:
                 yield replace(one, algorithm="scan_k")
             elif size < 256:
                 yield replace(one, algorithm="scan_kn")
-            elif size <= DEFAULT.chunk * 4:
+            elif size <= _LONGEST_ALONE:
                 yield replace(one, algorithm="scan_t" if size == 256 else "scan_tn")
-    if size <= _LONGEST_IN_ROWS["scan"]:
+    if size <= DEFAULT.scan.longest_in_panels:
         for tiles in (1, 8):
             yield replace(start, algorithm="scan_panel", warps=8, items_per_warp=tiles)
-    if size >= DEFAULT.chunk:
+    if size >= _SHORTEST_SHARED:
         yield from _shared_scans(size, result)
-    if size > DEFAULT.chunk:
-        yield replace(start, algorithm=CHUNKS, warps=4)
     yield start
 
 

@@ -12,7 +12,7 @@ from tcusim.machine import format_of
 from tcusim.program.launches import Memory
 from tcusim_bench import throughput as bench
 from tcusim_bench.device import reference
-from tcusim_bench.programs import CHUNKS, Recipe, recipes
+from tcusim_bench.programs import Recipe, recipes
 from tcusim_cuda.emit import emit
 
 ALL = [(kind, size or None) for kind in ("sum", "scan") for size in bench.SEGMENTS]
@@ -46,10 +46,10 @@ def test_quick_keeps_one_of_each_type(kind: str, size: int | None) -> None:
 
 
 def test_what_is_tried() -> None:
-    """Long segments are shared by warps and by blocks, and cut into chunks; short ones are not."""
+    """Long segments are shared by warps and by blocks; short ones are not."""
     for kind, expected in (
-        ("sum", {None, CHUNKS, "reduction_tn", "reduction_tn_block", "reduction_single_pass"}),
-        ("scan", {None, CHUNKS, "scan_tn", "scan_single_pass"}),
+        ("sum", {None, "reduction_tn", "reduction_tn_block", "reduction_single_pass"}),
+        ("scan", {None, "scan_tn", "scan_single_pass"}),
     ):
         assert {recipe.algorithm for recipe in recipes(kind, 2**16)} == expected
         whole = {recipe.algorithm for recipe in recipes(kind, None)}
@@ -96,10 +96,10 @@ def _takes(recipe: Recipe, length: int) -> bool:
         Recipe("sum", 1024, "reduction_tn", warps=4),
         Recipe("sum", 2**14, "reduction_tn_block", warps=4),
         Recipe(
-            "sum", 2**14, "reduction_single_pass", warps=4, masked=True, options=(("per_warp", 4),)
+            "sum", 2**14, "reduction_single_pass", warps=4, masked=True, options=(("groups", 2),)
         ),
         Recipe("scan", 1024, "scan_tn", warps=4, items_per_warp=2),
-        Recipe("scan", None, "scan_single_pass", warps=4, masked=True, options=(("batches", 2),)),
+        Recipe("scan", None, "scan_single_pass", warps=4, masked=True, options=(("batches", 4),)),
     ],
 )
 def test_what_stands_for_a_recipe_has_its_bits(recipe: Recipe) -> None:
@@ -156,13 +156,11 @@ def test_a_plan_chooses_for_the_unit() -> None:
 
 
 def test_the_label_of_a_plan_names_its_programs() -> None:
-    assert Recipe("sum", 64, None).label_at(2**20) == "plan: reduction_panel warps=2"
+    assert Recipe("sum", 64, None).label_at(2**20) == "plan: reduction_panel warps=1"
     assert Recipe("sum", None, None).label_at(2**30) == "plan: reduction_single_pass warps=16"
     assert Recipe("scan", 16, None, shape="1x1x1").label == "plan"
-    chunks = Recipe("scan", 2**16, CHUNKS, warps=4)
-    assert chunks.label_at(2**20) == chunks.label == "chunks 16x16x16 warps=4"
-    names = [launch.program.name for launch in chunks.plan(2**20).launches]
-    assert names == ["reduction_tn", "scan_simt", "scan_tn"]
+    named = Recipe("scan", 2**16, "scan_tn", warps=4)
+    assert named.label_at(2**20) == named.label == "scan_tn 16x16x16 warps=4 add"
 
 
 def test_a_matrix_of_whole_rows() -> None:
