@@ -183,12 +183,12 @@ def _candidates(problem: AnyProblem, tuning: Tuning) -> Iterator[Strategy[Any]]:
 
 
 def _precision(problem: AnyProblem, tuning: Tuning) -> Iterator[str]:
-    """Yield how sums are kept precise, if there is more to say than that a scan adds."""
-    if not isinstance(problem, SegmentProblem):
+    """Yield how a named algorithm's sums are kept precise, if it is not a scan that adds."""
+    if not isinstance(problem, SegmentProblem) or problem.algorithm is None:
         return
     if problem.as_printed:
         yield "as the paper prints it: partial sums are rounded, and chains have no limit"
-    elif isinstance(problem, RaggedProblem) or problem.kind == "reduction":
+    elif problem.kind == "reduction":
         yield f"at most {tuning.accumulation_length} products accumulate before a rounded addition"
 
 

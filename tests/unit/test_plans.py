@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 import tcusim.arrays.planner
 from tcusim import plan
 from tcusim.arrays.plans import plan_for
-from tcusim.arrays.tuning import DEFAULT
 from tcusim.errors import InputError, UnknownName, Unsupported
 from tcusim.simulate.backend import NUMPY
 
 Array = NDArray[Any]
 
 
-CHUNK = DEFAULT.chunk
+# Blocks share an array of this length.
+LONG = 3 * 2**14
 
 
 def integers(length: int) -> NDArray[np.float16]:
@@ -34,35 +34,49 @@ def segments(x: Array, size: int) -> list[NDArray[np.float64]]:
 
 
 def test_a_plan_prints_everything() -> None:
-    made = plan("cumsum", length=2**15, result="float32", arch="volta", strategy="chunks")
+    made = plan("segmented_cumsum", length=2**15, segments=3, result="float32", arch="volta")
     assert str(made).splitlines() == [
-        "plan cumsum",
-        "  problem   32768 float16 to float32",
+        "plan segmented_cumsum",
+        "  problem   32768 float16 in 3 segments by offsets to float32",
         "  tile      16x16x16, f16 to f32",
         "  arch      volta",
         "  arrays    in        f16 x 32768, 65536 bytes",
-        "            sums      f32 x 2, 8 bytes",
-        "            carries   f32 x 2, 8 bytes",
+        "            offsets   s64 x 4, 32 bytes",
+        "            sums      f32 x 1027, 4108 bytes",
+        "            sums2     f32 x 35, 140 bytes",
+        "            sums3     f32 x 7, 28 bytes",
+        "            carries   f32 x 7, 28 bytes",
+        "            carries2  f32 x 35, 140 bytes",
+        "            carries3  f32 x 1027, 4108 bytes",
         "            out       f32 x 32768, 131072 bytes",
-        "  launch 1  reduction_tn: in -> sums; 2 x 1 warps, 128 mma, 65536 bytes read, 8 written",
-        "  launch 2  scan_simt: sums -> carries; 1 x 1 warps, 0 mma, 8 bytes read, 8 written",
-        "  launch 3  scan_tn: in, carries -> out; 2 x 1 warps, 256 mma, 65544 bytes read, "
-        "131072 written",
-        "  strategy  chunks",
-        "  why       segments of more than 16384 elements are cut into chunks of that size, a "
-        "warp to each; their sums are combined by rounded additions, 1024 to a warp",
+        "  launch 1  reduction_ragged: in, offsets -> sums; 65 x 1 warps, 130 mma, 65568 bytes "
+        "read, 4108 written",
+        "  launch 2  reduction_ragged_simt: sums, offsets -> sums2; 3 x 1 warps, 0 mma, 4140 bytes "
+        "read, 140 written",
+        "  launch 3  reduction_ragged_simt: sums2, offsets -> sums3; 1 x 1 warps, 0 mma, 172 bytes "
+        "read, 28 written",
+        "  launch 4  scan_ragged_simt: sums3, offsets -> carries; 3 x 1 warps, 0 mma, 60 bytes "
+        "read, 28 written",
+        "  launch 5  scan_ragged_simt: sums2, offsets, carries -> carries2; 1 x 1 warps, 0 mma, "
+        "200 bytes read, 140 written",
+        "  launch 6  scan_ragged_simt: sums, offsets, carries2 -> carries3; 3 x 1 warps, 0 mma, "
+        "4280 bytes read, 4108 written",
+        "  launch 7  scan_ragged: in, offsets, carries3 -> out; 33 x 1 warps, 198 mma, 69676 bytes "
+        "read, 131072 written",
+        "  strategy  rows",
+        "  why       segments by offsets are cut into rows of 32 elements, so that all warps have "
+        "equal work",
+        "            a segment may have all 32768 elements: the rows' sums are combined by rounded "
+        "additions, level by level",
     ]
-    assert (made.counts.mma, made.counts.bytes_read) == (384, 131088)
+    assert (made.counts.mma, made.counts.bytes_read) == (328, 144096)
     short = plan("segmented_sum", length=64, segment_size=16, dtype="float32")
     assert repr(short) == (
-        "Plan('segmented_sum', 64 float32 in segments of 16 to float32: reduction_kn)"
+        "Plan('segmented_sum', 64 float32 in segments of 16 to float32: reduction_panel)"
     )
     assert "  tile      16x16x16, f32 as bf16 to f32" in str(short)
     assert "  arch      that of the GPU; hopper on the simulator" in str(short)
-    assert short.rationale == (
-        "segments of up to 64 elements lie side by side in a tile, 16 to a row",
-        "at most 16 products accumulate before a rounded addition",
-    )
+    assert short.rationale == ("a warp takes 16 segments of 16 elements, in rows of 16",)
     literal = plan("sum", length=300, algorithm="reduction_256n")
     assert literal.rationale[1].startswith("as the paper prints it: partial sums are rounded")
 
@@ -130,7 +144,7 @@ def test_the_functions_make_a_plan_once(monkeypatch: pytest.MonkeyPatch) -> None
     plan_for.cache_clear()
     for _ in range(3):
         tcusim.segmented_sum(integers(500), 10)
-    assert built == ["reduction_kn"]
+    assert built == ["reduction_panel"]
 
 
 def test_a_plan_runs_on_the_backend_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +163,7 @@ def test_a_plan_runs_on_the_backend_that_it_names(monkeypatch: pytest.MonkeyPatc
             return NUMPY.run(plan, inputs, arch=arch, **options)
 
     tcusim.register_backend(Other())
-    x = integers(3 * CHUNK)
+    x = integers(LONG)
     made = plan("sum", length=x.size, result="float32", backend="other", arch="ada")
     assert made(x) == x.sum(dtype=np.float64)
     assert archs == ["ada"]
@@ -159,12 +173,12 @@ def test_a_plan_runs_on_the_backend_that_it_names(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-@pytest.mark.parametrize("size", [20, 300, 3 * CHUNK])
+@pytest.mark.parametrize("size", [20, 300, LONG])
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
 def test_launches_leave_what_is_not_finite_to_the_products(
     dtype: str, size: int, bad: float
 ) -> None:
-    if size > CHUNK and dtype == "float64":
+    if size == LONG and dtype == "float64":
         pytest.skip("takes seconds, and is as the others")
     x = np.ones(3 * size, dtype)
     at = size + 18
@@ -204,12 +218,10 @@ def test_launches_do_not_scale_float32() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-@pytest.mark.parametrize("size", [16, 300, 5 * CHUNK])
+@pytest.mark.parametrize("size", [16, 300, LONG])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_scans_work_in_place(dtype: str, size: int, reverse: bool) -> None:
-    made = plan(
-        "segmented_cumsum", length=5 * CHUNK, segment_size=size, dtype=dtype, reverse=reverse
-    )
+    made = plan("segmented_cumsum", length=LONG, segment_size=size, dtype=dtype, reverse=reverse)
     assert made.in_place
     assert made.why_not_in_place is None
 
@@ -255,10 +267,10 @@ def test_out_of_a_plan() -> None:
         (UnknownName, "unknown backend 'nunpy'", "sum", {"backend": "nunpy"}),
         (Unsupported, "'scan_kn' is a scan, and this is a reduction", "sum",
          {"algorithm": "scan_kn"}),
-        (UnknownName, "unknown strategy 'chunk'. Did you mean 'chunks'?", "sum",
-         {"strategy": "chunk"}),
-        (InputError, "strategy='chunks' does not apply to 100 float16 to float16: it is for "
-         "segments of several whole chunks", "sum", {"strategy": "chunks"}),
+        (UnknownName, "unknown strategy 'panel'. Did you mean 'panels'?", "sum",
+         {"strategy": "panel"}),
+        (InputError, "strategy='panels' does not apply to 16384 float16 to float16: it is for "
+         "segments that a warp takes alone", "sum", {"strategy": "panels", "length": 2**14}),
         (InputError, "strategy='named' does not apply to 100 float16 to float16: it is for a named "
          "algorithm", "sum", {"strategy": "named"}),
         (InputError, "give algorithm= or strategy=, not both", "sum",

