@@ -14,6 +14,8 @@ other integers, bool          int64 or uint64, or `dtype`;   refused
 
 `dtype` is the type of the computation, as in NumPy, where it or the array's type is float64; other
 floats are computed as they are, in float32 sums, and rounded once to `dtype`.
+
+With bits="exact" NumPy arrays of every type are summed in fixed point, and rounded once to `dtype`.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from tcusim.machine.formats import BY_ARRAY_NAME, array_name_of
 
 __all__ = [
     "FLOATS",
+    "Bits",
     "Method",
     "TypeRule",
     "numpy_type",
@@ -49,8 +52,11 @@ _TYPES = {
 FLOATS = ("float16", "float32", "float64", "bfloat16")
 
 # How arrays are made to fit the types of a product: as they are; as digits of 8 bits; float32 as
-# bf16 parts, which few values exceed; or as scaled f16 parts.
-Method: TypeAlias = Literal["as it is", "digits", "bf16 parts", "f16 parts"]
+# bf16 parts, which few values exceed; as scaled f16 parts; or, of all types, as digits of their
+# fixed point, whose exact sums are rounded once.
+Method: TypeAlias = Literal["as it is", "digits", "bf16 parts", "f16 parts", "fixed point"]
+# What the bits of a result follow from: a segment and the arithmetic, or the true value alone.
+Bits: TypeAlias = Literal["segment", "exact"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,27 +101,30 @@ def types_of(work: str, result: str, acc: str) -> Types:
 
 
 def types_on_host(
-    given: str, dtype: Any, acc: str, arch: str, *, product: bool = False
+    given: str, dtype: Any, acc: str, arch: str, *, product: bool = False, bits: str = "segment"
 ) -> TypeRule:
     """Return the types for NumPy arrays of the type `given`, with results of type `dtype`."""
     kind = "f" if given in FLOATS else np.dtype(given).kind
     wanted = _result_type(given, kind, dtype)
     if kind == "f" and given not in FLOATS:
         raise InputError(f"input of dtype {given} is not supported; cast it to float32 or float64")
-    is_integer = wanted not in FLOATS
+    is_integer, is_exact = wanted not in FLOATS, bits == "exact"
     if kind in "biu" and (is_integer or not product):
         if acc == "f16":
             how = "exact" if product else "summed exactly"
             raise Unsupported(f"acc='f16' is for float16 input; integers are {how}")
-        whole = _multiplies(arch, "s8", "s32")
-        types = Types("s8", "s32", "s8", "s32") if whole else Types("f16", "f32", "f16", "f32")
-        return TypeRule(given, given, wanted, types, "digits")
+        how_exactly: Method = "fixed point" if is_exact and not is_integer else "digits"
+        return TypeRule(given, given, wanted, _types_of_digits(arch), how_exactly)
     if is_integer:
         verb = "multiply" if product else "sum"
         raise InputError(
             f"dtype {wanted} would cut the fractions of {given} input; "
             f"{verb} in a float type, then round and cast the result yourself"
         )
+    if is_exact:
+        if acc == "f16":
+            raise Unsupported("acc='f16' rounds after every product, bits='exact' once; choose one")
+        return TypeRule(given, given, wanted, _types_of_digits(arch), "fixed point")
     as_given = given in FLOATS and "float64" not in (given, wanted)
     work = given if as_given else wanted
     types = types_of(work, wanted, acc)
@@ -125,7 +134,9 @@ def types_on_host(
     return TypeRule(given, work, wanted, types, method)
 
 
-def types_on_device(given: str, dtype: Any, acc: str, arch: str) -> TypeRule:
+def types_on_device(
+    given: str, dtype: Any, acc: str, arch: str, *, bits: str = "segment"
+) -> TypeRule:
     """Return the types for arrays in GPU memory, whose values nobody looks at."""
     wanted = None if dtype is None else array_name_of(dtype)
     if given == "int8":
@@ -138,6 +149,11 @@ def types_on_device(given: str, dtype: Any, acc: str, arch: str) -> TypeRule:
         raise InputError(
             f"arrays in GPU memory must be of {', '.join(FLOATS)} or int8, got {given}; cast it "
             f"there, or copy it to a NumPy array, for which every integer type is summed exactly"
+        )
+    if bits == "exact":
+        raise Unsupported(
+            f"bits='exact' in GPU memory is for int8 arrays, not {given}: a fixed point takes a "
+            "look at the data. Copy the array to a NumPy array, or leave bits out"
         )
     wanted = wanted or given
     if wanted not in FLOATS:
@@ -152,6 +168,12 @@ def types_on_device(given: str, dtype: Any, acc: str, arch: str) -> TypeRule:
             f"the array to float16, or copy it to a NumPy array, which is scaled and split there"
         )
     return TypeRule(given, work, wanted, types_of(work, wanted, acc))
+
+
+def _types_of_digits(arch: str) -> Types:
+    """Return the types that sum digits exactly."""
+    whole = _multiplies(arch, "s8", "s32")
+    return Types("s8", "s32", "s8", "s32") if whole else Types("f16", "f32", "f16", "f32")
 
 
 def _result_type(given: str, kind: str, dtype: Any) -> str:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.arrays.dtypes import TypeRule, numpy_type
+from tcusim.arrays.fixed_point import FixedPoint
 from tcusim.arrays.libraries import Array
 from tcusim.arrays.problem import AnyProblem, Problem, ProductProblem, RaggedProblem, SegmentProblem
 from tcusim.machine import format_of, split_values
@@ -82,6 +83,8 @@ def stages_of(rule: TypeRule, *, product: bool) -> tuple[Stage, ...]:
         case "f16 parts":
             parts = partial(_product_parts if product else _parts, result=result)
             return (_product_specials if product else _specials, parts)
+        case "fixed point":
+            return _specials, partial(_fixed, result=result)
         case "as it is":
             return () if product else (_specials,)
 
@@ -189,6 +192,23 @@ def _weighed(
             total += one.astype(np.int64) << (8 * place)
     whole: Array = total.view(np.uint64) if result.kind == "u" else total
     return whole.astype(result)
+
+
+def _fixed(work: Work, result: np.dtype[Any]) -> Split:
+    """Sum numbers of any real type as digits of their fixed point, and round each sum once.
+
+    Digits that are zero throughout take no launch.
+    """
+    p = work.problem
+    assert isinstance(p, SegmentProblem)
+    dtype = numpy_type(p.types.dtype)
+    number = FixedPoint(work.arrays["in"], p.most, 31 if dtype == np.int8 else 24)
+    digits = {place: digit.astype(dtype) for place, digit in number.digits()}
+
+    def merge(results: Sequence[Array]) -> Array:
+        return number.rounded_once(dict(zip(digits, results, strict=True)), result)
+
+    return Split([work.on(**{"in": digit}) for digit in digits.values()], merge)
 
 
 def _counted(work: Work, *marks: Bools) -> list[Ints]:

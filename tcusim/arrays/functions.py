@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from tcusim.arrays.calls import run_ready
+from tcusim.arrays.dtypes import Bits
 from tcusim.arrays.libraries import Array, HostArray, Kind
 from tcusim.arrays.prepare import prepare_product, prepare_segments
 from tcusim.arrays.problem import Shape
@@ -51,7 +52,13 @@ class Keywords(TypedDict, total=False):
     stream: Any
 
 
-class CumsumKeywords(Keywords, total=False):
+class SumKeywords(Keywords, total=False):
+    """Those of sums and scans."""
+
+    bits: Bits
+
+
+class CumsumKeywords(SumKeywords, total=False):
     """Those of scans."""
 
     axis: int | None
@@ -60,7 +67,7 @@ class CumsumKeywords(Keywords, total=False):
     reverse: bool
 
 
-class SegmentKeywords(Keywords, total=False):
+class SegmentKeywords(SumKeywords, total=False):
     """Those of functions on segments."""
 
     axis: int
@@ -80,23 +87,31 @@ class SegmentScanKeywords(SegmentKeywords, total=False):
 
 @overload
 def sum(
-    a: HostArray, *, axis: None = None, keepdims: Literal[False] = False, **more: Unpack[Keywords]
+    a: HostArray,
+    *,
+    axis: None = None,
+    keepdims: Literal[False] = False,
+    **more: Unpack[SumKeywords],
 ) -> np.number[Any]: ...
 @overload
 def sum(
-    a: HostArray, *, axis: int | tuple[int, ...], keepdims: bool = False, **more: Unpack[Keywords]
+    a: HostArray,
+    *,
+    axis: int | tuple[int, ...],
+    keepdims: bool = False,
+    **more: Unpack[SumKeywords],
 ) -> Array: ...
 @overload
 def sum(
-    a: HostArray, *, axis: Axes = None, keepdims: Literal[True], **more: Unpack[Keywords]
+    a: HostArray, *, axis: Axes = None, keepdims: Literal[True], **more: Unpack[SumKeywords]
 ) -> Array: ...
 @overload
 def sum(
-    a: HostArray, *, axis: Axes = None, keepdims: bool = False, **more: Unpack[Keywords]
+    a: HostArray, *, axis: Axes = None, keepdims: bool = False, **more: Unpack[SumKeywords]
 ) -> np.number[Any] | Array: ...
 @overload
 def sum(
-    a: Kind, *, axis: Axes = None, keepdims: bool = False, **more: Unpack[Keywords]
+    a: Kind, *, axis: Axes = None, keepdims: bool = False, **more: Unpack[SumKeywords]
 ) -> Kind: ...
 def sum(
     a: Any,
@@ -110,6 +125,7 @@ def sum(
     arch: str | None = None,
     acc: Accumulator = "f32",
     algorithm: str | None = None,
+    bits: Bits = "segment",
     report: Report | None = None,
     progress: Progress | None = None,
     stream: Any = None,
@@ -151,6 +167,13 @@ def sum(
         `tcusim.plan` shows. A name of the paper's, such as "reduction_256n", is run as printed,
         partial sums rounded to the operand type included. Those for short segments ("_kn") have one
         warp for each tile of segments: a long segment takes the simulator seconds.
+    bits : {"segment", "exact"}
+        What the bits of a result follow from. "segment": the elements of its segment, the types,
+        the tile and the architecture, in a fixed order of rounded additions. "exact": the true
+        value alone, rounded once to the result's type: one set of bits on every GPU, in any order
+        and any split, and prefixes of numbers that are not negative never fall. It costs a launch
+        for each 7 bits between the largest element and the last bit of the smallest. A sum that is
+        zero is +0.0. Refused with acc="f16" and a paper's algorithm, which round.
     report : Report, optional
         Filled with the programs and counts of the call.
     progress : callable, optional
@@ -175,7 +198,7 @@ def sum(
     4950.0
     """
     request = SegmentRequest("sum", axis, None, dtype, keepdims)
-    asked = (request, Options(backend, tile, arch, acc, algorithm), type(axis), None)
+    asked = (request, Options(backend, tile, arch, acc, algorithm, bits), type(axis), None)
     call = Call(out, stream, report, progress)
     return run_ready(asked, (a,), call, prepare_segments)
 
@@ -198,6 +221,7 @@ def cumsum(
     arch: str | None = None,
     acc: Accumulator = "f32",
     algorithm: str | None = None,
+    bits: Bits = "segment",
     report: Report | None = None,
     progress: Progress | None = None,
     stream: Any = None,
@@ -217,7 +241,7 @@ def cumsum(
         Sum from the end: element i is the sum of itself and those after it.
     out : array, optional
         As in `sum`, but it may be `a` itself, which is then scanned in place.
-    a, dtype, backend, tile, arch, acc, algorithm, report, progress, stream
+    a, dtype, backend, tile, arch, acc, algorithm, bits, report, progress, stream
         As in `sum`.
 
     Returns
@@ -238,7 +262,7 @@ def cumsum(
     request = SegmentRequest(
         "cumsum", axis, None, dtype, False, exclusive, reverse, include_initial
     )
-    asked = (request, Options(backend, tile, arch, acc, algorithm), type(axis), None)
+    asked = (request, Options(backend, tile, arch, acc, algorithm, bits), type(axis), None)
     call = Call(out, stream, report, progress)
     return run_ready(asked, (a,), call, prepare_segments)
 
@@ -267,6 +291,7 @@ def segmented_sum(
     arch: str | None = None,
     acc: Accumulator = "f32",
     algorithm: str | None = None,
+    bits: Bits = "segment",
     report: Report | None = None,
     progress: Progress | None = None,
     stream: Any = None,
@@ -296,7 +321,7 @@ def segmented_sum(
         With `segment_ids`: how many segments there are. By default one more than the last id.
     axis : int
         The axis that is made of segments.
-    a, dtype, out, backend, tile, arch, acc, algorithm, report, progress, stream
+    a, dtype, out, backend, tile, arch, acc, algorithm, bits, report, progress, stream
         As in `sum`.
 
     Returns
@@ -319,7 +344,12 @@ def segmented_sum(
     array([1., 0., 5.], dtype=float16)
     """
     request = SegmentRequest("segmented_sum", axis, segment_size, dtype)
-    asked = (request, Options(backend, tile, arch, acc, algorithm), type(axis), type(segment_size))
+    asked = (
+        request,
+        Options(backend, tile, arch, acc, algorithm, bits),
+        type(axis),
+        type(segment_size),
+    )
     call = Call(out, stream, report, progress, offsets, check_offsets, segment_ids, num_segments)
     return run_ready(asked, (a,), call, prepare_segments)
 
@@ -351,6 +381,7 @@ def segmented_cumsum(
     arch: str | None = None,
     acc: Accumulator = "f32",
     algorithm: str | None = None,
+    bits: Bits = "segment",
     report: Report | None = None,
     progress: Progress | None = None,
     stream: Any = None,
@@ -369,7 +400,7 @@ def segmented_cumsum(
         As in `segmented_sum`.
     out : array, optional
         As in `sum`, but it may be `a` itself, which is then scanned in place.
-    a, dtype, backend, tile, arch, acc, algorithm, report, progress, stream
+    a, dtype, backend, tile, arch, acc, algorithm, bits, report, progress, stream
         As in `sum`.
 
     Returns
@@ -394,7 +425,12 @@ def segmented_cumsum(
     request = SegmentRequest(
         "segmented_cumsum", axis, segment_size, dtype, False, exclusive, reverse, include_initial
     )
-    asked = (request, Options(backend, tile, arch, acc, algorithm), type(axis), type(segment_size))
+    asked = (
+        request,
+        Options(backend, tile, arch, acc, algorithm, bits),
+        type(axis),
+        type(segment_size),
+    )
     call = Call(out, stream, report, progress, offsets, check_offsets, segment_ids, num_segments)
     return run_ready(asked, (a,), call, prepare_segments)
 

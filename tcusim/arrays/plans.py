@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypedDict, Unpack, overload
 import numpy as np
 
 from tcusim.arrays.calls import ReadyCall, product_call, run_ready, segment_call
-from tcusim.arrays.dtypes import TypeRule, types_on_device, types_on_host
+from tcusim.arrays.dtypes import Bits, TypeRule, types_on_device, types_on_host
 from tcusim.arrays.exact import Stage, Work, stages_of
 from tcusim.arrays.libraries import Array, Home, Host, HostArray, Kind, as_numpy, gathered
 from tcusim.arrays.offsets import Offsets, offsets_of, require_longest
@@ -515,6 +515,11 @@ def plan_for(
 
 def _require_exact(problem: SegmentProblem, rule: TypeRule) -> None:
     """Refuse what stages cannot make exact, or not safe."""
+    if rule.method == "fixed point" and problem.as_printed:
+        raise Unsupported(
+            f"{problem.algorithm!r} is run as printed, and rounds partial sums; with bits='exact' "
+            "nothing is rounded on the way. Leave algorithm out, or bits"
+        )
     if rule.method == "digits" and problem.types.ab == "f16" and problem.most > 2**16:
         # A digit is at most 2**7 in magnitude: sums of 2**16 are exact in float32's 24 bits.
         raise Unsupported(
@@ -586,6 +591,7 @@ def plan(
     arch: str | None = None,
     acc: str = "f32",
     algorithm: str | None = None,
+    bits: Bits = "segment",
     strategy: str | None = None,
     exclusive: bool = False,
     include_initial: bool = False,
@@ -615,7 +621,7 @@ def plan(
         that of the array; of integers NumPy's wide one, int32 in GPU memory.
     backend : str, optional
         Who runs it. By default that of the array: the simulator for NumPy arrays.
-    tile, arch, acc, algorithm
+    tile, arch, acc, algorithm, bits
         As in `tcusim.sum`.
     strategy : str, optional
         How to compute, by name, where several ways are open: "panels", "row_per_segment",
@@ -638,7 +644,7 @@ def plan(
     >>> plan(np.arange(8, dtype=np.float16))
     array([ 6., 22.], dtype=float16)
     """
-    options = Options(backend, tile, arch, acc, algorithm, strategy).checked()
+    options = Options(backend, tile, arch, acc, algorithm, bits, strategy).checked()
     if operation in ("matmul", "matvec"):
         raise InputError(f"{operation!r} is a product; plan it with tcusim.plan_product")
     if not isinstance(operation, str) or operation not in OPERATIONS:
@@ -655,7 +661,7 @@ def plan(
     request = SegmentRequest(operation, axis=0, segment_size=size, **order)
     used = arch_of_run(arch, backend)
     named_result = None if result is None else array_name_of(result)
-    rule = types_on_host(_given_type(dtype), named_result, acc, used)
+    rule = types_on_host(_given_type(dtype), named_result, acc, used, bits=options.bits)
     layout = request.layout((length,), by_offsets="segments" in sizes)
     own = "segments" not in sizes and lies_by_offsets(layout, rule, options)
     segments = layout.segments if own else sizes.get("segments")
@@ -745,7 +751,7 @@ def plan_product(
     >>> plan(np.ones((2, 3), np.float16), np.arange(3, dtype=np.float16))
     array([3., 3.], dtype=float16)
     """
-    options = Options(backend, tile, arch, acc, algorithm, strategy).checked()
+    options = Options(backend, tile, arch, acc, algorithm, strategy=strategy).checked()
     if not isinstance(operation, str) or operation not in ("matmul", "matvec"):
         raise unknown_name("operation", operation, ("matmul", "matvec"))
     if (cols is None) != (operation == "matvec"):

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.algorithms.order import Order
+from tcusim.arrays.dtypes import Bits
 from tcusim.arrays.problem import Shape
 from tcusim.arrays.report import Report
 from tcusim.backends import Edge, Progress, get_backend, native_arch
@@ -51,16 +52,19 @@ class Options(NamedTuple):
     arch: str | None = None
     acc: str = "f32"
     algorithm: str | None = None
+    bits: str = "segment"
     strategy: str | None = None
 
     def checked(self) -> Options:
         """Return the options; refuse what is no name."""
-        for name in ("backend", "arch", "acc", "algorithm", "strategy"):
+        for name in ("backend", "arch", "acc", "algorithm", "bits", "strategy"):
             value = getattr(self, name)
-            if not isinstance(value, str) and (value is not None or name == "acc"):
+            if not isinstance(value, str) and (value is not None or name in ("acc", "bits")):
                 raise InputError(f"{name} must be a name, got {value!r}")
         if self.acc not in ("f32", "f16"):
             raise unknown_name("accumulator", self.acc, ("f32", "f16"))
+        if self.bits not in get_args(Bits):
+            raise unknown_name("bits", self.bits, get_args(Bits))
         return self
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, get_args
 
 import click
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 import tcusim
 from tcusim import errors
+from tcusim.arrays.dtypes import Bits
 from tcusim.arrays.functions import Report
 from tcusim.cli import files
 from tcusim.cli.options import JSON, MEMBER, OneOf, OutputFile, Tile, in_words_of_the_command
@@ -50,7 +51,7 @@ class _Task:
     def run(self, **keywords: Any) -> Array:
         """Compute on tensor cores."""
         given = self.given
-        names = ["tile", "arch", "acc", "algorithm", "backend", "axis"]
+        names = ["tile", "arch", "acc", "algorithm", "bits", "backend", "axis"]
         if self.operation.endswith("cumsum"):
             names += _ORDER
         keywords |= {name: given[name] for name in names} | {"dtype": _dtype(given["dtype"])}
@@ -174,6 +175,13 @@ def _check(operation: str, given: Mapping[str, Any]) -> None:
     help="Accumulator of f16 input.",
 )
 @click.option("--algorithm", metavar="NAME", help="Default: one is chosen by size.")
+@click.option(
+    "--bits",
+    type=OneOf("bits", get_args(Bits)),
+    default="segment",
+    show_default=True,
+    help="exact: the true value, rounded once, on every GPU.",
+)
 @click.option("--backend", metavar="NAME", help="Who runs it; default: the simulator.")
 @click.option(
     *("-o", "--output"),
@@ -261,6 +269,7 @@ def _summary(task: _Task, report: Report, result: Array) -> dict[str, Any]:
         "arch": report.arch,
         "backend": task.given["backend"] or "numpy",
         "acc": task.given["acc"],
+        "bits": task.given["bits"],
         "programs": programs,
         "launches": report.launches,
         "mma": report.mma,

@@ -166,6 +166,20 @@ def test_a_cast_is_reported(folder: Path) -> None:
     assert "float64 to f16, 1 of 2 numbers rounded, by at most 2.44e-05" in text
 
 
+def test_bits_are_exact_where_asked(folder: Path) -> None:
+    np.save("tie.npy", np.array([2048, 1, 2.0**-24], np.float16))
+    answers = [
+        json.loads(succeeds("run", "sum", "tie.npy", "--json", "--bits", bits))
+        for bits in ("segment", "exact")
+    ]
+    assert [(one["bits"], one["result"]) for one in answers] == [
+        ("segment", 2048.0),
+        ("exact", 2050.0),
+    ]
+    message = fails(1, "run", "sum", "tie.npy", "--bits", "exact", "--acc", "f16")
+    assert "--acc f16 rounds after every product, --bits exact once" in message
+
+
 def test_an_overflow_of_the_result_is_reported(folder: Path) -> None:
     np.save("big.npy", np.full(4, 60000, np.float16))
     assert "1 results overflowed: choose a wider --dtype" in succeeds("run", "sum", "big.npy")

@@ -1,0 +1,233 @@
+"""bits="exact": every sum and prefix is the true value, rounded once."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import tcusim
+from tcusim.errors import InputError, UnknownName, Unsupported
+
+# Bits of the significand, and exponents of the smallest and the largest normal number.
+FLOATS = {
+    "float16": (11, -14, 15),
+    "bfloat16": (8, -126, 127),
+    "float32": (24, -126, 127),
+    "float64": (53, -1022, 1023),
+}
+TYPES = {name: np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name) for name in FLOATS}
+# Digits in int8; and in float16, where there is no int8.
+ARCHES = ("hopper", "volta")
+# The module, for calls that a type checker would refuse.
+UNTYPED: Any = tcusim
+
+
+def rounded(value: Fraction, name: str) -> float:
+    """Return a number rounded to nearest even, by the definition."""
+    digits, lowest, highest = FLOATS[name]
+    if not value:
+        return 0.0
+    exponent = value.numerator.bit_length() - value.denominator.bit_length()
+    exponent -= Fraction(2) ** exponent > abs(value)
+    step = Fraction(2) ** (max(exponent, lowest) - digits + 1)
+    nearest = round(value / step) * step
+    if abs(nearest) >= Fraction(2) ** (highest + 1):
+        return math.copysign(math.inf, value)
+    return float(nearest)
+
+
+def prefixes(x: NDArray[Any], name: str) -> list[float]:
+    """Return the correctly rounded prefix sums."""
+    exact = (Fraction(int(one) if x.dtype.kind in "biu" else float(one)) for one in x)
+    return [rounded(one, name) for one in itertools.accumulate(exact)]
+
+
+def anywhere(name: str, size: int, seed: int = 0) -> NDArray[Any]:
+    """Return numbers of all signs and magnitudes of a type, subnormal ones too."""
+    digits, lowest, highest = FLOATS[name]
+    rng = np.random.default_rng(seed)
+    powers = rng.integers(lowest - digits + 1, highest, size)
+    with np.errstate(under="ignore"):
+        x = np.ldexp(rng.uniform(1, 2, size) * rng.choice([-1, 1], size), powers)
+        return x.astype(TYPES[name])
+
+
+def bits(x: Any) -> bytes:
+    return np.ascontiguousarray(x).tobytes()
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+@pytest.mark.parametrize("result", FLOATS)
+@pytest.mark.parametrize("name", [*FLOATS, "int8", "uint64", "int64"])
+def test_each_prefix_is_rounded_once(name: str, result: str, arch: str) -> None:
+    if name in FLOATS:
+        near = np.random.default_rng(1).standard_normal(50).astype(TYPES[name])
+        arrays = [anywhere(name, 100), np.concatenate([near, -near[::-1]])]
+    else:
+        ends = np.iinfo(name)
+        integers = np.random.default_rng(2).integers(ends.min, ends.max, 50, name, endpoint=True)
+        arrays = [integers, np.resize(np.array([ends.min, ends.max, 1], name), 50)]
+    for x in arrays:
+        with np.errstate(over="ignore"):
+            scan = tcusim.cumsum(x, dtype=result, bits="exact", arch=arch)
+            total = tcusim.sum(x, dtype=result, bits="exact", arch=arch)
+        assert scan.dtype == total.dtype == TYPES[result]
+        expected = prefixes(x, result)
+        assert scan.astype(float).tolist() == expected
+        assert float(total) == expected[-1]
+
+
+def test_long_sums_are_those_of_fsum() -> None:
+    for x in (
+        np.random.default_rng(3).standard_normal(2**17),
+        np.random.default_rng(4).lognormal(0, 4, 2**17).clip(0, 6e4).astype(np.float16),
+    ):
+        exact = math.fsum(map(float, x))
+        assert tcusim.sum(x, dtype="float64", bits="exact") == exact
+        narrow = tcusim.sum(x, dtype="float32", bits="exact", arch="volta")
+        assert float(narrow) == rounded(Fraction(exact), "float32")
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "expected"),
+    [
+        # Halfway between two neighbours: the even one, unless the smallest number tips it.
+        (["2048", "1"], "float16", 2048.0),
+        (["2048", "3"], "float16", 2052.0),
+        (["2048", "1", "0x1p-24"], "float16", 2050.0),
+        (["2048", "1", "-0x1p-24"], "float16", 2048.0),
+        # Rounded to float32 on the way, or even to float64, this would be a tie.
+        (["0x1p+127", "0x1p+119", "0x1p-126"], "bfloat16", 2.0**127 + 2.0**120),
+        (["0x1p+127", "0x1p+119", "-0x1p-126"], "bfloat16", 2.0**127),
+        (["0x1p+1000", "0x1p+947", "0x1p-1074"], "float64", 2.0**1000 + 2.0**948),
+        # What is too large on the way, and what never is.
+        (["60000", "60000", "-60000"], "float16", 60000.0),
+        (["65504", "15"], "float16", 65504.0),
+        (["65504", "16"], "float16", math.inf),
+        (["-65504", "-16"], "float16", -math.inf),
+        (["0x1.fffffffffffffp+1023", "0x1p+970"], "float64", math.inf),
+        (["0x1.fffffffffffffp+1023", "0x1p+969"], "float64", 2.0**1023 * (2 - 2.0**-52)),
+        # Subnormal results.
+        (["0x1p-24", "0x1p-24"], "float16", 2.0**-23),
+        (["0x1p-150", "0x1p-151"], "float32", 2.0**-149),
+        (["0x1p-150"], "float32", 0.0),
+        (["0x1p-1074", "-0x1p-1074"], "float64", 0.0),
+    ],
+)
+def test_ties_overflow_and_subnormals(values: list[str], dtype: str, expected: float) -> None:
+    x = np.array([float.fromhex(one) if "x" in one else float(one) for one in values])
+    for arch in ("hopper", "volta"):
+        with np.errstate(over="ignore"):
+            assert float(tcusim.sum(x, dtype=dtype, bits="exact", arch=arch)) == expected
+        if expected == math.inf:
+            with pytest.warns(RuntimeWarning, match="overflow"):
+                tcusim.sum(x, dtype=dtype, bits="exact", arch=arch)
+
+
+def test_a_sum_of_zero_has_no_sign_and_a_rounded_one_keeps_it() -> None:
+    for x in ([-0.0], [-0.0, -0.0], [1.0, -1.0], [0.0, -0.0]):
+        assert math.copysign(1, tcusim.sum(np.array(x), bits="exact")) == 1
+        assert (np.copysign(1, tcusim.cumsum(np.array(x), bits="exact"))[-1:] == 1).all()
+    assert math.copysign(1, tcusim.sum(np.array([-1e-300]), dtype="float32", bits="exact")) == -1
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_infinities_and_nan_are_where_numpy_has_them(name: str) -> None:
+    x = np.arange(1, 41).astype(TYPES[name])
+    x[[10, 30]] = np.inf, -np.inf
+    x[35] = np.nan
+    with np.errstate(invalid="ignore"):
+        expected = np.cumsum(x.astype(np.float64))
+        found = tcusim.cumsum(x, bits="exact")
+        sums = tcusim.segmented_sum(x, 5, bits="exact").astype(float)
+    np.testing.assert_array_equal(found.astype(np.float64), expected)
+    np.testing.assert_array_equal(sums, [15, 40, np.inf, 90, 115, 140, -np.inf, np.nan])
+
+
+def segment_of(x: NDArray[Any], form: str, **keywords: Any) -> NDArray[Any]:
+    """Return the scan of a row, found among others or in a form of its own."""
+    rng, n = np.random.default_rng(9), x.size
+    others = rng.standard_normal((7, n)).astype(x.dtype)
+    match form:
+        case "row of a batch":
+            others[3] = x
+            return tcusim.cumsum(others, axis=1, **keywords)[3]
+        case "column":
+            others[5] = x
+            return tcusim.cumsum(np.ascontiguousarray(others.T), axis=0, **keywords)[:, 5]
+        case "by size":
+            return tcusim.segmented_cumsum(np.concatenate([x, others[0]]), n, **keywords)[:n]
+        case "by offsets":
+            long = np.concatenate([others[0], x, np.ones(5, x.dtype)])
+            edges = [0, n, n, 2 * n, 2 * n + 3, long.size]
+            return tcusim.segmented_cumsum(long, offsets=edges, **keywords)[n : 2 * n]
+        case _:
+            plan = tcusim.plan("cumsum", length=n, dtype=x.dtype, **keywords)
+            return plan(x)
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("length", [1, 31, 300, 2500])
+def test_one_set_of_bits_in_every_form_on_every_architecture(length: int) -> None:
+    x = anywhere("float16", length)
+    x[~np.isfinite(x)] = 0
+    forms = ["row of a batch", "column", "by size", "by offsets", "plan"]
+    for order in ({}, {"exclusive": True}, {"reverse": True}):
+        arches = itertools.cycle([*ARCHES, "turing", "ampere", "blackwell"])
+        found = {
+            bits(segment_of(x, form, bits="exact", arch=arch, **order))
+            for form, arch in zip(forms, arches, strict=False)
+        }
+        assert len(found) == 1
+    expected = bits(np.array(prefixes(x, "float16"), np.float16))
+    assert bits(tcusim.cumsum(x, bits="exact")) == expected
+    # In any order, and in any split of exact sums.
+    shuffled = np.random.default_rng(0).permutation(x)
+    total = tcusim.sum(x, bits="exact", dtype="float64")
+    assert tcusim.sum(shuffled, bits="exact", dtype="float64") == total
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_prefixes_of_numbers_that_are_not_negative_never_fall(name: str) -> None:
+    rng = np.random.default_rng(5)
+    for x in (rng.random((3, 2000)), rng.lognormal(0, 3, (3, 2000)).clip(0, 20)):
+        scan = tcusim.cumsum(x.astype(TYPES[name]), axis=1, bits="exact").astype(np.float64)
+        assert (np.diff(scan, axis=1) >= 0).all()
+
+
+def test_other_columns_leave_digits_alone() -> None:
+    # One power of two serves the whole array; huge neighbours do not move small numbers.
+    x = np.array([2.0**-1074, 2.0**-1073, 2.0**1000, -(2.0**1000), 3.5, 2.0**-40])
+    sums = tcusim.segmented_sum(x, 2, bits="exact")
+    assert sums.tolist() == [3 * 2.0**-1074, 0.0, 3.5 + 2.0**-40]
+
+
+def test_integers_are_exact_as_they_are() -> None:
+    x = np.array([2**62, 2**62, 1, -3], np.int64)
+    for given in ("segment", "exact"):
+        assert tcusim.cumsum(x, bits=given).tolist() == np.cumsum(x).tolist()
+    # With float results there is one rounding, not one for each digit.
+    y = np.array([2**54 + 1, 2**53, -1, 1], np.int64)
+    assert tcusim.cumsum(y, dtype="float32", bits="exact").tolist() == prefixes(y, "float32")
+
+
+def test_what_rounds_on_the_way_is_refused() -> None:
+    x = np.ones(300, np.float16)
+    with pytest.raises(Unsupported, match="acc='f16' rounds after every product"):
+        tcusim.sum(x, bits="exact", acc="f16")
+    with pytest.raises(Unsupported, match=r"reduction_256n.*Leave algorithm out"):
+        tcusim.sum(x, bits="exact", algorithm="reduction_256n")
+    with pytest.raises(InputError, match="dtype int64 would cut the fractions"):
+        tcusim.sum(x, bits="exact", dtype="int64")
+    with pytest.raises(UnknownName, match=r"unknown bits 'exakt'. Did you mean 'exact'\?"):
+        UNTYPED.sum(x, bits="exakt")
+    with pytest.raises(InputError, match="bits must be a name, got None"):
+        UNTYPED.plan("sum", length=3, bits=None)
+    assert tcusim.sum(x, bits="exact", algorithm="reduction_tn") == 300
