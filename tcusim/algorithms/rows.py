@@ -42,7 +42,9 @@ SEGMENTS = Index.symbol("segments")
 SIMT_ROWS = 16
 
 Groups: TypeAlias = Annotated[
-    int | None, "How many times m rows a warp takes at once. Default: as suits the segments."
+    int | None,
+    "How many times m rows a warp takes at once; of a long scan, no more than a panel. Default: as "
+    "suits the segments.",
 ]
 RowsPerWarp: TypeAlias = Annotated[int, "Chunks that a warp takes at a time."]
 
@@ -355,9 +357,15 @@ def share_of(
 def scan_share(m: int, k: int, segment_size: int, groups: int | None = None) -> Share:
     """Return how a warp takes segments that it scans: long ones a panel at a time."""
     share = share_of(m, k, segment_size, SCANNED, groups, PANEL_ROWS)
+    fewest = -(-min(share.rows, PANEL_ROWS) // m)
+    require(
+        share.groups >= fewest,
+        f"a warp takes the {min(share.rows, PANEL_ROWS)} rows of a segment or a panel at once, "
+        f"{m} to a group; got groups={groups}, use {fewest} or more",
+    )
     if share.rows <= PANEL_ROWS:
         return share
-    return Share(share.tiles_per_row, -(-PANEL_ROWS // m), share.rows, 0)
+    return Share(share.tiles_per_row, fewest, share.rows, 0)
 
 
 def rows_of_a_pass(count: int) -> int:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 import tcusim
 from tcusim.algorithms import build
-from tcusim.algorithms.rows import MOST, SCANNED, SUMMED, share_of
+from tcusim.algorithms.rows import MOST_TILES, PANEL_ROWS, ROW_TILES, SCANNED, SUMMED, share_of
 from tcusim.backends import run
-from tcusim.errors import InputError
+from tcusim.errors import InputError, Unsupported
 from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.program.grammar import Split, walk
 from tcusim.simulate.counts import Counts
@@ -30,12 +30,8 @@ SHAPES = (
 )
 # Segments of less than a row, of whole rows, of more tiles than a warp takes; and uneven ones.
 SIZES = (1, 16, 31, 48, 80, 100, 144, 256, 1000, 1024, 1536, 2048, 3000, 5000)
-OPTIONS: tuple[dict[str, Any], ...] = (
-    {},
-    {"tiles_per_row": 1},
-    {"tiles_per_row": 3, "groups": 2},
-    {"tiles_per_row": 4, "groups": 1},
-)
+# How many times the fewest groups of rows a warp takes at once; None: as suits the segments.
+FACTORS = (None, 1, 3)
 ORDERS = tuple(itertools.product((False, True), repeat=2))
 
 
@@ -55,20 +51,24 @@ def exact(
 @pytest.mark.parametrize("side", "ab")
 def test_rows_equal_integers(shape: MmaShape, side: str) -> None:
     rng = np.random.default_rng()
-    turns = list(itertools.product(OPTIONS, ORDERS))
+    turns = list(itertools.product(FACTORS, ORDERS))
     rng.shuffle(turns)
-    for size, (options, (exclusive, reverse)) in zip(SIZES, itertools.cycle(turns), strict=False):
+    for size, (factor, (exclusive, reverse)) in zip(SIZES, itertools.cycle(turns), strict=False):
         order = {"exclusive": exclusive, "reverse": reverse}
         cases: tuple[tuple[str, dict[str, Any]], ...]
         cases = (("reduction_panel", {}), ("scan_panel", order))
         for name, more in cases:
+            if factor and name == "scan_panel":
+                more = {**more, "groups": factor * -(-32 // (shape.m if side == "a" else shape.n))}
+            elif factor:
+                more = {"groups": factor}
             program = build(
-                name, tile=shape, side=side, segment_size=size, masked=True, warps=2,
-                **options, **more,
-            )  # fmt: skip
+                name, tile=shape, side=side, segment_size=size, masked=True, warps=2, **more
+            )
             x = rng.integers(-8, 9, int(rng.integers(1, 7000))).astype(np.float16)
             result = run(program, {"in": x})["out"]
-            np.testing.assert_array_equal(result, exact(name, x, size, **more), f"{name} {size}")
+            wanted = exact(name, x, size, exclusive=exclusive, reverse=reverse)
+            np.testing.assert_array_equal(result, wanted, f"{name} {size}")
 
 
 @pytest.mark.parametrize("name", ["reduction_panel", "scan_panel"])
@@ -105,55 +105,57 @@ def test_float32_is_split_exactly() -> None:
     sizes=st.sampled_from([(16, 16), (8, 16), (32, 16), (8, 4), (16, 8), (5, 3), (64, 16)]),
     segment_size=st.integers(1, 20_000),
     elements=st.sampled_from([SCANNED, SUMMED]),
-    tiles_per_row=st.none() | st.integers(1, 5),
     groups=st.none() | st.integers(1, 5),
+    least=st.sampled_from([1, PANEL_ROWS]),
 )
-def test_segments_fill_their_rows(
-    sizes: tuple[int, int],
-    segment_size: int,
-    elements: int,
-    tiles_per_row: int | None,
-    groups: int | None,
+def test_segments_begin_rows(
+    sizes: tuple[int, int], segment_size: int, elements: int, groups: int | None, least: int
 ) -> None:
     m, k = sizes
-    share = share_of(m, k, segment_size, elements, tiles_per_row, groups)
-    assert tiles_per_row in (None, share.tiles_per_row)
-    assert groups in (None, share.groups)
-    if share.per_segment is not None:
-        assert share.per_segment * share.tiles_per_row * k == segment_size
-        assert share.groups * m % share.per_segment == 0
-    if tiles_per_row is None and groups is None:
-        # A row of three tiles may be the least that there is.
-        assert share.tiles * m * k <= max(MOST, 3 * m * k)
+    share = share_of(m, k, segment_size, elements, groups, least)
+    assert share.tiles_per_row == (1 if segment_size <= k else ROW_TILES)
+    row = share.tiles_per_row * k
+    assert (share.rows - 1) * row < segment_size <= share.rows * row
+    assert share.lines * share.rows <= share.groups * m < (share.lines + 1) * share.rows
+    if groups is None:
+        assert share.groups * m >= least
+        assert share.tiles <= MOST_TILES or share.groups * m < least + m
+    else:
+        assert share.groups == groups
 
 
 def test_segments_that_fill_few_tiles_share_them() -> None:
     found = {size: share_of(16, 16, size, SCANNED) for size in (16, 48, 64, 80, 768, 1024, 2048)}
     shares = {
-        size: (share.tiles_per_row, share.groups, share.per_segment)
+        size: (share.tiles_per_row, share.groups, share.rows, share.lines)
         for size, share in found.items()
     }
     assert shares == {
-        16: (1, 4, 1),
-        48: (3, 1, 1),
-        64: (2, 2, 2),
-        80: (1, 5, 5),
-        768: (3, 1, 16),
-        1024: (2, 2, 32),
-        2048: (2, 2, None),
+        16: (1, 4, 1, 64),
+        48: (2, 2, 2, 16),
+        64: (2, 2, 2, 16),
+        80: (2, 2, 3, 10),
+        768: (2, 2, 24, 1),
+        1024: (2, 2, 32, 1),
+        2048: (2, 2, 64, 0),
     }
 
 
-@pytest.mark.parametrize("name", ["tiles_per_row", "groups"])
-def test_a_size_of_nothing_is_refused(name: str) -> None:
-    size: dict[str, Any] = {name: 0}
-    with pytest.raises(InputError, match=f"{name} must be an integer of at least 1, got 0"):
-        build("scan_panel", **size)
+def test_a_size_of_nothing_is_refused() -> None:
+    with pytest.raises(InputError, match="groups must be an integer of at least 1, got 0"):
+        build("scan_panel", groups=0)
+
+
+def test_a_scan_takes_a_segment_or_a_panel_at_once() -> None:
+    assert build("scan_panel", segment_size=256, groups=1)
+    for size, rows in ((512 + 1, 17), (9000, 32)):
+        with pytest.raises(Unsupported, match=f"the {rows} rows .* got groups=1, use 2 or more"):
+            build("scan_panel", segment_size=size, groups=1)
 
 
 def test_the_listing_tells_what_a_warp_does() -> None:
     text = tcusim.listing(build("scan_panel", segment_size=1024))
     for line in ("R ← A·U + Z", "S ← A·J + Z", "R ← A·U + S", "+ before[row]"):
         assert line in text
-    # One row of tiles has no tile that begins with another's sum.
-    assert "J" not in tcusim.listing(build("scan_panel", segment_size=1024, tiles_per_row=1))
+    # A row of one tile has none that begins with another's sum.
+    assert "J" not in tcusim.listing(build("scan_panel", segment_size=16))
