@@ -195,7 +195,7 @@ def type_of(transfer: Transfer, dtype: str) -> str:
 def read(transfer: Transfer, view: View, where: Where, *, fast: bool) -> str:
     """Print the read of the vector at (row, col): zeros where a bound fails."""
     if transfer.vector == 1:
-        return c_value(view)
+        return c_value(replace(view, bounds=()) if fast and transfer.guard else view)
     if where is Where.REPEATED:
         return f"tcu::repeat<{transfer.vector}>({c_value(view)})"
     arguments, place = _arguments(transfer, view, where, fast, ())
@@ -212,7 +212,8 @@ def write(
     if transfer.vector > 1:
         arguments, place = _arguments(transfer, view, where, fast, (text,))
         return f"tcu::store{f'<{place}>' if place else ''}({arguments});"
-    return c_when(view, f"{view.buffer.name}[{c_address(view)}] = {text};")
+    line = f"{view.buffer.name}[{c_address(view)}] = {text};"
+    return line if fast and transfer.guard else c_when(view, line)
 
 
 def _arguments(
@@ -297,7 +298,7 @@ def move_lines(
         declared = [f"{variable} = {get(fast)};"] if named else []
         return [*declared, *put(name if named else get(fast), fast)]
 
-    fast = transfer.vector > 1
+    fast = transfer.vector > 1 or bool(transfer.guard)
     if transfer.iterations == 1:
         lines = each_vector(transfer, 1, "lane", one(fast))
     else:

@@ -42,6 +42,8 @@ HELD_BYTES = 128
 MOST_HELD = 16
 # Loops of up to this many iterations are unrolled, so that their loads are in flight together.
 UNROLL = 16
+# Vectors of one element of a lane from which on one test for all of them is worth two loops.
+GUARDED = 4
 # What a status word takes.
 STATUS_BYTES = 8
 # What cp.async copies. Source: PTX ISA, "cp.async".
@@ -71,8 +73,7 @@ class Transfer:
     vector: elements that a lane moves at once. down: whether they are neighbours in a column; else
     in a row. held: vectors that a lane has in registers at a time. where: for each rectangle, those
     written first. guard: what the warp tests: if all hold, every vector is in bounds and aligned,
-    and goes without another test. Vectors of one element are always tested singly, and have no
-    guard.
+    and goes without another test. A few vectors of one element are tested singly.
     """
 
     rows: int
@@ -157,8 +158,15 @@ def _guard(
     Bounds are affine, so those of a rectangle hold if they do at its worst corner.
     """
     tests: list[Bound | Alignment] = []
+    if transfer.vector == 1 and (
+        transfer.iterations < GUARDED or any(view.ranges is not None for view in views)
+    ):
+        return ()
     for one, view in zip(where, views, strict=True):
-        if transfer.vector == 1 or one is Where.REPEATED:
+        if transfer.vector == 1:
+            tests.extend(whole(view))
+            continue
+        if one is Where.REPEATED:
             continue
         if one is Where.ANYWHERE:
             access = transfer.vector * format_of(view.buffer.dtype).itemsize

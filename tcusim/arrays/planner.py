@@ -305,6 +305,9 @@ def _launch_panels(draft: Draft[Problem]) -> None:
     elements = sizes.panel_elements
     if p.kind == "reduction" and sizes.short_panels[0] <= rows < sizes.short_panels[1]:
         elements //= 2
+    if p.kind == "reduction" and p.segment_size % (width * k):
+        # Rows that are padded in shared memory need room there.
+        elements = min(elements, sizes.padded_rows * width * k)
     groups = max(1, min(elements, rounded_up(p.length, per_group)) // per_group)
     if p.kind == "scan":
         groups = max(groups, -(-PANEL_ROWS // _data_rows(p)))

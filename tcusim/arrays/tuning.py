@@ -22,6 +22,8 @@ class SegmentTuning:
     panel_elements: int
     # Of sums, half as many for segments of at least and below that many rows.
     short_panels: tuple[int, int] = (0, 0)
+    # Rows of a panel whose rows are padded in shared memory.
+    padded_rows: int = 64
     # How often a warp of a long array takes panels anew, while others wait for memory.
     panel_iterations: int = 1
     # The most elements of a segment that a warp takes alone, if segments are many.

@@ -36,77 +36,95 @@ reduction_simt(const half* __restrict__ in, float* __restrict__ out, const long 
     // 2  sync warp
     __syncwarp();
 
-    // 3  values[row] <- values[row] + values[128 + row]  128x1
+    // 3  values[2*row] <- values[2*row] + values[1 + 2*row]  128x1
     {
-        const int e = lane;
-        const int row = 4*e;
-        tcu::Vector<half, 4> held = tcu::add(tcu::load<4, tcu::Aligned>(values + row), tcu::load<4, tcu::Aligned>(values + (row + 128)));
-        tcu::store<tcu::Aligned>(values + row, held);
+        half held[4];
+        #pragma unroll
+        for (int nth = 0; nth < 4; ++nth) {
+            const int e = lane + 32*nth;
+            const int row = e;
+            held[nth] = tcu::add(values[2*row], values[2*row + 1]);
+        }
+        #pragma unroll
+        for (int nth = 0; nth < 4; ++nth) {
+            const int e = lane + 32*nth;
+            const int row = e;
+            values[2*row] = held[nth];
+        }
     }
 
     // 4  sync warp
     __syncwarp();
 
-    // 5  values[row] <- values[row] + values[64 + row]  64x1
+    // 5  values[4*row] <- values[4*row] + values[2 + 4*row]  64x1
     {
-        const int e = lane;
-        const int row = 2*e;
-        tcu::Vector<half, 2> held = tcu::add(tcu::load<2, tcu::Aligned>(values + row), tcu::load<2, tcu::Aligned>(values + (row + 64)));
-        tcu::store<tcu::Aligned>(values + row, held);
+        half held[2];
+        #pragma unroll
+        for (int nth = 0; nth < 2; ++nth) {
+            const int e = lane + 32*nth;
+            const int row = e;
+            held[nth] = tcu::add(values[4*row], values[4*row + 2]);
+        }
+        #pragma unroll
+        for (int nth = 0; nth < 2; ++nth) {
+            const int e = lane + 32*nth;
+            const int row = e;
+            values[4*row] = held[nth];
+        }
     }
 
     // 6  sync warp
     __syncwarp();
 
-    // 7  values[row] <- values[row] + values[32 + row]  32x1
+    // 7  values[8*row] <- values[8*row] + values[4 + 8*row]  32x1
     {
         const int e = lane;
         const int row = e;
-        values[row] = tcu::add(values[row], values[row + 32]);
+        values[8*row] = tcu::add(values[8*row], values[8*row + 4]);
     }
 
     // 8  sync warp
     __syncwarp();
 
-    // 9  values[row] <- values[row] + values[16 + row]  16x1
+    // 9  values[16*row] <- values[16*row] + values[8 + 16*row]  16x1
     if (const int e = lane; e < 16) {
         const int row = e;
-        values[row] = tcu::add(values[row], values[row + 16]);
+        values[16*row] = tcu::add(values[16*row], values[16*row + 8]);
     }
 
     // 10  sync warp
     __syncwarp();
 
-    // 11  values[row] <- values[row] + values[8 + row]  8x1
+    // 11  values[32*row] <- values[32*row] + values[16 + 32*row]  8x1
     if (const int e = lane; e < 8) {
         const int row = e;
-        values[row] = tcu::add(values[row], values[row + 8]);
+        values[32*row] = tcu::add(values[32*row], values[32*row + 16]);
     }
 
     // 12  sync warp
     __syncwarp();
 
-    // 13  values[row] <- values[row] + values[4 + row]  4x1
+    // 13  values[64*row] <- values[64*row] + values[32 + 64*row]  4x1
     if (const int e = lane; e < 4) {
         const int row = e;
-        values[row] = tcu::add(values[row], values[row + 4]);
+        values[64*row] = tcu::add(values[64*row], values[64*row + 32]);
     }
 
     // 14  sync warp
     __syncwarp();
 
-    // 15  values[row] <- values[row] + values[2 + row]  2x1
+    // 15  values[128*row] <- values[128*row] + values[64 + 128*row]  2x1
     if (const int e = lane; e < 2) {
         const int row = e;
-        values[row] = tcu::add(values[row], values[row + 2]);
+        values[128*row] = tcu::add(values[128*row], values[128*row + 64]);
     }
 
     // 16  sync warp
     __syncwarp();
 
-    // 17  values[0] <- values[0] + values[1]  1x1
+    // 17  values[0] <- values[0] + values[128]  1x1
     if (const int e = lane; e < 1) {
-        values[0] = tcu::add(values[0], values[1]);
+        values[0] = tcu::add(values[0], values[128]);
     }
 
     // 18  sync warp

@@ -39,19 +39,28 @@ scan_simt(const half* __restrict__ in, float* __restrict__ out, const long long 
     __syncwarp();
 
     // 3  y[row] <- x[row] + x[-1 + row where 0 < row]  256x1
-    {
-        half held[8];
-        #pragma unroll
-        for (int nth = 0; nth < 8; ++nth) {
-            const int e = lane + 32*nth;
-            const int row = e;
-            held[nth] = tcu::add(x[row], (0 < row ? x[row - 1] : tcu::convert<half>(0.0f)));
+    if (0 < 0) {
+        {
+            half held[8];
+            #pragma unroll
+            for (int nth = 0; nth < 8; ++nth) {
+                const int e = lane + 32*nth;
+                const int row = e;
+                held[nth] = tcu::add(x[row], x[row - 1]);
+            }
+            #pragma unroll
+            for (int nth = 0; nth < 8; ++nth) {
+                const int e = lane + 32*nth;
+                const int row = e;
+                y[row] = held[nth];
+            }
         }
-        #pragma unroll
-        for (int nth = 0; nth < 8; ++nth) {
-            const int e = lane + 32*nth;
+    }
+    else {
+        #pragma unroll 1
+        for (int e = lane; e < 256; e += 32) {
             const int row = e;
-            y[row] = held[nth];
+            y[row] = tcu::add(x[row], (0 < row ? x[row - 1] : tcu::convert<half>(0.0f)));
         }
     }
 
