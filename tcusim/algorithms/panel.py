@@ -11,6 +11,7 @@ sum rounded once. The next tile of a row accumulates onto the total so far: R1 =
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias
@@ -21,6 +22,7 @@ from tcusim.algorithms.rows import Share, consecutive, data
 from tcusim.algorithms.tile_scan import results, upper
 from tcusim.algorithms.tree import Vectors, scan_vectors
 from tcusim.machine import format_of
+from tcusim.machine.shapes import LDM_BYTES
 from tcusim.program.grammar import COL, ROW, Bound, Buffer, Frag, Index, PatternKind, View, whole
 
 # Bytes of the widest elements that are held in fragments. The 255 registers of a thread ([CPG]
@@ -245,6 +247,12 @@ class PanelWork:
         self.panel = panel
         self.segment_size = segment_size
         self.lines = max(1, share.lines)
+        # Rows that begin at no multiple of 16 bytes are moved in one piece, and then apart.
+        size = format_of(panel.b.options.source).itemsize * segment_size
+        together = LDM_BYTES // math.gcd(size, LDM_BYTES)
+        self._moved = share.lines > 0 and 1 < together <= self.lines
+        if self._moved:
+            self.lines -= self.lines % together
         self.rows = share.rows if share.lines else a_pass
         self.passes = -(-share.rows // self.rows)
         self.per_unit = self.lines * segment_size
@@ -265,7 +273,12 @@ class PanelWork:
         if self._lies_so:
             panel.each_group(self._view(data(panel.b), i), step)
             return
-        for rows, lying in self._pieces(self._kept, data(panel.b)):
+        array = self._array(data(panel.b))
+        if self._moved:
+            moved = self._room("moved_in", array)
+            panel.b.copy(moved, array)
+            array = moved
+        for rows, lying in self._pieces(self._kept, array):
             panel.b.copy_parts(rows, lying)
         panel.each_group_of(panel.tiles_of(self._kept), step)
 
@@ -277,8 +290,22 @@ class PanelWork:
             plus = self._of_pass(values[0]) if values else None
             b.copy(self._view(out, i), rows, plus, "out")
             return
-        for (source, *plus), lying in self._pieces([rows, *values], out):
-            b.copy(lying, source, plus[0] if plus else None, "out")
+        array = self._array(out)
+        results = self._room("moved_out", array) if self._moved else array
+        for (source, *plus), lying in self._pieces([rows, *values], results):
+            b.copy(lying, source, plus[0] if plus else None, "" if self._moved else "out")
+        if self._moved:
+            b.copy(array, results, line="out")
+
+    def _array(self, buffer: Buffer) -> View:
+        """Return the work item's elements of an array, as a row."""
+        b, size = self.panel.b, self.per_unit
+        return consecutive(b, buffer, b.item * size, Index(), (1, size), None)
+
+    def _room(self, name: str, array: View) -> View:
+        """Return shared memory for the elements."""
+        b, size = self.panel.b, self.per_unit
+        return b.rect(b.scratch(name, array.buffer.dtype, size), 0, 1, size, size)
 
     def _view(self, buffer: Buffer, i: Index) -> View:
         """Return the rows of an array that pass `i` takes, counted from the segment's beginning."""
@@ -294,18 +321,18 @@ class PanelWork:
             return self.panel.b.limited(view, self.rows)
         return view
 
-    def _pieces(self, rows: Sequence[View], buffer: Buffer) -> Iterator[tuple[list[View], View]]:
+    def _pieces(self, rows: Sequence[View], array: View) -> Iterator[tuple[list[View], View]]:
         """Yield rectangles of rows of the panel, each with where its elements lie in an array.
 
         They are as large as may be: of few segments the rows of each, of many the same row of all.
         """
         b, size, width = self.panel.b, self.segment_size, self.panel.row
-        begin = b.item * self.per_unit
 
         def lying(start: Index, count: int, cols: int, apart: int) -> View:
-            first = begin + start
-            bounds = [Bound(first + ROW * apart + COL, LENGTH)] if b.options.masked else []
-            return b.rect(buffer, first, count, cols, apart, 1, bounds)
+            first = array.offset + start
+            inside = Bound(first + ROW * apart + COL, LENGTH)
+            bounds = [inside] if array.bounds else []
+            return b.rect(array.buffer, first, count, cols, apart, 1, bounds)
 
         def taken(first: Index, count: int, cols: int, every: int) -> list[View]:
             return [b.every(row, first, (count, cols), every) for row in rows]
