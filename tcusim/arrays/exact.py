@@ -138,17 +138,22 @@ def _halves(work: Work) -> Split:
 
 
 def _parts(work: Work, result: np.dtype[Any]) -> Split:
-    """Compute float32 as three float16 parts, scaled so that the largest element fits.
+    """Compute float32 as three float16 parts, each segment scaled so that its largest element fits.
 
-    What lies 2**39 below it is lost.
+    What lies 2**39 below that is lost.
     """
-    x = work.arrays["in"]
-    scale = 15 - int(np.frexp(float(np.abs(x).max(initial=0.0)))[1])
-    parts = split_values(x, "f16", 3, scale)
+    x, edges = work.arrays["in"].astype(np.float64), _edges(work)
+    lengths = np.diff(edges)
+    scales = np.zeros(lengths.size, np.int64)
+    tops = np.maximum.reduceat(np.abs(x), edges[:-1][lengths > 0])
+    scales[lengths > 0] = 15 - np.frexp(tops)[1]
+    each = np.repeat(scales, lengths)
+    parts = split_values(np.ldexp(x, each), "f16", 3)
+    back = -(scales if _segments_of(work).kind == "reduction" else each)
 
     def merge(results: Sequence[Array]) -> Array:
         first, second, third = results
-        total: Array = np.ldexp(first + (second + third), -scale)
+        total: Array = np.ldexp(first + (second + third), back)
         return total.astype(result)
 
     return Split([work.on(**{"in": part.astype(np.float16)}) for part in parts], merge)
@@ -218,15 +223,24 @@ def _counted(work: Work, *marks: Bools) -> list[Ints]:
     return [before[end] - before[begin] for before in sums]
 
 
-def _terms(work: Work) -> tuple[Ints, Ints]:
-    """Return where the elements begin and end of which each result is the sum."""
-    p = work.problem
-    assert isinstance(p, SegmentProblem)
+def _segments_of(work: Work) -> SegmentProblem:
+    assert isinstance(work.problem, SegmentProblem)
+    return work.problem
+
+
+def _edges(work: Work) -> Ints:
+    """Return where segments begin, and where the last one ends."""
+    p = _segments_of(work)
     if isinstance(p, RaggedProblem):
         edges: Ints = work.arrays["offsets"]
-    else:
-        assert isinstance(p, Problem)
-        edges = np.minimum(np.arange(p.segments + 1) * p.segment_size, p.length)
+        return edges
+    assert isinstance(p, Problem)
+    return np.minimum(np.arange(p.segments + 1) * p.segment_size, p.length)
+
+
+def _terms(work: Work) -> tuple[Ints, Ints]:
+    """Return where the elements begin and end of which each result is the sum."""
+    p, edges = _segments_of(work), _edges(work)
     if p.kind == "reduction":
         return edges[:-1], edges[1:]
     first, last = (np.repeat(ends, np.diff(edges)) for ends in (edges[:-1], edges[1:]))

@@ -140,7 +140,7 @@ def sum(
         or another library's array there, is taken as NumPy's, and the result is of its kind.
         float32 is split exactly into three bf16 parts (on Volta and Turing, which have no bf16,
         into three float16 parts after scaling by a power of two: what lies 2**39 below the
-        largest element is lost).
+        largest element of its segment is lost).
     axis : int or tuple of int, optional
         Axes to sum; None sums all elements.
     dtype : dtype, optional

@@ -1,0 +1,267 @@
+"""A segment's bits are its own: they follow the grid of docs/bits.md, whatever is around it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import tcusim
+from segment_oracle import Oracle
+
+Array = NDArray[Any]
+
+# More cases of each property than an ordinary run has: see tests/README.md.
+CASES = int(os.environ.get("TCUSIM_BITS_CASES", "0"))
+examples = settings(max_examples=CASES or 40, deadline=None, derandomize=not CASES, database=None)
+
+ORDERS = tuple(
+    {"exclusive": exclusive, "reverse": reverse}
+    for exclusive, reverse in itertools.product((False, True), repeat=2)
+)
+
+
+def numbers(rng: np.random.Generator, *shape: int) -> Array:
+    """Return float64 numbers of both signs and many sizes: any other order rounds differently."""
+    return rng.standard_normal(shape) * np.exp2(rng.integers(-8, 9, shape))
+
+
+def bits(x: Any) -> bytes:
+    return np.ascontiguousarray(x).tobytes()
+
+
+# --- Against the oracle ---------------------------------------------------------------------------
+
+# Around a tile, a row, a panel, a chunk and several chunks of 16 columns.
+EDGES = (1, 15, 16, 17, 31, 32, 33, 65, 1023, 1024, 1025, 2049, 8191, 8192, 8193, 16_385)
+
+
+def require_order(oracle: Oracle, segments: Array, **options: Any) -> None:
+    """Compare the sums and scans of rows, by size and by offsets, with the oracle's."""
+    count, length = segments.shape
+    options |= {"arch": oracle.arch}
+    flat = segments.reshape(-1)
+    places = ({"segment_size": length}, {"offsets": np.arange(count + 1) * length})
+    total = [oracle.sum(x) for x in segments]
+    for place in places:
+        assert bits(tcusim.segmented_sum(flat, **place, **options)) == bits(total)
+    for order in ORDERS if length < 2000 else ORDERS[::3]:
+        scan = [oracle.scan(x, **order) for x in segments]
+        for place in places:
+            assert bits(tcusim.segmented_cumsum(flat, **place, **order, **options)) == bits(scan)
+
+
+@pytest.mark.parametrize("arch", ["volta", "ampere", "hopper"])
+@pytest.mark.parametrize("length", EDGES)
+def test_halves_follow_the_grid(arch: str, length: int) -> None:
+    x = numbers(np.random.default_rng(length), 2, length).astype(np.float16)
+    require_order(Oracle(arch), x, dtype=np.float32)
+
+
+@pytest.mark.parametrize("length", [8, 33, 1025, 4097])
+@pytest.mark.parametrize(
+    ("dtype", "oracle", "options"),
+    [
+        (ml_dtypes.bfloat16, Oracle(ab="bf16"), {"dtype": np.float32}),
+        (np.float32, Oracle(ab="bf16"), {}),
+        (np.float64, Oracle(ab="f64", acc="f64", k=4), {}),
+        (np.float16, Oracle(acc="f16"), {"acc": "f16"}),
+        (np.float16, Oracle(), {"dtype": np.float32, "tile": "8x32x16"}),
+        (np.float16, Oracle(), {"dtype": np.float32, "tile": "32x8x16"}),
+    ],
+)
+def test_other_types_and_tiles_follow_the_grid(
+    length: int, dtype: Any, oracle: Oracle, options: dict[str, Any]
+) -> None:
+    require_order(
+        oracle, numbers(np.random.default_rng(length), 2, length).astype(dtype), **options
+    )
+
+
+# Groups have 512 chunks: of tiles with one column, 2**18 elements.
+def test_several_groups_follow_the_grid() -> None:
+    tcusim.register_shape(tcusim.MmaShape(16, 16, 1))
+    oracle, options = Oracle("exact", k=1), {"arch": "exact", "dtype": np.float32}
+    x = numbers(np.random.default_rng(7), 2 * 2**18 + 700).astype(np.float16)
+    total = oracle.sum(x)
+    for order, place in (
+        (ORDERS[0], {"segment_size": x.size}),
+        (ORDERS[3], {"offsets": [0, x.size]}),
+    ):
+        scan, given = oracle.scan(x, **order), {**place, **options, "tile": "16x16x1"}
+        assert bits(tcusim.segmented_sum(x, **given)) == bits(total)
+        assert bits(tcusim.segmented_cumsum(x, **order, **given)) == bits(scan)
+
+
+# --- Alone and in company -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A type of elements, and how they are computed."""
+
+    dtype: str
+    options: tuple[tuple[str, Any], ...] = ()
+    archs: tuple[str, ...] = ("volta", "ampere", "hopper")
+
+    def numbers(self, rng: np.random.Generator, size: int) -> Array:
+        """Return elements of which any other order rounds differently."""
+        if self.dtype == "bool":
+            return rng.integers(0, 2, size).astype(bool)
+        if self.dtype.lstrip("u").startswith("int"):
+            limits = np.iinfo(self.dtype)
+            return rng.integers(limits.min, limits.max, size, self.dtype, endpoint=True)
+        return numbers(rng, size).astype(self.dtype)
+
+    def neighbours(self, rng: np.random.Generator, size: int, what: str) -> Array:
+        """Return elements that would show if anything of them reached another segment."""
+        x = self.numbers(rng, size)
+        if x.dtype.kind in "biu" or what == "alike":
+            return x
+        if what == "zeros":
+            return np.zeros_like(x)
+        largest = float(ml_dtypes.finfo(x.dtype).max)
+        values = {"huge": [largest, -largest], "not finite": [np.inf, -np.inf, np.nan]}[what]
+        return np.where(rng.random(size) < 0.1, rng.choice(values, size), x).astype(x.dtype)
+
+
+AMPERE = ("ampere", "hopper")
+TINY = Kind("float16", (("dtype", "float32"), ("tile", "4x2x3")))
+KINDS = (
+    Kind("float16"),
+    Kind("float16", (("dtype", "float32"),)),
+    Kind("float16", (("dtype", "float32"), ("tile", "8x32x16"))),
+    Kind("float16", (("dtype", "float32"), ("tile", "32x8x16"))),
+    TINY,
+    Kind("float16", (("acc", "f16"),)),
+    Kind("bfloat16", (("dtype", "float32"),), AMPERE),
+    Kind("float32"),
+    Kind("float32", (("dtype", "float64"),), AMPERE),
+    Kind("float64", (), AMPERE),
+    Kind("int8"),
+    Kind("uint8", (("dtype", "float32"),)),
+    Kind("int64"),
+    Kind("bool"),
+)
+NEIGHBOURS = ("alike", "zeros", "huge", "not finite")
+LENGTHS = st.one_of(st.integers(1, 70), st.integers(1, 1100), st.sampled_from(EDGES[:-1]))
+COUNTS = (1, 2, 7, 16, 33)
+
+
+@dataclass(frozen=True)
+class Company:
+    """A segment among others: rows of an array, or segments of one size or by offsets.
+
+    lengths: of all segments. number: the one that is looked at. neighbours: what the others hold.
+    """
+
+    kind: Kind
+    form: str
+    lengths: tuple[int, ...]
+    number: int
+    neighbours: str
+    seed: int
+
+    def array(self) -> tuple[Array, Array, dict[str, Any], tuple[Any, Any]]:
+        """Return the segment, all of them, their place, and where the one's results are."""
+        rng = np.random.default_rng(self.seed)
+        edges = np.cumsum([0, *self.lengths])
+        own = slice(edges[self.number], edges[self.number + 1])
+        x = self.kind.numbers(rng, own.stop - own.start)
+        a = self.kind.neighbours(rng, int(edges[-1]), self.neighbours)
+        a[own] = x
+        if self.form == "offsets":
+            return x, a, {"offsets": edges}, (self.number, own)
+        if self.form == "size":
+            return x, a, {"segment_size": x.size}, (self.number, own)
+        a, number = a.reshape(-1, x.size), self.number
+        if self.form == "rows":
+            return x, a, {"axis": 1}, (number, number)
+        if self.form == "columns":
+            return x, a.T, {"axis": 0}, (number, (slice(None), number))
+        a = np.stack([a, a[::-1]], axis=2)
+        return x, a, {"axis": 1}, ((number, 0), (number, slice(None), 0))
+
+
+@st.composite
+def companies(draw: st.DrawFn) -> Company:
+    form = draw(st.sampled_from(["size", "offsets", "rows", "columns", "middle"]))
+    length = draw(LENGTHS)
+    if form == "offsets":
+        others = draw(st.lists(st.one_of(st.integers(0, 40), st.integers(0, 600)), max_size=9))
+        number = draw(st.integers(0, len(others)))
+        lengths = (*others[:number], length, *others[number:])
+    else:
+        count = min(draw(st.sampled_from(COUNTS)), 1 + 20_000 // length)
+        number = draw(st.integers(0, count - 1))
+        lengths = (length,) * count
+        if form == "size":
+            lengths += (draw(st.integers(0, length - 1)),)
+    kind, neighbours = draw(st.sampled_from(KINDS)), draw(st.sampled_from(NEIGHBOURS))
+    return Company(kind, form, lengths, number, neighbours, draw(st.integers(0, 2**32 - 1)))
+
+
+def require_own_bits(company: Company, arch: str, order: dict[str, bool], **options: Any) -> None:
+    """Compare the results of a segment in company with those of the segment alone."""
+    x, a, place, (at, elements) = company.array()
+    options |= {**dict(company.kind.options), "arch": arch}
+    total: Any = tcusim.sum if "axis" in place else tcusim.segmented_sum
+    scan: Any = tcusim.cumsum if "axis" in place else tcusim.segmented_cumsum
+    with np.errstate(all="ignore"):
+        assert bits(total(a, **place, **options)[at]) == bits(tcusim.sum(x, **options))
+        together = scan(a, **place, **order, **options)[elements]
+        assert bits(together) == bits(tcusim.cumsum(x, **order, **options))
+
+
+@examples
+@given(companies(), st.sampled_from(ORDERS), st.data())
+def test_alone_and_in_company(company: Company, order: Any, data: st.DataObject) -> None:
+    tcusim.register_shape(tcusim.MmaShape(4, 2, 3))
+    require_own_bits(company, data.draw(st.sampled_from(company.kind.archs)), order)
+
+
+@settings(examples, max_examples=CASES // 20 or 2)
+@given(st.integers(1, 8192), st.sampled_from(ORDERS), st.integers(0, 2**32 - 1))
+def test_one_set_of_bits_in_batches_of_any_size(length: int, order: Any, seed: int) -> None:
+    for count in (1, 2, 7, 16, 33, 300):
+        company = Company(Kind("float16"), "rows", (length,) * count, 0, "alike", seed)
+        require_own_bits(company, "hopper", order, dtype=np.float32)
+
+
+# Of integers, whose products are exact, the narrow ones will do.
+FACTORS = tuple(kind for kind in KINDS if kind.dtype not in ("int64", "bool") and kind != TINY)
+
+
+@settings(examples, max_examples=CASES // 5 or 10)
+@given(
+    st.sampled_from(FACTORS),
+    st.integers(1, 60),
+    st.one_of(st.integers(1, 70), st.integers(1, 400)),
+    st.integers(1, 40),
+    st.integers(0, 2**32 - 1),
+    st.data(),
+)
+def test_a_row_of_a_product_and_the_other_rows(
+    kind: Kind, rows: int, inner: int, cols: int, seed: int, data: st.DataObject
+) -> None:
+    rng = np.random.default_rng(seed)
+    what = data.draw(st.sampled_from(NEIGHBOURS))
+    first = data.draw(st.integers(0, rows - 1))
+    some = slice(first, data.draw(st.integers(first + 1, rows)))
+    a = kind.neighbours(rng, rows * inner, what).reshape(rows, inner)
+    b = kind.numbers(rng, inner * cols).reshape(inner, cols)
+    a[some] = kind.numbers(rng, a[some].size).reshape(-1, inner)
+    options = {**dict(kind.options), "arch": data.draw(st.sampled_from(kind.archs))}
+    with np.errstate(all="ignore"):
+        whole = tcusim.matmul(a, b, **options)
+        assert bits(whole[some]) == bits(tcusim.matmul(a[some], b, **options))
+        whole = tcusim.matvec(a, b[:, 0], **options)
+        assert bits(whole[some]) == bits(tcusim.matvec(a[some], b[:, 0], **options))
