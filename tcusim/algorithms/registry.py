@@ -234,7 +234,8 @@ def build(
         Element type of the accumulator.
     source, result : str, optional
         Element types of the input and output arrays; by default those of ab and acc. A
-        source wider than ab is split exactly into several parts (f32 into three bf16).
+        source wider than ab is split exactly into several parts (f32 into three bf16); f64 takes
+        narrower ones.
     side : {"a", "b"}, optional
         The operand that holds the data; by default the one that holds more segments.
     warps : int
@@ -368,7 +369,8 @@ def _check_types(ab: str, acc: str, source: str | None, result: str | None) -> N
             format_of(name)
     narrow = format_of(ab)
     wide = format_of(source or stored_type(ab))
-    if narrow.is_float != wide.is_float or wide.fraction_bits < narrow.fraction_bits:
+    is_held = wide.fraction_bits >= narrow.fraction_bits or narrow.name == "f64"
+    if narrow.is_float != wide.is_float or not is_held:
         valid = [name for name, row in FORMATS.items() if row.is_float == narrow.is_float]
         raise Unsupported(
             f"a source of type {wide.name} cannot be split into parts of type {ab}; the source "

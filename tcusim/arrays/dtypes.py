@@ -15,7 +15,8 @@ other integers, bool          int64 or uint64, or `dtype`;   refused
 `dtype` is the type of the computation, as in NumPy, where it or the array's type is float64; other
 floats are computed as they are, in float32 sums, and rounded once to `dtype`.
 
-With bits="exact" NumPy arrays of every type are summed in fixed point, and rounded once to `dtype`.
+With bits="exact" NumPy arrays of every type are summed in fixed point, and rounded once to `dtype`;
+so are float16 arrays in GPU memory, whose fixed point float64 holds, and int8, which are exact.
 """
 
 from __future__ import annotations
@@ -122,8 +123,7 @@ def types_on_host(
             f"{verb} in a float type, then round and cast the result yourself"
         )
     if is_exact:
-        if acc == "f16":
-            raise Unsupported("acc='f16' rounds after every product, bits='exact' once; choose one")
+        _require_one_rounding(acc)
         return TypeRule(given, given, wanted, _types_of_digits(arch), "fixed point")
     as_given = given in FLOATS and "float64" not in (given, wanted)
     work = given if as_given else wanted
@@ -150,17 +150,16 @@ def types_on_device(
             f"arrays in GPU memory must be of {', '.join(FLOATS)} or int8, got {given}; cast it "
             f"there, or copy it to a NumPy array, for which every integer type is summed exactly"
         )
-    if bits == "exact":
-        raise Unsupported(
-            f"bits='exact' in GPU memory is for int8 arrays, not {given}: a fixed point takes a "
-            "look at the data. Copy the array to a NumPy array, or leave bits out"
-        )
     wanted = wanted or given
     if wanted not in FLOATS:
         raise InputError(
             f"dtype of a {given} array in GPU memory must be one of {', '.join(FLOATS)}, got "
             f"{wanted}; cast the result"
         )
+    if bits == "exact":
+        _require_exact_on_device(given, acc, arch)
+        types = Types("f64", "f64", "f16", BY_ARRAY_NAME[wanted].name)
+        return TypeRule(given, given, wanted, types, "fixed point")
     work = wanted if "float64" in (given, wanted) else given
     if work == "float32" and not _multiplies(arch, "bf16", "f32"):
         raise Unsupported(
@@ -174,6 +173,27 @@ def _types_of_digits(arch: str) -> Types:
     """Return the types that sum digits exactly."""
     whole = _multiplies(arch, "s8", "s32")
     return Types("s8", "s32", "s8", "s32") if whole else Types("f16", "f32", "f16", "f32")
+
+
+def _require_exact_on_device(given: str, acc: str, arch: str) -> None:
+    """Refuse what is not summed exactly in GPU memory: all but float16, in float64."""
+    _require_one_rounding(acc)
+    instead = "Copy the array to a NumPy array, or leave bits out"
+    if given != "float16":
+        raise Unsupported(
+            f"bits='exact' in GPU memory is for float16 and int8 arrays, not {given}, whose fixed "
+            f"point takes a look at the data. {instead}"
+        )
+    if not _multiplies(arch, "f64", "f64"):
+        raise Unsupported(
+            f"bits='exact' sums float16 arrays in GPU memory in float64, which {arch}'s tensor "
+            f"cores do not multiply. {instead}"
+        )
+
+
+def _require_one_rounding(acc: str) -> None:
+    if acc == "f16":
+        raise Unsupported("acc='f16' rounds after every product, bits='exact' once; choose one")
 
 
 def _result_type(given: str, kind: str, dtype: Any) -> str:

@@ -171,9 +171,10 @@ def sum(
         What the bits of a result follow from. "segment": the elements of its segment, the types,
         the tile and the architecture, in a fixed order of rounded additions. "exact": the true
         value alone, rounded once to the result's type: one set of bits on every GPU, in any order
-        and any split, and prefixes of numbers that are not negative never fall. It costs a launch
-        for each 7 bits between the largest element and the last bit of the smallest. A sum that is
-        zero is +0.0. Refused with acc="f16" and a paper's algorithm, which round.
+        and any split, and prefixes of numbers that are not negative never fall. A NumPy array
+        takes a launch for each 7 bits between the largest element and the last bit of the smallest.
+        In GPU memory: float16 in segments of up to 8192 elements, and int8. A sum that is zero is
+        +0.0. Refused with acc="f16" and a paper's algorithm, which round.
     report : Report, optional
         Filled with the programs and counts of the call.
     progress : callable, optional

@@ -22,6 +22,7 @@ from tcusim.arrays.libraries import Array, Home, Host, HostArray, Kind, as_numpy
 from tcusim.arrays.offsets import Offsets, offsets_of, require_longest
 from tcusim.arrays.planner import Choice, choose, longest_shared
 from tcusim.arrays.problem import (
+    MOST_FLOAT16,
     AnyProblem,
     Problem,
     ProductProblem,
@@ -138,10 +139,16 @@ class Planned:
             return self
         p = self.problem
         acc = "f16" if p.types.acc == "f16" else "f32"
-        rule = types_on_device(self.rule.given, self.asked.result, acc, p.arch or "hopper")
+        bits = "exact" if self.rule.method == "fixed point" else "segment"
+        arch = p.arch or "hopper"
+        rule = types_on_device(self.rule.given, self.asked.result, acc, arch, bits=bits)
         if (rule.types, rule.result) == (p.types, self.rule.result):
             return self
-        problem = p if rule.types == p.types else replace(p, types=rule.types)
+        problem = p
+        if rule.types != p.types:
+            # The usual tile is that of the types.
+            named = None if p.tile == tile_for(p.types, None) else p.tile
+            problem = replace(p, types=rule.types, tile=tile_for(rule.types, named))
         made: Planned = plan_for(self.operation, problem, self.arch, self.backend, rule, self.asked)
         return made
 
@@ -515,6 +522,12 @@ def plan_for(
 
 def _require_exact(problem: SegmentProblem, rule: TypeRule) -> None:
     """Refuse what stages cannot make exact, or not safe."""
+    if rule.method == "fixed point" and problem.types.ab == "f64" and problem.most > MOST_FLOAT16:
+        raise Unsupported(
+            f"bits='exact' in GPU memory takes float16 segments of up to {MOST_FLOAT16} elements, "
+            f"whose sums float64 holds, and there are some of up to {problem.most}. Copy the array "
+            "to a NumPy array, or leave bits out"
+        )
     if rule.method == "fixed point" and problem.as_printed:
         raise Unsupported(
             f"{problem.algorithm!r} is run as printed, and rounds partial sums; with bits='exact' "

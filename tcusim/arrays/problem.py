@@ -18,6 +18,7 @@ from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.program.launches import Memory
 
 __all__ = [
+    "MOST_FLOAT16",
     "MOST_INT8",
     "AnyProblem",
     "Problem",
@@ -34,6 +35,8 @@ __all__ = [
 
 # The longest segment of int8 whose sum int32 holds, with room to spare.
 MOST_INT8 = 2**23
+# The longest segment of float16 whose sum float64 holds: its 40 bits, and 13 more, are 53.
+MOST_FLOAT16 = 2**13
 # Products of int8 whose sum int32 holds: each is at most 2**14.
 _MOST_INNER_INT8 = 2**16
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tcusim import plan
-from tcusim.backends import why_unavailable
+from tcusim.arrays.dtypes import types_on_device
+from tcusim.arrays.plans import launches_for
+from tcusim.arrays.problem import tile_for
+from tcusim.backends import get_backend, why_unavailable
 
 
 @pytest.mark.parametrize("arch", ["volta", "hopper"])
@@ -30,3 +35,22 @@ def test_a_plan_of_three_launches_on_the_host(arch: str, reverse: bool) -> None:
     )
     assert len(hosted.launches) == 3
     assert hosted(x).tobytes() == simulated(x).tobytes()
+
+
+@pytest.mark.parametrize("kind", ["cumsum", "segmented_sum"])
+def test_float16_summed_exactly_in_float64_on_the_host(kind: str) -> None:
+    host = get_backend("host")
+    reason = host.available()
+    if reason is not None:
+        pytest.skip(reason)
+    rng = np.random.default_rng(3)
+    x = np.ldexp(rng.uniform(-1, 1, 7000), rng.integers(-26, 10, 7000)).astype(np.float16)
+    offsets = np.array([0, 9, 9, 4000, 7000])
+    options = {"length": x.size} if kind == "cumsum" else {"length": x.size, "segments": 4}
+    rule = types_on_device("float16", "float16", "f32", "hopper", bits="exact")
+    exact = plan(kind, dtype="float16", bits="exact", **options)
+    tile = tile_for(rule.types, None)
+    launches = launches_for(replace(exact.problem, types=rule.types, tile=tile)).plan
+    given = {"in": x} if kind == "cumsum" else {"in": x, "offsets": offsets}
+    more = {} if kind == "cumsum" else {"offsets": offsets}
+    assert host.run(launches, given, arch="hopper")["out"].tobytes() == exact(x, **more).tobytes()

@@ -536,6 +536,53 @@ def test_ids_in_gpu_memory_or_not(gpu: StandIn) -> None:
         tcusim.segmented_cumsum(OnGpu(x), segment_ids=OnGpu(ids.astype(np.uint8)))
 
 
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_exact_bits_of_float16_are_those_of_numpy_arrays(gpu: StandIn) -> None:
+    rng = np.random.default_rng(7)
+    x = np.ldexp(rng.uniform(-1, 1, (2, 700)), rng.integers(-26, 17, (2, 700))).astype("f2")
+    edges = [0, 40, 40, 500, 700]
+    for name, options in (
+        ("sum", {"axis": 0, "dtype": "bfloat16"}),
+        ("cumsum", {"axis": 1, "reverse": True}),
+        ("cumsum", {"axis": 1, "include_initial": True, "dtype": "float32"}),
+        ("cumsum", {"axis": 0, "exclusive": True}),
+        ("segmented_sum", {"offsets": edges}),
+        ("segmented_cumsum", {"offsets": edges}),
+    ):
+        function = getattr(tcusim, name)
+        result = function(OnGpu(x), bits="exact", **options)
+        assert_bits(result, function(x, bits="exact", arch="volta", **options))
+    assert gpu.copies == 2  # transposed, and nothing else
+    # A sum of 53 bits.
+    long = np.full(8192, 65504, np.float16)
+    long[5000] = 2.0**-24
+    total = tcusim.sum(OnGpu(long), dtype="float64", bits="exact")
+    assert total.values[()] == 8191 * 65504 + 2.0**-24
+    plan = tcusim.plan("cumsum", length=700, bits="exact", result="float32")
+    assert_bits(plan(OnGpu(x[0])), plan(x[0]))
+    assert "f16 as f64 to f64" in str(plan._at(gpu))  # type: ignore[arg-type]
+    y = rng.integers(-128, 127, (2, 9000)).astype(np.int8)
+    assert_bits(tcusim.sum(OnGpu(y), axis=1, bits="exact"), y.sum(1, dtype=np.int32))
+
+
+@pytest.mark.parametrize(
+    ("x", "options", "text"),
+    [
+        (halves(8193), {}, "float16 segments of up to 8192 elements, whose sums float64 holds"),
+        (halves(9), {"arch": "volta"}, "in float64, which volta's tensor cores do not multiply"),
+        (halves(9), {"acc": "f16"}, "acc='f16' rounds after every product"),
+        (halves(9), {"algorithm": "reduction_256n", "tile": "8x8x4"}, "is run as printed"),
+        (np.ones(9, np.float32), {}, "for float16 and int8 arrays, not float32"),
+        (np.ones(9, np.int16), {}, "must be of float16, float32, float64, bfloat16 or int8"),
+    ],
+)
+def test_exact_bits_that_a_gpu_does_not_have(
+    gpu: StandIn, x: NDArray[Any], options: Any, text: str
+) -> None:
+    with pytest.raises(InputError, match=re.escape(text)):
+        tcusim.sum(OnGpu(x), bits="exact", **options)
+
+
 def test_scans_by_offsets_in_place(gpu: StandIn) -> None:
     edges = lengths_of(7)
     for shape in ((edges[-1],), (3, edges[-1])):

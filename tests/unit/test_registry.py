@@ -220,6 +220,12 @@ def test_the_default_side_holds_more_segments(
         ),
         (
             "scan_t",
+            {"ab": "tf32", "source": "bf16"},
+            Unsupported,
+            "a source of type bf16 cannot be split into parts of type tf32",
+        ),
+        (
+            "scan_t",
             {"source": "s32"},
             Unsupported,
             "a source of type s32 cannot be split into parts of type f16",
