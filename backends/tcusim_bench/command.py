@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,8 +29,8 @@ def bench_command() -> None:
     "throughput",
     epilog=examples(
         "tcusim bench throughput --quick",
-        "tcusim bench throughput --segment 16 --segment 256 --json -o bench.json",
-        "tcusim bench throughput --kind scan --segment 0",
+        "tcusim bench throughput --section ragged --section small --json -o bench.json",
+        "tcusim bench throughput --section scans --segment 0",
     ),
 )
 @click.option(
@@ -41,24 +42,37 @@ def bench_command() -> None:
     help="Elements: 2 to the power N.",
 )
 @click.option(
+    *("--section", "sections"),
+    multiple=True,
+    help="sums, scans and products by default; or sizes, small, types, ragged, graphs; repeatable.",
+)
+@click.option(
     *("--segment", "segments"),
     type=int,
     multiple=True,
     help="Elements of a segment, 0 for the whole array; repeatable.",
 )
-@click.option("--kind", "kinds", multiple=True, help="sum, scan or matvec; repeatable.")
 @click.option("--peer", "peers", multiple=True, help="Library to compare with; repeatable.")
 @click.option("--backend", default="cupy", show_default=True, help="Who runs the kernels.")
-@click.option("--quick", is_flag=True, help="Fewer sizes and repetitions.")
+@click.option("--plans-only", is_flag=True, help="Try no programs beside those of the plan.")
+@click.option("--quick", is_flag=True, help="Fewer sizes and elements, and plans only.")
 @click.option("--seconds", type=float, help="Begin no further problem after this time.")
+@click.option("--commit", help="Commit of tcusim's source, for the record.")
 @JSON
 @_OUTPUT
-def throughput_command(as_json: bool, output: str | None, **given: Any) -> None:
+def throughput_command(as_json: bool, output: str | None, plans_only: bool, **given: Any) -> None:
     """Compare the kernels with the memory's speed, and with other libraries, on long arrays."""
     from tcusim_bench.throughput import Settings, bench
 
-    settings = Settings(**{name: value for name, value in given.items() if value not in (None, ())})
-    report = bench(settings, say=None if as_json else partial(click.echo, err=True))
+    chosen = {name: value for name, value in given.items() if value not in (None, ())}
+    settings = Settings(**chosen, programs=not plans_only)
+    _measured(
+        bench(settings, say=None if as_json else partial(click.echo, err=True)), as_json, output
+    )
+
+
+def _measured(report: throughput.Report, as_json: bool, output: str | None) -> None:
+    """Deliver a report; fail if any result of tcusim's own was wrong."""
     _deliver(report, as_json, output)
     if report.wrong:
         for attempt in report.wrong:
@@ -84,6 +98,23 @@ def latency_command(as_json: bool, output: str | None, sizes: tuple[int, ...], f
     from tcusim_bench.latency import SIZES, latency
 
     _deliver(latency(sizes or SIZES, first_calls=first), as_json, output)
+
+
+@bench_command.command("chart", epilog=examples("tcusim bench chart bench.json -o charts"))
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    *("-o", "--output"),
+    type=click.Path(file_okay=False),
+    default=".",
+    show_default=True,
+    help="Folder for the charts.",
+)
+def chart_command(file: str, output: str) -> None:
+    """Draw charts of what `throughput` recorded in FILE, as PNG and SVG; needs matplotlib."""
+    from tcusim_bench.charts import draw
+
+    for path in draw(Path(file), Path(output)):
+        click.echo(path)
 
 
 def _deliver(report: throughput.Report | latency.Report, as_json: bool, output: str | None) -> None:

@@ -80,3 +80,16 @@ extern "C" int inclusive_sum_f16(void* temp, size_t* bytes, const half* in, half
                                  long long segments, long long size) {
     return cub::DeviceScan::InclusiveSum(temp, *bytes, in, out, segments * size);
 }
+
+// Segments by offsets, of which there is one more than there are segments.
+extern "C" int ragged_sum_f32(void* temp, size_t* bytes, const half* in, float* out,
+                              const long long* offsets, long long segments) {
+    return cub::DeviceSegmentedReduce::Reduce(temp, *bytes, in, out, segments, offsets, offsets + 1,
+                                              PlusF32{}, 0.0f);
+}
+
+// Scans of segments whose numbers are the elements' keys.
+extern "C" int ragged_scan_f16(void* temp, size_t* bytes, const half* in, half* out,
+                               const int* keys, long long size) {
+    return cub::DeviceScan::InclusiveScanByKey(temp, *bytes, keys, in, out, PlusF32{}, size);
+}

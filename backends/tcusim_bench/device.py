@@ -1,4 +1,4 @@
-"""What the benchmark does on a GPU: random data, launches, times, and the check of a result.
+"""What the benchmark does on a GPU: random data, launches and times.
 
 Memory, random numbers and events are CuPy's. Everything runs on the default stream.
 """
@@ -14,27 +14,27 @@ import statistics
 import subprocess
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tcusim.errors import BackendUnavailable, InputError, TcusimError
 from tcusim.machine import format_of
-from tcusim_bench.programs import Recipe
+from tcusim.machine.formats import Values, from_memory
+from tcusim.program.launches import LaunchPlan
+from tcusim_bench.sections import matrix_columns
 from tcusim_cuda import CUDA, CUPY, PYCUDA
 from tcusim_cuda.compile import compile_kernel
 from tcusim_cuda.emit import emit
 
 __all__ = [
     "BACKENDS",
+    "CHUNK",
+    "Array",
     "Device",
-    "Problem",
     "Run",
-    "matrix_columns",
+    "Times",
     "read_limits",
-    "reference",
 ]
 
 Array = Any
@@ -46,23 +46,27 @@ BACKENDS: Final = {"cuda": CUDA, "cupy": CUPY, "pycuda": PYCUDA}
 _SLOW_MS: Final = 200.0
 _VERY_SLOW_MS: Final = 3000.0
 
-# Elements that are compared with float64, and that the simulator runs.
-_SAMPLE: Final = 2**20
-_PREFIX: Final = 2**15
-_LONGEST_PREFIX: Final = 2**22
 # Elements that are searched for unwritten ones at a time.
-_CHUNK: Final = 2**26
-# Elements of the pieces in which an array that is one segment is summed by float64.
-_PIECE: Final = 2**14
+CHUNK: Final = 2**26
+# Launches in a CUDA graph that is timed.
+_IN_GRAPH: Final = 20
 
-# Uniform in [-1, 1): the hash of an element's number (splitmix64), of which the type keeps 11 bits.
-_RANDOM: Final = """
+# The hash of an element's number (splitmix64), of which each type takes what it can hold: uniform
+# in [-1, 1), or any int8.
+_HASH: Final = """
 unsigned long long z = seed + 0x9e3779b97f4a7c15ull * (i + 1);
 z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
 z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
 z = z ^ (z >> 31);
-x = (float)(z >> 40) / 8388608.0f - 1.0f;
 """
+_UNIFORM: Final = "(float)(z >> 40) / 8388608.0f - 1.0f"
+_RANDOM: Final = {
+    "f16": f"x = {_UNIFORM};",
+    "bf16": f"x = __float_as_uint({_UNIFORM}) >> 16;",
+    "f32": f"x = {_UNIFORM};",
+    "f64": "x = (double)(z >> 11) / 4503599627370496.0 - 1.0;",
+    "s8": "x = (signed char)(z >> 56);",
+}
 
 _READ_THREADS: Final = 256
 _READ_LOADS: Final = 8
@@ -83,8 +87,16 @@ extern "C" __global__ void read_only(const uint4* data, unsigned int* never)
 READ_BYTES: Final = 16 * _READ_THREADS * _READ_LOADS
 
 
+class Times(NamedTuple):
+    """Milliseconds of one run: the median, the least and the most of several."""
+
+    median: float
+    least: float
+    most: float
+
+
 class Device:
-    """The GPU, with `length` f16 numbers in its memory and room for the results.
+    """The GPU, with memory for `length` f16 numbers, or as many bytes, and room for the results.
 
     `vector` is what rows of the numbers, as a matrix, are multiplied by. Raises BackendUnavailable
     if CuPy, the launcher that was asked for, or a GPU is missing, and InputError if the GPU has too
@@ -107,12 +119,11 @@ class Device:
                 f"{length} elements need {needed / 2**30:.1f} GiB of GPU memory, "
                 f"{free / 2**30:.1f} GiB are free. Use a smaller log2_length."
             )
-        self.data = self.cp.empty(length, np.float16)
+        self._bytes = self.cp.empty(2 * length, np.uint8)
+        self._held = ""
         self._room = self.cp.empty(length * 4, np.uint8)
-        fill = self.cp.ElementwiseKernel("uint64 seed", "float16 x", _RANDOM, "tcusim_bench_random")
-        fill(np.uint64(length), self.data)
         self.vector = self.cp.empty(matrix_columns(length), np.float16)
-        fill(np.uint64(length + 1), self.vector)
+        self._fill("f16", self.vector, length + 1)
 
     @property
     def sm(self) -> int:
@@ -137,28 +148,60 @@ class Device:
 
     # --- Memory ------------------------------------------------------------------------------
 
+    def data(self, dtype: str = "f16") -> Array:
+        """Return random numbers that fill the memory; those of another type are then gone.
+
+        bf16 is given as its bits.
+        """
+        array = self._bytes.view(format_of(dtype).memory_dtype)
+        if self._held != dtype:
+            self._fill(dtype, array, self.length)
+            self._held = dtype
+        return array
+
+    def _fill(self, dtype: str, array: Array, seed: int) -> None:
+        kernel = self.cp.ElementwiseKernel(
+            "uint64 seed", f"{array.dtype} x", _HASH + _RANDOM[dtype], f"tcusim_bench_{dtype}"
+        )
+        kernel(np.uint64(seed), array)
+
     def output(self, dtype: str, size: int) -> Array:
         """Return room for a result, every byte 0xFF: NaN in every float type."""
         self._room.fill(0xFF)
-        kind = format_of(dtype).dtype
+        kind = format_of(dtype).memory_dtype
         return self._room[: size * kind.itemsize].view(kind)
 
-    def has_nan(self, array: Array) -> bool:
+    def to_host(self, array: Array, dtype: str) -> Values:
+        """Return an array's values in the computer's memory."""
+        return from_memory(self.cp.asnumpy(array), dtype)
+
+    def wide(self, array: Array, dtype: str) -> Array:
+        """Return an array in float64, on the GPU."""
+        if dtype == "bf16":
+            array = (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        return array.astype(np.float64)
+
+    def has_nan(self, array: Array, dtype: str) -> bool:
         """Return whether any element is NaN, such as one that nobody wrote."""
-        starts = range(0, array.size, _CHUNK)
-        return any(bool(self.cp.isnan(array[start : start + _CHUNK]).any()) for start in starts)
+        if not format_of(dtype).is_float:
+            return False
+        pieces = (array[start : start + CHUNK] for start in range(0, array.size, CHUNK))
+        if dtype == "bf16":
+            return any(bool(((piece & 0x7FFF) > 0x7F80).any()) for piece in pieces)
+        return any(bool(self.cp.isnan(piece).any()) for piece in pieces)
 
     # --- Time --------------------------------------------------------------------------------
 
-    def median_ms(self, run: Run, repeats: int) -> float:
-        """Return the median time of one run, in milliseconds, after a warm-up."""
+    def times(self, run: Run, repeats: int) -> Times:
+        """Return the times of one run after a warm-up; of a slow one, the only time."""
         first = self._once_ms(run)
         if first > _VERY_SLOW_MS:
-            return first
+            return Times(first, first, first)
         second = self._once_ms(run)
         if first > _SLOW_MS:
-            return second
-        return statistics.median(self._once_ms(run, busy=True) for _ in range(repeats))
+            return Times(second, second, second)
+        all_ms = [self._once_ms(run, busy=True) for _ in range(repeats)]
+        return Times(statistics.median(all_ms), min(all_ms), max(all_ms))
 
     def _once_ms(self, run: Run, *, busy: bool = False) -> float:
         """Time one run; `busy` puts another before it, behind which the host's work is hidden."""
@@ -171,43 +214,63 @@ class Device:
         stop.synchronize()
         return float(self.cp.cuda.get_elapsed_time(start, stop))
 
+    def times_in_graph(self, run: Run, repeats: int, *, of_torch: bool) -> Times:
+        """Return the times of one run out of many in a CUDA graph.
+
+        of_torch: whether torch captures it, which must know of the graph that its memory is for.
+        """
+        if of_torch:
+            cuda = importlib.import_module("torch").cuda
+            recorded = cuda.CUDAGraph()
+            with cuda.graph(recorded):
+                for _ in range(_IN_GRAPH):
+                    run()
+            replay = recorded.replay
+        else:
+            stream = self.cp.cuda.Stream(non_blocking=True)
+            with stream:
+                run()
+                stream.synchronize()
+                stream.begin_capture()
+                for _ in range(_IN_GRAPH):
+                    run()
+                captured = stream.end_capture()
+            replay = functools.partial(captured.launch, stream=self.cp.cuda.Stream.null)
+        return Times(*(ms / _IN_GRAPH for ms in self.times(replay, repeats)))
+
     # --- Launches ----------------------------------------------------------------------------
 
     def reader(self) -> Run:
         """Return a kernel that reads the data and writes nothing."""
         kernel = self.cp.RawKernel(READ_ONLY, "read_only")
-        blocks = self.data.nbytes // READ_BYTES
-        return lambda: kernel((blocks,), (_READ_THREADS,), (self.data, self._room))
+        blocks = self._bytes.nbytes // READ_BYTES
+        return lambda: kernel((blocks,), (_READ_THREADS,), (self._bytes, self._room))
 
     def copier(self) -> Run:
         """Return a copy of the data by the driver."""
         runtime = self.cp.cuda.runtime
-        to, source, size = self._room.data.ptr, self.data.data.ptr, self.data.nbytes
+        to, source, size = self._room.data.ptr, self._bytes.data.ptr, self._bytes.nbytes
         return lambda: runtime.memcpyAsync(to, source, size, runtime.memcpyDeviceToDevice, 0)
 
-    def compile_ahead(self, recipes: Iterable[Recipe]) -> None:
-        """Compile the programs of recipes on all cores, so that `program` finds them on disk.
+    def compile_ahead(self, plans: Iterable[Callable[[], LaunchPlan]]) -> None:
+        """Compile the programs of plans on all cores, so that `program` finds them on disk.
 
-        What cannot be compiled raises there, and becomes a row.
+        What cannot be made or compiled raises there, and becomes a row.
         """
         sm = self.sm
 
-        def compile_one(recipe: Recipe) -> None:
+        def compile_one(make: Callable[[], LaunchPlan]) -> None:
             with contextlib.suppress(TcusimError):
-                for launch in recipe.plan(self.length).launches:
+                for launch in make().launches:
                     compile_kernel(emit(launch.program), sm)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(compile_one, recipes))
+            list(pool.map(compile_one, plans))
 
-    def program(self, recipe: Recipe, out: Array) -> Run:
-        """Return what launches a recipe on the data, and writes the result to `out`."""
-        plan = recipe.plan(self.length)
+    def program(self, plan: LaunchPlan, arrays: tuple[Array, ...], out: Array) -> Run:
+        """Return what launches a plan on arrays, and writes the result to `out`."""
         session = self._launcher.prepare(plan)
-        inputs = {
-            name: array[: plan.memory[name].size]
-            for name, array in zip(plan.inputs, (self.data, self.vector), strict=False)
-        }
+        inputs = dict(zip(plan.inputs, arrays, strict=True))
         return lambda: session.run(inputs, out=out, shape=out.shape)
 
 
@@ -245,170 +308,9 @@ def _driver_version() -> str:
     return lines[0] if done.returncode == 0 and lines else "unknown"
 
 
-# --- A problem and its check ------------------------------------------------------------------
-
-
-def matrix_columns(length: int) -> int:
-    """Return the columns of the matrix that the data are: as many as rows, or half as many."""
-    return 1 << (length.bit_length() - 1) // 2
-
-
-def reference(kind: str, segments: NDArray[Any]) -> NDArray[np.float64]:
-    """Sum or scan each row in float64: `segments` (rows, size); the sums are (rows,).
-
-    For "matvec", the rows are products already.
-    """
-    wide = segments.astype(np.float64)
-    return wide.cumsum(axis=1) if kind == "scan" else wide.sum(axis=1)
-
-
-class Sample(NamedTuple):
-    """Some of the right results: their places in the result, and what is right there.
-
-    norms: the Euclidean norms of what was summed, of a shape that broadcasts to the others'.
-    """
-
-    places: NDArray[np.int64]
-    right: NDArray[np.float64]
-    norms: NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Sums or scans of all segments of one size, with a sample of the right answer.
-
-    Of "matvec", segments are the rows of a matrix, whose products with a vector are summed.
-    """
-
-    kind: str
-    segment_size: int
-    device: Device
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.segment_size}"
-
-    @property
-    def segments(self) -> int:
-        """Number of segments."""
-        return self.device.length // self.segment_size
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the whole array is one segment."""
-        return self.segments == 1
-
-    @property
-    def size(self) -> int:
-        """Elements of the result."""
-        return self.device.length if self.kind == "scan" else self.segments
-
-    @property
-    def matrix(self) -> Array:
-        """The data, a segment a row."""
-        return self.device.data.reshape(self.segments, self.segment_size)
-
-    @functools.cached_property
-    def _expected(self) -> dict[Recipe, NDArray[Any] | None]:
-        """What was simulated before, by the recipe."""
-        return {}
-
-    @functools.cached_property
-    def _sample(self) -> Sample:
-        return self._sample_of_whole() if self.is_whole else self._sample_of_segments()
-
-    def _sample_of_segments(self) -> Sample:
-        """Return the results of the first segment, the last, and some between."""
-        chosen = _drawn(self.segments, max(3, _SAMPLE // self.segment_size))
-        cp = self.device.cp
-        rows = cp.asnumpy(self.matrix[cp.asarray(chosen)]).astype(np.float64)
-        if self.kind == "matvec":
-            rows *= cp.asnumpy(self.device.vector[: self.segment_size]).astype(np.float64)
-        right = reference(self.kind, rows).reshape(len(rows), -1)
-        places = chosen[:, None] * right.shape[1] + np.arange(right.shape[1])
-        return Sample(places, right, np.sqrt((rows**2).sum(axis=1, keepdims=True)))
-
-    def _sample_of_whole(self) -> Sample:
-        """Return the sum of the array; of its scan, all of some pieces, and the ends of all pieces.
-
-        The data are multiples of 2^-24, or larger powers of two: their sums in float64 are exact.
-        """
-        cp, data = self.device.cp, self.device.data
-        sums, square = [], 0.0
-        for start in range(0, data.size, _CHUNK):
-            wide = data[start : start + _CHUNK].astype(np.float64)
-            sums.append(cp.asnumpy(wide.reshape(-1, _PIECE).sum(axis=1)))
-            square += float((wide * wide).sum())
-        ends = np.concatenate(sums).cumsum()
-        norms = np.full(1, np.sqrt(square))
-        if self.kind == "sum":
-            return Sample(np.zeros(1, np.int64), ends[-1:], norms)
-        chosen = _drawn(ends.size, _SAMPLE // _PIECE)
-        pieces = cp.asnumpy(data.reshape(-1, _PIECE)[cp.asarray(chosen)])
-        before = np.where(chosen > 0, ends[chosen - 1], 0.0)
-        within = before[:, None] + reference("scan", pieces)
-        places = chosen[:, None] * _PIECE + np.arange(_PIECE)
-        last = np.arange(1, ends.size + 1) * _PIECE - 1
-        right = np.concatenate([ends, within.ravel()])
-        return Sample(np.concatenate([last, places.ravel()]), right, norms)
-
-    def error(self, out: Array) -> float:
-        """Return the largest error of the sample, relative to a segment's norm.
-
-        Sums of numbers of both signs are about as large as the norm. NaN if anything is NaN.
-        """
-        if self.device.has_nan(out):
-            return float("nan")
-        cp, sample = self.device.cp, self._sample
-        got = cp.asnumpy(out[cp.asarray(sample.places)]).astype(np.float64)
-        return float((np.abs(got - sample.right) / sample.norms).max())
-
-    def compare_bits(self, recipe: Recipe, out: Array) -> tuple[int, int]:
-        """Compare the first results with the simulator's; return how many, and how many differ.
-
-        0 of 0 if the simulator does not know this GPU, or the segments are long.
-        """
-        alone = recipe.alone()
-        if alone not in self._expected:
-            self._expected[alone] = self._simulated(alone)
-        expected = self._expected[alone]
-        if expected is None:
-            return 0, 0
-        got = self.device.cp.asnumpy(out[: expected.size])
-        bits = np.dtype(f"u{expected.dtype.itemsize}")
-        return expected.size, int((got.view(bits) != expected.view(bits)).sum())
-
-    def _simulated(self, alone: Recipe) -> NDArray[Any] | None:
-        """Return the first results, by the launches for all of the data on their beginning."""
-        length = self.device.length
-        prefix = max(_PREFIX, self.segment_size)
-        vector = None
-        if self.kind == "matvec":
-            prefix = max(self.segment_size, min(_SAMPLE, length))
-            vector = self.device.cp.asnumpy(self.device.vector[: self.segment_size])
-        elif self.is_whole and self.kind == "scan":
-            # What is before an element decides its prefix; so many need mail of several groups.
-            prefix = min(_LONGEST_PREFIX, length)
-        while prefix <= min(_LONGEST_PREFIX, length):
-            data = self.device.cp.asnumpy(self.device.data[:prefix])
-            try:
-                return alone.simulate(data, f"sm_{self.device.sm}", length=length, vector=vector)
-            except InputError:
-                prefix *= 2  # less than what one block takes
-            except TcusimError:
-                return None
-        return None
-
-
-def _drawn(size: int, count: int) -> NDArray[np.int64]:
-    """Return numbers below `size`, the same each time: the first, the last, and some between."""
-    drawn = np.random.default_rng(size).integers(0, size, min(size, count))
-    drawn[0], drawn[-1] = 0, size - 1
-    return np.unique(drawn)
-
-
 def read_limits(device: Device, repeats: int) -> dict[str, float]:
     """Measure the GPU's two limits, in bytes a second: of reading, and of copying (both ways)."""
-    read_ms = device.median_ms(device.reader(), repeats)
-    copy_ms = device.median_ms(device.copier(), repeats)
-    size = float(device.data.nbytes)
+    read_ms = device.times(device.reader(), repeats).median
+    copy_ms = device.times(device.copier(), repeats).median
+    size = 2.0 * device.length
     return {"read": size / read_ms * 1e3, "copy": 2 * size / copy_ms * 1e3}

@@ -20,13 +20,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from tcusim.errors import BackendUnavailable, unknown_name
-from tcusim_bench.device import Array, Device, Problem, Run
+from tcusim.machine import format_of
+from tcusim_bench.device import Array, Device, Run
+from tcusim_bench.problems import Problem
+from tcusim_bench.programs import plans
 
-__all__ = ["DEFAULT_PEERS", "PEERS", "Contender", "Peers", "first_line"]
+__all__ = ["DEFAULT_PEERS", "PEERS", "PYTORCH", "Contender", "Peers", "first_line"]
 
 PEERS: Final = ("cupy", "torch", "torch.compile", "triton", "cub")
 # torch.compile takes seconds to compile each problem.
 DEFAULT_PEERS: Final = ("cupy", "torch", "triton", "cub")
+
+# The name under which the report has torch.
+PYTORCH: Final = "PyTorch"
 
 CUB_SOURCE: Final = Path(__file__).with_name("cub.cu")
 _CUB_SECONDS: Final = 300
@@ -124,69 +130,108 @@ def _dotted(version: int) -> str:
 # --- CuPy and PyTorch -------------------------------------------------------------------------
 
 
+def _results(problem: Problem) -> tuple[tuple[str, str], ...]:
+    """Return the types of sums and results that tcusim's plans have for the same problem."""
+    return tuple((one.acc, one.result) for one in plans(problem.case))
+
+
 def _cupy_ways(problem: Problem) -> Iterator[Contender]:
-    cp = problem.device.cp
-    data = problem.device.data if problem.is_whole else problem.matrix
-    # Of an array of one axis, the sum has none.
-    axis, call = (None, "") if problem.is_whole else (1, "(axis=1)")
-    if problem.kind == "matvec":
-        vector = problem.device.vector[: problem.segment_size]
+    cp, case = problem.device.cp, problem.case
+    if case.lengths or case.dtype == "bf16" or case.in_graph:
+        # CuPy has no segments by offsets and no bfloat16 everywhere, and takes memory as it sums.
+        return
+    if case.is_product:
+        left, right = problem.matrix, problem.right
+        right = right if problem.kind == "matvec" else right.reshape(left.shape)
         yield Contender(
             *("CuPy", "matmul", "library's", "f16"),
-            lambda out: partial(cp.matmul, data, vector, out=out),
+            lambda out: partial(
+                cp.matmul, left, right, out=out.reshape(left.shape[:1] + right.shape[1:])
+            ),
         )
-    elif problem.kind == "sum":
-        total = partial(cp.sum, data, axis=axis, dtype="float32")
+        return
+    data = problem.data if case.is_whole else problem.matrix
+    # Of an array of one axis, the sum has none.
+    axis, call = (None, "") if case.is_whole else (1, "(axis=1)")
+    acc, result = _results(problem)[0]
+    dtype = format_of(result).array_name
+    if problem.kind == "sum":
+        total = partial(cp.sum, data, axis=axis, dtype=dtype)
         yield Contender(
-            *("CuPy", f"sum{call}", "f32", "f32"),
+            *("CuPy", f"sum{call}", acc, result),
             lambda out: partial(total, out=out.reshape(data.shape[: axis or 0])),
         )
     else:
-        scan = partial(cp.cumsum, data, axis=axis)
+        # Sums of a scan have the type of the results.
+        scan = partial(cp.cumsum, data, axis=axis, dtype=dtype)
         yield Contender(
-            *("CuPy", f"cumsum{call}", "f16", "f16"),
+            *("CuPy", f"cumsum{call}", result, result),
             lambda out: partial(scan, out=out.reshape(data.shape)),
         )
 
 
-def _as_torch(array: Array) -> Any:
-    """Return a CuPy array as a tensor in the same memory."""
-    return importlib.import_module("torch").from_dlpack(array)
+def _as_torch(array: Array, dtype: str = "") -> Any:
+    """Return a CuPy array as a tensor in the same memory; "bf16" is given as its bits."""
+    torch = importlib.import_module("torch")
+    if dtype == "bf16":
+        return torch.from_dlpack(array.view("int16")).view(torch.bfloat16)
+    return torch.from_dlpack(array)
 
 
 def _torch_ways(problem: Problem) -> Iterator[Contender]:
-    torch = importlib.import_module("torch")
+    torch, case = importlib.import_module("torch"), problem.case
+    if case.lengths:
+        yield from _torch_ragged(problem)
+        return
+    if case.is_product:
+        left, second = _as_torch(problem.matrix), _as_torch(problem.right)
+        call = torch.mv if problem.kind == "matvec" else torch.matmul
+        if problem.kind == "matmul":
+            second = second.reshape(left.shape)
+        yield Contender(
+            *(PYTORCH, call.__name__, "library's", "f16"),
+            lambda out: partial(
+                call, left, second, out=_as_torch(out).reshape(left.shape[:1] + second.shape[1:])
+            ),
+        )
+        return
     # A tensor of one axis has ways of its own, such as CUB's scan.
-    dim = 0 if problem.is_whole else 1
-    data = _as_torch(problem.device.data if problem.is_whole else problem.matrix)
+    dim = 0 if case.is_whole else 1
+    data = _as_torch(problem.data if case.is_whole else problem.matrix, case.dtype)
+
+    def prepare(result: str, out: Array) -> Run:
+        to, dtype = _as_torch(out, result), getattr(torch, format_of(result).array_name)
+        if problem.kind == "sum":
+            # With one axis the sum has none.
+            to = to.reshape(data.shape[:dim])
+            return partial(torch.sum, data, dim=dim, dtype=dtype, out=to)
+        return partial(torch.cumsum, data, dim=dim, dtype=dtype, out=to.reshape(data.shape))
+
+    name = "sum" if problem.kind == "sum" else "cumsum"
+    for acc, result in _results(problem):
+        known = acc if problem.kind == "sum" or acc == result else "library's"
+        label = f"{name}(dim={dim}, dtype={format_of(result).array_name})"
+        yield Contender(PYTORCH, label, known, result, partial(prepare, result))
+
+
+def _torch_ragged(problem: Problem) -> Iterator[Contender]:
+    """Yield torch.segment_reduce, which makes a new tensor; torch has no scan of such segments."""
+    if problem.kind != "sum":
+        return
+    torch = importlib.import_module("torch")
+    data, offsets = _as_torch(problem.data), _as_torch(problem.offsets_there)
+    sums = partial(torch.segment_reduce, data, "sum", offsets=offsets, unsafe=True)
 
     def prepare(out: Array) -> Run:
         to = _as_torch(out)
-        match problem.kind:
-            case "matvec":
-                vector = _as_torch(problem.device.vector[: problem.segment_size])
-                return partial(torch.mv, data, vector, out=to)
-            case "sum":
-                # With one axis the sum has none.
-                to = to.reshape(data.shape[:dim])
-                return partial(torch.sum, data, dim=dim, dtype=torch.float32, out=to)
-            case _:
-                to = to.reshape(data.shape)
-                return partial(torch.cumsum, data, dim=dim, dtype=to.dtype, out=to)
+        return lambda: to.copy_(sums())
 
-    ways = {
-        "matvec": [("mv", "library's", "f16")],
-        "sum": [(f"sum(dim={dim})", "f32", "f32")],
-        "scan": [(f"cumsum(dim={dim})", "library's", "f16")],
-    }[problem.kind]
-    if problem.kind == "scan" and problem.is_whole:
-        ways.append((f"cumsum(dim={dim}, dtype=float32)", "f32", "f32"))
-    for way in ways:
-        yield Contender("PyTorch", *way, prepare)
+    yield Contender(PYTORCH, "segment_reduce, and a copy", "library's", "f16", prepare)
 
 
 def _torch_compile_ways(problem: Problem) -> Iterator[Contender]:
-    if problem.kind == "matvec":
+    case = problem.case
+    if case.is_product or case.lengths or case.in_graph or case.dtype != "f16":
         return
     torch = importlib.import_module("torch")
     matrix = _as_torch(problem.matrix)
@@ -218,19 +263,21 @@ def triton_tiles(segment_size: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _triton_ways(problem: Problem) -> Iterator[Contender]:
-    size = problem.segment_size
-    if size & (size - 1) or problem.is_whole or problem.kind == "matvec":
+    size, case = problem.segment_size, problem.case
+    if size < 1 or size & (size - 1) or case.is_whole or case.is_product:
         # The sides of Triton's tiles are powers of two, and one program sums a whole segment.
+        return
+    if case.dtype not in ("f16", "bf16", "f32"):
         return
     kernels = importlib.import_module("tcusim_bench.triton_kernels")
     kernel = kernels.sum_rows if problem.kind == "sum" else kernels.scan_panel
-    data = _as_torch(problem.device.data)
+    data = _as_torch(problem.data, case.dtype)
+    result = "f32" if problem.kind == "sum" else case.dtype
 
     def prepare(rows: int, step: int, warps: int, out: Array) -> Run:
         launch = kernel[(problem.segments // rows,)]
-        return partial(launch, data, _as_torch(out), size, rows, step, num_warps=warps)
+        return partial(launch, data, _as_torch(out, result), size, rows, step, num_warps=warps)
 
-    result = "f32" if problem.kind == "sum" else "f16"
     for rows, step, warps in triton_tiles(size):
         if problem.segments % rows == 0:
             label = f"{rows} x {step}, {warps} warps"
@@ -266,16 +313,23 @@ class Cub:
 
     def _functions_for(self, problem: Problem) -> Iterator[tuple[str, str, str, str]]:
         """Yield what to call: label, types of sums and of results, and the function's name."""
-        if problem.kind == "sum":
+        case = problem.case
+        if case.dtype != "f16" or case.in_graph or case.is_product:
+            return  # the functions take f16, and run on the default stream, which no graph captures
+        if case.lengths and problem.kind == "sum":
+            yield "DeviceSegmentedReduce, offsets", "f32", "f32", "ragged_sum_f32"
+        elif case.lengths:
+            yield "InclusiveScanByKey, keys in memory", "f32", "f16", "ragged_scan_f16"
+        elif problem.kind == "sum":
             how = "fixed-size" if self.version >= 3_001_000 else "offsets"
-            way = "DeviceReduce" if problem.is_whole else f"DeviceSegmentedReduce, {how}"
+            way = "DeviceReduce" if case.is_whole else f"DeviceSegmentedReduce, {how}"
             for dtype in ("f32", "f16"):
                 yield f"{way}, {dtype} sums", dtype, dtype, f"sum_{dtype}"
-        elif problem.kind == "scan" and problem.is_whole:
+        elif case.is_whole:
             yield "DeviceScan::InclusiveSum, f16 sums", "f16", "f16", "inclusive_sum_f16"
             yield "DeviceScan::InclusiveScan, f32 sums", "f32", "f16", "scan_f16"
             yield "DeviceScan::InclusiveScan, f32 sums", "f32", "f32", "scan_f32"
-        elif problem.kind == "scan":
+        else:
             for dtype in ("f16", "f32"):
                 yield "InclusiveScanByKey", "f32", dtype, f"scan_{dtype}"
 
@@ -287,19 +341,29 @@ class Cub:
         self._folder.cleanup()
 
     def _prepare(self, problem: Problem, name: str, out: Array) -> Run:
-        function = getattr(self._library, name)
+        function, cp = getattr(self._library, name), problem.device.cp
         size = ctypes.c_size_t(0)
-        pointers = (ctypes.c_void_p(problem.device.data.data.ptr), ctypes.c_void_p(out.data.ptr))
-        sizes = (ctypes.c_longlong(problem.segments), ctypes.c_longlong(problem.segment_size))
+        arrays, sizes = [problem.data, out], [problem.segments, problem.segment_size]
+        if problem.case.lengths and problem.kind == "sum":
+            arrays.append(problem.offsets_there)
+            sizes = [problem.segments]
+        elif problem.case.lengths:
+            # The key of each element is its segment's number.
+            starts = cp.zeros(problem.case.length, "int32")
+            cp.add.at(starts, problem.offsets_there[1:-1], 1)
+            arrays.append(cp.cumsum(starts, dtype="int32"))
+            sizes = [problem.case.length]
 
         def call(temporary: int | None) -> None:
+            pointers = (ctypes.c_void_p(array.data.ptr) for array in arrays)
+            counts = map(ctypes.c_longlong, sizes)
             at = ctypes.c_void_p(temporary)
-            status = function(at, ctypes.byref(size), *pointers, *sizes)
+            status = function(at, ctypes.byref(size), *pointers, *counts)
             if status:
                 raise RuntimeError(f"CUB's {name} returned CUDA error {status}")
 
         call(None)
-        room = problem.device.cp.empty(max(1, size.value), "uint8")
+        room = cp.empty(max(1, size.value), "uint8")
         # The array is kept as long as what is returned.
         return lambda: call(room.data.ptr)
 

@@ -12,18 +12,25 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tcusim.algorithms import Level, algorithm_of, build
-from tcusim.arrays.planner import choose
-from tcusim.arrays.problem import Problem, ProductProblem, Types
+from tcusim.arrays.dtypes import types_on_device
+from tcusim.arrays.planner import choose, longest_shared
+from tcusim.arrays.problem import (
+    AnyProblem,
+    Problem,
+    ProductProblem,
+    RaggedProblem,
+    rounded_longest,
+    tile_for,
+)
 from tcusim.arrays.tuning import DEFAULT
 from tcusim.errors import InputError, TcusimError
-from tcusim.machine import Values
+from tcusim.machine import Values, format_of
 from tcusim.machine.shapes import shape_of
 from tcusim.program.launches import LaunchPlan
 from tcusim.simulate.backend import NUMPY
+from tcusim_bench.sections import Case
 
-__all__ = ["KINDS", "Recipe", "recipes"]
-
-KINDS: Final = ("sum", "scan", "matvec")
+__all__ = ["Recipe", "plans", "recipes"]
 
 # Above this many elements a scan is not offered with f16 accumulators: each product rounds to f16.
 _LONGEST_F16: Final = 4096
@@ -36,21 +43,34 @@ _SHORTEST_SHARED: Final = 2**13
 _LONG_CHAIN: Final = 64
 
 
+# The types of results that are measured, the usual one first, and the accumulators' type.
+_PRODUCTS: Final = {"matvec": ("f16", "f32"), "matmul": ("f16", "f32")}
+_RESULTS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
+    "f16": {"sum": ("f32", "f16"), "scan": ("f16", "f32"), **_PRODUCTS},
+    "bf16": {"sum": ("f32", "bf16"), "scan": ("bf16", "f32")},
+    "f32": {"sum": ("f32",), "scan": ("f32",)},
+    "f64": {"sum": ("f64",), "scan": ("f64",)},
+    "s8": {"sum": ("s32",), "scan": ("s32",)},
+}
+_ACCUMULATORS: Final = {"f64": "f64", "s8": "s32"}
+
+
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One way to sum or scan segments of f16 numbers, or to multiply a matrix by a vector.
+    """One way to sum or scan segments, or to multiply a matrix by a vector or a square matrix.
 
-    kind: "sum", "scan" or "matvec". segment_size: None if the whole array is one segment; of
-    "matvec", the columns of the matrix. algorithm: a name for `tcusim.build`, or None for the
-    launches that `tcusim.segmented_sum`, `segmented_cumsum` and `matvec` choose; they choose
-    for an architecture, by name, or None for one with room for any block. options: of the
-    algorithm alone. The others are `build`'s options.
+    kind: "sum", "scan", "matvec" or "matmul". segment_size: None if the whole array is one segment;
+    of products, the columns of the left matrix. algorithm: a name for `tcusim.build`, or None for
+    the launches that the functions on arrays choose; they choose for an architecture, by name, or
+    None for one with room for any block. options: of the algorithm alone. dtype: of the data.
+    segments: how many there are by offsets, and longest: the most elements of one, if that is told.
+    The others are `build`'s options.
     """
 
     kind: str
     segment_size: int | None
     algorithm: str | None
-    shape: str = "16x16x16"
+    shape: str | None = None
     acc: str = "f32"
     result: str = "f32"
     warps: int = 1
@@ -59,13 +79,16 @@ class Recipe:
     masked: bool = False
     options: tuple[tuple[str, Any], ...] = ()
     arch: str | None = None
+    dtype: str = "f16"
+    segments: int | None = None
+    longest: int | None = None
 
     @property
     def label(self) -> str:
         """The recipe in a few words."""
         if self.algorithm is None:
-            return "plan"
-        parts = [self.algorithm, self.shape, f"warps={self.warps}"]
+            return "plan" if self.longest is None else f"plan, longest={self.longest}"
+        parts = [self.algorithm, self.shape or "16x16x16", f"warps={self.warps}"]
         if self.items_per_warp > 1:
             parts.append(f"items_per_warp={self.items_per_warp}")
         parts.extend(f"{name}={value}" for name, value in self.options)
@@ -81,7 +104,7 @@ class Recipe:
             programs = [launch.program for launch in self.plan(length).launches]
         except TcusimError:
             return self.label  # the reason will be the status of the recipe's row
-        return f"plan: {', '.join(f'{one.name} warps={one.warps}' for one in programs)}"
+        return f"{self.label}: {', '.join(f'{one.name} warps={one.warps}' for one in programs)}"
 
     def plan(self, length: int) -> LaunchPlan:
         """Return the launches for an array of `length` elements.
@@ -102,42 +125,51 @@ class Recipe:
             return self
         return replace(self, warps=1, items_per_warp=1)
 
+    def of_segments(self, segments: int) -> Recipe:
+        """Return the recipe for as many segments by offsets."""
+        return replace(self, segments=segments)
+
     def simulate(
-        self, data: Values, arch: str, *, length: int | None = None, vector: Values | None = None
+        self, data: Values, arch: str, *, length: int | None = None, second: Values | None = None
     ) -> Values:
         """Run the recipe on the simulator, with the arithmetic of `arch`, and return the result.
 
         length: of the array for which launches are chosen, if `data` are only its beginning.
-        vector: of "matvec".
+        second: offsets, or what the left matrix is multiplied by.
         """
         plan = self.plan(length or data.size)
-        given = (data,) if vector is None else (data, vector)
+        given = (data,) if second is None else (data, second)
         made = NUMPY.run(plan, dict(zip(plan.inputs, given, strict=True)), arch=arch)
         result: Values = made[plan.outputs[0]]
         return result
 
-    def problem(self, length: int) -> Problem | ProductProblem:
-        """Return the problem as the functions on arrays have it."""
-        types, tile = Types("f16", self.acc, "f16", self.result), shape_of(self.shape)
+    def problem(self, length: int) -> AnyProblem:
+        """Return the problem as the functions on arrays have it, for arrays in GPU memory."""
+        given, wanted = format_of(self.dtype).array_name, format_of(self.result).array_name
+        acc = "f16" if self.acc == "f16" else "f32"
+        types = types_on_device(given, wanted, acc, self.arch or "hopper").types
+        common: dict[str, Any] = {"types": types, "tile": tile_for(types, self.shape)}
+        common["arch"] = self.arch
         inner = self.segment_size or length
-        if self.kind == "matvec":
-            rows = length // inner
-            return ProductProblem(rows=rows, inner=inner, types=types, tile=tile, arch=self.arch)
-        return Problem(
-            kind="reduction" if self.kind == "sum" else "scan",
-            length=length,
-            segment_size=inner,
-            tile=tile,
-            types=types,
-            arch=self.arch,
-        )
+        if self.kind in ("matvec", "matmul"):
+            cols = inner if self.kind == "matmul" else None
+            return ProductProblem(rows=length // inner, inner=inner, cols=cols, **common)
+        common |= {"kind": "reduction" if self.kind == "sum" else "scan", "length": length}
+        segments, longest = self.segments, self.longest
+        if segments is None and self.kind == "scan" and longest_shared(common["tile"]) < inner:
+            # Several segments that are too long for blocks to share lie by offsets.
+            segments, longest = (None if inner >= length else length // inner), inner
+        if segments is not None:
+            longest = rounded_longest(longest, length, common["tile"].k)
+            return RaggedProblem(segments=segments, longest=longest, **common)
+        return Problem(segment_size=inner, **common)
 
 
 @functools.lru_cache(maxsize=512)
 def _plan_of(recipe: Recipe, length: int) -> LaunchPlan:
     """Return a recipe's launches, which are asked for several times."""
     inner, algorithm = recipe.segment_size or length, recipe.algorithm
-    if recipe.kind == "matvec" and length % inner:
+    if recipe.kind in ("matvec", "matmul") and length % inner:
         raise InputError(f"{length} elements are no rows of {inner}")
     if algorithm is None:
         return choose(recipe.problem(length), recipe.label).plan
@@ -152,37 +184,44 @@ def _plan_of(recipe: Recipe, length: int) -> LaunchPlan:
         if recipe.kind == "sum":
             options["accumulation_length"] = DEFAULT.accumulation_length
         sizes = {"in": length}
-    return LaunchPlan.of_program(build(algorithm, tile=recipe.shape, **options), sizes)
+    return LaunchPlan.of_program(
+        build(algorithm, tile=recipe.shape or "16x16x16", **options), sizes
+    )
 
 
-def recipes(
-    kind: str, segment_size: int | None, *, quick: bool = False, arch: str | None = None
-) -> tuple[Recipe, ...]:
-    """Return what to try for f16 segments of one size; only the first of each type if `quick`.
+def plans(
+    case: Case, arch: str | None = None, *, segments: int | None = None, longest: int | None = None
+) -> Iterator[Recipe]:
+    """Yield what the functions on arrays launch by default, for each type of results.
+
+    segments, longest: of a ragged case; the functions know the longest where they check offsets.
+    """
+    size = None if case.is_whole or segments is not None else case.segment_size
+    for result in _RESULTS[case.dtype][case.kind]:
+        acc = _ACCUMULATORS.get(case.dtype, "f32")
+        one = Recipe(case.kind, size, None, acc=acc, result=result, arch=arch, dtype=case.dtype)
+        yield replace(one, segments=segments, longest=longest)
+        if longest is not None:
+            yield replace(one, segments=segments)
+
+
+def recipes(kind: str, segment_size: int | None, *, arch: str | None = None) -> tuple[Recipe, ...]:
+    """Return the programs to try for f16 segments of one size, beside what plans choose.
 
     segment_size: None if the whole array is one segment; of "matvec", the columns of the matrix.
     arch: the GPU's, for which plans choose.
     """
-    found = tuple(replace(one, arch=arch) for one in _ways(kind, segment_size))
-    if not quick:
-        return found
-    first = {(recipe.acc, recipe.result): recipe for recipe in reversed(found)}
-    return tuple(recipe for recipe in found if recipe in first.values())
+    return tuple(replace(one, arch=arch) for one in _ways(kind, segment_size))
 
 
 def _ways(kind: str, size: int | None) -> Iterator[Recipe]:
+    if kind == "matmul":
+        return iter(())
     if kind == "matvec":
         return _products(size)
     if size is None:
-        return _whole_sums() if kind == "sum" else _whole_scans()
+        return _shared_sums(None) if kind == "sum" else _whole_scans()
     return _sums(size) if kind == "sum" else _scans(size)
-
-
-def _whole_sums() -> Iterator[Recipe]:
-    """Yield sums of the whole array in one launch."""
-    for result in ("f32", "f16"):
-        yield Recipe("sum", None, None, result=result)
-    yield from _shared_sums(None)
 
 
 def _shared_sums(size: int | None) -> Iterator[Recipe]:
@@ -197,7 +236,6 @@ def _shared_sums(size: int | None) -> Iterator[Recipe]:
 def _whole_scans() -> Iterator[Recipe]:
     """Yield scans of the whole array in one launch, which reads it once."""
     for result in ("f16", "f32"):
-        yield Recipe("scan", None, None, result=result)
         yield from _shared_scans(None, result)
 
 
@@ -226,7 +264,6 @@ def _sums(size: int) -> Iterator[Recipe]:
         for warps in (4, 8, 16):
             yield Recipe("sum", size, "reduction_tn_block", warps=warps)
         yield from _shared_sums(size)
-    yield Recipe("sum", size, None)
 
 
 def _scans(size: int) -> Iterator[Recipe]:
@@ -251,9 +288,8 @@ def _scans_of(size: int, acc: str, result: str) -> Iterator[Recipe]:
     if size <= DEFAULT.scan.longest_in_panels:
         for tiles in (1, 8):
             yield replace(start, algorithm="scan_panel", warps=8, items_per_warp=tiles)
-    if size >= _SHORTEST_SHARED:
+    if _SHORTEST_SHARED <= size <= longest_shared(shape_of("16x16x16")):
         yield from _shared_scans(size, result)
-    yield start
 
 
 def _products(columns: int | None) -> Iterator[Recipe]:
@@ -263,5 +299,3 @@ def _products(columns: int | None) -> Iterator[Recipe]:
         (16, (("width", 4), ("share_rows", True))),
     ):
         yield Recipe("matvec", columns, "gemv_reduction", warps=warps, options=options)
-    for result in ("f32", "f16"):
-        yield Recipe("matvec", columns, None, result=result)

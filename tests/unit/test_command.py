@@ -17,9 +17,8 @@ from tcusim_bench.throughput import (
     ("given", "text"),
     [
         ({"log2_length": 10}, "log2_length must be from 20 to 34, got 10"),
-        ({"log2_length": 20, "segments": (48,)}, r"must divide 2\*\*20; 48 does not"),
-        ({"log2_length": 20, "segments": ()}, "segments is empty"),
-        ({"log2_length": 20, "kinds": ("sums",)}, "unknown kind 'sums'"),
+        ({"log2_length": 20, "segments": (-1,)}, r"must be from 0 to 2\*\*20, got -1"),
+        ({"log2_length": 20, "sections": ("sum",)}, "unknown section 'sum'"),
         ({"log2_length": 20, "backend": "host"}, "backend must be one of cuda, cupy, pycuda"),
     ],
 )

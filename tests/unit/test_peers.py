@@ -13,7 +13,7 @@ import pytest
 
 from tcusim.errors import UnknownName
 from tcusim_bench import peers as bench_peers
-from tcusim_bench import throughput as bench
+from tcusim_bench.sections import POWERS, Case
 
 
 def test_peers_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,14 +32,14 @@ def test_a_peer_that_raises_is_a_contender_that_fails() -> None:
     device: Any = SimpleNamespace(sm=90)
     peers = bench_peers.Peers(device, ())
     peers.names = ("torch.compile",)
-    problem: Any = SimpleNamespace(kind="sum", is_whole=False)
+    problem: Any = SimpleNamespace(kind="sum", case=Case("x", "sum", 16, 64))
     (contender,) = peers.contenders(problem)
     assert (contender.who, contender.label) == ("torch.compile", "sum")
     with pytest.raises((ImportError, AttributeError)):
         contender.prepare(None)
 
 
-@pytest.mark.parametrize("size", [size for size in bench.SEGMENTS if size])
+@pytest.mark.parametrize("size", [size for size in POWERS if size])
 def test_triton_tiles_cover_whole_segments(size: int) -> None:
     for rows, step, warps in bench_peers.triton_tiles(size):
         assert size % step == 0

@@ -10,25 +10,33 @@ import pytest
 from tcusim.errors import InputError
 from tcusim.machine import format_of
 from tcusim.program.launches import Memory
-from tcusim_bench import throughput as bench
-from tcusim_bench.device import reference
-from tcusim_bench.programs import Recipe, recipes
+from tcusim_bench.problems import reference
+from tcusim_bench.programs import Recipe, plans, recipes
+from tcusim_bench.sections import POWERS, Case
 from tcusim_cuda.emit import emit
 
-ALL = [(kind, size or None) for kind in ("sum", "scan") for size in bench.SEGMENTS]
+# Even powers of two, and the whole array.
+SIZES = [size or None for size in POWERS if size.bit_length() % 2 or not size]
+ALL = [(kind, size) for kind in ("sum", "scan") for size in SIZES]
 ALL = [*ALL, ("matvec", 1024), ("matvec", 32768)]
+
+
+def tried(kind: str, size: int | None, length: int = 2**30) -> list[Recipe]:
+    """Return what the benchmark tries: plans and other programs."""
+    case = Case("x", kind, size or length, length)
+    return [*plans(case), *recipes(kind, size)]
 
 
 @pytest.mark.parametrize(("kind", "size"), ALL)
 def test_programs_build_and_emit(kind: str, size: int | None) -> None:
-    found = recipes(kind, size)
+    found = tried(kind, size)
     assert len(set(found)) == len(found)
     labels = [(recipe.acc, recipe.result, recipe.label) for recipe in found]
     assert len(set(labels)) == len(labels)
     for recipe in found:
         plan = recipe.plan(2**30)
         given = [("f16", 2**30), ("f16", size)] if kind == "matvec" else [("f16", 2**30)]
-        inputs = [plan.memory[name] for name in plan.inputs]
+        inputs = [plan.memory[name] for name in plan.inputs if name != "offsets"]
         assert [(array.dtype, array.size) for array in inputs] == given
         results = 2**30 if kind == "scan" else 2**30 // (size or 2**30)
         assert plan.outputs == ("out",)
@@ -38,22 +46,15 @@ def test_programs_build_and_emit(kind: str, size: int | None) -> None:
             assert 0 < kernel.blocks(plan.scalars(launch)) < 2**31
 
 
-@pytest.mark.parametrize(("kind", "size"), ALL)
-def test_quick_keeps_one_of_each_type(kind: str, size: int | None) -> None:
-    types = [(recipe.acc, recipe.result) for recipe in recipes(kind, size)]
-    quick = [(recipe.acc, recipe.result) for recipe in recipes(kind, size, quick=True)]
-    assert sorted(quick) == sorted(set(types))
-
-
 def test_what_is_tried() -> None:
     """Long segments are shared by warps and by blocks; short ones are not."""
     for kind, expected in (
-        ("sum", {None, "reduction_tn", "reduction_tn_block", "reduction_single_pass"}),
-        ("scan", {None, "scan_tn", "scan_single_pass"}),
+        ("sum", {"reduction_tn", "reduction_tn_block", "reduction_single_pass"}),
+        ("scan", {"scan_tn", "scan_single_pass"}),
     ):
         assert {recipe.algorithm for recipe in recipes(kind, 2**16)} == expected
         whole = {recipe.algorithm for recipe in recipes(kind, None)}
-        assert whole == {None, "reduction_single_pass" if kind == "sum" else "scan_single_pass"}
+        assert whole == {"reduction_single_pass" if kind == "sum" else "scan_single_pass"}
         for recipe in recipes(kind, 1024):
             names = [launch.program.name for launch in recipe.plan(2**20).launches]
             assert len(names) == 1
@@ -73,9 +74,9 @@ def test_programs_are_right(kind: str, size: int | None) -> None:
         rows = rows * vector.astype(np.float64)
     right = reference(kind, rows).ravel()
     largest = np.abs(right).max()
-    for recipe in {recipe.alone() for recipe in recipes(kind, size)}:
+    for recipe in {recipe.alone() for recipe in tried(kind, size, 2**18)}:
         if _takes(recipe, 2**18):
-            got = recipe.simulate(data, "sm_90", vector=vector)
+            got = recipe.simulate(data, "sm_90", second=vector)
             assert got.dtype == format_of(recipe.result).dtype
             f32 = recipe.acc == recipe.result == "f32"
             assert np.abs(got - right).max() <= largest * (1e-5 if f32 else 0.01), recipe.label
@@ -135,7 +136,7 @@ def test_the_plan_is_that_of_the_functions() -> None:
             np.testing.assert_array_equal(got.squeeze(), of_whole(data, dtype=dtype, arch="sm_90"))
         product = tcusim.matvec(data.reshape(256, 512), data[:512], dtype=dtype, arch="sm_90")
         recipe = Recipe("matvec", 512, None, result=result)
-        got = recipe.simulate(data, "sm_90", vector=data[:512])
+        got = recipe.simulate(data, "sm_90", second=data[:512])
         np.testing.assert_array_equal(got, product)
 
 
@@ -171,3 +172,27 @@ def test_a_matrix_of_whole_rows() -> None:
 def test_a_length_that_does_not_fit() -> None:
     with pytest.raises(InputError, match="not a multiple of 8388608"):
         Recipe("sum", 2**20, "reduction_tn", warps=8).plan(2**22)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f32", "f64", "s8"])
+def test_plans_of_other_types_are_those_of_arrays_in_gpu_memory(dtype: str) -> None:
+    """Each type has results of its own, and sums of int8 are int32."""
+    size, result = 64, {"s8": "s32", "bf16": "f32"}.get(dtype, dtype)
+    case = Case("x", "sum", size, 2**12, dtype)
+    recipe = next(iter(plans(case, "hopper")))
+    assert recipe.result == result
+    values = np.random.default_rng(0).integers(-4, 5, case.length)
+    data = values.astype(format_of(dtype).dtype)
+    got = recipe.simulate(data, "sm_90")
+    np.testing.assert_array_equal(got, values.reshape(-1, size).sum(axis=1))
+
+
+def test_a_ragged_plan_is_tried_with_the_longest_segment_and_without() -> None:
+    offsets = np.array([0, 3, 3, 40, 64])
+    case = Case("x", "sum", 0, 64, lengths="uniform 0..20")
+    found = [one for one in plans(case, segments=4, longest=37) if one.result == "f32"]
+    assert [one.label for one in found] == ["plan, longest=37", "plan"]
+    data = np.arange(64, dtype=np.float16)
+    for recipe in found:
+        got = recipe.simulate(data, "sm_90", second=offsets)
+        np.testing.assert_array_equal(got, [3, 0, data[3:40].sum(dtype=float), 1236])

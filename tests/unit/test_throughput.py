@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,12 +17,18 @@ import numpy as np
 import pytest
 
 from tcusim.errors import BackendUnavailable, InputError
+from tcusim.machine.formats import from_memory, to_memory
+from tcusim.program.launches import LaunchPlan
 from tcusim.simulate.backend import NUMPY
 from tcusim_bench import device as bench_device
+from tcusim_bench import problems as bench_problems
+from tcusim_bench import sections
 from tcusim_bench import throughput as bench
-from tcusim_bench.device import Device, Problem, matrix_columns, reference
+from tcusim_bench.device import Device, Times
 from tcusim_bench.peers import Contender
-from tcusim_bench.programs import KINDS, Recipe, recipes
+from tcusim_bench.problems import Problem, reference
+from tcusim_bench.programs import Recipe
+from tcusim_bench.sections import Case, matrix_columns
 from tcusim_bench.throughput import (
     Attempt,
     Report,
@@ -33,12 +41,12 @@ from tcusim_bench.throughput import (
 )
 
 LENGTH = 2**20
+SUM, SCAN = (Case("x", kind, 16, LENGTH) for kind in ("sum", "scan"))
 
 
 # --- Rows -------------------------------------------------------------------------------------
 
 
-# None: the whole array, or for "matvec" as many columns as rows.
 def attempt(who: str, ms: float | None, result: str = "f32", label: str = "x") -> Attempt:
     return Attempt(who, label, "f32", result, "failed" if ms is None else "ok", ms=ms)
 
@@ -55,13 +63,15 @@ def attempt(who: str, ms: float | None, result: str = "f32", label: str = "x") -
     ],
 )
 def test_bytes(kind: str, size: int, result: str, expected: int) -> None:
-    assert moved_bytes(kind, size, 1024, result) == expected
+    case = Case("x", kind, size, 1024)
+    assert moved_bytes(case, 1024 if kind == "scan" else 1024 // size, result) == expected
 
 
 def test_the_fastest_of_a_group_is_its_row() -> None:
     tried = [attempt("tcusim", 3.0), attempt("tcusim", 2.0), attempt("tcusim", None)]
     rows = best_rows(
-        "sum", 16, 1024, [*tried, attempt("CuPy", None), attempt("tcusim", 9.0, "f16")]
+        Case("x", "sum", 16, 1024),
+        [*tried, attempt("CuPy", None), attempt("tcusim", 9.0, "f16")],
     )
     assert [(row.best.who, row.best.result, row.best.ms) for row in rows] == [
         ("tcusim", "f32", 2.0),
@@ -76,10 +86,12 @@ def test_the_fastest_of_a_group_is_its_row() -> None:
 
 def test_ratios() -> None:
     sums = best_rows(
-        *("sum", 16, 1000),
+        Case("x", "sum", 16, 1000),
         [attempt("tcusim", 2.0), attempt("A", 4.0, "f16"), attempt("B", 3.0), attempt("C", None)],
     )
-    scans = best_rows("scan", 16, 1000, [attempt("tcusim", 2.0, "f32"), attempt("A", 1.0, "f16")])
+    scans = best_rows(
+        Case("x", "scan", 16, 1000), [attempt("tcusim", 2.0, "f32"), attempt("A", 1.0, "f16")]
+    )
     limits = {"read": 2e6, "copy": 4e6}
     rows = with_ratios([*sums, *scans], limits)
     by = {(row.kind, row.best.who): row for row in rows}
@@ -94,7 +106,7 @@ def test_ratios() -> None:
     assert by["scan", "A"].of_limit == pytest.approx(4000 / 1e-3 / 4e6)
     # A product reads, and is compared whatever the type of the result.
     tried = [attempt("tcusim", 2.0, "f32"), attempt("A", 1.0, "f16")]
-    ours, _ = with_ratios(best_rows("matvec", 10, 1000, tried), limits)
+    ours, _ = with_ratios(best_rows(Case("x", "matvec", 10, 1000), tried), limits)
     assert ours.of_limit == pytest.approx((2020 + 400) / 2e-3 / 2e6)
     assert ours.of_peer == pytest.approx(0.5)
 
@@ -132,8 +144,8 @@ def test_f16_sums_may_be_off_the_more_the_longer() -> None:
 @pytest.fixture
 def report() -> Report:
     rows = [
-        *best_rows("sum", 16, LENGTH, [attempt("tcusim", 2.0), attempt("CuPy", 4.0)]),
-        *best_rows("scan", 16, LENGTH, [attempt("CUB", None)]),
+        *best_rows(SUM, [attempt("tcusim", 2.0), attempt("CuPy", 4.0)]),
+        *best_rows(SCAN, [attempt("CUB", None)]),
     ]
     limits = {"read": 4.5e12, "copy": 4.2e12}
     return Report(
@@ -181,8 +193,16 @@ class _NoGpu(Device):
         self.length = length
         self.backend = backend
         self.cp = SimpleNamespace(asnumpy=np.asarray, asarray=np.asarray, isnan=np.isnan)
-        self.data = np.random.default_rng(0).uniform(-1, 1, length).astype(np.float16)
-        self.vector = np.random.default_rng(1).uniform(-1, 1, 2**10).astype(np.float16)
+        rng = np.random.default_rng(0)
+        self.numbers = {
+            "f16": rng.uniform(-1, 1, length).astype(np.float16),
+            # Half to one, of both signs.
+            "bf16": (rng.integers(0, 2**8, length) * 0x101 & 0x807F | 0x3F00).astype(np.uint16),
+            "f32": rng.uniform(-1, 1, length // 2).astype(np.float32),
+            "f64": rng.uniform(-1, 1, length // 4),
+            "s8": rng.integers(-128, 128, length, np.int8),
+        }
+        self.vector = rng.uniform(-1, 1, 2**10).astype(np.float16)
         self._room = np.empty(length * 4, np.uint8)
         self.__dict__["info"] = {"gpu": "none", "sm": 90, "l2_bytes": 1, "cuda": "", "driver": ""}
 
@@ -190,11 +210,17 @@ class _NoGpu(Device):
     def sm(self) -> int:
         return 90
 
-    def median_ms(self, run: Any, repeats: int) -> float:
-        return 0.5
+    def data(self, dtype: str = "f16") -> Any:
+        return self.numbers[dtype]
 
-    def compile_ahead(self, recipes: Iterable[Recipe]) -> None:
-        assert list(recipes)
+    def times(self, run: Any, repeats: int) -> Times:
+        return Times(0.5, 0.25, 1.0)
+
+    def times_in_graph(self, run: Any, repeats: int, *, of_torch: bool) -> Times:
+        return Times(0.125, 0.125, 0.125)
+
+    def compile_ahead(self, plans: Iterable[Any]) -> None:
+        assert list(plans)
 
     def reader(self) -> Any:
         return lambda: None
@@ -202,12 +228,15 @@ class _NoGpu(Device):
     def copier(self) -> Any:
         return lambda: None
 
-    def program(self, recipe: Recipe, out: Any) -> Any:
-        vector = self.vector if recipe.kind == "matvec" else None
-        result = recipe.alone().simulate(self.data, "sm_90", vector=vector)
+    def program(self, plan: LaunchPlan, arrays: tuple[Any, ...], out: Any) -> Any:
+        inputs = dict(zip(plan.inputs, arrays, strict=True))
+        inputs = {
+            name: from_memory(array, plan.memory[name].dtype) for name, array in inputs.items()
+        }
+        (result,) = NUMPY.run(plan, inputs, arch="sm_90").values()
 
         def run() -> None:
-            out[:] = result
+            out[:] = to_memory(result, plan.memory["out"].dtype)
             damage(out)
 
         return run
@@ -230,8 +259,12 @@ class _NoPeers:
             def run() -> None:
                 rows = problem.matrix
                 if problem.kind == "matvec":
-                    rows = rows * problem.device.vector.astype(np.float64)
-                out[:] = reference(problem.kind, rows).ravel()
+                    rows = rows * problem.right.astype(np.float64)
+                if problem.kind == "matmul":
+                    right = problem.right.reshape(rows.shape)
+                    out[:] = (rows.astype(np.float64) @ right.astype(np.float64)).ravel()
+                else:
+                    out[:] = reference(problem.kind, rows).ravel()
 
             return run
 
@@ -252,15 +285,15 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_gpu")
 def test_a_run() -> None:
     lines: list[str] = []
-    sizes = (16, 4096, bench.WHOLE)
-    report = bench.bench(Settings(20, tuple(sizes), quick=True), say=lines.append)
+    settings = Settings(20, quick=True, commit="abc")
+    report = bench.bench(settings, say=lines.append)
     assert report.wrong == ()
     assert [line.split(":")[0] for line in lines] == [
         *("matvec 1024", "sum 1048576", "scan 1048576"),
-        *("sum 16", "scan 16", "sum 4096", "scan 4096"),
+        *("sum 16", "scan 16", "sum 256", "scan 256", "sum 4096", "scan 4096"),
     ]
-    order = [("sum", 16), ("sum", 4096), ("sum", 2**20), ("scan", 16), ("scan", 4096)]
-    order += [("scan", 2**20), ("matvec", 2**10)]
+    sizes = (16, 256, 4096, LENGTH)
+    order = [(kind, size) for kind in ("sum", "scan") for size in sizes] + [("matvec", 2**10)]
     assert list(dict.fromkeys((row.kind, row.segment_size) for row in report.rows)) == order
     assert report.limits == {"read": 2 * LENGTH / 0.5e-3, "copy": 4 * LENGTH / 0.5e-3}
     rows = {(r.kind, r.segment_size, r.best.who, r.best.acc, r.best.result): r for r in report.rows}
@@ -268,6 +301,7 @@ def test_a_run() -> None:
         assert rows[kind, size, "tcusim", "f32", "f32"].best.bits_compared > 0
         assert rows[kind, size, "right", "f32", "f32"].best.ok
     ours = rows["sum", 16, "tcusim", "f32", "f32"]
+    assert (report.commit, ours.times) == ("abc", Times(0.5, 0.25, 1.0))
     assert ours.best.bits_compared == 2**15 // 16
     assert ours.best.bits_differ == 0
     assert ours.of_peer == 1.0
@@ -281,13 +315,41 @@ def test_a_run() -> None:
 
 
 @pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize("section", ["types", "ragged", "graphs", "small", "sizes"])
+def test_other_sections(section: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What plans launch is right, and has the bits of the simulator, in every section."""
+    monkeypatch.setattr(sections, "RAGGED_LENGTH", 2**15)
+    sizes = {"types": (256,), "graphs": (2**17,), "small": (3, 15), "sizes": (24, 1000)}
+    report = bench.bench(Settings(20, (section,), sizes.get(section, ()), peers=()))
+    ours = [row for row in report.rows if row.best.who == bench.OURS]
+    kinds = {(row.kind, row.dtype, row.case.size) for row in ours}
+    counts = {"types": 8, "ragged": 10, "graphs": 2, "small": 4, "sizes": 4}
+    assert len(kinds) == counts[section]
+    assert report.wrong == ()
+    assert all(row.best.bits_compared > 0 and not row.best.bits_differ for row in ours)
+    for row in ours:
+        assert row.best.ms == (0.125 if section == "graphs" else 0.5)
+        assert (row.of_limit is None) == (section == "graphs")
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_products_of_matrices() -> None:
+    """Rows of 256: two matrices fit, the first rows are simulated."""
+    report = bench.bench(Settings(20, ("products",), (256,)))
+    assert report.wrong == ()
+    rows = [row for row in report.rows if row.kind == "matmul"]
+    ours = next(row for row in rows if row.best.who == bench.OURS)
+    assert ours.best.bits_compared == 32 * 256
+    assert (ours.of_limit, ours.of_peer) == (None, 1.0)
+
+
+@pytest.mark.usefixtures("no_gpu")
 def test_wrong_bits_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def flip(out: Any) -> None:
         out.view(np.uint8)[0] ^= 1
 
     monkeypatch.setitem(globals(), "damage", flip)
-    kinds = ("sum", "scan")
-    report = bench.bench(Settings(20, (16,), kinds, quick=True))
+    report = bench.bench(Settings(20, ("sums", "scans"), (16,), quick=True))
     assert {one.status for one in report.wrong} == {
         "wrong: 1 of 2048 differ from the simulator",
         "wrong: 1 of 32768 differ from the simulator",
@@ -296,10 +358,9 @@ def test_wrong_bits_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_gpu")
 def test_a_run_that_is_cut_short() -> None:
-    report = bench.bench(Settings(20, (16,), seconds=-1))
+    report = bench.bench(Settings(20, ("sums",), (16,), seconds=-1))
     assert report.rows == ()
     assert "sum 16 was left out: the time was up" in report.notes
-    assert "matvec 1024 was left out: the time was up" in report.notes
 
 
 @pytest.mark.usefixtures("no_gpu")
@@ -314,8 +375,8 @@ def test_the_command_of_tcusim() -> None:
         "--quick",
         "--log2-length",
         "20",
-        "--kind",
-        "sum",
+        "--section",
+        "sums",
         "--segment",
         "0",
     ]
@@ -326,9 +387,9 @@ def test_the_command_of_tcusim() -> None:
 
 
 @pytest.mark.usefixtures("no_gpu")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("section", ["sums", "scans", "products"])
 def test_a_wrong_element_of_a_long_array_is_found(
-    kind: str, monkeypatch: pytest.MonkeyPatch
+    section: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that the simulator does not compute, by far too much; the last one is in every sample."""
 
@@ -337,33 +398,59 @@ def test_a_wrong_element_of_a_long_array_is_found(
 
     monkeypatch.setitem(globals(), "damage", spoil)
     monkeypatch.setattr(Problem, "compare_bits", lambda *_: (0, 0))
-    report = bench.bench(Settings(20, (bench.WHOLE,), (kind,), quick=True))
+    sizes = () if section == "products" else (sections.WHOLE,)
+    report = bench.bench(Settings(20, (section,), sizes, quick=True))
     assert report.wrong
     assert {one.status.split()[1] for one in report.wrong} == {"error"}
 
 
 def test_the_sample_of_a_whole_array() -> None:
     device = _NoGpu(LENGTH, "cupy")
-    exact = device.data.astype(np.float64).cumsum()
-    assert Problem("sum", LENGTH, device).error(exact[-1:]) == 0
-    scan = Problem("scan", LENGTH, device)
-    assert scan.error(exact) == 0
+    exact = device.data().astype(np.float64).cumsum()
+    whole = replace(SCAN, segment_size=LENGTH)
+    assert Problem(replace(whole, kind="sum"), device).error(exact[-1:], "f64") == 0
+    scan = Problem(whole, device)
+    assert scan.error(exact, "f64") == 0
     for place in (0, 2**14 - 1, 2**19 - 1, LENGTH - 1):
         wrong = exact.copy()
         wrong[place] += 1
-        assert scan.error(wrong) == pytest.approx(
-            1 / np.sqrt((device.data.astype(float) ** 2).sum())
-        )
+        norm = np.sqrt((device.data().astype(float) ** 2).sum())
+        assert scan.error(wrong, "f64") == pytest.approx(1 / norm)
+
+
+@pytest.mark.parametrize("kind", ["sum", "scan"])
+@pytest.mark.parametrize("lengths", ["uniform 0..20", "one giant"])
+def test_the_sample_of_ragged_segments(
+    kind: str, lengths: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the first segment, the last and the longest, however long."""
+    monkeypatch.setattr(bench_problems, "_SAMPLE", 2**16)
+    device = _NoGpu(LENGTH, "cupy")
+    problem = Problem(Case("ragged", kind, 0, LENGTH, lengths=lengths), device)
+    edges, wide = problem.offsets, device.data().astype(np.float64)
+    sums = np.array([wide[a:b].sum() for a, b in itertools.pairwise(edges)])
+    scan = wide.cumsum()
+    exact = scan - np.repeat(np.concatenate([[0], scan])[edges[:-1]], np.diff(edges))
+    exact = sums if kind == "sum" else exact
+    assert exact.size == problem.size
+    assert problem.error(exact, "f64") < 1e-9
+    longest = int(np.diff(edges).argmax())
+    place = longest if kind == "sum" else int(edges[longest + 1]) - 1
+    for wrong in (0, place, exact.size - 1):
+        broken = exact.copy()
+        broken[wrong] += 100
+        assert problem.error(broken, "f64") > 1e-3
 
 
 def test_bits_are_those_of_the_plan_for_all_of_the_data() -> None:
     """The simulator runs on their beginning; whatever blocks are chosen, the bits are the same."""
     device = _NoGpu(2**22, "cupy")
     recipe = Recipe("scan", 2**14, None)
-    out = recipe.simulate(device.data[: 2**17], "sm_90", length=2**22)
-    assert Problem("scan", 2**14, device).compare_bits(recipe, out) == (2**15, 0)
+    out = recipe.simulate(device.data()[: 2**17], "sm_90", length=2**22)
+    problem = Problem(Case("x", "scan", 2**14, 2**22), device)
+    assert problem.compare_bits(recipe, out) == (2**15, 0)
     out[7] += 1
-    assert Problem("scan", 2**14, device).compare_bits(recipe, out) == (2**15, 1)
+    assert problem.compare_bits(recipe, out) == (2**15, 1)
 
 
 @pytest.mark.parametrize(("log2", "columns"), [(20, 1024), (21, 1024), (30, 32768)])
@@ -381,14 +468,12 @@ def test_programs_are_compiled_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(bench_device, "compile_kernel", refuse)
     found = [Recipe("sum", 64, "reduction_kn"), Recipe("scan", 64, None), Recipe("sum", 7, "scan")]
-    Device.compile_ahead(_NoGpu(LENGTH, "cupy"), found)
+    plans = [partial(one.plan, LENGTH) for one in found]
+    Device.compile_ahead(_NoGpu(LENGTH, "cupy"), plans)
     assert sorted(tried) == [("reduction_kn", 90), ("scan_panel", 90)]
 
 
-@pytest.mark.parametrize(
-    ("kind", "size", "algorithm"), [("scan", 2**14, "scan_single_pass"), ("sum", None, None)]
-)
-def test_a_recipe_is_launched_as_a_plan(kind: str, size: int | None, algorithm: str | None) -> None:
+def test_a_plan_is_launched_as_it_is() -> None:
     calls: list[Any] = []
 
     def prepare(plan: Any) -> Any:
@@ -396,19 +481,15 @@ def test_a_recipe_is_launched_as_a_plan(kind: str, size: int | None, algorithm: 
 
     device: Any = _NoGpu(LENGTH, "cupy")
     device._launcher = SimpleNamespace(prepare=prepare)
-    device.data = np.random.default_rng(0).integers(-1, 2, LENGTH).astype(np.float16)
-    device.vector = np.zeros(1, np.float16)
-    out = np.zeros(1 if size is None else LENGTH, np.float32)
-    recipe = next(one for one in recipes(kind, size) if one.algorithm == algorithm)
-    run = Device.program(device, recipe, out)
+    out, plan = np.zeros(LENGTH, np.float32), Recipe("scan", 2**14, None).plan(LENGTH)
+    run = Device.program(device, plan, (device.data(),), out)
     run()
     run()
-    (plan, inputs, given), again = calls
-    assert again == (plan, inputs, given)
+    (launched, inputs, given), again = calls
+    assert again == (launched, inputs, given)
+    assert launched is plan
+    assert list(inputs) == ["in"]
     assert (given["out"] is out, given["shape"]) == (True, out.shape)
-    (result,) = NUMPY.run(plan, inputs).values()
-    segments = device.data.reshape(1 if size is None else -1, size or LENGTH)
-    np.testing.assert_array_equal(result, reference(kind, segments).ravel())
 
 
 @pytest.mark.usefixtures("no_gpu")
@@ -419,7 +500,7 @@ def test_the_command_writes_a_file(tmp_path: Path) -> None:
 
     path = tmp_path / "results.json"
     arguments = ["bench", "throughput", "-o", str(path), "--log2-length", "20", "--segment", "16"]
-    done = CliRunner().invoke(main, [*arguments, "--quick"])
+    done = CliRunner().invoke(main, [*arguments, "--section", "sums"])
     assert done.exit_code == 0, done.output
     assert "reduction_packed" in done.output
     assert Report.from_json(json.loads(path.read_text())).length == LENGTH
@@ -435,8 +516,8 @@ def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rows_name_their_own() -> None:
-    row = Row("sum", 16, 1024, 1, attempt("tcusim", 1.0), ())
-    assert row.is_ours
+    for who in (bench.OURS, bench.PROGRAMS):
+        assert Row("sum", 16, 1024, 1, attempt(who, 1.0), ()).is_ours
     assert not Row("sum", 16, 1024, 1, attempt("CUB", 1.0), ()).is_ours
 
 
@@ -471,9 +552,9 @@ def test_the_page_of_a_benchmark(pages: Any, tmp_path: Path, report: Report) -> 
 def test_the_page_of_whole_arrays_and_products(pages: Any, tmp_path: Path, report: Report) -> None:
     tried = [attempt("CUB", 4.0), attempt("tcusim", 2.0), attempt("tcusim", 1.0, "f16")]
     rows = [
-        *best_rows("scan", 16, LENGTH, tried[:1]),
-        *best_rows("scan", LENGTH, LENGTH, [*tried, attempt("CuPy", None)]),
-        *best_rows("matvec", 512, LENGTH, tried),
+        *best_rows(SCAN, tried[:1]),
+        *best_rows(replace(SCAN, segment_size=LENGTH), [*tried, attempt("CuPy", None)]),
+        *best_rows(Case("x", "matvec", 512, LENGTH), tried),
     ]
     record = replace(report, rows=with_ratios(rows, report.limits))
     (tmp_path / "bench_h200.json").write_text(json.dumps(record.as_json()))
