@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
+from math import gcd
 from typing import Any, Final, Generic, TypeVar
 
 from tcusim.algorithms import Level, algorithm_of, build
+from tcusim.algorithms.grid import BLOCK_CHUNKS
 from tcusim.algorithms.rows import (
     CHUNK_PANELS,
     GROUP_CHUNKS,
@@ -38,7 +40,7 @@ from tcusim.program.grammar import Program
 from tcusim.program.launches import LaunchPlan, PlanBuilder
 from tcusim.program.resources import SharedMemory
 
-__all__ = ["STRATEGIES", "Choice", "Draft", "Strategy", "choose", "longest_shared", "tuning_of"]
+__all__ = ["STRATEGIES", "Choice", "Draft", "Strategy", "choose", "longest_scanned", "tuning_of"]
 
 P = TypeVar("P", bound=AnyProblem)
 Options = TypeVar("Options")
@@ -267,9 +269,28 @@ class _Grid:
         return _Grid(row, panel, chunk, GROUP_CHUNKS * chunk)
 
 
-def longest_shared(tile: MmaShape) -> int:
-    """Return how long each of several segments may be that blocks share in a scan: a group."""
-    return _Grid.of(tile).group
+def longest_scanned(tile: MmaShape, *, several: bool) -> int | None:
+    """Return how long segments may be that one launch scans, None for any length.
+
+    Blocks share one segment, or several of a group at most. Where a warp's panels fill no chunks,
+    it takes segments alone.
+    """
+    grid = _Grid.of(tile)
+    if not _fills_chunks(tile):
+        return max(BLOCK_CHUNKS) * grid.chunk
+    return grid.group if several else None
+
+
+def _batch(tile: MmaShape) -> tuple[int, int]:
+    """Return how many times a tile's rows of data are whole panels, and how many panels."""
+    rows = max(tile.m, tile.n)
+    panels = rows // gcd(rows, PANEL_ROWS)
+    return panels * PANEL_ROWS // rows, panels
+
+
+def _fills_chunks(tile: MmaShape) -> bool:
+    """Return whether warps of a block take whole chunks together."""
+    return max(BLOCK_CHUNKS) * CHUNK_PANELS % _batch(tile)[1] == 0
 
 
 def _data_rows(p: AnyProblem) -> int:
@@ -283,9 +304,11 @@ def _is_in_panels(p: Problem, tuning: Tuning) -> bool:
     It adds what blocks that share a segment would, in the same order.
     """
     grid, sizes = _Grid.of(p.tile), tuning.of(p.kind)
-    longest = grid.chunk if p.kind == "reduction" else 4 * grid.chunk
+    longest = grid.chunk if p.kind == "reduction" else max(BLOCK_CHUNKS) * grid.chunk
     if p.segment_size > longest:
         return False
+    if p.kind == "scan" and not _fills_chunks(p.tile):
+        return True
     few = sizes.panel_elements if p.kind == "reduction" else grid.panel
     many = p.segments >= tuning.many_segments and p.segment_size <= sizes.longest_in_panels
     return p.segment_size <= few or many
@@ -327,8 +350,10 @@ def _launch_panels(draft: Draft[Problem]) -> None:
 
 def _is_shared(p: Problem, tuning: Tuning) -> bool:
     """Return whether blocks may share segments: in a scan, those of at most one group."""
-    whole = p.whole_or_size is None
-    return p.kind == "reduction" or whole or p.segment_size <= longest_shared(p.tile)
+    if p.kind == "reduction":
+        return True
+    longest = longest_scanned(p.tile, several=p.whole_or_size is not None)
+    return _fills_chunks(p.tile) and (longest is None or p.segment_size <= longest)
 
 
 def _block_sizes(p: Problem, tuning: Tuning) -> Iterator[dict[str, Any]]:
@@ -356,17 +381,17 @@ def _block_sizes(p: Problem, tuning: Tuning) -> Iterator[dict[str, Any]]:
             warps //= 2
         return
     panels = -(-p.segment_size // grid.panel)
-    per_panel = max(1, -(-PANEL_ROWS // rows))
+    batches, fewest = _batch(p.tile)
     if panels <= CHUNK_PANELS and size is not None:
-        yield {"warps": panels, "batches": per_panel}
+        yield {"warps": -(-panels // fewest), "batches": batches}
         return
     most = max(1, min(4, tuning.block_bytes // (grid.chunk * _kept_size(p))))
     chunks = max(1, min(most, enough // grid.chunk, -(-p.segment_size // grid.chunk)))
-    chunks = 1 << (chunks.bit_length() - 1)
-    while chunks:
-        for each in (1, 2, 4, 8) if chunks == 1 else (chunks,):
-            warps = CHUNK_PANELS * chunks // each
-            options = {"warps": warps, "batches": each * per_panel}
+    chunks = max(1 << (chunks.bit_length() - 1), fewest // CHUNK_PANELS)
+    while chunks * CHUNK_PANELS >= fewest:
+        for panels in (1, 2, 4, 8) if chunks == 1 else (chunks,):
+            each = max(panels, fewest)
+            options = {"warps": CHUNK_PANELS * chunks // each, "batches": each // fewest * batches}
             if size is None:
                 needed = rounded_up(-(-p.length // (chunks * grid.chunk)), 1)
                 options["columns"] = min(GROUP_CHUNKS // chunks, needed)

@@ -20,7 +20,7 @@ from tcusim.arrays.dtypes import Bits, TypeRule, types_on_device, types_on_host
 from tcusim.arrays.exact import Stage, Work, stages_of
 from tcusim.arrays.libraries import Array, Home, Host, HostArray, Kind, as_numpy, gathered
 from tcusim.arrays.offsets import Offsets, offsets_of, require_longest
-from tcusim.arrays.planner import Choice, choose, longest_shared
+from tcusim.arrays.planner import Choice, choose, longest_scanned
 from tcusim.arrays.problem import (
     MOST_FLOAT16,
     AnyProblem,
@@ -565,11 +565,12 @@ def segment_problem(
 
 
 def lies_by_offsets(layout: Layout, rule: TypeRule, options: Options) -> bool:
-    """Return whether segments of one size are computed by offsets: several too long to share."""
+    """Return whether segments of one size are scanned by offsets: they are too long to share."""
     if layout.kind != "scan" or options.algorithm is not None or layout.by_offsets is not None:
         return False
-    several = layout.rows * layout.segments > 1
-    return several and layout.segment_size > longest_shared(tile_for(rule.types, options.tile))
+    tile, several = tile_for(rule.types, options.tile), layout.rows * layout.segments > 1
+    longest = longest_scanned(tile, several=several)
+    return longest is not None and layout.segment_size > longest
 
 
 def product_problem(
@@ -681,7 +682,7 @@ def plan(
     longest = layout.segment_size if own else sizes.get("longest")
     layout = replace(layout, by_offsets=segments)
     problem = segment_problem(request, layout, rule, options, used, longest)
-    asked = Asked(rule.named(named_result), request.initial, size if own else None)
+    asked = Asked(rule.named(named_result), request.initial, layout.segment_size if own else None)
     made: Plan = plan_for(operation, problem, arch, backend, rule, asked)
     return made
 

@@ -48,20 +48,19 @@ SHAPES = (
     MmaShape(4, 4, 4),
     MmaShape(5, 7, 3),
 )
-LENGTHS = (1, 15, 17, 255, 1000, 4097)
+ORDERS = tuple(
+    {"exclusive": exclusive, "reverse": reverse}
+    for exclusive, reverse in itertools.product((False, True), repeat=2)
+)
 
 
-def tiles(count: int) -> dict[str, Any]:
-    """Return how much a warp reduces."""
-    return {"per_warp": count}
-
-
-def batches(count: int) -> dict[str, Any]:
-    """Return how much a warp scans."""
-    return {"batches": count, "tiles_per_row": 1}
-
-
-SHARES = (("reduction_single_pass", tiles), ("scan_single_pass", batches))
+# Each with how much a warp takes: of a sum little; in a scan, all of a block take a chunk of rows.
+SHARES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("reduction_single_pass", {"groups": 2, "panels": 1}),
+    ("scan_single_pass", {}),
+)
+# Elements of a chunk, for tiles of 16.
+CHUNK = 8192
 
 
 def expected(
@@ -92,51 +91,57 @@ def assert_exact(
     np.testing.assert_array_equal(result.astype(np.float64), wanted)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES[:4], ids=str)
 @pytest.mark.parametrize("side", "ab")
 def test_whole_arrays_equal_integers(shape: Any, side: str) -> None:
-    for length in LENGTHS:
-        common: dict[str, Any] = {"tile": shape, "side": side, "warps": 2, "columns": 3}
-        assert_exact("reduction_single_pass", length, None, per_warp=2, **common)
-        for exclusive, reverse in itertools.product((False, True), repeat=2):
-            order: dict[str, Any] = {"exclusive": exclusive, "reverse": reverse}
-            assert_exact("scan_single_pass", length, None, batches=2, **order, **common)
-            assert_exact(
-                "scan_single_pass",
-                length,
-                None,
-                tiles_per_row=3,
-                groups=2,
-                batches=1,
-                **order,
-                **common,
-            )
+    chunk = CHUNK // 16 * shape.k
+    for turn, length in enumerate((1, 17, 255, 1000, chunk, 3 * chunk + 1, 9 * chunk - 7)):
+        common: dict[str, Any] = {"tile": shape, "side": side}
+        assert_exact(
+            "reduction_single_pass", length, None, groups=1, panels=2, warps=2, columns=4, **common
+        )
+        order = ORDERS[turn % len(ORDERS)]
+        assert_exact("scan_single_pass", length, None, warps=8, columns=4, **order, **common)
+        order = ORDERS[(turn + 1) % len(ORDERS)]
+        assert_exact("scan_single_pass", length, None, warps=16, columns=2, **order, **common)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_segments_of_a_block_equal_integers(shape: Any) -> None:
+    for turn, size in enumerate((1, 40, 300)):
+        length = 9 * size + 2
+        assert_exact("reduction_single_pass", length, size, tile=shape, warps=2, groups=1)
+        order = ORDERS[turn % len(ORDERS)]
+        # Whatever panels there are: no other block takes a part of the segment.
+        assert_exact("scan_single_pass", length, size, tile=shape, warps=1, **order)
+
+
+@pytest.mark.parametrize("shape", SHAPES[:4], ids=str)
 def test_segments_of_several_blocks_equal_integers(shape: Any) -> None:
-    for size in (1, 40, 700, 1000):
-        assert_exact("reduction_single_pass", 3001, size, tile=shape, warps=2, per_warp=1)
-        assert_exact(
-            "scan_single_pass", 3001, size, tile=shape, warps=2, tiles_per_row=1, batches=1
-        )
-        assert_exact("scan_single_pass", 3001, size, tile=shape, warps=3, batches=1, exclusive=True)
-        assert_exact("scan_single_pass", 3001, size, tile=shape, warps=3, batches=2, reverse=True)
+    chunk = CHUNK // 16 * shape.k
+    for turn, size in enumerate((700, chunk + 1, 3 * chunk)):
+        length = 2 * size + 3
+        assert_exact("reduction_single_pass", length, size, tile=shape, warps=2, groups=1)
+        order = ORDERS[turn % len(ORDERS)]
+        assert_exact("scan_single_pass", length, size, tile=shape, warps=8, **order)
 
 
 @pytest.mark.parametrize("columns", [1, 2, 64])
 def test_groups_of_any_width_equal_integers(columns: int) -> None:
     for name, share in SHARES:
-        assert_exact(name, 70_001, None, warps=4, columns=columns, **share(2))
+        assert_exact(name, 70_001, None, warps=8, columns=columns, **share)
 
 
 def test_whole_chunks_need_no_masks() -> None:
-    x = np.random.default_rng(1).integers(-3, 4, 3 * 4096).astype(np.float16)
-    for name, share in SHARES:
-        program = build(name, warps=2, columns=2, **share(4))
+    x = np.random.default_rng(1).integers(-3, 4, 6 * CHUNK).astype(np.float16)
+    for name, share, most in (
+        ("reduction_single_pass", {"groups": 8, "panels": 1}, 2 * CHUNK),
+        ("scan_single_pass", {}, 2 * CHUNK),
+    ):
+        program = build(name, warps=2, columns=2, **share)
         result = run(program, {"in": x})["out"].astype(np.float64)
         np.testing.assert_array_equal(result, expected(name, x, x.size))
-        with pytest.raises(tcusim.InputError, match="not a multiple of 4096"):
+        with pytest.raises(tcusim.InputError, match=f"not a multiple of {most}"):
             run(program, {"in": x[1:]})
 
 
@@ -150,7 +155,7 @@ def test_whole_chunks_need_no_masks() -> None:
     ],
 )
 def test_other_types_equal_integers(ab: str, acc: str, source: str, shape: str) -> None:
-    x = np.random.default_rng(2).integers(-3, 4, 2000)
+    x = np.random.default_rng(2).integers(-3, 4, 20_000)
     for name, share in SHARES:
         program = build(
             name,
@@ -159,9 +164,9 @@ def test_other_types_equal_integers(ab: str, acc: str, source: str, shape: str) 
             acc=acc,
             source=source,
             masked=True,
-            warps=2,
-            columns=3,
-            **share(2),
+            warps=8,
+            columns=2,
+            **share,
         )
         given = x.astype(np.int8) if ab == "s8" else x.astype(np.float64)
         result = run(program, {"in": given}, arch="ampere")["out"].astype(np.float64)
@@ -170,9 +175,9 @@ def test_other_types_equal_integers(ab: str, acc: str, source: str, shape: str) 
 
 @pytest.mark.parametrize("arch", ["volta", "hopper"])
 def test_host_has_the_same_bits(arch: str) -> None:
-    x = np.random.default_rng(3).random(9001).astype(np.float16)
+    x = np.random.default_rng(3).random(20_001).astype(np.float16)
     for name, share in SHARES:
-        program = build(name, masked=True, warps=2, columns=3, **share(2))
+        program = build(name, masked=True, warps=8, columns=2, **share)
         model = run(program, {"in": x}, arch=arch)["out"]
         for seed in (0, 1):
             text = run(program, {"in": x}, backend="host", arch=arch, seed=seed)["out"]
@@ -182,36 +187,46 @@ def test_host_has_the_same_bits(arch: str) -> None:
 def test_sums_do_not_drift() -> None:
     x = np.random.default_rng(4).random(2**20).astype(np.float16)
     exact = x.astype(np.float64)
-    total = run(
-        build("reduction_single_pass", masked=True, warps=4, accumulation_length=16), {"in": x}
-    )["out"]
+    total = run(build("reduction_single_pass", masked=True, warps=4), {"in": x})["out"]
     assert abs(total[0] / exact.sum() - 1) < 1e-6
     prefixes = run(build("scan_single_pass", masked=True, warps=4), {"in": x})["out"]
     assert np.abs(prefixes / exact.cumsum() - 1).max() < 1e-5
 
 
 def test_what_is_held_and_awaited_at_once_does_not_change_a_bit() -> None:
-    x = np.random.default_rng(11).standard_normal(40_000).astype(np.float16)
-    scan = partial(build, "scan_single_pass", warps=2, columns=2, masked=True)
-    total = partial(build, "reduction_single_pass", warps=2, columns=2, masked=True)
-    pairs = (
-        (scan(batches=1), scan(batches=1, widest_held=1)),
-        (total(per_warp=2), total(per_warp=2, groups_at_once=64)),
-    )
-    for pair in pairs:
-        assert pair[0].steps != pair[1].steps
-        bits = [run(program, {"in": x})["out"].tobytes() for program in pair]
-        assert bits[0] == bits[1]
+    x = np.random.default_rng(11).standard_normal(20_000).astype(np.float16)
+    scan = partial(build, "scan_single_pass", masked=True)
+    total = partial(build, "reduction_single_pass", masked=True)
+    for programs in (
+        (
+            scan(warps=8, columns=512),
+            scan(warps=8, columns=512, widest_held=1),
+            scan(warps=4, columns=512),
+            scan(warps=2, groups=2, columns=512),
+            scan(warps=16, columns=256),
+            scan(warps=8, batches=8, columns=128),
+        ),
+        (
+            total(warps=2, columns=2),
+            total(warps=2, columns=2, groups_at_once=64),
+            total(warps=8, columns=4),
+            total(warps=1, groups=1, panels=8),
+            total(warps=2, groups=16, panels=1, columns=1),
+        ),
+    ):
+        assert len({program.steps for program in programs}) == len(programs)
+        bits = {run(program, {"in": x})["out"].tobytes() for program in programs}
+        assert len(bits) == 1
 
 
 def test_only_additions_combine_blocks() -> None:
     with pytest.raises(Unsupported, match="scan_single_pass has no combine='mma', only 'add'"):
         build("scan_single_pass", combine="mma")
     for name, size in (
-        ("reduction_single_pass", {"per_warp": 0}),
+        ("reduction_single_pass", {"panels": 0}),
         ("reduction_single_pass", {"columns": 0}),
         ("scan_single_pass", {"batches": -1}),
-        ("scan_single_pass", {"tiles_per_row": 0}),
+        ("scan_single_pass", {"groups": 0}),
     ):
         (option,) = size
         with pytest.raises(InputError, match=f"{option} must be an integer of at least 1, got"):
@@ -220,8 +235,27 @@ def test_only_additions_combine_blocks() -> None:
         build("reduction_single_pass", items_per_warp=2)
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "text"),
+    [
+        ("reduction_single_pass", {"warps": 3}, "warps is a power of 2, got 3"),
+        ("reduction_single_pass", {"panels": 6}, "panels is a power of 2, got 6"),
+        ("reduction_single_pass", {"columns": 5}, "columns is a power of 2, got 5"),
+        ("scan_single_pass", {"batches": 1}, "the 16 rows of a warp are not panels of 32"),
+        ("scan_single_pass", {"warps": 9}, "the 9 panels of a block are not 1, 2 or 4 chunks of 8"),
+        ("scan_single_pass", {"warps": 3}, "got 512 blocks of 3 panels"),
+        ("scan_single_pass", {"warps": 8, "columns": 513}, "got 513 blocks of 8 panels"),
+    ],
+)
+def test_blocks_that_do_not_follow_the_grid_are_refused(
+    name: str, options: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(Unsupported, match=text):
+        build(name, **options)
+
+
 def test_barriers_of_the_block_are_needed() -> None:
-    program = build("scan_single_pass", warps=2, tiles_per_row=2)
+    program = build("scan_single_pass", warps=2)
     barriers = [path for path, step in walk(program.steps) if step == Sync(Scope.BLOCK)]
     assert len(barriers) == 2
     for path in barriers:
@@ -410,7 +444,7 @@ def test_double_values_travel_whole() -> None:
 
 
 def test_listing_and_events_name_the_status_words() -> None:
-    text = tcusim.listing(build("scan_single_pass", warps=2, tiles_per_row=2, columns=4))
+    text = tcusim.listing(build("scan_single_pass", warps=2, columns=4))
     assert "order        blocks are numbered in the order in which they start" in text
     assert "publish sums[4*block + block_col + 1] ← " in text
     assert "await group[col] ← sums[4*block + col where 0 < 4*block + col" in text
@@ -423,7 +457,7 @@ def test_listing_and_events_name_the_status_words() -> None:
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("scan_single_pass", {"columns": 10**9}), ("scan_simt", {"segment_size": 10**9})],
+    [("reduction_single_pass", {"columns": 2**30}), ("scan_simt", {"segment_size": 10**9})],
 )
 def test_more_shared_memory_than_any_gpu_has_is_refused(name: str, options: dict[str, int]) -> None:
     with pytest.raises(Unsupported, match="bytes of shared memory"):
