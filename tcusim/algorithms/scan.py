@@ -64,12 +64,24 @@ from tcusim.algorithms.tree import (
     preceding,
     scan_vectors,
 )
-from tcusim.program.grammar import ROW, WARP, Buffer, Extent, Frag, Index, PatternKind, View
+from tcusim.program.grammar import (
+    COL,
+    ROW,
+    WARP,
+    Bound,
+    Buffer,
+    Extent,
+    Frag,
+    Index,
+    PatternKind,
+    View,
+)
 
 By: TypeAlias = Annotated[
-    Literal["doubling", "turn", "tree"],
-    "Which values are added: those at doubling distances; one after the other; or the sums of "
-    "pairs, of pairs of pairs and so on, for an exclusive scan of 2**i values a warp.",
+    Literal["doubling", "turn", "running", "tree"],
+    "Which values are added: those at doubling distances; one after the other; so, beginning with "
+    "the carry, in an exclusive scan; or the sums of pairs, of pairs of pairs and so on, for an "
+    "exclusive scan of 2**i values a warp.",
 ]
 
 
@@ -192,9 +204,22 @@ def _add_up_rows(
     elements = vectors.lines * max(vectors.count, vectors.apart)
     x, y = (b.scratch(name, source, elements) for name in ("x", "y"))
     lying = replace(vectors, apart=max(size, vectors.apart), across=True)
+    given = b.input("carry", source, rows.numbers) if carry else None
     with rows.each():
         b.copy(lying.view(b, x), rows.part(data(b), Index(), size))
-        if by == "tree":
+        if by == "running":
+            require(
+                order.exclusive and given is not None,
+                "a running sum begins with the carry: carry=True, exclusive=True",
+            )
+            assert given is not None
+            prefixes = lying.view(b, y)
+            first = Bound(Index.of(size - 2), COL) if order.reverse else Bound(COL, Index.of(1))
+            carries = b.rect(given, rows.first, rows.count, size, 1, 0, [*rows.inside(), first])
+            b.copy(prefixes, preceding(b, x, lying, order), carries)
+            add_in_turn(b, y, vectors, order)
+            given = None
+        elif by == "tree":
             require(order.exclusive, "a tree gives what precedes each value: exclusive=True")
             precede(b, x, y, vectors, order)
             prefixes = lying.view(b, y)
@@ -205,9 +230,7 @@ def _add_up_rows(
             else:
                 sums = scan_vectors(b, x, (y, x), vectors, order)
             prefixes = preceding(b, sums, lying, order) if order.exclusive else lying.view(b, sums)
-        before = None
-        if carry:
-            before = rows.values(b.input("carry", source, rows.numbers), repeated=size)
+        before = None if given is None else rows.values(given, repeated=size)
         b.copy(rows.part(out, Index(), size), prefixes, before)
     return rows.work()
 

@@ -89,6 +89,7 @@ class Cache:
 
 
 READY: Final = Cache(256)
+NO_EXTRA: Final[Mapping[str, Any]] = {}
 
 
 def run_ready(asked: Arrays, arrays: Arrays, call: Call, prepare: Prepare) -> Any:
@@ -98,7 +99,7 @@ def run_ready(asked: Arrays, arrays: Arrays, call: Call, prepare: Prepare) -> An
     returned as theirs.
     """
     signatures = tuple([() if array is None else signature(array) for array in arrays])
-    plain = call.offsets is call.segment_ids is call.num_segments is None
+    plain = call.offsets is call.segment_ids is call.num_segments is call.initial is None
     is_known = plain and None not in signatures
     key = (asked, signatures)
     ready = READY.find(key) if is_known else None
@@ -143,7 +144,7 @@ class HostCall:
     plan: what is launched; None if there is nothing to compute. layouts: for each array, by the
     plan's name, its axes in the order in which it is flattened, and the type to which it is cast
     first. shape, dtype: the result's. layout: of a sum or scan. stages: what splits the work before
-    the plan's own stages. extra: inputs of the plan beside the arrays, the offsets.
+    the plan's own stages. extra: inputs of the plan beside the arrays: offsets, carries.
     """
 
     plan: Planned | None
@@ -174,7 +175,7 @@ class HostCall:
                 whole = flat["in"].reshape(rows.rows, rows.length)
                 flat["in"] = np.pad(whole, ((0, 0), (0, rows.missing))).reshape(-1)
             result = self.plan.compute({**flat, **self.extra}, call, self.stages)
-            warn_of_overflow(result, flat.values())
+            warn_of_overflow(result, (*flat.values(), *self.extra.values()))
             result = (result if rows is None else rows.unfilled(result)).reshape(self.shape)
         if rows is not None and rows.back is not None:
             result = HOST.restored(result, rows.back)
@@ -188,33 +189,35 @@ def _require_report(report: Any) -> None:
         )
 
 
-def addend_of(c: Any, shape: tuple[int, ...], result: np.dtype[Any]) -> Array | None:
+def addend_of(
+    c: Any, shape: tuple[int, ...], result: np.dtype[Any], name: str = "c"
+) -> Array | None:
     """Return what is added to a product, in the result's shape and type; refuse what would lose.
 
     An integer is added modulo 2**64, so a result of an integer type takes one of any sign and size.
     """
     if c is None:
         return None
-    is_integer = type(c) is int or (type(c) is not float and as_numpy("c", c).dtype.kind in "biu")
+    is_integer = type(c) is int or (type(c) is not float and as_numpy(name, c).dtype.kind in "biu")
     if result.kind in "iu":
         if not is_integer:
             raise InputError(
-                f"c holds fractions, which a result of {result} would lose. Give an integer c, or "
-                "a float dtype"
+                f"{name} holds fractions, which a result of {result} would lose. Give an integer "
+                f"{name}, or a float dtype"
             )
-        array = np.asarray(c % 2**64, np.uint64) if type(c) is int else as_numpy("c", c)
+        array = np.asarray(c % 2**64, np.uint64) if type(c) is int else as_numpy(name, c)
         array = array.astype(np.uint64).astype(result)
     else:
         try:
-            array = np.asarray(float(c)) if type(c) is int else as_numpy("c", c)
+            array = np.asarray(float(c)) if type(c) is int else as_numpy(name, c)
         except OverflowError as error:
-            raise InputError(f"c is beyond the range of {result}: {error}") from error
+            raise InputError(f"{name} is beyond the range of {result}: {error}") from error
         array = cast_finite(array, result)
     try:
         return np.broadcast_to(array, shape)
     except ValueError:
         raise InputError(
-            f"c must have the result's shape, {shape}, or be broadcast to it; got {array.shape}"
+            f"{name} must have the shape {shape}, or be broadcast to it; got {array.shape}"
         ) from None
 
 
@@ -275,7 +278,7 @@ class DeviceCall:
     it is. shape: of the result, for the session. initial: where its rows are longer by a zero.
     starts: where the parts of the arrays begin that are computed one by one. back: the axes of the
     result, if they are to be put back. flat: its shape for the user, if it is another. extra:
-    inputs of the plan beside the arrays, the offsets.
+    inputs of the plan beside the arrays: offsets, carries.
     """
 
     plan: Planned
@@ -343,11 +346,18 @@ class _Zeros:
 
 
 def segment_call(
-    plan: Planned | None, home: Home, a: Any, layout: Layout, rule: TypeRule, offsets: Any = None
+    plan: Planned | None,
+    home: Home,
+    a: Any,
+    layout: Layout,
+    rule: TypeRule,
+    extra: Mapping[str, Any] = NO_EXTRA,
 ) -> ReadyCall:
-    """Return the call for a sum or scan of an array; without a plan there is nothing to compute."""
+    """Return the call for a sum or scan of an array; without a plan there is nothing to compute.
+
+    extra: inputs of the plan beside the array, where it is.
+    """
     arrangement = (layout.order, rule.work)
-    extra = {} if offsets is None else {"offsets": offsets}
     if isinstance(home, Host):
         dtype = numpy_type(rule.result)
         return HostCall(plan, {"in": arrangement}, layout.result, dtype, layout, extra=extra)

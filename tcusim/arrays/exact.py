@@ -112,6 +112,8 @@ def _specials(work: Work) -> Split:
         above, below, neither = _counted(work, x == np.inf, x == -np.inf, np.isnan(x))
         special = np.where(above > 0, np.inf, -np.inf)
         special[((above > 0) & (below > 0)) | (neither > 0)] = np.nan
+        if "carry" in work.arrays:
+            special += _initials(work)
         return np.where(above + below + neither == 0, result, special.astype(result.dtype))
 
     return Split((work.on(**{"in": np.where(finite, x, x.dtype.type(0))}),), merge)
@@ -133,7 +135,10 @@ def _halves(work: Work) -> Split:
         return np.where(number > 0, np.ldexp(halved, 1).astype(usual.dtype), usual)
 
     wide = replace(work.problem, types=replace(work.problem.types, result="f32"))
-    halves = work._replace(problem=wide).on(**{"in": np.ldexp(x, -1)})
+    halved = {
+        name: np.ldexp(work.arrays[name], -1) for name in ("in", "carry") if name in work.arrays
+    }
+    halves = work._replace(problem=wide).on(**halved)
     return Split((work.on(**{"in": np.where(huge, np.float32(0), x)}), halves), merge)
 
 
@@ -162,17 +167,24 @@ def _parts(work: Work, result: np.dtype[Any]) -> Split:
 def _digits(work: Work, result: np.dtype[Any]) -> Split:
     """Sum integers exactly, digit by digit of 8 bits: modulo 2**64, as NumPy does."""
     dtype = numpy_type(work.problem.types.dtype)
-    works = [work.on(**{"in": digit.astype(dtype)}) for digit in digits_of(work.arrays["in"])]
+    addend = _initials(work) if "carry" in work.arrays else 0
+    rest = Work(work.problem, {name: x for name, x in work.arrays.items() if name != "carry"})
+    works = [rest.on(**{"in": digit.astype(dtype)}) for digit in digits_of(work.arrays["in"])]
 
     def merge(results: Sequence[Array]) -> Array:
         if result.kind in "iu":
-            return _weighed(results, itertools.count(), result)
+            return _weighed(results, itertools.count(), result, np.asarray(addend, np.int64))
         total, *rest = (np.ldexp(one.astype(np.float64), 8 * i) for i, one in enumerate(results))
         for term in rest:
             total = total + term
-        return total.astype(result)
+        return (total + addend).astype(result)
 
     return Split(works, merge)
+
+
+def _initials(work: Work) -> Array:
+    """Return for each element what precedes the first one of its segment."""
+    return np.repeat(work.arrays["carry"], np.diff(work.arrays["offsets"]))
 
 
 def digits_of(x: Array) -> Iterator[Ints]:

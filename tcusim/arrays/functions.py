@@ -65,6 +65,7 @@ class CumsumKeywords(SumKeywords, total=False):
     exclusive: bool
     include_initial: bool
     reverse: bool
+    initial: Any
 
 
 class SegmentKeywords(SumKeywords, total=False):
@@ -83,6 +84,7 @@ class SegmentScanKeywords(SegmentKeywords, total=False):
     exclusive: bool
     include_initial: bool
     reverse: bool
+    initial: Any
 
 
 @overload
@@ -217,6 +219,7 @@ def cumsum(
     exclusive: bool = False,
     include_initial: bool = False,
     reverse: bool = False,
+    initial: Any = None,
     backend: str | None = None,
     tile: Shape | None = None,
     arch: str | None = None,
@@ -240,6 +243,12 @@ def cumsum(
         other way round. An `out` is then longer too, and never `a` itself.
     reverse : bool
         Sum from the end: element i is the sum of itself and those after it.
+    initial : number or array_like, optional
+        What precedes the first element (in reverse, follows the last), and is part of every sum: a
+        number, or one for each row, of the shape of `sum` along the axis, or broadcast to it. It is
+        kept in the type of the sums: float32, or float64 and the result's integer; in GPU memory an
+        array of that type. A scan that is cut at certain places has the bits of the whole: see
+        the notes.
     out : array, optional
         As in `sum`, but it may be `a` itself, which is then scanned in place.
     a, dtype, backend, tile, arch, acc, algorithm, bits, report, progress, stream
@@ -254,9 +263,19 @@ def cumsum(
     InputError
         If an argument cannot be used; the text says which and why.
 
+    Notes
+    -----
+    An axis may be scanned in pieces that begin at multiples of 2**18 * k elements (2**22 for tiles
+    of 16x16x16), with the bits of one scan, if each is given as `initial` the sums of all such
+    groups of elements before it, added one after the other in the type of the sums: after group g,
+    ``carry = carry + tcusim.sum(g, dtype=np.float32)``. In reverse the last piece comes first. Cut
+    elsewhere, the sums are rounded elsewhere.
+
     Examples
     --------
     >>> import numpy as np, tcusim
+    >>> tcusim.cumsum(np.ones(4, np.float16), initial=10)
+    array([11., 12., 13., 14.], dtype=float16)
     >>> tcusim.cumsum(np.ones(4, np.float16), include_initial=True)
     array([0., 1., 2., 3., 4.], dtype=float16)
     """
@@ -264,7 +283,7 @@ def cumsum(
         "cumsum", axis, None, dtype, False, exclusive, reverse, include_initial
     )
     asked = (request, Options(backend, tile, arch, acc, algorithm, bits), type(axis), None)
-    call = Call(out, stream, report, progress)
+    call = Call(out, stream, report, progress, initial=initial)
     return run_ready(asked, (a,), call, prepare_segments)
 
 
@@ -375,6 +394,7 @@ def segmented_cumsum(
     exclusive: bool = False,
     include_initial: bool = False,
     reverse: bool = False,
+    initial: Any = None,
     dtype: DTypeLike | None = None,
     out: Any = None,
     backend: str | None = None,
@@ -397,6 +417,9 @@ def segmented_cumsum(
         Begin each segment with 0 and end it with its sum, so that each grows by one.
     reverse : bool
         Sum from the end of each segment: with `exclusive` or `include_initial`, each ends with 0.
+    initial : number or array_like, optional
+        What precedes the first element of each segment, as in `cumsum`: a number, or one for each
+        segment, of the shape of `segmented_sum`, or broadcast to it.
     segment_size, offsets, check_offsets, segment_ids, num_segments, axis
         As in `segmented_sum`.
     out : array, optional
@@ -432,7 +455,9 @@ def segmented_cumsum(
         type(axis),
         type(segment_size),
     )
-    call = Call(out, stream, report, progress, offsets, check_offsets, segment_ids, num_segments)
+    call = Call(
+        out, stream, report, progress, offsets, check_offsets, segment_ids, num_segments, initial
+    )
     return run_ready(asked, (a,), call, prepare_segments)
 
 

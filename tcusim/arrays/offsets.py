@@ -1,4 +1,4 @@
-"""Offsets of segments: checked, and brought to where the array is."""
+"""Offsets and initial values of segments: checked, and brought to where the array is."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tcusim.arrays.calls import addend_of
+from tcusim.arrays.dtypes import TypeRule, numpy_type
 from tcusim.arrays.libraries import Home, Host, as_numpy, is_on_device, name_of_kind
 from tcusim.arrays.request import Call, Layout, count_of
 from tcusim.backends import DeviceBackend
 from tcusim.errors import InputError, Unsupported
+from tcusim.machine.formats import format_of
 
-__all__ = ["Offsets", "offsets_of", "require_longest"]
+__all__ = ["Offsets", "initial_of", "offsets_of", "require_longest"]
 
 Ints = NDArray[np.int64]
 
@@ -75,6 +78,44 @@ def _brought(home: Home, a: Any, edges: Ints, rows: int) -> Offsets:
     """Return the offsets of these edges of each row, brought to where `a` is."""
     array = home.to_device(_repeated(edges, rows), a) if rows and edges[-1] else None
     return Offsets(array, edges.size - 1, edges)
+
+
+def initial_of(home: Home, a: Any, initial: Any, layout: Layout, rule: TypeRule) -> Any:
+    """Return the values before the first elements of all segments, flat, where `a` is."""
+    digits, shape = rule.method == "digits", layout.shape_of_initial
+    dtype = rule.result if digits else format_of(rule.types.acc).array_name
+    if layout.initial is not None:
+        raise InputError(
+            "include_initial begins each segment with 0, and initial with another value: leave one "
+            "of them out. exclusive=True begins each segment with its initial value"
+        )
+    if rule.method == "fixed point":
+        raise Unsupported(
+            "initial does not go with bits='exact', by which sums of elements are rounded once: "
+            "leave one of them out, or add the value to the exact sums"
+        )
+    if rule.method == "f16 parts":
+        raise Unsupported(
+            "initial does not go with float32 arrays where there is no bf16: they are computed as "
+            "three parts of float16. Cast the array to float16 or float64, or choose another arch"
+        )
+    axes = tuple(range(len(shape))) if layout.is_whole or not layout.lead else layout.order
+    if not is_on_device(initial):
+        values = addend_of(initial, shape, numpy_type(dtype), "initial")
+        assert values is not None
+        return home.to_device(np.ascontiguousarray(values.transpose(axes)).reshape(-1), a)
+    if isinstance(home, Host):
+        raise InputError(
+            f"initial is a {name_of_kind(initial)} in GPU memory, but a is a NumPy array; copy it "
+            "to a NumPy array"
+        )
+    facts = home.describe(initial)
+    if tuple(facts.shape) != shape or facts.dtype != dtype:
+        raise InputError(
+            f"initial in GPU memory must be of {dtype}, the type of the sums, and of shape "
+            f"{shape}, a value for each segment; got {facts.dtype}, {tuple(facts.shape)}"
+        )
+    return home.arranged(initial, axes, dtype)
 
 
 def require_longest(edges: Ints, longest: int) -> None:

@@ -482,7 +482,10 @@ def _launch_rows(draft: Draft[RaggedProblem]) -> None:
     draft.reasons.append(f"no segment has more than {p.most} elements: each is a row")
     line = rounded_up(max(1, p.most), p.tile.k)
     options = {"whole": True, **p.scan_options}
-    draft.launch(f"{p.kind}_ragged", line, _Level.of(p).inputs(), "out", **options)
+    inputs = _Level.of(p).inputs()
+    if p.carry:
+        inputs, options = inputs | {"carry": "carry"}, options | {"carry": True}
+    draft.launch(f"{p.kind}_ragged", line, inputs, "out", **options)
 
 
 def _launch_ragged_chunks(draft: Draft[RaggedProblem]) -> None:
@@ -515,8 +518,13 @@ def _add_ragged_carries(draft: Draft[RaggedProblem], level: _Level, number: int)
     options: dict[str, Any] = {"levels": level.cuts, "by": by, "exclusive": True}
     options["reverse"] = draft.problem.order.reverse
     if count is None or level.longest <= count:
-        line, inputs = rounded_up(level.numbers, 1), level.inputs()
+        carried = draft.problem.carry
+        line, inputs = rounded_up(level.numbers, 1), level.inputs("carry" if carried else "")
         options["whole"] = True
+        if carried:
+            options["carry"] = True
+            if count is None:
+                options["by"] = "running"
     else:
         sums = _add_simt_sums(draft, level, count)
         line, inputs = count, level.inputs(_add_ragged_carries(draft, sums, number + 1))

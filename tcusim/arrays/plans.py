@@ -19,7 +19,7 @@ from tcusim.arrays.calls import ReadyCall, product_call, run_ready, segment_call
 from tcusim.arrays.dtypes import Bits, TypeRule, types_on_device, types_on_host
 from tcusim.arrays.exact import Stage, Work, stages_of
 from tcusim.arrays.libraries import Array, Home, Host, HostArray, Kind, as_numpy, gathered
-from tcusim.arrays.offsets import Offsets, offsets_of, require_longest
+from tcusim.arrays.offsets import Offsets, initial_of, offsets_of, require_longest
 from tcusim.arrays.planner import Choice, choose, longest_scanned
 from tcusim.arrays.problem import (
     MOST_FLOAT16,
@@ -29,6 +29,7 @@ from tcusim.arrays.problem import (
     RaggedProblem,
     SegmentProblem,
     Shape,
+    require_unnamed,
     rounded_longest,
     tile_for,
 )
@@ -55,12 +56,14 @@ class Asked(NamedTuple):
     """What a user asked of a plan beside its problem.
 
     result: the type of the result, if it was named. initial: where scans are longer by a zero.
-    size: of segments that lie by offsets only because they are so long.
+    size: of segments that lie by offsets that the plan makes. carry: whether calls give what
+    precedes the first element of each segment.
     """
 
     result: str | None = None
     initial: Edge | None = None
     size: int | None = None
+    carry: bool = False
 
 
 _USUAL: Final = Asked()
@@ -142,13 +145,16 @@ class Planned:
         bits = "exact" if self.rule.method == "fixed point" else "segment"
         arch = p.arch or "hopper"
         rule = types_on_device(self.rule.given, self.asked.result, acc, arch, bits=bits)
-        if (rule.types, rule.result) == (p.types, self.rule.result):
-            return self
         problem = p
         if rule.types != p.types:
             # The usual tile is that of the types.
             named = None if p.tile == tile_for(p.types, None) else p.tile
             problem = replace(p, types=rule.types, tile=tile_for(rule.types, named))
+        if isinstance(problem, RaggedProblem):
+            # Digits of NumPy arrays had none.
+            problem = replace(problem, carry=self.asked.carry)
+        if (problem, rule.result) == (p, self.rule.result):
+            return self
         made: Planned = plan_for(self.operation, problem, self.arch, self.backend, rule, self.asked)
         return made
 
@@ -248,6 +254,7 @@ class _ByOffsets(TypedDict, total=False):
     offsets: Any
     check_offsets: bool
     segment_ids: Any
+    initial: Any
 
 
 class Plan(Planned):
@@ -275,6 +282,7 @@ class Plan(Planned):
         offsets: Any = None,
         check_offsets: bool = True,
         segment_ids: Any = None,
+        initial: Any = None,
     ) -> Any:
         """Compute: launch for an array of the planned type and length.
 
@@ -300,6 +308,9 @@ class Plan(Planned):
             `tcusim.segmented_sum`.
         segment_ids : array_like of int, optional
             Instead of offsets: the number of each element's segment, from 0 up, as there.
+        initial : number or array, optional
+            For plans made with initial=True: what precedes the first element of each segment, as in
+            `tcusim.segmented_cumsum`.
 
         Returns
         -------
@@ -310,11 +321,17 @@ class Plan(Planned):
         InputError
             If an array does not fit.
         """
-        call = Call(out, stream, None, None, offsets, check_offsets, segment_ids)
+        call = Call(out, stream, None, None, offsets, check_offsets, segment_ids, initial=initial)
         return run_ready((self,), (a,), call, _prepare_plan)
 
     def _prepare(self, a: Any, call: Call) -> ReadyCall:
         by_offsets = self._require_offsets(call)
+        if (call.initial is not None) != self.asked.carry:
+            raise InputError(
+                "this plan takes initial values: give initial="
+                if self.asked.carry
+                else "this plan takes no initial values; make one with initial=True"
+            )
         home, given = gathered({"a": a}, self.backend)
         a, facts, p = given["a"], home.describe(given["a"]), self.problem
         assert isinstance(p, SegmentProblem)
@@ -333,7 +350,10 @@ class Plan(Planned):
             call = call._replace(num_segments=layout.segments)
         offsets = offsets_of(home, a, call, length=p.length, rows=1)
         self._require_fitting(offsets)
-        return segment_call(plan, home, a, offsets.applied(layout), plan.rule, offsets.array)
+        layout, extra = offsets.applied(layout), {"offsets": offsets.array}
+        if call.initial is not None:
+            extra["carry"] = initial_of(home, a, call.initial, layout, plan.rule)
+        return segment_call(plan, home, a, layout, plan.rule, extra)
 
     def _layout(self, shape: tuple[int, ...]) -> Layout:
         """Return the layout of an array of a shape that is taken as flat, and scanned in it."""
@@ -549,7 +569,7 @@ def _require_exact(problem: SegmentProblem, rule: TypeRule) -> None:
 
 def segment_problem(
     request: SegmentRequest, layout: Layout, rule: TypeRule, options: Options, arch: str,
-    longest: int | None = None,
+    longest: int | None = None, *, carry: bool = False,
 ) -> Problem | RaggedProblem:  # fmt: skip
     """Return the problem of a sum or scan of arrays of a layout."""
     length = layout.rows * (layout.length + layout.missing)
@@ -560,6 +580,8 @@ def segment_problem(
     return RaggedProblem(
         segments=layout.by_offsets * layout.rows,
         longest=rounded_longest(longest, length, common["tile"].k),
+        # Digits are added up as they are, and initial values to their sums.
+        carry=carry and rule.method != "digits",
         **common,
     )
 
@@ -610,6 +632,7 @@ def plan(
     exclusive: bool = False,
     include_initial: bool = False,
     reverse: bool = False,
+    initial: bool = False,
 ) -> Plan:
     """Plan a sum or a scan of arrays of one length and type, to be called many times.
 
@@ -643,6 +666,8 @@ def plan(
         says which that is, and why.
     exclusive, include_initial, reverse : bool
         Of a scan, as in `tcusim.segmented_cumsum`. With an initial zero the result is flat.
+    initial : bool
+        Of a scan: whether calls give the values that precede the segments' first elements.
 
     Raises
     ------
@@ -669,7 +694,7 @@ def plan(
     )
     size = min(sizes["segment_size"], length) if "segment_size" in sizes else None
     order = {"exclusive": exclusive, "include_initial": include_initial, "reverse": reverse}
-    for name, wanted in order.items():
+    for name, wanted in (order | {"initial": initial}).items():
         if wanted and OPERATIONS[operation] != "scan":
             raise InputError(f"{name} is for scans, and {operation!r} is none")
     request = SegmentRequest(operation, axis=0, segment_size=size, **order)
@@ -677,12 +702,15 @@ def plan(
     named_result = None if result is None else array_name_of(result)
     rule = types_on_host(_given_type(dtype), named_result, acc, used, bits=options.bits)
     layout = request.layout((length,), by_offsets="segments" in sizes)
-    own = "segments" not in sizes and lies_by_offsets(layout, rule, options)
+    if initial:
+        require_unnamed(algorithm, "initial=")
+    own = "segments" not in sizes and (initial or lies_by_offsets(layout, rule, options))
     segments = layout.segments if own else sizes.get("segments")
     longest = layout.segment_size if own else sizes.get("longest")
     layout = replace(layout, by_offsets=segments)
-    problem = segment_problem(request, layout, rule, options, used, longest)
-    asked = Asked(rule.named(named_result), request.initial, layout.segment_size if own else None)
+    problem = segment_problem(request, layout, rule, options, used, longest, carry=initial)
+    own_size = layout.segment_size if own else None
+    asked = Asked(rule.named(named_result), request.initial, own_size, initial)
     made: Plan = plan_for(operation, problem, arch, backend, rule, asked)
     return made
 

@@ -13,7 +13,7 @@ import numpy as np
 from tcusim.arrays.calls import ReadyCall, addend_of, product_call, segment_call
 from tcusim.arrays.dtypes import TypeRule, numpy_type, types_on_device, types_on_host
 from tcusim.arrays.libraries import Home, Host, as_numpy, gathered
-from tcusim.arrays.offsets import offsets_of
+from tcusim.arrays.offsets import initial_of, offsets_of
 from tcusim.arrays.plans import lies_by_offsets, plan_for, product_problem, segment_problem
 from tcusim.arrays.problem import require_unnamed
 from tcusim.arrays.request import Call, Options, ProductRequest, SegmentRequest, arch_of_run
@@ -27,9 +27,9 @@ def prepare_segments(asked: tuple[Any, ...], arrays: tuple[Any, ...], call: Call
     """Return the call for a sum or scan: `asked` begins with a request and options."""
     request: SegmentRequest = asked[0]
     options: Options = asked[1].checked()
-    by_offsets = call.by_offsets
-    if by_offsets:
-        require_unnamed(options.algorithm)
+    by_offsets, carry = call.by_offsets, call.initial is not None
+    if by_offsets or carry:
+        require_unnamed(options.algorithm, "initial=" if carry else "")
     home, given = gathered({"a": arrays[0]}, options.backend)
     a, options = given["a"], _on(home, options)
     facts, arch = home.describe(a), arch_of_run(options.arch, options.backend)
@@ -43,16 +43,19 @@ def prepare_segments(asked: tuple[Any, ...], arrays: tuple[Any, ...], call: Call
             "memory the last segment of each row is then shorter, and segments lie by offsets, "
             "for which there is no algorithm to name. Leave algorithm out, or pass row by row"
         )
-    if uneven or (not by_offsets and lies_by_offsets(layout, rule, options)):
+    own = carry or lies_by_offsets(layout, rule, options)
+    if uneven or (own and not by_offsets):
         call, by_offsets = call._replace(offsets=layout.even_edges), True
-    plan, longest, offsets = None, None, None
+    plan, longest, extra = None, None, {}
     if by_offsets:
         found = offsets_of(home, a, call, length=layout.length, rows=layout.rows)
-        layout, longest, offsets = found.applied(layout), found.longest, found.array
+        layout, longest, extra["offsets"] = found.applied(layout), found.longest, found.array
+    if carry:
+        extra["carry"] = initial_of(home, a, call.initial, layout, rule)
     if layout.elements:
-        problem = segment_problem(request, layout, rule, options, arch, longest)
+        problem = segment_problem(request, layout, rule, options, arch, longest, carry=carry)
         plan = plan_for(request.operation, problem, options.arch, options.backend, rule)
-    return segment_call(plan, home, a, layout, rule, offsets)
+    return segment_call(plan, home, a, layout, rule, extra)
 
 
 def prepare_product(asked: tuple[Any, ...], arrays: tuple[Any, ...], call: Call) -> ReadyCall:

@@ -176,10 +176,12 @@ class RaggedProblem(SegmentProblem):
     """A sum or a scan of segments of any lengths, which lie by offsets.
 
     longest: the most elements that a segment may have, where that is known; it may save launches.
+    carry: whether a value is given for each segment that precedes its first element.
     """
 
     segments: int
     longest: int | None = None
+    carry: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what the architecture cannot do, or not exactly."""
@@ -190,7 +192,8 @@ class RaggedProblem(SegmentProblem):
     def inputs(self) -> tuple[Memory, ...]:
         """The array, and where its segments begin and end, from 0 to its length."""
         offsets = Memory("offsets", "s64", self.segments + 1)
-        return Memory("in", self.types.source, self.length), offsets
+        carry = (Memory("carry", self.types.acc, self.segments),) if self.carry else ()
+        return Memory("in", self.types.source, self.length), offsets, *carry
 
     @property
     def most(self) -> int:
@@ -201,7 +204,8 @@ class RaggedProblem(SegmentProblem):
         """Return sizes, types and order in words."""
         t = self.types
         longest = "" if self.longest is None else f", of up to {self.longest} elements"
-        division = f" in {self.segments} segments by offsets{longest}"
+        carry = ", with initial values" if self.carry else ""
+        division = f" in {self.segments} segments by offsets{longest}{carry}"
         return f"{self.length} {t.dtype}{division} to {t.result_dtype}{self.order_text}"
 
 
@@ -269,9 +273,14 @@ def rounded_up(size: int, least: int) -> int:
     return least << max(0, -(-size // least) - 1).bit_length()
 
 
-def require_unnamed(algorithm: str | None) -> None:
-    """Refuse the name of an algorithm for segments by offsets."""
+def require_unnamed(algorithm: str | None, given: str = "") -> None:
+    """Refuse the name of an algorithm for segments by offsets, or with what was `given`."""
     if algorithm is not None:
+        if given:
+            raise Unsupported(
+                f"{given} has launches of its own, and algorithm={algorithm!r} is another. Leave "
+                "algorithm out"
+            )
         raise Unsupported(
             f"algorithm={algorithm!r} goes with segments of one size; those by offsets have "
             "launches of their own. Leave algorithm out"

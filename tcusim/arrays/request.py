@@ -87,6 +87,7 @@ class Call(NamedTuple):
     check_offsets: bool = True
     segment_ids: Any = None
     num_segments: Any = None
+    initial: Any = None
 
     @property
     def by_offsets(self) -> bool:
@@ -228,6 +229,14 @@ class Layout:
     def even_edges(self) -> NDArray[np.int64]:
         """Where the segments of a row begin and end that have one size."""
         return np.minimum(np.arange(self.segments + 1) * self.segment_size, self.length)
+
+    @property
+    def shape_of_initial(self) -> tuple[int, ...]:
+        """The shape of a value for each segment, where the axis of segments has its place."""
+        if self.is_whole:
+            return self.lead
+        axis = min(self.order[-1], len(self.lead))
+        return (*self.lead[:axis], self.segments, *self.lead[axis:])
 
     @property
     def missing(self) -> int:

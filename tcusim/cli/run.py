@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, get_args
 
@@ -31,7 +31,7 @@ _PATIENCE_SECONDS: Final = 0.5
 
 _OPERATIONS: Final = ("sum", "cumsum", "segmented-sum", "segmented-cumsum")
 # The options that say which sums a scan has.
-_ORDER: Final = ("exclusive", "include_initial", "reverse")
+_ORDER: Final = ("exclusive", "include_initial", "reverse", "initial")
 _INPUT_TYPES: Final = ("f16", "bf16", "f32", "f64", "s8", "u8", "s32")
 
 
@@ -98,7 +98,24 @@ class _Task:
             scan = np.concatenate([np.zeros((*scan.shape[:-1], 1)), scan], axis=-1)
         if self.given["exclusive"]:
             scan = scan[..., : segment.shape[-1]]
-        return np.asarray(scan[..., ::step])
+        return np.asarray(scan[..., ::step] + (self.given["initial"] or 0))
+
+
+class _Number(click.ParamType[int | float]):
+    """A number; an integer is kept exact."""
+
+    name = "number"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | float:
+        """Return the number that a text is."""
+        with suppress(ValueError):
+            return int(value)
+        try:
+            return float(value)
+        except ValueError:
+            self.fail(f"{value!r} is no number", param, ctx)
 
 
 def _check(operation: str, given: Mapping[str, Any]) -> None:
@@ -112,7 +129,7 @@ def _check(operation: str, given: Mapping[str, Any]) -> None:
     if not segmented and named:
         raise click.UsageError(f"{operation} has no segments; did you mean segmented-{operation}?")
     for name in _ORDER:
-        if given[name] and not scan:
+        if given[name] is not None and given[name] is not False and not scan:
             option = name.replace("_", "-")
             raise click.UsageError(f"--{option} is for scans, {operation} is none")
     if given["include_initial"] and given["exclusive"]:
@@ -165,6 +182,9 @@ def _check(operation: str, given: Mapping[str, Any]) -> None:
 )
 @click.option("--include-initial", is_flag=True, help="Begin a cumsum with 0: one more result.")
 @click.option("--reverse", is_flag=True, help="Scan from each element to the end.")
+@click.option(
+    "--initial", type=_Number(), help="What precedes the first element of each scan, such as 10."
+)
 @click.option("--tile", type=Tile(), help="Tile: one of `tcusim list shapes`, or any three sizes.")
 @click.option("--arch", help="Whose arithmetic. Default: the backend's device, or hopper.")
 @click.option(

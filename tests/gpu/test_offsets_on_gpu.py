@@ -125,6 +125,29 @@ def test_offsets_of_int32_and_of_several_rows(library: Library) -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", TYPES)
+def test_initial_values_and_ids(library: Library, dtype: str) -> None:
+    edges = drawn(3, 5000)
+    x = numbers(dtype, int(edges[-1]))
+    sums = {"float64": "float64", "int8": "int32"}.get(dtype, "float32")
+    values = np.arange(edges.size - 1).astype(sums)
+    ids = np.repeat(np.arange(values.size), np.diff(edges))
+    simulated: dict[str, Any] = {"arch": arch(), "dtype": "int32" if dtype == "int8" else None}
+    expected = tcusim.segmented_cumsum(x, offsets=edges, initial=values, **simulated)
+    by_ids: dict[str, Any] = {"segment_ids": library.there(ids), "num_segments": values.size}
+    a, initial = library.there(x), library.there(values)
+    scan = tcusim.segmented_cumsum(a, initial=initial, backend=library.backend, **by_ids)
+    library.require_bits(scan, expected)
+
+
+@pytest.mark.parametrize("length", [20, 1000, 2**22 + 5000])
+def test_a_scan_begins_with_an_initial_value(library: Library, length: int) -> None:
+    x = numbers("float16", length)
+    expected = tcusim.cumsum(x, initial=0.3, reverse=True, arch=arch())
+    scan = tcusim.cumsum(library.there(x), initial=0.3, reverse=True, backend=library.backend)
+    library.require_bits(scan, expected)
+
+
 def test_unchecked_offsets_and_plans(library: Library) -> None:
     edges = drawn(2, 90_000)
     x = numbers("float16", int(edges[-1]))

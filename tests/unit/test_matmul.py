@@ -256,7 +256,7 @@ REFUSED: tuple[tuple[type[Exception], str, tuple[Any, ...], dict[str, Any]], ...
     ),
     (
         InputError,
-        "c must have the result's shape, (3, 3), or be broadcast to it; got (4,)",
+        "c must have the shape (3, 3), or be broadcast to it; got (4,)",
         (X, Y, np.ones(4)),
         {},
     ),

@@ -315,6 +315,23 @@ def test_plans_that_cannot_be(operation: str, sizes: dict[str, Any], text: str) 
         tcusim.plan(operation, length=100, **sizes)
 
 
+def test_a_plan_takes_initial_values() -> None:
+    x = np.arange(20, dtype=np.int32)
+    plan = tcusim.plan("segmented_cumsum", length=20, segments=2, dtype="int32", initial=True)
+    result = plan(x, offsets=[0, 15, 20], initial=[100, -5])
+    expected = tcusim.segmented_cumsum(x, offsets=[0, 15, 20])
+    assert result.tolist() == (expected + np.repeat([100, -5], [15, 5])).tolist()
+    sized = tcusim.plan("segmented_cumsum", length=20, segment_size=15, initial=True)
+    halves = x.astype(np.float16)
+    assert "with initial values" in str(sized)
+    assert sized(halves, initial=[100, -5]).tolist() == result.tolist()
+    other = tcusim.plan("cumsum", length=20, dtype="int32")
+    with pytest.raises(InputError, match="takes no initial values; make one with initial=True"):
+        other(x, initial=3)
+    with pytest.raises(InputError, match="initial is for scans, and 'sum' is none"):
+        tcusim.plan("sum", length=20, initial=True)
+
+
 def test_offsets_that_a_plan_does_not_take() -> None:
     made = tcusim.plan("segmented_sum", length=8, segments=2)
     x = np.ones(8, np.float16)

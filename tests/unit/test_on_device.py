@@ -583,6 +583,31 @@ def test_exact_bits_that_a_gpu_does_not_have(
         tcusim.sum(OnGpu(x), bits="exact", **options)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8"])
+def test_initial_values_in_gpu_memory_or_not(gpu: StandIn, dtype: str) -> None:
+    x = (halves(3, 50, 4) * 3).astype(dtype)
+    sums = {"float64": "float64", "int8": "int32"}.get(dtype, "float32")
+    values = np.arange(24).reshape(3, 2, 4).astype(sums)
+    wanted: dict[str, Any] = {"dtype": sums if dtype == "int8" else None, "arch": "ada"}
+    for order in ({"axis": 1}, {"axis": 1, "reverse": True, "exclusive": True}):
+        expected = tcusim.segmented_cumsum(x, 30, initial=values, **order, **wanted)
+        for initial in (values, OnGpu(values)):
+            result = tcusim.segmented_cumsum(OnGpu(x), 30, initial=initial, **order)
+            assert_bits(result, expected)
+    expected = tcusim.cumsum(x, initial=values[0, 0, 3], **wanted)
+    assert_bits(tcusim.cumsum(OnGpu(x), initial=OnGpu(values[0, 0, 3:].reshape(()))), expected)
+    plan = tcusim.plan("cumsum", length=x.size, dtype=dtype, result=wanted["dtype"], initial=True)
+    assert_bits(plan(OnGpu(x.ravel()), initial=3), expected.ravel())
+    with pytest.raises(InputError, match="this plan takes initial values: give initial="):
+        plan(OnGpu(x.ravel()))
+    with pytest.raises(InputError, match=rf"must be of {sums}, the type of the sums, and of shape"):
+        tcusim.cumsum(OnGpu(x), initial=OnGpu(values[0, 0]))
+    with pytest.raises(
+        InputError, match=r"initial is a .*OnGpu in GPU memory, but a is a NumPy arr"
+    ):
+        tcusim.cumsum(x, initial=OnGpu(values[0, 0]))
+
+
 def test_scans_by_offsets_in_place(gpu: StandIn) -> None:
     edges = lengths_of(7)
     for shape in ((edges[-1],), (3, edges[-1])):

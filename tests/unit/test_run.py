@@ -118,6 +118,17 @@ def test_offsets_and_members_and_text(folder: Path) -> None:
     assert Path("out.csv").read_text() == "0.0,0.0,1.0\n0.0,0.0,4.0\n"
 
 
+def test_an_initial_value(folder: Path) -> None:
+    np.save("ints.npy", np.arange(4))
+    for given, expected in (("2", 2), (str(2**60 + 1), 2**60 + 1), ("-0.5", -0.5)):
+        options = ["--dtype", "float64"] if given == "-0.5" else []
+        answer = json.loads(
+            succeeds("run", "cumsum", "ints.npy", "--initial", given, "--json", *options)
+        )
+        assert answer["result"] == [expected, expected + 1, expected + 3, expected + 6]
+        assert answer["error"]["max_absolute"] == 0
+
+
 def test_json_is_one_object_and_nothing_else(folder: Path) -> None:
     answer = json.loads(succeeds("run", "sum", "a.npy", "--json"))
     assert answer["result"] == np.load("a.npy").astype(float).sum()
@@ -247,6 +258,8 @@ def test_the_output_is_checked_before_anything_is_computed(
         (["sum", "a.npy", "--segment-size", "4"], "did you mean segmented-sum?"),
         (["sum", "a.npy", "--exclusive"], "--exclusive is for scans"),
         (["sum", "a.npy", "--reverse"], "--reverse is for scans"),
+        (["sum", "a.npy", "--initial", "0"], "--initial is for scans"),
+        (["cumsum", "a.npy", "--initial", "x"], "'x' is no number"),
         (["cumsum", "a.npy", "--exclusive", "--include-initial"], "choose one of them"),
         (["sum", "a.npy", "--axis", "x"], "'x' is not a valid integer"),
         (["sum"], "Missing argument 'INPUT'"),
