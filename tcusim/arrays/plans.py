@@ -553,11 +553,12 @@ def _require_exact(problem: SegmentProblem, rule: TypeRule) -> None:
             f"{problem.algorithm!r} is run as printed, and rounds partial sums; with bits='exact' "
             "nothing is rounded on the way. Leave algorithm out, or bits"
         )
-    if rule.method == "digits" and problem.types.ab == "f16" and problem.most > 2**16:
-        # A digit is at most 2**7 in magnitude: sums of 2**16 are exact in float32's 24 bits.
+    # Digits of 8 bits, or of one at least: their sums are exact in float32's 24 bits.
+    most = {"digits": 2**16, "fixed point": 2**23}.get(rule.method)
+    if most is not None and problem.types.ab == "f16" and problem.most > most:
         raise Unsupported(
-            f"integer segments of more than {2**16} elements are not exact on {problem.arch}; cut "
-            "them into shorter ones, or sum float64"
+            f"segments of more than {most} elements are not exact on {problem.arch}; cut them "
+            "into shorter ones, or sum float64"
         )
     if rule.method == "f16 parts" and problem.as_printed:
         raise Unsupported(

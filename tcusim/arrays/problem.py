@@ -117,7 +117,7 @@ class SegmentProblem(AnyProblem):
         AnyProblem.__post_init__(self)
         if self.types.ab == "s8" and self.most > MOST_INT8:
             raise Unsupported(
-                f"integer segments of more than {MOST_INT8} elements are not exact on "
+                f"segments of more than {MOST_INT8} elements are not exact on "
                 f"{self.arch or 'a tensor core'}; cut them into shorter ones, or sum float64"
             )
 

@@ -275,7 +275,7 @@ def test_out_of_a_plan() -> None:
          "algorithm", "sum", {"strategy": "named"}),
         (InputError, "give algorithm= or strategy=, not both", "sum",
          {"strategy": "panels", "algorithm": "reduction_kn"}),
-        (Unsupported, "integer segments of more than 8388608 elements are not exact", "sum",
+        (Unsupported, "segments of more than 8388608 elements are not exact", "sum",
          {"dtype": "int8", "length": 2**23 + 1}),
     ],
 )  # fmt: skip

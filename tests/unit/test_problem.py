@@ -106,7 +106,7 @@ def test_what_integers_hold_exactly() -> None:
     most = MOST_INT8
     assert problem(2 * most, most, types=INT8).segments == 2
     assert masked(2 * most, 9, types=INT8, longest=most).most == most
-    text = "integer segments of more than 8388608 elements are not exact on hopper"
+    text = "segments of more than 8388608 elements are not exact on hopper"
     with pytest.raises(Unsupported, match=text):
         problem(2 * most, most + 1, types=INT8, arch="h200")
     with pytest.raises(Unsupported, match=text):

@@ -163,7 +163,7 @@ def test_a_float16_accumulator_is_for_float16(name: str) -> None:
 @pytest.mark.parametrize(("arch", "limit"), [("hopper", 2**23), ("volta", 2**16)])
 def test_integer_segments_that_are_too_long(arch: str, limit: int) -> None:
     text = (
-        f"integer segments of more than {limit} elements are not exact on {arch}; cut them into "
+        f"segments of more than {limit} elements are not exact on {arch}; cut them into "
         "shorter ones, or sum float64"
     )
     x = np.zeros(limit + 1, np.int8)
