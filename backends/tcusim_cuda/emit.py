@@ -32,6 +32,7 @@ from tcusim.program.grammar import (
     Loop,
     Mma,
     Numbered,
+    Only,
     Pattern,
     PatternKind,
     Program,
@@ -64,6 +65,7 @@ from tcusim_cuda.text import (
     c_literal,
     c_pattern,
     c_pointer,
+    c_value,
     c_when,
     c_within,
     each_vector,
@@ -83,7 +85,7 @@ STATIC_SHARED_BYTES = 48 * 1024
 UNROLLED_STEPS = 512
 
 # Variables of the text that are in scope where a step names buffers, scalars and loops.
-OWN_NAMES = ("lane", "e", "f", "nth", "first", "held", "rest", "seen", "at")
+OWN_NAMES = ("lane", "e", "f", "nth", "first", "held", "rest", "seen", "strange", "at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,13 +442,27 @@ class _Emitter:
 
     def _when(self, step: When) -> None:
         path = self.path
-        condition = " && ".join(c_bound(bound) for bound in step.bounds)
-        with self._block(f"if ({condition})"):
+        conditions = [c_bound(bound) for bound in step.bounds]
+        if step.not_finite is not None:
+            with self._block():
+                conditions.append(self._vote(step.not_finite))
+                with self._block(f"if ({' && '.join(conditions)})"):
+                    self._steps(branch_of(path, step))
+            self.path = path
+            return
+        with self._block(f"if ({' && '.join(conditions)})"):
             self._steps(branch_of(path, step))
         if step.otherwise:
             with self._block("else"):
                 self._steps(branch_of(path, step, taken=False))
         self.path = path
+
+    def _vote(self, values: View) -> str:
+        """Look at values, each in one lane; return the condition that some lane's is not finite."""
+        how = Transfer(values.rows, values.cols, 1, down=values.cols == 1)
+        look = f"strange |= !tcu::is_finite({c_value(values)});"
+        self._line("bool strange = false;", *each_vector(how, how.iterations, "lane", [look]))
+        return "__any_sync(0xFFFFFFFFu, strange)"
 
     def _step(self, step: Step) -> None:  # noqa: C901 - one case for each step
         """Write one leaf step."""
@@ -476,8 +492,8 @@ class _Emitter:
                         f"{self.space}::store_matrix_sync({pointer}, {src.name}{f}, {dst.ldm}, "
                         f"wmma::mem_{dst.layout});"
                     )
-            case Copy(dst, src, plus):
-                self._copy(dst, src, plus)
+            case Copy():
+                self._copy(step)
             case Split(dsts, src):
                 self._split(dsts, src)
             case Publish(dst, src):
@@ -548,8 +564,9 @@ class _Emitter:
     def _transfer(self, written: Sequence[View], read: Sequence[View]) -> Transfer:
         return transfer_of(self.program, written, read, self.tiled, self.known)
 
-    def _copy(self, dst: View, src: View, plus: View | None) -> None:
+    def _copy(self, step: Copy) -> None:
         """Read, add where there is something to add, and write; or start to copy."""
+        dst, src, plus = step.dst, step.src, step.plus
         reads = (src,) if plus is None else (src, plus)
         how = self._transfer((dst,), reads)
         if self.path in self.later.copies:
@@ -561,6 +578,9 @@ class _Emitter:
             values = [
                 read(how, view, where, fast=fast) for view, where in zip(reads, places, strict=True)
             ]
+            if step.only is not None:
+                chosen = "finite" if step.only is Only.FINITE else "not_finite"
+                values[0] = f"tcu::only_{chosen}({values[0]})"
             return values[0] if plus is None else f"tcu::add({', '.join(values)})"
 
         def put(value: str, fast: bool) -> list[str]:

@@ -277,7 +277,9 @@ def _copies_later(program: Program, step: Copy) -> bool:
     An output may be written meanwhile, so it is copied at once.
     """
     dst, src = step.dst, step.src
-    if step.plus is not None or dst.bounds or dst.buffer.space is Space.GLOBAL or src.ranges:
+    if step.plus is not None or step.only is not None or src.ranges:
+        return False
+    if dst.bounds or dst.buffer.space is Space.GLOBAL:
         return False
     if src.buffer.role is not BufferRole.INPUT or src.buffer.dtype != dst.buffer.dtype:
         return False

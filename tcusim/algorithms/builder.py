@@ -48,6 +48,7 @@ from tcusim.program.grammar import (
     Locate,
     Loop,
     Mma,
+    Only,
     Pattern,
     PatternKind,
     Program,
@@ -68,6 +69,8 @@ from tcusim.program.grammar import (
 )
 
 LENGTH = Index.symbol("length")
+# Of a rectangle that is read as zeros.
+NEVER = Bound(Index.of(1), Index.of(0))
 
 # [CPG "Shared Memory"] There are 32 banks of 4 bytes: rows that are a multiple of 128 bytes apart
 # begin in one bank, and lanes that take one column of them wait for each other. Eight rows of
@@ -312,6 +315,10 @@ class Builder:
         """Copy a rectangle, converting its type; see `Copy`."""
         self._steps.add(Copy(dst, src, plus, self._origin(line)))
 
+    def copy_only(self, only: Only, dst: View, src: View) -> None:
+        """Copy what is finite, or is not, of a rectangle, and zeros elsewhere."""
+        self._steps.add(Copy(dst, src, only=only))
+
     def publish(self, dst: View, src: View, line: str = "") -> None:
         """Give values to later blocks; see `Publish`."""
         self._steps.add(Publish(dst, src, self._origin(line)))
@@ -344,7 +351,7 @@ class Builder:
 
         def load(view: View) -> None:
             if view.bounds or not direct:
-                staged = self._stage_view(frag, view, stage)
+                staged = self.stage(frag, view, stage)
                 self.copy(staged, view, line=line)
                 view = staged
             self._steps.add(Load(frag, view, self._origin(line)))
@@ -376,8 +383,7 @@ class Builder:
         if len(frags) == 1:
             return [self.load(frags[0], view, line, stage)]
         staged = [
-            self._stage_view(frag, view, stage and f"{stage}{part}")
-            for part, frag in enumerate(frags)
+            self.stage(frag, view, stage and f"{stage}{part}") for part, frag in enumerate(frags)
         ]
         self.copy_parts(staged, view, line)
         for frag, tile in zip(frags, staged, strict=True):
@@ -453,7 +459,7 @@ class Builder:
         self, frag: Frag, view: View, plus: View | None = None, *, line: str = "", stage: str = ""
     ) -> Frag:
         """Load an accumulator with views that repeat rows or columns (through shared memory)."""
-        tile = self._stage_view(frag, self.rect(view.buffer, 0, self.m, self.n, self.n), stage)
+        tile = self.stage(frag, self.rect(view.buffer, 0, self.m, self.n, self.n), stage)
         self.copy(tile, view, plus, line)
         self._steps.add(Load(frag, tile))
         return frag
@@ -528,16 +534,21 @@ class Builder:
 
     @contextmanager
     def when(
-        self, bounds: Sequence[Bound], line: str = ""
+        self, bounds: Sequence[Bound], line: str = "", *, not_finite: View | None = None
     ) -> Iterator[Callable[[], AbstractContextManager[None]]]:
-        """Add what is inside for warps in which all bounds hold; `with otherwise():` the rest."""
+        """Add what is inside for warps in which all bounds hold; `with otherwise():` the rest.
+
+        not_finite: values of shared memory, of which one must be an infinity or NaN as well.
+        """
         outer = self._steps
+        if not_finite is not None:
+            outer.look(not_finite)
         body, rest = StepList(outer), StepList(outer)
         with self._adding_to(body):
             yield lambda: self._adding_to(rest)
         outer.join(body, rest)
         branches = tuple(body.steps), tuple(rest.steps)
-        outer.steps.append(When(tuple(bounds), *branches, self._origin(line)))
+        outer.steps.append(When(tuple(bounds), *branches, self._origin(line), not_finite))
 
     @contextmanager
     def _adding_to(self, steps: StepList) -> Iterator[None]:
@@ -613,7 +624,7 @@ class Builder:
         whole_tile = (view.rows, view.cols) == (frag.rows, frag.cols)
         return whole_tile and view.buffer.dtype == frag.dtype and self._loadable(view)
 
-    def _stage_view(self, frag: Frag, view: View, name: str = "") -> View:
+    def stage(self, frag: Frag, view: View, name: str = "") -> View:
         """Return a padded tile of shared memory for `frag`, laid out as `view` is."""
         dtype = stored_type(frag.dtype)
         if view.layout == "col_major" or isinstance(view.col_axis, Gathered):

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Annotated, TypeAlias
 
-from tcusim.algorithms.builder import LENGTH, Builder, Level, Work, require
+from tcusim.algorithms.builder import LENGTH, NEVER, Builder, Level, Work, require
 from tcusim.algorithms.order import FORWARD, Order
-from tcusim.algorithms.panel import WIDEST_HELD, Panel, ScannedPanel
+from tcusim.algorithms.panel import WIDEST_HELD, Panel, ScannedPanel, Source
 from tcusim.algorithms.reduce import RowTotals, sum_of
 from tcusim.algorithms.registry import algorithm
 from tcusim.algorithms.rows import (
@@ -228,9 +228,8 @@ def _sum_of_groups(b: Builder, grid: _Blocks, out: Buffer, of_group: View, at_on
     b.publish(b.rect(groups, BLOCK, 1, 1, 1), of_group)
     few = b.scratch("few", b.options.acc, at_once)
     with b.when([Bound(LENGTH, (BLOCK + 1) * per_group + 1)]):
-        never = Bound(Index.of(1), Index.of(0))
         running = b.rect(b.scratch("running", b.options.acc, 1), 0, 1, 1, 1)
-        b.copy(running, b.rect(few, 0, 1, 1, 1, 1, [never]))
+        b.copy(running, b.rect(few, 0, 1, 1, 1, 1, [NEVER]))
         with b.loop("i", Extent(LENGTH, per_group * at_once)) as i:
             place = i * at_once + COL
             row = b.rect(few, 0, 1, at_once, at_once)
@@ -336,6 +335,8 @@ def scan_single_pass(
     out = b.output("out", b.options.result, Extent(LENGTH))
     for batch in range(batches):
         panel.scan_held(tiles, batch * groups)
+        found = b.rect(sums, batch * panel.count, panel.count, 1, 1)
+        panel.mend(found, Source([part(data(b), batch, 1)]))
         panel.write(part(out, batch, 1), before, batch * panel.count)
     return grid.work
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tcusim.program.grammar import BufferRole, Scope, Step, Sync, accesses
+from tcusim.program.grammar import BufferRole, Scope, Step, Sync, View, accesses
 
 _NONE: frozenset[str] = frozenset()
 
@@ -33,6 +33,12 @@ class StepList:
         self._wait(reads, writes)
         self._record(reads, writes)
         self.steps.append(step)
+
+    def look(self, view: View) -> None:
+        """Add a barrier if a branch that depends on these values has to wait for them."""
+        read = frozenset([view.buffer.name])
+        self._wait(read, _NONE)
+        self._record(read, _NONE)
 
     def sync(self, barrier: Sync | None = None) -> None:
         """Add a barrier, by default of the warp, which settles what is pending."""

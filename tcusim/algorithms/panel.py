@@ -7,23 +7,45 @@ rounds for all tiles together.
 A.J gives the totals of a tile's rows, and A.U their scans, which lie in shared memory while what
 precedes each row is found. That is added to the row's elements on their way to global memory, each
 sum rounded once. The next tile of a row accumulates onto the total so far: R1 = A1.U + (A0.J).
+
+As 0*Inf is NaN, A.U makes NaN of what precedes an infinity in its tile. The totals of the rows tell
+a warp of it, which then scans them again; see `ScannedPanel.mend`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from tcusim.algorithms.builder import LENGTH, SUM_SKEW, Builder, never, skewed
+from tcusim.algorithms.builder import (
+    LENGTH,
+    NEVER,
+    SUM_SKEW,
+    Builder,
+    never,
+    skewed,
+    stored_type,
+)
 from tcusim.algorithms.order import FORWARD, Order
 from tcusim.algorithms.rows import Share, consecutive, data
 from tcusim.algorithms.tile_scan import results, upper
 from tcusim.algorithms.tree import Vectors, scan_vectors
 from tcusim.machine import format_of
 from tcusim.machine.shapes import LDM_BYTES
-from tcusim.program.grammar import COL, ROW, Bound, Buffer, Frag, Index, PatternKind, View, whole
+from tcusim.program.grammar import (
+    COL,
+    ROW,
+    Bound,
+    Buffer,
+    Frag,
+    Index,
+    Only,
+    PatternKind,
+    View,
+    whole,
+)
 
 # Bytes of the widest elements that are held in fragments. The 255 registers of a thread ([CPG]
 # "Technical Specifications per Compute Capability") do not suffice for wider ones, and their narrow
@@ -32,6 +54,18 @@ WIDEST_HELD = 2
 
 # What gives the operands that hold a tile, by its group of rows and its place in them.
 TileParts: TypeAlias = Callable[[Index, int], list[Frag]]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the elements of a panel can be read once more.
+
+    views: where they lie in the array; or the operands that they make in shared memory, one view
+    for each part, and then `fill` copies the elements there again.
+    """
+
+    views: Sequence[View]
+    fill: Callable[[], object] | None = None
 
 
 class Panel:
@@ -97,6 +131,12 @@ class Panel:
         """Return shared memory for all rows, or for their narrow parts."""
         b = self.b
         return b.room("kept", b.rect(data(b), 0, self.count, self.row, self.row))
+
+    def source(self, view: View) -> Source:
+        """Return where `each_group` has an array's rectangle: there or in shared memory."""
+        if self._is_loadable(view):
+            return Source([view])
+        return Source(self.b.room("kept", view), lambda: self.b.keep("kept", view))
 
     def hold(self, view: View, widest: int) -> TileParts:
         """Load all tiles of an array's rectangle, of any number of groups; return what gives them.
@@ -177,6 +217,12 @@ class ScannedPanel(Panel):
         """The scanned rows."""
         return self.b.rect(self.scanned, 0, self.count, self.row, self.ldm)
 
+    @property
+    def totals(self) -> View:
+        """The totals of the rows, until they are mended."""
+        column = self.row if self.beside else self.order.last(self.row)
+        return self.b.rect(self.scanned, column, self.count, 1, self.ldm)
+
     def scan_group(self, parts: TileParts, g: Index) -> None:
         """Scan m rows by products with U; the results stay here."""
         self._scan_group(parts, g, g)
@@ -185,9 +231,7 @@ class ScannedPanel(Panel):
         """Scan the totals of the rows, within segments of that many rows; return their buffer."""
         b = self.b
         x, y = (b.scratch(name, b.options.acc, self.count) for name in ("x", "y"))
-        column = self.row if self.beside else self.order.last(self.row)
-        totals = b.rect(self.scanned, column, self.count, 1, self.ldm)
-        b.copy(b.rect(x, 0, self.count, 1, 1), totals)
+        b.copy(b.rect(x, 0, self.count, 1, 1), self.totals)
         apart = per_segment if lines > 1 else 1
         vectors = Vectors(per_segment, lines, apart)
         self.sums = scan_vectors(b, x, (y, x), vectors, self.order)
@@ -204,6 +248,65 @@ class ScannedPanel(Panel):
         """Scan the rows of the tiles from group `first` on; the results stay here."""
         for g in range(self.groups):
             self._scan_group(parts, Index.of(first + g), Index.of(g))
+
+    def mend(self, totals: View, source: Source) -> None:
+        """Scan the rows again if one of them holds an infinity or NaN, as its total tells.
+
+        U multiplies the finite elements alone. The others are added up by themselves, column by
+        column, and to the scanned rows: 0 to those that come before the first.
+
+        totals: of the rows, or sums of these.
+        """
+        b = self.b
+        if not format_of(b.options.ab).is_float:
+            return
+        with b.when([], not_finite=totals):
+            self.each_group_of(self._finite(source), self.scan_group)
+            if source.fill is not None:
+                source.fill()
+            # There is room for two values between the rows.
+            found, sums = (
+                b.rect(self.scanned, self.ldm - place, self.count, 1, self.ldm) for place in (2, 1)
+            )
+            b.copy(sums, replace(sums, bounds=(NEVER,)))
+            with b.loop("t", self.row) as t:
+                place = self.order.turn(t, self.row)
+                here = b.cut(self.rows, self.count, 1, 0, place)
+                if self.order.exclusive:
+                    b.copy(here, here, sums)
+                b.copy_only(Only.NOT_FINITE, found, self._column(source.views[0], place))
+                b.copy(sums, sums, found)
+                if not self.order.exclusive:
+                    b.copy(here, here, sums)
+
+    def _finite(self, source: Source) -> TileParts:
+        """Return what loads tiles with zeros in place of what is not finite."""
+        b = self.b
+
+        def staged(g: Index, j: int) -> list[Frag]:
+            (view,), frags = source.views, b.left_parts("A")
+            tile = self._tile(view, g, j)
+            parts = [b.stage(frag, tile) for frag in frags]
+            b.copy_parts(parts, tile)
+            for part in parts:
+                b.copy_only(Only.FINITE, part, part)
+            return [b.load(frag, part) for frag, part in zip(frags, parts, strict=True)]
+
+        if source.fill is None:
+            return staged
+        for part in source.views:
+            b.copy_only(Only.FINITE, part, part)
+        return self.tiles_of(source.views)
+
+    def _column(self, view: View, place: Index) -> View:
+        """Return a column of the rows in the operands' type, to which some floats are infinite."""
+        b, dtype = self.b, stored_type(self.b.options.ab)
+        column = b.cut(view, self.count, 1, 0, place)
+        if view.buffer.dtype == dtype:
+            return column
+        narrow = b.rect(b.scratch("narrow", dtype, self.count), 0, self.count, 1, 1)
+        b.copy(narrow, column)
+        return narrow
 
     def write(self, view: View, before: Buffer | None, first: int = 0) -> None:
         """Write the rows to an array's rectangle; add what precedes them.
@@ -273,14 +376,25 @@ class PanelWork:
         if self._lies_so:
             panel.each_group(self._view(data(panel.b), i), step)
             return
-        array = self._array(data(panel.b))
+        self._fill()
+        panel.each_group_of(panel.tiles_of(self._kept), step)
+
+    def source(self, i: Index) -> Source:
+        """Return where the rows of pass `i` can be read once more."""
+        if self._lies_so:
+            return self.panel.source(self._view(data(self.panel.b), i))
+        return Source(self._kept, self._fill)
+
+    def _fill(self) -> None:
+        """Copy the segments to the rows of shared memory."""
+        b = self.panel.b
+        array = self._array(data(b))
         if self._moved:
             moved = self._room("moved_in", array)
-            panel.b.copy(moved, array)
+            b.copy(moved, array)
             array = moved
         for rows, lying in self._pieces(self._kept, array):
-            panel.b.copy_parts(rows, lying)
-        panel.each_group_of(panel.tiles_of(self._kept), step)
+            b.copy_parts(rows, lying)
 
     def write(self, i: Index, out: Buffer, rows: View, before: Buffer | None) -> None:
         """Write scanned rows to where their elements lie in an array; add what precedes each."""
@@ -354,6 +468,5 @@ class PanelWork:
         b = self.panel.b
         if 0 in size:
             return
-        never = Bound(Index.of(1), Index.of(0))
         to = b.every(b.cut(kept, *size, 0, col), Index.of(row), size, every)
-        b.copy(to, b.rect(data(b), 0, *size, 0, 0, [never]))
+        b.copy(to, b.rect(data(b), 0, *size, 0, 0, [NEVER]))

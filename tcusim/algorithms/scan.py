@@ -151,7 +151,9 @@ def scan_ragged(
     rows = RaggedRows(b, cut, panel.count, chunks)
     out = b.output("out", b.options.result, Extent(LENGTH))
     with rows.each():
-        panel.each_group(rows.part(data(b), Index(), panel.row), panel.scan_group)
+        view = rows.part(data(b), Index(), panel.row)
+        panel.each_group(view, panel.scan_group)
+        panel.mend(panel.totals, panel.source(view))
         before = None
         if carry:
             given = b.input("carry", b.options.acc, rows.numbers)
@@ -415,7 +417,9 @@ def scan_panel(
     with b.items():
         if work.passes == 1:
             work.each_group(Index(), panel.scan_group)
-            work.write(Index(), out, panel.rows, _before_rows(b, panel, work))
+            before = _before_rows(b, panel, work)
+            _mend(b, panel, work, Index())
+            work.write(Index(), out, panel.rows, before)
         else:
             _scan_by_panels(b, panel, work, out)
     return work.per_unit
@@ -439,6 +443,7 @@ def _scan_by_panels(b: Builder, panel: ScannedPanel, work: PanelWork, out: Buffe
                 before = b.rect(b.scratch("base", b.options.acc, 1), 0, 1, 1, 1)
                 b.copy(before, chunk, running)
             rows = _before_rows(b, panel, work, before)
+            _mend(b, panel, work, first + p)
             total = b.rect(panel.sums, panel.order.last(work.rows), 1, 1, 1)
             b.copy(chunk, chunk, total)
             if running is not None:
@@ -476,3 +481,12 @@ def _before_rows(
         None if before is None else b.rect(before.buffer, 0, rows, lines, 0, 0),
     )
     return found
+
+
+def _mend(b: Builder, panel: ScannedPanel, work: PanelWork, i: Index) -> None:
+    """Scan the rows of pass `i` again if some of their totals are not finite."""
+    totals = panel.totals
+    if work.rows > 1:
+        # They have been copied and scanned, and lanes read neighbours without a conflict.
+        totals = b.rect(panel.sums, 0, work.rows * work.lines, 1, 1)
+    panel.mend(totals, work.source(i))

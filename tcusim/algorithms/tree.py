@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tcusim.algorithms.builder import Builder, require
+from tcusim.algorithms.builder import NEVER, Builder, require
 from tcusim.algorithms.order import FORWARD, Order
 from tcusim.program.grammar import COL, ROW, Bound, Buffer, Index, View
 
@@ -129,8 +129,7 @@ def precede(
         vectors.lines == 1 and count & (count - 1) == 0,
         f"a tree has 2**i values and is one warp's alone, got {vectors.lines} of {count}",
     )
-    never = Bound(Index.of(1), Index.of(0))
-    b.copy(b.rect(found, 0, 1, count, count), b.rect(values, 0, 1, count, count, 1, [never]))
+    b.copy(b.rect(found, 0, 1, count, count), b.rect(values, 0, 1, count, count, 1, [NEVER]))
     apart = 1
     while apart < count:
         pairs = count // (2 * apart)

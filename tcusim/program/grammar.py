@@ -12,14 +12,15 @@ emitter each match the same closed union `Step`, case by case, in the order of t
             | Mma(d, a, b, c)              D = A.B + C
             | Add(d, a, b)                 accumulator <- accumulator + accumulator, rounded
             | Store(dst, src)              tile of memory <- fragment
-            | Copy(dst, src, plus)         rectangle of memory <- rectangle (+ rectangle)
+            | Copy(dst, src, plus, only)   rectangle of memory <- rectangle (+ rectangle)
             | Split(dsts, src)             rectangles <- exact narrow parts of one rectangle
             | Publish(dst, src)            status words <- rectangle, for later blocks
             | Await(dst, src)              rectangle <- status words, once they are there
             | Locate(dst, segments, first) ranges <- where chunks of ragged segments lie
             | Sync(scope)                  barrier of a warp or of a block
             | Loop(var, count, Step*)      for var in range(count)
-            | When(bounds, Step*, Step*)   if every bound holds for this warp, else
+            | When(bounds, Step*, Step*)   if every bound holds for this warp, else; or if
+                                           a value is not finite
     View    = Buffer, offset in elements, Axis of rows, Axis of columns, Bound*
     Axis    = Strided(count, stride)       each a constant distance after the one before
             | Gathered(ranges)             each in a range that Locate found
@@ -278,6 +279,13 @@ def whole(view: View) -> tuple[Bound, ...]:
     return tuple(bounds)
 
 
+class Only(StrEnum):
+    """Which elements a Copy takes; the others count as 0."""
+
+    FINITE = "finite"
+    NOT_FINITE = "not finite"  # infinities and NaN
+
+
 # --- Steps ------------------------------------------------------------------------------------
 # `origin` says which line of which listing of the paper a step is, where it is one.
 
@@ -358,12 +366,15 @@ class Copy:
     of bounds are not written. This is how tiles are padded, masked, converted and broadcast.
     CUDA: the warp's lanes share out the rectangle, in chunks of up to 16 bytes; `cp.async` where an
     Mma comes before the next Sync. Cost: reads and writes of rows*cols.
+
+    only: take the finite elements of `src`, or the others, and count the rest as 0.
     """
 
     dst: View
     src: View
     plus: View | None = None
     origin: str = ""
+    only: Only | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -486,12 +497,17 @@ class When:
 
     The condition is the same for all lanes of a warp: it names neither `row` nor `col`.
     CUDA: `if`, `else`. Cost: that of the branch taken.
+
+    not_finite: run `body` only if some value of this rectangle of shared memory is an infinity or
+    NaN too: the data decide. There is no `otherwise` then, and what the warp does concerns no
+    other. CUDA: `__any_sync`. Cost: a read of the rectangle.
     """
 
     bounds: tuple[Bound, ...]
     body: tuple[Step, ...]
     otherwise: tuple[Step, ...] = ()
     origin: str = ""
+    not_finite: View | None = None
 
 
 Step: TypeAlias = (
@@ -632,7 +648,7 @@ class Accesses:
 
 
 def accesses(step: Step) -> Accesses:
-    """Return what `step` itself touches (nothing for Sync, Loop and When)."""
+    """Return what `step` itself touches, not the steps inside it."""
     match step:
         case Const(dst):
             return Accesses(frags_written=(dst,))
@@ -653,5 +669,7 @@ def accesses(step: Step) -> Accesses:
             return Accesses(views_read=(source,), views_written=(target,))
         case Locate(ranges):
             return Accesses(ranges_written=(ranges,))
+        case When(not_finite=View() as values):
+            return Accesses(views_read=(values,))
         case Sync() | Loop() | When():
             return Accesses()

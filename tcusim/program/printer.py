@@ -89,8 +89,8 @@ def line(step: Step) -> str:
             return f"{d.name} ← {a.name} + {b.name}  (rounded)"
         case Store(target, frag):
             return f"StoreTile({_tile(target, frag)}) ← {frag.name}"
-        case Copy(target, source, plus):
-            return _copy(target, source, plus)
+        case Copy(target, source, plus, only=only):
+            return _copy(target, source, plus, f"  where {only}" if only else "")
         case Split(targets, source):
             parts = ", ".join(_element(target) for target in targets)
             return f"{parts} ← Split({_element(source)})  {_sizes(*targets, source)}"
@@ -110,6 +110,9 @@ def _control(step: Sync | Loop | When) -> str:
             return f"sync {scope}"
         case Loop(var, count):
             return f"for {var} ← 0; {var} < {count}; {var} ← {var} + 1"
+        case When(bounds, not_finite=View() as values):
+            given = f"{_conjunction(bounds)} and " if bounds else ""
+            return f"if {given}any of {_element(values)} is not finite  {_sizes(values)}"
         case When(bounds):
             return f"if {_conjunction(bounds)}"
         case _:
@@ -175,10 +178,10 @@ def _body(steps: Iterator[Numbered], indent: str, width: int) -> Iterator[str]:
             yield from _body(branch_of(path, step, taken=False), f"{indent}  ", width)
 
 
-def _copy(target: View, source: View, plus: View | None) -> str:
+def _copy(target: View, source: View, plus: View | None, only: str = "") -> str:
     sources = (source,) if plus is None else (source, plus)
     total = " + ".join(_element(view) for view in sources)
-    return f"{_element(target)} ← {total}  {_sizes(target, *sources)}"
+    return f"{_element(target)} ← {total}  {_sizes(target, *sources)}{only}"
 
 
 def _locate(step: Locate) -> str:

@@ -38,11 +38,15 @@ _Limit = TypeVar("_Limit", int, float)  # a float where there may be no limit
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """The branch of a When that a step is in: the bounds all hold (taken), or not all."""
+    """The branch of a When that a step is in: the bounds all hold (taken), or not all.
+
+    on_data: whether the data decide too.
+    """
 
     path: str
     bounds: tuple[Bound, ...]
     taken: bool
+    on_data: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +69,8 @@ class Site:
         match self.step:
             case Loop() if taken:
                 loops = (*loops, self.step)
-            case When(bounds):
-                guards = (*guards, Guard(self.path, bounds, taken))
+            case When(bounds, not_finite=values):
+                guards = (*guards, Guard(self.path, bounds, taken, values is not None))
             case _:
                 return
         for path, step in branch_of(self.path, self.step, taken=taken):

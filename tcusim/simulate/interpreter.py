@@ -47,6 +47,7 @@ from tcusim.program.grammar import (
     Loop,
     Mma,
     Numbered,
+    Only,
     Pattern,
     PatternKind,
     Program,
@@ -310,8 +311,11 @@ class State:
                         inner = {**loops, var: value}
                         yield from self._leaves_of(branch_of(path, step), places, inner)
                     self._placement.symbols.pop(var, None)
-                case When(bounds):
+                case When(bounds, not_finite=values):
                     holds = self._placement.holds(bounds, places)
+                    if values is not None:
+                        self._at = path, step
+                        holds &= ~np.isfinite(self._gather(values, places)).all((1, 2))
                     for taken, there in ((True, places[holds]), (False, places[~holds])):
                         if there.size:
                             inside = branch_of(path, step, taken=taken)
@@ -336,8 +340,11 @@ class State:
                 self._put(d, add_values(one, two, d.dtype), places)
             case Store(dst, src):
                 self._scatter(dst, self._tiles(src, places), places)
-            case Copy(dst, src, plus):
+            case Copy(dst, src, plus, only=only):
                 values = self._gather(src, places)
+                if only is not None:
+                    chosen = np.isfinite(values) == (only is Only.FINITE)
+                    values = np.where(chosen, values, values.dtype.type(0))
                 if plus is not None:
                     values = add_values(values, self._gather(plus, places), src.buffer.dtype)
                 values = convert_values(values, src.buffer.dtype, dst.buffer.dtype)

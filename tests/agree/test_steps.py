@@ -31,6 +31,7 @@ from tcusim.program.grammar import (
     Locate,
     Loop,
     Mma,
+    Only,
     Pattern,
     PatternKind,
     Program,
@@ -102,6 +103,7 @@ COUNT = np.arange(8, dtype=np.float32)
 SQUARE = np.arange(256).reshape(16, 16)
 SMALL = (SQUARE % 5 - 2).astype(np.float16)
 EYE = np.eye(16, dtype=np.float16)
+MIXED = np.array([1, np.inf, 0, NAN, 0, 2, -np.inf, 0], np.float32)
 
 
 # --- The comparison -------------------------------------------------------------------------------
@@ -210,6 +212,13 @@ def passed_on(awaited: View) -> Step:
     return When((Bound(BLOCK, Index.of(1)),), (Publish(line(STATUS, 4), line(X, 4)),), get)
 
 
+def on_data(count: int) -> tuple[Step, ...]:
+    """Return steps that take the finite elements of 8 if one of the first is not finite."""
+    taken = (SYNC, Copy(line(T, 8), line(T, 8), only=Only.FINITE))
+    when = When((), taken, not_finite=line(T, count))
+    return Copy(line(T, 8), line(X, 8)), SYNC, when, SYNC, Copy(line(OUT, 8), line(T, 8))
+
+
 def row_of_ones(row: int) -> NDArray[np.float64]:
     return np.outer(np.arange(16) == row, np.ones(16))
 
@@ -308,6 +317,33 @@ CASES = [
         Copy(line(OUT, 8), line(X, 8, 0, Bound(Index.of(5), COL))),
         {"x": COUNT},
         {"out": array(0, 0, 0, 0, 0, 0, 6, 7)},
+    ),
+    Case(
+        "copy_only_finite",
+        Copy(line(OUT, 8), line(X, 8), line(Y, 8), only=Only.FINITE),
+        {"x": MIXED, "y": COUNT},
+        {"out": array(1, 1, 2, 3, 4, 7, 6, 7)},
+    ),
+    Case(
+        "copy_only_what_is_not_finite",
+        Copy(line(OUT, 8), line(X, 8), only=Only.NOT_FINITE),
+        {"x": MIXED},
+        {"out": array(0, np.inf, 0, NAN, 0, 0, -np.inf, 0)},
+    ),
+    Case("when_all_are_finite", on_data(4), {"x": COUNT}, {"out": COUNT}),
+    Case("when_some_are_not", on_data(8), {"x": MIXED}, {"out": array(1, 0, 0, 0, 0, 2, 0, 0)}),
+    Case(
+        "when_each_warp_has_its_own",
+        (
+            Copy(line(T, 4), line(X, 4, 4 * WARP)),
+            SYNC,
+            When((), (SYNC, Copy(line(T, 4), line(T, 4), line(T, 4))), not_finite=line(T, 4)),
+            SYNC,
+            Copy(line(OUT, 4, 4 * WARP), line(T, 4)),
+        ),
+        {"x": array(0, 1, 2, 3, 4, 5, -np.inf, 7)},
+        {"out": array(0, 1, 2, 3, 8, 10, -np.inf, 14)},
+        warps=2,
     ),
     Case(
         "copy_shifted",

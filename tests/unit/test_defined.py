@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from planted import (
     LENGTH,
+    SYNC,
     ZERO,
     V,
     accumulator,
@@ -56,6 +57,15 @@ def test_defined_before_use_counts_a_loop_only_if_it_runs() -> None:
     verify(planted(reduction(), "1", once))
     perhaps = Loop("i", Extent(LENGTH, 256), (second,))
     refused(planted(reduction(), "2", perhaps), "defined_before_use", "reads accumulator 'V'")
+
+
+def test_defined_before_use_looks_at_values_that_decide_and_counts_no_such_branch() -> None:
+    store, zero = at(reduction(), "7"), at(reduction(), "2")
+    decided = When((), (), not_finite=one_row(store.dst.buffer))
+    refused(planted(reduction(), "3", decided), "defined_before_use", r"step 3: .* reads v\[0\]")
+    again = replace(decided, body=(zero,))
+    program = planted(planted(reduction(), "8", SYNC, again), "2")
+    refused(program, "defined_before_use", "reads accumulator 'V'")
 
 
 def test_defined_before_use_counts_a_when_if_both_branches_define() -> None:

@@ -25,6 +25,7 @@ from tcusim.program.grammar import (
     Load,
     Loop,
     Mma,
+    Only,
     Pattern,
     PatternKind,
     Program,
@@ -242,6 +243,14 @@ VIEW = View.strided(RESULT, Index.of(16), 2, 16, 16, 1)
             "if warp < 1 and block < length",
         ),
         (When((), ()), "if true"),
+        (
+            When((Bound(WARP, Index.of(1)),), (), not_finite=VIEW),
+            "if warp < 1 and any of v[16 + 16*row + col] is not finite  2x16",
+        ),
+        (
+            Copy(VIEW, VIEW, only=Only.NOT_FINITE),
+            "v[16 + 16*row + col] ← v[16 + 16*row + col]  2x16  where not finite",
+        ),
     ],
 )
 def test_line_is_this_text(step: Step, text: str) -> None:

@@ -89,6 +89,26 @@ __device__ inline int add(int x, int y) {
     return static_cast<int>(static_cast<unsigned int>(x) + static_cast<unsigned int>(y));
 }
 
+// --- Infinities and NaN --------------------------------------------------------------------------
+
+template <class T>
+__device__ inline bool is_finite(T x) {
+    const float wide = convert<float>(x);
+    return wide - wide == 0.0f;
+}
+template <>
+__device__ inline bool is_finite(double x) {
+    return x - x == 0.0;
+}
+template <class T>
+__device__ inline T only_finite(T x) {
+    return is_finite(x) ? x : convert<T>(0.0f);
+}
+template <class T>
+__device__ inline T only_not_finite(T x) {
+    return is_finite(x) ? convert<T>(0.0f) : x;
+}
+
 // --- Splitting ----------------------------------------------------------------------------------
 
 // Takes the leading part of `rest` that a narrow type can hold, and leaves what remains, exactly.
@@ -351,6 +371,20 @@ __device__ inline Vector<T, V> add(const Vector<T, V>& x, const Vector<T, V>& y)
     #pragma unroll
     for (int i = 0; i < V; ++i) sum.x[i] = add(x.x[i], y.x[i]);
     return sum;
+}
+
+template <class T, int V>
+__device__ inline Vector<T, V> only_finite(Vector<T, V> x) {
+    #pragma unroll
+    for (int i = 0; i < V; ++i) x.x[i] = only_finite(x.x[i]);
+    return x;
+}
+
+template <class T, int V>
+__device__ inline Vector<T, V> only_not_finite(Vector<T, V> x) {
+    #pragma unroll
+    for (int i = 0; i < V; ++i) x.x[i] = only_not_finite(x.x[i]);
+    return x;
 }
 
 template <class Narrow, class Wide, int V>

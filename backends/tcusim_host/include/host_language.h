@@ -28,6 +28,19 @@ inline void __syncwarp(unsigned int = 0xFFFFFFFFu, int line = __builtin_LINE()) 
 }
 inline void __syncthreads(int line = __builtin_LINE()) { tcusim::wait_for_block(line); }
 
+// Whether any lane of the warp says so.
+inline int __any_sync(unsigned int, int mine, int line = __builtin_LINE()) {
+    thread_local int votes[32];
+    int& vote = votes[threadIdx.x / 32];
+    vote = 0;
+    __syncwarp(0xFFFFFFFFu, line);
+    if (mine) vote = 1;
+    __syncwarp(0xFFFFFFFFu, line);
+    const int any = vote;
+    __syncwarp(0xFFFFFFFFu, line);
+    return any;
+}
+
 extern "C" void* memcpy(void*, const void*, __SIZE_TYPE__) noexcept;
 
 // Lanes and blocks run one after the other.

@@ -9,7 +9,7 @@ import numpy as np
 
 from tcusim.program.checks.regions import depends_on_warp, footprint, is_shared
 from tcusim.program.checks.sites import Finding
-from tcusim.program.grammar import Bound, Loop, Program, Space, When, accesses
+from tcusim.program.grammar import Bound, Loop, Program, Space, View, When, accesses
 from tcusim.program.walk import Mask, Site, top
 
 
@@ -58,6 +58,9 @@ def _define_all(program: Program, steps: Iterator[Site], state: _Defined) -> Ite
                 yield from _define_all(program, site.inner(), inside)
                 if count.constant:
                     state.add(inside)
+            case When(not_finite=View()):
+                yield from _undefined(program, site, state)
+                yield from _define_all(program, site.branch(taken=True), state.copy())
             case When(bounds=bounds):
                 yield from _define_when(program, site, bounds, state)
             case step:

@@ -50,6 +50,34 @@ def uniform_barrier(program: Program, site: Site) -> Iterator[str]:
                 )
 
 
+@each_step
+def private_branch(program: Program, site: Site) -> Iterator[str]:
+    """Require that what a warp does where its data are not finite concerns that warp alone.
+
+    It reads shared memory to decide, has no other branch, and writes its own shared memory only.
+    Source: nobody knows which warps take it, so that no other can wait for them or rely on it.
+    """
+    step = site.step
+    if isinstance(step, When) and step.not_finite is not None:
+        if step.otherwise:
+            yield "the data decide on a branch that has another. Put its steps before or behind."
+        if step.not_finite.buffer.space is Space.GLOBAL:
+            yield (
+                f"the data decide, but {step.not_finite.buffer.name!r} is in global memory. Copy "
+                f"the values to shared memory first."
+            )
+    if not any(guard.on_data for guard in site.guards):
+        return
+    if isinstance(step, Sync) and step.scope is Scope.BLOCK and program.warps > 1:
+        yield "only warps whose data are not finite reach this barrier. Move it out of the branch."
+    for view in accesses(step).views_written:
+        if view.buffer.space is not Space.WARP:
+            yield (
+                f"writes {view.buffer.name!r} only in warps whose data are not finite. Write "
+                f"shared memory of the warp there, and copy it behind the branch."
+            )
+
+
 # --- Overlaps within one step -----------------------------------------------------------------
 
 
@@ -165,6 +193,7 @@ class _Hazards:
                 case Loop(count=count):
                     pending = self.loop(site, count.constant, pending, passes)
                 case When(bounds=bounds):
+                    pending = self.access(site, pending, passes)
                     pending = self.when(site, bounds, pending, passes)
                 case _:
                     pending = self.access(site, pending, passes)

@@ -26,6 +26,7 @@ from tcusim.program.grammar import (
     Store,
     Strided,
     View,
+    When,
     accesses,
 )
 from tcusim.program.walk import Site, sites
@@ -170,8 +171,12 @@ def _conversions(step: Step) -> Iterator[str]:
                 f"tiles are not converted on the way. Convert in shared memory with Copy."
             )
     match step:
-        case Copy(dst, src, plus):
+        case When(not_finite=View() as values) if not FORMATS[values.buffer.dtype].is_float:
+            yield f"asks if {values.buffer.dtype} is finite; integers are. Leave the branch out."
+        case Copy(dst, src, plus, only=only):
             source, target = src.buffer.dtype, dst.buffer.dtype
+            if only and not FORMATS[source].is_float:
+                yield f"takes {source} only where it is {only}; integers are finite. Take all."
             if plus is not None and plus.buffer.dtype != source:
                 yield (
                     f"adds {plus.buffer.dtype} to {source}. Copy one of them to the other type "

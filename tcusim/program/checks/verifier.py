@@ -40,6 +40,7 @@ _CORRECT: Final[tuple[Check, ...]] = (
     tiles.tile_layout,
     tiles.alignment,
     races.uniform_barrier,
+    races.private_branch,
     defined_before_use,
     inside_buffer,
     races.copy_overlap,
