@@ -25,6 +25,8 @@ from tcusim.errors import BackendUnavailable, InputError, Unsupported
 from tcusim.machine import format_of
 from tcusim.machine.formats import to_memory, unwritten_values
 from tcusim.program.grammar import Program
+from tcusim.program.launches import LaunchPlan, Memory, PlanBuilder
+from tcusim.simulate.backend import NUMPY
 from tcusim.simulate.interpreter import run_numpy
 from tcusim_cuda import CUDA, CUPY, PYCUDA, driver, runtime
 from tcusim_cuda import session as launch_session
@@ -637,9 +639,24 @@ def session_of(gpu: Any, plan: tcusim.Plan | tcusim.ProductPlan) -> Any:
     return gpu.prepare(plan.launch_plan, plan.arch)
 
 
-def chunked(operation: str, **options: Any) -> Any:
-    """Return what the simulator computes by the strategy of several launches."""
-    return tcusim.plan(operation, length=LONG.size, strategy="chunks", **options)(LONG)
+def in_chunks(operation: str = "cumsum", result: str = "f16") -> LaunchPlan:
+    """Return several launches that sum or scan LONG: chunks by warps, and then what these found."""
+    draft = PlanBuilder(Memory("in", "f16", LONG.size))
+    chunks = {"segment_size": 2**14, "masked": True, "combine": "add"}
+    few = {"segment_size": 4, "masked": True, "source": "f32"}
+    sums = draft.add(build("reduction_tn", **chunks), {"in": "in"}, "sums")
+    if operation == "sum":
+        draft.add(build("reduction_simt", result=result, **few), {"in": sums}, "out")
+    else:
+        carry = draft.add(build("scan_simt", exclusive=True, **few), {"in": sums}, "carries")
+        scan = build("scan_tn", carry=True, result=result, **chunks)
+        draft.add(scan, {"in": "in", "carry": carry}, "out")
+    return draft.finish("a plan in chunks")
+
+
+def chunked(operation: str = "cumsum", result: str = "f16", x: Any = LONG) -> Any:
+    """Return what the simulator computes by several launches."""
+    return NUMPY.run(in_chunks(operation, result), {"in": x}, arch="hopper")["out"]
 
 
 def prepared(gpu: StandIn, operation: str = "cumsum", **options: Any) -> Any:
@@ -648,8 +665,8 @@ def prepared(gpu: StandIn, operation: str = "cumsum", **options: Any) -> Any:
 
 
 def test_a_plan_runs_on_the_gpu_again_and_again(gpu: StandIn) -> None:
-    expected = chunked("cumsum", result="float32")
-    session = prepared(gpu, result="float32", strategy="chunks")
+    expected = chunked(result="f32")
+    session = gpu.prepare(in_chunks(result="f32"), "hopper")
     for number in range(3):
         result = session.run({"in": OnGpu(LONG)}, shape=(LONG.size,))
         assert isinstance(result, OnGpu)
@@ -661,7 +678,7 @@ def test_a_plan_runs_on_the_gpu_again_and_again(gpu: StandIn) -> None:
 
 
 def test_each_stream_has_temporaries_of_its_own(gpu: StandIn) -> None:
-    session = prepared(gpu, result="float32", strategy="chunks")
+    session = gpu.prepare(in_chunks(result="f32"), "hopper")
     x, out = OnGpu(LONG), OnGpu(np.zeros(LONG.size, np.float32))
     for stream in (*range(1, 9), 1):
         session.run({"in": x}, out=out, shape=(LONG.size,), stream=stream)
@@ -675,7 +692,7 @@ def test_each_stream_has_temporaries_of_its_own(gpu: StandIn) -> None:
 
 
 def test_a_plan_waits_once_for_the_streams_of_its_arrays(gpu: StandIn) -> None:
-    session = prepared(gpu, "sum", strategy="chunks")
+    session = gpu.prepare(in_chunks("sum"), "hopper")
     out = OnGpu(np.zeros((), np.float16), stream=5)
     assert session.run({"in": OnGpu(LONG, stream=3)}, out=out, shape=()) is out
     assert out.values == chunked("sum")
@@ -834,8 +851,8 @@ def test_a_plan_takes_arrays_of_any_shape(gpu: StandIn) -> None:
 
 
 def test_a_scan_in_place_is_compiled_without_restrict(gpu: StandIn) -> None:
-    session = prepared(gpu, strategy="chunks")
-    expected = chunked("cumsum")
+    session = gpu.prepare(in_chunks(), "hopper")
+    expected = chunked()
     session.run({"in": OnGpu(LONG)}, shape=(LONG.size,))
     assert all("__restrict__" in text for text in gpu.texts)
     gpu.texts.clear()
@@ -1032,11 +1049,11 @@ def test_outs_that_overlap_the_input_of_a_plan(gpu: StandIn) -> None:
 def test_arrays_that_a_plan_does_not_take(gpu: StandIn, array: Any, said: str) -> None:
     given = array if array is None else OnGpu(array)
     with pytest.raises(InputError, match=said):
-        prepared(gpu, strategy="chunks").run({"in": given}, shape=(LONG.size,))
+        prepared(gpu).run({"in": given}, shape=(LONG.size,))
     with pytest.raises(InputError, match="a has gaps between its elements"):
-        prepared(gpu, strategy="chunks").run({"in": OnGpu(LONG, strides=(4,))}, shape=(LONG.size,))
+        prepared(gpu).run({"in": OnGpu(LONG, strides=(4,))}, shape=(LONG.size,))
     with pytest.raises(InputError, match=r"a begins at address .* not a multiple of 32 bytes"):
-        prepared(gpu, strategy="chunks").run({"in": OnGpu(LONG, shift=2)}, shape=(LONG.size,))
+        prepared(gpu).run({"in": OnGpu(LONG, shift=2)}, shape=(LONG.size,))
     assert gpu.launches == 0
 
 
@@ -1077,11 +1094,10 @@ def test_a_plan_for_another_gpu(gpu: StandIn) -> None:
 def test_a_failed_launch_of_a_plan_says_which(gpu: StandIn) -> None:
     gpu.fails = ZeroDivisionError("no")
     with pytest.raises(LaunchError) as caught:
-        prepared(gpu, strategy="chunks").run({"in": OnGpu(LONG)}, shape=(LONG.size,))
+        gpu.prepare(in_chunks(), "hopper").run({"in": OnGpu(LONG)}, shape=(LONG.size,))
     assert str(caught.value) == (
-        f"stand-in: Plan('cumsum', {LONG.size} float16 to float16: reduction_tn, scan_simt, "
-        "scan_tn) failed: ZeroDivisionError: no. reduction_tn was to run as 4 blocks of 32 "
-        "threads, 0 bytes of dynamic shared memory, 1536 of static, 40 registers a thread."
+        "stand-in: a plan in chunks failed: ZeroDivisionError: no. reduction_tn was to run as 4 "
+        "blocks of 32 threads, 0 bytes of dynamic shared memory, 1536 of static, 40 registers a thread."
     )
 
 
@@ -1152,11 +1168,10 @@ def counted(gpu: StandIn, place_of: Any) -> Any:
 
 
 def test_a_call_like_an_earlier_one_takes_the_short_way(quick: StandIn) -> None:
-    plan = tcusim.plan("cumsum", length=LONG.size, result="float32", strategy="chunks")
-    session = session_of(quick, plan)
+    session = quick.prepare(in_chunks(result="f32"), "hopper")
     for number, x in enumerate((LONG, LONG[::-1], -LONG)):
         given = {"in": Cupy.ndarray(aligned(x))}
-        expected = plan(x)
+        expected = chunked(result="f32", x=x)
         made = session.run(given, shape=LONG.shape)
         assert made.values.tobytes() == expected.tobytes()
         out = Cupy.ndarray(aligned(np.full(LONG.size, np.nan, np.float32)))

@@ -9,27 +9,25 @@ import pytest
 
 from tcusim.algorithms import algorithm_of
 from tcusim.algorithms.formula import evaluate
-from tcusim.algorithms.rows import SCANNED, SUMMED, share_of
+from tcusim.algorithms.rows import SUMMED, scan_share, share_of
 from tcusim.errors import InputError
-
-# Those that take several tiles at a time for about so many elements.
-ROWS = {"reduction_panel": SUMMED, "scan_panel": SCANNED}
 
 
 def test_formulas_of_rows_of_tiles_follow_their_options() -> None:
-    for name, elements in ROWS.items():
-        row = algorithm_of(name)
-        for m, n, k, count in itertools.product((3, 8, 16), (4, 16), (4, 16), (1, 5)):
-            for pieces, groups in ((None, None), (3, 2)):
-                share = share_of(m, k, count * m * k, elements, pieces, groups)
-                passes = 1 if share.per_segment else ceil(count / share.tiles)
-                products = share.tiles
-                if name == "scan_panel":
-                    products = share.tiles * (ceil(k / n) + 1) - share.groups
-                sizes: dict[str, int] = {}
-                if pieces is not None and groups is not None:
-                    sizes = {"tiles_per_row": pieces, "groups": groups}
-                assert row.mma_steps(m, n, k, N=count, **sizes) == passes * products, name
+    for m, n, k, count in itertools.product((3, 8, 16), (4, 16), (4, 16), (1, 5, 100)):
+        for groups in (None, 12):
+            sizes = {} if groups is None else {"groups": groups}
+            size = count * m * k
+            total = share_of(m, k, size, SUMMED, groups)
+            a_pass = 2 ** ((total.groups * m).bit_length() - 1)
+            passes = 1 if total.lines else ceil(total.rows / a_pass)
+            row = algorithm_of("reduction_panel")
+            assert row.mma_steps(m, n, k, N=count, **sizes) == passes * total.tiles
+            scan = scan_share(m, k, size, groups)
+            passes = 1 if scan.lines else ceil(scan.rows / 32)
+            products = scan.tiles * (ceil(k / n) + 1) - scan.groups
+            row = algorithm_of("scan_panel")
+            assert row.mma_steps(m, n, k, N=count, **sizes) == passes * products
 
 
 @pytest.mark.parametrize(

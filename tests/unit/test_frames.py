@@ -21,13 +21,11 @@ def all_frames(program: Program, warp: int = 0) -> list[Frame]:
 
 def small_program(name: str, **options: Any) -> Program:
     """Build a program of few steps; where blocks share a segment, of three blocks."""
-    share = {
-        "reduction_single_pass": ("per_warp",),
-        "scan_single_pass": ("tiles_per_row", "batches"),
-    }.get(name)
-    if share is not None:
-        options |= {**dict.fromkeys(share, 1), "segment_size": 600}
-    return tcusim.build(name, **options)
+    share: dict[str, dict[str, Any]] = {
+        "reduction_single_pass": {"groups": 1, "panels": 1, "segment_size": 1200},
+        "scan_single_pass": {"warps": 8, "segment_size": 20_000},
+    }
+    return tcusim.build(name, **options, **share.get(name, {}))
 
 
 @pytest.mark.parametrize("name", [row.name for row in algorithms()])
@@ -38,7 +36,7 @@ def test_frames_replay_the_program(name: str, masked: bool) -> None:
     expected = tcusim.run(program, inputs)["out"]
     out = np.full(expected.shape, np.nan)
     # Blocks that share a segment write what one of them alone does not.
-    for warp in range(3 if program.status else 1):
+    for warp in range(3 * program.warps if program.status else 1):
         for number, frame in enumerate(frames(program, inputs, warp=warp), start=1):
             assert frame.number == number
             if isinstance(frame.step, Mma):
@@ -52,11 +50,13 @@ def test_frames_replay_the_program(name: str, masked: bool) -> None:
 
 def test_mail_is_what_the_blocks_before_published() -> None:
     program = small_program("reduction_single_pass")
-    inputs = {"in": np.ones(600, np.float16)}
+    inputs = {"in": np.ones(1200, np.float16)}
     shown = [list(frames(program, inputs, warp=warp)) for warp in range(3)]
     sent = [next(f for f in block if isinstance(f.step, Publish)) for block in shown]
-    assert [frame.writes[0].label for frame in sent] == ["totals[0]", "totals[1]", "totals[2]"]
-    assert [frame.writes[0].values.item() for frame in sent] == [256, 256, 88]
+    assert [frame.writes[0].label for frame in sent] == [
+        f"sums_of_blocks[{block}]" for block in range(3)
+    ]
+    assert [frame.writes[0].values.item() for frame in sent] == [512, 512, 176]
     assert all(frame.writes[0].changed.all() for frame in sent)
     for frame in sent:
         assert frame.writes[0].before is not None
@@ -66,13 +66,13 @@ def test_mail_is_what_the_blocks_before_published() -> None:
     waits = [number for number, frame in enumerate(shown[2]) if isinstance(frame.step, Await)]
     assert len(waits) == 1
     assert not any(isinstance(frame.step, Await) for frame in shown[0] + shown[1])
-    got, arrived = shown[2][waits[0]], shown[2][waits[0] + 1]
+    got, *later = shown[2][waits[0] :]
+    arrived = next(frame for frame in later if isinstance(frame.step, Sync))
     assert (got.reads[0].label, got.reads[0].values.ravel().tolist()) == (
-        "totals[0 … +2]",
-        [256, 256],
+        "sums_of_blocks[0 … +2]",
+        [512, 512],
     )
     assert got.writes[0].note == IN_FLIGHT
-    assert isinstance(arrived.step, Sync)
     assert arrived.writes[0].label == "group[0 … +2]"
     assert arrived.writes[0].values.ravel().tolist() == [256, 256]
 
@@ -127,7 +127,7 @@ def test_the_search_for_segments_shows_offsets_and_ranges() -> None:
     (offsets,), (ranges,) = frame.reads, frame.writes
     assert offsets.label == "offsets[0 … +4]"
     assert offsets.values.tolist() == [[0, 3, 3, 10]]
-    assert (ranges.label, ranges.values.shape) == ("piece", (2, 16))
+    assert (ranges.label, ranges.values.shape) == ("piece", (2, 64))
     found = {(begin, end) for begin, end in ranges.values.T.tolist() if begin < end}
     assert found == {(0, 3), (3, 7), (7, 10)}
     assert "begin, end" in frame_text(frame)

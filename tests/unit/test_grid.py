@@ -446,8 +446,8 @@ def test_double_values_travel_whole() -> None:
 def test_listing_and_events_name_the_status_words() -> None:
     text = tcusim.listing(build("scan_single_pass", warps=2, columns=4))
     assert "order        blocks are numbered in the order in which they start" in text
-    assert "publish sums[4*block + block_col + 1] ← " in text
-    assert "await group[col] ← sums[4*block + col where 0 < 4*block + col" in text
+    assert "publish sums_of_blocks[4*block + block_col] ← " in text
+    assert "await group[col] ← sums_of_blocks[4*block + col where col < block_col" in text
     program = chained(TAKE, SYNC, GIVE, SYNC, WAIT, SYNC, PUT)
     events = list(interpret(program, {"in": np.ones(4, np.float32)}))
     assert sum(isinstance(event.step, Publish) for event in events) == 4

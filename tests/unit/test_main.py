@@ -122,8 +122,8 @@ def test_every_example_of_a_help_works(folder: Path, command: str) -> None:
         (["gemm", "--segment-size", "3"], "gemm has no segments; leave --segment-size out"),
         (["scan_single_pass", "--combine", "mma"], "scan_single_pass has no --combine mma"),
         (
-            ["reduction_single_pass", "--per-warp", "0"],
-            "--per-warp must be an integer of at least 1",
+            ["reduction_single_pass", "--panels", "0"],
+            "--panels must be an integer of at least 1",
         ),
         (["scan_k", "--segment-size", "17"], "scan_k scans segments of at most k = 16 elements"),
     ],
@@ -187,7 +187,7 @@ def test_step_can_show_every_kind_of_step() -> None:
     assert len(leaves) >= 11
     for kind in leaves:
         succeeds("step", "scan_16", "--only", kind)
-    options = ["--tiles-per-row", "1", "--batches", "1", "--columns", "2", "--plain"]
+    options = ["--warps", "8", "--columns", "2", "--plain"]
     assert "\nstep " in succeeds("step", "scan_single_pass", *options, "--only", "publish")
     assert "writes dst: piece" in succeeds("step", "scan_ragged", "--only", "locate", "--plain")
 

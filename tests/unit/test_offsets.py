@@ -137,7 +137,7 @@ def test_progress_of_every_launch() -> None:
         progress=lambda done, most: seen.append((done, most)),
     )
     assert all(0 < done <= most for done, most in seen)
-    assert sum(done == most for done, most in seen) >= 3
+    assert sum(done == most for done, most in seen) >= 2
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=str)
@@ -250,12 +250,11 @@ def test_a_plan_prints_everything() -> None:
         "problem   1000000 float16 in 1000 segments by offsets to float16, reverse\n",
         "offsets   s64 x 1001, 8008 bytes\n",
         "launch 1  reduction_ragged: in, offsets -> sums; ",
-        "launch 5  scan_ragged: in, offsets, carries2 -> out; ",
-        "why       segments by offsets are cut into chunks of at most 512 elements, a row of a "
-        "tile each, so that all warps have equal work\n",
-        "a segment may have all 1000000 elements: the chunks' sums are combined by rounded "
-        "additions, level by level\n",
-        "at most 16 products accumulate before a rounded addition",
+        "launch 7  scan_ragged: in, offsets, carries3 -> out; ",
+        "why       segments by offsets are cut into rows of 32 elements, so that all warps have "
+        "equal work\n",
+        "a segment may have all 1000000 elements: the rows' sums are combined by rounded "
+        "additions, level by level",
     ):
         assert line in text
     short = tcusim.plan("segmented_sum", length=10**6, segments=10**5, longest=20)
@@ -263,16 +262,14 @@ def test_a_plan_prints_everything() -> None:
         "Plan('segmented_sum', 1000000 float16 in 100000 segments by offsets, of up to 32 elements "
         "to float16: reduction_ragged)"
     )
-    assert "no segment has more than 32 elements: each is a row of a tile" in str(short)
-    literal = tcusim.plan("segmented_sum", length=99, segments=9, acc="f16")
-    assert "as the paper prints it: partial sums are rounded, and chains have no limit" in str(
-        literal
-    )
+    assert "no segment has more than 32 elements: each is a row" in str(short)
 
 
 def test_what_a_plan_keeps_is_between_its_arguments_and_its_result() -> None:
     made = tcusim.plan("segmented_cumsum", length=10**6, segments=1000)
-    assert [array.name for array in made.temporaries] == ["sums", "sums2", "carries", "carries2"]
+    assert [array.name for array in made.temporaries] == [
+        "sums", "sums2", "sums3", "carries", "carries2", "carries3",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
@@ -344,5 +341,7 @@ def test_offsets_that_a_plan_does_not_take() -> None:
         with pytest.raises(InputError, match=re.escape(text)):
             made(x, offsets=offsets)
     other = tcusim.plan("segmented_sum", length=8, segment_size=2)
-    with pytest.raises(InputError, match=r"reduction_kn\) takes no offsets; plan 'segmented_sum' "):
+    with pytest.raises(
+        InputError, match=r"reduction_panel\) takes no offsets; plan 'segmented_sum' "
+    ):
         other(x, offsets=[0, 8])

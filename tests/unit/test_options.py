@@ -62,8 +62,8 @@ def test_options_reach_the_builder() -> None:
     pairs: list[tuple[str, list[str], dict[str, Any]]] = [
         (
             "scan_single_pass",
-            ["--tiles-per-row", "1", "--columns", "3"],
-            {"tiles_per_row": 1, "columns": 3},
+            ["--groups", "2", "--columns", "3"],
+            {"groups": 2, "columns": 3},
         ),
         ("reduction_ragged", ["--levels", "8,4"], {"levels": (8, 4)}),
         ("gemv_reduction", ["--no-staged", "--width", "2"], {"staged": False, "width": 2}),

@@ -83,7 +83,7 @@ def complaint(backend: Any, **options: Any) -> str:
 REPORTED = (
     ("gemm", {"cols": 70, "inner": 20, "warps": 4}, 40),
     ("gemm_naive", {"cols": 40, "inner": 20}, 40),
-    ("scan_single_pass", {"warps": 2, "tiles_per_row": 2, "columns": 4, "masked": True}, 5000),
+    ("scan_single_pass", {"warps": 8, "columns": 4, "masked": True}, 20_000),
     (
         "reduction_single_pass",
         {"warps": 2, "columns": 4, "segment_size": 4096, "masked": True},

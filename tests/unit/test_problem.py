@@ -74,7 +74,9 @@ def test_sizes_of_segments() -> None:
 
 def test_what_is_computed_as_printed() -> None:
     assert not problem().as_printed
-    assert problem(types=replace(HALF, acc="f16")).as_printed
+    half = replace(HALF, acc="f16")
+    assert not problem(types=half).as_printed
+    assert problem(types=half, algorithm="reduction_tn").as_printed
     assert problem(algorithm="reduction_256n").as_printed
     assert not problem(algorithm="reduction_tn").as_printed
 

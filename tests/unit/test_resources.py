@@ -110,8 +110,7 @@ def test_plans_need_no_more_than_their_unit_has(unit: Arch) -> None:
             if needed > SharedMemory(largest.setdefault(program.name, program)).needed:
                 largest[program.name] = program
     assert largest.keys() >= {
-        "reduction_kn", "reduction_tn", "reduction_panel", "reduction_single_pass",
-        "scan_kn", "scan_tn", "scan_panel", "scan_single_pass",
+        "reduction_panel", "reduction_single_pass", "scan_panel", "scan_single_pass",
         "reduction_ragged", "reduction_ragged_simt", "scan_ragged", "scan_ragged_simt",
         "gemm", "gemv_reduction",
     }  # fmt: skip
@@ -145,22 +144,6 @@ def test_ada_scans_float32_in_smaller_blocks() -> None:
     assert SMALLER.format("ada", 99) in small.rationale
     assert not any("smaller" in line for line in usual.rationale)
     np.testing.assert_array_equal(small(x), x.astype(np.int64).cumsum())
-
-
-def test_segments_that_too_many_small_blocks_would_share_are_cut() -> None:
-    usual, small = (
-        tcusim.plan(
-            "segmented_cumsum", length=2**22, segment_size=2**21, dtype="float32", arch=arch
-        )
-        for arch in ("hopper", "ada")
-    )
-    assert [launch.program.name for launch in usual.launches] == ["scan_single_pass"]
-    assert len(small.launches) > 1
-    assert small.strategy == "chunks"
-    assert re.fullmatch(
-        r"with the shared memory of ada, blocks of \d+ elements would be too many to a segment",
-        small.rationale[-1],
-    )
 
 
 @pytest.mark.parametrize(("arch", "dtype"), [("turing", "float16"), ("ada", "float32")])
