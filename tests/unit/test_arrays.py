@@ -1097,7 +1097,8 @@ def test_a_failed_launch_of_a_plan_says_which(gpu: StandIn) -> None:
         gpu.prepare(in_chunks(), "hopper").run({"in": OnGpu(LONG)}, shape=(LONG.size,))
     assert str(caught.value) == (
         "stand-in: a plan in chunks failed: ZeroDivisionError: no. reduction_tn was to run as 4 "
-        "blocks of 32 threads, 0 bytes of dynamic shared memory, 1536 of static, 40 registers a thread."
+        "blocks of 32 threads, 0 bytes of dynamic shared memory, 1536 of static, 40 registers a "
+        "thread."
     )
 
 

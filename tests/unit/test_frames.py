@@ -74,7 +74,7 @@ def test_mail_is_what_the_blocks_before_published() -> None:
     )
     assert got.writes[0].note == IN_FLIGHT
     assert arrived.writes[0].label == "group[0 … +2]"
-    assert arrived.writes[0].values.ravel().tolist() == [256, 256]
+    assert arrived.writes[0].values.ravel().tolist() == [512, 512]
 
 
 def test_before_and_after_of_an_accumulator() -> None:
