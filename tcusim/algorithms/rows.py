@@ -19,7 +19,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, TypeAlias
 
 from tcusim.algorithms.builder import LENGTH, Builder, Work, numbered, require
@@ -368,6 +368,12 @@ def scan_share(m: int, k: int, segment_size: int, groups: int | None = None) -> 
     return Share(share.tiles_per_row, fewest, share.rows, 0)
 
 
+def ragged_share(m: int, k: int, cut: int) -> Share:
+    """Return how a warp takes chunks of ragged segments that it scans, each a row."""
+    share = share_of(m, k, cut, SCANNED, least=PANEL_ROWS)
+    return replace(share, tiles_per_row=-(-cut // k))
+
+
 def rows_of_a_pass(count: int) -> int:
     """Return how many of `count` rows are used if a segment takes several passes: a power of 2."""
     used: int = 1 << (count.bit_length() - 1)
@@ -391,3 +397,9 @@ def tiles_of_scans(values: Mapping[str, int]) -> dict[str, int]:
     share = scan_share(m, k, values["N"] * m * k, values["groups"])
     passes = 1 if share.lines else -(-share.rows // PANEL_ROWS)
     return {"T": passes * share.tiles, "P": share.tiles_per_row}
+
+
+def tiles_of_ragged_scans(values: Mapping[str, int]) -> dict[str, int]:
+    """Return T and P, as of scans in panels, for chunks of N times k elements."""
+    share = ragged_share(values["m"], values["k"], values["N"] * values["k"])
+    return {"T": share.tiles, "P": share.tiles_per_row}

@@ -31,7 +31,6 @@ from tcusim.algorithms.rows import (
     CHUNK_PANELS,
     CHUNKS,
     PANEL_ROWS,
-    SCANNED,
     SIMT_ROWS,
     Chunks,
     FixedRows,
@@ -42,10 +41,11 @@ from tcusim.algorithms.rows import (
     carried,
     data,
     odd,
+    ragged_share,
     scan_share,
-    share_of,
     share_of_block,
     tile_of,
+    tiles_of_ragged_scans,
     tiles_of_scans,
     values_as_left,
 )
@@ -138,7 +138,14 @@ def scan_kn(
     return rows.work()
 
 
-@algorithm("scan_ragged", "irregular_scan", "not in the paper", "N*ceil(k/n)", repeats=4)
+@algorithm(
+    "scan_ragged",
+    "irregular_scan",
+    "not in the paper",
+    "T*(ceil(k/n) + 1) - T/P",
+    repeats=4,
+    symbols=tiles_of_ragged_scans,
+)
 def scan_ragged(
     b: Builder, cut: int, *, chunks: Chunks = CHUNKS, carry: Carry = False, order: Order = FORWARD
 ) -> int | Work:
@@ -146,8 +153,7 @@ def scan_ragged(
 
     Results lie where their elements do.
     """
-    share = share_of(b.m, b.k, cut, SCANNED, least=PANEL_ROWS)
-    panel = ScannedPanel(b, replace(share, tiles_per_row=-(-cut // b.k)), order)
+    panel = ScannedPanel(b, ragged_share(b.m, b.k, cut), order)
     rows = RaggedRows(b, cut, panel.count, chunks)
     out = b.output("out", b.options.result, Extent(LENGTH))
     with rows.each():
