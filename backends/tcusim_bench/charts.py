@@ -16,12 +16,14 @@ from typing import Any, Final, TypeAlias
 from tcusim.errors import BackendUnavailable, InputError
 from tcusim_bench.throughput import OURS, Report, Row
 
-__all__ = ["CHARTS", "draw", "of_limit", "of_peers", "throughput"]
+__all__ = ["CHARTS", "authors", "draw", "of_limit", "of_peers", "throughput"]
 
 # What a panel shows: kind, type of the data, type of the results.
 Panel: TypeAlias = tuple[str, str, str]
 
 _KINDS: Final = {"sum": "sums", "scan": "scans", "matvec": "matrix by vector", "matmul": "matrices"}
+_SPEED: Final = "10⁹ elements a second"
+_OPERATIONS: Final = "10¹² operations a second"
 _WIDTH: Final = 6.0
 _HEIGHT: Final = 4.0
 # Text of SVG files stays text, and the same chart gives the same file.
@@ -38,8 +40,8 @@ class Line:
 
 
 def throughput(section: str, report: Report) -> Any:
-    """Return a chart of elements a second against segment size."""
-    return _chart(section, report, "10⁹ elements a second", _lines_of_speed)
+    """Return a chart of elements a second against segment size; of matrices, of operations."""
+    return _chart(section, report, _SPEED, lambda rows: _lines(rows, _speed))
 
 
 def of_limit(section: str, report: Report) -> Any:
@@ -53,10 +55,33 @@ def of_peers(section: str, report: Report) -> Any:
     return _chart(section, report, "times as fast as", _lines_of_ratios, level=1.0)
 
 
+def authors(section: str, report: Report) -> Any:
+    """Return a chart of what the paper's authors measured, a panel for each of their charts.
+
+    Beside what is shown of our programs in the same figure; None if none was recorded.
+    """
+    shown = {name: lines for name, lines in report.authors.items() if lines}
+    if not shown:
+        return None
+    figure, panels = _figure(len(shown))
+    for axes, (name, lines) in zip(panels, shown.items(), strict=True):
+        for line in lines:
+            axes.loglog(line["x"], line["y"], marker="o", markersize=3, label=line["label"])
+        axes.set_title(name)
+        axes.set_xlabel("size")
+        unit = "10¹² operations" if name.startswith("gem") else "10⁹ elements"
+        axes.set_ylabel(f"{unit} a second")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=7)
+    figure.suptitle("The paper's authors, on a V100")
+    return figure
+
+
 CHARTS: Final[dict[str, Callable[[str, Report], Any]]] = {
     "throughput": throughput,
     "of_limit": of_limit,
     "of_peers": of_peers,
+    "authors": authors,
 }
 
 
@@ -80,8 +105,9 @@ def draw(source: Path, folder: Path) -> list[Path]:
             figure = make(section, report)
             if figure is None:
                 continue
+            stem = f"{section or 'all'} {name}".replace(" ", "_")
             for ending in ("png", "svg"):
-                path = folder / f"{section or 'all'}_{name}.{ending}"
+                path = folder / f"{stem}.{ending}"
                 with _matplotlib("rc_context")(_STYLE):
                     metadata = {"Date": None} if ending == "svg" else {}
                     figure.savefig(path, dpi=150, metadata=metadata)
@@ -120,29 +146,35 @@ def _chart(
     ]
     if not panels:
         return None
-    across = min(2, len(panels))
-    down = -(-len(panels) // across)
+    figure, all_axes = _figure(len(panels))
+    for axes, (panel, rows, lines) in zip(all_axes, panels, strict=True):
+        for line in lines:
+            ours = line.name == OURS
+            width, order = (2.2, 3) if ours else (1.2, 2)
+            axes.plot(
+                *(line.places, line.values),
+                marker="o", markersize=3, linewidth=width, zorder=order, label=line.name,
+            )  # fmt: skip
+        is_speed = label == _SPEED and panel[0] == "matmul"
+        _finish(axes, panel, rows, _OPERATIONS if is_speed else label)
+        if level is not None:
+            axes.axhline(level, color="black", linewidth=0.8, linestyle="--")
+        axes.set_ylim(bottom=0)
+        if top is not None and axes.get_ylim()[1] < top:
+            axes.set_ylim(top=top)
+    device = report.device
+    figure.suptitle(f"{device.get('gpu')}, CUDA {device.get('cuda')}, {report.date}")
+    return figure
+
+
+def _figure(panels: int) -> tuple[Any, list[Any]]:
+    """Return a figure and as many pairs of axes, two beside each other."""
+    across = min(2, panels)
+    down = -(-panels // across)
     with _matplotlib("rc_context")(_STYLE):
         size = (_WIDTH * across, _HEIGHT * down)
         figure = _matplotlib("Figure", "matplotlib.figure")(figsize=size, layout="constrained")
-        for number, (panel, rows, lines) in enumerate(panels, start=1):
-            axes = figure.add_subplot(down, across, number)
-            for line in lines:
-                ours = line.name == OURS
-                width, order = (2.2, 3) if ours else (1.2, 2)
-                axes.plot(
-                    *(line.places, line.values),
-                    marker="o", markersize=3, linewidth=width, zorder=order, label=line.name,
-                )  # fmt: skip
-            _finish(axes, panel, rows, label)
-            if level is not None:
-                axes.axhline(level, color="black", linewidth=0.8, linestyle="--")
-            axes.set_ylim(bottom=0)
-            if top is not None and axes.get_ylim()[1] < top:
-                axes.set_ylim(top=top)
-        device = report.device
-        figure.suptitle(f"{device.get('gpu')}, CUDA {device.get('cuda')}, {report.date}")
-    return figure
+        return figure, [figure.add_subplot(down, across, number + 1) for number in range(panels)]
 
 
 def _finish(axes: Any, panel: Panel, rows: Sequence[Row], label: str) -> None:
@@ -159,7 +191,7 @@ def _finish(axes: Any, panel: Panel, rows: Sequence[Row], label: str) -> None:
     axes.set_xlabel("elements of the array" if rows[0].in_graph else what)
     axes.set_ylabel(label)
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=7)
+    axes.legend(fontsize=7 if len(axes.get_lines()) < 9 else 5)
 
 
 # --- Values -----------------------------------------------------------------------------------
@@ -211,7 +243,10 @@ def _lines(rows: Sequence[Row], value: Callable[[Row], float | None]) -> Iterato
         yield Line(name, tuple(sorted(found)), tuple(found[place] for place in sorted(found)))
 
 
-def _billions(row: Row) -> float | None:
+def _speed(row: Row) -> float | None:
+    """Return billions of elements a second; of products of matrices, trillions of operations."""
+    if row.kind == "matmul":
+        return row.flops / 1e12 if row.flops else None
     return row.elements_per_s / 1e9 if row.elements_per_s else None
 
 
@@ -219,13 +254,9 @@ def _percent(row: Row) -> float | None:
     return 100 * row.of_limit if row.of_limit else None
 
 
-def _lines_of_speed(rows: Sequence[Row]) -> Iterator[Line]:
-    return _lines(rows, _billions)
-
-
 def _lines_of_ratios(rows: Sequence[Row]) -> Iterator[Line]:
     """Yield our speed over that of each other library, where both were timed."""
-    ours, *others = _lines(rows, _billions)
+    ours, *others = _lines(rows, _speed)
     speeds = dict(zip(ours.places, ours.values, strict=True))
     if ours.name != OURS:
         return

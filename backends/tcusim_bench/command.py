@@ -18,6 +18,19 @@ if TYPE_CHECKING:
 __all__ = ["bench_command"]
 
 _OUTPUT = click.option("-o", "--output", type=OutputFile(), help="Write JSON to a file.")
+_LOG2_LENGTH = click.option(
+    "--log2-length",
+    type=click.IntRange(20, 34),
+    default=30,
+    show_default=True,
+    metavar="N",
+    help="Elements: 2 to the power N.",
+)
+_BACKEND = click.option(
+    "--backend", default="cupy", show_default=True, help="Who runs the kernels."
+)
+_SECONDS = click.option("--seconds", type=float, help="Begin no further problem after this time.")
+_COMMIT = click.option("--commit", help="Commit of tcusim's source, for the record.")
 
 
 @click.group("bench")
@@ -33,14 +46,7 @@ def bench_command() -> None:
         "tcusim bench throughput --section scans --segment 0",
     ),
 )
-@click.option(
-    "--log2-length",
-    type=click.IntRange(20, 34),
-    default=30,
-    show_default=True,
-    metavar="N",
-    help="Elements: 2 to the power N.",
-)
+@_LOG2_LENGTH
 @click.option(
     *("--section", "sections"),
     multiple=True,
@@ -53,11 +59,11 @@ def bench_command() -> None:
     help="Elements of a segment, 0 for the whole array; repeatable.",
 )
 @click.option("--peer", "peers", multiple=True, help="Library to compare with; repeatable.")
-@click.option("--backend", default="cupy", show_default=True, help="Who runs the kernels.")
+@_BACKEND
 @click.option("--plans-only", is_flag=True, help="Try no programs beside those of the plan.")
 @click.option("--quick", is_flag=True, help="Fewer sizes and elements, and plans only.")
-@click.option("--seconds", type=float, help="Begin no further problem after this time.")
-@click.option("--commit", help="Commit of tcusim's source, for the record.")
+@_SECONDS
+@_COMMIT
 @JSON
 @_OUTPUT
 def throughput_command(as_json: bool, output: str | None, plans_only: bool, **given: Any) -> None:
@@ -98,6 +104,45 @@ def latency_command(as_json: bool, output: str | None, sizes: tuple[int, ...], f
     from tcusim_bench.latency import SIZES, latency
 
     _deliver(latency(sizes or SIZES, first_calls=first), as_json, output)
+
+
+@bench_command.command(
+    "paper",
+    epilog=examples(
+        "tcusim bench paper 10 --quick",
+        "tcusim bench paper 12 --authors v100.json --json -o figure_12.json",
+    ),
+)
+@click.argument("figure")
+@_LOG2_LENGTH
+@click.option(
+    *("--segment", "segments"),
+    type=click.IntRange(1),
+    multiple=True,
+    help="Size to take instead of the figure's; repeatable.",
+)
+@_BACKEND
+@click.option("--quick", is_flag=True, help="Every third size, and fewer elements.")
+@_SECONDS
+@_COMMIT
+@click.option(
+    "--authors",
+    type=click.Path(exists=True, dir_okay=False),
+    help="JSON of what the paper's authors measured, to record beside it.",
+)
+@JSON
+@_OUTPUT
+def paper_command(
+    figure: str, as_json: bool, output: str | None, authors: str | None, **given: Any
+) -> None:
+    """Measure FIGURE of the paper's evaluation: 2, 3, 10, 11, 12, 13 or 14."""
+    from tcusim_bench.paper import measure_figure, read_authors
+    from tcusim_bench.throughput import Settings
+
+    settings = Settings(**{name: value for name, value in given.items() if value not in (None, ())})
+    series = None if authors is None else read_authors(Path(authors))
+    say = None if as_json else partial(click.echo, err=True)
+    _measured(measure_figure(figure, settings, series, say), as_json, output)
 
 
 @bench_command.command("chart", epilog=examples("tcusim bench chart bench.json -o charts"))

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from tcusim.errors import BackendUnavailable, unknown_name
 from tcusim.machine import format_of
@@ -27,9 +27,21 @@ from tcusim_bench.programs import plans
 
 __all__ = ["DEFAULT_PEERS", "PEERS", "PYTORCH", "Contender", "Peers", "first_line"]
 
-PEERS: Final = ("cupy", "torch", "torch.compile", "triton", "cub")
+# Products by torch of the same numbers as float32; Thrust; and CUB's parts of warps and blocks, a
+# segment each.
+PEERS: Final = (
+    *("cupy", "torch", "torch.compile", "torch.float32"),
+    *("triton", "cub", "thrust", "cub.block"),
+)
 # torch.compile takes seconds to compile each problem.
 DEFAULT_PEERS: Final = ("cupy", "torch", "triton", "cub")
+
+# The most elements of a segment that CUB's parts of a warp and of a block are compiled for.
+_LONGEST_WARP: Final = 32
+_LONGEST_BLOCK: Final = 2**13
+
+# What to call of the library: label, types of sums and of results, and the function's name.
+Function: TypeAlias = tuple[str, str, str, str]
 
 # The name under which the report has torch.
 PYTORCH: Final = "PyTorch"
@@ -81,10 +93,10 @@ class Peers:
 
     def _find(self, name: str) -> bool:
         """Return whether a peer is installed; if not, note why."""
-        module = name.removesuffix(".compile")
+        module = name.split(".")[0]
         try:
-            if name == "cub":
-                self.cub = Cub(self._device.sm)
+            if name in ("cub", "thrust", "cub.block"):
+                self.cub = self.cub or Cub(self._device.sm)
                 self.versions |= {"nvcc": self.cub.nvcc, "CCCL": _dotted(self.cub.version)}
             else:
                 version = importlib.import_module(module).__version__
@@ -100,10 +112,15 @@ class Peers:
             "cupy": _cupy_ways,
             "torch": _torch_ways,
             "torch.compile": _torch_compile_ways,
+            "torch.float32": _torch_float32_ways,
             "triton": _triton_ways,
         }
         if self.cub is not None:
-            ways["cub"] = self.cub.ways
+            ways |= {
+                "cub": partial(self.cub.ways, "CUB", Cub.device_wide),
+                "thrust": partial(self.cub.ways, "Thrust", Cub.thrust),
+                "cub.block": partial(self.cub.ways, "CUB, warp or block", Cub.blocks),
+            }
         for name in self.names:
             try:
                 found = list(ways[name](problem))
@@ -252,6 +269,19 @@ def _torch_compile_ways(problem: Problem) -> Iterator[Contender]:
     yield Contender("torch.compile", problem.kind, "f32", result, prepare)
 
 
+def _torch_float32_ways(problem: Problem) -> Iterator[Contender]:
+    """Yield the product of a matrix and a vector of float32, which are twice as many bytes."""
+    if problem.kind != "matvec":
+        return
+    torch = importlib.import_module("torch")
+
+    def prepare(out: Array) -> Run:
+        left, right = _as_torch(problem.matrix).float(), _as_torch(problem.right).float()
+        return partial(torch.mv, left, right, out=_as_torch(out))
+
+    yield Contender("PyTorch, float32", "mv of float32", "f32", "f32", prepare)
+
+
 # --- Triton -----------------------------------------------------------------------------------
 
 
@@ -288,7 +318,7 @@ def _triton_ways(problem: Problem) -> Iterator[Contender]:
 
 
 class Cub:
-    """CUB, compiled by nvcc into a shared library while other things are measured.
+    """CUB and Thrust, compiled by nvcc into a shared library while other things are measured.
 
     Raises BackendUnavailable if there is no nvcc.
     """
@@ -306,16 +336,38 @@ class Cub:
         with self._log.open("w") as log:
             self._compiler = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
 
-    def ways(self, problem: Problem) -> Iterator[Contender]:
-        """Yield CUB's ways to solve a problem."""
-        for label, acc, result, name in self._functions_for(problem):
-            yield Contender("CUB", label, acc, result, partial(self._prepare, problem, name))
-
-    def _functions_for(self, problem: Problem) -> Iterator[tuple[str, str, str, str]]:
-        """Yield what to call: label, types of sums and of results, and the function's name."""
+    def ways(
+        self, who: str, functions: Callable[[Cub, Problem], Iterator[Function]], problem: Problem
+    ) -> Iterator[Contender]:
+        """Yield ways to solve a problem, by functions of the library."""
         case = problem.case
         if case.dtype != "f16" or case.in_graph or case.is_product:
-            return  # the functions take f16, and run on the default stream, which no graph captures
+            return  # they take f16, and run on the default stream, which no graph captures
+        for label, acc, result, name in functions(self, problem):
+            yield Contender(who, label, acc, result, partial(self._prepare, problem, name))
+
+    def blocks(self, problem: Problem) -> Iterator[Function]:
+        """Yield a warp's or a block's collective: a segment each, of sizes that are compiled."""
+        size, case = problem.segment_size, problem.case
+        if case.lengths or not 16 <= size <= _LONGEST_BLOCK or size & (size - 1):
+            return
+        who = "Warp" if size <= _LONGEST_WARP else "Block"
+        what, result = ("Reduce", "f32") if problem.kind == "sum" else ("Scan", "f16")
+        yield f"{who}{what}", "f32", result, f"block_{problem.kind}_{result}"
+
+    def thrust(self, problem: Problem) -> Iterator[Function]:
+        """Yield Thrust's ways, which wait for the GPU; segments are keys."""
+        if problem.case.lengths:
+            return
+        by_key = "" if problem.case.is_whole else "_by_key"
+        if problem.kind == "sum":
+            yield f"reduce{by_key}", "f32", "f32", "thrust_sum_f32"
+        else:
+            yield f"inclusive_scan{by_key}", "f32", "f16", "thrust_scan_f16"
+
+    def device_wide(self, problem: Problem) -> Iterator[Function]:
+        """Yield CUB's device-wide functions."""
+        case = problem.case
         if case.lengths and problem.kind == "sum":
             yield "DeviceSegmentedReduce, offsets", "f32", "f32", "ragged_sum_f32"
         elif case.lengths:

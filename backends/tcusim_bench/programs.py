@@ -26,7 +26,7 @@ from tcusim.arrays.tuning import DEFAULT
 from tcusim.errors import InputError, TcusimError
 from tcusim.machine import Values, format_of
 from tcusim.machine.shapes import shape_of
-from tcusim.program.launches import LaunchPlan
+from tcusim.program.launches import LaunchPlan, Memory, PlanBuilder
 from tcusim.simulate.backend import NUMPY
 from tcusim_bench.sections import Case
 
@@ -62,9 +62,10 @@ class Recipe:
     kind: "sum", "scan", "matvec" or "matmul". segment_size: None if the whole array is one segment;
     of products, the columns of the left matrix. algorithm: a name for `tcusim.build`, or None for
     the launches that the functions on arrays choose; they choose for an architecture, by name, or
-    None for one with room for any block. options: of the algorithm alone. dtype: of the data.
-    segments: how many there are by offsets, and longest: the most elements of one, if that is told.
-    The others are `build`'s options.
+    None for one with room for any block. options: of the algorithm alone, and "parts": a whole
+    array is summed in segments of so many elements first. dtype: of the data. segments: how many
+    there are by offsets, and longest: the most elements of one, if that is told. The others are
+    `build`'s options.
     """
 
     kind: str
@@ -82,6 +83,11 @@ class Recipe:
     dtype: str = "f16"
     segments: int | None = None
     longest: int | None = None
+
+    @property
+    def is_printed(self) -> bool:
+        """Whether it rounds partial sums to operands, as the paper prints it."""
+        return self.algorithm is not None and self.combine == "mma"
 
     @property
     def label(self) -> str:
@@ -153,6 +159,8 @@ class Recipe:
         inner = self.segment_size or length
         if self.kind in ("matvec", "matmul"):
             cols = inner if self.kind == "matmul" else None
+            # With options of their own, programs are built without the planner.
+            common["algorithm"] = None if self.options else self.algorithm
             return ProductProblem(rows=length // inner, inner=inner, cols=cols, **common)
         common |= {"kind": "reduction" if self.kind == "sum" else "scan", "length": length}
         segments, longest = self.segments, self.longest
@@ -169,11 +177,13 @@ class Recipe:
 def _plan_of(recipe: Recipe, length: int) -> LaunchPlan:
     """Return a recipe's launches, which are asked for several times."""
     inner, algorithm = recipe.segment_size or length, recipe.algorithm
-    if recipe.kind in ("matvec", "matmul") and length % inner:
+    is_product = recipe.kind in ("matvec", "matmul")
+    if is_product and length % inner:
         raise InputError(f"{length} elements are no rows of {inner}")
-    if algorithm is None:
+    if algorithm is None or (is_product and not recipe.options):
         return choose(recipe.problem(length), recipe.label).plan
     options = dict(recipe.options)
+    parts = options.pop("parts", None)
     options |= {name: getattr(recipe, name) for name in ("acc", "result", "warps")}
     if recipe.kind == "matvec":
         options |= {"inner": inner, "source": "f16", "accumulation_length": _LONG_CHAIN}
@@ -182,11 +192,17 @@ def _plan_of(recipe: Recipe, length: int) -> LaunchPlan:
         names = ("segment_size", "items_per_warp", "combine", "masked")
         options |= {name: getattr(recipe, name) for name in names}
         if recipe.kind == "sum":
-            options["accumulation_length"] = DEFAULT.accumulation_length
+            limit = None if recipe.is_printed else DEFAULT.accumulation_length
+            options["accumulation_length"] = limit
         sizes = {"in": length}
-    return LaunchPlan.of_program(
-        build(algorithm, tile=recipe.shape or "16x16x16", **options), sizes
-    )
+    tile = recipe.shape or "16x16x16"
+    if parts is None:
+        return LaunchPlan.of_program(build(algorithm, tile=tile, **options), sizes)
+    draft, name = PlanBuilder(Memory("in", "f16", length)), "in"
+    for size, to in ((parts, "sums"), (length // parts, "out")):
+        options["segment_size"] = size
+        name = draft.add(build(algorithm, tile=tile, **options), {"in": name}, to)
+    return draft.finish(recipe.label)
 
 
 def plans(

@@ -42,6 +42,9 @@ MATRIX_SIZES: Final = (1024, 4096, 8192)
 # The most elements of ragged segments.
 RAGGED_LENGTH: Final = 2**28
 
+# Sections of whole arrays of several lengths: figures of the paper.
+_BY_LENGTH: Final = ("figure 13", "figure 14")
+
 # Segments of 16 beside which one has all other elements.
 _SHORT_SEGMENTS: Final = 2**20
 # Lengths of the power law: their exponent, scale and end, which make the mean about 455.
@@ -81,7 +84,8 @@ class Case:
         """What tells it from others of its section, in words."""
         if self.lengths:
             return self.lengths
-        return "array" if self.is_whole and not self.in_graph else str(self.segment_size)
+        by_length = self.in_graph or self.section in _BY_LENGTH
+        return "array" if self.is_whole and not by_length else str(self.segment_size)
 
     def __str__(self) -> str:
         """Return kind, type and size in words."""

@@ -91,6 +91,19 @@ def test_the_command_draws_every_chart(report: Report, tmp_path: Path) -> None:
     assert (folder / "sums_throughput.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_figure_beside_the_series_of_the_authors(report: Report) -> None:
+    """Products of matrices are shown in operations; empty series are left out."""
+    assert charts.authors("sums", report) is None
+    line = {"label": "CUB", "x": [4096, 8192], "y": [0.5, 1.0]}
+    report.authors = {"full_reduction_cub": [line], "gemv": []}
+    figure = charts.authors("figure 13", report)
+    assert lines_of(figure) == {"CUB": ([4096, 8192], [0.5, 1.0])}
+    case = Case("figure 2", "matmul", 1024, LENGTH)
+    report.rows = tuple(best_rows(case, [attempt(OURS, 1.0, "f16")]))
+    _, (speed,) = lines_of(charts.throughput("figure 2", report))[OURS]
+    assert speed == pytest.approx(2 * 1024**3 / 1e-3 / 1e12)
+
+
 def test_what_is_no_record(tmp_path: Path) -> None:
     source = tmp_path / "x.json"
     for text, message in (("{", "is no JSON"), ("[]", "no object"), ("{}", "its format is None")):

@@ -6,7 +6,6 @@ import importlib
 import itertools
 import json
 import sys
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,17 +15,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+import bench_standin
+from bench_standin import NoGpu, NoPeers
 from tcusim.errors import BackendUnavailable, InputError
-from tcusim.machine.formats import from_memory, to_memory
-from tcusim.program.launches import LaunchPlan
-from tcusim.simulate.backend import NUMPY
 from tcusim_bench import device as bench_device
 from tcusim_bench import problems as bench_problems
 from tcusim_bench import sections
 from tcusim_bench import throughput as bench
 from tcusim_bench.device import Device, Times
-from tcusim_bench.peers import Contender
-from tcusim_bench.problems import Problem, reference
+from tcusim_bench.problems import Problem
 from tcusim_bench.programs import Recipe
 from tcusim_bench.sections import Case, matrix_columns
 from tcusim_bench.throughput import (
@@ -186,100 +183,10 @@ def test_json_and_back(report: Report) -> None:
 # --- A whole run, on a stand-in for the GPU ---------------------------------------------------
 
 
-class _NoGpu(Device):
-    """Runs programs on the simulator; every run takes half a millisecond."""
-
-    def __init__(self, length: int, backend: str) -> None:
-        self.length = length
-        self.backend = backend
-        self.cp = SimpleNamespace(asnumpy=np.asarray, asarray=np.asarray, isnan=np.isnan)
-        rng = np.random.default_rng(0)
-        self.numbers = {
-            "f16": rng.uniform(-1, 1, length).astype(np.float16),
-            # Half to one, of both signs.
-            "bf16": (rng.integers(0, 2**8, length) * 0x101 & 0x807F | 0x3F00).astype(np.uint16),
-            "f32": rng.uniform(-1, 1, length // 2).astype(np.float32),
-            "f64": rng.uniform(-1, 1, length // 4),
-            "s8": rng.integers(-128, 128, length, np.int8),
-        }
-        self.vector = rng.uniform(-1, 1, 2**10).astype(np.float16)
-        self._room = np.empty(length * 4, np.uint8)
-        self.__dict__["info"] = {"gpu": "none", "sm": 90, "l2_bytes": 1, "cuda": "", "driver": ""}
-
-    @property
-    def sm(self) -> int:
-        return 90
-
-    def data(self, dtype: str = "f16") -> Any:
-        return self.numbers[dtype]
-
-    def times(self, run: Any, repeats: int) -> Times:
-        return Times(0.5, 0.25, 1.0)
-
-    def times_in_graph(self, run: Any, repeats: int, *, of_torch: bool) -> Times:
-        return Times(0.125, 0.125, 0.125)
-
-    def compile_ahead(self, plans: Iterable[Any]) -> None:
-        assert list(plans)
-
-    def reader(self) -> Any:
-        return lambda: None
-
-    def copier(self) -> Any:
-        return lambda: None
-
-    def program(self, plan: LaunchPlan, arrays: tuple[Any, ...], out: Any) -> Any:
-        inputs = dict(zip(plan.inputs, arrays, strict=True))
-        inputs = {
-            name: from_memory(array, plan.memory[name].dtype) for name, array in inputs.items()
-        }
-        (result,) = NUMPY.run(plan, inputs, arch="sm_90").values()
-
-        def run() -> None:
-            out[:] = to_memory(result, plan.memory["out"].dtype)
-            damage(out)
-
-        return run
-
-
-def damage(out: Any) -> None:
-    """Stand for what a broken kernel does; tests replace it."""
-
-
-class _NoPeers:
-    """One peer that is right, one that writes nothing, and one that raises."""
-
-    def __init__(self, device: Device, names: tuple[str, ...]) -> None:
-        self.missing = {"cub": "BackendUnavailable: no nvcc"}
-        self.versions = {"cupy": "14"}
-        self.cub = None
-
-    def contenders(self, problem: Problem) -> Iterator[Contender]:
-        def right(out: Any) -> Any:
-            def run() -> None:
-                rows = problem.matrix
-                if problem.kind == "matvec":
-                    rows = rows * problem.right.astype(np.float64)
-                if problem.kind == "matmul":
-                    right = problem.right.reshape(rows.shape)
-                    out[:] = (rows.astype(np.float64) @ right.astype(np.float64)).ravel()
-                else:
-                    out[:] = reference(problem.kind, rows).ravel()
-
-            return run
-
-        def broken(out: Any) -> Any:
-            raise MemoryError("no memory\nmore")
-
-        yield Contender("right", "a", "f32", "f32", right)
-        yield Contender("idle", "b", "f32", "f32", lambda out: lambda: None)
-        yield Contender("broken", "c", "f32", "f16", broken)
-
-
 @pytest.fixture
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "Device", _NoGpu)
-    monkeypatch.setattr(bench, "Peers", _NoPeers)
+    monkeypatch.setattr(bench, "Device", NoGpu)
+    monkeypatch.setattr(bench, "Peers", NoPeers)
 
 
 @pytest.mark.usefixtures("no_gpu")
@@ -348,7 +255,7 @@ def test_wrong_bits_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def flip(out: Any) -> None:
         out.view(np.uint8)[0] ^= 1
 
-    monkeypatch.setitem(globals(), "damage", flip)
+    monkeypatch.setattr(bench_standin, "damage", flip)
     report = bench.bench(Settings(20, ("sums", "scans"), (16,), quick=True))
     assert {one.status for one in report.wrong} == {
         "wrong: 1 of 2048 differ from the simulator",
@@ -396,7 +303,7 @@ def test_a_wrong_element_of_a_long_array_is_found(
     def spoil(out: Any) -> None:
         out[-1] += 100
 
-    monkeypatch.setitem(globals(), "damage", spoil)
+    monkeypatch.setattr(bench_standin, "damage", spoil)
     monkeypatch.setattr(Problem, "compare_bits", lambda *_: (0, 0))
     sizes = () if section == "products" else (sections.WHOLE,)
     report = bench.bench(Settings(20, (section,), sizes, quick=True))
@@ -405,7 +312,7 @@ def test_a_wrong_element_of_a_long_array_is_found(
 
 
 def test_the_sample_of_a_whole_array() -> None:
-    device = _NoGpu(LENGTH, "cupy")
+    device = NoGpu(LENGTH, "cupy")
     exact = device.data().astype(np.float64).cumsum()
     whole = replace(SCAN, segment_size=LENGTH)
     assert Problem(replace(whole, kind="sum"), device).error(exact[-1:], "f64") == 0
@@ -425,7 +332,7 @@ def test_the_sample_of_ragged_segments(
 ) -> None:
     """It has the first segment, the last and the longest, however long."""
     monkeypatch.setattr(bench_problems, "_SAMPLE", 2**16)
-    device = _NoGpu(LENGTH, "cupy")
+    device = NoGpu(LENGTH, "cupy")
     problem = Problem(Case("ragged", kind, 0, LENGTH, lengths=lengths), device)
     edges, wide = problem.offsets, device.data().astype(np.float64)
     sums = np.array([wide[a:b].sum() for a, b in itertools.pairwise(edges)])
@@ -444,7 +351,7 @@ def test_the_sample_of_ragged_segments(
 
 def test_bits_are_those_of_the_plan_for_all_of_the_data() -> None:
     """The simulator runs on their beginning; whatever blocks are chosen, the bits are the same."""
-    device = _NoGpu(2**22, "cupy")
+    device = NoGpu(2**22, "cupy")
     recipe = Recipe("scan", 2**14, None)
     out = recipe.simulate(device.data()[: 2**17], "sm_90", length=2**22)
     problem = Problem(Case("x", "scan", 2**14, 2**22), device)
@@ -469,7 +376,7 @@ def test_programs_are_compiled_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_device, "compile_kernel", refuse)
     found = [Recipe("sum", 64, "reduction_kn"), Recipe("scan", 64, None), Recipe("sum", 7, "scan")]
     plans = [partial(one.plan, LENGTH) for one in found]
-    Device.compile_ahead(_NoGpu(LENGTH, "cupy"), plans)
+    Device.compile_ahead(NoGpu(LENGTH, "cupy"), plans)
     assert sorted(tried) == [("reduction_kn", 90), ("scan_panel", 90)]
 
 
@@ -479,7 +386,7 @@ def test_a_plan_is_launched_as_it_is() -> None:
     def prepare(plan: Any) -> Any:
         return SimpleNamespace(run=lambda inputs, **given: calls.append((plan, inputs, given)))
 
-    device: Any = _NoGpu(LENGTH, "cupy")
+    device: Any = NoGpu(LENGTH, "cupy")
     device._launcher = SimpleNamespace(prepare=prepare)
     out, plan = np.zeros(LENGTH, np.float32), Recipe("scan", 2**14, None).plan(LENGTH)
     run = Device.program(device, plan, (device.data(),), out)
