@@ -622,20 +622,23 @@ def _blockings(p: ProductProblem, tuning: ProductTuning) -> list[dict[str, Any]]
 def _readings(p: ProductProblem, tuning: ProductTuning) -> list[dict[str, Any]]:
     """Return options of "gemv_reduction": enough bytes on their way, in little shared memory.
 
-    Memory is kept busy by some megabytes at a time. Of many rows, each warp has its own; few rows
-    are shared by the warps of a block. The first options are those that suit; then come fewer
-    warps.
+    Memory is kept busy by some megabytes at a time. Warps share the rows of a block, in an order
+    that follows from the rows' length alone. Short rows have one warp, and if they are many, of
+    elements that are operands, it may take more of them at once: each is one chain either way. The
+    first options are those that suit; then come fewer warps.
     """
     itemsize = format_of(p.types.source).itemsize
-    if p.rows >= tuning.many_rows:
-        width = max(1, tuning.own_row_bytes // (p.tile.k * itemsize))
-        options = {"down": tuning.own_down, "width": width, "chunk": tuning.own_chunk}
-    else:
-        width = max(1, tuning.shared_row_bytes // (p.tile.k * itemsize))
-        if p.inner < tuning.vector_warps[0] * width * p.tile.k:
-            return [{"width": width}]
-        options = {"width": width, "share_rows": True}
-    return [{"warps": warps, **options} for warps in tuning.vector_warps]
+    width = max(1, tuning.shared_row_bytes // (p.tile.k * itemsize))
+    if p.inner >= tuning.vector_warps[0] * width * p.tile.k:
+        return [
+            {"warps": warps, "width": width, "share_rows": True} for warps in tuning.vector_warps
+        ]
+    if p.rows < tuning.many_rows or p.types.source != p.types.ab:
+        return [{"width": width}]
+    width = max(1, tuning.own_row_bytes // (p.tile.k * itemsize))
+    return [
+        {"warps": warps, "down": tuning.own_down, "width": width} for warps in tuning.vector_warps
+    ]
 
 
 @lru_cache(maxsize=64)

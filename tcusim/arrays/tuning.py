@@ -72,14 +72,12 @@ class ProductTuning:
     # Tiles of a warp, one below the other, side by side, and in k. Those of GPUs are no more in any
     # case; with more of tiny ones, programs take minutes to build.
     most_tiles: int = 8
-    # Rows of a matrix from which on the warps that multiply it by a vector have rows of their own.
+    # Short rows of a matrix from which on the warps that multiply it by a vector have more of them:
+    # the bytes of each that such a warp takes at a time, and of how many tiles of rows.
     many_rows: int = 2**14
-    # Bytes that such a warp takes of each row, of that many tiles of rows, and the elements of the
-    # vector that it keeps.
     own_row_bytes: int = 256
     own_down: int = 2
-    own_chunk: int = 2**11
-    # Bytes that warps take in turn of rows that they share.
+    # Bytes that warps take in turn of rows that they share. Part of the order of the additions.
     shared_row_bytes: int = 128
     # Warps of a block, the usual number first.
     vector_warps: tuple[int, ...] = (4, 2, 1)

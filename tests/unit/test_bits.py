@@ -265,3 +265,14 @@ def test_a_row_of_a_product_and_the_other_rows(
         assert bits(whole[some]) == bits(tcusim.matmul(a[some], b, **options))
         whole = tcusim.matvec(a, b[:, 0], **options)
         assert bits(whole[some]) == bits(tcusim.matvec(a[some], b[:, 0], **options))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "inner"), [("float16", 255), ("float16", 300), ("float32", 65), ("float64", 63)]
+)
+def test_a_row_of_a_matrix_of_many_rows_times_a_vector(dtype: str, inner: int) -> None:
+    rng = np.random.default_rng(inner)
+    a, x = numbers(rng, 2**14 + 3, inner).astype(dtype), numbers(rng, inner).astype(dtype)
+    options: dict[str, Any] = {"dtype": np.float64 if dtype == "float64" else np.float32}
+    some = tcusim.matvec(a[5:22], x, **options)
+    assert bits(tcusim.matvec(a, x, **options)[5:22]) == bits(some)

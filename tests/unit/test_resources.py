@@ -146,22 +146,19 @@ def test_ada_scans_float32_in_smaller_blocks() -> None:
     np.testing.assert_array_equal(small(x), x.astype(np.int64).cumsum())
 
 
-@pytest.mark.parametrize(("arch", "dtype"), [("turing", "float16"), ("ada", "float32")])
-def test_products_of_many_rows_have_fewer_warps(arch: str, dtype: str) -> None:
+def test_products_of_many_short_rows_have_fewer_warps() -> None:
     rng = np.random.default_rng(1)
-    rows, inner = 2**14, 300
-    a = rng.integers(-2, 3, (rows, inner)).astype(dtype)
-    x = rng.integers(-2, 3, inner).astype(dtype)
+    rows, inner = 2**14, 200
+    a = rng.integers(-2, 3, (rows, inner)).astype(np.float16)
+    x = rng.integers(-2, 3, inner).astype(np.float16)
     small, usual = (
-        tcusim.plan_product(
-            "matvec", rows=rows, inner=inner, dtype=dtype, result="float32", arch=name
-        )
-        for name in (arch, "hopper")
+        tcusim.plan_product("matvec", rows=rows, inner=inner, result="float32", arch=name)
+        for name in ("turing", "hopper")
     )
     assert (small.launches[0].program.warps, usual.launches[0].program.warps) == (2, 4)
-    assert small.rationale[-1].startswith(f"blocks are smaller than usual: {arch} has ")
+    assert small.rationale[-1].startswith("blocks are smaller than usual: turing has ")
     report = Report()
-    result = tcusim.matvec(a, x, dtype=np.float32, arch=arch, report=report)
+    result = tcusim.matvec(a, x, dtype=np.float32, arch="turing", report=report)
     np.testing.assert_array_equal(result, a.astype(np.float64) @ x)
     assert [program for program, _ in report.programs] == [small.launches[0].program]
 
