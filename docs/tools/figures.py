@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["pipeline", "reduction", "scan"]
+__all__ = ["grid", "pipeline", "reduction", "scan"]
 
 SIDE = 16
 CELL = 9
@@ -73,6 +73,41 @@ def scan() -> str:
     ]
     title = "A times U, plus L times A times a matrix of ones, is the scan of the tile."
     return _figure(4 * step + TILE, TILE + 52, title, parts)
+
+
+def grid() -> str:
+    """Draw a segment from its groups down to the tiles of a row."""
+    levels = (
+        ("segment", "groups", 4, "added one after the other"),
+        ("group", "512 chunks", 16, "the earlier ones in pairs"),
+        ("chunk", "8 panels", 8, "one after the other"),
+        ("panel", "32 rows", 16, "by distances 1, 2, 4, 8, 16"),
+        ("row", "2 tiles", 2, "a chain of two products"),
+    )
+    left, width, height, apart = 64, 470, 24, 58
+    parts = []
+    for number, (name, parts_of, count, how) in enumerate(levels):
+        y = 8 + number * apart
+        parts.append(_text(left - 10, y + 17, name, "end"))
+        cell = width / count
+        for i in range(count):
+            kind = "core" if i == 1 and number + 1 < len(levels) else "box"
+            x = left + i * cell
+            parts.append(
+                f'<rect class="{kind}" x="{x:.1f}" y="{y}" width="{cell - 2:.1f}" '
+                f'height="{height}" rx="2"/>'
+            )
+        if number + 1 < len(levels):
+            below = y + apart - 2
+            for x1, x2 in ((left + cell, left), (left + 2 * cell - 2, left + width - 2)):
+                parts.append(
+                    f'<line class="line later" x1="{x1:.1f}" y1="{y + height + 2}" x2="{x2}" '
+                    f'y2="{below}"/>'
+                )
+        parts.append(_text(left + width + 12, y + 10, parts_of, "start"))
+        parts.append(_text(left + width + 12, y + 25, how, "start", "quiet"))
+    title = "A segment has groups of 512 chunks of 8 panels of 32 rows of 2 tiles."
+    return _figure(740, 8 + 4 * apart + height + 4, title, parts)
 
 
 # --- Pieces -------------------------------------------------------------------------------------

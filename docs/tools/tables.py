@@ -16,8 +16,7 @@ from citations import linked
 import tcusim
 from tcusim.algorithms import Algorithm, Level, algorithm_of, algorithms, segmented_algorithms
 from tcusim.arrays.planner import STRATEGIES
-from tcusim.arrays.problem import Problem
-from tcusim.arrays.tuning import DEFAULT
+from tcusim.arrays.problem import Problem, RaggedProblem
 from tcusim.machine import (
     FORMATS,
     Arch,
@@ -149,40 +148,15 @@ def memory_table() -> str:
 
 
 def strategy_table() -> str:
-    """Return which strategies the planner has, in their order, with the numbers they go by."""
-    total, scan = DEFAULT.reduction, DEFAULT.scan
+    """Return which strategies the planner has, in their order."""
+    kinds = {Problem: "segments of one size", RaggedProblem: "segments by offsets"}
     rows = (
-        (
-            "panels",
-            f"whole rows that fill the rows of a few tiles, in all up to {total.panel_elements} "
-            f"elements; others of up to {total.longest_in_panels} (sums), {scan.longest_in_panels} "
-            f"(scans) or {DEFAULT.chunk} (from {DEFAULT.many_segments} segments on, scanned to a "
-            "narrow type)",
-            "`_panel`",
-        ),
-        (
-            "row_per_segment",
-            f"others of up to {total.short_rows} rows of a tile (sums) or {scan.short_rows} "
-            f"(scans); {DEFAULT.few_rows}, if they do not fill a tile or are wide",
-            "`_kn`",
-        ),
-        (
-            "single_pass",
-            f"those of {DEFAULT.least_block} elements and more, and whole arrays; not scans in "
-            f"which a block would wait for more than {DEFAULT.most_columns} others",
-            "`_single_pass`",
-        ),
-        (
-            "chunks",
-            f"whole numbers of {DEFAULT.chunk} elements, and whole arrays",
-            "`reduction_tn`, `_simt`, `scan_tn`",
-        ),
-        ("warp_per_segment", "all", "`_tn`"),
+        (what, f"`{row.name}`", row.suits)
+        for kind, what in kinds.items()
+        for row in STRATEGIES[kind]
+        if row.name != "named"
     )
-    names = [row.name for row in STRATEGIES[Problem]]
-    assert [row[0] for row in rows] == [name for name in names if name != "named"]
-    heads = ("strategy", "segments", "programs")
-    return table(heads, ((f"`{name}`", *others) for name, *others in rows))
+    return table(("for", "strategy", "takes"), rows)
 
 
 def refusal_table() -> str:

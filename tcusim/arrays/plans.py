@@ -662,9 +662,9 @@ def plan(
     tile, arch, acc, algorithm, bits
         As in `tcusim.sum`.
     strategy : str, optional
-        How to compute, by name, where several ways are open: "panels", "row_per_segment",
-        "single_pass", "chunks" or "warp_per_segment". By default the first that applies; the plan
-        says which that is, and why.
+        How to compute, by name, where several ways are open: "panels", "single_pass", or of
+        segments by offsets "row_per_segment" or "rows". All that apply have the same bits. By
+        default the first; the plan says which that is, and why.
     exclusive, include_initial, reverse : bool
         Of a scan, as in `tcusim.segmented_cumsum`. With an initial zero the result is flat.
     initial : bool
