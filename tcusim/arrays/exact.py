@@ -113,7 +113,7 @@ def _specials(work: Work) -> Split:
         special = np.where(above > 0, np.inf, -np.inf)
         special[((above > 0) & (below > 0)) | (neither > 0)] = np.nan
         if "carry" in work.arrays:
-            special += _initials(work)
+            special += _repeated(work, work.arrays["carry"])
         return np.where(above + below + neither == 0, result, special.astype(result.dtype))
 
     return Split((work.on(**{"in": np.where(finite, x, x.dtype.type(0))}),), merge)
@@ -167,8 +167,8 @@ def _parts(work: Work, result: np.dtype[Any]) -> Split:
 def _digits(work: Work, result: np.dtype[Any]) -> Split:
     """Sum integers exactly, digit by digit of 8 bits: modulo 2**64, as NumPy does."""
     dtype = numpy_type(work.problem.types.dtype)
-    addend = _initials(work) if "carry" in work.arrays else 0
-    rest = Work(work.problem, {name: x for name, x in work.arrays.items() if name != "carry"})
+    rest, initial = _apart(work)
+    addend = _repeated(work, initial) if initial.size else 0
     works = [rest.on(**{"in": digit.astype(dtype)}) for digit in digits_of(work.arrays["in"])]
 
     def merge(results: Sequence[Array]) -> Array:
@@ -180,11 +180,6 @@ def _digits(work: Work, result: np.dtype[Any]) -> Split:
         return (total + addend).astype(result)
 
     return Split(works, merge)
-
-
-def _initials(work: Work) -> Array:
-    """Return for each element what precedes the first one of its segment."""
-    return np.repeat(work.arrays["carry"], np.diff(work.arrays["offsets"]))
 
 
 def digits_of(x: Array) -> Iterator[Ints]:
@@ -214,18 +209,41 @@ def _weighed(
 def _fixed(work: Work, result: np.dtype[Any]) -> Split:
     """Sum numbers of any real type as digits of their fixed point, and round each sum once.
 
-    Digits that are zero throughout take no launch.
+    Digits that are zero throughout take no launch. Those of initial values join the sums.
     """
-    p = work.problem
+    p, x = work.problem, work.arrays["in"]
     assert isinstance(p, SegmentProblem)
     dtype = numpy_type(p.types.dtype)
-    number = FixedPoint(work.arrays["in"], p.most, 31 if dtype == np.int8 else 24)
-    digits = {place: digit.astype(dtype) for place, digit in number.digits()}
+    rest, initial = _apart(work)
+    finite = np.isfinite(initial)
+    terms = [x, np.where(finite, initial, 0)]
+    number = FixedPoint(terms, p.most, 31 if dtype == np.int8 else 24)
+    digits = {place: np.split(digit, [x.size]) for place, digit in number.digits()}
+    launched = [place for place in digits if digits[place][0].any() or not place]
 
     def merge(results: Sequence[Array]) -> Array:
-        return number.rounded_once(dict(zip(digits, results, strict=True)), result)
+        sums = {place: one.astype(np.int64) for place, one in zip(launched, results, strict=True)}
+        if initial.size:
+            for place, (_, digit) in digits.items():
+                sums[place] = sums.get(place, 0) + _repeated(work, digit)
+        total = number.rounded_once(sums, result)
+        if finite.all():
+            return total
+        special = _repeated(work, np.where(finite, 0, initial)).astype(result)
+        return np.where(np.isfinite(special), total, special)
 
-    return Split([work.on(**{"in": digit}) for digit in digits.values()], merge)
+    return Split([rest.on(**{"in": digits[place][0].astype(dtype)}) for place in launched], merge)
+
+
+def _apart(work: Work) -> tuple[Work, Array]:
+    """Return the work without initial values, and these; none if there are none."""
+    others = {name: array for name, array in work.arrays.items() if name != "carry"}
+    return work._replace(arrays=others), work.arrays.get("carry", np.zeros(0))
+
+
+def _repeated(work: Work, values: Array) -> Array:
+    """Return for each element the value of its segment."""
+    return np.repeat(values, np.diff(work.arrays["offsets"]))
 
 
 def _counted(work: Work, *marks: Bools) -> list[Ints]:

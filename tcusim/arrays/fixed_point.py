@@ -27,15 +27,17 @@ _DIGIT_BITS: Final = 7
 
 
 class FixedPoint:
-    """An array of finite numbers of any real type as integers times one power of two.
+    """Flat arrays of finite numbers of any real types, end to end, as integers times one power.
 
     most: the most elements of a sum. room: bits of the type that sums of digits must fit.
     """
 
-    def __init__(self, x: Array, most: int, room: int) -> None:
+    def __init__(self, arrays: Sequence[Array], most: int, room: int) -> None:
         self.width = min(_DIGIT_BITS, room - (most - 1).bit_length())
-        self._negative: Bools = x < 0
-        self._words, place = _integers(x, self._negative)
+        words, places = zip(*map(_integers, arrays), strict=True)
+        place: Ints = np.concatenate(places)
+        self._negative: Bools = np.concatenate([x < 0 for x in arrays])
+        self._words: Words = np.concatenate(words)
         self._last = int(place.min())
         self._place = place - self._last
 
@@ -75,15 +77,15 @@ class FixedPoint:
         return round_values(signed, BY_ARRAY_NAME[result.name]).astype(result)
 
 
-def _integers(x: Array, negative: Bools) -> tuple[Words, Ints]:
+def _integers(x: Array) -> tuple[Words, Ints]:
     """Return the magnitudes of numbers as integers, and the places of their last bits."""
     if x.dtype.kind in "biu":
         words = x.astype(np.uint64)
-        return np.where(negative, -words, words), np.zeros(1, np.int64)
+        return np.where(x < 0, -words, words), np.zeros(x.shape, np.int64)
     source, wide = BY_ARRAY_NAME[x.dtype.name], np.abs(x.astype(np.float64))
     lowest = source.emin - source.fraction_bits
     place = np.maximum(np.frexp(wide)[1] - source.fraction_bits - 1, lowest).astype(np.int64)
-    place[wide == 0] = place.max()
+    place[wide == 0] = place.max(initial=lowest)
     return np.ldexp(wide, -place).astype(np.uint64), place
 
 

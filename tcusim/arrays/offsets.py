@@ -82,17 +82,18 @@ def _brought(home: Home, a: Any, edges: Ints, rows: int) -> Offsets:
 
 def initial_of(home: Home, a: Any, initial: Any, layout: Layout, rule: TypeRule) -> Any:
     """Return the values before the first elements of all segments, flat, where `a` is."""
-    digits, shape = rule.method == "digits", layout.shape_of_initial
-    dtype = rule.result if digits else format_of(rule.types.acc).array_name
+    shape, dtype = layout.shape_of_initial, format_of(rule.types.acc).array_name
+    if rule.method in ("digits", "fixed point"):
+        dtype = rule.result if rule.method == "digits" else "float64"
     if layout.initial is not None:
         raise InputError(
             "include_initial begins each segment with 0, and initial with another value: leave one "
             "of them out. exclusive=True begins each segment with its initial value"
         )
-    if rule.method == "fixed point":
+    if rule.method == "fixed point" and not isinstance(home, Host):
         raise Unsupported(
-            "initial does not go with bits='exact', by which sums of elements are rounded once: "
-            "leave one of them out, or add the value to the exact sums"
+            "initial does not go with bits='exact' in GPU memory, where the sums would not be "
+            "exact. Leave one of them out, or copy the array to a NumPy array"
         )
     if rule.method == "f16 parts":
         raise Unsupported(

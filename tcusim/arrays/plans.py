@@ -582,7 +582,7 @@ def segment_problem(
         segments=layout.by_offsets * layout.rows,
         longest=rounded_longest(longest, length, common["tile"].k),
         # Digits are added up as they are, and initial values to their sums.
-        carry=carry and rule.method != "digits",
+        carry=carry and rule.method not in ("digits", "fixed point"),
         **common,
     )
 

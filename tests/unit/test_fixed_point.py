@@ -209,6 +209,27 @@ def test_other_columns_leave_digits_alone() -> None:
     assert sums.tolist() == [3 * 2.0**-1074, 0.0, 3.5 + 2.0**-40]
 
 
+def test_initial_values_are_part_of_what_is_rounded() -> None:
+    x = np.random.default_rng(6).standard_normal((2, 40)).astype(np.float16)
+    for initial in (10, 0.1, 2.0**300, 2.0**-1074, -1e-30):
+        for result in ("float16", "float32", "float64"):
+            with np.errstate(over="ignore"):
+                scan = tcusim.cumsum(x, axis=1, initial=initial, dtype=result, bits="exact")
+            for row, found in zip(x, scan, strict=True):
+                values = np.concatenate([[initial], row.astype(np.float64)])
+                assert found.tolist() == prefixes(values, result)[1:]
+    given = np.array([0.5, np.inf, np.nan])
+    y = np.array([1, 2, 3, -np.inf, 5, 6], np.float32)
+    expected = [1.5, 3.5, np.inf, np.nan, np.nan, np.nan]
+    found = tcusim.segmented_cumsum(y, 2, initial=given, bits="exact")
+    np.testing.assert_array_equal(found, np.array(expected, np.float32))
+    # A scan in two pieces, where float64 holds what the first comes to.
+    whole = tcusim.cumsum(x[0], dtype="float32", bits="exact")
+    before = tcusim.sum(x[0, :17], dtype="float64", bits="exact")
+    rest = tcusim.cumsum(x[0, 17:], dtype="float32", bits="exact", initial=before)
+    assert bits(rest) == bits(whole[17:])
+
+
 def test_integers_are_exact_as_they_are() -> None:
     x = np.array([2**62, 2**62, 1, -3], np.int64)
     for given in ("segment", "exact"):

@@ -295,7 +295,6 @@ def test_infinite_initial_values_and_float32_beyond_bf16() -> None:
             {"initial": 1, "algorithm": "scan_k"},
             "initial= has launches of its own, a",
         ),
-        (halves(0, 4), {"initial": 1, "bits": "exact"}, "initial does not go with bits='exact'"),
         (
             np.arange(4),
             {"initial": 0.5},

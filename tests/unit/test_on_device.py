@@ -581,6 +581,8 @@ def test_exact_bits_that_a_gpu_does_not_have(
 ) -> None:
     with pytest.raises(InputError, match=re.escape(text)):
         tcusim.sum(OnGpu(x), bits="exact", **options)
+    with pytest.raises(Unsupported, match="initial does not go with bits='exact' in GPU memory"):
+        tcusim.cumsum(OnGpu(halves(9)), bits="exact", arch="hopper", initial=1)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8"])
