@@ -91,6 +91,10 @@ CASES: Final = (
     Case("scan_ragged", 100, {"whole": True}, _RAGGED),
     Case("scan_ragged", 100, {"whole": True, **_BF16_PARTS}, _RAGGED),
 )
+ORDERS: Final = tuple(
+    {"exclusive": exclusive, "reverse": reverse}
+    for exclusive, reverse in itertools.product((False, True), repeat=2)
+)
 # One for each way in which a warp reads its rows once more: on the host each has to be compiled.
 FEW: Final = (CASES[1], CASES[2], CASES[4], CASES[9], CASES[13])
 
