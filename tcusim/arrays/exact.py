@@ -20,7 +20,13 @@ from numpy.typing import NDArray
 from tcusim.arrays.dtypes import TypeRule, numpy_type
 from tcusim.arrays.fixed_point import FixedPoint
 from tcusim.arrays.libraries import Array
-from tcusim.arrays.problem import AnyProblem, Problem, ProductProblem, RaggedProblem, SegmentProblem
+from tcusim.arrays.problem import (
+    AnyProblem,
+    Problem,
+    ProductProblem,
+    RaggedProblem,
+    pieces_of,
+)
 from tcusim.machine import format_of, split_values
 
 __all__ = ["Split", "Stage", "Work", "batch", "stages_of"]
@@ -77,14 +83,16 @@ def stages_of(rule: TypeRule, *, product: bool) -> tuple[Stage, ...]:
     result = numpy_type(rule.result)
     match rule.method:
         case "digits":
-            return (partial(_product_digits if product else _digits, result=result),)
+            if product:
+                return (partial(_product_digits, result=result),)
+            return partial(_digits, result=result), _pieces
         case "bf16 parts":
             return (_product_specials, _product_range) if product else (_specials, _halves)
         case "f16 parts":
             parts = partial(_product_parts if product else _parts, result=result)
             return (_product_specials if product else _specials, parts)
         case "fixed point":
-            return _specials, partial(_fixed, result=result)
+            return _specials, partial(_fixed, result=result), _pieces
         case "as it is":
             return () if product else (_specials,)
 
@@ -211,13 +219,10 @@ def _fixed(work: Work, result: np.dtype[Any]) -> Split:
 
     Digits that are zero throughout take no launch. Those of initial values join the sums.
     """
-    p, x = work.problem, work.arrays["in"]
-    assert isinstance(p, SegmentProblem)
-    dtype = numpy_type(p.types.dtype)
+    x, dtype = work.arrays["in"], numpy_type(work.problem.types.dtype)
     rest, initial = _apart(work)
     finite = np.isfinite(initial)
-    terms = [x, np.where(finite, initial, 0)]
-    number = FixedPoint(terms, p.most, 31 if dtype == np.int8 else 24)
+    number = FixedPoint([x, np.where(finite, initial, 0)])
     digits = {place: np.split(digit, [x.size]) for place, digit in number.digits()}
     launched = [place for place in digits if digits[place][0].any() or not place]
 
@@ -246,6 +251,39 @@ def _repeated(work: Work, values: Array) -> Array:
     return np.repeat(values, np.diff(work.arrays["offsets"]))
 
 
+def _pieces(work: Work) -> Split:
+    """Cut segments that have too many digits for an exact sum; add up those of pieces in int64."""
+    p = _segments_of(work)
+    pieces = pieces_of(p)
+    if pieces is None:
+        return _unsplit(work)
+    x, edges, most = work.arrays["in"], _edges(work), pieces.most
+    counts = -(-np.diff(edges) // most)
+    # The segment of each piece, the number of the segment's first one, and where the piece begins.
+    first = np.append(0, np.cumsum(counts))
+    segment = np.repeat(np.arange(counts.size), counts)
+    number = np.arange(segment.size)
+    cuts = np.append(edges[segment] + most * (number - first[segment]), p.length)
+
+    def merge(results: Sequence[Array]) -> Array:
+        sums: Ints = results[0].astype(np.int64)
+        totals = sums
+        if p.kind == "scan":
+            last = cuts[:-1] if p.order.reverse else cuts[1:] - 1
+            totals = sums[last] + (x[last].astype(np.int64) if p.order.exclusive else 0)
+        upto = np.append(0, np.cumsum(totals))
+        if p.kind == "reduction":
+            whole: Ints = upto[first[1:]] - upto[first[:-1]]
+            return whole
+        later = upto[first[segment + 1]] - upto[number + 1]
+        before = later if p.order.reverse else upto[number] - upto[first[segment]]
+        sums += np.repeat(before, np.diff(cuts))
+        return sums
+
+    offsets = np.append(cuts, np.full(pieces.segments - segment.size, p.length))
+    return Split((Work(pieces, {"in": x, "offsets": offsets}),), merge)
+
+
 def _counted(work: Work, *marks: Bools) -> list[Ints]:
     """Return how many marks of each kind are among the terms of each result."""
     begin, end = _terms(work)
@@ -253,8 +291,8 @@ def _counted(work: Work, *marks: Bools) -> list[Ints]:
     return [before[end] - before[begin] for before in sums]
 
 
-def _segments_of(work: Work) -> SegmentProblem:
-    assert isinstance(work.problem, SegmentProblem)
+def _segments_of(work: Work) -> Problem | RaggedProblem:
+    assert isinstance(work.problem, (Problem, RaggedProblem))
     return work.problem
 
 

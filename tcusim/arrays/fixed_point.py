@@ -21,19 +21,14 @@ Bools: TypeAlias = NDArray[np.bool_]
 Ints: TypeAlias = NDArray[np.int64]
 Words: TypeAlias = NDArray[np.uint64]
 
-# Bits of a digit, which has the sign of its element: it is an int8. Narrower digits of longer
-# segments leave room for their sums.
-_DIGIT_BITS: Final = 7
+# Bits of a digit, which has the sign of its element: it is an int8.
+_WIDTH: Final = 7
 
 
 class FixedPoint:
-    """Flat arrays of finite numbers of any real types, end to end, as integers times one power.
+    """Flat arrays of finite numbers of any real types, end to end, as integers times one power."""
 
-    most: the most elements of a sum. room: bits of the type that sums of digits must fit.
-    """
-
-    def __init__(self, arrays: Sequence[Array], most: int, room: int) -> None:
-        self.width = min(_DIGIT_BITS, room - (most - 1).bit_length())
+    def __init__(self, arrays: Sequence[Array]) -> None:
         words, places = zip(*map(_integers, arrays), strict=True)
         place: Ints = np.concatenate(places)
         self._negative: Bools = np.concatenate([x < 0 for x in arrays])
@@ -44,11 +39,11 @@ class FixedPoint:
     def digits(self) -> Iterator[tuple[int, Ints]]:
         """Yield the places of signed digits, lowest first, and the digits; not those all zero."""
         top = int(self._place.max()) + int(self._words.max()).bit_length()
-        for place in range(max(1, -(-top // self.width))):
-            first = place * self.width - self._place
+        for place in range(max(1, -(-top // _WIDTH))):
+            first = place * _WIDTH - self._place
             right, left = (np.clip(by, 0, 63).astype(np.uint64) for by in (first, -first))
             shifted = np.where(first < 64, self._words >> right << left, 0)
-            digit = (shifted & np.uint64((1 << self.width) - 1)).astype(np.int64)
+            digit = (shifted & np.uint64((1 << _WIDTH) - 1)).astype(np.int64)
             if digit.any() or not place:
                 yield place, np.where(self._negative, -digit, digit)
 
@@ -57,19 +52,18 @@ class FixedPoint:
 
         A sum of zero is +0.0.
         """
-        width = self.width
         total: list[Ints] = [np.zeros(1, np.int64)] * (max(sums) + 1)
         for place, one in sums.items():
             total[place] = one.astype(np.int64)
-        negative = _normal(total, width)[0] < 0
-        head, *digits = _normal([np.where(negative, -one, one) for one in total], width)
+        negative = _normal(total)[0] < 0
+        head, *digits = _normal([np.where(negative, -one, one) for one in total])
         # The leading bits, as many as a word holds, and whether any bit below them is set.
         word, rest = head.astype(np.uint64), np.zeros(head.shape, bool)
         left_out = np.zeros(head.shape, np.int64)
         for digit in digits:
-            full = word >> np.uint64(64 - width) != 0
-            word = np.where(full, word, word << np.uint64(width) | digit.astype(np.uint64))
-            left_out += np.where(full, width, 0)
+            full = word >> np.uint64(64 - _WIDTH) != 0
+            word = np.where(full, word, word << np.uint64(_WIDTH) | digit.astype(np.uint64))
+            left_out += np.where(full, _WIDTH, 0)
             rest |= full & (digit != 0)
         word |= rest
         value = np.ldexp(_as_float64(word, odd=result != np.float64), left_out + self._last)
@@ -89,14 +83,14 @@ def _integers(x: Array) -> tuple[Words, Ints]:
     return np.ldexp(wide, -place).astype(np.uint64), place
 
 
-def _normal(sums: Sequence[Ints], width: int) -> list[Ints]:
-    """Return the same number as digits of `width` bits, the highest, which has no limit, first."""
+def _normal(sums: Sequence[Ints]) -> list[Ints]:
+    """Return the same number as digits, the highest, which has no limit, first."""
     digits: list[Ints] = []
     carry: Ints = np.zeros(1, np.int64)
     for one in sums:
         carry = carry + one
-        digits.append(carry & ((1 << width) - 1))
-        carry = carry >> width
+        digits.append(carry & ((1 << _WIDTH) - 1))
+        carry = carry >> _WIDTH
     return [carry, *reversed(digits)]
 
 

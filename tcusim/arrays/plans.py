@@ -22,6 +22,7 @@ from tcusim.arrays.libraries import Array, Home, Host, HostArray, Kind, as_numpy
 from tcusim.arrays.offsets import Offsets, initial_of, offsets_of, require_longest
 from tcusim.arrays.planner import Choice, choose, longest_scanned
 from tcusim.arrays.problem import (
+    MOST_DIGITS,
     MOST_FLOAT16,
     AnyProblem,
     Problem,
@@ -29,6 +30,7 @@ from tcusim.arrays.problem import (
     RaggedProblem,
     SegmentProblem,
     Shape,
+    pieces_of,
     require_unnamed,
     rounded_longest,
     tile_for,
@@ -522,7 +524,10 @@ def plan_for(
     is_product = isinstance(problem, ProductProblem)
     if isinstance(problem, SegmentProblem):
         _require_exact(problem, rule)
-    choice = launches_for(problem)
+    launched = problem
+    if isinstance(problem, (Problem, RaggedProblem)) and rule.method in ("digits", "fixed point"):
+        launched = pieces_of(problem) or problem
+    choice = launches_for(launched)
     names = ", ".join(launch.program.name for launch in choice.plan.launches)
     return (ProductPlan if is_product else Plan)(
         operation=operation,
@@ -553,12 +558,17 @@ def _require_exact(problem: SegmentProblem, rule: TypeRule) -> None:
             f"{problem.algorithm!r} is run as printed, and rounds partial sums; with bits='exact' "
             "nothing is rounded on the way. Leave algorithm out, or bits"
         )
-    # Digits of 8 bits, or of one at least: their sums are exact in float32's 24 bits.
-    most = {"digits": 2**16, "fixed point": 2**23}.get(rule.method)
-    if most is not None and problem.types.ab == "f16" and problem.most > most:
+    most = MOST_DIGITS.get(problem.types.ab, problem.most)
+    if problem.types.ab == "s8" and rule.method == "as it is" and problem.most > most:
         raise Unsupported(
-            f"segments of more than {most} elements are not exact on {problem.arch}; cut them "
-            "into shorter ones, or sum float64"
+            f"sums of more than {most} integers in GPU memory may not fit int32; cut the segments "
+            "into shorter ones, or copy the array to a NumPy array, whose sums are exact"
+        )
+    named = problem.algorithm or problem.strategy
+    if named and rule.method in ("digits", "fixed point") and problem.most > most:
+        raise Unsupported(
+            f"segments of more than {most} elements are summed exactly in pieces by offsets, and "
+            f"{named!r} is for other segments; leave it out"
         )
     if rule.method == "f16 parts" and problem.as_printed:
         raise Unsupported(

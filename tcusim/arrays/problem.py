@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from tcusim.algorithms import algorithm_of
 from tcusim.algorithms.order import FORWARD, Order
@@ -19,7 +19,6 @@ from tcusim.program.launches import Memory
 
 __all__ = [
     "MOST_FLOAT16",
-    "MOST_INT8",
     "AnyProblem",
     "Problem",
     "ProductProblem",
@@ -27,14 +26,16 @@ __all__ = [
     "SegmentProblem",
     "Shape",
     "Types",
+    "pieces_of",
     "require_unnamed",
     "rounded_longest",
     "rounded_up",
     "tile_for",
 ]
 
-# The longest segment of int8 whose sum int32 holds, with room to spare.
-MOST_INT8 = 2**23
+# The most digits of 8 bits, by their type, whose sum is exact: int32 holds it with room to spare,
+# and float32 in 24 bits.
+MOST_DIGITS: Final = {"s8": 2**23, "f16": 2**16}
 # The longest segment of float16 whose sum float64 holds: its 40 bits, and 13 more, are 53.
 MOST_FLOAT16 = 2**13
 # Products of int8 whose sum int32 holds: each is at most 2**14.
@@ -112,15 +113,6 @@ class SegmentProblem(AnyProblem):
     length: int
     order: Order = FORWARD
 
-    def __post_init__(self) -> None:
-        """Refuse what the architecture cannot do, or not exactly."""
-        AnyProblem.__post_init__(self)
-        if self.types.ab == "s8" and self.most > MOST_INT8:
-            raise Unsupported(
-                f"segments of more than {MOST_INT8} elements are not exact on "
-                f"{self.arch or 'a tensor core'}; cut them into shorter ones, or sum float64"
-            )
-
     @property
     @abstractmethod
     def most(self) -> int:
@@ -184,8 +176,8 @@ class RaggedProblem(SegmentProblem):
     carry: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what the architecture cannot do, or not exactly."""
-        SegmentProblem.__post_init__(self)
+        """Refuse what the architecture cannot do."""
+        AnyProblem.__post_init__(self)
         require_unnamed(self.algorithm)
 
     @property
@@ -247,6 +239,27 @@ class ProductProblem(AnyProblem):
         plus = " + c" if self.add_c else ""
         types = f"{self.types.dtype} to {self.types.result_dtype}"
         return f"({self.rows}, {self.inner}) by {right}{plus}, {types}"
+
+
+def pieces_of(problem: Problem | RaggedProblem) -> RaggedProblem | None:
+    """Return the problem of pieces by offsets that are short enough to sum digits exactly.
+
+    There are no more of them than that, whatever the offsets are. None: segments are short enough.
+    """
+    p = problem
+    most = MOST_DIGITS.get(p.types.ab)
+    if most is None or p.most <= most:
+        return None
+    return RaggedProblem(
+        kind=p.kind,
+        length=p.length,
+        order=p.order,
+        types=p.types,
+        tile=p.tile,
+        arch=p.arch,
+        segments=p.segments + p.length // most,
+        longest=most,
+    )
 
 
 # --- From what a user gave --------------------------------------------------------------------

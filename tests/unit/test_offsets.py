@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 import tcusim
 from tcusim.arrays.functions import Report
-from tcusim.arrays.problem import MOST_INT8
 from tcusim.errors import InputError, Unsupported
 
 Array = NDArray[Any]
@@ -191,13 +190,12 @@ def test_no_algorithm_is_named_with_offsets() -> None:
 
 
 def test_long_segments_of_integers() -> None:
-    x = np.zeros(2**16 + 1, np.int8)
-    with pytest.raises(Unsupported, match="segments of more than 65536 elements are not"):
-        tcusim.segmented_sum(x, offsets=[0, x.size], arch="volta")
-    assert tcusim.segmented_sum(x, offsets=[0, 1, x.size], arch="volta").tolist() == [0, 0]
-    with pytest.raises(Unsupported, match=f"more than {MOST_INT8} elements are not exact"):
-        tcusim.plan("segmented_sum", length=MOST_INT8 + 1, segments=2, dtype="int8")
-    tcusim.plan("segmented_sum", length=MOST_INT8 + 1, segments=2, longest=9, dtype="int8")
+    x = np.full(2**16 + 9, -128, np.int8)
+    total = tcusim.segmented_sum(x, offsets=[0, 0, 4, x.size], arch="volta")
+    assert total.tolist() == [0, -512, -128 * (x.size - 4)]
+    plan = tcusim.plan("segmented_sum", length=x.size, segments=2, dtype="int8", arch="volta")
+    assert plan.arrays[1].size == 4  # offsets of three pieces
+    assert plan(x, offsets=[0, 4, x.size]).tolist() == total[1:].tolist()
 
 
 # --- Plans ----------------------------------------------------------------------------------------

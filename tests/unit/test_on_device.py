@@ -446,7 +446,7 @@ def test_the_simulator_takes_no_gpu_arrays(gpu: StandIn, name: str) -> None:
          "split into bf16 parts, and volta has no bf16. Cast the array to float16, or copy it"),
         ("sum", np.zeros(3, np.float64), {"arch": "turing"}, "tensor cores have no f64"),
         ("sum", np.zeros(3, np.float32), {"acc": "f16"}, "acc='f16' is for float16"),
-        ("sum", np.zeros(2**23 + 1, np.int8), {}, "segments of more than 8388608 elements"),
+        ("sum", np.zeros(2**23 + 1, np.int8), {}, "sums of more than 8388608 integers in GPU mem"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_on_a_gpu(

@@ -9,11 +9,12 @@ import pytest
 
 from tcusim.algorithms.order import Order
 from tcusim.arrays.problem import (
-    MOST_INT8,
+    MOST_DIGITS,
     Problem,
     ProductProblem,
     RaggedProblem,
     Types,
+    pieces_of,
     rounded_longest,
     rounded_up,
     tile_for,
@@ -105,14 +106,13 @@ def test_what_an_architecture_cannot_compute() -> None:
 
 
 def test_what_integers_hold_exactly() -> None:
-    most = MOST_INT8
-    assert problem(2 * most, most, types=INT8).segments == 2
-    assert masked(2 * most, 9, types=INT8, longest=most).most == most
-    text = "segments of more than 8388608 elements are not exact on hopper"
-    with pytest.raises(Unsupported, match=text):
-        problem(2 * most, most + 1, types=INT8, arch="h200")
-    with pytest.raises(Unsupported, match=text):
-        masked(2 * most, 9, types=INT8, arch="h200")
+    most = MOST_DIGITS["s8"]
+    assert pieces_of(problem(2 * most, most, types=INT8)) is None
+    assert pieces_of(masked(2 * most, 9, types=INT8, longest=most)) is None
+    for one in (problem(3 * most, most + 1, types=INT8), masked(3 * most, 3, types=INT8)):
+        pieces = pieces_of(one)
+        assert pieces is not None
+        assert (pieces.most, pieces.segments) == (most, 6)
     assert product(inner=2**16, types=INT8).inner == 2**16
     with pytest.raises(Unsupported, match="more than 65536 products of int8 do not fit int32"):
         product(inner=2**16 + 1, types=INT8)

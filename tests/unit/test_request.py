@@ -161,20 +161,35 @@ def test_a_float16_accumulator_is_for_float16(name: str) -> None:
 
 
 @pytest.mark.parametrize(("arch", "limit"), [("hopper", 2**23), ("volta", 2**16)])
-def test_integer_segments_that_are_too_long(arch: str, limit: int) -> None:
+def test_no_algorithm_is_named_for_long_segments_of_integers(arch: str, limit: int) -> None:
     text = (
-        f"segments of more than {limit} elements are not exact on {arch}; cut them into "
-        "shorter ones, or sum float64"
+        f"segments of more than {limit} elements are summed exactly in pieces by offsets, and "
+        "'reduction_tn' is for other segments; leave it out"
     )
     x = np.zeros(limit + 1, np.int8)
-    for name in ("sum", "cumsum"):
-        refuses(Unsupported, text, name, x, arch=arch)
-    refuses(Unsupported, text, "segmented_sum", x, limit + 1, arch=arch)
+    refuses(Unsupported, text, "sum", x, arch=arch, algorithm="reduction_tn")
 
 
-def test_the_longest_integer_segment_is_exact_on_volta() -> None:
-    low = np.full(2**16, -128, np.int8)
-    assert tcusim.sum(low, arch="volta") == -128 * 2**16
+@pytest.mark.parametrize("length", [2**16, 2**16 + 1, 3 * 2**16 + 7])
+def test_integer_segments_of_any_length_are_exact(length: int) -> None:
+    x = np.full(length, -128, np.int8)
+    x[::3] = 127
+    wide = np.cumsum(x.astype(np.int64))
+    assert tcusim.sum(x, arch="volta") == wide[-1]
+    assert np.array_equal(tcusim.cumsum(x, arch="volta"), wide)
+    behind = tcusim.cumsum(x, arch="volta", reverse=True, exclusive=True)
+    assert np.array_equal(behind, wide[-1] - wide)
+    cut = length // 2 + 5
+    scan = tcusim.segmented_cumsum(x, cut, arch="volta", exclusive=True)
+    expected = wide - x
+    expected[cut:] -= wide[cut - 1]
+    assert np.array_equal(scan, expected)
+    exact = tcusim.sum(x.astype(np.float16), bits="exact", dtype="float64", arch="volta")
+    assert exact == wide[-1]
+
+
+def test_more_bytes_than_int32_holds_sums_of() -> None:
+    assert tcusim.sum(np.full(2**24 + 1, -128, np.int8)) == -128 * (2**24 + 1)
 
 
 # --- Segments -----------------------------------------------------------------------------------
