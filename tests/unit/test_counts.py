@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from tcusim.algorithms import Level, algorithm_of, build, segmented_algorithms
+from tcusim.errors import Unsupported
 from tcusim.machine.shapes import MmaShape
 from tcusim.program.grammar import Program
 from tcusim.simulate.counts import Counts, counts_of_text, steps_to_run
@@ -75,13 +76,23 @@ BLOCK_FORMULAS: dict[str, Callable[[int, int, int, int, int], int]] = {
 }
 
 
-# Of all blocks of a segment, W warps each: a warp takes 16 tiles, and those past the segment's end
-# are zeros. A scan takes 8, two to a row: it multiplies each by U and, before it waits, by ones;
-# and the first of a row by ones once more, after it has waited.
-GRID_FORMULAS: dict[str, Callable[[int, int, int, int], int]] = {
-    "reduction_single_pass": lambda n, k, count, warps: 16 * warps * ceil(count / (16 * warps)),
-    "scan_single_pass": lambda n, k, count, warps: (
-        4 * warps * ceil(count / (8 * warps)) * (2 * (ceil(k / n) + 1) + 1)
+# Of all blocks of a segment of so many rows of two tiles, W warps each: those past the segment's
+# end are zeros. A warp sums 4*m rows twice; if these are no power of 2, the next lower one of them.
+# A scan's block takes 256 rows or more, m at a time: it multiplies each tile by U and, before it
+# waits, by ones; and the first of a row by ones once more, after it has waited.
+def rows_summed(m: int) -> int:
+    """Return the rows that a warp sums at a time."""
+    return int(2 ** ((4 * m).bit_length() - 1))
+
+
+GRID_FORMULAS: dict[str, Callable[[int, int, int, int, int], int]] = {
+    "reduction_single_pass": lambda m, n, k, rows, warps: (
+        16 * warps * ceil(rows / (2 * warps * rows_summed(m)))
+    ),
+    "scan_single_pass": lambda m, n, k, rows, warps: (
+        ceil(rows / max(256, 32 * warps, m * warps))
+        * (max(256, 32 * warps, m * warps) // m)
+        * (2 * (ceil(k / n) + 1) + 1)
     ),
 }
 
@@ -142,11 +153,17 @@ def test_mma_steps_of_a_segment_that_blocks_share(sizes: tuple[int, int, int], s
     m, n, k = seen_sizes(sizes, side)
     for name, formula in GRID_FORMULAS.items():
         row = algorithm_of(name)
-        for count, warps in ((1, 1), (16, 1), (40, 1), (50, 3)):
-            size = count * m * k
-            program = build(name, tile=MmaShape(*sizes), side=side, segment_size=size, warps=warps)
+        for count, warps in ((1, 4), (16, 4), (600, 4), (500, 16)):
+            size = count * (m * k if row.tiles else k)
+            options: dict[str, Any] = {"tile": MmaShape(*sizes), "side": side, "warps": warps}
+            if name == "scan_single_pass" and m & (m - 1):
+                with pytest.raises(Unsupported, match="panels of a block are not 1, 2 or 4 chunks"):
+                    build(name, segment_size=size, **options)
+                continue
+            program = build(name, segment_size=size, **options)
             steps = counted(program).mma
-            assert steps == formula(n, k, count, warps), (name, count, warps)
+            rows = ceil(size / (2 * k))
+            assert steps == formula(m, n, k, rows, warps), (name, count, warps)
             assert counts_of_text(program, {"length": size}).mma == steps
             assert row.mma_steps(m, n, k, N=count, W=warps) == steps, (name, count, warps)
 
@@ -160,10 +177,16 @@ def test_the_registry_says_the_same(sizes: tuple[int, int, int], side: str) -> N
             continue
         size = row.repeats * (m * k if row.tiles else k)
         # Where blocks share a segment, the default is the whole array.
-        shared = size if row.level is Level.GRID else None
-        program = build(row.name, tile=MmaShape(*sizes), side=side, segment_size=shared)
-        assert program.blocks.per % size == 0
-        assert counted(program).mma == row.mma_steps(m, n, k, N=row.repeats), row.name
+        shared, warps = (size, 8) if row.level is Level.GRID else (None, 1)
+        if shared and m & (m - 1):
+            continue
+        program = build(
+            row.name, tile=MmaShape(*sizes), side=side, segment_size=shared, warps=warps
+        )
+        if row.name != "reduction_panel":
+            # That takes 2**i rows, which a tile of another number of rows does not fill.
+            assert program.blocks.per % size == 0
+        assert counted(program).mma == row.mma_steps(m, n, k, N=row.repeats, W=warps), row.name
 
 
 @pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
@@ -187,14 +210,14 @@ def test_mma_steps_of_each_form_of_a_scan(sizes: tuple[int, int, int], side: str
         ("scan_panel", 64, {}, 1024, 6),
         ("scan_panel", 1024, {}, 1024, 6),
         ("scan_panel", 4096, {}, 4096, 24),
-        # 5 rows a segment: 5 tiles are the fewest that hold whole ones.
-        ("scan_panel", 80, {}, 1280, 5),
+        # 3 rows a segment: 32 rows have 10 of them.
+        ("scan_panel", 80, {}, 800, 6),
         ("scan_panel", 1000, {}, 1000, 6),
         ("scan_panel", 1024, {"exclusive": True}, 1024, 8),
-        ("scan_panel", 1024, {"tiles_per_row": 4, "groups": 2}, 2048, 14),
+        ("scan_panel", 1024, {"groups": 4}, 2048, 12),
         ("reduction_panel", 64, {}, 2048, 8),
         ("reduction_panel", 4096, {}, 4096, 16),
-        ("reduction_panel", 100, {}, 100, 2),
+        ("reduction_panel", 100, {}, 1600, 8),
     ],
 )
 def test_rows_of_tiles(
