@@ -57,16 +57,13 @@ BIG = (64, 64, 64)
 OPTIONS: dict[str, tuple[Any, ...]] = {
     "form": FORMS,
     "carry": (False, True),
-    # A block takes few tiles for each of its warps, so that a few blocks share a segment.
-    "per_warp": (1,),
-    "tiles_per_row": (1, 2),
-    "groups": (1,),
-    "batches": (2,),
+    # A warp of a sum's block takes few rows, so that a few blocks share a segment.
+    "panels": (1,),
 }
 
 
 # Tiles of a segment that blocks share: the default is the whole array, which test_grid.py tests.
-TILES_OF_GRID = 3
+TILES_OF_GRID = 40
 
 
 # The largest integer up to which a type, or a sum on its way through that type, holds all others.
@@ -77,6 +74,8 @@ EXACT_UP_TO = {"f16": 2**11, "bf16": 2**8, "tf32": 2**11, "f32": 2**24, "f64": 2
 REFUSALS = (
     r"\w+ has no combine='(mma|add)', only '(mma|add)'",
     "a block of one launch for a whole array takes one chunk: items_per_warp=1",
+    "warps is a power of 2, got 3",
+    r"the \d+ panels of a block are not 1, 2 or 4 chunks of 8",
     r"form '\(LA\)1' rounds partial sums to the operand type; combine='add' takes 'L\(A1\)'",
     r"form '\[U\|1\]' needs more result columns than k",
 )
@@ -102,6 +101,10 @@ def variants(row: Algorithm) -> Iterator[Variant]:
 def built(row: Algorithm, shape: MmaShape, variant: Variant, **more: Any) -> Program | None:
     """Build a variant; None if it is one of those that are refused."""
     more.setdefault("segment_size", default_size(row, shape, variant.side))
+    rows = shape.n if variant.side == "b" else shape.m
+    if row.level is Level.GRID and rows & (rows - 1) == 0:
+        # They share a chunk of a scan, which other tiles' rows do not fill.
+        more.setdefault("warps", 8)
     try:
         return build(
             row.name,

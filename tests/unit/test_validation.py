@@ -21,7 +21,6 @@ from tcusim.algorithms import (
     scan,
 )
 from tcusim.algorithms.builder import LENGTH, Builder, Work
-from tcusim.algorithms.grid import Held
 from tcusim.algorithms.order import Order
 from tcusim.algorithms.rows import data
 from tcusim.check import memory, validation
@@ -226,8 +225,7 @@ def test_wrong_segments_by_offsets_are_told() -> None:
 def test_a_wrong_order_of_blocks_is_told() -> None:
     def from_the_end(b: Builder, segment_size: int | None, **options: int) -> Work:
         """Scan each segment from its end."""
-        held = Held(tiles_per_row=1, batches=1)
-        return grid.scan_single_pass(b, segment_size, held=held, order=Order(reverse=True))
+        return grid.scan_single_pass(b, segment_size, order=Order(reverse=True))
 
     row = algorithm_of("scan_single_pass")
     register_algorithm(replace(row, name="planted", formula="", function=from_the_end))
