@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tcusim.algorithms import Level, algorithm_of, build
 from tcusim.arrays.dtypes import types_on_device
-from tcusim.arrays.planner import choose, longest_shared
+from tcusim.arrays.planner import choose, longest_scanned
 from tcusim.arrays.problem import (
     AnyProblem,
     Problem,
@@ -164,9 +164,11 @@ class Recipe:
             return ProductProblem(rows=length // inner, inner=inner, cols=cols, **common)
         common |= {"kind": "reduction" if self.kind == "sum" else "scan", "length": length}
         segments, longest = self.segments, self.longest
-        if segments is None and self.kind == "scan" and longest_shared(common["tile"]) < inner:
-            # Several segments that are too long for blocks to share lie by offsets.
-            segments, longest = (None if inner >= length else length // inner), inner
+        if segments is None and self.kind == "scan":
+            most = longest_scanned(common["tile"], several=inner < length)
+            if most is not None and inner > most:
+                # Segments that are too long for blocks to share lie by offsets.
+                segments, longest = -(-length // inner), inner
         if segments is not None:
             longest = rounded_longest(longest, length, common["tile"].k)
             return RaggedProblem(segments=segments, longest=longest, **common)
@@ -304,7 +306,8 @@ def _scans_of(size: int, acc: str, result: str) -> Iterator[Recipe]:
     if size <= DEFAULT.scan.longest_in_panels:
         for tiles in (1, 8):
             yield replace(start, algorithm="scan_panel", warps=8, items_per_warp=tiles)
-    if _SHORTEST_SHARED <= size <= longest_shared(shape_of("16x16x16")):
+    most = longest_scanned(shape_of("16x16x16"), several=True)
+    if size >= _SHORTEST_SHARED and (most is None or size <= most):
         yield from _shared_scans(size, result)
 
 
