@@ -69,6 +69,7 @@ from tcusim_cuda.text import (
     c_when,
     c_within,
     each_vector,
+    held_piece,
     move_lines,
     read,
     type_of,
@@ -315,6 +316,8 @@ class _Emitter:
             self._line(f"const int block_col = {number} % {columns};")
         self._status_words()
         self._shared_memory()
+        for name in _ranges(self.program):
+            self._line(f"long long {name}_last = -1;", f"bool {name}_inner = false;")
         for frag in _fragments(self.program):
             self._line(self._fragment(frag))
         if self.tables.filled:
@@ -511,19 +514,17 @@ class _Emitter:
                 assert_never(step)
 
     def _locate(self, step: Locate) -> None:
-        """Find each line in a lane of its own; the warp alone uses them, after it has waited."""
+        """Let the lanes find the lines together; the warp alone uses them, after it has waited."""
         ranges, segments = step.dst, step.segments
         offsets = segments.offsets
         cuts = ", ".join(str(cut) for cut in (segments.chunk or 0, *segments.levels))
         count = c_extent(Extent(offsets.size.index - 1)) if offsets.size.per == 1 else ""
         limit = "" if segments.limit is None else f", {c_index(segments.limit)}"
-        self._line("__syncwarp();")
         self._line(
-            f"for (int e = lane; e < {ranges.count}; e += {LANES}) tcu::locate<{cuts}>("
-            f"{offsets.name}, {count}, {c_index(step.first)} + e, "
-            f"{ranges.name}_begin[e], {ranges.name}_end[e]{limit});"
+            f"{ranges.name}_inner = tcu::locate<{cuts}>({offsets.name}, {count}, "
+            f"{c_index(step.first)}, {ranges.count}, {ranges.name}_begin, {ranges.name}_end, "
+            f"{ranges.name}_last{limit});"
         )
-        self._line("__syncwarp();")
 
     def _const(self, frag: Frag, pattern: Pattern) -> None:
         """Fill a uniform constant; load any other from its table."""
@@ -586,6 +587,10 @@ class _Emitter:
         def put(value: str, fast: bool) -> list[str]:
             return [write(how, dst, to, (value, src.buffer.dtype), fast=fast)]
 
+        if plus is None and places[0] is Where.GATHERED:
+            # The loads come first; pieces are put together as they are written.
+            self._line(*move_lines(how, *held_piece(how, src, put), named=False))
+            return
         held = f"{type_of(how, src.buffer.dtype)} held"
         self._line(*move_lines(how, held, get, put, named=how.vector > 1))
 
@@ -603,7 +608,15 @@ class _Emitter:
                 for (part, dst), where in zip(parts, how.where[:-1], strict=True)
             ]
 
-        self._line(*move_lines(how, f"{type_of(how, src.buffer.dtype)} rest", get, put))
+        kind = type_of(how, src.buffer.dtype)
+        if how.where[-1] is Where.GATHERED:
+
+            def put_joined(value: str, fast: bool) -> list[str]:
+                return [f"{kind} rest = {value};", *put("rest", fast)]
+
+            self._line(*move_lines(how, *held_piece(how, src, put_joined), named=False))
+            return
+        self._line(*move_lines(how, f"{kind} rest", get, put))
 
     def _publish(self, dst: View, src: View) -> None:
         """Write each element with its flag."""
@@ -642,6 +655,9 @@ def _weight(steps: tuple[Step, ...]) -> int:
                 total += inner if inner <= UNROLLED_STEPS else _weight(body)
             case When(body=body, otherwise=otherwise):
                 total += _weight(body + otherwise)
+            case Locate():
+                # It is long by itself.
+                total += UNROLLED_STEPS
             case _:
                 total += 1
     return total
@@ -655,6 +671,12 @@ def _fragments(program: Program) -> tuple[Frag, ...]:
         for frag in (*touched.frags_written, *touched.frags_read):
             found.setdefault(frag.name, frag)
     return tuple(found.values())
+
+
+def _ranges(program: Program) -> dict[str, None]:
+    """Return the names of all ranges."""
+    steps = (step for _, step in walk(program.steps))
+    return {step.dst.name: None for step in steps if isinstance(step, Locate)}
 
 
 def _directly_loaded(program: Program) -> frozenset[str]:

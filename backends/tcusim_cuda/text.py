@@ -20,6 +20,7 @@ from tcusim.program.grammar import (
     Index,
     Pattern,
     PatternKind,
+    Ranges,
     View,
 )
 from tcusim_cuda.transfer import LANES, UNROLL, Alignment, Transfer, Where
@@ -198,8 +199,34 @@ def read(transfer: Transfer, view: View, where: Where, *, fast: bool) -> str:
         return c_value(replace(view, bounds=()) if fast and transfer.guard else view)
     if where is Where.REPEATED:
         return f"tcu::repeat<{transfer.vector}>({c_value(view)})"
+    if where is Where.GATHERED:
+        piece = c_piece(transfer, view, fast=fast)
+        return f"{piece}.join({piece}.load())" if fast else piece
     arguments, place = _arguments(transfer, view, where, fast, ())
     return f"tcu::load<{transfer.vector}{f', {place}' if place else ''}>({arguments})"
+
+
+def c_piece(transfer: Transfer, view: View, *, fast: bool) -> str:
+    """Print the piece of a gathered row that the vector at (row, col) is."""
+    place = c_address(view)
+    what, rest = "piece" if fast else "gather", f"{c_line(view, 'end')} - ({place})"
+    return f"tcu::{what}<{transfer.vector}>({view.buffer.name} + ({place}), {rest})"
+
+
+def held_piece(transfer: Transfer, view: View, put: Write) -> tuple[str, Read, Write]:
+    """Return the declaration, the read and the write for vectors of gathered rows.
+
+    Their parts are read by all lanes before the first one is put together.
+    """
+    kind = f"tcu::Piece<{transfer.vector}, {C_TYPES[view.buffer.dtype]}>::Parts"
+
+    def get(fast: bool) -> str:
+        return f"{c_piece(transfer, view, fast=fast)}{'.load()' if fast else ''}"
+
+    def join(value: str, fast: bool) -> Iterable[str]:
+        return put(f"{c_piece(transfer, view, fast=True)}.join({value})" if fast else value, fast)
+
+    return f"{kind} held", get, join
 
 
 def write(
@@ -259,9 +286,11 @@ def _place(transfer: Transfer) -> list[str]:
     return [f"const int {n} = {parts[n]};" for n in ("row", "col") if extents[n] > 1]
 
 
-def _test(test: Bound | Alignment) -> str:
+def _test(test: Bound | Alignment | Ranges) -> str:
     if isinstance(test, Bound):
         return c_bound(test)
+    if isinstance(test, Ranges):
+        return f"{test.name}_inner"
     pointer = c_pointer(test.view.buffer, test.view.offset)
     return f"tcu::is_multiple({pointer}, {test.nbytes})"
 

@@ -17,10 +17,13 @@ from tcusim.program.grammar import (
     Bound,
     BufferRole,
     Copy,
+    Extent,
+    Locate,
     Loop,
     Mma,
     Numbered,
     Program,
+    Ranges,
     Space,
     Sync,
     View,
@@ -46,6 +49,8 @@ UNROLL = 16
 GUARDED = 4
 # What a status word takes.
 STATUS_BYTES = 8
+# The least that tcu::Piece reads.
+LEAST_GATHERED = 4
 # What cp.async copies. Source: PTX ISA, "cp.async".
 ASYNC_BYTES = (4, 8, 16)
 
@@ -56,6 +61,7 @@ class Where(StrEnum):
     ALIGNED = "Aligned"  # at multiples of one access
     ANYWHERE = "Anywhere"  # it depends on what a user passes
     REPEATED = "Repeated"  # all elements of a vector are one element of memory
+    GATHERED = "Gathered"  # where a range begins, each row's elsewhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +79,8 @@ class Transfer:
     vector: elements that a lane moves at once. down: whether they are neighbours in a column; else
     in a row. held: vectors that a lane has in registers at a time. where: for each rectangle, those
     written first. guard: what the warp tests: if all hold, every vector is in bounds and aligned,
-    and goes without another test. A few vectors of one element are tested singly.
+    and goes without another test; of ranges, that all are well inside their array. A few vectors of
+    one element are tested singly.
     """
 
     rows: int
@@ -82,7 +89,7 @@ class Transfer:
     down: bool
     held: int = 1
     where: tuple[Where, ...] = ()
-    guard: tuple[Bound | Alignment, ...] = ()
+    guard: tuple[Bound | Alignment | Ranges, ...] = ()
 
     @property
     def vectors(self) -> int:
@@ -112,7 +119,7 @@ def transfer_of(
     down = first.cols == 1 if min(first.rows, first.cols) == 1 else _lanes_go_down(first, read[0])
     # Status words move singly.
     status = any(view.buffer.role is BufferRole.STATUS for view in views)
-    vector = 1 if status else _vector(known, written, read, down)
+    vector = 1 if status else _vector(program, known, written, read, down)
     plain = Transfer(first.rows, first.cols, vector, down)
     # Smaller vectors for more lanes, while it takes each lane no more iterations.
     while plain.vector > 1:
@@ -127,7 +134,11 @@ def transfer_of(
 
 
 def _vector(
-    known: frozenset[str], written: Sequence[View], read: Sequence[View], down: bool
+    program: Program,
+    known: frozenset[str],
+    written: Sequence[View],
+    read: Sequence[View],
+    down: bool,
 ) -> int:
     """Return the most elements that an access can take of all these rectangles."""
     first, views = written[0], (*written, *read)
@@ -135,7 +146,12 @@ def _vector(
     while size > 1:
         fits = (first.rows if down else first.cols) % size == 0
         fits = fits and all(_in_vectors(view, size, down, known) for view in written)
-        if fits and all(_repeats(v, down) or _in_vectors(v, size, down, known) for v in read):
+        if fits and all(
+            _repeats(v, down)
+            or _in_vectors(v, size, down, known)
+            or _in_parts(program, v, size, down)
+            for v in read
+        ):
             break
         size //= 2
     return size
@@ -144,6 +160,8 @@ def _vector(
 def _where(known: frozenset[str], view: View, transfer: Transfer, tiled: frozenset[str]) -> Where:
     if _repeats(view, transfer.down):
         return Where.REPEATED
+    if view.ranges is not None and transfer.vector > 1:
+        return Where.GATHERED
     # None of its places depends on what a user passes.
     of_buffer = view.buffer.space is not Space.GLOBAL or view.buffer.name in tiled
     aligned = of_buffer and view.offset.symbols <= known
@@ -152,12 +170,12 @@ def _where(known: frozenset[str], view: View, transfer: Transfer, tiled: frozens
 
 def _guard(
     transfer: Transfer, where: Sequence[Where], views: Sequence[View]
-) -> tuple[Bound | Alignment, ...]:
+) -> tuple[Bound | Alignment | Ranges, ...]:
     """Return when all vectors are in bounds and aligned.
 
     Bounds are affine, so those of a rectangle hold if they do at its worst corner.
     """
-    tests: list[Bound | Alignment] = []
+    tests: list[Bound | Alignment | Ranges] = []
     if transfer.vector == 1 and (
         transfer.iterations < GUARDED or any(view.ranges is not None for view in views)
     ):
@@ -167,6 +185,9 @@ def _guard(
             tests.extend(whole(view))
             continue
         if one is Where.REPEATED:
+            continue
+        if view.ranges is not None:
+            tests.append(view.ranges)
             continue
         if one is Where.ANYWHERE:
             access = transfer.vector * format_of(view.buffer.dtype).itemsize
@@ -217,6 +238,21 @@ def _in_vectors(view: View, size: int, down: bool, known: frozenset[str]) -> boo
     counted = known - {inner} - ({outer} if extent == 1 else set())
     steps = [factor for name, factor in view.address.terms if name in counted]
     return all(step * itemsize % access == 0 for step in (*steps, view.address.const))
+
+
+def _in_parts(program: Program, view: View, size: int, down: bool) -> bool:
+    """Return whether vectors of gathered rows can be put together from aligned ones.
+
+    Those may hold elements before and behind the row: that is no access of the program. So the
+    ranges must be known to end with the array.
+    """
+    if view.ranges is None or view.bounds or (view.row_stride if down else view.col_stride) != 1:
+        return False
+    if size * format_of(view.buffer.dtype).itemsize < LEAST_GATHERED:
+        return False
+    steps = (step for _, step in walk(program.steps) if isinstance(step, Locate))
+    limits = [step.segments.limit for step in steps if step.dst.name == view.ranges.name]
+    return all(limit is not None and Extent(limit) == view.buffer.size for limit in limits)
 
 
 # --- Copies that nobody waits for at once ---------------------------------------------------------

@@ -187,14 +187,18 @@ def _layouts(program: Program) -> dict[str, str]:
 
 
 def _range_buffers(program: Program) -> list[Buffer]:
-    """Return shared memory for where the ranges of each warp begin and end."""
+    """Return shared memory for where the ranges of each warp begin and end.
+
+    Beside those that begin are the segment of the last one, from which a search goes on, and
+    whether all are inside the data.
+    """
     found = {
-        ranges.name: Extent.of(ranges.count)
+        ranges.name: ranges.count
         for _, step in walk(program.steps)
         for ranges in accesses(step).ranges_written
     }
     return [
-        Buffer(f"{name}_{end}", "s64", count, BufferRole.SCRATCH, Space.WARP)
+        Buffer(f"{name}_{end}", "s64", Extent.of(count + more), BufferRole.SCRATCH, Space.WARP)
         for name, count in found.items()
-        for end in ("begin", "end")
+        for end, more in (("begin", 2), ("end", 0))
     ]

@@ -202,44 +202,122 @@ __device__ inline long long position(long long offset, long long i) {
     return offset;
 }
 
-// Where chunk `number` of the segments begins and ends; LENGTH 0 takes whole segments. No chunk
-// reaches beyond `most` elements, nor before the first, whatever the offsets are.
+// Where chunks `first` to first + count - 1 of the segments begin and end, found by the lanes of a
+// warp together; LENGTH 0 takes whole segments. No chunk reaches beyond `most` elements, nor before
+// the first, whatever the offsets are.
+// begins has two places more: for the segment of the last chunk, and for what is returned: whether
+// all chunks that have elements are at least `margin` from both ends of the data. last is the last
+// chunk's number, -1 before the first call; a call that goes on from there need not search.
+constexpr int margin = 32;
 template <long long LENGTH, long long... LEVELS>
-__device__ inline void locate(
+__device__ inline bool locate(
     const long long* offsets,
     long long segments,
-    long long number,
-    long long& begin,
-    long long& end,
+    long long first,
+    int count,
+    long long* begins,
+    long long* ends,
+    long long& last,
     long long most = 0x7fffffffffffffffLL
 ) {
-    begin = end = 0;
-    if (segments == 0) return;
-    if constexpr (LENGTH == 0) {
-        const long long i = number < segments ? number : segments - 1;
-        end = position<LEVELS...>(offsets[i + 1], i + 1);
-        begin = number < segments ? position<LEVELS...>(offsets[i], i) : end;
-    } else {
-        // The last segment whose first chunk has no higher number.
-        long long low = 0;
-        long long high = segments;
-        while (high - low > 1) {
-            const long long middle = (low + high) / 2;
-            if (position<LEVELS..., LENGTH>(offsets[middle], middle) <= number) {
-                low = middle;
-            } else {
-                high = middle;
+    const int lane = threadIdx.x % 32;
+    long long* const inner = begins + count + 1;
+    const auto set = [&](int e, long long begin, long long end) {
+        end = end < most ? end : most;
+        begin = begin > 0 ? begin : 0;
+        begin = begin < end ? begin : end;
+        begins[e] = begin;
+        ends[e] = end;
+        if (begin < end && (begin < margin || end > most - margin)) *inner = 0;
+    };
+    __syncwarp();
+    if (lane == 0) *inner = 1;
+    if (LENGTH == 0 || segments == 0) {
+        __syncwarp();
+        for (int e = lane; e < count; e += 32) {
+            const long long i = first + e < segments ? first + e : segments - 1;
+            const long long end = segments > 0 ? position<LEVELS...>(offsets[i + 1], i + 1) : 0;
+            set(e, first + e < segments ? position<LEVELS...>(offsets[i], i) : end, end);
+        }
+        __syncwarp();
+        return *inner;
+    }
+    constexpr long long length = LENGTH > 0 ? LENGTH : 1;
+    // A segment's first number is higher than that of the one before.
+    const auto number_of = [](long long offset, long long i) {
+        return position<LEVELS..., length>(offset, i);
+    };
+    // The last segment that has begun by number `first` is from low to high - 1.
+    long long low = 0;
+    long long high = segments;
+    if (last >= 0 && last < first) {
+        low = begins[count];
+        high = first - last < segments - low ? low + 1 + (first - last) : segments;
+    }
+    while (high - low > 2) {
+        // Each lane looks at a part; one finds that the segment is in its own.
+        const long long step = (high - low + 31) / 32;
+        const long long here = low + lane * step;
+        const long long next = here + step;
+        __syncwarp();
+        const bool after = here < high && (lane == 0 || number_of(offsets[here], here) <= first);
+        if (after && !(next < high && number_of(offsets[next], next) <= first)) begins[count] = here;
+        __syncwarp();
+        low = begins[count];
+        high = low + step < high ? low + step : high;
+    }
+    #pragma unroll 1
+    for (int base = 0; base < count; base += 32) {
+        // So the segments of the next numbers are from low to low + 32. What is known of them lies
+        // where the chunks' places will be: offsets, and how far their first numbers are.
+        const int taken = count - base < 32 ? count - base : 32;
+        const long long here = first + base;
+        const auto distance = [&](long long offset, long long i) {
+            const long long far = i < segments ? number_of(offset, i) - here : 64;
+            return static_cast<int>(far < -1 ? -1 : far < 64 ? far : 64);
+        };
+        const long long start = offsets[low];
+        const long long second = offsets[low + 1];
+        if (lane < taken) {
+            const long long third = low + 2 + lane < segments ? low + 2 + lane : segments;
+            const long long offset = offsets[third];
+            ends[base + lane] = offset;
+            begins[base + lane] = distance(offset, third);
+        }
+        const int second_far = distance(second, low + 1);
+        __syncwarp();
+        // The last segment that begins at the lane's number or before.
+        int i = second_far <= lane;
+        if (i) {
+            #pragma unroll
+            for (int step = 32; step > 0; step /= 2) {
+                const int next = i + step;
+                if (next <= taken && static_cast<int>(begins[base + next - 2]) <= lane) i = next;
             }
         }
-        const long long first = position<LEVELS..., LENGTH>(offsets[low], low);
-        const long long limit = position<LEVELS...>(offsets[low + 1], low + 1);
-        begin = position<LEVELS...>(offsets[low], low) + (number - first) * LENGTH;
-        // Before the first chunk, or beyond its segment's last, there is none.
-        begin = number >= first && begin < limit ? begin : limit;
-        end = begin + LENGTH < limit ? begin + LENGTH : limit;
+        const auto offset = [&](int i) {
+            return i == 0 ? start : i == 1 ? second : ends[base + i - 2];
+        };
+        const long long segment = low + i;
+        long long begin = 0;
+        long long end = 0;
+        if (lane < taken) {
+            const long long from = position<LEVELS...>(offset(i), segment);
+            const long long limit = position<LEVELS...>(offset(i + 1), segment + 1);
+            const long long before = here + lane - position<length>(from, segment);
+            // Before the first chunk, or beyond its segment's last, there is none.
+            begin = from + before * length;
+            begin = before >= 0 && begin < limit ? begin : limit;
+            end = begin + length < limit ? begin + length : limit;
+        }
+        __syncwarp();
+        if (lane < taken) set(base + lane, begin, end);
+        if (lane == taken - 1) begins[count] = segment;
+        __syncwarp();
+        low = begins[count];
     }
-    begin = begin > 0 ? begin : 0;
-    end = end < most ? end : most;
+    last = first + count - 1;
+    return *inner;
 }
 
 // --- Vectors: neighbouring elements that one lane moves together ---------------------------------
@@ -333,6 +411,79 @@ __device__ inline Vector<T, V> load(const T* p, Inside inside = {}) {
     }
     #pragma unroll
     for (int i = 0; i < V; ++i) vector.x[i] = inside(i) ? p[i] : convert<T>(0.0f);
+    return vector;
+}
+
+// V elements of a row that begins anywhere, of which `rest` are there: read from the one or two
+// aligned vectors that hold them, which must be in the array.
+template <int V, class T>
+struct Piece {
+    static constexpr int bytes = Vector<T, V>::bytes;
+    static_assert(bytes == 4 || bytes == 8 || bytes == 16, "what one access can read");
+    static constexpr int words = bytes / 4;
+
+    const T* p;
+    // Elements, and bytes before them in the first vector.
+    int count, skew;
+
+    __device__ Piece(const T* p, long long rest) : p(p) {
+        count = rest < V ? static_cast<int>(rest) : V;
+        skew = static_cast<int>(reinterpret_cast<unsigned long long>(p) & (bytes - 1));
+    }
+
+    struct Parts {
+        Words<bytes> one, two;
+    };
+    __device__ Parts load() const {
+        const auto* from = reinterpret_cast<const Words<bytes>*>(
+            reinterpret_cast<const char*>(p) - skew
+        );
+        Parts parts = {};
+        if (count > 0) parts.one = from[0];
+        if (count > 0 && count * static_cast<int>(sizeof(T)) + skew > bytes) parts.two = from[1];
+        return parts;
+    }
+
+    // The elements, and zeros behind them.
+    __device__ Vector<T, V> join(const Parts& parts) const {
+        unsigned int w[2 * words];
+        #pragma unroll
+        for (int i = 0; i < words; ++i) {
+            w[i] = parts.one.w[i];
+            w[words + i] = parts.two.w[i];
+        }
+        // Move what is wanted to the beginning: by two words, by one, and by bits.
+        #pragma unroll
+        for (int i = 0; i < 2 * words - 2; ++i) w[i] = skew & 8 ? w[i + 2] : w[i];
+        #pragma unroll
+        for (int i = 0; words > 1 && i < words + 1; ++i) w[i] = skew & 4 ? w[i + 1] : w[i];
+        #pragma unroll
+        for (int i = 0; i < words; ++i) {
+            const unsigned long long pair = static_cast<unsigned long long>(w[i + 1]) << 32 | w[i];
+            w[i] = static_cast<unsigned int>(pair >> 8 * (skew % 4));
+        }
+        if (count < V) {
+            #pragma unroll
+            for (int i = 0; i < words; ++i) {
+                const int bits = 8 * (count * static_cast<int>(sizeof(T)) - 4 * i);
+                w[i] = bits >= 32 ? w[i] : bits <= 0 ? 0 : w[i] & ((1u << bits) - 1);
+            }
+        }
+        Vector<T, V> vector;
+        memcpy(vector.x, w, bytes);
+        return vector;
+    }
+};
+template <int V, class T>
+__device__ inline Piece<V, T> piece(const T* p, long long rest) {
+    return Piece<V, T>(p, rest);
+}
+// The same, one element at a time.
+template <int V, class T>
+__device__ inline Vector<T, V> gather(const T* p, long long rest) {
+    Vector<T, V> vector;
+    #pragma unroll
+    for (int i = 0; i < V; ++i) vector.x[i] = i < rest ? p[i] : convert<T>(0.0f);
     return vector;
 }
 
