@@ -17,6 +17,7 @@ and so are the columns of absent warps. Any number of warps will do.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated
 
 from tcusim.algorithms.builder import (
@@ -34,8 +35,10 @@ from tcusim.algorithms.panel import Panel, PanelWork, TileParts
 from tcusim.algorithms.registry import algorithm, listing
 from tcusim.algorithms.rows import (
     CHUNKS,
+    ROW_TILES,
     SIMT_ROWS,
     SUMMED,
+    SUMMED_BY_OFFSETS,
     Chunks,
     FixedRows,
     Groups,
@@ -100,16 +103,28 @@ def reduction_ragged(
     b: Builder,
     cut: int,
     *,
+    groups: Groups = None,
     chunks: Chunks = CHUNKS,
     reverse: Annotated[
         bool, "Take a row's tiles last to first, as a scan in reverse does."
     ] = False,
 ) -> int | Work:
-    """Sum chunks of at most k*N elements of ragged segments, m chunks a warp, in N products.
+    """Sum chunks of at most k*N elements of ragged segments, m or more a warp, in N products.
 
     out[p] is the sum of chunk number p; 0 where there is no chunk of that number.
     """
-    return _sum_rows(b, RaggedRows(b, cut, b.m, chunks), Order(reverse=reverse))
+    order = Order(reverse=reverse)
+    if cut > ROW_TILES * b.k:
+        return _sum_rows(b, RaggedRows(b, cut, b.m, chunks), order)
+    share = replace(
+        share_of(b.m, b.k, cut, SUMMED_BY_OFFSETS, groups), tiles_per_row=-(-cut // b.k)
+    )
+    panel = Panel(b, share, order, ones=b.const(b.right("J"), PatternKind.ONES))
+    rows, totals = RaggedRows(b, cut, panel.count, chunks), RowTotals(b, panel)
+    with rows.each():
+        panel.each_group(rows.part(data(b), Index(), panel.row), totals.store)
+        rows.write(totals.of_lines(1, panel.count))
+    return rows.work()
 
 
 def _sum_rows(b: Builder, rows: Rows, order: Order = FORWARD) -> int | Work:

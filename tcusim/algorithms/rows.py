@@ -315,6 +315,7 @@ GROUP_CHUNKS = 512
 # Elements that a warp takes at a time if no options say it, chosen on an H200 for f16.
 SCANNED = 1024
 SUMMED = 2048
+SUMMED_BY_OFFSETS = 1024
 # Never more tiles than that, however small.
 MOST_TILES = 64
 

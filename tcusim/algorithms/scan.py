@@ -162,8 +162,10 @@ def scan_ragged(
         panel.mend(panel.totals, panel.source(view))
         before = None
         if carry:
+            found = b.scratch("before", b.options.acc, rows.count)
             given = b.input("carry", b.options.acc, rows.numbers)
-            before = rows.values(given, repeated=panel.row)
+            b.copy(b.rect(found, 0, rows.count, 1, 1), rows.values(given))
+            before = b.rect(found, 0, rows.count, panel.row, 1, 0)
         b.copy(rows.part(out, Index(), panel.row), panel.rows, before, "out")
     return rows.work()
 

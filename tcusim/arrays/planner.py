@@ -132,13 +132,6 @@ class Draft(PlanBuilder, Generic[P]):
         result = types.result if to == "out" else types.acc
         return self.add(self.program(name, size, result, **options), inputs, to)
 
-    def launch_simt(
-        self, name: str, size: int, inputs: Mapping[str, str], to: str, **options: Any
-    ) -> str:
-        """Add a launch of rounded additions alone, on values of the accumulator's type."""
-        options["source"] = self.problem.types.acc
-        return self.launch(name, size, inputs, to, **options)
-
 
 def choose(problem: AnyProblem, title: str, tuning: Tuning | None = None) -> Choice:
     """Return the launches for a problem, by default by the numbers for its architecture.
@@ -472,6 +465,44 @@ _SCANS: Final = (
 )
 
 
+def _launch_by_offsets(
+    draft: Draft[RaggedProblem],
+    name: str,
+    size: int,
+    inputs: Mapping[str, str],
+    to: str,
+    **options: Any,
+) -> str:
+    """Add a launch of chunks; of a long array, with blocks of several warps of several turns.
+
+    A warp searches the offsets for its first chunk alone.
+    """
+    p, tuning = draft.problem, draft.tuning
+    result = p.types.result if to == "out" else p.types.acc
+    if p.length < tuning.many_elements:
+        return draft.launch(name, size, inputs, to, **options)
+    options["items_per_warp"] = tuning.ragged.items
+    most = tuning.ragged.warps
+    _, program = draft.first_that_fits(
+        lambda warps: draft.program(name, size, result, warps=warps, **options),
+        (most >> i for i in range(most.bit_length())),
+    )
+    return draft.add(program, inputs, to)
+
+
+def _launch_simt_by_offsets(
+    draft: Draft[RaggedProblem],
+    name: str,
+    size: int,
+    inputs: Mapping[str, str],
+    to: str,
+    **options: Any,
+) -> str:
+    """Add a launch of rounded additions alone, on values of the accumulator's type."""
+    options["source"] = draft.problem.types.acc
+    return _launch_by_offsets(draft, name, size, inputs, to, **options)
+
+
 def _is_row(p: RaggedProblem, tuning: Tuning) -> bool:
     return p.most <= _Grid.of(p.tile).row
 
@@ -485,7 +516,7 @@ def _launch_rows(draft: Draft[RaggedProblem]) -> None:
     inputs = _Level.of(p).inputs()
     if p.carry:
         inputs, options = inputs | {"carry": "carry"}, options | {"carry": True}
-    draft.launch(f"{p.kind}_ragged", line, inputs, "out", **options)
+    _launch_by_offsets(draft, f"{p.kind}_ragged", line, inputs, "out", **options)
 
 
 def _launch_ragged_chunks(draft: Draft[RaggedProblem]) -> None:
@@ -499,17 +530,20 @@ def _launch_ragged_chunks(draft: Draft[RaggedProblem]) -> None:
     ]
     first = _Level.of(p)
     options: dict[str, Any] = {"reverse": True} if p.order.reverse else {}
-    name = draft.launch("reduction_ragged", row, first.inputs(), "sums", **options)
+    name = _launch_by_offsets(draft, "reduction_ragged", row, first.inputs(), "sums", **options)
     sums = first.cut(name, draft.memory[name].size, row)
     if p.kind == "scan":
         inputs = first.inputs(_add_ragged_carries(draft, sums, 0))
-        draft.launch("scan_ragged", row, inputs, "out", carry=True, **p.scan_options)
+        _launch_by_offsets(draft, "scan_ragged", row, inputs, "out", carry=True, **p.scan_options)
         return
-    most = draft.tuning.ragged.simt_values
-    while sums.longest > most:
-        sums = _add_simt_sums(draft, sums, most)
+    tuning = draft.tuning.ragged
+    # Lines of about what segments have on average waste the least; all cuts give the same tree.
+    usual = rounded_up(2 * -(-sums.size // max(1, p.segments)), 1)
+    cut = max(tuning.least_cut, min(usual, tuning.simt_values))
+    while sums.longest > tuning.simt_values or sums.longest > 4 * cut:
+        sums = _add_simt_sums(draft, sums, cut)
     line, options = rounded_up(sums.numbers, 1), {"levels": sums.cuts, "whole": True}
-    draft.launch_simt("reduction_ragged_simt", line, sums.inputs(), "out", **options)
+    _launch_simt_by_offsets(draft, "reduction_ragged_simt", line, sums.inputs(), "out", **options)
 
 
 def _add_ragged_carries(draft: Draft[RaggedProblem], level: _Level, number: int) -> str:
@@ -531,14 +565,16 @@ def _add_ragged_carries(draft: Draft[RaggedProblem], level: _Level, number: int)
         options["carry"] = True
     most = max(1, draft.tuning.ragged.scanned_values // line)
     options["rows_per_warp"] = 1 if by == "tree" else min(SIMT_ROWS, most)
-    return draft.launch_simt("scan_ragged_simt", line, inputs, "carries", **options)
+    return _launch_simt_by_offsets(draft, "scan_ragged_simt", line, inputs, "carries", **options)
 
 
 def _add_simt_sums(draft: Draft[RaggedProblem], level: _Level, cut: int) -> _Level:
     """Add up chunks of a level in shared memory; return the level of their sums."""
     rows = max(1, min(SIMT_ROWS, draft.tuning.ragged.scanned_values // cut))
     options = {"levels": level.cuts, "rows_per_warp": rows}
-    name = draft.launch_simt("reduction_ragged_simt", cut, level.inputs(), "sums", **options)
+    name = _launch_simt_by_offsets(
+        draft, "reduction_ragged_simt", cut, level.inputs(), "sums", **options
+    )
     return level.cut(name, draft.memory[name].size, cut)
 
 

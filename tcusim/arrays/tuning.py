@@ -39,10 +39,14 @@ class SegmentTuning:
 class RaggedTuning:
     """Sizes for segments by offsets."""
 
-    # Values of a chunk that are added up in shared memory.
+    # Values of a chunk that are added up in shared memory: the fewest, and the most.
+    least_cut: int = 16
     simt_values: int = 128
     # Values that a warp scans in shared memory at once.
     scanned_values: int = 1024
+    # Warps of a block, and how often each takes chunks anew.
+    warps: int = 4
+    items: int = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
