@@ -553,7 +553,7 @@ def test_products_are_as_many_as_the_registry_says(sizes: tuple[int, int, int], 
 
 # --- What is refused --------------------------------------------------------------------------
 
-PROGRAM = build("reduction_ragged", segment_size=32)
+PROGRAM = build("reduction_ragged", segment_size=48)
 OFFSETS = PROGRAM.inputs[1]
 
 
@@ -702,9 +702,9 @@ def test_levels_are_earlier_cuts(levels: Any) -> None:
 
 def test_the_listing_says_which_pieces_are_found() -> None:
     text = tcusim.listing(PROGRAM)
-    assert "piece ← Locate(offsets, chunks of 32 from number 16*block)  16 ranges" in text
+    assert "piece ← Locate(offsets, chunks of 48 from number 16*block)  16 ranges" in text
     assert "in[piece[col] + 16*i + row]" in text
-    assert "grid         ceil((length + 32*segments - 31) / 512) blocks of 1 warp" in text
+    assert "grid         ceil((length + 48*segments - 47) / 768) blocks of 1 warp" in text
     text = tcusim.listing(build("scan_ragged_simt", levels=(16, 8), whole=True, source="f32"))
     assert (
         "piece ← Locate(offsets, segments from number 16*block, after chunks of 16, after chunks "
