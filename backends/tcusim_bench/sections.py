@@ -9,7 +9,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.arrays.problem import MOST_INT8
 from tcusim.errors import unknown_name
 from tcusim.machine import format_of
 
@@ -120,13 +119,10 @@ def _of_sizes(
 
 
 def _types(section: str, length: int, segments: tuple[int, ...]) -> Iterator[Case]:
-    """Yield as many bytes of each type; int8 in segments whose sums int32 can hold."""
+    """Yield as many bytes of each type."""
     for dtype in TYPES:
         most = length * 2 // max(2, format_of(dtype).itemsize)
-        sizes = segments or TYPED_SIZES
-        if dtype == "s8":
-            sizes = tuple(size or min(length, MOST_INT8) for size in sizes)
-        yield from _of_sizes(section, ("sum", "scan"), sizes, most, dtype)
+        yield from _of_sizes(section, ("sum", "scan"), segments or TYPED_SIZES, most, dtype)
 
 
 def _ragged(section: str, length: int, segments: tuple[int, ...]) -> Iterator[Case]:
