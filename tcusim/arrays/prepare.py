@@ -125,11 +125,6 @@ def _require_on_device(
             f"a is of {left.dtype} and {request.second} of {right.dtype}; in GPU memory both "
             "must be of one type: cast one of them"
         )
-    if request.operation == "matvec" and (len(left.shape) < 2 or len(right.shape) != 1):
-        raise InputError(
-            f"matvec of arrays in GPU memory takes a matrix, of two axes or more, and one vector; "
-            f"got shapes {tuple(left.shape)} and {tuple(right.shape)}"
-        )
 
 
 def _require_addend(backend: DeviceBackend, c: Any, shape: tuple[int, ...], rule: TypeRule) -> None:

@@ -283,6 +283,13 @@ def test_products_of_several_right_matrices(
         library.require_bits(added, tcusim.matmul(a, b, c, dtype=result, arch=arch()))
 
 
+@pytest.mark.parametrize("right", [(3, 700), (2, 1, 700)])
+def test_stacked_vectors(library: Library, right: tuple[int, ...]) -> None:
+    a, x = numbers("float16", 3, 50, 700), numbers("float16", *right)
+    product = tcusim.matvec(library.there(a), library.there(x), backend=library.backend)
+    library.require_bits(product, tcusim.matvec(a, x, arch=arch()))
+
+
 def test_a_plan_of_a_product(library: Library) -> None:
     a, x = numbers("float16", 1000, 300), numbers("float16", 300)
     plan = tcusim.plan_product(

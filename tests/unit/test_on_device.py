@@ -786,6 +786,22 @@ def test_products_have_the_bits_of_numpy_arrays(
 
 
 @pytest.mark.parametrize(
+    ("left", "right"), [((5, 7), (3, 7)), ((2, 5, 70), (2, 70)), ((4, 1, 5, 7), (3, 7))]
+)
+def test_stacked_vectors(gpu: StandIn, left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    a, x = halves(*left), halves(*right)
+    expected = tcusim.matvec(a, x, arch="ada")
+    assert_bits(tcusim.matvec(OnGpu(a), OnGpu(x)), expected)
+    c = OnGpu(halves(*expected.shape))
+    out = OnGpu(np.full_like(expected, np.nan))
+    assert tcusim.matvec(OnGpu(a), OnGpu(x), c, out=out) is out
+    assert_bits(out, tcusim.matvec(a, x, c.values, arch="ada"))
+    one = np.broadcast_to(a, (*expected.shape, a.shape[-1]))[-1]
+    # Each product has the bits that it has alone.
+    np.testing.assert_array_equal(tcusim.matvec(one, x[-1], arch="ada"), expected[-1])
+
+
+@pytest.mark.parametrize(
     ("left", "right"),
     [((3, 5, 7), (3, 7, 9)), ((5, 7), (2, 3, 7, 9)), ((7,), (3, 7, 4)), ((4, 1, 5, 7), (3, 7, 1)),
      ((1, 20, 30), (1, 30, 20)), ((2, 1, 7), (3, 1, 7, 2))],
@@ -869,9 +885,9 @@ def test_products_of_nothing(gpu: StandIn) -> None:
         ("matmul", (2, 3, 4), (2, 5, 4), {}, "a has 4 columns and b 5 rows, which must be equal"),
         ("matmul", (), (3,), {}, "matmul takes arrays of one axis or more, got shapes () and (3,)"),
         ("matmul", (3,), (), {}, "matmul takes arrays of one axis or more, got shapes (3,) and ()"),
-        ("matvec", (3,), (3,), {}, "matvec of arrays in GPU memory takes a matrix, of two axes or "
-         "more, and one vector; got shapes (3,) and (3,)"),
-        ("matvec", (3, 4), (2, 4), {}, "and one vector"),
+        ("matvec", (3,), (3,), {}, "matvec takes a matrix, of two axes or more, and a vector, of "
+         "one or more; got shapes (3,) and (3,)"),
+        ("matvec", (2, 3, 4), (3, 4), {}, "the axes before the matrices cannot be broadcast"),
         ("matmul", (3, 4), (4, 5), {"c": (5,)}, "c must be of float16, shape (3, 5), as the result "
          "in GPU memory; got float16, (5,)"),
         ("matmul", (3, 4), (4, 5), {"algorithm": "gemv"}, "multiplies a matrix by one vector"),
