@@ -796,9 +796,11 @@ def test_stacked_vectors(gpu: StandIn, left: tuple[int, ...], right: tuple[int, 
     out = OnGpu(np.full_like(expected, np.nan))
     assert tcusim.matvec(OnGpu(a), OnGpu(x), c, out=out) is out
     assert_bits(out, tcusim.matvec(a, x, c.values, arch="ada"))
-    one = np.broadcast_to(a, (*expected.shape, a.shape[-1]))[-1]
+    one = a.reshape(-1, *a.shape[-2:])[-1]
     # Each product has the bits that it has alone.
-    np.testing.assert_array_equal(tcusim.matvec(one, x[-1], arch="ada"), expected[-1])
+    np.testing.assert_array_equal(
+        tcusim.matvec(one, x[-1], arch="ada"), expected.reshape(-1, a.shape[-2])[-1]
+    )
 
 
 @pytest.mark.parametrize(
