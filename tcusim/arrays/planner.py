@@ -363,9 +363,10 @@ def _block_sizes(p: Problem, tuning: Tuning) -> Iterator[dict[str, Any]]:
         groups = max(1, tuning.sum_warp_elements // (rows * grid.row))
         share = rows * grid.row * groups
         warps = 1 << (max(1, min(tuning.reduction.block_warps, elements // share)).bit_length() - 1)
+        panels = max(1, elements // (warps * share))
         while warps:
-            block = warps * share
-            options = {"warps": warps, "groups": groups, "panels": 1}
+            block = warps * share * panels
+            options = {"warps": warps, "groups": groups, "panels": panels}
             if size is None:
                 columns = min(tuning.reduction.columns, rounded_up(-(-p.length // block), 1))
                 in_all = -(-p.length // (block * columns))

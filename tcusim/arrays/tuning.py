@@ -101,9 +101,9 @@ class Tuning:
     warps: int = 8
     # Elements of a block that sums a part of a segment, at most, and how many blocks an array
     # should give at least.
-    most_block: int = 2**15
+    most_block: int = 2**16
     enough_blocks: int = 256
-    # Elements of each warp of such a block.
+    # Elements that each warp of such a block takes at a time.
     sum_warp_elements: int = 2**11
     # Bytes that a block keeps in shared memory of what it scans.
     block_bytes: int = 2**16
@@ -112,7 +112,7 @@ class Tuning:
         short_panels=(4, 16),
         longest_in_panels=2**13,
         panel_warps=4,
-        block_warps=16,
+        block_warps=8,
     )
     scan: SegmentTuning = SegmentTuning(
         # In panels of two f16 tiles these give each lane one total to scan.
