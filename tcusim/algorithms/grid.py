@@ -325,7 +325,7 @@ def scan_single_pass(
         place = (WARP * batches + batch) * panel.size
         return grid.rows(b, buffer, place, (times * panel.count, panel.row))
 
-    tiles = panel.hold(part(data(b), 0, batches), held.widest_held)
+    tiles, lying = panel.hold(part(data(b), 0, batches), held.widest_held)
     x, y = (b.scratch(name, b.options.acc, batches * panel.count) for name in ("x", "y"))
     for batch in range(batches):
         totals = b.rect(x, batch * panel.count, panel.count, 1, 1)
@@ -336,7 +336,8 @@ def scan_single_pass(
     for batch in range(batches):
         panel.scan_held(tiles, batch * groups)
         found = b.rect(sums, batch * panel.count, panel.count, 1, 1)
-        panel.mend(found, Source([part(data(b), batch, 1)]))
+        rows_again = b.cut(lying, panel.count, panel.row, batch * panel.count)
+        panel.mend(found, Source([rows_again]))
         panel.write(part(out, batch, 1), before, batch * panel.count)
     return grid.work
 

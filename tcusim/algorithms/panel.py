@@ -138,19 +138,20 @@ class Panel:
             return Source([view])
         return Source(self.b.room("kept", view), lambda: self.b.keep("kept", view))
 
-    def hold(self, view: View, widest: int) -> TileParts:
-        """Load all tiles of an array's rectangle, of any number of groups; return what gives them.
+    def hold(self, view: View, widest: int) -> tuple[TileParts, View]:
+        """Load all tiles of an array's rectangle, of any number of groups.
 
-        Each stays in a fragment of its own or, if it must be staged, in shared memory; so do those
+        Return what gives them, and where their elements can be read once more. Each stays in a fragment of its own or, if it must be staged, in shared memory; so do those
         of elements of more than `widest` bytes.
         """
         b = self.b
         if format_of(b.options.source).itemsize > widest:
-            return self._lying(b.keep_source("kept", view))
+            kept = b.keep_source("kept", view)
+            return self._lying(kept), kept
         if not self._is_loadable(view):
-            return self._kept(view)
+            return self._kept(view), view
         b.as_whole(view, self._hold)
-        return lambda g, j: b.left_parts(self._name(g, j))
+        return lambda g, j: b.left_parts(self._name(g, j)), view
 
     def _is_loadable(self, view: View) -> bool:
         """Whether the rectangle's tiles can be loaded where they lie, at least in most warps."""
