@@ -141,8 +141,9 @@ class Panel:
     def hold(self, view: View, widest: int) -> tuple[TileParts, View]:
         """Load all tiles of an array's rectangle, of any number of groups.
 
-        Return what gives them, and where their elements can be read once more. Each stays in a fragment of its own or, if it must be staged, in shared memory; so do those
-        of elements of more than `widest` bytes.
+        Return what gives them, and where their elements can be read once more. Each stays in a
+        fragment of its own or, if it must be staged, in shared memory; so do those of elements of
+        more than `widest` bytes.
         """
         b = self.b
         if format_of(b.options.source).itemsize > widest:

@@ -36,7 +36,7 @@ def test_scans_are_numpys(case: Case, order: dict[str, bool]) -> None:
 
 @pytest.mark.parametrize("order", ORDERS, ids=str)
 @pytest.mark.parametrize("size", [40, 64, 1000, 3000, 2**20])
-def test_in_place(size: int, order: dict[str, bool]) -> None:
+def test_in_place(size: int, order: dict[str, Any]) -> None:
     """What a warp reads once more must not have been written over."""
     torch: Any = pytest.importorskip("torch")
     x = (np.arange(2**20) % 5 - 2).astype(np.float32)

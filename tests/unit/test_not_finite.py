@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -35,7 +37,7 @@ def test_finite_data_cost_nothing_more(case: Case) -> None:
 
 
 def test_integers_have_no_such_branch() -> None:
-    options = {"ab": "s8", "acc": "s32", "source": "s8", "result": "s32"}
+    options: dict[str, Any] = {"ab": "s8", "acc": "s32", "source": "s8", "result": "s32"}
     program = build("scan_panel", segment_size=64, masked=True, combine="add", **options)
     steps = [step for _, step in walk(program.steps)]
     assert not any(isinstance(step, When) and step.not_finite for step in steps)
@@ -44,7 +46,7 @@ def test_integers_have_no_such_branch() -> None:
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("name", ["scan_panel", "scan_single_pass"])
 def test_the_result_may_still_lie_where_the_data_do(name: str, *, reverse: bool) -> None:
-    options = {"warps": 4, "columns": 2} if name == "scan_single_pass" else {}
+    options: dict[str, Any] = {"warps": 4, "columns": 2} if name == "scan_single_pass" else {}
     size = None if options else 300
     program = build(
         name,
