@@ -19,7 +19,7 @@ Array = NDArray[Any]
 # More cases than an ordinary run has: see tests/README.md.
 CASES = int(os.environ.get("TCUSIM_BITS_CASES", "0"))
 
-REVERSE = {"exclusive": True, "reverse": True}
+REVERSE: dict[str, Any] = {"exclusive": True, "reverse": True}
 
 
 @pytest.fixture(params=["cupy", "torch"])
@@ -65,14 +65,14 @@ def simulated(name: str, x: Array, **options: Any) -> bytes:
     return bits(getattr(tcusim, name)(x, arch=arch, **options))
 
 
-def expected(x: Array, order: dict[str, bool]) -> tuple[bytes, bytes]:
+def expected(x: Array, order: dict[str, Any]) -> tuple[bytes, bytes]:
     """Return the bits of a segment's sum and scan."""
     return simulated("sum", x), simulated("cumsum", x, **order)
 
 
 @pytest.mark.parametrize("order", [{}, REVERSE], ids=["forward", "reverse"])
 @pytest.mark.parametrize("length", [40, 3000, 20_000])
-def test_a_row_in_batches_of_any_size(there: Any, length: int, order: dict[str, bool]) -> None:
+def test_a_row_in_batches_of_any_size(there: Any, length: int, order: dict[str, Any]) -> None:
     x = numbers(length, 300, length)
     total, scan = expected(x[0], order)
     a = there(x)
@@ -130,7 +130,10 @@ def test_segments_drawn_at_random(there: Any) -> None:
         x = numbers(case, int(edges[-1]))
         if own.start == own.stop:
             continue
-        order = {"exclusive": bool(rng.integers(2)), "reverse": bool(rng.integers(2))}
+        order: dict[str, Any] = {
+            "exclusive": bool(rng.integers(2)),
+            "reverse": bool(rng.integers(2)),
+        }
         total, scan = expected(x[own], order)
         a = there(x)
         assert bits(back(tcusim.segmented_sum(a, offsets=edges))[number]) == total, case
@@ -139,7 +142,7 @@ def test_segments_drawn_at_random(there: Any) -> None:
 
 
 @pytest.mark.parametrize("order", [{}, REVERSE], ids=["forward", "reverse"])
-def test_rows_longer_than_a_group(there: Any, order: dict[str, bool]) -> None:
+def test_rows_longer_than_a_group(there: Any, order: dict[str, Any]) -> None:
     """Alone they are scanned in one launch, together by offsets; a group has 2**22 elements."""
     a = there(numbers(9, 3, 2**22 + 77))
     total = back(tcusim.sum(a, axis=1, dtype="float32"))

@@ -23,7 +23,7 @@ Array = NDArray[Any]
 CASES = int(os.environ.get("TCUSIM_BITS_CASES", "0"))
 examples = settings(max_examples=CASES or 40, deadline=None, derandomize=not CASES, database=None)
 
-ORDERS = tuple(
+ORDERS: tuple[dict[str, Any], ...] = tuple(
     {"exclusive": exclusive, "reverse": reverse}
     for exclusive, reverse in itertools.product((False, True), repeat=2)
 )
@@ -41,7 +41,7 @@ def bits(x: Any) -> bytes:
 # --- Against the oracle ---------------------------------------------------------------------------
 
 # Around a tile, a row, a panel, a chunk and several chunks of 16 columns.
-EDGES = (1, 15, 16, 17, 31, 32, 33, 65, 1023, 1024, 1025, 2049, 8191, 8192, 8193, 16_385)
+EDGES = (1, 16, 17, 31, 32, 33, 1024, 1025, 2049, 8192, 8193, 16_385)
 
 
 def require_order(oracle: Oracle, segments: Array, **options: Any) -> None:
@@ -53,9 +53,10 @@ def require_order(oracle: Oracle, segments: Array, **options: Any) -> None:
     total = [oracle.sum(x) for x in segments]
     for place in places:
         assert bits(tcusim.segmented_sum(flat, **place, **options)) == bits(total)
-    for order in ORDERS if length < 2000 else ORDERS[::3]:
+    for number, order in enumerate(ORDERS):
         scan = [oracle.scan(x, **order) for x in segments]
-        for place in places:
+        # Two orders by size and by offsets; the others, of short segments, by size alone.
+        for place in places[: 2 if number in (0, 3) else length < 2000]:
             assert bits(tcusim.segmented_cumsum(flat, **place, **order, **options)) == bits(scan)
 
 
@@ -66,7 +67,7 @@ def test_halves_follow_the_grid(arch: str, length: int) -> None:
     require_order(Oracle(arch), x, dtype=np.float32)
 
 
-@pytest.mark.parametrize("length", [8, 33, 1025, 4097])
+@pytest.mark.parametrize("length", [33, 2100])
 @pytest.mark.parametrize(
     ("dtype", "oracle", "options"),
     [
@@ -89,16 +90,15 @@ def test_other_types_and_tiles_follow_the_grid(
 # Groups have 512 chunks: of tiles with one column, 2**18 elements.
 def test_several_groups_follow_the_grid() -> None:
     tcusim.register_shape(tcusim.MmaShape(16, 16, 1))
-    oracle, options = Oracle("exact", k=1), {"arch": "exact", "dtype": np.float32}
+    oracle = Oracle("exact", k=1)
     x = numbers(np.random.default_rng(7), 2 * 2**18 + 700).astype(np.float16)
-    total = oracle.sum(x)
-    for order, place in (
-        (ORDERS[0], {"segment_size": x.size}),
-        (ORDERS[3], {"offsets": [0, x.size]}),
-    ):
-        scan, given = oracle.scan(x, **order), {**place, **options, "tile": "16x16x1"}
-        assert bits(tcusim.segmented_sum(x, **given)) == bits(total)
-        assert bits(tcusim.segmented_cumsum(x, **order, **given)) == bits(scan)
+    given: dict[str, Any] = {"arch": "exact", "dtype": np.float32, "tile": "16x16x1"}
+    by_size: dict[str, Any] = {"segment_size": x.size}
+    for order, place in ((ORDERS[0], by_size), (ORDERS[3], {"offsets": [0, x.size]})):
+        options = {**given, **place}
+        assert bits(tcusim.segmented_sum(x, **options)) == bits(oracle.sum(x))
+        scan = tcusim.segmented_cumsum(x, **order, **options)
+        assert bits(scan) == bits(oracle.scan(x, **order))
 
 
 # --- Alone and in company -------------------------------------------------------------------------
@@ -128,7 +128,8 @@ class Kind:
             return x
         if what == "zeros":
             return np.zeros_like(x)
-        largest = float(ml_dtypes.finfo(x.dtype).max)
+        finfo: Any = ml_dtypes.finfo
+        largest = float(finfo(x.dtype).max)
         values = {"huge": [largest, -largest], "not finite": [np.inf, -np.inf, np.nan]}[what]
         return np.where(rng.random(size) < 0.1, rng.choice(values, size), x).astype(x.dtype)
 
@@ -209,7 +210,7 @@ def companies(draw: st.DrawFn) -> Company:
     return Company(kind, form, lengths, number, neighbours, draw(st.integers(0, 2**32 - 1)))
 
 
-def require_own_bits(company: Company, arch: str, order: dict[str, bool], **options: Any) -> None:
+def require_own_bits(company: Company, arch: str, order: dict[str, Any], **options: Any) -> None:
     """Compare the results of a segment in company with those of the segment alone."""
     x, a, place, (at, elements) = company.array()
     options |= {**dict(company.kind.options), "arch": arch}
@@ -228,7 +229,7 @@ def test_alone_and_in_company(company: Company, order: Any, data: st.DataObject)
     require_own_bits(company, data.draw(st.sampled_from(company.kind.archs)), order)
 
 
-@settings(examples, max_examples=CASES // 20 or 2)
+@settings(examples, max_examples=CASES // 20 or 3)
 @given(st.integers(1, 8192), st.sampled_from(ORDERS), st.integers(0, 2**32 - 1))
 def test_one_set_of_bits_in_batches_of_any_size(length: int, order: Any, seed: int) -> None:
     for count in (1, 2, 7, 16, 33, 300):
@@ -267,9 +268,7 @@ def test_a_row_of_a_product_and_the_other_rows(
         assert bits(whole[some]) == bits(tcusim.matvec(a[some], b[:, 0], **options))
 
 
-@pytest.mark.parametrize(
-    ("dtype", "inner"), [("float16", 255), ("float16", 300), ("float32", 65), ("float64", 63)]
-)
+@pytest.mark.parametrize(("dtype", "inner"), [("float16", 300), ("float64", 63)])
 def test_a_row_of_a_matrix_of_many_rows_times_a_vector(dtype: str, inner: int) -> None:
     rng = np.random.default_rng(inner)
     a, x = numbers(rng, 2**14 + 3, inner).astype(dtype), numbers(rng, inner).astype(dtype)
