@@ -24,6 +24,7 @@ from tcusim.program.grammar import (
     Load,
     Loop,
     Mma,
+    Only,
     Pattern,
     PatternKind,
     Program,
@@ -367,6 +368,7 @@ def test_what_is_not_copied_later() -> None:
 
     assert later(fetch)
     assert not later(replace(fetch, plus=tile))
+    assert not later(replace(fetch, only=Only.FINITE))
     assert not later(replace(fetch, dst=replace(fetch.dst, bounds=tile.bounds)))
     assert not later(replace(fetch, src=replace(tile, buffer=program.buffer("out"))))
     assert not later(replace(fetch, src=replace(tile, offset=tile.offset + 1)))

@@ -27,11 +27,14 @@ from tcusim.program.grammar import (
     Bound,
     Buffer,
     BufferRole,
+    Copy,
     Extent,
     Frag,
+    Only,
     Program,
     Role,
     Split,
+    When,
 )
 
 
@@ -78,6 +81,17 @@ def test_element_types_refuses_float_to_integer() -> None:
 def test_element_types_refuses_sums_of_two_types() -> None:
     program = changed(reduction(), "9", plus=one_row(reduction().scratch[0]))
     refused(program, "element_types", "adds f16 to f32. Copy one of them to the other type first")
+
+
+def test_element_types_refuses_to_look_for_infinities_among_integers() -> None:
+    counts = one_row(shared("counts", "s32", 16))
+    program = with_buffers(reduction(), SCRATCH, *reduction().scratch, counts.buffer)
+    copy = Copy(counts, counts, only=Only.NOT_FINITE)
+    text = "takes s32 only where it is not finite; integers are finite. Take all"
+    refused(replace(program, steps=(*program.steps, copy)), "element_types", text)
+    branch = When((), (), not_finite=counts)
+    text = "asks if s32 is finite; integers are. Leave the branch out"
+    refused(replace(program, steps=(*program.steps, branch)), "element_types", text)
 
 
 def test_element_types_refuses_unknown_types() -> None:
