@@ -32,7 +32,6 @@ from tcusim.program.grammar import (
     Loop,
     Mma,
     Numbered,
-    Only,
     Pattern,
     PatternKind,
     Program,
@@ -580,9 +579,9 @@ class _Emitter:
                 read(how, view, where, fast=fast) for view, where in zip(reads, places, strict=True)
             ]
             if step.only is not None:
-                chosen = "finite" if step.only is Only.FINITE else "not_finite"
-                values[0] = f"tcu::only_{chosen}({values[0]})"
-            return values[0] if plus is None else f"tcu::add({', '.join(values)})"
+                values[0] = f"tcu::only_{step.only.name.lower()}({values[0]})"
+            add = "tcu::add_to_odd" if step.odd else "tcu::add"
+            return values[0] if plus is None else f"{add}({', '.join(values)})"
 
         def put(value: str, fast: bool) -> list[str]:
             return [write(how, dst, to, (value, src.buffer.dtype), fast=fast)]

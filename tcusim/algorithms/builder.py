@@ -100,7 +100,7 @@ class Options:
     items_per_warp: how many work items a warp does, one after the other.
     combine: how partial sums are combined, by "mma" as in the paper, or by rounded "add"itions.
     accumulation_length: the most mma steps that accumulate before a rounded addition; None is no
-    limit.
+    limit. part: what is taken of each element; None is all of it.
     """
 
     shape: MmaShape
@@ -114,6 +114,7 @@ class Options:
     masked: bool = False
     combine: str = "mma"
     accumulation_length: int | None = None
+    part: Only | None = None
 
     @property
     def parts(self) -> int:
@@ -313,7 +314,13 @@ class Builder:
 
     def copy(self, dst: View, src: View, plus: View | None = None, line: str = "") -> None:
         """Copy a rectangle, converting its type; see `Copy`."""
-        self._steps.add(Copy(dst, src, plus, self._origin(line)))
+        is_data = src.buffer.role is BufferRole.INPUT and src.buffer.dtype == self.options.source
+        only = self.options.part if is_data else None
+        self._steps.add(Copy(dst, src, plus, self._origin(line), only))
+
+    def join(self, dst: View, one: View, two: View) -> None:
+        """Add f64 rectangles, each sum rounded once, to the type of `dst`."""
+        self._steps.add(Copy(dst, one, two, odd=dst.buffer.dtype != "f64"))
 
     def copy_only(self, only: Only, dst: View, src: View) -> None:
         """Copy what is finite, or is not, of a rectangle, and zeros elsewhere."""

@@ -15,7 +15,7 @@ from tcusim.machine import FORMATS, format_of
 from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.plugins import OWN, Registry
 from tcusim.program.checks.verifier import verify
-from tcusim.program.grammar import Extent, Program, Scalar
+from tcusim.program.grammar import Extent, Only, Program, Scalar
 
 _KINDS = ("reduction", "scan", "irregular_reduction", "irregular_scan", "product")
 
@@ -216,6 +216,7 @@ def build(
     masked: bool = False,
     combine: str | None = None,
     accumulation_length: int | None = None,
+    part: str | None = None,
     **options: Any,
 ) -> Program:
     """Build the step program of an algorithm for a tile shape.
@@ -251,6 +252,9 @@ def build(
         the algorithm has, "mma" where it is in the paper.
     accumulation_length : int, optional
         The most products that accumulate before a rounded addition; no limit by default.
+    part : {"whole", "fraction"}, optional
+        What is taken of each element: the nearest whole number, or the rest. float64 holds longer
+        sums of either than of both. For a f16 source of f64 operands.
     **options
         Options of the algorithm, such as form="L(A1)" of the scans of tiles.
 
@@ -286,6 +290,7 @@ def build(
         masked=masked,
         combine=combine,
         accumulation_length=accumulation_length,
+        part=_part(part, source, ab),
     )
     b = Builder(common, row.lines, row.level)
     sizes = _sizes(row, b, segment_size)
@@ -361,6 +366,16 @@ def _check_options(row: Algorithm, options: dict[str, Any]) -> None:
 def _check_choice(name: str, value: object, valid: tuple[str, ...]) -> None:
     if value not in valid:
         raise InputError(f"{name} must be one of {', '.join(map(repr, valid))}, got {value!r}")
+
+
+def _part(part: str | None, source: str | None, ab: str) -> Only | None:
+    """Return what is taken of each element: of float16, where it is converted."""
+    if part is None:
+        return None
+    _check_choice("part", part, ("whole", "fraction"))
+    if (source, ab) != ("f16", "f64"):
+        raise Unsupported(f"part={part!r} is of f16 elements that become f64 operands")
+    return Only(part)
 
 
 def _check_types(ab: str, acc: str, source: str | None, result: str | None) -> None:

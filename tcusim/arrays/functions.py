@@ -175,7 +175,7 @@ def sum(
         value alone, rounded once to the result's type: one set of bits on every GPU, in any order
         and any split, and prefixes of numbers that are not negative never fall. A NumPy array
         takes a launch for each 7 bits between the largest element and the last bit of the smallest.
-        In GPU memory: float16 in segments of up to 8192 elements, and int8. A sum that is zero is
+        In GPU memory: float16 in segments of up to 2**30 elements, and int8. A sum that is zero is
         +0.0. Refused with acc="f16" and a paper's algorithm, which round.
     report : Report, optional
         Filled with the programs and counts of the call.

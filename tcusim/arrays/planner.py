@@ -9,13 +9,14 @@ that it outdoes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from math import gcd
 from typing import Any, Final, Generic, TypeVar
 
 from tcusim.algorithms import Level, algorithm_of, build
 from tcusim.algorithms.grid import BLOCK_CHUNKS
+from tcusim.algorithms.parts import join_parts
 from tcusim.algorithms.rows import (
     CHUNK_PANELS,
     GROUP_CHUNKS,
@@ -24,6 +25,7 @@ from tcusim.algorithms.rows import (
     SIMT_ROWS,
 )
 from tcusim.arrays.problem import (
+    MOST_FLOAT16,
     AnyProblem,
     Problem,
     ProductProblem,
@@ -115,6 +117,7 @@ class Draft(PlanBuilder, Generic[P]):
             "acc": t.acc,
             "source": t.source,
             "result": result,
+            "part": t.part,
             "masked": True,
             "combine": "mma" if p.as_printed else "add",
             "accumulation_length": None if p.as_printed else self.tuning.accumulation_length,
@@ -140,6 +143,8 @@ def choose(problem: AnyProblem, title: str, tuning: Tuning | None = None) -> Cho
     refused.
     """
     tuning = tuning or tuning_of(problem.arch)
+    if isinstance(problem, SegmentProblem) and _is_by_parts(problem):
+        return _by_parts(problem, title, tuning)
     refused = ""
     for strategy in _candidates(problem, tuning):
         draft = Draft(problem, tuning)
@@ -151,6 +156,29 @@ def choose(problem: AnyProblem, title: str, tuning: Tuning | None = None) -> Cho
         notes = filter(None, (*draft.notes, refused, *_precision(problem, tuning)))
         return Choice(strategy.name, draft.finish(title), (*draft.reasons, *notes))
     raise InputError(f"strategy={problem.strategy!r} does not apply to {problem}: {refused}")
+
+
+def _is_by_parts(p: SegmentProblem) -> bool:
+    """Return whether float16 is summed exactly, and one float64 does not hold all sums."""
+    t = p.types
+    return (t.ab, t.source, t.part) == ("f64", "f16", None) and p.most > MOST_FLOAT16
+
+
+def _by_parts(problem: SegmentProblem, title: str, tuning: Tuning) -> Choice:
+    """Return the launches that sum whole numbers and fractions apart, and round what they make."""
+    made, sums = PlanBuilder(*problem.inputs), {}
+    for part in ("whole", "fraction"):
+        types = replace(problem.types, result="f64", part=part)
+        choice = choose(replace(problem, types=types), title, tuning)
+        names = {memory.name: memory.name for memory in problem.inputs}
+        for launch in choice.plan.launches:
+            given = {buffer: names[name] for buffer, name in launch.inputs.items()}
+            (to,) = launch.outputs.values()
+            names[to] = made.add(launch.program, given, part if to == "out" else to)
+        sums[part] = names["out"]
+    made.add(join_parts(problem.tile, problem.types.result), sums, "out")
+    reason = f"sums of more than {MOST_FLOAT16} elements: of whole numbers, of fractions, of both"
+    return Choice(choice.strategy, made.finish(title), (reason, *choice.rationale))
 
 
 def tuning_of(arch: str | None) -> Tuning:
@@ -500,7 +528,7 @@ def _launch_simt_by_offsets(
     **options: Any,
 ) -> str:
     """Add a launch of rounded additions alone, on values of the accumulator's type."""
-    options["source"] = draft.problem.types.acc
+    options |= {"source": draft.problem.types.acc, "part": None}
     return _launch_by_offsets(draft, name, size, inputs, to, **options)
 
 

@@ -22,8 +22,8 @@ from tcusim.arrays.libraries import Array, Home, Host, HostArray, Kind, as_numpy
 from tcusim.arrays.offsets import Offsets, initial_of, offsets_of, require_longest
 from tcusim.arrays.planner import Choice, choose, longest_scanned
 from tcusim.arrays.problem import (
+    MOST_BY_PARTS,
     MOST_DIGITS,
-    MOST_FLOAT16,
     AnyProblem,
     Problem,
     ProductProblem,
@@ -547,11 +547,10 @@ def plan_for(
 
 def _require_exact(problem: SegmentProblem, rule: TypeRule) -> None:
     """Refuse what stages cannot make exact, or not safe."""
-    if rule.method == "fixed point" and problem.types.ab == "f64" and problem.most > MOST_FLOAT16:
+    if rule.method == "fixed point" and problem.types.ab == "f64" and problem.most > MOST_BY_PARTS:
         raise Unsupported(
-            f"bits='exact' in GPU memory takes float16 segments of up to {MOST_FLOAT16} elements, "
-            f"whose sums float64 holds, and there are some of up to {problem.most}. Copy the array "
-            "to a NumPy array, or leave bits out"
+            f"bits='exact' in GPU memory takes float16 segments of up to {MOST_BY_PARTS} elements, "
+            f"and there are some of up to {problem.most}. Cut them into shorter ones"
         )
     if rule.method == "fixed point" and problem.as_printed:
         raise Unsupported(

@@ -18,6 +18,7 @@ from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.program.launches import Memory
 
 __all__ = [
+    "MOST_BY_PARTS",
     "MOST_FLOAT16",
     "AnyProblem",
     "Problem",
@@ -38,6 +39,8 @@ __all__ = [
 MOST_DIGITS: Final = {"s8": 2**23, "f16": 2**16}
 # The longest segment of float16 whose sum float64 holds: its 40 bits, and 13 more, are 53.
 MOST_FLOAT16 = 2**13
+# By parts: of a fraction there are 23 bits besides the sign, which makes 30 more.
+MOST_BY_PARTS = 2**30
 # Products of int8 whose sum int32 holds: each is at most 2**14.
 _MOST_INNER_INT8 = 2**16
 
@@ -49,13 +52,15 @@ class Types:
     """The element types of a problem.
 
     ab, acc: of operands and accumulators. source, result: of the array "in" (and of a product's
-    other factor), and of "out".
+    other factor), and of "out". part: what is taken of each element, "whole" or "fraction"; None is
+    all of it.
     """
 
     ab: str
     acc: str
     source: str
     result: str
+    part: str | None = None
 
     @property
     def dtype(self) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 
 from tcusim.machine.formats import Float64, Format, Values
 
-__all__ = ["fraction_to_float", "round_to_odd", "sequential_values"]
+__all__ = ["fraction_to_float", "round_to_odd", "sequential_values", "two_sum"]
 
 # Within these bounds neither a product of two float64 nor its rounding error leaves the range.
 _SAFE_FACTOR: Final = 2.0**500
@@ -45,12 +45,12 @@ def _add_and_round(product: Float64, c: Float64, acc: Format) -> Float64:
     """Return product + c rounded once to the accumulator's type, as float64."""
     if acc.name == "f64":
         return product + c
-    total, error = _two_sum(product, c)
+    total, error = two_sum(product, c)
     rounded: Values = round_to_odd(total, error).astype(acc.dtype)
     return rounded.astype(np.float64)
 
 
-def _two_sum(x: Float64, y: Float64) -> tuple[Float64, Float64]:
+def two_sum(x: Float64, y: Float64) -> tuple[Float64, Float64]:
     """Return x + y rounded, and its rounding error (Knuth); NaN error where x + y is not finite."""
     total = x + y
     y_part = total - x
@@ -93,9 +93,9 @@ def _fma(a: Float64, b: Float64, c: Float64) -> Float64:
     """
     a, b, c = np.broadcast_arrays(a, b, c)
     high, low = _two_product(a, b)
-    tail, tail_error = _two_sum(c, low)
-    head, head_error = _two_sum(high, tail)
-    correction = round_to_odd(*_two_sum(tail_error, head_error))
+    tail, tail_error = two_sum(c, low)
+    head, head_error = two_sum(high, tail)
+    correction = round_to_odd(*two_sum(tail_error, head_error))
     result = np.asarray(head + correction)
     plain = (a == 0.0) | (b == 0.0) | ~np.isfinite(a) | ~np.isfinite(b)
     np.copyto(result, a * b + c, where=plain)

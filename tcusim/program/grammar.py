@@ -280,10 +280,12 @@ def whole(view: View) -> tuple[Bound, ...]:
 
 
 class Only(StrEnum):
-    """Which elements a Copy takes; the others count as 0."""
+    """Which elements a Copy takes; the others count as 0. Or which part of all."""
 
     FINITE = "finite"
     NOT_FINITE = "not finite"  # infinities and NaN
+    WHOLE = "whole"  # rounded to a whole number
+    FRACTION = "fraction"  # the rest: 0 of what is not finite
 
 
 # --- Steps ------------------------------------------------------------------------------------
@@ -367,7 +369,9 @@ class Copy:
     CUDA: the warp's lanes share out the rectangle, in chunks of up to 16 bytes; `cp.async` where an
     Mma comes before the next Sync. Cost: reads and writes of rows*cols.
 
-    only: take the finite elements of `src`, or the others, and count the rest as 0.
+    only: take the finite elements of `src`, or the others, and count the rest as 0; or a part of
+    each. odd: round the sum to odd instead, so that the conversion is as if it were the only
+    rounding.
     """
 
     dst: View
@@ -375,6 +379,7 @@ class Copy:
     plus: View | None = None
     origin: str = ""
     only: Only | None = None
+    odd: bool = False
 
 
 @dataclass(frozen=True, slots=True)

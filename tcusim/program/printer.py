@@ -32,6 +32,7 @@ from tcusim.program.grammar import (
     Loop,
     Mma,
     Numbered,
+    Only,
     Pattern,
     PatternKind,
     Program,
@@ -89,8 +90,10 @@ def line(step: Step) -> str:
             return f"{d.name} ← {a.name} + {b.name}  (rounded)"
         case Store(target, frag):
             return f"StoreTile({_tile(target, frag)}) ← {frag.name}"
-        case Copy(target, source, plus, only=only):
-            return _copy(target, source, plus, f"  where {only}" if only else "")
+        case Copy(target, source, plus, only=only, odd=odd):
+            which = {None: "", Only.WHOLE: "  whole part", Only.FRACTION: "  fraction"}
+            note = which.get(only, f"  where {only}")
+            return _copy(target, source, plus, f"{note}  (to odd)" if odd else note)
         case Split(targets, source):
             parts = ", ".join(_element(target) for target in targets)
             return f"{parts} ← Split({_element(source)})  {_sizes(*targets, source)}"

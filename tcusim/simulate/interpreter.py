@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NoReturn, TypeAlias, assert_never
 
 import numpy as np
@@ -31,6 +32,7 @@ from tcusim.machine import (
     split_values,
 )
 from tcusim.machine.formats import unwritten_values
+from tcusim.machine.sequential import round_to_odd, two_sum
 from tcusim.program.bind import bind_scalars
 from tcusim.program.checks.verifier import verify
 from tcusim.program.checks.writes import has_one_writer
@@ -340,13 +342,13 @@ class State:
                 self._put(d, add_values(one, two, d.dtype), places)
             case Store(dst, src):
                 self._scatter(dst, self._tiles(src, places), places)
-            case Copy(dst, src, plus, only=only):
+            case Copy(dst, src, plus, only=only, odd=odd):
                 values = self._gather(src, places)
                 if only is not None:
-                    chosen = np.isfinite(values) == (only is Only.FINITE)
-                    values = np.where(chosen, values, values.dtype.type(0))
+                    values = _taken(values, only)
                 if plus is not None:
-                    values = add_values(values, self._gather(plus, places), src.buffer.dtype)
+                    add = add_to_odd if odd else partial(add_values, dtype=src.buffer.dtype)
+                    values = add(values, self._gather(plus, places))
                 values = convert_values(values, src.buffer.dtype, dst.buffer.dtype)
                 self._scatter(dst, values, places)
             case Split(dsts, src):
@@ -632,6 +634,27 @@ def add_values(one: Values, two: Values, dtype: str) -> Values:
     # A bf16 sum has so many bits to spare in float64 that rounding twice is harmless.
     total = one.astype(np.float64) + two.astype(np.float64)
     return canonical_nan(round_values(total, target), target)
+
+
+def add_to_odd(one: Values, two: Values) -> Values:
+    """Add float64 values, each sum rounded to odd; NaN as a GPU writes it."""
+    return canonical_nan(round_to_odd(*two_sum(one, two)), "f64")
+
+
+def _taken(values: Values, only: Only) -> Values:
+    """Return what a Copy takes of values."""
+    finite, zero = np.isfinite(values), values.dtype.type(0)
+    match only:
+        case Only.FINITE:
+            return np.where(finite, values, zero)
+        case Only.NOT_FINITE:
+            return np.where(finite, zero, values)
+        case Only.WHOLE:
+            return np.rint(values) + zero
+        case Only.FRACTION:
+            return np.where(finite, values - np.rint(values), zero)
+        case _:
+            assert_never(only)
 
 
 def convert_values(values: Values, source: str, target: str) -> Values:

@@ -103,6 +103,8 @@ COUNT = np.arange(8, dtype=np.float32)
 SQUARE = np.arange(256).reshape(16, 16)
 SMALL = (SQUARE % 5 - 2).astype(np.float16)
 EYE = np.eye(16, dtype=np.float16)
+PARTED = np.array([0.5, 1.5, -2.5, -(2.0**-24), 2048, -65504, np.inf, NAN], np.float16)
+WIDE = {name: Buffer(name, "f64", Extent.of(4), BufferRole.INPUT) for name in "xy"}
 MIXED = np.array([1, np.inf, 0, NAN, 0, 2, -np.inf, 0], np.float32)
 
 
@@ -329,6 +331,27 @@ CASES = [
         Copy(line(OUT, 8), line(X, 8), only=Only.NOT_FINITE),
         {"x": MIXED},
         {"out": array(0, np.inf, 0, NAN, 0, 0, -np.inf, 0)},
+    ),
+    Case(
+        "copy_whole_parts",
+        Copy(line(output("out", 8, "f16"), 8), line(halves("x", 8), 8), only=Only.WHOLE),
+        {"x": PARTED},
+        {"out": np.array([0, 2, -2, 0, 2048, -65504, np.inf, NAN], np.float16)},
+    ),
+    Case(
+        "copy_fractions",
+        Copy(line(output("out", 8, "f16"), 8), line(halves("x", 8), 8), only=Only.FRACTION),
+        {"x": PARTED},
+        {"out": np.array([0.5, -0.5, -0.5, -(2.0**-24), 0, 0, 0, 0], np.float16)},
+    ),
+    Case(
+        "copy_adds_to_odd",
+        Copy(line(OUT, 4), line(WIDE["x"], 4), line(WIDE["y"], 4), odd=True),
+        {
+            "x": np.array([2.0**53 + 2.0**29] * 2 + [-(2.0**53) - 2.0**29, np.inf]),
+            "y": np.array([2.0**-24, -(2.0**-24), -(2.0**-24), 1.0]),
+        },
+        {"out": array(2.0**53 + 2.0**30, 2.0**53, -(2.0**53) - 2.0**30, np.inf, *[NAN] * 4)},
     ),
     Case("when_all_are_finite", on_data(4), {"x": COUNT}, {"out": COUNT}),
     Case("when_some_are_not", on_data(8), {"x": MIXED}, {"out": array(1, 0, 0, 0, 0, 2, 0, 0)}),

@@ -558,6 +558,14 @@ def test_exact_bits_of_float16_are_those_of_numpy_arrays(gpu: StandIn) -> None:
     long[5000] = 2.0**-24
     total = tcusim.sum(OnGpu(long), dtype="float64", bits="exact")
     assert total.values[()] == 8191 * 65504 + 2.0**-24
+    # Sums of more bits, of which the whole numbers and the fractions are summed apart.
+    long = np.full(17_000, 65504, np.float16)
+    long[::1000], long[:2] = 2.0**-24, (0.5, 16)
+    for name in ("sum", "cumsum"):
+        function = getattr(tcusim, name)
+        expected = function(long, dtype="float32", bits="exact", arch="volta")
+        assert_bits(function(OnGpu(long), dtype="float32", bits="exact"), expected)
+        assert len(gpu.runs[-1][0].launches) == 3
     plan = tcusim.plan("cumsum", length=700, bits="exact", result="float32")
     assert_bits(plan(OnGpu(x[0])), plan(x[0]))
     assert "f16 as f64 to f64" in str(plan._at(gpu))  # type: ignore[arg-type]
@@ -568,7 +576,8 @@ def test_exact_bits_of_float16_are_those_of_numpy_arrays(gpu: StandIn) -> None:
 @pytest.mark.parametrize(
     ("x", "options", "text"),
     [
-        (halves(8193), {}, "float16 segments of up to 8192 elements, whose sums float64 holds"),
+        # Of memory that nobody touches.
+        (np.zeros(2**30 + 1, np.float16), {}, "float16 segments of up to 1073741824 elements"),
         (halves(9), {"arch": "volta"}, "in float64, which volta's tensor cores do not multiply"),
         (halves(9), {"acc": "f16"}, "acc='f16' rounds after every product"),
         (halves(9), {"algorithm": "reduction_256n", "tile": "8x8x4"}, "is run as printed"),

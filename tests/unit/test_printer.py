@@ -251,6 +251,11 @@ VIEW = View.strided(RESULT, Index.of(16), 2, 16, 16, 1)
             Copy(VIEW, VIEW, only=Only.NOT_FINITE),
             "v[16 + 16*row + col] ← v[16 + 16*row + col]  2x16  where not finite",
         ),
+        (
+            Copy(VIEW, VIEW, VIEW, only=Only.FRACTION, odd=True),
+            "v[16 + 16*row + col] ← v[16 + 16*row + col] + v[16 + 16*row + col]  2x16  fraction  "
+            "(to odd)",
+        ),
     ],
 )
 def test_line_is_this_text(step: Step, text: str) -> None:

@@ -89,6 +89,17 @@ __device__ inline int add(int x, int y) {
     return static_cast<int>(static_cast<unsigned int>(x) + static_cast<unsigned int>(y));
 }
 
+// Rounds to odd: if bits are lost, the last one that is kept is set.
+__device__ inline double add_to_odd(double x, double y) {
+    const double sum = add(x, y);
+    const double part = __dadd_rn(sum, -x);
+    const double error = __dadd_rn(__dadd_rn(x, -__dadd_rn(sum, -part)), __dadd_rn(y, -part));
+    const long long bits = __double_as_longlong(sum);
+    // The error of a sum that is not finite is NaN.
+    if ((bits & 1) != 0 || !(error < 0.0 || error > 0.0)) return sum;
+    return __longlong_as_double(bits + ((error > 0.0) == (sum > 0.0) ? 1 : -1));
+}
+
 // --- Infinities and NaN --------------------------------------------------------------------------
 
 template <class T>
@@ -107,6 +118,15 @@ __device__ inline T only_finite(T x) {
 template <class T>
 __device__ inline T only_not_finite(T x) {
     return is_finite(x) ? convert<T>(0.0f) : x;
+}
+// Parts of a half. Beside a number whose last bit is 1, a float has no bits left for a fraction.
+__device__ inline half only_whole(half x) {
+    constexpr float ones = 12582912.0f;
+    return convert<half>(__fadd_rn(__fadd_rn(convert<float>(x), ones), -ones));
+}
+__device__ inline half only_fraction(half x) {
+    const float whole = convert<float>(only_whole(x));
+    return convert<half>(is_finite(x) ? __fadd_rn(convert<float>(x), -whole) : 0.0f);
 }
 
 // --- Splitting ----------------------------------------------------------------------------------
@@ -536,6 +556,28 @@ __device__ inline Vector<T, V> only_not_finite(Vector<T, V> x) {
     #pragma unroll
     for (int i = 0; i < V; ++i) x.x[i] = only_not_finite(x.x[i]);
     return x;
+}
+
+template <int V>
+__device__ inline Vector<half, V> only_whole(Vector<half, V> x) {
+    #pragma unroll
+    for (int i = 0; i < V; ++i) x.x[i] = only_whole(x.x[i]);
+    return x;
+}
+
+template <int V>
+__device__ inline Vector<half, V> only_fraction(Vector<half, V> x) {
+    #pragma unroll
+    for (int i = 0; i < V; ++i) x.x[i] = only_fraction(x.x[i]);
+    return x;
+}
+
+template <int V>
+__device__ inline Vector<double, V> add_to_odd(const Vector<double, V>& x, const Vector<double, V>& y) {
+    Vector<double, V> sum;
+    #pragma unroll
+    for (int i = 0; i < V; ++i) sum.x[i] = add_to_odd(x.x[i], y.x[i]);
+    return sum;
 }
 
 template <class Narrow, class Wide, int V>
