@@ -103,6 +103,8 @@ def test_every_algorithm_would_be_recorded(chosen: list[Case]) -> None:
     # Blocks get mail of others; segments by offsets are empty, tiny and long.
     grids = [case.recipe for case in chosen if case.recipe.algorithm.endswith("_single_pass")]
     assert sum(recipe.build().columns > 1 for recipe in grids) > 20
+    several = [case for case in chosen if case.length == record_algorithms.LONG]
+    assert {case.recipe.algorithm for case in several} == {recipe.algorithm for recipe in grids}
     scan = next(case for case in chosen if case.recipe.algorithm == "scan_ragged")
     pools = record_algorithms.drawn_inputs([scan])
     lengths = np.diff(record_algorithms.inputs_of(scan, pools)["offsets"])
