@@ -71,10 +71,6 @@ class Strategy(Generic[P]):
     launch: Callable[[Draft[P]], None]
 
 
-class _NoRoom(Exception):
-    """Blocks that the architecture has shared memory for are too small for a strategy."""
-
-
 class Draft(PlanBuilder, Generic[P]):
     """The launches for a problem in the making, and the reasons for them.
 
@@ -145,17 +141,10 @@ def choose(problem: AnyProblem, title: str, tuning: Tuning | None = None) -> Cho
     tuning = tuning or tuning_of(problem.arch)
     if isinstance(problem, SegmentProblem) and _is_by_parts(problem):
         return _by_parts(problem, title, tuning)
-    refused = ""
-    for strategy in _candidates(problem, tuning):
-        draft = Draft(problem, tuning)
-        try:
-            strategy.launch(draft)
-        except _NoRoom as reason:
-            refused = str(reason)
-            continue
-        notes = filter(None, (*draft.notes, refused, *_precision(problem, tuning)))
-        return Choice(strategy.name, draft.finish(title), (*draft.reasons, *notes))
-    raise InputError(f"strategy={problem.strategy!r} does not apply to {problem}: {refused}")
+    strategy, draft = _strategy_for(problem, tuning), Draft(problem, tuning)
+    strategy.launch(draft)
+    rationale = (*draft.reasons, *draft.notes, *_precision(problem, tuning))
+    return Choice(strategy.name, draft.finish(title), rationale)
 
 
 def _is_by_parts(p: SegmentProblem) -> bool:
@@ -186,12 +175,14 @@ def tuning_of(arch: str | None) -> Tuning:
     return TUNINGS.get(arch or "", DEFAULT)
 
 
-def _candidates(problem: AnyProblem, tuning: Tuning) -> Iterator[Strategy[Any]]:
-    """Yield the strategies that apply, or the one that the problem names."""
+def _strategy_for(problem: AnyProblem, tuning: Tuning) -> Strategy[Any]:
+    """Return the first strategy that applies, or the one that the problem names."""
     table = STRATEGIES[type(problem)]
     if problem.strategy is None:
-        yield from (row for row in table if row.applies(problem, tuning))
-        return
+        for row in table:
+            if row.applies(problem, tuning):
+                return row
+        raise InputError(f"no launch scans segments as long as those of {problem}; give offsets")
     named = {row.name: row for row in table}
     if problem.strategy not in named:
         raise unknown_name("strategy", problem.strategy, named)
@@ -202,7 +193,7 @@ def _candidates(problem: AnyProblem, tuning: Tuning) -> Iterator[Strategy[Any]]:
         raise InputError(
             f"strategy={strategy.name!r} does not apply to {problem}: it is for {strategy.suits}"
         )
-    yield strategy
+    return strategy
 
 
 def _precision(problem: AnyProblem, tuning: Tuning) -> Iterator[str]:
@@ -235,11 +226,6 @@ def _launch_wide(
         (most >> i for i in range(most.bit_length())),
     )
     return draft.add(program, inputs, to)
-
-
-def _tile_size(p: Problem) -> int:
-    """Return the elements of a tile, whichever operand holds the data."""
-    return p.tile.k * max(p.tile.m, p.tile.n)
 
 
 def _is_always(problem: AnyProblem, tuning: Tuning) -> bool:

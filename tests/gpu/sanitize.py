@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "backends")]
 
 import tcusim  # noqa: E402
-from tcusim.algorithms import algorithms, segmented_algorithms  # noqa: E402
+from tcusim.algorithms import Level, algorithms, segmented_algorithms  # noqa: E402
 from tcusim.check.testing import random_inputs  # noqa: E402
 from tcusim.errors import Unsupported  # noqa: E402
 from tcusim.program.grammar import Program  # noqa: E402
@@ -55,8 +55,8 @@ def programs() -> list[Program]:
         TYPES, segmented_algorithms(), ("mma", "add"), FORMS
     ):
         masked, segment_size, warps, tiles = form
-        # A tile a warp, so that several blocks share a segment; each order of a scan in turn.
-        special: dict[str, Any] = {"per_warp": 1, "batches": 1, "columns": 3}
+        # Few rows a warp, so that several blocks share a segment; each order of a scan in turn.
+        special: dict[str, Any] = {"panels": 1, "columns": 4}
         special |= {"exclusive": segment_size == 100, "reverse": segment_size == 1000}
         try:
             program = tcusim.build(
@@ -68,7 +68,8 @@ def programs() -> list[Program]:
                 segment_size=segment_size,
                 combine=combine,
                 masked=masked,
-                warps=warps,
+                # Eight warps of a scan take a chunk of rows.
+                warps=8 if row.level is Level.GRID else warps,
                 items_per_warp=tiles,
                 **{name: value for name, value in special.items() if name in row.options},
             )

@@ -284,15 +284,6 @@ def test_each_row_may_have_a_shorter_last_segment(gpu: StandIn, size: int) -> No
         tcusim.segmented_cumsum(OnGpu(x), 7, include_initial=True)
 
 
-def test_long_arrays_may_take_several_launches(gpu: StandIn) -> None:
-    # As printed in the paper, no blocks share a segment.
-    x = halves(40_000)
-    expected = tcusim.cumsum(x, acc="f16", arch="ada")
-    assert_bits(tcusim.cumsum(OnGpu(x), acc="f16"), expected)
-    ((plan, _),) = gpu.runs
-    assert len(plan.launches) == 3
-
-
 @pytest.mark.parametrize("given", ["float16", "float32", "float64", ml_dtypes.bfloat16])
 @pytest.mark.parametrize("dtype", [None, "float16", "float32", np.float64, ml_dtypes.bfloat16])
 def test_types_are_those_of_numpy_arrays(gpu: StandIn, given: Any, dtype: Any) -> None:

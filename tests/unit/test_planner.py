@@ -166,6 +166,8 @@ def test_several_segments_longer_than_a_group_lie_by_offsets() -> None:
     assert chosen("scan", group + 1, group + 1).strategy == "single_pass"
     wanted = problem("scan", 4 * group, group + 1)
     assert not any(row.applies(wanted, DEFAULT) for row in STRATEGIES[Problem])
+    with pytest.raises(InputError, match=r"no launch scans segments as long as .*; give offsets"):
+        choose(wanted, "a plan")
 
 
 def test_a_named_algorithm_is_run_in_one_launch() -> None:
