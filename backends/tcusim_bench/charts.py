@@ -182,7 +182,7 @@ def _finish(axes: Any, panel: Panel, rows: Sequence[Row], label: str) -> None:
     kind, dtype, result = panel
     axes.set_title(f"{_KINDS[kind]}, {dtype} to {result}")
     names = _sizes(rows)
-    slanted = any(len(name) > 6 for name in names)
+    slanted = any(len(name) > 8 for name in names)
     axes.set_xticks(
         range(len(names)), names, rotation=30 if slanted else 0, ha="right" if slanted else "center"
     )
