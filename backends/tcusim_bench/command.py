@@ -15,7 +15,7 @@ from tcusim.cli.output import examples, json_text, print_json
 if TYPE_CHECKING:
     from tcusim_bench import latency, throughput
 
-__all__ = ["bench_command"]
+__all__ = ["bench_command", "tune_command"]
 
 _OUTPUT = click.option("-o", "--output", type=OutputFile(), help="Write JSON to a file.")
 _LOG2_LENGTH = click.option(
@@ -169,3 +169,62 @@ def _deliver(report: throughput.Report | latency.Report, as_json: bool, output: 
         print_json(report.as_json())
     else:
         click.echo(report.text())
+
+
+@click.command(
+    "tune",
+    epilog=examples(
+        "tcusim tune -o tuning.json",
+        "tcusim tune --kind scan --segment 4096 --seconds 20 -o tuning.json",
+    ),
+)
+@click.option("--kind", "kinds", multiple=True, type=click.Choice(["sum", "scan"]), help="Both.")
+@click.option(
+    *("--segment", "segments"),
+    type=click.IntRange(0),
+    multiple=True,
+    help="Elements of a segment, 0 for the whole array; repeatable. Powers of two by default.",
+)
+@click.option(
+    "--dtype", type=click.Choice(["f16", "bf16", "f32", "f64", "s8"]), default="f16",
+    show_default=True, help="Element type of the array.",
+)  # fmt: skip
+@click.option(
+    "--log2-length",
+    type=click.IntRange(10, 34),
+    default=28,
+    show_default=True,
+    metavar="N",
+    help="Elements: 2 to the power N.",
+)
+@_BACKEND
+@click.option("--seconds", type=float, default=60.0, show_default=True, help="Time for all sizes.")
+@click.option(
+    *("-o", "--output"),
+    type=OutputFile(),
+    required=True,
+    help="JSON for the numbers; rows for other problems that it has are kept.",
+)
+def tune_command(
+    kinds: tuple[str, ...], segments: tuple[int, ...], dtype: str, log2_length: int, **given: Any
+) -> None:
+    """Measure by which numbers plans are fastest on this machine's GPU, and write them to a file.
+
+    Plans use them where the environment variable TCUSIM_TUNING names the file. Results have the
+    same bits with them as without.
+    """
+    from tcusim.arrays.tuned import read_rows, write_rows
+    from tcusim_bench.sections import POWERS, Case
+    from tcusim_bench.tune import tune
+
+    length, path = 1 << log2_length, Path(given["output"])
+    # Rows that cannot be read are found before anything is measured.
+    rows = read_rows(path) if path.exists() else ()
+    cases = [
+        Case("tune", kind, size or length, length // (size or length) * (size or length), dtype)
+        for size in segments or [size for size in POWERS if size <= 2**20]
+        for kind in kinds or ("sum", "scan")
+        if size <= length
+    ]
+    found = tune(tuple(cases), given["backend"], given["seconds"], partial(click.echo, err=True))
+    files.write_text(str(path), write_rows((*rows, *(one.row for one in found if one.row.numbers))))

@@ -34,6 +34,7 @@ from tcusim.arrays.problem import (
     Types,
     rounded_up,
 )
+from tcusim.arrays.tuned import tuned
 from tcusim.arrays.tuning import DEFAULT, TUNINGS, ProductTuning, Tuning
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.machine import arch_of, format_of
@@ -135,10 +136,12 @@ class Draft(PlanBuilder, Generic[P]):
 def choose(problem: AnyProblem, title: str, tuning: Tuning | None = None) -> Choice:
     """Return the launches for a problem, by default by the numbers for its architecture.
 
+    Those that `tcusim tune` measured for such problems take their place.
+
     title: what messages call the plan. A strategy that there is not, or that does not apply, is
     refused.
     """
-    tuning = tuning or tuning_of(problem.arch)
+    tuning = tuning or tuned(tuning_of(problem.arch), problem)
     if isinstance(problem, SegmentProblem) and _is_by_parts(problem):
         return _by_parts(problem, title, tuning)
     strategy, draft = _strategy_for(problem, tuning), Draft(problem, tuning)

@@ -1,8 +1,9 @@
 """The numbers by which the planner chooses: one row for each architecture.
 
-They decide how fast a plan is, and in which order it adds, never whether it is right. The values
-here were measured on an H200 in 2026, with arrays of float16, unless a line says otherwise. For
-another GPU, measure, and add to `TUNINGS` a row with what differs.
+They decide how fast a plan is, and few of them in which order it adds, never whether it is right.
+The values here were measured on an H200 in 2026, with arrays of float16, unless a line says
+otherwise. For another GPU, measure, and add to `TUNINGS` a row with what differs; what a user
+measured is in `tcusim.arrays.tuned`.
 """
 
 from __future__ import annotations
