@@ -25,7 +25,7 @@ from tcusim.simulate.counts import Counts
 # chunk**, beginning with that entry, its *carry*.
 
 # %%
-chunk, chunks = 1024, 64
+chunk, chunks = 8192, 64
 rng = np.random.default_rng(6)
 x = rng.integers(-9, 10, chunk * chunks).astype(np.float16)
 exact = np.cumsum(x, dtype=np.float64)
@@ -57,11 +57,11 @@ print("the scan is right:", np.array_equal(out, exact))
 # ## One launch
 #
 # Three launches read the array twice. To read it once, a block has to keep its elements while it
-# waits for what precedes them. `scan_single_pass` does; here a block of 2 warps takes 1024
+# waits for what precedes them. `scan_single_pass` does; here a block of 2 warps takes 8192
 # elements, and 8 blocks are a *group*.
 
 # %%
-whole = tcusim.build("scan_single_pass", warps=2, batches=1, columns=8)
+whole = tcusim.build("scan_single_pass", warps=2, columns=8)
 one = Counts()
 out = launch(one, whole, **{"in": x})
 print("the scan is right:", np.array_equal(out, exact))
@@ -88,10 +88,10 @@ for path, step in walk(whole.steps):
         print(next(text for text in lines if text.startswith(f"{path} ")))
 
 # %% [markdown]
-# Block i leaves one value at place i + 1 of the status words: its total or, if it is the last of
-# its group, the sum of everything so far. So all that a block waits for is in one place: first what
-# precedes its group, then the totals of the blocks of its group before it. It adds up at most 8
-# values, whatever the length of the array.
+# Each block leaves its total in `sums_of_blocks`, and the last one of each group leaves the sum of
+# everything so far in `sums_of_groups`. A block waits for the totals of the blocks of its group
+# before it, and for what precedes the group. It adds up at most 8 values, whatever the length of
+# the array.
 #
 # Blocks are numbered as they start, says the listing. A block awaits words of earlier blocks, and
 # these have started before it; they need nothing from it. So nobody waits forever, however few
@@ -139,35 +139,31 @@ print(f"from {last[0]!s} to {last[-1]!s}")
 
 # %%
 def tree(values: np.ndarray) -> np.float32:
-    """Add values as a balanced tree: the second half onto the first, again and again."""
+    """Add 2**i values as a balanced tree: neighbours in pairs, again and again."""
     while values.size > 1:
-        half = (values.size + 1) // 2
-        low = values[:half].copy()
-        low[: values.size - half] += values[half:]
-        values = low
+        values = values[::2] + values[1::2]
     return values[0]
 
 
-def by_groups(status: np.ndarray, columns: int) -> np.ndarray:
+def by_groups(of_blocks: np.ndarray, of_groups: np.ndarray, columns: int) -> np.ndarray:
     """Return what precedes each block, as the blocks of `scan_single_pass` add up status words."""
-    before = np.zeros(status.size - 1, np.float32)
+    before = np.zeros(of_blocks.size, np.float32)
     for block in range(before.size):
-        place = block % columns
-        first = block - place
-        of_group = np.zeros(columns - 1, np.float32)
-        of_group[:place] = status[first + 1 : block + 1]
-        before_group = status[first] if first else np.float32(0)
-        before[block] = before_group + tree(of_group)
+        group, place = divmod(block, columns)
+        earlier = np.zeros(columns, np.float32)
+        earlier[:place] = of_blocks[block - place : block]
+        before_group = of_groups[group] if group else np.float32(0)
+        before[block] = tree(earlier) + before_group
     return before
 
 
 for event in tcusim.interpret(whole, {"in": noise}):
     state = event.state
-published = state.memory["sums"][: chunks + 1]
+published = state.memory["sums_of_blocks"][:chunks], state.memory["sums_of_groups"]
 out = state.outputs()["out"]
 
 # The first result of a block is its first element, plus what precedes the block.
-by_hand = noise[::chunk].astype(np.float32) + by_groups(published, columns=8)
+by_hand = noise[::chunk].astype(np.float32) + by_groups(*published, columns=8)
 same = np.array_equal(out[::chunk].view(np.uint32), by_hand.view(np.uint32))
 print(f"blocks of which the bits are as by hand: {same and chunks} of {chunks}")
 
@@ -176,15 +172,32 @@ print(f"blocks of which the bits are as by hand: {same and chunks} of {chunks}")
 # look-back there would be no such thing as *the* bits of a program.
 #
 # The price is a wait. A block of a look-back goes on as soon as it has seen enough; here it needs
-# the sum of the group before, always. Another order is another program, with its own bits:
+# the sum of the group before, always. Groups of another size are another order, with its own bits:
 
 # %%
 bits = {}
-for columns in (2, 8, 32):
-    program = tcusim.build("scan_single_pass", warps=2, batches=1, columns=columns)
+for columns in (8, 2, 32):
+    program = tcusim.build("scan_single_pass", warps=2, columns=columns)
     bits[columns] = tcusim.run(program, {"in": noise})["out"]
     error = np.abs(bits[columns] - np.cumsum(noise, dtype=np.float64)).max()
-    print(f"groups of {columns:>2}: the last result is {bits[columns][-1]!s}, error {error:.1e}")
+    others = np.count_nonzero(bits[columns] != bits[8])
+    print(
+        f"groups of {columns:>2}: error {error:.1e}; {others} results are not those of groups of 8"
+    )
+
+# %% [markdown]
+# So a group has 512 chunks of 8192 elements if nobody says otherwise. Then it does not matter how
+# many of them a block takes: its chunks are added as if they were blocks. [A segment's bits are its
+# own](../bits.md) tells of the whole order, which all programs keep that plans choose among.
+
+# %%
+results = set()
+for warps in (4, 8, 16):  # blocks of one chunk, of one and of two
+    program = tcusim.build(
+        "scan_single_pass", masked=True, warps=warps, batches=4 if warps == 4 else 2
+    )
+    results.add(tcusim.run(program, {"in": noise})["out"].tobytes())
+print(f"blocks of 4, 8 and 16 warps: {len(results)} set of bits")
 
 # %% [markdown]
 # ## Status words that nobody publishes
@@ -207,7 +220,7 @@ def without_publish(steps: tuple[Step, ...], status: str) -> tuple[Step, ...]:
     )
 
 
-silent = dataclasses.replace(whole, steps=without_publish(whole.steps, "sums"))
+silent = dataclasses.replace(whole, steps=without_publish(whole.steps, "sums_of_blocks"))
 try:
     tcusim.run(silent, {"in": x})
     message = ""
@@ -229,6 +242,7 @@ except tcusim.VerifyError as error:
 # %%
 assert last.size > 1
 assert same
-assert len({result[-1].tobytes() for result in bits.values()}) > 1
-assert "waits for sums[1]" in message
+assert len({result.tobytes() for result in bits.values()}) > 1
+assert "waits for sums_of_blocks[0]" in message
+assert len(results) == 1
 assert one.bytes_read < 0.6 * three.bytes_read
