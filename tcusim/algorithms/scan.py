@@ -160,13 +160,19 @@ def scan_ragged(
         view = rows.part(data(b), Index(), panel.row)
         panel.each_group(view, panel.scan_group)
         panel.mend(panel.totals, panel.source(view))
-        before = None
+        before, scanned = None, panel.rows
         if carry:
-            found = b.scratch("before", b.options.acc, rows.count)
-            given = b.input("carry", b.options.acc, rows.numbers)
+            # Integers that an accumulator has no room for are sums of 64 bits.
+            wide = "s64" if b.options.result == "s64" else b.options.acc
+            found = b.scratch("before", wide, rows.count)
+            given = b.input("carry", wide, rows.numbers)
             b.copy(b.rect(found, 0, rows.count, 1, 1), rows.values(given))
             before = b.rect(found, 0, rows.count, panel.row, 1, 0)
-        b.copy(rows.part(out, Index(), panel.row), panel.rows, before, "out")
+            if wide != b.options.acc:
+                widened = b.scratch("widened", wide, rows.count * panel.row)
+                scanned = b.rect(widened, 0, rows.count, panel.row, panel.row)
+                b.copy(scanned, panel.rows)
+        b.copy(rows.part(out, Index(), panel.row), scanned, before, "out")
     return rows.work()
 
 

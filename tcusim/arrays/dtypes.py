@@ -7,7 +7,7 @@ float16, bfloat16             their own type, or `dtype`     the same
 float32                       the same; where there is no    the same; refused where there is no
                               bf16, in scaled f16 parts      bf16, since scaling looks at the data
 float64                       the same                       the same
-int8                          int64, or `dtype`; exact       int32; exact, and no other type
+int8                          int64, or `dtype`; exact       int32, or of sums int64; exact
 other integers, bool          int64 or uint64, or `dtype`;   refused
                               exact modulo 2**64
 ============================  =============================  ====================================
@@ -135,16 +135,19 @@ def types_on_host(
 
 
 def types_on_device(
-    given: str, dtype: Any, acc: str, arch: str, *, bits: str = "segment"
+    given: str, dtype: Any, acc: str, arch: str, *, bits: str = "segment", product: bool = False
 ) -> TypeRule:
     """Return the types for arrays in GPU memory, whose values nobody looks at."""
     wanted = None if dtype is None else array_name_of(dtype)
     if given == "int8":
-        if wanted not in (None, "int32"):
+        valid = ("int32",) if product else ("int32", "int64")
+        result = wanted or "int32"
+        if result not in valid:
             raise InputError(
-                f"int8 arrays in GPU memory have int32 results, not {wanted}; cast the result"
+                f"int8 arrays in GPU memory have {' or '.join(valid)} results, not {result}; cast "
+                "the result"
             )
-        return TypeRule("int8", "int8", "int32", types_of("int8", "int32", acc))
+        return TypeRule("int8", "int8", result, types_of("int8", result, acc))
     if given not in FLOATS:
         raise InputError(
             f"arrays in GPU memory must be of {', '.join(FLOATS)} or int8, got {given}; cast it "

@@ -147,7 +147,8 @@ def sum(
         Axes to sum; None sums all elements.
     dtype : dtype, optional
         Type of accumulation and result, as in NumPy: float64 computes in float64. Default: the
-        type of `a`, and NumPy's wide integer for integers (int32 for int8 in GPU memory).
+        type of `a`, and NumPy's wide integer for integers (for int8 in GPU memory int32, which has
+        room for sums of 2**23; int64 may be chosen).
     out : array, optional
         Where to put the result: an array of the same library, of the result's shape and type, that
         does not overlap `a`.

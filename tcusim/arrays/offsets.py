@@ -82,7 +82,7 @@ def _brought(home: Home, a: Any, edges: Ints, rows: int) -> Offsets:
 
 def initial_of(home: Home, a: Any, initial: Any, layout: Layout, rule: TypeRule) -> Any:
     """Return the values before the first elements of all segments, flat, where `a` is."""
-    shape, dtype = layout.shape_of_initial, format_of(rule.types.acc).array_name
+    shape, dtype = layout.shape_of_initial, format_of(rule.types.sums).array_name
     if rule.method in ("digits", "fixed point"):
         dtype = rule.result if rule.method == "digits" else "float64"
     if layout.initial is not None:

@@ -126,10 +126,10 @@ class Draft(PlanBuilder, Generic[P]):
     ) -> str:
         """Add a launch of an algorithm that makes a new array; return the array's name.
 
-        What lies between "in" and "out" is of the accumulator's type.
+        What lies between "in" and "out" is of the sums' type.
         """
         types = self.problem.types
-        result = types.result if to == "out" else types.acc
+        result = types.result if to == "out" else types.sums
         return self.add(self.program(name, size, result, **options), inputs, to)
 
 
@@ -496,7 +496,7 @@ def _launch_by_offsets(
     A warp searches the offsets for its first chunk alone.
     """
     p, tuning = draft.problem, draft.tuning
-    result = p.types.result if to == "out" else p.types.acc
+    result = p.types.result if to == "out" else p.types.sums
     if p.length < tuning.many_elements:
         return draft.launch(name, size, inputs, to, **options)
     options["items_per_warp"] = tuning.ragged.items
@@ -516,8 +516,8 @@ def _launch_simt_by_offsets(
     to: str,
     **options: Any,
 ) -> str:
-    """Add a launch of rounded additions alone, on values of the accumulator's type."""
-    options |= {"source": draft.problem.types.acc, "part": None}
+    """Add a launch of rounded additions alone, on sums."""
+    options |= {"source": draft.problem.types.sums, "part": None}
     return _launch_by_offsets(draft, name, size, inputs, to, **options)
 
 

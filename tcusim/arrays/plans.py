@@ -146,7 +146,10 @@ class Planned:
         acc = "f16" if p.types.acc == "f16" else "f32"
         bits = "exact" if self.rule.method == "fixed point" else "segment"
         arch = p.arch or "hopper"
-        rule = types_on_device(self.rule.given, self.asked.result, acc, arch, bits=bits)
+        is_product = isinstance(p, ProductProblem)
+        rule = types_on_device(
+            self.rule.given, self.asked.result, acc, arch, bits=bits, product=is_product
+        )
         problem = p
         if rule.types != p.types:
             # The usual tile is that of the types.
@@ -559,10 +562,16 @@ def _require_exact(problem: SegmentProblem, rule: TypeRule) -> None:
         )
     most = MOST_DIGITS.get(problem.types.ab, problem.most)
     if problem.types.ab == "s8" and rule.method == "as it is" and problem.most > most:
-        raise Unsupported(
-            f"sums of more than {most} integers in GPU memory may not fit int32; cut the segments "
-            "into shorter ones, or copy the array to a NumPy array, whose sums are exact"
-        )
+        if problem.types.result != "s64":
+            raise Unsupported(
+                f"sums of more than {most} integers may not fit int32; choose int64 as dtype, or "
+                "cut the segments into shorter ones"
+            )
+        if isinstance(problem, Problem):
+            raise Unsupported(
+                f"segments of more than {most} integers are summed by offsets, and "
+                f"{problem.algorithm!r} is for other segments; leave it out"
+            )
     named = problem.algorithm or problem.strategy
     if named and rule.method in ("digits", "fixed point") and problem.most > most:
         raise Unsupported(
@@ -597,8 +606,16 @@ def segment_problem(
 
 
 def lies_by_offsets(layout: Layout, rule: TypeRule, options: Options) -> bool:
-    """Return whether segments of one size are scanned by offsets: they are too long to share."""
-    if layout.kind != "scan" or options.algorithm is not None or layout.by_offsets is not None:
+    """Return whether segments of one size are scanned by offsets: they are too long to share.
+
+    So are integers, and summed, if accumulators have no room for their sums.
+    """
+    if options.algorithm is not None or layout.by_offsets is not None:
+        return False
+    is_integer = rule.method == "digits" or rule.types.result == "s64"
+    if is_integer and layout.segment_size > MOST_DIGITS[rule.types.ab]:
+        return True
+    if layout.kind != "scan":
         return False
     tile, several = tile_for(rule.types, options.tile), layout.rows * layout.segments > 1
     longest = longest_scanned(tile, several=several)

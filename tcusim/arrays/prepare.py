@@ -77,7 +77,7 @@ def prepare_product(asked: tuple[Any, ...], arrays: tuple[Any, ...], call: Call)
         rule = types_on_host(factors.name, dtype, options.acc, arch, product=True)
         addend_of(c, layout.result, numpy_type(rule.result))
     else:
-        rule = types_on_device(left.dtype, request.dtype, options.acc, arch)
+        rule = types_on_device(left.dtype, request.dtype, options.acc, arch, product=True)
         if c is not None:
             _require_addend(home, c, layout.result, rule)
     plan = None

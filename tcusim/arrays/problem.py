@@ -63,6 +63,11 @@ class Types:
     part: str | None = None
 
     @property
+    def sums(self) -> str:
+        """The type of parts' sums: that of accumulators, or of results of 64 bits."""
+        return "s64" if self.result == "s64" else self.acc
+
+    @property
     def dtype(self) -> str:
         """NumPy's name of the type of "in"."""
         return format_of(self.source).array_name
@@ -189,7 +194,7 @@ class RaggedProblem(SegmentProblem):
     def inputs(self) -> tuple[Memory, ...]:
         """The array, and where its segments begin and end, from 0 to its length."""
         offsets = Memory("offsets", "s64", self.segments + 1)
-        carry = (Memory("carry", self.types.acc, self.segments),) if self.carry else ()
+        carry = (Memory("carry", self.types.sums, self.segments),) if self.carry else ()
         return Memory("in", self.types.source, self.length), offsets, *carry
 
     @property

@@ -140,6 +140,19 @@ def test_initial_values_and_ids(library: Library, dtype: str) -> None:
     library.require_bits(scan, expected)
 
 
+@pytest.mark.parametrize("length", [20, 5000, 2**24 + 77])
+def test_int64_sums_of_int8(library: Library, length: int) -> None:
+    x = np.full(length, -128, np.int8)
+    x[::5] = 127
+    a = library.there(x)
+    keywords: dict[str, Any] = {"dtype": "int64", "backend": library.backend}
+    library.require_bits(tcusim.sum(a, **keywords), x.sum(dtype=np.int64))
+    library.require_bits(tcusim.cumsum(a, **keywords), x.cumsum(dtype=np.int64))
+    scan = tcusim.segmented_cumsum(a, offsets=[0, 5, length], initial=2**40, **keywords)
+    expected = np.concatenate([x[:5].cumsum(dtype=np.int64), x[5:].cumsum(dtype=np.int64)]) + 2**40
+    library.require_bits(scan, expected)
+
+
 @pytest.mark.parametrize("length", [20, 1000, 2**22 + 5000])
 def test_a_scan_begins_with_an_initial_value(library: Library, length: int) -> None:
     x = numbers("float16", length)

@@ -88,6 +88,10 @@ __device__ inline double add(double x, double y) {
 __device__ inline int add(int x, int y) {
     return static_cast<int>(static_cast<unsigned int>(x) + static_cast<unsigned int>(y));
 }
+__device__ inline long long add(long long x, long long y) {
+    return static_cast<long long>(
+        static_cast<unsigned long long>(x) + static_cast<unsigned long long>(y));
+}
 
 // Rounds to odd: if bits are lost, the last one that is kept is set.
 __device__ inline double add_to_odd(double x, double y) {
