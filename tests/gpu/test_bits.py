@@ -176,3 +176,29 @@ def test_a_row_of_a_product_and_the_other_rows(there: Any, inner: int) -> None:
         for rows in (1, 7, 40, 600):
             some = product(arrays[0][5 : 5 + rows], factor, dtype="float32")
             assert bits(whole[5 : 5 + rows]) == bits(back(some)), (name, rows)
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("order", [{}, REVERSE], ids=["forward", "reverse"])
+@pytest.mark.parametrize("length", [40, 3000, 8192, 100_000])
+def test_exact_bits_are_those_of_numpy_arrays(
+    there: Any, length: int, order: dict[str, Any]
+) -> None:
+    if device_sm() < 80:
+        pytest.skip(f"sm_{device_sm()} does not multiply float64")
+    rng = np.random.default_rng(length)
+    x = np.ldexp(rng.uniform(-1, 1, (3, length)), rng.integers(-26, 17, (3, length))).astype("f2")
+    x[1] = np.where(x[0] == 0, np.float16(2.0**-24), 65504)
+    x[2, length // 2] = np.inf
+    a = there(x)
+    for result in ("float16", "float32", "float64"):
+        # On Volta, whose float16 products have nothing in common with float64.
+        given: dict[str, Any] = {"bits": "exact", "dtype": result, "arch": "volta"}
+        own = {"bits": "exact", "dtype": result}
+        assert bits(back(tcusim.sum(a, axis=1, **own))) == bits(tcusim.sum(x, axis=1, **given))
+        scan = tcusim.cumsum(x, axis=1, **given, **order)
+        assert bits(back(tcusim.cumsum(a, axis=1, **own, **order))) == bits(scan)
+    edges = [0, 9, 9, length // 2, length]
+    sums = tcusim.segmented_sum(x[1], offsets=edges, bits="exact", dtype="float32")
+    found = tcusim.segmented_sum(a[1], offsets=edges, bits="exact", dtype="float32")
+    assert bits(back(found)) == bits(sums)
