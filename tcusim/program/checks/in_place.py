@@ -75,24 +75,31 @@ class _Touched(NamedTuple):
     moment: Ints
     phase: Ints
 
-    def where(self, mask: Mask) -> _Touched:
+    def where(self, mask: Mask | Ints) -> _Touched:
         """Return some of the entries."""
         return _Touched(*(column[mask] for column in self))
 
 
 class _Trace:
-    """One walk through the steps, all warps together, that records who touches which element."""
+    """Two walks through the steps, all warps together: who writes which element, and who reads it.
+
+    Each read is compared with the first write as it comes, for a program may read all data often.
+    """
 
     def __init__(
         self, program: Program, scalars: Mapping[str, int], source: str, target: str
     ) -> None:
         self.program, self.scalars, self.source, self.target = program, scalars, source, target
         self.warps: Ints = np.arange(program.grid(scalars) * program.warps)
-        self.placement = Placement.of_warps(program, scalars, self.warps)
-        self.phase = np.zeros(self.warps.size, np.int64)
+        self.gathered = False
         self.paths: list[str] = []
-        self.read: list[_Touched] = []
         self.written: list[_Touched] = []
+        # What the first walk finds: the writes, and the first one of each element by its address.
+        self.writes: _Touched | None = None
+        self.firsts = np.zeros(0, np.int64)
+        self.addresses = np.zeros(0, np.int64)
+        # By the number of the rule that it breaks, the lowest address and what speaks against it.
+        self.found: dict[int, tuple[int, str]] = {}
 
     def reason(self) -> str:
         """Walk through the program; return what speaks against sharing memory, or nothing."""
@@ -105,10 +112,27 @@ class _Trace:
                 f"elements of {self.source} and {self.target} are not all found as chunks of one "
                 "length, so that it cannot be told which are the same"
             )
-        self.run(top(self.program), self.warps)
-        if not (self.read and self.written):
+        self.gathered = rules != {None}
+        self.begin()
+        if not self.written:
             return ""
-        return self.verdict(gathered=rules != {None})
+        every = _Touched(*map(np.concatenate, zip(*self.written, strict=True)))
+        if self.gathered:
+            self.addresses, self.firsts = np.unique(every.address, return_index=True)
+        else:
+            self.firsts = np.full(self.program.buffer(self.target).size.evaluate(self.scalars), -1)
+            # Of several writes to one element the last in this order remains.
+            self.firsts[every.address[::-1]] = np.arange(every.address.size)[::-1]
+        self.writes = every
+        self.begin()
+        return self.found[min(self.found)][1] if self.found else ""
+
+    def begin(self) -> None:
+        """Walk through all steps."""
+        self.placement = Placement.of_warps(self.program, self.scalars, self.warps)
+        self.phase = np.zeros(self.warps.size, np.int64)
+        self.moment = 0
+        self.run(top(self.program), self.warps)
 
     def views(self, site: Site) -> tuple[list[View], list[View]]:
         """Return the rectangles of the input that a step reads, and of the output it writes."""
@@ -142,33 +166,45 @@ class _Trace:
             for old, new in zip(held, found, strict=True):
                 old[warps] = new[warps]
         reads, writes = self.views(site)
-        self.read += [self.elements(view, warps) for view in reads]
-        self.written += [self.elements(view, warps) for view in writes]
-        self.paths.append(site.path)
+        if self.writes is None:
+            self.paths.append(site.path)
+            self.written += [self.elements(view, warps) for view in writes]
+        else:
+            for view in reads:
+                self.compare(self.elements(view, warps), self.writes)
+        self.moment += 1
 
     def elements(self, view: View, warps: Ints) -> _Touched:
         """Return the elements of a view where its bounds hold."""
         shape = (warps.size, view.rows, view.cols)
         who = warps[:, None, None]
         place = np.arange(view.rows * view.cols).reshape(shape[1:])
-        address, moment = self.placement.addresses(view, warps), np.array(len(self.paths))
+        address, moment = self.placement.addresses(view, warps), np.array(self.moment)
         columns = (address, who, place, moment, self.phase[who])
         used = np.broadcast_to(self.placement.inside(view, warps), shape)
-        return _Touched(*(np.broadcast_to(column, shape)[used] for column in columns))
-
-    def verdict(self, *, gathered: bool) -> str:
-        """Return what speaks against sharing the elements that are both read and written."""
-        reads, writes = (
-            _Touched(*map(np.concatenate, zip(*touched, strict=True)))
-            for touched in (self.read, self.written)
+        every = used.all()
+        return _Touched(
+            *(
+                full.reshape(-1) if every else full[used]
+                for full in (np.broadcast_to(column, shape) for column in columns)
+            )
         )
-        addresses, firsts = np.unique(writes.address, return_index=True)
-        if not firsts.size:
-            return ""
-        at = np.minimum(np.searchsorted(addresses, reads.address), addresses.size - 1)
-        shared = addresses[at] == reads.address
-        # For each read of an element, the first write of the same element.
-        read, write = reads.where(shared), writes.where(firsts[at[shared]])
+
+    def first_writes(self, addresses: Ints) -> Ints:
+        """Return the number of the first write to each element; -1 if there is none."""
+        if not self.gathered:
+            found: Ints = self.firsts[addresses]
+            return found
+        if not self.firsts.size:
+            return np.full(addresses.shape, -1)
+        at = np.minimum(np.searchsorted(self.addresses, addresses), self.addresses.size - 1)
+        return np.where(self.addresses[at] == addresses, self.firsts[at], -1)
+
+    def compare(self, reads: _Touched, writes: _Touched) -> None:
+        """Record what speaks against sharing elements that a step reads."""
+        firsts = self.first_writes(reads.address)
+        shared = firsts >= 0
+        read, write = reads.where(shared), writes.where(firsts[shared])
         objections = (
             (
                 (read.moment == write.moment) & (read.place != write.place),
@@ -189,17 +225,23 @@ class _Trace:
                 "between",
             ),
         )
-        for unfit, text in objections:
-            if unfit.any():
-                found = np.flatnonzero(unfit)
-                one = found[np.argmin(read.address[found])]
-                element = element_name(int(read.address[one]), gathered=gathered)
-                return text.format(
+        for number, (unfit, text) in enumerate(objections):
+            if not unfit.any():
+                continue
+            found = np.flatnonzero(unfit)
+            one = found[np.argmin(read.address[found])]
+            address = int(read.address[one])
+            if number in self.found and self.found[number][0] <= address:
+                continue
+            element = element_name(address, gathered=self.gathered)
+            self.found[number] = (
+                address,
+                text.format(
                     source=f"{self.source}[{element}]",
                     target=f"{self.target}[{element}]",
                     read=self.paths[read.moment[one]],
                     written=self.paths[write.moment[one]],
                     reader=read.warp[one],
                     writer=write.warp[one],
-                )
-        return ""
+                ),
+            )
