@@ -124,6 +124,8 @@ class Device:
         self._room = self.cp.empty(length * 4, np.uint8)
         self.vector = self.cp.empty(matrix_columns(length), np.float16)
         self._fill("f16", self.vector, length + 1)
+        # The limits are measured on random numbers, too.
+        self.data()
 
     @property
     def sm(self) -> int:
