@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
@@ -16,6 +16,12 @@ from numpy.typing import NDArray
 
 import tcusim
 from segment_oracle import Oracle
+from tcusim.algorithms.order import Order
+from tcusim.arrays.planner import choose
+from tcusim.arrays.problem import AnyProblem, Problem, RaggedProblem, Types
+from tcusim.arrays.tuned import TUNED, with_numbers
+from tcusim.arrays.tuning import DEFAULT, RaggedTuning, Tuning
+from tcusim.backends import get_backend
 
 Array = NDArray[Any]
 
@@ -235,6 +241,63 @@ def test_one_set_of_bits_in_batches_of_any_size(length: int, order: Any, seed: i
     for count in (1, 2, 7, 16, 33, 300):
         company = Company(Kind("float16"), "rows", (length,) * count, 0, "alike", seed)
         require_own_bits(company, "hopper", order, dtype=np.float32)
+
+
+def powers(least: int, most: int) -> st.SearchStrategy[int]:
+    return st.integers(least.bit_length() - 1, most.bit_length() - 1).map(lambda i: 1 << i)
+
+
+@st.composite
+def tunings(draw: st.DrawFn) -> Tuning:
+    """Draw all numbers by which plans choose, except those that are arithmetic."""
+    tuning = DEFAULT
+    for kind in ("reduction", "scan"):
+        drawn = [(name, draw(powers(*limits))) for name, limits in TUNED.items()]
+        tuning = with_numbers(tuning, kind, drawn)
+    cut = draw(powers(2, 128))
+    ragged = RaggedTuning(
+        least_cut=cut,
+        simt_values=draw(powers(cut, 512)),
+        scanned_values=draw(powers(64, 2048)),
+        warps=draw(powers(1, 8)),
+        items=draw(powers(1, 8)),
+    )
+    return replace(tuning, ragged=ragged)
+
+
+@settings(examples, max_examples=CASES // 4 or 20)
+@given(
+    tunings(),
+    st.sampled_from(["reduction", "scan"]),
+    st.sampled_from(ORDERS),
+    st.one_of(LENGTHS, st.integers(1, 30_000)),
+    st.booleans(),
+    st.integers(0, 2**32 - 1),
+)
+def test_whatever_the_numbers_by_which_plans_choose(
+    tuning: Tuning, kind: str, order: dict[str, Any], length: int, ragged: bool, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    x = numbers(rng, int(rng.integers(1, 4)) * length + int(rng.integers(0, length))).astype("f2")
+    edges = np.append(np.arange(0, x.size, length), x.size)
+    common: dict[str, Any] = {
+        "types": Types("f16", "f32", "f16", "f32"), "tile": tcusim.shape_of("16x16x16"),
+        "arch": "hopper", "kind": kind, "length": x.size,
+        "order": Order(**order) if kind == "scan" else Order(),
+    }  # fmt: skip
+    problem: AnyProblem = (
+        RaggedProblem(segments=edges.size - 1, **common)
+        if ragged
+        else Problem(segment_size=length, **common)
+    )
+    arrays = {"in": x} | ({"offsets": edges} if ragged else {})
+    plan = choose(problem, "drawn", tuning).plan
+    out = get_backend("numpy").run(plan, arrays, arch="hopper")["out"]
+    for number, (begin, end) in enumerate(itertools.pairwise(edges)):
+        if kind == "scan":
+            assert bits(out[begin:end]) == bits(Oracle().scan(x[begin:end], **order))
+        else:
+            assert out[number] == Oracle().sum(x[begin:end])
 
 
 # Of integers, whose products are exact, the narrow ones will do.
