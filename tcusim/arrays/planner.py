@@ -22,7 +22,6 @@ from tcusim.algorithms.rows import (
     GROUP_CHUNKS,
     PANEL_ROWS,
     ROW_TILES,
-    SIMT_ROWS,
 )
 from tcusim.arrays.problem import (
     MOST_FLOAT16,
@@ -491,34 +490,24 @@ def _launch_by_offsets(
     to: str,
     **options: Any,
 ) -> str:
-    """Add a launch of chunks; of a long array, with blocks of several warps of several turns.
+    """Add a launch of chunks; of a long array, with blocks of several warps that go on.
 
-    A warp searches the offsets for its first chunk alone.
+    A warp searches all offsets for its first chunk alone. What has no products adds up sums.
     """
     p, tuning = draft.problem, draft.tuning
-    result = p.types.result if to == "out" else p.types.sums
+    items = tuning.ragged.items
+    if not algorithm_of(name).uses_mma:
+        options |= {"source": p.types.sums, "part": None}
+        items = tuning.ragged.simt_items
     if p.length < tuning.many_elements:
         return draft.launch(name, size, inputs, to, **options)
-    options["items_per_warp"] = tuning.ragged.items
-    most = tuning.ragged.warps
+    result, most = p.types.result if to == "out" else p.types.sums, tuning.ragged.warps
+    options["items_per_warp"] = items
     _, program = draft.first_that_fits(
         lambda warps: draft.program(name, size, result, warps=warps, **options),
         (most >> i for i in range(most.bit_length())),
     )
     return draft.add(program, inputs, to)
-
-
-def _launch_simt_by_offsets(
-    draft: Draft[RaggedProblem],
-    name: str,
-    size: int,
-    inputs: Mapping[str, str],
-    to: str,
-    **options: Any,
-) -> str:
-    """Add a launch of rounded additions alone, on sums."""
-    options |= {"source": draft.problem.types.sums, "part": None}
-    return _launch_by_offsets(draft, name, size, inputs, to, **options)
 
 
 def _is_row(p: RaggedProblem, tuning: Tuning) -> bool:
@@ -555,13 +544,17 @@ def _launch_ragged_chunks(draft: Draft[RaggedProblem]) -> None:
         _launch_by_offsets(draft, "scan_ragged", row, inputs, "out", carry=True, **p.scan_options)
         return
     tuning = draft.tuning.ragged
-    # Lines of about what segments have on average waste the least; all cuts give the same tree.
+    # All cuts give the same tree. Lines of about what segments have on average waste the least, and
+    # long ones save launches, if few values are missing in them.
     usual = rounded_up(2 * -(-sums.size // max(1, p.segments)), 1)
-    cut = max(tuning.least_cut, min(usual, tuning.simt_values))
-    while sums.longest > tuning.simt_values or sums.longest > 4 * cut:
+    cut = tuning.simt_values
+    if p.segments * cut > tuning.few_values:
+        cut = max(tuning.least_cut, min(usual, cut))
+    while sums.longest > cut:
         sums = _add_simt_sums(draft, sums, cut)
-    line, options = rounded_up(sums.numbers, 1), {"levels": sums.cuts, "whole": True}
-    _launch_simt_by_offsets(draft, "reduction_ragged_simt", line, sums.inputs(), "out", **options)
+    line = rounded_up(sums.numbers, 1)
+    options = {"levels": sums.cuts, "whole": True, "rows_per_warp": tuning.rows_of(line)}
+    _launch_by_offsets(draft, "reduction_ragged_simt", line, sums.inputs(), "out", **options)
 
 
 def _add_ragged_carries(draft: Draft[RaggedProblem], level: _Level, number: int) -> str:
@@ -581,16 +574,14 @@ def _add_ragged_carries(draft: Draft[RaggedProblem], level: _Level, number: int)
         sums = _add_simt_sums(draft, level, count)
         line, inputs = count, level.inputs(_add_ragged_carries(draft, sums, number + 1))
         options["carry"] = True
-    most = max(1, draft.tuning.ragged.scanned_values // line)
-    options["rows_per_warp"] = 1 if by == "tree" else min(SIMT_ROWS, most)
-    return _launch_simt_by_offsets(draft, "scan_ragged_simt", line, inputs, "carries", **options)
+    options["rows_per_warp"] = 1 if by == "tree" else draft.tuning.ragged.rows_of(line, 2)
+    return _launch_by_offsets(draft, "scan_ragged_simt", line, inputs, "carries", **options)
 
 
 def _add_simt_sums(draft: Draft[RaggedProblem], level: _Level, cut: int) -> _Level:
     """Add up chunks of a level in shared memory; return the level of their sums."""
-    rows = max(1, min(SIMT_ROWS, draft.tuning.ragged.scanned_values // cut))
-    options = {"levels": level.cuts, "rows_per_warp": rows}
-    name = _launch_simt_by_offsets(
+    options = {"levels": level.cuts, "rows_per_warp": draft.tuning.ragged.rows_of(cut)}
+    name = _launch_by_offsets(
         draft, "reduction_ragged_simt", cut, level.inputs(), "sums", **options
     )
     return level.cut(name, draft.memory[name].size, cut)

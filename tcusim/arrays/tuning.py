@@ -43,11 +43,19 @@ class RaggedTuning:
     # Values of a chunk that are added up in shared memory: the fewest, and the most.
     least_cut: int = 16
     simt_values: int = 128
-    # Values that a warp scans in shared memory at once.
-    scanned_values: int = 1024
-    # Warps of a block, and how often each takes chunks anew.
+    # Values that take no longer to add up than another launch.
+    few_values: int = 2**20
+    # Values that a warp has in shared memory at once, and the most chunks: one a lane.
+    held_values: int = 1024
+    rows: int = 32
+    # Warps of a block, and how often each takes rows of the array, or chunks of sums, anew.
     warps: int = 4
-    items: int = 4
+    items: int = 8
+    simt_items: int = 4
+
+    def rows_of(self, line: int, arrays: int = 1) -> int:
+        """Return how many chunks a warp takes at once, with `arrays` of `line` values of each."""
+        return max(1, min(self.rows, self.held_values // line) // arrays)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

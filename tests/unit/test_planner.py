@@ -337,6 +337,29 @@ def test_segments_by_offsets_can_be_cut_where_they_need_not_be() -> None:
         masked("reduction", 10**6, 9, strategy="row_per_segment")
 
 
+def test_sums_by_offsets_have_the_bits_of_any_cut_and_any_blocks() -> None:
+    """Lines are as long as segments are on average, unless few values save a launch."""
+    few, many = (masked("reduction", 2**26, segments) for segments in (2**10, 2**18))
+    assert len(launches(few)) < len(launches(many))
+    rng = np.random.default_rng(7)
+    lengths = np.append(rng.integers(0, 100, 60), [9000, 1, 0, 2500])
+    offsets = np.concatenate([[0], lengths.cumsum()]).astype(np.int64)
+    x = rng.standard_normal(offsets[-1]).astype(np.float16)
+    found = set()
+    for changes in ({}, {"few_values": 0}, {"few_values": 0, "least_cut": 2, "held_values": 64}):
+        tuning = replace(DEFAULT, many_elements=1, ragged=replace(DEFAULT.ragged, **changes))
+        made = RaggedProblem(
+            kind="reduction",
+            length=x.size,
+            segments=lengths.size,
+            tile=shape_of("16x16x16"),
+            types=Types("f16", "f32", "f16", "f32"),
+        )
+        plan = choose(made, "a plan", tuning).plan
+        found.add(NUMPY.run(plan, {"in": x, "offsets": offsets})["out"].tobytes())
+    assert len(found) == 1
+
+
 # --- Products -----------------------------------------------------------------------------------
 
 
