@@ -586,7 +586,7 @@ class _Emitter:
         def put(value: str, fast: bool) -> list[str]:
             return [write(how, dst, to, (value, src.buffer.dtype), fast=fast)]
 
-        if plus is None and places[0] is Where.GATHERED:
+        if plus is None and step.only is None and places[0] is Where.GATHERED:
             # The loads come first; pieces are put together as they are written.
             self._line(*move_lines(how, *held_piece(how, src, put), named=False))
             return

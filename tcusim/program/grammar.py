@@ -463,7 +463,8 @@ class Segments:
 class Locate:
     """Find where chunks of segments lie: range r of `dst` is that of chunk number first + r.
 
-    CUDA: a binary search in each lane. Cost: about log2(segments) reads a range.
+    CUDA: the lanes of a warp search together; from its last chunk on there is little to search.
+    Cost: about log32(segments) reads one after the other, and then an offset a range.
     """
 
     dst: Ranges

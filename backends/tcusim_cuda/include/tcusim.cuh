@@ -230,8 +230,9 @@ __device__ inline long long position(long long offset, long long i) {
 // warp together; LENGTH 0 takes whole segments. No chunk reaches beyond `most` elements, nor before
 // the first, whatever the offsets are.
 // begins has two places more: for the segment of the last chunk, and for what is returned: whether
-// all chunks that have elements are at least `margin` from both ends of the data. last is the last
-// chunk's number, -1 before the first call; a call that goes on from there need not search.
+// all chunks that have elements are at least `margin` from both ends of the data, and an int can
+// count their elements. last is the last chunk's number, -1 before the first call; a call that goes
+// on from there need not search.
 constexpr int margin = 32;
 template <long long LENGTH, long long... LEVELS>
 __device__ inline bool locate(
@@ -252,7 +253,8 @@ __device__ inline bool locate(
         begin = begin < end ? begin : end;
         begins[e] = begin;
         ends[e] = end;
-        if (begin < end && (begin < margin || end > most - margin)) *inner = 0;
+        const bool outer = begin < margin || end > most - margin || end - begin > 1 << 30;
+        if (begin < end && outer) *inner = 0;
     };
     __syncwarp();
     if (lane == 0) *inner = 1;
@@ -450,8 +452,7 @@ struct Piece {
     // Elements, and bytes before them in the first vector.
     int count, skew;
 
-    __device__ Piece(const T* p, long long rest) : p(p) {
-        count = rest < V ? static_cast<int>(rest) : V;
+    __device__ Piece(const T* p, int rest) : p(p), count(rest < V ? rest : V) {
         skew = static_cast<int>(reinterpret_cast<unsigned long long>(p) & (bytes - 1));
     }
 
@@ -460,7 +461,7 @@ struct Piece {
     };
     __device__ Parts load() const {
         const auto* from = reinterpret_cast<const Words<bytes>*>(
-            reinterpret_cast<const char*>(p) - skew
+            reinterpret_cast<const char*>(p) - static_cast<unsigned int>(skew)
         );
         Parts parts = {};
         if (count > 0) parts.one = from[0];
@@ -500,7 +501,7 @@ struct Piece {
 };
 template <int V, class T>
 __device__ inline Piece<V, T> piece(const T* p, long long rest) {
-    return Piece<V, T>(p, rest);
+    return Piece<V, T>(p, static_cast<int>(rest));
 }
 // The same, one element at a time.
 template <int V, class T>
