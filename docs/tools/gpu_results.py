@@ -16,7 +16,7 @@ from tables import table
 
 from tcusim_bench.throughput import Attempt, Report, Row
 
-__all__ = ["agreement", "benchmark", "kernels", "latency"]
+__all__ = ["agreement", "benchmark", "kernels", "latency", "sections"]
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 
@@ -107,7 +107,7 @@ def benchmark(kind: str, folder: Path = DATA, *, result: str | None = None) -> s
         return _none("the benchmark")
     if result is None and kind == "scan":
         result = "f16"
-    shown = [row for row in report.rows if row.kind == kind]
+    shown = [row for row in _main(report) if row.kind == kind]
     rows = [row for row in shown if result is None or row.best.result == result]
     if not rows:
         return _none(f"the benchmark with {_NAMES[kind]}")
@@ -115,7 +115,8 @@ def benchmark(kind: str, folder: Path = DATA, *, result: str | None = None) -> s
     names.sort(key=lambda name: name != _OURS)
     lines = []
     for size in dict.fromkeys(row.segment_size for row in rows):
-        best = {name: _best(rows, size, name) for name in names}
+        here = [row for row in rows if row.segment_size == size]
+        best = {name: _best(here, name) for name in names}
         ours = best.get(_OURS)
         speeds = (_speed(best[name]) for name in names if name != _OURS)
         lines.append((_size(kind, size, report.length), *_our_cells(ours), *speeds))
@@ -125,6 +126,41 @@ def benchmark(kind: str, folder: Path = DATA, *, result: str | None = None) -> s
     return "\n\n".join([*parts, *_wrong(rows, report.length)])
 
 
+def _main(report: Report) -> list[Row]:
+    """Return the rows of float16 segments of powers of two, of whole arrays and of products."""
+    return [row for row in report.rows if row.section in ("", "sums", "scans", "products")]
+
+
+def sections(folder: Path = DATA) -> str:
+    """Return the speeds of all other sections that were recorded, a table for each."""
+    report = _report(folder)
+    main = [] if report is None else _main(report)
+    others = [] if report is None else [row for row in report.rows if row not in main]
+    if not others:
+        return _none("the benchmark's other sections")
+    parts = []
+    for section in dict.fromkeys(row.section for row in others):
+        shown = [row for row in others if row.section == section]
+        peers = [name for name in dict.fromkeys(r.best.who for r in shown) if name != _OURS]
+        lines = [
+            (
+                *(row.kind, row.case.size, f"{row.dtype} → {row.best.result}", *_our_cells(row)),
+                *(_speed(_best([r for r in shown if _rivals(r, row)], name)) for name in peers),
+            )
+            for row in shown
+            if row.best.who == _OURS
+        ]
+        heads = ("kind", "size", "types", _OURS, "of the limit", "of the best other", *peers)
+        parts.append(f"**`{section}`**\n\n{table(heads, lines)}")
+    return "\n\n".join(parts)
+
+
+def _rivals(row: Row, ours: Row) -> bool:
+    """Return whether a row is comparable: of the same problem, and in a scan of the same type."""
+    same = ours.kind != "scan" or row.best.result == ours.best.result
+    return same and row.case == ours.case
+
+
 def _size(kind: str, size: int, length: int) -> str:
     """Return what a line is about: a segment size, the whole array, or a matrix."""
     if kind == "matvec":
@@ -132,9 +168,9 @@ def _size(kind: str, size: int, length: int) -> str:
     return "whole array" if size == length else f"{size:,}"
 
 
-def _best(rows: Iterable[Row], size: int, who: str) -> Row | None:
-    """Return a library's fastest row at a size, or any if none was timed."""
-    found = [row for row in rows if row.segment_size == size and row.best.who == who]
+def _best(rows: Iterable[Row], who: str) -> Row | None:
+    """Return a library's fastest row, or any if none was timed."""
+    found = [row for row in rows if row.best.who == who]
     return max(found, key=lambda row: row.elements_per_s or 0.0, default=None)
 
 
@@ -181,7 +217,7 @@ def kernels(folder: Path = DATA) -> str:
             *(f"`{row.best.label}`", _speed(row), f"{row.of_limit or 0:.1%}"),
             f"{row.best.bits_compared:,}",
         )
-        for row in report.rows
+        for row in _main(report)
         if row.is_ours
     ]
     heads = ("kind", "segment", "sums → result", "program", "10⁹/s", "of the limit")

@@ -38,7 +38,7 @@ from tcusim_bench.throughput import (
 )
 
 LENGTH = 2**20
-SUM, SCAN = (Case("x", kind, 16, LENGTH) for kind in ("sum", "scan"))
+SUM, SCAN = (Case(f"{kind}s", kind, 16, LENGTH) for kind in ("sum", "scan"))
 
 
 # --- Rows -------------------------------------------------------------------------------------
@@ -461,7 +461,7 @@ def test_the_page_of_whole_arrays_and_products(pages: Any, tmp_path: Path, repor
     rows = [
         *best_rows(SCAN, tried[:1]),
         *best_rows(replace(SCAN, segment_size=LENGTH), [*tried, attempt("CuPy", None)]),
-        *best_rows(Case("x", "matvec", 512, LENGTH), tried),
+        *best_rows(Case("products", "matvec", 512, LENGTH), tried),
     ]
     record = replace(report, rows=with_ratios(rows, report.limits))
     (tmp_path / "bench_h200.json").write_text(json.dumps(record.as_json()))
@@ -477,6 +477,26 @@ def test_the_page_of_whole_arrays_and_products(pages: Any, tmp_path: Path, repor
     assert "limit of reading: 4.500 TB/s" in lines[0]
     assert lines[4] == "| 2,048 x 512 | **1** | 0.0% | 4.00 | 0 |"
     assert "| scan | whole array | f32 → f16 | `x` |" in pages.kernels(tmp_path)
+
+
+def test_the_page_of_other_sections(pages: Any, tmp_path: Path, report: Report) -> None:
+    """They are on no other table, and compared with what solves the same problem."""
+    path = tmp_path / "bench_h200.json"
+    path.write_text(json.dumps(report.as_json()))
+    assert pages.sections(tmp_path).startswith("*No run of the benchmark's other sections")
+    tried = [attempt("tcusim", 2.0), attempt("PyTorch", 4.0, "f16")]
+    ragged = Case("ragged", "sum", 0, LENGTH, lengths="one giant")
+    rows = [
+        *best_rows(ragged, tried, 7),
+        *best_rows(Case("types", "sum", 16, LENGTH, "f32"), tried),
+    ]
+    record = replace(report, rows=with_ratios([*report.rows, *rows], report.limits))
+    path.write_text(json.dumps(record.as_json()))
+    lines = pages.sections(tmp_path).splitlines()
+    assert lines[0] == "**`ragged`**"
+    assert lines[4] == "| sum | one giant | f16 → f32 | **1** | 0.0% | 2.00 | 0 |"
+    assert "| sum | 16 | f32 → f32 | **1** | 0.0% | 2.00 | 0 |" in lines
+    assert "f32" not in pages.benchmark("sum", tmp_path)
 
 
 def test_the_page_of_a_comparison(pages: Any, tmp_path: Path) -> None:
