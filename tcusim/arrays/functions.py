@@ -579,6 +579,11 @@ def matvec(
     -------
     array, shape (..., M)
 
+    Notes
+    -----
+    Each product has the bits that it has alone. They are not those of a column of `matmul`, which
+    adds in another order; in GPU memory, where each vector is a launch, many are faster as columns.
+
     Raises
     ------
     InputError
