@@ -100,6 +100,8 @@ def test_a_scan_over_its_input_gives_the_same_bits() -> None:
         masked = program.scalars[0].multiple_of == 1
         length = 2 * per_block + (per_block // 2 + 7 if masked else 0)
         inputs = {"in": rng.standard_normal(length).astype(np.float16)}
+        # From there on some warps read their rows once more.
+        inputs["in"][length // 2] = np.inf
         apart = run_numpy(program, inputs)["out"]
         together = in_one_memory(program, inputs)
         np.testing.assert_array_equal(apart.view(np.uint16), together.view(np.uint16))
@@ -146,6 +148,7 @@ def test_a_scan_by_offsets_over_its_input_gives_the_same_bits() -> None:
         edges = np.cumsum([0, *rng.permutation([0, longest, *rng.integers(0, longest, 40)])])
         read = {buffer.name: buffer for buffer in program.inputs}
         x = rng.standard_normal(edges[-1]).astype(read["in"].dtype.replace("f", "float"))
+        x[x.size // 2] = np.inf
         inputs = {"in": x, "offsets": edges}
         if "carry" in read:
             count = read["carry"].size.evaluate({"length": x.size, "segments": edges.size - 1})
@@ -244,6 +247,24 @@ def test_lanes_that_do_not_meet() -> None:
         "step 1 reads in[0] and step 2 writes out[0], but no barrier is between (length = 32)"
     )
     assert in_place(replace(made, steps=(read, SYNC, write))) is None
+
+
+def test_lanes_that_meet_only_if_the_data_say_so() -> None:
+    other = Buffer("other", "f32", Extent(LENGTH), BufferRole.INPUT)
+    own = replace(MINE, name="own")
+    steps = (
+        Copy(line_of(own), line_of(other, HERE)),
+        SYNC,
+        Copy(line_of(MINE), line_of(IN, HERE)),
+        When((), (SYNC,), not_finite=line_of(own)),
+        Copy(line_of(OUT, HERE), line_of(other, HERE)),
+    )
+    both = program(Copy(line_of(OUT, HERE), line_of(IN, HERE)))
+    made = replace(both, buffers=(IN, OUT, MINE, other, own), steps=steps)
+    verify(made)
+    assert in_place(made) == (
+        "step 3 reads in[0] and step 5 writes out[0], but no barrier is between (length = 32)"
+    )
 
 
 def test_an_element_that_is_read_later() -> None:

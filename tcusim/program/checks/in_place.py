@@ -157,7 +157,8 @@ class _Trace:
 
     def step(self, site: Site, warps: Ints) -> None:
         """Record what one leaf step touches."""
-        if isinstance(site.step, Mma | Sync):
+        # Lanes that meet only where the data say so may not meet.
+        if isinstance(site.step, Mma | Sync) and not any(guard.on_data for guard in site.guards):
             self.phase[warps] += 1
         if isinstance(site.step, Locate):
             found = chunk_ranges(site.step, self.placement)
