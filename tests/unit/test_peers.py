@@ -13,6 +13,7 @@ import pytest
 
 from tcusim.errors import UnknownName
 from tcusim_bench import peers as bench_peers
+from tcusim_bench.peers import Cub
 from tcusim_bench.sections import POWERS, Case
 
 
@@ -46,6 +47,22 @@ def test_triton_tiles_cover_whole_segments(size: int) -> None:
         assert rows == 1 or step == size
         assert rows * step in (1024, 2048, 4096, 8192, 16384)
         assert warps in (1, 2, 4, 8)
+
+
+def test_what_is_called_of_cub_is_in_its_source() -> None:
+    """By every case: segments of one size, ragged ones and whole arrays."""
+    source = bench_peers.CUB_SOURCE.read_text(encoding="utf-8")
+    cub: Any = SimpleNamespace(version=3_001_000)
+    called = set()
+    for kind in ("sum", "scan"):
+        for size, lengths in ((16, ""), (2**13, ""), (2**20, ""), (0, "one giant")):
+            problem: Any = SimpleNamespace(
+                kind=kind, segment_size=size, case=Case("x", kind, size, 2**20, lengths=lengths)
+            )
+            for functions in (Cub.device_wide, Cub.thrust, Cub.blocks):
+                called |= {name for *_, name in functions(cub, problem)}
+    assert len(called) == 11
+    assert [name for name in called if f'extern "C" int {name}(' not in source] == []
 
 
 @pytest.mark.slow
