@@ -158,6 +158,7 @@ KINDS = (
     Kind("int64"),
     Kind("bool"),
 )
+SEGMENTS = ("size", "offsets", "ids", "size of columns", "offsets of columns")
 NEIGHBOURS = ("alike", "zeros", "huge", "not finite")
 LENGTHS = st.one_of(st.integers(1, 70), st.integers(1, 1100), st.sampled_from(EDGES[:-1]))
 COUNTS = (1, 2, 7, 16, 33)
@@ -165,7 +166,7 @@ COUNTS = (1, 2, 7, 16, 33)
 
 @dataclass(frozen=True)
 class Company:
-    """A segment among others: rows of an array, or segments of one size or by offsets.
+    """A segment among others: rows of an array, or segments of one size, by offsets or by ids.
 
     lengths: of all segments. number: the one that is looked at. neighbours: what the others hold.
     """
@@ -185,10 +186,16 @@ class Company:
         x = self.kind.numbers(rng, own.stop - own.start)
         a = self.kind.neighbours(rng, int(edges[-1]), self.neighbours)
         a[own] = x
-        if self.form == "offsets":
-            return x, a, {"offsets": edges}, (self.number, own)
-        if self.form == "size":
-            return x, a, {"segment_size": x.size}, (self.number, own)
+        if self.form in SEGMENTS:
+            place = {
+                "offsets": {"offsets": edges},
+                "size": {"segment_size": x.size},
+                "ids": {"segment_ids": np.repeat(np.arange(len(self.lengths)), self.lengths)},
+            }[self.form.removesuffix(" of columns")]
+            if self.form.endswith("columns"):
+                both = np.stack([a, a[::-1]], axis=1)
+                return x, both, {**place, "axis": 0}, ((self.number, 0), (own, 0))
+            return x, a, place, (self.number, own)
         a, number = a.reshape(-1, x.size), self.number
         if self.form == "rows":
             return x, a, {"axis": 1}, (number, number)
@@ -200,9 +207,9 @@ class Company:
 
 @st.composite
 def companies(draw: st.DrawFn) -> Company:
-    form = draw(st.sampled_from(["size", "offsets", "rows", "columns", "middle"]))
+    form = draw(st.sampled_from([*SEGMENTS, "rows", "columns", "middle"]))
     length = draw(LENGTHS)
-    if form == "offsets":
+    if form.startswith(("offsets", "ids")):
         others = draw(st.lists(st.one_of(st.integers(0, 40), st.integers(0, 600)), max_size=9))
         number = draw(st.integers(0, len(others)))
         lengths = (*others[:number], length, *others[number:])
@@ -210,7 +217,7 @@ def companies(draw: st.DrawFn) -> Company:
         count = min(draw(st.sampled_from(COUNTS)), 1 + 20_000 // length)
         number = draw(st.integers(0, count - 1))
         lengths = (length,) * count
-        if form == "size":
+        if form.startswith("size"):
             lengths += (draw(st.integers(0, length - 1)),)
     kind, neighbours = draw(st.sampled_from(KINDS)), draw(st.sampled_from(NEIGHBOURS))
     return Company(kind, form, lengths, number, neighbours, draw(st.integers(0, 2**32 - 1)))
@@ -220,8 +227,9 @@ def require_own_bits(company: Company, arch: str, order: dict[str, Any], **optio
     """Compare the results of a segment in company with those of the segment alone."""
     x, a, place, (at, elements) = company.array()
     options |= {**dict(company.kind.options), "arch": arch}
-    total: Any = tcusim.sum if "axis" in place else tcusim.segmented_sum
-    scan: Any = tcusim.cumsum if "axis" in place else tcusim.segmented_cumsum
+    whole = company.form not in SEGMENTS
+    total: Any = tcusim.sum if whole else tcusim.segmented_sum
+    scan: Any = tcusim.cumsum if whole else tcusim.segmented_cumsum
     with np.errstate(all="ignore"):
         assert bits(total(a, **place, **options)[at]) == bits(tcusim.sum(x, **options))
         together = scan(a, **place, **order, **options)[elements]
