@@ -3,7 +3,7 @@
 The first strategy that applies wins, unless the problem names one. Whether a strategy applies
 follows from the problem and the `Tuning` alone; only the strategy that is taken builds programs,
 once, and says why they are as they are. A new way to compute is a new row of a table, before those
-that it outdoes.
+that it outdoes. Of sums and scans it has the others' bits: a segment's are its own (docs/bits.md).
 """
 
 from __future__ import annotations
