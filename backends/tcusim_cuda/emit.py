@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import assert_never
 
 from tcusim.errors import Unsupported
+from tcusim.machine import format_of
 from tcusim.machine.shapes import TILE_BYTES, MmaShape, Operands, shapes
 from tcusim.program.checks.verifier import tile_is_aligned, verify
 from tcusim.program.grammar import (
     Add,
     Await,
+    BufferRole,
     Const,
     Copy,
     Extent,
@@ -75,12 +77,25 @@ from tcusim_cuda.text import (
     wrapped,
     write,
 )
-from tcusim_cuda.transfer import LANES, UNROLL, Later, Transfer, Where, known_steps, transfer_of
+from tcusim_cuda.transfer import (
+    LANES,
+    UNROLL,
+    Later,
+    Transfer,
+    Where,
+    fetches,
+    known_steps,
+    transfer_of,
+)
 
 HEADER = Path(__file__).parent / "include" / "tcusim.cuh"
 FRAGMENT_TYPES = {**C_TYPES, "tf32": "wmma::precision::tf32"}
 # CUDA C++ Programming Guide: without asking, a block has 48 KB of shared memory.
 STATIC_SHARED_BYTES = 48 * 1024
+# [CPG] "Technical Specifications per Compute Capability": registers of a multiprocessor; and what a
+# thread needs beside those that hold tiles while it waits.
+REGISTERS = 2**16
+SPARE_REGISTERS = 32
 # Unless that writes more steps than this: a loop must stay in the instruction cache.
 UNROLLED_STEPS = 512
 
@@ -284,9 +299,24 @@ class _Emitter:
             "",
             f"// {program.name}: {program.shape.name}, {types}   {program.source}".rstrip(),
             'extern "C" __global__ void',
-            f"__launch_bounds__({program.warps * LANES})",
+            f"__launch_bounds__({program.warps * LANES}{self._residents()})",
             self._signature(" __restrict__"),
         )
+
+    def _residents(self) -> str:
+        """Return how many blocks are to share a multiprocessor, if they hold tiles and wait.
+
+        Then those are what keeps memory busy, and the compiler must not spend registers freely.
+        """
+        program = self.program
+        loads = [step for _, step in walk(program.steps) if isinstance(step, Load)]
+        held = {load.dst for load in loads if load.src.buffer.role is BufferRole.INPUT}
+        if not held or not fetches(program):
+            return ""
+        nbytes = sum(frag.rows * frag.cols * format_of(frag.dtype).itemsize for frag in held)
+        registers = nbytes // (4 * LANES) + SPARE_REGISTERS
+        blocks = max(1, REGISTERS // (registers * LANES * program.warps))
+        return f", tcu::residents({blocks})"
 
     def _signature(self, promise: str) -> str:
         """Return the kernel's name and parameters; `promise` qualifies each pointer."""
@@ -303,27 +333,43 @@ class _Emitter:
         self._line(
             f"const int lane = threadIdx.x % {LANES};", f"const int warp = threadIdx.x / {LANES};"
         )
-        number, columns = "blockIdx.x", self.program.columns
         if self.program.status:
-            # Blocks are numbered as they start, so that none waits for one that never does.
-            self._line(f"const long long ticket = tcu::take_ticket({WORKSPACE});")
-            number = "ticket"
+            # All threads wait for the block's number, and so for the constants, too.
+            self._shared_memory()
+            self._constants()
+            self._place_of_ticket()
+        else:
+            self._place("blockIdx.x")
+            self._shared_memory()
+        for name in _ranges(self.program):
+            self._line(f"long long {name}_last = -1;", f"bool {name}_inner = false;")
+        for frag in _fragments(self.program):
+            self._line(self._fragment(frag))
+        if self.tables.filled and not self.program.status:
+            self._constants()
+            self._line("__syncthreads();")
+
+    def _place(self, number: str) -> None:
+        """Declare the block's place in the grid."""
+        columns = self.program.columns
         if columns == 1:
             self._line(f"const long long block = {number};")
         else:
             self._line(f"const long long block = {number} / {columns};")
             self._line(f"const int block_col = {number} % {columns};")
+
+    def _place_of_ticket(self) -> None:
+        """Take the number of the block, as blocks start: none waits for one that never does."""
+        self._line(f"const long long ticket = tcu::take_ticket({WORKSPACE});")
+        self._place("ticket")
         self._status_words()
-        self._shared_memory()
-        for name in _ranges(self.program):
-            self._line(f"long long {name}_last = -1;", f"bool {name}_inner = false;")
-        for frag in _fragments(self.program):
-            self._line(self._fragment(frag))
+        self._fetch_ahead()
+
+    def _constants(self) -> None:
         if self.tables.filled:
             self._line("", "// Constant matrices, made once a block.")
-            for name, table in self.tables.filled.items():
-                self._fill(name, table, f"threadIdx.x; e < {table.size}; e += blockDim.x")
-            self._line("__syncthreads();")
+        for name, table in self.tables.filled.items():
+            self._fill(name, table, f"threadIdx.x; e < {table.size}; e += blockDim.x")
 
     def _shared_memory(self) -> None:
         """Declare shared memory: an array for each buffer, or places in one pool if it is large."""
@@ -358,6 +404,19 @@ class _Emitter:
             words = words_of(buffer.dtype)
             size = wrapped(c_extent(buffer.size))
             place += f" + {size}" if words == 1 else f" + {words} * {size}"
+
+    def _fetch_ahead(self) -> None:
+        """Have L2 read what a later block will, so that memory is busy while blocks wait."""
+        for fetch in fetches(self.program):
+            name = fetch.buffer.name
+            self._line("", f"// What a later block reads of {name}.")
+            with self._block():
+                self._line(f"const long long later = ticket + {fetch.later};")
+                self._place("later")
+                self._line(
+                    f"tcu::fetch({name}, {c_index(fetch.first)}, {fetch.count}, "
+                    f"{c_extent(fetch.buffer.size)});"
+                )
 
     def _fill(self, name: str, table: Table, loop: str) -> None:
         """Write the elements of a constant table."""

@@ -14,10 +14,13 @@ from enum import StrEnum
 
 from tcusim.machine import format_of
 from tcusim.program.grammar import (
+    Await,
     Bound,
+    Buffer,
     BufferRole,
     Copy,
     Extent,
+    Index,
     Locate,
     Loop,
     Mma,
@@ -28,11 +31,13 @@ from tcusim.program.grammar import (
     Sync,
     View,
     When,
+    accesses,
     branch_of,
     numbered,
     walk,
     whole,
 )
+from tcusim.program.walk import Guard, sites, span
 
 LANES = 32
 # The widest access of a lane. A vector is that many bytes of the widest type of its step, not of
@@ -51,6 +56,9 @@ GUARDED = 4
 STATUS_BYTES = 8
 # The least that tcu::Piece reads.
 LEAST_GATHERED = 4
+# How much of an input L2 reads ahead of the blocks that run: as much as they themselves read, or
+# more. Measured on an H200: 2 to 8 MB are equally good, and 16 MB are bad for its L2 of 50 MB.
+FETCHED_BYTES = 2**22
 # What cp.async copies. Source: PTX ISA, "cp.async".
 ASYNC_BYTES = (4, 8, 16)
 
@@ -119,7 +127,8 @@ def transfer_of(
     down = first.cols == 1 if min(first.rows, first.cols) == 1 else _lanes_go_down(first, read[0])
     # Status words move singly.
     status = any(view.buffer.role is BufferRole.STATUS for view in views)
-    vector = 1 if status else _vector(program, known, written, read, down)
+    single = status or any(map(_never_whole, views))
+    vector = 1 if single else _vector(program, known, written, read, down)
     plain = Transfer(first.rows, first.cols, vector, down)
     # Smaller vectors for more lanes, while it takes each lane no more iterations.
     while plain.vector > 1:
@@ -131,6 +140,17 @@ def transfer_of(
     held = max(1, min(plain.iterations, MOST_HELD, HELD_BYTES // (plain.vector * itemsize)))
     where = tuple(_where(known, view, plain, tiled) for view in views)
     return replace(plain, held=held, where=where, guard=_guard(plain, where, views))
+
+
+def _never_whole(view: View) -> bool:
+    """Return whether some of a rectangle of shared memory is out of bounds, whatever happens.
+
+    Its vectors would always be tested; single elements are, too, but all of them side by side.
+    """
+    if view.buffer.space is Space.GLOBAL:
+        return False
+    excesses = [bound.excess for bound in whole(view)]
+    return any(not excess.terms and excess.const >= 0 for excess in excesses)
 
 
 def _vector(
@@ -323,3 +343,54 @@ def _copies_later(program: Program, step: Copy) -> bool:
     size = transfer.vector * format_of(dst.buffer.dtype).itemsize
     to, source = transfer.where
     return size in ASYNC_BYTES and to is Where.ALIGNED and source is not Where.REPEATED
+
+
+# --- Reads ahead of blocks that wait --------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Elements of an input that the block with a ticket `later` by so many reads.
+
+    They are `count` from place `first` on, in terms of that block's place in the grid.
+    """
+
+    buffer: Buffer
+    later: int
+    first: Index
+    count: int
+
+
+def fetches(program: Program) -> list[Fetch]:
+    """Return what is read ahead: where all blocks wait for others, what of inputs lies together.
+
+    Blocks start in the order of their tickets, so that it is known which of them comes when.
+    """
+    waits = (site for site in sites(program) if isinstance(site.step, Await))
+    if not any(_of_warp(site.guards) for site in waits):
+        return []
+    found: dict[tuple[Buffer, Index], tuple[int, int]] = {}
+    for site in sites(program):
+        for view in accesses(site.step).views_read:
+            if view.buffer.role is not BufferRole.INPUT or view.ranges is not None:
+                continue
+            sides = {"row": view.rows, "col": view.cols, "warp": program.warps}
+            sides |= {loop.var: loop.count.constant or 1 for loop in site.loops}
+            box = {name: (0, count - 1) for name, count in sides.items()}
+            inner = Index(tuple(term for term in view.address.terms if term[0] in box))
+            low, high = span(inner + view.address.const, box)
+            key = view.buffer, view.address - inner - view.address.const
+            least, most = found.get(key, (low, high))
+            found[key] = min(least, low), max(most, high)
+    result = []
+    for (buffer, base), (low, high) in found.items():
+        count = high + 1 - low
+        later = max(1, FETCHED_BYTES // (count * format_of(buffer.dtype).itemsize))
+        result.append(Fetch(buffer, later, base + low, count))
+    return result
+
+
+def _of_warp(guards: tuple[Guard, ...]) -> bool:
+    """Return whether a step is there in every block, in some warp."""
+    bounds = (bound for guard in guards for bound in guard.bounds)
+    return all(bound.excess.symbols <= {"warp"} for bound in bounds)

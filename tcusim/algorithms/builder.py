@@ -578,10 +578,18 @@ class Builder:
             with otherwise():
                 body(view)
 
-    @contextmanager
-    def first_warp(self, line: str = "") -> Iterator[None]:
+    def first_warp(self, line: str = "") -> AbstractContextManager[None]:
         """Add what is inside for the first warp of a block alone."""
-        with self.when([Bound(WARP, Index.of(1))], line):
+        return self.one_warp(0, line)
+
+    @contextmanager
+    def one_warp(self, number: int, line: str = "") -> Iterator[None]:
+        """Add what is inside for one warp of a block alone; the last one, if there are fewer."""
+        number = min(number, self.options.warps - 1)
+        bounds = [Bound(WARP, Index.of(number + 1))]
+        if number:
+            bounds.append(Bound(Index.of(number - 1), WARP))
+        with self.when(bounds, line):
             self._alone = True
             yield
             self._alone = False

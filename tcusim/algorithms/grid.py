@@ -13,7 +13,7 @@ adds up what it happens to find published, and its floating-point sums differ fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd
 from typing import Annotated, TypeAlias
@@ -379,141 +379,160 @@ def _before_rows(
     ours = b.rect(totals, WARP * panels, 1, panels, 1)
     b.copy(ours, rows.one(b, sums, order.last(PANEL_ROWS)))
     b.barrier()
-    carries = _before_panels(b, grid, levels, totals, order)
+    chunks = _before_chunks(b, grid, levels, totals, order)
+    # Each warp finds it for all panels: that takes less time than another barrier of the block.
+    every = _panels(levels)
+    carries = b.scratch("carries", acc, every.count * every.lines)
+    b.copy(every.view(b, carries), preceding(b, totals, every, order), chunks)
     before = b.scratch("before", acc, rows.lines * rows.count)
     carry = b.rect(carries, WARP * panels, PANEL_ROWS, panels, 0, 1)
     b.copy(rows.view(b, before), preceding(b, sums, rows, order), carry)
     return before
 
 
-def _before_panels(
-    b: Builder, grid: _Blocks, levels: _Levels, totals: Buffer, order: Order
-) -> Buffer:
-    """Return what precedes each panel of the block in its segment, in shared memory."""
-    acc, count = b.options.acc, levels.panels * levels.chunks
-    panels = Vectors(levels.panels, levels.chunks, levels.panels, across=True)
-    carries = b.shared("carries", acc, count)
-    with b.first_warp():
-        of_chunks = b.shared("chunks", acc, count)
-        b.copy(panels.view(b, of_chunks), panels.view(b, totals))
-        pairwise(
-            b,
-            lambda start, n, apart: b.rect(
-                of_chunks, start, levels.chunks, n, levels.panels, apart
-            ),
-            levels.panels,
-        )
-        add_in_turn(b, totals, panels, order)
-        before = _before_chunks(b, grid, levels, panels.one(b, of_chunks, 0), order)
-        if before is not None:
-            before = b.rect(before.buffer, before.offset, levels.chunks, levels.panels, 1, 0)
-        b.copy(panels.view(b, carries), preceding(b, totals, panels, order), before)
-    b.barrier()
-    return carries
+def _panels(levels: _Levels) -> Vectors:
+    """Return how the panels of a block lie: chunk after chunk."""
+    return Vectors(levels.panels, levels.chunks, levels.panels, across=True)
 
 
 def _before_chunks(
-    b: Builder, grid: _Blocks, levels: _Levels, totals: View, order: Order
+    b: Builder, grid: _Blocks, levels: _Levels, totals: Buffer, order: Order
 ) -> View | None:
     """Return what precedes each chunk of the block in its segment; None if nothing does.
 
-    totals: the sums of the chunks.
+    totals: the sums of the panels, which are added in turn here. Memory answers slowly, so all
+    waits are under way together, and what can be added meanwhile is.
     """
-    acc, chunks, columns = b.options.acc, levels.chunks, grid.columns
-    whole = grid.segment_size is None
-    if chunks == columns == 1 and not whole:
-        return None
-    inner = Vectors(chunks, 1, chunks, across=True)
-    sums, of_block = (b.shared(name, acc, chunks) for name in ("in_turn", "in_pairs"))
-    for one in (sums, of_block):
-        b.copy(b.rect(one, 0, chunks, 1, 1), totals)
-    total = sum_of(b, of_block, chunks)
-    add_in_turn(b, sums, inner, order)
-    # What precedes each chunk in the block: a column.
-    shift, inside = order.earlier(1, ROW, chunks)
-
-    def earlier(times: int, bounds: tuple[Bound, ...] = ()) -> View:
-        """Return it, in several equal columns of which some are in bounds."""
-        return b.rect(sums, shift, chunks, times, 1, 0, (*inside, *bounds))
-
-    before = b.shared("before_chunks", acc, chunks)
-    found = b.rect(before, 0, chunks, 1, 1)
-    if columns == 1:
-        b.copy(found, earlier(1))
-    else:
-        _before_blocks(b, grid, total, earlier, found)
+    acc, chunks, warps = b.options.acc, levels.chunks, b.options.warps
+    panels, whole = _panels(levels), grid.segment_size is None
+    alone = chunks == grid.columns == 1 and not whole
+    own = b.shared("own", acc, chunks + 1)
+    if not alone:
+        with b.first_warp():
+            _publish_total(b, grid, panels, totals, own, order)
+        b.barrier()
+    with b.one_warp(max(0, warps - 2)):
+        add_in_turn(b, totals, panels, order)
+    tree = _Earlier(b, grid, own, chunks + whole)
+    tree.add_up()
+    carry = b.shared("carry", acc, 1)
     if whole:
-        b.copy(found, found, b.rect(_before_group(b, grid, total), 0, chunks, 1, 0, 0))
-    return found
+        with b.one_warp(warps - 1):
+            groups = _await_group(b, grid, b.rect(carry, 0, 1, 1, 1))
+    b.barrier()
+    if alone:
+        return None
+    found, apart = tree.sums()
+    if whole:
+        of_group = b.rect(found, chunks * apart, 1, 1, 1)
+        with b.first_warp(), b.when([grid.last_column]):
+            following = b.rect(b.scratch("following", acc, 1), 0, 1, 1, 1)
+            b.copy(following, of_group, b.rect(carry, 0, 1, 1, 1))
+            b.publish(b.rect(groups, BLOCK + 1, 1, 1, 1), following)
+        in_group, found = (
+            b.rect(found, 0, chunks, 1, apart),
+            b.scratch("before_chunks", acc, chunks),
+        )
+        b.copy(b.rect(found, 0, chunks, 1, 1), in_group, b.rect(carry, 0, chunks, 1, 0, 0))
+        apart = 1
+    return b.rect(found, 0, chunks, levels.panels, apart, 0)
 
 
-def _before_blocks(
-    b: Builder,
-    grid: _Blocks,
-    total: View,
-    earlier: Callable[[int, tuple[Bound, ...]], View],
-    found: View,
+def _publish_total(
+    b: Builder, grid: _Blocks, panels: Vectors, totals: Buffer, own: Buffer, order: Order
 ) -> None:
-    """Find what precedes each chunk of the block in its group: a tree of all earlier totals.
+    """Add up each chunk, and them all; give the block's total to others.
 
-    Each block gives the sum of its chunks. Of the tree, the block's own place has what precedes the
-    chunk in the block, and later ones nothing.
+    own: gets what precedes each chunk in the block and, after them, the block's total.
     """
-    acc, columns, chunks = b.options.acc, grid.columns, b.size(found)[0]
-    status = b.status("sums_of_blocks", acc, grid.places)
-    b.publish(b.rect(status, grid.number, 1, 1, 1), total)
-    values = b.scratch("group", acc, chunks * columns)
-    first = b.rect(values, 0, 1, columns, columns)
-    earlier_in_group = Bound(grid.place, COL) if grid.reverse else Bound(COL, grid.place)
-    words = b.rect(status, BLOCK * columns, 1, columns, columns, 1, [earlier_in_group])
-    b.await_status(first, words)
-    every = Vectors(columns, chunks, columns, across=True)
-    if chunks > 1:
-        others = b.rect(values, columns, chunks - 1, columns, columns)
-        b.copy(others, b.rect(values, 0, chunks - 1, columns, 0))
-    own = Bound(COL, grid.place + 1), Bound(grid.place, COL + 1)
-    here = every.view(b, values)
-    b.copy(here, here, earlier(columns, own))
-    _add_lines(b, values, every)
-    b.copy(found, every.one(b, values, 0))
+    acc, chunks = b.options.acc, panels.lines
+    of_chunks = b.scratch("chunks", acc, panels.count * chunks)
+    b.copy(panels.view(b, of_chunks), panels.view(b, totals))
+    _add_lines(b, of_chunks, panels)
+    in_turn, in_pairs = (b.scratch(name, acc, chunks) for name in ("in_turn", "in_pairs"))
+    for one in (in_pairs, in_turn):
+        b.copy(b.rect(one, 0, chunks, 1, 1), panels.one(b, of_chunks, 0))
+    total = sum_of(b, in_pairs, chunks)
+    if grid.columns > 1:
+        status = b.status("sums_of_blocks", acc, grid.places)
+        b.publish(b.rect(status, grid.number, 1, 1, 1), total)
+    vector = Vectors(chunks)
+    add_in_turn(b, in_turn, vector, order)
+    b.copy(b.rect(own, 0, chunks, 1, 1), preceding(b, in_turn, vector, order))
+    b.copy(b.rect(own, chunks, 1, 1, 1), total)
 
 
-def _add_lines(b: Builder, values: Buffer, lines: Vectors) -> None:
+class _Earlier:
+    """What precedes each chunk of a block in its group: a tree of the totals of all blocks.
+
+    Of the tree, the block's own place has what precedes the chunk in the block, and later ones
+    nothing. One more line has the block's total there: it is the group's sum, in the last block.
+
+    own: these values, one a line. Each warp takes as many places, and a power of 2 of them.
+    """
+
+    def __init__(self, b: Builder, grid: _Blocks, own: Buffer, lines: int) -> None:
+        self.b, self.grid, self.own, self.lines = b, grid, own, lines
+        most = 1 << (b.options.warps.bit_length() - 1)
+        columns = 1 << (grid.columns - 1).bit_length()
+        self.warps = min(most, max(1, columns // 32))
+        self.each = columns // self.warps
+        self.columns = columns
+
+    def add_up(self) -> None:
+        """Wait for the totals, and add up those of each warp."""
+        b, grid, columns, each = self.b, self.grid, self.grid.columns, self.each
+        if columns == 1:
+            return
+        self.values = b.shared("group", b.options.acc, self.lines * self.columns)
+        status = b.status("sums_of_blocks", b.options.acc, grid.places)
+        place = WARP * each + COL
+        bounds = [Bound(grid.place, place) if grid.reverse else Bound(place, grid.place)]
+        if grid.reverse and columns < self.columns:
+            bounds.append(Bound(place, Index.of(columns)))
+        with b.when([Bound(WARP, Index.of(self.warps))]):
+            row = b.rect(b.scratch("earlier", b.options.acc, each), 0, 1, each, each)
+            first = BLOCK * columns + WARP * each
+            b.await_status(row, b.rect(status, first, 1, each, each, 1, bounds))
+            here = [Bound(place, grid.place + 1), Bound(grid.place, place + 1)]
+            b.copy(
+                b.rect(self.values, WARP * each, self.lines, each, self.columns),
+                b.rect(row.buffer, 0, self.lines, each, 0),
+                b.rect(self.own, 0, self.lines, each, 1, 0, here),
+            )
+            _add_lines(
+                b, self.values, Vectors(each, self.lines, self.columns, across=True), WARP * each
+            )
+
+    def sums(self) -> tuple[Buffer, int]:
+        """Return where each line's sum is, in every warp, and how far apart they are."""
+        b, lines, warps = self.b, self.lines, self.warps
+        if self.grid.columns == 1:
+            return self.own, 1
+        if warps == 1:
+            return self.values, self.columns
+        tops = b.scratch("tops", b.options.acc, lines * warps)
+        vectors = Vectors(warps, lines, warps, across=True)
+        parts = b.rect(self.values, 0, lines, warps, self.columns, self.each)
+        b.copy(vectors.view(b, tops), parts)
+        _add_lines(b, tops, vectors)
+        return tops, warps
+
+
+def _add_lines(b: Builder, values: Buffer, lines: Vectors, first: Index | int = 0) -> None:
     """Add up each of some vectors, in pairs."""
     rect = b.rect
     pairwise(
         b,
-        lambda start, n, apart: rect(values, start, lines.lines, n, lines.apart, apart),
+        lambda start, n, apart: rect(values, first + start, lines.lines, n, lines.apart, apart),
         lines.count,
     )
 
 
-def _before_group(b: Builder, grid: _Blocks, total: View) -> Buffer:
-    """Return what precedes the block's group: one value, which the last block of each passes on.
-
-    total: that of the block.
-    """
-    acc, columns = b.options.acc, grid.columns
-    size = Extent(LENGTH + grid.chunk * columns, grid.chunk * columns)
-    groups = b.status("sums_of_groups", acc, size)
-    before = b.scratch("group_carry", acc, 1)
-    one = b.rect(before, 0, 1, 1, 1)
-    of_group = total
-    if columns > 1:
-        all_values = b.scratch("all", acc, columns)
-        status = b.status("sums_of_blocks", acc, grid.places)
-        row = b.rect(all_values, 0, 1, columns, columns)
-        with b.when([grid.last_column]):
-            # The last block is at the end or, in reverse, at the beginning.
-            end = 0 if grid.reverse else columns - 1
-            others = Bound(Index.of(0), COL) if grid.reverse else Bound(COL, Index.of(end))
-            b.await_status(row, b.rect(status, BLOCK * columns, 1, columns, columns, 1, [others]))
-            last = b.rect(all_values, end, 1, 1, 1)
-            b.copy(last, last, total)
-            of_group = sum_of(b, all_values, columns)
-    b.await_status(one, b.rect(groups, BLOCK, 1, 1, 1, 1, [Bound(Index.of(0), BLOCK)]))
-    with b.when([grid.last_column]):
-        following = b.rect(b.scratch("running", acc, 1), 0, 1, 1, 1)
-        b.copy(following, of_group, one)
-        b.publish(b.rect(groups, BLOCK + 1, 1, 1, 1), following)
-    return before
+def _await_group(b: Builder, grid: _Blocks, into: View) -> Buffer:
+    """Wait for what precedes the block's group; return the status words of all groups."""
+    per_group = grid.chunk * grid.columns
+    groups = b.status("sums_of_groups", b.options.acc, Extent(LENGTH + per_group, per_group))
+    words = b.rect(groups, BLOCK, 1, 1, 1, 1, [Bound(Index.of(0), BLOCK)])
+    b.await_status(into, words)
+    return groups

@@ -337,6 +337,8 @@ def _launch_panels(draft: Draft[Problem]) -> None:
     elements = sizes.panel_elements
     if p.kind == "reduction" and sizes.short_panels[0] <= rows < sizes.short_panels[1]:
         elements //= 2
+    if p.kind == "reduction":
+        elements = elements * width // ROW_TILES
     if p.kind == "reduction" and p.segment_size % (width * k):
         # Rows that are padded in shared memory need room there.
         elements = min(elements, sizes.padded_rows * width * k)
@@ -344,13 +346,14 @@ def _launch_panels(draft: Draft[Problem]) -> None:
     if p.kind == "scan":
         groups = max(groups, -(-PANEL_ROWS // _data_rows(p)))
     taken = groups * per_group
-    most = sizes.panel_warps
+    most, turns = next(each[1:] for each in reversed(sizes.panel_turns) if rows >= each[0])
+    most, turns = sizes.panel_warps or most, sizes.panel_iterations or turns
     while most > 1 and p.length < most * taken * tuning.enough_blocks:
         most //= 2
     options: dict[str, Any] = {"groups": groups}
-    long = sizes.panel_iterations * tuning.warps * taken * tuning.enough_blocks
-    if p.segment_size <= taken and p.length >= long:
-        options["items_per_warp"] = sizes.panel_iterations
+    long = turns * tuning.warps * max(taken, p.segment_size) * tuning.enough_blocks
+    if p.length >= long:
+        options["items_per_warp"] = turns
     count = max(1, groups * _data_rows(p) // rows)
     what = f"{count} segments" if count > 1 else "a segment"
     text = f"a warp takes {what} of {p.segment_size} elements, in rows of {width * k}"
@@ -395,11 +398,12 @@ def _block_sizes(p: Problem, tuning: Tuning) -> Iterator[dict[str, Any]]:
     if panels <= CHUNK_PANELS and size is not None:
         yield {"warps": -(-panels // fewest), "batches": batches}
         return
-    most = max(1, min(4, tuning.block_bytes // (grid.chunk * _kept_size(p))))
+    bytes_kept = tuning.block_bytes * (2 if size is None else 1)
+    most = max(1, min(4, bytes_kept // (grid.chunk * _kept_size(p))))
     chunks = max(1, min(most, enough // grid.chunk, -(-p.segment_size // grid.chunk)))
     chunks = max(1 << (chunks.bit_length() - 1), fewest // CHUNK_PANELS)
     while chunks * CHUNK_PANELS >= fewest:
-        for panels in (1, 2, 4, 8) if chunks == 1 else (chunks,):
+        for panels in (1, 2, 4, 8) if chunks == 1 else (4,):
             each = max(panels, fewest)
             options = {"warps": CHUNK_PANELS * chunks // each, "batches": each // fewest * batches}
             if size is None:

@@ -19,18 +19,21 @@ __all__ = ["DEFAULT", "TUNINGS", "ProductTuning", "RaggedTuning", "SegmentTuning
 class SegmentTuning:
     """Sizes that differ between sums and scans."""
 
-    # Elements of the panels that a warp takes at a time.
+    # Elements of the panels that a warp takes at a time; half as many in sums of rows of one tile.
     panel_elements: int
     # Of sums, half as many for segments of at least and below that many rows.
     short_panels: tuple[int, int] = (0, 0)
     # Rows of a panel whose rows are padded in shared memory.
     padded_rows: int = 64
-    # How often a warp of a long array takes panels anew, while others wait for memory.
-    panel_iterations: int = 1
+    # From so many rows of a segment on: the most warps of a block that takes panels, and how often
+    # a warp of a long array takes them anew, while others wait for memory.
+    panel_turns: tuple[tuple[int, int, int], ...]
+    # Both for segments of any rows; 0 leaves them to `panel_turns`.
+    panel_warps: int = 0
+    panel_iterations: int = 0
     # The most elements of a segment that a warp takes alone, if segments are many.
     longest_in_panels: int
-    # The most warps of a block that takes panels, and of one that shares segments with others.
-    panel_warps: int
+    # The most warps of a block that shares segments with others.
     block_warps: int
     # Blocks of a whole array that wait for each other's totals; a power of 2.
     columns: int = 64
@@ -114,21 +117,20 @@ class Tuning:
     enough_blocks: int = 256
     # Elements that each warp of such a block takes at a time.
     sum_warp_elements: int = 2**11
-    # Bytes that a block keeps in shared memory of what it scans.
-    block_bytes: int = 2**16
+    # Bytes that a block keeps of what it scans; and, while there is one segment, twice as many.
+    block_bytes: int = 2**15
     reduction: SegmentTuning = SegmentTuning(
         panel_elements=4096,
-        short_panels=(4, 16),
+        short_panels=(8, 16),
+        panel_turns=((1, 4, 4), (2, 4, 1), (128, 4, 4), (256, 4, 2)),
         longest_in_panels=2**13,
-        panel_warps=4,
         block_warps=8,
     )
     scan: SegmentTuning = SegmentTuning(
         # In panels of two f16 tiles these give each lane one total to scan.
         panel_elements=1024,
-        panel_iterations=4,
-        longest_in_panels=2**14,
-        panel_warps=8,
+        panel_turns=((1, 8, 4), (2, 8, 2), (4, 8, 4), (64, 8, 2), (256, 4, 2), (512, 4, 1)),
+        longest_in_panels=2**15,
         block_warps=8,
     )
     ragged: RaggedTuning = RaggedTuning()

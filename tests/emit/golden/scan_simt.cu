@@ -70,27 +70,26 @@ scan_simt(const half* __restrict__ in, float* __restrict__ out, const long long 
     // 5  x[row] <- y[row] + y[-2 + row where 1 < row]  256x1
     if (1 < 0) {
         {
-            tcu::Vector<half, 2> held[4];
+            half held[8];
             #pragma unroll
-            for (int nth = 0; nth < 4; ++nth) {
+            for (int nth = 0; nth < 8; ++nth) {
                 const int e = lane + 32*nth;
-                const int row = 2*e;
-                held[nth] = tcu::add(tcu::load<2, tcu::Aligned>(y + row), tcu::load<2, tcu::Aligned>(y + (row - 2)));
+                const int row = e;
+                held[nth] = tcu::add(y[row], y[row - 2]);
             }
             #pragma unroll
-            for (int nth = 0; nth < 4; ++nth) {
+            for (int nth = 0; nth < 8; ++nth) {
                 const int e = lane + 32*nth;
-                const int row = 2*e;
-                tcu::store<tcu::Aligned>(x + row, held[nth]);
+                const int row = e;
+                x[row] = held[nth];
             }
         }
     }
     else {
         #pragma unroll 1
-        for (int e = lane; e < 128; e += 32) {
-            const int row = 2*e;
-            tcu::Vector<half, 2> held = tcu::add(tcu::load<2, tcu::Aligned>(y + row), tcu::load<2, tcu::Aligned>(y + (row - 2), [&](int at) { return 1 < row + at; }));
-            tcu::store<tcu::Aligned>(x + row, held);
+        for (int e = lane; e < 256; e += 32) {
+            const int row = e;
+            x[row] = tcu::add(y[row], (1 < row ? y[row - 2] : tcu::convert<half>(0.0f)));
         }
     }
 
@@ -100,27 +99,26 @@ scan_simt(const half* __restrict__ in, float* __restrict__ out, const long long 
     // 7  y[row] <- x[row] + x[-4 + row where 3 < row]  256x1
     if (3 < 0) {
         {
-            tcu::Vector<half, 4> held[2];
+            half held[8];
             #pragma unroll
-            for (int nth = 0; nth < 2; ++nth) {
+            for (int nth = 0; nth < 8; ++nth) {
                 const int e = lane + 32*nth;
-                const int row = 4*e;
-                held[nth] = tcu::add(tcu::load<4, tcu::Aligned>(x + row), tcu::load<4, tcu::Aligned>(x + (row - 4)));
+                const int row = e;
+                held[nth] = tcu::add(x[row], x[row - 4]);
             }
             #pragma unroll
-            for (int nth = 0; nth < 2; ++nth) {
+            for (int nth = 0; nth < 8; ++nth) {
                 const int e = lane + 32*nth;
-                const int row = 4*e;
-                tcu::store<tcu::Aligned>(y + row, held[nth]);
+                const int row = e;
+                y[row] = held[nth];
             }
         }
     }
     else {
         #pragma unroll 1
-        for (int e = lane; e < 64; e += 32) {
-            const int row = 4*e;
-            tcu::Vector<half, 4> held = tcu::add(tcu::load<4, tcu::Aligned>(x + row), tcu::load<4, tcu::Aligned>(x + (row - 4), [&](int at) { return 3 < row + at; }));
-            tcu::store<tcu::Aligned>(y + row, held);
+        for (int e = lane; e < 256; e += 32) {
+            const int row = e;
+            y[row] = tcu::add(x[row], (3 < row ? x[row - 4] : tcu::convert<half>(0.0f)));
         }
     }
 
@@ -130,18 +128,26 @@ scan_simt(const half* __restrict__ in, float* __restrict__ out, const long long 
     // 9  x[row] <- y[row] + y[-8 + row where 7 < row]  256x1
     if (7 < 0) {
         {
-            const int e = lane;
-            const int row = 8*e;
-            tcu::Vector<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(y + row), tcu::load<8, tcu::Aligned>(y + (row - 8)));
-            tcu::store<tcu::Aligned>(x + row, held);
+            half held[8];
+            #pragma unroll
+            for (int nth = 0; nth < 8; ++nth) {
+                const int e = lane + 32*nth;
+                const int row = e;
+                held[nth] = tcu::add(y[row], y[row - 8]);
+            }
+            #pragma unroll
+            for (int nth = 0; nth < 8; ++nth) {
+                const int e = lane + 32*nth;
+                const int row = e;
+                x[row] = held[nth];
+            }
         }
     }
     else {
         #pragma unroll 1
-        for (int e = lane; e < 32; e += 32) {
-            const int row = 8*e;
-            tcu::Vector<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(y + row), tcu::load<8, tcu::Aligned>(y + (row - 8), [&](int at) { return 7 < row + at; }));
-            tcu::store<tcu::Aligned>(x + row, held);
+        for (int e = lane; e < 256; e += 32) {
+            const int row = e;
+            x[row] = tcu::add(y[row], (7 < row ? y[row - 8] : tcu::convert<half>(0.0f)));
         }
     }
 
@@ -151,18 +157,26 @@ scan_simt(const half* __restrict__ in, float* __restrict__ out, const long long 
     // 11  y[row] <- x[row] + x[-16 + row where 15 < row]  256x1
     if (15 < 0) {
         {
-            const int e = lane;
-            const int row = 8*e;
-            tcu::Vector<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(x + row), tcu::load<8, tcu::Aligned>(x + (row - 16)));
-            tcu::store<tcu::Aligned>(y + row, held);
+            half held[8];
+            #pragma unroll
+            for (int nth = 0; nth < 8; ++nth) {
+                const int e = lane + 32*nth;
+                const int row = e;
+                held[nth] = tcu::add(x[row], x[row - 16]);
+            }
+            #pragma unroll
+            for (int nth = 0; nth < 8; ++nth) {
+                const int e = lane + 32*nth;
+                const int row = e;
+                y[row] = held[nth];
+            }
         }
     }
     else {
         #pragma unroll 1
-        for (int e = lane; e < 32; e += 32) {
-            const int row = 8*e;
-            tcu::Vector<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(x + row), tcu::load<8, tcu::Aligned>(x + (row - 16), [&](int at) { return 15 < row + at; }));
-            tcu::store<tcu::Aligned>(y + row, held);
+        for (int e = lane; e < 256; e += 32) {
+            const int row = e;
+            y[row] = tcu::add(x[row], (15 < row ? x[row - 16] : tcu::convert<half>(0.0f)));
         }
     }
 
@@ -172,18 +186,26 @@ scan_simt(const half* __restrict__ in, float* __restrict__ out, const long long 
     // 13  x[row] <- y[row] + y[-32 + row where 31 < row]  256x1
     if (31 < 0) {
         {
-            const int e = lane;
-            const int row = 8*e;
-            tcu::Vector<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(y + row), tcu::load<8, tcu::Aligned>(y + (row - 32)));
-            tcu::store<tcu::Aligned>(x + row, held);
+            half held[8];
+            #pragma unroll
+            for (int nth = 0; nth < 8; ++nth) {
+                const int e = lane + 32*nth;
+                const int row = e;
+                held[nth] = tcu::add(y[row], y[row - 32]);
+            }
+            #pragma unroll
+            for (int nth = 0; nth < 8; ++nth) {
+                const int e = lane + 32*nth;
+                const int row = e;
+                x[row] = held[nth];
+            }
         }
     }
     else {
         #pragma unroll 1
-        for (int e = lane; e < 32; e += 32) {
-            const int row = 8*e;
-            tcu::Vector<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(y + row), tcu::load<8, tcu::Aligned>(y + (row - 32), [&](int at) { return 31 < row + at; }));
-            tcu::store<tcu::Aligned>(x + row, held);
+        for (int e = lane; e < 256; e += 32) {
+            const int row = e;
+            x[row] = tcu::add(y[row], (31 < row ? y[row - 32] : tcu::convert<half>(0.0f)));
         }
     }
 
@@ -193,18 +215,26 @@ scan_simt(const half* __restrict__ in, float* __restrict__ out, const long long 
     // 15  y[row] <- x[row] + x[-64 + row where 63 < row]  256x1
     if (63 < 0) {
         {
-            const int e = lane;
-            const int row = 8*e;
-            tcu::Vector<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(x + row), tcu::load<8, tcu::Aligned>(x + (row - 64)));
-            tcu::store<tcu::Aligned>(y + row, held);
+            half held[8];
+            #pragma unroll
+            for (int nth = 0; nth < 8; ++nth) {
+                const int e = lane + 32*nth;
+                const int row = e;
+                held[nth] = tcu::add(x[row], x[row - 64]);
+            }
+            #pragma unroll
+            for (int nth = 0; nth < 8; ++nth) {
+                const int e = lane + 32*nth;
+                const int row = e;
+                y[row] = held[nth];
+            }
         }
     }
     else {
         #pragma unroll 1
-        for (int e = lane; e < 32; e += 32) {
-            const int row = 8*e;
-            tcu::Vector<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(x + row), tcu::load<8, tcu::Aligned>(x + (row - 64), [&](int at) { return 63 < row + at; }));
-            tcu::store<tcu::Aligned>(y + row, held);
+        for (int e = lane; e < 256; e += 32) {
+            const int row = e;
+            y[row] = tcu::add(x[row], (63 < row ? x[row - 64] : tcu::convert<half>(0.0f)));
         }
     }
 
@@ -214,18 +244,26 @@ scan_simt(const half* __restrict__ in, float* __restrict__ out, const long long 
     // 17  x[row] <- y[row] + y[-128 + row where 127 < row]  256x1
     if (127 < 0) {
         {
-            const int e = lane;
-            const int row = 8*e;
-            tcu::Vector<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(y + row), tcu::load<8, tcu::Aligned>(y + (row - 128)));
-            tcu::store<tcu::Aligned>(x + row, held);
+            half held[8];
+            #pragma unroll
+            for (int nth = 0; nth < 8; ++nth) {
+                const int e = lane + 32*nth;
+                const int row = e;
+                held[nth] = tcu::add(y[row], y[row - 128]);
+            }
+            #pragma unroll
+            for (int nth = 0; nth < 8; ++nth) {
+                const int e = lane + 32*nth;
+                const int row = e;
+                x[row] = held[nth];
+            }
         }
     }
     else {
         #pragma unroll 1
-        for (int e = lane; e < 32; e += 32) {
-            const int row = 8*e;
-            tcu::Vector<half, 8> held = tcu::add(tcu::load<8, tcu::Aligned>(y + row), tcu::load<8, tcu::Aligned>(y + (row - 128), [&](int at) { return 127 < row + at; }));
-            tcu::store<tcu::Aligned>(x + row, held);
+        for (int e = lane; e < 256; e += 32) {
+            const int row = e;
+            x[row] = tcu::add(y[row], (127 < row ? y[row - 128] : tcu::convert<half>(0.0f)));
         }
     }
 
