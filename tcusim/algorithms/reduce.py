@@ -17,7 +17,6 @@ and so are the columns of absent warps. Any number of warps will do.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Annotated
 
 from tcusim.algorithms.builder import (
@@ -38,7 +37,6 @@ from tcusim.algorithms.rows import (
     ROW_TILES,
     SIMT_ROWS,
     SUMMED,
-    SUMMED_BY_OFFSETS,
     Chunks,
     FixedRows,
     Groups,
@@ -50,7 +48,9 @@ from tcusim.algorithms.rows import (
     rows_of_a_pass,
     share_of,
     share_of_block,
+    summed_share,
     tile_of,
+    tiles_of_ragged_sums,
     tiles_of_sums,
     values_as_left,
 )
@@ -98,7 +98,14 @@ def reduction_kn(b: Builder, segment_size: int) -> int | Work:
     return _sum_rows(b, FixedRows(b, segment_size, b.m))
 
 
-@algorithm("reduction_ragged", "irregular_reduction", "not in the paper", "N", repeats=4)
+@algorithm(
+    "reduction_ragged",
+    "irregular_reduction",
+    "not in the paper",
+    "T",
+    repeats=4,
+    symbols=tiles_of_ragged_sums,
+)
 def reduction_ragged(
     b: Builder,
     cut: int,
@@ -109,16 +116,14 @@ def reduction_ragged(
         bool, "Take a row's tiles last to first, as a scan in reverse does."
     ] = False,
 ) -> int | Work:
-    """Sum chunks of at most k*N elements of ragged segments, m or more a warp, in N products.
+    """Sum chunks of at most k*N elements of ragged segments, m or more a warp.
 
     out[p] is the sum of chunk number p; 0 where there is no chunk of that number.
     """
     order = Order(reverse=reverse)
-    if cut > ROW_TILES * b.k:
+    share = summed_share(b.m, b.k, cut, groups)
+    if share.tiles_per_row > ROW_TILES:
         return _sum_rows(b, RaggedRows(b, cut, b.m, chunks), order)
-    share = replace(
-        share_of(b.m, b.k, cut, SUMMED_BY_OFFSETS, groups), tiles_per_row=-(-cut // b.k)
-    )
     panel = Panel(b, share, order, ones=b.const(b.right("J"), PatternKind.ONES))
     rows, totals = RaggedRows(b, cut, panel.count, chunks), RowTotals(b, panel)
     with rows.each():

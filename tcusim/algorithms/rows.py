@@ -375,6 +375,22 @@ def ragged_share(m: int, k: int, cut: int) -> Share:
     return replace(share, tiles_per_row=-(-cut // k))
 
 
+def summed_share(m: int, k: int, cut: int, groups: int | None = None) -> Share:
+    """Return how a warp takes chunks of ragged segments that it sums, each a row.
+
+    Those of more than two tiles are taken a tile at a time, m of them at once.
+    """
+    if cut > ROW_TILES * k:
+        require(
+            groups in (None, 1),
+            f"chunks of {cut} elements have more than {ROW_TILES} tiles to a row, and m of them "
+            f"are summed at once; got groups={groups}, leave it out",
+        )
+        groups = 1
+    share = share_of(m, k, cut, SUMMED_BY_OFFSETS, groups)
+    return replace(share, tiles_per_row=-(-cut // k))
+
+
 def rows_of_a_pass(count: int) -> int:
     """Return how many of `count` rows are used if a segment takes several passes: a power of 2."""
     used: int = 1 << (count.bit_length() - 1)
@@ -387,6 +403,12 @@ def tiles_of_sums(values: Mapping[str, int]) -> dict[str, int]:
     share = share_of(m, k, values["N"] * m * k, SUMMED, values["groups"])
     passes = 1 if share.lines else -(-share.rows // rows_of_a_pass(share.groups * m))
     return {"T": passes * share.tiles}
+
+
+def tiles_of_ragged_sums(values: Mapping[str, int]) -> dict[str, int]:
+    """Return T, the tiles of a warp that sums chunks of N times k elements."""
+    share = summed_share(values["m"], values["k"], values["N"] * values["k"], values["groups"])
+    return {"T": share.tiles}
 
 
 def tiles_of_scans(values: Mapping[str, int]) -> dict[str, int]:

@@ -535,17 +535,19 @@ def test_any_number_of_rows_of_a_warp_gives_the_same_bits(rows_per_warp: int) ->
 @pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
 def test_products_are_as_many_as_the_registry_says(sizes: tuple[int, int, int], side: str) -> None:
     m, n, k = sizes if side == "a" else (sizes[1], sizes[0], sizes[2])
-    for row in algorithms():
-        if not row.kind.startswith("irregular"):
-            continue
+    rows = [row for row in algorithms() if row.kind.startswith("irregular")]
+    for row, count in itertools.product(rows, (2, 4)):
+        size = count * k
         source = None if row.uses_mma else "f32"
-        program = build(row.name, tile=MmaShape(*sizes), side=side, source=source, warps=2)
+        program = build(
+            row.name, tile=MmaShape(*sizes), segment_size=size, side=side, source=source, warps=2
+        )
         inputs = random_inputs(program, "integers", 3000, np.random.default_rng(1))
         seen = Counts()
         run_numpy(program, inputs, watch=seen)
         scalars = {"length": 3000, "segments": inputs["offsets"].size - 1}
         counted = counts_of_text(program, scalars)
-        each = row.mma_steps(m, n, k, N=row.repeats)
+        each = row.mma_steps(m, n, k, N=count)
         assert seen.mma == counted.mma == each * 2 * program.grid(scalars)
         assert seen.bytes_written == counted.bytes_written
         assert seen.bytes_read == counted.bytes_read - inputs["offsets"].nbytes
@@ -695,6 +697,11 @@ def test_offsets_of_no_segments_need_one_element_still() -> None:
 def test_levels_are_earlier_cuts(levels: Any) -> None:
     with pytest.raises(Unsupported, match="levels are the cuts made before, a tuple of integers"):
         build("reduction_ragged", levels=levels)
+
+
+def test_long_chunks_are_summed_a_tile_of_rows_at_once() -> None:
+    with pytest.raises(Unsupported, match="m of them are summed at once; got groups=2"):
+        build("reduction_ragged", segment_size=48, groups=2)
 
 
 # --- The listing ------------------------------------------------------------------------------
