@@ -243,6 +243,12 @@ def test_alone_and_in_company(company: Company, order: Any, data: st.DataObject)
     require_own_bits(company, data.draw(st.sampled_from(company.kind.archs)), order)
 
 
+@pytest.mark.parametrize("form", ["size", "offsets"])
+def test_float32_on_volta_is_scaled_by_its_own_segment(form: str) -> None:
+    company = Company(Kind("float32"), form, (300, 300, 7), 0, "huge", seed=1)
+    require_own_bits(company, "volta", ORDERS[0])
+
+
 @settings(examples, max_examples=CASES // 20 or 3)
 @given(st.integers(1, 8192), st.sampled_from(ORDERS), st.integers(0, 2**32 - 1))
 def test_one_set_of_bits_in_batches_of_any_size(length: int, order: Any, seed: int) -> None:
