@@ -408,8 +408,8 @@ class PanelWork:
             return
         array = self._array(out)
         results = self._room("moved_out", array) if self._moved else array
-        for (source, *plus), lying in self._pieces([rows, *values], results):
-            b.copy(lying, source, plus[0] if plus else None, "" if self._moved else "out")
+        for (source, *given), lying in self._pieces([rows, *values], results):
+            b.copy(lying, source, given[0] if given else None, "" if self._moved else "out")
         if self._moved:
             b.copy(array, results, line="out")
 
