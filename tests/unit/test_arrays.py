@@ -642,8 +642,8 @@ def session_of(gpu: Any, plan: tcusim.Plan | tcusim.ProductPlan) -> Any:
 def in_chunks(operation: str = "cumsum", result: str = "f16") -> LaunchPlan:
     """Return several launches that sum or scan LONG: chunks by warps, and then what these found."""
     draft = PlanBuilder(Memory("in", "f16", LONG.size))
-    chunks = {"segment_size": 2**14, "masked": True, "combine": "add"}
-    few = {"segment_size": 4, "masked": True, "source": "f32"}
+    chunks: dict[str, Any] = {"segment_size": 2**14, "masked": True, "combine": "add"}
+    few: dict[str, Any] = {"segment_size": 4, "masked": True, "source": "f32"}
     sums = draft.add(build("reduction_tn", **chunks), {"in": "in"}, "sums")
     if operation == "sum":
         draft.add(build("reduction_simt", result=result, **few), {"in": sums}, "out")

@@ -48,7 +48,7 @@ SHAPES = (
     MmaShape(4, 4, 4),
     MmaShape(5, 7, 3),
 )
-ORDERS = tuple(
+ORDERS: tuple[dict[str, Any], ...] = tuple(
     {"exclusive": exclusive, "reverse": reverse}
     for exclusive, reverse in itertools.product((False, True), repeat=2)
 )
@@ -134,14 +134,12 @@ def test_groups_of_any_width_equal_integers(columns: int) -> None:
 
 def test_whole_chunks_need_no_masks() -> None:
     x = np.random.default_rng(1).integers(-3, 4, 6 * CHUNK).astype(np.float16)
-    for name, share, most in (
-        ("reduction_single_pass", {"groups": 8, "panels": 1}, 2 * CHUNK),
-        ("scan_single_pass", {}, 2 * CHUNK),
-    ):
+    shares: tuple[dict[str, Any], ...] = ({"groups": 8, "panels": 1}, {})
+    for (name, _), share in zip(SHARES, shares, strict=True):
         program = build(name, warps=2, columns=2, **share)
         result = run(program, {"in": x})["out"].astype(np.float64)
         np.testing.assert_array_equal(result, expected(name, x, x.size))
-        with pytest.raises(tcusim.InputError, match=f"not a multiple of {most}"):
+        with pytest.raises(tcusim.InputError, match=f"not a multiple of {2 * CHUNK}"):
             run(program, {"in": x[1:]})
 
 
@@ -459,6 +457,6 @@ def test_listing_and_events_name_the_status_words() -> None:
     ("name", "options"),
     [("reduction_single_pass", {"columns": 2**30}), ("scan_simt", {"segment_size": 10**9})],
 )
-def test_more_shared_memory_than_any_gpu_has_is_refused(name: str, options: dict[str, int]) -> None:
+def test_more_shared_memory_than_any_gpu_has_is_refused(name: str, options: dict[str, Any]) -> None:
     with pytest.raises(Unsupported, match="bytes of shared memory"):
         build(name, **options)
