@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from tcusim import plan
+from tcusim.algorithms.order import Order
 from tcusim.arrays.dtypes import types_on_device
 from tcusim.arrays.plans import launches_for
-from tcusim.arrays.problem import tile_for
+from tcusim.arrays.problem import RaggedProblem, Types, tile_for
 from tcusim.backends import get_backend, why_unavailable
 
 
@@ -56,3 +57,37 @@ def test_float16_summed_exactly_in_float64_on_the_host(kind: str, size: int) -> 
     given = {"in": x} if kind == "cumsum" else {"in": x, "offsets": offsets}
     more = {} if kind == "cumsum" else {"offsets": offsets}
     assert host.run(launches, given, arch="hopper")["out"].tobytes() == exact(x, **more).tobytes()
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(
+    "types", [Types("f64", "f64", "f64", "f64"), Types("s8", "s32", "s8", "s64")]
+)
+def test_initial_values_and_sums_of_64_bits_on_the_host(types: Types, reverse: bool) -> None:
+    host = get_backend("host")
+    reason = host.available()
+    if reason is not None:
+        pytest.skip(reason)
+    # Segments that may have several groups of 2**18 * k elements: their running sum begins there.
+    length = 2**22 + 300
+    problem = RaggedProblem(
+        kind="scan",
+        length=length,
+        order=Order(exclusive=True, reverse=reverse),
+        types=types,
+        tile=tile_for(types, None),
+        arch="hopper",
+        segments=3,
+        carry=True,
+    )
+    launches = launches_for(problem).plan
+    x = np.random.default_rng(4).integers(-128, 128, length).astype(types.dtype)
+    given = {"in": x, "offsets": np.array([0, 7, 1000, length])}
+    given["carry"] = (2**40 * np.arange(1, 4)).astype(types.result_dtype)
+    made = [
+        get_backend(name).run(launches, given, arch="hopper")["out"] for name in ("host", "numpy")
+    ]
+    assert made[0].tobytes() == made[1].tobytes()
+    expected = given["carry"][2] + x[1000:].sum(dtype=np.int64)
+    last = made[0][1000] + x[1000] if reverse else made[0][-1] + x[-1]
+    assert last == expected
