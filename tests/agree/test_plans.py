@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,13 +50,15 @@ def test_float16_summed_exactly_in_float64_on_the_host(kind: str, size: int) -> 
     rng = np.random.default_rng(3)
     x = np.ldexp(rng.uniform(-1, 1, size), rng.integers(-26, 10, size)).astype(np.float16)
     offsets = np.array([0, 9, 9, 4000, size])
-    options = {"length": x.size} if kind == "cumsum" else {"length": x.size, "segments": 4}
+    options: dict[str, Any] = (
+        {"length": x.size} if kind == "cumsum" else {"length": x.size, "segments": 4}
+    )
     rule = types_on_device("float16", "float16", "f32", "hopper", bits="exact")
     exact = plan(kind, dtype="float16", bits="exact", **options)
     tile = tile_for(rule.types, None)
     launches = launches_for(replace(exact.problem, types=rule.types, tile=tile)).plan
     given = {"in": x} if kind == "cumsum" else {"in": x, "offsets": offsets}
-    more = {} if kind == "cumsum" else {"offsets": offsets}
+    more: dict[str, Any] = {} if kind == "cumsum" else {"offsets": offsets}
     assert host.run(launches, given, arch="hopper")["out"].tobytes() == exact(x, **more).tobytes()
 
 
