@@ -62,17 +62,20 @@ def test_float16_summed_exactly_in_float64_on_the_host(kind: str, size: int) -> 
     assert host.run(launches, given, arch="hopper")["out"].tobytes() == exact(x, **more).tobytes()
 
 
-@pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize(
-    "types", [Types("f64", "f64", "f64", "f64"), Types("s8", "s32", "s8", "s64")]
+    ("types", "length", "reverse"),
+    [
+        # Two groups, of 2**20 elements, whose running sum begins with the initial value.
+        (Types("f64", "f64", "f64", "f64"), 2**20 + 1300, True),
+        (Types("s8", "s32", "s8", "s64"), 20_000, False),
+    ],
 )
-def test_initial_values_and_sums_of_64_bits_on_the_host(types: Types, reverse: bool) -> None:
-    host = get_backend("host")
-    reason = host.available()
+def test_initial_values_and_sums_of_64_bits_on_the_host(
+    types: Types, length: int, reverse: bool
+) -> None:
+    reason = why_unavailable("host")
     if reason is not None:
         pytest.skip(reason)
-    # Segments that may have several groups of 2**18 * k elements: their running sum begins there.
-    length = 2**22 + 300
     problem = RaggedProblem(
         kind="scan",
         length=length,
