@@ -272,9 +272,12 @@ def tunings(draw: st.DrawFn) -> Tuning:
     ragged = RaggedTuning(
         least_cut=cut,
         simt_values=draw(powers(cut, 512)),
-        scanned_values=draw(powers(64, 2048)),
+        few_values=draw(powers(1, 2**20)),
+        held_values=draw(powers(64, 2048)),
+        rows=draw(powers(1, 32)),
         warps=draw(powers(1, 8)),
         items=draw(powers(1, 8)),
+        simt_items=draw(powers(1, 8)),
     )
     return replace(tuning, ragged=ragged)
 
