@@ -82,7 +82,7 @@ class Driver:
     def title(self, device: int) -> str:
         """Return a device's name, such as ``NVIDIA H200``."""
         name: bytes = self._call("cuDeviceGetName", 256, self._device(device))
-        return name.rstrip(b"\0").decode(errors="replace")
+        return name.split(b"\0")[0].decode(errors="replace").strip()
 
     def _device(self, number: int) -> Any:
         status, device = self._cuda.cuDeviceGet(number)
