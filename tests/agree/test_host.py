@@ -103,7 +103,7 @@ def test_the_grid_holds_every_algorithm_and_column() -> None:
         "side": {"a", "b", None},
         "combine": {"add", "mma"},
         "form": {"(LA)1", "L(A1)", "[U|1]", None},
-        "warps": {1, 2, 4},
+        "warps": {1, 2, 4, 8},
         "items_per_warp": {1, 2},
         "masked": {False, True},
         "result": {None, "f16", "f32", "bf16"},

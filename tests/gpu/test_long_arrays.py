@@ -1,7 +1,7 @@
 """Sums and scans of 2**30 and 2**31 + 1 elements: the simulator's bits, and near the exact sums.
 
 The simulator takes too long for a test: `tests/recorded/record_long_arrays.py` ran it, and kept a
-checksum of all bits.
+checksum of all bits, of those in `long_arrays.json`; the others are compared with exact sums alone.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def test_long_arrays(cupy: Any, name: str) -> None:
         pytest.skip(f"needs {9 * length} bytes of GPU memory")
     x = recorded.long_input(length, cupy)
     result = tcusim.run(program, {"in": x}, backend="cupy", poison=True)["out"]
-    known = json.loads(recorded.FILE.read_text())[name]
-    if arch_name(device_sm()) == known["arch"]:
+    known = json.loads(recorded.FILE.read_text()).get(name)
+    if known is not None and arch_name(device_sm()) == known["arch"]:
         assert recorded.checksum(result, cupy) == known["checksum"]
     assert _worst_error(cupy, result, length) < (1e-6 if name.startswith("sum") else 1e-5)
 
