@@ -650,7 +650,8 @@ def _taken(values: Values, only: Only) -> Values:
         case Only.NOT_FINITE:
             return np.where(finite, zero, values)
         case Only.WHOLE:
-            return np.rint(values) + zero
+            whole: Values = np.rint(values) + zero
+            return whole
         case Only.FRACTION:
             return np.where(finite, values - np.rint(values), zero)
         case _:
