@@ -382,18 +382,17 @@ class _Emitter:
             if self.pooled:
                 shift = f" + warp * {size}" if own else ""
                 self._line(
-                    f"{kind}* const {buffer.name} = "
-                    f"reinterpret_cast<{kind}*>({SHARED_POOL} + {place}){shift};"
+                    f"const tcu::Shared<{kind}> {buffer.name} = "
+                    f"{{reinterpret_cast<{kind}*>({SHARED_POOL} + {place}){shift}}};"
                 )
                 place += self.shared.bytes_of(buffer)
-            elif own:
-                warps = self.program.warps
-                self._line(
-                    f"__shared__ __align__({TILE_BYTES}) {kind} {buffer.name}_of[{warps}][{size}];"
-                )
-                self._line(f"{kind}* const {buffer.name} = {buffer.name}_of[warp];")
             else:
-                self._line(f"__shared__ __align__({TILE_BYTES}) {kind} {buffer.name}[{size}];")
+                whole, part = f"{buffer.name}_all[{size}]", f"{buffer.name}_all"
+                if own:
+                    whole = f"{buffer.name}_all[{self.program.warps}][{size}]"
+                    part += "[warp]"
+                self._line(f"__shared__ __align__({TILE_BYTES}) {kind} {whole};")
+                self._line(f"const tcu::Shared<{kind}> {buffer.name} = {{{part}}};")
 
     def _status_words(self) -> None:
         """Declare where in the workspace the status words are."""
@@ -580,8 +579,8 @@ class _Emitter:
         limit = "" if segments.limit is None else f", {c_index(segments.limit)}"
         self._line(
             f"{ranges.name}_inner = tcu::locate<{cuts}>({offsets.name}, {count}, "
-            f"{c_index(step.first)}, {ranges.count}, {ranges.name}_begin, {ranges.name}_end, "
-            f"{ranges.name}_last{limit});"
+            f"{c_index(step.first)}, {ranges.count}, &{ranges.name}_begin[0], "
+            f"&{ranges.name}_end[0], {ranges.name}_last{limit});"
         )
 
     def _const(self, frag: Frag, pattern: Pattern) -> None:

@@ -21,6 +21,7 @@ from tcusim.program.grammar import (
     Pattern,
     PatternKind,
     Ranges,
+    Space,
     View,
 )
 from tcusim_cuda.transfer import LANES, UNROLL, Alignment, Transfer, Where
@@ -131,7 +132,9 @@ def c_value(view: View) -> str:
 
 def c_pointer(buffer: Buffer, place: Index) -> str:
     """Print the address of an element of a buffer."""
-    return buffer.name if place == Index() else f"{buffer.name} + {wrapped(c_index(place))}"
+    if place == Index() and buffer.space is Space.GLOBAL:
+        return buffer.name
+    return f"&{buffer.name}[{c_index(place)}]"
 
 
 def c_inside(view: View, down: bool) -> str:

@@ -380,9 +380,9 @@ def test_what_is_not_copied_later() -> None:
 def test_a_chunk_that_is_not_where_the_text_says(host: Backend) -> None:
     program = pipeline()
     kernel = emit(program)
-    old = "tcu::store<tcu::Aligned>(t0 + (16*row + col)"
+    old = "tcu::store<tcu::Aligned>(&t0[16*row + col]"
     assert old in kernel.text
-    wrong = replace(kernel, text=kernel.text.replace(old, old.replace("+ (", "+ (1 + ")))
+    wrong = replace(kernel, text=kernel.text.replace(old, old.replace("[", "[1 + ")))
     zeros = {"in": np.zeros(999, np.float16), "sizes": np.zeros(1, np.float16)}
     with pytest.raises(KernelError) as caught:
         run_kernel(wrong, zeros)

@@ -263,8 +263,8 @@ BUGS: dict[str, tuple[str, dict[str, Any], str, str, str]] = {
     "wrong leading dimension": (
         "reduction_256n",
         {"masked": True, "segment_size": 1000},
-        "(A, t_A, 16)",
-        "(A, t_A, 32)",
+        "(A, &t_A[0], 16)",
+        "(A, &t_A[0], 32)",
         "they part at step ",
     ),
     "swapped layout": (

@@ -419,10 +419,9 @@ def test_dlpack_of_torch(backend: Launcher, torch: Any, cupy: Any) -> None:
 def test_an_address_that_is_not_the_gpus(backend: Launcher, cupy: Any) -> None:
     interface = dict(cupy.asarray(halves()).__cuda_array_interface__)
 
-    x = halves()
-    elsewhere = SimpleNamespace(
-        __cuda_array_interface__={**interface, "data": (x.ctypes.data, False)}
-    )
+    room = halves(LENGTH + 256)
+    aligned = room.ctypes.data + -room.ctypes.data % 256
+    elsewhere = SimpleNamespace(__cuda_array_interface__={**interface, "data": (aligned, False)})
     with pytest.raises(InputError, match="is not in the memory of a GPU"):
         run(backend, PROGRAM, {"in": elsewhere})
 

@@ -354,6 +354,22 @@ __device__ inline bool locate(
     return *inner;
 }
 
+// --- Shared memory --------------------------------------------------------------------------------
+
+// A buffer in shared memory. An index is scaled to bytes here, by one multiplication, since ptxas
+// 12.4 to 13.5 goes wrong from sm_90 on where it does so itself: of three addresses a + 4*(c*row),
+// b + 4*(d*row) and e + 2*(f*row), the last becomes e + 4*(f*row).
+template <class T>
+struct Shared {
+    T* begin;
+
+    template <class Int>
+    __device__ T& operator[](Int index) const {
+        char* const bytes = reinterpret_cast<char*>(begin);
+        return *reinterpret_cast<T*>(bytes + index * static_cast<Int>(sizeof(T)));
+    }
+};
+
 // --- Vectors: neighbouring elements that one lane moves together ---------------------------------
 
 // V elements in registers; V * sizeof(T) is a power of two.

@@ -12,13 +12,14 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
     const long long block = blockIdx.x;
-    __shared__ __align__(32) half x_s[368];
-    __shared__ __align__(32) half a0_s_of[2][2304];
-    half* const a0_s = a0_s_of[warp];
-    __shared__ __align__(32) half a1_s_of[2][2304];
-    half* const a1_s = a1_s_of[warp];
-    __shared__ __align__(32) float s_C_of[2][256];
-    float* const s_C = s_C_of[warp];
+    __shared__ __align__(32) half x_s_all[368];
+    const tcu::Shared<half> x_s = {x_s_all};
+    __shared__ __align__(32) half a0_s_all[2][2304];
+    const tcu::Shared<half> a0_s = {a0_s_all[warp]};
+    __shared__ __align__(32) half a1_s_all[2][2304];
+    const tcu::Shared<half> a1_s = {a1_s_all[warp]};
+    __shared__ __align__(32) float s_C_all[2][256];
+    const tcu::Shared<float> s_C = {s_C_all[warp]};
     wmma::fragment<wmma::accumulator, 8, 32, 16, float> C;
     wmma::fragment<wmma::matrix_a, 8, 32, 16, half, wmma::row_major> X;
     wmma::fragment<wmma::matrix_b, 8, 32, 16, half, wmma::col_major> A0;
@@ -27,12 +28,12 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     wmma::fill_fragment(C, 0.0f);
 
     // 2  x_s[192*warp + row + 16*col where col + 12*warp < 23] <- b[192*warp + row + 16*col < 256 where col + 12*warp < 23]  16x12
-    if (12*warp + 11 < 23 && tcu::is_multiple(b + 192*warp, 16) && 192*warp + 191 < 256) {
+    if (12*warp + 11 < 23 && tcu::is_multiple(&b[192*warp], 16) && 192*warp + 191 < 256) {
         if (const int e = lane; e < 24) {
             const int row = 8*(e % 2);
             const int col = e / 2;
-            tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(b + (192*warp + row + 16*col));
-            tcu::store<tcu::Aligned>(x_s + (192*warp + row + 16*col), held);
+            tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(&b[192*warp + row + 16*col]);
+            tcu::store<tcu::Aligned>(&x_s[192*warp + row + 16*col], held);
         }
     }
     else {
@@ -40,13 +41,13 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
         for (int e = lane; e < 24; e += 32) {
             const int row = 8*(e % 2);
             const int col = e / 2;
-            tcu::Vector<half, 8> held = tcu::load<8>(b + (192*warp + row + 16*col), [&](int at) { return 192*warp + row + 16*col + at < 256 && 12*warp + col < 23; });
-            tcu::store<tcu::Aligned>(x_s + (192*warp + row + 16*col), held, [&](int at) { return 12*warp + col < 23; });
+            tcu::Vector<half, 8> held = tcu::load<8>(&b[192*warp + row + 16*col], [&](int at) { return 192*warp + row + 16*col + at < 256 && 12*warp + col < 23; });
+            tcu::store<tcu::Aligned>(&x_s[192*warp + row + 16*col], held, [&](int at) { return 12*warp + col < 23; });
         }
     }
 
     // 3  a0_s[row + 72*col] <- a[16384*block + 8192*warp + row + 256*col where 64*block + col + 32*warp < rows]  64x32
-    if (tcu::is_multiple(a + (16384*block + 8192*warp), 16) && 64*block + 32*warp + 31 < rows) {
+    if (tcu::is_multiple(&a[16384*block + 8192*warp], 16) && 64*block + 32*warp + 31 < rows) {
         {
             tcu::Vector<half, 8> held[8];
             #pragma unroll
@@ -54,14 +55,14 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
                 const int e = lane + 32*nth;
                 const int row = 8*(e % 8);
                 const int col = e / 8;
-                held[nth] = tcu::load<8, tcu::Aligned>(a + (16384*block + 8192*warp + row + 256*col));
+                held[nth] = tcu::load<8, tcu::Aligned>(&a[16384*block + 8192*warp + row + 256*col]);
             }
             #pragma unroll
             for (int nth = 0; nth < 8; ++nth) {
                 const int e = lane + 32*nth;
                 const int row = 8*(e % 8);
                 const int col = e / 8;
-                tcu::store<tcu::Aligned>(a0_s + (row + 72*col), held[nth]);
+                tcu::store<tcu::Aligned>(&a0_s[row + 72*col], held[nth]);
             }
         }
     }
@@ -70,8 +71,8 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
         for (int e = lane; e < 256; e += 32) {
             const int row = 8*(e % 8);
             const int col = e / 8;
-            tcu::Vector<half, 8> held = tcu::load<8>(a + (16384*block + 8192*warp + row + 256*col), [&](int at) { return 64*block + 32*warp + col < rows; });
-            tcu::store<tcu::Aligned>(a0_s + (row + 72*col), held);
+            tcu::Vector<half, 8> held = tcu::load<8>(&a[16384*block + 8192*warp + row + 256*col], [&](int at) { return 64*block + 32*warp + col < rows; });
+            tcu::store<tcu::Aligned>(&a0_s[row + 72*col], held);
         }
     }
 
@@ -79,13 +80,13 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     __syncthreads();
 
     // 5  a1_s[row + 72*col] <- a[16384*block + 8192*warp + 64 + row + 256*col where 64*block + col + 32*warp < rows]  64x32
-    if (tcu::is_multiple(a + (16384*block + 8192*warp + 64), 16) && 64*block + 32*warp + 31 < rows) {
+    if (tcu::is_multiple(&a[16384*block + 8192*warp + 64], 16) && 64*block + 32*warp + 31 < rows) {
         #pragma unroll
         for (int nth = 0; nth < 8; ++nth) {
             const int e = lane + 32*nth;
             const int row = 8*(e % 8);
             const int col = e / 8;
-            tcu::copy_async<8, tcu::Aligned>(a1_s + (row + 72*col), a + (16384*block + 8192*warp + row + 256*col + 64));
+            tcu::copy_async<8, tcu::Aligned>(&a1_s[row + 72*col], &a[16384*block + 8192*warp + row + 256*col + 64]);
         }
     }
     else {
@@ -93,42 +94,42 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
         for (int e = lane; e < 256; e += 32) {
             const int row = 8*(e % 8);
             const int col = e / 8;
-            tcu::copy_async<8>(a1_s + (row + 72*col), a + (16384*block + 8192*warp + row + 256*col + 64), [&](int at) { return 64*block + 32*warp + col < rows; });
+            tcu::copy_async<8>(&a1_s[row + 72*col], &a[16384*block + 8192*warp + row + 256*col + 64], [&](int at) { return 64*block + 32*warp + col < rows; });
         }
     }
 
     // 6  X <- LoadTile(x_s[0 ... +128], rowmajor, stride=16)
-    wmma::load_matrix_sync(X, x_s, 16);
+    wmma::load_matrix_sync(X, &x_s[0], 16);
 
     // 7  A0 <- LoadTile(a0_s[0 ... +2248], colmajor, stride=72)
-    wmma::load_matrix_sync(A0, a0_s, 72);
+    wmma::load_matrix_sync(A0, &a0_s[0], 72);
 
     // 8  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
 
     // 9  X <- LoadTile(x_s[16 ... +128], rowmajor, stride=16)
-    wmma::load_matrix_sync(X, x_s + 16, 16);
+    wmma::load_matrix_sync(X, &x_s[16], 16);
 
     // 10  A0 <- LoadTile(a0_s[16 ... +2248], colmajor, stride=72)
-    wmma::load_matrix_sync(A0, a0_s + 16, 72);
+    wmma::load_matrix_sync(A0, &a0_s[16], 72);
 
     // 11  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
 
     // 12  X <- LoadTile(x_s[32 ... +128], rowmajor, stride=16)
-    wmma::load_matrix_sync(X, x_s + 32, 16);
+    wmma::load_matrix_sync(X, &x_s[32], 16);
 
     // 13  A0 <- LoadTile(a0_s[32 ... +2248], colmajor, stride=72)
-    wmma::load_matrix_sync(A0, a0_s + 32, 72);
+    wmma::load_matrix_sync(A0, &a0_s[32], 72);
 
     // 14  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
 
     // 15  X <- LoadTile(x_s[48 ... +128], rowmajor, stride=16)
-    wmma::load_matrix_sync(X, x_s + 48, 16);
+    wmma::load_matrix_sync(X, &x_s[48], 16);
 
     // 16  A0 <- LoadTile(a0_s[48 ... +2248], colmajor, stride=72)
-    wmma::load_matrix_sync(A0, a0_s + 48, 72);
+    wmma::load_matrix_sync(A0, &a0_s[48], 72);
 
     // 17  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
@@ -138,13 +139,13 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     __syncwarp();
 
     // 19  a0_s[row + 72*col] <- a[16384*block + 8192*warp + 128 + row + 256*col where 64*block + col + 32*warp < rows]  64x32
-    if (tcu::is_multiple(a + (16384*block + 8192*warp + 128), 16) && 64*block + 32*warp + 31 < rows) {
+    if (tcu::is_multiple(&a[16384*block + 8192*warp + 128], 16) && 64*block + 32*warp + 31 < rows) {
         #pragma unroll
         for (int nth = 0; nth < 8; ++nth) {
             const int e = lane + 32*nth;
             const int row = 8*(e % 8);
             const int col = e / 8;
-            tcu::copy_async<8, tcu::Aligned>(a0_s + (row + 72*col), a + (16384*block + 8192*warp + row + 256*col + 128));
+            tcu::copy_async<8, tcu::Aligned>(&a0_s[row + 72*col], &a[16384*block + 8192*warp + row + 256*col + 128]);
         }
     }
     else {
@@ -152,42 +153,42 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
         for (int e = lane; e < 256; e += 32) {
             const int row = 8*(e % 8);
             const int col = e / 8;
-            tcu::copy_async<8>(a0_s + (row + 72*col), a + (16384*block + 8192*warp + row + 256*col + 128), [&](int at) { return 64*block + 32*warp + col < rows; });
+            tcu::copy_async<8>(&a0_s[row + 72*col], &a[16384*block + 8192*warp + row + 256*col + 128], [&](int at) { return 64*block + 32*warp + col < rows; });
         }
     }
 
     // 20  X <- LoadTile(x_s[64 ... +128], rowmajor, stride=16)
-    wmma::load_matrix_sync(X, x_s + 64, 16);
+    wmma::load_matrix_sync(X, &x_s[64], 16);
 
     // 21  A0 <- LoadTile(a1_s[0 ... +2248], colmajor, stride=72)
-    wmma::load_matrix_sync(A0, a1_s, 72);
+    wmma::load_matrix_sync(A0, &a1_s[0], 72);
 
     // 22  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
 
     // 23  X <- LoadTile(x_s[80 ... +128], rowmajor, stride=16)
-    wmma::load_matrix_sync(X, x_s + 80, 16);
+    wmma::load_matrix_sync(X, &x_s[80], 16);
 
     // 24  A0 <- LoadTile(a1_s[16 ... +2248], colmajor, stride=72)
-    wmma::load_matrix_sync(A0, a1_s + 16, 72);
+    wmma::load_matrix_sync(A0, &a1_s[16], 72);
 
     // 25  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
 
     // 26  X <- LoadTile(x_s[96 ... +128], rowmajor, stride=16)
-    wmma::load_matrix_sync(X, x_s + 96, 16);
+    wmma::load_matrix_sync(X, &x_s[96], 16);
 
     // 27  A0 <- LoadTile(a1_s[32 ... +2248], colmajor, stride=72)
-    wmma::load_matrix_sync(A0, a1_s + 32, 72);
+    wmma::load_matrix_sync(A0, &a1_s[32], 72);
 
     // 28  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
 
     // 29  X <- LoadTile(x_s[112 ... +128], rowmajor, stride=16)
-    wmma::load_matrix_sync(X, x_s + 112, 16);
+    wmma::load_matrix_sync(X, &x_s[112], 16);
 
     // 30  A0 <- LoadTile(a1_s[48 ... +2248], colmajor, stride=72)
-    wmma::load_matrix_sync(A0, a1_s + 48, 72);
+    wmma::load_matrix_sync(A0, &a1_s[48], 72);
 
     // 31  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
@@ -197,13 +198,13 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     __syncwarp();
 
     // 33  a1_s[row + 72*col] <- a[16384*block + 8192*warp + 192 + row + 256*col where 64*block + col + 32*warp < rows]  64x32
-    if (tcu::is_multiple(a + (16384*block + 8192*warp + 192), 16) && 64*block + 32*warp + 31 < rows) {
+    if (tcu::is_multiple(&a[16384*block + 8192*warp + 192], 16) && 64*block + 32*warp + 31 < rows) {
         #pragma unroll
         for (int nth = 0; nth < 8; ++nth) {
             const int e = lane + 32*nth;
             const int row = 8*(e % 8);
             const int col = e / 8;
-            tcu::copy_async<8, tcu::Aligned>(a1_s + (row + 72*col), a + (16384*block + 8192*warp + row + 256*col + 192));
+            tcu::copy_async<8, tcu::Aligned>(&a1_s[row + 72*col], &a[16384*block + 8192*warp + row + 256*col + 192]);
         }
     }
     else {
@@ -211,88 +212,88 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
         for (int e = lane; e < 256; e += 32) {
             const int row = 8*(e % 8);
             const int col = e / 8;
-            tcu::copy_async<8>(a1_s + (row + 72*col), a + (16384*block + 8192*warp + row + 256*col + 192), [&](int at) { return 64*block + 32*warp + col < rows; });
+            tcu::copy_async<8>(&a1_s[row + 72*col], &a[16384*block + 8192*warp + row + 256*col + 192], [&](int at) { return 64*block + 32*warp + col < rows; });
         }
     }
 
     // 34  X <- LoadTile(x_s[128 ... +128], rowmajor, stride=16)
-    wmma::load_matrix_sync(X, x_s + 128, 16);
+    wmma::load_matrix_sync(X, &x_s[128], 16);
 
     // 35  A0 <- LoadTile(a0_s[0 ... +2248], colmajor, stride=72)
-    wmma::load_matrix_sync(A0, a0_s, 72);
+    wmma::load_matrix_sync(A0, &a0_s[0], 72);
 
     // 36  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
 
     // 37  X <- LoadTile(x_s[144 ... +128], rowmajor, stride=16)
-    wmma::load_matrix_sync(X, x_s + 144, 16);
+    wmma::load_matrix_sync(X, &x_s[144], 16);
 
     // 38  A0 <- LoadTile(a0_s[16 ... +2248], colmajor, stride=72)
-    wmma::load_matrix_sync(A0, a0_s + 16, 72);
+    wmma::load_matrix_sync(A0, &a0_s[16], 72);
 
     // 39  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
 
     // 40  X <- LoadTile(x_s[160 ... +128], rowmajor, stride=16)
-    wmma::load_matrix_sync(X, x_s + 160, 16);
+    wmma::load_matrix_sync(X, &x_s[160], 16);
 
     // 41  A0 <- LoadTile(a0_s[32 ... +2248], colmajor, stride=72)
-    wmma::load_matrix_sync(A0, a0_s + 32, 72);
+    wmma::load_matrix_sync(A0, &a0_s[32], 72);
 
     // 42  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
 
     // 43  X <- LoadTile(x_s[176 ... +128], rowmajor, stride=16)
-    wmma::load_matrix_sync(X, x_s + 176, 16);
+    wmma::load_matrix_sync(X, &x_s[176], 16);
 
     // 44  A0 <- LoadTile(a0_s[48 ... +2248], colmajor, stride=72)
-    wmma::load_matrix_sync(A0, a0_s + 48, 72);
+    wmma::load_matrix_sync(A0, &a0_s[48], 72);
 
     // 45  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
 
     // 46  X <- LoadTile(x_s[192 ... +128], rowmajor, stride=16)
-    wmma::load_matrix_sync(X, x_s + 192, 16);
+    wmma::load_matrix_sync(X, &x_s[192], 16);
 
     // 47  sync warp
     tcu::wait_for_copies();
     __syncwarp();
 
     // 48  A0 <- LoadTile(a1_s[0 ... +2248], colmajor, stride=72)
-    wmma::load_matrix_sync(A0, a1_s, 72);
+    wmma::load_matrix_sync(A0, &a1_s[0], 72);
 
     // 49  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
 
     // 50  X <- LoadTile(x_s[208 ... +128], rowmajor, stride=16)
-    wmma::load_matrix_sync(X, x_s + 208, 16);
+    wmma::load_matrix_sync(X, &x_s[208], 16);
 
     // 51  A0 <- LoadTile(a1_s[16 ... +2248], colmajor, stride=72)
-    wmma::load_matrix_sync(A0, a1_s + 16, 72);
+    wmma::load_matrix_sync(A0, &a1_s[16], 72);
 
     // 52  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
 
     // 53  X <- LoadTile(x_s[224 ... +128], rowmajor, stride=16)
-    wmma::load_matrix_sync(X, x_s + 224, 16);
+    wmma::load_matrix_sync(X, &x_s[224], 16);
 
     // 54  A0 <- LoadTile(a1_s[32 ... +2248], colmajor, stride=72)
-    wmma::load_matrix_sync(A0, a1_s + 32, 72);
+    wmma::load_matrix_sync(A0, &a1_s[32], 72);
 
     // 55  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
 
     // 56  X <- LoadTile(x_s[240 ... +128], rowmajor, stride=16)
-    wmma::load_matrix_sync(X, x_s + 240, 16);
+    wmma::load_matrix_sync(X, &x_s[240], 16);
 
     // 57  A0 <- LoadTile(a1_s[48 ... +2248], colmajor, stride=72)
-    wmma::load_matrix_sync(A0, a1_s + 48, 72);
+    wmma::load_matrix_sync(A0, &a1_s[48], 72);
 
     // 58  C <- X.A0 + C
     wmma::mma_sync(C, X, A0, C);
 
     // 59  StoreTile(s_C[0 ... +256], colmajor, stride=8) <- C
-    wmma::store_matrix_sync(s_C, C, 8, wmma::mem_col_major);
+    wmma::store_matrix_sync(&s_C[0], C, 8, wmma::mem_col_major);
 
     // 60  sync warp
     __syncwarp();

@@ -12,9 +12,10 @@ reduction_16(const half* __restrict__ in, float* __restrict__ out, const long lo
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
     const long long block = blockIdx.x;
-    __shared__ __align__(32) float s_V_of[1][256];
-    float* const s_V = s_V_of[warp];
-    __shared__ __align__(32) half c_P[256];
+    __shared__ __align__(32) float s_V_all[1][256];
+    const tcu::Shared<float> s_V = {s_V_all[warp]};
+    __shared__ __align__(32) half c_P_all[256];
+    const tcu::Shared<half> c_P = {c_P_all};
     wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> P;
     wmma::fragment<wmma::accumulator, 16, 16, 16, float> V;
     wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> A;
@@ -24,19 +25,19 @@ reduction_16(const half* __restrict__ in, float* __restrict__ out, const long lo
     __syncthreads();
 
     // 1  P <- ones in row 0
-    wmma::load_matrix_sync(P, c_P, 16);
+    wmma::load_matrix_sync(P, &c_P[0], 16);
 
     // 2  V <- 0
     wmma::fill_fragment(V, 0.0f);
 
     // 3  A <- LoadTile(in[256*block ... +256], colmajor, stride=16)
-    wmma::load_matrix_sync(A, in + 256*block, 16);
+    wmma::load_matrix_sync(A, &in[256*block], 16);
 
     // 4  V <- P.A + V
     wmma::mma_sync(V, P, A, V);
 
     // 5  StoreTile(s_V[0 ... +256], colmajor, stride=16) <- V
-    wmma::store_matrix_sync(s_V, V, 16, wmma::mem_col_major);
+    wmma::store_matrix_sync(&s_V[0], V, 16, wmma::mem_col_major);
 
     // 6  sync warp
     __syncwarp();

@@ -12,16 +12,18 @@ reduction_16n_coalesced(const half* __restrict__ in, float* __restrict__ out, co
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
     const long long block = blockIdx.x;
-    __shared__ __align__(32) half partials_of[1][256];
-    half* const partials = partials_of[warp];
-    __shared__ __align__(32) half t_A_of[1][256];
-    half* const t_A = t_A_of[warp];
-    __shared__ __align__(32) float s_V_of[1][256];
-    float* const s_V = s_V_of[warp];
-    __shared__ __align__(32) float s_R_of[1][256];
-    float* const s_R = s_R_of[warp];
-    __shared__ __align__(32) half c_P[256];
-    __shared__ __align__(32) half c_P1[256];
+    __shared__ __align__(32) half partials_all[1][256];
+    const tcu::Shared<half> partials = {partials_all[warp]};
+    __shared__ __align__(32) half t_A_all[1][256];
+    const tcu::Shared<half> t_A = {t_A_all[warp]};
+    __shared__ __align__(32) float s_V_all[1][256];
+    const tcu::Shared<float> s_V = {s_V_all[warp]};
+    __shared__ __align__(32) float s_R_all[1][256];
+    const tcu::Shared<float> s_R = {s_R_all[warp]};
+    __shared__ __align__(32) half c_P_all[256];
+    const tcu::Shared<half> c_P = {c_P_all};
+    __shared__ __align__(32) half c_P1_all[256];
+    const tcu::Shared<half> c_P1 = {c_P1_all};
     wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> P;
     wmma::fragment<wmma::accumulator, 16, 16, 16, float> V;
     wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> A;
@@ -35,7 +37,7 @@ reduction_16n_coalesced(const half* __restrict__ in, float* __restrict__ out, co
     __syncthreads();
 
     // 1  P <- ones in row 0
-    wmma::load_matrix_sync(P, c_P, 16);
+    wmma::load_matrix_sync(P, &c_P[0], 16);
 
     // 2  for s <- 0; s < 16; s <- s + 1
     #pragma unroll
@@ -45,13 +47,13 @@ reduction_16n_coalesced(const half* __restrict__ in, float* __restrict__ out, co
         wmma::fill_fragment(V, 0.0f);
 
         // 2.2  t_A[row + 16*col] <- in[1024*block + 64*s + row + 16*col where 16*col + row < 64]  16x16
-        if (tcu::is_multiple(in + (1024*block + 64*s), 16) && 255 < 64) {
+        if (tcu::is_multiple(&in[1024*block + 64*s], 16) && 255 < 64) {
             {
                 const int e = lane;
                 const int row = 8*(e % 2);
                 const int col = e / 2;
-                tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(in + (1024*block + 64*s + row + 16*col));
-                tcu::store<tcu::Aligned>(t_A + (row + 16*col), held);
+                tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(&in[1024*block + 64*s + row + 16*col]);
+                tcu::store<tcu::Aligned>(&t_A[row + 16*col], held);
             }
         }
         else {
@@ -59,8 +61,8 @@ reduction_16n_coalesced(const half* __restrict__ in, float* __restrict__ out, co
             for (int e = lane; e < 32; e += 32) {
                 const int row = 8*(e % 2);
                 const int col = e / 2;
-                tcu::Vector<half, 8> held = tcu::load<8>(in + (1024*block + 64*s + row + 16*col), [&](int at) { return row + 16*col + at < 64; });
-                tcu::store<tcu::Aligned>(t_A + (row + 16*col), held);
+                tcu::Vector<half, 8> held = tcu::load<8>(&in[1024*block + 64*s + row + 16*col], [&](int at) { return row + 16*col + at < 64; });
+                tcu::store<tcu::Aligned>(&t_A[row + 16*col], held);
             }
         }
 
@@ -68,13 +70,13 @@ reduction_16n_coalesced(const half* __restrict__ in, float* __restrict__ out, co
         __syncwarp();
 
         // 2.4  A <- LoadTile(t_A[0 ... +256], colmajor, stride=16)
-        wmma::load_matrix_sync(A, t_A, 16);
+        wmma::load_matrix_sync(A, &t_A[0], 16);
 
         // 2.5  V <- P.A + V
         wmma::mma_sync(V, P, A, V);
 
         // 2.6  StoreTile(s_V[0 ... +256], colmajor, stride=16) <- V
-        wmma::store_matrix_sync(s_V, V, 16, wmma::mem_col_major);
+        wmma::store_matrix_sync(&s_V[0], V, 16, wmma::mem_col_major);
 
         // 2.7  sync warp
         __syncwarp();
@@ -87,7 +89,7 @@ reduction_16n_coalesced(const half* __restrict__ in, float* __restrict__ out, co
     }
 
     // 3  P1 <- ones in column 0
-    wmma::load_matrix_sync(P1, c_P1, 16);
+    wmma::load_matrix_sync(P1, &c_P1[0], 16);
 
     // 4  R <- 0
     wmma::fill_fragment(R, 0.0f);
@@ -96,13 +98,13 @@ reduction_16n_coalesced(const half* __restrict__ in, float* __restrict__ out, co
     __syncwarp();
 
     // 6  X <- LoadTile(partials[0 ... +256], rowmajor, stride=16)
-    wmma::load_matrix_sync(X, partials, 16);
+    wmma::load_matrix_sync(X, &partials[0], 16);
 
     // 7  R <- X.P1 + R
     wmma::mma_sync(R, X, P1, R);
 
     // 8  StoreTile(s_R[0 ... +256], colmajor, stride=16) <- R
-    wmma::store_matrix_sync(s_R, R, 16, wmma::mem_col_major);
+    wmma::store_matrix_sync(&s_R[0], R, 16, wmma::mem_col_major);
 
     // 9  sync warp
     __syncwarp();

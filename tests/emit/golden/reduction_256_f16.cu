@@ -12,12 +12,14 @@ reduction_256(const half* __restrict__ in, half* __restrict__ out, const long lo
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
     const long long block = blockIdx.x;
-    __shared__ __align__(32) half s_V_of[1][256];
-    half* const s_V = s_V_of[warp];
-    __shared__ __align__(32) half s_R_of[1][256];
-    half* const s_R = s_R_of[warp];
-    __shared__ __align__(32) half c_P[256];
-    __shared__ __align__(32) half c_P1[256];
+    __shared__ __align__(32) half s_V_all[1][256];
+    const tcu::Shared<half> s_V = {s_V_all[warp]};
+    __shared__ __align__(32) half s_R_all[1][256];
+    const tcu::Shared<half> s_R = {s_R_all[warp]};
+    __shared__ __align__(32) half c_P_all[256];
+    const tcu::Shared<half> c_P = {c_P_all};
+    __shared__ __align__(32) half c_P1_all[256];
+    const tcu::Shared<half> c_P1 = {c_P1_all};
     wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> P;
     wmma::fragment<wmma::accumulator, 16, 16, 16, half> V;
     wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> A;
@@ -31,22 +33,22 @@ reduction_256(const half* __restrict__ in, half* __restrict__ out, const long lo
     __syncthreads();
 
     // 1  P <- ones in row 0
-    wmma::load_matrix_sync(P, c_P, 16);
+    wmma::load_matrix_sync(P, &c_P[0], 16);
 
     // 2  V <- 0
     wmma::fill_fragment(V, tcu::convert<half>(0.0f));
 
     // 3  A <- LoadTile(in[256*block ... +256], colmajor, stride=16)
-    wmma::load_matrix_sync(A, in + 256*block, 16);
+    wmma::load_matrix_sync(A, &in[256*block], 16);
 
     // 4  V <- P.A + V
     wmma::mma_sync(V, P, A, V);
 
     // 5  StoreTile(s_V[0 ... +256], colmajor, stride=16) <- V
-    wmma::store_matrix_sync(s_V, V, 16, wmma::mem_col_major);
+    wmma::store_matrix_sync(&s_V[0], V, 16, wmma::mem_col_major);
 
     // 6  P1 <- ones in column 0
-    wmma::load_matrix_sync(P1, c_P1, 16);
+    wmma::load_matrix_sync(P1, &c_P1[0], 16);
 
     // 7  R <- 0
     wmma::fill_fragment(R, tcu::convert<half>(0.0f));
@@ -55,13 +57,13 @@ reduction_256(const half* __restrict__ in, half* __restrict__ out, const long lo
     __syncwarp();
 
     // 9  X <- LoadTile(s_V[0 ... +256], colmajor, stride=16)
-    wmma::load_matrix_sync(X, s_V, 16);
+    wmma::load_matrix_sync(X, &s_V[0], 16);
 
     // 10  R <- X.P1 + R
     wmma::mma_sync(R, X, P1, R);
 
     // 11  StoreTile(s_R[0 ... +256], colmajor, stride=16) <- R
-    wmma::store_matrix_sync(s_R, R, 16, wmma::mem_col_major);
+    wmma::store_matrix_sync(&s_R[0], R, 16, wmma::mem_col_major);
 
     // 12  sync warp
     __syncwarp();

@@ -12,14 +12,16 @@ reduction_256n(const half* __restrict__ in, float* __restrict__ out, const long 
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
     const long long block = blockIdx.x;
-    __shared__ __align__(32) float s_V_of[1][256];
-    float* const s_V = s_V_of[warp];
-    __shared__ __align__(32) half t_X_of[1][256];
-    half* const t_X = t_X_of[warp];
-    __shared__ __align__(32) float s_R_of[1][256];
-    float* const s_R = s_R_of[warp];
-    __shared__ __align__(32) half c_P[256];
-    __shared__ __align__(32) half c_P1[256];
+    __shared__ __align__(32) float s_V_all[1][256];
+    const tcu::Shared<float> s_V = {s_V_all[warp]};
+    __shared__ __align__(32) half t_X_all[1][256];
+    const tcu::Shared<half> t_X = {t_X_all[warp]};
+    __shared__ __align__(32) float s_R_all[1][256];
+    const tcu::Shared<float> s_R = {s_R_all[warp]};
+    __shared__ __align__(32) half c_P_all[256];
+    const tcu::Shared<half> c_P = {c_P_all};
+    __shared__ __align__(32) half c_P1_all[256];
+    const tcu::Shared<half> c_P1 = {c_P1_all};
     wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> P;
     wmma::fragment<wmma::accumulator, 16, 16, 16, float> V;
     wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> A;
@@ -33,7 +35,7 @@ reduction_256n(const half* __restrict__ in, float* __restrict__ out, const long 
     __syncthreads();
 
     // 1  P <- ones in row 0
-    wmma::load_matrix_sync(P, c_P, 16);
+    wmma::load_matrix_sync(P, &c_P[0], 16);
 
     // 2  V <- 0
     wmma::fill_fragment(V, 0.0f);
@@ -43,17 +45,17 @@ reduction_256n(const half* __restrict__ in, float* __restrict__ out, const long 
     for (int i = 0; i < 4; ++i) {
 
         // 3.1  A <- LoadTile(in[1024*block + 256*i ... +256], colmajor, stride=16)
-        wmma::load_matrix_sync(A, in + (1024*block + 256*i), 16);
+        wmma::load_matrix_sync(A, &in[1024*block + 256*i], 16);
 
         // 3.2  V <- P.A + V
         wmma::mma_sync(V, P, A, V);
     }
 
     // 4  StoreTile(s_V[0 ... +256], colmajor, stride=16) <- V
-    wmma::store_matrix_sync(s_V, V, 16, wmma::mem_col_major);
+    wmma::store_matrix_sync(&s_V[0], V, 16, wmma::mem_col_major);
 
     // 5  P1 <- ones in column 0
-    wmma::load_matrix_sync(P1, c_P1, 16);
+    wmma::load_matrix_sync(P1, &c_P1[0], 16);
 
     // 6  R <- 0
     wmma::fill_fragment(R, 0.0f);
@@ -69,14 +71,14 @@ reduction_256n(const half* __restrict__ in, float* __restrict__ out, const long 
             const int e = lane + 32*nth;
             const int row = 4*(e % 4);
             const int col = e / 4;
-            held[nth] = tcu::load<4, tcu::Aligned>(s_V + (row + 16*col));
+            held[nth] = tcu::load<4, tcu::Aligned>(&s_V[row + 16*col]);
         }
         #pragma unroll
         for (int nth = 0; nth < 2; ++nth) {
             const int e = lane + 32*nth;
             const int row = 4*(e % 4);
             const int col = e / 4;
-            tcu::store<tcu::Aligned>(t_X + (row + 16*col), tcu::convert<half>(held[nth]));
+            tcu::store<tcu::Aligned>(&t_X[row + 16*col], tcu::convert<half>(held[nth]));
         }
     }
 
@@ -84,13 +86,13 @@ reduction_256n(const half* __restrict__ in, float* __restrict__ out, const long 
     __syncwarp();
 
     // 10  X <- LoadTile(t_X[0 ... +256], colmajor, stride=16)
-    wmma::load_matrix_sync(X, t_X, 16);
+    wmma::load_matrix_sync(X, &t_X[0], 16);
 
     // 11  R <- X.P1 + R
     wmma::mma_sync(R, X, P1, R);
 
     // 12  StoreTile(s_R[0 ... +256], colmajor, stride=16) <- R
-    wmma::store_matrix_sync(s_R, R, 16, wmma::mem_col_major);
+    wmma::store_matrix_sync(&s_R[0], R, 16, wmma::mem_col_major);
 
     // 13  sync warp
     __syncwarp();

@@ -12,15 +12,16 @@ reduction_kn(const float* __restrict__ in, float* __restrict__ out, const long l
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
     const long long block = blockIdx.x;
-    __shared__ __align__(32) __nv_bfloat16 t_A0_of[1][256];
-    __nv_bfloat16* const t_A0 = t_A0_of[warp];
-    __shared__ __align__(32) __nv_bfloat16 t_A1_of[1][256];
-    __nv_bfloat16* const t_A1 = t_A1_of[warp];
-    __shared__ __align__(32) __nv_bfloat16 t_A2_of[1][256];
-    __nv_bfloat16* const t_A2 = t_A2_of[warp];
-    __shared__ __align__(32) float s_V_of[1][256];
-    float* const s_V = s_V_of[warp];
-    __shared__ __align__(32) __nv_bfloat16 c_P[256];
+    __shared__ __align__(32) __nv_bfloat16 t_A0_all[1][256];
+    const tcu::Shared<__nv_bfloat16> t_A0 = {t_A0_all[warp]};
+    __shared__ __align__(32) __nv_bfloat16 t_A1_all[1][256];
+    const tcu::Shared<__nv_bfloat16> t_A1 = {t_A1_all[warp]};
+    __shared__ __align__(32) __nv_bfloat16 t_A2_all[1][256];
+    const tcu::Shared<__nv_bfloat16> t_A2 = {t_A2_all[warp]};
+    __shared__ __align__(32) float s_V_all[1][256];
+    const tcu::Shared<float> s_V = {s_V_all[warp]};
+    __shared__ __align__(32) __nv_bfloat16 c_P_all[256];
+    const tcu::Shared<__nv_bfloat16> c_P = {c_P_all};
     wmma::fragment<wmma::matrix_a, 16, 16, 16, __nv_bfloat16, wmma::row_major> P;
     wmma::fragment<wmma::accumulator, 16, 16, 16, float> V;
     wmma::fragment<wmma::matrix_b, 16, 16, 16, __nv_bfloat16, wmma::col_major> A0;
@@ -32,7 +33,7 @@ reduction_kn(const float* __restrict__ in, float* __restrict__ out, const long l
     __syncthreads();
 
     // 1  P <- ones in row 0
-    wmma::load_matrix_sync(P, c_P, 16);
+    wmma::load_matrix_sync(P, &c_P[0], 16);
 
     // 2  V <- 0
     wmma::fill_fragment(V, 0.0f);
@@ -42,7 +43,7 @@ reduction_kn(const float* __restrict__ in, float* __restrict__ out, const long l
     for (int i = 0; i < 4; ++i) {
 
         // 3.1  t_A0[row + 16*col], t_A1[row + 16*col], t_A2[row + 16*col] <- Split(in[1024*block + 16*i + row + 64*col])  16x16
-        if (tcu::is_multiple(in + (1024*block + 16*i), 16)) {
+        if (tcu::is_multiple(&in[1024*block + 16*i], 16)) {
             {
                 tcu::Vector<float, 4> rest[2];
                 #pragma unroll
@@ -50,16 +51,16 @@ reduction_kn(const float* __restrict__ in, float* __restrict__ out, const long l
                     const int e = lane + 32*nth;
                     const int row = 4*(e % 4);
                     const int col = e / 4;
-                    rest[nth] = tcu::load<4, tcu::Aligned>(in + (1024*block + 16*i + row + 64*col));
+                    rest[nth] = tcu::load<4, tcu::Aligned>(&in[1024*block + 16*i + row + 64*col]);
                 }
                 #pragma unroll
                 for (int nth = 0; nth < 2; ++nth) {
                     const int e = lane + 32*nth;
                     const int row = 4*(e % 4);
                     const int col = e / 4;
-                    tcu::store<tcu::Aligned>(t_A0 + (row + 16*col), tcu::take_part<__nv_bfloat16>(rest[nth]));
-                    tcu::store<tcu::Aligned>(t_A1 + (row + 16*col), tcu::take_part<__nv_bfloat16>(rest[nth]));
-                    tcu::store<tcu::Aligned>(t_A2 + (row + 16*col), tcu::take_part<__nv_bfloat16>(rest[nth]));
+                    tcu::store<tcu::Aligned>(&t_A0[row + 16*col], tcu::take_part<__nv_bfloat16>(rest[nth]));
+                    tcu::store<tcu::Aligned>(&t_A1[row + 16*col], tcu::take_part<__nv_bfloat16>(rest[nth]));
+                    tcu::store<tcu::Aligned>(&t_A2[row + 16*col], tcu::take_part<__nv_bfloat16>(rest[nth]));
                 }
             }
         }
@@ -68,10 +69,10 @@ reduction_kn(const float* __restrict__ in, float* __restrict__ out, const long l
             for (int e = lane; e < 64; e += 32) {
                 const int row = 4*(e % 4);
                 const int col = e / 4;
-                tcu::Vector<float, 4> rest = tcu::load<4>(in + (1024*block + 16*i + row + 64*col));
-                tcu::store<tcu::Aligned>(t_A0 + (row + 16*col), tcu::take_part<__nv_bfloat16>(rest));
-                tcu::store<tcu::Aligned>(t_A1 + (row + 16*col), tcu::take_part<__nv_bfloat16>(rest));
-                tcu::store<tcu::Aligned>(t_A2 + (row + 16*col), tcu::take_part<__nv_bfloat16>(rest));
+                tcu::Vector<float, 4> rest = tcu::load<4>(&in[1024*block + 16*i + row + 64*col]);
+                tcu::store<tcu::Aligned>(&t_A0[row + 16*col], tcu::take_part<__nv_bfloat16>(rest));
+                tcu::store<tcu::Aligned>(&t_A1[row + 16*col], tcu::take_part<__nv_bfloat16>(rest));
+                tcu::store<tcu::Aligned>(&t_A2[row + 16*col], tcu::take_part<__nv_bfloat16>(rest));
             }
         }
 
@@ -79,13 +80,13 @@ reduction_kn(const float* __restrict__ in, float* __restrict__ out, const long l
         __syncwarp();
 
         // 3.3  A0 <- LoadTile(t_A0[0 ... +256], colmajor, stride=16)
-        wmma::load_matrix_sync(A0, t_A0, 16);
+        wmma::load_matrix_sync(A0, &t_A0[0], 16);
 
         // 3.4  A1 <- LoadTile(t_A1[0 ... +256], colmajor, stride=16)
-        wmma::load_matrix_sync(A1, t_A1, 16);
+        wmma::load_matrix_sync(A1, &t_A1[0], 16);
 
         // 3.5  A2 <- LoadTile(t_A2[0 ... +256], colmajor, stride=16)
-        wmma::load_matrix_sync(A2, t_A2, 16);
+        wmma::load_matrix_sync(A2, &t_A2[0], 16);
 
         // 3.6  V <- P.A0 + V
         wmma::mma_sync(V, P, A0, V);
@@ -101,7 +102,7 @@ reduction_kn(const float* __restrict__ in, float* __restrict__ out, const long l
     }
 
     // 4  StoreTile(s_V[0 ... +256], colmajor, stride=16) <- V
-    wmma::store_matrix_sync(s_V, V, 16, wmma::mem_col_major);
+    wmma::store_matrix_sync(&s_V[0], V, 16, wmma::mem_col_major);
 
     // 5  sync warp
     __syncwarp();

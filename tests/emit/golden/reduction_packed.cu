@@ -12,7 +12,8 @@ reduction_packed(const half* __restrict__ in, float* __restrict__ out, const lon
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
     const long long block = blockIdx.x;
-    __shared__ __align__(32) half c_Pj[496];
+    __shared__ __align__(32) half c_Pj_all[496];
+    const tcu::Shared<half> c_Pj = {c_Pj_all};
     wmma::fragment<wmma::accumulator, 16, 16, 16, float> V;
     wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> Pj;
     wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> A;
@@ -29,15 +30,15 @@ reduction_packed(const half* __restrict__ in, float* __restrict__ out, const lon
     for (int j = 0; j < 16; ++j) {
 
         // 2.1  Pj <- ones in row j
-        wmma::load_matrix_sync(Pj, c_Pj + (-16*j + 240), 16);
+        wmma::load_matrix_sync(Pj, &c_Pj[-16*j + 240], 16);
 
         // 2.2  A <- LoadTile(in[4096*block + 256*j ... +256], colmajor, stride=16)
-        wmma::load_matrix_sync(A, in + (4096*block + 256*j), 16);
+        wmma::load_matrix_sync(A, &in[4096*block + 256*j], 16);
 
         // 2.3  V <- Pj.A + V
         wmma::mma_sync(V, Pj, A, V);
     }
 
     // 3  StoreTile(out[256*block ... +256], rowmajor, stride=16) <- V
-    wmma::store_matrix_sync(out + 256*block, V, 16, wmma::mem_row_major);
+    wmma::store_matrix_sync(&out[256*block], V, 16, wmma::mem_row_major);
 }

@@ -12,24 +12,24 @@ reduction_simt(const half* __restrict__ in, float* __restrict__ out, const long 
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
     const long long block = blockIdx.x;
-    __shared__ __align__(32) half values_of[1][256];
-    half* const values = values_of[warp];
+    __shared__ __align__(32) half values_all[1][256];
+    const tcu::Shared<half> values = {values_all[warp]};
 
     // 1  values[row] <- in[256*block + row where 256*block + row < length]  256x1
-    if (tcu::is_multiple(in + 256*block, 16) && 256*block + 255 < length) {
+    if (tcu::is_multiple(&in[256*block], 16) && 256*block + 255 < length) {
         {
             const int e = lane;
             const int row = 8*e;
-            tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(in + (256*block + row));
-            tcu::store<tcu::Aligned>(values + row, held);
+            tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(&in[256*block + row]);
+            tcu::store<tcu::Aligned>(&values[row], held);
         }
     }
     else {
         #pragma unroll 1
         for (int e = lane; e < 32; e += 32) {
             const int row = 8*e;
-            tcu::Vector<half, 8> held = tcu::load<8>(in + (256*block + row), [&](int at) { return 256*block + row + at < length; });
-            tcu::store<tcu::Aligned>(values + row, held);
+            tcu::Vector<half, 8> held = tcu::load<8>(&in[256*block + row], [&](int at) { return 256*block + row + at < length; });
+            tcu::store<tcu::Aligned>(&values[row], held);
         }
     }
 

@@ -12,14 +12,16 @@ reduction_t(const half* __restrict__ in, float* __restrict__ out, const long lon
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
     const long long block = blockIdx.x;
-    __shared__ __align__(32) float s_V_of[1][1024];
-    float* const s_V = s_V_of[warp];
-    __shared__ __align__(32) half t_X_of[1][1024];
-    half* const t_X = t_X_of[warp];
-    __shared__ __align__(32) float s_R_of[1][1024];
-    float* const s_R = s_R_of[warp];
-    __shared__ __align__(32) half c_P[1024];
-    __shared__ __align__(32) half c_P1[1024];
+    __shared__ __align__(32) float s_V_all[1][1024];
+    const tcu::Shared<float> s_V = {s_V_all[warp]};
+    __shared__ __align__(32) half t_X_all[1][1024];
+    const tcu::Shared<half> t_X = {t_X_all[warp]};
+    __shared__ __align__(32) float s_R_all[1][1024];
+    const tcu::Shared<float> s_R = {s_R_all[warp]};
+    __shared__ __align__(32) half c_P_all[1024];
+    const tcu::Shared<half> c_P = {c_P_all};
+    __shared__ __align__(32) half c_P1_all[1024];
+    const tcu::Shared<half> c_P1 = {c_P1_all};
     wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> P[4];
     wmma::fragment<wmma::accumulator, 16, 16, 16, float> V[4];
     wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> A[4];
@@ -35,7 +37,7 @@ reduction_t(const half* __restrict__ in, float* __restrict__ out, const long lon
     // 1  P <- ones in row 0
     #pragma unroll
     for (int f = 0; f < 4; ++f) {
-        wmma::load_matrix_sync(P[f], c_P + f / 2 * 16 * 32 + f % 2 * 16 * 1, 32);
+        wmma::load_matrix_sync(P[f], &c_P[0] + f / 2 * 16 * 32 + f % 2 * 16 * 1, 32);
     }
 
     // 2  V <- 0
@@ -47,7 +49,7 @@ reduction_t(const half* __restrict__ in, float* __restrict__ out, const long lon
     // 3  A <- LoadTile(in[1024*block ... +1024], colmajor, stride=32)
     #pragma unroll
     for (int f = 0; f < 4; ++f) {
-        wmma::load_matrix_sync(A[f], in + 1024*block + f / 2 * 16 * 1 + f % 2 * 16 * 32, 32);
+        wmma::load_matrix_sync(A[f], &in[1024*block] + f / 2 * 16 * 1 + f % 2 * 16 * 32, 32);
     }
 
     // 4  V <- P.A + V
@@ -63,13 +65,13 @@ reduction_t(const half* __restrict__ in, float* __restrict__ out, const long lon
     // 5  StoreTile(s_V[0 ... +1024], colmajor, stride=32) <- V
     #pragma unroll
     for (int f = 0; f < 4; ++f) {
-        wmma::store_matrix_sync(s_V + f / 2 * 16 * 1 + f % 2 * 16 * 32, V[f], 32, wmma::mem_col_major);
+        wmma::store_matrix_sync(&s_V[0] + f / 2 * 16 * 1 + f % 2 * 16 * 32, V[f], 32, wmma::mem_col_major);
     }
 
     // 6  P1 <- ones in column 0
     #pragma unroll
     for (int f = 0; f < 4; ++f) {
-        wmma::load_matrix_sync(P1[f], c_P1 + f / 2 * 16 * 1 + f % 2 * 16 * 32, 32);
+        wmma::load_matrix_sync(P1[f], &c_P1[0] + f / 2 * 16 * 1 + f % 2 * 16 * 32, 32);
     }
 
     // 7  R <- 0
@@ -89,14 +91,14 @@ reduction_t(const half* __restrict__ in, float* __restrict__ out, const long lon
             const int e = lane + 32*nth;
             const int row = 4*(e % 8);
             const int col = e / 8;
-            held[nth] = tcu::load<4, tcu::Aligned>(s_V + (row + 32*col));
+            held[nth] = tcu::load<4, tcu::Aligned>(&s_V[row + 32*col]);
         }
         #pragma unroll
         for (int nth = 0; nth < 8; ++nth) {
             const int e = lane + 32*nth;
             const int row = 4*(e % 8);
             const int col = e / 8;
-            tcu::store<tcu::Aligned>(t_X + (row + 32*col), tcu::convert<half>(held[nth]));
+            tcu::store<tcu::Aligned>(&t_X[row + 32*col], tcu::convert<half>(held[nth]));
         }
     }
 
@@ -106,7 +108,7 @@ reduction_t(const half* __restrict__ in, float* __restrict__ out, const long lon
     // 11  X <- LoadTile(t_X[0 ... +1024], colmajor, stride=32)
     #pragma unroll
     for (int f = 0; f < 4; ++f) {
-        wmma::load_matrix_sync(X[f], t_X + f / 2 * 16 * 1 + f % 2 * 16 * 32, 32);
+        wmma::load_matrix_sync(X[f], &t_X[0] + f / 2 * 16 * 1 + f % 2 * 16 * 32, 32);
     }
 
     // 12  R <- X.P1 + R
@@ -122,7 +124,7 @@ reduction_t(const half* __restrict__ in, float* __restrict__ out, const long lon
     // 13  StoreTile(s_R[0 ... +1024], colmajor, stride=32) <- R
     #pragma unroll
     for (int f = 0; f < 4; ++f) {
-        wmma::store_matrix_sync(s_R + f / 2 * 16 * 1 + f % 2 * 16 * 32, R[f], 32, wmma::mem_col_major);
+        wmma::store_matrix_sync(&s_R[0] + f / 2 * 16 * 1 + f % 2 * 16 * 32, R[f], 32, wmma::mem_col_major);
     }
 
     // 14  sync warp

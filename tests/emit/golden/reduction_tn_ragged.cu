@@ -12,11 +12,12 @@ reduction_tn(const half* __restrict__ in, half* __restrict__ out, const long lon
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
     const long long block = blockIdx.x;
-    __shared__ __align__(32) half t_A_of[1][256];
-    half* const t_A = t_A_of[warp];
-    __shared__ __align__(32) float s_V_of[1][256];
-    float* const s_V = s_V_of[warp];
-    __shared__ __align__(32) half c_P[256];
+    __shared__ __align__(32) half t_A_all[1][256];
+    const tcu::Shared<half> t_A = {t_A_all[warp]};
+    __shared__ __align__(32) float s_V_all[1][256];
+    const tcu::Shared<float> s_V = {s_V_all[warp]};
+    __shared__ __align__(32) half c_P_all[256];
+    const tcu::Shared<half> c_P = {c_P_all};
     wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> P;
     wmma::fragment<wmma::accumulator, 16, 16, 16, float> V;
     wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> A;
@@ -26,7 +27,7 @@ reduction_tn(const half* __restrict__ in, half* __restrict__ out, const long lon
     __syncthreads();
 
     // 1  P <- ones in row 0
-    wmma::load_matrix_sync(P, c_P, 16);
+    wmma::load_matrix_sync(P, &c_P[0], 16);
 
     // 2  V <- 0
     wmma::fill_fragment(V, 0.0f);
@@ -36,13 +37,13 @@ reduction_tn(const half* __restrict__ in, half* __restrict__ out, const long lon
     for (int i = 0; i < 4; ++i) {
 
         // 3.1  t_A[row + 16*col] <- in[1000*block + 256*i + row + 16*col where 16*col + 256*i + row < 1000 and 1000*block + 16*col + 256*i + row < length]  16x16
-        if (tcu::is_multiple(in + (1000*block + 256*i), 16) && 256*i + 255 < 1000 && 1000*block + 256*i + 255 < length) {
+        if (tcu::is_multiple(&in[1000*block + 256*i], 16) && 256*i + 255 < 1000 && 1000*block + 256*i + 255 < length) {
             {
                 const int e = lane;
                 const int row = 8*(e % 2);
                 const int col = e / 2;
-                tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(in + (1000*block + 256*i + row + 16*col));
-                tcu::store<tcu::Aligned>(t_A + (row + 16*col), held);
+                tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(&in[1000*block + 256*i + row + 16*col]);
+                tcu::store<tcu::Aligned>(&t_A[row + 16*col], held);
             }
         }
         else {
@@ -50,8 +51,8 @@ reduction_tn(const half* __restrict__ in, half* __restrict__ out, const long lon
             for (int e = lane; e < 32; e += 32) {
                 const int row = 8*(e % 2);
                 const int col = e / 2;
-                tcu::Vector<half, 8> held = tcu::load<8>(in + (1000*block + 256*i + row + 16*col), [&](int at) { return 256*i + row + 16*col + at < 1000 && 1000*block + 256*i + row + 16*col + at < length; });
-                tcu::store<tcu::Aligned>(t_A + (row + 16*col), held);
+                tcu::Vector<half, 8> held = tcu::load<8>(&in[1000*block + 256*i + row + 16*col], [&](int at) { return 256*i + row + 16*col + at < 1000 && 1000*block + 256*i + row + 16*col + at < length; });
+                tcu::store<tcu::Aligned>(&t_A[row + 16*col], held);
             }
         }
 
@@ -59,7 +60,7 @@ reduction_tn(const half* __restrict__ in, half* __restrict__ out, const long lon
         __syncwarp();
 
         // 3.3  A <- LoadTile(t_A[0 ... +256], colmajor, stride=16)
-        wmma::load_matrix_sync(A, t_A, 16);
+        wmma::load_matrix_sync(A, &t_A[0], 16);
 
         // 3.4  V <- P.A + V
         wmma::mma_sync(V, P, A, V);
@@ -69,7 +70,7 @@ reduction_tn(const half* __restrict__ in, half* __restrict__ out, const long lon
     }
 
     // 4  StoreTile(s_V[0 ... +256], colmajor, stride=16) <- V
-    wmma::store_matrix_sync(s_V, V, 16, wmma::mem_col_major);
+    wmma::store_matrix_sync(&s_V[0], V, 16, wmma::mem_col_major);
 
     // 5  sync warp
     __syncwarp();

@@ -12,7 +12,8 @@ scan_16(const half* __restrict__ in, float* __restrict__ out, const long long le
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
     const long long block = blockIdx.x;
-    __shared__ __align__(32) half c_U[256];
+    __shared__ __align__(32) half c_U_all[256];
+    const tcu::Shared<half> c_U = {c_U_all};
     wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::row_major> U;
     wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> A;
     wmma::fragment<wmma::accumulator, 16, 16, 16, float> R;
@@ -22,10 +23,10 @@ scan_16(const half* __restrict__ in, float* __restrict__ out, const long long le
     __syncthreads();
 
     // 1  U <- 1 where row <= col
-    wmma::load_matrix_sync(U, c_U, 16);
+    wmma::load_matrix_sync(U, &c_U[0], 16);
 
     // 2  A <- LoadTile(in[256*block ... +256], rowmajor, stride=16)
-    wmma::load_matrix_sync(A, in + 256*block, 16);
+    wmma::load_matrix_sync(A, &in[256*block], 16);
 
     // 3  R <- 0
     wmma::fill_fragment(R, 0.0f);
@@ -34,5 +35,5 @@ scan_16(const half* __restrict__ in, float* __restrict__ out, const long long le
     wmma::mma_sync(R, A, U, R);
 
     // 5  StoreTile(out[256*block ... +256], rowmajor, stride=16) <- R
-    wmma::store_matrix_sync(out + 256*block, R, 16, wmma::mem_row_major);
+    wmma::store_matrix_sync(&out[256*block], R, 16, wmma::mem_row_major);
 }

@@ -12,12 +12,14 @@ scan_256(const half* __restrict__ in, float* __restrict__ out, const long long l
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
     const long long block = blockIdx.x;
-    __shared__ __align__(32) float s_LA_of[1][256];
-    float* const s_LA = s_LA_of[warp];
-    __shared__ __align__(32) half t_X_of[1][256];
-    half* const t_X = t_X_of[warp];
-    __shared__ __align__(32) half c_U[256];
-    __shared__ __align__(32) half c_L[256];
+    __shared__ __align__(32) float s_LA_all[1][256];
+    const tcu::Shared<float> s_LA = {s_LA_all[warp]};
+    __shared__ __align__(32) half t_X_all[1][256];
+    const tcu::Shared<half> t_X = {t_X_all[warp]};
+    __shared__ __align__(32) half c_U_all[256];
+    const tcu::Shared<half> c_U = {c_U_all};
+    __shared__ __align__(32) half c_L_all[256];
+    const tcu::Shared<half> c_L = {c_L_all};
     wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::row_major> U;
     wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> L;
     wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::row_major> J;
@@ -36,10 +38,10 @@ scan_256(const half* __restrict__ in, float* __restrict__ out, const long long l
     __syncthreads();
 
     // 1  U <- 1 where row <= col
-    wmma::load_matrix_sync(U, c_U, 16);
+    wmma::load_matrix_sync(U, &c_U[0], 16);
 
     // 2  L <- 1 where col <= row - 1
-    wmma::load_matrix_sync(L, c_L, 16);
+    wmma::load_matrix_sync(L, &c_L[0], 16);
 
     // 3  J <- 1
     wmma::fill_fragment(J, tcu::convert<half>(1.0f));
@@ -48,13 +50,13 @@ scan_256(const half* __restrict__ in, float* __restrict__ out, const long long l
     wmma::fill_fragment(S, 0.0f);
 
     // 5  A <- LoadTile(in[256*block ... +256], rowmajor, stride=16)
-    wmma::load_matrix_sync(A, in + 256*block, 16);
+    wmma::load_matrix_sync(A, &in[256*block], 16);
 
     // 6  AU <- A.U + S
     wmma::mma_sync(AU, A, U, S);
 
     // 7  B <- LoadTile(in[256*block ... +256], rowmajor, stride=16)
-    wmma::load_matrix_sync(B, in + 256*block, 16);
+    wmma::load_matrix_sync(B, &in[256*block], 16);
 
     // 8  Z <- 0
     wmma::fill_fragment(Z, 0.0f);
@@ -63,7 +65,7 @@ scan_256(const half* __restrict__ in, float* __restrict__ out, const long long l
     wmma::mma_sync(LA, L, B, Z);
 
     // 10  StoreTile(s_LA[0 ... +256], rowmajor, stride=16) <- LA
-    wmma::store_matrix_sync(s_LA, LA, 16, wmma::mem_row_major);
+    wmma::store_matrix_sync(&s_LA[0], LA, 16, wmma::mem_row_major);
 
     // 11  sync warp
     __syncwarp();
@@ -76,14 +78,14 @@ scan_256(const half* __restrict__ in, float* __restrict__ out, const long long l
             const int e = lane + 32*nth;
             const int row = e / 4;
             const int col = 4*(e % 4);
-            held[nth] = tcu::load<4, tcu::Aligned>(s_LA + (16*row + col));
+            held[nth] = tcu::load<4, tcu::Aligned>(&s_LA[16*row + col]);
         }
         #pragma unroll
         for (int nth = 0; nth < 2; ++nth) {
             const int e = lane + 32*nth;
             const int row = e / 4;
             const int col = 4*(e % 4);
-            tcu::store<tcu::Aligned>(t_X + (16*row + col), tcu::convert<half>(held[nth]));
+            tcu::store<tcu::Aligned>(&t_X[16*row + col], tcu::convert<half>(held[nth]));
         }
     }
 
@@ -91,11 +93,11 @@ scan_256(const half* __restrict__ in, float* __restrict__ out, const long long l
     __syncwarp();
 
     // 14  X <- LoadTile(t_X[0 ... +256], rowmajor, stride=16)
-    wmma::load_matrix_sync(X, t_X, 16);
+    wmma::load_matrix_sync(X, &t_X[0], 16);
 
     // 15  R <- X.J + AU
     wmma::mma_sync(R, X, J, AU);
 
     // 16  StoreTile(out[256*block ... +256], rowmajor, stride=16) <- R
-    wmma::store_matrix_sync(out + 256*block, R, 16, wmma::mem_row_major);
+    wmma::store_matrix_sync(&out[256*block], R, 16, wmma::mem_row_major);
 }

@@ -12,25 +12,32 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
     const long long block = blockIdx.x;
-    __shared__ __align__(32) half t_A_of[4][256];
-    half* const t_A = t_A_of[warp];
-    __shared__ __align__(32) float s_V_of[4][256];
-    float* const s_V = s_V_of[warp];
-    __shared__ __align__(32) float x_of[4][16];
-    float* const x = x_of[warp];
-    __shared__ __align__(32) float y_of[4][16];
-    float* const y = y_of[warp];
-    __shared__ __align__(32) float t_C_of[4][256];
-    float* const t_C = t_C_of[warp];
-    __shared__ __align__(32) float s_R_of[4][256];
-    float* const s_R = s_R_of[warp];
-    __shared__ __align__(32) float totals[8];
-    __shared__ __align__(32) float prtls[8];
-    __shared__ __align__(32) float prtls1[8];
-    __shared__ __align__(32) float prtls2[8];
-    __shared__ __align__(32) float s_S[256];
-    __shared__ __align__(32) float t_S[256];
-    __shared__ __align__(32) half c_U[256];
+    __shared__ __align__(32) half t_A_all[4][256];
+    const tcu::Shared<half> t_A = {t_A_all[warp]};
+    __shared__ __align__(32) float s_V_all[4][256];
+    const tcu::Shared<float> s_V = {s_V_all[warp]};
+    __shared__ __align__(32) float x_all[4][16];
+    const tcu::Shared<float> x = {x_all[warp]};
+    __shared__ __align__(32) float y_all[4][16];
+    const tcu::Shared<float> y = {y_all[warp]};
+    __shared__ __align__(32) float t_C_all[4][256];
+    const tcu::Shared<float> t_C = {t_C_all[warp]};
+    __shared__ __align__(32) float s_R_all[4][256];
+    const tcu::Shared<float> s_R = {s_R_all[warp]};
+    __shared__ __align__(32) float totals_all[8];
+    const tcu::Shared<float> totals = {totals_all};
+    __shared__ __align__(32) float prtls_all[8];
+    const tcu::Shared<float> prtls = {prtls_all};
+    __shared__ __align__(32) float prtls1_all[8];
+    const tcu::Shared<float> prtls1 = {prtls1_all};
+    __shared__ __align__(32) float prtls2_all[8];
+    const tcu::Shared<float> prtls2 = {prtls2_all};
+    __shared__ __align__(32) float s_S_all[256];
+    const tcu::Shared<float> s_S = {s_S_all};
+    __shared__ __align__(32) float t_S_all[256];
+    const tcu::Shared<float> t_S = {t_S_all};
+    __shared__ __align__(32) half c_U_all[256];
+    const tcu::Shared<half> c_U = {c_U_all};
     wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::row_major> U;
     wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::row_major> J;
     wmma::fragment<wmma::accumulator, 16, 16, 16, float> Z;
@@ -46,7 +53,7 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
     __syncthreads();
 
     // 1  U <- 1 where row <= col
-    wmma::load_matrix_sync(U, c_U, 16);
+    wmma::load_matrix_sync(U, &c_U[0], 16);
 
     // 2  J <- 1
     wmma::fill_fragment(J, tcu::convert<half>(1.0f));
@@ -65,7 +72,7 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
         if (256*warp + 1024*i + 255 < 2000 && 2000*block + 256*warp + 1024*i + 255 < length) {
 
             // 5.1.1  A <- LoadTile(in[2000*block + 1024*i + 256*warp ... +256], rowmajor, stride=16)
-            wmma::load_matrix_sync(A, in + (2000*block + 256*warp + 1024*i), 16);
+            wmma::load_matrix_sync(A, &in[2000*block + 256*warp + 1024*i], 16);
         }
         else {
 
@@ -75,8 +82,8 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
                     const int e = lane;
                     const int row = e / 2;
                     const int col = 8*(e % 2);
-                    tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(in + (2000*block + 256*warp + 1024*i + 16*row + col));
-                    tcu::store<tcu::Aligned>(t_A + (16*row + col), held);
+                    tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(&in[2000*block + 256*warp + 1024*i + 16*row + col]);
+                    tcu::store<tcu::Aligned>(&t_A[16*row + col], held);
                 }
             }
             else {
@@ -84,8 +91,8 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
                 for (int e = lane; e < 32; e += 32) {
                     const int row = e / 2;
                     const int col = 8*(e % 2);
-                    tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(in + (2000*block + 256*warp + 1024*i + 16*row + col), [&](int at) { return 256*warp + 1024*i + 16*row + col + at < 2000 && 2000*block + 256*warp + 1024*i + 16*row + col + at < length; });
-                    tcu::store<tcu::Aligned>(t_A + (16*row + col), held);
+                    tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(&in[2000*block + 256*warp + 1024*i + 16*row + col], [&](int at) { return 256*warp + 1024*i + 16*row + col + at < 2000 && 2000*block + 256*warp + 1024*i + 16*row + col + at < length; });
+                    tcu::store<tcu::Aligned>(&t_A[16*row + col], held);
                 }
             }
 
@@ -93,7 +100,7 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
             __syncwarp();
 
             // 5.1.4  A <- LoadTile(t_A[0 ... +256], rowmajor, stride=16)
-            wmma::load_matrix_sync(A, t_A, 16);
+            wmma::load_matrix_sync(A, &t_A[0], 16);
         }
 
         // 5.2  AU <- 0
@@ -109,7 +116,7 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
         wmma::mma_sync(V, A, J, V);
 
         // 5.6  StoreTile(s_V[0 ... +256], rowmajor, stride=16) <- V
-        wmma::store_matrix_sync(s_V, V, 16, wmma::mem_row_major);
+        wmma::store_matrix_sync(&s_V[0], V, 16, wmma::mem_row_major);
 
         // 5.7  sync warp
         __syncwarp();
@@ -192,7 +199,7 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
         __syncwarp();
 
         // 5.20  C <- LoadTile(t_C[0 ... +256], rowmajor, stride=16)
-        wmma::load_matrix_sync(C, t_C, 16, wmma::mem_row_major);
+        wmma::load_matrix_sync(C, &t_C[0], 16, wmma::mem_row_major);
 
         // 5.21  C <- C + Z  (rounded)
         for (int e = 0; e < C.num_elements; ++e) C.x[e] = tcu::add(C.x[e], Z.x[e]);
@@ -201,7 +208,7 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
         for (int e = 0; e < R.num_elements; ++e) R.x[e] = tcu::add(AU.x[e], C.x[e]);
 
         // 5.23  StoreTile(s_R[0 ... +256], rowmajor, stride=16) <- R
-        wmma::store_matrix_sync(s_R, R, 16, wmma::mem_row_major);
+        wmma::store_matrix_sync(&s_R[0], R, 16, wmma::mem_row_major);
 
         // 5.24  sync warp
         __syncwarp();
@@ -233,7 +240,7 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
             }
 
             // 5.27.4  StoreTile(s_S[0 ... +256], rowmajor, stride=16) <- S
-            wmma::store_matrix_sync(s_S, S, 16, wmma::mem_row_major);
+            wmma::store_matrix_sync(&s_S[0], S, 16, wmma::mem_row_major);
 
             // 5.27.5  sync warp
             __syncwarp();
@@ -262,7 +269,7 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
                     const int e = lane + 32*nth;
                     const int row = e / 4;
                     const int col = 4*(e % 4);
-                    tcu::store<tcu::Aligned>(t_S + (16*row + col), held[nth]);
+                    tcu::store<tcu::Aligned>(&t_S[16*row + col], held[nth]);
                 }
             }
 
@@ -270,14 +277,14 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
             __syncwarp();
 
             // 5.27.10  S <- LoadTile(t_S[0 ... +256], rowmajor, stride=16)
-            wmma::load_matrix_sync(S, t_S, 16, wmma::mem_row_major);
+            wmma::load_matrix_sync(S, &t_S[0], 16, wmma::mem_row_major);
         }
 
         // 5.28  sync block
         __syncthreads();
 
         // 5.29  out[2000*block + 1024*i + 256*warp + 16*row + col where col + 1024*i + 16*row + 256*warp < 2000 and 2000*block + col + 1024*i + 16*row + 256*warp < length] <- s_R[16*row + col] + prtls[warp]  16x16
-        if (tcu::is_multiple(out + (2000*block + 256*warp + 1024*i), 16) && 256*warp + 1024*i + 255 < 2000 && 2000*block + 256*warp + 1024*i + 255 < length) {
+        if (tcu::is_multiple(&out[2000*block + 256*warp + 1024*i], 16) && 256*warp + 1024*i + 255 < 2000 && 2000*block + 256*warp + 1024*i + 255 < length) {
             {
                 tcu::Vector<float, 4> held[2];
                 #pragma unroll
@@ -285,14 +292,14 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
                     const int e = lane + 32*nth;
                     const int row = e / 4;
                     const int col = 4*(e % 4);
-                    held[nth] = tcu::add(tcu::load<4, tcu::Aligned>(s_R + (16*row + col)), tcu::repeat<4>(prtls[warp]));
+                    held[nth] = tcu::add(tcu::load<4, tcu::Aligned>(&s_R[16*row + col]), tcu::repeat<4>(prtls[warp]));
                 }
                 #pragma unroll
                 for (int nth = 0; nth < 2; ++nth) {
                     const int e = lane + 32*nth;
                     const int row = e / 4;
                     const int col = 4*(e % 4);
-                    tcu::store<tcu::Aligned>(out + (2000*block + 256*warp + 1024*i + 16*row + col), held[nth]);
+                    tcu::store<tcu::Aligned>(&out[2000*block + 256*warp + 1024*i + 16*row + col], held[nth]);
                 }
             }
         }
@@ -301,8 +308,8 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
             for (int e = lane; e < 64; e += 32) {
                 const int row = e / 4;
                 const int col = 4*(e % 4);
-                tcu::Vector<float, 4> held = tcu::add(tcu::load<4, tcu::Aligned>(s_R + (16*row + col)), tcu::repeat<4>(prtls[warp]));
-                tcu::store(out + (2000*block + 256*warp + 1024*i + 16*row + col), held, [&](int at) { return 256*warp + 1024*i + 16*row + col + at < 2000 && 2000*block + 256*warp + 1024*i + 16*row + col + at < length; });
+                tcu::Vector<float, 4> held = tcu::add(tcu::load<4, tcu::Aligned>(&s_R[16*row + col]), tcu::repeat<4>(prtls[warp]));
+                tcu::store(&out[2000*block + 256*warp + 1024*i + 16*row + col], held, [&](int at) { return 256*warp + 1024*i + 16*row + col + at < 2000 && 2000*block + 256*warp + 1024*i + 16*row + col + at < length; });
             }
         }
     }

@@ -12,22 +12,24 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
     const long long block = blockIdx.x;
-    __shared__ __align__(32) half t_A_of[2][256];
-    half* const t_A = t_A_of[warp];
-    __shared__ __align__(32) half t_B_of[2][256];
-    half* const t_B = t_B_of[warp];
-    __shared__ __align__(32) float s_LA_of[2][256];
-    float* const s_LA = s_LA_of[warp];
-    __shared__ __align__(32) half t_X_of[2][256];
-    half* const t_X = t_X_of[warp];
-    __shared__ __align__(32) float s_R_of[2][256];
-    float* const s_R = s_R_of[warp];
-    __shared__ __align__(32) float s_last_of[2][256];
-    float* const s_last = s_last_of[warp];
-    __shared__ __align__(32) float t_S_of[2][256];
-    float* const t_S = t_S_of[warp];
-    __shared__ __align__(32) half c_U[256];
-    __shared__ __align__(32) half c_L[256];
+    __shared__ __align__(32) half t_A_all[2][256];
+    const tcu::Shared<half> t_A = {t_A_all[warp]};
+    __shared__ __align__(32) half t_B_all[2][256];
+    const tcu::Shared<half> t_B = {t_B_all[warp]};
+    __shared__ __align__(32) float s_LA_all[2][256];
+    const tcu::Shared<float> s_LA = {s_LA_all[warp]};
+    __shared__ __align__(32) half t_X_all[2][256];
+    const tcu::Shared<half> t_X = {t_X_all[warp]};
+    __shared__ __align__(32) float s_R_all[2][256];
+    const tcu::Shared<float> s_R = {s_R_all[warp]};
+    __shared__ __align__(32) float s_last_all[2][256];
+    const tcu::Shared<float> s_last = {s_last_all[warp]};
+    __shared__ __align__(32) float t_S_all[2][256];
+    const tcu::Shared<float> t_S = {t_S_all[warp]};
+    __shared__ __align__(32) half c_U_all[256];
+    const tcu::Shared<half> c_U = {c_U_all};
+    __shared__ __align__(32) half c_L_all[256];
+    const tcu::Shared<half> c_L = {c_L_all};
     wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::row_major> U;
     wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> L;
     wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::row_major> J;
@@ -46,10 +48,10 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
     __syncthreads();
 
     // 1  U <- 1 where row <= col
-    wmma::load_matrix_sync(U, c_U, 16);
+    wmma::load_matrix_sync(U, &c_U[0], 16);
 
     // 2  L <- 1 where col <= row - 1
-    wmma::load_matrix_sync(L, c_L, 16);
+    wmma::load_matrix_sync(L, &c_L[0], 16);
 
     // 3  J <- 1
     wmma::fill_fragment(J, tcu::convert<half>(1.0f));
@@ -62,7 +64,7 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
     for (int i = 0; i < 2; ++i) {
 
         // 5.1  t_A[16*row + col] <- in[600*block + 256*i + 300*warp + 16*row + col where col + 256*i + 16*row < 300 and 600*block + col + 256*i + 16*row + 300*warp < length]  16x16
-        if (tcu::is_multiple(in + (600*block + 300*warp + 256*i), 8) && 256*i + 255 < 300 && 600*block + 300*warp + 256*i + 255 < length) {
+        if (tcu::is_multiple(&in[600*block + 300*warp + 256*i], 8) && 256*i + 255 < 300 && 600*block + 300*warp + 256*i + 255 < length) {
             {
                 tcu::Vector<half, 4> held[2];
                 #pragma unroll
@@ -70,14 +72,14 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
                     const int e = lane + 32*nth;
                     const int row = e / 4;
                     const int col = 4*(e % 4);
-                    held[nth] = tcu::load<4, tcu::Aligned>(in + (600*block + 300*warp + 256*i + 16*row + col));
+                    held[nth] = tcu::load<4, tcu::Aligned>(&in[600*block + 300*warp + 256*i + 16*row + col]);
                 }
                 #pragma unroll
                 for (int nth = 0; nth < 2; ++nth) {
                     const int e = lane + 32*nth;
                     const int row = e / 4;
                     const int col = 4*(e % 4);
-                    tcu::store<tcu::Aligned>(t_A + (16*row + col), held[nth]);
+                    tcu::store<tcu::Aligned>(&t_A[16*row + col], held[nth]);
                 }
             }
         }
@@ -86,8 +88,8 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
             for (int e = lane; e < 64; e += 32) {
                 const int row = e / 4;
                 const int col = 4*(e % 4);
-                tcu::Vector<half, 4> held = tcu::load<4>(in + (600*block + 300*warp + 256*i + 16*row + col), [&](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; });
-                tcu::store<tcu::Aligned>(t_A + (16*row + col), held);
+                tcu::Vector<half, 4> held = tcu::load<4>(&in[600*block + 300*warp + 256*i + 16*row + col], [&](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; });
+                tcu::store<tcu::Aligned>(&t_A[16*row + col], held);
             }
         }
 
@@ -95,13 +97,13 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
         __syncwarp();
 
         // 5.3  A <- LoadTile(t_A[0 ... +256], rowmajor, stride=16)
-        wmma::load_matrix_sync(A, t_A, 16);
+        wmma::load_matrix_sync(A, &t_A[0], 16);
 
         // 5.4  AU <- A.U + S
         wmma::mma_sync(AU, A, U, S);
 
         // 5.5  t_B[16*row + col] <- in[600*block + 256*i + 300*warp + 16*row + col where col + 256*i + 16*row < 300 and 600*block + col + 256*i + 16*row + 300*warp < length]  16x16
-        if (tcu::is_multiple(in + (600*block + 300*warp + 256*i), 8) && 256*i + 255 < 300 && 600*block + 300*warp + 256*i + 255 < length) {
+        if (tcu::is_multiple(&in[600*block + 300*warp + 256*i], 8) && 256*i + 255 < 300 && 600*block + 300*warp + 256*i + 255 < length) {
             {
                 tcu::Vector<half, 4> held[2];
                 #pragma unroll
@@ -109,14 +111,14 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
                     const int e = lane + 32*nth;
                     const int row = e / 4;
                     const int col = 4*(e % 4);
-                    held[nth] = tcu::load<4, tcu::Aligned>(in + (600*block + 300*warp + 256*i + 16*row + col));
+                    held[nth] = tcu::load<4, tcu::Aligned>(&in[600*block + 300*warp + 256*i + 16*row + col]);
                 }
                 #pragma unroll
                 for (int nth = 0; nth < 2; ++nth) {
                     const int e = lane + 32*nth;
                     const int row = e / 4;
                     const int col = 4*(e % 4);
-                    tcu::store<tcu::Aligned>(t_B + (16*row + col), held[nth]);
+                    tcu::store<tcu::Aligned>(&t_B[16*row + col], held[nth]);
                 }
             }
         }
@@ -125,8 +127,8 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
             for (int e = lane; e < 64; e += 32) {
                 const int row = e / 4;
                 const int col = 4*(e % 4);
-                tcu::Vector<half, 4> held = tcu::load<4>(in + (600*block + 300*warp + 256*i + 16*row + col), [&](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; });
-                tcu::store<tcu::Aligned>(t_B + (16*row + col), held);
+                tcu::Vector<half, 4> held = tcu::load<4>(&in[600*block + 300*warp + 256*i + 16*row + col], [&](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; });
+                tcu::store<tcu::Aligned>(&t_B[16*row + col], held);
             }
         }
 
@@ -134,7 +136,7 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
         __syncwarp();
 
         // 5.7  B <- LoadTile(t_B[0 ... +256], rowmajor, stride=16)
-        wmma::load_matrix_sync(B, t_B, 16);
+        wmma::load_matrix_sync(B, &t_B[0], 16);
 
         // 5.8  Z <- 0
         wmma::fill_fragment(Z, 0.0f);
@@ -143,7 +145,7 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
         wmma::mma_sync(LA, L, B, Z);
 
         // 5.10  StoreTile(s_LA[0 ... +256], rowmajor, stride=16) <- LA
-        wmma::store_matrix_sync(s_LA, LA, 16, wmma::mem_row_major);
+        wmma::store_matrix_sync(&s_LA[0], LA, 16, wmma::mem_row_major);
 
         // 5.11  sync warp
         __syncwarp();
@@ -156,14 +158,14 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
                 const int e = lane + 32*nth;
                 const int row = e / 4;
                 const int col = 4*(e % 4);
-                held[nth] = tcu::load<4, tcu::Aligned>(s_LA + (16*row + col));
+                held[nth] = tcu::load<4, tcu::Aligned>(&s_LA[16*row + col]);
             }
             #pragma unroll
             for (int nth = 0; nth < 2; ++nth) {
                 const int e = lane + 32*nth;
                 const int row = e / 4;
                 const int col = 4*(e % 4);
-                tcu::store<tcu::Aligned>(t_X + (16*row + col), tcu::convert<half>(held[nth]));
+                tcu::store<tcu::Aligned>(&t_X[16*row + col], tcu::convert<half>(held[nth]));
             }
         }
 
@@ -171,19 +173,19 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
         __syncwarp();
 
         // 5.14  X <- LoadTile(t_X[0 ... +256], rowmajor, stride=16)
-        wmma::load_matrix_sync(X, t_X, 16);
+        wmma::load_matrix_sync(X, &t_X[0], 16);
 
         // 5.15  R <- X.J + AU
         wmma::mma_sync(R, X, J, AU);
 
         // 5.16  StoreTile(s_R[0 ... +256], rowmajor, stride=16) <- R
-        wmma::store_matrix_sync(s_R, R, 16, wmma::mem_row_major);
+        wmma::store_matrix_sync(&s_R[0], R, 16, wmma::mem_row_major);
 
         // 5.17  sync warp
         __syncwarp();
 
         // 5.18  out[600*block + 256*i + 300*warp + 16*row + col where col + 256*i + 16*row < 300 and 600*block + col + 256*i + 16*row + 300*warp < length] <- s_R[16*row + col]  16x16
-        if (tcu::is_multiple(out + (600*block + 300*warp + 256*i), 16) && 256*i + 255 < 300 && 600*block + 300*warp + 256*i + 255 < length) {
+        if (tcu::is_multiple(&out[600*block + 300*warp + 256*i], 16) && 256*i + 255 < 300 && 600*block + 300*warp + 256*i + 255 < length) {
             {
                 tcu::Vector<float, 4> held[2];
                 #pragma unroll
@@ -191,14 +193,14 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
                     const int e = lane + 32*nth;
                     const int row = e / 4;
                     const int col = 4*(e % 4);
-                    held[nth] = tcu::load<4, tcu::Aligned>(s_R + (16*row + col));
+                    held[nth] = tcu::load<4, tcu::Aligned>(&s_R[16*row + col]);
                 }
                 #pragma unroll
                 for (int nth = 0; nth < 2; ++nth) {
                     const int e = lane + 32*nth;
                     const int row = e / 4;
                     const int col = 4*(e % 4);
-                    tcu::store<tcu::Aligned>(out + (600*block + 300*warp + 256*i + 16*row + col), held[nth]);
+                    tcu::store<tcu::Aligned>(&out[600*block + 300*warp + 256*i + 16*row + col], held[nth]);
                 }
             }
         }
@@ -207,13 +209,13 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
             for (int e = lane; e < 64; e += 32) {
                 const int row = e / 4;
                 const int col = 4*(e % 4);
-                tcu::Vector<float, 4> held = tcu::load<4, tcu::Aligned>(s_R + (16*row + col));
-                tcu::store(out + (600*block + 300*warp + 256*i + 16*row + col), held, [&](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; });
+                tcu::Vector<float, 4> held = tcu::load<4, tcu::Aligned>(&s_R[16*row + col]);
+                tcu::store(&out[600*block + 300*warp + 256*i + 16*row + col], held, [&](int at) { return 256*i + 16*row + col + at < 300 && 600*block + 300*warp + 256*i + 16*row + col + at < length; });
             }
         }
 
         // 5.19  StoreTile(s_last[0 ... +256], rowmajor, stride=16) <- R
-        wmma::store_matrix_sync(s_last, R, 16, wmma::mem_row_major);
+        wmma::store_matrix_sync(&s_last[0], R, 16, wmma::mem_row_major);
 
         // 5.20  sync warp
         __syncwarp();
@@ -233,7 +235,7 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
                 const int e = lane + 32*nth;
                 const int row = e / 4;
                 const int col = 4*(e % 4);
-                tcu::store<tcu::Aligned>(t_S + (16*row + col), held[nth]);
+                tcu::store<tcu::Aligned>(&t_S[16*row + col], held[nth]);
             }
         }
 
@@ -241,6 +243,6 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
         __syncwarp();
 
         // 5.23  S <- LoadTile(t_S[0 ... +256], rowmajor, stride=16)
-        wmma::load_matrix_sync(S, t_S, 16, wmma::mem_row_major);
+        wmma::load_matrix_sync(S, &t_S[0], 16, wmma::mem_row_major);
     }
 }

@@ -12,9 +12,10 @@ scan_k(const float* __restrict__ in, float* __restrict__ out, const long long le
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
     const long long block = blockIdx.x;
-    __shared__ __align__(32) float s_R_of[1][256];
-    float* const s_R = s_R_of[warp];
-    __shared__ __align__(32) float c_U[128];
+    __shared__ __align__(32) float s_R_all[1][256];
+    const tcu::Shared<float> s_R = {s_R_all[warp]};
+    __shared__ __align__(32) float c_U_all[128];
+    const tcu::Shared<float> c_U = {c_U_all};
     wmma::fragment<wmma::matrix_b, 16, 16, 8, wmma::precision::tf32, wmma::row_major> U;
     wmma::fragment<wmma::matrix_a, 16, 16, 8, wmma::precision::tf32, wmma::row_major> A;
     wmma::fragment<wmma::accumulator, 16, 16, 8, float> R;
@@ -24,10 +25,10 @@ scan_k(const float* __restrict__ in, float* __restrict__ out, const long long le
     __syncthreads();
 
     // 1  U <- 1 where row <= col
-    wmma::load_matrix_sync(U, c_U, 16);
+    wmma::load_matrix_sync(U, &c_U[0], 16);
 
     // 2  A <- LoadTile(in[128*block ... +128], rowmajor, stride=8)
-    wmma::load_matrix_sync(A, in + 128*block, 8);
+    wmma::load_matrix_sync(A, &in[128*block], 8);
 
     // 3  R <- 0
     wmma::fill_fragment(R, 0.0f);
@@ -36,19 +37,19 @@ scan_k(const float* __restrict__ in, float* __restrict__ out, const long long le
     wmma::mma_sync(R, A, U, R);
 
     // 5  StoreTile(s_R[0 ... +256], rowmajor, stride=16) <- R
-    wmma::store_matrix_sync(s_R, R, 16, wmma::mem_row_major);
+    wmma::store_matrix_sync(&s_R[0], R, 16, wmma::mem_row_major);
 
     // 6  sync warp
     __syncwarp();
 
     // 7  out[128*block + 8*row + col] <- s_R[16*row + col]  16x8
-    if (tcu::is_multiple(out + 128*block, 16)) {
+    if (tcu::is_multiple(&out[128*block], 16)) {
         {
             const int e = lane;
             const int row = e / 2;
             const int col = 4*(e % 2);
-            tcu::Vector<float, 4> held = tcu::load<4, tcu::Aligned>(s_R + (16*row + col));
-            tcu::store<tcu::Aligned>(out + (128*block + 8*row + col), held);
+            tcu::Vector<float, 4> held = tcu::load<4, tcu::Aligned>(&s_R[16*row + col]);
+            tcu::store<tcu::Aligned>(&out[128*block + 8*row + col], held);
         }
     }
     else {
@@ -56,8 +57,8 @@ scan_k(const float* __restrict__ in, float* __restrict__ out, const long long le
         for (int e = lane; e < 32; e += 32) {
             const int row = e / 2;
             const int col = 4*(e % 2);
-            tcu::Vector<float, 4> held = tcu::load<4, tcu::Aligned>(s_R + (16*row + col));
-            tcu::store(out + (128*block + 8*row + col), held);
+            tcu::Vector<float, 4> held = tcu::load<4, tcu::Aligned>(&s_R[16*row + col]);
+            tcu::store(&out[128*block + 8*row + col], held);
         }
     }
 }

@@ -12,12 +12,14 @@ scan_kn(const half* __restrict__ in, float* __restrict__ out, const long long le
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
     const long long block = blockIdx.x;
-    __shared__ __align__(32) float s_last_of[1][128];
-    float* const s_last = s_last_of[warp];
-    __shared__ __align__(32) float t_S_of[1][128];
-    float* const t_S = t_S_of[warp];
-    __shared__ __align__(32) half c_U0[256];
-    __shared__ __align__(32) half c_U1[256];
+    __shared__ __align__(32) float s_last_all[1][128];
+    const tcu::Shared<float> s_last = {s_last_all[warp]};
+    __shared__ __align__(32) float t_S_all[1][128];
+    const tcu::Shared<float> t_S = {t_S_all[warp]};
+    __shared__ __align__(32) half c_U0_all[256];
+    const tcu::Shared<half> c_U0 = {c_U0_all};
+    __shared__ __align__(32) half c_U1_all[256];
+    const tcu::Shared<half> c_U1 = {c_U1_all};
     tcu::fragment<wmma::matrix_b, 16, 8, 16, half, wmma::row_major> U0;
     tcu::fragment<wmma::matrix_b, 16, 8, 16, half, wmma::row_major> U1;
     tcu::fragment<wmma::accumulator, 16, 8, 16, float> S;
@@ -31,10 +33,10 @@ scan_kn(const half* __restrict__ in, float* __restrict__ out, const long long le
     __syncthreads();
 
     // 1  U0 <- 1 where row <= col
-    tcu::load_matrix_sync(U0, c_U0, 16);
+    tcu::load_matrix_sync(U0, &c_U0[0], 16);
 
     // 2  U1 <- 1 where row <= col + 8
-    tcu::load_matrix_sync(U1, c_U1, 16);
+    tcu::load_matrix_sync(U1, &c_U1[0], 16);
 
     // 3  S <- 0
     tcu::fill_fragment(S, 0.0f);
@@ -44,7 +46,7 @@ scan_kn(const half* __restrict__ in, float* __restrict__ out, const long long le
     for (int i = 0; i < 4; ++i) {
 
         // 4.1  A <- LoadTile(in[1024*block + 16*i ... +976], rowmajor, stride=64)
-        tcu::load_matrix_sync(A, in + (1024*block + 16*i), 64);
+        tcu::load_matrix_sync(A, &in[1024*block + 16*i], 64);
 
         // 4.2  R0 <- A.U0 + S
         tcu::mma_sync(R0, A, U0, S);
@@ -53,13 +55,13 @@ scan_kn(const half* __restrict__ in, float* __restrict__ out, const long long le
         tcu::mma_sync(R1, A, U1, S);
 
         // 4.4  StoreTile(out[1024*block + 16*i ... +968], rowmajor, stride=64) <- R0
-        tcu::store_matrix_sync(out + (1024*block + 16*i), R0, 64, wmma::mem_row_major);
+        tcu::store_matrix_sync(&out[1024*block + 16*i], R0, 64, wmma::mem_row_major);
 
         // 4.5  StoreTile(out[1024*block + 16*i + 8 ... +968], rowmajor, stride=64) <- R1
-        tcu::store_matrix_sync(out + (1024*block + 16*i + 8), R1, 64, wmma::mem_row_major);
+        tcu::store_matrix_sync(&out[1024*block + 16*i + 8], R1, 64, wmma::mem_row_major);
 
         // 4.6  StoreTile(s_last[0 ... +128], rowmajor, stride=8) <- R1
-        tcu::store_matrix_sync(s_last, R1, 8, wmma::mem_row_major);
+        tcu::store_matrix_sync(&s_last[0], R1, 8, wmma::mem_row_major);
 
         // 4.7  sync warp
         __syncwarp();
@@ -70,13 +72,13 @@ scan_kn(const half* __restrict__ in, float* __restrict__ out, const long long le
             const int row = e / 2;
             const int col = 4*(e % 2);
             tcu::Vector<float, 4> held = tcu::repeat<4>(s_last[8*row + 7]);
-            tcu::store<tcu::Aligned>(t_S + (8*row + col), held);
+            tcu::store<tcu::Aligned>(&t_S[8*row + col], held);
         }
 
         // 4.9  sync warp
         __syncwarp();
 
         // 4.10  S <- LoadTile(t_S[0 ... +128], rowmajor, stride=8)
-        tcu::load_matrix_sync(S, t_S, 8, wmma::mem_row_major);
+        tcu::load_matrix_sync(S, &t_S[0], 8, wmma::mem_row_major);
     }
 }

@@ -12,26 +12,26 @@ scan_simt(const half* __restrict__ in, float* __restrict__ out, const long long 
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
     const long long block = blockIdx.x;
-    __shared__ __align__(32) half x_of[1][256];
-    half* const x = x_of[warp];
-    __shared__ __align__(32) half y_of[1][256];
-    half* const y = y_of[warp];
+    __shared__ __align__(32) half x_all[1][256];
+    const tcu::Shared<half> x = {x_all[warp]};
+    __shared__ __align__(32) half y_all[1][256];
+    const tcu::Shared<half> y = {y_all[warp]};
 
     // 1  x[col] <- in[256*block + col where 256*block + col < length]  1x256
-    if (tcu::is_multiple(in + 256*block, 16) && 256*block + 255 < length) {
+    if (tcu::is_multiple(&in[256*block], 16) && 256*block + 255 < length) {
         {
             const int e = lane;
             const int col = 8*e;
-            tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(in + (256*block + col));
-            tcu::store<tcu::Aligned>(x + col, held);
+            tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(&in[256*block + col]);
+            tcu::store<tcu::Aligned>(&x[col], held);
         }
     }
     else {
         #pragma unroll 1
         for (int e = lane; e < 32; e += 32) {
             const int col = 8*e;
-            tcu::Vector<half, 8> held = tcu::load<8>(in + (256*block + col), [&](int at) { return 256*block + col + at < length; });
-            tcu::store<tcu::Aligned>(x + col, held);
+            tcu::Vector<half, 8> held = tcu::load<8>(&in[256*block + col], [&](int at) { return 256*block + col + at < length; });
+            tcu::store<tcu::Aligned>(&x[col], held);
         }
     }
 
@@ -271,20 +271,20 @@ scan_simt(const half* __restrict__ in, float* __restrict__ out, const long long 
     __syncwarp();
 
     // 19  out[256*block + col where 256*block + col < length] <- x[col]  1x256
-    if (tcu::is_multiple(out + 256*block, 16) && 256*block + 255 < length) {
+    if (tcu::is_multiple(&out[256*block], 16) && 256*block + 255 < length) {
         {
             tcu::Vector<half, 4> held[2];
             #pragma unroll
             for (int nth = 0; nth < 2; ++nth) {
                 const int e = lane + 32*nth;
                 const int col = 4*e;
-                held[nth] = tcu::load<4, tcu::Aligned>(x + col);
+                held[nth] = tcu::load<4, tcu::Aligned>(&x[col]);
             }
             #pragma unroll
             for (int nth = 0; nth < 2; ++nth) {
                 const int e = lane + 32*nth;
                 const int col = 4*e;
-                tcu::store<tcu::Aligned>(out + (256*block + col), tcu::convert<float>(held[nth]));
+                tcu::store<tcu::Aligned>(&out[256*block + col], tcu::convert<float>(held[nth]));
             }
         }
     }
@@ -292,8 +292,8 @@ scan_simt(const half* __restrict__ in, float* __restrict__ out, const long long 
         #pragma unroll 1
         for (int e = lane; e < 64; e += 32) {
             const int col = 4*e;
-            tcu::Vector<half, 4> held = tcu::load<4, tcu::Aligned>(x + col);
-            tcu::store(out + (256*block + col), tcu::convert<float>(held), [&](int at) { return 256*block + col + at < length; });
+            tcu::Vector<half, 4> held = tcu::load<4, tcu::Aligned>(&x[col]);
+            tcu::store(&out[256*block + col], tcu::convert<float>(held), [&](int at) { return 256*block + col + at < length; });
         }
     }
 }
