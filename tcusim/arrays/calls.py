@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
@@ -22,27 +22,26 @@ from tcusim.arrays.libraries import (
     Array,
     Home,
     Host,
+    addend_of,
     as_numpy,
-    cast_finite,
     is_foreign,
     is_on_device,
     like_array,
     name_of_kind,
     signature,
 )
+from tcusim.arrays.problem import AnyProblem
 from tcusim.arrays.report import Report
 from tcusim.arrays.request import Call, Layout, ProductLayout
 from tcusim.backends import DeviceBackend, Edge, Session
 from tcusim.errors import InputError, Unsupported
-
-if TYPE_CHECKING:
-    from tcusim.arrays.plans import Planned
+from tcusim.program.launches import LaunchPlan
 
 __all__ = [
     "READY",
     "Cache",
+    "Computation",
     "ReadyCall",
-    "addend_of",
     "product_call",
     "run_ready",
     "segment_call",
@@ -54,6 +53,28 @@ ReadyCall: TypeAlias = Callable[[Arrays, Call], Any]
 Prepare: TypeAlias = Callable[[Arrays, Arrays, Call], ReadyCall]
 # The order of an array's axes, and its type.
 Arrangement: TypeAlias = tuple[tuple[int, ...], str]
+
+
+class Computation(Protocol):
+    """What a call needs of the plan that it launches. Plans are made above, and make calls."""
+
+    @property
+    def problem(self) -> AnyProblem:
+        """The sizes, types and tile of the launches."""
+        ...
+
+    @property
+    def launch_plan(self) -> LaunchPlan:
+        """What backends run."""
+        ...
+
+    def compute(self, arrays: Mapping[str, Array], call: Call, before: Sequence[Stage]) -> Array:
+        """Return the flat result for flat NumPy arrays by the plan's names."""
+        ...
+
+    def session_on(self, backend: DeviceBackend) -> Session:
+        """Return the plan made ready on a backend."""
+        ...
 
 
 class Cache:
@@ -147,7 +168,7 @@ class HostCall:
     the plan's own stages. extra: inputs of the plan beside the arrays: offsets, carries.
     """
 
-    plan: Planned | None
+    plan: Computation | None
     layouts: Mapping[str, Arrangement]
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -187,38 +208,6 @@ def _require_report(report: Any) -> None:
         raise InputError(
             f"report must be a tcusim.arrays.report.Report, which the call fills in; got {report!r}"
         )
-
-
-def addend_of(
-    c: Any, shape: tuple[int, ...], result: np.dtype[Any], name: str = "c"
-) -> Array | None:
-    """Return what is added to a product, in the result's shape and type; refuse what would lose.
-
-    An integer is added modulo 2**64, so a result of an integer type takes one of any sign and size.
-    """
-    if c is None:
-        return None
-    is_integer = type(c) is int or (type(c) is not float and as_numpy(name, c).dtype.kind in "biu")
-    if result.kind in "iu":
-        if not is_integer:
-            raise InputError(
-                f"{name} holds fractions, which a result of {result} would lose. Give an integer "
-                f"{name}, or a float dtype"
-            )
-        array = np.asarray(c % 2**64, np.uint64) if type(c) is int else as_numpy(name, c)
-        array = array.astype(np.uint64).astype(result)
-    else:
-        try:
-            array = np.asarray(float(c)) if type(c) is int else as_numpy(name, c)
-        except OverflowError as error:
-            raise InputError(f"{name} is beyond the range of {result}: {error}") from error
-        array = cast_finite(array, result)
-    try:
-        return np.broadcast_to(array, shape)
-    except ValueError:
-        raise InputError(
-            f"{name} must have the shape {shape}, or be broadcast to it; got {array.shape}"
-        ) from None
 
 
 def warn_of_overflow(result: Array, inputs: Any) -> None:
@@ -281,7 +270,7 @@ class DeviceCall:
     inputs of the plan beside the arrays: offsets, carries.
     """
 
-    plan: Planned
+    plan: Computation
     backend: DeviceBackend
     session: Session
     layouts: tuple[tuple[str, Arrangement | None], ...]
@@ -346,7 +335,7 @@ class _Zeros:
 
 
 def segment_call(
-    plan: Planned | None,
+    plan: Computation | None,
     home: Home,
     a: Any,
     layout: Layout,
@@ -386,7 +375,7 @@ def segment_call(
 
 
 def product_call(
-    plan: Planned | None,
+    plan: Computation | None,
     home: Home,
     given: Mapping[str, Any],
     layout: ProductLayout,

@@ -32,6 +32,7 @@ __all__ = [
     "Host",
     "HostArray",
     "Kind",
+    "addend_of",
     "as_numpy",
     "gathered",
     "is_foreign",
@@ -331,3 +332,35 @@ def cast_finite(x: Array, to: np.dtype[Any]) -> Array:
             "leave dtype out, or scale the input"
         )
     return cast
+
+
+def addend_of(
+    c: Any, shape: tuple[int, ...], result: np.dtype[Any], name: str = "c"
+) -> Array | None:
+    """Return what is added to results, in their shape and type; refuse what would lose.
+
+    An integer is added modulo 2**64, so a result of an integer type takes one of any sign and size.
+    """
+    if c is None:
+        return None
+    is_integer = type(c) is int or (type(c) is not float and as_numpy(name, c).dtype.kind in "biu")
+    if result.kind in "iu":
+        if not is_integer:
+            raise InputError(
+                f"{name} holds fractions, which a result of {result} would lose. Give an integer "
+                f"{name}, or a float dtype"
+            )
+        array = np.asarray(c % 2**64, np.uint64) if type(c) is int else as_numpy(name, c)
+        array = array.astype(np.uint64).astype(result)
+    else:
+        try:
+            array = np.asarray(float(c)) if type(c) is int else as_numpy(name, c)
+        except OverflowError as error:
+            raise InputError(f"{name} is beyond the range of {result}: {error}") from error
+        array = cast_finite(array, result)
+    try:
+        return np.broadcast_to(array, shape)
+    except ValueError:
+        raise InputError(
+            f"{name} must have the shape {shape}, or be broadcast to it; got {array.shape}"
+        ) from None

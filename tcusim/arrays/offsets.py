@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.arrays.calls import addend_of
 from tcusim.arrays.dtypes import TypeRule, numpy_type
-from tcusim.arrays.libraries import Home, Host, as_numpy, is_on_device, name_of_kind
+from tcusim.arrays.libraries import Home, Host, addend_of, as_numpy, is_on_device, name_of_kind
 from tcusim.arrays.request import Call, Layout, count_of
 from tcusim.backends import DeviceBackend
 from tcusim.errors import InputError, Unsupported

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from tcusim.arrays.calls import ReadyCall, addend_of, product_call, segment_call
+from tcusim.arrays.calls import ReadyCall, product_call, segment_call
 from tcusim.arrays.dtypes import TypeRule, numpy_type, types_on_device, types_on_host
-from tcusim.arrays.libraries import Home, Host, as_numpy, gathered
+from tcusim.arrays.libraries import Home, Host, addend_of, as_numpy, gathered
 from tcusim.arrays.offsets import initial_of, offsets_of
 from tcusim.arrays.plans import lies_by_offsets, plan_for, product_problem, segment_problem
 from tcusim.arrays.problem import require_unnamed
