@@ -34,6 +34,7 @@ from tcusim.program.grammar import (
     Scalar,
     Scope,
     Space,
+    Split,
     Step,
     Store,
     Sync,
@@ -261,3 +262,14 @@ def refused(program: Program, check: str, text: str) -> VerifyError:
     assert any(re.search(text, str(error)) for error in errors), [str(error) for error in errors]
     assert str(errors[0]).endswith(f"[check: {check}]")
     return errors[0]
+
+
+def split_program(source: str, *parts: str) -> Program:
+    """Return a program that only splits 16 elements of shared memory."""
+    program = reduction()
+    wide = Buffer("in", source, Extent(LENGTH), BufferRole.INPUT)
+    buffers = tuple(shared(f"x{n}", dtype, 16) for n, dtype in enumerate(parts))
+    split = Split(
+        tuple(one_row(buffer) for buffer in buffers), one_row(wide, 0, Bound(COL, LENGTH))
+    )
+    return replace(program, buffers=(wide, *buffers), steps=(split,))

@@ -19,6 +19,7 @@ import pytest
 from numpy.typing import NDArray
 
 import tcusim
+from bindings_standin import Bindings, memory
 from tcusim import backends
 from tcusim.algorithms import build
 from tcusim.errors import BackendUnavailable, InputError, Unsupported
@@ -168,12 +169,6 @@ class StandInDriver:
         self.notes.append(f"poison {size} {form.name} on {stream}")
         value = np.nan if form.is_float else np.iinfo(form.dtype).min
         memory(address, size, form.dtype)[...] = value
-
-
-def memory(address: int, size: int, dtype: Any) -> NDArray[Any]:
-    """Return what is at an address, as an array that can be written."""
-    count = size * np.dtype(dtype).itemsize
-    return np.frombuffer(memoryview((ctypes.c_char * count).from_address(address)), dtype)
 
 
 def word_at(address: int) -> int:
@@ -961,60 +956,6 @@ def test_outs_that_do_not_fit_an_initial_zero(gpu: StandIn, out: Any, said: str)
         with pytest.raises(InputError, match="out overlaps a in memory"):
             session.run({"in": x}, out=over, **options)
     assert gpu.launches == 0
-
-
-class Bindings:
-    """As much of cuda.bindings.driver as moves bytes, in the computer's memory."""
-
-    def __init__(self, status: int = 0) -> None:
-        self.status = status
-        self.calls: list[str] = []
-
-    def cuInit(self, flags: int) -> tuple[int]:  # noqa: N802
-        return (self.status,)
-
-    def cuGetErrorString(self, status: int) -> tuple[int, bytes | None]:  # noqa: N802
-        return 1, None
-
-    class CUDA_MEMCPY2D:  # noqa: N801
-        pass
-
-    def CUmemorytype(self, number: int) -> int:  # noqa: N802
-        return number
-
-    def cuMemcpy2DAsync(self, copy: Any, stream: Any) -> tuple[int]:  # noqa: N802
-        self.calls.append("cuMemcpy2DAsync")
-        assert (copy.srcMemoryType, copy.dstMemoryType) == (2, 2)
-        assert copy.WidthInBytes <= min(copy.srcPitch, copy.dstPitch)
-        for row in range(copy.Height):
-            target = copy.dstDevice + row * copy.dstPitch
-            ctypes.memmove(target, copy.srcDevice + row * copy.srcPitch, copy.WidthInBytes)
-        return (0,)
-
-    def cuMemcpyDtoDAsync(self, target: int, source: int, count: int, stream: Any) -> tuple[int]:  # noqa: N802
-        self.calls.append("cuMemcpyDtoDAsync")
-        ctypes.memmove(target, source, count)
-        return (0,)
-
-    def cuMemsetD8Async(self, target: int, value: int, count: int, stream: Any) -> tuple[int]:  # noqa: N802
-        self.calls.append("cuMemsetD8Async")
-        ctypes.memset(target, value, count)
-        return (0,)
-
-    def cuMemsetD16Async(self, target: int, value: int, count: int, stream: Any) -> tuple[int]:  # noqa: N802
-        memory(target, count, np.uint16)[...] = value
-        return (0,)
-
-    def cuMemsetD32Async(self, target: int, value: int, count: int, stream: Any) -> tuple[int]:  # noqa: N802
-        memory(target, count, np.uint32)[...] = value
-        return (0,)
-
-    def cuMemsetD2D8Async(self, target: int, *sizes: int) -> tuple[int]:  # noqa: N802
-        self.calls.append("cuMemsetD2D8Async")
-        pitch, value, width, height, _ = sizes
-        for row in range(height):
-            ctypes.memset(target + row * pitch, value, width)
-        return (0,)
 
 
 def test_outs_that_overlap_the_input_of_a_plan(gpu: StandIn) -> None:

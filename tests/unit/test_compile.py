@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from kernels import kernel, spoiled
 from tcusim.algorithms import algorithms, build, segmented_algorithms
 from tcusim.errors import BackendUnavailable, Unsupported
 from tcusim_cuda import compile as compiler
@@ -28,17 +29,12 @@ from tcusim_cuda.compile import (
 from tcusim_cuda.emit import emit
 from tcusim_cuda.kernel import Kernel
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 REASON = why_no_compiler()
 
 
 needs_nvrtc = pytest.mark.skipif(REASON is not None, reason=str(REASON))
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "cache"
-    monkeypatch.setenv("TCUSIM_CACHE_DIR", str(folder))
-    return folder
 
 
 @pytest.fixture
@@ -47,10 +43,6 @@ def fresh_toolkit() -> Iterator[None]:
     compiler._find_toolkit.cache_clear()
     yield
     compiler._find_toolkit.cache_clear()
-
-
-def kernel() -> Kernel:
-    return emit(build("reduction_k"))
 
 
 def target(sm: int) -> int:
@@ -103,15 +95,6 @@ def test_multiplications_and_additions_are_not_contracted(
 
 
 # --- Errors ----------------------------------------------------------------------------------
-
-
-def spoiled(path: str) -> Kernel:
-    """Return a kernel with a line, from the step of this path, that is no CUDA."""
-    good = kernel()
-    lines = good.text.splitlines()
-    number = max(i for i, step in enumerate(good.paths) if step == path)
-    lines[number] = "    no_such_thing(1);"
-    return dataclasses.replace(good, text="\n".join(lines) + "\n")
 
 
 @needs_nvrtc
@@ -308,9 +291,9 @@ def test_a_full_cache_lets_go_of_what_was_not_used_for_longest(
     cache: Path, compilations: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernels = [emit(build(name)) for name in ("reduction_k", "scan_k", "reduction_tn")]
-    for age, kernel in zip((300, 200, 100), kernels, strict=True):
+    for age, one in zip((300, 200, 100), kernels, strict=True):
         before = set(cache.glob("*")) if cache.exists() else set()
-        compile_kernel(kernel, target(80))
+        compile_kernel(one, target(80))
         (new,) = set(cache.glob("*")) - before
         os.utime(new, (time.time() - age,) * 2)
     # The first is used again, so that the second is the one used longest ago.
@@ -321,8 +304,8 @@ def test_a_full_cache_lets_go_of_what_was_not_used_for_longest(
     new_kernel = dataclasses.replace(kernels[0], text=kernels[0].text + "// new\n")
     compile_kernel(new_kernel, 80)
     compilations.clear()
-    for kernel in (kernels[0], kernels[2], kernels[1]):
-        compile_kernel(kernel, 80)
+    for one in (kernels[0], kernels[2], kernels[1]):
+        compile_kernel(one, 80)
     assert compilations == ["scan_k"]
 
 

@@ -9,30 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from narrow import NARROW, ml_dtypes
+from numbers_of_types import half, single
 from tcusim.errors import InputError
 from tcusim.machine import (
     FORMATS,
     as_values,
     from_values,
 )
-
-ml_dtypes = pytest.importorskip("ml_dtypes")
-
-
-NARROW = {
-    "f16": np.dtype(np.float16),
-    "bf16": np.dtype(ml_dtypes.bfloat16),
-    "e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
-    "e5m2": np.dtype(ml_dtypes.float8_e5m2),
-}
-
-
-def half(numbers: Any) -> Any:
-    return np.array(numbers, np.float16)
-
-
-def single(numbers: Any) -> Any:
-    return np.array(numbers, np.float32)
 
 
 @pytest.mark.parametrize("name", list(NARROW))

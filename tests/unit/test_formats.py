@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from narrow import NARROW, ml_dtypes
+from numbers_of_types import single
 from tcusim.errors import InputError, UnknownName, Unsupported
 from tcusim.machine import (
     FORMATS,
@@ -25,20 +27,6 @@ from tcusim.machine.formats import (
     to_memory,
     unwritten_values,
 )
-
-ml_dtypes = pytest.importorskip("ml_dtypes")
-
-
-NARROW = {
-    "f16": np.dtype(np.float16),
-    "bf16": np.dtype(ml_dtypes.bfloat16),
-    "e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
-    "e5m2": np.dtype(ml_dtypes.float8_e5m2),
-}
-
-
-def single(numbers: Any) -> Any:
-    return np.array(numbers, np.float32)
 
 
 def all_values(name: str) -> np.ndarray[Any, np.dtype[Any]]:

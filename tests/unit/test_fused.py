@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from numbers_of_types import half, random_values, round_fraction, same_bits, single
 from tcusim.errors import Unsupported
 from tcusim.machine import (
     FORMATS,
@@ -22,7 +23,6 @@ from tcusim.machine import (
     fused,
     mma,
     mma_values,
-    round_values,
     rule_for,
 )
 
@@ -32,32 +32,6 @@ FUSED_RULES = [
     for rule in unit.rows
     if isinstance(rule.how, Fused)
 ]
-
-
-def random_values(
-    rng: np.random.Generator, shape: tuple[int, ...], fmt: str, spread: int
-) -> Values:
-    """Draw values whose exponents are spread over an interval, some of them zero."""
-    row = FORMATS[fmt]
-    numbers = rng.uniform(1.0, 2.0, shape) * rng.choice([-1.0, 1.0], shape)
-    low = max(row.emin - row.fraction_bits, -spread)
-    high = min(row.emax - 1, spread)
-    numbers = np.ldexp(numbers, rng.integers(low, high + 1, shape))
-    numbers[rng.random(shape) < 0.1] = 0.0
-    return round_values(numbers, row)
-
-
-def half(numbers: Any) -> Values:
-    return np.array(numbers, np.float16)
-
-
-def single(numbers: Any) -> Values:
-    return np.array(numbers, np.float32)
-
-
-def same_bits(x: Values, y: Values) -> bool:
-    unsigned = f"u{x.dtype.itemsize}"
-    return x.dtype == y.dtype and np.array_equal(x.view(unsigned), y.view(unsigned))
 
 
 def fused_step_of_one(row: Values, column: Values, addend: float, rule: Rule) -> float:
@@ -93,15 +67,6 @@ def fused_step_of_one(row: Values, column: Values, addend: float, rule: Rule) ->
 
 def exponent(x: float, emin: int) -> int:
     return max(int(np.frexp(x)[1]) - 1, emin)
-
-
-def round_fraction(x: Fraction, fraction_bits: int, emin: int, rounding: str) -> Fraction:
-    """Round to nearest even or toward zero, exponents unbound above."""
-    leading = emin
-    while abs(x) >= Fraction(2) ** (leading + 1):
-        leading += 1
-    unit = Fraction(2) ** (leading - fraction_bits)
-    return (round(x / unit) if rounding == "rne" else int(x / unit)) * unit
 
 
 @pytest.mark.parametrize("rule", FUSED_RULES)
@@ -169,8 +134,8 @@ def test_order_within_a_step_does_not_matter(rule: Rule) -> None:
     a = random_values(rng, (8, 5, k), rule.ab, 20)
     b = random_values(rng, (8, k, 5), rule.ab, 20)
     order = np.arange(k)
-    for half in (order % 4 < 2, order % 4 >= 2) if how.register_halves else (order >= 0,):
-        order[half] = rng.permutation(order[half])
+    for part in (order % 4 < 2, order % 4 >= 2) if how.register_halves else (order >= 0,):
+        order[part] = rng.permutation(order[part])
     assert same_bits(
         mma_values(a, b, None, rule), mma_values(a[..., order], b[:, order], None, rule)
     )

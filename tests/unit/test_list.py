@@ -2,37 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import pty
-import subprocess
 import sys
 
-import click.testing
-
+from command_line import fails, on_a_terminal, succeeds
 from tcusim.algorithms import algorithms
-from tcusim.cli import main as cli
 
 COMMAND = [sys.executable, "-W", "error", "-m", "tcusim"]
-
-
-def tcusim_command(*arguments: str) -> click.testing.Result:
-    return click.testing.CliRunner().invoke(cli.main, arguments)
-
-
-def succeeds(*arguments: str) -> str:
-    result = tcusim_command(*arguments)
-    assert (result.exit_code, result.stderr) == (0, ""), result.output
-    return str(result.stdout)
-
-
-def fails(code: int, *arguments: str) -> str:
-    result = tcusim_command(*arguments)
-    assert result.exit_code == code, result.output
-    assert result.stdout == ""
-    assert "Traceback" not in result.stderr
-    return str(result.stderr)
 
 
 def test_list_has_every_table() -> None:
@@ -76,22 +52,3 @@ def test_the_list_fits_a_terminal_of_80_columns() -> None:
 
 
 NAMES = [row.name for row in algorithms()]
-
-
-def on_a_terminal(command: list[str], keys: bytes, columns: int = 140) -> str:
-    """Run a command on a terminal of its own; return what it shows."""
-    ours, theirs = pty.openpty()
-    environment = os.environ | {"TERM": "xterm", "COLUMNS": str(columns), "PYTHONUTF8": "1"}
-    process = subprocess.Popen(
-        command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, close_fds=True
-    )
-    os.close(theirs)
-    os.write(ours, keys)
-    shown = b""
-    # Linux reports a terminal that the other side has closed as an error.
-    with contextlib.suppress(OSError):
-        while piece := os.read(ours, 4096):
-            shown += piece
-    os.close(ours)
-    assert process.wait(30) == 0, shown.decode()
-    return shown.decode()

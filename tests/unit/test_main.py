@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import pty
 import shlex
 import subprocess
 import sys
@@ -17,6 +15,7 @@ import numpy as np
 import pytest
 
 import tcusim
+from command_line import fails, on_a_terminal, succeeds, tcusim_command
 from tcusim.algorithms import algorithms
 from tcusim.cli import main as cli
 from tcusim.program.grammar import Loop, Step, When
@@ -34,32 +33,6 @@ _COMMANDS = {
     for name in cli.main.list_commands(_CONTEXT)
     if (command := cli.main.get_command(_CONTEXT, name)) and not isinstance(command, click.Group)
 }
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return an empty working directory with an input in it."""
-    monkeypatch.chdir(tmp_path)
-    np.save("a.npy", (np.arange(256) % 7).astype(np.float16))
-    return tmp_path
-
-
-def tcusim_command(*arguments: str) -> click.testing.Result:
-    return click.testing.CliRunner().invoke(cli.main, arguments)
-
-
-def succeeds(*arguments: str) -> str:
-    result = tcusim_command(*arguments)
-    assert (result.exit_code, result.stderr) == (0, ""), result.output
-    return str(result.stdout)
-
-
-def fails(code: int, *arguments: str) -> str:
-    result = tcusim_command(*arguments)
-    assert result.exit_code == code, result.output
-    assert result.stdout == ""
-    assert "Traceback" not in result.stderr
-    return str(result.stderr)
 
 
 # --- list, listing and step -------------------------------------------------------------------
@@ -199,25 +172,6 @@ def test_step_on_a_terminal_waits_for_keys() -> None:
     assert "▶ 4" in text
     assert "▶ 5" not in text
     assert "Enter: next" in text
-
-
-def on_a_terminal(command: list[str], keys: bytes, columns: int = 140) -> str:
-    """Run a command on a terminal of its own; return what it shows."""
-    ours, theirs = pty.openpty()
-    environment = os.environ | {"TERM": "xterm", "COLUMNS": str(columns), "PYTHONUTF8": "1"}
-    process = subprocess.Popen(
-        command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, close_fds=True
-    )
-    os.close(theirs)
-    os.write(ours, keys)
-    shown = b""
-    # Linux reports a terminal that the other side has closed as an error.
-    with contextlib.suppress(OSError):
-        while piece := os.read(ours, 4096):
-            shown += piece
-    os.close(ours)
-    assert process.wait(30) == 0, shown.decode()
-    return shown.decode()
 
 
 # --- The command itself -----------------------------------------------------------------------

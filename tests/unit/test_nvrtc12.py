@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-from pathlib import Path
-
 import pytest
 
-from tcusim.algorithms import build
+from kernels import kernel, spoiled
 from tcusim.errors import Unsupported
 from tcusim_cuda import compile as compiler
 from tcusim_cuda.compile import (
@@ -15,28 +12,8 @@ from tcusim_cuda.compile import (
     Toolkit,
     compile_kernel,
 )
-from tcusim_cuda.emit import emit
-from tcusim_cuda.kernel import Kernel
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "cache"
-    monkeypatch.setenv("TCUSIM_CACHE_DIR", str(folder))
-    return folder
-
-
-def kernel() -> Kernel:
-    return emit(build("reduction_k"))
-
-
-def spoiled(path: str) -> Kernel:
-    """Return a kernel with a line, from the step of this path, that is no CUDA."""
-    good = kernel()
-    lines = good.text.splitlines()
-    number = max(i for i, step in enumerate(good.paths) if step == path)
-    lines[number] = "    no_such_thing(1);"
-    return dataclasses.replace(good, text="\n".join(lines) + "\n")
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def test_a_gpu_that_cuda_13_dropped() -> None:

@@ -24,11 +24,11 @@ from planted import (
     refused,
     scan,
     shared,
+    split_program,
 )
 from tcusim.program.checks.verifier import CHECKS, problems, verify
 from tcusim.program.grammar import (
     BLOCK,
-    COL,
     WARP,
     Bound,
     Buffer,
@@ -41,7 +41,6 @@ from tcusim.program.grammar import (
     Program,
     Scope,
     Space,
-    Split,
     Step,
     Strided,
     Sync,
@@ -50,17 +49,6 @@ from tcusim.program.grammar import (
     walk,
 )
 from tcusim.program.printer import listing
-
-
-def split_program(source: str, *parts: str) -> Program:
-    """Return a program that only splits 16 elements of shared memory."""
-    program = reduction()
-    wide = Buffer("in", source, Extent(LENGTH), BufferRole.INPUT)
-    buffers = tuple(shared(f"x{n}", dtype, 16) for n, dtype in enumerate(parts))
-    split = Split(
-        tuple(one_row(buffer) for buffer in buffers), one_row(wide, 0, Bound(COL, LENGTH))
-    )
-    return replace(program, buffers=(wide, *buffers), steps=(split,))
 
 
 def test_uniform_barrier_refuses_a_branch_on_the_warp() -> None:

@@ -3,34 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from tcusim.algorithms import (
-    Algorithm,
-    register_algorithm,
-    scan,
-)
-from tcusim.algorithms.builder import Builder, Work
-from tcusim.algorithms.order import Order
+from faulty import plant
 from tcusim.check.report import ShapeReport
 from tcusim.check.validation import validate_shape
 from tcusim.errors import InputError
-
-
-def exclusive_beyond_k(b: Builder, segment_size: int) -> int | Work:
-    """Scan, but leave each element out where segments are longer than k."""
-    return scan.scan_simt(b, segment_size, order=Order(exclusive=segment_size > b.k))
-
-
-def plant(
-    function: Callable[..., int | Work] = exclusive_beyond_k,
-    kind: str = "scan",
-    name: str = "planted",
-) -> Algorithm:
-    return register_algorithm(Algorithm(function, name, kind, "a test"))
 
 
 def test_json_round_trip() -> None:

@@ -10,38 +10,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import click.testing
 import numpy as np
 import pytest
 
 import tcusim
-from tcusim.cli import main as cli
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return an empty working directory with an input in it."""
-    monkeypatch.chdir(tmp_path)
-    np.save("a.npy", (np.arange(256) % 7).astype(np.float16))
-    return tmp_path
-
-
-def tcusim_command(*arguments: str) -> click.testing.Result:
-    return click.testing.CliRunner().invoke(cli.main, arguments)
-
-
-def succeeds(*arguments: str) -> str:
-    result = tcusim_command(*arguments)
-    assert (result.exit_code, result.stderr) == (0, ""), result.output
-    return str(result.stdout)
-
-
-def fails(code: int, *arguments: str) -> str:
-    result = tcusim_command(*arguments)
-    assert result.exit_code == code, result.output
-    assert result.stdout == ""
-    assert "Traceback" not in result.stderr
-    return str(result.stderr)
+from command_line import fails, succeeds
 
 
 @pytest.mark.parametrize(

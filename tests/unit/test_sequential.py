@@ -3,53 +3,26 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from numbers_of_types import random_values, round_fraction, single
 from tcusim.machine import (
     FORMATS,
     Values,
     mma,
     mma_values,
-    round_values,
     rule_for,
 )
-
-
-def random_values(
-    rng: np.random.Generator, shape: tuple[int, ...], fmt: str, spread: int
-) -> Values:
-    """Draw values whose exponents are spread over an interval, some of them zero."""
-    row = FORMATS[fmt]
-    numbers = rng.uniform(1.0, 2.0, shape) * rng.choice([-1.0, 1.0], shape)
-    low = max(row.emin - row.fraction_bits, -spread)
-    high = min(row.emax - 1, spread)
-    numbers = np.ldexp(numbers, rng.integers(low, high + 1, shape))
-    numbers[rng.random(shape) < 0.1] = 0.0
-    return round_values(numbers, row)
-
-
-def single(numbers: Any) -> Values:
-    return np.array(numbers, np.float32)
 
 
 def dot(row: Values, column: Values, addend: float = 0.0) -> Fraction:
     """Return the exact row . column + addend."""
     pairs = zip(row.tolist(), column.tolist(), strict=True)
     return sum((Fraction(x) * Fraction(y) for x, y in pairs), Fraction(addend))
-
-
-def round_fraction(x: Fraction, fraction_bits: int, emin: int, rounding: str) -> Fraction:
-    """Round to nearest even or toward zero, exponents unbound above."""
-    leading = emin
-    while abs(x) >= Fraction(2) ** (leading + 1):
-        leading += 1
-    unit = Fraction(2) ** (leading - fraction_bits)
-    return (round(x / unit) if rounding == "rne" else int(x / unit)) * unit
 
 
 def sequential_of_one(row: Values, column: Values, addend: float, acc: str) -> float:

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from planted import (
-    LENGTH,
     SCRATCH,
     SHAPE,
     at,
@@ -18,22 +17,18 @@ from planted import (
     reduction,
     refused,
     shared,
+    split_program,
     with_buffers,
     with_input_type,
 )
 from tcusim.program.checks.verifier import problems, verify
 from tcusim.program.grammar import (
-    COL,
-    Bound,
-    Buffer,
     BufferRole,
     Copy,
-    Extent,
     Frag,
     Only,
     Program,
     Role,
-    Split,
     When,
 )
 
@@ -96,17 +91,6 @@ def test_element_types_refuses_to_look_for_infinities_among_integers() -> None:
 
 def test_element_types_refuses_unknown_types() -> None:
     refused(with_input_type(reduction(), "f12"), "element_types", "unknown element type 'f12'. Kno")
-
-
-def split_program(source: str, *parts: str) -> Program:
-    """Return a program that only splits 16 elements of shared memory."""
-    program = reduction()
-    wide = Buffer("in", source, Extent(LENGTH), BufferRole.INPUT)
-    buffers = tuple(shared(f"x{n}", dtype, 16) for n, dtype in enumerate(parts))
-    split = Split(
-        tuple(one_row(buffer) for buffer in buffers), one_row(wide, 0, Bound(COL, LENGTH))
-    )
-    return replace(program, buffers=(wide, *buffers), steps=(split,))
 
 
 def test_split_into_three_bf16_passes() -> None:

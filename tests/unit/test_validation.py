@@ -11,8 +11,8 @@ import click.testing
 import pytest
 
 import tcusim
+from faulty import plant
 from tcusim.algorithms import (
-    Algorithm,
     algorithm_of,
     algorithms,
     grid,
@@ -181,19 +181,6 @@ def test_progress() -> None:
 
 
 # --- Planted faults ---------------------------------------------------------------------------
-
-
-def exclusive_beyond_k(b: Builder, segment_size: int) -> int | Work:
-    """Scan, but leave each element out where segments are longer than k."""
-    return scan.scan_simt(b, segment_size, order=Order(exclusive=segment_size > b.k))
-
-
-def plant(
-    function: Callable[..., int | Work] = exclusive_beyond_k,
-    kind: str = "scan",
-    name: str = "planted",
-) -> Algorithm:
-    return register_algorithm(Algorithm(function, name, kind, "a test"))
 
 
 def test_a_wrong_algorithm_is_told_with_its_case() -> None:

@@ -7,30 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from numbers_of_types import random_values, same_bits
 from tcusim.machine import (
     FORMATS,
-    Values,
     mma,
-    round_values,
 )
-
-
-def random_values(
-    rng: np.random.Generator, shape: tuple[int, ...], fmt: str, spread: int
-) -> Values:
-    """Draw values whose exponents are spread over an interval, some of them zero."""
-    row = FORMATS[fmt]
-    numbers = rng.uniform(1.0, 2.0, shape) * rng.choice([-1.0, 1.0], shape)
-    low = max(row.emin - row.fraction_bits, -spread)
-    high = min(row.emax - 1, spread)
-    numbers = np.ldexp(numbers, rng.integers(low, high + 1, shape))
-    numbers[rng.random(shape) < 0.1] = 0.0
-    return round_values(numbers, row)
-
-
-def same_bits(x: Values, y: Values) -> bool:
-    unsigned = f"u{x.dtype.itemsize}"
-    return x.dtype == y.dtype and np.array_equal(x.view(unsigned), y.view(unsigned))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,49 @@
+"""Numbers of element types: drawn, named, rounded as fractions, and compared bit for bit."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from tcusim.machine import (
+    FORMATS,
+    Values,
+    round_values,
+)
+
+
+def random_values(
+    rng: np.random.Generator, shape: tuple[int, ...], fmt: str, spread: int
+) -> Values:
+    """Draw values whose exponents are spread over an interval, some of them zero."""
+    row = FORMATS[fmt]
+    numbers = rng.uniform(1.0, 2.0, shape) * rng.choice([-1.0, 1.0], shape)
+    low = max(row.emin - row.fraction_bits, -spread)
+    high = min(row.emax - 1, spread)
+    numbers = np.ldexp(numbers, rng.integers(low, high + 1, shape))
+    numbers[rng.random(shape) < 0.1] = 0.0
+    return round_values(numbers, row)
+
+
+def half(numbers: Any) -> Values:
+    return np.array(numbers, np.float16)
+
+
+def single(numbers: Any) -> Values:
+    return np.array(numbers, np.float32)
+
+
+def same_bits(x: Values, y: Values) -> bool:
+    unsigned = f"u{x.dtype.itemsize}"
+    return x.dtype == y.dtype and np.array_equal(x.view(unsigned), y.view(unsigned))
+
+
+def round_fraction(x: Fraction, fraction_bits: int, emin: int, rounding: str) -> Fraction:
+    """Round to nearest even or toward zero, exponents unbound above."""
+    leading = emin
+    while abs(x) >= Fraction(2) ** (leading + 1):
+        leading += 1
+    unit = Fraction(2) ** (leading - fraction_bits)
+    return (round(x / unit) if rounding == "rne" else int(x / unit)) * unit
