@@ -15,40 +15,15 @@ import pytest
 from numpy.typing import NDArray
 
 import tcusim
+from on_gpu import Library, arch, library_of, numbers, require_bits
 from tcusim.arrays.calls import READY
 from tcusim.arrays.plans import plan_for
 from tcusim.errors import InputError
-from tcusim_cuda import CUDA, CUPY, PYCUDA, arch_name, device_sm
+from tcusim_cuda import CUPY, PYCUDA, device_sm
 
 pytestmark = pytest.mark.gpu(min_sm=70)
 
 TYPES = ("float16", "float32", "float64", "int8")
-
-
-class Library:
-    """A GPU library: how it takes an array there and back, and who launches for it."""
-
-    def __init__(self, name: str, backend: str) -> None:
-        self.name = name
-        self.backend = backend
-
-    def there(self, x: NDArray[Any]) -> Any:
-        """Return a copy of a NumPy array in GPU memory."""
-        if self.name == "torch":
-            return importlib.import_module("torch").from_numpy(x.copy()).cuda()
-        if self.name == "cupy":
-            return importlib.import_module("cupy").asarray(x)
-        return importlib.import_module("pycuda.gpuarray").to_gpu(np.ascontiguousarray(x))
-
-    def back(self, a: Any) -> NDArray[Any]:
-        """Return a copy of an array in GPU memory."""
-        values: NDArray[Any]
-        values = a.cpu().numpy() if self.name == "torch" else a.get()
-        return values
-
-    def is_own(self, a: Any) -> bool:
-        """Return whether an array is this library's."""
-        return type(a).__module__.split(".")[0] == self.name
 
 
 @pytest.fixture(
@@ -63,38 +38,7 @@ class Library:
     ids="-".join,
 )
 def library(request: pytest.FixtureRequest) -> Library:
-    name, backend = request.param
-    launcher = {"cuda": CUDA, "cupy": CUPY, "pycuda": PYCUDA}[backend]
-    reason = launcher.available()
-    if reason is not None:
-        pytest.skip(f"{backend}: {reason}")
-    # PyCUDA's own arrays need a context: the one that the other libraries use as well.
-    module = "pycuda.autoprimaryctx" if name == "pycuda" else name
-    pytest.importorskip(module)
-    if name == "torch" and not importlib.import_module("torch").cuda.is_available():
-        pytest.skip("this torch has no CUDA")
-    return Library(name, backend)
-
-
-def arch() -> str:
-    name = arch_name(device_sm())
-    if name is None:
-        pytest.skip(f"no unit has the numerics of sm_{device_sm()}")
-    return name
-
-
-def numbers(dtype: str, *shape: int) -> NDArray[Any]:
-    """Return numbers of both signs whose sums are rounded."""
-    if device_sm() < 80 and dtype in ("float32", "float64"):
-        pytest.skip(f"sm_{device_sm()} does not multiply {dtype}")
-    x = np.random.default_rng(len(shape)).standard_normal(shape) * 20
-    return x.astype(dtype)
-
-
-def require_bits(got: NDArray[Any], expected: Any) -> None:
-    expected = np.asarray(expected)
-    assert (got.shape, got.dtype) == (expected.shape, expected.dtype)
-    assert np.ascontiguousarray(got).tobytes() == np.ascontiguousarray(expected).tobytes()
+    return library_of(*request.param)
 
 
 def simulated(name: str, x: NDArray[Any], *sizes: int, **options: Any) -> Any:

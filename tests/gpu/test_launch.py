@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
-import importlib
 import os
 import subprocess
 import sys
@@ -19,12 +18,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from on_gpu import arch, imported, require_bits
 from tcusim import backends
 from tcusim.algorithms import build, segmented_algorithms
 from tcusim.errors import InputError
 from tcusim.program.grammar import Program
 from tcusim.simulate.interpreter import run_numpy
-from tcusim_cuda import CUDA, CUPY, PYCUDA, arch_name, device_sm, emit, prepared
+from tcusim_cuda import CUDA, CUPY, PYCUDA, device_sm, emit, prepared
 from tcusim_cuda.compile import compile_kernel
 from tcusim_cuda.launch import Launcher
 from tcusim_cuda.runtime import LaunchError
@@ -47,32 +47,17 @@ def backend(request: pytest.FixtureRequest) -> Launcher:
     return launcher
 
 
-def library(name: str) -> Any:
-    """Import a GPU library, or skip."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        pytest.skip(f"{name} cannot be imported: {error}")
-
-
 @pytest.fixture
 def cupy() -> Any:
-    return library("cupy")
+    return imported("cupy")
 
 
 @pytest.fixture
 def torch() -> Any:
-    torch = library("torch")
+    torch = imported("torch")
     if not torch.cuda.is_available():
         pytest.skip("this torch has no CUDA")
     return torch
-
-
-def arch() -> str:
-    name = arch_name(device_sm())
-    if name is None:
-        pytest.skip(f"no unit has the numerics of sm_{device_sm()}")
-    return name
 
 
 def halves(length: int = LENGTH, seed: int = 0) -> NDArray[np.float16]:
@@ -90,16 +75,6 @@ def run(
 
 def simulated(program: Program, x: NDArray[Any]) -> NDArray[Any]:
     return run_numpy(program, {"in": x}, arch=arch())["out"]
-
-
-def require_bits(got: NDArray[Any], expected: NDArray[Any]) -> None:
-    """Assert that two arrays hold the same bits."""
-    assert got.dtype == expected.dtype
-    assert got.shape == expected.shape
-    word = np.dtype(f"u{got.itemsize}")
-    np.testing.assert_array_equal(
-        np.ascontiguousarray(got).view(word), np.ascontiguousarray(expected).view(word)
-    )
 
 
 # --- NumPy arrays ----------------------------------------------------------------------------

@@ -13,41 +13,12 @@ import pytest
 from numpy.typing import NDArray
 
 import tcusim
+from on_gpu import Library, arch, library_of, numbers
 from tcusim.errors import InputError
-from tcusim_cuda import CUDA, CUPY, PYCUDA, arch_name, device_sm
 
 pytestmark = pytest.mark.gpu(min_sm=70)
 
 TYPES = ("float16", "float32", "float64", "int8")
-
-
-class Library:
-    """A GPU library: how it takes an array there and back, and who launches for it."""
-
-    def __init__(self, name: str, backend: str) -> None:
-        self.name = name
-        self.backend = backend
-
-    def there(self, x: NDArray[Any]) -> Any:
-        """Return a copy of a NumPy array in GPU memory."""
-        if self.name == "torch":
-            return importlib.import_module("torch").from_numpy(x.copy()).cuda()
-        if self.name == "cupy":
-            return importlib.import_module("cupy").asarray(x)
-        return importlib.import_module("pycuda.gpuarray").to_gpu(np.ascontiguousarray(x))
-
-    def back(self, a: Any) -> NDArray[Any]:
-        """Return a copy of an array in GPU memory."""
-        values: NDArray[Any]
-        values = a.cpu().numpy() if self.name == "torch" else a.get()
-        return values
-
-    def require_bits(self, a: Any, expected: Any) -> None:
-        """Compare an array in GPU memory, which must be this library's, bit for bit."""
-        assert type(a).__module__.split(".")[0] == self.name
-        got, expected = self.back(a), np.asarray(expected)
-        assert (got.shape, got.dtype) == (expected.shape, expected.dtype)
-        assert np.ascontiguousarray(got).tobytes() == np.ascontiguousarray(expected).tobytes()
 
 
 @pytest.fixture(
@@ -55,31 +26,7 @@ class Library:
     ids="-".join,
 )
 def library(request: pytest.FixtureRequest) -> Library:
-    name, backend = request.param
-    launcher = {"cuda": CUDA, "cupy": CUPY, "pycuda": PYCUDA}[backend]
-    reason = launcher.available()
-    if reason is not None:
-        pytest.skip(f"{backend}: {reason}")
-    # PyCUDA's own arrays need a context: the one that the other libraries use as well.
-    pytest.importorskip("pycuda.autoprimaryctx" if name == "pycuda" else name)
-    if name == "torch" and not importlib.import_module("torch").cuda.is_available():
-        pytest.skip("this torch has no CUDA")
-    return Library(name, backend)
-
-
-def arch() -> str:
-    name = arch_name(device_sm())
-    if name is None:
-        pytest.skip(f"no unit has the numerics of sm_{device_sm()}")
-    return name
-
-
-def numbers(dtype: str, *shape: int) -> NDArray[Any]:
-    """Return numbers of both signs whose sums are rounded."""
-    if device_sm() < 80 and dtype in ("float32", "float64"):
-        pytest.skip(f"sm_{device_sm()} does not multiply {dtype}")
-    x = np.random.default_rng(len(shape)).standard_normal(shape) * 20
-    return x.astype(dtype)
+    return library_of(*request.param)
 
 
 def drawn(seed: int, giant: int) -> NDArray[np.int64]:

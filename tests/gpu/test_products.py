@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import tcusim
+from on_gpu import arch
 from tcusim.check.testing import assert_agree, random_inputs
-from tcusim_cuda import CUPY, arch_name, device_sm, emit
+from tcusim_cuda import CUPY, device_sm, emit
 
 pytestmark = pytest.mark.gpu(min_sm=70)
 
@@ -53,13 +54,6 @@ def _library() -> None:
     reason = CUPY.available()
     if reason is not None:
         pytest.skip(f"{CUPY.name}: {reason}")
-
-
-def arch() -> str:
-    name = arch_name(device_sm())
-    if name is None:
-        pytest.skip(f"no unit has the numerics of sm_{device_sm()}")
-    return name
 
 
 @pytest.mark.parametrize("kind", ["normal", "wide", "special", "integers"])
