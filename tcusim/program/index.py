@@ -44,10 +44,13 @@ class Index:
 
     def substitute(self, values: Mapping[str, Index | int]) -> Index:
         """Replace symbols by expressions; symbols that `values` lacks stay."""
-        total = Index.of(self.const)
+        const, factors = self.const, dict[str, int]()
         for name, factor in self.terms:
-            total += Index.of(values.get(name, Index.symbol(name))) * factor
-        return total
+            value = Index.of(values[name]) if name in values else Index(((name, 1),))
+            const += value.const * factor
+            for other, times in value.terms:
+                factors[other] = factors.get(other, 0) + times * factor
+        return _collected(factors, const)
 
     def evaluate(self, env: Mapping[str, Number]) -> Number | int:
         """Return the value, where `env` gives each symbol an integer or an integer array."""
@@ -64,8 +67,7 @@ class Index:
         factors = dict(self.terms)
         for name, factor in other.terms:
             factors[name] = factors.get(name, 0) + factor
-        terms = tuple(sorted(term for term in factors.items() if term[1]))
-        return Index(terms, self.const + other.const)
+        return _collected(factors, self.const + other.const)
 
     __radd__ = __add__
 
@@ -94,6 +96,11 @@ class Index:
         if self.const or not parts:
             parts.append(str(self.const))
         return " + ".join(parts).replace("+ -", "- ")
+
+
+def _collected(factors: Mapping[str, int], const: int) -> Index:
+    """Return the sum of symbols times these factors, and a constant."""
+    return Index(tuple(sorted(term for term in factors.items() if term[1])), const)
 
 
 BLOCK = Index.symbol("block")

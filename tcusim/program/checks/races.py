@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from tcusim.program.checks.regions import (
+    Footprint,
     depends_on_warp,
     footprint,
     is_shared,
@@ -156,7 +157,8 @@ class _Access:
         return "writes" if self.writes else "reads"
 
 
-# Accesses since the last barrier of the block; True if a barrier of the warp came since.
+# Accesses since the last barrier of the block; True if a barrier of the warp came since. What such
+# a barrier settles is left out: accesses that no other warp can meet.
 _Pending: TypeAlias = dict[_Access, bool]
 
 
@@ -176,11 +178,13 @@ def synced_shared(program: Program) -> Iterator[Finding]:
 class _Hazards:
     """Findings so far, and the pairs of steps and the buffer that they are about.
 
-    Its methods follow the steps, and return the accesses that are pending after them.
+    footprints: of accesses; most are compared with many others. The methods follow the steps, and
+    return the accesses that are pending after them.
     """
 
     program: Program
     found: dict[tuple[str, str, str], Finding] = field(default_factory=dict)
+    footprints: dict[_Access, Footprint] = field(default_factory=dict)
 
     def all_of(self, steps: Iterator[Site], pending: _Pending, passes: _Passes) -> _Pending:
         """Find hazards in these steps, one after the other."""
@@ -189,7 +193,7 @@ class _Hazards:
                 case Sync(Scope.BLOCK):
                     pending = {}
                 case Sync():
-                    pending = dict.fromkeys(pending, True)
+                    pending = dict.fromkeys(filter(self.between_warps, pending), True)
                 case Loop(count=count):
                     pending = self.loop(site, count.constant, pending, passes)
                 case When(bounds=bounds):
@@ -198,6 +202,16 @@ class _Hazards:
                 case _:
                     pending = self.access(site, pending, passes)
         return pending
+
+    def between_warps(self, access: _Access) -> bool:
+        """Whether another warp of the block may touch what an access touches."""
+        return self.program.warps > 1 and access.view.buffer.space is not Space.WARP
+
+    def touched(self, access: _Access) -> Footprint:
+        """Return the elements that an access touches."""
+        if access not in self.footprints:
+            self.footprints[access] = footprint(self.program, access.site, access.view)
+        return self.footprints[access]
 
     def loop(self, site: Site, count: int | None, pending: _Pending, passes: _Passes) -> _Pending:
         """Find hazards in a loop's first pass, and in a later one that follows it."""
@@ -244,13 +258,12 @@ class _Hazards:
         buffer = later.view.buffer
         if earlier.view.buffer != buffer or not (earlier.writes or later.writes):
             return
-        if not same_warp and (buffer.space is Space.WARP or self.program.warps == 1):
+        if not (same_warp or self.between_warps(later)):
             return
         key = (earlier.site.path, later.site.path, buffer.name)
         if key in self.found or (same_warp and _exclusive(earlier, later)):
             return
-        one = footprint(self.program, earlier.site, earlier.view)
-        two = footprint(self.program, later.site, later.view)
+        one, two = self.touched(earlier), self.touched(later)
         if meets(one, two, _relations(earlier, later, same_warp=same_warp)):
             self.found[key] = Finding(later.site, _hazard_message(earlier, later, same_warp))
 

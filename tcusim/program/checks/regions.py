@@ -153,9 +153,12 @@ def meets(one: Footprint, two: Footprint, relations: Mapping[str, np.ufunc]) -> 
     common = one.union & two.union
     if not common.any():
         return False
+    related = relations.keys() & one.columns.keys() & two.columns.keys()
+    if not related:
+        return True
     left, right = (_dense(each, common) for each in (one, two))
     shared = left @ right.T > 0
-    for name in relations.keys() & one.columns.keys() & two.columns.keys():
+    for name in related:
         shared &= relations[name](one.columns[name][:, None], two.columns[name][None, :])
     return bool(shared.any())
 
