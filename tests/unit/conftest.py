@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from gpu_standin import StandIn, StandInDriver, Torch
+from tcusim_cuda.driver import Driver
 
 
 @pytest.fixture
@@ -22,3 +26,19 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     monkeypatch.setenv("TCUSIM_CACHE_DIR", str(folder))
     return folder
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """Return a launcher whose kernels the simulator runs, on a driver that notes what it does."""
+    stand_in = StandInDriver()
+    monkeypatch.setattr(Driver, "open", lambda: stand_in)
+    return StandIn(stand_in)
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
+    """Have a stand-in for torch imported; return it."""
+    module = Torch("torch")
+    monkeypatch.setitem(sys.modules, "torch", module)
+    return module

@@ -12,8 +12,10 @@ from bindings_standin import Bindings
 from tcusim import backends
 from tcusim.algorithms import build
 from tcusim.errors import BackendUnavailable
+from tcusim.machine import format_of
+from tcusim.machine.formats import to_memory, unwritten_values
 from tcusim_cuda import CUDA, CUPY, PYCUDA, driver
-from tcusim_cuda.driver import Driver, DriverMemory, device_sm
+from tcusim_cuda.driver import Driver, DriverMemory, arch_name, device_sm
 
 PROGRAM = build("reduction_k")
 
@@ -127,3 +129,35 @@ def test_no_device() -> None:
 def test_a_driver_that_does_not_start() -> None:
     with pytest.raises(BackendUnavailable, match=r"does not start: unknown error \(CUDA error 803"):
         Driver(Bindings(803))
+
+
+def test_units_of_gpus() -> None:
+    assert [arch_name(sm) for sm in (70, 75, 80, 86, 89, 90, 100, 103, 120)] == [
+        "volta", "turing", "ampere", "ampere", "ada", "hopper", "blackwell", "blackwell",
+        "blackwell_rtx",
+    ]  # fmt: skip
+    assert arch_name(999) is None
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64", "s8", "s32", "s64"])
+@pytest.mark.parametrize("size", [1, 7])
+def test_poison_is_what_the_simulator_has(dtype: str, size: int) -> None:
+    form = format_of(dtype)
+    target = np.ones(size + 1, form.memory_dtype)
+    Driver(Bindings()).poison(target.ctypes.data, size, form, 0)
+    expected = to_memory(unwritten_values(size + 1, form), form)
+    expected[-1] = 1
+    assert target.tobytes() == expected.tobytes()
+
+
+def test_no_bindings(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> Any:
+        raise ModuleNotFoundError(f"No module named {name!r}")
+
+    monkeypatch.setattr(importlib, "import_module", absent)
+    with pytest.raises(BackendUnavailable) as caught:
+        driver._open.__wrapped__()
+    assert str(caught.value) == (
+        "GPUs are used through NVIDIA's package cuda-bindings, which cannot be imported (No module "
+        "named 'cuda.bindings.driver'). Install it with: pip install 'tcusim[compile]'"
+    )
