@@ -194,7 +194,7 @@ def test_exact_bits_are_those_of_numpy_arrays(
     for result in ("float16", "float32", "float64"):
         # On Volta, whose float16 products have nothing in common with float64.
         given: dict[str, Any] = {"bits": "exact", "dtype": result, "arch": "volta"}
-        own = {"bits": "exact", "dtype": result}
+        own: dict[str, Any] = {"bits": "exact", "dtype": result}
         assert bits(back(tcusim.sum(a, axis=1, **own))) == bits(tcusim.sum(x, axis=1, **given))
         scan = tcusim.cumsum(x, axis=1, **given, **order)
         assert bits(back(tcusim.cumsum(a, axis=1, **own, **order))) == bits(scan)

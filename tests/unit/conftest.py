@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import device_standin
 from gpu_standin import StandIn, StandInDriver, Torch
+from tcusim.arrays.calls import READY
+from tcusim.arrays.plans import plan_for
+from tcusim.simulate.backend import NUMPY
 from tcusim_cuda.driver import Driver
 
 
@@ -42,3 +47,15 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
     module = Torch("torch")
     monkeypatch.setitem(sys.modules, "torch", module)
     return module
+
+
+@pytest.fixture
+def device(only_backends: Callable[..., None]) -> Iterator[device_standin.StandIn]:
+    """Register a stand-in as the only backend beside the simulator, with no plans kept."""
+    stand_in = device_standin.StandIn("cupy")
+    only_backends(NUMPY, stand_in)
+    for clear in (plan_for.cache_clear, READY.clear):
+        clear()
+    yield stand_in
+    for clear in (plan_for.cache_clear, READY.clear):
+        clear()

@@ -187,11 +187,12 @@ class Company:
         a = self.kind.neighbours(rng, int(edges[-1]), self.neighbours)
         a[own] = x
         if self.form in SEGMENTS:
-            place = {
+            places: dict[str, dict[str, Any]] = {
                 "offsets": {"offsets": edges},
                 "size": {"segment_size": x.size},
                 "ids": {"segment_ids": np.repeat(np.arange(len(self.lengths)), self.lengths)},
-            }[self.form.removesuffix(" of columns")]
+            }
+            place = places[self.form.removesuffix(" of columns")]
             if self.form.endswith("columns"):
                 both = np.stack([a, a[::-1]], axis=1)
                 return x, both, {**place, "axis": 0}, ((self.number, 0), (own, 0))

@@ -56,7 +56,8 @@ def anywhere(name: str, size: int, seed: int = 0) -> NDArray[Any]:
     powers = rng.integers(lowest - digits + 1, highest, size)
     with np.errstate(under="ignore"):
         x = np.ldexp(rng.uniform(1, 2, size) * rng.choice([-1, 1], size), powers)
-        return x.astype(TYPES[name])
+        typed: NDArray[Any] = x.astype(TYPES[name])
+    return typed
 
 
 def bits(x: Any) -> bytes:
@@ -158,7 +159,9 @@ def segment_of(x: NDArray[Any], form: str, **keywords: Any) -> NDArray[Any]:
     match form:
         case "row of a batch":
             others[3] = x
-            return tcusim.cumsum(others, axis=1, **keywords)[3]
+            rows: NDArray[Any] = tcusim.cumsum(others, axis=1, **keywords)
+            row: NDArray[Any] = rows[3]
+            return row
         case "column":
             others[5] = x
             return tcusim.cumsum(np.ascontiguousarray(others.T), axis=0, **keywords)[:, 5]

@@ -9,54 +9,27 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 import tcusim
+from numpy_results import (
+    ARCHS,
+    LENGTHS,
+    SEEDS,
+    SIZES,
+    Array,
+    assert_equal,
+    by_segments,
+    examples,
+    halves,
+    prefixes,
+    suffixes,
+    sums,
+)
 from tcusim.algorithms import segmented_algorithms
 from tcusim.arrays.functions import Report
 from tcusim.errors import InputError
-from tcusim.machine import arches
-
-Array = NDArray[Any]
-
-# The same examples in every run.
-examples = settings(max_examples=40, deadline=None, derandomize=True, database=None)
-
-SIZES = st.one_of(st.sampled_from([1, 2, 7, 16, 17, 64, 65, 256, 1000]), st.integers(1, 1500))
-LENGTHS = st.one_of(st.integers(1, 70), st.integers(1, 3000))
-SEEDS = st.integers(0, 2**32 - 1)
-ARCHS = st.sampled_from([unit.name for unit in arches()])
-
-
-def halves(seed: int, *shape: int) -> NDArray[np.float16]:
-    """Return small integers as float16; their float32 sums are exact."""
-    return np.random.default_rng(seed).integers(-9, 10, shape).astype(np.float16)
-
-
-def by_segments(x: Array, size: int, reduce: Callable[[Array], Array]) -> Array:
-    """Apply a function to each segment of a flat array."""
-    return np.concatenate(
-        [np.atleast_1d(reduce(x[at : at + size])) for at in range(0, x.size, size)]
-    )
-
-
-def sums(x: Array) -> Array:
-    return np.asarray(x.sum(dtype=np.float64))
-
-
-def prefixes(x: Array) -> Array:
-    return x.cumsum(dtype=np.float64)
-
-
-def suffixes(x: Array) -> Array:
-    return x[::-1].cumsum(dtype=np.float64)[::-1]
-
-
-def assert_equal(result: Any, expected: Any) -> None:
-    np.testing.assert_array_equal(np.asarray(result, np.float64), expected)
-
 
 # --- Segments -----------------------------------------------------------------------------------
 
@@ -224,138 +197,6 @@ def test_offsets_of_any_integer_type_and_as_a_list() -> None:
         assert tcusim.segmented_sum(x, offsets=offsets).tolist() == expected
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("exclusive", [False, True])
-def test_initial_values_precede_the_first_elements(reverse: bool, exclusive: bool) -> None:
-    x, values = halves(1, 3, 20, 4), halves(2, 3, 3, 4)
-    order: dict[str, Any] = {"reverse": reverse, "exclusive": exclusive, "dtype": np.float32}
-    for initial in (values, values[0], 7, np.float64(-2.5)):
-        scan = tcusim.segmented_cumsum(x, 7, axis=1, initial=initial, **order)
-        before = np.repeat(np.broadcast_to(initial, values.shape), [7, 7, 6], axis=1)
-        assert_equal(scan, tcusim.segmented_cumsum(x, 7, axis=1, **order) + before)
-        by_offsets = {"offsets": [0, 7, 14, 20], "initial": initial}
-        assert_equal(scan, tcusim.segmented_cumsum(x, axis=1, **by_offsets, **order))
-    scan = tcusim.cumsum(x, axis=2, initial=values[:, 0, :1].repeat(20, axis=1), **order)
-    assert_equal(scan, tcusim.cumsum(x, axis=2, **order) + values[:, :1, :1])
-    assert_equal(tcusim.cumsum(x, initial=-3, **order), tcusim.cumsum(x, **order) - 3)
-
-
-def test_an_initial_value_is_added_to_what_precedes_a_row() -> None:
-    x = np.random.default_rng(3).standard_normal(100).astype(np.float16)
-    scan = tcusim.cumsum(x, initial=0.3, dtype=np.float32)
-    first = tcusim.cumsum(x[:32], dtype=np.float32)
-    np.testing.assert_array_equal(scan[:32], first + np.float32(0.3))
-    second = tcusim.cumsum(x[32:64], dtype=np.float32)
-    total = tcusim.sum(x[:32], dtype=np.float32)
-    np.testing.assert_array_equal(scan[32:64], second + (total + np.float32(0.3)))
-
-
-def test_a_scan_that_is_cut_between_groups_can_be_carried_on() -> None:
-    group = 2**20
-    x = np.random.default_rng(6).standard_normal(group + 300)
-    whole = tcusim.cumsum(x)
-    carry = tcusim.sum(x[:group])
-    np.testing.assert_array_equal(tcusim.cumsum(x[group:], initial=carry), whole[group:])
-    np.testing.assert_array_equal(tcusim.cumsum(x, initial=0), whole)
-
-
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int64"])
-def test_initial_values_of_integers_are_exact(dtype: str) -> None:
-    x = np.abs(halves(4, 50)).astype(dtype)
-    wide = np.cumsum(x)
-    assert_equal(tcusim.cumsum(x, initial=2**40 + 1), wide + wide.dtype.type(2**40 + 1))
-    expected = wide.astype(np.float64) + 0.25
-    assert_equal(tcusim.cumsum(x, initial=0.25, dtype=np.float64), expected)
-
-
-def test_infinite_initial_values_and_float32_beyond_bf16() -> None:
-    x = np.ones(40, np.float16)
-    x[20] = np.inf
-    scan = tcusim.segmented_cumsum(x, 40, initial=[-np.inf])
-    assert np.isneginf(scan[:20]).all()
-    assert np.isnan(scan[20:]).all()
-    huge = np.array([3.4e38, 1e38], np.float32)
-    scan = tcusim.cumsum(huge, initial=-2e38)
-    np.testing.assert_allclose(scan, [1.4e38, 2.4e38], rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("x", "keywords", "text"),
-    [
-        (
-            halves(0, 4),
-            {"initial": [1, 2]},
-            "initial must have the shape (), or be broadcast to it",
-        ),
-        (halves(0, 4), {"initial": "x"}, "initial"),
-        (halves(0, 4), {"initial": 1e99}, "beyond the range of float32"),
-        (halves(0, 4), {"initial": 1, "include_initial": True}, "include_initial begins each segm"),
-        (
-            halves(0, 4),
-            {"initial": 1, "algorithm": "scan_k"},
-            "initial= has launches of its own, a",
-        ),
-        (
-            np.arange(4),
-            {"initial": 0.5},
-            "initial holds fractions, which a result of int64 would l",
-        ),
-        (
-            np.ones(4, np.float32),
-            {"initial": 1, "arch": "volta"},
-            "initial does not go with float32",
-        ),
-    ],
-)
-def test_initial_values_that_do_not_go(x: Any, keywords: dict[str, Any], text: str) -> None:
-    with pytest.raises(InputError) as caught:
-        tcusim.cumsum(x, **keywords)
-    assert text in str(caught.value)
-
-
-@pytest.mark.parametrize("ids", [[0, 0, 0, 2, 2, 5], np.array([1, 1, 1, 1, 1, 1], np.uint64)])
-@pytest.mark.parametrize("number", [None, 6, 9])
-def test_segments_by_the_ids_of_their_elements(ids: Any, number: int | None) -> None:
-    x = halves(0, 2, 6)
-    count = number or int(ids[-1]) + 1
-    edges = np.searchsorted(ids, np.arange(count + 1))
-    by_ids: dict[str, Any] = {"segment_ids": ids, "num_segments": number}
-    total = tcusim.segmented_sum(x, **by_ids)
-    assert_equal(total, np.stack([x[:, np.equal(ids, i)].sum(1) for i in range(count)], axis=1))
-    for order in ({"reverse": True}, {"exclusive": True}, {"include_initial": True}):
-        scan = tcusim.segmented_cumsum(x, **by_ids, **order)
-        assert_equal(scan, tcusim.segmented_cumsum(x, offsets=edges, **order))
-    plan = tcusim.plan("segmented_sum", length=6, segments=count)
-    assert_equal(plan(x[0], segment_ids=ids), total[0])
-
-
-def test_no_elements_have_ids() -> None:
-    assert tcusim.segmented_sum(halves(0, 0), segment_ids=[]).shape == (0,)
-    assert tcusim.segmented_sum(halves(0, 0), segment_ids=[], num_segments=3).tolist() == [0, 0, 0]
-
-
-@pytest.mark.parametrize(
-    ("keywords", "text"),
-    [
-        ({"segment_ids": [0, 2, 1]}, "segment_ids must not decrease, but segment_ids[1] = 2 and "
-         "segment_ids[2] = 1; sort the elements by them first"),
-        ({"segment_ids": [-1, 0, 0]}, "segment_ids[0] = -1, but segments are numbered from 0 to 0"),
-        ({"segment_ids": [0, 0, 2], "num_segments": 2}, "segment_ids[-1] = 2, but segments are nu"),
-        ({"segment_ids": [0, 0]}, "must be a flat array of 3 integers, one for each element of th"),
-        ({"segment_ids": [0.0, 0, 0]}, "got shape (3,), dtype float64"),
-        ({"segment_ids": [0, 0, 0], "num_segments": 1.5}, "num_segments must be an integer, got 1"),
-        ({"segment_ids": [0, 0, 0], "offsets": [0, 3]}, "give offsets or segment_ids, not both"),
-        ({"segment_ids": [0, 0, 0], "segment_size": 3}, "give segment_size or offsets, not both, "),
-        ({"segment_ids": [0, 0, 0], "algorithm": "reduction_k"}, "goes with segments of one size"),
-        ({"num_segments": 2, "segment_size": 3}, "num_segments goes with segment_ids; leave it ou"),
-    ],
-)  # fmt: skip
-def test_ids_that_do_not_go(keywords: dict[str, Any], text: str) -> None:
-    with pytest.raises(InputError) as caught:
-        tcusim.segmented_sum(halves(0, 3), **keywords)
-    assert text in str(caught.value)
-
-
 def test_offsets_along_an_axis_of_a_larger_array() -> None:
     x = halves(3, 4, 30, 2)
     offsets = [0, 0, 7, 8, 30]
@@ -507,147 +348,6 @@ def test_empty_axes_of_larger_arrays() -> None:
         segments = tcusim.segmented_sum(x, 2, axis=0)
         assert segments.shape == (-(-shape[0] // 2), *shape[1:])
         assert tcusim.segmented_cumsum(x, 2, axis=0).shape == shape
-
-
-# --- Types --------------------------------------------------------------------------------------
-
-INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-
-
-@pytest.mark.parametrize("name", INTEGERS)
-@pytest.mark.parametrize("arch", ["hopper", "volta"])
-def test_integers_of_every_width_wrap_as_numpy_s(name: str, arch: str) -> None:
-    limits = np.iinfo(name)
-    rng = np.random.default_rng(0)
-    x = rng.integers(limits.min, limits.max, 2000, np.dtype(name), endpoint=True)
-    x[:4] = limits.max
-    x[4:8] = limits.min
-    total, scan = tcusim.sum(x, arch=arch), tcusim.cumsum(x, arch=arch)
-    assert total.dtype == x.sum().dtype
-    assert scan.dtype == x.cumsum().dtype
-    assert total == x.sum()
-    np.testing.assert_array_equal(scan, x.cumsum())
-    for size in (1, 7, 64, 700):
-        expected = np.add.reduceat(x, np.arange(0, x.size, size), dtype=x.sum().dtype)
-        np.testing.assert_array_equal(tcusim.segmented_sum(x, size, arch=arch), expected)
-
-
-@pytest.mark.parametrize("name", INTEGERS)
-@pytest.mark.parametrize("wanted", ["int8", "uint8", "int32", "uint64", "float32", "float64"])
-def test_integers_summed_into_another_type(name: str, wanted: str) -> None:
-    x = np.random.default_rng(1).integers(0, 100, 50).astype(name)
-    x[0] = np.iinfo(name).max
-    result = tcusim.sum(x, dtype=wanted)
-    assert result.dtype == wanted
-    with np.errstate(over="ignore"):
-        expected = np.sum(x, dtype=wanted)
-    if np.dtype(wanted).kind == "f":
-        np.testing.assert_allclose(result, float(sum(x.tolist())), rtol=1e-6)
-    else:
-        assert result == expected
-
-
-def test_large_integers_summed_into_a_float_do_not_wrap() -> None:
-    x = np.full(100, 2**63 - 1)
-    assert tcusim.sum(x, dtype=np.float64) == 100 * 2.0**63
-    assert tcusim.sum(-x, dtype=np.float64) == -100 * 2.0**63
-    unsigned = np.full(3, 2**64 - 1, np.uint64)
-    assert tcusim.cumsum(unsigned, dtype=np.float32).tolist() == [2.0**64, 2.0**65, 1.5 * 2.0**65]
-    assert tcusim.sum(np.array([2**62, 1 - 2**62]), dtype=np.float64) == 1
-    with pytest.warns(RuntimeWarning, match="overflow"):
-        assert tcusim.sum(np.full(100, 1000), dtype=np.float16) == np.inf
-
-
-@pytest.mark.parametrize("dtype", ["int16", "uint64"])
-def test_integers_in_every_order(dtype: str) -> None:
-    x = np.random.default_rng(3).integers(0, 30_000, 999).astype(dtype)
-    backward = tcusim.cumsum(x, reverse=True)
-    np.testing.assert_array_equal(backward, x[::-1].cumsum()[::-1])
-    exclusive = tcusim.segmented_cumsum(x, 999, exclusive=True, reverse=True)
-    np.testing.assert_array_equal(exclusive, np.append(backward[1:], backward.dtype.type(0)))
-
-
-def test_bool_is_counted() -> None:
-    x = np.random.default_rng(2).random(1000) < 0.5
-    assert tcusim.sum(x) == np.count_nonzero(x)
-    assert tcusim.sum(x).dtype == np.int64
-    np.testing.assert_array_equal(tcusim.cumsum(x), x.cumsum())
-
-
-@examples
-@given(st.integers(1, 2000), SEEDS, st.sampled_from(["hopper", "ampere", "ieee"]))
-def test_float64(length: int, seed: int, arch: str) -> None:
-    x = np.random.default_rng(seed).integers(-(2**40), 2**40, length).astype(np.float64)
-    assert tcusim.sum(x, arch=arch) == x.sum()
-    np.testing.assert_array_equal(tcusim.cumsum(x, arch=arch), x.cumsum())
-    size = min(length, 33)
-    np.testing.assert_array_equal(
-        tcusim.segmented_cumsum(x, size, arch=arch), by_segments(x, size, prefixes)
-    )
-
-
-@examples
-@given(st.integers(1, 2000), SEEDS, ARCHS)
-def test_float32(length: int, seed: int, arch: str) -> None:
-    x = np.random.default_rng(seed).integers(-(2**12), 2**12, length).astype(np.float32)
-    assert tcusim.sum(x, arch=arch) == x.sum(dtype=np.float64)
-    np.testing.assert_array_equal(tcusim.cumsum(x, arch=arch), prefixes(x))
-
-
-@examples
-@given(st.integers(1, 2000), SEEDS, st.sampled_from(["hopper", "ampere", "exact"]))
-def test_bfloat16(length: int, seed: int, arch: str) -> None:
-    x = halves(seed, length).astype(ml_dtypes.bfloat16)
-    exact = x.astype(np.float64)
-    total = tcusim.sum(x, arch=arch)
-    assert total.dtype == ml_dtypes.bfloat16
-    assert total == exact.sum().astype(np.float32).astype(ml_dtypes.bfloat16)
-    scan = tcusim.cumsum(x, arch=arch, dtype=np.float32)
-    np.testing.assert_array_equal(scan, exact.cumsum())
-
-
-def test_results_of_narrow_types_are_rounded_once_at_the_end() -> None:
-    x = np.ones(5000, np.float16)
-    assert tcusim.sum(x) == np.float16(5000)
-    ones = np.arange(1, 5001, dtype=np.float32)
-    np.testing.assert_array_equal(tcusim.cumsum(x), ones.astype(np.float16))
-    bfloat = tcusim.cumsum(x.astype(ml_dtypes.bfloat16))
-    np.testing.assert_array_equal(bfloat, ones.astype(ml_dtypes.bfloat16))
-
-
-def test_results_beyond_float16_are_infinite() -> None:
-    x = np.full(3, 60000, np.float16)
-    with pytest.warns(RuntimeWarning, match="overflow"):
-        assert tcusim.cumsum(x).tolist() == [60000, np.inf, np.inf]
-    assert tcusim.cumsum(x, dtype=np.float32).tolist() == [60000, 120000, 180000]
-
-
-@pytest.mark.parametrize(
-    ("given_type", "dtype"),
-    [
-        ("float16", "float32"),
-        ("float16", "float64"),
-        ("float32", "float16"),
-        ("float32", "float64"),
-        ("float64", "float32"),
-        ("float64", "float16"),
-        ("float16", "bfloat16"),
-        ("bfloat16", "float16"),
-        ("bfloat16", "float64"),
-        ("float32", "bfloat16"),
-        ("float64", "bfloat16"),
-    ],
-)
-def test_dtype_is_the_type_of_the_result(given_type: str, dtype: str) -> None:
-    types: dict[str, Any] = {"bfloat16": ml_dtypes.bfloat16}
-    x = halves(8, 40).astype(types.get(given_type, given_type))
-    wanted = np.dtype(types.get(dtype, dtype))
-    for result, expected in (
-        (tcusim.sum(x, dtype=wanted), x.astype(np.float64).sum()),
-        (tcusim.segmented_cumsum(x, 9, dtype=wanted), by_segments(x, 9, prefixes)),
-    ):
-        assert result.dtype == wanted
-        assert_equal(result, expected)
 
 
 # --- Infinities and NaN -------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 import tcusim
+from numpy_results import assert_equal, halves
 from tcusim.arrays.functions import Report
 from tcusim.errors import InputError, Unsupported
 
@@ -343,3 +344,143 @@ def test_offsets_that_a_plan_does_not_take() -> None:
         InputError, match=r"reduction_panel\) takes no offsets; plan 'segmented_sum' "
     ):
         other(x, offsets=[0, 8])
+
+
+# --- Initial values, and ids of segments ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_initial_values_precede_the_first_elements(reverse: bool, exclusive: bool) -> None:
+    x, values = halves(1, 3, 20, 4), halves(2, 3, 3, 4)
+    order: dict[str, Any] = {"reverse": reverse, "exclusive": exclusive, "dtype": np.float32}
+    for initial in (values, values[0], 7, np.float64(-2.5)):
+        scan = tcusim.segmented_cumsum(x, 7, axis=1, initial=initial, **order)
+        before = np.repeat(np.broadcast_to(initial, values.shape), [7, 7, 6], axis=1)
+        assert_equal(scan, tcusim.segmented_cumsum(x, 7, axis=1, **order) + before)
+        by_offsets: dict[str, Any] = {"offsets": [0, 7, 14, 20], "initial": initial}
+        assert_equal(scan, tcusim.segmented_cumsum(x, axis=1, **by_offsets, **order))
+    scan = tcusim.cumsum(x, axis=2, initial=values[:, 0, :1].repeat(20, axis=1), **order)
+    assert_equal(scan, tcusim.cumsum(x, axis=2, **order) + values[:, :1, :1])
+    assert_equal(tcusim.cumsum(x, initial=-3, **order), tcusim.cumsum(x, **order) - 3)
+
+
+def test_an_initial_value_is_added_to_what_precedes_a_row() -> None:
+    x = np.random.default_rng(3).standard_normal(100).astype(np.float16)
+    scan = tcusim.cumsum(x, initial=0.3, dtype=np.float32)
+    first = tcusim.cumsum(x[:32], dtype=np.float32)
+    np.testing.assert_array_equal(scan[:32], first + np.float32(0.3))
+    second = tcusim.cumsum(x[32:64], dtype=np.float32)
+    total = tcusim.sum(x[:32], dtype=np.float32)
+    np.testing.assert_array_equal(scan[32:64], second + (total + np.float32(0.3)))
+
+
+def test_a_scan_that_is_cut_between_groups_can_be_carried_on() -> None:
+    group = 2**20
+    x = np.random.default_rng(6).standard_normal(group + 300)
+    whole = tcusim.cumsum(x)
+    carry = tcusim.sum(x[:group])
+    np.testing.assert_array_equal(tcusim.cumsum(x[group:], initial=carry), whole[group:])
+    np.testing.assert_array_equal(tcusim.cumsum(x, initial=0), whole)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int64"])
+def test_initial_values_of_integers_are_exact(dtype: str) -> None:
+    x = np.abs(halves(4, 50)).astype(dtype)
+    wide = np.cumsum(x)
+    assert_equal(tcusim.cumsum(x, initial=2**40 + 1), wide + wide.dtype.type(2**40 + 1))
+    expected = wide.astype(np.float64) + 0.25
+    assert_equal(tcusim.cumsum(x, initial=0.25, dtype=np.float64), expected)
+
+
+def test_infinite_initial_values_and_float32_beyond_bf16() -> None:
+    x = np.ones(40, np.float16)
+    x[20] = np.inf
+    scan = tcusim.segmented_cumsum(x, 40, initial=[-np.inf])
+    assert np.isneginf(scan[:20]).all()
+    assert np.isnan(scan[20:]).all()
+    huge = np.array([3.4e38, 1e38], np.float32)
+    scan = tcusim.cumsum(huge, initial=-2e38)
+    np.testing.assert_allclose(scan, [1.4e38, 2.4e38], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("x", "keywords", "text"),
+    [
+        (
+            halves(0, 4),
+            {"initial": [1, 2]},
+            "initial must have the shape (), or be broadcast to it",
+        ),
+        (halves(0, 4), {"initial": "x"}, "initial"),
+        (halves(0, 4), {"initial": 1e99}, "beyond the range of float32"),
+        (halves(0, 4), {"initial": 1, "include_initial": True}, "include_initial begins each segm"),
+        (
+            halves(0, 4),
+            {"initial": 1, "algorithm": "scan_k"},
+            "initial= has launches of its own, a",
+        ),
+        (
+            np.arange(4),
+            {"initial": 0.5},
+            "initial holds fractions, which a result of int64 would l",
+        ),
+        (
+            np.ones(4, np.float32),
+            {"initial": 1, "arch": "volta"},
+            "initial does not go with float32",
+        ),
+    ],
+)
+def test_initial_values_that_do_not_go(x: Any, keywords: dict[str, Any], text: str) -> None:
+    with pytest.raises(InputError) as caught:
+        tcusim.cumsum(x, **keywords)
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("ids", [[0, 0, 0, 2, 2, 5], np.array([1, 1, 1, 1, 1, 1], np.uint64)])
+@pytest.mark.parametrize("number", [None, 6, 9])
+def test_segments_by_the_ids_of_their_elements(ids: Any, number: int | None) -> None:
+    x = halves(0, 2, 6)
+    count = number or int(ids[-1]) + 1
+    edges = np.searchsorted(ids, np.arange(count + 1))
+    by_ids: dict[str, Any] = {"segment_ids": ids, "num_segments": number}
+    total = tcusim.segmented_sum(x, **by_ids)
+    assert_equal(total, np.stack([x[:, np.equal(ids, i)].sum(1) for i in range(count)], axis=1))
+    orders: list[dict[str, Any]] = [
+        {"reverse": True},
+        {"exclusive": True},
+        {"include_initial": True},
+    ]
+    for order in orders:
+        scan = tcusim.segmented_cumsum(x, **by_ids, **order)
+        assert_equal(scan, tcusim.segmented_cumsum(x, offsets=edges, **order))
+    plan = tcusim.plan("segmented_sum", length=6, segments=count)
+    assert_equal(plan(x[0], segment_ids=ids), total[0])
+
+
+def test_no_elements_have_ids() -> None:
+    assert tcusim.segmented_sum(halves(0, 0), segment_ids=[]).shape == (0,)
+    assert tcusim.segmented_sum(halves(0, 0), segment_ids=[], num_segments=3).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("keywords", "text"),
+    [
+        ({"segment_ids": [0, 2, 1]}, "segment_ids must not decrease, but segment_ids[1] = 2 and "
+         "segment_ids[2] = 1; sort the elements by them first"),
+        ({"segment_ids": [-1, 0, 0]}, "segment_ids[0] = -1, but segments are numbered from 0 to 0"),
+        ({"segment_ids": [0, 0, 2], "num_segments": 2}, "segment_ids[-1] = 2, but segments are nu"),
+        ({"segment_ids": [0, 0]}, "must be a flat array of 3 integers, one for each element of th"),
+        ({"segment_ids": [0.0, 0, 0]}, "got shape (3,), dtype float64"),
+        ({"segment_ids": [0, 0, 0], "num_segments": 1.5}, "num_segments must be an integer, got 1"),
+        ({"segment_ids": [0, 0, 0], "offsets": [0, 3]}, "give offsets or segment_ids, not both"),
+        ({"segment_ids": [0, 0, 0], "segment_size": 3}, "give segment_size or offsets, not both, "),
+        ({"segment_ids": [0, 0, 0], "algorithm": "reduction_k"}, "goes with segments of one size"),
+        ({"num_segments": 2, "segment_size": 3}, "num_segments goes with segment_ids; leave it ou"),
+    ],
+)  # fmt: skip
+def test_ids_that_do_not_go(keywords: dict[str, Any], text: str) -> None:
+    with pytest.raises(InputError) as caught:
+        tcusim.segmented_sum(halves(0, 3), **keywords)
+    assert text in str(caught.value)

@@ -313,3 +313,24 @@ def test_an_out_that_overlaps() -> None:
     frozen.flags.writeable = False
     with pytest.raises(InputError, match=r"out is read-only\. Give an array to write to\."):
         made(both[:100], out=frozen)
+
+
+@pytest.mark.parametrize(
+    ("operation", "sizes", "text"),
+    [
+        ("matmul", {"rows": 3, "inner": 4}, "'matmul' needs cols, the columns of b; 'matvec' has"),
+        ("matvec", {"rows": 3, "inner": 4, "cols": 1}, "'matvec' has none"),
+        ("matvec", {"rows": 0, "inner": 4}, "rows must be at least 1, got 0"),
+        ("product", {"rows": 3, "inner": 4}, "operation"),
+    ],
+)
+def test_plans_of_products_that_cannot_be(operation: str, sizes: Any, text: str) -> None:
+    with pytest.raises(InputError, match=text):
+        tcusim.plan_product(operation, **sizes)
+
+
+def test_a_product_is_not_planned_as_a_sum() -> None:
+    with pytest.raises(
+        InputError, match=r"'matvec' is a product; plan it with tcusim\.plan_product"
+    ):
+        tcusim.plan("matvec", length=3)

@@ -1,0 +1,150 @@
+"""A stand-in for a backend, for tests of the functions on arrays: its arrays say they are on a GPU.
+
+`gpu_standin` stands in for what the CUDA backends launch on; this is a backend by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from tcusim.program.launches import LaunchPlan
+from tcusim.simulate.backend import NUMPY
+
+
+class OnGpu:
+    """An array in the memory of a GPU, which is NumPy's; it tells no NumPy function its values."""
+
+    def __init__(self, values: NDArray[Any]) -> None:
+        self.values = values
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, 0)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
+        raise AssertionError("copied to the computer's memory")
+
+
+@dataclass
+class Facts:
+    shape: tuple[int, ...]
+    dtype: str
+    contiguous: bool
+
+
+class Session:
+    def __init__(self, owner: StandIn, plan: LaunchPlan, arch: str | None) -> None:
+        self.owner = owner
+        self.plan = plan
+        self.arch = arch or owner.arch
+
+    def run(
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        out: Any = None,
+        shape: Any,
+        stream: Any = None,
+        initial: Any = None,
+        starts: Any = None,
+    ) -> Any:
+        flat = {name: array.values.reshape(-1) for name, array in inputs.items()}
+        assert all(array.values.flags.c_contiguous for array in inputs.values())
+        sizes = {memory.name: memory.size for memory in self.plan.arrays}
+
+        def computed(start: Mapping[str, int]) -> NDArray[Any]:
+            parts = {name: x[start.get(name, 0) :][: sizes[name]] for name, x in flat.items()}
+            self.owner.runs.append((self.plan, stream))
+            # As a GPU, which does not see two warps write one element.
+            found: NDArray[Any] = NUMPY.run(self.plan, parts, arch=self.arch, check=False)["out"]
+            return found
+
+        if starts is None:
+            result = computed({})
+        else:
+            pieces = [computed(start) for start in starts]
+            result = np.empty(len(starts) * sizes["out"], pieces[0].dtype)
+            for start, piece in zip(starts, pieces, strict=True):
+                result[start["out"] :][: piece.size] = piece
+        if initial is not None:
+            result = result.reshape(*shape[:-1], shape[-1] - 1)
+            zeros = np.zeros((*shape[:-1], 1), result.dtype)
+            parts = {"first": (zeros, result), "last": (result, zeros)}[initial]
+            result = np.concatenate(parts, axis=-1)
+        if out is None:
+            return OnGpu(result.reshape(shape))
+        assert out.values.shape == shape
+        out.values[...] = result.reshape(shape)
+        return out
+
+
+class StandIn:
+    """A backend for `OnGpu`; it notes what it prepares, runs and copies."""
+
+    title = "a GPU that is none"
+
+    def __init__(self, name: str, reason: str | None = None, arch: str = "ada") -> None:
+        self.name = name
+        self.reason = reason
+        self.arch = arch
+        self.prepared: list[LaunchPlan] = []
+        self.runs: list[tuple[LaunchPlan, Any]] = []
+        self.copies = self.looks = self.uploads = 0
+
+    def available(self) -> str | None:
+        return self.reason
+
+    def native_arch(self) -> str | None:
+        return self.arch
+
+    def run(self, plan: Any, inputs: Any, *, arch: Any = None, **options: Any) -> dict[str, Any]:
+        raise AssertionError("a plan is prepared, not run, for arrays in GPU memory")
+
+    def prepare(self, plan: LaunchPlan, arch: str | None = None) -> Session:
+        self.prepared.append(plan)
+        return Session(self, plan, arch)
+
+    def describe(self, array: Any) -> Facts:
+        values = array.values
+        return Facts(values.shape, values.dtype.name, values.flags.c_contiguous)
+
+    def arranged(self, array: Any, axes: tuple[int, ...], dtype: str) -> Any:
+        wanted = np.ascontiguousarray(array.values.transpose(axes)).astype(
+            ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype, copy=False
+        )
+        if np.shares_memory(wanted, array.values):
+            return array
+        self.copies += 1
+        return OnGpu(wanted)
+
+    def restored(self, array: Any, axes: tuple[int, ...]) -> Any:
+        return OnGpu(array.values.transpose(np.argsort(axes)))
+
+    def zeros(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
+        return OnGpu(np.zeros(shape, dtype))
+
+    def to_host(self, array: Any) -> NDArray[Any]:
+        self.looks += 1
+        values: NDArray[Any] = array.values
+        return values.copy()
+
+    def to_device(self, values: NDArray[Any], like: Any) -> Any:
+        assert isinstance(like, OnGpu)
+        self.uploads += 1
+        return OnGpu(values)
+
+
+def halves(*shape: int) -> NDArray[np.float16]:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float16)
+
+
+def assert_bits(result: Any, expected: Any) -> None:
+    assert isinstance(result, OnGpu)
+    expected = np.asarray(expected)
+    assert (result.values.shape, result.values.dtype) == (expected.shape, expected.dtype)
+    assert result.values.tobytes() == expected.tobytes()

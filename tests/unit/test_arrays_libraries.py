@@ -1,0 +1,92 @@
+"""Where arrays are, and who computes on those in GPU memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcusim
+from device_standin import OnGpu, StandIn, halves
+from tcusim.arrays.libraries import is_on_device
+from tcusim.errors import BackendUnavailable, InputError
+from tcusim.simulate.backend import NUMPY
+
+
+class Interface:
+    __cuda_array_interface__: Mapping[str, Any] = {"shape": (3,), "typestr": "<f2"}
+
+
+class InHostMemory(OnGpu):
+    # As torch's tensors on the CPU: they raise for the other protocol.
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        raise RuntimeError("not asked")
+
+
+def test_which_arrays_are_on_a_gpu() -> None:
+    assert is_on_device(OnGpu(halves(3)))
+    assert is_on_device(Interface())
+    for a in (halves(3), np.float16(3), 3, [1, 2], InHostMemory(halves(3)), "text", None):
+        assert not is_on_device(a)
+
+
+def test_the_arrays_library_chooses_the_backend(device: StandIn) -> None:
+    class GPUArray(OnGpu):
+        __module__ = "pycuda.gpuarray"
+
+    class CupyArray(OnGpu):
+        __module__ = "cupy"
+
+    x, other = halves(10), StandIn("pycuda")
+    tcusim.register_backend(other)
+    tcusim.sum(OnGpu(x))
+    assert (len(device.runs), len(other.runs)) == (1, 0)
+    tcusim.sum(GPUArray(x))
+    assert (len(device.runs), len(other.runs)) == (1, 1)
+    tcusim.sum(GPUArray(x), backend="cupy")
+    assert (len(device.runs), len(other.runs)) == (2, 1)
+    driver = StandIn("cuda")
+    tcusim.register_backend(driver)
+    for array in (CupyArray(x), GPUArray(x), OnGpu(x)):
+        tcusim.sum(array)
+    assert (len(device.runs), len(other.runs), len(driver.runs)) == (3, 2, 1)
+    driver.reason = "no driver"
+    device.reason = "CuPy is not here"
+    tcusim.sum(OnGpu(x))
+    assert (len(device.runs), len(other.runs)) == (3, 3)
+    other.reason = "nor is PyCUDA"
+    third = StandIn("third")
+    tcusim.register_backend(third)
+    tcusim.sum(OnGpu(x))
+    assert len(third.runs) == 1
+    third.reason = "no"
+    with pytest.raises(BackendUnavailable) as caught:
+        tcusim.sum(OnGpu(x))
+    assert str(caught.value).endswith(
+        "OnGpu in GPU memory. cuda: no driver; cupy: CuPy is not here; pycuda: nor is PyCUDA; "
+        "third: no"
+    )
+
+
+def test_no_backend_for_gpu_arrays(only_backends: Callable[..., None]) -> None:
+    only_backends(NUMPY)
+    with pytest.raises(BackendUnavailable, match=r"no backend can compute on a .*OnGpu in GPU mem"):
+        tcusim.sum(OnGpu(halves(3)))
+
+
+@pytest.mark.parametrize("name", ["sum", "cumsum"])
+def test_the_simulator_takes_no_gpu_arrays(device: StandIn, name: str) -> None:
+    with pytest.raises(InputError) as caught:
+        getattr(tcusim, name)(OnGpu(halves(3)), backend="numpy")
+    assert re.fullmatch(
+        r"backend='numpy' computes on NumPy arrays, and this is a .*OnGpu in GPU memory\. Leave "
+        r"backend out, or copy the array to a NumPy array first\.",
+        str(caught.value),
+    )

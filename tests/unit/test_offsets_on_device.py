@@ -1,0 +1,236 @@
+"""Segments by offsets of arrays in GPU memory: offsets, ids and initial values there or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import tcusim
+from device_standin import OnGpu, StandIn, assert_bits, halves
+from tcusim.errors import InputError
+
+
+def lengths_of(seed: int) -> NDArray[np.int64]:
+    """Return offsets of empty, tiny and medium segments, and of one giant."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.permutation([0, 0, 2000, *rng.integers(0, 5, 40), *rng.integers(30, 99, 5)])
+    return np.concatenate([[0], np.cumsum(lengths)])
+
+
+@pytest.mark.parametrize("kind", ["int64", "int32", "NumPy", "list"])
+@pytest.mark.parametrize("name", ["segmented_sum", "segmented_cumsum"])
+def test_offsets_have_the_bits_of_numpy_arrays(device: StandIn, name: str, kind: str) -> None:
+    edges = lengths_of(len(name))
+    function = getattr(tcusim, name)
+    offsets: Any = {"NumPy": edges.astype(np.uint16), "list": edges.tolist()}.get(kind)
+    if offsets is None:
+        offsets = OnGpu(edges.astype(kind))
+    for dtype in ("float16", "float32", "float64"):
+        x = halves(edges[-1]).astype(dtype)
+        assert_bits(function(OnGpu(x), offsets=offsets), function(x, offsets=edges, arch="ada"))
+    assert device.looks == (3 if kind.startswith("int") else 0)
+    assert device.uploads == 3 - device.looks
+    assert device.copies == (3 if kind == "int32" else 0)
+
+
+def test_offsets_in_every_order_along_any_axis(device: StandIn) -> None:
+    edges = lengths_of(3)
+    x = halves(2, edges[-1], 3)
+    orders: list[dict[str, Any]] = [
+        {"exclusive": a, "reverse": b} for a in (False, True) for b in (False, True)
+    ]
+    for order in orders:
+        result = tcusim.segmented_cumsum(OnGpu(x), offsets=OnGpu(edges), axis=1, **order)
+        assert_bits(result, tcusim.segmented_cumsum(x, offsets=edges, axis=1, arch="ada", **order))
+    total = tcusim.segmented_sum(OnGpu(x), offsets=OnGpu(edges), axis=1)
+    assert_bits(total, tcusim.segmented_sum(x, offsets=edges, axis=1, arch="ada"))
+    row = np.ascontiguousarray(x[0].T)
+    out = OnGpu(np.empty((3, edges.size - 1), np.float16))
+    assert tcusim.segmented_sum(OnGpu(row), offsets=edges, out=out) is out
+    assert_bits(out, tcusim.segmented_sum(row, offsets=edges, arch="ada"))
+
+
+def test_ids_in_gpu_memory_or_not(device: StandIn) -> None:
+    ids = np.repeat([0, 1, 4], [20, 1, 300])
+    x = halves(321)
+    expected = tcusim.segmented_cumsum(x, segment_ids=ids, arch="ada")
+    for given in (ids, OnGpu(ids), OnGpu(ids.astype(np.int32))):
+        assert_bits(tcusim.segmented_cumsum(OnGpu(x), segment_ids=given), expected)
+    assert device.looks == 2
+    some: Any = OnGpu(ids)
+    with pytest.raises(InputError, match=r"segment_ids are a .*OnGpu in GPU memory, but a is a Nu"):
+        tcusim.segmented_cumsum(x, segment_ids=some)
+    with pytest.raises(
+        InputError, match="segment_ids in GPU memory must be a flat array of an ele"
+    ):
+        tcusim.segmented_cumsum(OnGpu(x), segment_ids=OnGpu(ids.astype(np.uint8)))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8"])
+def test_initial_values_in_gpu_memory_or_not(device: StandIn, dtype: str) -> None:
+    x = (halves(3, 50, 4) * 3).astype(dtype)
+    sums = {"float64": "float64", "int8": "int32"}.get(dtype, "float32")
+    values = np.arange(24).reshape(3, 2, 4).astype(sums)
+    wanted: dict[str, Any] = {"dtype": sums if dtype == "int8" else None, "arch": "ada"}
+    backward: dict[str, Any] = {"axis": 1, "reverse": True, "exclusive": True}
+    along: dict[str, Any] = {"axis": 1}
+    for order in (along, backward):
+        expected = tcusim.segmented_cumsum(x, 30, initial=values, **order, **wanted)
+        for initial in (values, OnGpu(values)):
+            result = tcusim.segmented_cumsum(OnGpu(x), 30, initial=initial, **order)
+            assert_bits(result, expected)
+    expected = tcusim.cumsum(x, initial=values[0, 0, 3], **wanted)
+    assert_bits(tcusim.cumsum(OnGpu(x), initial=OnGpu(values[0, 0, 3:].reshape(()))), expected)
+    plan = tcusim.plan("cumsum", length=x.size, dtype=dtype, result=wanted["dtype"], initial=True)
+    assert_bits(plan(OnGpu(x.ravel()), initial=3), expected.ravel())
+    with pytest.raises(InputError, match="this plan takes initial values: give initial="):
+        plan(OnGpu(x.ravel()))
+    with pytest.raises(InputError, match=rf"must be of {sums}, the type of the sums, and of shape"):
+        tcusim.cumsum(OnGpu(x), initial=OnGpu(values[0, 0]))
+    with pytest.raises(
+        InputError, match=r"initial is a .*OnGpu in GPU memory, but a is a NumPy arr"
+    ):
+        tcusim.cumsum(x, initial=OnGpu(values[0, 0]))
+
+
+def test_scans_by_offsets_in_place(device: StandIn) -> None:
+    edges = lengths_of(7)
+    for shape in ((edges[-1],), (3, edges[-1])):
+        x = halves(*shape)
+        a = OnGpu(x.copy())
+        assert tcusim.segmented_cumsum(a, offsets=OnGpu(edges), out=a) is a
+        assert_bits(a, tcusim.segmented_cumsum(x, offsets=edges, arch="ada"))
+        assert device.runs[-1][0].why_not_in_place is None
+
+
+def test_integers_by_offsets(device: StandIn) -> None:
+    edges = lengths_of(4)
+    x = np.random.default_rng(0).integers(-128, 128, edges[-1]).astype(np.int8)
+    assert_bits(
+        tcusim.segmented_sum(OnGpu(x), offsets=edges),
+        tcusim.segmented_sum(x, offsets=edges, dtype="int32"),
+    )
+
+
+def test_unchecked_offsets_are_not_looked_at(device: StandIn) -> None:
+    edges = lengths_of(5)
+    x = np.random.default_rng(0).integers(-9, 9, edges[-1]).astype(np.float16)
+    result = tcusim.segmented_sum(OnGpu(x), offsets=OnGpu(edges), check_offsets=False)
+    assert_bits(result, tcusim.segmented_sum(x, offsets=edges))
+    assert device.looks == device.uploads == 0
+    # What is in the computer's memory is checked all the same.
+    with pytest.raises(InputError, match="offsets must begin with 0"):
+        tcusim.segmented_sum(OnGpu(x), offsets=[0, 1], check_offsets=False)
+
+
+def test_unchecked_offsets_reach_no_other_memory(device: StandIn) -> None:
+    """The simulator refuses to read or write beyond an array; so there is no such access."""
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        size = int(rng.integers(1, 400))
+        x = np.ones(size, np.float16)
+        offsets = OnGpu(rng.integers(-3 * size, 5 * size, int(rng.integers(1, 40))))
+        for name in ("segmented_sum", "segmented_cumsum"):
+            function = getattr(tcusim, name)
+            result = function(OnGpu(x), offsets=offsets, check_offsets=False)
+            assert result.values.size == (
+                size if name.endswith("cumsum") else offsets.values.size - 1
+            )
+
+
+def test_no_elements_by_offsets(device: StandIn) -> None:
+    nothing = OnGpu(np.zeros((2, 0), np.float16))
+    assert_bits(tcusim.segmented_sum(nothing, offsets=[0, 0, 0]), np.zeros((2, 2), np.float16))
+    assert_bits(tcusim.segmented_cumsum(nothing, offsets=[0, 0, 0]), np.zeros((2, 0), np.float16))
+    assert_bits(
+        tcusim.segmented_sum(OnGpu(np.zeros(0, np.float16)), offsets=OnGpu(np.zeros(1, int))),
+        np.zeros(0, np.float16),
+    )
+
+
+@pytest.mark.parametrize(
+    ("offsets", "text"),
+    [
+        (np.array([0, 5, 3, 9]), "offsets must not decrease, but offsets[1] = 5 and offsets[2] = "),
+        (np.array([1, 9]), "offsets must begin with 0 and end with the axis' length, 9; got 1 and"),
+        (np.array([0, 8]), "offsets must begin with 0 and end with the axis' length, 9; got 0 and"),
+        (np.array([0.0, 9.0]), "offsets in GPU memory must be a flat array of segments + 1 "
+         "elements of int64 or int32, got shape (2,), dtype float64"),
+        (np.array([0, 9], np.uint64), "dtype uint64"),
+        (np.array([[0, 9]]), "got shape (1, 2), dtype int64"),
+        (np.array([], np.int64), "got shape (0,), dtype int64"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("planned", [False, True])
+def test_bad_offsets_in_gpu_memory(device: StandIn, offsets: Any, text: str, planned: bool) -> None:
+    for name in ("segmented_sum", "segmented_cumsum"):
+        function = getattr(tcusim, name)
+        if planned:
+            function = tcusim.plan(name, length=9, segments=max(1, offsets.size - 1))
+        with pytest.raises(InputError) as caught:
+            function(OnGpu(halves(9)), offsets=OnGpu(offsets))
+        assert text in str(caught.value)
+    assert device.runs == []
+
+
+@pytest.mark.parametrize(
+    ("shape", "keywords", "text"),
+    [
+        ((9,), {"segment_size": 3, "offsets": [0, 9]}, "give segment_size or offsets, not both"),
+        ((9,), {"offsets": [0, 9], "algorithm": "reduction_tn"}, "Leave algorithm out"),
+        ((2, 9), {"offsets": OnGpu(np.array([0, 9])), "check_offsets": False}, "check_offsets="
+         "False goes with one row of segments, and a has 2: offsets for all rows are made of "
+         "checked ones. Pass row by row, or leave check_offsets out"),
+    ],
+)  # fmt: skip
+def test_offsets_that_do_not_go(
+    device: StandIn, shape: tuple[int, ...], keywords: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        tcusim.segmented_sum(OnGpu(halves(*shape)), **keywords)
+    assert text in str(caught.value)
+
+
+def test_offsets_of_a_library_that_does_not_cast(
+    device: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(array: Any, axes: tuple[int, ...], dtype: str) -> Any:
+        if array.values.dtype != dtype:
+            raise InputError("no")
+        return array
+
+    monkeypatch.setattr(device, "arranged", refuse)
+    text = r"offsets are a .*OnGpu of int32, which tcusim cannot copy as it needs it: without gaps,"
+    with pytest.raises(InputError, match=text):
+        tcusim.segmented_sum(OnGpu(halves(3)), offsets=OnGpu(np.array([0, 3], np.int32)))
+
+
+def test_a_plan_by_offsets(device: StandIn) -> None:
+    edges = lengths_of(6)
+    x = halves(edges[-1])
+    plan = tcusim.plan("segmented_cumsum", length=x.size, segments=edges.size - 1)
+    expected = plan(x, offsets=edges)
+    for offsets in (OnGpu(edges), edges.tolist()):
+        assert_bits(plan(OnGpu(x), offsets=offsets, stream=5), expected)
+    assert (device.looks, device.uploads, device.runs[-1][1]) == (1, 1, 5)
+    assert device.runs[-1][0].title == repr(plan)
+    assert_bits(plan(OnGpu(x), offsets=OnGpu(edges), check_offsets=False), expected)
+    assert device.looks == 1
+    with pytest.raises(InputError, match="this plan takes 50 offsets, of 49 segments, got 2"):
+        tcusim.plan("segmented_cumsum", length=x.size, segments=49)(
+            OnGpu(x), offsets=OnGpu(np.array([0, x.size])), check_offsets=False
+        )
+    short = tcusim.plan("segmented_sum", length=x.size, segments=edges.size - 1, longest=99)
+    with pytest.raises(InputError, match="has 2000 elements, but this plan is for segments of up"):
+        short(OnGpu(x), offsets=OnGpu(edges))
+
+
+def test_offsets_in_gpu_memory_for_a_numpy_array(device: StandIn) -> None:
+    offsets: Any = OnGpu(np.array([0, 3]))
+    text = r"offsets are a .*OnGpu in GPU memory, but a is a NumPy array; copy them to a NumPy arr"
+    for name in ("segmented_sum", "segmented_cumsum"):
+        with pytest.raises(InputError, match=text):
+            getattr(tcusim, name)(halves(3), offsets=offsets)
