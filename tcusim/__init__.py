@@ -1,8 +1,8 @@
 """Reductions and scans on tensor cores: step programs, and a simulator exact to the bit.
 
 `import tcusim` needs NumPy alone. The pages under docs/ begin with the idea; `tcusim.build` and
-`tcusim.listing` show an algorithm, `tcusim.interpret` runs it step by step, and
-`tcusim.segmented_sum`, `tcusim.matmul` and their kin just compute.
+`tcusim.listing` show an algorithm, `tcusim.interpret` runs it step by step, `tcusim.explain` shows
+how one output is summed, and `tcusim.segmented_sum`, `tcusim.matmul` and their kin just compute.
 """
 
 from importlib import import_module
@@ -39,12 +39,14 @@ from tcusim.simulate.interpreter import Event, interpret
 if TYPE_CHECKING:
     from tcusim.check.report import ShapeReport
     from tcusim.check.validation import validate_shape
+    from tcusim.machine.accounts.explanation import Explanation, explain
 
 __all__ = [
     "AgreementError",
     "Algorithm",
     "BackendUnavailable",
     "Event",
+    "Explanation",
     "InputError",
     "MmaShape",
     "Plan",
@@ -58,6 +60,7 @@ __all__ = [
     "algorithm_of",
     "build",
     "cumsum",
+    "explain",
     "interpret",
     "listing",
     "matmul",
@@ -81,12 +84,17 @@ __all__ = [
 __version__ = "0.1.0"
 
 
-# What only validates is imported by who validates.
-_LATER = {"ShapeReport": "tcusim.check.report", "validate_shape": "tcusim.check.validation"}
+# What only validates or explains is imported by who does that.
+_LATER = {
+    "Explanation": "tcusim.machine.accounts.explanation",
+    "ShapeReport": "tcusim.check.report",
+    "explain": "tcusim.machine.accounts.explanation",
+    "validate_shape": "tcusim.check.validation",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Return a name of `tcusim.check`, which is imported when it is first asked for."""
+    """Return a name whose module is imported when it is first asked for."""
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_LATER[name]), name)

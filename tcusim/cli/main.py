@@ -1,4 +1,4 @@
-"""The `tcusim` command: compute, list, and step through programs; emit, compare, validate.
+"""The `tcusim` command: compute, list, and step through programs; explain, emit, compare, validate.
 
 Exit codes: 0 done, 1 an error that the text explains, 2 wrong usage, 130 interrupted. A command's
 module is imported when the command is named, and what takes long to import by the function that
@@ -31,6 +31,7 @@ _COMMANDS: Final = {
     "list": "tcusim.cli.list:list_command",
     "listing": "tcusim.cli.program:listing_command",
     "step": "tcusim.cli.program:step_command",
+    "explain": "tcusim.cli.explain:explain_command",
     "emit": "tcusim.cli.program:emit_command",
     "agree": "tcusim.cli.agree:agree_command",
     "validate": "tcusim.cli.validate:validate_command",
@@ -115,6 +116,7 @@ def _loaded(found: Extension) -> click.Command:
         "tcusim list shapes",
         "tcusim listing scan_256",
         "tcusim step reduction_16",
+        "tcusim explain --a 1,1 --b 0x0001,0x0001 --c 1 --arch volta --arch hopper",
         "tcusim emit reduction_16 --arch sm_70 --compile",
         "tcusim agree --backend cupy --quick",
         "tcusim validate 64x8x16",

@@ -10,6 +10,7 @@ import numpy as np
 
 from tcusim.machine.formats import Float64, Format, Values, leading_power, lowest_power
 from tcusim.machine.sequential import fraction_to_float, round_to_odd
+from tcusim.machine.watch import Watch
 
 __all__ = ["exact_values"]
 
@@ -17,12 +18,16 @@ __all__ = ["exact_values"]
 _SAFE_LOW: Final = 2.0**-900
 
 
-def exact_values(a: Float64, b: Float64, c: Float64, ab: Format, acc: Format) -> Values:
+def exact_values(
+    a: Float64, b: Float64, c: Float64, ab: Format, acc: Format, watch: Watch | None = None
+) -> Values:
     """Return the exact a @ b + c, rounded once to nearest even.
 
     A float64 product where that is exact, term by term elsewhere. a: (W, m, k) ab, b: (W, k, n) ab,
     c: (W, m, n) acc, all as float64 -> (W, m, n) acc; each W may be 1 instead.
     """
+    if watch is not None:
+        watch.begin(range(a.shape[2]), a, b, c)
     # Adding +0 makes an exact zero +0, whatever sign the matrix product gave it.
     total = np.asarray(np.matmul(a, b)) + c + 0.0
     d: Values = total.astype(acc.dtype)
@@ -32,6 +37,8 @@ def exact_values(a: Float64, b: Float64, c: Float64, ab: Format, acc: Format) ->
     for w, i, j in np.argwhere(~_float64_is_exact(a, b, c)):
         d[w, i, j] = _one_output(rows[w, i], columns[w, :, j], float(addends[w, i, j]), ab, acc)
     d[np.isnan(d)] = np.nan
+    if watch is not None:
+        watch.end(d.astype(np.float64))
     return d
 
 

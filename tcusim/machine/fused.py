@@ -7,7 +7,7 @@ certain take the general way, term by term.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,24 +23,41 @@ from tcusim.machine.formats import (
     round_to_grid,
 )
 from tcusim.machine.rules import Fused
+from tcusim.machine.watch import Watch
 
 __all__ = ["fused_values"]
 
 
-def fused_values(a: Float64, b: Float64, c: Float64, ab: Format, acc: Format, how: Fused) -> Values:
+def fused_values(
+    a: Float64,
+    b: Float64,
+    c: Float64,
+    ab: Format,
+    acc: Format,
+    how: Fused,
+    watch: Watch | None = None,
+) -> Values:
     """Multiply-accumulate tiles in fused steps, k ascending; the last one may have fewer terms.
 
     a: (W, m, k) ab, b: (W, k, n) ab, c: (W, m, n) acc, all as float64 -> (W, m, n) acc; each W may
     be 1 instead.
     """
+    given_a, given_b = a, b
     if how.flush_inputs:
         a, b = _flush(a, ab), _flush(b, ab)
     # What is a subnormal of 8 bits is none in fp16.
-    unit = _Unit(FORMATS["f16"] if how.register_halves else ab, acc, how)
+    unit = _Unit(FORMATS["f16"] if how.register_halves else ab, acc, how, watch)
     for instruction in _instructions(a.shape[2], how):
-        d = c if how.c_joins == "sum" else np.zeros((1, 1, 1))
+        d = zero = np.zeros((1, 1, 1))
+        if how.c_joins == "sum":
+            d = c
         for terms in instruction:
+            if watch is not None:
+                addends = () if d is zero else (d,)
+                watch.begin(_numbers(terms, a.shape[2]), given_a, given_b, *addends)
             d = unit.step(a[:, :, terms], b[:, terms, :], d)
+            if watch is not None:
+                watch.end(d)
         c = d if how.c_joins == "sum" else unit.add_after(d, c)
     return canonical_nan(c.astype(acc.dtype), acc)
 
@@ -62,19 +79,25 @@ def _instructions(k: int, how: Fused) -> Iterator[list[slice | list[int]]]:
         yield [terms for terms in halves if terms]
 
 
+def _numbers(terms: slice | list[int], k: int) -> Sequence[int]:
+    """Return the numbers of a step's products."""
+    return range(k)[terms] if isinstance(terms, slice) else terms
+
+
 class _Unit(NamedTuple):
     """A fused arithmetic, with the types of operands and accumulator as its steps see them."""
 
     ab: Format
     acc: Format
     how: Fused
+    watch: Watch | None = None
 
     def step(self, a: Float64, b: Float64, c: Float64) -> Float64:
         """Do one fused step: (W, m, L) @ (W, L, n) + (W, m, n) -> (W, m, n), rounded to acc."""
         if self.how.flush_inputs:
             c = _flush(c, self.acc)
         lossless = self.no_bit_is_lost(a, b, c).all(axis=(1, 2))
-        if not lossless.any():
+        if self.watch is not None or not lossless.any():
             return self.step_term_by_term(a, b, c)
         d = self.round_sum(_matmul(a, b) + c)
         tiles = np.flatnonzero(~lossless)
@@ -114,12 +137,17 @@ class _Unit(NamedTuple):
         per_unit = 1.0 / unit
         cut = np.trunc if self.how.alignment == "rz" else np.rint
         total = np.broadcast_to(cut(c * per_unit), unit.shape).copy()
+        kept = [] if self.watch is None else [total.copy()]
         scratch = np.empty_like(unit)
         for a_term, b_term in zip(a, b, strict=True):
             np.multiply(a_term, b_term, out=scratch)
             np.multiply(scratch, per_unit, out=scratch)
             cut(scratch, out=scratch)
             np.add(total, scratch, out=total)
+            if self.watch is not None:
+                kept.append(scratch.copy())
+        if self.watch is not None:
+            self.watch.aligned(self.term_powers(a, b, c), top, kept, total)
         d = self.round_sum(total * unit)
         special = ~np.isfinite(top)
         if special.any():
@@ -143,6 +171,11 @@ class _Unit(NamedTuple):
         top[top == 0.0] = 1.0
         return top
 
+    def term_powers(self, a: Float64, b: Float64, c: Float64) -> list[Float64]:
+        """Return 2**exponent of c and of each product, 0 for a zero."""
+        powers = _exponent_power(a, self.ab), _exponent_power(b, self.ab)
+        return [_exponent_power(c, self.acc), *(x * y for x, y in zip(*powers, strict=True))]
+
     def round_sum(self, total: Float64) -> Float64:
         """Round a finite sum once to the accumulator's type; to infinity beyond its range."""
         acc, how = self.acc, self.how
@@ -159,10 +192,17 @@ class _Unit(NamedTuple):
 
     def add_after(self, d: Float64, c: Float64) -> Float64:
         """Add c to a rounded sum in the accumulator's type, to nearest even."""
+        if self.watch is not None:
+            self.watch.begin((), None, None, d, c)
         if self.how.flush_inputs:
             c = _flush(c, self.acc)
-        total = (d.astype(self.acc.dtype) + c.astype(self.acc.dtype)).astype(np.float64)
-        return _flush(total, self.acc) if self.how.flush_outputs else total
+        in_acc: Values = d.astype(self.acc.dtype) + c.astype(self.acc.dtype)
+        total: Float64 = in_acc.astype(np.float64)
+        if self.how.flush_outputs:
+            total = _flush(total, self.acc)
+        if self.watch is not None:
+            self.watch.end(total)
+        return total
 
 
 def _matmul(a: Float64, b: Float64) -> Float64:

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from tcusim.machine.formats import Float64, Format, Values
+from tcusim.machine.watch import Watch
 
 __all__ = ["fraction_to_float", "round_to_odd", "sequential_values", "two_sum"]
 
@@ -26,7 +27,9 @@ _INVALID: Final = np.uint64(0xFFF8_0000_0000_0000)
 _QUIET: Final = np.uint64(0x0008_0000_0000_0000)
 
 
-def sequential_values(a: Float64, b: Float64, c: Float64, ab: Format, acc: Format) -> Float64:
+def sequential_values(
+    a: Float64, b: Float64, c: Float64, ab: Format, acc: Format, watch: Watch | None = None
+) -> Float64:
     """Accumulate products one by one, k ascending, rounding to nearest even each time.
 
     a: (W, m, k) ab, b: (W, k, n) ab, c: (W, m, n) acc -> (W, m, n) acc, all as float64; each W may
@@ -37,7 +40,11 @@ def sequential_values(a: Float64, b: Float64, c: Float64, ab: Format, acc: Forma
     for i in range(a.shape[2]):
         a_term = a[:, :, i, None]
         b_term = b[:, i, None, :]
+        if watch is not None:
+            watch.begin((i,), a, b, c)
         c = _fma(a_term, b_term, c) if is_double else _add_and_round(a_term * b_term, c, acc)
+        if watch is not None:
+            watch.end(c)
     return c if acc.name == "f64" else np.where(np.isnan(c), np.nan, c)
 
 

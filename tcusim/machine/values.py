@@ -13,6 +13,7 @@ from tcusim.machine.formats import Float64, Values, format_of
 from tcusim.machine.fused import fused_values
 from tcusim.machine.rules import Exact, Fused, Integer, Rule, Sequential
 from tcusim.machine.sequential import sequential_values
+from tcusim.machine.watch import Watch
 
 __all__ = ["mma_values"]
 
@@ -20,7 +21,9 @@ __all__ = ["mma_values"]
 _BATCH_OUTPUTS: Final = 2**14
 
 
-def mma_values(a: Values, b: Values, c: Values | None, rule: Rule) -> Values:
+def mma_values(
+    a: Values, b: Values, c: Values | None, rule: Rule, watch: Watch | None = None
+) -> Values:
     """Return the bits of a @ b + c that an architecture with this rule returns.
 
     The arrays hold values of the rule's types and are not checked for that; see `as_values`.
@@ -37,6 +40,8 @@ def mma_values(a: Values, b: Values, c: Values | None, rule: Rule) -> Values:
         Addend; None means zeros.
     rule : Rule
         From `rule_for`.
+    watch : Watch, optional
+        Told of every sum, of one batch of tiles after the other. It costs time, and no bit.
 
     Returns
     -------
@@ -59,26 +64,38 @@ def mma_values(a: Values, b: Values, c: Values | None, rule: Rule) -> Values:
         with np.errstate(all="ignore"):
             for first in range(0, tiles, batch):
                 part = slice(first, first + batch)
-                chosen = (x if len(x) == 1 else x[part] for x in (a, b, c))
-                d[part] = _batch(rule, *(x.astype(np.float64) for x in chosen))
+                left, right, addend = (
+                    (x if len(x) == 1 else x[part]).astype(np.float64) for x in (a, b, c)
+                )
+                d[part] = _batch(rule, left, right, addend, watch)
     return d.reshape(*lead, m, n)
 
 
-def _batch(rule: Rule, a: Float64, b: Float64, c: Float64) -> Values:
+def _batch(rule: Rule, a: Float64, b: Float64, c: Float64, watch: Watch | None = None) -> Values:
     """Multiply-accumulate some tiles: (W, m, k) @ (W, k, n) + (W, m, n); each W may be 1."""
     ab, acc = format_of(rule.ab), format_of(rule.acc)
     match rule.how:
         case Fused():
-            return fused_values(a, b, c, ab, acc, rule.how)
+            return fused_values(a, b, c, ab, acc, rule.how, watch)
         case Sequential():
-            return sequential_values(a, b, c, ab, acc)
+            return sequential_values(a, b, c, ab, acc, watch)
         case Exact():
-            return exact_values(a, b, c, ab, acc)
+            return exact_values(a, b, c, ab, acc, watch)
         case Integer():
-            # A product is at most 2**16, so float64 sums are exact for every k that fits in memory.
-            return np.asarray(np.matmul(a, b) + c).astype(np.int64).astype(np.int32)
+            return _integer_values(a, b, c, watch)
         case _:
             assert_never(rule.how)
+
+
+def _integer_values(a: Float64, b: Float64, c: Float64, watch: Watch | None) -> Values:
+    """Return the exact integers a @ b + c, wrapped to 32 bits."""
+    if watch is not None:
+        watch.begin(range(a.shape[2]), a, b, c)
+    # A product is at most 2**16, so float64 sums are exact for every k that fits in memory.
+    d = np.asarray(np.matmul(a, b) + c).astype(np.int64).astype(np.int32)
+    if watch is not None:
+        watch.end(d.astype(np.float64))
+    return d
 
 
 def _to_tiles(

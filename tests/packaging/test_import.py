@@ -14,7 +14,8 @@ print(*sorted(top_level - sys.stdlib_module_names))
 # What one command, one backend or one check needs, and would slow every program's start.
 LATER = (
     *("asyncio", "click", "difflib", "importlib.metadata", "multiprocessing", "rich", "unittest"),
-    *("tcusim.check", "tcusim.cli.main", "tcusim_bench", "tcusim_cuda", "tcusim_host"),
+    *("tcusim.check", "tcusim.cli.main", "tcusim.machine.accounts"),
+    *("tcusim_bench", "tcusim_cuda", "tcusim_host"),
 )
 
 LOADED = f"""

@@ -36,6 +36,8 @@ GPUS = {
 VECTOR_TYPES = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32", "E4M3": "e4m3", "E5M2": "e5m2"}
 
 Compare = Callable[..., int]
+# What multiplies as `mma_values` does.
+Multiply = Callable[..., Values]
 
 
 def floats(array: Values, fmt: str) -> Values:
@@ -89,18 +91,22 @@ def tiles() -> dict[str, Values]:
 
 @pytest.fixture(scope="session")
 def compare_tiles() -> Compare:
-    def compare(archive: Any, case: str, rule: Rule | None = None) -> int:
+    def compare(
+        archive: Any, case: str, rule: Rule | None = None, multiply: Multiply = mma_values
+    ) -> int:
         ab, acc = TILE_TYPES[case.split("_")[0]]
         a, b = (floats(archive[f"{case}_{operand}"], ab) for operand in "AB")
         c, d = (floats(archive[f"{case}_{operand}"], acc) for operand in "CD")
-        return mismatches(mma_values(a, b, c, rule or tile_rule(case)), d)
+        return mismatches(multiply(a, b, c, rule or tile_rule(case)), d)
 
     return compare
 
 
 @pytest.fixture(scope="session")
 def compare_vectors() -> Compare:
-    def compare(archive: Any, key: str, rule: Rule | None = None) -> int:
+    def compare(
+        archive: Any, key: str, rule: Rule | None = None, multiply: Multiply = mma_values
+    ) -> int:
         gpu, element, _, output = key.split("_")
         ab, acc = VECTOR_TYPES[element], output.replace("fp", "f")
         a, b = (floats(archive[f"{gpu}_{element}_{operand}"], ab) for operand in "ab")
@@ -109,7 +115,7 @@ def compare_vectors() -> Compare:
         if acc == "f16":
             c = c.astype(np.float16)
         rule = rule or vector_rule(key)
-        d = mma_values(a[:, None, :], b[:, :, None], c[:, None, None], rule)
+        d = multiply(a[:, None, :], b[:, :, None], c[:, None, None], rule)
         # The recorded fp16 results are stored as float32 too.
         return mismatches(d[:, 0, 0].astype(np.float32), archive[key])
 
@@ -124,7 +130,9 @@ def instruction_rule(case: str) -> Rule:
 
 @pytest.fixture(scope="session")
 def compare_instructions() -> Compare:
-    def compare(archive: Any, case: str, rule: Rule | None = None) -> int:
+    def compare(
+        archive: Any, case: str, rule: Rule | None = None, multiply: Multiply = mma_values
+    ) -> int:
         family, ab, acc = case.split("_")[:3]
         rule = rule or instruction_rule(case)
         a, b = (floats(archive[f"{case}_{operand}"], ab) for operand in "AB")
@@ -132,7 +140,7 @@ def compare_instructions() -> Compare:
         # Two wgmma, one after the other.
         width = a.shape[2] // (2 if family == "wg" else 1)
         for k in range(0, a.shape[2], width):
-            d = mma_values(a[:, :, k : k + width], b[:, k : k + width], d, rule)
+            d = multiply(a[:, :, k : k + width], b[:, k : k + width], d, rule)
         return mismatches(d, recorded)
 
     return compare

@@ -68,6 +68,8 @@ def test_every_algorithm_is_listed_by_default(name: str) -> None:
 def test_every_example_of_a_help_works(folder: Path, command: str) -> None:
     np.save("data.npy", (np.arange(512) % 5).astype(np.float16))
     np.savez("archive.npz", elevation=np.ones((3, 20), np.float16), other=np.ones(1))
+    for name in ("left.npy", "right.npy"):
+        np.save(name, np.ones((4, 4), np.float16))
     Path("data.csv").write_text("1,2,3,4\n")
     Path("rows.txt").write_text("0 1 4\n")
     epilog = str(_COMMANDS[command].epilog)

@@ -1,0 +1,151 @@
+"""`tcusim explain` tells how tensor cores sum one output, bit by bit."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import numpy as np
+
+import tcusim
+from tcusim import errors
+from tcusim.cli import files
+from tcusim.cli.options import JSON, OutputFile, in_words_of_the_command
+from tcusim.cli.output import examples
+from tcusim.machine import Format, Values, format_of, round_values
+from tcusim.machine.bits import from_bits, hex_bits, to_bits
+
+__all__ = ["explain_command"]
+
+_FILES: Final = (".npy", ".csv", ".txt")
+
+# A number, and how often it is meant.
+_REPEATED: Final = re.compile(r"(?P<number>.+?)\*(?P<count>[1-9]\d{0,5})")
+
+
+@click.command(
+    "explain",
+    no_args_is_help=True,
+    epilog=examples(
+        "tcusim explain --a 1,1 --b 0x0001,0x0001 --c 1 --arch volta --arch hopper",
+        "tcusim explain --a '0x1200*4,0x0c00*4' --b '0x0800*8' --c 1 --arch ampere --html sum.html",
+        "tcusim explain --a left.npy --b right.npy --cell 0,3 --ab bf16 --json",
+    ),
+)
+@click.option("--a", "a", required=True, metavar="NUMBERS", help="Left factors, or a file of them.")
+@click.option("--b", "b", required=True, metavar="NUMBERS", help="Right factors.")
+@click.option("--c", "c", default="0", show_default=True, metavar="NUMBER", help="Addend.")
+@click.option(
+    *("--arch", "archs"),
+    multiple=True,
+    default=("hopper",),
+    show_default=True,
+    help="Whose arithmetic; may be repeated, to compare.",
+)
+@click.option("--ab", default="f16", show_default=True, help="Type of the factors.")
+@click.option("--acc", default="f32", show_default=True, help="Type they add up in.")
+@click.option("--family", default="", help="Instruction, where they differ: wmma, mma.sync, ...")
+@click.option("--cell", metavar="ROW,COLUMN", help="Output to explain, of matrices in files.")
+@JSON
+@click.option(
+    "--html", type=OutputFile(), help="Write a page that needs no other file; - prints it."
+)
+@click.option("--svg", type=OutputFile(), help="Write a drawing; - prints it.")
+def explain_command(
+    archs: tuple[str, ...],
+    as_json: bool,
+    html: str | None,
+    svg: str | None,
+    cell: str | None,
+    **options: Any,
+) -> None:
+    """Tell how one output a·b + c is summed: what is aligned, cut, added and rounded.
+
+    NUMBERS are decimals or, beginning with 0x, bits of the type, with commas between them;
+    0x3c00*8 is eight times the same. Or they are a .npy, .csv or .txt file.
+    """
+    ab, acc = format_of(options["ab"]), format_of(options["acc"])
+    for name, fmt in (("a", ab), ("b", ab), ("c", acc)):
+        options[name] = _numbers(options[name], fmt, f"--{name}")
+    if options["c"].shape == (1,):
+        options["c"] = options["c"][0]
+    with in_words_of_the_command():
+        told = tcusim.explain(**options, arch=archs, cell=None if cell is None else _cell(cell))
+    for path, write in ((html, told.to_html), (svg, told.to_svg)):
+        if path == "-":
+            click.echo(write(), nl=False)
+        elif path is not None:
+            files.write_text(path, write())
+    if as_json:
+        click.echo(told.to_json())
+    elif html is None and svg is None:
+        colored = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        click.echo(told.to_text(color=colored), nl=False)
+
+
+def _cell(text: str) -> tuple[int, int]:
+    words = text.split(",")
+    try:
+        row, column = map(int, words)
+    except ValueError:
+        raise errors.InputError(
+            f"--cell must be a row and a column, such as 0,3; got {text!r}"
+        ) from None
+    return row, column
+
+
+def _numbers(text: str, fmt: Format, option: str) -> Values:
+    """Return the values that an option names; it holds them exactly, or this is an error."""
+    if Path(text).suffix.lower() in _FILES:
+        return files.read_array(text)
+    values: list[Values] = []
+    for word in text.split(","):
+        match = _REPEATED.fullmatch(word.strip())
+        number, count = (match["number"], int(match["count"])) if match else (word.strip(), 1)
+        values += [_value(number, fmt, option)] * count
+    return np.array(values, fmt.dtype)
+
+
+def _value(word: str, fmt: Format, option: str) -> Values:
+    """Return a number: bits that begin with 0x, a decimal, or a float in hexadecimal (0x1.8p-3)."""
+    if re.fullmatch(r"0[xX][0-9a-fA-F]+", word):
+        try:
+            return from_bits(int(word, 16), fmt)
+        except errors.InputError as error:
+            raise errors.InputError(f"{option}: {error}") from error
+    try:
+        number = float.fromhex(word) if "0x" in word.lower() else float(word)
+    except (ValueError, OverflowError):
+        raise errors.InputError(
+            f"{option}: {word!r} is no number; write decimals, or bits such as 0x3c00, with commas "
+            f"between them, or name a file: {', '.join(_FILES)}"
+        ) from None
+    return _held(number, word, fmt, option)
+
+
+def _held(number: float, word: str, fmt: Format, option: str) -> Values:
+    """Return the number as a value of the type, which must equal it."""
+    if not fmt.is_float:
+        if fmt.smallest <= number <= fmt.largest and number == int(number):
+            return np.asarray(int(number), fmt.dtype)
+        low, high = int(fmt.smallest), int(fmt.largest)
+        raise errors.InputError(
+            f"{option}: {fmt.name} cannot hold {word}; it holds whole numbers from {low} to {high}"
+        )
+    near = round_values(np.array([number]), fmt)[0]
+    if float(near) == number or (math.isnan(near) and math.isnan(number)):
+        return np.asarray(near)
+    if not math.isfinite(near):
+        raise errors.InputError(
+            f"{option}: {fmt.name} cannot hold {word}; its largest number is {fmt.largest:g}"
+            f"{'' if fmt.has_inf else ', and it has no infinity'}"
+        )
+    raise errors.InputError(
+        f"{option}: {fmt.name} cannot hold {word}; the nearest that it holds is "
+        f"{float(near)!r}, 0x{hex_bits(to_bits(near, fmt), fmt)}"
+    )

@@ -1,0 +1,270 @@
+"""What happened to each term of each sum of one output, as data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal, TypeAlias
+
+from tcusim.machine.formats import format_of
+from tcusim.machine.rules import Rule
+from tcusim.machine.sequential import fraction_to_float
+
+__all__ = ["Account", "Step", "Term", "hex_text", "leading_exponent"]
+
+Kind: TypeAlias = Literal["fused", "addition", "multiply-add", "exact", "integer"]
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A product or an addend, and what of it takes part in the sum.
+
+    Attributes
+    ----------
+    name : str
+        ``"a[3]*b[3]"``; ``"c"``; or ``"d1"``, the result of step 1.
+    factors : tuple of float
+        Two for a product; one for an addend.
+    value : Fraction or None
+        The exact value; None if a factor is infinite or NaN.
+    exponent : int or None
+        The term's exponent. In a fused step that of a product is the sum of its factors'
+        exponents, so that its significand may be as large as 4. None for zero, infinities and NaN,
+        and where subnormals count as zero.
+    kept : Fraction or None
+        What survives the alignment; None if the term is infinite or NaN, or stands beside one.
+    """
+
+    name: str
+    factors: tuple[float, ...]
+    value: Fraction | None
+    exponent: int | None
+    kept: Fraction | None
+
+    @property
+    def significand(self) -> Fraction | None:
+        """The value without its exponent, signed."""
+        if self.value is None or self.exponent is None:
+            return None
+        return self.value / Fraction(2) ** self.exponent
+
+    @property
+    def lost(self) -> Fraction | None:
+        """What does not survive the alignment: ``value - kept``."""
+        return None if self.value is None or self.kept is None else self.value - self.kept
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether anything is lost."""
+        return bool(self.lost)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold; numbers as in C, ``0x1.8p-3`` for 1.5 * 2**-3."""
+        return {
+            "term": self.name,
+            "factors": [_number(factor) for factor in self.factors],
+            "value": _text(self.value),
+            "exponent": self.exponent,
+            "significand": _text(self.significand),
+            "kept": _text(self.kept),
+            "lost": _text(self.lost),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One rounded sum.
+
+    Attributes
+    ----------
+    name : str
+        ``"d1"`` for the first; later terms call its result so.
+    kind : {"fused", "addition", "multiply-add", "exact", "integer"}
+        A fused dot-product-add; an IEEE addition; an IEEE fused multiply-add; the exact sum of
+        everything; or a sum of integers.
+    terms : tuple of Term
+        Addends first, then products.
+    exponent : int or None
+        E, to which the terms of a fused step are aligned. None if all terms are zero, if an
+        infinity or a NaN is among them, and where nothing is aligned.
+    lowest : int or None
+        Exponent of the last bit that the alignment keeps: E - F.
+    total : Fraction or None
+        The exact sum of what survived; None if an infinity or a NaN decides.
+    rounding : {"rz", "rne", "wrap"}
+        Toward zero; to nearest, ties to even; or modulo 2**32.
+    last_bit : int or None
+        Exponent of the last bit of a result of this size.
+    result : float
+        The rounded sum.
+    bits : str
+        The result's bits, in hexadecimal.
+    """
+
+    name: str
+    kind: Kind
+    terms: tuple[Term, ...]
+    exponent: int | None
+    lowest: int | None
+    total: Fraction | None
+    rounding: Literal["rz", "rne", "wrap"]
+    last_bit: int | None
+    result: float
+    bits: str
+
+    @property
+    def is_special(self) -> bool:
+        """Whether an infinity or a NaN among the terms decides the result."""
+        return self.total is None
+
+    @property
+    def lost_in_alignment(self) -> Fraction:
+        """The sum of what the terms lost."""
+        return sum((term.lost or Fraction(0) for term in self.terms), Fraction(0))
+
+    @property
+    def lost_in_rounding(self) -> Fraction | None:
+        """What the rounding took from the sum; None if there is no finite result."""
+        result = _fraction(self.result)
+        return None if self.total is None or result is None else self.total - result
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold."""
+        return {
+            "step": self.name,
+            "kind": self.kind,
+            "terms": [term.to_dict() for term in self.terms],
+            "exponent": self.exponent,
+            "lowest": self.lowest,
+            "total": _text(self.total),
+            "rounding": self.rounding,
+            "last_bit": self.last_bit,
+            "lost_in_alignment": _text(self.lost_in_alignment),
+            "lost_in_rounding": _text(self.lost_in_rounding),
+            "result": _number(self.result),
+            "bits": self.bits,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """How one architecture summed one output.
+
+    Attributes
+    ----------
+    arch, title : str
+        The architecture's name, and its name for people.
+    rule : Rule
+        Its arithmetic for these types.
+    steps : tuple of Step
+        Every rounded sum, in order; none if there are no products.
+    result : float
+        The output.
+    bits : str
+        Its bits, in hexadecimal.
+    exact : Fraction or None
+        The true a·b + c; None if an infinity or a NaN is among the inputs.
+    """
+
+    arch: str
+    title: str
+    rule: Rule
+    steps: tuple[Step, ...]
+    result: float
+    bits: str
+    exact: Fraction | None
+
+    @property
+    def error(self) -> Fraction | None:
+        """``result - exact``: what alignment and rounding took, negated. None if not finite."""
+        result = _fraction(self.result)
+        return None if self.exact is None or result is None else result - self.exact
+
+    @property
+    def ulp(self) -> Fraction | None:
+        """The distance of the accumulator type's values next to the exact one."""
+        if self.exact is None:
+            return None
+        acc = format_of(self.rule.acc)
+        if not acc.is_float:
+            return Fraction(1)
+        leading = acc.emin if self.exact == 0 else max(leading_exponent(self.exact), acc.emin)
+        return Fraction(2) ** (leading - acc.fraction_bits)
+
+    @property
+    def ulps(self) -> float | None:
+        """The error in units of `ulp`; None if there is none."""
+        if self.error is None or self.ulp is None:
+            return None
+        return fraction_to_float(self.error / self.ulp)
+
+    @property
+    def cut_terms(self) -> int:
+        """How many terms lost a bit in the alignment."""
+        return sum(term.is_cut for step in self.steps for term in step.terms)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold."""
+        return {
+            "arch": self.arch,
+            "title": self.title,
+            "ab": self.rule.ab,
+            "acc": self.rule.acc,
+            "family": self.rule.family,
+            "arithmetic": repr(self.rule.how),
+            "source": self.rule.source,
+            "evidence": self.rule.evidence,
+            "steps": [step.to_dict() for step in self.steps],
+            "result": _number(self.result),
+            "bits": self.bits,
+            "exact": _text(self.exact),
+            "error": _text(self.error),
+            "ulp": _text(self.ulp),
+            "error_ulps": self.ulps,
+        }
+
+
+def leading_exponent(x: Fraction) -> int:
+    """Return floor(log2(abs(x))) of a number other than zero whose denominator is a power of two.
+
+    That is the place of its leading bit.
+    """
+    return abs(x.numerator).bit_length() - x.denominator.bit_length()
+
+
+def hex_text(x: Fraction) -> str:
+    """Return such a number exactly, as C and `float.hex` write it: ``-0x1.8p-3``.
+
+    Examples
+    --------
+    >>> hex_text(Fraction(-3, 16)), hex_text(Fraction(0))
+    ('-0x1.8p-3', '0x0p+0')
+    """
+    if x == 0:
+        return "0x0p+0"
+    exponent = leading_exponent(x)
+    digits = ""
+    rest = abs(x) / Fraction(2) ** exponent - 1
+    while rest:
+        rest *= 16
+        digit = rest.numerator // rest.denominator
+        digits += f"{digit:x}"
+        rest -= digit
+    return f"{'-' if x < 0 else ''}0x1{'.' if digits else ''}{digits}p{exponent:+d}"
+
+
+def _text(x: Fraction | None) -> str | None:
+    return None if x is None else hex_text(x)
+
+
+def _fraction(x: float) -> Fraction | None:
+    """Return a finite number as it is; None for infinities and NaN."""
+    return Fraction(x) if math.isfinite(x) else None
+
+
+def _number(x: float) -> float | str:
+    """Return a number for JSON, which has none for infinities and NaN: these become texts."""
+    if math.isfinite(x):
+        return x
+    return "NaN" if math.isnan(x) else "Infinity" if x > 0 else "-Infinity"

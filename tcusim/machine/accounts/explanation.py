@@ -1,0 +1,176 @@
+"""`tcusim.explain`: how one output of D = A·B + C is summed, on several architectures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from numpy.typing import ArrayLike
+
+from tcusim.errors import InputError, unknown_name
+from tcusim.machine.accounts.account import Account
+from tcusim.machine.accounts.drawing import drawing_of
+from tcusim.machine.accounts.page import fragment_of, page_of
+from tcusim.machine.accounts.recorder import accounts_of
+from tcusim.machine.accounts.text import text_of
+from tcusim.machine.convert import as_values
+from tcusim.machine.formats import Values
+from tcusim.machine.registry import arch_of, rule_for
+from tcusim.machine.rules import FAMILIES, require_int
+
+__all__ = ["Explanation", "explain"]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Explanation:
+    """How architectures summed one output: data that prints, and draws, itself.
+
+    `print` it, or show it in a notebook. ``explanation["volta"]`` is the account of one
+    architecture, and iterating gives all.
+
+    Attributes
+    ----------
+    accounts : tuple of Account
+        One for each architecture, in the order in which they were named.
+    """
+
+    accounts: tuple[Account, ...]
+
+    def __iter__(self) -> Iterator[Account]:
+        return iter(self.accounts)
+
+    def __len__(self) -> int:
+        return len(self.accounts)
+
+    def __getitem__(self, arch: str) -> Account:
+        """Return the account of an architecture, by any of its names."""
+        name = arch_of(arch).name
+        for one in self.accounts:
+            if one.arch == name:
+                return one
+        raise unknown_name("architecture of this explanation", arch, [one.arch for one in self])
+
+    def __str__(self) -> str:
+        return self.to_text().rstrip("\n")
+
+    def __repr__(self) -> str:
+        results = ", ".join(f"{one.arch} {one.bits}" for one in self)
+        return f"<Explanation: {results}>"
+
+    def to_text(self, *, color: bool = False) -> str:
+        """Return tables in plain text; with the escape sequences of a terminal for `color`."""
+        return text_of(self.accounts, color=color)
+
+    def to_json(self) -> str:
+        """Return everything as JSON; numbers exactly, as C writes them (``0x1.8p-3``)."""
+        content = {"accounts": [one.to_dict() for one in self]}
+        return json.dumps(content, ensure_ascii=False, indent=2)
+
+    def to_html(self) -> str:
+        """Return a page that needs no other file, no script and no network."""
+        return page_of(self.accounts)
+
+    def to_svg(self) -> str:
+        """Return a drawing."""
+        return drawing_of(self.accounts)
+
+    def _repr_html_(self) -> str:
+        return fragment_of(self.accounts)
+
+
+def explain(
+    a: ArrayLike,
+    b: ArrayLike,
+    c: ArrayLike = 0.0,
+    *,
+    arch: str | Sequence[str] = "hopper",
+    ab: str = "f16",
+    acc: str = "f32",
+    family: str = "",
+    cell: tuple[int, int] | None = None,
+) -> Explanation:
+    """Tell how tensor cores sum one output, a·b + c, step by step and bit by bit.
+
+    For each rounded sum: its terms with their exponents, the exponent to which they are aligned,
+    the bits of each that survive and those that are lost, the sum of what survived, and how it
+    is rounded. It is the account of the very code that computes `mma`, whose bits it ends with.
+
+    Parameters
+    ----------
+    a, b : array_like (k,), ab
+        Factors of the products. Of any length: what exceeds one step is chained. Or, with `cell`,
+        matrices (m, k) and (k, n). Arrays are taken as by `mma`.
+    c : array_like (), acc
+        Addend; with `cell` also a matrix (m, n).
+    arch : str or sequence of str
+        Whose arithmetic, as for `mma`; several are compared.
+    ab, acc, family : str
+        Types, and the instruction where those of one architecture differ, as for `mma`.
+    cell : (int, int), optional
+        Row and column of the output in a product of matrices.
+
+    Returns
+    -------
+    Explanation
+        An account for each architecture. `str` makes a table of it, and there are `to_json`,
+        `to_html` and `to_svg`.
+
+    Raises
+    ------
+    InputError
+        If shapes do not fit, or a type cannot hold a value.
+    UnknownName
+        If there is no such architecture, type or instruction.
+    Unsupported
+        If an architecture does not do this, or nobody knows how it does.
+
+    Examples
+    --------
+    A term that is small beside c vanishes on Volta, and not on Hopper:
+
+    >>> import tcusim
+    >>> told = tcusim.explain([1.0, 1.0], [2.0**-24, 2.0**-24], 1.0, arch=("volta", "hopper"))
+    >>> told
+    <Explanation: volta 3f800000, hopper 3f800001>
+    >>> [term.name for term in told["volta"].steps[0].terms if term.is_cut]
+    ['a[0]*b[0]', 'a[1]*b[1]']
+    """
+    names = [arch] if isinstance(arch, str) else list(arch)
+    if not names:
+        raise InputError("arch names no architecture; give one or more, such as arch='hopper'")
+    if family not in ("", *FAMILIES):
+        raise unknown_name("family", family, FAMILIES)
+    rules = [(rule_for(name, ab, acc, family), arch_of(name)) for name in names]
+    row, column, addend = _vectors(
+        as_values(a, ab, name="a"), as_values(b, ab, name="b"), as_values(c, acc, name="c"), cell
+    )
+    given = row[None], column[None], addend.reshape(1)
+    return Explanation(tuple(one for rule in rules for one in accounts_of(*given, *rule)))
+
+
+def _vectors(
+    a: Values, b: Values, c: Values, cell: tuple[int, int] | None
+) -> tuple[Values, Values, Values]:
+    """Return the factors and the addend of one output."""
+    shapes = f"a has shape {a.shape}, b {b.shape}, c {c.shape}"
+    if cell is None:
+        if a.ndim == b.ndim == 2:
+            raise InputError(f"{shapes}: of two matrices, cell must say which output is meant")
+        if a.ndim != 1 or b.ndim != 1:
+            raise InputError(f"{shapes}: a and b must be vectors, or matrices with a cell")
+        if len(a) != len(b):
+            raise InputError(f"a has {len(a)} numbers, and b has {len(b)}; both need as many")
+        if c.size != 1:
+            raise InputError(f"c must be one number, got shape {c.shape}")
+        return a, b, c
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
+        raise InputError(f"{shapes}: with a cell, a must be (m, k) and b (k, n)")
+    m, n = a.shape[0], b.shape[1]
+    if not isinstance(cell, Sequence) or len(cell) != 2:
+        raise InputError(f"cell must be (row, column), got {cell!r}")
+    require_int("the row of cell", cell[0], 0, m - 1)
+    require_int("the column of cell", cell[1], 0, n - 1)
+    if c.size != 1 and c.shape != (m, n):
+        raise InputError(f"c must be one number, or (m, n) = ({m}, {n}), got shape {c.shape}")
+    return a[cell[0]], b[:, cell[1]], c if c.size == 1 else c[tuple(cell)]

@@ -1,0 +1,416 @@
+"""What is written of an account, whatever it is written on: tables, and digits in columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from tcusim.machine.accounts.account import Account, Step, Term, hex_text, leading_exponent
+from tcusim.machine.formats import format_of
+from tcusim.machine.rules import Exact, Fused, Integer, Rule, Sequential
+from tcusim.machine.sequential import fraction_to_float
+
+__all__ = [
+    "Line",
+    "Panel",
+    "about",
+    "fates",
+    "in_words",
+    "left_out",
+    "legend",
+    "panel",
+    "shown_steps",
+    "summary",
+]
+
+# Of a long chain, the first and the last steps are shown; the data have all.
+_FIRST, _LAST = 12, 4
+
+# Sums of more bits, which only exact arithmetic has, are not written in columns.
+_MOST_DIGITS: Final = 72
+
+# Digits of what is lost that are shown.
+_MOST_LOST: Final = 14
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A term, the sum or the result of a step.
+
+    name: what it is. factors: its numbers in decimal. exponent: its own. digits: sign and digits,
+    so that equal weights are in equal columns. lost: digits that are cut off. remark: what else.
+    """
+
+    name: str
+    factors: str = ""
+    exponent: str = ""
+    digits: str = ""
+    lost: str = ""
+    remark: str = ""
+    kind: str = "term"
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A step: its title, a sentence on its alignment, and its lines."""
+
+    title: str
+    sentence: str
+    lines: tuple[Line, ...]
+
+
+# --- Of all ---------------------------------------------------------------------------------
+
+
+def about(accounts: Sequence[Account]) -> str:
+    """Return what is computed, in a line."""
+    one = accounts[0]
+    products = sum("*" in term.name for step in one.steps for term in step.terms)
+    of = f"{products} product{'s' * (products != 1)} of {one.rule.ab}, and c, into {one.rule.acc}"
+    if one.exact is None:
+        return f"{of}. There is no exact value: an infinity or a NaN is among them"
+    return f"{of}. Exact value: {_decimal(one.exact)} ({hex_text(one.exact)})"
+
+
+def summary(accounts: Sequence[Account]) -> list[tuple[str, ...]]:
+    """Return a table of the results, its header first."""
+    header = ("arch", "bits", "value", "error", "by alignment", "by rounding", "steps", "terms cut")
+    rows: list[tuple[str, ...]] = [header]
+    for one in accounts:
+        terms = sum(len(step.terms) for step in one.steps)
+        parts: list[float | None] = [None, None]
+        if one.error is not None and one.ulp is not None:
+            cut = -sum((step.lost_in_alignment for step in one.steps), Fraction(0))
+            parts = [fraction_to_float(part / one.ulp) for part in (cut, one.error - cut)]
+        rows.append(
+            (
+                one.arch,
+                one.bits,
+                _shortest(one.result, one.rule),
+                _ulps(one.ulps),
+                *map(_ulps, parts),
+                str(len(one.steps)),
+                f"{one.cut_terms} of {terms}",
+            )
+        )
+    return rows
+
+
+def fates(accounts: Sequence[Account]) -> list[tuple[str, ...]]:
+    """Return a table of what each architecture keeps of each input, if any of them cuts one."""
+    if len(accounts) < 2 or not any(one.cut_terms for one in accounts):
+        return []
+    found: dict[str, list[str]] = {}
+    for one in accounts:
+        inputs = [term for step in one.steps for term in step.terms if term.name[0] != "d"]
+        for term in sorted(inputs, key=_order):
+            found.setdefault(term.name, []).append(_fate(term))
+    cut = {name: words for name, words in found.items() if set(words) != {"all"}}
+    rows = [("kept of", *(one.arch for one in accounts))]
+    rows += [(name, *words) for name, words in [*cut.items()][:_FIRST]]
+    if len(cut) > _FIRST:
+        rows.append((f"and {len(cut) - _FIRST} more", *("..." for _ in accounts)))
+    elif len(cut) < len(found):
+        rows.append(("the others" if cut else "every term", *("all" for _ in accounts)))
+    return rows
+
+
+def _order(term: Term) -> int:
+    """Return the place of an input: c, then the products by k."""
+    return -1 if term.name == "c" else int(term.name[2 : term.name.index("]")])
+
+
+def _fate(term: Term) -> str:
+    if not term.is_cut:
+        return "all"
+    return "part" if term.kept else "nothing"
+
+
+def legend(accounts: Sequence[Account]) -> str:
+    """Say how to read the digits; nothing where there are none."""
+    kinds = {_digits_of(step) for one in accounts for step in one.steps if not step.is_special}
+    words = []
+    if "binary" in kinds:
+        words.append(
+            "Digits are binary, in columns of equal weight. [Digits in brackets] are cut off: "
+            "beside a term in the alignment, beside the sum when it is rounded."
+        )
+    if "hexadecimal" in kinds:
+        words.append("0x1.8p-3 is 1.5 * 2^-3, as C writes it, where columns would be too wide.")
+    if accounts[0].exact is not None:
+        words.append(
+            "An ulp is the distance of neighbours in the result's type, at the exact value."
+        )
+    return " ".join(words)
+
+
+def _digits_of(step: Step) -> str:
+    if step.kind == "integer":
+        return "decimal"
+    return "binary" if _Columns.of(step).fit else "hexadecimal"
+
+
+# --- Of one architecture --------------------------------------------------------------------
+
+
+def in_words(one: Account) -> str:
+    """Return how an architecture sums, in a sentence."""
+    rule, acc = one.rule, format_of(one.rule.acc)
+    family = f" ({rule.family})" if rule.family else ""
+    head = f"{one.title}{family}: "
+    match rule.how:
+        case Fused() as how:
+            bits = (how.output_fraction_bits or acc.fraction_bits) + 1
+            halves = ", first those with k mod 4 = 0 or 1," if how.register_halves else ""
+            floor = "" if how.exponent_floor is None else f" (never below {how.exponent_floor})"
+            late = "; c is added at the end" if how.c_joins == "after" else ""
+            cut = "cut" if how.alignment == "rz" else "rounded"
+            return (
+                f"{head}up to {how.length} products a step{halves} aligned to the largest exponent "
+                f"E{floor}, {cut} to {how.fraction_bits} bits below it, added exactly, and "
+                f"{_how_rounded(how.output)} to {bits} bits{late}"
+            )
+        case Sequential():
+            return (
+                f"{head}one fused multiply-add after another, each rounded to nearest even to "
+                f"{acc.fraction_bits + 1} bits; nothing is aligned or cut"
+            )
+        case Exact():
+            return (
+                f"{head}everything added exactly, rounded once to nearest even to "
+                f"{acc.fraction_bits + 1} bits"
+            )
+        case Integer():
+            return f"{head}integers added exactly, modulo 2^32"
+
+
+def shown_steps(one: Account) -> Iterator[Step | int]:
+    """Yield the steps that are shown, and in the place of others how many they are."""
+    steps = one.steps
+    if len(steps) <= _FIRST + _LAST:
+        yield from steps
+        return
+    yield from steps[:_FIRST]
+    yield len(steps) - _FIRST - _LAST
+    yield from steps[-_LAST:]
+
+
+def left_out(count: int) -> str:
+    """Return the words in the place of steps that are not shown."""
+    return f"{count} more steps; to_json() and .accounts have them all"
+
+
+# --- Of one step ----------------------------------------------------------------------------
+
+
+def panel(one: Account, step: Step) -> Panel:
+    """Return the panel of a step."""
+    where = f"step {step.name[1:]} of {len(one.steps)}" if len(one.steps) > 1 else "one step"
+    lines = _special(one, step) if step.is_special else _finite(one, step)
+    return Panel(f"{one.arch}, {where}", _sentence(step), tuple(lines))
+
+
+def _sentence(step: Step) -> str:
+    """Say to what the terms are aligned."""
+    if step.is_special:
+        return "An infinity or a NaN is among the terms, and decides as in IEEE 754."
+    if step.kind == "integer":
+        return "Integers, in decimal."
+    if step.kind != "fused":
+        return "The sum is exact: no term is cut."
+    if step.exponent is None:
+        return "Every term is zero."
+    leaders = [term.name for term in step.terms if term.exponent == step.exponent]
+    whose = "its floor" if not leaders else f"that of {leaders[0]}"
+    if len(leaders) > 1:
+        whose += " and another" if len(leaders) == 2 else f" and {len(leaders) - 1} others"
+    bits = step.exponent - (step.lowest or 0)
+    return f"E = {step.exponent}, {whose}. F = {bits}: what is below 2^{step.lowest} is lost."
+
+
+def _special(one: Account, step: Step) -> Iterator[Line]:
+    for term in step.terms:
+        yield Line(term.name, _factors(term))
+    yield _result(one, step, "")
+
+
+def _finite(one: Account, step: Step) -> Iterator[Line]:
+    """Yield a line for each term, the sum and the result."""
+    total = step.total or Fraction(0)
+    result = Fraction(step.result) if math.isfinite(step.result) else None
+    columns = _Columns.of(step)
+    for term in step.terms:
+        digits, lost, remark = _term_digits(term, step, columns)
+        exponent = "" if term.exponent is None or step.kind == "integer" else str(term.exponent)
+        yield Line(term.name, _factors(term), exponent, digits, lost, remark)
+    digits, lost = columns.cut(total, step.last_bit)
+    yield Line("sum", digits=digits, lost=lost, remark=_lost_in_all(step, one), kind="sum")
+    yield _result(one, step, "" if result is None else columns.cut(result, step.last_bit)[0])
+
+
+def _term_digits(term: Term, step: Step, columns: _Columns) -> tuple[str, str, str]:
+    """Return a term's digits that are kept, those that are not, and a remark."""
+    value, kept = term.value or Fraction(0), term.kept or Fraction(0)
+    if value and term.exponent is None:
+        return columns.cut(kept, None)[0], "", "subnormal, counts as zero"
+    digits, lost = columns.cut(value, step.lowest)
+    if abs(kept) > abs(value):
+        return columns.cut(kept, step.lowest)[0], "", "rounded up"
+    if value and not kept:
+        return digits, lost, "lost"
+    return digits, lost, ""
+
+
+def _lost_in_all(step: Step, one: Account) -> str:
+    """Say what the terms lost together."""
+    cut = step.lost_in_alignment
+    if not cut or one.ulp is None:
+        return ""
+    return f"after {_ulps(fraction_to_float(cut / one.ulp), '')} were lost"
+
+
+def _result(one: Account, step: Step, digits: str) -> Line:
+    words = {
+        "rz": "cut toward zero",
+        "rne": "rounded to nearest even",
+        "wrap": "modulo 2^32",
+    }[step.rounding]
+    lost = step.lost_in_rounding
+    if step.is_special:
+        words = ""
+    elif lost is None:
+        words = "too large"
+    elif not lost:
+        words = "exact"
+    remark = f"{step.bits} = {_shortest(step.result, one.rule)}"
+    name = "d" if step is one.steps[-1] else step.name
+    return Line(name, digits=digits, remark=f"{remark}{', ' * bool(words)}{words}", kind="result")
+
+
+def _how_rounded(rounding: str) -> str:
+    return "cut" if rounding == "rz" else "rounded to nearest even"
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Where digits stand: the point behind 2^point, from 2^high down to 2^low.
+
+    decimal: whole numbers in decimal instead.
+    """
+
+    point: int
+    high: int
+    low: int
+    decimal: bool = False
+
+    @staticmethod
+    def of(step: Step) -> _Columns:
+        """Return columns that all numbers of a step fit into."""
+        if step.kind == "integer":
+            return _Columns(0, 0, 0, decimal=True)
+        shown = [*(term.kept for term in step.terms), step.total]
+        if math.isfinite(step.result):
+            shown.append(Fraction(step.result))
+        kept = [number for number in shown if number]
+        highest = max(map(leading_exponent, kept), default=0)
+        point = highest if step.exponent is None else step.exponent
+        low = step.lowest
+        if low is None:
+            low = min(map(_last_exponent, kept), default=0)
+            if step.last_bit is not None:
+                low = min(low, step.last_bit)
+        return _Columns(point, max(highest, point), min(low, point))
+
+    @property
+    def fit(self) -> bool:
+        """Whether they are few enough to be written."""
+        return self.high - self.low <= _MOST_DIGITS
+
+    def cut(self, x: Fraction, last: int | None) -> tuple[str, str]:
+        """Return sign and digits of x down to 2^last (all, for None), and the digits below."""
+        if self.decimal:
+            return f"{int(x):+d}" if x else " 0", ""
+        if not self.fit:
+            return _signed(x), ""
+        width = self.high - self.point + 1
+        if not x:
+            return f" {'0':>{width}}", ""
+        end = self.low if last is None else max(last, self.low)
+        whole, rest = _split(abs(x), end)
+        digits = _digits(whole, self.high - end + 1) if end <= self.high else ""
+        text = digits[:width]
+        if end < self.point:
+            text += f".{digits[width:]}"
+        elif end > self.point:
+            # The last bits before the point are not there, and their columns stay empty.
+            text = text.ljust(width)
+        return f"{'-' if x < 0 else '+'}{text}", _lost(rest, end)
+
+
+def _split(x: Fraction, end: int) -> tuple[int, Fraction]:
+    """Return x in whole units of 2^end, and the rest."""
+    units = x / Fraction(2) ** end
+    whole = units.numerator // units.denominator
+    return whole, (units - whole) * Fraction(2) ** end
+
+
+def _digits(number: int, width: int) -> str:
+    return f"{number:0{width}b}"
+
+
+def _lost(rest: Fraction, end: int) -> str:
+    """Return the digits of what lies below 2^end, shortened."""
+    if not rest:
+        return ""
+    last = _last_exponent(rest)
+    zeros = end - 1 - leading_exponent(rest)
+    digits = _digits(int(rest / Fraction(2) ** last), end - last)
+    if len(digits) <= _MOST_LOST:
+        return digits
+    if zeros > 4:
+        digits = f"0..0{digits[zeros:]}"
+    return digits if len(digits) <= _MOST_LOST else f"{digits[: _MOST_LOST - 2]}.."
+
+
+def _last_exponent(x: Fraction) -> int:
+    """Return the place of the last bit that is 1."""
+    numerator = abs(x.numerator)
+    return (numerator & -numerator).bit_length() - x.denominator.bit_length()
+
+
+# --- Numbers --------------------------------------------------------------------------------
+
+
+def _factors(term: Term) -> str:
+    return " * ".join(
+        str(factor) if isinstance(factor, int) else f"{factor:.6g}" for factor in term.factors
+    )
+
+
+def _signed(x: Fraction) -> str:
+    return f"{' ' if x >= 0 else ''}{hex_text(x)}"
+
+
+def _decimal(x: Fraction) -> str:
+    """Return a number in decimal: all digits if they are few, else the nearest float64."""
+    if x.denominator == 1 and abs(x) < 10**15:
+        return str(x.numerator)
+    near = fraction_to_float(x)
+    if math.isinf(near):
+        return f"beyond {near} of float64"
+    return f"{'' if Fraction(near) == x else 'about '}{near!r}"
+
+
+def _shortest(result: float, rule: Rule) -> str:
+    """Return the shortest decimal number that is read as this value of the accumulator's type."""
+    dtype = format_of(rule.acc).dtype
+    return str(dtype.type(result))
+
+
+def _ulps(ulps: float | None, sign: str = "+") -> str:
+    if ulps is None:
+        return "-"
+    return f"{ulps:{sign}.4g} ulp" if ulps else "0"

@@ -1,0 +1,235 @@
+"""Listens to the arithmetic, and writes the account of each output."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final, Literal
+
+import numpy as np
+
+from tcusim.machine.accounts.account import Account, Kind, Step, Term, leading_exponent
+from tcusim.machine.bits import hex_bits, to_bits
+from tcusim.machine.formats import Float64, Rounding, Values, canonical_nan, format_of
+from tcusim.machine.rules import Arch, Exact, Fused, Integer, Rule, Sequential
+from tcusim.machine.values import mma_values
+
+__all__ = ["accounts_of"]
+
+# Dot products that are handed to the arithmetic at a time: it has one batch of as many at most.
+_BATCH: Final = 2**12
+
+
+def accounts_of(a: Values, b: Values, c: Values, rule: Rule, arch: Arch) -> Iterator[Account]:
+    """Yield the account of each of W dot products: a, b (W, k) of rule.ab, c (W,) of rule.acc."""
+    for first in range(0, len(a), _BATCH):
+        rows, columns, addends = (x[first : first + _BATCH] for x in (a, b, c))
+        recorder = _Recorder()
+        tiles = rows[:, None, :], columns[:, :, None], addends[:, None, None]
+        d = mma_values(*tiles, rule, recorder)[:, 0, 0]
+        sums = [one.listed(len(d)) for one in recorder.sums]
+        factors = zip(rows.tolist(), columns.tolist(), addends.tolist(), strict=True)
+        for w, (row, column, addend) in enumerate(factors):
+            bits = _bits(d[w], rule)
+            steps = [
+                _step(f"d{number}", one, w, rule, bits if number == len(sums) else "")
+                for number, one in enumerate(sums, start=1)
+            ]
+            pairs = [*zip(row, column, strict=True), (addend,)]
+            exact = _sum([_product(pair, rule) for pair in pairs])
+            yield Account(arch.name, arch.title, rule, tuple(steps), d[w].item(), bits, exact)
+
+
+def _bits(value: Values, rule: Rule) -> str:
+    acc = format_of(rule.acc)
+    return hex_bits(to_bits(value, acc), acc)
+
+
+def _product(factors: tuple[float, ...], rule: Rule) -> Fraction | None:
+    """Return the exact product of one or two numbers; None if one is infinite or NaN."""
+    if not all(map(math.isfinite, factors)):
+        return None
+    if rule.ab == "f64":
+        return math.prod(map(Fraction, factors), start=Fraction(1))
+    # Two factors of narrower types have at most 24 + 24 significand bits: float64 holds these.
+    return Fraction(math.prod(factors))
+
+
+def _sum(terms: Sequence[Fraction | None]) -> Fraction | None:
+    """Return the exact sum; None if a term is None."""
+    known = [term for term in terms if term is not None]
+    return sum(known, Fraction(0)) if len(known) == len(terms) else None
+
+
+# --- What is told -----------------------------------------------------------------------------
+
+
+@dataclass
+class _Sum:
+    """What was told of one sum: arrays (terms, W or 1), or (W or 1,)."""
+
+    names: list[str]
+    factors: list[tuple[Values, ...]]
+    powers: list[Values] = field(default_factory=list)
+    kept: list[Values] = field(default_factory=list)
+    top: Values | None = None
+    total: Values | None = None
+    d: Values | None = None
+    source: Float64 | None = None
+
+    def listed(self, count: int) -> _Listed:
+        """Return the same as lists of `count` dot products, which are quick to read one by one."""
+
+        def by_output(arrays: list[Values]) -> list[list[float]]:
+            wide = [np.broadcast_to(array, count) for array in arrays]
+            return np.stack(wide, axis=1).tolist() if wide else [[] for _ in range(count)]
+
+        def listed(array: Values | None) -> list[float] | None:
+            return None if array is None else np.broadcast_to(array, count).tolist()
+
+        factors = [[np.broadcast_to(x, count).tolist() for x in each] for each in self.factors]
+        return _Listed(
+            names=self.names,
+            factors=[list(zip(*each, strict=True)) for each in factors],
+            powers=by_output(self.powers),
+            kept=by_output(self.kept),
+            top=listed(self.top),
+            total=listed(self.total),
+            d=listed(self.d) or [],
+        )
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """The same as lists: by term and output, or by output alone."""
+
+    names: list[str]
+    factors: list[list[tuple[float, ...]]]
+    powers: list[list[float]]
+    kept: list[list[float]]
+    top: list[float] | None
+    total: list[float] | None
+    d: list[float]
+
+
+class _Recorder:
+    """A `Watch` that keeps what it is told of outputs, each of them a tile of its own."""
+
+    def __init__(self) -> None:
+        self.sums: list[_Sum] = []
+
+    def begin(
+        self, products: Sequence[int], a: Float64 | None, b: Float64 | None, *addends: Float64
+    ) -> None:
+        one = _Sum([self._name(addend) for addend in addends], [(x[:, 0, 0],) for x in addends])
+        if a is not None and b is not None:
+            one.names += [f"a[{k}]*b[{k}]" for k in products]
+            one.factors += [(a[:, 0, k], b[:, k, 0]) for k in products]
+        self.sums.append(one)
+
+    def _name(self, addend: Float64) -> str:
+        """Return the name of the step whose result an addend is, or c."""
+        for number, one in enumerate(self.sums, start=1):
+            if one.source is addend:
+                return f"d{number}"
+        return "c"
+
+    def aligned(
+        self, powers: Sequence[Float64], top: Float64, kept: Sequence[Float64], total: Float64
+    ) -> None:
+        one = self.sums[-1]
+        # A step that begins from zero has no addend, and a zero in its place.
+        first = len(powers) - len(one.names)
+        one.powers = [power[0, 0] for power in powers[first:]]
+        one.kept = [units[0, 0] for units in kept[first:]]
+        one.top, one.total = top[0, 0], total[0, 0]
+
+    def end(self, d: Float64) -> None:
+        self.sums[-1].source, self.sums[-1].d = d, d[:, 0, 0]
+
+
+# --- What is written --------------------------------------------------------------------------
+
+
+def _step(name: str, one: _Listed, w: int, rule: Rule, bits: str) -> Step:
+    """Return the account of a sum for output w; its bits are found out if they are not given."""
+    factors = [each[w] for each in one.factors]
+    if isinstance(rule.how, Integer):
+        factors = [tuple(map(int, each)) for each in factors]
+    values = [_product(each, rule) for each in factors]
+    exponents: list[int | None]
+    top = lowest = None
+    if one.top is not None and one.total is not None and isinstance(rule.how, Fused):
+        exponents = [_exponent(power) for power in one.powers[w]]
+        special = not math.isfinite(one.top[w])
+        if any(power for power in one.powers[w]) and not special:
+            top = _exponent(one.top[w])
+        unit = 0.0
+        if top is not None:
+            lowest = top - rule.how.fraction_bits
+            unit = 2.0**lowest
+        # A power of two times a number is exact, and far from the ends of float64's range.
+        kept = [None if special else Fraction(units * unit) for units in one.kept[w]]
+        total = None if special else Fraction(one.total[w] * unit)
+    else:
+        exponents = [leading_exponent(value) if value else None for value in values]
+        total = _sum(values)
+        kept = values if total is not None else [None] * len(values)
+    terms = tuple(map(Term, one.names, factors, values, exponents, kept))
+    rounding, last_bit = _rounding(one, total, rule)
+    return Step(
+        name=name,
+        kind=_kind(one, rule),
+        terms=terms,
+        exponent=top,
+        lowest=lowest,
+        total=total,
+        rounding=rounding,
+        last_bit=last_bit,
+        result=one.d[w],
+        bits=bits or _bits_between(one.d[w], rule),
+    )
+
+
+def _exponent(power: float) -> int | None:
+    """Return the exponent of a power of two; None for zero, an infinity or NaN."""
+    return math.frexp(power)[1] - 1 if power and math.isfinite(power) else None
+
+
+def _kind(one: _Listed, rule: Rule) -> Kind:
+    match rule.how:
+        case Fused():
+            return "addition" if one.top is None else "fused"
+        case Sequential():
+            return "multiply-add"
+        case Exact():
+            return "exact"
+        case Integer():
+            return "integer"
+
+
+def _rounding(
+    one: _Listed, total: Fraction | None, rule: Rule
+) -> tuple[Literal["rz", "rne", "wrap"], int | None]:
+    """Return how a sum is rounded, and the place of the last bit that a result of its size has."""
+    acc, how = format_of(rule.acc), rule.how
+    if isinstance(how, Integer):
+        return "wrap", None
+    fraction_bits = acc.fraction_bits
+    rounding: Rounding = "rne"
+    if isinstance(how, Fused) and one.top is not None:
+        fraction_bits, rounding = how.output_fraction_bits or fraction_bits, how.output
+    if not total:
+        return rounding, None
+    return rounding, max(leading_exponent(total), acc.emin) - fraction_bits
+
+
+def _bits_between(d: float, rule: Rule) -> str:
+    """Return the bits of a result that another step takes."""
+    acc = format_of(rule.acc)
+    value: Values = np.array(d).astype(acc.dtype).reshape(1)
+    return _bits(
+        value[0] if isinstance(rule.how, Sequential) else canonical_nan(value, acc)[0], rule
+    )

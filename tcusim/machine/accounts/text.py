@@ -1,0 +1,104 @@
+"""Accounts as plain text, with colours for a terminal that has them."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from tcusim.machine.accounts.account import Account, Step
+from tcusim.machine.accounts.layout import (
+    Line,
+    about,
+    fates,
+    in_words,
+    left_out,
+    legend,
+    panel,
+    shown_steps,
+    summary,
+)
+
+__all__ = ["Row", "Span", "rows_of", "text_of"]
+
+_WIDTH: Final = 100
+
+# Escape sequences of a terminal, by style: bold, red; and back.
+_ESCAPES: Final = {"title": "\x1b[1m", "lost": "\x1b[31m"}
+_BACK: Final = "\x1b[0m"
+
+
+class Span(NamedTuple):
+    """Part of a row; its style is "", "title" or "lost"."""
+
+    text: str
+    style: str = ""
+
+
+Row: TypeAlias = tuple[Span, ...]
+
+
+def text_of(accounts: Sequence[Account], *, color: bool = False) -> str:
+    """Return a table of the results, then each step of each account."""
+
+    def written(span: Span) -> str:
+        escape = _ESCAPES.get(span.style) if color else None
+        return f"{escape}{span.text}{_BACK}" if escape else span.text
+
+    rows = ("".join(map(written, row)).rstrip() for row in rows_of(accounts))
+    return "".join(f"{row}\n" for row in rows)
+
+
+def rows_of(accounts: Sequence[Account]) -> Iterator[Row]:
+    """Yield the rows of the text."""
+    yield (Span(about(accounts), "title"),)
+    yield ()
+    yield from _table(summary(accounts))
+    if kept := fates(accounts):
+        yield ()
+        yield from _table(kept)
+    for one in accounts:
+        yield from ((), ())
+        yield from _wrapped(in_words(one))
+        for step in shown_steps(one):
+            yield ()
+            if isinstance(step, Step):
+                yield from _panel(one, step)
+            else:
+                yield (Span(f"  ... {left_out(step)}"),)
+    yield ()
+    yield from _wrapped(legend(accounts))
+
+
+def _wrapped(text: str) -> Iterator[Row]:
+    for line in textwrap.wrap(text, _WIDTH):
+        yield (Span(line),)
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[Row]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
+        yield (Span("  " + "  ".join(cells)),)
+
+
+def _panel(one: Account, step: Step) -> Iterator[Row]:
+    """Yield a step's title, a header, and its lines."""
+    shown = panel(one, step)
+    yield (Span("  "), Span(shown.title, "title"), Span(f". {shown.sentence}"))
+    header = Line("term", "numbers", "exp", "" if step.is_special else " digits")
+    lines = (header, *shown.lines)
+    names, factors, exponents = (
+        max(len(getattr(line, column)) for line in lines)
+        for column in ("name", "factors", "exponent")
+    )
+    digits = max(len(line.digits) + len(_bracketed(line)) for line in lines)
+    for line in lines:
+        lost = _bracketed(line)
+        room = " " * (digits - len(line.digits) - len(lost))
+        start = f"    {line.name:<{names}}  {line.factors:<{factors}}  {line.exponent:>{exponents}}"
+        yield (Span(f"{start}  {line.digits}"), Span(lost, "lost"), Span(f"{room}  {line.remark}"))
+
+
+def _bracketed(line: Line) -> str:
+    return f"[{line.lost}]" if line.lost else ""

@@ -1,0 +1,40 @@
+"""What the arithmetic tells of each sum that it rounds, to whoever wants to know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from tcusim.machine.formats import Float64
+
+__all__ = ["Watch"]
+
+
+class Watch(Protocol):
+    """Is told of every rounded sum of a batch of tiles, in order, by the code that computes it.
+
+    Without one, nothing is kept. Arrays are for all W tiles at once, or for 1 that serves all, and
+    may be overwritten later: copy what you keep.
+    """
+
+    def begin(
+        self, products: Sequence[int], a: Float64 | None, b: Float64 | None, *addends: Float64
+    ) -> None:
+        """Take the terms of a sum: some products, by their k, and addends.
+
+        a: (W, m, k), b: (W, k, n), all of them; None if there are no products. An addend
+        (W, m, n) that is the result of an earlier sum is the very object that `end` was given.
+        """
+
+    def aligned(
+        self, powers: Sequence[Float64], top: Float64, kept: Sequence[Float64], total: Float64
+    ) -> None:
+        """Take how the terms of a fused step were aligned; addends first, then products.
+
+        powers: of each term, 2**exponent, and 0 for a zero; top: 2**E, inf or NaN where no finite
+        sum is made; kept: of each term, what is not cut, in units of the last bit kept; total: the
+        sum of these. Each is (m, n, W).
+        """
+
+    def end(self, d: Float64) -> None:
+        """Take the result, (W, m, n)."""
