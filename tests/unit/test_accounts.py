@@ -77,7 +77,7 @@ def test_an_account_ends_with_the_bits_of_mma(arch: Arch, rule: Rule) -> None:
     longest = rule.how.length if isinstance(rule.how, Fused) else 4
     sizes = [AT_A_TIME] * (CASES // AT_A_TIME) or [CASES // 4] * 4
     for count in sizes:
-        spread, k = next(spreads), int(rng.integers(1, 2 * longest + 2))
+        spread, k = next(spreads), int(rng.integers(1, longest + longest // 2 + 2))
         a, b = (draw(rng, (count, k), rule.ab, spread) for _ in "ab")
         c = draw(rng, (count,), rule.acc, spread)
         told = list(accounts_of(a, b, c, rule, arch))

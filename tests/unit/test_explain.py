@@ -24,6 +24,7 @@ from tcusim.machine.bits import from_bits, hex_bits, to_bits
 # Four products of 3 * 2**-25 and four of 2**-25, beside 1: three generations, three results.
 A = np.array([3, 3, 3, 3, 1, 1, 1, 1]) * 2.0**-12
 B = np.full(8, 2.0**-13)
+ZERO, ONE = Fraction(0), Fraction(1)
 ARCHS = ("volta", "ampere", "hopper")
 OPTIONS = ["--a", "0x1200*4,0x0c00*4", "--b", "0x0800*8", "--c", "1"]
 
@@ -48,13 +49,13 @@ def test_a_step_tells_what_is_cut(told: tcusim.Explanation) -> None:
     (step,) = told["ampere"].steps
     assert (step.name, step.kind, step.exponent, step.lowest) == ("d1", "fused", 0, -24)
     c, first, *_, last = step.terms
-    assert (c.name, c.value, c.exponent, c.is_cut) == ("c", 1, 0, False)
+    assert (c.name, c.value, c.exponent, c.is_cut) == ("c", ONE, 0, False)
     unit = Fraction(2) ** -25
     assert (first.name, first.exponent, first.significand) == ("a[0]*b[0]", -24, Fraction(3, 2))
     assert (first.value, first.kept, first.lost) == (3 * unit, 2 * unit, unit)
-    assert (last.name, last.kept, last.lost) == ("a[7]*b[7]", 0, unit)
+    assert (last.name, last.kept, last.lost) == ("a[7]*b[7]", ZERO, unit)
     assert step.total == 1 + 8 * unit
-    assert (step.lost_in_alignment, step.lost_in_rounding) == (8 * unit, 0)
+    assert (step.lost_in_alignment, step.lost_in_rounding) == (8 * unit, ZERO)
     assert (step.rounding, step.last_bit, step.bits) == ("rz", -23, "3f800002")
 
 
@@ -92,7 +93,7 @@ def test_subnormals_that_count_as_zero_are_told() -> None:
     tcusim.register_arch(Arch("flushing", "one that flushes", (), (), (rule,), source="a"))
     told = tcusim.explain([2.0**-24, 1.0], [1.0, 1.0], arch="flushing")
     term = told["flushing"].steps[0].terms[1]
-    assert (term.exponent, term.kept, term.lost) == (None, 0, Fraction(2) ** -24)
+    assert (term.exponent, term.kept, term.lost) == (None, ZERO, Fraction(2) ** -24)
     assert "subnormal, counts as zero" in str(told)
 
 

@@ -43,6 +43,11 @@ class Term:
     kept: Fraction | None
 
     @property
+    def is_input(self) -> bool:
+        """Whether it is c or a product, and not the result of an earlier step."""
+        return not self.name.startswith("d")
+
+    @property
     def significand(self) -> Fraction | None:
         """The value without its exponent, signed."""
         if self.value is None or self.exponent is None:

@@ -105,7 +105,7 @@ def fates(accounts: Sequence[Account]) -> list[tuple[str, ...]]:
         return []
     found: dict[str, list[str]] = {}
     for one in accounts:
-        inputs = [term for step in one.steps for term in step.terms if term.name[0] != "d"]
+        inputs = [term for step in one.steps for term in step.terms if term.is_input]
         for term in sorted(inputs, key=_order):
             found.setdefault(term.name, []).append(_fate(term))
     cut = {name: words for name, words in found.items() if set(words) != {"all"}}

@@ -30,15 +30,14 @@ def accounts_of(a: Values, b: Values, c: Values, rule: Rule, arch: Arch) -> Iter
         tiles = rows[:, None, :], columns[:, :, None], addends[:, None, None]
         d = mma_values(*tiles, rule, recorder)[:, 0, 0]
         sums = [one.listed(len(d)) for one in recorder.sums]
-        factors = zip(rows.tolist(), columns.tolist(), addends.tolist(), strict=True)
-        for w, (row, column, addend) in enumerate(factors):
+        for w, addend in enumerate(addends.tolist()):
             bits = _bits(d[w], rule)
             steps = [
                 _step(f"d{number}", one, w, rule, bits if number == len(sums) else "")
                 for number, one in enumerate(sums, start=1)
             ]
-            pairs = [*zip(row, column, strict=True), (addend,)]
-            exact = _sum([_product(pair, rule) for pair in pairs])
+            inputs = [term.value for step in steps for term in step.terms if term.is_input]
+            exact = _sum(inputs) if steps else _product((addend,), rule)
             yield Account(arch.name, arch.title, rule, tuple(steps), d[w].item(), bits, exact)
 
 
