@@ -13,8 +13,8 @@ __all__ = ["Watch"]
 class Watch(Protocol):
     """Is told of every rounded sum of a batch of tiles, in order, by the code that computes it.
 
-    Without one, nothing is kept. Arrays are for all W tiles at once, or for 1 that serves all, and
-    may be overwritten later: copy what you keep.
+    Without one, nothing is kept. Arrays are for all W tiles at once, or for 1 that serves all. They
+    are the arithmetic's own, and must not be written to.
     """
 
     def begin(

@@ -23,11 +23,13 @@ from tcusim.machine import (
     mma_values,
     round_values,
 )
-from tcusim.machine.accounts.recorder import accounts_of
+from tcusim.machine.accounts.recorder import Recorder, accounts_of
 
-# So many random dots of each rule; the ordinary suite takes a few thousand in all.
-CASES = int(os.environ.get("TCUSIM_EXPLAIN_CASES", "40"))
+# So many random dots of each rule are watched; the ordinary suite takes a few thousand in all.
+CASES = int(os.environ.get("TCUSIM_EXPLAIN_CASES", "100"))
 AT_A_TIME = 2000
+# Of as many of these, and of each fiftieth at least, the account is written and checked.
+TOLD = max(20, CASES // 50)
 
 
 def distinct_rules() -> Iterator[tuple[Arch, Rule]]:
@@ -76,14 +78,19 @@ def test_an_account_ends_with_the_bits_of_mma(arch: Arch, rule: Rule) -> None:
     spreads = itertools.cycle((3, 14, 0, 40))
     longest = rule.how.length if isinstance(rule.how, Fused) else 4
     sizes = [AT_A_TIME] * (CASES // AT_A_TIME) or [CASES // 4] * 4
+    told_each = TOLD // len(sizes)
     for count in sizes:
         spread, k = next(spreads), int(rng.integers(1, longest + longest // 2 + 2))
         a, b = (draw(rng, (count, k), rule.ab, spread) for _ in "ab")
         c = draw(rng, (count,), rule.acc, spread)
-        told = list(accounts_of(a, b, c, rule, arch))
-        d = mma_values(a[:, None, :], b[:, :, None], c[:, None, None], rule)[:, 0, 0]
-        assert same_bits([one.bits for one in told], d)
-        for one in told[: max(8, CASES // 1000)]:
+        tiles = a[:, None, :], b[:, :, None], c[:, None, None]
+        d = mma_values(*tiles, rule)[:, 0, 0]
+        watched = mma_values(*tiles, rule, Recorder())[:, 0, 0]
+        assert np.array_equal(watched.view(f"u{d.itemsize}"), d.view(f"u{d.itemsize}"))
+        part = slice(0, told_each)
+        told = list(accounts_of(a[part], b[part], c[part], rule, arch))
+        assert same_bits([one.bits for one in told], d[part])
+        for one in told:
             accounts.check(one)
 
 

@@ -35,7 +35,7 @@ _STYLE: Final = """
 .tcusim-explain .scroll { overflow-x: auto; max-width: 100% }
 .tcusim-explain .archs { display: flex; flex-wrap: wrap; gap: 0 3em; align-items: flex-start }
 .tcusim-explain section { max-width: 100%; min-width: 0 }
-.tcusim-explain section > p { max-width: 44em }
+.tcusim-explain section > p { max-width: 40em }
 .tcusim-explain table { border-collapse: collapse; margin: .2em 0 1.2em; font-size: 13px }
 .tcusim-explain .caption { margin: 0 }
 .tcusim-explain th, .tcusim-explain td { padding: .1em .7em .1em 0; text-align: left;
@@ -59,7 +59,7 @@ _PAGE: Final = """<!DOCTYPE html>
 <meta name="color-scheme" content="light dark">
 <title>{title}</title>
 <style>:root {{ color-scheme: light dark }} body {{ margin: 1.5em clamp(1em, 4vw, 4em);
-  font-family: system-ui, sans-serif }}</style>
+  font-family: system-ui, sans-serif; background: Canvas; color: CanvasText }}</style>
 </head>
 <body><main>
 <h1>{title}</h1>

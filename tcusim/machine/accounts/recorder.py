@@ -16,7 +16,7 @@ from tcusim.machine.formats import Float64, Rounding, Values, canonical_nan, for
 from tcusim.machine.rules import Arch, Exact, Fused, Integer, Rule, Sequential
 from tcusim.machine.values import mma_values
 
-__all__ = ["accounts_of"]
+__all__ = ["Recorder", "accounts_of"]
 
 # Dot products that are handed to the arithmetic at a time: it has one batch of as many at most.
 _BATCH: Final = 2**12
@@ -26,7 +26,7 @@ def accounts_of(a: Values, b: Values, c: Values, rule: Rule, arch: Arch) -> Iter
     """Yield the account of each of W dot products: a, b (W, k) of rule.ab, c (W,) of rule.acc."""
     for first in range(0, len(a), _BATCH):
         rows, columns, addends = (x[first : first + _BATCH] for x in (a, b, c))
-        recorder = _Recorder()
+        recorder = Recorder()
         tiles = rows[:, None, :], columns[:, :, None], addends[:, None, None]
         d = mma_values(*tiles, rule, recorder)[:, 0, 0]
         sums = [one.listed(len(d)) for one in recorder.sums]
@@ -113,7 +113,7 @@ class _Listed:
     d: list[float]
 
 
-class _Recorder:
+class Recorder:
     """A `Watch` that keeps what it is told of outputs, each of them a tile of its own."""
 
     def __init__(self) -> None:
@@ -122,6 +122,7 @@ class _Recorder:
     def begin(
         self, products: Sequence[int], a: Float64 | None, b: Float64 | None, *addends: Float64
     ) -> None:
+        """Keep the terms of a sum."""
         one = _Sum([self._name(addend) for addend in addends], [(x[:, 0, 0],) for x in addends])
         if a is not None and b is not None:
             one.names += [f"a[{k}]*b[{k}]" for k in products]
@@ -138,6 +139,7 @@ class _Recorder:
     def aligned(
         self, powers: Sequence[Float64], top: Float64, kept: Sequence[Float64], total: Float64
     ) -> None:
+        """Keep how they were aligned."""
         one = self.sums[-1]
         # A step that begins from zero has no addend, and a zero in its place.
         first = len(powers) - len(one.names)
@@ -146,6 +148,7 @@ class _Recorder:
         one.top, one.total = top[0, 0], total[0, 0]
 
     def end(self, d: Float64) -> None:
+        """Keep the result."""
         self.sums[-1].source, self.sums[-1].d = d, d[:, 0, 0]
 
 
