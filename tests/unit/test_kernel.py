@@ -1,0 +1,48 @@
+"""What the emitter hands on: the arguments of a kernel, its memory, and its other text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tcusim.algorithms import build
+from tcusim.machine.formats import FORMATS
+from tcusim_cuda.emit import emit
+from tcusim_cuda.kernel import TICKET_WORDS, WORKSPACE, words_of
+
+
+def test_arguments_are_inputs_outputs_and_scalars() -> None:
+    kernel = emit(build("scan_kn", segment_size=64, carry=True))
+    assert kernel.arguments == ("carry", "in", "out", "length")
+    assert kernel.workspace_bytes({"length": 2048}) == 0
+    assert kernel.blocks({"length": 2048}) == 2
+    assert kernel.blocks({"length": 0}) == 0
+
+
+@pytest.mark.parametrize(
+    ("types", "words"), [({}, 1), ({"ab": "f64", "acc": "f64", "tile": "8x8x4"}, 2)]
+)
+def test_status_words_are_an_argument_before_the_scalars(types: dict[str, Any], words: int) -> None:
+    program = build("scan_single_pass", masked=True, groups=1, columns=1, **types)
+    kernel = emit(program)
+    assert kernel.arguments == ("in", "out", WORKSPACE, "length")
+    scalars = {"length": 100_000}
+    values = sum(buffer.size.evaluate(scalars) for buffer in program.status)
+    assert values > 0
+    assert kernel.workspace_bytes(scalars) == 8 * (TICKET_WORDS + words * values)
+
+
+def test_a_status_word_has_half_its_bits_for_the_value() -> None:
+    for name, form in FORMATS.items():
+        assert words_of(name) == (2 if form.itemsize > 4 else 1)
+
+
+def test_a_kernel_in_place_promises_nothing_of_its_pointers() -> None:
+    kernel = emit(build("scan_k"))
+    aliased = kernel.aliased()
+    assert "__restrict__" in kernel.text
+    assert aliased.text == kernel.text.replace(" __restrict__", "")
+    assert (aliased.program, aliased.arguments) == (kernel.program, kernel.arguments)
+    # Twice in place is in place.
+    assert aliased.aliased().text == aliased.text

@@ -1,0 +1,111 @@
+"""Panels: what a warp takes at once, where it lies, and rows that hold an infinity."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hand_built import builder
+from tcusim.algorithms import build
+from tcusim.algorithms.order import Order
+from tcusim.algorithms.panel import WIDEST_HELD, Panel, PanelWork, ScannedPanel
+from tcusim.algorithms.rows import Share, data, scan_share
+from tcusim.machine.formats import format_of
+from tcusim.program.grammar import Load, When, walk
+from tcusim.simulate.interpreter import run_numpy
+
+
+def shared(tile: str, size: int) -> tuple[Panel, Share]:
+    b = builder(tile)
+    share = scan_share(b.m, b.k, size)
+    return Panel(b, share), share
+
+
+@pytest.mark.parametrize("tile", ["16x16x16", "32x8x16", "8x32x16"])
+@pytest.mark.parametrize("size", [16, 64, 1000])
+def test_a_panel_has_whole_tiles(tile: str, size: int) -> None:
+    panel, share = shared(tile, size)
+    assert panel.count == share.groups * panel.b.m
+    assert panel.row == share.tiles_per_row * panel.b.k
+    assert panel.size == panel.count * panel.row
+    assert list(panel.turns) == list(range(share.tiles_per_row))
+    backward = Panel(builder(tile), share, Order(reverse=True))
+    assert list(backward.turns) == list(panel.turns)[::-1]
+
+
+@pytest.mark.parametrize(("acc", "exclusive"), [("f32", False), ("f32", True), ("f16", False)])
+def test_scanned_rows_begin_in_different_banks(acc: str, exclusive: bool) -> None:
+    """128 bytes are all banks: a column of rows that far apart would be in one."""
+    b = builder(acc=acc)
+    panel = ScannedPanel(b, scan_share(b.m, b.k, 64), Order(exclusive=exclusive))
+    assert panel.ldm >= panel.row + (b.n if exclusive else 0)
+    assert panel.ldm * format_of(acc).itemsize % 128 != 0
+    assert (panel.rows.rows, panel.rows.cols) == (panel.count, panel.row)
+    # Exclusive sums lack the last element, so that the totals have a column of their own.
+    assert panel.totals.offset.const == (panel.row if exclusive else panel.row - 1)
+
+
+def test_one_test_is_enough_for_all_tiles_of_a_warp() -> None:
+    """Where all of it is in bounds, the tiles are loaded where they lie, with no test between."""
+    program = build("reduction_panel", segment_size=64, masked=True)
+    (branch,) = [step for _, step in walk(program.steps) if isinstance(step, When)][:1]
+    loads = [step for _, step in walk(branch.body) if isinstance(step, Load)]
+    assert {step.src.buffer.name for step in loads} == {"in"}
+    assert not any(step.src.bounds for step in loads)
+    assert not any(isinstance(step, When) for _, step in walk(branch.body))
+
+
+@pytest.mark.parametrize(("source", "ab"), [("f16", "f16"), ("f32", "bf16")])
+def test_wide_elements_are_held_in_shared_memory(source: str, ab: str) -> None:
+    b = builder(source=source, ab=ab)
+    panel = Panel(b, scan_share(b.m, b.k, 64))
+    view = b.rect(data(b), 0, panel.count, panel.row, panel.row)
+    _, lies = panel.hold(view, WIDEST_HELD)
+    wide = format_of(source).itemsize > WIDEST_HELD
+    assert (lies == view) == (not wide)
+    assert (lies.buffer.name == "kept") == wide
+
+
+def test_rows_that_wmma_cannot_load_are_copied_first() -> None:
+    """An odd segment begins at no multiple of 32 bytes."""
+    for size, name in ((64, "in"), (33, "kept")):
+        program = build("reduction_panel", segment_size=size, masked=True)
+        loads = [s for _, s in walk(program.steps) if isinstance(s, Load) and s.dst.name == "A"]
+        assert any(step.src.buffer.name == name for step in loads)
+
+
+@pytest.mark.parametrize("size", [16, 20, 33, 100])
+def test_short_rows_are_taken_as_many_as_begin_together(size: int) -> None:
+    b = builder()
+    share = scan_share(b.m, b.k, size)
+    work = PanelWork(Panel(b, share), share, size, share.rows)
+    together = 16 // math.gcd(2 * size, 16)
+    assert work.lines <= max(1, share.lines)
+    if 1 < together <= share.lines:
+        assert work.lines % together == 0
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_an_infinity_changes_only_what_follows_it(bad: float, exclusive: bool) -> None:
+    size, at = 128, 200
+    x = np.random.default_rng(0).standard_normal(4 * size).astype(np.float16)
+    program = build("scan_panel", segment_size=size, exclusive=exclusive, masked=True)
+    clean = run_numpy(program, {"in": x})["out"]
+    x[at] = bad
+    result = run_numpy(program, {"in": x})["out"]
+    spoilt = np.zeros(x.size, bool)
+    spoilt[at + exclusive : 2 * size] = True
+    np.testing.assert_array_equal(result[~spoilt], clean[~spoilt])
+    np.testing.assert_array_equal(result[spoilt], np.full(spoilt.sum(), bad))
+
+
+@pytest.mark.parametrize(("ab", "mended"), [("f16", True), ("s8", False)])
+def test_rows_of_integers_are_never_scanned_again(ab: str, mended: bool) -> None:
+    types: dict[str, Any] = {"ab": ab, "acc": "s32" if ab == "s8" else "f32", "combine": "add"}
+    program = build("scan_panel", segment_size=64, **types)
+    tests = [step for _, step in walk(program.steps) if isinstance(step, When) and step.not_finite]
+    assert bool(tests) == mended

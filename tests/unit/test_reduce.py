@@ -1,0 +1,93 @@
+"""Reductions: their bits are those of the products and additions that their texts name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tcusim.algorithms import build
+from tcusim.machine import mma
+from tcusim.simulate.interpreter import run_numpy
+
+M = K = 16
+
+
+def numbers(size: int) -> NDArray[np.float16]:
+    """Return numbers whose sums are rounded, so that bits tell the order of additions."""
+    return np.random.default_rng(size).standard_normal(size).astype(np.float16) * np.float16(9)
+
+
+def sums(name: str, x: Any, size: int, **options: Any) -> NDArray[np.float32]:
+    program = build(name, segment_size=size, tile="16x16x16", side="a", **options)
+    return np.asarray(run_numpy(program, {"in": x})["out"])
+
+
+def chain(tiles: NDArray[np.float16], limit: int | None = None) -> NDArray[np.float32]:
+    """Return V = A.P' + V over the tiles, in chains that are added up by rounded additions."""
+    first = np.zeros((K, 16), np.float16)
+    first[:, 0] = 1
+    total: NDArray[np.float32] | None = None
+    count = limit or len(tiles)
+    for start in range(0, len(tiles), count):
+        v = np.zeros((M, 16), np.float32)
+        for tile in tiles[start : start + count]:
+            v = np.asarray(mma(tile, first, v, arch="hopper"))
+        total = v if total is None and limit is None else (v if total is None else total + v)
+    assert total is not None
+    return total[:, 0]
+
+
+@pytest.mark.parametrize("limit", [None, 2, 3])
+def test_a_segment_to_a_row_accumulates_its_pieces(limit: int | None) -> None:
+    size = 5 * K
+    x = numbers(M * size)
+    tiles = x.reshape(M, 5, K).swapaxes(0, 1)
+    result = sums("reduction_kn", x, size, accumulation_length=limit)
+    np.testing.assert_array_equal(result, chain(tiles, limit))
+
+
+def test_a_segment_of_tiles_is_finished_by_a_second_product() -> None:
+    """R = P.V, with the row sums in the type of the operands; or by additions of halves."""
+    x = numbers(3 * M * K)
+    rows = chain(x.reshape(3, M, K))
+    top = np.zeros((16, 16), np.float16)
+    top[0] = 1
+    column = np.zeros((16, 16), np.float16)
+    column[:, 0] = rows.astype(np.float16)
+    by_mma = np.asarray(mma(top, column, np.zeros((16, 16), np.float32), arch="hopper"))[0, 0]
+    assert sums("reduction_tn", x, x.size, combine="mma").tolist() == [by_mma]
+    while rows.size > 1:
+        rows = rows[: rows.size // 2] + rows[rows.size // 2 :]
+    assert sums("reduction_tn", x, x.size, combine="add").tolist() == rows.tolist()
+
+
+def test_additions_alone_are_in_pairs() -> None:
+    x = numbers(64).astype(np.float32)
+    rows = x.copy()
+    while rows.size > 1:
+        rows = rows[::2] + rows[1::2]
+    result = sums("reduction_simt", x, 64, source="f32")
+    assert result.tolist() == rows.tolist()
+
+
+def test_a_full_tile_of_results_is_packed() -> None:
+    """Each of the m*n segments has its place, and spoils those of its row alone."""
+    x = np.random.default_rng(0).integers(-9, 10, (M * 16, 2 * K)).astype(np.float16)
+    expected = x.sum(1, dtype=np.float32)
+    np.testing.assert_array_equal(sums("reduction_packed", x.ravel(), 2 * K), expected)
+    x[M * 3 + 5, 7] = np.inf
+    result = sums("reduction_packed", x.ravel(), 2 * K)
+    spoilt = np.arange(M * 16) % M == 5
+    assert result[M * 3 + 5] == np.inf
+    np.testing.assert_array_equal(result[~spoilt], expected[~spoilt])
+
+
+@pytest.mark.parametrize("warps", [1, 2, 3])
+@pytest.mark.parametrize("tiles", [1, 2, 5])
+def test_a_block_shares_a_segment_of_any_tiles(warps: int, tiles: int) -> None:
+    x = np.random.default_rng(tiles).integers(-9, 10, 2 * tiles * M * K).astype(np.float16)
+    result = sums("reduction_tn_block", x, tiles * M * K, warps=warps, combine="add")
+    np.testing.assert_array_equal(result, x.reshape(2, -1).sum(1, dtype=np.float32))

@@ -1,0 +1,115 @@
+"""What products share: copies of warps, accumulators in short chains, and two stages."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hand_built import builder
+from tcusim.algorithms import build
+from tcusim.algorithms.staging import Stage, Sums, edge, pipelined, rows_of_warp
+from tcusim.machine.formats import format_of
+from tcusim.machine.shapes import MmaShape
+from tcusim.program.grammar import COL, Add, Index, Mma
+from tcusim.simulate.interpreter import interpret
+
+
+@pytest.mark.parametrize("warps", [1, 2, 4, 8])
+@pytest.mark.parametrize("rows", [1, 7, 16, 33])
+def test_each_row_is_copied_by_one_warp(warps: int, rows: int) -> None:
+    count, first, bounds = rows_of_warp(warps, rows)
+    copied = [
+        first.evaluate(here) + row
+        for warp in range(warps)
+        for row in range(count)
+        for here in [{"warp": warp, "row": row}]
+        if all(bound.excess.evaluate(here) < 0 for bound in bounds)
+    ]
+    assert copied == list(range(rows))
+
+
+def test_pieces_that_fill_a_size_have_no_edge() -> None:
+    assert edge(COL, 32, 16) == []
+    (bound,) = edge(COL, 33, 16)
+    assert [bound.excess.evaluate({"col": col}) < 0 for col in (32, 33)] == [True, False]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 5, 9, None])
+def test_no_chain_is_longer_than_its_limit(limit: int | None) -> None:
+    """Whatever is left over: 8 tiles, between two of whose additions at most so many accumulate."""
+    program = build("gemm_naive", inner=8 * 16, accumulation_length=limit)
+    a, b = np.ones((16, 128), np.float16), np.ones((128, 16), np.float16)
+    chains, products = [0], 0
+    for event in interpret(program, {"a": a.ravel(), "b": b.ravel()}):
+        if isinstance(event.step, Mma):
+            products += 1
+            chains[-1] += 1
+        elif isinstance(event.step, Add):
+            chains.append(0)
+    assert products == 8
+    assert max(chains) == min(limit or 8, 8)
+    # Without a shorter limit they accumulate in the total itself.
+    assert (len(chains) == 1) == (limit is None or limit >= 8)
+
+
+def test_parts_have_an_accumulator_for_what_is_small() -> None:
+    plain = Sums(builder(), 4, 2, 3)
+    assert (len(plain.totals), plain.small, plain.large is plain.totals) == (6, {}, True)
+    parts = Sums(builder(ab="bf16", source="f32"), 4, 2, 3)
+    assert (len(parts.totals), len(parts.small), parts.large is parts.totals) == (6, 6, False)
+
+
+@pytest.mark.parametrize("ab", ["f16", "bf16", "s8"])
+@pytest.mark.parametrize("cols", [16, 32, 48, 64])
+def test_rows_of_a_stage_lie_in_different_banks(ab: str, cols: int) -> None:
+    b = builder(ab=ab)
+    stage = Stage(b, "x", 16, cols, b.k)
+    itemsize = format_of(ab).itemsize
+    assert stage.ldm >= stage.panel
+    assert stage.ldm * itemsize // 16 % 2 == 1
+    assert stage.panels * stage.panel == cols
+    # WMMA takes tiles at multiples of 32 bytes.
+    assert {at * itemsize % 32 for at in range(0, stage.panel, stage.width)} == {0}
+
+
+def test_narrow_tiles_have_panels_of_their_own() -> None:
+    narrow = Stage(builder(MmaShape(8, 8, 8)), "x", 8, 32, 8)
+    assert (narrow.panel, narrow.panels) == (8, 4)
+    wide = Stage(builder(), "x", 8, 32, 16)
+    assert (wide.panel, wide.panels) == (32, 1)
+
+
+@pytest.mark.parametrize("count", range(1, 8))
+@pytest.mark.parametrize("limit", [None, 1])
+def test_a_step_is_multiplied_from_the_stage_that_it_was_copied_to(
+    count: int, limit: int | None
+) -> None:
+    """The copy of a step comes after the products of the one before last, which it overwrites."""
+    done: list[tuple[str, int, Index]] = []
+    b = builder(accumulation_length=limit)
+    pipelined(
+        b,
+        Sums(b, count),
+        count,
+        1,
+        lambda stage, step: done.append(("fill", stage, Index.of(step))),
+        lambda stage, step, span: done.append(("multiply", stage, Index.of(step))),
+        None,
+    )
+    pairs = (count - 1) // 2
+    inside = [one for one in done if one[2].symbols]
+    turns: list[tuple[str, int, int]] = [
+        (what, stage, int(step.evaluate({"g": 0, "i": i, "j": i})))
+        for i in range(pairs)
+        for what, stage, step in inside
+    ]
+    turns += [(what, stage, step.const) for what, stage, step in done[len(inside) :]]
+    stages, multiplied = {0: 0}, list[int]()
+    for what, stage, step in turns:
+        if what == "fill":
+            assert stages.get(stage, -1) in {-1, *multiplied}
+            stages[stage] = step
+        else:
+            assert stages[stage] == step
+            multiplied.append(step)
+    assert multiplied == list(range(count))

@@ -1,0 +1,74 @@
+"""How a tile is scanned by products: its three forms, what each costs and what each refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hand_built import builder
+from tcusim.algorithms import build
+from tcusim.algorithms.order import Order
+from tcusim.algorithms.tile_scan import FORMS, results, tile_scan, upper
+from tcusim.errors import Unsupported
+from tcusim.machine.shapes import MmaShape
+from tcusim.program.grammar import Mma
+from tcusim.simulate.interpreter import interpret, run_numpy
+
+# n is less than k, k, and more.
+SHAPES = (MmaShape(16, 8, 16), MmaShape(16, 16, 16), MmaShape(8, 32, 16), MmaShape(5, 7, 3))
+
+
+def fits(form: str, shape: MmaShape) -> bool:
+    return form != "[U|1]" or shape.n > shape.k
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("combine", ["mma", "add"])
+def test_each_form_scans_a_tile(shape: MmaShape, form: str, combine: str) -> None:
+    options: dict[str, Any] = {"tile": shape, "side": "a", "form": form, "combine": combine}
+    if not fits(form, shape) or (form == "(LA)1" and combine == "add"):
+        with pytest.raises(Unsupported, match=r"^form '"):
+            build("scan_t", **options)
+        return
+    size = shape.m * shape.k
+    x = np.random.default_rng(size).integers(-3, 4, size).astype(np.float16)
+    program = build("scan_t", segment_size=size, **options)
+    np.testing.assert_array_equal(run_numpy(program, {"in": x})["out"], x.cumsum(dtype=np.float32))
+    products = sum(isinstance(event.step, Mma) for event in interpret(program, {"in": x}))
+    blocks, rows = -(-shape.k // shape.n), -(-shape.m // shape.k)
+    # The paper's: A.U, L.A and their product with ones, for each block of columns.
+    if form == "(LA)1":
+        assert products == blocks * (2 + rows)
+
+
+@pytest.mark.parametrize("order", [Order(), Order(exclusive=True), Order(reverse=True)], ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_blocks_of_u_are_one_matrix(shape: MmaShape, order: Order) -> None:
+    """Ones where an element of the row is summed: on and above the diagonal, and so on."""
+    b = builder(shape)
+    frags = upper(b, order)
+    assert len(frags) == len(results(b, "R")) == -(-shape.k // shape.n)
+    ones = np.zeros((shape.k, shape.n * len(frags)), bool)
+    for number in range(len(frags)):
+        kind, offset = order.summed(number * shape.n)
+        place = np.arange(shape.k)[:, None], np.arange(shape.n)[None, :]
+        below = place[1] <= place[0] + offset if kind == "lower" else place[0] <= place[1] + offset
+        ones[:, number * shape.n :][:, : shape.n] = below
+    summed = np.arange(shape.k)[:, None], np.arange(shape.k)[None, :]
+    late = summed[0] - summed[1] if not order.reverse else summed[1] - summed[0]
+    np.testing.assert_array_equal(ones[:, : shape.k], late < (not order.exclusive))
+
+
+def test_the_usual_form_needs_the_fewest_products() -> None:
+    assert tile_scan(builder(combine="add"), None, Order()).first == 0
+    with pytest.raises(Unsupported, match="needs more result columns than k"):
+        tile_scan(builder(combine="add"), "[U|1]", Order())
+    with pytest.raises(Unsupported, match="rounds partial sums to the operand type"):
+        tile_scan(builder(combine="add"), "(LA)1", Order())
+    with pytest.raises(Unsupported, match="do not fit operands of type s8"):
+        tile_scan(builder(ab="s8", acc="s32", source="s8"), None, Order())
+    with pytest.raises(Unsupported, match="which combine='mma' cannot scan"):
+        tile_scan(builder(ab="bf16", source="f32"), None, Order())

@@ -1,0 +1,152 @@
+"""Rounded additions in shared memory: who is added to whom, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from hand_built import hand_built
+from tcusim.algorithms.builder import LENGTH, Builder
+from tcusim.algorithms.order import Order
+from tcusim.algorithms.rows import data
+from tcusim.algorithms.tree import (
+    UNROLLED,
+    Vectors,
+    add_in_turn,
+    fold,
+    pairwise,
+    precede,
+    preceding,
+    scan_vectors,
+)
+from tcusim.errors import Unsupported
+from tcusim.program.grammar import Buffer, Extent, Loop, Program, View
+from tcusim.simulate.interpreter import run_numpy
+
+Floats = NDArray[np.float32]
+# Takes values in shared memory, and as many spare ones; returns what is written.
+Body = Callable[[Builder, Buffer, Buffer], View]
+ORDERS = [Order(exclusive, reverse) for exclusive in (False, True) for reverse in (False, True)]
+
+
+def program_of(body: Body, size: int) -> Program:
+    """Return a program that brings `size` floats to shared memory, and writes what body gives."""
+
+    def function(b: Builder, segment_size: int) -> int:
+        values, spare = (b.scratch(name, "f32", size) for name in ("values", "spare"))
+        b.copy(b.rect(values, 0, 1, size, size), b.rect(data(b), b.item * size, 1, size, size))
+        found = body(b, values, spare)
+        out = b.output("out", "f32", Extent(LENGTH))
+        b.copy(b.rect(out, b.item * size, *b.size(found), found.cols), found)
+        return size
+
+    return hand_built(function, segment_size=size, source="f32")
+
+
+def results(body: Body, x: Floats) -> Floats:
+    return outputs(program_of(body, x.size), x)
+
+
+def outputs(program: Program, x: Floats) -> Floats:
+    return np.asarray(run_numpy(program, {"in": x})["out"], np.float32)
+
+
+def uneven(size: int) -> Floats:
+    """Return numbers whose sums are rounded, so that bits tell the order of additions."""
+    return np.random.default_rng(size).standard_normal(size).astype(np.float32) * 1000
+
+
+def in_pairs(x: Floats) -> np.float32:
+    """Add up the most values that are a power of two, and then the rest."""
+    if x.size == 1:
+        return np.float32(x[0])
+    half = 1 << (x.size - 1).bit_length() - 1
+    return np.float32(in_pairs(x[:half]) + in_pairs(x[half:]))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 16, 29])
+def test_neighbours_are_added_in_pairs(size: int) -> None:
+    def body(b: Builder, values: Buffer, spare: Buffer) -> View:
+        pairwise(b, lambda start, count, apart: b.rect(values, start, 1, count, 1, apart), size)
+        return b.rect(values, 0, 1, size, size)
+
+    x = uneven(size)
+    assert results(body, x)[0] == in_pairs(x)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 16, 29])
+def test_halves_are_folded_onto_each_other(size: int) -> None:
+    def body(b: Builder, values: Buffer, spare: Buffer) -> View:
+        fold(b, lambda start, count: b.rect(values, start, 1, count, 1), size)
+        return b.rect(values, 0, 1, size, size)
+
+    x = uneven(size)
+    left = x.copy()
+    while left.size > 1:
+        upper = left[(left.size + 1) // 2 :]
+        left = left[: (left.size + 1) // 2]
+        left[: upper.size] += upper
+    assert results(body, x)[0] == left[0]
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+@pytest.mark.parametrize("vectors", [Vectors(11), Vectors(4, 3, 4, across=True), Vectors(4, 3, 4)])
+def test_vectors_are_scanned_each_by_itself(order: Order, vectors: Vectors) -> None:
+    """The sums are inclusive in every order; what precedes them lies one place on."""
+    size = vectors.count * vectors.lines
+
+    def scanned(b: Builder, values: Buffer, spare: Buffer) -> View:
+        found = scan_vectors(b, values, (spare, values), vectors, order)
+        return b.rect(found, 0, 1, size, size)
+
+    def before(b: Builder, values: Buffer, spare: Buffer) -> View:
+        found = scan_vectors(b, values, (spare, values), vectors, order)
+        other = values if found is spare else spare
+        b.copy(vectors.view(b, other), preceding(b, found, vectors, order))
+        return b.rect(other, 0, 1, size, size)
+
+    x = np.random.default_rng(1).integers(-9, 10, size).astype(np.float32)
+    rows = x.reshape(vectors.lines, -1)
+    sums = rows[:, ::-1].cumsum(1)[:, ::-1] if order.reverse else rows.cumsum(1)
+    np.testing.assert_array_equal(results(scanned, x), sums.ravel())
+    np.testing.assert_array_equal(results(before, x), (sums - rows).ravel())
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("size", [2, UNROLLED, UNROLLED + 3])
+def test_values_are_added_one_after_the_other(size: int, reverse: bool) -> None:
+    def body(b: Builder, values: Buffer, spare: Buffer) -> View:
+        add_in_turn(b, values, Vectors(size), Order(reverse=reverse))
+        return b.rect(values, 0, 1, size, size)
+
+    x = uneven(size)
+    sums = x[::-1].cumsum(dtype=np.float32)[::-1] if reverse else x.cumsum(dtype=np.float32)
+    program = program_of(body, size)
+    np.testing.assert_array_equal(outputs(program, x), sums)
+    assert any(isinstance(step, Loop) for step in program.steps) == (size > UNROLLED)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_tree_gives_what_precedes_each_value(reverse: bool) -> None:
+    """Each sum is that of the vector with zeros from the value on, added in pairs."""
+    size = 16
+
+    def body(b: Builder, values: Buffer, spare: Buffer) -> View:
+        precede(b, values, spare, Vectors(size), Order(exclusive=True, reverse=reverse))
+        return b.rect(spare, 0, 1, size, size)
+
+    x, at = uneven(size), np.arange(size)
+    expected = [in_pairs(np.where(at > i if reverse else at < i, x, np.float32(0))) for i in at]
+    np.testing.assert_array_equal(results(body, x), expected)
+
+
+def test_a_tree_has_a_power_of_two_of_values() -> None:
+    def body(b: Builder, values: Buffer, spare: Buffer) -> View:
+        precede(b, values, spare, Vectors(12))
+        return b.rect(spare, 0, 1, 12, 12)
+
+    with pytest.raises(Unsupported, match=r"a tree has 2\*\*i values and is one warp's alone"):
+        program_of(body, 12)
