@@ -59,3 +59,15 @@ def device(only_backends: Callable[..., None]) -> Iterator[device_standin.StandI
     yield stand_in
     for clear in (plan_for.cache_clear, READY.clear):
         clear()
+
+
+@pytest.fixture(scope="session")
+def host_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder for what is compiled for the CPU in this session."""
+    return tmp_path_factory.mktemp("host-cache")
+
+
+@pytest.fixture
+def host_cache(host_cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what is compiled for the CPU apart from what the user has compiled."""
+    monkeypatch.setenv("TCUSIM_CACHE_DIR", str(host_cache_folder))

@@ -1,126 +1,28 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from host_kernels import BY_HAND, halves, kernel_of, same_bits, small_kernel
 from tcusim.algorithms import build as build_program
 from tcusim.backends import run
-from tcusim.errors import BackendUnavailable, InputError, Unsupported
+from tcusim.errors import InputError, Unsupported
 from tcusim.machine import Fused, Rule, Values, as_values, format_of, mma_values, rule_for
-from tcusim.machine.shapes import shape_of
-from tcusim.program.grammar import Buffer, BufferRole, Extent, Index, Program, Scalar
 from tcusim.simulate.interpreter import convert_values, run_numpy
 from tcusim_cuda.emit import emit
-from tcusim_cuda.kernel import Kernel
-from tcusim_host import BACKEND, BuildError, KernelError, build, build_many, run_kernel
-from tcusim_host.build import source_folder
+from tcusim_host import BACKEND, KernelError, build, build_many, run_kernel
 from tcusim_host.run import numerics_row
 
-pytestmark = pytest.mark.skipif(
-    BACKEND.available() is not None, reason=f"host: {BACKEND.available()}"
-)
+pytestmark = [
+    pytest.mark.skipif(BACKEND.available() is not None, reason=f"host: {BACKEND.available()}"),
+    pytest.mark.usefixtures("host_cache"),
+]
 
-LENGTH = Index.symbol("length")
 SEEDS = range(6)
-
-# Written by hand: sums of 16 consecutive elements, the first algorithm of the paper.
-BY_HAND = """\
-#include <cuda_fp16.h>
-#include <mma.h>
-using namespace nvcuda;
-
-extern "C" __global__ void __launch_bounds__(32)
-by_hand(const half* __restrict__ in, float* __restrict__ out, const long long length)
-{
-    const int lane = threadIdx.x % 32;
-    const int warp = threadIdx.x / 32;
-    const long long block = blockIdx.x;
-    __shared__ __align__(32) half c_P[256];
-    __shared__ __align__(32) float s_V_of[1][256];
-    float* const s_V = s_V_of[warp];
-    wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> P;
-    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> A;
-    wmma::fragment<wmma::accumulator, 16, 16, 16, float> V;
-    for (int e = threadIdx.x; e < 256; e += blockDim.x) {
-        c_P[e] = __float2half_rn(e / 16 == 0 ? 1.0f : 0.0f);
-    }
-    __syncthreads();
-    wmma::load_matrix_sync(P, c_P, 16);
-    wmma::fill_fragment(V, 0.0f);
-    wmma::load_matrix_sync(A, in + (256*block), 16);
-    wmma::mma_sync(V, P, A, V);
-    wmma::store_matrix_sync(s_V, V, 16, wmma::mem_col_major);
-    __syncwarp();
-    for (int e = lane; e < 16; e += 32) out[16*block + e] = s_V[16*e];
-}
-"""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TCUSIM_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
-def kernel_of(
-    text: str, name: str = "by_hand", program: Program | None = None, warps: int = 1
-) -> Kernel:
-    return Kernel(
-        name=name,
-        text=text,
-        program=program or build_program("reduction_k"),
-        threads=32 * warps,
-        dynamic_shared_bytes=0,
-        min_sm=70,
-        paths=("",) * len(text.splitlines()),
-    )
-
-
-def small_kernel(
-    body: str, source: str = "f32", target: str = "f32", warps: int = 1, elements: int = 32
-) -> Kernel:
-    """Return a kernel whose blocks each take and give `elements` elements."""
-    types = {"f16": "half", "bf16": "__nv_bfloat16", "f32": "float", "f64": "double"}
-    text = (
-        '#include <mma.h>\n#include "tcusim.cuh"\nusing namespace nvcuda;\n'
-        f'extern "C" __global__ void small(const {types[source]}* __restrict__ in, '
-        f"{types[target]}* __restrict__ out, const long long length) {{\n"
-        f"    const int lane = threadIdx.x % 32;\n    const int warp = threadIdx.x / 32;\n"
-        f"    const long long block = blockIdx.x;\n{body}\n}}\n"
-    )
-    program = Program(
-        name="small",
-        shape=shape_of("16x16x16"),
-        ab="f16",
-        acc="f32",
-        scalars=(Scalar("length"),),
-        buffers=(
-            Buffer("in", source, Extent(LENGTH), BufferRole.INPUT),
-            Buffer("out", target, Extent(LENGTH), BufferRole.OUTPUT),
-        ),
-        blocks=Extent(LENGTH, elements),
-        warps=warps,
-        steps=(),
-    )
-    return kernel_of(text, "small", program, warps)
-
-
-def same_bits(x: Any, y: Any) -> bool:
-    return np.asarray(x).tobytes() == np.asarray(y).tobytes()
-
-
-def halves(count: int, seed: int = 0) -> Values:
-    return np.random.default_rng(seed).standard_normal(count).astype(np.float16)
 
 
 # --- Kernels ------------------------------------------------------------------------------------
@@ -331,128 +233,6 @@ def test_an_mma_of_other_types_than_the_programs_is_an_error() -> None:
     message = "line 24: wmma::mma_sync.*\n  the program multiplies f16 into f16"
     with pytest.raises(KernelError, match=message):
         run_kernel(kernel_of(BY_HAND, program=program), {"in": halves(256)})
-
-
-# --- Building -----------------------------------------------------------------------------------
-
-
-def test_an_error_of_the_compiler_names_line_and_step() -> None:
-    kernel = emit(build_program("reduction_k"))
-    number = next(i for i, text in enumerate(kernel.text.splitlines()) if "fill_fragment" in text)
-    bad = replace(kernel, text=kernel.text.replace("fill_fragment(V", "fill_fragment(W"))
-    with pytest.raises(BuildError) as caught:
-        build(bad)
-    text = str(caught.value)
-    assert "reduction_k: its text does not compile on the host:" in text
-    assert f"line {number + 1}, step 2: 'W' was not declared" in text
-    assert "wmma::fill_fragment(W, 0.0f);" in text
-
-
-def test_parameters_that_are_not_the_kernels_arguments_are_an_error() -> None:
-    bad = BY_HAND.replace(", const long long length", "")
-    with pytest.raises(BuildError, match=r"parameters are not Kernel\.arguments"):
-        build(kernel_of(bad))
-
-
-def test_a_library_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("TCUSIM_CACHE_DIR", str(tmp_path))
-    kernel = kernel_of(BY_HAND)
-    first = build(kernel)
-    written = first.path.stat().st_mtime_ns
-    assert build(kernel) is first
-    assert first.path.stat().st_mtime_ns == written
-    assert first.path.parent == tmp_path / "host"
-    # Nothing but the kernel and the two objects of the runtime is left behind.
-    assert len(list(first.path.parent.iterdir())) == 3
-
-
-def test_kernels_that_are_compiled_together_run_as_if_alone(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def runs(kernels: list[Kernel]) -> list[Any]:
-        return [run_kernel(kernel, {"in": x})["out"] for kernel in kernels]
-
-    x = np.arange(64, dtype=np.float32)
-    # Of one name; some with shared memory, which is another kernel's no more than another block's.
-    kernels = [
-        small_kernel(
-            "    __shared__ float s[32];\n"
-            f"    if (block == 0) s[lane] = {factor} * in[lane];\n"
-            "    __syncwarp();\n    out[32*block + lane] = s[31 - lane];"
-        )
-        for factor in range(1, 20)
-    ]
-    monkeypatch.setenv("TCUSIM_CACHE_DIR", str(tmp_path / "together"))
-    assert len({library.entry.value for library in build_many(kernels)}) == len(kernels)
-    together = runs(kernels)
-    files = {path.stat().st_ino for path in (tmp_path / "together" / "host").glob("small*.so")}
-    assert len(files) < len(kernels) / 4
-    for factor, out in enumerate(together, start=1):
-        assert (out[:32] == factor * x[31::-1]).all()
-        assert np.isnan(out[32:]).all()
-    monkeypatch.setenv("TCUSIM_CACHE_DIR", str(tmp_path / "alone"))
-    assert all(map(same_bits, together[:3], runs(kernels[:3])))
-
-
-def test_an_error_among_many_names_its_kernel() -> None:
-    good = [small_kernel(f"    out[lane] = {number} + in[lane];") for number in range(4)]
-    bad = small_kernel("    out[lane] = nowhere[lane];")
-    with pytest.raises(BuildError, match="line 8: 'nowhere' was not declared"):
-        build_many([*good, bad])
-
-
-def test_the_cache_is_where_other_caches_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    # g++ runs in another folder than the caller's.
-    monkeypatch.setenv("TCUSIM_CACHE_DIR", "here")
-    assert source_folder(kernel_of(BY_HAND)).parent == Path.cwd() / "here" / "host"
-    monkeypatch.delenv("TCUSIM_CACHE_DIR")
-    monkeypatch.setenv("XDG_CACHE_HOME", "/some/where")
-    folder = source_folder(kernel_of(BY_HAND))
-    assert folder.parent == Path("/some/where/tcusim/host")
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert Path.home() in source_folder(kernel_of(BY_HAND)).parents
-
-
-def test_processes_may_build_the_same_kernel_at_once(tmp_path: Path) -> None:
-    code = (
-        "import numpy as np; from tcusim import build, run;"
-        "x = np.ones(256, np.float16);"
-        "print(run(build('reduction_k'), {'in': x}, backend='host')['out'].sum())"
-    )
-    environment = {
-        **os.environ,
-        "TCUSIM_CACHE_DIR": str(tmp_path),
-        "PYTHONPATH": os.pathsep.join(sys.path),
-    }
-    runs = [
-        subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE)
-        for _ in range(3)
-    ]
-    for process in runs:
-        out, _ = process.communicate(timeout=120)
-        assert (process.returncode, out.strip()) == (0, b"256.0")
-
-
-def test_debug_keeps_the_text_where_it_says(capfd: pytest.CaptureFixture[str]) -> None:
-    kernel = kernel_of(BY_HAND)
-    x = halves(256)
-    got = run_kernel(kernel, {"in": x}, debug=True)
-    folder = source_folder(kernel)
-    assert f"by_hand: sources are in {folder}" in capfd.readouterr().err
-    assert (folder / "kernel.cu").read_text() == BY_HAND
-    assert same_bits(got["out"], run_kernel(kernel, {"in": x})["out"])
-
-
-def test_without_a_compiler_the_backend_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("CXX", "/no/such/g++ -O3")
-    reason = BACKEND.available()
-    assert reason is not None
-    assert "'/no/such/g++' is not on the PATH" in reason
-    assert "apt-get install g++" in reason
-    with pytest.raises(BackendUnavailable, match="host: no C\\+\\+ compiler"):
-        build(kernel_of(BY_HAND))
 
 
 def test_unknown_options_are_refused() -> None:

@@ -1,0 +1,145 @@
+"""Compiling for the CPU: once, together, by several processes, and what errors say."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from host_kernels import BY_HAND, halves, kernel_of, same_bits, small_kernel
+from tcusim.algorithms import build as build_program
+from tcusim.errors import BackendUnavailable
+from tcusim_cuda.emit import emit
+from tcusim_cuda.kernel import Kernel
+from tcusim_host import BACKEND, BuildError, build, build_many, run_kernel
+from tcusim_host.build import source_folder
+
+pytestmark = [
+    pytest.mark.skipif(BACKEND.available() is not None, reason=f"host: {BACKEND.available()}"),
+    pytest.mark.usefixtures("host_cache"),
+]
+
+
+def test_an_error_of_the_compiler_names_line_and_step() -> None:
+    kernel = emit(build_program("reduction_k"))
+    number = next(i for i, text in enumerate(kernel.text.splitlines()) if "fill_fragment" in text)
+    bad = replace(kernel, text=kernel.text.replace("fill_fragment(V", "fill_fragment(W"))
+    with pytest.raises(BuildError) as caught:
+        build(bad)
+    text = str(caught.value)
+    assert "reduction_k: its text does not compile on the host:" in text
+    assert f"line {number + 1}, step 2: 'W' was not declared" in text
+    assert "wmma::fill_fragment(W, 0.0f);" in text
+
+
+def test_parameters_that_are_not_the_kernels_arguments_are_an_error() -> None:
+    bad = BY_HAND.replace(", const long long length", "")
+    with pytest.raises(BuildError, match=r"parameters are not Kernel\.arguments"):
+        build(kernel_of(bad))
+
+
+def test_a_library_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TCUSIM_CACHE_DIR", str(tmp_path))
+    kernel = kernel_of(BY_HAND)
+    first = build(kernel)
+    written = first.path.stat().st_mtime_ns
+    assert build(kernel) is first
+    assert first.path.stat().st_mtime_ns == written
+    assert first.path.parent == tmp_path / "host"
+    # Nothing but the kernel and the two objects of the runtime is left behind.
+    assert len(list(first.path.parent.iterdir())) == 3
+
+
+def test_kernels_that_are_compiled_together_run_as_if_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def runs(kernels: list[Kernel]) -> list[Any]:
+        return [run_kernel(kernel, {"in": x})["out"] for kernel in kernels]
+
+    x = np.arange(64, dtype=np.float32)
+    # Of one name; some with shared memory, which is another kernel's no more than another block's.
+    kernels = [
+        small_kernel(
+            "    __shared__ float s[32];\n"
+            f"    if (block == 0) s[lane] = {factor} * in[lane];\n"
+            "    __syncwarp();\n    out[32*block + lane] = s[31 - lane];"
+        )
+        for factor in range(1, 20)
+    ]
+    monkeypatch.setenv("TCUSIM_CACHE_DIR", str(tmp_path / "together"))
+    assert len({library.entry.value for library in build_many(kernels)}) == len(kernels)
+    together = runs(kernels)
+    files = {path.stat().st_ino for path in (tmp_path / "together" / "host").glob("small*.so")}
+    assert len(files) < len(kernels) / 4
+    for factor, out in enumerate(together, start=1):
+        assert (out[:32] == factor * x[31::-1]).all()
+        assert np.isnan(out[32:]).all()
+    monkeypatch.setenv("TCUSIM_CACHE_DIR", str(tmp_path / "alone"))
+    assert all(map(same_bits, together[:3], runs(kernels[:3])))
+
+
+def test_an_error_among_many_names_its_kernel() -> None:
+    good = [small_kernel(f"    out[lane] = {number} + in[lane];") for number in range(4)]
+    bad = small_kernel("    out[lane] = nowhere[lane];")
+    with pytest.raises(BuildError, match="line 8: 'nowhere' was not declared"):
+        build_many([*good, bad])
+
+
+def test_the_cache_is_where_other_caches_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    # g++ runs in another folder than the caller's.
+    monkeypatch.setenv("TCUSIM_CACHE_DIR", "here")
+    assert source_folder(kernel_of(BY_HAND)).parent == Path.cwd() / "here" / "host"
+    monkeypatch.delenv("TCUSIM_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/some/where")
+    folder = source_folder(kernel_of(BY_HAND))
+    assert folder.parent == Path("/some/where/tcusim/host")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert Path.home() in source_folder(kernel_of(BY_HAND)).parents
+
+
+def test_processes_may_build_the_same_kernel_at_once(tmp_path: Path) -> None:
+    code = (
+        "import numpy as np; from tcusim import build, run;"
+        "x = np.ones(256, np.float16);"
+        "print(run(build('reduction_k'), {'in': x}, backend='host')['out'].sum())"
+    )
+    environment = {
+        **os.environ,
+        "TCUSIM_CACHE_DIR": str(tmp_path),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    runs = [
+        subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE)
+        for _ in range(3)
+    ]
+    for process in runs:
+        out, _ = process.communicate(timeout=120)
+        assert (process.returncode, out.strip()) == (0, b"256.0")
+
+
+def test_debug_keeps_the_text_where_it_says(capfd: pytest.CaptureFixture[str]) -> None:
+    kernel = kernel_of(BY_HAND)
+    x = halves(256)
+    got = run_kernel(kernel, {"in": x}, debug=True)
+    folder = source_folder(kernel)
+    assert f"by_hand: sources are in {folder}" in capfd.readouterr().err
+    assert (folder / "kernel.cu").read_text() == BY_HAND
+    assert same_bits(got["out"], run_kernel(kernel, {"in": x})["out"])
+
+
+def test_without_a_compiler_the_backend_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CXX", "/no/such/g++ -O3")
+    reason = BACKEND.available()
+    assert reason is not None
+    assert "'/no/such/g++' is not on the PATH" in reason
+    assert "apt-get install g++" in reason
+    with pytest.raises(BackendUnavailable, match="host: no C\\+\\+ compiler"):
+        build(kernel_of(BY_HAND))
