@@ -17,7 +17,8 @@ from tcusim.arrays.functions import (
     segmented_sum,
     sum,
 )
-from tcusim.arrays.plans import Plan, ProductPlan, plan, plan_product
+from tcusim.arrays.plan_functions import plan, plan_product
+from tcusim.arrays.plans import Plan, ProductPlan
 from tcusim.backends import register_backend, run
 from tcusim.errors import (
     AgreementError,

@@ -14,7 +14,8 @@ from tcusim.arrays.calls import ReadyCall, product_call, segment_call
 from tcusim.arrays.dtypes import TypeRule, numpy_type, types_on_device, types_on_host
 from tcusim.arrays.libraries import Home, Host, addend_of, as_numpy, gathered
 from tcusim.arrays.offsets import initial_of, offsets_of
-from tcusim.arrays.plans import lies_by_offsets, plan_for, product_problem, segment_problem
+from tcusim.arrays.plans import plan_for
+from tcusim.arrays.posed import lies_by_offsets, product_problem, segment_problem
 from tcusim.arrays.problem import require_unnamed
 from tcusim.arrays.request import Call, Options, ProductRequest, SegmentRequest, arch_of_run
 from tcusim.backends import DeviceArrayFacts, DeviceBackend

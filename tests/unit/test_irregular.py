@@ -18,8 +18,9 @@ from tcusim.algorithms import algorithms, build
 from tcusim.algorithms.order import FORWARD, Order
 from tcusim.algorithms.rows import GROUP_CHUNKS
 from tcusim.arrays.dtypes import TypeRule
+from tcusim.arrays.plan_functions import plan
 from tcusim.arrays.planner import choose
-from tcusim.arrays.plans import Plan, plan, plan_for
+from tcusim.arrays.plans import Plan, plan_for
 from tcusim.arrays.problem import RaggedProblem, Types
 from tcusim.arrays.tuning import DEFAULT
 from tcusim.backends import run

@@ -1,0 +1,229 @@
+"""What a user plans by sizes and a type, before there are arrays: `plan` and `plan_product`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tcusim.arrays.dtypes import Bits, types_on_host
+from tcusim.arrays.plans import Asked, Plan, ProductPlan, plan_for
+from tcusim.arrays.posed import lies_by_offsets, product_problem, segment_problem
+from tcusim.arrays.problem import (
+    Shape,
+    require_unnamed,
+)
+from tcusim.arrays.request import (
+    OPERATIONS,
+    Options,
+    ProductLayout,
+    SegmentRequest,
+    arch_of_run,
+    count_of,
+)
+from tcusim.errors import InputError, unknown_name
+from tcusim.machine.formats import array_name_of
+
+__all__ = ["plan", "plan_product"]
+
+
+def plan(
+    operation: str,
+    *,
+    length: int,
+    segment_size: int | None = None,
+    segments: int | None = None,
+    longest: int | None = None,
+    dtype: Any = "float16",
+    result: Any = None,
+    backend: str | None = None,
+    tile: Shape | None = None,
+    arch: str | None = None,
+    acc: str = "f32",
+    algorithm: str | None = None,
+    bits: Bits = "segment",
+    strategy: str | None = None,
+    exclusive: bool = False,
+    include_initial: bool = False,
+    reverse: bool = False,
+    initial: bool = False,
+) -> Plan:
+    """Plan a sum or a scan of arrays of one length and type, to be called many times.
+
+    `tcusim.sum` and its kin make such plans, keep the latest ones, and call them.
+
+    Parameters
+    ----------
+    operation : {"sum", "cumsum", "segmented_sum", "segmented_cumsum"}
+        What to compute; the first two take the array as one segment.
+    length : int
+        Elements of the array, at least 1.
+    segment_size : int, optional
+        Elements of a segment, for the last two operations. The last segment may be shorter.
+    segments : int, optional
+        Instead: how many segments there are, of any lengths. Calls then take `offsets`.
+    longest : int, optional
+        With `segments`: the most elements that any of them has, which may save launches. It is
+        rounded up; offsets of a longer segment are refused.
+    dtype : dtype
+        Element type of the array, by NumPy's name or as a type: what `tcusim.sum` takes.
+    result : dtype, optional
+        What `dtype` is in `tcusim.sum`: the type of the computation and of the result. By default
+        that of the array; of integers NumPy's wide one, int32 in GPU memory.
+    backend : str, optional
+        Who runs it. By default that of the array: the simulator for NumPy arrays.
+    tile, arch, acc, algorithm, bits
+        As in `tcusim.sum`.
+    strategy : str, optional
+        How to compute, by name, where several ways are open: "panels", "single_pass", or of
+        segments by offsets "row_per_segment" or "rows". All that apply have the same bits. By
+        default the first; the plan says which that is, and why.
+    exclusive, include_initial, reverse : bool
+        Of a scan, as in `tcusim.segmented_cumsum`. With an initial zero the result is flat.
+    initial : bool
+        Of a scan: whether calls give the values that precede the segments' first elements.
+
+    Raises
+    ------
+    InputError
+        If an argument cannot be used; the text says which and why.
+
+    Examples
+    --------
+    >>> import numpy as np, tcusim
+    >>> plan = tcusim.plan("segmented_sum", length=8, segment_size=4)
+    >>> plan
+    Plan('segmented_sum', 8 float16 in segments of 4 to float16: reduction_kn)
+    >>> plan(np.arange(8, dtype=np.float16))
+    array([ 6., 22.], dtype=float16)
+    """
+    options = Options(backend, tile, arch, acc, algorithm, bits, strategy).checked()
+    if operation in ("matmul", "matvec"):
+        raise InputError(f"{operation!r} is a product; plan it with tcusim.plan_product")
+    if not isinstance(operation, str) or operation not in OPERATIONS:
+        raise unknown_name("operation", operation, OPERATIONS)
+    length = count_of("length", length)
+    sizes = _checked_sizes(
+        operation, {"segment_size": segment_size, "segments": segments, "longest": longest}
+    )
+    size = min(sizes["segment_size"], length) if "segment_size" in sizes else None
+    order = {"exclusive": exclusive, "include_initial": include_initial, "reverse": reverse}
+    for name, wanted in (order | {"initial": initial}).items():
+        if wanted and OPERATIONS[operation] != "scan":
+            raise InputError(f"{name} is for scans, and {operation!r} is none")
+    request = SegmentRequest(operation, axis=0, segment_size=size, **order)
+    used = arch_of_run(arch, backend)
+    named_result = None if result is None else array_name_of(result)
+    rule = types_on_host(_given_type(dtype), named_result, acc, used, bits=options.bits)
+    layout = request.layout((length,), by_offsets="segments" in sizes)
+    if initial:
+        require_unnamed(algorithm, "initial=")
+    own = "segments" not in sizes and (initial or lies_by_offsets(layout, rule, options))
+    segments = layout.segments if own else sizes.get("segments")
+    longest = layout.segment_size if own else sizes.get("longest")
+    layout = replace(layout, by_offsets=segments)
+    problem = segment_problem(request, layout, rule, options, used, longest, carry=initial)
+    own_size = layout.segment_size if own else None
+    asked = Asked(rule.named(named_result), request.initial, own_size, initial)
+    made: Plan = plan_for(operation, problem, arch, backend, rule, asked)
+    return made
+
+
+def _given_type(dtype: Any) -> str:
+    name = array_name_of(dtype)
+    if name != "bfloat16" and np.dtype(name).kind not in "biuf":
+        raise InputError(f"dtype must be a real number type, got {name}")
+    return name
+
+
+def _checked_sizes(operation: str, sizes: Mapping[str, Any]) -> dict[str, int]:
+    """Return the sizes of segments that were given; refuse what does not go together."""
+    given = {name: value for name, value in sizes.items() if value is not None}
+    if operation in ("sum", "cumsum"):
+        if given:
+            raise InputError(
+                f"{operation!r} takes the array as one segment; leave {next(iter(given))} out, or "
+                f"plan 'segmented_{operation}'"
+            )
+    elif ("segment_size" in given) == ("segments" in given):
+        raise InputError(
+            f"{operation!r} needs segment_size, the elements of a segment, or segments, the number "
+            f"of those by offsets; {'not both' if given else 'one of them'}"
+        )
+    elif "longest" in given and "segments" not in given:
+        raise InputError("longest goes with segments, the number of those by offsets")
+    return {name: count_of(name, value) for name, value in given.items()}
+
+
+def plan_product(
+    operation: str,
+    *,
+    rows: int,
+    inner: int,
+    cols: int | None = None,
+    dtype: Any = "float16",
+    result: Any = None,
+    add_c: bool = False,
+    backend: str | None = None,
+    tile: Shape | None = None,
+    arch: str | None = None,
+    acc: str = "f32",
+    algorithm: str | None = None,
+    strategy: str | None = None,
+) -> ProductPlan:
+    """Plan a product of arrays of given sizes and type, to be called many times.
+
+    Parameters
+    ----------
+    operation : {"matmul", "matvec"}
+        What to compute.
+    rows, inner : int
+        Rows and columns of the left matrix, at least 1.
+    cols : int, optional
+        Columns of the right one, for "matmul".
+    dtype : dtype
+        Element type of the factors: what `tcusim.matmul` takes.
+    result : dtype, optional
+        What `dtype` is in `tcusim.matmul`: the type of the computation and of the result. By
+        default that of the factors; of integers NumPy's wide one, int32 in GPU memory.
+    add_c : bool
+        Add an array of the result's shape and type, given in each call.
+    backend, tile, arch, acc, algorithm
+        As in `tcusim.matmul`.
+    strategy : str, optional
+        The name of the planner's strategy to follow; by default the first that applies.
+
+    Raises
+    ------
+    InputError
+        If an argument cannot be used; the text says which and why.
+
+    Examples
+    --------
+    >>> import numpy as np, tcusim
+    >>> plan = tcusim.plan_product("matvec", rows=2, inner=3)
+    >>> plan
+    Plan('matvec', (2, 3) by (3), float16 to float16: gemv_reduction)
+    >>> plan(np.ones((2, 3), np.float16), np.arange(3, dtype=np.float16))
+    array([3., 3.], dtype=float16)
+    """
+    options = Options(backend, tile, arch, acc, algorithm, strategy=strategy).checked()
+    if not isinstance(operation, str) or operation not in ("matmul", "matvec"):
+        raise unknown_name("operation", operation, ("matmul", "matvec"))
+    if (cols is None) != (operation == "matvec"):
+        raise InputError("'matmul' needs cols, the columns of b; 'matvec' has none")
+    layout = ProductLayout(
+        rows=count_of("rows", rows),
+        inner=count_of("inner", inner),
+        cols=None if cols is None else count_of("cols", cols),
+        result=(),
+    )
+    used = arch_of_run(arch, backend)
+    named_result = None if result is None else array_name_of(result)
+    rule = types_on_host(_given_type(dtype), named_result, acc, used, product=True)
+    problem = product_problem(layout, rule, options, used, add_c=bool(add_c))
+    asked = Asked(rule.named(named_result))
+    made: ProductPlan = plan_for(operation, problem, arch, backend, rule, asked)
+    return made

@@ -1,0 +1,80 @@
+"""The problems that requests pose: how long arrays are, and which segments lie by offsets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tcusim.arrays.dtypes import TypeRule, types_on_device, types_on_host
+from tcusim.arrays.posed import lies_by_offsets, product_problem, segment_problem
+from tcusim.arrays.problem import MOST_DIGITS, Problem, RaggedProblem
+from tcusim.arrays.request import Layout, Options, ProductLayout, SegmentRequest
+
+FLOATS = types_on_host("float16", None, "f32", "hopper")
+DIGITS = types_on_host("int32", None, "f32", "hopper")
+WIDE = types_on_device("int8", "int64", "f32", "hopper")
+
+
+def laid(
+    operation: str, shape: tuple[int, ...], size: int | None = None, **more: Any
+) -> tuple[SegmentRequest, Layout]:
+    request = SegmentRequest(operation, axis=-1, segment_size=size, **more)
+    return request, request.layout(shape)
+
+
+def test_rows_with_a_shorter_last_segment_are_filled() -> None:
+    request, layout = laid("segmented_sum", (3, 10), 4)
+    problem = segment_problem(request, layout, FLOATS, Options(), "ada")
+    assert isinstance(problem, Problem)
+    assert (problem.kind, problem.length, problem.segment_size) == ("reduction", 36, 4)
+    assert (problem.arch, problem.tile.name) == ("ada", "16x16x16")
+
+
+def test_an_order_and_names_are_passed_on() -> None:
+    request, layout = laid("cumsum", (100,), reverse=True, exclusive=True)
+    options = Options(tile="8x32x16", algorithm="scan_tn", strategy="panels")
+    problem = segment_problem(request, layout, FLOATS, options, "hopper")
+    assert isinstance(problem, Problem)
+    assert (problem.order.exclusive, problem.order.reverse) == (True, True)
+    assert (problem.tile.name, problem.algorithm) == ("8x32x16", "scan_tn")
+    assert (problem.strategy, problem.segment_size) == ("panels", 100)
+
+
+@pytest.mark.parametrize(("rule", "carried"), [(FLOATS, True), (DIGITS, False)])
+def test_all_rows_are_one_list_of_segments_by_offsets(rule: TypeRule, carried: bool) -> None:
+    """Initial values are added to sums of digits, and precede floats in the launches."""
+    request = SegmentRequest("segmented_cumsum", axis=-1)
+    layout = replace(request.layout((3, 1000), by_offsets=True), by_offsets=7)
+    problem = segment_problem(request, layout, rule, Options(), "hopper", 300, carry=True)
+    assert isinstance(problem, RaggedProblem)
+    assert (problem.segments, problem.length) == (21, 3000)
+    assert problem.longest is not None
+    assert 300 <= problem.longest <= 3000
+    assert problem.carry == carried
+
+
+def test_integers_lie_by_offsets_beyond_what_accumulators_hold() -> None:
+    for rule in (DIGITS, WIDE):
+        most = MOST_DIGITS[rule.types.ab]
+        for size, apart in ((most, False), (most + 1, True)):
+            _, layout = laid("sum", (size,))
+            assert lies_by_offsets(layout, rule, Options()) == apart
+    _, layout = laid("sum", (2**30,))
+    assert not lies_by_offsets(layout, FLOATS, Options())
+
+
+def test_scans_lie_by_offsets_if_their_segments_are_too_long_to_share() -> None:
+    short, long = (laid("segmented_cumsum", (2**26,), size)[1] for size in (2**10, 2**25))
+    assert not lies_by_offsets(short, FLOATS, Options())
+    assert lies_by_offsets(long, FLOATS, Options())
+    # Whoever names an algorithm has segments as it takes them.
+    assert not lies_by_offsets(long, FLOATS, Options(algorithm="scan_tn"))
+
+
+def test_a_product() -> None:
+    layout = ProductLayout(3, 40, None, (3,))
+    problem = product_problem(layout, FLOATS, Options(), "hopper", add_c=True)
+    assert (problem.rows, problem.inner, problem.cols) == (3, 40, None)
+    assert (problem.add_c, problem.second) == (True, "x")
