@@ -217,6 +217,7 @@ def test_text_lines_up_the_bits(told: tcusim.Explanation) -> None:
 def test_a_terminal_sees_what_is_lost_in_red(told: tcusim.Explanation) -> None:
     colored = told.to_text(color=True)
     assert "\x1b[31m[11]\x1b[0m" in colored
+    assert "\x1b[31m\x1b[0m" not in colored
     for escape in ("\x1b[31m", "\x1b[1m", "\x1b[0m"):
         colored = colored.replace(escape, "")
     assert colored == told.to_text()

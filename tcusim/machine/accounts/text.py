@@ -43,7 +43,7 @@ def text_of(accounts: Sequence[Account], *, color: bool = False) -> str:
 
     def written(span: Span) -> str:
         escape = _ESCAPES.get(span.style) if color else None
-        return f"{escape}{span.text}{_BACK}" if escape else span.text
+        return f"{escape}{span.text}{_BACK}" if escape and span.text else span.text
 
     rows = ("".join(map(written, row)).rstrip() for row in rows_of(accounts))
     return "".join(f"{row}\n" for row in rows)
