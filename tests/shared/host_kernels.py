@@ -5,13 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tcusim.algorithms import build as build_program
 from tcusim.machine import Values
 from tcusim.machine.shapes import shape_of
 from tcusim.program.grammar import Buffer, BufferRole, Extent, Index, Program, Scalar
 from tcusim_cuda.kernel import Kernel
+from tcusim_host import BACKEND
 
+# Marks of tests that compile for the CPU: they need a compiler, and leave the user's cache alone.
+HOST_ALONE = [
+    pytest.mark.skipif(BACKEND.available() is not None, reason=f"host: {BACKEND.available()}"),
+    pytest.mark.usefixtures("host_cache"),
+]
 LENGTH = Index.symbol("length")
 
 

@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tcusim.machine import (
     FORMATS,
@@ -47,3 +48,8 @@ def round_fraction(x: Fraction, fraction_bits: int, emin: int, rounding: str) ->
         leading += 1
     unit = Fraction(2) ** (leading - fraction_bits)
     return (round(x / unit) if rounding == "rne" else int(x / unit)) * unit
+
+
+def uneven_halves(size: int) -> NDArray[np.float16]:
+    """Return numbers whose sums are rounded, so that bits tell the order of additions."""
+    return np.random.default_rng(size).standard_normal(size).astype(np.float16) * np.float16(9)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from host_kernels import BY_HAND, halves, kernel_of, same_bits, small_kernel
+from host_kernels import BY_HAND, HOST_ALONE, halves, kernel_of, same_bits, small_kernel
 from tcusim.algorithms import build as build_program
 from tcusim.errors import BackendUnavailable
 from tcusim_cuda.emit import emit
@@ -20,10 +20,7 @@ from tcusim_cuda.kernel import Kernel
 from tcusim_host import BACKEND, BuildError, build, build_many, run_kernel
 from tcusim_host.build import source_folder
 
-pytestmark = [
-    pytest.mark.skipif(BACKEND.available() is not None, reason=f"host: {BACKEND.available()}"),
-    pytest.mark.usefixtures("host_cache"),
-]
+pytestmark = HOST_ALONE
 
 
 def test_an_error_of_the_compiler_names_line_and_step() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from host_kernels import BY_HAND, halves, kernel_of, same_bits, small_kernel
+from host_kernels import BY_HAND, HOST_ALONE, halves, kernel_of, same_bits, small_kernel
 from tcusim.algorithms import build as build_program
 from tcusim.backends import run
 from tcusim.errors import InputError, Unsupported
@@ -17,10 +17,7 @@ from tcusim_cuda.emit import emit
 from tcusim_host import BACKEND, KernelError, build, build_many, run_kernel
 from tcusim_host.run import numerics_row
 
-pytestmark = [
-    pytest.mark.skipif(BACKEND.available() is not None, reason=f"host: {BACKEND.available()}"),
-    pytest.mark.usefixtures("host_cache"),
-]
+pytestmark = HOST_ALONE
 
 SEEDS = range(6)
 

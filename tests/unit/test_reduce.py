@@ -8,16 +8,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from numbers_of_types import uneven_halves
 from tcusim.algorithms import build
 from tcusim.machine import mma
 from tcusim.simulate.interpreter import run_numpy
 
 M = K = 16
-
-
-def numbers(size: int) -> NDArray[np.float16]:
-    """Return numbers whose sums are rounded, so that bits tell the order of additions."""
-    return np.random.default_rng(size).standard_normal(size).astype(np.float16) * np.float16(9)
 
 
 def sums(name: str, x: Any, size: int, **options: Any) -> NDArray[np.float32]:
@@ -43,7 +39,7 @@ def chain(tiles: NDArray[np.float16], limit: int | None = None) -> NDArray[np.fl
 @pytest.mark.parametrize("limit", [None, 2, 3])
 def test_a_segment_to_a_row_accumulates_its_pieces(limit: int | None) -> None:
     size = 5 * K
-    x = numbers(M * size)
+    x = uneven_halves(M * size)
     tiles = x.reshape(M, 5, K).swapaxes(0, 1)
     result = sums("reduction_kn", x, size, accumulation_length=limit)
     np.testing.assert_array_equal(result, chain(tiles, limit))
@@ -51,7 +47,7 @@ def test_a_segment_to_a_row_accumulates_its_pieces(limit: int | None) -> None:
 
 def test_a_segment_of_tiles_is_finished_by_a_second_product() -> None:
     """R = P.V, with the row sums in the type of the operands; or by additions of halves."""
-    x = numbers(3 * M * K)
+    x = uneven_halves(3 * M * K)
     rows = chain(x.reshape(3, M, K))
     top = np.zeros((16, 16), np.float16)
     top[0] = 1
@@ -65,7 +61,7 @@ def test_a_segment_of_tiles_is_finished_by_a_second_product() -> None:
 
 
 def test_additions_alone_are_in_pairs() -> None:
-    x = numbers(64).astype(np.float32)
+    x = uneven_halves(64).astype(np.float32)
     rows = x.copy()
     while rows.size > 1:
         rows = rows[::2] + rows[1::2]

@@ -8,16 +8,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from numbers_of_types import uneven_halves
 from tcusim.algorithms import build
 from tcusim.machine import mma
 from tcusim.simulate.interpreter import run_numpy
 
 M = N = K = 16
-
-
-def numbers(size: int) -> NDArray[np.float16]:
-    """Return numbers whose sums are rounded, so that bits tell the order of additions."""
-    return np.random.default_rng(size).standard_normal(size).astype(np.float16) * np.float16(9)
 
 
 def scan(name: str, x: Any, size: int, carry: Any = None, **options: Any) -> NDArray[np.float32]:
@@ -31,9 +27,9 @@ def scan(name: str, x: Any, size: int, carry: Any = None, **options: Any) -> NDA
 @pytest.mark.parametrize("given", [False, True])
 def test_a_segment_to_a_row_goes_on_from_its_last_column(combine: str, given: bool) -> None:
     """R = A.U + S, where S is the column before; by a product, or by a rounded addition."""
-    x, count = numbers(M * 4 * K), 4
+    x, count = uneven_halves(M * 4 * K), 4
     u = np.triu(np.ones((K, N), np.float16))
-    carry = numbers(M).astype(np.float32) if given else np.zeros(M, np.float32)
+    carry = uneven_halves(M).astype(np.float32) if given else np.zeros(M, np.float32)
     rows = np.empty((M, 4 * K), np.float32)
     s = np.repeat(carry[:, None], N, axis=1)
     for i in range(count):
@@ -51,7 +47,7 @@ def test_a_segment_to_a_row_goes_on_from_its_last_column(combine: str, given: bo
 @pytest.mark.parametrize("given", [False, True])
 def test_additions_alone_double_their_distance(given: bool) -> None:
     """What precedes the segment is added to each sum, last."""
-    x = numbers(50).astype(np.float32)
+    x = uneven_halves(50).astype(np.float32)
     expected, distance = x.copy(), 1
     while distance < x.size:
         expected[distance:] = expected[distance:] + expected[:-distance]
