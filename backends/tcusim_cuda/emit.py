@@ -237,6 +237,10 @@ class _Emitter:
         self.path = ""
         # Products that the machine code holds so far, and how often what comes next is unrolled.
         self.products, self.times = 0, 1
+        # The variables that say whether some of these values are not finite, while it is so; and
+        # how many there have been.
+        self.votes: dict[View, str] = {}
+        self.asked = 0
         self.later = Later(program)
         self.known = known_steps(program)
         # Where fragments and their functions are.
@@ -486,6 +490,9 @@ class _Emitter:
                     self._when(step)
                 case _:
                     self._step(step)
+                    written = {view.buffer for view in accesses(step).views_written}
+                    for values in [one for one in self.votes if one.buffer in written]:
+                        del self.votes[values]
 
     def _loop(self, step: Loop) -> None:
         path, var, count = self.path, step.var, step.count
@@ -495,8 +502,10 @@ class _Emitter:
             copies = max(1, times)
         kind = "long long" if times is None else "int"
         self.times *= copies
+        self.votes = {}
         with self._block(f"for ({kind} {var} = 0; {var} < {c_extent(count)}; ++{var})"):
             self._steps(branch_of(path, step))
+        self.votes = {}
         self.times //= copies
         self.path = path
 
@@ -504,25 +513,35 @@ class _Emitter:
         path = self.path
         conditions = [c_bound(bound) for bound in step.bounds]
         if step.not_finite is not None:
-            with self._block():
-                conditions.append(self._vote(step.not_finite))
-                with self._block(f"if ({' && '.join(conditions)})"):
-                    self._steps(branch_of(path, step))
-            self.path = path
-            return
-        with self._block(f"if ({' && '.join(conditions)})"):
+            conditions.append(self._vote(step.not_finite))
+        with self._block(f"if ({' && '.join(conditions)})"), self._own_votes():
             self._steps(branch_of(path, step))
         if step.otherwise:
-            with self._block("else"):
+            with self._block("else"), self._own_votes():
                 self._steps(branch_of(path, step, taken=False))
         self.path = path
 
+    @contextmanager
+    def _own_votes(self) -> Iterator[None]:
+        """Forget, at the end of a branch, what it voted on: its variables are gone."""
+        outer = dict(self.votes)
+        yield
+        self.votes = {values: name for values, name in outer.items() if values in self.votes}
+
     def _vote(self, values: View) -> str:
-        """Look at values, each in one lane; return the condition that some lane's is not finite."""
-        how = Transfer(values.rows, values.cols, 1, down=values.cols == 1)
-        look = f"strange |= !tcu::is_finite({c_value(values)});"
-        self._line("bool strange = false;", *each_vector(how, how.iterations, "lane", [look]))
-        return "__any_sync(0xFFFFFFFFu, strange)"
+        """Return the variable that says whether some value is not finite, in all lanes.
+
+        Each lane looks at some values, unless they are as they were when it last did.
+        """
+        if values not in self.votes:
+            self.asked += 1
+            name = "strange" if self.asked == 1 else f"strange{self.asked}"
+            how = Transfer(values.rows, values.cols, 1, down=values.cols == 1)
+            look = f"{name} |= !tcu::is_finite({c_value(values)});"
+            self._line(f"bool {name} = false;", *each_vector(how, how.iterations, "lane", [look]))
+            self._line(f"{name} = __any_sync(0xFFFFFFFFu, {name});")
+            self.votes[values] = name
+        return self.votes[values]
 
     def _step(self, step: Step) -> None:  # noqa: C901 - one case for each step
         """Write one leaf step."""

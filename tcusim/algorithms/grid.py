@@ -333,11 +333,12 @@ def scan_single_pass(
     sums = scan_vectors(b, x, (y, x), rows, order)
     before = _before_rows(b, grid, levels, sums, rows, order)
     out = b.output("out", b.options.result, Extent(LENGTH))
+    # All batches ask the same, so that a warp looks once.
+    every = b.rect(sums, 0, batches * panel.count, 1, 1)
     for batch in range(batches):
         panel.scan_held(tiles, batch * groups)
-        found = b.rect(sums, batch * panel.count, panel.count, 1, 1)
         rows_again = b.cut(lying, panel.count, panel.row, batch * panel.count)
-        panel.mend(found, Source([rows_again]))
+        panel.mend(every, Source([rows_again]))
         panel.write(part(out, batch, 1), before, batch * panel.count)
     return grid.work
 
