@@ -514,7 +514,10 @@ class _Emitter:
         conditions = [c_bound(bound) for bound in step.bounds]
         if step.not_finite is not None:
             conditions.append(self._vote(step.not_finite))
-        with self._block(f"if ({' && '.join(conditions)})"), self._own_votes():
+        test = " && ".join(conditions)
+        if step.not_finite is not None:
+            test = f"__builtin_expect({test}, 0)"
+        with self._block(f"if ({test})"), self._own_votes():
             self._steps(branch_of(path, step))
         if step.otherwise:
             with self._block("else"), self._own_votes():
