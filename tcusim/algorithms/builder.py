@@ -440,6 +440,17 @@ class Builder:
         name = stage or f"s_{frags[0].name}"
         return [self.spill(frag, name, i, len(frags), line) for i, frag in enumerate(frags)]
 
+    def store_column(self, frag: Frag, column: View) -> None:
+        """Store an accumulator whose columns are all equal as one column of m values.
+
+        Where WMMA can, it writes them all to one place: that takes no more memory than the values.
+        """
+        every = self.rect(column.buffer, self._turned(column).offset, self.m, self.n, 1, 0)
+        if self._storable(frag, every):
+            self._steps.add(Store(every, frag))
+        else:
+            self.copy(column, self.part(self.spill(frag), self.m, 1))
+
     def part(
         self,
         spill: Spill,

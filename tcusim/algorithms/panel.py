@@ -193,7 +193,7 @@ class ScannedPanel(Panel):
     """Rows that are scanned, each by itself, in shared memory, and added to on their way out.
 
     held: whether the tiles are held, and give their totals before they are scanned. Otherwise the
-    scanned rows give them: their last elements or, of an exclusive scan, a column beside them.
+    scanned rows give them: their last elements or, of an exclusive scan, totals of their own.
     """
 
     def __init__(self, b: Builder, share: Share, order: Order, *, held: bool = False) -> None:
@@ -203,10 +203,11 @@ class ScannedPanel(Panel):
         if held or share.tiles_per_row > 1 or self.beside:
             ones = b.const(b.right("J"), PatternKind.ONES)
         super().__init__(b, share, order, ones)
-        width = self.row + (b.n if self.beside else 0)
         acc = b.options.acc
-        self.ldm = skewed(width, acc, SUM_SKEW)
+        self.ldm = skewed(self.row, acc, SUM_SKEW)
         self.scanned = b.scratch("scanned", acc, self.count * self.ldm)
+        if self.beside:
+            self.ends = b.scratch("ends", acc, self.count)
 
     def begin(self, g: int) -> View:
         """Return the first columns of a group of m rows, as many as an accumulator has."""
@@ -222,8 +223,9 @@ class ScannedPanel(Panel):
     @property
     def totals(self) -> View:
         """The totals of the rows, until they are mended."""
-        column = self.row if self.beside else self.order.last(self.row)
-        return self.b.rect(self.scanned, column, self.count, 1, self.ldm)
+        if self.beside:
+            return self.b.rect(self.ends, 0, self.count, 1, 1)
+        return self.b.rect(self.scanned, self.order.last(self.row), self.count, 1, self.ldm)
 
     def scan_group(self, parts: TileParts, g: Index) -> None:
         """Scan m rows by products with U; the results stay here."""
@@ -243,8 +245,8 @@ class ScannedPanel(Panel):
         """Copy the totals of the rows of the tiles from group `first` on to a column of values."""
         b = self.b
         for g in range(self.groups):
-            b.store([self.total(parts, Index.of(first + g))], self.begin(g))
-        b.copy(into, b.rect(self.scanned, 0, self.count, 1, self.ldm))
+            total = self.total(parts, Index.of(first + g))
+            b.store_column(total, b.cut(into, b.m, 1, g * b.m))
 
     def scan_held(self, parts: TileParts, first: int) -> None:
         """Scan the rows of the tiles from group `first` on; the results stay here."""
@@ -334,7 +336,7 @@ class ScannedPanel(Panel):
             if turn < self.tiles_per_row or self.beside:
                 s = self.add(s, tile)
         if self.beside:
-            b.store([s], b.rect(self.scanned, here + self.row, b.m, b.n, self.ldm))
+            b.store_column(s, b.rect(self.ends, target * b.m, b.m, 1, 1))
 
 
 class PanelWork:

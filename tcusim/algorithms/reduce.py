@@ -21,13 +21,11 @@ from typing import Annotated
 
 from tcusim.algorithms.builder import (
     LENGTH,
-    SUM_SKEW,
     Builder,
     Level,
     Spill,
     Work,
     require_float_operands,
-    skewed,
 )
 from tcusim.algorithms.order import FORWARD, Order
 from tcusim.algorithms.panel import Panel, PanelWork, TileParts
@@ -334,14 +332,12 @@ class RowTotals:
         self.b = b
         self.panel = panel
         acc = b.options.acc
-        # They lie side by side, each with its repetitions below it.
-        self.ldm = skewed(panel.count, acc, SUM_SKEW)
-        self.values = b.scratch("totals", acc, b.n * self.ldm)
+        self.values = b.scratch("totals", acc, panel.count)
 
     def store(self, parts: TileParts, g: Index) -> None:
         """Sum m rows by products with ones."""
         b = self.b
-        b.store([self.panel.total(parts, g)], b.rect(self.values, g * b.m, b.m, b.n, 1, self.ldm))
+        b.store_column(self.panel.total(parts, g), b.rect(self.values, g * b.m, b.m, 1, 1))
 
     def add_up(self, rows: int, lines: int = 1) -> None:
         """Add up the totals of `rows` rows each of some segments, in pairs."""

@@ -111,6 +111,8 @@ class Tuning:
     # Elements from which on blocks have several warps, and how many: all multiprocessors have some.
     many_elements: int = 2**18
     warps: int = 8
+    # Lengths that are multiples of it may be whole blocks, which need no bounds.
+    whole_blocks: int = 2**12
     # Elements of a block that sums a part of a segment, at most, and how many blocks an array
     # should give at least.
     most_block: int = 2**16

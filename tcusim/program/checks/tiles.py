@@ -11,12 +11,14 @@ from tcusim.program.checks.sites import Finding, each_step, tiles
 from tcusim.program.grammar import (
     Add,
     Await,
+    Const,
     Copy,
     Frag,
     Index,
     Load,
     Locate,
     Mma,
+    PatternKind,
     Program,
     Publish,
     Role,
@@ -256,9 +258,11 @@ def one_layout(program: Program) -> Iterator[Finding]:
 def tile_layout(program: Program, site: Site) -> Iterator[str]:
     """Require that a tile has a unit stride, an ldm that covers it, and no bounds.
 
-    Source: load_matrix_sync and store_matrix_sync take a layout and ldm [CPG sec. 10.24.1].
+    With an ldm of 0, an accumulator whose rows (or columns) are all equal is stored as one of them.
+    Source: load_matrix_sync and store_matrix_sync take a layout and ldm [CPG sec. 10.24.1]; of a
+    stride, [PTX "Matrix Storage for WMMA"] asks for nothing but the alignment of each row.
     """
-    for _, view in tiles(site.step):
+    for frag, view in tiles(site.step):
         name, layout = view.buffer.name, view.layout
         if view.ranges is not None:
             yield (
@@ -273,7 +277,15 @@ def tile_layout(program: Program, site: Site) -> Iterator[str]:
             )
             continue
         least = view.cols if layout == "row_major" else view.rows
-        if view.ldm < least:
+        if view.ldm == 0 and isinstance(site.step, Store):
+            if (frag.name, layout) not in _equal_lines(program):
+                lines = "rows" if layout == "row_major" else "columns"
+                yield (
+                    f"an ldm of 0 stores all {lines} of {frag.name!r} to one place, and they are "
+                    f"not all equal: it is not a chain of products with a constant whose {lines} "
+                    f"are. Give each its own place."
+                )
+        elif view.ldm < least:
             yield (
                 f"ldm must be at least {least} for a {layout} tile of {view.rows}x{view.cols}, got "
                 f"{view.ldm}. To repeat a row or a column, Copy it to shared memory first."
@@ -284,6 +296,39 @@ def tile_layout(program: Program, site: Site) -> Iterator[str]:
                 f"stored whole. Copy it to or from a tile of shared memory, with the bound on the "
                 f"Copy."
             )
+
+
+def _equal_lines(program: Program) -> set[tuple[str, str]]:
+    """Return the fragments whose rows ("row_major") or columns ("col_major") are all equal.
+
+    A row of A.B + C follows from the row of A and that of C, and a column from those of B and C.
+    """
+    steps = [site.step for site in sites(program)]
+    frags = {frag.name for step in steps for frag in accesses(step).frags}
+    equal = {(name, lines) for name in frags for lines in ("row_major", "col_major")}
+
+    def is_kept(step: Step, lines: str) -> bool:
+        match step:
+            case Const(_, pattern):
+                along = PatternKind.COL if lines == "row_major" else PatternKind.ROW
+                return pattern.uniform or pattern.kind is along
+            case Mma(_, a, b, c):
+                factor = a if lines == "row_major" else b
+                return {(factor.name, lines), (c.name, lines)} <= equal
+            case Add(_, a, b):
+                return {(a.name, lines), (b.name, lines)} <= equal
+            case _:
+                return False
+
+    found = -1
+    while found != len(equal):
+        found = len(equal)
+        for step in steps:
+            for frag in accesses(step).frags_written:
+                for lines in ("row_major", "col_major"):
+                    if not is_kept(step, lines):
+                        equal.discard((frag.name, lines))
+    return equal
 
 
 @each_step
