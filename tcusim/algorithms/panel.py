@@ -52,6 +52,9 @@ from tcusim.program.grammar import (
 # parts would take more memory than they do themselves.
 WIDEST_HELD = 2
 
+# Tiles that a warp holds while it only adds: those of WMMA take 4 registers each.
+MOST_HELD = 16
+
 # What gives the operands that hold a tile, by its group of rows and its place in them.
 TileParts: TypeAlias = Callable[[Index, int], list[Frag]]
 
@@ -116,11 +119,19 @@ class Panel:
         """Do a step for each group of m rows of an array's rectangle."""
         b = self.b
 
+        def load(view: View) -> None:
+            if view.bounds or self.groups * self.tiles_per_row > MOST_HELD:
+                self.each_group_of(self._lying(view), step)
+                return
+            # All loads come first, so that a warp waits for memory once.
+            self._hold(view)
+            for g in range(self.groups):
+                step(self._held, Index.of(g))
+
         if not self._is_loadable(view):
             self.each_group_of(self._kept(view), step)
         else:
-            # One test for all: between the loads of a warp there is none, and none waits.
-            b.as_whole(view, lambda view: self.each_group_of(self._lying(view), step))
+            b.as_whole(view, load)
 
     def each_group_of(self, parts: TileParts, step: Callable[[TileParts, Index], None]) -> None:
         """Do a step for each group of m rows of tiles that something gives."""
@@ -152,7 +163,7 @@ class Panel:
         if not self._is_loadable(view):
             return self._kept(view), view
         b.as_whole(view, self._hold)
-        return lambda g, j: b.left_parts(self._name(g, j)), view
+        return self._held, view
 
     def _is_loadable(self, view: View) -> bool:
         """Whether the rectangle's tiles can be loaded where they lie, at least in most warps."""
@@ -172,6 +183,9 @@ class Panel:
         for g in map(Index.of, range(rows // self.b.m)):
             for j in range(self.tiles_per_row):
                 self.b.load_parts(self._name(g, j), self._tile(view, g, j), stage="t_A")
+
+    def _held(self, g: Index, j: int) -> list[Frag]:
+        return self.b.left_parts(self._name(g, j))
 
     def _name(self, g: Index, j: int) -> str:
         return f"A{g.const * self.tiles_per_row + j}"
@@ -354,10 +368,10 @@ class PanelWork:
         self.panel = panel
         self.segment_size = segment_size
         self.lines = max(1, share.lines)
-        # Rows that begin at no multiple of 16 bytes are moved in one piece, and then apart.
+        # Rows that begin at no multiple of 8 bytes are moved in one piece, and then apart.
         size = format_of(panel.b.options.source).itemsize * segment_size
         together = LDM_BYTES // math.gcd(size, LDM_BYTES)
-        self._moved = share.lines > 0 and 1 < together <= self.lines
+        self._moved = share.lines > 0 and 2 < together <= self.lines
         if self._moved:
             self.lines -= self.lines % together
         self.rows = share.rows if share.lines else a_pass

@@ -327,8 +327,7 @@ def _is_in_panels(p: Problem, tuning: Tuning) -> bool:
     It adds what blocks that share a segment would, in the same order.
     """
     grid, sizes = _Grid.of(p.tile), tuning.of(p.kind)
-    longest = grid.chunk if p.kind == "reduction" else max(BLOCK_CHUNKS) * grid.chunk
-    if p.segment_size > longest:
+    if p.segment_size > max(BLOCK_CHUNKS) * grid.chunk:
         return False
     if p.kind == "scan" and not _fills_chunks(p.tile):
         return True
@@ -353,14 +352,16 @@ def _launch_panels(draft: Draft[Problem]) -> None:
         elements //= 2
     if p.kind == "reduction":
         elements = elements * width // ROW_TILES
-    if p.kind == "reduction" and p.segment_size % (width * k):
+    padded = bool(p.segment_size % (width * k))
+    if p.kind == "reduction" and padded:
         # Rows that are padded in shared memory need room there.
         elements = min(elements, sizes.padded_rows * width * k)
     groups = max(1, min(elements, rounded_up(p.length, per_group)) // per_group)
     if p.kind == "scan":
         groups = max(groups, -(-PANEL_ROWS // _data_rows(p)))
     taken = groups * per_group
-    most, turns = next(each[1:] for each in reversed(sizes.panel_turns) if rows >= each[0])
+    table = sizes.padded_turns if padded and sizes.padded_turns else sizes.panel_turns
+    most, turns = next(each[1:] for each in reversed(table) if rows >= each[0])
     most, turns = sizes.panel_warps or most, sizes.panel_iterations or turns
     while most > 1 and p.length < most * taken * tuning.enough_blocks:
         most //= 2
@@ -393,6 +394,11 @@ def _block_sizes(p: Problem, tuning: Tuning) -> Iterator[dict[str, Any]]:
     if p.kind == "reduction":
         wanted = min(tuning.most_block, rounded_up(p.segment_size, grid.row), enough)
         elements: int = 1 << max(0, wanted - 1).bit_length()
+        while size is not None and elements > tuning.least_block:
+            # What a segment's last block leaves out is time lost.
+            if -size % elements * tuning.spare_share <= size:
+                break
+            elements //= 2
         groups = max(1, tuning.sum_warp_elements // (rows * grid.row))
         share = rows * grid.row * groups
         warps = 1 << (max(1, min(tuning.reduction.block_warps, elements // share)).bit_length() - 1)

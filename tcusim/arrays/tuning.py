@@ -24,10 +24,12 @@ class SegmentTuning:
     # Of sums, half as many for segments of at least and below that many rows.
     short_panels: tuple[int, int] = (0, 0)
     # Rows of a panel whose rows are padded in shared memory.
-    padded_rows: int = 64
+    padded_rows: int = 32
     # From so many rows of a segment on: the most warps of a block that takes panels, and how often
     # a warp of a long array takes them anew, while others wait for memory.
     panel_turns: tuple[tuple[int, int, int], ...]
+    # The same for rows that are padded, where it differs.
+    padded_turns: tuple[tuple[int, int, int], ...] = ()
     # Both for segments of any rows; 0 leaves them to `panel_turns`.
     panel_warps: int = 0
     panel_iterations: int = 0
@@ -116,6 +118,10 @@ class Tuning:
     # Elements of a block that sums a part of a segment, at most, and how many blocks an array
     # should give at least.
     most_block: int = 2**16
+    # The least that such blocks take so that those of a segment have at most one element too many
+    # in so many.
+    least_block: int = 2**12
+    spare_share: int = 12
     enough_blocks: int = 256
     # Elements that each warp of such a block takes at a time.
     sum_warp_elements: int = 2**11
@@ -125,7 +131,8 @@ class Tuning:
         panel_elements=4096,
         short_panels=(8, 16),
         panel_turns=((1, 4, 4), (2, 4, 1), (128, 4, 4), (256, 4, 2)),
-        longest_in_panels=2**13,
+        padded_turns=((1, 4, 4), (32, 4, 1)),
+        longest_in_panels=2**15,
         block_warps=8,
     )
     scan: SegmentTuning = SegmentTuning(
