@@ -96,6 +96,7 @@ STATIC_SHARED_BYTES = 48 * 1024
 # thread needs beside those that hold tiles while it waits.
 REGISTERS = 2**16
 SPARE_REGISTERS = 32
+MANY_TILES = 8
 # Unless that writes more steps than this: a loop must stay in the instruction cache.
 UNROLLED_STEPS = 512
 
@@ -308,14 +309,15 @@ class _Emitter:
         )
 
     def _residents(self) -> str:
-        """Return how many blocks are to share a multiprocessor, if they hold tiles and wait.
+        """Return how many blocks are to share a multiprocessor, if they hold many tiles, or wait.
 
-        Then those are what keeps memory busy, and the compiler must not spend registers freely.
+        Then those are what keeps memory busy: the compiler must neither spend registers freely nor
+        save them by loading a tile only when another is done with.
         """
         program = self.program
         loads = [step for _, step in walk(program.steps) if isinstance(step, Load)]
         held = {load.dst for load in loads if load.src.buffer.role is BufferRole.INPUT}
-        if not held or not fetches(program):
+        if len(held) < MANY_TILES and not (held and fetches(program)):
             return ""
         nbytes = sum(frag.rows * frag.cols * format_of(frag.dtype).itemsize for frag in held)
         registers = nbytes // (4 * LANES) + SPARE_REGISTERS
