@@ -24,7 +24,7 @@ from tcusim.program.grammar import (
     Space,
     View,
 )
-from tcusim_cuda.transfer import LANES, UNROLL, Alignment, Transfer, Where
+from tcusim_cuda.transfer import FEW_GROUPS, LANES, UNROLL, Alignment, Transfer, Where
 
 # What an element is called in memory.
 C_TYPES = {
@@ -340,12 +340,14 @@ def move_lines(
 
 def _held(transfer: Transfer, variable: str, value: str, writes: Iterable[str]) -> list[str]:
     """Print loops over groups of vectors that a lane holds."""
-    held, name = transfer.held, variable.split()[-1]
+    name, groups = variable.split()[-1], -(-transfer.iterations // transfer.held)
+    # Groups of about one size: a lane has as many vectors under way in the last one.
+    held = -(-transfer.iterations // groups)
     start, head = "lane", ""
-    if held < transfer.iterations:
-        start = "first"
-        head = f"for (int first = lane; first < {transfer.vectors}; first += {LANES * held})"
-    return _block(
+    if groups > 1:
+        start = f"lane + {LANES * held}*group"
+        head = f"for (int group = 0; group < {groups}; ++group)"
+    body = _block(
         head,
         [
             f"{variable}[{held}];",
@@ -353,6 +355,7 @@ def _held(transfer: Transfer, variable: str, value: str, writes: Iterable[str]) 
             *each_vector(transfer, held, start, writes),
         ],
     )
+    return ["#pragma unroll", *body] if 1 < groups <= FEW_GROUPS else body
 
 
 def async_lines(transfer: Transfer, dst: View, src: View) -> list[str]:

@@ -34,7 +34,7 @@ from tcusim.arrays.problem import (
     rounded_up,
 )
 from tcusim.arrays.tuned import tuned
-from tcusim.arrays.tuning import DEFAULT, TUNINGS, ProductTuning, Tuning
+from tcusim.arrays.tuning import DEFAULT, TUNINGS, ProductTuning, SegmentTuning, Tuning
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.machine import arch_of, format_of
 from tcusim.machine.shapes import MmaShape
@@ -348,14 +348,12 @@ def _launch_panels(draft: Draft[Problem]) -> None:
     per_group = _data_rows(p) * width * k
     rows = -(-p.segment_size // (width * k))
     elements = sizes.panel_elements
-    if p.kind == "reduction" and sizes.short_panels[0] <= rows < sizes.short_panels[1]:
-        elements //= 2
-    if p.kind == "reduction":
-        elements = elements * width // ROW_TILES
     padded = bool(p.segment_size % (width * k))
-    if p.kind == "reduction" and padded:
-        # Rows that are padded in shared memory need room there.
-        elements = min(elements, sizes.padded_rows * width * k)
+    if p.kind == "reduction":
+        elements //= (ROW_TILES // width) ** 2
+        if padded:
+            # Rows that are padded in shared memory need room there.
+            elements = min(elements, _padded_rows(rows, sizes) * width * k)
     groups = max(1, min(elements, rounded_up(p.length, per_group)) // per_group)
     if p.kind == "scan":
         groups = max(groups, -(-PANEL_ROWS // _data_rows(p)))
@@ -373,6 +371,12 @@ def _launch_panels(draft: Draft[Problem]) -> None:
     what = f"{count} segments" if count > 1 else "a segment"
     text = f"a warp takes {what} of {p.segment_size} elements, in rows of {width * k}"
     _add_one(draft, f"{p.kind}_panel", text, warps=most, **options)
+
+
+def _padded_rows(rows: int, sizes: SegmentTuning) -> int:
+    """Return the rows that a warp takes at once of segments of so many: more if they fit."""
+    few, many = sizes.padded_rows
+    return many if rows > few and -rows % many * sizes.spare_share <= rows else few
 
 
 def _is_shared(p: Problem, tuning: Tuning) -> bool:
@@ -396,7 +400,7 @@ def _block_sizes(p: Problem, tuning: Tuning) -> Iterator[dict[str, Any]]:
         elements: int = 1 << max(0, wanted - 1).bit_length()
         while size is not None and elements > tuning.least_block:
             # What a segment's last block leaves out is time lost.
-            if -size % elements * tuning.spare_share <= size:
+            if -size % elements * tuning.reduction.spare_share <= size:
                 break
             elements //= 2
         groups = max(1, tuning.sum_warp_elements // (rows * grid.row))

@@ -19,12 +19,13 @@ __all__ = ["DEFAULT", "TUNINGS", "ProductTuning", "RaggedTuning", "SegmentTuning
 class SegmentTuning:
     """Sizes that differ between sums and scans."""
 
-    # Elements of the panels that a warp takes at a time; half as many in sums of rows of one tile.
+    # Elements of the panels that a warp takes at a time; a quarter in sums of rows of one tile,
+    # which have as many totals then.
     panel_elements: int
-    # Of sums, half as many for segments of at least and below that many rows.
-    short_panels: tuple[int, int] = (0, 0)
-    # Rows of a panel whose rows are padded in shared memory.
-    padded_rows: int = 32
+    # Rows of a panel whose rows are padded in shared memory: the usual number, and the one for
+    # segments that fill such panels. What is filled lacks at most one element in so many.
+    padded_rows: tuple[int, int] = (32, 64)
+    spare_share: int = 12
     # From so many rows of a segment on: the most warps of a block that takes panels, and how often
     # a warp of a long array takes them anew, while others wait for memory.
     panel_turns: tuple[tuple[int, int, int], ...]
@@ -117,20 +118,17 @@ class Tuning:
     whole_blocks: int = 2**12
     # Elements of a block that sums a part of a segment, at most, and how many blocks an array
     # should give at least.
-    most_block: int = 2**16
-    # The least that such blocks take so that those of a segment have at most one element too many
-    # in so many.
+    most_block: int = 2**17
+    # The least that such blocks take so that a segment fills its last one.
     least_block: int = 2**12
-    spare_share: int = 12
     enough_blocks: int = 256
     # Elements that each warp of such a block takes at a time.
-    sum_warp_elements: int = 2**11
+    sum_warp_elements: int = 2**12
     # Bytes that a block keeps of what it scans; and, while there is one segment, twice as many.
     block_bytes: int = 2**15
     reduction: SegmentTuning = SegmentTuning(
         panel_elements=4096,
-        short_panels=(8, 16),
-        panel_turns=((1, 4, 4), (2, 4, 1), (128, 4, 4), (256, 4, 2)),
+        panel_turns=((1, 4, 1),),
         padded_turns=((1, 4, 4), (32, 4, 1)),
         longest_in_panels=2**15,
         block_warps=8,
