@@ -96,7 +96,8 @@ STATIC_SHARED_BYTES = 48 * 1024
 # thread needs beside those that hold tiles while it waits.
 REGISTERS = 2**16
 SPARE_REGISTERS = 32
-MANY_TILES = 8
+# Bytes of tiles, in the 32 threads of a warp, that are worth waiting for together.
+HELD_BYTES = 4096
 # Unless that writes more steps than this: a loop must stay in the instruction cache.
 UNROLLED_STEPS = 512
 
@@ -317,9 +318,9 @@ class _Emitter:
         program = self.program
         loads = [step for _, step in walk(program.steps) if isinstance(step, Load)]
         held = {load.dst for load in loads if load.src.buffer.role is BufferRole.INPUT}
-        if len(held) < MANY_TILES and not (held and fetches(program)):
-            return ""
         nbytes = sum(frag.rows * frag.cols * format_of(frag.dtype).itemsize for frag in held)
+        if nbytes < HELD_BYTES and not (held and fetches(program)):
+            return ""
         registers = nbytes // (4 * LANES) + SPARE_REGISTERS
         blocks = max(1, REGISTERS // (registers * LANES * program.warps))
         return f", tcu::residents({blocks})"

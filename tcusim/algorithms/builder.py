@@ -119,10 +119,15 @@ class Options:
     @property
     def parts(self) -> int:
         """Parts of type `ab` that hold one element of the source exactly: 3 bf16 for a f32."""
-        if self.source == stored_type(self.ab):
-            return 1
-        wide, narrow = format_of(self.source), format_of(self.ab)
-        return -(-(wide.fraction_bits + 1) // (narrow.fraction_bits + 1))
+        return parts_of(self.source, self.ab)
+
+
+def parts_of(source: str, ab: str) -> int:
+    """Return how many values of type `ab` hold one element of a source exactly."""
+    if source == stored_type(ab):
+        return 1
+    wide, narrow = format_of(source), format_of(ab)
+    return -(-(wide.fraction_bits + 1) // (narrow.fraction_bits + 1))
 
 
 def stored_type(dtype: str) -> str:

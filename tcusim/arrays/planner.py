@@ -15,6 +15,7 @@ from math import gcd
 from typing import Any, Final, Generic, TypeVar
 
 from tcusim.algorithms import Level, algorithm_of, build
+from tcusim.algorithms.builder import parts_of
 from tcusim.algorithms.grid import BLOCK_CHUNKS
 from tcusim.algorithms.parts import join_parts
 from tcusim.algorithms.rows import (
@@ -350,7 +351,7 @@ def _launch_panels(draft: Draft[Problem]) -> None:
     elements = sizes.panel_elements
     padded = bool(p.segment_size % (width * k))
     if p.kind == "reduction":
-        elements //= (ROW_TILES // width) ** 2
+        elements = min(elements // (ROW_TILES // width) ** 2, _kept_elements(p, tuning))
         if padded:
             # Rows that are padded in shared memory need room there.
             elements = min(elements, _padded_rows(rows, sizes) * width * k)
@@ -371,6 +372,14 @@ def _launch_panels(draft: Draft[Problem]) -> None:
     what = f"{count} segments" if count > 1 else "a segment"
     text = f"a warp takes {what} of {p.segment_size} elements, in rows of {width * k}"
     _add_one(draft, f"{p.kind}_panel", text, warps=most, **options)
+
+
+def _kept_elements(p: Problem, tuning: Tuning) -> int:
+    """Return the most elements of wide types whose narrow parts a warp keeps in shared memory."""
+    parts = parts_of(p.types.source, p.types.ab)
+    if parts == 1:
+        return p.length
+    return tuning.kept_bytes // (parts * format_of(p.types.ab).itemsize)
 
 
 def _padded_rows(rows: int, sizes: SegmentTuning) -> int:
@@ -403,7 +412,9 @@ def _block_sizes(p: Problem, tuning: Tuning) -> Iterator[dict[str, Any]]:
             if -size % elements * tuning.reduction.spare_share <= size:
                 break
             elements //= 2
-        groups = max(1, tuning.sum_warp_elements // (rows * grid.row))
+        each = max(tuning.few_warp_elements, elements // tuning.reduction.block_warps)
+        each = min(each, tuning.sum_warp_elements, _kept_elements(p, tuning))
+        groups = max(1, each // (rows * grid.row))
         share = rows * grid.row * groups
         warps = 1 << (max(1, min(tuning.reduction.block_warps, elements // share)).bit_length() - 1)
         panels = max(1, elements // (warps * share))

@@ -122,8 +122,11 @@ class Tuning:
     # The least that such blocks take so that a segment fills its last one.
     least_block: int = 2**12
     enough_blocks: int = 256
-    # Elements that each warp of such a block takes at a time.
+    # The most elements that each warp of such a block takes at a time, and of a small block; and
+    # the bytes of them that a warp keeps in shared memory if their type must be split.
     sum_warp_elements: int = 2**12
+    few_warp_elements: int = 2**11
+    kept_bytes: int = 2**13
     # Bytes that a block keeps of what it scans; and, while there is one segment, twice as many.
     block_bytes: int = 2**15
     reduction: SegmentTuning = SegmentTuning(

@@ -123,14 +123,17 @@ def test_rows_of_long_arrays_have_several_warps_and_turns(kind: str) -> None:
     assert found == sorted(found)
     assert found[0][0] == 1
     # Segments of two rows.
-    assert found[-1] == sizes.panel_turns[1][1:]
+    assert found[-1] == next(each[1:] for each in reversed(sizes.panel_turns) if each[0] <= 2)
 
 
 @pytest.mark.parametrize("size", [8193, 10_000, 40_000])
 def test_blocks_share_long_segments(size: int) -> None:
     total, scan = assert_right(integers(2 * size + 3), size)
     assert (names(total), names(scan)) == (["reduction_single_pass"], ["scan_single_pass"])
-    assert total.rationale[0].startswith("segments are shared by blocks of 4 warps, which pass ")
+    warps = launches(total)[0].program.warps
+    assert warps > 1
+    start = f"segments are shared by blocks of {warps} warps, which pass "
+    assert total.rationale[0].startswith(start)
     assert [array.name for array in scan.plan.temporaries] == []
     assert all(launches(made)[0].program.columns > 1 for made in (total, scan))
 
