@@ -4,7 +4,7 @@
 #
 #   make demo       run the demonstration; its pages and pictures go to demo/
 #   make smoke      run some tests of every subject, in half a minute
-#   make test       run every test
+#   make test       run the tests, with some of many like cases
 #   make check      run every check that a change must pass, and the tests
 #   make docs       build the documentation into site/
 #   make format     rewrite the sources in the house format
@@ -13,6 +13,7 @@
 #   make test PYTHON=python3.12     use this Python
 #   make test JOBS=0                run the tests in one process
 #   make test ARGS="-k shapes"      pass more arguments to pytest
+#   make test ARGS=--full           try every case of every test
 
 PYTHON ?=
 JOBS ?= 2

@@ -1,4 +1,4 @@
-"""Rules for every test session: GPU tests skip with a reason, and an empty session fails."""
+"""Rules for every test session: what it leaves out, and that an empty one fails."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import ctypes
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,9 +18,19 @@ from tcusim.errors import BackendUnavailable
 
 # The driver's numbers for the two halves of a compute capability: CUdevice_attribute in cuda.h.
 _MAJOR, _MINOR = 75, 76
+_NO_GPU = "no NVIDIA GPU, or no driver for it"
+
+if TYPE_CHECKING:
+    # A session of other tests, in test_session.py, has this file alone.
+    from some import Some
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--full",
+        action="store_true",
+        help="try every combination, where a test else tries some of each kind",
+    )
     parser.addoption(
         "--require-gpu",
         action="store_true",
@@ -88,12 +99,46 @@ def only_backends(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return only_backends
 
 
+@pytest.fixture(scope="session")
+def some(request: pytest.FixtureRequest) -> Some:
+    """Return what takes a part of many cases, or all of them with --full."""
+    from some import Some
+
+    return Some(full=request.config.getoption("--full"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out tests marked full."""
+    if config.getoption("--full"):
+        return
+    left = [item for item in items if item.get_closest_marker("full")]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
+
+
+class _NeedsGpu(pytest.Module):
+    """A file of tests that is not even read: its thousands of tests would be skipped one by one."""
+
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        pytest.skip(_NO_GPU, allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> _NeedsGpu | None:
+    """Skip the files of tests/gpu as a whole where there is no GPU."""
+    full = parent.config.getoption("--full")
+    if full or module_path.parent != Path(__file__).parent / "gpu" or device_sm() is not None:
+        return None
+    module: _NeedsGpu = _NeedsGpu.from_parent(parent, path=module_path)
+    return module
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in item.iter_markers("gpu"):
         min_sm = marker.kwargs.get("min_sm", 70)
         sm = device_sm()
         if sm is None:
-            pytest.skip("no NVIDIA GPU, or no driver for it")
+            pytest.skip(_NO_GPU)
         if sm < min_sm:
             pytest.skip(f"needs sm_{min_sm}, the GPU is sm_{sm}")
 

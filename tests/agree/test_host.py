@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import tcusim
-from tcusim.algorithms import segmented_algorithms
+from some import Some
+from tcusim.algorithms import algorithm_of, segmented_algorithms
 from tcusim.backends import Backend
 from tcusim.check.agreement import agree
 from tcusim.check.cases import COLUMNS, Case, Column, Grid, Recipe
@@ -39,9 +40,13 @@ LANES = (
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_grid(algorithm: str, host: Backend) -> None:
+def test_grid(algorithm: str, host: Backend, some: Some) -> None:
     # The packed reduction takes a product for each element of a segment: long to simulate.
-    grid = Grid([algorithm], COLUMNS[::3] if algorithm == "reduction_packed" else COLUMNS)
+    columns = COLUMNS[::3] if algorithm == "reduction_packed" else COLUMNS
+    if algorithm_of(algorithm).uses_mma:
+        step = 4 * len(columns) // len(COLUMNS) + 1
+        columns = tuple(some(columns, step, ALGORITHMS.index(algorithm)))
+    grid = Grid([algorithm], columns)
     # In one test, so that all kernels are compiled together.
     compile_programs(recipe.build() for recipe in grid.recipes())
     report = agree(grid, arch="hopper")

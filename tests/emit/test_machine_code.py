@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import tcusim
+from some import marked
 from tcusim.algorithms import Level, algorithm_of, segmented_algorithms
 from tcusim_cuda.compile import Toolkit, compile_kernel, why_no_compiler
 from tcusim_cuda.cubin import Usage
@@ -59,9 +60,16 @@ def compiled(kernel: Kernel, sm: int) -> Usage:
 @pytest.mark.parametrize(
     ("algorithm", "shape", "acc"),
     [
-        (algorithm, shape, ("f32", "f16")[(number + turn) % 2])
+        case
         for number, algorithm in enumerate(ALGORITHMS)
-        for turn, shape in enumerate(WMMA_SHAPES)
+        for case in marked(
+            [
+                (algorithm, shape, ("f32", "f16")[(number + turn) % 2])
+                for turn, shape in enumerate(WMMA_SHAPES)
+            ],
+            step=3,
+            start=number,
+        )
     ],
 )
 def test_a_v100_runs_every_algorithm_on_its_tensor_cores(

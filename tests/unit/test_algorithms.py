@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from some import Some
 from tcusim.algorithms import (
     Algorithm,
     Level,
@@ -72,7 +73,6 @@ EXACT_UP_TO = {"f16": 2**11, "bf16": 2**8, "tf32": 2**11, "f32": 2**24, "f64": 2
 
 # Why a variant may be refused; the errors' own tests say when.
 REFUSALS = (
-    r"\w+ has no combine='(mma|add)', only '(mma|add)'",
     "a block of one launch for a whole array takes one chunk: items_per_warp=1",
     "warps is a power of 2, got 3",
     r"the \d+ panels of a block are not 1, 2 or 4 chunks of 8",
@@ -93,7 +93,8 @@ class Variant(NamedTuple):
 def variants(row: Algorithm) -> Iterator[Variant]:
     """Yield every side, way to combine, raggedness and option of an algorithm."""
     names = [name for name in row.options if name in OPTIONS]
-    for side, combine, masked in itertools.product("ab", ("mma", "add"), (False, True)):
+    combines = [combine for combine in ("mma", "add") if combine in row.combines]
+    for side, combine, masked in itertools.product("ab", combines, (False, True)):
         for values in itertools.product(*(OPTIONS[name] for name in names)):
             yield Variant(side, combine, masked, tuple(zip(names, values, strict=True)))
 
@@ -204,20 +205,21 @@ def assert_exact(
 # --- Shapes x algorithms x variants x units ---------------------------------------------------
 
 
+# On the first shape every variant is tried, on the others a fifth, of each another one.
 @pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
-def test_every_variant_equals_integers_and_every_unit_runs_it(sizes: tuple[int, int, int]) -> None:
+def test_every_variant_equals_integers_and_every_unit_runs_it(
+    sizes: tuple[int, int, int], some: Some
+) -> None:
     shape = MmaShape(*sizes)
     archs = names_of_units()
     for row in segmented_algorithms():
         ran: set[str] = set()
         # Variants take the units one by one; those of another shape begin with another unit.
         turn = SHAPES.index(sizes)
-        for variant in variants(row):
-            # Large tiles: what a carry adds does not depend on the tile's size.
-            if sizes == BIG and dict(variant.options).get("carry"):
-                continue
-            if sizes == BIG and not variant.masked and costly(row):
-                continue
+        every = [
+            variant for variant in variants(row) if sizes != BIG or tried_when_big(row, variant)
+        ]
+        for variant in every if sizes == SHAPES[0] else some(every, 5, turn):
             program, size = default_program(row, shape, variant)
             if program is None:
                 continue
@@ -249,21 +251,25 @@ def default_program(
 MANY_PRODUCTS = ("reduction_packed", "reduction_kn_coalesced")
 
 
-def costly(row: Algorithm) -> bool:
-    """Say whether large tiles of an algorithm are tried in ragged programs alone."""
-    return row.name in MANY_PRODUCTS or row.level is not Level.WARP
+def tried_when_big(row: Algorithm, variant: Variant) -> bool:
+    """Say whether large tiles are tried: of costly algorithms, in ragged programs alone.
+
+    What a carry adds does not depend on the tile's size.
+    """
+    costly = row.name in MANY_PRODUCTS or row.level is not Level.WARP
+    return (variant.masked or not costly) and not dict(variant.options).get("carry")
 
 
 # A square tile, an oblong one, whose sides are each other's mirror, and one of odd sizes.
 @pytest.mark.parametrize(
     "sizes", [(16, 16, 16), (32, 8, 16), (5, 7, 3)], ids=lambda sizes: "x".join(map(str, sizes))
 )
-def test_segments_that_fill_no_tile_equal_integers(sizes: tuple[int, int, int]) -> None:
+def test_segments_that_fill_no_tile_equal_integers(sizes: tuple[int, int, int], some: Some) -> None:
     shape = MmaShape(*sizes)
     archs = names_of_units()
     turn = 0
-    for row in segmented_algorithms():
-        for variant in variants(row):
+    for number, row in enumerate(segmented_algorithms(), start=SHAPES.index(sizes)):
+        for variant in some(variants(row), 5, number):
             whole = default_size(row, shape, variant.side)
             for size in sorted({1, whole // 2 + 1}):
                 program = built(row, shape, variant, segment_size=size)
@@ -273,10 +279,10 @@ def test_segments_that_fill_no_tile_equal_integers(sizes: tuple[int, int, int]) 
 
 
 @pytest.mark.parametrize(("warps", "tiles"), [(3, 1), (8, 1), (1, 2), (2, 3)])
-def test_warps_and_their_turns_share_the_work(warps: int, tiles: int) -> None:
+def test_warps_and_their_turns_share_the_work(warps: int, tiles: int, some: Some) -> None:
     shape = MmaShape(8, 8, 4)
-    for row in segmented_algorithms():
-        for variant in variants(row):
+    for number, row in enumerate(segmented_algorithms(), start=warps):
+        for variant in some(variants(row), 5, number):
             program = built(row, shape, variant, warps=warps, items_per_warp=tiles)
             if program is not None:
                 assert program.warps == warps
@@ -327,13 +333,14 @@ TYPES = (
 
 
 @pytest.mark.parametrize(("ab", "acc", "shape", "combine"), TYPES)
-def test_other_types_equal_integers(ab: str, acc: str, shape: str, combine: str) -> None:
+def test_other_types_equal_integers(
+    ab: str, acc: str, shape: str, combine: str, some: Some
+) -> None:
     archs = names_of_units(ab, acc)
-    for row in segmented_algorithms():
+    for number, row in enumerate(segmented_algorithms()):
         done = 0
-        for variant in variants(row):
-            if variant.combine != combine:
-                continue
+        every = [variant for variant in variants(row) if variant.combine == combine]
+        for variant in some(every, 5, number):
             tile = shape_of(shape)
             program = built(row, tile, variant, ab=ab, acc=acc)
             if program is None:
@@ -346,15 +353,20 @@ def test_other_types_equal_integers(ab: str, acc: str, shape: str, combine: str)
 
 
 @pytest.mark.parametrize("sizes", [(16, 16, 16), (32, 8, 16)])
-def test_float32_in_three_bf16_parts_equals_integers(sizes: tuple[int, int, int]) -> None:
+def test_float32_in_three_bf16_parts_equals_integers(
+    sizes: tuple[int, int, int], some: Some
+) -> None:
     shape = MmaShape(*sizes)
     archs = names_of_units("bf16", "f32")
     done = set()
     turn = 0
     for row in segmented_algorithms():
-        for variant in variants(row):
-            if variant.combine == "mma" and row.name not in ONE_PRODUCT_CHAINS:
-                continue
+        every = [
+            variant
+            for variant in variants(row)
+            if variant.combine == "add" or row.name in ONE_PRODUCT_CHAINS
+        ]
+        for variant in some(every, 3, SHAPES.index(sizes)):
             program = built(row, shape, variant, ab="bf16", source="f32")
             if program is None:
                 continue
@@ -420,13 +432,14 @@ def test_units_that_lack_a_type_are_not_tested_silently() -> None:
 
 
 @pytest.mark.parametrize("name", MANY_PRODUCTS)
-def test_the_longest_programs_on_every_unit(name: str) -> None:
+def test_the_longest_programs_on_every_unit(name: str, some: Some) -> None:
     """The 64x64x64 forms that the test of every variant gives to one unit only, and larger ones.
 
     The sides share the units: a product of the sides exchanged is the same product.
     """
     units = [unit.name for unit in arches()]
-    for edge, side, archs in ((64, "a", units[::2]), (64, "b", units[1::2]), (128, "a", ["ieee"])):
+    tried = ((64, "a", units[::2]), (64, "b", units[1::2]), (128, "a", ["ieee"]))
+    for edge, side, archs in some(tried, 3, MANY_PRODUCTS.index(name)):
         x = np.random.default_rng(0).integers(-2, 3, 12 * edge - 36).astype(np.float16)
         expected = np.add.reduceat(x.astype(np.int64), np.arange(0, x.size, edge))
         shape = MmaShape(edge, edge, edge)

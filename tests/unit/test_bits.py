@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 import tcusim
 from segment_oracle import Oracle
+from some import marked
 from tcusim.algorithms.order import Order
 from tcusim.arrays.planner import choose
 from tcusim.arrays.problem import AnyProblem, Problem, RaggedProblem, Types
@@ -66,8 +67,9 @@ def require_order(oracle: Oracle, segments: Array, **options: Any) -> None:
             assert bits(tcusim.segmented_cumsum(flat, **place, **order, **options)) == bits(scan)
 
 
-@pytest.mark.parametrize("arch", ["volta", "ampere", "hopper"])
-@pytest.mark.parametrize("length", EDGES)
+@pytest.mark.parametrize(
+    ("length", "arch"), marked(list(itertools.product(EDGES, ("volta", "hopper", "ampere"))), 2)
+)
 def test_halves_follow_the_grid(arch: str, length: int) -> None:
     x = numbers(np.random.default_rng(length), 2, length).astype(np.float16)
     require_order(Oracle(arch), x, dtype=np.float32)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from kernels import kernel, spoiled
+from some import marked
 from tcusim.algorithms import algorithms, build, segmented_algorithms
 from tcusim.errors import BackendUnavailable, Unsupported
 from tcusim_cuda import compile as compiler
@@ -69,7 +70,7 @@ TARGETS = [
 
 @needs_nvrtc
 @pytest.mark.parametrize(
-    ("row", "sm"), TARGETS, ids=lambda value: getattr(value, "name", str(value))
+    ("row", "sm"), marked(TARGETS, 2), ids=lambda value: getattr(value, "name", str(value))
 )
 def test_every_algorithm_compiles(row: Any, sm: int) -> None:
     cubin = compile_kernel(emit(build(row.name)), target(sm))

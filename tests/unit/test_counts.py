@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from some import Some
 from tcusim.algorithms import Level, algorithm_of, build, segmented_algorithms
 from tcusim.errors import Unsupported
 from tcusim.machine.shapes import MmaShape
@@ -133,27 +134,30 @@ def test_mma_steps_of_a_warp(sizes: tuple[int, int, int], side: str) -> None:
 
 @pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
 @pytest.mark.parametrize("side", ["a", "b"])
-def test_mma_steps_of_a_block(sizes: tuple[int, int, int], side: str) -> None:
+def test_mma_steps_of_a_block(sizes: tuple[int, int, int], side: str, some: Some) -> None:
     m, n, k = seen_sizes(sizes, side)
-    for (name, formula), warps in itertools.product(BLOCK_FORMULAS.items(), (1, 3, 4, 17)):
+    every = itertools.product(BLOCK_FORMULAS.items(), (1, 3, 4, 17), (1, 2, 8))
+    for (name, formula), warps, count in some(every, 5, SHAPES.index(sizes) + (side == "b")):
         row = algorithm_of(name)
-        for count in (1, 2, 8):
-            size = count * m * k
-            program = build(name, tile=MmaShape(*sizes), side=side, segment_size=size, warps=warps)
-            steps = counted(program).mma
-            assert steps == formula(m, n, k, count, warps), (name, count, warps)
-            assert counts_of_text(program, {"length": program.blocks.per}).mma == steps
-            if warps <= k:
-                assert steps == row.mma_steps(m, n, k, N=count, W=warps), (name, count, warps)
+        size = count * m * k
+        program = build(name, tile=MmaShape(*sizes), side=side, segment_size=size, warps=warps)
+        steps = counted(program).mma
+        assert steps == formula(m, n, k, count, warps), (name, count, warps)
+        assert counts_of_text(program, {"length": program.blocks.per}).mma == steps
+        if warps <= k:
+            assert steps == row.mma_steps(m, n, k, N=count, W=warps), (name, count, warps)
 
 
 @pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
 @pytest.mark.parametrize("side", ["a", "b"])
-def test_mma_steps_of_a_segment_that_blocks_share(sizes: tuple[int, int, int], side: str) -> None:
+def test_mma_steps_of_a_segment_that_blocks_share(
+    sizes: tuple[int, int, int], side: str, some: Some
+) -> None:
     m, n, k = seen_sizes(sizes, side)
     for name, formula in GRID_FORMULAS.items():
         row = algorithm_of(name)
-        for count, warps in ((1, 4), (16, 4), (600, 4), (500, 16)):
+        every = ((1, 4), (16, 4), (600, 4), (500, 16))
+        for count, warps in some(every, 3, SHAPES.index(sizes) + (side == "b")):
             size = count * (m * k if row.tiles else k)
             options: dict[str, Any] = {"tile": MmaShape(*sizes), "side": side, "warps": warps}
             if name == "scan_single_pass" and m & (m - 1):

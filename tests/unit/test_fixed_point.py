@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 import tcusim
+from some import marked
 from tcusim.errors import InputError, UnknownName, Unsupported
 
 # Bits of the significand, and exponents of the smallest and the largest normal number.
@@ -64,9 +65,14 @@ def bits(x: Any) -> bytes:
     return np.ascontiguousarray(x).tobytes()
 
 
-@pytest.mark.parametrize("arch", ARCHES)
-@pytest.mark.parametrize("result", FLOATS)
-@pytest.mark.parametrize("name", [*FLOATS, "int8", "uint64", "int64"])
+@pytest.mark.parametrize(
+    ("name", "result", "arch"),
+    marked(
+        list(itertools.product([*FLOATS, "int8", "uint64", "int64"], FLOATS, ARCHES)),
+        # All types on one architecture or the other, and to one result or another.
+        step=3,
+    ),
+)
 def test_each_prefix_is_rounded_once(name: str, result: str, arch: str) -> None:
     if name in FLOATS:
         near = np.random.default_rng(1).standard_normal(50).astype(TYPES[name])

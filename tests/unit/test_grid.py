@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 import tcusim
+from some import Some
 from tcusim.algorithms import build
 from tcusim.backends import run
 from tcusim.errors import InputError, Unsupported, VerifyError
@@ -93,9 +94,10 @@ def assert_exact(
 
 @pytest.mark.parametrize("shape", SHAPES[:4], ids=str)
 @pytest.mark.parametrize("side", "ab")
-def test_whole_arrays_equal_integers(shape: Any, side: str) -> None:
+def test_whole_arrays_equal_integers(shape: Any, side: str, some: Some) -> None:
     chunk = CHUNK // 16 * shape.k
-    for turn, length in enumerate((1, 17, 255, 1000, chunk, 3 * chunk + 1, 9 * chunk - 7)):
+    lengths = (1, 17, 255, 1000, chunk, 3 * chunk + 1, 9 * chunk - 7)
+    for turn, length in some(enumerate(lengths), 2, SHAPES.index(shape) + (side == "b")):
         common: dict[str, Any] = {"tile": shape, "side": side}
         assert_exact(
             "reduction_single_pass", length, None, groups=1, panels=2, warps=2, columns=4, **common
@@ -107,8 +109,8 @@ def test_whole_arrays_equal_integers(shape: Any, side: str) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_segments_of_a_block_equal_integers(shape: Any) -> None:
-    for turn, size in enumerate((1, 40, 300)):
+def test_segments_of_a_block_equal_integers(shape: Any, some: Some) -> None:
+    for turn, size in some(enumerate((1, 40, 300)), 2, SHAPES.index(shape)):
         length = 9 * size + 2
         assert_exact("reduction_single_pass", length, size, tile=shape, warps=2, groups=1)
         order = ORDERS[turn % len(ORDERS)]

@@ -65,7 +65,7 @@ def test_what_is_called_of_cub_is_in_its_source() -> None:
     assert [name for name in called if f'extern "C" int {name}(' not in source] == []
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on the PATH")
 def test_cub_compiles(tmp_path: Path) -> None:
     nvcc = shutil.which("nvcc") or ""

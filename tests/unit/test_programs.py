@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from some import Some
 from tcusim.errors import InputError
 from tcusim.machine import format_of
 from tcusim.program.launches import Memory
@@ -62,7 +63,7 @@ def test_what_is_tried() -> None:
 @pytest.mark.parametrize(
     ("kind", "size"), [(kind, size) for kind, size in ALL if (size or 0) <= 65536]
 )
-def test_programs_are_right(kind: str, size: int | None) -> None:
+def test_programs_are_right(kind: str, size: int | None, some: Some) -> None:
     rng = np.random.default_rng(size)
     data = rng.uniform(-1, 1, 2**18).astype(np.float16)
     rows = data.reshape(-1, size or 2**18).astype(np.float64)
@@ -72,7 +73,8 @@ def test_programs_are_right(kind: str, size: int | None) -> None:
         rows = rows * vector.astype(np.float64)
     right = reference(kind, rows).ravel()
     largest = np.abs(right).max()
-    for recipe in {recipe.alone() for recipe in tried(kind, size, 2**18)}:
+    every = dict.fromkeys(recipe.alone() for recipe in tried(kind, size, 2**18))
+    for recipe in some(every, 3, ALL.index((kind, size))):
         if _takes(recipe, 2**18):
             got = recipe.simulate(data, "sm_90", second=vector)
             assert got.dtype == format_of(recipe.result).dtype

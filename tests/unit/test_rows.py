@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import tcusim
+from some import Some
 from tcusim.algorithms import build
 from tcusim.algorithms.rows import MOST_TILES, PANEL_ROWS, ROW_TILES, SCANNED, SUMMED, share_of
 from tcusim.backends import run
@@ -49,11 +50,13 @@ def exact(
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("side", "ab")
-def test_rows_equal_integers(shape: MmaShape, side: str) -> None:
+def test_rows_equal_integers(shape: MmaShape, side: str, some: Some) -> None:
     rng = np.random.default_rng()
     turns = list(itertools.product(FACTORS, ORDERS))
     rng.shuffle(turns)
-    for size, (factor, (exclusive, reverse)) in zip(SIZES, itertools.cycle(turns), strict=False):
+    every = zip(SIZES, itertools.cycle(turns), strict=False)
+    start = SHAPES.index(shape) + (side == "b")
+    for size, (factor, (exclusive, reverse)) in some(every, 3, start):
         order = {"exclusive": exclusive, "reverse": reverse}
         cases: tuple[tuple[str, dict[str, Any]], ...]
         cases = (("reduction_panel", {}), ("scan_panel", order))

@@ -12,6 +12,7 @@ import pytest
 
 import tcusim
 from faulty import plant
+from some import Some
 from tcusim.algorithms import (
     algorithm_of,
     algorithms,
@@ -48,10 +49,11 @@ def rows_of(report: ShapeReport, name: str) -> dict[str, ShapeRow]:
 
 
 @pytest.mark.parametrize("shape", ["4x4x4"])
-def test_every_algorithm_is_right_on_small_tiles(shape: str) -> None:
-    report = validate_shape(shape)
+def test_every_algorithm_is_right_on_small_tiles(shape: str, some: Some) -> None:
+    names = some((row.name for row in algorithms()), 4)
+    report = validate_shape(shape, algorithms=names if len(names) < len(algorithms()) else None)
     assert report.ok, str(report)
-    assert {row.algorithm for row in report.rows} == {row.name for row in algorithms()}
+    assert {row.algorithm for row in report.rows} == set(names)
     for row in report.rows:
         assert row.possible == (not row.name.endswith("[U|1]")), row
         if row.possible:
