@@ -345,8 +345,8 @@ def _held(transfer: Transfer, variable: str, value: str, writes: Iterable[str]) 
     held = -(-transfer.iterations // groups)
     start, head = "lane", ""
     if groups > 1:
-        start = f"lane + {LANES * held}*group"
-        head = f"for (int group = 0; group < {groups}; ++group)"
+        start, step = "lane + first", LANES * held
+        head = f"for (int first = 0; first < {groups * step}; first += {step})"
     body = _block(
         head,
         [

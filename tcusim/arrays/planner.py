@@ -351,15 +351,22 @@ def _launch_panels(draft: Draft[Problem]) -> None:
     elements = sizes.panel_elements
     padded = bool(p.segment_size % (width * k))
     if p.kind == "reduction":
-        elements = min(elements // (ROW_TILES // width) ** 2, _kept_elements(p, tuning))
+        elements = min(elements // (ROW_TILES // width) ** 2, sizes.panel_groups * per_group)
+        elements = min(elements, _kept_elements(p, tuning))
+        if format_of(p.types.source).itemsize == 1:
+            elements = min(elements, sizes.byte_elements)
         if padded:
             # Rows that are padded in shared memory need room there.
             elements = min(elements, _padded_rows(rows, sizes) * width * k)
+    else:
+        # One total a lane.
+        elements = min(elements, PANEL_ROWS * width * k)
     groups = max(1, min(elements, rounded_up(p.length, per_group)) // per_group)
     if p.kind == "scan":
         groups = max(groups, -(-PANEL_ROWS // _data_rows(p)))
     taken = groups * per_group
-    table = sizes.padded_turns if padded and sizes.padded_turns else sizes.panel_turns
+    staged = padded or parts_of(p.types.source, p.types.ab) > 1
+    table = sizes.staged_turns if staged else sizes.panel_turns
     most, turns = next(each[1:] for each in reversed(table) if rows >= each[0])
     most, turns = sizes.panel_warps or most, sizes.panel_iterations or turns
     while most > 1 and p.length < most * taken * tuning.enough_blocks:
@@ -405,7 +412,8 @@ def _block_sizes(p: Problem, tuning: Tuning) -> Iterator[dict[str, Any]]:
     enough = max(grid.chunk, p.length // tuning.enough_blocks)
     size = p.whole_or_size
     if p.kind == "reduction":
-        wanted = min(tuning.most_block, rounded_up(p.segment_size, grid.row), enough)
+        most = 2 * tuning.most_block // _kept_size(p)
+        wanted = min(most, rounded_up(p.segment_size, grid.row), enough)
         elements: int = 1 << max(0, wanted - 1).bit_length()
         while size is not None and elements > tuning.least_block:
             # What a segment's last block leaves out is time lost.
@@ -414,7 +422,7 @@ def _block_sizes(p: Problem, tuning: Tuning) -> Iterator[dict[str, Any]]:
             elements //= 2
         each = max(tuning.few_warp_elements, elements // tuning.reduction.block_warps)
         each = min(each, tuning.sum_warp_elements, _kept_elements(p, tuning))
-        groups = max(1, each // (rows * grid.row))
+        groups = max(1, min(tuning.reduction.panel_groups, each // (rows * grid.row)))
         share = rows * grid.row * groups
         warps = 1 << (max(1, min(tuning.reduction.block_warps, elements // share)).bit_length() - 1)
         panels = max(1, elements // (warps * share))

@@ -20,8 +20,11 @@ class SegmentTuning:
     """Sizes that differ between sums and scans."""
 
     # Elements of the panels that a warp takes at a time; a quarter in sums of rows of one tile,
-    # which have as many totals then.
+    # which have as many totals then. In sums, no more than so many times a tile's rows, and fewer
+    # elements of one byte.
     panel_elements: int
+    panel_groups: int = 8
+    byte_elements: int = 2**10
     # Rows of a panel whose rows are padded in shared memory: the usual number, and the one for
     # segments that fill such panels. What is filled lacks at most one element in so many.
     padded_rows: tuple[int, int] = (32, 64)
@@ -29,9 +32,9 @@ class SegmentTuning:
     # From so many rows of a segment on: the most warps of a block that takes panels, and how often
     # a warp of a long array takes them anew, while others wait for memory.
     panel_turns: tuple[tuple[int, int, int], ...]
-    # The same for rows that are padded, where it differs.
-    padded_turns: tuple[tuple[int, int, int], ...] = ()
-    # Both for segments of any rows; 0 leaves them to `panel_turns`.
+    # The same for rows that are padded, or split into narrow parts, in shared memory.
+    staged_turns: tuple[tuple[int, int, int], ...]
+    # Both for segments of any rows; 0 leaves them to these tables.
     panel_warps: int = 0
     panel_iterations: int = 0
     # The most elements of a segment that a warp takes alone, if segments are many.
@@ -116,8 +119,8 @@ class Tuning:
     warps: int = 8
     # Lengths that are multiples of it may be whole blocks, which need no bounds.
     whole_blocks: int = 2**12
-    # Elements of a block that sums a part of a segment, at most, and how many blocks an array
-    # should give at least.
+    # Elements of two bytes of a block that sums a part of a segment, at most, and how many blocks
+    # an array should give at least.
     most_block: int = 2**17
     # The least that such blocks take so that a segment fills its last one.
     least_block: int = 2**12
@@ -132,14 +135,14 @@ class Tuning:
     reduction: SegmentTuning = SegmentTuning(
         panel_elements=4096,
         panel_turns=((1, 4, 1),),
-        padded_turns=((1, 4, 4), (32, 4, 1)),
+        staged_turns=((1, 4, 4), (32, 4, 1)),
         longest_in_panels=2**15,
         block_warps=8,
     )
     scan: SegmentTuning = SegmentTuning(
-        # In panels of two f16 tiles these give each lane one total to scan.
         panel_elements=1024,
-        panel_turns=((1, 8, 4), (2, 8, 2), (4, 8, 4), (64, 8, 2), (256, 4, 2), (512, 4, 1)),
+        panel_turns=((1, 8, 4), (2, 8, 2), (32, 8, 4), (64, 8, 2), (512, 8, 1)),
+        staged_turns=((1, 4, 4), (4, 8, 4), (64, 8, 2)),
         longest_in_panels=2**15,
         block_warps=8,
     )
