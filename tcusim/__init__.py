@@ -1,8 +1,9 @@
 """Reductions and scans on tensor cores: step programs, and a simulator exact to the bit.
 
 `import tcusim` needs NumPy alone. The pages under docs/ begin with the idea; `tcusim.build` and
-`tcusim.listing` show an algorithm, `tcusim.interpret` runs it step by step, `tcusim.explain` shows
-how one output is summed, and `tcusim.segmented_sum`, `tcusim.matmul` and their kin just compute.
+`tcusim.listing` show an algorithm, `tcusim.interpret` runs it step by step, `tcusim.trace` keeps
+what it did, `tcusim.explain` shows how one output is summed, and `tcusim.segmented_sum`,
+`tcusim.matmul` and their kin just compute.
 """
 
 from importlib import import_module
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from tcusim.check.report import ShapeReport
     from tcusim.check.validation import validate_shape
     from tcusim.machine.accounts.explanation import Explanation, explain
+    from tcusim.simulate.trace import Trace, trace
 
 __all__ = [
     "AgreementError",
@@ -55,6 +57,7 @@ __all__ = [
     "Program",
     "ShapeReport",
     "TcusimError",
+    "Trace",
     "UnknownName",
     "Unsupported",
     "VerifyError",
@@ -78,6 +81,7 @@ __all__ = [
     "segmented_sum",
     "shape_of",
     "sum",
+    "trace",
     "validate_shape",
     "verify",
 ]
@@ -85,11 +89,13 @@ __all__ = [
 __version__ = "0.1.0"
 
 
-# What only validates or explains is imported by who does that.
+# What only validates, explains or traces is imported by who does that.
 _LATER = {
     "Explanation": "tcusim.machine.accounts.explanation",
     "ShapeReport": "tcusim.check.report",
+    "Trace": "tcusim.simulate.trace",
     "explain": "tcusim.machine.accounts.explanation",
+    "trace": "tcusim.simulate.trace",
     "validate_shape": "tcusim.check.validation",
 }
 

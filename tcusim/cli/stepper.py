@@ -17,7 +17,7 @@ from tcusim.errors import InputError
 from tcusim.machine import format_of
 from tcusim.program.grammar import Loop, Program, Space, Step, When, walk
 from tcusim.program.printer import listing
-from tcusim.simulate.frames import Frame, Tile
+from tcusim.simulate.frames import Frame, Tile, number_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,8 +47,6 @@ _INDENT: Final = 2
 _GAP: Final = 3
 # A tile whose elements are all equal is said in words from this size on.
 _SMALL: Final = 8
-# Significant digits of a number that is not whole.
-_DIGITS: Final = 5
 # Lines of the listing before and after a step.
 _AROUND: Final = 2
 _PROMPT: Final = "Enter: next   c: go on to the end   q: quit   a path such as 5.2: go there > "
@@ -113,15 +111,10 @@ def _cells(tile: Tile) -> list[list[str]]:
     elif values.dtype.itemsize == 4:
         # What unwritten memory holds; a narrower integer may mean it.
         unknown = values == np.iinfo(values.dtype).min
-    texts = [[_number(float(value)) for value in row] for row in values]
+    texts = [[number_text(float(value)) for value in row] for row in values]
     shown = np.where(tile.inside, np.where(unknown, "?", np.array(texts, object)), ".")
     rows: list[list[str]] = shown.tolist()
     return rows
-
-
-def _number(number: float) -> str:
-    whole = number.is_integer() and abs(number) < 10**_DIGITS
-    return f"{number:.0f}" if whole else f"{number:.{_DIGITS}g}"
 
 
 def _table(cells: list[list[str]], changed: NDArray[np.bool_], layout: Layout) -> list[Line]:
@@ -235,9 +228,8 @@ class Stepper:
     def _next(self, running: Iterator[Frame], target: str) -> Frame | None:
         """Return the next frame to show: at or below the path `target`, if it is given."""
         for frame in running:
-            kind = type(frame.step).__name__.lower()
             here = not target or f"{frame.path}.".startswith(f"{target}.")
-            if here and (not self.only or kind in self.only):
+            if here and (not self.only or frame.kind in self.only):
                 return frame
         return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -11,11 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.errors import InputError
-from tcusim.machine import Values, as_values, format_of, from_values
+from tcusim.machine import Values, as_values, from_values
 from tcusim.machine.formats import unwritten_values
 from tcusim.program.bind import bind_scalars, offsets_of
 from tcusim.program.grammar import (
+    Accesses,
     Add,
+    Await,
     Buffer,
     Copy,
     Frag,
@@ -25,22 +27,36 @@ from tcusim.program.grammar import (
     Program,
     Ranges,
     Space,
+    Split,
     Step,
+    Store,
     Sync,
     View,
     accesses,
 )
 from tcusim.program.printer import line
 from tcusim.program.walk import Ints, Mask
-from tcusim.simulate.interpreter import Event, State, interpret
+from tcusim.simulate.interpreter import Event, State, everywhere, interpret
 
-__all__ = ["Frame", "Tile", "default_inputs", "frames"]
+__all__ = [
+    "Frame",
+    "Tile",
+    "WarpWatcher",
+    "chosen_warps",
+    "default_inputs",
+    "frames",
+    "number_text",
+    "unwritten_outputs",
+]
 
 # Elements' numbers in their buffer, and where the bounds of a view hold.
 _Where: TypeAlias = tuple[Ints, Mask]
 
 # float16 holds every whole number up to this one.
 _EXACT_IN_F16 = 2048
+
+# Significant digits of a number that is not whole.
+_DIGITS: Final = 5
 
 IN_FLIGHT = "written, seen after the next sync"
 
@@ -70,14 +86,29 @@ class Tile:
     note: str = ""
 
     @property
+    def buffer(self) -> str:
+        """The buffer's name; "" for a fragment."""
+        return "" if self.places is None else self.label.partition("[")[0]
+
+    @property
+    def ranges(self) -> tuple[tuple[int, int], ...]:
+        """The half-open ranges of the buffer's elements that are touched; none of a fragment."""
+        if self.places is None:
+            return ()
+        touched = np.unique(self.places[self.inside])
+        if not touched.size:
+            return ()
+        ends = np.flatnonzero(np.diff(touched) != 1)
+        begins = touched[np.concatenate(([0], ends + 1))]
+        lasts = touched[np.concatenate((ends, [touched.size - 1]))]
+        return tuple(zip(begins.tolist(), (lasts + 1).tolist(), strict=True))
+
+    @property
     def changed(self) -> Mask:
         """Where the step changed a value; nowhere in a tile that is only read."""
         if self.before is None:
             return np.zeros(self.values.shape, bool)
-        same = self.before == self.values
-        if format_of(self.dtype).is_float:
-            same |= np.isnan(self.before) & np.isnan(self.values)
-        return np.asarray(self.inside & ~same)
+        return np.asarray(self.inside & _differ(self.before, self.values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +116,15 @@ class Frame:
     """One step of one warp.
 
     number: counts the steps that the warp has run, from 1. path: where the step stands in the
-    program, such as "7.2". line: its line in the listing. loops: the loop variables. warp: the
-    warp's number in the grid. reads, writes: what the step touches, in the order of the grammar.
+    program, such as "7.2". kind: such as "mma". step: None in a trace that was read from a file.
+    line: its line in the listing. loops: the loop variables. warp: the warp's number in the grid.
+    reads, writes: what the step touches, in the order of the grammar.
     """
 
     number: int
     path: str
-    step: Step
+    kind: str
+    step: Step | None
     line: str
     loops: Mapping[str, int]
     warp: int
@@ -118,18 +151,48 @@ def frames(
     ...         print(frame.line, "gives", frame.writes[0].values[0, :4])
     V ← P·A + V gives [73. 77. 81. 85.]
     """
-    scalars = bind_scalars(program, {name: np.size(array) for name, array in inputs.items()})
-    warps = program.grid(scalars) * program.warps
-    if not 0 <= warp < warps:
-        there = f"warps 0 to {warps - 1}" if warps else "no warps: the input is empty"
-        raise InputError(f"{program.name}: there is no warp {warp}; the grid has {there}")
+    chosen_warps(program, inputs, (warp,))
     watcher = None
     for event in interpret(program, inputs, arch=arch):
         if event.state.warps[0] > warp:
             return
         if warp in event.warps:
-            watcher = watcher or _Watcher(event.state, warp)
+            watcher = watcher or WarpWatcher(event.state, warp)
             yield watcher.frame(event)
+
+
+def chosen_warps(
+    program: Program,
+    inputs: Mapping[str, Any],
+    warps: Iterable[int] = (),
+    blocks: Iterable[int] = (),
+) -> tuple[int, ...]:
+    """Return these warps of the grid, and all of these blocks, in ascending order.
+
+    Raises InputError if the grid has no such warp or block.
+    """
+    scalars = bind_scalars(program, {name: np.size(array) for name, array in inputs.items()})
+    there = program.grid(scalars)
+    found = set(_numbers(program, "warp", warps, there * program.warps))
+    for block in _numbers(program, "block", blocks, there):
+        found.update(range(block * program.warps, (block + 1) * program.warps))
+    return tuple(sorted(found))
+
+
+def _numbers(program: Program, what: str, numbers: Iterable[int], count: int) -> Iterator[int]:
+    for number in numbers:
+        if isinstance(number, bool) or not isinstance(number, int | np.integer):
+            raise InputError(f"{what}s must be whole numbers, such as 0; got {number!r}")
+        if not 0 <= number < count:
+            there = f"{what}s 0 to {count - 1}" if count else f"no {what}s: the input is empty"
+            raise InputError(f"{program.name}: there is no {what} {number}; the grid has {there}")
+        yield int(number)
+
+
+def number_text(number: float) -> str:
+    """Return a number as the stepper and the page show it: whole, or five digits of it."""
+    whole = number.is_integer() and abs(number) < 10**_DIGITS
+    return f"{number:.0f}" if whole else f"{number:.{_DIGITS}g}"
 
 
 def default_inputs(program: Program, length: int | None = None) -> dict[str, NDArray[Any]]:
@@ -161,28 +224,51 @@ def default_inputs(program: Program, length: int | None = None) -> dict[str, NDA
     return {buffer.name: inputs[buffer.name] for buffer in program.inputs}
 
 
-class _Watcher:
+class WarpWatcher:
     """Remembers what one warp held, so that a frame can tell before from after.
 
     frags, memory: what the warp saw after its last step; memory that nothing wrote is poisoned.
     in_flight: places in shared memory that the warp wrote since its last barrier.
+    outputs: memory of the grid, which watchers of other warps may share.
     """
 
-    def __init__(self, state: State, warp: int) -> None:
+    def __init__(self, state: State, warp: int, outputs: dict[str, Values] | None = None) -> None:
         self.state = state
+        self.warp = warp
         self.own = np.array([warp])
         self.number = 0
         self.frags: dict[str, Values] = {}
-        program = state.program
-        self.memory = {
-            buffer.name: unwritten_values((buffer.size.evaluate(state.scalars),), buffer.dtype)
-            for buffer in (*program.outputs, *program.scratch, *program.status)
-        }
+        self.memory = dict(unwritten_outputs(state) if outputs is None else outputs)
+        for buffer in state.program.scratch:
+            size = buffer.size.evaluate(state.scalars)
+            self.memory[buffer.name] = unwritten_values((size,), buffer.dtype)
         self.in_flight: list[tuple[View, _Where]] = []
+        # By path: the text and the accesses of a step, which take as long as running it.
+        self.known: dict[str, tuple[str, Accesses]] = {}
+
+    def skip(self, event: Event) -> None:
+        """Count a step that needs no frame; before the next that does, `catch_up`."""
+        self.number += 1
+        if isinstance(event.step, Sync):
+            self.in_flight = []
+        elif isinstance(event.step, Store | Copy | Split | Await):
+            views = self._known(event)[1].views_written
+            shared = [view for view in views if view.buffer.space is not Space.GLOBAL]
+            self.in_flight += [(view, self._where(view)) for view in shared]
+
+    def catch_up(self) -> None:
+        """Remember what the warp holds now."""
+        frags, shared = self.state.held(self.warp)
+        self.frags = {name: values.copy() for name, values in frags.items()}
+        self.memory |= {name: values.copy() for name, values in shared.items()}
+        program = self.state.program
+        for buffer in (*program.outputs, *program.status):
+            self.memory[buffer.name][...] = self.state.memory[buffer.name]
 
     def frame(self, event: Event) -> Frame:
         """Return the frame of a step that has just run, and remember its effects."""
         self.number += 1
+        text, touched = self._known(event)
         names = _PARTS.get(type(event.step), (("src",), ("dst",)))
         match event.step:
             case Sync():
@@ -190,83 +276,111 @@ class _Watcher:
             case Locate(ranges, segments):
                 writes = iter((self._located(ranges, segments.offsets.dtype),))
             case _:
-                writes = self._writes(event.step, itertools.cycle(names[1]))
+                writes = self._writes(touched, itertools.cycle(names[1]))
         return Frame(
             number=self.number,
             path=event.path,
+            kind=type(event.step).__name__.lower(),
             step=event.step,
-            line=line(event.step),
+            line=text,
             loops=dict(event.loops),
-            warp=int(self.own[0]),
-            reads=tuple(self._reads(event.step, iter(names[0]))),
+            warp=self.warp,
+            reads=tuple(self._reads(event.step, touched, iter(names[0]))),
             writes=tuple(writes),
         )
 
-    def _reads(self, step: Step, names: Iterator[str]) -> Iterator[Tile]:
-        touched = accesses(step)
+    def _known(self, event: Event) -> tuple[str, Accesses]:
+        found = self.known.get(event.path)
+        if found is None:
+            found = self.known[event.path] = line(event.step), accesses(event.step)
+        return found
+
+    def _reads(self, step: Step, touched: Accesses, names: Iterator[str]) -> Iterator[Tile]:
         for frag in touched.frags_read:
             yield _frag_tile(frag, next(names), self.frags[frag.name], None)
         views = touched.views_read
         if isinstance(step, Locate):
             views = (self._whole(step.segments.offsets),)
         for view in views:
-            yield _view_tile(view, next(names), self._where(view), self._seen(view), None)
+            values, places, inside = self.state.look(view, self.own)
+            yield _view_tile(view, next(names), (places, inside), values, None)
 
-    def _writes(self, step: Step, names: Iterator[str]) -> Iterator[Tile]:
-        touched = accesses(step)
+    def _writes(self, touched: Accesses, names: Iterator[str]) -> Iterator[Tile]:
         for frag in touched.frags_written:
-            values = self.state.fragment(frag, self.own)[0].copy()
+            values = self.state.tile(frag, self.warp).copy()
             before = self.frags.get(frag.name, unwritten_values(values.shape, frag.dtype))
             self.frags[frag.name] = values
             yield _frag_tile(frag, next(names), values, before)
         for view in touched.views_written:
-            places, inside = where = self._where(view)
-            before = values = _held(self.memory, view, where)
+            values, places, inside = self.state.look(view, self.own)
+            where = places, inside
+            before = _held(self.memory, view, where)
             note = ""
             if view.buffer.space is Space.GLOBAL:
-                values = self._seen(view)
                 self.memory[view.buffer.name][places[inside]] = values[inside]
             else:
                 # Nobody sees it yet.
-                note = IN_FLIGHT
+                values, note = before, IN_FLIGHT
                 self.in_flight.append((view, where))
             yield _view_tile(view, next(names), where, values, before, note)
 
     def _located(self, ranges: Ranges, dtype: str) -> Tile:
         values = self.state.ranges(ranges, self.own)[0]
-        inside = np.ones(values.shape, bool)
+        inside = everywhere(values.shape)
         return Tile(ranges.name, "dst", dtype, "begin, end", values, None, None, inside)
 
     def _arrivals(self) -> Iterator[Tile]:
         """Yield what a barrier lets the warp see: its own writes, then those of other warps."""
-        old = dict(self.memory)
-        whole = [self._whole(buffer) for buffer in self.state.program.scratch]
-        for view in whole:
-            self.memory[view.buffer.name] = self._seen(view)[0].copy()
-        explained = {name: np.zeros(array.shape, bool) for name, array in old.items()}
+        _, seen = self.state.held(self.warp)
+        old = {name: self.memory[name] for name in seen}
+        rest = {name: _differ(old[name], values) for name, values in seen.items()}
+        self.memory |= {name: values.copy() for name, values in seen.items() if rest[name].any()}
+        shown: dict[str, list[Ints]] = {}
         waiting, self.in_flight = self.in_flight, []
         for view, where in waiting:
-            own = where[0][where[1]]
-            if not explained[view.buffer.name][own].all():
-                explained[view.buffer.name][own] = True
+            name, own = view.buffer.name, where[0][where[1]]
+            if own.size and not _covered(own, shown.setdefault(name, [])):
+                shown[name].append(own)
+                rest[name][own] = False
                 before = _held(old, view, where)
                 yield _view_tile(view, "dst", where, _held(self.memory, view, where), before)
-        for view in whole:
-            where, name = self._where(view), view.buffer.name
-            tile = _view_tile(view, "dst", where, self.memory[name][None], old[name][None])
-            if (tile.changed & ~explained[name]).any():
-                yield tile
+        for buffer in self.state.program.scratch:
+            name = buffer.name
+            if rest[name].any():
+                view = self._whole(buffer)
+                where = np.arange(seen[name].size)[None], everywhere((1, seen[name].size))
+                yield _view_tile(view, "dst", where, self.memory[name][None], old[name][None])
 
     def _whole(self, buffer: Buffer) -> View:
         """Return a buffer as one row."""
         size = buffer.size.evaluate(self.state.scalars)
         return View.strided(buffer, Index(), 1, size, size, 1)
 
-    def _seen(self, view: View) -> Values:
-        return np.asarray(self.state.read(view, self.own)[0])
-
     def _where(self, view: View) -> _Where:
-        return self.state.places(view, self.own)[0], self.state.valid(view, self.own)[0]
+        _, places, inside = self.state.look(view, self.own)
+        return places, inside
+
+
+def unwritten_outputs(state: State) -> dict[str, Values]:
+    """Return the outputs and status words of a grid before it runs."""
+    program = state.program
+    return {
+        buffer.name: unwritten_values((buffer.size.evaluate(state.scalars),), buffer.dtype)
+        for buffer in (*program.outputs, *program.status)
+    }
+
+
+def _covered(places: Ints, shown: list[Ints]) -> bool:
+    """Return whether all of these places are among those that were shown."""
+    return bool(shown) and bool(np.isin(places, np.concatenate(shown, axis=None)).all())
+
+
+def _differ(one: Values, two: Values) -> Mask:
+    """Return where values differ; all NaN are the same."""
+    differ: Mask = one != two
+    if one.dtype.kind == "f":
+        differ &= ~(np.isnan(one) & np.isnan(two))
+    return differ
 
 
 # What a step reads and writes, in the order of `accesses`, where that is not called src and dst.
@@ -281,12 +395,14 @@ def _held(memory: Mapping[str, Values], view: View, where: _Where) -> Values:
     """Return what memory held at these places; zeros where out of bounds."""
     places, inside = where
     array = memory[view.buffer.name]
+    if inside is everywhere(places.shape):
+        return np.asarray(array[places])
     held: Values = np.where(inside, array[np.where(inside, places, 0)], array.dtype.type(0))
     return held
 
 
 def _frag_tile(frag: Frag, part: str, values: Values, before: Values | None) -> Tile:
-    inside = np.ones(values.shape, bool)
+    inside = everywhere(values.shape)
     return Tile(frag.name, part, frag.dtype, frag.role, values, before, None, inside)
 
 
@@ -294,7 +410,12 @@ def _view_tile(
     view: View, part: str, where: _Where, values: Values, before: Values | None, note: str = ""
 ) -> Tile:
     (places, inside), buffer = where, view.buffer
-    label = f"{buffer.name}[{_range(places[inside])}]"
+    if view.ranges is None and inside is everywhere(places.shape):
+        # The ends of a rectangle are among its corners.
+        touched = places[:: max(1, len(places) - 1), :: max(1, places.shape[1] - 1)]
+    else:
+        touched = places[inside]
+    label = f"{buffer.name}[{_range(touched)}]"
     held = values.copy()
     return Tile(label, part, buffer.dtype, buffer.space, held, before, places, inside, note)
 

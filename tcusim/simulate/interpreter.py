@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NoReturn, TypeAlias, assert_never
 
 import numpy as np
@@ -69,7 +69,7 @@ from tcusim.program.grammar import (
 from tcusim.program.printer import line
 from tcusim.program.walk import Ints, Mask, Placement, order_of_blocks
 
-__all__ = ["Event", "State", "add_values", "convert_values", "interpret", "run_numpy"]
+__all__ = ["Event", "State", "add_values", "convert_values", "everywhere", "interpret", "run_numpy"]
 
 # A leaf step: its path, the step, the places of its warps in the batch, its loops.
 _Leaf: TypeAlias = tuple[str, Step, Ints, Mapping[str, int]]
@@ -237,6 +237,36 @@ class State:
         places = self._places(warps)
         return np.broadcast_to(self._placement.addresses(view, places), _shape(view, places))
 
+    def look(self, view: View, warp: Ints) -> tuple[Values, Ints, Mask]:
+        """Return `read`, `places` and `valid` of one warp, each (rows, cols), at the cost of one.
+
+        The values may be the memory itself, which changes.
+        """
+        places, shape = self._places(warp), (view.rows, view.cols)
+        index, mask = self._indices(view, places)
+        values = self._elements(view, places, index, mask)[0]
+        if mask is None:
+            return values, _broadcast(index[0], shape), everywhere(shape)
+        index = self._placement.addresses(view, places)
+        return values, _broadcast(index[0], shape), _broadcast(mask[0], shape)
+
+    def tile(self, frag: Frag, warp: int) -> Values:
+        """Return the tile that one warp of the batch holds; it may be read only."""
+        held = self._fragments[frag.name]
+        # One that is the same in all warps is there once.
+        return np.asarray(held[(warp - int(self.warps[0])) % len(held)])
+
+    def held(self, warp: int) -> tuple[dict[str, Values], dict[str, Values]]:
+        """Return what a warp of the batch sees: its fragments by name, and its shared memory.
+
+        They are the arrays themselves, which change.
+        """
+        place = warp - int(self.warps[0])
+        tiles = {
+            name: held[place if len(held) > 1 else 0] for name, held in self._fragments.items()
+        }
+        return tiles, {name: shared[place] for name, shared in self._shared.items()}
+
     def outputs(self) -> dict[str, NDArray[Any]]:
         """Return the outputs as flat arrays, as far as they have been written."""
         return {
@@ -380,8 +410,8 @@ class State:
         """Return where in the batch these warps of the grid are."""
         if warps is None:
             return np.arange(self.warps.size)
-        order = np.argsort(self.warps)
-        places: Ints = order[np.searchsorted(self.warps, np.asarray(warps), sorter=order)]
+        # The blocks of a batch follow one another, in whichever order batches run.
+        places: Ints = np.asarray(warps) - self.warps[0]
         return places
 
     def _tiles(self, frag: Frag, places: Ints) -> Values:
@@ -474,7 +504,9 @@ class State:
 
     def _gather(self, view: View, places: Ints) -> Values:
         """Return a view's elements, (W or 1, rows, cols), zeros where out of bounds."""
-        index, mask = self._indices(view, places)
+        return self._elements(view, places, *self._indices(view, places))
+
+    def _elements(self, view: View, places: Ints, index: Ints, mask: Mask | None) -> Values:
         name = view.buffer.name
         if view.buffer.space is not Space.GLOBAL:
             values = self._shared[name][places[:, None, None], index]
@@ -613,6 +645,18 @@ class _Write:
             return self
         places, index, values = self.places[chosen], self.index[chosen], self.values[chosen]
         return _Write(self.buffer, places, index, values, self.keep[chosen])
+
+
+@lru_cache(maxsize=256)
+def everywhere(shape: tuple[int, ...]) -> Mask:
+    """Return a mask that holds everywhere: the same object for the same shape."""
+    mask = np.ones(shape, bool)
+    mask.flags.writeable = False
+    return mask
+
+
+def _broadcast(array: NDArray[Any], shape: tuple[int, int]) -> NDArray[Any]:
+    return array if array.shape == shape else np.broadcast_to(array, shape)
 
 
 def _shape(view: View, places: Ints) -> tuple[int, int, int]:

@@ -1,0 +1,406 @@
+"""`tcusim.trace`: what chosen warps of a program did, step by step, kept, saved and read back."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from tcusim.errors import InputError
+from tcusim.machine import Values, arch_of
+from tcusim.program.grammar import Const, Program, accesses, walk
+from tcusim.program.printer import line, listing
+from tcusim.program.walk import Ints, Mask
+from tcusim.simulate.counts import Counts
+from tcusim.simulate.frames import (
+    Frame,
+    Tile,
+    WarpWatcher,
+    chosen_warps,
+    unwritten_outputs,
+)
+from tcusim.simulate.interpreter import Event, everywhere, interpret
+from tcusim.simulate.trace_file import About, Packed, PackedFrame, PackedTile, dumped, loaded
+
+__all__ = ["Trace", "trace"]
+
+# Steps that are kept unless more are asked for.
+_LIMIT: Final = 10_000
+# Bytes of numbers, whatever is asked for.
+_MOST_BYTES: Final = 2**28
+
+
+@dataclass(frozen=True, repr=False)
+class Trace:
+    """What chosen warps did: a sequence of frames, one for each step of each of these warps.
+
+    Iterate over it, or take one by its number: ``trace[3]``. `tcusim.trace` makes it, `save` writes
+    it to a file, and `Trace.load` reads it. A notebook shows it as a page to step through.
+
+    Attributes
+    ----------
+    about : About
+        The program: its name, listing, types and buffers; and the architecture.
+    warps : tuple of int
+        The warps that were watched, by their numbers in the grid.
+    first, last : int
+        The window: the first and the last step of each warp that were to be kept; `last` is None
+        for no end.
+    ran : dict of int to int
+        How many steps each of the warps ran, kept or not.
+    counts : Counts
+        What all warps of the grid did from the beginning to the end: mma steps, additions, bytes.
+    """
+
+    about: About
+    warps: tuple[int, ...]
+    first: int
+    last: int | None
+    ran: Mapping[int, int]
+    counts: Counts
+    packed: Packed = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.packed.frames)
+
+    def __getitem__(self, index: int) -> Frame:
+        """Return a step that was kept, in the order in which they ran."""
+        one = self.packed.frames[operator.index(index)]
+        return Frame(
+            number=one.number,
+            path=one.path,
+            kind=one.kind,
+            step=None,
+            line=self.about.lines[one.path],
+            loops=dict(one.loops),
+            warp=one.warp,
+            reads=tuple(self.packed.tile(number) for number in one.reads),
+            writes=tuple(self.packed.tile(number) for number in one.writes),
+        )
+
+    def __iter__(self) -> Iterator[Frame]:
+        return (self[index] for index in range(len(self)))
+
+    def __repr__(self) -> str:
+        warps = f"warp{'s' * (len(self.warps) != 1)} {', '.join(map(str, self.warps[:8]))}"
+        more = ", ..." * (len(self.warps) > 8)
+        return (
+            f"<Trace of {self.about.name} on {self.about.arch}: {len(self)} steps, {warps}{more}>"
+        )
+
+    def of(self, warp: int) -> tuple[Frame, ...]:
+        """Return the steps of one warp. InputError if it was not watched."""
+        if warp not in self.warps:
+            raise InputError(
+                f"the trace has no warp {warp}; it has {', '.join(map(str, self.warps))}"
+            )
+        frames = enumerate(self.packed.frames)
+        return tuple(self[index] for index, one in frames if one.warp == warp)
+
+    @property
+    def left_out(self) -> str:
+        """A sentence that says which steps of these warps were not kept; "" if all were."""
+        ran, kept = sum(self.ran.values()), len(self)
+        if ran == kept:
+            return ""
+        window = f"steps {self.first} to {self.last}" if self.last else f"steps from {self.first}"
+        inside = sum(
+            max(0, min(count, self.last or count) - self.first + 1) for count in self.ran.values()
+        )
+        text = f"{kept} of {ran} steps are kept"
+        if inside < ran:
+            text += f": the window is {window}"
+        if kept < inside:
+            text += f"; of {inside} in it the last {inside - kept} exceed the limit" * (
+                inside < ran
+            )
+            text += f": the last {inside - kept} exceed the limit" * (inside == ran)
+        return f"{text}. Choose others with first= and last=, or fewer warps, or a larger limit."
+
+    def save(self, path: str | Path) -> None:
+        """Write the trace to one compact file, which this version and later ones read.
+
+        It is JSON, compressed by gzip, with arrays as base64 of their bytes.
+        """
+        Path(path).write_bytes(dumped(self.about, self._rest(), self.packed))
+
+    def _rest(self) -> dict[str, Any]:
+        return {
+            "warps": list(self.warps),
+            "first": self.first,
+            "last": self.last,
+            "ran": [self.ran[warp] for warp in self.warps],
+            "counts": [getattr(self.counts, name) for name in Counts.__slots__],
+        }
+
+    @staticmethod
+    def load(path: str | Path) -> Trace:
+        """Read a trace that `save` wrote.
+
+        Raises
+        ------
+        InputError
+            If the file is no trace, is damaged, or was written by a newer version.
+        """
+        try:
+            content = Path(path).read_bytes()
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        about, rest, packed = loaded(content, str(path))
+        warps = tuple(rest["warps"])
+        return Trace(
+            about,
+            warps,
+            rest["first"],
+            rest["last"],
+            dict(zip(warps, rest["ran"], strict=True)),
+            Counts(*rest["counts"]),
+            packed,
+        )
+
+
+def trace(
+    program: Program,
+    inputs: Mapping[str, Any],
+    *,
+    arch: str = "hopper",
+    warps: int | Iterable[int] | None = None,
+    blocks: int | Iterable[int] = (),
+    first: int = 1,
+    last: int | None = None,
+    limit: int = _LIMIT,
+) -> Trace:
+    """Run a program as `interpret` does, and keep what some warps do at every step.
+
+    Parameters
+    ----------
+    program : Program
+        It is verified first.
+    inputs : mapping of str to array
+        One flat array for each of the program's inputs, of the input's element type.
+    arch : str
+        Whose arithmetic.
+    warps : int or iterable of int, optional
+        Warps to watch, by their numbers in the grid. Default: warp 0, or none beside `blocks`.
+    blocks : int or iterable of int
+        Blocks all of whose warps are watched.
+    first, last : int
+        The window: the first and the last step of each warp to keep, counted from 1.
+    limit : int
+        The most steps to keep, of all warps together. What comes later is counted, and
+        `Trace.left_out` tells of it. Numbers never take more than 256 MiB.
+
+    Returns
+    -------
+    Trace
+        The steps, each with its path, loop variables, operands, result and what changed.
+
+    Raises
+    ------
+    InputError
+        If the inputs do not fit the program, or the grid has no such warp or block.
+    VerifyError
+        If the program breaks a rule.
+
+    Examples
+    --------
+    >>> import numpy as np, tcusim
+    >>> program = tcusim.build("reduction_16")
+    >>> trace = tcusim.trace(program, {"in": np.ones(256, np.float16)})
+    >>> trace
+    <Trace of reduction_16 on hopper: 7 steps, warp 0>
+    >>> product = next(frame for frame in trace if frame.kind == "mma")
+    >>> product.line, product.writes[0].values[0, :3].tolist(), product.writes[0].changed.sum()
+    ('V ← P·A + V', [16.0, 16.0, 16.0], np.int64(16))
+    """
+    some = _several("blocks", blocks)
+    chosen = chosen_warps(
+        program,
+        inputs,
+        _several("warps", warps) if warps is not None else () if some else (0,),
+        some,
+    )
+    _require_window(first, last, limit)
+    recorder = _Recorder(chosen, first, last, limit)
+    for event in interpret(program, inputs, arch=arch):
+        recorder(event)
+    ran = {warp: recorder.ran.get(warp, 0) for warp in chosen}
+    about = _about(program, arch)
+    return Trace(about, chosen, first, last, ran, recorder.counts, recorder.packed)
+
+
+def _several(name: str, numbers: int | Iterable[int]) -> tuple[int, ...]:
+    if isinstance(numbers, Iterable) and not isinstance(numbers, str):
+        return tuple(numbers)
+    if isinstance(numbers, int | np.integer):
+        return (int(numbers),)
+    raise InputError(f"{name} must be a number or several, such as 0 or (0, 3); got {numbers!r}")
+
+
+def _require_window(first: int, last: int | None, limit: int) -> None:
+    given = {"first": first, "limit": limit} | ({} if last is None else {"last": last})
+    for name, number in given.items():
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise InputError(f"{name} must be a whole number from 1 on, got {number!r}")
+    if last is not None and last < first:
+        raise InputError(f"last={last} is before first={first}; no step is between them")
+
+
+def _about(program: Program, arch: str) -> About:
+    """Return what a trace tells of its program."""
+    steps = list(walk(program.steps))
+    constant = {step.dst.name for _, step in steps if isinstance(step, Const)}
+    others = {
+        frag.name
+        for _, step in steps
+        if not isinstance(step, Const)
+        for frag in accesses(step).frags_written
+    }
+    return About(
+        name=program.name,
+        arch=arch_of(arch).name,
+        ab=program.ab,
+        acc=program.acc,
+        family=program.shape.family(program.ab, program.acc),
+        warps=program.warps,
+        listing=listing(program),
+        lines={path: line(step) for path, step in steps},
+        constants=tuple(sorted(constant - others)),
+    )
+
+
+class _Recorder:
+    """A watcher of events that keeps frames of chosen warps, packed.
+
+    outputs: global memory as the watched warps left it. watchers: by warp, of the batch that runs.
+    ran: how many steps each warp ran.
+    """
+
+    def __init__(self, warps: tuple[int, ...], first: int, last: int | None, limit: int) -> None:
+        self.warps, self.first, self.last, self.limit = np.array(warps, int), first, last, limit
+        self.counts = Counts()
+        self.packed = Packed()
+        self.ran: dict[int, int] = {}
+        self.outputs: dict[str, Values] = {}
+        self.start = -1
+        self.watchers: dict[int, WarpWatcher] = {}
+        self.packer = _Packer(self.packed)
+
+    def __call__(self, event: Event) -> None:
+        """Take a step of a batch of warps."""
+        self.counts(event)
+        state = event.state
+        if int(state.warps[0]) != self.start:
+            self._begin(event)
+        if not self.watchers:
+            return
+        here: Iterable[int] = self.watchers
+        if event.warps.size < state.warps.size:
+            here = [warp for warp in self.watchers if _holds(event.warps, warp)]
+        for warp in here:
+            self._take(self.watchers[warp], event)
+
+    def _begin(self, event: Event) -> None:
+        """Watch the warps of a new batch."""
+        state = event.state
+        self.start, end = int(state.warps[0]), int(state.warps[-1])
+        here = self.warps[(self.warps >= self.start) & (self.warps <= end)].tolist()
+        if here and not self.outputs:
+            self.outputs = unwritten_outputs(state)
+        self.watchers = {warp: WarpWatcher(state, warp, self.outputs) for warp in here}
+
+    def _take(self, watcher: WarpWatcher, event: Event) -> None:
+        number = self.ran[watcher.warp] = self.ran.get(watcher.warp, 0) + 1
+        if number < self.first:
+            watcher.skip(event)
+            if number == self.first - 1:
+                watcher.catch_up()
+        elif (self.last is None or number <= self.last) and self._has_room():
+            self.packed.frames.append(self.packer.frame(watcher.frame(event)))
+
+    def _has_room(self) -> bool:
+        return len(self.packed.frames) < self.limit and self.packed.bytes < _MOST_BYTES
+
+
+def _holds(ascending: Ints, number: int) -> bool:
+    place = int(np.searchsorted(ascending, number))
+    return place < ascending.size and int(ascending[place]) == number
+
+
+_Strided: TypeAlias = tuple[int, int, int]
+
+
+class _Packer:
+    """Packs frames: equal arrays and equal tiles are kept once."""
+
+    def __init__(self, packed: Packed) -> None:
+        self.packed = packed
+        self.arrays: dict[tuple[str, tuple[int, ...], bytes], int] = {}
+        self.tiles: dict[PackedTile, int] = {}
+        # By shape and places from the first one on: the strides, if they are a rectangle's.
+        self.strides: dict[tuple[tuple[int, ...], bytes], tuple[int, int] | None] = {}
+
+    def frame(self, frame: Frame) -> PackedFrame:
+        """Return a frame in packed form."""
+        reads, writes = (
+            tuple(self._tile(tile) for tile in tiles) for tiles in (frame.reads, frame.writes)
+        )
+        loops = tuple(frame.loops.items())
+        return PackedFrame(frame.warp, frame.number, frame.path, frame.kind, loops, reads, writes)
+
+    def _tile(self, tile: Tile) -> int:
+        places: int | _Strided | None = None
+        if tile.places is not None:
+            places = self._strided(tile.places) or self._array(tile.places)
+        one = PackedTile(
+            label=tile.label,
+            part=tile.part,
+            dtype=tile.dtype,
+            where=str(tile.where),
+            note=tile.note,
+            values=self._array(tile.values),
+            before=None if tile.before is None else self._array(tile.before),
+            places=places,
+            inside=None if _everywhere(tile.inside) else self._array(tile.inside),
+        )
+        number = self.tiles.setdefault(one, len(self.tiles))
+        if number == len(self.packed.tiles):
+            self.packed.tiles.append(one)
+        return number
+
+    def _strided(self, places: Ints) -> _Strided | None:
+        """Return where a rectangle begins and its strides, if it has such."""
+        if not places.size:
+            return None
+        first = int(places[0, 0])
+        moved = places - first
+        key = moved.shape, moved.tobytes()
+        if key not in self.strides:
+            self.strides[key] = _strides(moved)
+        strides = self.strides[key]
+        return None if strides is None else (first, *strides)
+
+    def _array(self, array: Values) -> int:
+        content = array.tobytes()
+        number = self.arrays.setdefault((array.dtype.str, array.shape, content), len(self.arrays))
+        if number == len(self.packed.arrays):
+            self.packed.arrays.append(np.frombuffer(content, array.dtype).reshape(array.shape))
+            self.packed.bytes += len(content)
+        return number
+
+
+def _everywhere(inside: Mask) -> bool:
+    return inside is everywhere(inside.shape) or bool(inside.all())
+
+
+def _strides(places: Ints) -> tuple[int, int] | None:
+    """Return the strides of places, the first of which is 0, if they are those of a rectangle."""
+    rows, cols = places.shape
+    down = int(places[1, 0]) if rows > 1 else 0
+    across = int(places[0, 1]) if cols > 1 else 0
+    expected = np.arange(rows)[:, None] * down + np.arange(cols) * across
+    return (down, across) if np.array_equal(places, expected) else None

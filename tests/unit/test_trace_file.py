@@ -1,0 +1,54 @@
+"""The packed form of traces: tiles come back as they were."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from tcusim.errors import InputError
+from tcusim.simulate.trace_file import About, Packed, PackedTile, dumped, loaded
+
+ABOUT = About("p", "hopper", "f16", "f32", "", 1, "program p\n", {"1": "A ← 1"}, ())
+
+
+def packed(places: int | tuple[int, int, int] | None) -> Packed:
+    values = np.array([[1.5, -0.0], [np.nan, 7]], np.float16)
+    arrays = [values, np.array([[3, 9], [4, 1]]), np.array([[True, False], [True, True]])]
+    tile = PackedTile("in[1 … +9]", "src", "f16", "global", "", 0, None, places, 2)
+    return Packed([], [tile], arrays, 0)
+
+
+def test_places_are_strides_or_an_array() -> None:
+    assert packed(None).tile(0).places is None
+    strided, listed = packed((10, 4, 1)).tile(0).places, packed(1).tile(0).places
+    assert strided is not None
+    assert strided.tolist() == [[10, 11], [14, 15]]
+    assert listed is not None
+    assert listed.tolist() == [[3, 9], [4, 1]]
+
+
+def test_bits_survive() -> None:
+    rest = {"warps": [0], "first": 1, "last": None, "ran": [1], "counts": [0, 0, 0, 0]}
+    content = dumped(ABOUT, rest, packed((10, 4, 1)))
+    about, again, read = loaded(content, "x")
+    assert (about, again) == (ABOUT, rest)
+    one, two = packed((10, 4, 1)).tile(0), read.tile(0)
+    assert one.values.tobytes() == two.values.tobytes()
+    assert (one.ranges, two.ranges) == (((10, 11), (14, 16)),) * 2
+    assert dumped(about, again, read) == content
+
+
+def test_equal_traces_are_equal_files() -> None:
+    content = dumped(ABOUT, {"warps": [], "ran": []}, Packed())
+    assert content == dumped(ABOUT, {"warps": [], "ran": []}, Packed())
+    assert json.loads(gzip.decompress(content))["version"] == 1
+
+
+def test_a_tile_of_another_type_is_refused() -> None:
+    wrong = packed(None)
+    wrong.arrays[0] = wrong.arrays[0].astype(np.float32)
+    with pytest.raises(InputError, match=r"x is a damaged trace .*a tile's type does not fit"):
+        loaded(dumped(ABOUT, {"warps": [], "ran": []}, wrong), "x")
