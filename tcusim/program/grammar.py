@@ -351,6 +351,7 @@ class Store:
     """Store an accumulator to memory. The element types must be equal.
 
     WMMA: `store_matrix_sync(dst, src, ldm, layout)`. The view has no bounds and one unit stride.
+    With an ldm of 0, rows (or columns) that are all equal are stored to one place.
     Cost: rows*cols elements written.
     """
 

@@ -243,6 +243,12 @@ def located(chunk: int | None) -> tuple[Step, ...]:
     )
 
 
+ONES, RIGHT = Frag("ones", Role.A, TILE, "f16"), Frag("turned", Role.B, TILE, "f16")
+SUMMED = (
+    *(Const(frag, pattern(PatternKind.ONES)) for frag in (ONES, B)),
+    Const(C, pattern(PatternKind.ZEROS)),
+)
+
 CASES = [
     Case("const_ones", Const(C, pattern(PatternKind.ONES)), {}, {"C": np.ones(256)}),
     Case("const_zeros", Const(C, pattern(PatternKind.ZEROS)), {}, {"C": np.zeros(256)}),
@@ -300,6 +306,23 @@ CASES = [
         Store(tile(output("out", 256), (1, 16)), C),
         {"C": SQUARE.astype(np.float32)},
         {"out": SQUARE.T.astype(np.float32)},
+    ),
+    Case(
+        "store_equal_columns",
+        (*SUMMED, Mma(D, A, B, C), Store(tile(output("out", 16), (1, 0)), D)),
+        {"A": SMALL},
+        {"out": SMALL.sum(1, np.float32)},
+    ),
+    Case(
+        "store_equal_rows",
+        (
+            *SUMMED,
+            Load(RIGHT, tile(halves("x"))),
+            Mma(D, ONES, RIGHT, C),
+            Store(tile(output("out", 16), (0, 1)), D),
+        ),
+        {"x": SMALL.ravel()},
+        {"out": SMALL.sum(0, np.float32)},
     ),
     Case("copy", Copy(line(OUT, 8), line(X, 8)), {"x": COUNT}, {"out": COUNT}),
     Case(

@@ -32,6 +32,8 @@ from tcusim.program.grammar import (
     Bound,
     Frag,
     Index,
+    Pattern,
+    PatternKind,
     Role,
 )
 
@@ -141,6 +143,19 @@ def test_alignment_refuses_misaligned_address() -> None:
             "488*block makes it a multiple of 16 only (488 elements of 2 bytes). Pad the leading"
         ),
     )
+
+
+def test_tile_layout_takes_equal_lines_as_one() -> None:
+    """Every column of A.1 + C has the row sums of A, if all columns of C are equal as well."""
+    store = at(reduction(), "7")
+    one_line = replace(store.dst, row_axis=replace(store.dst.row_axis, stride=0))
+    refused(
+        changed(reduction(), "7", dst=one_line),
+        "tile_layout",
+        "an ldm of 0 stores all rows of 'V' to one place, and they are not all equal: it is not a",
+    )
+    ones = Pattern(PatternKind.ONES)
+    verify(changed(changed(reduction(), "1", pattern=ones), "7", dst=one_line))
 
 
 def test_alignment_refuses_misaligned_constant_and_ldm() -> None:
