@@ -506,8 +506,9 @@ class When:
     CUDA: `if`, `else`. Cost: that of the branch taken.
 
     not_finite: run `body` only if some value of this rectangle of shared memory is an infinity or
-    NaN too: the data decide. There is no `otherwise` then, and what the warp does concerns no
-    other. CUDA: `__any_sync`. Cost: a read of the rectangle.
+    NaN too, else `otherwise`: the data decide. What the warp does in either concerns no other, and
+    both write the same elements of the outputs. CUDA: `__any_sync`. Cost: a read of the rectangle
+    and, where nothing else is said of the data, that of `otherwise`.
     """
 
     bounds: tuple[Bound, ...]

@@ -40,13 +40,19 @@ _Limit = TypeVar("_Limit", int, float)  # a float where there may be no limit
 class Guard:
     """The branch of a When that a step is in: the bounds all hold (taken), or not all.
 
-    on_data: whether the data decide too.
+    on_data: whether the data decide too. That the other branch is taken then says nothing of the
+    bounds.
     """
 
     path: str
     bounds: tuple[Bound, ...]
     taken: bool
     on_data: bool = False
+
+    @property
+    def tells(self) -> bool:
+        """Whether it follows from the branch which bounds hold."""
+        return self.taken or not self.on_data
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +169,11 @@ class Placement:
         return result
 
     def reached(self, guards: tuple[Guard, ...]) -> Mask:
-        """Return the places that take these branches: (W,)."""
+        """Return the places that take these branches, for some data: (W,)."""
         result: Mask = np.full(self.count, True)
         for guard in guards:
-            result &= self.holds(guard.bounds) == guard.taken
+            if guard.tells:
+                result &= self.holds(guard.bounds) == guard.taken
         return result
 
     def addresses(self, view: View, at: Ints | None = None) -> Ints:

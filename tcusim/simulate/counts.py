@@ -73,8 +73,8 @@ def counts_of_text(program: Program, scalars: Mapping[str, int]) -> Counts:
     Steps inside a When are counted for the warps of a block that take it, if the condition is on
     nothing else, as where the first warp works for all. Where it is on more, a warp takes one of
     the branches, and the one with more products is counted: a program that branches around its
-    products does at most this. No algorithm of tcusim does, but for data that are not finite: here
-    they are taken to be.
+    products does at most this. No algorithm of tcusim does, but for data that are not finite. Here
+    they are taken to be, so that of a branch on data `otherwise` counts.
     """
     blocks = program.grid(scalars)
     mma, additions, _ = _work(program.steps, scalars, tuple(range(program.warps)))
@@ -102,8 +102,9 @@ def _work(
             case Loop(_, count, body):
                 times = count.evaluate(scalars)
                 work = _work(body, scalars, warps)
-            case When(_, body, not_finite=View()):
-                work = (0, 0, _work(body, scalars, warps)[2])
+            case When(_, body, otherwise, not_finite=View()):
+                usual = _work(otherwise, scalars, warps)
+                work = (*usual[:2], usual[2] + _work(body, scalars, warps)[2])
             case When(_, body, otherwise):
                 some, others = _branches(step, warps)
                 taken, other = _work(body, scalars, some), _work(otherwise, scalars, others)

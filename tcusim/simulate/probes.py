@@ -63,8 +63,7 @@ def with_probes(program: Program) -> tuple[Program, dict[str, Probe]]:
     """Return a program that also stores what its steps make, and the probes by their outputs.
 
     Steps that make an operand have none, since WMMA stores accumulators only; nor have those that
-    write an output, or that are in a loop whose count is known at run time only, or in a branch
-    that the data decide on.
+    write an output, or that are in a loop whose count is known at run time only.
     """
     writer = _Writer(program)
     steps = writer.steps(numbered(program.steps), ())
@@ -88,12 +87,10 @@ class _Writer:
                     if times is not None:
                         body = self.steps(branch_of(path, step), (*loops, (var, times)))
                     result.append(replace(step, body=body))
-                case When(not_finite=None):
+                case When():
                     inner = self.steps(branch_of(path, step), loops)
                     other = self.steps(branch_of(path, step, taken=False), loops)
                     result.append(replace(step, body=inner, otherwise=other))
-                case When():
-                    result.append(step)
                 case _:
                     result.append(step)
                     result.extend(self._after(path, step, loops))

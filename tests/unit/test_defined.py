@@ -68,6 +68,21 @@ def test_defined_before_use_looks_at_values_that_decide_and_counts_no_such_branc
     refused(program, "defined_before_use", "reads accumulator 'V'")
 
 
+def test_defined_before_use_counts_both_branches_on_data_but_remembers_neither() -> None:
+    store, zero = at(reduction(), "7"), at(reduction(), "2")
+    either = When((), (zero,), (zero,), not_finite=one_row(store.dst.buffer))
+    program = planted(reduction(), "8", SYNC, either)
+    verify(program)
+    last = Const(accumulator("T"), ZERO)
+    setting = replace(either, body=(last,), otherwise=(last,))
+    using = Add(V, V, accumulator("T"))
+    verify(planted(program, "9", setting, using))
+    for one in ({"body": ()}, {"otherwise": ()}):
+        some = replace(setting, **one)
+        later = replace(either, body=(using,), otherwise=())
+        refused(planted(program, "9", some, later), "defined_before_use", "accumulator 'T'")
+
+
 def test_defined_before_use_counts_a_when_if_both_branches_define() -> None:
     step = at(reduction(), "2")
     bounds = (Bound(BLOCK, Index.of(1)),)

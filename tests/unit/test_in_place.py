@@ -276,6 +276,55 @@ def test_lanes_that_meet_only_if_the_data_say_so() -> None:
     )
 
 
+def either(body: Sequence[Step], otherwise: Sequence[Step]) -> Program:
+    """Return a program that reads its data and, as they decide, does one thing or another."""
+    when = When((), tuple(body), tuple(otherwise), not_finite=line_of(MINE))
+    return program(Copy(line_of(MINE), line_of(IN, HERE)), SYNC, when)
+
+
+# The lane that writes an element is not the one that reads it.
+TURNED = Copy(View.strided(OUT, HERE, 4, 8, 8, 1), View.strided(MINE, Index(), 4, 8, 1, 4))
+AGAIN = Copy(line_of(MINE), line_of(IN, HERE))
+
+
+def test_lanes_that_meet_in_one_run_of_a_branch() -> None:
+    read_again = (SYNC, AGAIN, SYNC, TURNED)
+    assert in_place(either(read_again, [TURNED])) is None
+    assert in_place(either([TURNED], read_again)) is None
+    other = Buffer("other", "f32", Extent(LENGTH), BufferRole.INPUT)
+    write = Copy(line_of(OUT, HERE), line_of(other, HERE))
+    for late in (False, True):
+        made = either([TURNED], [TURNED])
+        branches = [(SYNC, AGAIN, write), (SYNC, TURNED)]
+        when = When((), *branches[:: -1 if late else 1], not_finite=line_of(MINE))
+        made = replace(made, buffers=(IN, OUT, MINE, other), steps=(*made.steps[:-1], when))
+        verify(made)
+        path = f"3.{4 if late else 2}"
+        assert in_place(made) == (
+            f"step {path} reads in[0] and step 3.{5 if late else 3} writes out[0], but no barrier "
+            "is between (length = 32)"
+        )
+
+
+def test_a_branch_that_reads_what_an_earlier_run_has_written() -> None:
+    when = either([SYNC, AGAIN, SYNC, TURNED], [TURNED]).steps[-1]
+    both = program(Copy(line_of(OUT, HERE), line_of(IN, HERE)))
+    twice = Loop("i", Extent.of(2), (SYNC, when, SYNC))
+    made = replace(both, steps=(Copy(line_of(MINE), line_of(IN, HERE)), twice))
+    verify(made)
+    assert in_place(made) == (
+        "step 2.2.2 reads in[0] after step 2.2.4 has written out[0] (length = 32)"
+    )
+    assert isinstance(when, When)
+    # Nor in the other branch, after the first one.
+    swapped = replace(when, body=(TURNED,), otherwise=when.body)
+    made = replace(made, steps=(made.steps[0], replace(twice, body=(SYNC, swapped, SYNC))))
+    verify(made)
+    assert in_place(made) == (
+        "step 2.2.3 reads in[0] after step 2.2.1 has written out[0] (length = 32)"
+    )
+
+
 def test_an_element_that_is_read_later() -> None:
     first = Copy(line_of(OUT, HERE), line_of(IN, HERE))
     again = Copy(line_of(MINE), line_of(IN, HERE))

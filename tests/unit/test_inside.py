@@ -6,11 +6,14 @@ from dataclasses import replace
 
 from planted import (
     LENGTH,
+    SYNC,
     A,
     at,
     block_reduction,
     changed,
     columns_of,
+    one_row,
+    planted,
     reduction,
     refused,
 )
@@ -20,6 +23,8 @@ from tcusim.program.grammar import (
     COL,
     ROW,
     Bound,
+    Copy,
+    Index,
     Load,
     Scalar,
     When,
@@ -73,6 +78,23 @@ def test_inside_buffer_knows_the_branch() -> None:
     swapped = When((whole,), staged, (load,))
     steps = (*program.steps[:2], swapped, *program.steps[5:])
     refused(replace(program, steps=steps), "inside_buffer", r"step 3.4: .* reads in\[")
+
+
+def test_inside_buffer_knows_nothing_of_the_other_branch_on_data() -> None:
+    """That the data are finite, and not the bound, may be why it is taken."""
+    program = reduction()
+    load, shared = program.steps[2], one_row(program.scratch[0])
+    assert isinstance(load, Copy)
+    bounded, unbounded = load, replace(load, src=replace(load.src, bounds=()))
+    never = (Bound(Index.of(0), Index.of(0)),)
+    for bounds in ((), never):
+        for body, refuse in ((bounded, False), (unbounded, True)):
+            when = When(bounds, (), (SYNC, body), not_finite=shared)
+            made = planted(program, "4", SYNC, when, SYNC)
+            if refuse:
+                refused(made, "inside_buffer", "Correct the offset, or add a bound")
+            else:
+                verify(made)
 
 
 def test_inside_buffer_tries_many_scalars_within_reason() -> None:

@@ -6,7 +6,7 @@ import itertools
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -37,7 +37,6 @@ from tcusim.program.grammar import (
     Extent,
     Index,
     Loop,
-    Only,
     Program,
     Scope,
     Space,
@@ -64,38 +63,6 @@ def test_uniform_barrier_refuses_a_branch_on_the_warp() -> None:
 def test_uniform_barrier_accepts_a_branch_on_the_block() -> None:
     step = When((Bound(BLOCK, Index.of(1)),), (SYNC_BLOCK,))
     verify(planted(block_reduction(), "8", SYNC_BLOCK, step))
-
-
-def on_data(*body: Step, **fields: Any) -> Program:
-    """Return the reduction with a branch that its results decide on."""
-    result = one_row(at(reduction(), "7").dst.buffer)
-    return planted(reduction(), "8", SYNC, When((), body, **{"not_finite": result, **fields}), SYNC)
-
-
-def test_private_branch_accepts_what_a_warp_does_for_itself() -> None:
-    result = one_row(at(reduction(), "7").dst.buffer)
-    verify(on_data(SYNC, Copy(result, result, only=Only.FINITE)))
-
-
-def test_private_branch_refuses_what_concerns_other_warps() -> None:
-    program = reduction()
-    refused(on_data(at(program, "9")), "private_branch", "step 9.1: .* writes 'out' only in warps")
-    refused(
-        replace(on_data(SYNC_BLOCK), warps=2),
-        "private_branch",
-        "step 9.1: `sync block` only warps whose data are not finite reach this barrier",
-    )
-
-
-def test_private_branch_refuses_another_branch_and_global_memory() -> None:
-    refused(on_data(otherwise=(SYNC,)), "private_branch", "step 9: .* that has another")
-    whole = replace(at(reduction(), "3").src, bounds=())
-    refused(on_data(not_finite=whole), "private_branch", "step 9: .* 'in' is in global memory")
-
-
-def test_a_branch_on_data_waits_for_them() -> None:
-    program = on_data()
-    refused(planted(program, "8"), "synced_shared", r"step 8: `if any of v\[col\] is not finite")
 
 
 def test_copy_overlap_refuses_shifted_copy() -> None:

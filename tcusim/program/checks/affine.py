@@ -95,7 +95,7 @@ def regions(program: Program, site: Site, view: View | None = None) -> Iterator[
         if count.constant is None:
             # name < ceil(index / per), which is per * name < index
             conditions.append(Index.symbol(name) * count.per - count.index + 1)
-    others = [guard.bounds for guard in site.guards if not guard.taken]
+    others = [guard.bounds for guard in site.guards if guard.tells and not guard.taken]
     for failing in itertools.product(*others):
         every = [*conditions, *(-bound.excess for bound in failing)]
         yield _region(box, [_reduced(one.substitute(factors)) for one in every], factors)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tcusim.program.checks.regions import depends_on_warp, footprint, is_shared
 from tcusim.program.checks.sites import Finding
-from tcusim.program.grammar import Bound, Loop, Program, Space, View, When, accesses
+from tcusim.program.grammar import Bound, Loop, Program, Space, When, accesses
 from tcusim.program.walk import Mask, Site, top
 
 
@@ -40,7 +40,8 @@ def defined_before_use(program: Program) -> Iterator[Finding]:
 
     A loop whose count is known only at run time may run zero times; what it defines is not counted
     after it. What both branches of a When define counts, and what one branch defines counts in the
-    same branch of a later When with the same condition. One warp's write counts for its block.
+    same branch of a later When with the same condition, if not the data decide. One warp's write
+    counts for its block.
     A read whose bounds depend on sizes is compared with the buffer as a whole, not by element.
     Source: fragments and shared memory begin with unspecified contents [CPG sec. 10.24.1, 7.2.2].
     """
@@ -58,11 +59,10 @@ def _define_all(program: Program, steps: Iterator[Site], state: _Defined) -> Ite
                 yield from _define_all(program, site.inner(), inside)
                 if count.constant:
                     state.add(inside)
-            case When(not_finite=View()):
-                yield from _undefined(program, site, state)
-                yield from _define_all(program, site.branch(taken=True), state.copy())
-            case When(bounds=bounds):
-                yield from _define_when(program, site, bounds, state)
+            case When(bounds=bounds, not_finite=values):
+                if values is not None:
+                    yield from _undefined(program, site, state)
+                yield from _define_when(program, site, bounds, state, on_data=values is not None)
             case step:
                 yield from _undefined(program, site, state)
                 touched = accesses(step)
@@ -77,18 +77,19 @@ def _define_all(program: Program, steps: Iterator[Site], state: _Defined) -> Ite
 
 
 def _define_when(
-    program: Program, site: Site, bounds: tuple[Bound, ...], state: _Defined
+    program: Program, site: Site, bounds: tuple[Bound, ...], state: _Defined, *, on_data: bool
 ) -> Iterator[Finding]:
     ends: list[_Defined] = []
     for taken in (True, False):
         inside = state.copy()
-        if (bounds, taken) in state.branches:
+        if (bounds, taken) in state.branches and not on_data:
             inside.add(state.branches[bounds, taken])
         yield from _define_all(program, site.branch(taken=taken), inside)
         ends.append(inside)
     body, otherwise = ends
-    state.branches[bounds, True] = body
-    state.branches[bounds, False] = otherwise
+    if not on_data:
+        state.branches[bounds, True] = body
+        state.branches[bounds, False] = otherwise
     state.frags |= body.frags & otherwise.frags
     for buffer in program.scratch:
         one, two = (end.cells[buffer.name] for end in ends)

@@ -66,7 +66,9 @@ class _Touched(NamedTuple):
     """Elements of an array that steps touch, in the order of the run: one entry for each.
 
     place: the element's number in the rectangle; what has one number is done by one lane. moment:
-    number of the step. phase: how often the lanes of the warp had met by then.
+    number of the step. phase: how often the lanes of the warp had met by then, for all data. run:
+    of a branch on data, 0 outside; of the two that exclude each other, the body's is even and the
+    other's one more. meeting: how often the lanes had met in such branches.
     """
 
     address: Ints
@@ -74,6 +76,8 @@ class _Touched(NamedTuple):
     place: Ints
     moment: Ints
     phase: Ints
+    run: Ints
+    meeting: Ints
 
     def where(self, mask: Mask | Ints) -> _Touched:
         """Return some of the entries."""
@@ -97,6 +101,8 @@ class _Trace:
         # What the first walk finds: the writes, and the first one of each element by its address.
         self.writes: _Touched | None = None
         self.firsts = np.zeros(0, np.int64)
+        # The same without writes of bodies on data: what a warp finds in the other branch.
+        self.others = np.zeros(0, np.int64)
         self.addresses = np.zeros(0, np.int64)
         # By the number of the rule that it breaks, the lowest address and what speaks against it.
         self.found: dict[int, tuple[int, str]] = {}
@@ -117,12 +123,16 @@ class _Trace:
         if not self.written:
             return ""
         every = _Touched(*map(np.concatenate, zip(*self.written, strict=True)))
+        written = self.program.buffer(self.target)
         if self.gathered:
             self.addresses, self.firsts = np.unique(every.address, return_index=True)
         else:
-            self.firsts = np.full(self.program.buffer(self.target).size.evaluate(self.scalars), -1)
-            # Of several writes to one element the last in this order remains.
-            self.firsts[every.address[::-1]] = np.arange(every.address.size)[::-1]
+            size = written.size.evaluate(self.scalars)
+            number = np.arange(every.address.size)
+            self.firsts = _firsts(size, every.address, number)
+            # Of a partial output one branch may write more than the other.
+            usual = (every.run == 0) | (every.run % 2 == 1) | written.partial
+            self.others = _firsts(size, every.address[usual], number[usual])
         self.writes = every
         self.begin()
         return self.found[min(self.found)][1] if self.found else ""
@@ -130,8 +140,8 @@ class _Trace:
     def begin(self) -> None:
         """Walk through all steps."""
         self.placement = Placement.of_warps(self.program, self.scalars, self.warps)
-        self.phase = np.zeros(self.warps.size, np.int64)
-        self.moment = 0
+        self.phase, self.meeting = np.zeros((2, self.warps.size), np.int64)
+        self.moment = self.run_now = self.runs = 0
         self.run(top(self.program), self.warps)
 
     def views(self, site: Site) -> tuple[list[View], list[View]]:
@@ -148,6 +158,9 @@ class _Trace:
                     for value in range(count.evaluate(self.scalars)):
                         self.placement.symbols[var] = value
                         self.run(site.inner(), warps)
+                case When(bounds, not_finite=View()):
+                    holds = self.placement.holds(bounds, warps)
+                    self.alternatives(site, warps[holds], warps)
                 case When(bounds):
                     holds = self.placement.holds(bounds, warps)
                     self.run(site.branch(taken=True), warps[holds])
@@ -155,11 +168,27 @@ class _Trace:
                 case _:
                     self.step(site, warps)
 
+    def alternatives(self, site: Site, some: Ints, others: Ints) -> None:
+        """Walk through both branches of a When on data. Branches inside are followed as steps."""
+        outermost = self.run_now == 0
+        if outermost:
+            self.runs += 1
+        for taken, warps in ((True, some), (False, others)):
+            if outermost:
+                self.run_now = 2 * self.runs + (not taken)
+            self.run(site.branch(taken=taken), warps)
+        if outermost:
+            self.run_now = 0
+
     def step(self, site: Site, warps: Ints) -> None:
         """Record what one leaf step touches."""
-        # Lanes that meet only where the data say so may not meet.
-        if isinstance(site.step, Mma | Sync) and not any(guard.on_data for guard in site.guards):
-            self.phase[warps] += 1
+        if isinstance(site.step, Mma | Sync):
+            # Lanes that meet only where the data say so may not meet, but for what is there too.
+            on_data = sum(guard.on_data for guard in site.guards)
+            if on_data == 0:
+                self.phase[warps] += 1
+            elif on_data == 1:
+                self.meeting[warps] += 1
         if isinstance(site.step, Locate):
             found = chunk_ranges(site.step, self.placement)
             # Other warps keep what they have found.
@@ -181,7 +210,8 @@ class _Trace:
         who = warps[:, None, None]
         place = np.arange(view.rows * view.cols).reshape(shape[1:])
         address, moment = self.placement.addresses(view, warps), np.array(self.moment)
-        columns = (address, who, place, moment, self.phase[who])
+        run = np.array(self.run_now)
+        columns = (address, who, place, moment, self.phase[who], run, self.meeting[who])
         used = np.broadcast_to(self.placement.inside(view, warps), shape)
         every = used.all()
         return _Touched(
@@ -191,11 +221,17 @@ class _Trace:
             )
         )
 
-    def first_writes(self, addresses: Ints) -> Ints:
-        """Return the number of the first write to each element; -1 if there is none."""
+    def first_writes(self, reads: _Touched, writes: _Touched) -> Ints:
+        """Return the number of the first write to each element; -1 if there is none.
+
+        A write in the branch that excludes the reader's counts as that of the reader's: both write
+        the same elements.
+        """
+        addresses = reads.address
         if not self.gathered:
             found: Ints = self.firsts[addresses]
-            return found
+            other = (found >= 0) & (reads.run % 2 == 1) & (writes.run[found] == reads.run - 1)
+            return np.where(other, self.others[addresses], found)
         if not self.firsts.size:
             return np.full(addresses.shape, -1)
         at = np.minimum(np.searchsorted(self.addresses, addresses), self.addresses.size - 1)
@@ -203,9 +239,12 @@ class _Trace:
 
     def compare(self, reads: _Touched, writes: _Touched) -> None:
         """Record what speaks against sharing elements that a step reads."""
-        firsts = self.first_writes(reads.address)
+        firsts = self.first_writes(reads, writes)
         shared = firsts >= 0
         read, write = reads.where(shared), writes.where(firsts[shared])
+        met = (read.phase != write.phase) | (
+            (read.run == write.run) & (read.run > 0) & (read.meeting != write.meeting)
+        )
         objections = (
             (
                 (read.moment == write.moment) & (read.place != write.place),
@@ -221,7 +260,7 @@ class _Trace:
                 "step {read} reads {source} after step {written} has written {target}",
             ),
             (
-                (read.moment < write.moment) & (read.phase == write.phase),
+                (read.moment < write.moment) & ~met,
                 "step {read} reads {source} and step {written} writes {target}, but no barrier is "
                 "between",
             ),
@@ -246,3 +285,11 @@ class _Trace:
                     writer=write.warp[one],
                 ),
             )
+
+
+def _firsts(size: int, addresses: Ints, numbers: Ints) -> Ints:
+    """Return which of these writes is the first to each element; -1 where none is."""
+    firsts = np.full(size, -1)
+    # Of several writes to one element the last in this order remains.
+    firsts[addresses[::-1]] = numbers[::-1]
+    return firsts

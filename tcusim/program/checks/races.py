@@ -19,7 +19,6 @@ from tcusim.program.checks.regions import (
 )
 from tcusim.program.checks.sites import Finding, each_step
 from tcusim.program.grammar import (
-    Bound,
     Copy,
     Loop,
     Program,
@@ -49,34 +48,6 @@ def uniform_barrier(program: Program, site: Site) -> Iterator[str]:
                     f"only some warps of the block reach this barrier: step {guard.path} branches "
                     f"on the warp. Move it out of the branch."
                 )
-
-
-@each_step
-def private_branch(program: Program, site: Site) -> Iterator[str]:
-    """Require that what a warp does where its data are not finite concerns that warp alone.
-
-    It reads shared memory to decide, has no other branch, and writes its own shared memory only.
-    Source: nobody knows which warps take it, so that no other can wait for them or rely on it.
-    """
-    step = site.step
-    if isinstance(step, When) and step.not_finite is not None:
-        if step.otherwise:
-            yield "the data decide on a branch that has another. Put its steps before or behind."
-        if step.not_finite.buffer.space is Space.GLOBAL:
-            yield (
-                f"the data decide, but {step.not_finite.buffer.name!r} is in global memory. Copy "
-                f"the values to shared memory first."
-            )
-    if not any(guard.on_data for guard in site.guards):
-        return
-    if isinstance(step, Sync) and step.scope is Scope.BLOCK and program.warps > 1:
-        yield "only warps whose data are not finite reach this barrier. Move it out of the branch."
-    for view in accesses(step).views_written:
-        if view.buffer.space is not Space.WARP:
-            yield (
-                f"writes {view.buffer.name!r} only in warps whose data are not finite. Write "
-                f"shared memory of the warp there, and copy it behind the branch."
-            )
 
 
 # --- Overlaps within one step -----------------------------------------------------------------
@@ -196,9 +167,10 @@ class _Hazards:
                     pending = dict.fromkeys(filter(self.between_warps, pending), True)
                 case Loop(count=count):
                     pending = self.loop(site, count.constant, pending, passes)
-                case When(bounds=bounds):
+                case When(bounds=bounds, not_finite=values):
                     pending = self.access(site, pending, passes)
-                    pending = self.when(site, bounds, pending, passes)
+                    differ = values is not None or depends_on_warp(bounds)
+                    pending = self.when(site, pending, passes, differ=differ)
                 case _:
                     pending = self.access(site, pending, passes)
         return pending
@@ -223,13 +195,11 @@ class _Hazards:
         # A loop whose count is known at run time may run zero times: its barriers may not happen.
         return after if count else _either(pending, after)
 
-    def when(
-        self, site: Site, bounds: tuple[Bound, ...], pending: _Pending, passes: _Passes
-    ) -> _Pending:
-        """Find hazards in both branches, and between them if warps may take different ones."""
+    def when(self, site: Site, pending: _Pending, passes: _Passes, *, differ: bool) -> _Pending:
+        """Find hazards in both branches, and between them if warps of a block may differ."""
         body = self.all_of(site.branch(taken=True), pending, passes)
         before = pending
-        if depends_on_warp(bounds):
+        if differ:
             # Other warps are in the other branch meanwhile.
             before = {**body, **pending}
         otherwise = self.all_of(site.branch(taken=False), before, passes)

@@ -134,7 +134,7 @@ def _known_part(guard: Guard, known: frozenset[str]) -> Guard | None:
     if guard.taken:
         return Guard(guard.path, bounds_on(guard.bounds, known), taken=True)
     # That not all bounds hold says nothing of each.
-    return guard if bound_symbols(guard.bounds) <= known else None
+    return guard if guard.tells and bound_symbols(guard.bounds) <= known else None
 
 
 def _touched(

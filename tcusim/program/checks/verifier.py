@@ -17,6 +17,7 @@ from tcusim.program.checks import names, races, tiles, writes
 from tcusim.program.checks.defined import defined_before_use
 from tcusim.program.checks.in_place import in_place
 from tcusim.program.checks.inside import inside_buffer
+from tcusim.program.checks.on_data import private_branch
 from tcusim.program.checks.sites import Check, Finding
 from tcusim.program.checks.tiles import tile_is_aligned
 from tcusim.program.grammar import Program, require_program
@@ -40,7 +41,7 @@ _CORRECT: Final[tuple[Check, ...]] = (
     tiles.tile_layout,
     tiles.alignment,
     races.uniform_barrier,
-    races.private_branch,
+    private_branch,
     defined_before_use,
     inside_buffer,
     races.copy_overlap,
