@@ -34,6 +34,7 @@ from tcusim.program.grammar import (
     Loop,
     Mma,
     Numbered,
+    Only,
     Pattern,
     PatternKind,
     Program,
@@ -554,7 +555,7 @@ class _Emitter:
         match step:
             case Const(dst, pattern):
                 self._const(dst, pattern)
-            case Load(dst, src):
+            case Load(dst, src, only=only):
                 layout = f", wmma::mem_{src.layout}" if dst.role is Role.ACC else ""
                 self._require_aligned(src)
                 with self._each_fragment(dst, src) as (f, pointer):
@@ -562,14 +563,13 @@ class _Emitter:
                         f"{self.space}::load_matrix_sync({dst.name}{f}, {pointer}, "
                         f"{src.ldm}{layout});"
                     )
+                    if only is not None:
+                        self._each_element(dst, f, f"{_taking(only)}({dst.name}{f}.x[e])")
             case Mma(d, a, b, c):
                 self._mma(d, a, b, c)
             case Add(d, a, b):
                 with self._each_fragment(d) as (f, _):
-                    self._line(
-                        f"for (int e = 0; e < {d.name}{f}.num_elements; ++e) "
-                        f"{d.name}{f}.x[e] = tcu::add({a.name}{f}.x[e], {b.name}{f}.x[e]);"
-                    )
+                    self._each_element(d, f, f"tcu::add({a.name}{f}.x[e], {b.name}{f}.x[e])")
             case Store(dst, src):
                 self._require_aligned(dst)
                 with self._each_fragment(src, dst) as (f, pointer):
@@ -594,6 +594,12 @@ class _Emitter:
                 raise AssertionError("control steps are written by _steps")
             case _:
                 assert_never(step)
+
+    def _each_element(self, frag: Frag, f: str, value: str) -> None:
+        """Set each element of a fragment, all alike."""
+        self._line(
+            f"for (int e = 0; e < {frag.name}{f}.num_elements; ++e) {frag.name}{f}.x[e] = {value};"
+        )
 
     def _locate(self, step: Locate) -> None:
         """Let the lanes find the lines together; the warp alone uses them, after it has waited."""
@@ -662,7 +668,7 @@ class _Emitter:
                 read(how, view, where, fast=fast) for view, where in zip(reads, places, strict=True)
             ]
             if step.only is not None:
-                values[0] = f"tcu::only_{step.only.name.lower()}({values[0]})"
+                values[0] = f"{_taking(step.only)}({values[0]})"
             add = "tcu::add_to_odd" if step.odd else "tcu::add"
             return values[0] if plus is None else f"{add}({', '.join(values)})"
 
@@ -727,8 +733,16 @@ class _Emitter:
 # --- What a program needs before its first step -------------------------------------------------
 
 
+def _taking(only: Only) -> str:
+    """Return the function that leaves, of an element, what is taken."""
+    return f"tcu::only_{only.name.lower()}"
+
+
 def _weight(steps: tuple[Step, ...]) -> int:
-    """Return how many leaf steps are written out, where loops in between are unrolled."""
+    """Return how many leaf steps are written out, where loops in between are unrolled.
+
+    What only data that are not finite ask for is not: there, no loop is.
+    """
     total = 0
     for step in steps:
         match step:

@@ -354,10 +354,13 @@ class Builder:
         else:
             self._steps.add(Split(tuple(dsts), src, self._origin(line)))
 
-    def load(self, frag: Frag, view: View, line: str = "", stage: str = "") -> Frag:
+    def load(
+        self, frag: Frag, view: View, line: str = "", stage: str = "", only: Only | None = None
+    ) -> Frag:
         """Load a tile from wherever it lies; stage it where WMMA could not load it directly.
 
-        stage: the name of the shared memory for that; fragments loaded in turn may share it.
+        stage: the name of the shared memory for that; fragments loaded in turn may share it. only:
+        which elements are taken.
         """
         direct = self.loads_directly(frag, view)
 
@@ -366,7 +369,7 @@ class Builder:
                 staged = self.stage(frag, view, stage)
                 self.copy(staged, view, line=line)
                 view = staged
-            self._steps.add(Load(frag, view, self._origin(line)))
+            self._steps.add(Load(frag, view, self._origin(line), only))
 
         self.as_whole(view, load, line, split=direct)
         return frag
@@ -385,21 +388,29 @@ class Builder:
         return [operand(part) for part in numbered(name, self.options.parts, apart)]
 
     def load_parts(
-        self, name: str, view: View, line: str = "", *, right: bool = False, stage: str = ""
+        self,
+        name: str,
+        view: View,
+        line: str = "",
+        *,
+        right: bool = False,
+        stage: str = "",
+        only: Only | None = None,
     ) -> list[Frag]:
         """Load a data tile as left operands: one, or the exact narrow parts of a wide type.
 
-        right: as right operands instead. stage: as in `load`.
+        right: as right operands instead. stage: as in `load`. only: which elements of the operands
+        are taken.
         """
         frags = self._operands(name, self.right if right else self.left)
         if len(frags) == 1:
-            return [self.load(frags[0], view, line, stage)]
+            return [self.load(frags[0], view, line, stage, only)]
         staged = [
             self.stage(frag, view, stage and f"{stage}{part}") for part, frag in enumerate(frags)
         ]
         self.copy_parts(staged, view, line)
         for frag, tile in zip(frags, staged, strict=True):
-            self._steps.add(Load(frag, tile, self._origin(line)))
+            self._steps.add(Load(frag, tile, self._origin(line), only))
         return frags
 
     def nothing(self, name: str, zeros: Frag, via: View) -> View:

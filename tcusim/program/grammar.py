@@ -8,7 +8,7 @@ emitter each match the same closed union `Step`, case by case, in the order of t
 
     Program = name, shape, ab, acc, scalars, buffers, blocks, columns, warps, Step*
     Step    = Const(dst, pattern)          fragment <- constant matrix
-            | Load(dst, src)               fragment <- tile of memory
+            | Load(dst, src, only)         fragment <- tile of memory
             | Mma(d, a, b, c)              D = A.B + C
             | Add(d, a, b)                 accumulator <- accumulator + accumulator, rounded
             | Store(dst, src)              tile of memory <- fragment
@@ -280,7 +280,7 @@ def whole(view: View) -> tuple[Bound, ...]:
 
 
 class Only(StrEnum):
-    """Which elements a Copy takes; the others count as 0. Or which part of all."""
+    """Which elements a Copy or Load takes; the others count as 0. Or which part of all."""
 
     FINITE = "finite"
     NOT_FINITE = "not finite"  # infinities and NaN
@@ -311,11 +311,14 @@ class Load:
 
     WMMA: `load_matrix_sync(dst, src, ldm, layout)`. The view has no bounds and one unit stride.
     Cost: rows*cols elements read; from global memory in 32-byte sectors.
+
+    only: which elements are taken, as of a Copy; then a loop over `x[i]`, as of an Add.
     """
 
     dst: Frag
     src: View
     origin: str = ""
+    only: Only | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,8 +82,8 @@ def line(step: Step) -> str:
     match step:
         case Const(dst, pattern):
             return f"{dst.name} ← {_pattern(pattern)}"
-        case Load(dst, src):
-            return f"{dst.name} ← LoadTile({_tile(src, dst)})"
+        case Load(dst, src, only=only):
+            return f"{dst.name} ← LoadTile({_tile(src, dst)}){_taken(only)}"
         case Mma(d, a, b, c):
             return f"{d.name} ← {a.name}·{b.name} + {c.name}"
         case Add(d, a, b):
@@ -91,9 +91,8 @@ def line(step: Step) -> str:
         case Store(target, frag):
             return f"StoreTile({_tile(target, frag)}) ← {frag.name}"
         case Copy(target, source, plus, only=only, odd=odd):
-            which = {None: "", Only.WHOLE: "  whole part", Only.FRACTION: "  fraction"}
-            note = which.get(only, f"  where {only}")
-            return _copy(target, source, plus, f"{note}  (to odd)" if odd else note)
+            note = f"{_taken(only)}  (to odd)" if odd else _taken(only)
+            return _copy(target, source, plus, note)
         case Split(targets, source):
             parts = ", ".join(_element(target) for target in targets)
             return f"{parts} ← Split({_element(source)})  {_sizes(*targets, source)}"
@@ -185,6 +184,12 @@ def _copy(target: View, source: View, plus: View | None, only: str = "") -> str:
     sources = (source,) if plus is None else (source, plus)
     total = " + ".join(_element(view) for view in sources)
     return f"{_element(target)} ← {total}  {_sizes(target, *sources)}{only}"
+
+
+def _taken(only: Only | None) -> str:
+    """Return which elements are taken, or which part of them, behind what they are taken of."""
+    parts = {None: "", Only.WHOLE: "  whole part", Only.FRACTION: "  fraction"}
+    return parts.get(only, f"  where {only}")
 
 
 def _locate(step: Locate) -> str:

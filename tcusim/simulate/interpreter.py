@@ -361,8 +361,10 @@ class State:
         match step:
             case Const(dst, pattern):
                 self._put(dst, self._constant(pattern, dst, places), places)
-            case Load(dst, src):
+            case Load(dst, src, only=only):
                 values = self._gather(src, places)
+                if only is not None:
+                    values = _taken(values, only)
                 self._put(dst, as_values(values, "tf32") if dst.dtype == "tf32" else values, places)
             case Mma(d, a, b, c):
                 left, right, addend = (self._tiles(frag, places) for frag in (a, b, c))
@@ -686,7 +688,7 @@ def add_to_odd(one: Values, two: Values) -> Values:
 
 
 def _taken(values: Values, only: Only) -> Values:
-    """Return what a Copy takes of values."""
+    """Return what a Copy or a Load takes of values."""
     finite, zero = np.isfinite(values), values.dtype.type(0)
     match only:
         case Only.FINITE:

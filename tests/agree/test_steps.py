@@ -102,6 +102,7 @@ T = shared("t", 8)
 COUNT = np.arange(8, dtype=np.float32)
 SQUARE = np.arange(256).reshape(16, 16)
 SMALL = (SQUARE % 5 - 2).astype(np.float16)
+SPOILED = np.where(SQUARE % 7, SMALL, np.array([np.inf, NAN, -np.inf], np.float16)[SQUARE % 3])
 EYE = np.eye(16, dtype=np.float16)
 PARTED = np.array([0.5, 1.5, -2.5, -(2.0**-24), 2048, -65504, np.inf, NAN], np.float16)
 WIDE = {name: Buffer(name, "f64", Extent.of(4), BufferRole.INPUT) for name in "xy"}
@@ -221,6 +222,16 @@ def on_data(count: int) -> tuple[Step, ...]:
     return Copy(line(T, 8), line(X, 8)), SYNC, when, SYNC, Copy(line(OUT, 8), line(T, 8))
 
 
+def either(count: int) -> tuple[Step, ...]:
+    """Return steps that write finite elements if one of the first is not finite, else doubles."""
+    some, doubles = (
+        Copy(line(OUT, 8), line(T, 8), only=Only.FINITE),
+        Copy(line(OUT, 8), line(T, 8), line(T, 8)),
+    )
+    when = When((), (some,), (doubles,), not_finite=line(T, count))
+    return Copy(line(T, 8), line(X, 8)), SYNC, when
+
+
 def row_of_ones(row: int) -> NDArray[np.float64]:
     return np.outer(np.arange(16) == row, np.ones(16))
 
@@ -262,6 +273,12 @@ CASES = [
         Const(A, pattern(PatternKind.LOWER, -1)),
         {},
         {"A": np.tril(np.ones((16, 16)), -1)},
+    ),
+    Case(
+        "load_only_finite",
+        Load(A, tile(halves("x")), only=Only.FINITE),
+        {"x": SPOILED.ravel()},
+        {"A": np.where(np.isfinite(SPOILED), SPOILED, 0)},
     ),
     Case("load_rows", Load(A, tile(halves("x"))), {"x": SMALL.ravel()}, {"A": SMALL}),
     Case("load_columns", Load(B, tile(halves("x"), (1, 16))), {"x": SMALL.ravel()}, {"B": SMALL.T}),
@@ -378,6 +395,29 @@ CASES = [
     ),
     Case("when_all_are_finite", on_data(4), {"x": COUNT}, {"out": COUNT}),
     Case("when_some_are_not", on_data(8), {"x": MIXED}, {"out": array(1, 0, 0, 0, 0, 2, 0, 0)}),
+    Case("when_else_all_are_finite", either(4), {"x": COUNT}, {"out": COUNT + COUNT}),
+    Case(
+        "when_else_some_are_not",
+        either(8),
+        {"x": MIXED},
+        {"out": array(1, 0, 0, 0, 0, 2, 0, 0)},
+    ),
+    Case(
+        "when_else_each_warp_has_its_own",
+        (
+            Copy(line(T, 4), line(X, 4, 4 * WARP)),
+            SYNC,
+            When(
+                (),
+                (Copy(line(OUT, 4, 4 * WARP), line(T, 4), only=Only.FINITE),),
+                (Copy(line(OUT, 4, 4 * WARP), line(T, 4), line(T, 4)),),
+                not_finite=line(T, 4),
+            ),
+        ),
+        {"x": array(0, 1, 2, 3, 4, 5, -np.inf, 7)},
+        {"out": array(0, 2, 4, 6, 4, 5, 0, 7)},
+        warps=2,
+    ),
     Case(
         "when_each_warp_has_its_own",
         (

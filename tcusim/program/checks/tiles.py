@@ -172,13 +172,15 @@ def _conversions(step: Step) -> Iterator[str]:
                 f"fragment {frag.name!r} is {types[0]}, buffer {view.buffer.name!r} is {types[1]}; "
                 f"tiles are not converted on the way. Convert in shared memory with Copy."
             )
+    if isinstance(step, Copy | Load) and step.only:
+        taken = step.src.buffer.dtype
+        if not FORMATS[taken].is_float:
+            yield f"takes {taken} only where it is {step.only}; integers are finite. Take all."
     match step:
         case When(not_finite=View() as values) if not FORMATS[values.buffer.dtype].is_float:
             yield f"asks if {values.buffer.dtype} is finite; integers are. Leave the branch out."
-        case Copy(dst, src, plus, only=only):
+        case Copy(dst, src, plus):
             source, target = src.buffer.dtype, dst.buffer.dtype
-            if only and not FORMATS[source].is_float:
-                yield f"takes {source} only where it is {only}; integers are finite. Take all."
             if plus is not None and plus.buffer.dtype != source:
                 yield (
                     f"adds {plus.buffer.dtype} to {source}. Copy one of them to the other type "
