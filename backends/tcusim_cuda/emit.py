@@ -94,9 +94,10 @@ FRAGMENT_TYPES = {**C_TYPES, "tf32": "wmma::precision::tf32"}
 # CUDA C++ Programming Guide: without asking, a block has 48 KB of shared memory.
 STATIC_SHARED_BYTES = 48 * 1024
 # [CPG] "Technical Specifications per Compute Capability": registers of a multiprocessor; and what a
-# thread needs beside those that hold tiles while it waits.
+# thread needs beside those that hold tiles while it waits, so that nvcc 13 spills none where blocks
+# wait for others.
 REGISTERS = 2**16
-SPARE_REGISTERS = 32
+SPARE_REGISTERS, SPARE_OF_BF16 = 32, 64
 # Bytes of tiles, in the 32 threads of a warp, that are worth waiting for together.
 HELD_BYTES = 4096
 # Unless that writes more steps than this: a loop must stay in the instruction cache.
@@ -244,6 +245,8 @@ class _Emitter:
         # how many there have been.
         self.votes: dict[View, str] = {}
         self.asked = 0
+        # Whether few data come here, so that nothing is worth space in the instruction cache.
+        self.rare = False
         self.later = Later(program)
         self.known = known_steps(program)
         # Where fragments and their functions are.
@@ -318,11 +321,15 @@ class _Emitter:
         """
         program = self.program
         loads = [step for _, step in walk(program.steps) if isinstance(step, Load)]
-        held = {load.dst for load in loads if load.src.buffer.role is BufferRole.INPUT}
+        inputs = [load for load in loads if load.src.buffer.role is BufferRole.INPUT]
+        # What only some of is taken is not held: a warp repairs its rows tile by tile.
+        held = {load.dst for load in inputs if load.only is None}
         nbytes = sum(frag.rows * frag.cols * format_of(frag.dtype).itemsize for frag in held)
-        if nbytes < HELD_BYTES and not (held and fetches(program)):
+        waits = bool(held and fetches(program))
+        if nbytes < HELD_BYTES and not waits:
             return ""
-        registers = nbytes // (4 * LANES) + SPARE_REGISTERS
+        spare = SPARE_OF_BF16 if waits and program.ab == "bf16" else SPARE_REGISTERS
+        registers = nbytes // (4 * LANES) + spare
         blocks = max(1, REGISTERS // (registers * LANES * program.warps))
         return f", tcu::residents({blocks})"
 
@@ -338,9 +345,7 @@ class _Emitter:
         return f"{self.name}({', '.join(parameters)})"
 
     def _setup(self) -> None:
-        self._line(
-            f"const int lane = threadIdx.x % {LANES};", f"const int warp = threadIdx.x / {LANES};"
-        )
+        self._place_of_lane("threadIdx.x")
         if self.program.status:
             # All threads wait for the block's number, and so for the constants, too.
             self._shared_memory()
@@ -356,6 +361,9 @@ class _Emitter:
         if self.tables.filled and not self.program.status:
             self._constants()
             self._line("__syncthreads();")
+
+    def _place_of_lane(self, thread: str) -> None:
+        self._line(f"const int lane = {thread} % {LANES};", f"const int warp = {thread} / {LANES};")
 
     def _place(self, number: str) -> None:
         """Declare the block's place in the grid."""
@@ -501,7 +509,9 @@ class _Emitter:
     def _loop(self, step: Loop) -> None:
         path, var, count = self.path, step.var, step.count
         times, copies = count.constant, 1
-        if times is not None and times <= UNROLL and times * _weight(step.body) <= UNROLLED_STEPS:
+        if self.rare:
+            self._line("#pragma unroll 1")
+        elif times is not None and times <= UNROLL and times * _weight(step.body) <= UNROLLED_STEPS:
             self._line("#pragma unroll")
             copies = max(1, times)
         kind = "long long" if times is None else "int"
@@ -521,8 +531,12 @@ class _Emitter:
         test = " && ".join(conditions)
         if step.not_finite is not None:
             test = f"__builtin_expect({test}, 0)"
+        usual, self.rare = self.rare, self.rare or step.not_finite is not None
         with self._block(f"if ({test})"), self._own_votes():
+            if self.rare and not usual:
+                self._place_of_lane("tcu::thread_anew()")
             self._steps(branch_of(path, step))
+        self.rare = usual
         if step.otherwise:
             with self._block("else"), self._own_votes():
                 self._steps(branch_of(path, step, taken=False))
@@ -749,6 +763,8 @@ def _weight(steps: tuple[Step, ...]) -> int:
             case Loop(count=count, body=body):
                 inner = (count.constant or UNROLL) * _weight(body)
                 total += inner if inner <= UNROLLED_STEPS else _weight(body)
+            case When(otherwise=otherwise, not_finite=View()):
+                total += 1 + _weight(otherwise)
             case When(body=body, otherwise=otherwise):
                 total += _weight(body + otherwise)
             case Locate():

@@ -20,7 +20,7 @@ from typing import Annotated, TypeAlias
 
 from tcusim.algorithms.builder import LENGTH, NEVER, Builder, Level, Work, require
 from tcusim.algorithms.order import FORWARD, Order
-from tcusim.algorithms.panel import WIDEST_HELD, Panel, ScannedPanel, Source
+from tcusim.algorithms.panel import WIDEST_HELD, Panel, ScannedPanel
 from tcusim.algorithms.reduce import RowTotals, sum_of
 from tcusim.algorithms.registry import algorithm
 from tcusim.algorithms.rows import (
@@ -321,7 +321,7 @@ def scan_single_pass(
         f"1, 2 or 4 of them; got {grid.columns} blocks of {warps * panels} panels",
     )
 
-    def part(buffer: Buffer, batch: int, times: int) -> View:
+    def part(buffer: Buffer, batch: Index | int, times: int) -> View:
         place = (WARP * batches + batch) * panel.size
         return grid.rows(b, buffer, place, (times * panel.count, panel.row))
 
@@ -333,13 +333,22 @@ def scan_single_pass(
     sums = scan_vectors(b, x, (y, x), rows, order)
     before = _before_rows(b, grid, levels, sums, rows, order)
     out = b.output("out", b.options.result, Extent(LENGTH))
-    # All batches ask the same, so that a warp looks once.
-    every = b.rect(sums, 0, batches * panel.count, 1, 1)
-    for batch in range(batches):
-        panel.scan_held(tiles, batch * groups)
-        rows_again = b.cut(lying, panel.count, panel.row, batch * panel.count)
-        panel.mend(every, Source([rows_again]))
+
+    def write(batch: Index | int) -> None:
         panel.write(part(out, batch, 1), before, batch * panel.count)
+
+    def scan_finite() -> None:
+        with b.loop("i", batches) as i:
+            panel.scan_finite([b.cut(lying, panel.count, panel.row, i * panel.count)])
+            write(i)
+
+    def scan_all() -> None:
+        for batch in range(batches):
+            panel.scan_held(tiles, batch * groups)
+            write(batch)
+
+    # A warp looks once: between the batches of finite data there is no branch.
+    panel.choose(b.rect(sums, 0, batches * panel.count, 1, 1), scan_finite, scan_all)
     return grid.work
 
 

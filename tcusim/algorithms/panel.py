@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from tcusim.algorithms.builder import (
@@ -57,18 +57,6 @@ MOST_HELD = 16
 
 # What gives the operands that hold a tile, by its group of rows and its place in them.
 TileParts: TypeAlias = Callable[[Index, int], list[Frag]]
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where the elements of a panel can be read once more.
-
-    views: where they lie in the array; or the operands that they make in shared memory, one view
-    for each part, and then `fill` copies the elements there again.
-    """
-
-    views: Sequence[View]
-    fill: Callable[[], object] | None = None
 
 
 class Panel:
@@ -143,11 +131,9 @@ class Panel:
         b = self.b
         return b.room("kept", b.rect(data(b), 0, self.count, self.row, self.row))
 
-    def source(self, view: View) -> Source:
-        """Return where `each_group` has an array's rectangle: there or in shared memory."""
-        if self._is_loadable(view):
-            return Source([view])
-        return Source(self.b.room("kept", view), lambda: self.b.keep("kept", view))
+    def source(self, view: View) -> Sequence[View]:
+        """Return where `each_group` has an array's rectangle: there or, by parts, kept."""
+        return [view] if self._is_loadable(view) else self.b.room("kept", view)
 
     def hold(self, view: View, widest: int) -> tuple[TileParts, View]:
         """Load all tiles of an array's rectangle, of any number of groups.
@@ -174,9 +160,9 @@ class Panel:
     def _tile(self, view: View, g: Index, j: int) -> View:
         return self.b.cut(view, self.b.m, self.b.k, g * self.b.m, j * self.b.k)
 
-    def _lying(self, view: View) -> TileParts:
+    def _lying(self, view: View, only: Only | None = None) -> TileParts:
         """Return what loads tiles where they lie; those not whole go through shared memory."""
-        return lambda g, j: self.b.load_parts("A", self._tile(view, g, j))
+        return lambda g, j: self.b.load_parts("A", self._tile(view, g, j), only=only)
 
     def _hold(self, view: View) -> None:
         rows, _ = self.b.size(view)
@@ -194,11 +180,11 @@ class Panel:
         """Copy all rows to shared memory, in the operands' type; return what loads their tiles."""
         return self.tiles_of(self.b.keep("kept", view))
 
-    def tiles_of(self, kept: Sequence[View]) -> TileParts:
+    def tiles_of(self, kept: Sequence[View], only: Only | None = None) -> TileParts:
         """Return what loads the tiles of rows in shared memory."""
         b = self.b
         return lambda g, j: [
-            b.load(frag, self._tile(part, g, j))
+            b.load(frag, self._tile(part, g, j), only=only)
             for frag, part in zip(b.left_parts("A"), kept, strict=True)
         ]
 
@@ -267,54 +253,53 @@ class ScannedPanel(Panel):
         for g in range(self.groups):
             self._scan_group(parts, Index.of(first + g), Index.of(g))
 
-    def mend(self, totals: View, source: Source) -> None:
-        """Scan the rows again if one of them holds an infinity or NaN, as its total tells.
+    def mend(self, totals: View, rows: Sequence[View]) -> None:
+        """Scan the rows once more if one of them holds an infinity or NaN.
+
+        totals: of the rows, or sums of these: they tell. rows: as `scan_finite` takes them.
+        """
+        self.choose(totals, lambda: self.scan_finite(rows), lambda: None)
+
+    def choose(self, totals: View, special: Callable[[], None], usual: Callable[[], None]) -> None:
+        """Do one thing if one of the rows holds an infinity or NaN, as `totals` tell; else another.
+
+        Integers never do.
+        """
+        if not format_of(self.b.options.ab).is_float:
+            usual()
+            return
+        with self.b.when([], not_finite=totals) as otherwise:
+            special()
+            with otherwise():
+                usual()
+
+    def scan_finite(self, rows: Sequence[View]) -> None:
+        """Scan all rows, of which some hold infinities or NaN; the results stay here.
 
         U multiplies the finite elements alone. The others are added up by themselves, column by
         column, and to the scanned rows: 0 to those that come before the first.
 
-        totals: of the rows, or sums of these.
+        rows: where they lie, or the operands that they make there, a view for each part.
         """
         b = self.b
-        if not format_of(b.options.ab).is_float:
-            return
-        with b.when([], not_finite=totals):
-            self.each_group_of(self._finite(source), self.scan_group)
-            if source.fill is not None:
-                source.fill()
-            # There is room for two values between the rows.
-            found, sums = (
-                b.rect(self.scanned, self.ldm - place, self.count, 1, self.ldm) for place in (2, 1)
-            )
-            b.copy(sums, replace(sums, bounds=(NEVER,)))
-            with b.loop("t", self.row) as t:
-                place = self.order.turn(t, self.row)
-                here = b.cut(self.rows, self.count, 1, 0, place)
-                if self.order.exclusive:
-                    b.copy(here, here, sums)
-                b.copy_only(Only.NOT_FINITE, found, self._column(source.views[0], place))
-                b.copy(sums, sums, found)
-                if not self.order.exclusive:
-                    b.copy(here, here, sums)
-
-    def _finite(self, source: Source) -> TileParts:
-        """Return what loads tiles with zeros in place of what is not finite."""
-        b = self.b
-
-        def staged(g: Index, j: int) -> list[Frag]:
-            (view,), frags = source.views, b.left_parts("A")
-            tile = self._tile(view, g, j)
-            parts = [b.stage(frag, tile) for frag in frags]
-            b.copy_parts(parts, tile)
-            for part in parts:
-                b.copy_only(Only.FINITE, part, part)
-            return [b.load(frag, part) for frag, part in zip(frags, parts, strict=True)]
-
-        if source.fill is None:
-            return staged
-        for part in source.views:
-            b.copy_only(Only.FINITE, part, part)
-        return self.tiles_of(source.views)
+        finite = self.tiles_of(rows, Only.FINITE)
+        if len(rows) == 1:
+            finite = self._lying(rows[0], Only.FINITE)
+        self.each_group_of(finite, self.scan_group)
+        # There is room for two values between the rows.
+        found, sums = (
+            b.rect(self.scanned, self.ldm - place, self.count, 1, self.ldm) for place in (2, 1)
+        )
+        b.copy(sums, replace(sums, bounds=(NEVER,)))
+        with b.loop("t", self.row) as t:
+            place = self.order.turn(t, self.row)
+            here = b.cut(self.rows, self.count, 1, 0, place)
+            if self.order.exclusive:
+                b.copy(here, here, sums)
+            b.copy_only(Only.NOT_FINITE, found, self._column(rows[0], place))
+            b.copy(sums, sums, found)
+            if not self.order.exclusive:
+                b.copy(here, here, sums)
 
     def _column(self, view: View, place: Index) -> View:
         """Return a column of the rows in the operands' type, to which some floats are infinite."""
@@ -326,7 +311,7 @@ class ScannedPanel(Panel):
         b.copy(narrow, column)
         return narrow
 
-    def write(self, view: View, before: Buffer | None, first: int = 0) -> None:
+    def write(self, view: View, before: Buffer | None, first: Index | int = 0) -> None:
         """Write the rows to an array's rectangle; add what precedes them.
 
         before: one value a row, from number `first` on.
@@ -397,11 +382,11 @@ class PanelWork:
         self._fill()
         panel.each_group_of(panel.tiles_of(self._kept), step)
 
-    def source(self, i: Index) -> Source:
+    def source(self, i: Index) -> Sequence[View]:
         """Return where the rows of pass `i` can be read once more."""
         if self._lies_so:
             return self.panel.source(self._view(data(self.panel.b), i))
-        return Source(self._kept, self._fill)
+        return self._kept
 
     def _fill(self) -> None:
         """Copy the segments to the rows of shared memory."""

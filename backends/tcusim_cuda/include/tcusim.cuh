@@ -22,6 +22,18 @@ constexpr int residents(int blocks) { return blocks; }
 constexpr int residents(int) { return 1; }
 #endif
 
+// The thread's number, which the compiler cannot know it has asked for before: places that follow
+// from it are computed anew, where they are rarely needed, and take no registers until then.
+__device__ inline int thread_anew() {
+#ifdef TCUSIM_HOST
+    return threadIdx.x;
+#else
+    int number;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(number));
+    return number;
+#endif
+}
+
 // --- Conversions: each rounds to nearest even, once --------------------------------------------
 
 template <class To, class From>
