@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 
 from not_finite import CASES, FEW, ORDERS, Case, disagreement, inputs_of
+from some import marked
 from tcusim.algorithms import build
 from tcusim.backends import run
 from tcusim.program.bind import bind_scalars
@@ -17,8 +19,11 @@ from tcusim.simulate.counts import Counts, counts_of_text
 from tcusim.simulate.interpreter import run_numpy
 
 
-@pytest.mark.parametrize("order", ORDERS, ids=str)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+@pytest.mark.parametrize(
+    ("case", "order"),
+    marked(list(itertools.product(CASES, ORDERS)), 3),
+    ids=lambda value: getattr(value, "id", str(value)),
+)
 def test_scans_are_numpys(case: Case, order: dict[str, bool]) -> None:
     assert disagreement(case, run, **order) == ""
 
