@@ -121,20 +121,6 @@ class Draft(PlanBuilder, Generic[P]):
         }
         return build(name, **usual | options)
 
-    def program_of_length(
-        self, name: str, size: int | None, result: str, **options: Any
-    ) -> Program:
-        """Build a program for the problem's length: if that is whole blocks, without bounds.
-
-        Such a program takes fewer registers. Short arrays are not worth a kernel of their own.
-        """
-        length, tuning = self.problem.length, self.tuning
-        if length >= tuning.many_elements and length % tuning.whole_blocks == 0:
-            program = self.program(name, size, result, masked=False, **options)
-            if length % program.blocks.per == 0:
-                return program
-        return self.program(name, size, result, **options)
-
     def launch(
         self, name: str, size: int | None, inputs: Mapping[str, str], to: str, **options: Any
     ) -> str:
@@ -226,6 +212,21 @@ def _precision(problem: AnyProblem, tuning: Tuning) -> Iterator[str]:
 # --- Sums and scans of segments of one size ---------------------------------------------------
 
 
+def _program_of_length(
+    draft: Draft[Problem], name: str, size: int | None, result: str, **options: Any
+) -> Program:
+    """Build a program for the array's length: if that is whole blocks, without bounds.
+
+    Such a program takes fewer registers. Short arrays are not worth a kernel of their own.
+    """
+    length, tuning = draft.problem.length, draft.tuning
+    if length >= tuning.many_elements and length % tuning.whole_blocks == 0:
+        program = draft.program(name, size, result, masked=False, **options)
+        if length % program.blocks.per == 0:
+            return program
+    return draft.program(name, size, result, **options)
+
+
 def _launch_wide(
     draft: Draft[Problem], name: str, size: int, inputs: Mapping[str, str], to: str, **options: Any
 ) -> str:
@@ -239,7 +240,7 @@ def _launch_wide(
     several = p.length >= tuning.many_elements and algorithm_of(name).level is Level.WARP
     most = options.pop("warps", tuning.warps if several else 1)
     _, program = draft.first_that_fits(
-        lambda warps: draft.program_of_length(name, size, result, warps=warps, **options),
+        lambda warps: _program_of_length(draft, name, size, result, warps=warps, **options),
         (most >> i for i in range(most.bit_length())),
     )
     return draft.add(program, inputs, to)
@@ -467,7 +468,7 @@ def _launch_shared(draft: Draft[Problem]) -> None:
 
     def build_with(options: dict[str, Any]) -> Program:
         name, size = f"{p.kind}_single_pass", p.whole_or_size
-        return draft.program_of_length(name, size, p.types.result, **options, **p.scan_options)
+        return _program_of_length(draft, name, size, p.types.result, **options, **p.scan_options)
 
     _, program = draft.first_that_fits(build_with, _block_sizes(p, tuning))
     who = "the array is" if p.whole_or_size is None else "segments are"
