@@ -51,6 +51,7 @@ def listing_command(algorithm: str, **options: Any) -> None:
         "tcusim step scan_256",
         "tcusim step reduction_16 --only mma --arch volta --input data.npy",
         "tcusim step scan_256n --from 5.2 --plain",
+        "tcusim step scan_256n --html scan.html",
     ),
 )
 @click.argument("algorithm")
@@ -67,14 +68,25 @@ def listing_command(algorithm: str, **options: Any) -> None:
 )
 @click.option("--plain", is_flag=True, help="Plain text: no colours, no keys.")
 @click.option("--width", type=click.IntRange(min=40), help="Columns; default: the terminal's.")
+@click.option(
+    "--html", type=OutputFile(), help="Write a page to step through, in one file; - prints it."
+)
+@click.option("--save", type=OutputFile(), help="Write the trace, for Trace.load.")
+@click.option("--block", type=int, help="With --html or --save: watch all warps of this block.")
 def step_command(algorithm: str, **options: Any) -> None:
     """Show every step of ALGORITHM with the tiles that it reads and writes.
 
     Without a file the input is 1, 2, 3, ... again and again. On a terminal, Enter shows the next
     step, c all of them, q quits, and a path such as 5.2 goes there; elsewhere the text is plain.
+    With --html or --save, all steps are written to a file instead.
     """
     program = build(algorithm, options)
     inputs = _step_inputs(program, options["input_file"], options["member"])
+    if options["html"] is not None or options["save"] is not None:
+        _write_trace(program, inputs, options)
+        return
+    if options["block"] is not None:
+        raise click.UsageError("--block needs --html or --save; a terminal shows one --warp")
     plain = options["plain"] or not sys.stdout.isatty()
     console = None if plain else make_console()
     room = stepper.Layout().width if console is None else console.width
@@ -88,6 +100,31 @@ def step_command(algorithm: str, **options: Any) -> None:
         start=options["start"],
         only=options["only"],
     ).run()
+
+
+def _write_trace(
+    program: tcusim.Program, inputs: dict[str, np.ndarray[Any, Any]], options: dict[str, Any]
+) -> None:
+    """Write what --html and --save ask for."""
+    for name, chosen in (("from", options["start"]), ("only", options["only"])):
+        if chosen:
+            raise click.UsageError(f"--{name} is for the terminal; a file has every step")
+    source = click.get_current_context().get_parameter_source("warp")
+    if options["block"] is None:
+        watched = {"warps": options["warp"]}
+    elif source is click.core.ParameterSource.DEFAULT:
+        watched = {"blocks": options["block"]}
+    else:
+        raise click.UsageError("--warp and --block exclude each other; a block has all its warps")
+    kept = tcusim.trace(program, inputs, arch=options["arch"], **watched)
+    if kept.left_out:
+        click.echo(kept.left_out, err=True)
+    if options["save"] is not None:
+        files.write_bytes(options["save"], kept.to_bytes())
+    if options["html"] == "-":
+        click.echo(kept.to_html(), nl=False)
+    elif options["html"] is not None:
+        files.write_text(options["html"], kept.to_html())
 
 
 def _step_inputs(

@@ -12,6 +12,7 @@ import numpy as np
 
 from tcusim.errors import InputError
 from tcusim.machine import Values, arch_of
+from tcusim.machine.rules import require_int
 from tcusim.program.grammar import Const, Program, accesses, walk
 from tcusim.program.printer import line, listing
 from tcusim.program.walk import Ints, Mask
@@ -25,11 +26,15 @@ from tcusim.simulate.frames import (
 )
 from tcusim.simulate.interpreter import Event, everywhere, interpret
 from tcusim.simulate.trace_file import About, Packed, PackedFrame, PackedTile, dumped, loaded
+from tcusim.simulate.trace_page import frame_of, page_of
 
 __all__ = ["Trace", "trace"]
 
 # Steps that are kept unless more are asked for.
 _LIMIT: Final = 10_000
+# Outputs that a page explains, unless other are asked for, and the most.
+_CELLS: Final = 4096
+_MOST_CELLS: Final = 2**20
 # Bytes of numbers, whatever is asked for.
 _MOST_BYTES: Final = 2**28
 
@@ -121,21 +126,40 @@ class Trace:
             text += f": the last {inside - kept} exceed the limit" * (inside == ran)
         return f"{text}. Choose others with first= and last=, or fewer warps, or a larger limit."
 
+    def to_html(self, *, cells: int = _CELLS) -> str:
+        """Return a page to step through, which needs no other file and no network.
+
+        It has the listing, the tiles of each step as coloured grids, how each output of a product
+        is summed, memory, and barriers.
+
+        Parameters
+        ----------
+        cells : int
+            The most outputs to explain, the first ones; equal sums count once.
+        """
+        require_int("cells", cells, 0, _MOST_CELLS)
+        return page_of(self.about, list(self), self.left_out, cells)
+
+    def _repr_html_(self) -> str:
+        return frame_of(self.to_html())
+
     def save(self, path: str | Path) -> None:
         """Write the trace to one compact file, which this version and later ones read.
 
         It is JSON, compressed by gzip, with arrays as base64 of their bytes.
         """
-        Path(path).write_bytes(dumped(self.about, self._rest(), self.packed))
+        Path(path).write_bytes(self.to_bytes())
 
-    def _rest(self) -> dict[str, Any]:
-        return {
+    def to_bytes(self) -> bytes:
+        """Return the content of the file that `save` writes."""
+        rest = {
             "warps": list(self.warps),
             "first": self.first,
             "last": self.last,
             "ran": [self.ran[warp] for warp in self.warps],
             "counts": [getattr(self.counts, name) for name in Counts.__slots__],
         }
+        return dumped(self.about, rest, self.packed)
 
     @staticmethod
     def load(path: str | Path) -> Trace:

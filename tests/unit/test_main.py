@@ -19,6 +19,7 @@ from command_line import fails, on_a_terminal, succeeds, tcusim_command
 from tcusim.algorithms import algorithms
 from tcusim.cli import main as cli
 from tcusim.program.grammar import Loop, Step, When
+from tcusim.simulate.frames import default_inputs
 from tcusim_cuda.compile import why_no_compiler
 
 COMMAND = [sys.executable, "-W", "error", "-m", "tcusim"]
@@ -155,6 +156,38 @@ def test_step_errors() -> None:
     )
     assert "scan_16 has no step '9.9'" in fails(1, "step", "scan_16", "--from", "9.9")
     assert "--member needs --input" in fails(2, "step", "scan_16", "--member", "x")
+
+
+@pytest.mark.usefixtures("folder")
+def test_step_writes_a_page_and_a_trace() -> None:
+    program = tcusim.build("scan_256n")
+    expected = tcusim.trace(program, default_inputs(program), arch="volta")
+    options = ("scan_256n", "--arch", "volta", "--html", "page.html", "--save", "scan.trace")
+    assert succeeds("step", *options) == ""
+    assert Path("page.html").read_text("utf-8") == expected.to_html()
+    assert Path("scan.trace").read_bytes() == expected.to_bytes()
+    assert succeeds("step", "scan_256n", "--arch", "volta", "--html", "-") == expected.to_html()
+
+    block = ("reduction_tn_block", "--warps", "4", "--block", "0")
+    succeeds("step", *block, "--save", "block.trace")
+    assert tcusim.Trace.load("block.trace").warps == (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("code", "options", "message"),
+    [
+        (2, ("--html", "x", "--from", "5"), "--from is for the terminal; a file has every step"),
+        (2, ("--save", "x", "--only", "mma"), "--only is for the terminal"),
+        (2, ("--block", "0"), "--block needs --html or --save"),
+        (2, ("--html", "x", "--block", "0", "--warp", "0"), "--warp and --block exclude each"),
+        (1, ("--html", "x", "--block", "7"), "there is no block 7; the grid has blocks 0 to 0"),
+        (1, ("--save", "none/x"), "error: "),
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_a_page_that_cannot_be_written(code: int, options: tuple[str, ...], message: str) -> None:
+    assert message in fails(code, "step", "scan_256n", *options)
+    assert not Path("x").exists()
 
 
 def test_step_can_show_every_kind_of_step() -> None:

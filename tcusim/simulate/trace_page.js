@@ -1,0 +1,370 @@
+// Shows the data of a trace. It computes no number: bits, texts and accounts come from Python.
+//
+// data.steps: [warp, number, path, kind, loops, tiles read, tiles written, accounts or null]
+// data.tiles: [label, part, type, where, note, rows, columns, grid, changed, outside, buffer, ranges]
+// data.grids: for each element the place of its number in data.numbers[type], [bits, text]
+// data.accounts: [result, steps], each step [title, sentence, places in data.lines]
+// data.lines: [name, digits, lost, remark, exponent, numbers, kind]
+"use strict";
+
+const WRAP = 16; // columns in which one long row is written
+const $ = (id) => document.getElementById(id);
+
+// An element with attributes and children; texts are texts, never markup.
+function make(tag, attributes = {}, ...children) {
+  const svg = ["svg", "rect"].includes(tag);
+  const node = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag)
+    : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value !== null && value !== false) node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...children);
+  return node;
+}
+
+async function read() {
+  const packed = Uint8Array.from(atob($("data").textContent), (c) => c.charCodeAt(0));
+  const unpacked = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(unpacked).text());
+}
+
+function start(data) {
+  const steps = data.steps.map(([warp, number, path, kind, loops, reads, writes, accounts]) => ({
+    warp, number, path, kind, loops, accounts,
+    reads: reads.map(tileOf), writes: writes.map(tileOf),
+  }));
+  const warps = [...new Set(steps.map((step) => step.warp))];
+  // The text of each step, without its path, and without the line of the paper behind it.
+  const lines = new Map(data.listing.map(([path, line]) =>
+    [path, line.slice(path.length).trim().split(/ {2,}/)[0]]));
+  let mine = [];          // the steps of the chosen warp
+  let at = 0;             // the place of the step that is shown
+  let chosen = [0, 0];    // the output that is explained
+  let tables = {};        // by part, the cells that are shown: tables.a[row][column]
+
+  function tileOf(number) {
+    const [label, part, type, where, note, rows, cols, grid, changed, outside, buffer, ranges] =
+      data.tiles[number];
+    return { label, part, type, where, note, rows, cols, buffer, ranges,
+      cells: data.grids[grid].map((place) => data.numbers[type][place]),
+      changed: new Set(changed), outside: new Set(outside),
+      constant: data.constants.includes(label) };
+  }
+
+  // --- Going about --------------------------------------------------------------------------
+
+  function choose(warp) {
+    mine = steps.filter((step) => step.warp === warp);
+    $("slider").max = mine.length - 1;
+    go(at);
+  }
+
+  function go(place) {
+    at = Math.max(0, Math.min(place, mine.length - 1));
+    show();
+  }
+
+  // The next step at or below a line of the listing; from the end on, the first again.
+  function lead(path) {
+    const here = (step) => `${step.path}.`.startsWith(`${path}.`);
+    const later = mine.findIndex((step, place) => place > at && here(step));
+    const found = later < 0 ? mine.findIndex(here) : later;
+    if (found >= 0) go(found);
+  }
+
+  // --- Showing ------------------------------------------------------------------------------
+
+  function show() {
+    const step = mine[at];
+    $("slider").value = at;
+    $("begin").disabled = $("back").disabled = at === 0;
+    $("next").disabled = $("end").disabled = at === mine.length - 1;
+    const inGrid = document.activeElement.closest(".grid") !== null;
+    const loops = step.loops.map(([name, value]) => `, ${name} = ${value}`).join("");
+    const text = `step ${step.number} of ${mine[mine.length - 1].number}: ${step.path}${loops}`;
+    $("slider").setAttribute("aria-valuetext", text);
+    $("where").textContent = `${text}. ${step.writes.map(inWords).join(" ")}`;
+    showListing(step);
+    showTiles(step);
+    showAccount(step);
+    showMemory();
+    showTime();
+    // The cells are new; the keys stay where they were.
+    if (inGrid) ($("tiles").querySelector(".chosen") ?? $("slider")).focus();
+  }
+
+  function inWords(tile) {
+    const count = tile.changed.size;
+    return `${tile.label}: ${tile.note || `${count} of ${tile.rows * tile.cols} changed`}.`;
+  }
+
+  function showListing(step) {
+    for (const button of $("listing").querySelectorAll("button")) {
+      const here = button.dataset.path === step.path;
+      button.toggleAttribute("aria-current", here);
+      if (!here) continue;
+      button.setAttribute("aria-current", "step");
+      const box = $("listing-scroll");
+      const top = button.offsetTop - box.offsetTop;
+      if (top < box.scrollTop || top + button.offsetHeight > box.scrollTop + box.clientHeight) {
+        box.scrollTop = top - box.clientHeight / 2;
+      }
+    }
+  }
+
+  function showTiles(step) {
+    tables = {};
+    const shown = [
+      ...step.reads.map((tile) => figure(tile, "reads", step)),
+      ...step.writes.map((tile) => figure(tile, "writes", step)),
+    ];
+    $("tiles").replaceChildren(...(shown.length ? shown
+      : [make("p", {}, "This step touches no tile of this warp.")]));
+  }
+
+  function figure(tile, verb, step) {
+    const title = `${verb} ${tile.part}: ${tile.label}`;
+    const size = ` ${tile.rows}×${tile.cols} ${tile.type}, ${tile.where}`;
+    const caption = make("figcaption", {}, make("strong", {}, title), size);
+    if (tile.note) {
+      return make("figure", {}, caption, make("p", { class: "quiet" }, tile.note));
+    }
+    const output = tile.part === "d" && step.accounts !== null;
+    const width = tile.rows === 1 ? WRAP : tile.cols;
+    const rows = [];
+    const label = output ? `${title}. Arrow keys choose the output that is explained` : title;
+    const table = make("table", { class: "grid", "aria-label": label, role: output && "grid" });
+    for (let first = 0; first < tile.cells.length; first += width) {
+      const name = tile.rows === 1 && tile.ranges.length === 1 ? tile.ranges[0][0] + first
+        : first / width;
+      const row = make("tr", {}, make("th", { scope: "row" }, String(name)));
+      const cells = tile.cells.slice(first, first + width).map((number, column) =>
+        cellOf(tile, first + column, number));
+      row.append(...cells);
+      table.append(row);
+      rows.push(cells);
+    }
+    if (step.kind === "mma") tables[tile.part] = rows;
+    if (output) listen(rows);
+    const left = tile.rows * tile.cols - tile.cells.length;
+    const box = make("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": title },
+      table);
+    const more = left ? [make("p", { class: "quiet" }, `${left} more elements are not shown.`)] : [];
+    return make("figure", {}, caption, box, ...more);
+  }
+
+  function cellOf(tile, place, [bits, text]) {
+    const names = [];
+    if (tile.outside.has(place)) names.push("outside");
+    else if (text === "NaN") names.push("nan");
+    else if (text === "0" || text === "-0") names.push("zero");
+    if (tile.constant) names.push("constant");
+    if (tile.changed.has(place)) names.push("changed");
+    const shown = tile.outside.has(place) ? "·" : $("hex").checked ? bits : text;
+    return make("td", { class: names.join(" "), title: `${text}, bits ${bits}` }, shown);
+  }
+
+  // --- The account of an output -------------------------------------------------------------
+
+  function listen(rows) {
+    rows.forEach((cells, row) => cells.forEach((cell, column) => {
+      cell.addEventListener("mouseenter", () => explain(row, column));
+      cell.addEventListener("focus", () => explain(row, column));
+      cell.addEventListener("click", () => cell.focus());
+      cell.addEventListener("keydown", (event) => {
+        const moves = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+        const move = moves[event.key];
+        if (!move || event.altKey || event.ctrlKey || event.metaKey) return;
+        event.preventDefault();
+        event.stopPropagation();
+        rows[row + move[0]]?.[column + move[1]]?.focus();
+      });
+    }));
+  }
+
+  function explain(row, column) {
+    chosen = [row, column];
+    showAccount(mine[at]);
+  }
+
+  function showAccount(step) {
+    $("account").hidden = step.accounts === null;
+    if (step.accounts === null) return;
+    const row = Math.min(chosen[0], tables.d.length - 1);
+    const column = Math.min(chosen[1], tables.d[0].length - 1);
+    mark(row, column);
+    const account = data.accounts[step.accounts[row * tables.d[0].length + column]];
+    $("account-head").textContent = `Row ${row}, column ${column}: `
+      + (account ? account[0] : "not explained in this page");
+    const body = account ? account[1].flatMap(stepOf) : [];
+    $("account-body").replaceChildren(make("p", {}, data.words && `${data.words}.`), ...body);
+  }
+
+  function mark(row, column) {
+    for (const old of $("tiles").querySelectorAll(".marked, .chosen, td[tabindex]")) {
+      old.classList.remove("marked", "chosen");
+      if (old.hasAttribute("tabindex")) old.setAttribute("tabindex", "-1");
+    }
+    tables.a[row].forEach((cell) => cell.classList.add("marked"));
+    tables.b.forEach((cells) => cells[column].classList.add("marked"));
+    tables.c[row][column].classList.add("marked");
+    for (const cell of tables.d.flat()) cell.setAttribute("tabindex", "-1");
+    tables.d[row][column].classList.add("chosen");
+    tables.d[row][column].setAttribute("tabindex", "0");
+  }
+
+  function stepOf([title, sentence, places]) {
+    const head = make("p", {}, make("strong", {}, `${title}. `), sentence);
+    if (!places.length) return [head];
+    const names = ["term", "digits", "remark", "exponent", "numbers"];
+    const header = make("tr", {}, ...names.map((name) => make("th", { scope: "col" }, name)));
+    const rows = places.map((place) => {
+      const [name, digits, lost, remark, exponent, numbers, kind] = data.lines[place];
+      const cut = lost ? [make("del", {}, `[${lost}]`)] : [];
+      const rest = kind === "term" ? [remark, exponent, numbers].map((text) => make("td", {}, text))
+        : [make("td", { colspan: "3" }, remark)];
+      return make("tr", { class: kind }, make("th", { scope: "row" }, name),
+        make("td", {}, digits, ...cut), ...rest);
+    });
+    const table = make("table", {}, make("thead", {}, header), make("tbody", {}, ...rows));
+    return [head, make("div",
+      { class: "scroll", role: "region", tabindex: "0", "aria-label": title }, table)];
+  }
+
+  // --- Memory and barriers ------------------------------------------------------------------
+
+  // By buffer: the elements that the steps of this warp touch, those of each kind up to this step.
+  function touches() {
+    const found = {};
+    mine.forEach((step, place) => {
+      for (const [verb, tiles] of [["reads", step.reads], ["writes", step.writes]]) {
+        for (const { buffer, ranges } of tiles) {
+          if (!buffer || !ranges.length) continue;
+          found[buffer] ??= { low: Infinity, high: 0, touched: [], reads: [], writes: [] };
+          const one = found[buffer];
+          one.low = Math.min(one.low, ranges[0][0]);
+          one.high = Math.max(one.high, ranges[ranges.length - 1][1]);
+          if (place <= at) one[place === at ? verb : "touched"].push(...ranges);
+        }
+      }
+    });
+    return found;
+  }
+
+  // Ranges in order, those that meet as one.
+  function merged(ranges) {
+    const result = [];
+    for (const [begin, end] of [...ranges].sort((x, y) => x[0] - y[0])) {
+      const last = result[result.length - 1];
+      if (last && begin <= last[1]) last[1] = Math.max(last[1], end);
+      else result.push([begin, end]);
+    }
+    return result;
+  }
+
+  function showMemory() {
+    const strips = Object.entries(touches()).map(([name, one]) => {
+      const bars = [];
+      const said = [];
+      for (const kind of ["touched", "reads", "writes"]) {
+        const ranges = merged(one[kind]);
+        bars.push(...ranges.map(([begin, end]) =>
+          make("rect", { class: kind, x: begin - one.low, y: 0, width: end - begin, height: 1 })));
+        if (kind === "touched" || !ranges.length) continue;
+        const first = ranges.slice(0, 3).map(([begin, end]) => `${begin} to ${end - 1}`).join(", ");
+        const more = ranges.length > 3 ? ` and ${ranges.length - 3} more ranges` : "";
+        said.push(`${kind} ${first}${more}`);
+      }
+      const text = `${name}, elements ${one.low} to ${one.high - 1}: `
+        + (said.join("; ") || "untouched now");
+      return make("div", { class: "strip" }, text,
+        make("svg", { viewBox: `0 0 ${one.high - one.low} 1`, preserveAspectRatio: "none",
+          role: "img", "aria-label": text }, ...bars));
+    });
+    $("memory").replaceChildren(...(strips.length ? strips
+      : [make("p", {}, "These steps touch no memory.")]));
+  }
+
+  // Every warp in a row, on one scale: what warps wait for together stands in one column.
+  function showTime() {
+    const first = Math.min(...steps.map((step) => step.number));
+    const count = Math.max(...steps.map((step) => step.number)) - first + 1;
+    const heights = { "sync block": 1, "sync warp": .6, mma: .25 };
+    const strips = warps.map((warp) => {
+      const own = steps.filter((step) => step.warp === warp);
+      const kinds = own.map((step) => (step.kind === "sync" ? lines.get(step.path) : step.kind));
+      const bars = own.flatMap((step, place) => {
+        const height = heights[kinds[place]];
+        if (!height) return [];
+        return [make("rect", { class: step.kind, x: step.number - first + .15, width: .7,
+          y: (1 - height) / 2, height })];
+      });
+      const now = warp === mine[at].warp;
+      bars.push(...(now ? [make("rect", { class: "now", x: mine[at].number - first, y: 0, width: 1,
+        height: 1 })] : []));
+      const tell = (kind) => own.filter((_, place) => kinds[place] === kind)
+        .map((step) => step.number);
+      const many = (kind, one, more) => `${tell(kind).length} ${tell(kind).length === 1 ? one : more}`;
+      const text = `warp ${warp}: ${many("sync block", "barrier", "barriers")} of the block, `
+        + `${many("sync warp", "barrier", "barriers")} of the warp, `
+        + many("mma", "product", "products");
+      const told = `${text}. Barriers of the block at steps ${tell("sync block").join(", ") || "none"}`;
+      const svg = make("svg", { viewBox: `0 0 ${count} 1`, preserveAspectRatio: "none", role: "img",
+        "aria-label": `${told}; of the warp at ${tell("sync warp").join(", ") || "none"}` }, ...bars);
+      svg.addEventListener("click", (event) => {
+        const box = svg.getBoundingClientRect();
+        const number = first + Math.floor((event.clientX - box.left) / box.width * count);
+        const found = mine.findIndex((step) => step.number >= number);
+        go(found < 0 ? mine.length - 1 : found);
+      });
+      return make("div", { class: "strip time" }, text, svg);
+    });
+    $("time").replaceChildren(...strips);
+  }
+
+  // --- Beginning ----------------------------------------------------------------------------
+
+  const runs = new Set(steps.flatMap(({ path }) =>
+    path.split(".").map((_, i, parts) => parts.slice(0, i + 1).join("."))));
+  $("listing").append(...data.listing.map(([path, line]) => {
+    const button = make("button", { "data-path": path, disabled: !runs.has(path) }, line);
+    button.addEventListener("click", () => lead(path));
+    return make("li", {}, button);
+  }));
+  $("head").textContent = data.head;
+  $("about").textContent = `The arithmetic of ${data.arch}.`;
+  $("notes").append(...data.notes.map((note) => make("p", {}, note)));
+  $("warp").append(...warps.map((warp) => make("option", { value: warp }, String(warp))));
+  $("warps").hidden = warps.length < 2;
+  $("app").hidden = false;
+
+  $("begin").addEventListener("click", () => go(0));
+  $("back").addEventListener("click", () => go(at - 1));
+  $("next").addEventListener("click", () => go(at + 1));
+  $("end").addEventListener("click", () => go(mine.length - 1));
+  $("slider").addEventListener("input", () => go(Number($("slider").value)));
+  $("warp").addEventListener("change", () => choose(Number($("warp").value)));
+  $("hex").addEventListener("change", show);
+  document.addEventListener("keydown", (event) => {
+    if (event.altKey || event.ctrlKey || event.metaKey) return;
+    // These have their own use for the keys.
+    if (event.target.matches("select, #slider, .scroll")) return;
+    const keys = { ArrowLeft: () => go(at - 1), ArrowRight: () => go(at + 1), Home: () => go(0),
+      End: () => go(mine.length - 1), h: () => $("hex").click() };
+    if (!keys[event.key]) return;
+    event.preventDefault();
+    keys[event.key]();
+  });
+  choose(warps[0]);
+  performance.mark("shown");
+}
+
+read().then(
+  (data) => {
+    if (data.steps.length) start(data);
+    else $("about").textContent = `No step is in this trace. ${data.notes.join(" ")}`;
+  },
+  (error) => {
+    $("about").textContent = `This browser cannot show the page: ${error.message}. A newer one can.`;
+  },
+);

@@ -1,0 +1,225 @@
+"""A trace as a page to step through: one file with its data, which asks for nothing else.
+
+The page computes nothing: every number is embedded as its bits and its text, and each output of a
+product as what `explain` says of it. `trace_page.js` only shows them.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Hashable, Iterator, Sequence
+from html import escape
+from importlib.resources import files
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from tcusim.machine import Arch, Rule, Values, arch_of, format_of, rule_for
+from tcusim.machine.accounts.account import Account, Step
+from tcusim.machine.accounts.layout import in_words, left_out, panel, shown_steps, summary
+from tcusim.machine.accounts.recorder import accounts_of
+from tcusim.machine.bits import hex_bits, to_bits
+from tcusim.simulate.frames import Frame, Tile, number_text
+from tcusim.simulate.trace_file import About
+
+__all__ = ["data_of", "frame_of", "page_of"]
+
+# More steps, and more elements of one tile, are not put into a page.
+_MOST_STEPS: Final = 2000
+_MOST_CELLS: Final = 4096
+
+# Height of a page inside another.
+_HEIGHT: Final = 760
+
+# What tells two outputs apart: the bits of a row, a column and an addend.
+_Key: TypeAlias = tuple[bytes, bytes, bytes]
+
+
+def page_of(about: About, frames: Sequence[Frame], left_out: str, cells: int) -> str:
+    """Return the page. left_out: what the trace lacks. cells: the most outputs to explain."""
+    data = json.dumps(
+        data_of(about, frames, left_out, cells), ensure_ascii=False, separators=(",", ":")
+    )
+    parts = {
+        "title": escape(f"{about.name}, step by step"),
+        "style": _text("css"),
+        "data": base64.b64encode(gzip.compress(data.encode(), mtime=0)).decode(),
+        "script": _text("js"),
+    }
+    page = _text("html")
+    for name, text in parts.items():
+        page = page.replace(f"[[{name}]]", text)
+    return page
+
+
+def frame_of(page: str) -> str:
+    """Return a page as an element of another page, with a script of its own."""
+    return (
+        '<iframe title="A program, step by step" sandbox="allow-scripts" '
+        f'style="width: 100%; height: {_HEIGHT}px; border: 1px solid #8888" '
+        f'srcdoc="{escape(page)}"></iframe>'
+    )
+
+
+def _text(suffix: str) -> str:
+    return files("tcusim.simulate").joinpath(f"trace_page.{suffix}").read_text("utf-8")
+
+
+def data_of(about: About, frames: Sequence[Frame], left_out: str, cells: int) -> dict[str, Any]:
+    """Return what the page shows, as JSON can hold it; see `trace_page.js` for its form."""
+    return _Writer(about, cells).data(frames, left_out)
+
+
+class _Pool:
+    """Values by number, each once."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self._numbers: dict[Hashable, int] = {}
+
+    def number(self, value: Any, key: Hashable | None = None) -> int:
+        """Return the number of a value; those of one key are the same."""
+        number = self._numbers.setdefault(value if key is None else key, len(self.values))
+        if number == len(self.values):
+            self.values.append(value)
+        return number
+
+
+class _Writer:
+    """Writes frames as data.
+
+    numbers: for each type, bits and text of every number in a tile. grids: a tile's elements, each
+    by the place of its number. lines: of accounts. keys: outputs to explain, by what they are made
+    of; inputs: the row, column and addend of each.
+    """
+
+    def __init__(self, about: About, cells: int) -> None:
+        self.about = about
+        self.cells = cells
+        self.numbers: dict[str, _Pool] = {}
+        self.grids, self.tiles, self.lines = _Pool(), _Pool(), _Pool()
+        self.keys: dict[_Key, int] = {}
+        self.inputs: list[tuple[Values, Values, Values]] = []
+        self.unexplained = 0
+
+    def data(self, frames: Sequence[Frame], left_out: str) -> dict[str, Any]:
+        """Return everything."""
+        about, shown = self.about, frames[:_MOST_STEPS]
+        steps = [self._step(frame) for frame in shown]
+        notes = [left_out] if left_out else []
+        if len(shown) < len(frames):
+            notes.append(
+                f"The page has the first {len(shown)} of {len(frames)} steps; trace fewer with "
+                "first= and last=."
+            )
+        if self.unexplained:
+            notes.append(
+                f"{self.unexplained} outputs of the last products are not explained here; "
+                "Trace.to_html(cells=...) explains more, and tcusim.explain any."
+            )
+        accounts = list(self._accounts())
+        head, _, body = about.listing.partition("\n\n")
+        return {
+            "name": about.name,
+            "arch": arch_of(about.arch).title,
+            "head": head,
+            "listing": [[line.split(maxsplit=1)[0], line] for line in body.splitlines()],
+            "constants": list(about.constants),
+            "steps": steps,
+            "tiles": self.tiles.values,
+            "grids": self.grids.values,
+            "numbers": {name: pool.values for name, pool in self.numbers.items()},
+            "words": in_words(accounts[0]) if accounts else "",
+            "accounts": [self._account(one) for one in accounts],
+            "lines": self.lines.values,
+            "notes": notes,
+        }
+
+    def _step(self, frame: Frame) -> list[Any]:
+        """Return warp, number, path, kind, loops, tiles read and written, and accounts."""
+        reads, writes = (
+            [self._tile(tile) for tile in tiles] for tiles in (frame.reads, frame.writes)
+        )
+        explained = self._explained(frame) if frame.kind == "mma" else None
+        loops = [list(pair) for pair in frame.loops.items()]
+        head = [frame.warp, frame.number, frame.path, frame.kind]
+        return [*head, loops, reads, writes, explained]
+
+    # --- Tiles -------------------------------------------------------------------------------
+
+    def _tile(self, tile: Tile) -> int:
+        """Return the number of a tile: what it is, its grid, what changed, and where it is."""
+        rows, cols = tile.values.shape
+        most = max(1, _MOST_CELLS // max(1, cols))
+        changed, outside = (
+            np.flatnonzero(mask[:most]).tolist() for mask in (tile.changed, ~tile.inside)
+        )
+        head = [tile.label, tile.part, tile.dtype, tile.where, tile.note, rows, cols]
+        grid = self._grid(tile.values[:most], tile.dtype)
+        ranges = [list(pair) for pair in tile.ranges]
+        content = [*head, grid, changed, outside, tile.buffer, ranges]
+        return self.tiles.number(content, json.dumps(content))
+
+    def _grid(self, values: Values, dtype: str) -> int:
+        """Return the number of a grid."""
+        fmt = format_of(dtype)
+        pool = self.numbers.setdefault(dtype, _Pool())
+        flat = np.ascontiguousarray(values).ravel()
+        _, first, inverse = np.unique(
+            flat.view(f"u{flat.itemsize}"), return_index=True, return_inverse=True
+        )
+        places = []
+        for value in flat[first]:
+            bits = hex_bits(to_bits(value, fmt), fmt)
+            text = "NaN" if fmt.is_float and np.isnan(value) else number_text(float(value))
+            places.append(pool.number([bits, text], bits))
+        return self.grids.number(
+            np.array(places, int)[inverse].tolist(), (dtype, values.shape, values.tobytes())
+        )
+
+    # --- Accounts ----------------------------------------------------------------------------
+
+    def _explained(self, frame: Frame) -> list[int]:
+        """Return the number of each output's account; -1 where there is none."""
+        a, b, c = (tile.values for tile in frame.reads)
+        found = []
+        columns = [np.ascontiguousarray(b[:, j]) for j in range(b.shape[1])]
+        for row, addends in zip(a, c, strict=True):
+            for column, addend in zip(columns, addends, strict=True):
+                key = row.tobytes(), column.tobytes(), addend.tobytes()
+                if key not in self.keys and len(self.keys) < self.cells:
+                    self.keys[key] = len(self.keys)
+                    self.inputs.append((row, column, addend))
+                found.append(self.keys.get(key, -1))
+        self.unexplained += found.count(-1)
+        return found
+
+    def _accounts(self) -> Iterator[Account]:
+        if self.inputs:
+            rows, columns, addends = map(np.array, zip(*self.inputs, strict=True))
+            yield from accounts_of(rows, columns, addends, *self._rule())
+
+    def _rule(self) -> tuple[Rule, Arch]:
+        about = self.about
+        return rule_for(about.arch, about.ab, about.acc, about.family), arch_of(about.arch)
+
+    def _account(self, one: Account) -> list[Any]:
+        """Return an account: its result in words, and for each step title, sentence and lines."""
+        header, values = summary([one])
+        words = dict(zip(header, values, strict=True))
+        result = f"{one.bits} = {words['value']}, error {words['error']}"
+        if one.exact is None:
+            result = f"{one.bits} = {words['value']}"
+        steps: list[Any] = []
+        for step in shown_steps(one):
+            if isinstance(step, Step):
+                shown = panel(one, step)
+                columns = ("name", "digits", "lost", "remark", "exponent", "factors", "kind")
+                rows = (tuple(getattr(line, name) for name in columns) for line in shown.lines)
+                lines = [self.lines.number(row) for row in rows]
+                steps.append([shown.title, shown.sentence, lines])
+            else:
+                steps.append([left_out(step), "", []])
+        return [result, steps]

@@ -1,0 +1,298 @@
+"""The page of a trace: what is embedded is what the interpreter and `explain` say; it works."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcusim
+from browser import Browser, require_browser
+from tcusim.errors import InputError
+from tcusim.machine import format_of
+from tcusim.machine.accounts.layout import panel
+from tcusim.machine.bits import from_bits
+from tcusim.simulate.frames import default_inputs
+from tcusim.simulate.trace import Trace, trace
+from tcusim.simulate.trace_page import data_of
+
+
+def scan() -> Trace:
+    program = tcusim.build("scan_256n")
+    inputs = {"in": np.random.default_rng(0).normal(size=1024).astype(np.float16)}
+    return trace(program, inputs, arch="volta")
+
+
+@pytest.fixture(name="kept", scope="module")
+def kept_scan() -> Trace:
+    return scan()
+
+
+@pytest.fixture(name="page", scope="module")
+def page_of_scan(kept: Trace) -> str:
+    return kept.to_html()
+
+
+def embedded(page: str) -> dict[str, Any]:
+    """Return the data in a page."""
+    found = re.search(r'id="data">([^<]*)<', page)
+    assert found is not None
+    data: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(found[1])))
+    return data
+
+
+def cells(data: dict[str, Any], number: int) -> tuple[list[Any], list[tuple[str, str]]]:
+    """Return a tile, and bits and text of its elements."""
+    tile = data["tiles"][number]
+    pool = data["numbers"][tile[2]]
+    return tile, [tuple(pool[place]) for place in data["grids"][tile[7]]]
+
+
+# --- The data ---------------------------------------------------------------------------------
+
+
+def test_tiles_have_the_bits_of_the_interpreter(kept: Trace, page: str) -> None:
+    data = embedded(page)
+    assert len(data["steps"]) == len(kept) == 72
+    for step, frame in zip(data["steps"], kept, strict=True):
+        assert step[:4] == [frame.warp, frame.number, frame.path, frame.kind]
+        assert dict(step[4]) == frame.loops
+        tiles = (*frame.reads, *frame.writes)
+        for number, tile in zip((*step[5], *step[6]), tiles, strict=True):
+            head, elements = cells(data, number)
+            assert head[:4] == [tile.label, tile.part, tile.dtype, tile.where]
+            assert tuple(head[5:7]) == tile.values.shape
+            fmt = format_of(tile.dtype)
+            values = [from_bits(int(bits, 16), fmt) for bits, _ in elements]
+            bits = np.array(values, fmt.dtype).tobytes()
+            assert bits == tile.values.tobytes()
+            assert head[8] == np.flatnonzero(tile.changed).tolist()
+            assert tuple(map(tuple, head[11])) == tile.ranges
+
+
+def test_accounts_are_those_of_explain(kept: Trace, page: str) -> None:
+    data = embedded(page)
+    products = [one for one in zip(data["steps"], kept, strict=True) if one[1].kind == "mma"]
+    assert len(products) == 12
+    random = np.random.default_rng(1)
+    for step, frame in products:
+        a, b, c = (tile.values for tile in frame.reads)
+        _, result = cells(data, step[6][0])
+        for row, column in random.integers(0, 16, (4, 2)).tolist():
+            account = data["accounts"][step[7][16 * row + column]]
+            told = tcusim.explain(a, b, c, arch="volta", cell=(row, column))["volta"]
+            assert account[0].split(" = ")[0] == told.bits == result[16 * row + column][0]
+            for shown, one in zip(account[1], told.steps, strict=True):
+                expected = panel(told, one)
+                assert shown[:2] == [expected.title, expected.sentence]
+                for place, line in zip(shown[2], expected.lines, strict=True):
+                    assert data["lines"][place] == [
+                        *(line.name, line.digits, line.lost, line.remark),
+                        *(line.exponent, line.factors, line.kind),
+                    ]
+
+
+@pytest.mark.parametrize(
+    ("ab", "acc", "arch"),
+    [("bf16", "f32", "ampere"), ("s8", "s32", "ampere"), ("f64", "f64", "hopper")],
+)
+def test_every_type_has_a_page(ab: str, acc: str, arch: str) -> None:
+    tile = {"f64": "8x8x4"}.get(ab, "16x16x16")
+    program = tcusim.build("reduction_k", tile=tile, ab=ab, acc=acc)
+    kept = trace(program, default_inputs(program), arch=arch)
+    data = data_of(kept.about, list(kept), "", 4096)
+    step, frame = next(p for p in zip(data["steps"], kept, strict=True) if p[1].kind == "mma")
+    _, elements = cells(data, step[6][0])
+    assert [float(text) for _, text in elements] == frame.writes[0].values.ravel().tolist()
+    assert -1 not in step[7]
+
+
+def test_what_was_never_written_is_nan() -> None:
+    kept = trace(tcusim.build("scan_256"), {"in": np.ones(256, np.float16)})
+    frame = next(frame for frame in kept if frame.kind == "store" and frame.writes[0].note)
+    data = data_of(kept.about, [frame], "", 0)
+    _, elements = cells(data, data["steps"][0][6][0])
+    assert {text for _, text in elements} == {"NaN"}
+
+
+def test_constants_are_named(page: str) -> None:
+    # Z is set to 0 anew in each iteration, and S is not only set to 0.
+    assert embedded(page)["constants"] == ["J", "L", "U", "Z"]
+
+
+def test_it_is_small_and_asks_for_nothing(page: str) -> None:
+    assert len(page.encode()) < 1_000_000
+    assert "default-src 'none'" in page
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", page)
+    assert "[[" not in page.replace("[[0", "")[: page.index('id="data"')]
+
+
+def test_what_is_left_out_is_said() -> None:
+    program = tcusim.build("scan_256n")
+    kept = trace(program, default_inputs(program), last=20)
+    data = embedded(kept.to_html(cells=10))
+    assert data["notes"][0] == kept.left_out
+    assert re.match(r"\d+ outputs of the last products are not explained here", data["notes"][1])
+    assert len(data["accounts"]) == 10
+    with pytest.raises(InputError, match="cells must be an integer"):
+        kept.to_html(cells=-1)
+
+
+def test_a_long_trace_has_the_first_steps() -> None:
+    program = tcusim.build("scan_256n", segment_size=256 * 130)
+    data = embedded(trace(program, default_inputs(program)).to_html(cells=0))
+    assert len(data["steps"]) == 2000
+    assert data["notes"][0].startswith("The page has the first 2000 of 2214 steps")
+
+
+def test_text_is_never_markup() -> None:
+    program = tcusim.build("scan_256n")
+    kept = trace(program, default_inputs(program), last=1)
+    assert "<script" in kept.to_html()
+    shown = kept._repr_html_()
+    assert shown.startswith("<iframe ")
+    assert "<script" not in shown
+    assert 'sandbox="allow-scripts"' in shown
+
+
+# --- In a browser -----------------------------------------------------------------------------
+
+
+@pytest.fixture(name="browser", scope="module")
+def a_browser() -> Iterator[Browser]:
+    with Browser(require_browser()) as browser:
+        yield browser
+
+
+def opened(browser: Browser, page: str, folder: Path, **size: int) -> None:
+    path = folder / "page.html"
+    path.write_text(page, "utf-8")
+    browser.open(path, **size)
+    browser.wait_for("document.querySelector('#app:not([hidden])') !== null")
+
+
+WHERE = "document.querySelector('#where').textContent"
+
+
+def test_it_steps(browser: Browser, kept: Trace, page: str, tmp_path: Path) -> None:
+    begin = time.monotonic()
+    opened(browser, page, tmp_path)
+    assert time.monotonic() - begin < 3
+    # The time from the first byte until it can be used, in the browser's own count.
+    assert browser.value("performance.getEntriesByType('mark').length") == 1
+    assert browser.value("performance.getEntriesByName('shown')[0].startTime") < 1000
+    assert browser.value(WHERE).startswith("step 1 of 72: 1.")
+
+    for _ in range(5):
+        browser.press("ArrowRight")
+    assert browser.value(WHERE).startswith("step 6 of 72: 5.2, i = 0. AU: ")
+    assert browser.value("document.querySelector('[aria-current=step]').dataset.path") == "5.2"
+    browser.press("ArrowLeft")
+    assert browser.value(WHERE).startswith("step 5 of 72: 5.1, i = 0.")
+    browser.click("#end")
+    assert browser.value(WHERE).startswith("step 72 of 72: 5.17, i = 3.")
+    # From the end on, a line leads to its first turn; then to the next.
+    for turn in range(2):
+        browser.click("[data-path='5.2']")
+        assert browser.value(WHERE).startswith(f"step {6 + 17 * turn} of 72: 5.2, i = {turn}.")
+    browser.press("Home")
+    assert browser.value(WHERE).startswith("step 1 of 72")
+    assert [url.split(":")[0] for url in browser.requests()] == ["file"]
+    assert browser.errors() == []
+
+    # What is seen is what was traced.
+    browser.click("[data-path='5.2']")
+    frame = kept[5]
+    texts = browser.value(
+        "[...document.querySelectorAll('[role=grid] td')].map((cell) => cell.textContent)"
+    )
+    numbers = np.array(texts, float)
+    assert np.allclose(numbers, frame.writes[0].values.ravel(), rtol=1e-4)
+
+
+def test_an_output_shows_how_it_is_summed(
+    browser: Browser, kept: Trace, page: str, tmp_path: Path
+) -> None:
+    opened(browser, page, tmp_path)
+    browser.click("[data-path='5.2']")
+    browser.point("[role=grid] tr:nth-child(3) td:nth-of-type(5)")
+    a, b, c = (tile.values for tile in kept[5].reads)
+    told = tcusim.explain(a, b, c, arch="volta", cell=(2, 4))["volta"]
+    head = "document.querySelector('#account-head').textContent"
+    assert browser.value(head).startswith(f"Row 2, column 4: {told.bits} = ")
+    marked = "[...document.querySelectorAll('#tiles .marked')].length"
+    assert browser.value(marked) == 16 + 16 + 1
+    assert told.steps[0].bits in browser.value("document.querySelector('#account').textContent")
+
+    # By keys alone, too; and bits instead of decimals, with the keys where they were.
+    browser.value("document.querySelector('.chosen').focus()")
+    browser.press("ArrowDown")
+    browser.press("ArrowRight")
+    assert browser.value(head).startswith("Row 3, column 5: ")
+    browser.press("h")
+    assert browser.value("document.activeElement.textContent") == (
+        kept[5].writes[0].values[3, 5].view(np.uint32).item().to_bytes(4).hex()
+    )
+    assert browser.errors() == []
+
+
+def test_memory_and_barriers_are_drawn(browser: Browser, page: str, tmp_path: Path) -> None:
+    opened(browser, page, tmp_path)
+    browser.click("[data-path='5.1']")
+    browser.click("[data-path='5.1']")
+    strips = browser.value(
+        "[...document.querySelectorAll('#memory svg')].map((e) => e.getAttribute('aria-label'))"
+    )
+    assert strips[0] == "in, elements 0 to 1023: reads 256 to 511"
+    assert browser.value("document.querySelectorAll('#time .sync').length") == 16
+
+
+def test_warps_are_chosen(browser: Browser, tmp_path: Path) -> None:
+    program = tcusim.build("reduction_tn_block", warps=4)
+    kept = trace(program, default_inputs(program), blocks=0)
+    opened(browser, kept.to_html(), tmp_path)
+    texts = browser.value("[...document.querySelectorAll('#time div')].map((e) => e.textContent)")
+    assert texts[0] == "warp 0: 1 barrier of the block, 5 barriers of the warp, 3 products"
+    assert [text.partition(":")[0] for text in texts] == [f"warp {i}" for i in range(4)]
+    browser.value(
+        "(() => { const w = document.querySelector('#warp'); w.value = '3';"
+        "w.dispatchEvent(new Event('change')); })()"
+    )
+    count = len(kept.of(3))
+    assert f"of {count}:" in browser.value(WHERE)
+
+
+def test_it_fits_a_phone(browser: Browser, page: str, tmp_path: Path) -> None:
+    opened(browser, page, tmp_path, width=390, height=844)
+    browser.click("[data-path='5.2']")
+    assert browser.value("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_everything_that_takes_keys_has_a_name(browser: Browser, page: str, tmp_path: Path) -> None:
+    opened(browser, page, tmp_path)
+    browser.click("[data-path='5.2']")
+    nodes = browser.send("Accessibility.getFullAXTree")["nodes"]
+
+    def takes_keys(node: dict[str, Any]) -> bool:
+        properties = {p["name"]: p["value"].get("value") for p in node.get("properties", [])}
+        return not node["ignored"] and bool(properties.get("focusable"))
+
+    found = [node for node in nodes if takes_keys(node)]
+    assert len(found) > 30
+    assert [node for node in found if not node.get("name", {}).get("value")] == []
+
+
+def test_an_empty_trace_says_so(browser: Browser, tmp_path: Path) -> None:
+    program = tcusim.build("scan_256n")
+    path = tmp_path / "page.html"
+    path.write_text(trace(program, default_inputs(program), first=100).to_html(), "utf-8")
+    browser.open(path)
+    browser.wait_for("document.querySelector('#about').textContent.startsWith('No step is in')")
