@@ -145,13 +145,13 @@ def test_alignment_refuses_misaligned_address() -> None:
     )
 
 
-def test_tile_layout_takes_equal_lines_as_one() -> None:
+def test_equal_lines_may_be_stored_to_one_place() -> None:
     """Every column of A.1 + C has the row sums of A, if all columns of C are equal as well."""
     store = at(reduction(), "7")
     one_line = replace(store.dst, row_axis=replace(store.dst.row_axis, stride=0))
     refused(
         changed(reduction(), "7", dst=one_line),
-        "tile_layout",
+        "equal_lines",
         "an ldm of 0 stores all rows of 'V' to one place, and they are not all equal: it is not a",
     )
     ones = Pattern(PatternKind.ONES)

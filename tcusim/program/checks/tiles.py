@@ -260,11 +260,9 @@ def one_layout(program: Program) -> Iterator[Finding]:
 def tile_layout(program: Program, site: Site) -> Iterator[str]:
     """Require that a tile has a unit stride, an ldm that covers it, and no bounds.
 
-    With an ldm of 0, an accumulator whose rows (or columns) are all equal is stored as one of them.
-    Source: load_matrix_sync and store_matrix_sync take a layout and ldm [CPG sec. 10.24.1]; of a
-    stride, [PTX "Matrix Storage for WMMA"] asks for nothing but the alignment of each row.
+    Source: load_matrix_sync and store_matrix_sync take a layout and ldm [CPG sec. 10.24.1].
     """
-    for frag, view in tiles(site.step):
+    for _, view in tiles(site.step):
         name, layout = view.buffer.name, view.layout
         if view.ranges is not None:
             yield (
@@ -279,15 +277,7 @@ def tile_layout(program: Program, site: Site) -> Iterator[str]:
             )
             continue
         least = view.cols if layout == "row_major" else view.rows
-        if view.ldm == 0 and isinstance(site.step, Store):
-            if (frag.name, layout) not in _equal_lines(program):
-                lines = "rows" if layout == "row_major" else "columns"
-                yield (
-                    f"an ldm of 0 stores all {lines} of {frag.name!r} to one place, and they are "
-                    f"not all equal: it is not a chain of products with a constant whose {lines} "
-                    f"are. Give each its own place."
-                )
-        elif view.ldm < least:
+        if view.ldm < least and not _stores_to_one_place(site.step):
             yield (
                 f"ldm must be at least {least} for a {layout} tile of {view.rows}x{view.cols}, got "
                 f"{view.ldm}. To repeat a row or a column, Copy it to shared memory first."
@@ -300,14 +290,42 @@ def tile_layout(program: Program, site: Site) -> Iterator[str]:
             )
 
 
+def _stores_to_one_place(step: Step) -> bool:
+    return isinstance(step, Store) and step.dst.ldm == 0
+
+
+def equal_lines(program: Program) -> Iterator[Finding]:
+    """Require that an accumulator stored with an ldm of 0 has equal rows, or columns.
+
+    Source: of a stride, [PTX "Matrix Storage for WMMA"] asks for nothing but the alignment of each
+    row. All rows are written to one place, in no order.
+    """
+    stores = [site for site in sites(program) if _stores_to_one_place(site.step)]
+    equal = _equal_lines(program) if stores else set()
+    for site in stores:
+        ((frag, view),) = tiles(site.step)
+        if (frag.name, view.layout) not in equal:
+            lines = "rows" if view.layout == "row_major" else "columns"
+            yield Finding(
+                site,
+                f"an ldm of 0 stores all {lines} of {frag.name!r} to one place, and they are not "
+                f"all equal: it is not a chain of products with a constant whose {lines} are. Give "
+                f"each its own place.",
+            )
+
+
 def _equal_lines(program: Program) -> set[tuple[str, str]]:
     """Return the fragments whose rows ("row_major") or columns ("col_major") are all equal.
 
     A row of A.B + C follows from the row of A and that of C, and a column from those of B and C.
     """
-    steps = [site.step for site in sites(program)]
-    frags = {frag.name for step in steps for frag in accesses(step).frags}
-    equal = {(name, lines) for name in frags for lines in ("row_major", "col_major")}
+    both = ("row_major", "col_major")
+    writes = [
+        (site.step, frag.name)
+        for site in sites(program)
+        for frag in accesses(site.step).frags_written
+    ]
+    equal = {(name, lines) for _, name in writes for lines in both}
 
     def is_kept(step: Step, lines: str) -> bool:
         match step:
@@ -325,11 +343,7 @@ def _equal_lines(program: Program) -> set[tuple[str, str]]:
     found = -1
     while found != len(equal):
         found = len(equal)
-        for step in steps:
-            for frag in accesses(step).frags_written:
-                for lines in ("row_major", "col_major"):
-                    if not is_kept(step, lines):
-                        equal.discard((frag.name, lines))
+        equal -= {(name, ls) for step, name in writes for ls in both if not is_kept(step, ls)}
     return equal
 
 

@@ -39,6 +39,7 @@ _CORRECT: Final[tuple[Check, ...]] = (
     tiles.element_types,
     tiles.one_layout,
     tiles.tile_layout,
+    tiles.equal_lines,
     tiles.alignment,
     races.uniform_barrier,
     private_branch,
