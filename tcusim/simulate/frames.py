@@ -331,12 +331,22 @@ class WarpWatcher:
 
     def _arrivals(self) -> Iterator[Tile]:
         """Yield what a barrier lets the warp see: its own writes, then those of other warps."""
-        _, seen = self.state.held(self.warp)
+        program = self.state.program
+        waiting, self.in_flight = self.in_flight, []
+        written = {view.buffer.name for view, _ in waiting}
+        # What is neither the warp's own writing nor shared with another has not changed.
+        several = program.warps > 1
+        buffers = [
+            buffer
+            for buffer in program.scratch
+            if buffer.name in written or (several and buffer.space is Space.SHARED)
+        ]
+        _, held = self.state.held(self.warp)
+        seen = {buffer.name: held[buffer.name] for buffer in buffers}
         old = {name: self.memory[name] for name in seen}
         rest = {name: _differ(old[name], values) for name, values in seen.items()}
         self.memory |= {name: values.copy() for name, values in seen.items() if rest[name].any()}
         shown: dict[str, list[Ints]] = {}
-        waiting, self.in_flight = self.in_flight, []
         for view, where in waiting:
             name, own = view.buffer.name, where[0][where[1]]
             if own.size and not _covered(own, shown.setdefault(name, [])):
@@ -344,7 +354,7 @@ class WarpWatcher:
                 rest[name][own] = False
                 before = _held(old, view, where)
                 yield _view_tile(view, "dst", where, _held(self.memory, view, where), before)
-        for buffer in self.state.program.scratch:
+        for buffer in buffers:
             name = buffer.name
             if rest[name].any():
                 view = self._whole(buffer)
@@ -412,17 +422,18 @@ def _view_tile(
     (places, inside), buffer = where, view.buffer
     if view.ranges is None and inside is everywhere(places.shape):
         # The ends of a rectangle are among its corners.
-        touched = places[:: max(1, len(places) - 1), :: max(1, places.shape[1] - 1)]
+        corners = [int(places[row, column]) for row in (0, -1) for column in (0, -1)]
+        touched = _range(min(corners), max(corners))
+    elif inside.any():
+        chosen = places[inside]
+        touched = _range(chosen.min(), chosen.max())
     else:
-        touched = places[inside]
-    label = f"{buffer.name}[{_range(touched)}]"
+        touched = "nothing"
+    label = f"{buffer.name}[{touched}]"
     held = values.copy()
     return Tile(label, part, buffer.dtype, buffer.space, held, before, places, inside, note)
 
 
-def _range(places: Ints) -> str:
+def _range(first: int, last: int) -> str:
     """Return the range from the first to the last of some elements, as the listing writes it."""
-    if not places.size:
-        return "nothing"
-    first, last = places.min(), places.max()
     return str(first) if first == last else f"{first} … +{last - first + 1}"

@@ -205,6 +205,9 @@ class State:
         self._shared: dict[str, Values] = {}
         self._pending: list[_Write] = []
         self._unshared: list[_Write] = []
+        # Of the views of the step that runs, by identity: places in the batch, and `_indices`. To
+        # hash a view takes longer than that; kept here, it shares its identity with no other.
+        self._found: dict[int, tuple[View, Ints, Ints, Mask | None]] = {}
 
     def _of_each(self, buffers: tuple[Buffer, ...], number: int) -> dict[str, Ints]:
         return {one.name: np.full(self.memory[one.name].size, number) for one in buffers}
@@ -243,12 +246,24 @@ class State:
         The values may be the memory itself, which changes.
         """
         places, shape = self._places(warp), (view.rows, view.cols)
-        index, mask = self._indices(view, places)
+        index, mask = self._found_before(view, places) or self._indices(view, places)
         values = self._elements(view, places, index, mask)[0]
         if mask is None:
             return values, _broadcast(index[0], shape), everywhere(shape)
         index = self._placement.addresses(view, places)
         return values, _broadcast(index[0], shape), _broadcast(mask[0], shape)
+
+    def _found_before(self, view: View, place: Ints) -> tuple[Ints, Mask | None] | None:
+        """Return what `_indices` found of a view for the step that has just run, in one warp."""
+        if id(view) not in self._found:
+            return None
+        _, places, index, mask = self._found[id(view)]
+        at = int(np.searchsorted(places, place[0]))
+        if at == places.size or places[at] != place[0]:
+            return None
+        own = slice(at, at + 1) if len(index) > 1 else slice(0, 1)
+        there = slice(at, at + 1) if mask is not None and len(mask) > 1 else slice(0, 1)
+        return index[own], None if mask is None else mask[there]
 
     def tile(self, frag: Frag, warp: int) -> Values:
         """Return the tile that one warp of the batch holds; it may be read only."""
@@ -358,6 +373,7 @@ class State:
 
     def _step(self, step: Step, places: Ints) -> None:  # noqa: C901 - one case for each step
         """Run one leaf step."""
+        self._found = {}
         match step:
             case Const(dst, pattern):
                 self._put(dst, self._constant(pattern, dst, places), places)
@@ -502,6 +518,7 @@ class State:
                 f"touches elements {used.min()}..{used.max()} of {buffer.name!r}, which has "
                 f"{size} (scalars: {self.scalars}). Bound the view, or make the buffer larger.",
             )
+        self._found[id(view)] = view, places, index, mask
         return index, mask
 
     def _gather(self, view: View, places: Ints) -> Values:

@@ -364,7 +364,7 @@ class _Packer:
     def __init__(self, packed: Packed) -> None:
         self.packed = packed
         self.arrays: dict[tuple[str, tuple[int, ...], bytes], int] = {}
-        self.tiles: dict[PackedTile, int] = {}
+        self.tiles: dict[tuple[Any, ...], int] = {}
         # By shape and places from the first one on: the strides, if they are a rectangle's.
         self.strides: dict[tuple[tuple[int, ...], bytes], tuple[int, int] | None] = {}
 
@@ -380,20 +380,16 @@ class _Packer:
         places: int | _Strided | None = None
         if tile.places is not None:
             places = self._strided(tile.places) or self._array(tile.places)
-        one = PackedTile(
-            label=tile.label,
-            part=tile.part,
-            dtype=tile.dtype,
-            where=str(tile.where),
-            note=tile.note,
-            values=self._array(tile.values),
-            before=None if tile.before is None else self._array(tile.before),
-            places=places,
-            inside=None if _everywhere(tile.inside) else self._array(tile.inside),
+        key = (
+            *(tile.label, tile.part, tile.dtype, str(tile.where), tile.note),
+            self._array(tile.values),
+            None if tile.before is None else self._array(tile.before),
+            places,
+            None if _everywhere(tile.inside) else self._array(tile.inside),
         )
-        number = self.tiles.setdefault(one, len(self.tiles))
+        number = self.tiles.setdefault(key, len(self.tiles))
         if number == len(self.packed.tiles):
-            self.packed.tiles.append(one)
+            self.packed.tiles.append(PackedTile(*key))
         return number
 
     def _strided(self, places: Ints) -> _Strided | None:
@@ -410,7 +406,7 @@ class _Packer:
 
     def _array(self, array: Values) -> int:
         content = array.tobytes()
-        number = self.arrays.setdefault((array.dtype.str, array.shape, content), len(self.arrays))
+        number = self.arrays.setdefault((array.dtype.char, array.shape, content), len(self.arrays))
         if number == len(self.packed.arrays):
             self.packed.arrays.append(np.frombuffer(content, array.dtype).reshape(array.shape))
             self.packed.bytes += len(content)
