@@ -15,6 +15,7 @@ import pytest
 
 import tcusim
 from browser import Browser, require_browser
+from tcusim.algorithms import algorithms
 from tcusim.errors import InputError
 from tcusim.machine import format_of
 from tcusim.machine.accounts.layout import panel
@@ -112,6 +113,17 @@ def test_every_type_has_a_page(ab: str, acc: str, arch: str) -> None:
     _, elements = cells(data, step[6][0])
     assert [float(text) for _, text in elements] == frame.writes[0].values.ravel().tolist()
     assert -1 not in step[7]
+
+
+@pytest.mark.parametrize("name", [row.name for row in algorithms()])
+def test_every_algorithm_has_a_page(name: str) -> None:
+    program = tcusim.build(name)
+    kept = trace(program, default_inputs(program), last=40)
+    data = embedded(kept.to_html(cells=100))
+    assert [step[2] for step in data["steps"]] == [frame.path for frame in kept]
+    assert {step[2] for step in data["steps"]} <= {path for path, _ in data["listing"]}
+    explained = [number for step in data["steps"] if step[7] for number in step[7]]
+    assert max(explained, default=-1) == len(data["accounts"]) - 1
 
 
 def test_what_was_never_written_is_nan() -> None:
