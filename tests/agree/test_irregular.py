@@ -66,8 +66,8 @@ def test_grid(arch: str, host: Backend, some: Some) -> None:
     """Every shape and type, with special values, an eighth as many segments as elements."""
     names = [row.name for row in algorithms() if row.kind.startswith("irregular")]
     assert len(names) == 4
-    # Every third tile and types: of a row, the other GPU takes others.
-    columns = tuple(some(COLUMNS, 3, 1 if arch == "volta" else 0))
+    # Every sixth tile and types: of a row, the other GPU takes others.
+    columns = tuple(some(COLUMNS, 6, 3 if arch == "volta" else 0))
     grid = Grid(names, columns)
     compile_programs(recipe.build() for recipe in grid.recipes())
     report = agree(grid, arch=arch)

@@ -98,13 +98,17 @@ def test_every_algorithm_was_recorded() -> None:
     assert {row.name for row in algorithms()} == set(ALGORITHMS)
 
 
-@pytest.fixture(scope="module")
-def chosen() -> list[Case]:
-    cases: list[Case] = record_algorithms.chosen_cases()
-    return cases
+@pytest.mark.full
+def test_every_algorithm_would_be_recorded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Choosing the cases builds all programs: one test looks at them, and records some."""
+    chosen: list[Case] = record_algorithms.chosen_cases()
+    assert_every_kind(chosen)
+    assert_written_and_compared(chosen, tmp_path, capsys)
 
 
-def test_every_algorithm_would_be_recorded(chosen: list[Case]) -> None:
+def assert_every_kind(chosen: list[Case]) -> None:
     assert {case.recipe.algorithm for case in chosen} == {row.name for row in algorithms()}
     # Blocks get mail of others; segments by offsets are empty, tiny and long.
     grids = [case.recipe for case in chosen if case.recipe.algorithm.endswith("_single_pass")]
@@ -128,7 +132,7 @@ def test_what_was_recorded() -> None:
     assert FILE.stat().st_size < 700_000
 
 
-def test_the_writer_and_a_planted_difference(
+def assert_written_and_compared(
     chosen: list[Case], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cases = list({case.recipe.algorithm: case for case in reversed(chosen)}.values())

@@ -160,13 +160,13 @@ def test_step_errors() -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_step_writes_a_page_and_a_trace() -> None:
-    program = tcusim.build("scan_256n")
+    program = tcusim.build("scan_16")
     expected = tcusim.trace(program, default_inputs(program), arch="volta")
-    options = ("scan_256n", "--arch", "volta", "--html", "page.html", "--save", "scan.trace")
+    options = ("scan_16", "--arch", "volta", "--html", "page.html", "--save", "scan.trace")
     assert succeeds("step", *options) == ""
     assert Path("page.html").read_text("utf-8") == expected.to_html()
     assert Path("scan.trace").read_bytes() == expected.to_bytes()
-    assert succeeds("step", "scan_256n", "--arch", "volta", "--html", "-") == expected.to_html()
+    assert succeeds("step", "scan_16", "--arch", "volta", "--html", "-") == expected.to_html()
 
     block = ("reduction_tn_block", "--warps", "4", "--block", "0")
     succeeds("step", *block, "--save", "block.trace")

@@ -85,10 +85,10 @@ def test_a_figure_is_measured(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("no_gpu")
 def test_programs_as_printed_are_right() -> None:
-    for name in ("10", "12"):
-        report = measure_figure(name, Settings(20, segments=(64, 1024)))
+    for name, size in (("10", 64), ("12", 1024)):
+        report = measure_figure(name, Settings(20, segments=(size,)))
         assert report.wrong == ()
-        assert len({row.best.who for row in report.rows if row.is_ours}) > 8
+        assert len({row.best.who for row in report.rows if row.is_ours}) > 6
 
 
 @pytest.mark.usefixtures("no_gpu")
