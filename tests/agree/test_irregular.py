@@ -67,7 +67,7 @@ def test_grid(arch: str, host: Backend, some: Some) -> None:
     names = [row.name for row in algorithms() if row.kind.startswith("irregular")]
     assert len(names) == 4
     # Every sixth tile and types: of a row, the other GPU takes others.
-    columns = tuple(some(COLUMNS, 6, 3 if arch == "volta" else 0))
+    columns = tuple(some(COLUMNS, 6, 1 if arch == "volta" else 0))
     grid = Grid(names, columns)
     compile_programs(recipe.build() for recipe in grid.recipes())
     report = agree(grid, arch=arch)
