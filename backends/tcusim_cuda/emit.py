@@ -99,7 +99,7 @@ STATIC_SHARED_BYTES = 48 * 1024
 REGISTERS = 2**16
 SPARE_REGISTERS, SPARE_OF_BF16 = 32, 64
 # Bytes of tiles, in the 32 threads of a warp, that are worth waiting for together.
-HELD_BYTES = 4096
+BYTES_OF_HELD_TILES = 4096
 # Unless that writes more steps than this: a loop must stay in the instruction cache.
 UNROLLED_STEPS = 512
 
@@ -326,7 +326,7 @@ class _Emitter:
         held = {load.dst for load in inputs if load.only is None}
         nbytes = sum(frag.rows * frag.cols * format_of(frag.dtype).itemsize for frag in held)
         waits = bool(held and fetches(program))
-        if nbytes < HELD_BYTES and not waits:
+        if nbytes < BYTES_OF_HELD_TILES and not waits:
             return ""
         spare = SPARE_OF_BF16 if waits and program.ab == "bf16" else SPARE_REGISTERS
         registers = nbytes // (4 * LANES) + spare
