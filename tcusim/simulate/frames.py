@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.errors import InputError
-from tcusim.machine import Values, as_values, from_values
+from tcusim.machine import Values, as_values, format_of, from_values
 from tcusim.machine.formats import unwritten_values
 from tcusim.program.bind import bind_scalars, offsets_of
 from tcusim.program.grammar import (
@@ -109,6 +109,18 @@ class Tile:
         if self.before is None:
             return np.zeros(self.values.shape, bool)
         return np.asarray(self.inside & _differ(self.before, self.values))
+
+    @property
+    def unknown(self) -> Mask:
+        """Where it holds NaN, or the integer that unwritten memory holds."""
+        return self.inside & _unknown(self.values, self.dtype)
+
+    @property
+    def unknown_before(self) -> Mask:
+        """Where it held such before the step; everywhere in a tile that is only read."""
+        if self.before is None:
+            return np.ones(self.values.shape, bool)
+        return _unknown(self.before, self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,6 +403,16 @@ def _differ(one: Values, two: Values) -> Mask:
     if one.dtype.kind == "f":
         differ &= ~(np.isnan(one) & np.isnan(two))
     return differ
+
+
+def _unknown(values: Values, dtype: str) -> Mask:
+    """Return where values are NaN, or what unwritten memory holds."""
+    if format_of(dtype).is_float:
+        return np.asarray(np.isnan(values))
+    if values.dtype.itemsize < 4:
+        # A narrower integer may mean it.
+        return np.zeros(values.shape, bool)
+    return np.asarray(values == np.iinfo(values.dtype).min)
 
 
 # What a step reads and writes, in the order of `accesses`, where that is not called src and dst.

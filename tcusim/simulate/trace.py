@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -16,6 +16,7 @@ from tcusim.machine.rules import require_int
 from tcusim.program.grammar import Const, Program, accesses, walk
 from tcusim.program.printer import line, listing
 from tcusim.program.walk import Ints, Mask
+from tcusim.simulate.breakpoints import Names, breakpoint_of
 from tcusim.simulate.counts import Counts
 from tcusim.simulate.frames import (
     Frame,
@@ -28,7 +29,7 @@ from tcusim.simulate.interpreter import Event, everywhere, interpret
 from tcusim.simulate.trace_file import About, Packed, PackedFrame, PackedTile, dumped, loaded
 from tcusim.simulate.trace_page import frame_of, page_of
 
-__all__ = ["Trace", "trace"]
+__all__ = ["Recorder", "Trace", "about_of", "trace"]
 
 # Steps that are kept unless more are asked for.
 _LIMIT: Final = 10_000
@@ -99,12 +100,77 @@ class Trace:
 
     def of(self, warp: int) -> tuple[Frame, ...]:
         """Return the steps of one warp. InputError if it was not watched."""
+        self._require(warp)
+        frames = enumerate(self.packed.frames)
+        return tuple(self[index] for index, one in frames if one.warp == warp)
+
+    def _require(self, warp: int) -> None:
         if warp not in self.warps:
             raise InputError(
                 f"the trace has no warp {warp}; it has {', '.join(map(str, self.warps))}"
             )
-        frames = enumerate(self.packed.frames)
-        return tuple(self[index] for index, one in frames if one.warp == warp)
+
+    def find(
+        self,
+        where: str | Callable[[Frame], bool],
+        start: int | None = None,
+        *,
+        warp: int | None = None,
+        backwards: bool = False,
+    ) -> int | None:
+        """Return the number of the first step at which something holds; None if at none.
+
+        Parameters
+        ----------
+        where : str or callable
+            A breakpoint: a kind of step, ``"mma"``; a path, ``"5.2"``, or in one iteration,
+            ``"5.2 i=3"``; ``"nan"``, where a NaN appears; ``"value"``, where any value changes;
+            ``"V"``, ``"V[3,5]"`` or ``"out[17]"``, where a value of this fragment or buffer does.
+            Or a function that is given each `Frame`.
+        start : int, optional
+            The number of the first step to look at. Default: the first kept, or the last.
+        warp : int, optional
+            Look at this warp's steps only.
+        backwards : bool
+            Look at the steps before it, rather than those after it.
+
+        Raises
+        ------
+        InputError
+            If the text names nothing that the program has, or the warp was not watched.
+
+        Examples
+        --------
+        >>> import numpy as np, tcusim
+        >>> program = tcusim.build("scan_256n")
+        >>> trace = tcusim.trace(program, {"in": np.ones(1024, np.float16)})
+        >>> found = trace.find("5.2 i=3")
+        >>> trace[found].line, trace[found].number
+        ('AU ← A·U + S', 57)
+        >>> trace.find("nan") is None
+        True
+        """
+        if warp is not None:
+            self._require(warp)
+        test = breakpoint_of(where, self.names) if isinstance(where, str) else where
+        if start is None:
+            start = len(self) - 1 if backwards else 0
+        forwards = range(max(start, 0), len(self))
+        for index in range(min(start, len(self) - 1), -1, -1) if backwards else forwards:
+            if warp in (None, self.packed.frames[index].warp) and test(self[index]):
+                return index
+        return None
+
+    @property
+    def names(self) -> Names:
+        """What a breakpoint may name: paths, and what the steps that were kept touch."""
+        tiles = self.packed.tiles
+        return Names(
+            self.about.name,
+            self.about.lines,
+            frozenset(tile.label for tile in tiles if tile.places is None),
+            frozenset(tile.label.partition("[")[0] for tile in tiles if tile.places is not None),
+        )
 
     @property
     def left_out(self) -> str:
@@ -249,11 +315,11 @@ def trace(
         some,
     )
     _require_window(first, last, limit)
-    recorder = _Recorder(chosen, first, last, limit)
+    recorder = Recorder(chosen, first, last, limit)
     for event in interpret(program, inputs, arch=arch):
         recorder(event)
     ran = {warp: recorder.ran.get(warp, 0) for warp in chosen}
-    about = _about(program, arch)
+    about = about_of(program, arch)
     return Trace(about, chosen, first, last, ran, recorder.counts, recorder.packed)
 
 
@@ -274,7 +340,7 @@ def _require_window(first: int, last: int | None, limit: int) -> None:
         raise InputError(f"last={last} is before first={first}; no step is between them")
 
 
-def _about(program: Program, arch: str) -> About:
+def about_of(program: Program, arch: str) -> About:
     """Return what a trace tells of its program."""
     steps = list(walk(program.steps))
     constant = {step.dst.name for _, step in steps if isinstance(step, Const)}
@@ -297,7 +363,7 @@ def _about(program: Program, arch: str) -> About:
     )
 
 
-class _Recorder:
+class Recorder:
     """A watcher of events that keeps frames of chosen warps, packed.
 
     outputs: global memory as the watched warps left it. watchers: by warp, of the batch that runs.

@@ -171,6 +171,29 @@ def test_a_trace_with_a_limit_costs_little_more_than_interpreting() -> None:
     assert traced < 2 * alone
 
 
+# --- Finding a step ---------------------------------------------------------------------------
+
+
+def test_find_goes_both_ways() -> None:
+    program = tcusim.build("scan_tn_block", warps=2)
+    kept = trace(program, default_inputs(program), blocks=0)
+    products = [index for index, frame in enumerate(kept) if frame.kind == "mma"]
+    assert kept.find("mma") == products[0]
+    assert kept.find("mma", products[0] + 1) == products[1]
+    assert kept.find("mma", backwards=True) == products[-1]
+    assert kept.find("mma", products[3] - 1, backwards=True) == products[2]
+    assert kept.find("mma", products[-1] + 1) is None
+    of_one = [index for index in products if kept[index].warp == 1]
+    assert kept.find("mma", warp=1) == of_one[0]
+    found = kept.find(lambda frame: frame.warp == 1 and frame.number == 5)
+    assert found is not None
+    assert (kept[found].warp, kept[found].number) == (1, 5)
+    with pytest.raises(InputError, match="the trace has no warp 7; it has 0, 1"):
+        kept.find("mma", warp=7)
+    with pytest.raises(InputError, match="unknown breakpoint 'mam'"):
+        kept.find("mam")
+
+
 # --- Files ------------------------------------------------------------------------------------
 
 
