@@ -34,8 +34,9 @@ A fragment is opaque, as in CUDA: no step can name the lane or the register of a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from functools import cached_property
 from typing import ClassVar, TypeAlias
 
 from tcusim.errors import InputError
@@ -143,7 +144,7 @@ class Gathered:
 Axis: TypeAlias = Strided | Gathered
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class View:
     """A rectangle of a buffer; element (r, c) is at offset + r*row stride + c*column stride.
 
@@ -190,7 +191,7 @@ class View:
         """Elements from one column to the next, besides where gathered columns begin."""
         return self.col_axis.stride
 
-    @property
+    @cached_property
     def ranges(self) -> Ranges | None:
         """The ranges in which the rows or the columns lie, if they are gathered."""
         for axis in (self.row_axis, self.col_axis):
@@ -217,7 +218,7 @@ class View:
         """Leading dimension in elements: the stride between rows (columns if col_major)."""
         return self.row_stride if self.layout == "row_major" else self.col_stride
 
-    @property
+    @cached_property
     def address(self) -> Index:
         """The element's place as an expression in `row` and `col`; in its range if gathered."""
         return self.offset + ROW * self.row_stride + COL * self.col_stride
@@ -526,7 +527,7 @@ Step: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Program:
     """One launch: `steps` are run by each of `warps` warps of each block of a grid.
 
@@ -554,6 +555,18 @@ class Program:
         """Name the program: all of its steps would fill a screen. `print` shows those."""
         types = f"{self.shape}, {self.ab} to {self.acc}"
         return f"Program({self.name!r}, {types}, {sum(1 for _ in walk(self.steps))} steps)"
+
+    def __hash__(self) -> int:
+        """Return a hash of all steps, found once: what is known of a program is kept by it."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(tuple(self.__getstate__().values()))
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return the fields alone: a hash is another one in another process."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     def __str__(self) -> str:
         """Print as the listing."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
 Number = TypeVar("Number")
@@ -40,10 +41,15 @@ class Index:
 
     def coefficient(self, name: str) -> int:
         """Return the factor of the symbol `name`; 0 if it does not occur."""
-        return dict(self.terms).get(name, 0)
+        for symbol, factor in self.terms:
+            if symbol == name:
+                return factor
+        return 0
 
     def substitute(self, values: Mapping[str, Index | int]) -> Index:
         """Replace symbols by expressions; symbols that `values` lacks stay."""
+        if not any(name in values for name, _ in self.terms):
+            return self
         const, factors = self.const, dict[str, int]()
         for name, factor in self.terms:
             value = Index.of(values[name]) if name in values else Index(((name, 1),))
@@ -61,13 +67,9 @@ class Index:
 
     def __add__(self, other: Index | int) -> Index:
         """Return the sum, with like terms collected."""
-        other = Index.of(other)
-        if not other.terms:
-            return Index(self.terms, self.const + other.const)
-        factors = dict(self.terms)
-        for name, factor in other.terms:
-            factors[name] = factors.get(name, 0) + factor
-        return _collected(factors, self.const + other.const)
+        if not isinstance(other, Index):
+            return Index(self.terms, self.const + int(other))
+        return self._plus(other, 1)
 
     __radd__ = __add__
 
@@ -77,7 +79,19 @@ class Index:
 
     def __sub__(self, other: Index | int) -> Index:
         """Return the difference."""
-        return self + Index.of(other) * -1
+        if not isinstance(other, Index):
+            return Index(self.terms, self.const - int(other))
+        return self._plus(other, -1)
+
+    def _plus(self, other: Index, times: int) -> Index:
+        """Return the sum with so many times the other."""
+        const = self.const + other.const * times
+        if not other.terms:
+            return Index(self.terms, const)
+        factors = dict(self.terms)
+        for name, factor in other.terms:
+            factors[name] = factors.get(name, 0) + factor * times
+        return _collected(factors, const)
 
     def __rsub__(self, other: int) -> Index:
         """Return `other` minus the expression."""
@@ -85,7 +99,9 @@ class Index:
 
     def __mul__(self, factor: int) -> Index:
         """Return the expression scaled by an integer."""
-        terms = tuple((name, value * factor) for name, value in self.terms if factor)
+        if factor == 1:
+            return self
+        terms = tuple([(name, value * factor) for name, value in self.terms if factor])
         return Index(terms, self.const * factor)
 
     __rmul__ = __mul__
@@ -100,7 +116,7 @@ class Index:
 
 def _collected(factors: Mapping[str, int], const: int) -> Index:
     """Return the sum of symbols times these factors, and a constant."""
-    return Index(tuple(sorted(term for term in factors.items() if term[1])), const)
+    return Index(tuple(sorted([term for term in factors.items() if term[1]])), const)
 
 
 BLOCK = Index.symbol("block")
@@ -141,14 +157,14 @@ class Extent:
         return f"ceil({f'({text})' if ' ' in text else text} / {self.per})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Bound:
     """The condition `lhs < rhs`. In a view it may name `row` and `col` of the rectangle."""
 
     lhs: Index
     rhs: Index
 
-    @property
+    @cached_property
     def excess(self) -> Index:
         """What is below 0 where the bound holds."""
         return self.lhs - self.rhs

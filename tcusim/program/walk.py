@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from tcusim.errors import InputError
 from tcusim.program.grammar import (
+    Accesses,
     Bound,
     Gathered,
     Index,
@@ -24,6 +26,7 @@ from tcusim.program.grammar import (
     Step,
     View,
     When,
+    accesses,
     branch_of,
     numbered,
 )
@@ -55,22 +58,40 @@ class Guard:
         return self.taken or not self.on_data
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Site:
-    """A step with its path, and the loops and branches around it, outermost first."""
+    """A step with its path, and the loops and branches around it, outermost first.
+
+    The sites of one branch have the same `loops` and `guards`, as objects.
+    """
 
     path: str
     step: Step
     loops: tuple[Loop, ...] = ()
     guards: tuple[Guard, ...] = ()
 
-    def inner(self) -> Iterator[Site]:
-        """Yield the steps directly inside: a loop's body, or both branches of a When."""
-        yield from self.branch(taken=True)
-        yield from self.branch(taken=False)
+    # Every check asks for the next three.
 
-    def branch(self, *, taken: bool) -> Iterator[Site]:
-        """Yield the steps directly inside one branch; a loop's body is the one that is taken."""
+    @cached_property
+    def touched(self) -> Accesses:
+        """What the step itself reads and writes."""
+        return accesses(self.step)
+
+    @cached_property
+    def body(self) -> tuple[Site, ...]:
+        """The steps directly inside a loop, or inside the branch of a When that is taken."""
+        return tuple(self._branch(taken=True))
+
+    @cached_property
+    def otherwise(self) -> tuple[Site, ...]:
+        """The steps directly inside the other branch of a When."""
+        return tuple(self._branch(taken=False))
+
+    def branch(self, *, taken: bool) -> tuple[Site, ...]:
+        """Return the steps directly inside one branch; a loop's body is the one that is taken."""
+        return self.body if taken else self.otherwise
+
+    def _branch(self, *, taken: bool) -> Iterator[Site]:
         loops, guards = self.loops, self.guards
         match self.step:
             case Loop() if taken:
@@ -83,29 +104,37 @@ class Site:
             yield Site(path, step, loops, guards)
 
 
-def top(program: Program) -> Iterator[Site]:
-    """Yield the steps that are inside no other."""
-    return (Site(path, step) for path, step in numbered(program.steps))
+# Of the program that was asked for last, the steps that are inside no other, and all of them: each
+# check asks for them, one after the other.
+_latest: tuple[Program | None, tuple[Site, ...], tuple[Site, ...]] = (None, (), ())
 
 
-# The sites of the program that was asked for last: each check asks for them, one after the other.
-_latest: tuple[Program | None, tuple[Site, ...]] = (None, ())
+def top(program: Program) -> tuple[Site, ...]:
+    """Return the steps that are inside no other."""
+    return _sites(program)[0]
 
 
 def sites(program: Program) -> tuple[Site, ...]:
     """Return every step, parents before children, with the paths of `walk`."""
+    return _sites(program)[1]
+
+
+def _sites(program: Program) -> tuple[tuple[Site, ...], tuple[Site, ...]]:
     global _latest
-    owner, found = _latest
+    owner, outer, every = _latest
     if owner is not program:
-        found = tuple(_with_inner(top(program)))
-        _latest = program, found
-    return found
+        outer = tuple(Site(path, step) for path, step in numbered(program.steps))
+        every = tuple(_with_inner(outer))
+        _latest = program, outer, every
+    return outer, every
 
 
-def _with_inner(steps: Iterator[Site]) -> Iterator[Site]:
+def _with_inner(steps: tuple[Site, ...]) -> Iterator[Site]:
     for site in steps:
         yield site
-        yield from _with_inner(site.inner())
+        if isinstance(site.step, Loop | When):
+            yield from _with_inner(site.body)
+            yield from _with_inner(site.otherwise)
 
 
 # --- Values -----------------------------------------------------------------------------------
@@ -149,9 +178,12 @@ class Placement:
     @staticmethod
     def over(axes: Mapping[str, Ints], scalars: Mapping[str, int]) -> Placement:
         """Return a place for each combination of the symbols' values."""
+        if len(axes) < 2:
+            count = next((values.size for values in axes.values()), 1)
+            return Placement(count, {**scalars, **axes})
         grids = np.meshgrid(*axes.values(), indexing="ij")
         flat = {name: grid.ravel() for name, grid in zip(axes, grids, strict=True)}
-        return Placement(grids[0].size if grids else 1, {**scalars, **flat})
+        return Placement(grids[0].size, {**scalars, **flat})
 
     def value(self, index: Index, at: Ints | None = None) -> Ints:
         """Return an index at some places, default all: (W, 1, 1), or (1, 1, 1) if uniform."""
@@ -178,7 +210,8 @@ class Placement:
 
     def addresses(self, view: View, at: Ints | None = None) -> Ints:
         """Return each element's place in its buffer, in bounds or not: (W or 1, rows, cols)."""
-        address = self.value(view.offset, at) + _over(view, view.row_stride, view.col_stride)
+        over = _over(view.rows, view.cols, view.row_stride, view.col_stride)
+        address = self.value(view.offset, at) + over
         if view.ranges is not None:
             address = address + self._range_ends(view, at)[0]
         return address
@@ -188,8 +221,9 @@ class Placement:
         result: Mask = np.ones((1, view.rows, view.cols), bool)
         for bound in view.bounds:
             excess = bound.excess
-            moved = _over(view, excess.coefficient("row"), excess.coefficient("col"))
-            result = result & (self.value(excess, at) + moved < 0)
+            down, across = excess.coefficient("row"), excess.coefficient("col")
+            over = _over(view.rows, view.cols, down, across)
+            result = result & (self.value(excess, at) + over < 0)
         if view.ranges is not None:
             result = result & (self.addresses(view, at) < self._range_ends(view, at)[1])
         return result
@@ -204,10 +238,12 @@ class Placement:
         return np.expand_dims(begin, axis), np.expand_dims(end, axis)
 
 
-def _over(view: View, down: int, across: int) -> Ints:
+@lru_cache(maxsize=256)
+def _over(rows: int, cols: int, down: int, across: int) -> Ints:
     """Return sums of so much a row and so much a column: (1, rows, cols)."""
-    rows, cols = np.arange(view.rows)[None, :, None], np.arange(view.cols)[None, None, :]
-    return rows * down + cols * across
+    sums: Ints = np.arange(rows)[None, :, None] * down + np.arange(cols)[None, None, :] * across
+    sums.flags.writeable = False
+    return sums
 
 
 def order_of_blocks(blocks: int, block_order: str, seed: int) -> Ints:

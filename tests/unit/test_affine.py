@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tcusim.machine.shapes import shape_of
-from tcusim.program.checks.affine import Region, regions
+from tcusim.program.checks.affine import Region, Regions
 from tcusim.program.checks.writes import has_one_writer, one_writer
 from tcusim.program.grammar import (
     BLOCK,
@@ -102,13 +102,13 @@ def test_bounds_of_ragged_tiles_are_proved() -> None:
     """256 elements a block, masked; and whole ones, of a length that is a multiple."""
     view = View.strided(IN, BLOCK * 4, 2, 2, 2, 1, (Bound(BLOCK * 4 + ROW * 2 + COL, LENGTH),))
     (site,) = sites(program(Copy(view, view)))
-    (region,) = regions(program(), site, view)
+    (region,) = Regions(program()).around(site, view)
     assert region.never_exceeds(view.address - LENGTH, -1)
     assert not region.never_exceeds(view.address - LENGTH, -2)
     whole = View.strided(IN, BLOCK * 4, 2, 2, 2, 1)
     for multiple, proved in ((4, True), (8, True), (2, False), (1, False)):
         made = program(Copy(whole, whole), multiple=multiple)
-        (region,) = regions(made, sites(made)[0], whole)
+        (region,) = Regions(made).around(sites(made)[0], whole)
         assert region.never_exceeds(whole.address - LENGTH, -1) == proved
 
 
@@ -116,7 +116,7 @@ def test_the_other_branch_is_all_that_the_first_leaves() -> None:
     both = (Bound(BLOCK, Index.of(2)), Bound(WARP, Index.of(1)))
     copy = Copy(View.strided(OUT, Index(), 1, 1, 1, 1), View.strided(IN, Index(), 1, 1, 1, 1))
     made = program(When(both, (), (copy,)), warps=2)
-    boxes = [region.box for region in regions(made, sites(made)[1])]
+    boxes = [region.box for region in Regions(made).around(sites(made)[1])]
     low = [(box["block"][0], box["warp"][0]) for box in boxes]
     assert low == [(2, 0), (0, 1)]
 

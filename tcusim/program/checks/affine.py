@@ -17,7 +17,7 @@ from typing import Final
 from tcusim.program.grammar import Extent, Index, Program, View
 from tcusim.program.walk import Site, span
 
-__all__ = ["Region", "regions"]
+__all__ = ["Region", "Regions", "symbol_counts"]
 
 # Conditions that one proof may use, one after the other.
 _MOST_CONDITIONS: Final = 4
@@ -27,23 +27,28 @@ _MOST_CONDITIONS: Final = 4
 class Region:
     """The values that symbols can have: from and to those of `box`, all conditions at most 0.
 
-    factors: scalars that are multiples of a number are counted in it.
+    factors: scalars that are multiples of a number are counted in it. scalars: names of all.
     """
 
     box: dict[str, tuple[int, float]]
     conditions: tuple[Index, ...]
     factors: dict[str, Index]
+    scalars: frozenset[str] = frozenset()
 
     @property
     def empty(self) -> bool:
         """Whether no values are possible; False if nobody knows."""
-        return any(high < low for low, high in self.box.values()) or any(
-            span(condition, self.box)[0] > 0 for condition in self.conditions
-        )
+        for low, high in self.box.values():
+            if high < low:
+                return True
+        return any(span(condition, self.box)[0] > 0 for condition in self.conditions)
 
     def never_exceeds(self, index: Index, limit: int = 0) -> bool:
         """Return whether the index is provably at most `limit`."""
-        return self._proves(_reduced(index.substitute(self.factors) - limit), _MOST_CONDITIONS)
+        index = index.substitute(self.factors)
+        if span(index, self.box)[1] <= limit:
+            return True
+        return self._proves(_reduced(index - limit), _MOST_CONDITIONS)
 
     def _proves(self, index: Index, conditions: int) -> bool:
         """Return whether `index <= 0` follows from the intervals and so many conditions."""
@@ -70,59 +75,80 @@ class Region:
 def symbol_counts(program: Program, site: Site, view: View | None = None) -> dict[str, Extent]:
     """Return how many values each symbol takes at a step, from 0 on."""
     counts = {"block": program.blocks, "block_col": Extent.of(program.columns)}
-    counts |= {"warp": Extent.of(program.warps)} | {loop.var: loop.count for loop in site.loops}
+    counts["warp"] = Extent.of(program.warps)
+    counts |= {loop.var: loop.count for loop in site.loops}
     if view is not None:
         counts |= {"row": Extent.of(view.rows), "col": Extent.of(view.cols)}
     return counts
 
 
-def regions(program: Program, site: Site, view: View | None = None) -> Iterator[Region]:
-    """Yield regions that together are where a step runs, for the elements of a view in bounds.
+class Regions:
+    """Where the steps of a program run. What steps of one branch have in common is found once."""
 
-    They are several where the step is in the other branch of a When with several bounds.
-    """
-    factors = {
-        scalar.name: Index.symbol(scalar.name) * scalar.multiple_of for scalar in program.scalars
-    }
-    box: dict[str, tuple[int, float]] = {scalar.name: (0, math.inf) for scalar in program.scalars}
-    counts = symbol_counts(program, site, view)
-    bounds = [bound for guard in site.guards if guard.taken for bound in guard.bounds]
-    if view is not None:
-        bounds += view.bounds
-    conditions = [bound.excess + 1 for bound in bounds]
-    for name, count in counts.items():
-        box[name] = 0, math.inf if count.constant is None else count.constant - 1
-        if count.constant is None:
-            # name < ceil(index / per), which is per * name < index
-            conditions.append(Index.symbol(name) * count.per - count.index + 1)
-    others = [guard.bounds for guard in site.guards if guard.tells and not guard.taken]
-    for failing in itertools.product(*others):
-        every = [*conditions, *(-bound.excess for bound in failing)]
-        yield _region(box, [_reduced(one.substitute(factors)) for one in every], factors)
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.scalars = frozenset(scalar.name for scalar in program.scalars)
+        self.factors = {
+            scalar.name: Index.symbol(scalar.name) * scalar.multiple_of
+            for scalar in program.scalars
+            if scalar.multiple_of != 1
+        }
+        # By the loops and guards of a branch, which are kept here, so that no others have their id.
+        self._branches: dict[tuple[int, int], tuple[Site, list[Region]]] = {}
 
+    def around(self, site: Site, view: View | None = None) -> Iterator[Region]:
+        """Yield regions that together are where a step runs, for the elements of a view in bounds.
 
-def _region(
-    box: dict[str, tuple[int, float]], conditions: list[Index], factors: dict[str, Index]
-) -> Region:
-    """Return a region in which conditions on a single symbol have narrowed its interval."""
-    box, between = dict(box), []
-    for condition in conditions:
-        if len(condition.terms) != 1:
-            between.append(condition)
-            continue
-        # As it is reduced, its only factor is 1 or -1.
-        ((name, factor),) = condition.terms
-        low, high = box[name]
-        if factor < 0:
-            box[name] = max(low, condition.const), high
-        else:
-            box[name] = low, min(high, -condition.const)
-    return Region(box, tuple(between), factors)
+        They are several where the step is in the other branch of a When with several bounds.
+        """
+        branch = id(site.loops), id(site.guards)
+        if branch not in self._branches:
+            self._branches[branch] = site, list(self._of_branch(site))
+        for region in self._branches[branch][1]:
+            if view is None:
+                yield region
+                continue
+            box = region.box | {"row": (0, view.rows - 1), "col": (0, view.cols - 1)}
+            yield self._region(box, region.conditions, [one.excess + 1 for one in view.bounds])
+
+    def _of_branch(self, site: Site) -> Iterator[Region]:
+        """Yield regions where the steps of a branch run."""
+        box: dict[str, tuple[int, float]] = dict.fromkeys(self.scalars, (0, math.inf))
+        conditions = [
+            bound.excess + 1 for guard in site.guards if guard.taken for bound in guard.bounds
+        ]
+        for name, count in symbol_counts(self.program, site).items():
+            most = count.constant
+            box[name] = 0, math.inf if most is None else most - 1
+            if most is None:
+                # name < ceil(index / per), which is per * name < index
+                conditions.append(Index.symbol(name) * count.per - count.index + 1)
+        others = [guard.bounds for guard in site.guards if guard.tells and not guard.taken]
+        for failing in itertools.product(*others):
+            yield self._region(box, (), [*conditions, *(-bound.excess for bound in failing)])
+
+    def _region(
+        self, box: dict[str, tuple[int, float]], known: tuple[Index, ...], more: list[Index]
+    ) -> Region:
+        """Return a region where conditions on a single symbol have narrowed its interval."""
+        box, between = dict(box), list(known)
+        for condition in (_reduced(one.substitute(self.factors)) for one in more):
+            if len(condition.terms) != 1:
+                between.append(condition)
+                continue
+            # As it is reduced, its only factor is 1 or -1.
+            ((name, factor),) = condition.terms
+            low, high = box[name]
+            if factor < 0:
+                box[name] = max(low, condition.const), high
+            else:
+                box[name] = low, min(high, -condition.const)
+        return Region(box, tuple(between), self.factors, self.scalars)
 
 
 def _reduced(index: Index) -> Index:
     """Return an index of the smallest factors that is at most 0 for the same integers."""
-    divisor = math.gcd(*(factor for _, factor in index.terms))
+    divisor = math.gcd(*[factor for _, factor in index.terms])
     if divisor <= 1:
         return index
     terms = tuple((name, factor // divisor) for name, factor in index.terms)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tcusim.program.checks.regions import depends_on_warp, footprint, is_shared
 from tcusim.program.checks.sites import Finding
-from tcusim.program.grammar import Bound, Loop, Program, Space, When, accesses
+from tcusim.program.grammar import Bound, Loop, Program, Space, When
 from tcusim.program.walk import Mask, Site, top
 
 
@@ -50,22 +50,22 @@ def defined_before_use(program: Program) -> Iterator[Finding]:
     yield from _define_all(program, top(program), nothing)
 
 
-def _define_all(program: Program, steps: Iterator[Site], state: _Defined) -> Iterator[Finding]:
+def _define_all(program: Program, steps: tuple[Site, ...], state: _Defined) -> Iterator[Finding]:
     """Find what is read too early in these steps; `state` becomes what is defined after them."""
     for site in steps:
         match site.step:
             case Loop(count=count):
                 inside = state.copy()
-                yield from _define_all(program, site.inner(), inside)
+                yield from _define_all(program, site.body, inside)
                 if count.constant:
                     state.add(inside)
             case When(bounds=bounds, not_finite=values):
                 if values is not None:
                     yield from _undefined(program, site, state)
                 yield from _define_when(program, site, bounds, state, on_data=values is not None)
-            case step:
+            case _:
                 yield from _undefined(program, site, state)
-                touched = accesses(step)
+                touched = site.touched
                 state.frags |= {frag.name for frag in touched.frags_written}
                 state.frags |= {ranges.name for ranges in touched.ranges_written}
                 for view in filter(is_shared, touched.views_written):
@@ -99,7 +99,7 @@ def _define_when(
 
 
 def _undefined(program: Program, site: Site, state: _Defined) -> Iterator[Finding]:
-    touched = accesses(site.step)
+    touched = site.touched
     for frag in dict.fromkeys(touched.frags_read):
         if frag.name not in state.frags:
             yield Finding(

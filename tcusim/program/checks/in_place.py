@@ -5,7 +5,7 @@ No check of `verify`, for most programs may not, and are right: a launcher asks 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from tcusim.program.checks.writes import (
     segments_of,
     sizes_to_try,
 )
-from tcusim.program.grammar import Locate, Loop, Mma, Program, Sync, View, When, accesses
+from tcusim.program.grammar import Locate, Loop, Mma, Program, Sync, View, When
 from tcusim.program.walk import Ints, Mask, Placement, Site, sites, top
 
 __all__ = ["in_place"]
@@ -146,18 +146,18 @@ class _Trace:
 
     def views(self, site: Site) -> tuple[list[View], list[View]]:
         """Return the rectangles of the input that a step reads, and of the output it writes."""
-        touched = accesses(site.step)
+        touched = site.touched
         reads = [view for view in touched.views_read if view.buffer.name == self.source]
         return reads, [view for view in touched.views_written if view.buffer.name == self.target]
 
-    def run(self, steps: Iterator[Site], warps: Ints) -> None:
+    def run(self, steps: tuple[Site, ...], warps: Ints) -> None:
         """Walk through steps in these warps."""
         for site in steps:
             match site.step:
                 case Loop(var, count):
                     for value in range(count.evaluate(self.scalars)):
                         self.placement.symbols[var] = value
-                        self.run(site.inner(), warps)
+                        self.run(site.body, warps)
                 case When(bounds, not_finite=View()):
                     holds = self.placement.holds(bounds, warps)
                     self.alternatives(site, warps[holds], warps)

@@ -8,12 +8,12 @@ from typing import Final
 
 import numpy as np
 
-from tcusim.program.checks.affine import regions, symbol_counts
+from tcusim.program.checks.affine import Regions, symbol_counts
 from tcusim.program.checks.regions import MOST_ELEMENTS, bound_symbols
-from tcusim.program.checks.sites import each_step
-from tcusim.program.grammar import Bound, Program, View, accesses
+from tcusim.program.checks.sites import Finding
+from tcusim.program.grammar import Bound, Program, View
 from tcusim.program.index import with_derived
-from tcusim.program.walk import Ints, Placement, Site, span
+from tcusim.program.walk import Ints, Placement, Site, sites, span
 
 # Sizes with which an access out of bounds is looked for: none, one, and around the paper's tile.
 _USUAL: Final = (0, 1, 17, 255, 256, 257, 1000)
@@ -21,8 +21,7 @@ _USUAL: Final = (0, 1, 17, 255, 256, 257, 1000)
 _MOST_SAMPLES: Final = 64
 
 
-@each_step
-def inside_buffer(program: Program, site: Site) -> Iterator[str]:
+def inside_buffer(program: Program) -> Iterator[Finding]:
     """Require that every element that a step touches, where its bounds hold, is in its buffer.
 
     For all sizes at once: addresses and bounds are affine. Of gathered views, this holds for the
@@ -30,41 +29,45 @@ def inside_buffer(program: Program, site: Site) -> Iterator[str]:
     know. An access that is not proved to be inside is refused, with sizes for which it is not.
     Source: the grammar; on a GPU such an access is undefined.
     """
-    for view in dict.fromkeys(accesses(site.step).views):
-        if _proved(program, site, view):
-            continue
-        name = view.buffer.name
-        if view.ranges is not None:
-            yield (
-                f"touches {name!r} before a range begins: the offset {view.offset} may be "
-                f"negative. Start at the beginning of the range."
-            )
-            continue
-        examples = (
-            _stray(program, site, view, scalars) for scalars in _samples(program, site, view)
-        )
-        yield next(filter(None, examples), None) or (
-            f"may touch elements outside {name!r}: that {name}[{view.address}] is inside does not "
-            f"follow from its bounds. Add a bound, such as {view.address} < {view.buffer.size}."
-        )
+    regions = Regions(program)
+    for site in sites(program):
+        for view in dict.fromkeys(site.touched.views):
+            if not _proved(regions, site, view):
+                yield from (Finding(site, message) for message in _outside(program, site, view))
 
 
-def _proved(program: Program, site: Site, view: View) -> bool:
+def _proved(regions: Regions, site: Site, view: View) -> bool:
     """Return whether no element in bounds is outside the buffer, for any sizes."""
-    size = view.buffer.size
+    size, address = view.buffer.size, view.address
     # address < ceil(index / per), which is per * address < index
-    excess = view.address * size.per - size.index + 1
+    excess = address * size.per - size.index
     return all(
         region.empty
         or (
-            region.never_exceeds(-view.address)
-            and (view.ranges is not None or region.never_exceeds(excess))
+            region.never_exceeds(-address)
+            and (view.ranges is not None or region.never_exceeds(excess, -1))
         )
-        for region in regions(program, site, view)
+        for region in regions.around(site, view)
     )
 
 
 # --- An example, for the message ----------------------------------------------------------------
+
+
+def _outside(program: Program, site: Site, view: View) -> Iterator[str]:
+    """Yield what is wrong with a view that is not proved to be inside."""
+    name = view.buffer.name
+    if view.ranges is not None:
+        yield (
+            f"touches {name!r} before a range begins: the offset {view.offset} may be "
+            f"negative. Start at the beginning of the range."
+        )
+        return
+    examples = (_stray(program, site, view, scalars) for scalars in _samples(program, site, view))
+    yield next(filter(None, examples), None) or (
+        f"may touch elements outside {name!r}: that {name}[{view.address}] is inside does not "
+        f"follow from its bounds. Add a bound, such as {view.address} < {view.buffer.size}."
+    )
 
 
 def _conditions(site: Site, view: View) -> tuple[Bound, ...]:
@@ -116,7 +119,7 @@ def _stray(program: Program, site: Site, view: View, scalars: Mapping[str, int])
     if not strays.any():
         return None
     farthest = int(np.argmax(np.where(strays, abs(address), -1)))
-    verb = "writes" if view in accesses(site.step).views_written else "reads"
+    verb = "writes" if view in site.touched.views_written else "reads"
     where = ", ".join(f"{name} {placement.symbols[name][farthest]}" for name in axes)
     sizes = ", ".join(f"{name} = {value}" for name, value in scalars.items())
     example = "; ".join(filter(None, (where, sizes)))

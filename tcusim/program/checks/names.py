@@ -25,7 +25,6 @@ from tcusim.program.grammar import (
     Split,
     View,
     When,
-    accesses,
 )
 from tcusim.program.walk import Site, sites
 
@@ -70,7 +69,7 @@ def _counts_of_step(program: Program, site: Site) -> Iterator[str]:
         case Locate(ranges, segments):
             yield from _segments(segments)
             yield from _extent("the number of ranges", Extent.of(ranges.count), least=1)
-    for view in accesses(site.step).views:
+    for view in site.touched.views:
         name = view.buffer.name
         if min(view.rows, view.cols) < 1:
             yield (
@@ -122,7 +121,7 @@ def distinct_names(program: Program) -> Iterator[Finding]:
             named.append((None, kind, name))
             kinds[name] = f"a {kind}"
     for site in sites(program):
-        touched = accesses(site.step)
+        touched = site.touched
         named += [(site, "fragment", frag.name) for frag in touched.frags]
         named += [(site, "set of ranges", ranges.name) for ranges in touched.ranges_written]
         if isinstance(site.step, Loop):
@@ -177,7 +176,7 @@ def _symbols_of_step(program: Program, site: Site) -> Iterator[str]:
                 yield f"loop variable {var!r} already has a value here. Choose another name."
     for what, index in used:
         yield from _unknown_symbols(what, index, scope)
-    for view in accesses(site.step).views:
+    for view in site.touched.views:
         name = view.buffer.name
         yield from _unknown_symbols(f"the offset into {name!r}", view.offset, scope)
         for bound in view.bounds:
@@ -221,7 +220,7 @@ def buffer_roles(program: Program) -> Iterator[Finding]:
 
 @each_step
 def _roles_in_step(program: Program, site: Site) -> Iterator[str]:
-    step, touched = site.step, accesses(site.step)
+    step, touched = site.step, site.touched
     for view in touched.views:
         yield from _undeclared(program, view.buffer)
     if isinstance(step, Locate) and step.segments.offsets not in program.inputs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TypeAlias
 
@@ -19,7 +20,6 @@ from tcusim.program.grammar import (
     Sync,
     View,
     When,
-    accesses,
 )
 from tcusim.program.walk import Ints, Placement, Site, sites
 
@@ -58,7 +58,7 @@ def _public(program: Program, site: Site) -> Iterator[str]:
     step, kind = site.step, _kind(site)
     if isinstance(step, Sync) and step.scope is Scope.BLOCK and program.warps > 1:
         yield f"only warps whose data are {kind} reach this barrier. Move it out of the branch."
-    for view in accesses(step).views_written:
+    for view in site.touched.views_written:
         if view.buffer.space is not Space.WARP and view.buffer.role is not BufferRole.OUTPUT:
             yield (
                 f"writes {view.buffer.name!r} only in warps whose data are {kind}. Write shared "
@@ -82,7 +82,7 @@ def _unlike(program: Program, when: Site) -> Iterator[Finding]:
         if not site.path.startswith(f"{when.path}."):
             continue
         taken = site.guards[len(when.guards)].taken
-        for view in accesses(site.step).views_written:
+        for view in site.touched.views_written:
             if view.buffer.role is BufferRole.OUTPUT and not view.buffer.partial:
                 branches[taken].append((site, view, _elements(when, site, view)))
     for here, there in (branches, branches[::-1]):
@@ -134,7 +134,7 @@ def _elements(when: Site, site: Site, view: View) -> _Elements | None:
             bounds.append(Bound(bound.rhs, bound.lhs + 1))
         else:
             return None
-    if view.ranges is not None or np.prod(list(counts.values())) > MOST_ELEMENTS:
+    if view.ranges is not None or math.prod(counts.values()) > MOST_ELEMENTS:
         return None
     inner = Placement.over({name: np.arange(count) for name, count in counts.items()}, {})
     form, place = _split(inner, view.address)
@@ -148,8 +148,8 @@ def _elements(when: Site, site: Site, view: View) -> _Elements | None:
         else:
             excesses[outer] = np.maximum(excess, excesses.get(outer, excess))
     forms = sorted(excesses, key=str)
-    columns = [place, *(excesses[one] for one in forms)]
-    return {(form, tuple(forms)): set(map(tuple, np.stack(columns, axis=1)[used].tolist()))}
+    columns = (column[used].tolist() for column in (place, *(excesses[one] for one in forms)))
+    return {(form, tuple(forms)): set(zip(*columns, strict=True))}
 
 
 def _split(inner: Placement, index: Index) -> tuple[Index, Ints]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -28,7 +28,6 @@ from tcusim.program.grammar import (
     Sync,
     View,
     When,
-    accesses,
 )
 from tcusim.program.walk import Site, top
 
@@ -62,7 +61,7 @@ def copy_overlap(program: Program, site: Site) -> Iterator[str]:
     """
     if not isinstance(site.step, Copy | Split):
         return
-    touched = accesses(site.step)
+    touched = site.touched
     for view in touched.views_written:
         if _writes_twice(view):
             yield (
@@ -74,7 +73,9 @@ def copy_overlap(program: Program, site: Site) -> Iterator[str]:
         if _overlap(program, site, one, two):
             yield f"two parts overlap in {one.buffer.name!r}. Give each part its own place."
     for target, source in itertools.product(touched.views_written, touched.views_read):
-        in_place = replace(target, bounds=()) == replace(source, bounds=())
+        in_place = target.offset == source.offset and (
+            (target.row_axis, target.col_axis) == (source.row_axis, source.col_axis)
+        )
         if not in_place and _overlap(program, site, target, source):
             yield (
                 f"reads and writes overlapping parts of {target.buffer.name!r}, and the lanes run "
@@ -85,6 +86,10 @@ def copy_overlap(program: Program, site: Site) -> Iterator[str]:
 def _writes_twice(view: View) -> bool:
     if view.ranges is not None:
         # Pieces of segments are disjoint.
+        return False
+    # One row after the other, or one column after the other.
+    near, far = sorted(((view.row_stride, view.rows), (view.col_stride, view.cols)))
+    if near[0] > 0 and near[0] * near[1] <= far[0]:
         return False
     # Not by numpy.unique, whose first call imports what takes longer than all of the checks.
     addresses = np.sort(relative_addresses(view))
@@ -122,6 +127,11 @@ class _Access:
     writes: bool
     passes: _Passes
 
+    def concerns(self, other: _Access) -> bool:
+        """Whether both are of one buffer, and one of them is a write."""
+        mine, its = self.view.buffer, other.view.buffer
+        return (self.writes or other.writes) and (mine is its or mine == its)
+
     @property
     def verb(self) -> str:
         """What messages say that it does."""
@@ -131,6 +141,9 @@ class _Access:
 # Accesses since the last barrier of the block; True if a barrier of the warp came since. What such
 # a barrier settles is left out: accesses that no other warp can meet.
 _Pending: TypeAlias = dict[_Access, bool]
+
+# Two footprints, and how the symbols of both are related.
+_Question: TypeAlias = tuple[Footprint, Footprint, tuple[tuple[str, np.ufunc], ...]]
 
 
 def synced_shared(program: Program) -> Iterator[Finding]:
@@ -149,15 +162,16 @@ def synced_shared(program: Program) -> Iterator[Finding]:
 class _Hazards:
     """Findings so far, and the pairs of steps and the buffer that they are about.
 
-    footprints: of accesses; most are compared with many others. The methods follow the steps, and
-    return the accesses that are pending after them.
+    footprints: of accesses; most are compared with many others. met: whether two footprints meet.
+    The methods follow the steps, and return the accesses that are pending after them.
     """
 
     program: Program
     found: dict[tuple[str, str, str], Finding] = field(default_factory=dict)
     footprints: dict[_Access, Footprint] = field(default_factory=dict)
+    met: dict[_Question, bool] = field(default_factory=dict)
 
-    def all_of(self, steps: Iterator[Site], pending: _Pending, passes: _Passes) -> _Pending:
+    def all_of(self, steps: tuple[Site, ...], pending: _Pending, passes: _Passes) -> _Pending:
         """Find hazards in these steps, one after the other."""
         for site in steps:
             match site.step:
@@ -189,9 +203,9 @@ class _Hazards:
         """Find hazards in a loop's first pass, and in a later one that follows it."""
         if count == 0:
             return pending
-        after = self.all_of(site.inner(), pending, (*passes, (site.path, 1)))
+        after = self.all_of(site.body, pending, (*passes, (site.path, 1)))
         if count != 1:
-            after = self.all_of(site.inner(), after, (*passes, (site.path, 2)))
+            after = self.all_of(site.body, after, (*passes, (site.path, 2)))
         # A loop whose count is known at run time may run zero times: its barriers may not happen.
         return after if count else _either(pending, after)
 
@@ -207,35 +221,41 @@ class _Hazards:
 
     def access(self, site: Site, pending: _Pending, passes: _Passes) -> _Pending:
         """Compare what one step touches with what is pending, and with itself in other warps."""
-        touched = accesses(site.step)
+        touched = site.touched
         reads = [_Access(site, v, False, passes) for v in filter(is_shared, touched.views_read)]
         writes = [_Access(site, v, True, passes) for v in filter(is_shared, touched.views_written)]
         new = [*reads, *writes]
         for later in new:
             for earlier, synced in pending.items():
-                if not synced:
-                    self.compare(earlier, later, same_warp=True)
-                self.compare(earlier, later, same_warp=False)
+                if earlier.concerns(later):
+                    if not synced:
+                        self.compare(earlier, later, same_warp=True)
+                    self.compare(earlier, later, same_warp=False)
             for other in new:
-                self.compare(other, later, same_warp=False)
-        return {**pending, **dict.fromkeys(new, False)}
+                if other.concerns(later):
+                    self.compare(other, later, same_warp=False)
+        return {**pending, **dict.fromkeys(new, False)} if new else pending
 
     def compare(self, earlier: _Access, later: _Access, *, same_warp: bool) -> None:
-        """Record a hazard if both may touch an element, one of them writing.
+        """Record a hazard if both may touch an element, of which one is a write.
 
         same_warp: within a warp, else across the warps of a block.
         """
-        buffer = later.view.buffer
-        if earlier.view.buffer != buffer or not (earlier.writes or later.writes):
-            return
         if not (same_warp or self.between_warps(later)):
             return
-        key = (earlier.site.path, later.site.path, buffer.name)
+        key = (earlier.site.path, later.site.path, later.view.buffer.name)
         if key in self.found or (same_warp and _exclusive(earlier, later)):
             return
-        one, two = self.touched(earlier), self.touched(later)
-        if meets(one, two, _relations(earlier, later, same_warp=same_warp)):
+        if self.meet(earlier, later, _relations(earlier, later, same_warp=same_warp)):
             self.found[key] = Finding(later.site, _hazard_message(earlier, later, same_warp))
+
+    def meet(self, earlier: _Access, later: _Access, relations: dict[str, np.ufunc]) -> bool:
+        """Whether two accesses share an element. Many are of the same elements as others."""
+        one, two = self.touched(earlier), self.touched(later)
+        question = (one, two, tuple(relations.items()))
+        if question not in self.met:
+            self.met[question] = meets(one, two, relations)
+        return self.met[question]
 
 
 def _either(one: _Pending, two: _Pending) -> _Pending:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Final
 
 import numpy as np
@@ -52,7 +52,7 @@ def is_shared(view: View) -> bool:
     return view.buffer.space is not Space.GLOBAL
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Footprint:
     """Elements of one shared buffer that a view touches, for each warp and iteration.
 
@@ -70,6 +70,15 @@ class Footprint:
     union: Mask
     exact: bool
     complete: bool = True
+
+    @cached_property
+    def owners(self) -> Ints | None:
+        """The one place that touches each element, -1 if none does; None if some are of several."""
+        if not self.complete:
+            return None
+        owners = np.full(self.union.size, -1)
+        owners[self.elements] = self.places
+        return owners if (owners[self.elements] == self.places).all() else None
 
 
 def footprint(program: Program, site: Site, view: View) -> Footprint:
@@ -121,11 +130,12 @@ def _footprint_of(
         places, union = np.zeros_like(elements), np.ones(size, dtype=np.bool_)
         return Footprint({}, 1, places, elements, union, exact=False, complete=False)
     placement = Placement.over(axes, {})
-    places, elements = _touched(placement, replace(view, bounds=bounds), guards, size)
+    known_view = view if bounds == view.bounds else replace(view, bounds=bounds)
+    places, elements = _touched(placement, known_view, guards, size)
     columns = {name: placement.symbols[name] for name in axes}
     union = np.zeros(size, dtype=np.bool_)
     union[elements] = True
-    exact = bounds == view.bounds
+    exact = known_view is view
     return Footprint(columns, placement.count, places, elements, union, exact)
 
 
@@ -142,10 +152,14 @@ def _touched(
 ) -> tuple[Ints, Ints]:
     """Return the elements that are touched, one after the other, and at which place each is."""
     shape = (placement.count, view.rows, view.cols)
-    address = np.broadcast_to(placement.addresses(view), shape)
-    used = np.broadcast_to(placement.inside(view), shape)
-    used = used & placement.reached(guards)[:, None, None] & (address >= 0) & (address < size)
-    return np.nonzero(used)[0], address[used]
+    address = placement.addresses(view)
+    used = (address >= 0) & (address < size)
+    if view.bounds:
+        used = used & placement.inside(view)
+    if guards:
+        used = used & placement.reached(guards)[:, None, None]
+    used = np.broadcast_to(used, shape)
+    return np.nonzero(used)[0], np.broadcast_to(address, shape)[used]
 
 
 def meets(one: Footprint, two: Footprint, relations: Mapping[str, np.ufunc]) -> bool:
@@ -156,6 +170,13 @@ def meets(one: Footprint, two: Footprint, relations: Mapping[str, np.ufunc]) -> 
     related = relations.keys() & one.columns.keys() & two.columns.keys()
     if not related:
         return True
+    if one.owners is not None and two.owners is not None:
+        # Two places for each element, no more.
+        here, there = one.owners[common], two.owners[common]
+        both = np.full(here.size, True)
+        for name in related:
+            both &= relations[name](one.columns[name][here], two.columns[name][there])
+        return bool(both.any())
     left, right = (_dense(each, common) for each in (one, two))
     shared = left @ right.T > 0
     for name in related:

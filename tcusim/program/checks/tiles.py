@@ -29,7 +29,6 @@ from tcusim.program.grammar import (
     Strided,
     View,
     When,
-    accesses,
 )
 from tcusim.program.walk import Site, sites
 
@@ -78,7 +77,7 @@ def fragment_shapes(program: Program, site: Site) -> Iterator[str]:
 
     Source: mma_sync takes fragments of one m, n, k [CPG sec. 10.24.1].
     """
-    for frag in dict.fromkeys(accesses(site.step).frags):
+    for frag in dict.fromkeys(site.touched.frags):
         if frag.shape != program.shape:
             yield (
                 f"fragment {frag.name!r} has shape {frag.shape}, the program {program.shape}. "
@@ -99,7 +98,7 @@ def equal_rectangles(program: Program, site: Site) -> Iterator[str]:
 
     Source: the grammar; lanes pair the elements by row and column.
     """
-    views = accesses(site.step).views
+    views = site.touched.views
     for view in views:
         along = [axis for axis in (view.row_axis, view.col_axis) if isinstance(axis, Strided)]
         if view.ranges is not None and not (along and along[0].stride):
@@ -146,7 +145,7 @@ def element_types(program: Program) -> Iterator[Finding]:
 
 @each_step
 def _types_of_step(program: Program, site: Site) -> Iterator[str]:
-    touched = accesses(site.step)
+    touched = site.touched
     stored = [view.buffer.dtype for view in touched.views]
     unknown = [name for name in (*(f.dtype for f in touched.frags), *stored) if name not in FORMATS]
     # tf32 is a way to read f32, not a way to store.
@@ -228,7 +227,7 @@ def one_layout(program: Program) -> Iterator[Finding]:
     layouts: dict[str, str] = {}
     counts: dict[str, int] = {}
     for site in sites(program):
-        touched = accesses(site.step)
+        touched = site.touched
         for ranges in dict.fromkeys((*touched.ranges_written, *touched.ranges_read)):
             before = counts.setdefault(ranges.name, ranges.count)
             if before != ranges.count:
@@ -321,9 +320,7 @@ def _equal_lines(program: Program) -> set[tuple[str, str]]:
     """
     both = ("row_major", "col_major")
     writes = [
-        (site.step, frag.name)
-        for site in sites(program)
-        for frag in accesses(site.step).frags_written
+        (site.step, frag.name) for site in sites(program) for frag in site.touched.frags_written
     ]
     equal = {(name, lines) for _, name in writes for lines in both}
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tcusim.program.checks.affine import Region, regions
+from tcusim.program.checks.affine import Region, Regions
 from tcusim.program.checks.regions import bound_symbols
 from tcusim.program.checks.sites import Finding
 from tcusim.program.grammar import (
@@ -25,7 +25,6 @@ from tcusim.program.grammar import (
     Program,
     Segments,
     View,
-    accesses,
     walk,
 )
 from tcusim.program.index import with_derived
@@ -74,17 +73,18 @@ def one_writer(program: Program) -> Iterator[Finding]:
 @lru_cache(maxsize=256)
 def has_one_writer(program: Program) -> bool:
     """Return whether it is proved that no two warps write one element of an output."""
+    regions = Regions(program)
     for buffer in program.outputs:
         writes = _accesses(program, buffer, written=True)
         places = [_place(program, view) for _, view in writes]
         if None in places or len({segments_of(program, view) for _, view in writes}) > 1:
             return False
-        reaches = [
-            (region, place)
-            for (site, view), place in zip(writes, places, strict=True)
-            for region in regions(program, site, view)
-            if place is not None and not region.empty
-        ]
+        reaches: list[tuple[Region, Index]] = []
+        for (site, view), place in zip(writes, places, strict=True):
+            for region in regions.around(site, view):
+                # Both branches of a When may write the same elements, in the same warps.
+                if place is not None and not region.empty and (region, place) not in reaches:
+                    reaches.append((region, place))
         pairs = itertools.combinations_with_replacement(reaches, 2)
         if not all(_same_warp(*one, *two) for one, two in pairs):
             return False
@@ -238,7 +238,7 @@ def _accesses(program: Program, buffer: Buffer, *, written: bool) -> list[_Acces
     """Return what writes, or what reads, a buffer."""
     found = []
     for site in sites(program):
-        touched = accesses(site.step)
+        touched = site.touched
         views = touched.views_written if written else touched.views_read
         found += [(site, view) for view in views if view.buffer.name == buffer.name]
     return found
@@ -328,7 +328,7 @@ def _same_warp(first: Region, one: Index, second: Region, two: Index) -> bool:
     one value where two addresses are equal. It can then be left out, and the next one looked for.
     """
     one, two = one.substitute(first.factors), two.substitute(second.factors)
-    for name in {*one.symbols, *two.symbols} - first.factors.keys():
+    for name in {*one.symbols, *two.symbols} - first.scalars:
         if _is_point(name, first, second):
             one, two = (index.substitute({name: first.box[name][0]}) for index in (one, two))
     unknown = {name for name in _IDENTITY if not _is_fixed(name, first, second)}
@@ -338,7 +338,7 @@ def _same_warp(first: Region, one: Index, second: Region, two: Index) -> bool:
             left, right = one - rest, two - rest
             if (
                 two.coefficient(name) == factor
-                and name not in first.factors
+                and name not in first.scalars
                 and _within(first, left, second, right, abs(factor))
                 and _within(second, right, first, left, abs(factor))
             ):
@@ -369,7 +369,7 @@ def _tied(name: str, first: Region, second: Region) -> bool:
     So it is in the last block: its number is at least, and at most, what the length says.
     """
     # Rows and loops are not the same in both: only scalars may cancel.
-    known = {name, *first.factors}
+    known = {name, *first.scalars}
     for upper, lower in itertools.product(first.conditions, second.conditions):
         if not upper.symbols | lower.symbols <= known:
             continue
@@ -384,7 +384,7 @@ def _tied(name: str, first: Region, second: Region) -> bool:
 
 def _within(first: Region, one: Index, second: Region, two: Index, distance: int) -> bool:
     """Return whether `one` is provably always less than `two` + distance."""
-    scalars = first.factors.keys()
+    scalars = first.scalars
     shared = Index(tuple(term for term in one.terms if term in two.terms and term[0] in scalars))
     least, _ = span(two - shared, second.box)
     return math.isfinite(least) and first.never_exceeds(one - shared, int(least) + distance - 1)
