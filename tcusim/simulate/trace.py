@@ -100,11 +100,12 @@ class Trace:
 
     def of(self, warp: int) -> tuple[Frame, ...]:
         """Return the steps of one warp. InputError if it was not watched."""
-        self._require(warp)
+        self.require_warp(warp)
         frames = enumerate(self.packed.frames)
         return tuple(self[index] for index, one in frames if one.warp == warp)
 
-    def _require(self, warp: int) -> None:
+    def require_warp(self, warp: int) -> None:
+        """Raise InputError if this warp was not watched."""
         if warp not in self.warps:
             raise InputError(
                 f"the trace has no warp {warp}; it has {', '.join(map(str, self.warps))}"
@@ -151,7 +152,7 @@ class Trace:
         True
         """
         if warp is not None:
-            self._require(warp)
+            self.require_warp(warp)
         test = breakpoint_of(where, self.names) if isinstance(where, str) else where
         if start is None:
             start = len(self) - 1 if backwards else 0
@@ -393,6 +394,12 @@ class Recorder:
             here = [warp for warp in self.watchers if _holds(event.warps, warp)]
         for warp in here:
             self._take(self.watchers[warp], event)
+
+    def turn(self, first: int) -> Packed:
+        """Keep the steps from this one on, and apart; return what was kept before."""
+        kept, self.packed, self.first = self.packed, Packed(), first
+        self.packer = _Packer(self.packed)
+        return kept
 
     def _begin(self, event: Event) -> None:
         """Watch the warps of a new batch."""

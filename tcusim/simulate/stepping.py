@@ -1,0 +1,382 @@
+"""The steps of one warp by their numbers: of a trace that was kept, or of a program as it runs.
+
+A program may run more steps than memory holds. `RunningSteps` keeps windows of them, those that
+were asked for last, and runs the program again for one that it no longer has. The screen and the
+plain text of `tcusim step` read either kind.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from tcusim.errors import InputError
+from tcusim.machine import format_of
+from tcusim.program.bind import bind_scalars
+from tcusim.program.grammar import Program, Space, accesses, walk
+from tcusim.simulate.breakpoints import Breakpoint, Names, breakpoint_of
+from tcusim.simulate.counts import Counts
+from tcusim.simulate.frames import Frame, chosen_warps
+from tcusim.simulate.interpreter import Event, interpret
+from tcusim.simulate.trace import Recorder, Trace, about_of
+from tcusim.simulate.trace_file import About, Packed, PackedFrame
+
+__all__ = ["KeptSteps", "RunningSteps", "Steps", "Test", "place_of"]
+
+Test = Callable[[Frame], bool]
+
+# Steps of a window, and bytes of its numbers.
+_WINDOW: Final = 256
+_WINDOW_BYTES: Final = 2**22
+# Windows that are kept, and bytes of all of them.
+_WINDOWS: Final = 64
+_BYTES: Final = 2**26
+# Seconds after which work pauses, so that keys are answered; steps between two looks at the clock.
+_PATIENCE: Final = 0.03
+_LOOKS: Final = 64
+
+_NUMBER: Final = re.compile(r"#\s*(\d+)|step\s+(\d+)")
+
+
+def place_of(text: str, names: Names) -> int | Breakpoint:
+    """Return where a text leads: a step's number for ``#56``, else a breakpoint, as ``5.2 i=3``.
+
+    Raises InputError for what `breakpoint_of` refuses.
+    """
+    number = _NUMBER.fullmatch(text.strip().lower())
+    if number is not None:
+        return int(number[1] or number[2])
+    try:
+        return breakpoint_of(text, names)
+    except InputError as error:
+        if text.strip().isdecimal():
+            numbered = f"the step that runs as number {text.strip()} is #{text.strip()}"
+            raise InputError(f"{error}; {numbered}") from error
+        raise
+
+
+class Steps(ABC):
+    """The steps of one warp, by the numbers that `Frame.number` has.
+
+    Attributes
+    ----------
+    about : About
+        The program and the architecture.
+    warp : int
+        The warp, by its number in the grid.
+    names : Names
+        What a breakpoint may name.
+    sizes : mapping of str to int
+        Elements of each buffer; of a trace, as far as its steps touch them.
+    first : int
+        The number of the first step that there is.
+    last : int or None
+        The number of the last; None while nobody knows.
+    """
+
+    about: About
+    warp: int
+    names: Names
+    sizes: Mapping[str, int]
+    first: int
+    last: int | None
+
+    @abstractmethod
+    def held(self, number: int) -> Frame | None:
+        """Return a step that is at hand; None if it is not."""
+
+    @abstractmethod
+    def work(self, number: int) -> None:
+        """Work on a step that is not at hand, for a moment."""
+
+    @abstractmethod
+    def counts(self, number: int) -> Counts:
+        """Return what the warp did up to a step that is at hand, this one included.
+
+        Of a trace from its first step on. Status words do not count.
+        """
+
+    def is_past(self, number: int) -> bool:
+        """Return whether no step has this number, as far as is known."""
+        return number < self.first or (self.last is not None and number > self.last)
+
+    def frame(self, number: int) -> Frame | None:
+        """Return a step, however long that takes; None if there is none of this number."""
+        return next((frame for frame in self.search(_any, number) if frame is not None), None)
+
+    def find(self, test: Test, start: int, *, backwards: bool = False) -> Frame | None:
+        """Return the first step from number `start` on that passes a test; None if there is none.
+
+        backwards: the first from there to the beginning.
+        """
+        found = self.search(test, start, backwards=backwards)
+        return next((frame for frame in found if frame is not None), None)
+
+    def search(
+        self, test: Test, start: int, stop: int | None = None, *, backwards: bool = False
+    ) -> Iterator[Frame | None]:
+        """Look for what `find` returns; yield None now and then, and in the end what was found.
+
+        stop: the number before which it ends.
+        """
+        number, looked = start, 0
+        while number != stop:
+            frame = self.held(number)
+            if frame is None:
+                if self.is_past(number):
+                    return
+                self.work(number)
+                yield None
+                continue
+            if test(frame):
+                yield frame
+                return
+            number += -1 if backwards else 1
+            looked += 1
+            if looked % _LOOKS == 0:
+                yield None
+
+    def seek(self, test: Test, after: int) -> Iterator[Frame | None]:
+        """Look for the next step that passes a test, and then from the beginning; see `search`."""
+        for part in ((after + 1, None), (self.first, after + 1)):
+            for frame in self.search(test, *part):
+                yield frame
+                if frame is not None:
+                    return
+
+    def __iter__(self) -> Iterator[Frame]:
+        number = self.first
+        while (frame := self.frame(number)) is not None:
+            yield frame
+            number += 1
+
+
+def _any(_: Frame) -> bool:
+    return True
+
+
+class KeptSteps(Steps):
+    """The steps of one warp of a trace. InputError if it was not watched."""
+
+    def __init__(self, trace: Trace, warp: int | None = None) -> None:
+        self.trace = trace
+        self.about, self.names = trace.about, trace.names
+        self.warp = trace.warps[0] if warp is None and trace.warps else int(warp or 0)
+        trace.require_warp(self.warp)
+        frames = trace.packed.frames
+        self._places = [index for index, one in enumerate(frames) if one.warp == self.warp]
+        self.first = frames[self._places[0]].number if self._places else 1
+        self.last = self.first + len(self._places) - 1
+        self._tally = _Tally(trace.packed)
+        self.sizes = _sizes(trace.packed)
+
+    def held(self, number: int) -> Frame | None:
+        """Return a step; None if the trace does not have it."""
+        there = self.first <= number < self.first + len(self._places)
+        return self.trace[self._places[number - self.first]] if there else None
+
+    def work(self, number: int) -> None:
+        """Do nothing: what is kept is at hand."""
+
+    def counts(self, number: int) -> Counts:
+        """Return what the warp did from the first kept step to this one."""
+        frames = self.trace.packed.frames
+        places = self._places[: max(0, number - self.first + 1)]
+        return self._tally(frames[place] for place in places)
+
+
+class RunningSteps(Steps):
+    """The steps of one warp of a program that runs as far as is asked for.
+
+    Parameters
+    ----------
+    program, inputs, arch :
+        As of `tcusim.trace`.
+    warp : int
+        The warp to watch.
+    window : int
+        Steps that are kept or forgotten together.
+
+    Raises
+    ------
+    InputError
+        If the inputs do not fit the program, or the grid has no such warp.
+    VerifyError
+        If the program breaks a rule.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        inputs: Mapping[str, Any],
+        *,
+        arch: str = "hopper",
+        warp: int = 0,
+        window: int = _WINDOW,
+    ) -> None:
+        self.program, self.inputs, self.arch, self.window = program, inputs, arch, window
+        (self.warp,) = chosen_warps(program, inputs, (warp,))
+        self.about, self.names = about_of(program, arch), _names_of(program)
+        scalars = bind_scalars(program, {name: np.size(array) for name, array in inputs.items()})
+        self.sizes = {buffer.name: buffer.size.evaluate(scalars) for buffer in program.buffers}
+        self.first, self.last = 1, None
+        # Windows by the number of their first step, the one that was asked for last at the end.
+        self._kept: OrderedDict[int, Packed] = OrderedDict()
+        # Where windows begin, as far as the program ever ran, and what the warp did before each.
+        self._starts = [1]
+        self._before = [Counts()]
+        self._run(1)
+
+    def _run(self, first: int) -> None:
+        """Run the program from its beginning, and keep the steps from this one on."""
+        self._events: Iterator[Event] = interpret(self.program, self.inputs, arch=self.arch)
+        self._recorder = Recorder((self.warp,), first, None, limit=2**62)
+
+    @property
+    def _ran(self) -> int:
+        return self._recorder.ran.get(self.warp, 0)
+
+    def held(self, number: int) -> Frame | None:
+        """Return a step of a window that is kept."""
+        found = self._packed(number)
+        if found is None:
+            return None
+        start, packed = found
+        one = Trace(self.about, (self.warp,), start, None, {}, Counts(), packed)
+        return one[number - start]
+
+    def _packed(self, number: int) -> tuple[int, Packed] | None:
+        """Return the start of the window with a step, and the window; None if it is not kept."""
+        start = self._start_of(number)
+        if start in self._kept:
+            self._kept.move_to_end(start)
+            packed = self._kept[start]
+        elif start == self._recorder.first:
+            packed = self._recorder.packed
+        else:
+            return None
+        return (start, packed) if 0 <= number - start < len(packed.frames) else None
+
+    def _start_of(self, number: int) -> int:
+        return self._starts[max(0, bisect_right(self._starts, number) - 1)]
+
+    def work(self, number: int) -> None:
+        """Run the program for a moment, towards this step."""
+        if self.is_past(number):
+            return
+        start = self._start_of(number)
+        if start != self._recorder.first:
+            # Steps that were passed over have left the recorder behind, but for those to come.
+            passed_over = self._ran < self._recorder.first - 1
+            if self._ran < start - passed_over:
+                self._recorder.turn(start)
+            else:
+                self._run(start)
+        until = time.monotonic() + _PATIENCE
+        for event in self._events:
+            if int(event.state.warps[0]) > self.warp:
+                break
+            self._recorder(event)
+            if self._is_full(start):
+                self._close(start)
+                return
+            if self._ran >= number or time.monotonic() > until:
+                return
+        self.last = self._ran
+        self._close(start)
+
+    def _is_full(self, start: int) -> bool:
+        following = bisect_right(self._starts, start)
+        if following < len(self._starts):
+            # It ends where it ended before.
+            return self._ran + 1 == self._starts[following]
+        packed = self._recorder.packed
+        return len(packed.frames) >= self.window or packed.bytes >= _WINDOW_BYTES
+
+    def _close(self, start: int) -> None:
+        """Keep the window that is full, and forget others."""
+        following = self._ran + 1
+        packed = self._recorder.turn(following)
+        self._kept[start] = packed
+        if following > self._starts[-1]:
+            done = replace(self._before[-1])
+            done.add(_Tally(packed)(packed.frames))
+            self._starts.append(following)
+            self._before.append(done)
+        while len(self._kept) > 1 and self._is_too_much():
+            self._kept.popitem(last=False)
+
+    def _is_too_much(self) -> bool:
+        kept = self._kept.values()
+        return len(kept) > _WINDOWS or sum(packed.bytes for packed in kept) > _BYTES
+
+    def counts(self, number: int) -> Counts:
+        """Return what the warp did up to this step."""
+        found = self._packed(number)
+        if found is None:
+            return Counts()
+        start, packed = found
+        done = replace(self._before[self._starts.index(start)])
+        done.add(_Tally(packed)(packed.frames[: number - start + 1]))
+        return done
+
+
+def _names_of(program: Program) -> Names:
+    """Return what a breakpoint may name in a program."""
+    lines = about_of(program, "exact").lines
+    touched = [accesses(step) for _, step in walk(program.steps)]
+    frags = {frag.name for each in touched for frag in each.frags}
+    ranges = {one.name for each in touched for one in each.ranges_written}
+    memory = frozenset(buffer.name for buffer in program.buffers)
+    return Names(program.name, lines, frozenset(frags | ranges), memory)
+
+
+def _sizes(packed: Packed) -> dict[str, int]:
+    """Return how far each buffer is touched."""
+    sizes: dict[str, int] = {}
+    for number in range(len(packed.tiles)):
+        tile = packed.tile(number)
+        if tile.places is not None and tile.inside.any():
+            end = int(tile.places[tile.inside].max()) + 1
+            sizes[tile.buffer] = max(end, sizes.get(tile.buffer, 0))
+    return sizes
+
+
+class _Tally:
+    """Counts what packed steps did; it knows the bytes of tiles that it has met."""
+
+    def __init__(self, packed: Packed) -> None:
+        self._packed = packed
+        self._bytes: dict[int, int] = {}
+
+    def __call__(self, frames: Iterator[PackedFrame] | list[PackedFrame]) -> Counts:
+        """Return the counts of these steps."""
+        done = Counts()
+        for one in frames:
+            done.mma += one.kind == "mma"
+            done.additions += one.kind == "add"
+            # What these read and write in global memory is no data: offsets and status words.
+            if one.kind not in ("locate", "await"):
+                done.bytes_read += sum(map(self._bytes_of, one.reads))
+            if one.kind != "publish":
+                done.bytes_written += sum(map(self._bytes_of, one.writes))
+        return done
+
+    def _bytes_of(self, number: int) -> int:
+        if number not in self._bytes:
+            tile, arrays = self._packed.tiles[number], self._packed.arrays
+            elements = 0
+            if tile.where == Space.GLOBAL and tile.inside is not None:
+                elements = int(arrays[tile.inside].sum())
+            elif tile.where == Space.GLOBAL:
+                elements = arrays[tile.values].size
+            self._bytes[number] = elements * format_of(tile.dtype).itemsize
+        return self._bytes[number]
