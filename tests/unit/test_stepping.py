@@ -129,7 +129,7 @@ def test_searches(make: Callable[..., Steps] | None) -> None:
 
 @pytest.mark.parametrize("name", ["scan_256n", "reduction_ragged", "scan_single_pass", "gemm"])
 def test_counts_are_those_of_the_counter(name: str) -> None:
-    small = {"scan_single_pass": {"warps": 4, "segment_size": 5000}}
+    small: dict[str, dict[str, Any]] = {"scan_single_pass": {"warps": 4, "segment_size": 5000}}
     program = tcusim.build(name, **small.get(name, {}))
     inputs = default_inputs(program)
     whole = trace(program, inputs, blocks=range(program.grid(scalars_of(program, inputs))))
@@ -192,6 +192,6 @@ def test_places() -> None:
     assert found is not None
     assert found.number == 57
     with pytest.raises(
-        InputError, match=r"no step '56'; .*; the step that runs as number 57 is #57"
+        InputError, match=r"no step '57'; .*; the step that runs as number 57 is #57"
     ):
         place_of("57", steps.names)
