@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tcusim.check.report import ShapeReport
     from tcusim.check.validation import validate_shape
     from tcusim.machine.accounts.explanation import Explanation, explain
+    from tcusim.machine.layouts.fragment_layout import Layout, layout
     from tcusim.simulate.trace import Trace, trace
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "Event",
     "Explanation",
     "InputError",
+    "Layout",
     "MmaShape",
     "Plan",
     "ProductPlan",
@@ -66,6 +68,7 @@ __all__ = [
     "cumsum",
     "explain",
     "interpret",
+    "layout",
     "listing",
     "matmul",
     "matvec",
@@ -89,12 +92,14 @@ __all__ = [
 __version__ = "0.1.0"
 
 
-# What only validates, explains or traces is imported by who does that.
+# What only validates, explains, traces or shows a layout is imported by who does that.
 _LATER = {
     "Explanation": "tcusim.machine.accounts.explanation",
+    "Layout": "tcusim.machine.layouts.fragment_layout",
     "ShapeReport": "tcusim.check.report",
     "Trace": "tcusim.simulate.trace",
     "explain": "tcusim.machine.accounts.explanation",
+    "layout": "tcusim.machine.layouts.fragment_layout",
     "trace": "tcusim.simulate.trace",
     "validate_shape": "tcusim.check.validation",
 }

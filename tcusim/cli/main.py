@@ -32,6 +32,7 @@ _COMMANDS: Final = {
     "listing": "tcusim.cli.program:listing_command",
     "step": "tcusim.cli.program:step_command",
     "explain": "tcusim.cli.explain:explain_command",
+    "layout": "tcusim.cli.layout:layout_command",
     "emit": "tcusim.cli.program:emit_command",
     "agree": "tcusim.cli.agree:agree_command",
     "validate": "tcusim.cli.validate:validate_command",

@@ -235,7 +235,7 @@ def packed(values: Numbers, dtype: str) -> Numbers:
     if dtype in ("e4m3", "e5m2"):
         one = 0x38 if dtype == "e4m3" else 0x3C
         code = np.array([0, one, 0x40])[abs(values)] | (values < 0) << 7
-        return code.astype(np.uint8)
+        return np.asarray(code.astype(np.uint8))
     code = (values & (1 << bits) - 1).astype(np.uint8)
     many = code.reshape(*code.shape[:-1], -1, 8 // bits)
     return np.asarray((many << np.arange(0, 8, bits)).sum(-1).astype(np.uint8))
@@ -247,10 +247,10 @@ def unpacked(content: Numbers, dtype: str) -> Numbers:
     content = np.ascontiguousarray(content)
     if dtype in ("f16", "f32", "tf32", "f64", "s32"):
         kind = {"f16": np.float16, "f64": np.float64, "s32": np.int32}.get(dtype, np.float32)
-        return content.view(kind).astype(np.int64)
+        return np.asarray(content.view(kind).astype(np.int64))
     if dtype == "bf16":
         single = content.view(np.uint16).astype(np.uint32) << 16
-        return single.view(np.float32).astype(np.int64)
+        return np.asarray(single.view(np.float32).astype(np.int64))
     many = content[..., None] >> np.arange(0, 8, bits) & (1 << bits) - 1
     return np.asarray(many.reshape(*content.shape[:-1], -1).astype(np.int64))
 
@@ -288,7 +288,7 @@ def products(sm: int) -> Iterator[Multiply]:
 def source(sm: int) -> str:
     """Return all kernels."""
     head = "#include <mma.h>\n#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n"
-    kernels = [one.source() for one in (*loads(sm), *products(sm))]
+    kernels = [load.source() for load in loads(sm)] + [product.source() for product in products(sm)]
     return head + "using namespace nvcuda;\n" + "".join(kernels)
 
 
@@ -304,8 +304,8 @@ def main(target: Path) -> None:
         text, cubin = Path(folder, "one.cu"), Path(folder, "one.cubin")
         text.write_text(source(sm))
         # The 4-bit and 1-bit fragments are deprecated, and the compiler says so each time.
-        command = ["nvcc", "-w", "-std=c++17", "-cubin", f"-arch=sm_{sm}", "-o", cubin, text]
-        subprocess.run(command, check=True)
+        options = ("-w", "-std=c++17", "-cubin", f"-arch=sm_{sm}")
+        subprocess.run(["nvcc", *options, "-o", cubin, text], check=True)
         module = cupy.RawModule(path=str(cubin))
         for load in loads(sm):
             arrays[load.name] = load.run(module.get_function(load.name))

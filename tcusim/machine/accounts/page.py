@@ -18,20 +18,19 @@ from tcusim.machine.accounts.layout import (
     shown_steps,
     summary,
 )
+from tcusim.markup import page, scrolling, themed
 
 __all__ = ["fragment_of", "page_of"]
 
-# Text has the colour of its surroundings. A notebook or a site that is dark says so in a way of its
-# own; elsewhere the reader's preference decides.
-_STYLE: Final = """
-.tcusim-explain { --lost: #b3261e; --lost-back: #b3261e1f; --line: #80808059; --result: #1a5fb4;
-  font: 14px/1.45 system-ui, sans-serif; text-align: left }
-@media (prefers-color-scheme: dark) { .tcusim-explain { --lost: #ff8a80; --lost-back: #ff8a8029;
-  --result: #8ab4f8 } }
-[data-jp-theme-light="true"] .tcusim-explain, [data-md-color-scheme="default"] .tcusim-explain,
-  .vscode-light .tcusim-explain { --lost: #b3261e; --lost-back: #b3261e1f; --result: #1a5fb4 }
-[data-jp-theme-light="false"] .tcusim-explain, [data-md-color-scheme="slate"] .tcusim-explain,
-  .vscode-dark .tcusim-explain { --lost: #ff8a80; --lost-back: #ff8a8029; --result: #8ab4f8 }
+# Text has the colour of its surroundings.
+_STYLE: Final = (
+    themed(
+        ".tcusim-explain",
+        "--lost: #b3261e; --lost-back: #b3261e1f; --result: #1a5fb4",
+        "--lost: #ff8a80; --lost-back: #ff8a8029; --result: #8ab4f8",
+    )
+    + """
+.tcusim-explain { --line: #80808059; font: 14px/1.45 system-ui, sans-serif; text-align: left }
 .tcusim-explain .scroll { overflow-x: auto; max-width: 100% }
 .tcusim-explain .archs { display: flex; flex-wrap: wrap; gap: 0 3em; align-items: flex-start }
 .tcusim-explain section { max-width: 100%; min-width: 0 }
@@ -50,30 +49,14 @@ _STYLE: Final = """
 .tcusim-explain del { color: var(--lost); background: var(--lost-back); text-decoration: none }
 .tcusim-explain .gone { color: var(--lost) }
 """
-
-_PAGE: Final = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{title}</title>
-<style>:root {{ color-scheme: light dark }} body {{ margin: 1.5em clamp(1em, 4vw, 4em);
-  font-family: system-ui, sans-serif; background: Canvas; color: CanvasText }}</style>
-</head>
-<body><main>
-<h1>{title}</h1>
-{body}
-</main></body>
-</html>
-"""
+)
 
 _TITLE: Final = "How tensor cores sum one output"
 
 
 def page_of(accounts: Sequence[Account]) -> str:
     """Return a whole page."""
-    return _PAGE.format(title=_TITLE, body=fragment_of(accounts, level=2))
+    return page(_TITLE, fragment_of(accounts, level=2))
 
 
 def fragment_of(accounts: Sequence[Account], *, level: int = 4) -> str:
@@ -96,15 +79,10 @@ def fragment_of(accounts: Sequence[Account], *, level: int = 4) -> str:
     return "\n".join(parts)
 
 
-def _scrolling(label: str) -> str:
-    """Return the beginning of an element that can be scrolled, by keys too."""
-    return f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(label)}">'
-
-
 def _table(caption: str, rows: Sequence[Sequence[str]]) -> Iterator[str]:
     header, *body = rows
     yield f'<p class="caption"><strong>{escape(caption)}</strong></p>'
-    yield f"{_scrolling(caption)}<table><thead><tr>"
+    yield f"{scrolling(caption)}<table><thead><tr>"
     yield "".join(f'<th scope="col">{escape(cell)}</th>' for cell in header)
     yield "</tr></thead><tbody>"
     for first, *others in body:
@@ -122,7 +100,7 @@ def _panel(one: Account, step: Step) -> Iterator[str]:
     """Yield the table of a step."""
     shown = panel(one, step)
     yield f'<p class="caption"><strong>{escape(shown.title)}.</strong> {escape(shown.sentence)}</p>'
-    yield f"{_scrolling(shown.title)}<table><thead><tr>"
+    yield f"{scrolling(shown.title)}<table><thead><tr>"
     # On a phone the columns that matter most are seen first.
     for name in ("term", "digits", "", "exponent", "numbers"):
         yield f'<th scope="col">{name}</th>' if name else "<td></td>"

@@ -1,0 +1,1 @@
+"""Which lane of a warp holds which element of a fragment, in which register."""

@@ -1,0 +1,232 @@
+"""`tcusim.layout`: which lane of a warp holds which element of an operand, in which register."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final
+
+from tcusim.errors import Unsupported, unknown_name
+from tcusim.machine.layouts.maps import LANES, FragmentMap, mma_sync_map, volta_wmma_map
+from tcusim.machine.layouts.picture import (
+    drawing_of,
+    fragment_of,
+    grid_text,
+    in_words,
+    lane_text,
+    page_of,
+)
+from tcusim.machine.registry import arch_of
+from tcusim.machine.rules import FAMILIES, Arch, require_int
+from tcusim.machine.shapes import MmaShape, Operands, shape_of
+
+__all__ = ["Held", "Layout", "layout"]
+
+_OPERANDS: Final = ("a", "b", "c", "d")
+_ORDERS: Final = ("row", "col")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An element in a register of a lane.
+
+    Attributes
+    ----------
+    lane : int
+        The lane of the warp, 0 to 31.
+    element : int
+        Its number among the lane's elements: i of ``a[i]`` in PTX, of ``fragment.x[i]`` in WMMA.
+    register : int
+        Its register among the lane's, of 32 bits, or of 64 for float64.
+    bit : int
+        Its lowest bit in the register.
+    row, col : int
+        Where it is in the operand.
+    tile : int
+        Which tile, where a warp multiplies several.
+    """
+
+    lane: int
+    element: int
+    register: int
+    bit: int
+    row: int
+    col: int
+    tile: int
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Layout(FragmentMap):
+    """Which lane and register hold each element of an operand; a map that shows itself.
+
+    `print` it, or show it in a notebook. ``layout.rows[lane, i]`` and ``layout.cols[lane, i]``
+    are the place of a lane's element i; `holders` goes the other way.
+    """
+
+    def lane(self, lane: int) -> tuple[Held, ...]:
+        """Return what a lane holds, in the order of its registers."""
+        require_int("lane", lane, 0, LANES - 1)
+        return tuple(self._held(lane, element) for element in range(self.count))
+
+    def holders(self, row: int, col: int) -> tuple[Held, ...]:
+        """Return who holds an element: one lane, or several, or one more than once."""
+        require_int("row", row, 0, self.size[0] - 1)
+        require_int("col", col, 0, self.size[1] - 1)
+        lanes, elements = ((self.rows == row) & (self.cols == col)).nonzero()
+        return tuple(map(self._held, lanes.tolist(), elements.tolist()))
+
+    def _held(self, lane: int, element: int) -> Held:
+        row, col = int(self.rows[lane, element]), int(self.cols[lane, element])
+        return Held(lane, element, *self.register(element), row, col, int(self.tiles[lane]))
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def __repr__(self) -> str:
+        order = f" {self.order}" if self.order else ""
+        return (
+            f"<Layout: {self.family} {self.shape} {self.operand}, {self.dtype}{order}, "
+            f"{self.count} in each lane>"
+        )
+
+    def to_text(self, lane: int | None = None) -> str:
+        """Return the matrix with the lane and number of each element; or what one lane holds."""
+        if lane is None:
+            return f"{in_words(self)}\n\n{grid_text(self)}"
+        require_int("lane", lane, 0, LANES - 1)
+        return f"{in_words(self)}\n\n{lane_text(self, lane)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON can hold it, the lanes with what they hold."""
+        arrays = ("rows", "cols", "tiles")
+        head = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in arrays}
+        lanes = [[asdict(one) for one in self.lane(lane)] for lane in range(LANES)]
+        bits = {"element_bits": self.element_bits, "register_bits": self.register_bits}
+        return {**head, "size": list(self.size), **bits, "lanes": lanes}
+
+    def to_json(self) -> str:
+        """Return `to_dict` as text."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, indent=2)
+
+    def to_html(self) -> str:
+        """Return a page that needs no other file, no script and no network."""
+        return page_of(self)
+
+    def to_svg(self) -> str:
+        """Return the picture alone."""
+        return drawing_of(self)
+
+    def _repr_html_(self) -> str:
+        return fragment_of(self)
+
+
+def layout(
+    shape: str | tuple[int, int, int] | MmaShape,
+    operand: str,
+    *,
+    ab: str = "",
+    acc: str = "",
+    family: str = "",
+    order: str = "",
+    arch: str = "hopper",
+) -> Layout:
+    """Tell which lane of a warp holds which element of an operand, and in which register.
+
+    PTX documents it for `mma.sync`, for all GPUs alike. Of WMMA nothing is documented, and
+    generations differ: those of Hopper were recorded from an H200, and others found out Volta's.
+
+    Parameters
+    ----------
+    shape : str, tuple or MmaShape
+        Such as ``"m16n8k16"`` or ``"16x8x16"``.
+    operand : {"a", "b", "c", "d"}
+        Which operand of d = a·b + c; c and d are alike.
+    ab, acc : str, optional
+        Types, such as ``"f16"`` and ``"f32"``. Default: the first that the shape takes.
+    family : {"", "wmma", "mma.sync"}
+        The instruction, where a shape has both. Default: the first that takes the types.
+    order : {"", "row", "col"}
+        How the instruction takes a or b. Default: rows of a, columns of b, as `mma.sync` does.
+    arch : str
+        Whose registers, as for `mma`; it matters for WMMA alone.
+
+    Returns
+    -------
+    Layout
+        The map, as arrays, text, JSON, HTML and SVG.
+
+    Raises
+    ------
+    InputError
+        If the shape or the operand is none.
+    UnknownName
+        If there is no such shape or architecture.
+    Unsupported
+        If no instruction is like that, or nobody told where it keeps its operands.
+
+    Examples
+    --------
+    >>> import tcusim
+    >>> a = tcusim.layout("m16n8k16", "a")
+    >>> a
+    <Layout: mma.sync m16n8k16 a, f16 row, 8 in each lane>
+    >>> a.rows[5, 2], a.cols[5, 2]
+    (np.int64(9), np.int64(2))
+    >>> a.holders(9, 2)
+    (Held(lane=5, element=2, register=1, bit=0, row=9, col=2, tile=0),)
+    """
+    found = shape_of(shape)
+    for name, value, known in (("operand", operand, _OPERANDS), ("order", order, ("", *_ORDERS))):
+        if value not in known:
+            raise unknown_name(name, value, [one for one in known if one])
+    if family not in ("", *FAMILIES):
+        raise unknown_name("family", family, FAMILIES)
+    machine = arch_of(arch)
+    row = _instruction(found, ab, acc, family)
+    if not machine.sm:
+        raise Unsupported(f"{machine.name} is no GPU: it has no lanes; take arch='hopper'")
+    if max(machine.sm) < row.min_sm:
+        raise Unsupported(
+            f"{machine.title} has no {row.family} {found.ptx} with {row.ab}; "
+            f"sm_{row.min_sm} is the first"
+        )
+    letter = "c" if operand == "d" else operand
+    taken = order or ("col" if letter == "b" else "row")
+    one = _map_of(found, row, letter, taken, machine)
+    return Layout(**{each.name: getattr(one, each.name) for each in fields(one)})
+
+
+def _instruction(shape: MmaShape, ab: str, acc: str, family: str) -> Operands:
+    """Return the first row of a shape that takes what was asked for."""
+    if shape.virtual:
+        raise Unsupported(f"no GPU has the shape {shape.name}, so no lanes hold its operands")
+    for row in shape.operands:
+        asked = ((ab, row.ab), (acc, row.acc), (family, row.family))
+        if all(wanted in ("", own) for wanted, own in asked):
+            return row
+    if family in ("wgmma", "tcgen05"):
+        raise Unsupported(
+            f"{family} takes operands from shared or tensor memory; maps are of wmma and mma.sync"
+        )
+    known = ", ".join(f"{row.family} {row.ab}→{row.acc}" for row in shape.operands)
+    asked_for = " ".join(word for word in (family, ab, acc) if word)
+    raise Unsupported(f"{shape.name} has no {asked_for}; it has {known}")
+
+
+def _map_of(shape: MmaShape, row: Operands, operand: str, order: str, machine: Arch) -> FragmentMap:
+    """Return the map of an operand, or say why there is none."""
+    sizes = shape.m, shape.n, shape.k
+    several = sizes == (8, 8, 4) and row.ab == "f16"
+    if row.family == "mma.sync":
+        if operand != "c" and not several and order != ("row" if operand == "a" else "col"):
+            raise Unsupported(
+                f"mma.sync {shape.ptx} takes {operand} by "
+                f"{'rows' if operand == 'a' else 'columns'} only"
+            )
+        return mma_sync_map(sizes, operand, row.ab, row.acc, order)
+    if machine.name == "volta" and sizes == (16, 16, 16) and row.ab == "f16":
+        return volta_wmma_map(operand, row.ab, row.acc, order)
+    raise Unsupported(
+        f"nobody told where WMMA keeps {operand} of {shape.name} in {row.ab} on {machine.title}: "
+        "it is documented nowhere, and was not recorded"
+    )

@@ -1,0 +1,297 @@
+"""A fragment's map as a picture and as text: the matrix as a grid, with each element's lane."""
+
+from __future__ import annotations
+
+import colorsys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from typing import Final
+
+from tcusim.machine.layouts.maps import LANES, FragmentMap
+from tcusim.markup import page, scrolling, themed
+
+__all__ = ["drawing_of", "fragment_of", "grid_text", "in_words", "lane_text", "page_of"]
+
+_ROW, _LETTER, _MARGIN, _GAP = 17.0, 6.2, 30.0, 34.0
+_LEAST: Final = 3.0
+
+_STYLE: Final = (
+    themed(
+        ".tcusim-lanes", "--text: #1f1f1f; --focus: #0b57d0", "--text: #e6e6e6; --focus: #8ab4f8"
+    )
+    + """
+.tcusim-lanes text { font: 10px ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace;
+  fill: var(--text) }
+.tcusim-lanes .lane text { fill: #111111; pointer-events: none }
+.tcusim-lanes .lane rect { stroke: #ffffff; stroke-width: .7 }
+.tcusim-lanes .lane { outline: none; cursor: default }
+.tcusim-lanes .lane:is(:hover, :focus) rect { stroke: #111111; stroke-width: 1.6 }
+.tcusim-lanes .lanes:hover .lane:not(:hover),
+.tcusim-lanes .lanes:not(:hover):focus-within .lane:not(:focus) { opacity: .25 }
+"""
+)
+_FRAGMENT_STYLE: Final = """
+.tcusim-layout { font: 14px/1.45 system-ui, sans-serif; text-align: left }
+.tcusim-layout .scroll { overflow-x: auto; max-width: 100% }
+.tcusim-layout svg { max-width: none }
+.tcusim-layout table { border-collapse: collapse; font-size: 13px; margin: .4em 0 }
+.tcusim-layout th, .tcusim-layout td { padding: .1em .9em .1em 0; text-align: left;
+  font-weight: normal; background: none; border: 0; vertical-align: top }
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Neighbours in a row, or in a column, that a lane holds one after another.
+
+    tile, row, col: of the first. elements: the first one's number in the lane; several where a lane
+    holds it more than once. length: how many neighbours. copy: how many lanes before this one hold
+    the same.
+    """
+
+    lane: int
+    tile: int
+    row: int
+    col: int
+    elements: tuple[int, ...]
+    length: int
+    copy: int
+
+    def numbers(self) -> str:
+        """Return the elements' numbers, such as ``"0-1,8-9"``."""
+        return ",".join(_span(first, self.length) for first in self.elements)
+
+    def where(self, *, down: bool) -> str:
+        """Return where they are, in words."""
+        rows, cols = (self.length, 1) if down else (1, self.length)
+        row = f"row{'s' * (rows > 1)} {_span(self.row, rows)}"
+        return f"{row}, column{'s' * (cols > 1)} {_span(self.col, cols)}"
+
+
+def _span(first: int, length: int) -> str:
+    return str(first) if length == 1 else f"{first}-{first + length - 1}"
+
+
+def _runs(one: FragmentMap, *, down: bool) -> list[_Run]:
+    """Return the runs of all lanes, along the rows or down the columns."""
+    runs: list[_Run] = []
+    copies: dict[tuple[int, int, int], int] = {}
+    step = (1, 0) if down else (0, 1)
+    for lane in range(LANES):
+        tile = int(one.tiles[lane])
+        held: dict[tuple[int, int], list[int]] = {}
+        for element in range(one.count):
+            place = int(one.rows[lane, element]), int(one.cols[lane, element])
+            held.setdefault(place, []).append(element)
+        own: list[_Run] = []
+        for row, col in sorted(held, key=lambda place: place[::-1] if down else place):
+            copy = copies.get((tile, row, col), 0)
+            copies[tile, row, col] = copy + 1
+            new = _Run(lane, tile, row, col, tuple(held[row, col]), 1, copy)
+            if own and _follows(own[-1], new, step):
+                own[-1] = replace(own[-1], length=own[-1].length + 1)
+            else:
+                own.append(new)
+        runs += own
+    return runs
+
+
+def _follows(last: _Run, new: _Run, step: tuple[int, int]) -> bool:
+    """Return whether a run of one element continues another."""
+    beside = last.row + step[0] * last.length, last.col + step[1] * last.length
+    numbers = tuple(first + last.length for first in last.elements)
+    return beside == (new.row, new.col) and numbers == new.elements and last.copy == new.copy
+
+
+def _best_runs(one: FragmentMap) -> tuple[list[_Run], bool]:
+    """Return the runs of the direction that has fewer, and whether that is down the columns."""
+    along, down = _runs(one, down=False), _runs(one, down=True)
+    return (down, True) if len(down) < len(along) else (along, False)
+
+
+# --- Text -------------------------------------------------------------------------------------
+
+
+def in_words(one: FragmentMap) -> str:
+    """Return in a sentence what a map is of."""
+    order = f", {one.order}" if one.order else ""
+    rows, cols = one.size
+    bits = one.element_bits
+    each = one.register_bits // bits
+    packed = f", {each} to a register" if each > 1 else f", a register of {bits} bits each"
+    several = int(one.tiles.max()) + 1
+    text = (
+        f"{one.family} {one.shape}, {one.operand} ({rows}x{cols} {one.dtype}{order}): each lane "
+        f"holds {one.count} element{'s' * (one.count > 1)}{packed}."
+    )
+    if several > 1:
+        text += f" The warp multiplies {several} tiles, each by eight lanes."
+    elif one.count * LANES > rows * cols:
+        text += f" Every element is held {one.count * LANES // (rows * cols)} times."
+    return f"{text} Source: {one.source}; {one.evidence}."
+
+
+def grid_text(one: FragmentMap) -> str:
+    """Return the matrix as text: ``T5:0-1`` is elements 0 and 1 of lane 5."""
+    runs = _runs(one, down=False)
+    lines: list[str] = []
+    for tile in range(int(one.tiles.max()) + 1):
+        if one.tiles.any():
+            lines += ["", f"tile {tile}"]
+        cells: dict[int, dict[int, list[str]]] = {}
+        lengths: dict[int, int] = {}
+        for run in runs:
+            if run.tile == tile:
+                lengths[run.col] = run.length
+                text = f"T{run.lane}:{run.numbers()}"
+                cells.setdefault(run.row, {}).setdefault(run.col, []).append(text)
+        names = [_span(col, lengths[col]) for col in sorted(lengths)]
+        rows = [["col    ", *names]]
+        for row in sorted(cells):
+            rows.append([f"row {row:>3}", *("/".join(cells[row][col]) for col in sorted(lengths))])
+        width = max(len(text) for row in rows for text in row[1:])
+        lines += ["  ".join([row[0], *(text.ljust(width) for text in row[1:])]) for row in rows]
+    lines = [text.rstrip() for text in lines]
+    return "\n".join(lines).lstrip("\n")
+
+
+def lane_text(one: FragmentMap, lane: int) -> str:
+    """Return what a lane holds, a line for each run of neighbours."""
+    runs, down = _best_runs(one)
+    lines = [f"lane {lane}"]
+    for run in sorted((run for run in runs if run.lane == lane), key=lambda run: run.elements):
+        lines.append(f"  {_held(one, run)}  {run.where(down=down)}")
+    return "\n".join(lines)
+
+
+def _held(one: FragmentMap, run: _Run) -> str:
+    """Return the names of elements with their registers."""
+    parts = []
+    for first in run.elements:
+        (low, bit), (high, last) = (
+            one.register(element) for element in (first, first + run.length - 1)
+        )
+        register = f"register {low}" if low == high else f"registers {low}-{high}"
+        if low == high and run.length * one.element_bits < one.register_bits:
+            register += f", bits {bit}-{last + one.element_bits - 1}"
+        parts.append(f"{one.letter}[{_span(first, run.length)}] ({register})")
+    return " and ".join(parts)
+
+
+# --- Picture ----------------------------------------------------------------------------------
+
+
+def page_of(one: FragmentMap) -> str:
+    """Return a whole page."""
+    return page(f"{one.family} {one.shape}: the lanes of {one.operand}", fragment_of(one))
+
+
+def fragment_of(one: FragmentMap) -> str:
+    """Return an element with the picture, and with the same as a table."""
+    runs, down = _best_runs(one)
+    rows = []
+    for lane in range(LANES):
+        held = "<br>".join(
+            escape(f"{_held(one, run)}: {run.where(down=down)}") for run in runs if run.lane == lane
+        )
+        rows.append(f'<tr><th scope="row">{lane}</th><td>{held}</td></tr>')
+    head = '<tr><th scope="col">lane</th><th scope="col">holds</th></tr>'
+    return "\n".join(
+        [
+            f'<div class="tcusim-layout"><style>{_FRAGMENT_STYLE}</style>',
+            f"<p>{escape(in_words(one))} Point at a lane, or move there with Tab.</p>",
+            f"{scrolling('The matrix, with the lane of each element')}{drawing_of(one)}</div>",
+            "<details><summary>Lane by lane</summary>",
+            f"{scrolling('Lane by lane')}<table><thead>{head}</thead>",
+            f"<tbody>{''.join(rows)}</tbody></table></div></details></div>",
+        ]
+    )
+
+
+def drawing_of(one: FragmentMap) -> str:
+    """Return an SVG document: what one lane holds is one group, which can be pointed at."""
+    runs, down = _best_runs(one)
+    grid = _Grid(one, runs, down=down)
+    lanes = []
+    for lane in range(LANES):
+        own = [run for run in runs if run.lane == lane]
+        told = "; ".join(f"{one.letter}[{run.numbers()}] {run.where(down=down)}" for run in own)
+        label = escape(f"lane {lane}: {told}")
+        lanes.append(
+            f'<g class="lane" tabindex="0" role="img" aria-label="{label}"><title>{label}</title>'
+            f"{''.join(grid.cell(run) for run in own)}</g>"
+        )
+    width, height = f"{grid.width:g}", f"{grid.height:g}"
+    title = escape(f"{one.family} {one.shape}: the lanes of {one.operand}")
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="tcusim-lanes" role="group" '
+            f'aria-label="{title}" viewBox="0 0 {width} {height}" width="{width}" '
+            f'height="{height}">',
+            f"<style>{_STYLE}</style>",
+            *grid.rulers(),
+            '<g class="lanes">',
+            *lanes,
+            "</g>",
+            "</svg>\n",
+        ]
+    )
+
+
+class _Grid:
+    """Where cells are drawn. Tiles stand side by side."""
+
+    def __init__(self, one: FragmentMap, runs: Sequence[_Run], *, down: bool) -> None:
+        self.one, self.down = one, down
+        self.copies = max(run.copy for run in runs) + 1
+        longest = max(len(_label(run)) / (1 if down else run.length) for run in runs)
+        self.across = max(_LEAST, longest * _LETTER + (8 if down else 5))
+        short = min(run.length for run in runs) if down else 1
+        self.below = max(_LEAST, _ROW / short) * self.copies
+        self.tile_width = one.size[1] * self.across + _GAP
+        self.width = _MARGIN + (int(one.tiles.max()) + 1) * self.tile_width
+        self.height = _MARGIN + one.size[0] * self.below + 6
+
+    def cell(self, run: _Run) -> str:
+        """Return the rectangle and the text of a run."""
+        height = self.below / self.copies
+        x = _MARGIN + run.tile * self.tile_width + run.col * self.across
+        y = _MARGIN + run.row * self.below + run.copy * height
+        width = self.across
+        if self.down:
+            height *= run.length
+        else:
+            width *= run.length
+        return (
+            f'<rect x="{x:.4g}" y="{y:.4g}" width="{width:.4g}" height="{height:.4g}" '
+            f'fill="{_colour(run.lane)}"/><text x="{x + 3:.4g}" y="{y + height / 2 + 3.5:.4g}">'
+            f"{_label(run)}</text>"
+        )
+
+    def rulers(self) -> Iterator[str]:
+        """Yield the numbers of rows and columns, as many as there is room for."""
+        rows, cols = self.one.size
+        every = 1
+        while every * self.below < 12:
+            every *= 2
+        for row in range(0, rows, every):
+            y = _MARGIN + row * self.below + min(self.below, _ROW) / 2 + 3.5
+            yield f'<text x="{_MARGIN - 5:g}" y="{y:.4g}" text-anchor="end">{row}</text>'
+        every = 1
+        while every * self.across < 24:
+            every *= 2
+        for tile in range(int(self.one.tiles.max()) + 1):
+            for col in range(0, cols, every):
+                x = _MARGIN + tile * self.tile_width + col * self.across + 3
+                yield f'<text x="{x:.5g}" y="{_MARGIN - 8:g}">{col}</text>'
+
+
+def _label(run: _Run) -> str:
+    return f"T{run.lane}:{run.numbers()}"
+
+
+def _colour(lane: int) -> str:
+    """Return a colour on which black is read well: a hue for each group of four lanes."""
+    red, green, blue = colorsys.hls_to_rgb((lane >> 2) / 8, 0.9 - 0.055 * (lane & 3), 0.75)
+    return f"#{round(255 * red):02x}{round(255 * green):02x}{round(255 * blue):02x}"
