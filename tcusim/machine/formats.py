@@ -265,11 +265,12 @@ def lowest_power(x: Float64) -> Float64:
 
     No value that a tensor core takes is subnormal in binary64, save in f64 itself.
     """
-    bits = x.view(np.int64)
-    significand = (bits & _FRACTION_FIELD) | _HIDDEN_BIT
-    lowest_bit = significand & -significand
-    power = lowest_bit.astype(np.float64) * (leading_power(x) * 2.0**-52)
-    power[x == 0.0] = np.inf
+    significand = x.view(np.int64) & _FRACTION_FIELD
+    significand |= _HIDDEN_BIT
+    significand &= -significand
+    power = significand.astype(np.float64)
+    power *= leading_power(x) * 2.0**-52
+    np.copyto(power, np.inf, where=x == 0.0)
     return power
 
 

@@ -25,7 +25,7 @@ from tcusim.machine.formats import (
 from tcusim.machine.rules import Fused
 from tcusim.machine.watch import Watch
 
-__all__ = ["fused_values"]
+__all__ = ["fused_values", "multiply"]
 
 
 def fused_values(
@@ -99,7 +99,7 @@ class _Unit(NamedTuple):
         lossless = self.no_bit_is_lost(a, b, c).all(axis=(1, 2))
         if self.watch is not None or not lossless.any():
             return self.step_term_by_term(a, b, c)
-        d = self.round_sum(_matmul(a, b) + c)
+        d = self.round_sum(multiply(a, b) + c)
         tiles = np.flatnonzero(~lossless)
         if len(tiles):
             d[tiles] = self.step_term_by_term(*(x if len(x) == 1 else x[tiles] for x in (a, b, c)))
@@ -111,8 +111,9 @@ class _Unit(NamedTuple):
         A row of a, a column of b and c bound E from above and every term's lowest bit from below.
         An infinity or a NaN makes the answer no.
         """
-        top = _exponent_power(a, self.ab).max(axis=2, keepdims=True)
-        top = top * _exponent_power(b, self.ab).max(axis=1, keepdims=True)
+        # The exponent of the largest is the largest exponent.
+        top = _exponent_power(np.abs(a).max(axis=2, keepdims=True), self.ab)
+        top = top * _exponent_power(np.abs(b).max(axis=1, keepdims=True), self.ab)
         top = np.maximum(np.maximum(top, _exponent_power(c, self.acc)), self.floor)
         low = lowest_power(a).min(axis=2, keepdims=True)
         low = np.minimum(low * lowest_power(b).min(axis=1, keepdims=True), lowest_power(c))
@@ -205,7 +206,7 @@ class _Unit(NamedTuple):
         return total
 
 
-def _matmul(a: Float64, b: Float64) -> Float64:
+def multiply(a: Float64, b: Float64) -> Float64:
     """Multiply all tiles; one constant b makes it a single tall product."""
     if len(b) > 1 or len(a) == 1:
         return np.asarray(np.matmul(a, b))
@@ -216,5 +217,5 @@ def _matmul(a: Float64, b: Float64) -> Float64:
 def _exponent_power(x: Float64, fmt: Format) -> Float64:
     """Return 2**exponent of each value: subnormals have emin, zeros 0, inf and NaN inf."""
     power = np.maximum(leading_power(x), 2.0**fmt.emin)
-    power[x == 0.0] = 0.0
+    np.copyto(power, 0.0, where=x == 0.0)
     return power

@@ -511,13 +511,15 @@ class State:
             index = np.where(mask, index, 0)
         memory = self.memory if buffer.space is Space.GLOBAL else self._shared
         size = memory[buffer.name].shape[-1]
-        used = _used(index, mask)
-        if used.size and (used.min() < 0 or used.max() >= size):
-            self._refuse(
-                "inside_buffer",
-                f"touches elements {used.min()}..{used.max()} of {buffer.name!r}, which has "
-                f"{size} (scalars: {self.scalars}). Bound the view, or make the buffer larger.",
-            )
+        if index.size and (index.min() < 0 or index.max() >= size):
+            # What is out of bounds has the number 0 here, which an empty buffer lacks.
+            used = _used(index, mask)
+            if used.size:
+                self._refuse(
+                    "inside_buffer",
+                    f"touches elements {used.min()}..{used.max()} of {buffer.name!r}, which has "
+                    f"{size} (scalars: {self.scalars}). Bound the view, or make the buffer larger.",
+                )
         self._found[id(view)] = view, places, index, mask
         return index, mask
 
@@ -527,10 +529,15 @@ class State:
 
     def _elements(self, view: View, places: Ints, index: Ints, mask: Mask | None) -> Values:
         name = view.buffer.name
+        values: Values
         if view.buffer.space is not Space.GLOBAL:
-            values = self._shared[name][places[:, None, None], index]
+            shared = self._shared[name]
+            if len(index) == 1 and places.size == self.warps.size:
+                values = shared.take(index[0], axis=1)
+            else:
+                values = shared[places[:, None, None], index]
         elif self.memory[name].size:
-            values = self.memory[name][index]
+            values = self.memory[name].take(index)
         else:
             values = np.zeros(index.shape, self.memory[name].dtype)
         return values if mask is None else np.where(mask, values, values.dtype.type(0))
@@ -539,19 +546,24 @@ class State:
         """Return elements' places in the buffer, their values, and where to write them."""
         index, mask = self._indices(view, places)
         shape = _shape(view, places)
-        keep = np.broadcast_to(np.True_ if mask is None else mask, shape)
+        keep = everywhere(shape) if mask is None else np.broadcast_to(mask, shape)
         return np.broadcast_to(index, shape), np.broadcast_to(values, shape), keep
 
     def _scatter(self, view: View, values: Values, places: Ints) -> None:
         """Write a view's elements where its bounds hold; shared memory waits for a barrier."""
+        if view.buffer.space is not Space.GLOBAL:
+            index, mask = self._indices(view, places)
+            self._pending.append(_Write(view.buffer, places, index, values, mask))
+            return
         index, values, keep = self._targets(view, values, places)
-        if view.buffer.space is Space.GLOBAL:
-            where = index[keep]
-            if view.buffer.role is BufferRole.OUTPUT and self.records_writers:
-                self._record_writers(view.buffer, where, self.warps[places][np.nonzero(keep)[0]])
-            self.memory[view.buffer.name][where] = values[keep]
+        if view.buffer.role is BufferRole.OUTPUT and self.records_writers:
+            own = self.warps[places][np.nonzero(keep)[0]]
+            self._record_writers(view.buffer, index[keep], own)
+        memory = self.memory[view.buffer.name]
+        if keep is everywhere(keep.shape):
+            memory[index] = values
         else:
-            self._pending.append(_Write(view.buffer, places, index, values.copy(), keep))
+            memory[index[keep]] = values[keep]
 
     def _record_writers(self, buffer: Buffer, index: Ints, own: Ints) -> None:
         """Note which warps write these elements of an output; no two may write one."""
@@ -626,9 +638,18 @@ class State:
         count = self.program.warps
         first = write.places - write.places % count
         seer = first + (write.places - first + turn) % count
-        rows = np.broadcast_to(seer[:, None, None], write.index.shape)
         shared = self._shared[write.buffer.name]
-        shared[rows[write.keep], write.index[write.keep]] = write.values[write.keep]
+        if write.keep is not None:
+            shape = np.broadcast_shapes((seer.size, 1, 1), write.index.shape)
+            rows, index, values, keep = (
+                np.broadcast_to(each, shape)
+                for each in (seer[:, None, None], write.index, write.values, write.keep)
+            )
+            shared[rows[keep], index[keep]] = values[keep]
+        elif turn == 0 and len(write.index) == 1 and seer.size == self.warps.size:
+            shared[:, write.index[0]] = write.values
+        else:
+            shared[seer[:, None, None], write.index] = write.values
 
 
 def _with_status(steps: tuple[Step, ...]) -> tuple[Step, ...]:
@@ -651,19 +672,29 @@ def _with_status(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """A write to shared memory that not everybody can see yet."""
+    """A write to shared memory that not everybody can see yet.
+
+    places: of the warps that write, (W,). index, values, keep: of their elements, (W or 1, rows,
+    cols); a `keep` of None is everywhere.
+    """
 
     buffer: Buffer
     places: Ints
     index: Ints
     values: Values
-    keep: Mask
+    keep: Mask | None
 
     def of(self, chosen: Mask) -> _Write:
         if chosen.all():
             return self
-        places, index, values = self.places[chosen], self.index[chosen], self.values[chosen]
-        return _Write(self.buffer, places, index, values, self.keep[chosen])
+        index, values, keep = self.index, self.values, self.keep
+        if len(index) > 1:
+            index = index[chosen]
+        if len(values) > 1:
+            values = values[chosen]
+        if keep is not None and len(keep) > 1:
+            keep = keep[chosen]
+        return _Write(self.buffer, self.places[chosen], index, values, keep)
 
 
 @lru_cache(maxsize=256)
