@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_never
@@ -58,6 +58,7 @@ from tcusim.program.resources import SharedMemory, Table
 from tcusim_cuda.kernel import SHARED_POOL, TICKET_WORDS, WORKSPACE, Kernel, words_of
 from tcusim_cuda.text import (
     C_TYPES,
+    Move,
     ascii_text,
     async_lines,
     c_address,
@@ -67,17 +68,18 @@ from tcusim_cuda.text import (
     c_literal,
     c_pattern,
     c_pointer,
+    c_test,
     c_value,
     c_when,
     c_within,
     each_vector,
     held_piece,
-    move_lines,
     read,
     type_of,
     wrapped,
     write,
 )
+from tcusim_cuda.together import MOST_STEPS, Run, runs_of
 from tcusim_cuda.transfer import (
     LANES,
     UNROLL,
@@ -104,7 +106,11 @@ BYTES_OF_HELD_TILES = 4096
 UNROLLED_STEPS = 512
 
 # Variables of the text that are in scope where a step names buffers, scalars and loops.
-OWN_NAMES = ("lane", "e", "f", "nth", "first", "held", "rest", "seen", "strange", "at")
+HELD = "held"
+OWN_NAMES = (
+    *("lane", "e", "f", "nth", "first", HELD, "rest", "seen", "strange", "at"),
+    *(f"{HELD}{number}" for number in range(MOST_STEPS)),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +253,8 @@ class _Emitter:
         self.asked = 0
         # Whether few data come here, so that nothing is worth space in the instruction cache.
         self.rare = False
+        # Whether each vector is tested: the steps of a run of which not all is in bounds.
+        self.tested = False
         self.later = Later(program)
         self.known = known_steps(program)
         # Where fragments and their functions are.
@@ -492,9 +500,16 @@ class _Emitter:
     # --- Steps, in the order of interpret.py --------------------------------------------------
 
     def _steps(self, steps: Iterator[Numbered]) -> None:
-        for path, step in steps:
-            self.path = path
-            self._line("", f"// {path}  {ascii_text(line(step))}")
+        for one in steps if self.tested or self.rare else runs_of(steps, self._may_run):
+            if isinstance(one, Run):
+                for self.path, step in one.listed:
+                    self._said(step)
+                self._run(one)
+                for member in one.members:
+                    self._forget(member.step)
+                continue
+            self.path, step = one
+            self._said(step)
             match step:
                 case Loop():
                     self._loop(step)
@@ -502,14 +517,27 @@ class _Emitter:
                     self._when(step)
                 case _:
                     self._step(step)
-                    written = {view.buffer for view in accesses(step).views_written}
-                    for values in [one for one in self.votes if one.buffer in written]:
-                        del self.votes[values]
+                    self._forget(step)
+
+    def _said(self, step: Step) -> None:
+        """Write a step's line of the listing as a comment, unless it is there already."""
+        if not self.tested:
+            self._line("", f"// {self.path}  {ascii_text(line(step))}")
+
+    def _forget(self, step: Step) -> None:
+        """Drop the votes on what a step has written."""
+        written = {view.buffer for view in accesses(step).views_written}
+        for values in [one for one in self.votes if one.buffer in written]:
+            del self.votes[values]
+
+    def _may_run(self, path: str, step: Copy | Split) -> Transfer | None:
+        """Return how a step moves, if it is not one that is only started."""
+        return None if path in self.later.copies else self._transfer_of(step)
 
     def _loop(self, step: Loop) -> None:
         path, var, count = self.path, step.var, step.count
         times, copies = count.constant, 1
-        if self.rare:
+        if self.rare or self.tested:
             self._line("#pragma unroll 1")
         elif times is not None and times <= UNROLL and times * _weight(step.body) <= UNROLLED_STEPS:
             self._line("#pragma unroll")
@@ -593,8 +621,8 @@ class _Emitter:
                     )
             case Copy():
                 self._copy(step)
-            case Split(dsts, src):
-                self._split(dsts, src)
+            case Split():
+                self._move(split(step, self._transfer_of(step)))
             case Publish(dst, src):
                 self._publish(dst, src)
             case Await(dst, src):
@@ -669,56 +697,53 @@ class _Emitter:
 
     def _copy(self, step: Copy) -> None:
         """Read, add where there is something to add, and write; or start to copy."""
-        dst, src, plus = step.dst, step.src, step.plus
-        reads = (src,) if plus is None else (src, plus)
-        how = self._transfer((dst,), reads)
+        how = self._transfer_of(step)
         if self.path in self.later.copies:
-            self._line(*async_lines(how, dst, src))
+            self._line(*async_lines(how, step.dst, step.src))
             return
-        to, *places = how.where
+        self._move(copied(step, how))
 
-        def get(fast: bool) -> str:
-            values = [
-                read(how, view, where, fast=fast) for view, where in zip(reads, places, strict=True)
-            ]
-            if step.only is not None:
-                values[0] = f"{_taking(step.only)}({values[0]})"
-            add = "tcu::add_to_odd" if step.odd else "tcu::add"
-            return values[0] if plus is None else f"{add}({', '.join(values)})"
+    def _transfer_of(self, step: Copy | Split) -> Transfer:
+        touched = accesses(step)
+        return self._transfer(touched.views_written, touched.views_read)
 
-        def put(value: str, fast: bool) -> list[str]:
-            return [write(how, dst, to, (value, src.buffer.dtype), fast=fast)]
+    def _move(self, move: Move) -> None:
+        self._line(*(move.tested() if self.tested else move.lines()))
 
-        if plus is None and step.only is None and places[0] is Where.GATHERED:
-            # The loads come first; pieces are put together as they are written.
-            self._line(*move_lines(how, *held_piece(how, src, put), named=False))
-            return
-        held = f"{type_of(how, src.buffer.dtype)} held"
-        self._line(*move_lines(how, held, get, put, named=how.vector > 1))
+    def _run(self, run: Run) -> None:
+        """Read all rectangles, then write all, if every element is in bounds; else step by step."""
+        guard = " && ".join(map(c_test, run.guard))
+        moves = [(member, moved(member.step, member.how)) for member in run.members]
+        with self._block(f"if ({guard})" if guard else ""):
+            for number, (member, move) in enumerate(moves):
+                counts = (loop.count.constant or 1 for loop in member.loops)
+                self._line(move.declared(f"{HELD}{number}", counts))
+            for writes in (False, True):
+                for number, (member, move) in enumerate(moves):
+                    self.path = member.path
+                    name = f"{HELD}{number}" + "".join(f"[{loop.var}]" for loop in member.loops)
+                    with self._unrolled(member.loops):
+                        self._line(*(move.writes(name) if writes else move.reads(name)))
+        if guard:
+            with self._block("else"):
+                self.tested = True
+                for self.path, step in run.steps:
+                    if isinstance(step, Loop):
+                        self._loop(step)
+                    else:
+                        self._step(step)
+                self.tested = False
 
-    def _split(self, dsts: tuple[View, ...], src: View) -> None:
-        """Read, then write part after part, each time of what is left."""
-        how = self._transfer(dsts, (src,))
-
-        def get(fast: bool) -> str:
-            return read(how, src, how.where[-1], fast=fast)
-
-        def put(rest: str, fast: bool) -> list[str]:
-            parts = [(f"tcu::take_part<{C_TYPES[d.buffer.dtype]}>({rest})", d) for d in dsts]
-            return [
-                write(how, dst, where, (part, dst.buffer.dtype), fast=fast)
-                for (part, dst), where in zip(parts, how.where[:-1], strict=True)
-            ]
-
-        kind = type_of(how, src.buffer.dtype)
-        if how.where[-1] is Where.GATHERED:
-
-            def put_joined(value: str, fast: bool) -> list[str]:
-                return [f"{kind} rest = {value};", *put("rest", fast)]
-
-            self._line(*move_lines(how, *held_piece(how, src, put_joined), named=False))
-            return
-        self._line(*move_lines(how, f"{kind} rest", get, put))
+    @contextmanager
+    def _unrolled(self, loops: tuple[Loop, ...]) -> Iterator[None]:
+        """Loop as often as these do, without jumps."""
+        with ExitStack() as stack:
+            for loop in loops:
+                self._line("#pragma unroll")
+                count = c_extent(loop.count)
+                head = f"for (int {loop.var} = 0; {loop.var} < {count}; ++{loop.var})"
+                stack.enter_context(self._block(head))
+            yield
 
     def _publish(self, dst: View, src: View) -> None:
         """Write each element with its flag."""
@@ -741,7 +766,62 @@ class _Emitter:
             return [write(how, dst, Where.ANYWHERE, (value, src.buffer.dtype), fast=False)]
 
         kind = f"tcu::Status<{C_TYPES[src.buffer.dtype]}>::Word"
-        self._line(*move_lines(how, f"{kind} seen", get, put))
+        self._line(*Move(how, f"{kind} seen", get, put).lines())
+
+
+# --- What a lane reads and writes --------------------------------------------------------------
+
+
+def moved(step: Copy | Split, how: Transfer) -> Move:
+    """Return the text of a step that moves rectangles."""
+    return copied(step, how) if isinstance(step, Copy) else split(step, how)
+
+
+def copied(step: Copy, how: Transfer) -> Move:
+    """Return what a Copy reads and adds, and what it writes."""
+    dst, src, plus = step.dst, step.src, step.plus
+    to, *places = how.where
+
+    def get(fast: bool) -> str:
+        views = (src,) if plus is None else (src, plus)
+        values = [
+            read(how, view, where, fast=fast) for view, where in zip(views, places, strict=True)
+        ]
+        if step.only is not None:
+            values[0] = f"{_taking(step.only)}({values[0]})"
+        add = "tcu::add_to_odd" if step.odd else "tcu::add"
+        return values[0] if plus is None else f"{add}({', '.join(values)})"
+
+    def put(value: str, fast: bool) -> list[str]:
+        return [write(how, dst, to, (value, src.buffer.dtype), fast=fast)]
+
+    if plus is None and step.only is None and places[0] is Where.GATHERED:
+        # The loads come first; pieces are put together as they are written.
+        return Move(how, *held_piece(how, src, put), named=False)
+    return Move(how, f"{type_of(how, src.buffer.dtype)} held", get, put, named=how.vector > 1)
+
+
+def split(step: Split, how: Transfer) -> Move:
+    """Return what a Split reads, and the writes of part after part, each of what is left."""
+    dsts, src = step.dsts, step.src
+    kind = type_of(how, src.buffer.dtype)
+
+    def get(fast: bool) -> str:
+        return read(how, src, how.where[-1], fast=fast)
+
+    def put(rest: str, fast: bool) -> list[str]:
+        parts = [(f"tcu::take_part<{C_TYPES[d.buffer.dtype]}>({rest})", d) for d in dsts]
+        return [
+            write(how, dst, where, (part, dst.buffer.dtype), fast=fast)
+            for (part, dst), where in zip(parts, how.where[:-1], strict=True)
+        ]
+
+    def put_joined(value: str, fast: bool) -> list[str]:
+        return [f"{kind} rest = {value};", *put("rest", fast)]
+
+    if how.where[-1] is Where.GATHERED:
+        return Move(how, *held_piece(how, src, put_joined), named=False)
+    return Move(how, f"{kind} rest", get, put)
 
 
 # --- What a program needs before its first step -------------------------------------------------

@@ -6,7 +6,7 @@ A transfer is loops over a lane's vectors, reads before writes, on one path or o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from tcusim.machine import format_of
@@ -289,12 +289,13 @@ def _place(transfer: Transfer) -> list[str]:
     return [f"const int {n} = {parts[n]};" for n in ("row", "col") if extents[n] > 1]
 
 
-def _test(test: Bound | Alignment | Ranges) -> str:
+def c_test(test: Bound | Alignment | Ranges) -> str:
+    """Print one of the tests that lead to the fast path."""
     if isinstance(test, Bound):
         return c_bound(test)
     if isinstance(test, Ranges):
         return f"{test.name}_inner"
-    pointer = c_pointer(test.view.buffer, test.view.offset)
+    pointer = c_pointer(test.buffer, test.offset)
     return f"tcu::is_multiple({pointer}, {test.nbytes})"
 
 
@@ -306,36 +307,76 @@ def _paths(transfer: Transfer, fast: list[str], one: Callable[[bool], list[str]]
     """
     if not transfer.guard:
         return fast
-    guard = " && ".join(map(_test, transfer.guard))
-    each = _block(
-        f"for (int e = lane; e < {transfer.vectors}; e += {LANES})",
-        [*_place(transfer), *one(False)],
-    )
-    return [*_block(f"if ({guard})", fast), *_block("else", ["#pragma unroll 1", *each])]
+    guard = " && ".join(map(c_test, transfer.guard))
+    return [*_block(f"if ({guard})", fast), *_block("else", _each_tested(transfer, one(False)))]
 
 
-def move_lines(
-    transfer: Transfer, variable: str, get: Read, put: Write, *, named: bool = True
-) -> list[str]:
-    """Print reads of a lane's vectors into registers, and then their writes.
+def _each_tested(transfer: Transfer, lines: Iterable[str]) -> list[str]:
+    """Print a loop over a lane's vectors in which each is tested."""
+    head = f"for (int e = lane; e < {transfer.vectors}; e += {LANES})"
+    return ["#pragma unroll 1", *_block(head, [*_place(transfer), *lines])]
 
-    All reads come before the first write, as many as registers may hold: memory answers them
-    together. That is legal, since a step reads no element that another lane writes.
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Reads of a lane's vectors into registers, and their writes.
 
     variable: a declaration, such as "float held". named: whether a single vector needs it.
     """
-    name = variable.split()[-1]
 
-    def one(fast: bool) -> list[str]:
-        declared = [f"{variable} = {get(fast)};"] if named else []
-        return [*declared, *put(name if named else get(fast), fast)]
+    transfer: Transfer
+    variable: str
+    get: Read
+    put: Write
+    named: bool = True
 
-    fast = transfer.vector > 1 or bool(transfer.guard)
-    if transfer.iterations == 1:
-        lines = each_vector(transfer, 1, "lane", one(fast))
-    else:
-        lines = _held(transfer, variable, get(fast), put(f"{name}[nth]", fast))
-    return _paths(transfer, lines, one)
+    @property
+    def _name(self) -> str:
+        return self.variable.split()[-1]
+
+    def _one(self, fast: bool) -> list[str]:
+        declared = [f"{self.variable} = {self.get(fast)};"] if self.named else []
+        return [*declared, *self.put(self._name if self.named else self.get(fast), fast)]
+
+    def lines(self) -> list[str]:
+        """Print the step alone.
+
+        All reads come before the first write, as many as registers may hold: memory answers them
+        together. That is legal, since a step reads no element that another lane writes.
+        """
+        transfer = self.transfer
+        fast = transfer.vector > 1 or bool(transfer.guard)
+        if transfer.iterations == 1:
+            lines = each_vector(transfer, 1, "lane", self._one(fast))
+        else:
+            writes = self.put(f"{self._name}[nth]", fast)
+            lines = _held(transfer, self.variable, self.get(fast), writes)
+        return _paths(transfer, lines, self._one)
+
+    def tested(self) -> list[str]:
+        """Print the step alone, with a test of each vector."""
+        return _each_tested(self.transfer, self._one(False))
+
+    def declared(self, name: str, extents: Iterable[int]) -> str:
+        """Print an array of registers for all vectors, of each iteration of some loops."""
+        kind = self.variable.rsplit(maxsplit=1)[0]
+        sizes = "".join(f"[{size}]" for size in (*extents, self.transfer.iterations))
+        return f"{kind} {name}{sizes};"
+
+    def reads(self, name: str) -> list[str]:
+        """Print the reads of all vectors into such an array; all are in bounds and aligned."""
+        return self._each(f"{name}[{self._nth}] = {self.get(True)};")
+
+    def writes(self, name: str) -> list[str]:
+        """Print the writes of all vectors from such an array."""
+        return self._each(*self.put(f"{name}[{self._nth}]", True))
+
+    @property
+    def _nth(self) -> str:
+        return "0" if self.transfer.iterations == 1 else "nth"
+
+    def _each(self, *lines: str) -> list[str]:
+        return each_vector(self.transfer, self.transfer.iterations, "lane", lines)
 
 
 def _held(transfer: Transfer, variable: str, value: str, writes: Iterable[str]) -> list[str]:

@@ -76,10 +76,20 @@ class Where(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """The condition that a rectangle begins at a multiple of some bytes."""
+    """The condition that a place in a buffer is at a multiple of some bytes."""
 
-    view: View
+    buffer: Buffer
+    offset: Index
     nbytes: int
+
+    @staticmethod
+    def of(view: View, nbytes: int) -> Alignment:
+        """Return the condition that a rectangle begins so, without what is a multiple anyway."""
+        itemsize, offset = format_of(view.buffer.dtype).itemsize, view.offset
+        terms = tuple(term for term in offset.terms if term[1] * itemsize % nbytes)
+        return Alignment(
+            view.buffer, Index(terms, offset.const % max(1, nbytes // itemsize)), nbytes
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +223,7 @@ def _guard(
             continue
         if one is Where.ANYWHERE:
             access = transfer.vector * format_of(view.buffer.dtype).itemsize
-            tests.append(Alignment(view, min(VECTOR_BYTES, access)))
+            tests.append(Alignment.of(view, min(VECTOR_BYTES, access)))
         tests.extend(whole(view))
     return tuple(dict.fromkeys(tests))
 

@@ -31,13 +31,34 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
     wmma::fill_fragment(C, 0.0f);
 
     // 2  a0_s[320*warp + 40*row + col] <- a[4096*block + 1024*warp + 128*row + col where 32*block + row + 8*warp < rows]  8x32
-    if (tcu::is_multiple(&a[4096*block + 1024*warp], 16) && 32*block + 8*warp + 7 < rows) {
+
+    // 3  b0_s[320*warp + 40*row + col] <- b[32*block_col + 512*warp + 64*row + col]  8x32
+    if (tcu::is_multiple(a, 16) && tcu::is_multiple(b, 16) && 32*block + 8*warp + 7 < rows) {
+        tcu::Vector<half, 8> held0[1];
+        tcu::Vector<half, 8> held1[1];
         {
             const int e = lane;
             const int row = e / 4;
             const int col = 8*(e % 4);
-            tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(&a[4096*block + 1024*warp + 128*row + col]);
-            tcu::store<tcu::Aligned>(&a0_s[320*warp + 40*row + col], held);
+            held0[0] = tcu::load<8, tcu::Aligned>(&a[4096*block + 1024*warp + 128*row + col]);
+        }
+        {
+            const int e = lane;
+            const int row = e / 4;
+            const int col = 8*(e % 4);
+            held1[0] = tcu::load<8, tcu::Aligned>(&b[32*block_col + 512*warp + 64*row + col]);
+        }
+        {
+            const int e = lane;
+            const int row = e / 4;
+            const int col = 8*(e % 4);
+            tcu::store<tcu::Aligned>(&a0_s[320*warp + 40*row + col], held0[0]);
+        }
+        {
+            const int e = lane;
+            const int row = e / 4;
+            const int col = 8*(e % 4);
+            tcu::store<tcu::Aligned>(&b0_s[320*warp + 40*row + col], held1[0]);
         }
     }
     else {
@@ -48,19 +69,6 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
             tcu::Vector<half, 8> held = tcu::load<8>(&a[4096*block + 1024*warp + 128*row + col], [&](int at) { return 32*block + 8*warp + row < rows; });
             tcu::store<tcu::Aligned>(&a0_s[320*warp + 40*row + col], held);
         }
-    }
-
-    // 3  b0_s[320*warp + 40*row + col] <- b[32*block_col + 512*warp + 64*row + col]  8x32
-    if (tcu::is_multiple(&b[32*block_col + 512*warp], 16)) {
-        {
-            const int e = lane;
-            const int row = e / 4;
-            const int col = 8*(e % 4);
-            tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(&b[32*block_col + 512*warp + 64*row + col]);
-            tcu::store<tcu::Aligned>(&b0_s[320*warp + 40*row + col], held);
-        }
-    }
-    else {
         #pragma unroll 1
         for (int e = lane; e < 32; e += 32) {
             const int row = e / 4;
@@ -74,7 +82,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
     __syncthreads();
 
     // 5  a1_s[320*warp + 40*row + col] <- a[4096*block + 1024*warp + 32 + 128*row + col where 32*block + row + 8*warp < rows]  8x32
-    if (tcu::is_multiple(&a[4096*block + 1024*warp + 32], 16) && 32*block + 8*warp + 7 < rows) {
+    if (tcu::is_multiple(a, 16) && 32*block + 8*warp + 7 < rows) {
         {
             const int e = lane;
             const int row = e / 4;
@@ -92,7 +100,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
     }
 
     // 6  b1_s[320*warp + 40*row + col] <- b[32*block_col + 512*warp + 2048 + 64*row + col]  8x32
-    if (tcu::is_multiple(&b[32*block_col + 512*warp + 2048], 16)) {
+    if (tcu::is_multiple(b, 16)) {
         {
             const int e = lane;
             const int row = e / 4;
@@ -156,7 +164,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
     __syncthreads();
 
     // 12  a0_s[320*warp + 40*row + col] <- a[4096*block + 1024*warp + 64 + 128*row + col where 32*block + row + 8*warp < rows]  8x32
-    if (tcu::is_multiple(&a[4096*block + 1024*warp + 64], 16) && 32*block + 8*warp + 7 < rows) {
+    if (tcu::is_multiple(a, 16) && 32*block + 8*warp + 7 < rows) {
         {
             const int e = lane;
             const int row = e / 4;
@@ -174,7 +182,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
     }
 
     // 13  b0_s[320*warp + 40*row + col] <- b[32*block_col + 512*warp + 4096 + 64*row + col]  8x32
-    if (tcu::is_multiple(&b[32*block_col + 512*warp + 4096], 16)) {
+    if (tcu::is_multiple(b, 16)) {
         {
             const int e = lane;
             const int row = e / 4;
@@ -238,7 +246,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
     __syncthreads();
 
     // 19  a1_s[320*warp + 40*row + col] <- a[4096*block + 1024*warp + 96 + 128*row + col where 32*block + row + 8*warp < rows]  8x32
-    if (tcu::is_multiple(&a[4096*block + 1024*warp + 96], 16) && 32*block + 8*warp + 7 < rows) {
+    if (tcu::is_multiple(a, 16) && 32*block + 8*warp + 7 < rows) {
         {
             const int e = lane;
             const int row = e / 4;
@@ -256,7 +264,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
     }
 
     // 20  b1_s[320*warp + 40*row + col] <- b[32*block_col + 512*warp + 6144 + 64*row + col]  8x32
-    if (tcu::is_multiple(&b[32*block_col + 512*warp + 6144], 16)) {
+    if (tcu::is_multiple(b, 16)) {
         {
             const int e = lane;
             const int row = e / 4;
@@ -371,7 +379,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
         __syncwarp();
 
         // 30.3  out[2048*block + 32*block_col + 16*warp + 64*row + col where 32*block + row < rows] <- s_C[16*row + col]  16x16
-        if (tcu::is_multiple(&out[2048*block + 32*block_col + 16*warp], 8) && 32*block + 15 < rows) {
+        if (tcu::is_multiple(out, 8) && 32*block + 15 < rows) {
             {
                 tcu::Vector<float, 4> held[2];
                 #pragma unroll
@@ -409,7 +417,7 @@ gemm(const half* __restrict__ a, const half* __restrict__ b, half* __restrict__ 
         __syncwarp();
 
         // 30.6  out[2048*block + 32*block_col + 16*warp + 992 + 64*row + col where 32*block + row + 16 < rows] <- s_C[16*row + col]  16x16
-        if (tcu::is_multiple(&out[2048*block + 32*block_col + 16*warp + 992], 8) && 32*block + 31 < rows) {
+        if (tcu::is_multiple(out, 8) && 32*block + 31 < rows) {
             {
                 tcu::Vector<float, 4> held[2];
                 #pragma unroll

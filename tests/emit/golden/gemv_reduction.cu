@@ -28,12 +28,34 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     wmma::fill_fragment(C, 0.0f);
 
     // 2  x_s[192*warp + row + 16*col where col + 12*warp < 23] <- b[192*warp + row + 16*col < 256 where col + 12*warp < 23]  16x12
-    if (12*warp + 11 < 23 && tcu::is_multiple(&b[192*warp], 16) && 192*warp + 191 < 256) {
+
+    // 3  a0_s[row + 72*col] <- a[16384*block + 8192*warp + row + 256*col where 64*block + col + 32*warp < rows]  64x32
+    if (tcu::is_multiple(b, 16) && tcu::is_multiple(a, 16) && 12*warp + 11 < 23 && 192*warp + 191 < 256 && 64*block + 32*warp + 31 < rows) {
+        tcu::Vector<half, 8> held0[1];
+        tcu::Vector<half, 8> held1[8];
         if (const int e = lane; e < 24) {
             const int row = 8*(e % 2);
             const int col = e / 2;
-            tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(&b[192*warp + row + 16*col]);
-            tcu::store<tcu::Aligned>(&x_s[192*warp + row + 16*col], held);
+            held0[0] = tcu::load<8, tcu::Aligned>(&b[192*warp + row + 16*col]);
+        }
+        #pragma unroll
+        for (int nth = 0; nth < 8; ++nth) {
+            const int e = lane + 32*nth;
+            const int row = 8*(e % 8);
+            const int col = e / 8;
+            held1[nth] = tcu::load<8, tcu::Aligned>(&a[16384*block + 8192*warp + row + 256*col]);
+        }
+        if (const int e = lane; e < 24) {
+            const int row = 8*(e % 2);
+            const int col = e / 2;
+            tcu::store<tcu::Aligned>(&x_s[192*warp + row + 16*col], held0[0]);
+        }
+        #pragma unroll
+        for (int nth = 0; nth < 8; ++nth) {
+            const int e = lane + 32*nth;
+            const int row = 8*(e % 8);
+            const int col = e / 8;
+            tcu::store<tcu::Aligned>(&a0_s[row + 72*col], held1[nth]);
         }
     }
     else {
@@ -44,29 +66,6 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
             tcu::Vector<half, 8> held = tcu::load<8>(&b[192*warp + row + 16*col], [&](int at) { return 192*warp + row + 16*col + at < 256 && 12*warp + col < 23; });
             tcu::store<tcu::Aligned>(&x_s[192*warp + row + 16*col], held, [&](int at) { return 12*warp + col < 23; });
         }
-    }
-
-    // 3  a0_s[row + 72*col] <- a[16384*block + 8192*warp + row + 256*col where 64*block + col + 32*warp < rows]  64x32
-    if (tcu::is_multiple(&a[16384*block + 8192*warp], 16) && 64*block + 32*warp + 31 < rows) {
-        {
-            tcu::Vector<half, 8> held[8];
-            #pragma unroll
-            for (int nth = 0; nth < 8; ++nth) {
-                const int e = lane + 32*nth;
-                const int row = 8*(e % 8);
-                const int col = e / 8;
-                held[nth] = tcu::load<8, tcu::Aligned>(&a[16384*block + 8192*warp + row + 256*col]);
-            }
-            #pragma unroll
-            for (int nth = 0; nth < 8; ++nth) {
-                const int e = lane + 32*nth;
-                const int row = 8*(e % 8);
-                const int col = e / 8;
-                tcu::store<tcu::Aligned>(&a0_s[row + 72*col], held[nth]);
-            }
-        }
-    }
-    else {
         #pragma unroll 1
         for (int e = lane; e < 256; e += 32) {
             const int row = 8*(e % 8);
@@ -80,7 +79,7 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     __syncthreads();
 
     // 5  a1_s[row + 72*col] <- a[16384*block + 8192*warp + 64 + row + 256*col where 64*block + col + 32*warp < rows]  64x32
-    if (tcu::is_multiple(&a[16384*block + 8192*warp + 64], 16) && 64*block + 32*warp + 31 < rows) {
+    if (tcu::is_multiple(a, 16) && 64*block + 32*warp + 31 < rows) {
         #pragma unroll
         for (int nth = 0; nth < 8; ++nth) {
             const int e = lane + 32*nth;
@@ -139,7 +138,7 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     __syncwarp();
 
     // 19  a0_s[row + 72*col] <- a[16384*block + 8192*warp + 128 + row + 256*col where 64*block + col + 32*warp < rows]  64x32
-    if (tcu::is_multiple(&a[16384*block + 8192*warp + 128], 16) && 64*block + 32*warp + 31 < rows) {
+    if (tcu::is_multiple(a, 16) && 64*block + 32*warp + 31 < rows) {
         #pragma unroll
         for (int nth = 0; nth < 8; ++nth) {
             const int e = lane + 32*nth;
@@ -198,7 +197,7 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     __syncwarp();
 
     // 33  a1_s[row + 72*col] <- a[16384*block + 8192*warp + 192 + row + 256*col where 64*block + col + 32*warp < rows]  64x32
-    if (tcu::is_multiple(&a[16384*block + 8192*warp + 192], 16) && 64*block + 32*warp + 31 < rows) {
+    if (tcu::is_multiple(a, 16) && 64*block + 32*warp + 31 < rows) {
         #pragma unroll
         for (int nth = 0; nth < 8; ++nth) {
             const int e = lane + 32*nth;

@@ -47,7 +47,7 @@ reduction_16n_coalesced(const half* __restrict__ in, float* __restrict__ out, co
         wmma::fill_fragment(V, 0.0f);
 
         // 2.2  t_A[row + 16*col] <- in[1024*block + 64*s + row + 16*col where 16*col + row < 64]  16x16
-        if (tcu::is_multiple(&in[1024*block + 64*s], 16) && 255 < 64) {
+        if (tcu::is_multiple(in, 16) && 255 < 64) {
             {
                 const int e = lane;
                 const int row = 8*(e % 2);

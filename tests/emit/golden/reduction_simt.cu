@@ -16,7 +16,7 @@ reduction_simt(const half* __restrict__ in, float* __restrict__ out, const long 
     const tcu::Shared<half> values = {values_all[warp]};
 
     // 1  values[row] <- in[256*block + row where 256*block + row < length]  256x1
-    if (tcu::is_multiple(&in[256*block], 16) && 256*block + 255 < length) {
+    if (tcu::is_multiple(in, 16) && 256*block + 255 < length) {
         {
             const int e = lane;
             const int row = 8*e;

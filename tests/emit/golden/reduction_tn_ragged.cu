@@ -37,7 +37,7 @@ reduction_tn(const half* __restrict__ in, half* __restrict__ out, const long lon
     for (int i = 0; i < 4; ++i) {
 
         // 3.1  t_A[row + 16*col] <- in[1000*block + 256*i + row + 16*col where 16*col + 256*i + row < 1000 and 1000*block + 16*col + 256*i + row < length]  16x16
-        if (tcu::is_multiple(&in[1000*block + 256*i], 16) && 256*i + 255 < 1000 && 1000*block + 256*i + 255 < length) {
+        if (tcu::is_multiple(in, 16) && 256*i + 255 < 1000 && 1000*block + 256*i + 255 < length) {
             {
                 const int e = lane;
                 const int row = 8*(e % 2);

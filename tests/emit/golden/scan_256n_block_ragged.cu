@@ -284,7 +284,7 @@ scan_256n_block(const half* __restrict__ in, float* __restrict__ out, const long
         __syncthreads();
 
         // 5.29  out[2000*block + 1024*i + 256*warp + 16*row + col where col + 1024*i + 16*row + 256*warp < 2000 and 2000*block + col + 1024*i + 16*row + 256*warp < length] <- s_R[16*row + col] + prtls[warp]  16x16
-        if (tcu::is_multiple(&out[2000*block + 256*warp + 1024*i], 16) && 256*warp + 1024*i + 255 < 2000 && 2000*block + 256*warp + 1024*i + 255 < length) {
+        if (tcu::is_multiple(out, 16) && 256*warp + 1024*i + 255 < 2000 && 2000*block + 256*warp + 1024*i + 255 < length) {
             {
                 tcu::Vector<float, 4> held[2];
                 #pragma unroll

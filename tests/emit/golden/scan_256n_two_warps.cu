@@ -64,7 +64,7 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
     for (int i = 0; i < 2; ++i) {
 
         // 5.1  t_A[16*row + col] <- in[600*block + 256*i + 300*warp + 16*row + col where col + 256*i + 16*row < 300 and 600*block + col + 256*i + 16*row + 300*warp < length]  16x16
-        if (tcu::is_multiple(&in[600*block + 300*warp + 256*i], 8) && 256*i + 255 < 300 && 600*block + 300*warp + 256*i + 255 < length) {
+        if (tcu::is_multiple(in, 8) && 256*i + 255 < 300 && 600*block + 300*warp + 256*i + 255 < length) {
             {
                 tcu::Vector<half, 4> held[2];
                 #pragma unroll
@@ -103,7 +103,7 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
         wmma::mma_sync(AU, A, U, S);
 
         // 5.5  t_B[16*row + col] <- in[600*block + 256*i + 300*warp + 16*row + col where col + 256*i + 16*row < 300 and 600*block + col + 256*i + 16*row + 300*warp < length]  16x16
-        if (tcu::is_multiple(&in[600*block + 300*warp + 256*i], 8) && 256*i + 255 < 300 && 600*block + 300*warp + 256*i + 255 < length) {
+        if (tcu::is_multiple(in, 8) && 256*i + 255 < 300 && 600*block + 300*warp + 256*i + 255 < length) {
             {
                 tcu::Vector<half, 4> held[2];
                 #pragma unroll
@@ -185,7 +185,7 @@ scan_256n(const half* __restrict__ in, float* __restrict__ out, const long long 
         __syncwarp();
 
         // 5.18  out[600*block + 256*i + 300*warp + 16*row + col where col + 256*i + 16*row < 300 and 600*block + col + 256*i + 16*row + 300*warp < length] <- s_R[16*row + col]  16x16
-        if (tcu::is_multiple(&out[600*block + 300*warp + 256*i], 16) && 256*i + 255 < 300 && 600*block + 300*warp + 256*i + 255 < length) {
+        if (tcu::is_multiple(out, 16) && 256*i + 255 < 300 && 600*block + 300*warp + 256*i + 255 < length) {
             {
                 tcu::Vector<float, 4> held[2];
                 #pragma unroll

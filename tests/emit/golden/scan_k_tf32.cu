@@ -43,7 +43,7 @@ scan_k(const float* __restrict__ in, float* __restrict__ out, const long long le
     __syncwarp();
 
     // 7  out[128*block + 8*row + col] <- s_R[16*row + col]  16x8
-    if (tcu::is_multiple(&out[128*block], 16)) {
+    if (tcu::is_multiple(out, 16)) {
         {
             const int e = lane;
             const int row = e / 2;

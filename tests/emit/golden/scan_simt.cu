@@ -18,7 +18,7 @@ scan_simt(const half* __restrict__ in, float* __restrict__ out, const long long 
     const tcu::Shared<half> y = {y_all[warp]};
 
     // 1  x[col] <- in[256*block + col where 256*block + col < length]  1x256
-    if (tcu::is_multiple(&in[256*block], 16) && 256*block + 255 < length) {
+    if (tcu::is_multiple(in, 16) && 256*block + 255 < length) {
         {
             const int e = lane;
             const int col = 8*e;
@@ -271,7 +271,7 @@ scan_simt(const half* __restrict__ in, float* __restrict__ out, const long long 
     __syncwarp();
 
     // 19  out[256*block + col where 256*block + col < length] <- x[col]  1x256
-    if (tcu::is_multiple(&out[256*block], 16) && 256*block + 255 < length) {
+    if (tcu::is_multiple(out, 16) && 256*block + 255 < length) {
         {
             tcu::Vector<half, 4> held[2];
             #pragma unroll

@@ -1,0 +1,203 @@
+"""Which steps move their rectangles at once: all reads before the first write, after one test.
+
+Memory then answers the reads of several steps together, and a warp waits for it once. That is
+legal: steps see what others wrote to shared memory only after a Sync, and nothing reads what an
+earlier step of the same run wrote. `verify` holds both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TypeAlias
+
+from tcusim.machine import format_of
+from tcusim.program.grammar import (
+    Bound,
+    BufferRole,
+    Copy,
+    Index,
+    Loop,
+    Numbered,
+    Space,
+    Split,
+    Step,
+    View,
+    accesses,
+    branch_of,
+    walk,
+    whole,
+)
+from tcusim_cuda.transfer import Alignment, Transfer, Where
+
+__all__ = ["HELD_TOGETHER", "MOST_STEPS", "Member", "Run", "runs_of"]
+
+# Registers of a lane that hold what a run has read. With as many for addresses, 16 warps still
+# share a multiprocessor of 2**16 registers.
+HELD_TOGETHER = 64
+# Steps of a run: each has a variable of its own.
+MOST_STEPS = 8
+REGISTER_BYTES = 4
+
+
+Moving: TypeAlias = Callable[[str, Copy | Split], Transfer | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A step of a run, with the loops of the run around it, outermost first.
+
+    how: how its lanes move it if the run's test holds, so that every element is in bounds.
+    """
+
+    path: str
+    step: Copy | Split
+    loops: tuple[Loop, ...]
+    how: Transfer
+
+    @property
+    def times(self) -> int:
+        """How often a lane does the step."""
+        return prod(loop.count.constant or 0 for loop in self.loops)
+
+    @property
+    def registers(self) -> int:
+        """Registers of a lane that hold all that it reads."""
+        nbytes = self.how.vector * format_of(self.step.src.buffer.dtype).itemsize
+        return self.times * self.how.iterations * max(1, nbytes // REGISTER_BYTES)
+
+    @property
+    def guard(self) -> tuple[Bound | Alignment, ...]:
+        """What must hold so that all its vectors are in bounds and aligned, in every iteration."""
+        last = {loop.var: (loop.count.constant or 1) - 1 for loop in self.loops}
+        return tuple(
+            _hardest(test, last) if isinstance(test, Bound) else test
+            for test in self.how.guard
+            if isinstance(test, Bound | Alignment)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Steps that follow each other, and move their rectangles at once."""
+
+    steps: tuple[Numbered, ...]
+    members: tuple[Member, ...]
+
+    @property
+    def listed(self) -> Iterator[Numbered]:
+        """All its steps, and those inside them, in text order."""
+        for path, step in self.steps:
+            yield path, step
+            if isinstance(step, Loop):
+                yield from walk(step.body, f"{path}.")
+
+    @property
+    def guard(self) -> tuple[Bound | Alignment, ...]:
+        """The tests of all members: of those that differ in a constant alone, the hardest."""
+        bounds: dict[tuple[object, object], Bound] = {}
+        others: dict[Bound | Alignment, None] = {}
+        for test in (test for member in self.members for test in member.guard):
+            if isinstance(test, Alignment):
+                others[test] = None
+                continue
+            key = test.lhs.terms, test.rhs.terms
+            if key not in bounds or bounds[key].excess.const < test.excess.const:
+                bounds[key] = test
+        return (*others, *bounds.values())
+
+
+def runs_of(steps: Iterable[Numbered], transfer: Moving) -> Iterator[Numbered | Run]:
+    """Yield the steps of one list, those that are worth it in runs.
+
+    transfer: how the step at a path moves, or None if it cannot be one of several.
+    """
+    held: list[tuple[Numbered, list[Member]]] = []
+    for path, step in steps:
+        members = _members(path, step, (), transfer)
+        if held and (members is None or not _fits([*held, ((path, step), members)])):
+            yield from _closed(held)
+            held = []
+        if members is None or not _fits([((path, step), members)]):
+            yield path, step
+        else:
+            held.append(((path, step), members))
+    yield from _closed(held)
+
+
+def _closed(held: Sequence[tuple[Numbered, list[Member]]]) -> Iterator[Numbered | Run]:
+    """Yield what was held: as a run, if that reads or writes the grid's memory several times."""
+    members = tuple(member for _, found in held for member in found)
+    steps = tuple(step for step, _ in held)
+    views = (view for member in members for view in _views(member.step))
+    if any(view.buffer.space is Space.GLOBAL for view in views) and (
+        len(members) > 1 or any(member.times > 1 for member in members)
+    ):
+        yield Run(steps, members)
+    else:
+        yield from steps
+
+
+def _fits(held: Sequence[tuple[Numbered, list[Member]]]) -> bool:
+    members = [member for _, found in held for member in found]
+    registers = sum(member.registers for member in members)
+    return len(members) <= MOST_STEPS and registers <= HELD_TOGETHER
+
+
+def _members(
+    path: str,
+    step: Step,
+    loops: tuple[Loop, ...],
+    transfer: Moving,
+) -> list[Member] | None:
+    """Return the steps that a step is, if all are moves whose number is known, else None."""
+    match step:
+        case Copy() | Split():
+            how = transfer(path, step)
+            member = None if how is None else _untested(Member(path, step, loops, how))
+            return None if member is None else [member]
+        case Loop() if step.count.constant:
+            found: list[Member] = []
+            for inner, one in branch_of(path, step):
+                members = _members(inner, one, (*loops, step), transfer)
+                if members is None:
+                    return None
+                found += members
+            return found
+        case _:
+            return None
+
+
+def _untested(member: Member) -> Member | None:
+    """Return a step as one of which no vector is tested, or None if some always is."""
+    how, views = member.how, _views(member.step)
+    if Where.GATHERED in how.where or any(view.ranges is not None for view in views):
+        return None
+    if any(view.buffer.role is BufferRole.STATUS for view in views):
+        return None
+    if how.vector == 1:
+        how = replace(how, guard=tuple(dict.fromkeys(b for view in views for b in whole(view))))
+    member = replace(member, how=how)
+    for test in member.guard:
+        if isinstance(test, Bound):
+            known = test.excess
+            if not known.terms and known.const >= 0:
+                return None
+        elif test.offset.terms and {loop.var for loop in member.loops} & test.offset.symbols:
+            return None
+    return member
+
+
+def _views(step: Copy | Split) -> tuple[View, ...]:
+    touched = accesses(step)
+    return (*touched.views_written, *touched.views_read)
+
+
+def _hardest(bound: Bound, last: dict[str, int]) -> Bound:
+    """Return a bound in the iteration in which it is hardest to meet."""
+    excess = bound.excess
+    corner: dict[str, Index | int] = {
+        name: end if excess.coefficient(name) > 0 else 0 for name, end in last.items()
+    }
+    return Bound(bound.lhs.substitute(corner), bound.rhs.substitute(corner))
