@@ -92,6 +92,8 @@ from tcusim_cuda.transfer import (
 )
 
 HEADER = Path(__file__).parent / "include" / "tcusim.cuh"
+# Types of tiles whose accesses tcusim.cuh writes in PTX.
+TOLD_THE_SPACE = frozenset({"bf16", "tf32", "f64"})
 FRAGMENT_TYPES = {**C_TYPES, "tf32": "wmma::precision::tf32"}
 # CUDA C++ Programming Guide: without asking, a block has 48 KB of shared memory.
 STATIC_SHARED_BYTES = 48 * 1024
@@ -601,10 +603,8 @@ class _Emitter:
                 layout = f", wmma::mem_{src.layout}" if dst.role is Role.ACC else ""
                 self._require_aligned(src)
                 with self._each_fragment(dst, src) as (f, pointer):
-                    self._line(
-                        f"{self.space}::load_matrix_sync({dst.name}{f}, {pointer}, "
-                        f"{src.ldm}{layout});"
-                    )
+                    load = self._tile_function("load", src, dst)
+                    self._line(f"{load}({dst.name}{f}, {pointer}, {src.ldm}{layout});")
                     if only is not None:
                         self._each_element(dst, f, f"{_taking(only)}({dst.name}{f}.x[e])")
             case Mma(d, a, b, c):
@@ -615,9 +615,9 @@ class _Emitter:
             case Store(dst, src):
                 self._require_aligned(dst)
                 with self._each_fragment(src, dst) as (f, pointer):
+                    store = self._tile_function("store", dst, src)
                     self._line(
-                        f"{self.space}::store_matrix_sync({pointer}, {src.name}{f}, {dst.ldm}, "
-                        f"wmma::mem_{dst.layout});"
+                        f"{store}({pointer}, {src.name}{f}, {dst.ldm}, wmma::mem_{dst.layout});"
                     )
             case Copy():
                 self._copy(step)
@@ -636,6 +636,16 @@ class _Emitter:
                 raise AssertionError("control steps are written by _steps")
             case _:
                 assert_never(step)
+
+    def _tile_function(self, verb: str, view: View, frag: Frag) -> str:
+        """Return the function that moves a fragment: WMMA's, or ours for mma.sync's shapes.
+
+        Of some types nvcc does not see in which space a tile of WMMA's is, so ours is told.
+        """
+        if self.space == "wmma" and frag.dtype in TOLD_THE_SPACE:
+            space = "InGlobal" if view.buffer.space is Space.GLOBAL else "InShared"
+            return f"tcu::{verb}_tile<tcu::{space}>"
+        return f"{self.space}::{verb}_matrix_sync"
 
     def _each_element(self, frag: Frag, f: str, value: str) -> None:
         """Set each element of a fragment, all alike."""
@@ -810,10 +820,14 @@ def split(step: Split, how: Transfer) -> Move:
         return read(how, src, how.where[-1], fast=fast)
 
     def put(rest: str, fast: bool) -> list[str]:
-        parts = [(f"tcu::take_part<{C_TYPES[d.buffer.dtype]}>({rest})", d) for d in dsts]
+        kinds = [C_TYPES[d.buffer.dtype] for d in dsts]
+        takes = [
+            f"tcu::take_part<{kind}, {'false' if number else 'true'}>({rest})"
+            for number, kind in enumerate(kinds)
+        ]
         return [
             write(how, dst, where, (part, dst.buffer.dtype), fast=fast)
-            for (part, dst), where in zip(parts, how.where[:-1], strict=True)
+            for part, dst, where in zip(takes, dsts, how.where[:-1], strict=True)
         ]
 
     def put_joined(value: str, fast: bool) -> list[str]:

@@ -19,3 +19,8 @@ inline __nv_bfloat16 __double2bfloat16(double x) {
     return __ushort_as_bfloat16(tcusim_narrow<8, 7>(x));
 }
 inline float __bfloat162float(__nv_bfloat16 x) { return static_cast<float>(x); }
+
+struct __nv_bfloat162 {
+    __nv_bfloat16 x, y;
+};
+inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) { return {x, y}; }

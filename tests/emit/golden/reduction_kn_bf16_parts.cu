@@ -58,9 +58,9 @@ reduction_kn(const float* __restrict__ in, float* __restrict__ out, const long l
                     const int e = lane + 32*nth;
                     const int row = 4*(e % 4);
                     const int col = e / 4;
-                    tcu::store<tcu::Aligned>(&t_A0[row + 16*col], tcu::take_part<__nv_bfloat16>(rest[nth]));
-                    tcu::store<tcu::Aligned>(&t_A1[row + 16*col], tcu::take_part<__nv_bfloat16>(rest[nth]));
-                    tcu::store<tcu::Aligned>(&t_A2[row + 16*col], tcu::take_part<__nv_bfloat16>(rest[nth]));
+                    tcu::store<tcu::Aligned>(&t_A0[row + 16*col], tcu::take_part<__nv_bfloat16, true>(rest[nth]));
+                    tcu::store<tcu::Aligned>(&t_A1[row + 16*col], tcu::take_part<__nv_bfloat16, false>(rest[nth]));
+                    tcu::store<tcu::Aligned>(&t_A2[row + 16*col], tcu::take_part<__nv_bfloat16, false>(rest[nth]));
                 }
             }
         }
@@ -70,9 +70,9 @@ reduction_kn(const float* __restrict__ in, float* __restrict__ out, const long l
                 const int row = 4*(e % 4);
                 const int col = e / 4;
                 tcu::Vector<float, 4> rest = tcu::load<4>(&in[1024*block + 16*i + row + 64*col]);
-                tcu::store<tcu::Aligned>(&t_A0[row + 16*col], tcu::take_part<__nv_bfloat16>(rest));
-                tcu::store<tcu::Aligned>(&t_A1[row + 16*col], tcu::take_part<__nv_bfloat16>(rest));
-                tcu::store<tcu::Aligned>(&t_A2[row + 16*col], tcu::take_part<__nv_bfloat16>(rest));
+                tcu::store<tcu::Aligned>(&t_A0[row + 16*col], tcu::take_part<__nv_bfloat16, true>(rest));
+                tcu::store<tcu::Aligned>(&t_A1[row + 16*col], tcu::take_part<__nv_bfloat16, false>(rest));
+                tcu::store<tcu::Aligned>(&t_A2[row + 16*col], tcu::take_part<__nv_bfloat16, false>(rest));
             }
         }
 
@@ -80,13 +80,13 @@ reduction_kn(const float* __restrict__ in, float* __restrict__ out, const long l
         __syncwarp();
 
         // 3.3  A0 <- LoadTile(t_A0[0 ... +256], colmajor, stride=16)
-        wmma::load_matrix_sync(A0, &t_A0[0], 16);
+        tcu::load_tile<tcu::InShared>(A0, &t_A0[0], 16);
 
         // 3.4  A1 <- LoadTile(t_A1[0 ... +256], colmajor, stride=16)
-        wmma::load_matrix_sync(A1, &t_A1[0], 16);
+        tcu::load_tile<tcu::InShared>(A1, &t_A1[0], 16);
 
         // 3.5  A2 <- LoadTile(t_A2[0 ... +256], colmajor, stride=16)
-        wmma::load_matrix_sync(A2, &t_A2[0], 16);
+        tcu::load_tile<tcu::InShared>(A2, &t_A2[0], 16);
 
         // 3.6  V <- P.A0 + V
         wmma::mma_sync(V, P, A0, V);

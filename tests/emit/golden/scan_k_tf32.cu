@@ -28,7 +28,7 @@ scan_k(const float* __restrict__ in, float* __restrict__ out, const long long le
     wmma::load_matrix_sync(U, &c_U[0], 16);
 
     // 2  A <- LoadTile(in[128*block ... +128], rowmajor, stride=8)
-    wmma::load_matrix_sync(A, &in[128*block], 8);
+    tcu::load_tile<tcu::InGlobal>(A, &in[128*block], 8);
 
     // 3  R <- 0
     wmma::fill_fragment(R, 0.0f);
