@@ -33,6 +33,9 @@ __all__ = [
     "Emitter",
     "Progress",
     "Session",
+    "Tapped",
+    "TappedStep",
+    "TappingBackend",
     "backends",
     "find_emitter",
     "get_backend",
@@ -43,6 +46,7 @@ __all__ = [
     "require_options",
     "require_out",
     "run",
+    "tapping_backend",
     "why_unavailable",
 ]
 
@@ -185,6 +189,68 @@ class DeviceBackend(Backend, Protocol):
 
     def to_device(self, values: NDArray[Any], like: Any) -> Any:
         """Return an array with these values in GPU memory, on the device of `like`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TappedStep:
+    """One step that a warp ran, as its backend recorded it.
+
+    Attributes
+    ----------
+    path : str
+        Where the step stands in the program, such as "7.2".
+    tiles : tuple of array (rows, cols)
+        What the step left: the fragments and rectangles that it wrote, in the order of
+        `tcusim.program.grammar.accesses`, elements out of bounds being anything. Of a `Locate`,
+        where its ranges begin and where they end. Of a barrier of the block, the buffers that its
+        warps share, each as one row. Values of the element types, as the simulator holds them.
+    taken : bool or None
+        Of a `When` that asks for infinities and NaN, which is recorded too: whether the warp ran
+        its body. None of any other step.
+    """
+
+    path: str
+    tiles: tuple[Any, ...]
+    taken: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tapped:
+    """What a backend recorded of chosen warps.
+
+    Attributes
+    ----------
+    steps : dict of int to sequence of TappedStep
+        By warp, in the order in which it ran them: all of them, or the first ones.
+    ran : dict of int to int
+        How many steps each of the warps ran, recorded or not; a `When` is none.
+    """
+
+    steps: Mapping[int, Sequence[TappedStep]]
+    ran: Mapping[int, int]
+
+
+@runtime_checkable
+class TappingBackend(Backend, Protocol):
+    """What a backend has besides, if `tcusim.trace` is to show what it does at each step."""
+
+    def tap(
+        self,
+        program: Program,
+        inputs: Mapping[str, Any],
+        warps: Sequence[int],
+        *,
+        most: int,
+        arch: str | None = None,
+    ) -> Tapped:
+        """Run a program, and record what some of its warps do.
+
+        inputs: flat NumPy arrays by name. warps: their numbers in the grid, ascending; the grid has
+        them. most: how many steps to record of each. arch: as of `run`.
+        """
+
+    def place(self) -> str:
+        """Return what a trace says of where it was made, such as "cupy on NVIDIA H200"."""
 
 
 def register_built_in(backend: Backend) -> None:
@@ -342,6 +408,18 @@ def native_arch(backend: Backend) -> str | None:
     """Return the architecture of the device that a backend runs on; None if it follows any."""
     ask = getattr(backend, "native_arch", None)
     return None if ask is None else ask()
+
+
+def tapping_backend(backend: str | Backend) -> TappingBackend:
+    """Return a backend that records steps; Unsupported if it does not, else as `get_backend`."""
+    found = get_backend(backend) if isinstance(backend, str) else backend
+    if isinstance(found, TappingBackend):
+        return found
+    able = (name for name in backends() if isinstance(_BACKENDS.find(name), TappingBackend))
+    raise errors.Unsupported(
+        f"the backend {found.name!r} does not record what its steps do; 'numpy', the simulator, "
+        f"does, and so do {', '.join(able)}"
+    )
 
 
 def why_unavailable(name: str) -> str | None:

@@ -153,16 +153,16 @@ def emit(program: Program, *, standalone: bool = False) -> Kernel:
         itself uses.
     """
     verify(program)
-    _require_free_names(program)
-    return _Emitter(program, instruction_for(program), standalone).kernel()
+    require_free_names(program, OWN_NAMES)
+    return Emitter(program, instruction_for(program), standalone).kernel()
 
 
-def _require_free_names(program: Program) -> None:
-    """Refuse names that would mean something else within a step's text."""
+def require_free_names(program: Program, own: tuple[str, ...]) -> None:
+    """Refuse names that would mean something else within a step's text: those of its variables."""
     names = {buffer.name for buffer in program.buffers}
     names |= {scalar.name for scalar in program.scalars}
     names |= {step.var for _, step in walk(program.steps) if isinstance(step, Loop)}
-    taken = ", ".join(name for name in OWN_NAMES if name in names)
+    taken = ", ".join(name for name in own if name in names)
     if taken:
         raise Unsupported(
             f"{program.name}: emitted text has variables of its own that are called {taken}. Give "
@@ -234,8 +234,11 @@ def _divisible(part: MmaShape) -> tuple[bool, bool, bool]:
     return part.m >= 16, part.n >= 16, part.k % 16 == 0
 
 
-class _Emitter:
-    """Collects the lines of one kernel."""
+class Emitter:
+    """Collects the lines of one kernel; `tapped.py` adds lines to them."""
+
+    # Whether loops of few iterations are written out.
+    unrolls = True
 
     def __init__(self, program: Program, instruction: Instruction, standalone: bool) -> None:
         self.program = program
@@ -366,7 +369,7 @@ class _Emitter:
             self._shared_memory()
         for name in _ranges(self.program):
             self._line(f"long long {name}_last = -1;", f"bool {name}_inner = false;")
-        for frag in _fragments(self.program):
+        for frag in fragments_of(self.program):
             self._line(self._fragment(frag))
         if self.tables.filled and not self.program.status:
             self._constants()
@@ -539,7 +542,7 @@ class _Emitter:
     def _loop(self, step: Loop) -> None:
         path, var, count = self.path, step.var, step.count
         times, copies = count.constant, 1
-        if self.rare or self.tested:
+        if self.rare or self.tested or not self.unrolls:
             self._line("#pragma unroll 1")
         elif times is not None and times <= UNROLL and times * _weight(step.body) <= UNROLLED_STEPS:
             self._line("#pragma unroll")
@@ -554,13 +557,7 @@ class _Emitter:
         self.path = path
 
     def _when(self, step: When) -> None:
-        path = self.path
-        conditions = [c_bound(bound) for bound in step.bounds]
-        if step.not_finite is not None:
-            conditions.append(self._vote(step.not_finite))
-        test = " && ".join(conditions)
-        if step.not_finite is not None:
-            test = f"__builtin_expect({test}, 0)"
+        path, test = self.path, self._condition(step)
         usual, self.rare = self.rare, self.rare or step.not_finite is not None
         with self._block(f"if ({test})"), self._own_votes():
             if self.rare and not usual:
@@ -571,6 +568,14 @@ class _Emitter:
             with self._block("else"), self._own_votes():
                 self._steps(branch_of(path, step, taken=False))
         self.path = path
+
+    def _condition(self, step: When) -> str:
+        """Return the condition of a branch, once what it asks of the data is known."""
+        conditions = [c_bound(bound) for bound in step.bounds]
+        if step.not_finite is None:
+            return " && ".join(conditions)
+        conditions.append(self._vote(step.not_finite))
+        return f"__builtin_expect({' && '.join(conditions)}, 0)"
 
     @contextmanager
     def _own_votes(self) -> Iterator[None]:
@@ -869,7 +874,7 @@ def _weight(steps: tuple[Step, ...]) -> int:
     return total
 
 
-def _fragments(program: Program) -> tuple[Frag, ...]:
+def fragments_of(program: Program) -> tuple[Frag, ...]:
     """Return every fragment, in the order of first use."""
     found: dict[str, Frag] = {}
     for _, step in walk(program.steps):

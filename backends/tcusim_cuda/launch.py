@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.backends import require_options
+from tcusim.backends import Tapped, require_options
 from tcusim.errors import BackendUnavailable
 from tcusim.machine.formats import BY_ARRAY_NAME
+from tcusim.program.grammar import Program
 from tcusim.program.launches import LaunchPlan
 from tcusim_cuda.arrays import DeviceArray
 from tcusim_cuda.compile import why_no_compiler
 from tcusim_cuda.driver import Driver, arch_name, device_sm
 from tcusim_cuda.explain import CudaEmitter
+from tcusim_cuda.kernel import Kernel
 from tcusim_cuda.libraries import arranged, on_gpu, restored
 from tcusim_cuda.runtime import Runtime
 from tcusim_cuda.session import DeviceSession, new_array, place_of
+from tcusim_cuda.taps import tap
 
 # Programs that were run last and stay ready.
 _MOST_KEPT: Final = 32
@@ -121,6 +124,32 @@ class Launcher(Runtime):
                 del self._kept[next(iter(self._kept))]
             self._kept[key] = session
         return session
+
+    # --- TappingBackend ----------------------------------------------------------------------
+
+    def tap(
+        self,
+        program: Program,
+        inputs: Mapping[str, Any],
+        warps: Sequence[int],
+        *,
+        most: int,
+        arch: str | None = None,
+    ) -> Tapped:
+        """Run a program with taps; see `tcusim.backends.TappingBackend.tap`."""
+
+        def launch(kernel: Kernel, given: dict[str, Any]) -> dict[str, Any]:
+            sizes = {name: np.size(array) for name, array in given.items()}
+            plan = LaunchPlan.of_program(kernel.program, sizes)
+            # What no block writes is what the simulator has there.
+            return DeviceSession(self, plan, arch, [kernel]).compute(given, {}, poison=True)
+
+        return tap(program, inputs, warps, most, launch)
+
+    def place(self) -> str:
+        """Return what a trace says of where it was made, such as "cupy on NVIDIA H200"."""
+        driver = Driver.open()
+        return f"{self.name} on {driver.title(driver.current_device())}"
 
     # --- DeviceBackend -----------------------------------------------------------------------
 

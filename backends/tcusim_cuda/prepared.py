@@ -47,13 +47,19 @@ class PreparedPlan:
     """The launches of a plan, emitted, and the checks of what they are given.
 
     arch: the architecture whose numerics results must have, if any. first, last: the plan's names
-    of its first input and of its first output.
+    of its first input and of its first output. kernels: of the launches, emitted before; None emits
+    them.
     """
 
-    def __init__(self, plan: LaunchPlan, arch: str | None) -> None:
+    def __init__(
+        self, plan: LaunchPlan, arch: str | None, kernels: Sequence[Kernel] | None = None
+    ) -> None:
         self.plan = plan
         self.arch = arch
-        self.steps = tuple(_step(plan, *numbered) for numbered in enumerate(plan.launches))
+        if kernels is None:
+            kernels = [emitted(launch.program) for launch in plan.launches]
+        launches = zip(plan.launches, kernels, strict=True)
+        self.steps = tuple(_step(plan, number, *one) for number, one in enumerate(launches))
         self.first, self.last = plan.inputs[0], plan.outputs[0]
         self._able: set[int] = set()
 
@@ -172,8 +178,8 @@ def require_host_out(array: Any, name: str, memory: Memory) -> None:
 emitted = lru_cache(maxsize=512)(emit)
 
 
-def _step(plan: LaunchPlan, number: int, launch: Launch) -> Step:
-    kernel, scalars = emitted(launch.program), plan.scalars(launch)
+def _step(plan: LaunchPlan, number: int, launch: Launch, kernel: Kernel) -> Step:
+    scalars = plan.scalars(launch)
     blocks = kernel.blocks(scalars)
     if blocks > _MOST_BLOCKS:
         raise InputError(

@@ -20,7 +20,7 @@ from tcusim.machine.shapes import TILE_BYTES
 from tcusim.program.launches import LaunchPlan
 from tcusim_cuda.arrays import DeviceArray, common_device, from_bits, host_bits
 from tcusim_cuda.driver import Driver
-from tcusim_cuda.kernel import WORKSPACE
+from tcusim_cuda.kernel import WORKSPACE, Kernel
 from tcusim_cuda.libraries import QuickLibrary, device_array, library_of, on_gpu, quick_library
 from tcusim_cuda.prepared import PreparedPlan, require_host_out, require_writable
 from tcusim_cuda.runtime import Call, Place, Runtime, Stream, Words, handle_of
@@ -80,18 +80,25 @@ class _Queue:
 class DeviceSession:
     """A plan made ready on one runtime; see `tcusim.backends.Session`.
 
-    Kernels are emitted when it is made, compiled and loaded when first launched on a GPU. Each
-    stream has temporaries of its own, and one lock keeps the launches of a call together.
+    Kernels are emitted when it is made, unless they are given, and compiled and loaded when first
+    launched on a GPU. Each stream has temporaries of its own, and one lock keeps the launches of a
+    call together.
 
     A call like an earlier one (the same library, types, shapes and GPU, on the library's current
     stream) takes a short way: addresses are written into arguments that are ready, and nothing is
     looked at but addresses, gaps, overlaps, the stream and the context.
     """
 
-    def __init__(self, runtime: Runtime, plan: LaunchPlan, arch: str | None = None) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        plan: LaunchPlan,
+        arch: str | None = None,
+        kernels: Sequence[Kernel] | None = None,
+    ) -> None:
         self.runtime = runtime
         self.plan = plan
-        self.prepared = PreparedPlan(plan, arch)
+        self.prepared = PreparedPlan(plan, arch, kernels)
         self._first, self._last = self.prepared.first, self.prepared.last
         self._lock = threading.Lock()
         self._queues: dict[tuple[int, int, bool], _Queue] = {}

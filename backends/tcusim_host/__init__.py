@@ -6,11 +6,12 @@ with a fiber for each CUDA thread. No GPU is needed, and a debugger can step thr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from tcusim.backends import Progress, require_options, require_out
+from tcusim.backends import Progress, Tapped, require_options, require_out
 from tcusim.errors import InputError, Unsupported
 from tcusim.program.grammar import Program
 from tcusim.program.launches import Launch, LaunchPlan
@@ -73,18 +74,39 @@ class HostBackend:
 
         return plan.run(inputs, out, launched)
 
+    def tap(
+        self,
+        program: Program,
+        inputs: Mapping[str, Any],
+        warps: Sequence[int],
+        *,
+        most: int,
+        arch: str | None = None,
+    ) -> Tapped:
+        """Run a program with taps; see `tcusim.backends.TappingBackend.tap`."""
+        from tcusim_cuda.taps import tap
 
-def compile_programs(programs: Iterable[Program]) -> None:
+        run = functools.partial(run_kernel, arch=arch or "hopper")
+        return tap(program, inputs, warps, most, run)
+
+    def place(self) -> str:
+        """Return what a trace says of where it was made."""
+        return self.name
+
+
+def compile_programs(programs: Iterable[Program], *, taps: bool = False) -> None:
     """Compile the kernels of several programs together, for runs to come: much faster than singly.
 
-    A program for which no kernel is emitted is left out; to run it says why.
+    A program for which no kernel is emitted is left out; to run it says why. taps: compile those
+    with taps instead.
     """
     from tcusim_cuda.emit import emit
+    from tcusim_cuda.tapped import emit_tapped
 
     kernels = []
     for program in programs:
         with suppress(Unsupported):
-            kernels.append(emit(program))
+            kernels.append(emit_tapped(program).kernel if taps else emit(program))
     build_many(kernels)
 
 

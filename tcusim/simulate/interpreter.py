@@ -269,14 +269,14 @@ class State:
         """Return the tile that one warp of the batch holds; it may be read only."""
         held = self._fragments[frag.name]
         # One that is the same in all warps is there once.
-        return np.asarray(held[(warp - int(self.warps[0])) % len(held)])
+        return np.asarray(held[self._place(warp) % len(held)])
 
     def held(self, warp: int) -> tuple[dict[str, Values], dict[str, Values]]:
         """Return what a warp of the batch sees: its fragments by name, and its shared memory.
 
         They are the arrays themselves, which change.
         """
-        place = warp - int(self.warps[0])
+        place = self._place(warp)
         tiles = {
             name: held[place if len(held) > 1 else 0] for name, held in self._fragments.items()
         }
@@ -295,6 +295,14 @@ class State:
         self, warps_at_once: int, block_order: str = "ascending", seed: int = 0
     ) -> Iterator[Event]:
         """Run every block of the grid, in batches; see `interpret`."""
+        for blocks in self.batches(warps_at_once, block_order, seed):
+            self._start(blocks)
+            yield from self._events()
+
+    def batches(
+        self, warps_at_once: int = WARPS_AT_ONCE, block_order: str = "ascending", seed: int = 0
+    ) -> Iterator[Ints]:
+        """Yield the numbers of the blocks that run together, batch after batch."""
         program = self.program
         order = order_of_blocks(program.grid(self.scalars), block_order, seed)
         # In another order than theirs, blocks run one by one: in lockstep there would be none.
@@ -303,11 +311,14 @@ class State:
             order = np.sort(order)
             batch = program.columns if self._publish_first() else 1
         for first in range(0, order.size, batch):
-            self._start(order[first : first + batch])
-            for path, step, places, loops in self._leaves(program.steps):
-                with np.errstate(all="ignore"):
-                    self._step(step, places)
-                yield Event(path, step, loops, self.warps[places], self)
+            yield order[first : first + batch]
+
+    def _events(self) -> Iterator[Event]:
+        """Run the batch."""
+        for path, step, places, loops in self._leaves(self.program.steps):
+            with np.errstate(all="ignore"):
+                self._step(step, places)
+            yield Event(path, step, loops, self.warps[places], self)
 
     def _publish_first(self) -> bool:
         """Whether the blocks of each row publish before they wait for each other.
@@ -332,8 +343,12 @@ class State:
     def _start(self, blocks: Ints) -> None:
         """Set up a batch of blocks, with fresh registers and poisoned shared memory."""
         count = self.program.warps
-        self.warps = (blocks[:, None] * count + np.arange(count)).ravel()
-        self._placement = Placement.of_warps(self.program, self.scalars, self.warps)
+        self._begin((blocks[:, None] * count + np.arange(count)).ravel())
+
+    def _begin(self, warps: Ints) -> None:
+        """Set up a batch of warps."""
+        self.warps = warps
+        self._placement = Placement.of_warps(self.program, self.scalars, warps)
         self._fragments = {}
         self._pending = []
         self._unshared = []
@@ -358,11 +373,9 @@ class State:
                         inner = {**loops, var: value}
                         yield from self._leaves_of(branch_of(path, step), places, inner)
                     self._placement.symbols.pop(var, None)
-                case When(bounds, not_finite=values):
-                    holds = self._placement.holds(bounds, places)
-                    if values is not None:
-                        self._at = path, step
-                        holds &= ~np.isfinite(self._gather(values, places)).all((1, 2))
+                case When():
+                    self._at = path, step
+                    holds = self._taken(step, places)
                     for taken, there in ((True, places[holds]), (False, places[~holds])):
                         if there.size:
                             inside = branch_of(path, step, taken=taken)
@@ -370,6 +383,13 @@ class State:
                 case _:
                     self._at = path, step
                     yield path, step, places, loops
+
+    def _taken(self, step: When, places: Ints) -> Mask:
+        """Return which of the warps at these places run the body of the branch at `_at`."""
+        holds = self._placement.holds(step.bounds, places)
+        if step.not_finite is not None:
+            holds &= ~np.isfinite(self._gather(step.not_finite, places)).all((1, 2))
+        return holds
 
     def _step(self, step: Step, places: Ints) -> None:  # noqa: C901 - one case for each step
         """Run one leaf step."""
@@ -431,6 +451,10 @@ class State:
         # The blocks of a batch follow one another, in whichever order batches run.
         places: Ints = np.asarray(warps) - self.warps[0]
         return places
+
+    def _place(self, warp: int) -> int:
+        """Return where in the batch a warp of the grid is."""
+        return warp - int(self.warps[0])
 
     def _tiles(self, frag: Frag, places: Ints) -> Values:
         """Return tiles for mma: (W, rows, cols), or (1, rows, cols) if the same in all warps."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,14 +11,17 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from tcusim.errors import InputError
+from tcusim.backends import Backend, get_backend, native_arch, tapping_backend
+from tcusim.errors import InputError, Unsupported
 from tcusim.machine import Values, arch_of
 from tcusim.machine.rules import require_int
 from tcusim.program.grammar import Const, Program, accesses, walk
 from tcusim.program.printer import line, listing
 from tcusim.program.walk import Ints, Mask
+from tcusim.simulate.backend import NUMPY
 from tcusim.simulate.breakpoints import Names, breakpoint_of
 from tcusim.simulate.counts import Counts
+from tcusim.simulate.difference import Difference, first_difference
 from tcusim.simulate.frames import (
     Frame,
     Tile,
@@ -26,11 +30,22 @@ from tcusim.simulate.frames import (
     unwritten_outputs,
 )
 from tcusim.simulate.interpreter import Event, everywhere, interpret
-from tcusim.simulate.trace_file import About, Packed, PackedFrame, PackedTile, dumped, loaded
+from tcusim.simulate.replay import Replay
+from tcusim.simulate.trace_file import (
+    SIMULATOR,
+    About,
+    Packed,
+    PackedFrame,
+    PackedTile,
+    dumped,
+    loaded,
+)
 from tcusim.simulate.trace_page import frame_of, page_of
 
 __all__ = ["Recorder", "Trace", "about_of", "trace"]
 
+# Whose arithmetic, where neither the caller nor a GPU says it.
+_ARCH: Final = "hopper"
 # Steps that are kept unless more are asked for.
 _LIMIT: Final = 10_000
 # Outputs that a page explains, unless other are asked for, and the most.
@@ -50,7 +65,7 @@ class Trace:
     Attributes
     ----------
     about : About
-        The program: its name, listing, types and buffers; and the architecture.
+        The program: its name, listing, types and buffers; the architecture, and who ran it.
     warps : tuple of int
         The warps that were watched, by their numbers in the grid.
     first, last : int
@@ -60,6 +75,7 @@ class Trace:
         How many steps each of the warps ran, kept or not.
     counts : Counts
         What all warps of the grid did from the beginning to the end: mma steps, additions, bytes.
+        If not the simulator ran it: what the watched warps did, as far as it was kept.
     """
 
     about: About
@@ -94,9 +110,30 @@ class Trace:
     def __repr__(self) -> str:
         warps = f"warp{'s' * (len(self.warps) != 1)} {', '.join(map(str, self.warps[:8]))}"
         more = ", ..." * (len(self.warps) > 8)
-        return (
-            f"<Trace of {self.about.name} on {self.about.arch}: {len(self)} steps, {warps}{more}>"
-        )
+        about = self.about
+        by = f", by {about.place}" * (about.place != SIMULATOR)
+        return f"<Trace of {about.name} on {about.arch}{by}: {len(self)} steps, {warps}{more}>"
+
+    def first_difference(self, other: Trace) -> Difference | None:
+        """Return where another trace of the program first has other bits; None if nowhere.
+
+        Steps that only one of the traces has are left out of account.
+
+        Raises
+        ------
+        InputError
+            If the other trace is of another program, or no step is in both.
+
+        Examples
+        --------
+        >>> import numpy as np, tcusim
+        >>> program = tcusim.build("reduction_16")
+        >>> inputs = {"in": np.full(256, 0.1, np.float16)}
+        >>> hopper = tcusim.trace(program, inputs)
+        >>> print(hopper.first_difference(tcusim.trace(program, inputs, arch="volta")))
+        None
+        """
+        return first_difference(self, other)
 
     def of(self, warp: int) -> tuple[Frame, ...]:
         """Return the steps of one warp. InputError if it was not watched."""
@@ -258,14 +295,15 @@ def trace(
     program: Program,
     inputs: Mapping[str, Any],
     *,
-    arch: str = "hopper",
+    arch: str | None = None,
+    backend: str | Backend = "numpy",
     warps: int | Iterable[int] | None = None,
     blocks: int | Iterable[int] = (),
     first: int = 1,
     last: int | None = None,
     limit: int = _LIMIT,
 ) -> Trace:
-    """Run a program as `interpret` does, and keep what some warps do at every step.
+    """Run a program, and keep what some warps do at every step.
 
     Parameters
     ----------
@@ -273,8 +311,11 @@ def trace(
         It is verified first.
     inputs : mapping of str to array
         One flat array for each of the program's inputs, of the input's element type.
-    arch : str
-        Whose arithmetic.
+    arch : str, optional
+        Whose arithmetic; by default the backend's own: the GPU's, or "hopper".
+    backend : str or Backend
+        Who runs it: the simulator, as `interpret` does, or a backend that compiles kernels, whose
+        kernel then records the steps. That one is compiled for this, and slower.
     warps : int or iterable of int, optional
         Warps to watch, by their numbers in the grid. Default: warp 0, or none beside `blocks`.
     blocks : int or iterable of int
@@ -296,6 +337,10 @@ def trace(
         If the inputs do not fit the program, or the grid has no such warp or block.
     VerifyError
         If the program breaks a rule.
+    Unsupported, UnknownName, BackendUnavailable
+        If the backend does not record steps, there is none of that name, or it cannot run here.
+    AgreementError
+        If the backend's kernel runs other steps than the program has.
 
     Examples
     --------
@@ -317,11 +362,37 @@ def trace(
     )
     _require_window(first, last, limit)
     recorder = Recorder(chosen, first, last, limit)
-    for event in interpret(program, inputs, arch=arch):
-        recorder(event)
-    ran = {warp: recorder.ran.get(warp, 0) for warp in chosen}
-    about = about_of(program, arch)
-    return Trace(about, chosen, first, last, ran, recorder.counts, recorder.packed)
+    runner = get_backend(backend) if isinstance(backend, str) else backend
+    ran: Mapping[int, int]
+    if runner is NUMPY:
+        arch, place = arch or _ARCH, SIMULATOR
+        for event in interpret(program, inputs, arch=arch):
+            recorder(event)
+        ran = recorder.ran
+    else:
+        tapping = tapping_backend(runner)
+        arch, place = arch or _native(tapping), tapping.place()
+        most = min(first - 1 + limit, last or sys.maxsize)
+        tapped = tapping.tap(program, inputs, chosen, most=most, arch=arch)
+        for event in Replay(program, inputs, arch, tapped, place).events():
+            recorder(event)
+        ran = tapped.ran
+    about = about_of(program, arch, place)
+    steps = {warp: ran.get(warp, 0) for warp in chosen}
+    return Trace(about, chosen, first, last, steps, recorder.counts, recorder.packed)
+
+
+def _native(backend: Backend) -> str:
+    """Return the architecture that a backend follows by itself."""
+    if not hasattr(backend, "native_arch"):
+        return _ARCH
+    arch = native_arch(backend)
+    if arch is None:
+        raise Unsupported(
+            f"{backend.name}: no architecture of tcusim's computes as this GPU does, so that a "
+            f"trace cannot explain its sums; see tcusim.register_arch"
+        )
+    return arch
 
 
 def _several(name: str, numbers: int | Iterable[int]) -> tuple[int, ...]:
@@ -341,7 +412,7 @@ def _require_window(first: int, last: int | None, limit: int) -> None:
         raise InputError(f"last={last} is before first={first}; no step is between them")
 
 
-def about_of(program: Program, arch: str) -> About:
+def about_of(program: Program, arch: str, place: str = SIMULATOR) -> About:
     """Return what a trace tells of its program."""
     steps = list(walk(program.steps))
     constant = {step.dst.name for _, step in steps if isinstance(step, Const)}
@@ -361,6 +432,7 @@ def about_of(program: Program, arch: str) -> About:
         listing=listing(program),
         lines={path: line(step) for path, step in steps},
         constants=tuple(sorted(constant - others)),
+        place=place,
     )
 
 

@@ -18,10 +18,14 @@ from tcusim.errors import InputError
 from tcusim.machine import Values, format_of
 from tcusim.simulate.frames import Tile
 
-__all__ = ["About", "Packed", "PackedFrame", "PackedTile", "dumped", "loaded"]
+__all__ = ["SIMULATOR", "About", "Packed", "PackedFrame", "PackedTile", "dumped", "loaded"]
 
 _MAGIC: Final = "tcusim trace"
-_VERSION: Final = 1
+# Version 1 does not say who ran the program.
+_VERSION: Final = 2
+
+# Who runs a program unless another backend does.
+SIMULATOR: Final = "the simulator"
 
 # What arrays may be of: numbers of every element type, places and bounds.
 _DTYPES: Final = frozenset(("<f2", "<f4", "<f8", "|i1", "|u1", "<i4", "<i8", "|b1"))
@@ -44,6 +48,8 @@ class About:
         The line of each step, by its path.
     constants : tuple of str
         Fragments that hold a constant throughout.
+    place : str
+        Who ran it: "the simulator", "host", or such as "cupy on NVIDIA H200".
     """
 
     name: str
@@ -55,6 +61,7 @@ class About:
     listing: str
     lines: Mapping[str, str]
     constants: tuple[str, ...]
+    place: str = SIMULATOR
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from tcusim.errors import AgreementError, Unsupported
 from tcusim.program.grammar import Copy, Mma, Program, Step, walk
 from tcusim.program.launches import LaunchPlan
 from tcusim.simulate.interpreter import State
-from tcusim_cuda.emit import _Emitter, emit, instruction_for
+from tcusim_cuda.emit import Emitter, emit, instruction_for
 
 WMMA_SHAPES = ("16x16x16", "32x8x16", "8x32x16")
 ALGORITHMS = [row.name for row in segmented_algorithms()]
@@ -144,8 +144,8 @@ def cases_of(function: Any) -> list[str]:
 
 def test_interpreter_and_emitter_list_the_same_steps_in_the_same_order() -> None:
     pairs = [
-        (State._step, _Emitter._step),
-        (State._leaves_of, _Emitter._steps),
+        (State._step, Emitter._step),
+        (State._leaves_of, Emitter._steps),
     ]
     for one, two in pairs:
         assert cases_of(one) == cases_of(two)

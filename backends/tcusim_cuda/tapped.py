@@ -1,0 +1,296 @@
+"""A kernel with taps: the emitted text, line by line, and calls that record what each step left.
+
+The lines of the kernel are `emit`'s own, but loops are not unrolled. What they do to memory and to
+fragments is the same, and what a tapped warp waits for in between is at most more.
+
+A fragment is opaque: which elements a lane holds depends on the GPU. So the kernel writes down what
+each lane holds, as it is, and once for each kind of fragment what it holds of a tile of numbers.
+Rectangles of memory are read back by the lanes that wrote them. Whoever reads the records puts the
+tiles together: see `taps.py`, and `Tap` in `include/taps.cuh`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, assert_never
+
+from tcusim.machine import format_of
+from tcusim.machine.shapes import TILE_BYTES
+from tcusim.program.checks.verifier import verify
+from tcusim.program.grammar import (
+    Add,
+    Await,
+    Buffer,
+    BufferRole,
+    Const,
+    Copy,
+    Extent,
+    Frag,
+    Index,
+    Load,
+    Locate,
+    Loop,
+    Mma,
+    Program,
+    Publish,
+    Ranges,
+    Role,
+    Scope,
+    Space,
+    Split,
+    Step,
+    Store,
+    Sync,
+    View,
+    When,
+    walk,
+)
+from tcusim_cuda.emit import (
+    OWN_NAMES,
+    Emitter,
+    Instruction,
+    fragments_of,
+    instruction_for,
+    require_free_names,
+)
+from tcusim_cuda.kernel import Kernel
+from tcusim_cuda.text import C_TYPES, c_address, c_literal, c_value, c_within
+from tcusim_cuda.transfer import LANES
+
+__all__ = [
+    "BASE",
+    "CHOICE",
+    "RECORDS",
+    "TAP",
+    "Placing",
+    "TappedKernel",
+    "bytes_of",
+    "emit_tapped",
+    "shared_of",
+]
+
+# The arguments that a tapped kernel has besides, and its variable.
+CHOICE: Final = "tap_choice"
+RECORDS: Final = "tap_records"
+TAP: Final = "tap"
+# What numbers are loaded in digits of.
+BASE: Final = 128
+# The number of a record that nobody reads.
+_ROOM: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """A kind of fragment whose places in the lanes a kernel records.
+
+    number: of the record, below 0. rows, cols: of the instruction's tile. ldm: elements from one of
+    its rows (columns, if `down`) to the next, as it is numbered.
+    """
+
+    number: int
+    rows: int
+    cols: int
+    ldm: int
+    down: bool
+
+    @property
+    def count(self) -> int:
+        """How many numbers there are, gaps between lines included."""
+        return self.ldm * (self.cols if self.down else self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class TappedKernel:
+    """A kernel with taps, and how to read what it records.
+
+    kernel: its program has two buffers more, CHOICE and RECORDS, whose sizes say nothing. program:
+    without them. paths: by the number of a record from 1 on, the step's. placings: by fragment.
+    grids: by fragment, of how many fragments its tile is made, down and across.
+    """
+
+    kernel: Kernel
+    program: Program
+    paths: tuple[str, ...]
+    placings: dict[str, Placing]
+    grids: dict[str, tuple[int, int]]
+
+    def of_sizes(self, chosen: int, words: int) -> Kernel:
+        """Return the kernel for arguments of these sizes, in elements."""
+        program = _with_arguments(self.program, chosen, words)
+        return replace(self.kernel, program=program)
+
+
+def emit_tapped(program: Program) -> TappedKernel:
+    """Return the CUDA kernel of a program, with taps: its text is `emit`'s with lines between.
+
+    The errors are `emit`'s.
+    """
+    verify(program)
+    require_free_names(program, (*OWN_NAMES, TAP, CHOICE, RECORDS))
+    emitter = _TappedEmitter(program, instruction_for(program))
+    return TappedKernel(
+        emitter.kernel(), program, tuple(emitter.numbers), emitter.placings, emitter.grids
+    )
+
+
+def shared_of(program: Program) -> tuple[Buffer, ...]:
+    """Return the buffers that a block's warps share, which are recorded at its barriers."""
+    return tuple(buffer for buffer in program.scratch if buffer.space is Space.SHARED)
+
+
+def _with_arguments(program: Program, chosen: int, words: int) -> Program:
+    more = (
+        Buffer(CHOICE, "s64", Extent.of(chosen), BufferRole.INPUT),
+        Buffer(RECORDS, "s32", Extent.of(words), BufferRole.OUTPUT),
+    )
+    return replace(program, buffers=(*program.buffers, *more))
+
+
+class _TappedEmitter(Emitter):
+    """Collects the lines of a kernel, and those of its taps.
+
+    numbers: of the records of steps, by path. placings, grids: see `TappedKernel`.
+    """
+
+    # A step's taps are more code than the step: each is there once.
+    unrolls = False
+
+    def __init__(self, program: Program, instruction: Instruction) -> None:
+        super().__init__(_with_arguments(program, 0, 0), instruction, standalone=False)
+        steps = enumerate(walk(program.steps), start=1)
+        self.numbers = {path: number for number, (path, _) in steps}
+        self.placings: dict[str, Placing] = {}
+        self.grids: dict[str, tuple[int, int]] = {}
+
+    def _head(self) -> None:
+        self._line('#include "taps.cuh"')
+        super()._head()
+
+    def _setup(self) -> None:
+        super()._setup()
+        program = self.program
+        ticket = "ticket" if program.status else "blockIdx.x"
+        warp = f"static_cast<long long>({ticket}) * {program.warps} + warp"
+        self._line("", f"// What a warp that is tapped begins with: {RECORDS} tells of it.")
+        self._line(f"tcu::Tap {TAP}({CHOICE}, {RECORDS}, {warp});")
+        for buffer in program.scratch:
+            own = buffer.space is Space.WARP
+            first, stride = ("lane", str(LANES)) if own else ("threadIdx.x", "blockDim.x")
+            bits = f"{format_of(buffer.dtype).unwritten_bits:#x}ull"
+            self._line(
+                f"tcu::poison({buffer.name}, {buffer.size.constant}, {bits}, {first}, {stride});"
+            )
+        if program.scratch:
+            self._line(f"{TAP}.rejoin();")
+
+        # Fragments of one kind share a record of their places.
+        kinds: dict[str, Placing] = {}
+        for frag in fragments_of(self.program):
+            kind = self._fragment(frag).rpartition(" ")[0]
+            self.grids[frag.name] = self._grid_of(frag)
+            if kind not in kinds:
+                kinds[kind] = self._placing(frag, -1 - len(kinds))
+                self._record_places(frag, kind, kinds[kind])
+            self.placings[frag.name] = kinds[kind]
+
+    def _placing(self, frag: Frag, number: int) -> Placing:
+        """Return how the tile of one instruction is numbered in memory."""
+        shape = self.instruction.shape
+        rows = shape.k if frag.role is Role.B else shape.m
+        cols = shape.k if frag.role is Role.A else shape.n
+        down = frag.role is not Role.ACC and self.layouts[frag.name] == "col_major"
+        unit = TILE_BYTES // format_of(frag.dtype).itemsize
+        ldm = -(-(rows if down else cols) // unit) * unit
+        return Placing(number, rows, cols, ldm, down)
+
+    def _record_places(self, frag: Frag, kind: str, placing: Placing) -> None:
+        """Load a tile of numbers into a fragment of a kind."""
+        layout = ", wmma::mem_row_major" if frag.role is Role.ACC else ""
+        number, count, ldm = placing.number, placing.count, placing.ldm
+        element = C_TYPES[frag.dtype]
+        load = f"{self.space}::load_matrix_sync(f, from, {ldm}{layout});"
+        self._line(
+            f"{TAP}.places<{kind}, {element}>({number}, {_ROOM}, {count}, "
+            f"[](auto& f, const {element}* from) {{ {load} }});"
+        )
+
+    # --- Steps -------------------------------------------------------------------------------
+
+    def _condition(self, step: When) -> str:
+        test = super()._condition(step)
+        if step.not_finite is not None:
+            self._line(f"{TAP}.branch({self.numbers[self.path]}, {test});")
+        return test
+
+    def _step(self, step: Step) -> None:
+        super()._step(step)
+        match step:
+            case Const(frag) | Load(frag) | Mma(frag) | Add(frag):
+                self._line(f"{TAP}.fragment({self.numbers[self.path]}, {frag.name});")
+            case Store(dst):
+                # Which lane stored what is not known.
+                self._line(f"{TAP}.settle();")
+                self._views([dst])
+            case Copy(dst, src, plus):
+                if self.path in self.later.copies:
+                    self._line(f"{TAP}.arrive();")
+                self._views([dst], (src,) if plus is None else (src, plus))
+            case Split(dsts, src):
+                self._views(dsts, (src,))
+            case Publish(dst, src):
+                words, place = dst.buffer.name, c_address(dst)
+                value = f"{words}.wait({place}, {words}.try_load({place}))"
+                zero = c_literal(dst.buffer.dtype, 0)
+                self._views([dst], (src,), c_within(dst, value, zero))
+            case Await(dst, src):
+                self._views([dst], (src,))
+            case Locate(ranges):
+                self._views([end_of(ranges, end) for end in ("begin", "end")])
+            case Sync(scope):
+                self._sync(scope)
+            case Loop() | When():
+                raise AssertionError("control steps are written by _steps")
+            case _:
+                assert_never(step)
+
+    def _sync(self, scope: Scope) -> None:
+        """Record what the warps of a block share, before one of them goes on and changes it."""
+        shared = shared_of(self.program) if scope is Scope.BLOCK else ()
+        self._views([one_row(buffer) for buffer in shared])
+        if shared:
+            self._line(f"{TAP}.rejoin();")
+
+    def _views(
+        self, written: Sequence[View], read: Sequence[View] = (), value: str | None = None
+    ) -> None:
+        """Record rectangles, each element in the lane that wrote it if `read` tells which that is.
+
+        value: how an element is read, if not as others are.
+        """
+        self._line(f"{TAP}.step({self.numbers[self.path]}, {sum(map(bytes_of, written))});")
+        how = self._transfer(written, read) if read else None
+        vector, down = (how.vector, how.down) if how is not None else (1, False)
+        for view in written:
+            sizes = f"{view.rows}, {view.cols}, {vector}, {str(down).lower()}"
+            self._line(
+                f"{TAP}.view<{C_TYPES[view.buffer.dtype]}, {sizes}>("
+                f"[&](int row, int col) {{ return {value or c_value(view)}; }});"
+            )
+
+
+def bytes_of(view: View) -> int:
+    """Return the bytes of a rectangle in a record."""
+    return view.rows * view.cols * format_of(view.buffer.dtype).itemsize
+
+
+def one_row(buffer: Buffer) -> View:
+    """Return a buffer of constant size as one row."""
+    size = buffer.size.evaluate({})
+    return View.strided(buffer, Index(), 1, size, size, 1)
+
+
+def end_of(ranges: Ranges, end: str) -> View:
+    """Return where ranges begin, or end, as one row."""
+    size = Extent.of(ranges.count)
+    return one_row(Buffer(f"{ranges.name}_{end}", "s64", size, BufferRole.SCRATCH, Space.WARP))

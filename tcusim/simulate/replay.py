@@ -1,0 +1,168 @@
+"""Events of a run that a backend recorded, for the watchers of the interpreter's own.
+
+What a step left is taken from the record, and where its rectangles lie from the program. So a trace
+of a GPU is made as the simulator's is, by the same code, and has the same frames in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tcusim.backends import Tapped, TappedStep
+from tcusim.errors import AgreementError
+from tcusim.machine import Values
+from tcusim.program.grammar import (
+    Await,
+    Locate,
+    Program,
+    Publish,
+    Scope,
+    Space,
+    Step,
+    Sync,
+    View,
+    When,
+    accesses,
+)
+from tcusim.program.walk import Ints, Mask
+from tcusim.simulate.interpreter import Event, State
+
+__all__ = ["Replay"]
+
+
+class Replay(State):
+    """The state of recorded warps, which steps change as the records say; no other warp is there.
+
+    What others wrote to memory that a block shares is seen from the next barrier on, as recorded.
+    """
+
+    def __init__(
+        self, program: Program, inputs: Mapping[str, Any], arch: str, tapped: Tapped, place: str
+    ) -> None:
+        """`place` says in messages who ran the program; the others are those of `interpret`."""
+        super().__init__(program, inputs, arch)
+        self.records_writers = False
+        self._where = place
+        self._shared_buffers = [one for one in program.scratch if one.space is Space.SHARED]
+        self._replays = False
+        # The batches of the interpreter: its order of the steps of several warps depends on them.
+        self._batches = list(self.batches())
+        self._replays = True
+        self._rest = {warp: iter(steps) for warp, steps in tapped.steps.items()}
+        self._next = {warp: next(rest, None) for warp, rest in self._rest.items()}
+        self._before = dict.fromkeys(self._next, "the start")
+        # Warps whose records end before they did.
+        self._cut = {
+            warp: tapped.ran[warp] > sum(one.taken is None for one in steps)
+            for warp, steps in tapped.steps.items()
+        }
+        self._now: dict[int, TappedStep] = {}
+
+    def events(self) -> Iterator[Event]:
+        """Yield the recorded steps, in the order in which the interpreter runs them.
+
+        Raises
+        ------
+        AgreementError
+            If a warp ran other steps than the program says.
+        """
+        chosen = np.array(sorted(self._next), np.int64)
+        for blocks in self._batches:
+            here = chosen[np.isin(chosen // self.program.warps, blocks)]
+            if here.size:
+                self._begin(here)
+                yield from self._events()
+        for warp, record in self._next.items():
+            if record is not None:
+                self._refuse_order(warp, f"went on with step {record.path}", "ends")
+
+    def _events(self) -> Iterator[Event]:
+        for path, step, places, loops in self._leaves(self.program.steps):
+            there = np.array([place for place in places if self._takes(path, loops, place)], int)
+            if there.size:
+                self._step(step, there)
+                yield Event(path, step, loops, self.warps[there], self)
+
+    # --- Records -----------------------------------------------------------------------------
+
+    def _takes(self, path: str, loops: Mapping[str, int], place: int) -> bool:
+        """Take the record of a step, in the warp at a place; return whether it has one."""
+        warp = int(self.warps[place])
+        record = self._next[warp]
+        if record is None and self._cut[warp]:
+            return False
+        if record is None or record.path != path:
+            done = "ended" if record is None else f"went on with step {record.path}"
+            where = "".join(f", {name} = {value}" for name, value in loops.items())
+            self._refuse_order(warp, done, f"goes on with step {path}{where}")
+        self._now[warp] = record
+        self._next[warp] = next(self._rest[warp], None)
+        self._before[warp] = f"step {path}"
+        return True
+
+    def _refuse_order(self, warp: int, done: str, expected: str) -> NoReturn:
+        raise AgreementError(
+            f"{self.program.name}: after {self._before[warp]}, warp {warp} {done} on "
+            f"{self._where}, and the program {expected}; the kernel does not do what the program "
+            f"says"
+        )
+
+    def _left(self, number: int, places: Ints) -> Values:
+        """Return tile `number` of what the step left in the warps at these places."""
+        return np.stack([self._now[warp].tiles[number] for warp in self.warps[places].tolist()])
+
+    # --- In place of the interpreter ---------------------------------------------------------
+
+    def _places(self, warps: Ints | None) -> Ints:
+        return np.arange(self.warps.size) if warps is None else np.searchsorted(self.warps, warps)
+
+    def _place(self, warp: int) -> int:
+        return int(np.searchsorted(self.warps, warp))
+
+    def _taken(self, step: When, places: Ints) -> Mask:
+        if step.not_finite is None or not self._replays:
+            return super()._taken(step, places)
+        path = self._at[0]
+        there = [self._takes(path, {}, place) for place in places]
+        return np.array(
+            [
+                found and bool(self._now[int(self.warps[place])].taken)
+                for place, found in zip(places, there, strict=True)
+            ]
+        )
+
+    def _step(self, step: Step, places: Ints) -> None:
+        """Change what a step changes to what it left."""
+        self._found = {}
+        match step:
+            case Sync(scope):
+                self._sync(scope, places)
+            case Locate(ranges):
+                found = self._left(0, places)
+                self._put_ranges(ranges, (found[:, 0], found[:, 1]), places)
+            case Publish(view):
+                self._write(view, self._left(0, places), places)
+            case _:
+                touched = accesses(step)
+                if isinstance(step, Await):
+                    # What was waited for is what came.
+                    self._write(step.src, self._left(0, places), places)
+                for number, frag in enumerate(touched.frags_written):
+                    self._put(frag, self._left(number, places), places)
+                for number, view in enumerate(touched.views_written):
+                    self._scatter(view, self._left(number, places), places)
+
+    def _write(self, view: View, values: Values, places: Ints) -> None:
+        """Write status words."""
+        index, values, keep = self._targets(view, values, places)
+        self.memory[view.buffer.name][index[keep]] = values[keep]
+
+    def _sync(self, scope: Scope, places: Ints) -> None:
+        super()._sync(Scope.WARP, places)
+        self._unshared = []
+        if scope is Scope.BLOCK:
+            for number, buffer in enumerate(self._shared_buffers):
+                self._shared[buffer.name][places] = self._left(number, places)[:, 0]
