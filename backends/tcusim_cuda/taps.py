@@ -206,7 +206,10 @@ class _Reader:
         found = digits[0] + BASE * digits[1]
         line, across = found // placing.ldm, found % placing.ldm
         row, col = (across, line) if placing.down else (line, across)
-        self.places[number] = row * placing.cols + col
+        places = row * placing.cols + col
+        every = np.arange(placing.rows * placing.cols)
+        assert np.array_equal(np.unique(places), every), f"lanes hold {places} of a tile"
+        self.places[number] = places
 
     def _step(self, path: str, step: Step, content: NDArray[np.uint8]) -> TappedStep:
         if isinstance(step, When):

@@ -35,7 +35,7 @@ class Comparable(Protocol):
     def __iter__(self) -> Iterator[Frame]: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Difference:
     """An element that one step left different in two traces.
 

@@ -253,8 +253,8 @@ def test_files_that_cannot_be_read_are_refused(kept: Trace, tmp_path: Any) -> No
         Trace.load(path)
 
     path.write_bytes(whole)
-    damaged(path, version=2)
-    with pytest.raises(InputError, match="of version 2, and this tcusim reads those up to 1"):
+    damaged(path, version=3)
+    with pytest.raises(InputError, match="of version 3, and this tcusim reads those up to 2"):
         Trace.load(path)
 
     path.write_bytes(whole)

@@ -44,7 +44,7 @@ def test_bits_survive() -> None:
 def test_equal_traces_are_equal_files() -> None:
     content = dumped(ABOUT, {"warps": [], "ran": []}, Packed())
     assert content == dumped(ABOUT, {"warps": [], "ran": []}, Packed())
-    assert json.loads(gzip.decompress(content))["version"] == 1
+    assert json.loads(gzip.decompress(content))["version"] == 2
 
 
 def test_a_tile_of_another_type_is_refused() -> None:

@@ -1,0 +1,105 @@
+"""Programs of every algorithm, with inputs, whose steps a backend is to leave as the simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import tcusim
+from tcusim.algorithms import Algorithm, Level, algorithms
+from tcusim.backends import Backend
+from tcusim.check.cases import COLUMNS, Column, Recipe
+from tcusim.check.testing import input_kinds, random_inputs
+from tcusim.errors import Unsupported
+from tcusim.program.bind import bind_scalars
+from tcusim.program.grammar import Program
+from tcusim.simulate.frames import Frame
+from tcusim.simulate.trace import Trace
+
+# Options with which a program is small, and its blocks have something to do with each other.
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "reduction_k": {"segment_size": None},
+    "scan_k": {"segment_size": None},
+    "reduction_single_pass": {"groups": 1, "panels": 1, "segment_size": 1200, "warps": 4},
+    "scan_single_pass": {"warps": 4, "segment_size": 5000},
+    "reduction_packed": {"segment_size": 7},
+    "gemm": {"cols": 40, "inner": 32, "warps": 2},
+    "gemm_naive": {"cols": 33, "inner": 40},
+    "gemv": {"inner": 50},
+    "gemv_reduction": {"inner": 300, "warps": 2, "accumulation_length": 2},
+}
+_SEGMENTED: dict[str, Any] = {"segment_size": 100, "warps": 2}
+
+
+@dataclass(frozen=True)
+class Tapped:
+    """A program, its tile with types, and the kind of its input. length: what its scalars are."""
+
+    algorithm: Algorithm
+    column: Column
+    kind: str
+    program: Program
+    length: int
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        return random_inputs(self.program, self.kind, self.length, np.random.default_rng(7))
+
+    def __str__(self) -> str:
+        return f"{self.algorithm.name} {self.column} {self.kind}"
+
+
+def programs_of(row: Algorithm) -> Iterator[Tapped]:
+    """Yield an algorithm's programs, one for each tile and types that it takes."""
+    for number, column in enumerate(COLUMNS):
+        product, ragged = row.kind == "product", row.kind.startswith("irregular")
+        more = _OPTIONS.get(row.name, {})
+        if not product:
+            side = "ab"[number % 2] if row.uses_mma else None
+            more = {"masked": True, "side": side, **({} if ragged else _SEGMENTED), **more}
+            if column.source or not row.uses_mma:
+                more["combine"] = "add"
+        recipe = Recipe.of(row.name, **column.options, **more)
+        try:
+            program = recipe.build()
+        except Unsupported:
+            continue
+        kinds = input_kinds(program.inputs[0].dtype)
+        kind = ("normal", "special", "wide")[number % 3] if len(kinds) > 2 else kinds[0]
+        grid = row.level is Level.GRID
+        yield Tapped(row, column, kind, program, 3000 if grid else 20 if product else 700)
+
+
+def every_algorithm() -> list[str]:
+    return [row.name for row in algorithms()]
+
+
+def traces_of(case: Tapped, backend: str | Backend, arch: str | None = None) -> tuple[Trace, Trace]:
+    """Return what all warps of the first and of the last block do, on a backend and simulated."""
+    inputs = case.inputs
+    scalars = bind_scalars(case.program, {name: np.size(array) for name, array in inputs.items()})
+    blocks = {0, case.program.grid(scalars) - 1}
+    there = tcusim.trace(case.program, inputs, backend=backend, arch=arch, blocks=blocks)
+    here = tcusim.trace(case.program, inputs, arch=there.about.arch, blocks=blocks)
+    return there, here
+
+
+def require_equal(there: Trace, here: Trace) -> None:
+    """Assert that two traces have the same steps, which leave the same bits in the same places."""
+    difference = there.first_difference(here)
+    assert difference is None, str(difference)
+    assert (there.ran, there.left_out) == (here.ran, here.left_out)
+    assert len(there) == len(here) > 0
+    for one, two in zip(there, here, strict=True):
+        assert _facts(one) == _facts(two)
+
+
+def _facts(frame: Frame) -> tuple[Any, ...]:
+    tiles = tuple(
+        (tile.label, tile.part, tile.note, tile.ranges, tile.changed.tobytes())
+        for tile in (*frame.reads, *frame.writes)
+    )
+    return frame.number, frame.path, frame.kind, frame.warp, dict(frame.loops), tiles
