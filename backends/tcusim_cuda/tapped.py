@@ -44,6 +44,8 @@ from tcusim.program.grammar import (
     Sync,
     View,
     When,
+    accesses,
+    branch_of,
     walk,
 )
 from tcusim_cuda.emit import (
@@ -55,7 +57,8 @@ from tcusim_cuda.emit import (
     require_free_names,
 )
 from tcusim_cuda.kernel import Kernel
-from tcusim_cuda.text import C_TYPES, c_address, c_literal, c_value, c_within
+from tcusim_cuda.text import C_TYPES, c_address, c_extent, c_literal, c_value, c_within
+from tcusim_cuda.together import Run
 from tcusim_cuda.transfer import LANES
 
 __all__ = [
@@ -225,58 +228,74 @@ class _TappedEmitter(Emitter):
 
     def _step(self, step: Step) -> None:
         super()._step(step)
+        # What is done in another way if a test fails is recorded after both.
+        if not self.tested:
+            self._line(*self._taps(step))
+
+    def _run(self, run: Run) -> None:
+        super()._run(run)
+        self._line(*(line for path, step in run.steps for line in self._taps_of_run(path, step)))
+
+    def _taps_of_run(self, path: str, step: Step) -> list[str]:
+        """Return the taps of a step that has run with those after it, each loop in one line."""
+        if not isinstance(step, Loop):
+            self.path = path
+            return self._taps(step)
+        inner = branch_of(path, step)
+        lines = " ".join(line for one in inner for line in self._taps_of_run(*one))
+        var, count = step.var, c_extent(step.count)
+        return [f"for (int {var} = 0; {var} < {count}; ++{var}) {{ {lines} }}"]
+
+    def _taps(self, step: Step) -> list[str]:
+        """Return the lines that record what a leaf step left."""
         match step:
             case Const(frag) | Load(frag) | Mma(frag) | Add(frag):
-                self._line(f"{TAP}.fragment({self.numbers[self.path]}, {frag.name});")
+                return [f"{TAP}.fragment({self.numbers[self.path]}, {frag.name});"]
             case Store(dst):
                 # Which lane stored what is not known.
-                self._line(f"{TAP}.settle();")
-                self._views([dst])
-            case Copy(dst, src, plus):
-                if self.path in self.later.copies:
-                    self._line(f"{TAP}.arrive();")
-                self._views([dst], (src,) if plus is None else (src, plus))
+                return [f"{TAP}.settle();", *self._views([dst])]
+            case Copy():
+                arrives = [f"{TAP}.arrive();"] if self.path in self.later.copies else []
+                return [*arrives, *self._views([step.dst], accesses(step).views_read)]
             case Split(dsts, src):
-                self._views(dsts, (src,))
+                return self._views(dsts, (src,))
             case Publish(dst, src):
                 words, place = dst.buffer.name, c_address(dst)
                 value = f"{words}.wait({place}, {words}.try_load({place}))"
                 zero = c_literal(dst.buffer.dtype, 0)
-                self._views([dst], (src,), c_within(dst, value, zero))
+                return self._views([dst], (src,), c_within(dst, value, zero))
             case Await(dst, src):
-                self._views([dst], (src,))
+                return self._views([dst], (src,))
             case Locate(ranges):
-                self._views([end_of(ranges, end) for end in ("begin", "end")])
+                return self._views([end_of(ranges, end) for end in ("begin", "end")])
             case Sync(scope):
-                self._sync(scope)
+                # What the warps of a block share, before one of them goes on and changes it.
+                shared = shared_of(self.program) if scope is Scope.BLOCK else ()
+                lines = self._views([one_row(buffer) for buffer in shared])
+                return [*lines, f"{TAP}.rejoin();"] if shared else lines
             case Loop() | When():
                 raise AssertionError("control steps are written by _steps")
             case _:
                 assert_never(step)
 
-    def _sync(self, scope: Scope) -> None:
-        """Record what the warps of a block share, before one of them goes on and changes it."""
-        shared = shared_of(self.program) if scope is Scope.BLOCK else ()
-        self._views([one_row(buffer) for buffer in shared])
-        if shared:
-            self._line(f"{TAP}.rejoin();")
-
     def _views(
         self, written: Sequence[View], read: Sequence[View] = (), value: str | None = None
-    ) -> None:
+    ) -> list[str]:
         """Record rectangles, each element in the lane that wrote it if `read` tells which that is.
 
         value: how an element is read, if not as others are.
         """
-        self._line(f"{TAP}.step({self.numbers[self.path]}, {sum(map(bytes_of, written))});")
         how = self._transfer(written, read) if read else None
         vector, down = (how.vector, how.down) if how is not None else (1, False)
+        number, nbytes = self.numbers[self.path], sum(map(bytes_of, written))
+        lines = [f"{TAP}.step({number}, {nbytes});"]
         for view in written:
             sizes = f"{view.rows}, {view.cols}, {vector}, {str(down).lower()}"
-            self._line(
+            lines.append(
                 f"{TAP}.view<{C_TYPES[view.buffer.dtype]}, {sizes}>("
                 f"[&](int row, int col) {{ return {value or c_value(view)}; }});"
             )
+        return lines
 
 
 def bytes_of(view: View) -> int:
