@@ -110,7 +110,7 @@ def differences_of(one: Comparable, two: Comparable) -> Iterator[Difference]:
             f"{two.about.name}, or their options, differ"
         )
     others: Mapping[_Key, Frame] = {(frame.warp, frame.number): frame for frame in two}
-    places = one.about.place, two.about.place
+    places = _names(one.about, two.about)
     seen: list[Frame] = []
     found = False
     for frame in one:
@@ -132,6 +132,13 @@ def differences_of(one: Comparable, two: Comparable) -> Iterator[Difference]:
             f"the traces of {one.about.name} have no step in common; choose the same warps, first= "
             f"and last= for both"
         )
+
+
+def _names(one: About, two: About) -> tuple[str, str]:
+    """Return who ran the one and the other, and as what if that alone tells them apart."""
+    if one.place != two.place:
+        return one.place, two.place
+    return f"{one.place} as {one.arch}", f"{two.place} as {two.arch}"
 
 
 def differing(one: Tile, two: Tile) -> Mask:

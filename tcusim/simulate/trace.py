@@ -127,11 +127,12 @@ class Trace:
         Examples
         --------
         >>> import numpy as np, tcusim
-        >>> program = tcusim.build("reduction_16")
-        >>> inputs = {"in": np.full(256, 0.1, np.float16)}
-        >>> hopper = tcusim.trace(program, inputs)
-        >>> print(hopper.first_difference(tcusim.trace(program, inputs, arch="volta")))
-        None
+        >>> program = tcusim.build("scan_256n")
+        >>> wide = {"in": (1.001 * np.exp2(np.arange(2048) * 7 % 23 - 8)).astype(np.float16)}
+        >>> hopper, volta = (tcusim.trace(program, wide, arch=arch) for arch in ("hopper", "volta"))
+        >>> found = hopper.first_difference(volta)
+        >>> found.frame.path, found.frame.line, found.row, found.col, found.values
+        ('5.11', 'R ← X·J + AU', 1, 8, (32800.5, 32800.49609375))
         """
         return first_difference(self, other)
 

@@ -48,7 +48,7 @@ def test_two_units_differ_first_in_a_product(hopper: tcusim.Trace) -> None:
     assert found.bits == (one.values.view(np.uint32)[at], two.values.view(np.uint32)[at])
     said = str(found)
     assert said.startswith(f"warp 1, step {found.frame.number} ({found.frame.path}, i = ")
-    assert f"(0x{found.bits[0]:08x}) by the simulator and " in said
+    assert f"(0x{found.bits[0]:08x}) by the simulator as volta and " in said
     assert said.endswith(f"; {found.count} of 256 elements differ")
     # What differs once is read again.
     every = list(differences_of(volta, hopper))

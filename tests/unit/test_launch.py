@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
+import tcusim
 from gpu_standin import (
     EXPECTED,
     PROGRAM,
@@ -19,9 +21,13 @@ from gpu_standin import (
 )
 from tcusim.algorithms import build
 from tcusim.errors import InputError
+from tcusim.program.grammar import Program
 from tcusim.simulate.interpreter import run_numpy
 from tcusim_cuda import CUDA, CUPY, PYCUDA
 from tcusim_cuda.launch import Launcher
+from tcusim_cuda.runtime import Loaded, Place
+from tcusim_cuda.tapped import emit_tapped
+from tcusim_host import BACKEND, run_kernel
 
 
 def test_numpy_in_numpy_out(gpu: StandIn) -> None:
@@ -151,3 +157,34 @@ def test_no_library(launcher: Launcher, remedy: str, monkeypatch: pytest.MonkeyP
     assert reason is not None
     start = f"{launcher.module} cannot be imported (No module named '{launcher.module}'). {remedy}"
     assert reason.startswith(start)
+
+
+# --- Taps -----------------------------------------------------------------------------------------
+
+
+class OnHost(StandIn):
+    """A launcher whose kernels, as they are, run on the CPU."""
+
+    def loaded(self, kernels: Sequence[Any], place: Place) -> tuple[Loaded, ...]:
+        self.kernels = {kernel.program: kernel for kernel in kernels}
+        return super().loaded(kernels, place)
+
+    def computed(self, program: Program, inputs: dict[str, Any]) -> dict[str, Any]:
+        return run_kernel(self.kernels[program], inputs)
+
+    def native_arch(self) -> str | None:
+        return "hopper"
+
+
+@pytest.mark.skipif(BACKEND.available() is not None, reason=f"host: {BACKEND.available()}")
+@pytest.mark.usefixtures("host_cache")
+def test_a_kernel_with_taps_is_launched_and_its_records_are_copied_back(gpu: StandIn) -> None:
+    launcher = OnHost(gpu.driver)
+    kept = tcusim.trace(PROGRAM, {"in": X}, backend=launcher, warps=1)
+    assert launcher.launches == 1
+    assert (kept.about.place, kept.about.arch) == ("stand-in on Stand-in", "hopper")
+    assert kept.first_difference(tcusim.trace(PROGRAM, {"in": X}, warps=1)) is None
+    (text,) = launcher.texts
+    assert text == emit_tapped(PROGRAM).kernel.text
+    # What nothing writes is as on the simulator.
+    assert "poison 32 f32 on 0" in launcher.driver.notes
