@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from tcusim.errors import BackendUnavailable, InputError
-from tcusim_bench.throughput import OURS, Report, Row
+from tcusim_bench.report import OURS, Report, Row
 
-__all__ = ["CHARTS", "authors", "draw", "of_limit", "of_peers", "throughput"]
+__all__ = ["CHARTS", "authors", "draw", "energy", "of_limit", "of_peers", "throughput"]
 
 # What a panel shows: kind, type of the data, type of the results.
 Panel: TypeAlias = tuple[str, str, str]
@@ -77,10 +77,16 @@ def authors(section: str, report: Report) -> Any:
     return figure
 
 
+def energy(section: str, report: Report) -> Any:
+    """Return a chart of what an element takes, in picojoules; None if that was not measured."""
+    return _chart(section, report, "10⁻¹² joules an element", _lines_of_energy)
+
+
 CHARTS: Final[dict[str, Callable[[str, Report], Any]]] = {
     "throughput": throughput,
     "of_limit": of_limit,
     "of_peers": of_peers,
+    "energy": energy,
     "authors": authors,
 }
 
@@ -229,7 +235,11 @@ def _power(name: str) -> str:
     return f"$2^{{{number.bit_length() - 1}}}$"
 
 
-def _lines(rows: Sequence[Row], value: Callable[[Row], float | None]) -> Iterator[Line]:
+def _lines(
+    rows: Sequence[Row],
+    value: Callable[[Row], float | None],
+    best: Callable[[float, float], float] = max,
+) -> Iterator[Line]:
     """Yield a line for each library, ours first, of its best row at each size."""
     sizes = list(dict.fromkeys(row.case.size for row in rows))
     names = sorted(dict.fromkeys(row.best.who for row in rows), key=lambda name: name != OURS)
@@ -239,7 +249,7 @@ def _lines(rows: Sequence[Row], value: Callable[[Row], float | None]) -> Iterato
             number = value(row) if row.best.who == name else None
             if number is not None:
                 place = sizes.index(row.case.size)
-                found[place] = max(number, found.get(place, 0.0))
+                found[place] = best(number, found.get(place, number))
         yield Line(name, tuple(sorted(found)), tuple(found[place] for place in sorted(found)))
 
 
@@ -252,6 +262,14 @@ def _speed(row: Row) -> float | None:
 
 def _percent(row: Row) -> float | None:
     return 100 * row.of_limit if row.of_limit else None
+
+
+def _lines_of_energy(rows: Sequence[Row]) -> Iterator[Line]:
+    yield from _lines(rows, _picojoules, min)
+
+
+def _picojoules(row: Row) -> float | None:
+    return 1e12 * row.joules_per_element if row.joules_per_element else None
 
 
 def _lines_of_ratios(rows: Sequence[Row]) -> Iterator[Line]:

@@ -13,7 +13,8 @@ from tcusim.cli.options import JSON, OutputFile
 from tcusim.cli.output import examples, json_text, print_json
 
 if TYPE_CHECKING:
-    from tcusim_bench import latency, throughput
+    from tcusim_bench.latency import Report as Calls
+    from tcusim_bench.report import Report
 
 __all__ = ["bench_command", "tune_command"]
 
@@ -29,7 +30,14 @@ _LOG2_LENGTH = click.option(
 _BACKEND = click.option(
     "--backend", default="cupy", show_default=True, help="Who runs the kernels."
 )
-_SECONDS = click.option("--seconds", type=float, help="Begin no further problem after this time.")
+_SECONDS = click.option(
+    "--seconds", type=float, help="Time for all problems, which have equal shares of it."
+)
+_AUTHORS = click.option(
+    "--authors",
+    type=click.Path(exists=True, dir_okay=False),
+    help="JSON of what the paper's authors measured, to record beside it.",
+)
 _COMMIT = click.option("--commit", help="Commit of tcusim's source, for the record.")
 
 
@@ -50,7 +58,8 @@ def bench_command() -> None:
 @click.option(
     *("--section", "sections"),
     multiple=True,
-    help="sums, scans and products by default; or sizes, small, types, ragged, graphs; repeatable.",
+    help="sums, scans and products by default; or sizes, small, types, ragged, graphs, "
+    "graph-segments, exact, energy; repeatable.",
 )
 @click.option(
     *("--segment", "segments"),
@@ -77,7 +86,7 @@ def throughput_command(as_json: bool, output: str | None, plans_only: bool, **gi
     )
 
 
-def _measured(report: throughput.Report, as_json: bool, output: str | None) -> None:
+def _measured(report: Report, as_json: bool, output: str | None) -> None:
     """Deliver a report; fail if any result of tcusim's own was wrong."""
     _deliver(report, as_json, output)
     if report.wrong:
@@ -125,17 +134,13 @@ def latency_command(as_json: bool, output: str | None, sizes: tuple[int, ...], f
 @click.option("--quick", is_flag=True, help="Every third size, and fewer elements.")
 @_SECONDS
 @_COMMIT
-@click.option(
-    "--authors",
-    type=click.Path(exists=True, dir_okay=False),
-    help="JSON of what the paper's authors measured, to record beside it.",
-)
+@_AUTHORS
 @JSON
 @_OUTPUT
 def paper_command(
     figure: str, as_json: bool, output: str | None, authors: str | None, **given: Any
 ) -> None:
-    """Measure FIGURE of the paper's evaluation: 2, 3, 10, 11, 12, 13 or 14."""
+    """Measure FIGURE of the paper's evaluation: 2, 3, 10, 11, 12, 13, 14 or power."""
     from tcusim_bench.paper import measure_figure, read_authors
     from tcusim_bench.throughput import Settings
 
@@ -143,6 +148,46 @@ def paper_command(
     series = None if authors is None else read_authors(Path(authors))
     say = None if as_json else partial(click.echo, err=True)
     _measured(measure_figure(figure, settings, series, say), as_json, output)
+
+
+@bench_command.command(
+    "all",
+    epilog=examples(
+        "tcusim bench all -o recorded --seconds 400 --commit $(git rev-parse --short HEAD)",
+        "tcusim bench all -o recorded --part figure-10 --part energy",
+    ),
+)
+@click.option(
+    *("-o", "--output"),
+    type=click.Path(file_okay=False),
+    required=True,
+    help="Folder for a JSON file of each part; problems that are there are not measured again.",
+)
+@click.option(
+    *("--part", "parts"),
+    multiple=True,
+    help="A section, figure-NAME or latency; repeatable. All by default.",
+)
+@_LOG2_LENGTH
+@_BACKEND
+@click.option("--quick", is_flag=True, help="Fewer sizes and elements.")
+@_SECONDS
+@_COMMIT
+@_AUTHORS
+def all_command(output: str, parts: tuple[str, ...], authors: str | None, **given: Any) -> None:
+    """Record every section and every figure of the paper, in parts; go on where a run was cut."""
+    from tcusim_bench.everything import record_all
+    from tcusim_bench.paper import read_authors
+    from tcusim_bench.throughput import Settings
+
+    settings = Settings(**{name: value for name, value in given.items() if value not in (None, ())})
+    series = None if authors is None else read_authors(Path(authors))
+    say = partial(click.echo, err=True)
+    recorded = record_all(Path(output), settings, parts, series, say)
+    for one in recorded:
+        click.echo(one)
+    if any(one.wrong for one in recorded):
+        raise click.exceptions.Exit(1)
 
 
 @bench_command.command("chart", epilog=examples("tcusim bench chart bench.json -o charts"))
@@ -162,7 +207,7 @@ def chart_command(file: str, output: str) -> None:
         click.echo(path)
 
 
-def _deliver(report: throughput.Report | latency.Report, as_json: bool, output: str | None) -> None:
+def _deliver(report: Report | Calls, as_json: bool, output: str | None) -> None:
     if output is not None:
         files.write_text(output, json_text(report.as_json()) + "\n")
     if as_json:

@@ -46,6 +46,15 @@ static int segmented_sum(void* temp, size_t* bytes, const half* in, Out* out, lo
 #endif
 }
 
+// Segments of one size, by offsets: the only way that there was when the paper was written.
+extern "C" int offsets_sum_f32(void* temp, size_t* bytes, const half* in, float* out,
+                               long long segments, long long size) {
+    auto starts = thrust::make_transform_iterator(thrust::counting_iterator<long long>(0),
+                                                  StartOf{size});
+    return cub::DeviceSegmentedReduce::Reduce(temp, bytes[0], in, out, segments, starts, starts + 1,
+                                              PlusF32{}, 0.0f);
+}
+
 extern "C" int sum_f32(void* temp, size_t* bytes, const half* in, float* out, long long segments,
                        long long size) {
     return segmented_sum(temp, bytes, in, out, segments, size, PlusF32{}, 0.0f);
@@ -96,100 +105,6 @@ extern "C" int ragged_sum_f32(void* temp, size_t* bytes, const half* in, float* 
 extern "C" int ragged_scan_f16(void* temp, size_t* bytes, const half* in, half* out,
                                const int* keys, long long size) {
     return cub::DeviceScan::InclusiveScanByKey(temp, *bytes, keys, in, out, PlusF32{}, size);
-}
-
-// --- A warp or a block for each segment ----------------------------------------------------------
-
-static constexpr int kThreads = 256;
-
-template <int Size>
-__global__ void warp_sum(const half* in, float* out, long long segments) {
-    using Reduce = cub::WarpReduce<float, Size>;
-    __shared__ typename Reduce::TempStorage temp[kThreads / Size];
-    const int group = threadIdx.x / Size, lane = threadIdx.x % Size;
-    const long long segment = blockIdx.x * static_cast<long long>(kThreads / Size) + group;
-    const float value = segment < segments ? __half2float(in[segment * Size + lane]) : 0.0f;
-    const float sum = Reduce(temp[group]).Sum(value);
-    if (lane == 0 && segment < segments) out[segment] = sum;
-}
-
-template <int Size>
-__global__ void warp_scan(const half* in, half* out, long long segments) {
-    using Scan = cub::WarpScan<float, Size>;
-    __shared__ typename Scan::TempStorage temp[kThreads / Size];
-    const int group = threadIdx.x / Size, lane = threadIdx.x % Size;
-    const long long segment = blockIdx.x * static_cast<long long>(kThreads / Size) + group;
-    float value = segment < segments ? __half2float(in[segment * Size + lane]) : 0.0f;
-    Scan(temp[group]).InclusiveSum(value, value);
-    if (segment < segments) out[segment * Size + lane] = __float2half(value);
-}
-
-template <int Threads, int Items>
-__global__ void block_sum(const half* in, float* out) {
-    using Reduce = cub::BlockReduce<float, Threads>;
-    __shared__ typename Reduce::TempStorage temp;
-    half items[Items];
-    const half* segment = in + blockIdx.x * static_cast<long long>(Threads * Items);
-    cub::LoadDirectBlockedVectorized(threadIdx.x, const_cast<half*>(segment), items);
-    float values[Items];
-    for (int i = 0; i < Items; ++i) values[i] = __half2float(items[i]);
-    const float sum = Reduce(temp).Sum(values);
-    if (threadIdx.x == 0) out[blockIdx.x] = sum;
-}
-
-template <int Threads, int Items>
-__global__ void block_scan(const half* in, half* out) {
-    using Scan = cub::BlockScan<float, Threads>;
-    __shared__ typename Scan::TempStorage temp;
-    half items[Items];
-    const long long start = blockIdx.x * static_cast<long long>(Threads * Items);
-    cub::LoadDirectBlockedVectorized(threadIdx.x, const_cast<half*>(in + start), items);
-    float values[Items];
-    for (int i = 0; i < Items; ++i) values[i] = __half2float(items[i]);
-    Scan(temp).InclusiveSum(values, values);
-    for (int i = 0; i < Items; ++i) items[i] = __float2half(values[i]);
-    cub::StoreDirectBlockedVectorized(threadIdx.x, out + start, items);
-}
-
-static unsigned warp_blocks(long long segments, int size) {
-    return static_cast<unsigned>((segments * size + kThreads - 1) / kThreads);
-}
-
-// The threads and items of each size are those that the paper's authors chose for CUB's blocks.
-#define FOR_BLOCKS(CASE) \
-    CASE(64, 64, 1) CASE(128, 128, 1) CASE(256, 256, 1) CASE(512, 32, 16) CASE(1024, 64, 16) \
-    CASE(2048, 128, 16) CASE(4096, 256, 16) CASE(8192, 512, 16)
-
-extern "C" int block_sum_f32(void* temp, size_t* bytes, const half* in, float* out,
-                             long long segments, long long size) {
-    *bytes = 1;
-    if (temp == nullptr) return cudaSuccess;
-    switch (size) {
-    case 16: warp_sum<16><<<warp_blocks(segments, 16), kThreads>>>(in, out, segments); break;
-    case 32: warp_sum<32><<<warp_blocks(segments, 32), kThreads>>>(in, out, segments); break;
-#define CASE(SIZE, THREADS, ITEMS) \
-    case SIZE: block_sum<THREADS, ITEMS><<<segments, THREADS>>>(in, out); break;
-    FOR_BLOCKS(CASE)
-#undef CASE
-    default: return cudaErrorInvalidValue;
-    }
-    return cudaGetLastError();
-}
-
-extern "C" int block_scan_f16(void* temp, size_t* bytes, const half* in, half* out,
-                              long long segments, long long size) {
-    *bytes = 1;
-    if (temp == nullptr) return cudaSuccess;
-    switch (size) {
-    case 16: warp_scan<16><<<warp_blocks(segments, 16), kThreads>>>(in, out, segments); break;
-    case 32: warp_scan<32><<<warp_blocks(segments, 32), kThreads>>>(in, out, segments); break;
-#define CASE(SIZE, THREADS, ITEMS) \
-    case SIZE: block_scan<THREADS, ITEMS><<<segments, THREADS>>>(in, out); break;
-    FOR_BLOCKS(CASE)
-#undef CASE
-    default: return cudaErrorInvalidValue;
-    }
-    return cudaGetLastError();
 }
 
 // --- Thrust, which takes temporary memory itself -------------------------------------------------

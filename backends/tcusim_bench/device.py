@@ -5,27 +5,23 @@ Memory, random numbers and events are CuPy's. Everything runs on the default str
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
-import os
 import shutil
 import statistics
 import subprocess
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from tcusim.errors import BackendUnavailable, InputError, TcusimError
+from tcusim.errors import BackendUnavailable, InputError
 from tcusim.machine import format_of
 from tcusim.machine.formats import Values, from_memory
 from tcusim.program.launches import LaunchPlan
+from tcusim_bench.energy import Drawn, Meter, drawn
 from tcusim_bench.sections import matrix_columns
 from tcusim_cuda import CUDA, CUPY, PYCUDA
-from tcusim_cuda.compile import compile_kernel
-from tcusim_cuda.emit import emit
 
 __all__ = [
     "BACKENDS",
@@ -44,7 +40,12 @@ BACKENDS: Final = {"cuda": CUDA, "cupy": CUPY, "pycuda": PYCUDA}
 
 # Beyond these a run is so slow that it is timed once more, or not again.
 _SLOW_MS: Final = 200.0
-_VERY_SLOW_MS: Final = 3000.0
+_VERY_SLOW_MS: Final = 2000.0
+# Slower runs are repeated less often: in about so much time, but as often as that.
+_REPEATS_MS: Final = 200.0
+_LEAST_REPEATS: Final = 3
+# How long the batches of runs take whose energy is measured: longer than NVML takes to answer.
+_BATCH_MS: Final = 30.0
 
 # Elements that are searched for unwritten ones at a time.
 CHUNK: Final = 2**26
@@ -66,6 +67,14 @@ _RANDOM: Final = {
     "f32": f"x = {_UNIFORM};",
     "f64": "x = (double)(z >> 11) / 4503599627370496.0 - 1.0;",
     "s8": "x = (signed char)(z >> 56);",
+}
+
+# The sign's bit of each float type, and infinity: what is larger without its sign is NaN.
+_INFINITIES: Final = {
+    "f16": (1 << 15, 0x7C00),
+    "bf16": (1 << 15, 0x7F80),
+    "f32": (1 << 31, 0x7F800000),
+    "f64": (1 << 63, 0x7FF << 52),
 }
 
 _READ_THREADS: Final = 256
@@ -185,23 +194,40 @@ class Device:
 
     def has_nan(self, array: Array, dtype: str) -> bool:
         """Return whether any element is NaN, such as one that nobody wrote."""
-        if not format_of(dtype).is_float:
+        kind = format_of(dtype)
+        if not kind.is_float:
             return False
-        pieces = (array[start : start + CHUNK] for start in range(0, array.size, CHUNK))
-        if dtype == "bf16":
-            return any(bool(((piece & 0x7FFF) > 0x7F80).any()) for piece in pieces)
-        return any(bool(self.cp.isnan(piece).any()) for piece in pieces)
+        bits, (sign, infinity) = f"uint{8 * kind.itemsize}", _INFINITIES[dtype]
+        search = self.cp.ElementwiseKernel(
+            f"{bits} x, {bits} magnitude, {bits} infinity",
+            "raw int32 found",
+            "if ((x & magnitude) > infinity) found[0] = 1;",
+            f"tcusim_bench_nan_{bits}",
+        )
+        found = self.cp.zeros(1, np.int32)
+        word = np.dtype(bits).type
+        search(array.view(bits), word(sign - 1), word(infinity), found)
+        return bool(found[0])
 
     # --- Time --------------------------------------------------------------------------------
 
-    def times(self, run: Run, repeats: int) -> Times:
-        """Return the times of one run after a warm-up; of a slow one, the only time."""
-        first = self._once_ms(run)
+    def once(self, run: Run) -> float:
+        """Return the time of one run, and of all that is done in a first one."""
+        return self._once_ms(run)
+
+    def times(self, run: Run, repeats: int, first: float | None = None) -> Times:
+        """Return the times of one run after a warm-up: fewer of a slow one, or only one.
+
+        first: how long the warm-up took, if it has been.
+        """
+        if first is None:
+            first = self._once_ms(run)
         if first > _VERY_SLOW_MS:
             return Times(first, first, first)
         second = self._once_ms(run)
-        if first > _SLOW_MS:
+        if second > _SLOW_MS:
             return Times(second, second, second)
+        repeats = max(_LEAST_REPEATS, min(repeats, int(_REPEATS_MS / (2 * second or 1))))
         all_ms = [self._once_ms(run, busy=True) for _ in range(repeats)]
         return Times(statistics.median(all_ms), min(all_ms), max(all_ms))
 
@@ -240,6 +266,38 @@ class Device:
             replay = functools.partial(captured.launch, stream=self.cp.cuda.Stream.null)
         return Times(*(ms / _IN_GRAPH for ms in self.times(replay, repeats)))
 
+    def energy(self, run: Run, seconds: float) -> Drawn:
+        """Return what runs draw in about so many seconds.
+
+        Raises BackendUnavailable if the GPU does not tell.
+        """
+        event = self.cp.cuda.Event
+        runs = max(1, int(_BATCH_MS / max(self._once_ms(run), 1e-3)))
+        ends: list[Any] = []
+        ended = 0
+
+        def push() -> int:
+            for _ in range(runs):
+                run()
+            ends.append(event())
+            ends[-1].record()
+            return runs
+
+        def finished() -> int:
+            nonlocal ended
+            while ended < len(ends) and ends[ended].done:
+                ended += 1
+            return ended
+
+        try:
+            return drawn(self._meter.joules, push, finished, seconds)
+        finally:
+            self.cp.cuda.Device().synchronize()
+
+    @functools.cached_property
+    def _meter(self) -> Meter:
+        return Meter(str(self.cp.cuda.Device().pci_bus_id))
+
     # --- Launches ----------------------------------------------------------------------------
 
     def reader(self) -> Run:
@@ -253,21 +311,6 @@ class Device:
         runtime = self.cp.cuda.runtime
         to, source, size = self._room.data.ptr, self._bytes.data.ptr, self._bytes.nbytes
         return lambda: runtime.memcpyAsync(to, source, size, runtime.memcpyDeviceToDevice, 0)
-
-    def compile_ahead(self, plans: Iterable[Callable[[], LaunchPlan]]) -> None:
-        """Compile the programs of plans on all cores, so that `program` finds them on disk.
-
-        What cannot be made or compiled raises there, and becomes a row.
-        """
-        sm = self.sm
-
-        def compile_one(make: Callable[[], LaunchPlan]) -> None:
-            with contextlib.suppress(TcusimError):
-                for launch in make().launches:
-                    compile_kernel(emit(launch.program), sm)
-
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(compile_one, plans))
 
     def program(self, plan: LaunchPlan, arrays: tuple[Array, ...], out: Array) -> Run:
         """Return what launches a plan on arrays, and writes the result to `out`."""

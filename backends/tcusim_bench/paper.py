@@ -16,11 +16,12 @@ from typing import Any, Final
 from tcusim.errors import InputError, TcusimError, unknown_name
 from tcusim_bench.problems import Problem
 from tcusim_bench.programs import Recipe, plans
+from tcusim_bench.report import OURS, Report
 from tcusim_bench.sections import Case
-from tcusim_bench.throughput import OURS, Report, Say, Settings, measure
+from tcusim_bench.throughput import Named, Part, Say, Settings, measure
 from tcusim_cuda.driver import arch_name
 
-__all__ = ["FIGURES", "Figure", "measure_figure", "read_authors"]
+__all__ = ["FIGURES", "Figure", "finish", "measure_figure", "part_of", "read_authors"]
 
 _SHAPES: Final = ("16x16x16", "32x8x16", "8x32x16")
 # The paper's programs, and the sizes at which they are what the paper would take: so many segments
@@ -48,9 +49,6 @@ _MOST_WARPS: Final = 16
 # Elements that a block sums in the first of the two launches of a whole array.
 _FIRST_LAUNCH: Final = 2**14
 
-# A program, with its name in the report.
-Named = tuple[str, Recipe]
-
 
 @dataclass(frozen=True, slots=True)
 class Figure:
@@ -58,7 +56,7 @@ class Figure:
 
     sizes: of segments; of whole arrays if `whole`, of matrices if the kind is a product. series:
     the beginnings of the names of the authors' series. lacking: what the figure has and this
-    measurement has not.
+    measurement has not. energy: whether what is drawn is measured, too.
     """
 
     title: str
@@ -69,6 +67,7 @@ class Figure:
     series: tuple[str, ...]
     lacking: tuple[str, ...] = ()
     whole: bool = False
+    energy: bool = False
 
     def cases(self, name: str, length: int, sizes: tuple[int, ...] = ()) -> tuple[Case, ...]:
         """Return the figure's problems that fit into the length; `sizes` replace its own."""
@@ -94,8 +93,8 @@ def _products(*names: str) -> Callable[[Case], Iterator[Named]]:
     """Yield programs of products by name, with both accumulators."""
 
     def programs(case: Case) -> Iterator[Named]:
-        for name in names:
-            for acc in ("f16", "f32"):
+        for acc in ("f16", "f32"):
+            for name in names:
                 one = Recipe(case.kind, case.segment_size, name, acc=acc, result=acc)
                 yield f"{OURS} {name}", one
 
@@ -103,18 +102,26 @@ def _products(*names: str) -> Callable[[Case], Iterator[Named]]:
 
 
 def _segments(case: Case) -> Iterator[Named]:
-    """Yield the paper's programs for a segment size, of every tile and both accumulators."""
+    """Yield the paper's programs for a segment size: of its tile, of each tile, by f16 sums."""
+    for shape in _SHAPES:
+        for acc in ("f32", "f16"):
+            yield from _of_tile(case, shape, acc)
+
+
+def _of_tile(case: Case, shape: str, acc: str) -> Iterator[Named]:
     size = case.segment_size
     for name, (least, most) in (_SUMS if case.kind == "sum" else _SCANS).items():
-        if not least <= size <= most:
-            continue
-        block = name.endswith("block")
-        warps = max(1, min(_MOST_WARPS, size // _BLOCK_SHARE)) if block else _WARPS
-        for shape in _SHAPES:
-            for acc in ("f16", "f32"):
-                result = acc if case.kind == "sum" else "f16"
-                one = Recipe(case.kind, size, name, shape, acc=acc, result=result, warps=warps)
-                yield f"{OURS} {name} {shape}", replace(one, combine="mma")
+        if least <= size <= most:
+            block = name.endswith("block")
+            warps = max(1, min(_MOST_WARPS, size // _BLOCK_SHARE)) if block else _WARPS
+            result = acc if case.kind == "sum" else "f16"
+            one = Recipe(case.kind, size, name, shape, acc=acc, result=result, warps=warps)
+            yield f"{OURS} {name} {shape}", replace(one, combine="mma")
+
+
+def _of_the_papers_tile(case: Case) -> Iterator[Named]:
+    """Yield the paper's programs for a segment size, of its tile, with f32 sums."""
+    return _of_tile(case, _SHAPES[0], "f32")
 
 
 def _two_launches(case: Case) -> Iterator[Named]:
@@ -126,38 +133,43 @@ def _two_launches(case: Case) -> Iterator[Named]:
         yield f"{OURS} {name}, two launches", replace(one, acc=acc)
 
 
-def _none(case: Case) -> Iterator[Named]:
-    return iter(())
+def _three_launches(case: Case) -> Iterator[Named]:
+    """Yield a scan of an array in three launches: sums of parts, their scan, scans behind it.
+
+    The paper's first launch scans the parts already, and its third adds to what lies in memory.
+    """
+    parts = max(_FIRST_LAUNCH, case.length // _FIRST_LAUNCH)
+    if parts < case.length:
+        options, name = (("parts", parts),), "scan_256n"
+        one = Recipe("scan", None, name, result="f16", masked=True, warps=_WARPS, options=options)
+        yield f"{OURS} {name}, three launches", one
 
 
-_NO_POWER: Final = "power is not measured"
 FIGURES: Final[Mapping[str, Figure]] = {
     "2": Figure(
         "products of matrices",
         ("matmul",),
         (256, 512, 1024, 2048, 4096, 8192, 16384),
         _products("gemm_naive", "gemm"),
-        ("torch",),
+        ("cublas",),
         ("gemm_",),
-        ("CUTLASS, and cuBLAS without tensor cores, which torch does not offer for float16",),
+        ("CUTLASS",),
     ),
     "3": Figure(
         "products of a matrix and a vector",
         ("matvec",),
         (256, 512, 1024, 2048, 4096, 8192, 16384, 32768),
         _products("gemv", "gemv_reduction"),
-        ("torch", "torch.float32"),
+        ("torch", "torch.float32", "cublas"),
         ("gemv",),
-        ("the vector as a matrix of 16 columns for cuBLAS",),
     ),
     "10": Figure(
         "segmented reduction",
         ("sum",),
         _powers(4, 30),
         _segments,
-        ("cub", "thrust"),
+        ("cub", "cub.offsets", "thrust"),
         ("paper_tune_segmented_reduction",),
-        (_NO_POWER,),
     ),
     "11": Figure(
         "segments within a warp or a block",
@@ -166,7 +178,7 @@ FIGURES: Final[Mapping[str, Figure]] = {
         _segments,
         ("cub.block",),
         ("segmented_reduction_cub", "segmented_prefixsum_cub", "paper_tune_segmented"),
-        ("tuning of CUB's blocks: each size has the threads and items that the authors chose",),
+        ("all of the authors' tuning of CUB: each size has three ways, theirs among them",),
     ),
     "12": Figure(
         "segmented scan",
@@ -175,7 +187,6 @@ FIGURES: Final[Mapping[str, Figure]] = {
         _segments,
         ("cub", "thrust"),
         ("paper_tune_segmented_prefixsum",),
-        (_NO_POWER,),
     ),
     "13": Figure(
         "reduction of a whole array",
@@ -190,11 +201,20 @@ FIGURES: Final[Mapping[str, Figure]] = {
         "scan of a whole array",
         ("scan",),
         _powers(12, 30),
-        _none,
+        _three_launches,
         ("cub", "thrust"),
         ("full_prefixsum_ker3",),
-        ("the paper's three launches: no program of tcusim's adds what precedes to scans",),
+        ("the paper's own three launches, which write and read the scans of parts in between",),
         whole=True,
+    ),
+    "power": Figure(
+        "what is drawn by segmented sums and scans",
+        ("sum", "scan"),
+        (16, 64, 256, 1024, 4096, 2**14),
+        _of_the_papers_tile,
+        ("cub", "cub.offsets", "thrust"),
+        (),
+        energy=True,
     ),
 }
 
@@ -210,24 +230,45 @@ def measure_figure(
     settings: `sections`, `peers` and `programs` do not matter. authors: what `read_authors` gave.
     Raises UnknownName if there is no such figure, and what `bench` raises.
     """
+    given = settings.reduced()
+    refused: dict[str, None] = {}
+    part = part_of(name, given, refused)
+    report = measure(given, part, say)
+    finish(report, name, refused, authors or {})
+    return report
+
+
+def part_of(name: str, given: Settings, refused: dict[str, None]) -> Part:
+    """Return a figure as a part of the benchmark; `refused` takes what cannot be built.
+
+    Raises UnknownName if there is no such figure.
+    """
     if name not in FIGURES:
         raise unknown_name("figure", name, FIGURES)
-    figure = FIGURES[name]
-    given = replace(settings.reduced(), peers=figure.peers)
-    refused: dict[str, None] = {}
-    sizes = given.segments
+    figure, sizes = FIGURES[name], given.segments
     if given.quick and not sizes:
         sizes = figure.sizes[::3]
-    report = measure(
-        given, figure.cases(name, given.length, sizes), partial(_recipes, figure, refused), say
+    return Part(
+        figure.cases(name, given.length, sizes),
+        partial(_recipes, figure, refused),
+        figure.peers,
+        energy=figure.energy,
+        figure=f"{name}: {figure.title}",
     )
-    report.figure = f"{name}: {figure.title}"
-    report.notes += [f"not measured: {what}" for what in (*figure.lacking, *refused)]
-    if authors is not None:
-        report.authors = {
-            series: lines for series, lines in authors.items() if series.startswith(figure.series)
-        }
-    return report
+
+
+def finish(
+    report: Report, name: str, refused: Mapping[str, None], authors: Mapping[str, Any]
+) -> None:
+    """Note in a report what the figure lacks, and put what the authors measured beside it."""
+    figure = FIGURES[name]
+    notes = [f"not measured: {what}" for what in (*figure.lacking, *refused)]
+    report.notes += [note for note in notes if note not in report.notes]
+    report.authors = {
+        series: lines
+        for series, lines in authors.items()
+        if figure.series and series.startswith(figure.series)
+    }
 
 
 def _recipes(figure: Figure, refused: dict[str, None], problem: Problem) -> Iterator[Named]:

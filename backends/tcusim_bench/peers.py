@@ -6,73 +6,44 @@ verified and timed as our own programs are.
 
 from __future__ import annotations
 
-import ctypes
 import importlib
-import importlib.util
-import re
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property, partial
-from pathlib import Path
-from typing import Any, Final, TypeAlias
+from functools import partial
+from typing import Any, Final
 
-from tcusim.errors import BackendUnavailable, unknown_name
+from tcusim.errors import unknown_name
 from tcusim.machine import format_of
+from tcusim_bench.contender import Contender, first_line
+from tcusim_bench.cub import BLOCK_SOURCE, CUB_SOURCE, Cub, block_ways, dotted
+from tcusim_bench.cublas import cublas_ways
 from tcusim_bench.device import Array, Device, Run
 from tcusim_bench.problems import Problem
 from tcusim_bench.programs import plans
 
-__all__ = ["DEFAULT_PEERS", "PEERS", "PYTORCH", "Contender", "Peers", "first_line"]
+__all__ = ["DEFAULT_PEERS", "IN_TORCH", "PEERS", "Peers"]
 
-# Products by torch of the same numbers as float32; Thrust; and CUB's parts of warps and blocks, a
-# segment each.
+# Products by torch of the same numbers as float32; cuBLAS by each of its computations; CUB by
+# offsets where segments are of one size, and its parts of warps and blocks, a segment each; Thrust.
 PEERS: Final = (
-    *("cupy", "torch", "torch.compile", "torch.float32"),
-    *("triton", "cub", "thrust", "cub.block"),
+    *("cupy", "torch", "torch.compile", "torch.float32", "cublas"),
+    *("triton", "cub", "cub.offsets", "cub.block", "thrust"),
 )
 # torch.compile takes seconds to compile each problem.
 DEFAULT_PEERS: Final = ("cupy", "torch", "triton", "cub")
 
-# The most elements of a segment that CUB's parts of a warp and of a block are compiled for.
-_LONGEST_WARP: Final = 32
-_LONGEST_BLOCK: Final = 2**13
-
-# What to call of the library: label, types of sums and of results, and the function's name.
-Function: TypeAlias = tuple[str, str, str, str]
-
-# The name under which the report has torch.
+# The names under which the report has torch, and what it launches Triton's kernels on.
 PYTORCH: Final = "PyTorch"
+TRITON: Final = "Triton"
+IN_TORCH: Final = (PYTORCH, TRITON)
 
-CUB_SOURCE: Final = Path(__file__).with_name("cub.cu")
-_CUB_SECONDS: Final = 300
-
-# Elements of a Triton program's tile, and its warps.
-TRITON_TILES: Final = (
-    (1024, 1),
-    (2048, 2),
-    (2048, 4),
-    (4096, 4),
-    (8192, 4),
-    (8192, 8),
-    (16384, 8),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Contender:
-    """One way of a library to solve a problem.
-
-    prepare: given the room for the result, does all that need not be timed and returns what is.
-    """
-
-    who: str
-    label: str
-    acc: str
-    result: str
-    prepare: Callable[[Array], Run]
+# Elements of a Triton program's tile, and its warps; first what is best in most cases.
+TRITON_TILES: Final = {
+    "sum": ((8192, 8), (4096, 4), (2048, 4), (16384, 8), (8192, 4), (2048, 2), (1024, 1)),
+    "scan": ((2048, 4), (1024, 1), (4096, 4), (2048, 2), (16384, 8), (8192, 8), (8192, 4)),
+}
+# Longer segments are cut into pieces, too: their elements, and a program's warps.
+_TRITON_WHOLE: Final = 2**16
+TRITON_PIECES: Final = ((16384, 8), (4096, 4), (8192, 4), (1024, 2))
 
 
 class Peers:
@@ -86,18 +57,21 @@ class Peers:
             if name not in PEERS:
                 raise unknown_name("peer", name, PEERS)
         self._device = device
+        self._cubs: dict[str, Cub] = {}
         self.missing: dict[str, str] = {}
         self.versions: dict[str, str] = {}
-        self.cub: Cub | None = None
         self.names = tuple(name for name in names if self._find(name))
 
     def _find(self, name: str) -> bool:
         """Return whether a peer is installed; if not, note why."""
-        module = name.split(".")[0]
+        module = "cupy" if name == "cublas" else name.split(".")[0]
         try:
-            if name in ("cub", "thrust", "cub.block"):
-                self.cub = self.cub or Cub(self._device.sm)
-                self.versions |= {"nvcc": self.cub.nvcc, "CCCL": _dotted(self.cub.version)}
+            if name in ("cub", "cub.offsets", "cub.block", "thrust"):
+                source = BLOCK_SOURCE if name == "cub.block" else CUB_SOURCE
+                if source.name not in self._cubs:
+                    self._cubs[source.name] = Cub(self._device.sm, source)
+                cub = self._cubs[source.name]
+                self.versions |= {"nvcc": cub.nvcc, "CCCL": dotted(cub.version)}
             else:
                 version = importlib.import_module(module).__version__
                 importlib.import_module("torch")
@@ -106,37 +80,41 @@ class Peers:
             self.missing[name] = first_line(error)
         return name not in self.missing
 
-    def contenders(self, problem: Problem) -> Iterator[Contender]:
-        """Yield every way of every peer to solve a problem."""
+    def contenders(
+        self, problem: Problem, names: tuple[str, ...] | None = None
+    ) -> Iterator[Contender]:
+        """Yield every way of peers to solve a problem: of all, or of some by their names."""
         ways: dict[str, Callable[[Problem], Iterator[Contender]]] = {
             "cupy": _cupy_ways,
             "torch": _torch_ways,
             "torch.compile": _torch_compile_ways,
             "torch.float32": _torch_float32_ways,
             "triton": _triton_ways,
+            "cublas": cublas_ways,
         }
-        if self.cub is not None:
-            ways |= {
-                "cub": partial(self.cub.ways, "CUB", Cub.device_wide),
-                "thrust": partial(self.cub.ways, "Thrust", Cub.thrust),
-                "cub.block": partial(self.cub.ways, "CUB, warp or block", Cub.blocks),
-            }
+        if cub := self._cubs.get(CUB_SOURCE.name):
+            ways["cub"] = partial(cub.ways, "CUB", Cub.device_wide)
+            ways["cub.offsets"] = partial(cub.ways, "CUB, offsets", Cub.by_offsets)
+            ways["thrust"] = partial(cub.ways, "Thrust", Cub.thrust)
+        if cub := self._cubs.get(BLOCK_SOURCE.name):
+            ways["cub.block"] = partial(cub.ways, "CUB, warp or block", block_ways)
         for name in self.names:
+            if names is not None and name not in names:
+                continue
             try:
                 found = list(ways[name](problem))
             except Exception as error:  # a peer may raise anything; it becomes a row
                 found = [Contender(name, problem.kind, "f32", "f32", partial(_raise, error))]
             yield from found
 
+    def close(self) -> None:
+        """Stop the compilers that still run, and remove what they made."""
+        for cub in self._cubs.values():
+            cub.close()
+
 
 def _raise(error: Exception, _out: Array) -> Run:
     raise error
-
-
-def first_line(error: BaseException) -> str:
-    """Return an error in one line of at most 300 letters."""
-    text = str(error).strip().split("\n", 1)[0]
-    return f"{type(error).__name__}: {text}"[:300]
 
 
 def _dotted(version: int) -> str:
@@ -285,18 +263,17 @@ def _torch_float32_ways(problem: Problem) -> Iterator[Contender]:
 # --- Triton -----------------------------------------------------------------------------------
 
 
-def triton_tiles(segment_size: int) -> Iterator[tuple[int, int, int]]:
+def triton_tiles(kind: str, segment_size: int) -> Iterator[tuple[int, int, int]]:
     """Yield the rows, the step and the warps of each Triton program to try."""
-    for elements, warps in TRITON_TILES:
+    for elements, warps in TRITON_TILES[kind]:
         step = min(segment_size, elements)
         yield elements // step, step, warps
 
 
 def _triton_ways(problem: Problem) -> Iterator[Contender]:
     size, case = problem.segment_size, problem.case
-    if size < 1 or size & (size - 1) or case.is_whole or case.is_product:
-        # The sides of Triton's tiles are powers of two, and one program sums a whole segment.
-        return
+    if size < 1 or size & (size - 1) or case.is_product:
+        return  # the sides of Triton's tiles are powers of two
     if case.dtype not in ("f16", "bf16", "f32"):
         return
     kernels = importlib.import_module("tcusim_bench.triton_kernels")
@@ -308,166 +285,17 @@ def _triton_ways(problem: Problem) -> Iterator[Contender]:
         launch = kernel[(problem.segments // rows,)]
         return partial(launch, data, _as_torch(out, result), size, rows, step, num_warps=warps)
 
-    for rows, step, warps in triton_tiles(size):
+    def in_pieces(piece: int, warps: int, out: Array) -> Run:
+        run = kernels.sum_pieces if problem.kind == "sum" else kernels.scan_pieces
+        return partial(run, data, _as_torch(out, result), size, piece, warps)
+
+    if size >= _TRITON_WHOLE:
+        for piece, warps in TRITON_PIECES:
+            label = f"pieces of {piece}, {warps} warps"
+            yield Contender(TRITON, label, "f32", result, partial(in_pieces, piece, warps))
+    if case.is_whole:
+        return  # one program would do everything
+    for rows, step, warps in triton_tiles(problem.kind, size):
         if problem.segments % rows == 0:
             label = f"{rows} x {step}, {warps} warps"
-            yield Contender("Triton", label, "f32", result, partial(prepare, rows, step, warps))
-
-
-# --- CUB --------------------------------------------------------------------------------------
-
-
-class Cub:
-    """CUB and Thrust, compiled by nvcc into a shared library while other things are measured.
-
-    Raises BackendUnavailable if there is no nvcc.
-    """
-
-    def __init__(self, sm: int) -> None:
-        nvcc = shutil.which("nvcc")
-        if nvcc is None:
-            raise BackendUnavailable("nvcc, which compiles CUB, is not on the PATH")
-        self.nvcc = _nvcc_version(nvcc)
-        self.version, folders = newest_cccl(nvcc)
-        self._folder = tempfile.TemporaryDirectory(prefix="tcusim-cub-")
-        self._path = Path(self._folder.name) / "bench_cub.so"
-        self._log = self._path.with_name("log")
-        command = cub_command(nvcc, sm, folders, self._path)
-        with self._log.open("w") as log:
-            self._compiler = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-
-    def ways(
-        self, who: str, functions: Callable[[Cub, Problem], Iterator[Function]], problem: Problem
-    ) -> Iterator[Contender]:
-        """Yield ways to solve a problem, by functions of the library."""
-        case = problem.case
-        if case.dtype != "f16" or case.in_graph or case.is_product:
-            return  # they take f16, and run on the default stream, which no graph captures
-        for label, acc, result, name in functions(self, problem):
-            yield Contender(who, label, acc, result, partial(self._prepare, problem, name))
-
-    def blocks(self, problem: Problem) -> Iterator[Function]:
-        """Yield a warp's or a block's collective: a segment each, of sizes that are compiled."""
-        size, case = problem.segment_size, problem.case
-        if case.lengths or not 16 <= size <= _LONGEST_BLOCK or size & (size - 1):
-            return
-        who = "Warp" if size <= _LONGEST_WARP else "Block"
-        what, result = ("Reduce", "f32") if problem.kind == "sum" else ("Scan", "f16")
-        yield f"{who}{what}", "f32", result, f"block_{problem.kind}_{result}"
-
-    def thrust(self, problem: Problem) -> Iterator[Function]:
-        """Yield Thrust's ways, which wait for the GPU; segments are keys."""
-        if problem.case.lengths:
-            return
-        by_key = "" if problem.case.is_whole else "_by_key"
-        if problem.kind == "sum":
-            yield f"reduce{by_key}", "f32", "f32", "thrust_sum_f32"
-        else:
-            yield f"inclusive_scan{by_key}", "f32", "f16", "thrust_scan_f16"
-
-    def device_wide(self, problem: Problem) -> Iterator[Function]:
-        """Yield CUB's device-wide functions."""
-        case = problem.case
-        if case.lengths and problem.kind == "sum":
-            yield "DeviceSegmentedReduce, offsets", "f32", "f32", "ragged_sum_f32"
-        elif case.lengths:
-            yield "InclusiveScanByKey, keys in memory", "f32", "f16", "ragged_scan_f16"
-        elif problem.kind == "sum":
-            how = "fixed-size" if self.version >= 3_001_000 else "offsets"
-            way = "DeviceReduce" if case.is_whole else f"DeviceSegmentedReduce, {how}"
-            for dtype in ("f32", "f16"):
-                yield f"{way}, {dtype} sums", dtype, dtype, f"sum_{dtype}"
-        elif case.is_whole:
-            yield "DeviceScan::InclusiveSum, f16 sums", "f16", "f16", "inclusive_sum_f16"
-            yield "DeviceScan::InclusiveScan, f32 sums", "f32", "f16", "scan_f16"
-            yield "DeviceScan::InclusiveScan, f32 sums", "f32", "f32", "scan_f32"
-        else:
-            for dtype in ("f16", "f32"):
-                yield "InclusiveScanByKey", "f32", dtype, f"scan_{dtype}"
-
-    def close(self) -> None:
-        """Stop the compiler, if it still runs, and remove what it made."""
-        if self._compiler.poll() is None:
-            self._compiler.terminate()
-            self._compiler.wait()
-        self._folder.cleanup()
-
-    def _prepare(self, problem: Problem, name: str, out: Array) -> Run:
-        function, cp = getattr(self._library, name), problem.device.cp
-        size = ctypes.c_size_t(0)
-        arrays, sizes = [problem.data, out], [problem.segments, problem.segment_size]
-        if problem.case.lengths and problem.kind == "sum":
-            arrays.append(problem.offsets_there)
-            sizes = [problem.segments]
-        elif problem.case.lengths:
-            # The key of each element is its segment's number.
-            starts = cp.zeros(problem.case.length, "int32")
-            cp.add.at(starts, problem.offsets_there[1:-1], 1)
-            arrays.append(cp.cumsum(starts, dtype="int32"))
-            sizes = [problem.case.length]
-
-        def call(temporary: int | None) -> None:
-            pointers = (ctypes.c_void_p(array.data.ptr) for array in arrays)
-            counts = map(ctypes.c_longlong, sizes)
-            at = ctypes.c_void_p(temporary)
-            status = function(at, ctypes.byref(size), *pointers, *counts)
-            if status:
-                raise RuntimeError(f"CUB's {name} returned CUDA error {status}")
-
-        call(None)
-        room = cp.empty(max(1, size.value), "uint8")
-        # The array is kept as long as what is returned.
-        return lambda: call(room.data.ptr)
-
-    @cached_property
-    def _library(self) -> ctypes.CDLL:
-        """What the compiler made, once it has."""
-        status = self._compiler.wait(_CUB_SECONDS)
-        if status:
-            said = self._log.read_text(errors="replace").strip()
-            raise RuntimeError(f"nvcc failed with {status}: {said[-300:]}")
-        return ctypes.CDLL(str(self._path))
-
-
-def cub_command(nvcc: str, sm: int, folders: tuple[Path, ...], made: Path) -> list[str]:
-    """Return the command that compiles CUB's part of the benchmark."""
-    return [
-        *(nvcc, "-std=c++17", "-O3", f"-arch=sm_{sm}", "-shared", "-Xcompiler", "-fPIC"),
-        *(f"-I{folder}" for folder in folders),
-        *("-o", str(made), str(CUB_SOURCE)),
-    ]
-
-
-def newest_cccl(nvcc: str) -> tuple[int, tuple[Path, ...]]:
-    """Return the version and the folders of the newest CCCL here: nvcc's own, or CuPy's copy.
-
-    CUB's segments of a fixed size came with 3.1, after CUDA 13.0. For nvcc's own there is no folder
-    to name.
-    """
-    own = Path(nvcc).resolve().parents[1] / "include" / "cccl"
-    if not own.is_dir():
-        own = Path("/usr/local/cuda/include/cccl")
-    found: dict[tuple[Path, ...], int] = {(): _cccl_version((own,))}
-    spec = importlib.util.find_spec("cupy")
-    for root in (spec.submodule_search_locations or []) if spec is not None else []:
-        cccl = Path(root) / "_core" / "include" / "cupy" / "_cccl"
-        folders = tuple(cccl / part for part in ("cub", "libcudacxx", "thrust"))
-        found[folders] = _cccl_version(folders)
-    newest = max(found, key=lambda folders: found[folders])
-    return found[newest], newest
-
-
-def _cccl_version(folders: tuple[Path, ...]) -> int:
-    """Return CCCL_VERSION, such as 3001002, or 0 if CCCL is not there."""
-    for folder in folders:
-        header = folder / "cuda" / "std" / "__cccl" / "version.h"
-        if header.is_file():
-            match = re.search(r"#define\s+CCCL_VERSION\s+(\d+)", header.read_text())
-            return int(match[1]) if match else 0
-    return 0
-
-
-def _nvcc_version(nvcc: str) -> str:
-    done = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False)
-    match = re.search(r"release [\d.]+, V([\d.]+)", done.stdout)
-    return match[1] if match else "unknown"
+            yield Contender(TRITON, label, "f32", result, partial(prepare, rows, step, warps))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tcusim.algorithms import Level, algorithm_of, build
-from tcusim.arrays.dtypes import types_on_device
+from tcusim.arrays.dtypes import Bits, types_on_device
 from tcusim.arrays.planner import choose, longest_scanned
 from tcusim.arrays.problem import (
     AnyProblem,
@@ -64,8 +64,8 @@ class Recipe:
     the launches that the functions on arrays choose; they choose for an architecture, by name, or
     None for one with room for any block. options: of the algorithm alone, and "parts": a whole
     array is summed in segments of so many elements first. dtype: of the data. segments: how many
-    there are by offsets, and longest: the most elements of one, if that is told. The others are
-    `build`'s options.
+    there are by offsets, and longest: the most elements of one, if that is told. bits: "exact" for
+    sums that are rounded once. The others are `build`'s options.
     """
 
     kind: str
@@ -83,6 +83,7 @@ class Recipe:
     dtype: str = "f16"
     segments: int | None = None
     longest: int | None = None
+    bits: Bits = "segment"
 
     @property
     def is_printed(self) -> bool:
@@ -93,7 +94,8 @@ class Recipe:
     def label(self) -> str:
         """The recipe in a few words."""
         if self.algorithm is None:
-            return "plan" if self.longest is None else f"plan, longest={self.longest}"
+            exact = "exact " if self.bits == "exact" else ""
+            return f"{exact}plan" if self.longest is None else f"plan, longest={self.longest}"
         parts = [self.algorithm, self.shape or "16x16x16", f"warps={self.warps}"]
         if self.items_per_warp > 1:
             parts.append(f"items_per_warp={self.items_per_warp}")
@@ -153,7 +155,8 @@ class Recipe:
         """Return the problem as the functions on arrays have it, for arrays in GPU memory."""
         given, wanted = format_of(self.dtype).array_name, format_of(self.result).array_name
         acc = "f16" if self.acc == "f16" else "f32"
-        types = types_on_device(given, wanted, acc, self.arch or "hopper").types
+        arch = self.arch or "hopper"
+        types = types_on_device(given, wanted, acc, arch, bits=self.bits).types
         common: dict[str, Any] = {"types": types, "tile": tile_for(types, self.shape)}
         common["arch"] = self.arch
         inner = self.segment_size or length
@@ -175,7 +178,7 @@ class Recipe:
         return Problem(segment_size=inner, **common)
 
 
-@functools.lru_cache(maxsize=512)
+@functools.lru_cache(maxsize=2048)
 def _plan_of(recipe: Recipe, length: int) -> LaunchPlan:
     """Return a recipe's launches, which are asked for several times."""
     inner, algorithm = recipe.segment_size or length, recipe.algorithm
@@ -200,11 +203,29 @@ def _plan_of(recipe: Recipe, length: int) -> LaunchPlan:
     tile = recipe.shape or "16x16x16"
     if parts is None:
         return LaunchPlan.of_program(build(algorithm, tile=tile, **options), sizes)
+    if recipe.kind == "scan":
+        return _three_launches(algorithm, parts, length, tile, options).finish(recipe.label)
     draft, name = PlanBuilder(Memory("in", "f16", length)), "in"
     for size, to in ((parts, "sums"), (length // parts, "out")):
         options["segment_size"] = size
         name = draft.add(build(algorithm, tile=tile, **options), {"in": name}, to)
     return draft.finish(recipe.label)
+
+
+def _three_launches(
+    algorithm: str, parts: int, length: int, tile: str, options: dict[str, Any]
+) -> PlanBuilder:
+    """Return a scan of an array: the sums of its parts, their scan, and scans that go on there."""
+    draft = PlanBuilder(Memory("in", "f16", length))
+    first = options | {"segment_size": parts, "result": "f32"}
+    first["accumulation_length"] = DEFAULT.accumulation_length
+    sums = draft.add(build("reduction_256n", tile=tile, **first), {"in": "in"}, "sums")
+    middle: dict[str, Any] = {"source": "f32", "exclusive": True}
+    middle["segment_size"] = length // parts
+    before = draft.add(build("scan_simt", tile=tile, **middle), {"in": sums}, "carries")
+    last = build(algorithm, tile=tile, carry=True, **(options | {"segment_size": parts}))
+    draft.add(last, {"in": "in", "carry": before}, "out")
+    return draft
 
 
 def plans(

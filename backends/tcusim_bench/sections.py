@@ -13,6 +13,8 @@ from tcusim.errors import unknown_name
 from tcusim.machine import format_of
 
 __all__ = [
+    "ENERGY",
+    "EXACT",
     "KINDS",
     "POWERS",
     "RAGGED",
@@ -37,11 +39,20 @@ SMALL_SIZES: Final = tuple(range(2, 16))
 TYPED_SIZES: Final = (16, 256, 4096, 2**16, WHOLE)
 TYPES: Final = ("bf16", "f32", "f64", "s8")
 GRAPH_LENGTHS: Final = tuple(2**power for power in range(17, 27))
+# Of segments in arrays that a graph takes again and again.
+GRAPH_SEGMENT: Final = 256
+# Sums are exact in one float64 up to 8192 elements.
+EXACT_SIZES: Final = (16, 64, 256, 1024, 4096, 2**16, 2**20, WHOLE)
+ENERGY_SUMS: Final = (16, 32, 64, 128, 256, 512, 1024)
+ENERGY_SCANS: Final = (16, 256, 1024)
 VECTOR_SIZES: Final = (4096, 16384, 32768)
 MATRIX_SIZES: Final = (1024, 4096, 8192)
 # The most elements of ragged segments.
 RAGGED_LENGTH: Final = 2**28
 
+# The section of which exact sums are measured, beside the usual ones, and the section of energy.
+EXACT: Final = "exact"
+ENERGY: Final = "energy"
 # Sections of whole arrays of several lengths: figures of the paper.
 _BY_LENGTH: Final = ("figure 13", "figure 14")
 
@@ -84,8 +95,9 @@ class Case:
         """What tells it from others of its section, in words."""
         if self.lengths:
             return self.lengths
-        by_length = self.in_graph or self.section in _BY_LENGTH
-        return "array" if self.is_whole and not by_length else str(self.segment_size)
+        if self.in_graph or self.section in _BY_LENGTH:
+            return str(self.length)
+        return "array" if self.is_whole else str(self.segment_size)
 
     def __str__(self) -> str:
         """Return kind, type and size in words."""
@@ -132,10 +144,25 @@ def _ragged(section: str, length: int, segments: tuple[int, ...]) -> Iterator[Ca
 
 
 def _graphs(section: str, length: int, segments: tuple[int, ...]) -> Iterator[Case]:
+    """Yield whole arrays of several lengths."""
     for size in segments or GRAPH_LENGTHS:
         if 0 < size <= length:
             for kind in ("sum", "scan"):
                 yield Case(section, kind, size, size, in_graph=True)
+
+
+def _graph_segments(section: str, length: int, segments: tuple[int, ...]) -> Iterator[Case]:
+    """Yield arrays of several lengths, in segments of one size."""
+    for each in segments or (GRAPH_SEGMENT,):
+        for size in GRAPH_LENGTHS:
+            if 0 < each <= size <= length:
+                for kind in ("sum", "scan"):
+                    yield Case(section, kind, each, size // each * each, in_graph=True)
+
+
+def _energy(section: str, length: int, segments: tuple[int, ...]) -> Iterator[Case]:
+    yield from _of_sizes(section, ("sum",), segments or ENERGY_SUMS, length)
+    yield from _of_sizes(section, ("scan",), segments or ENERGY_SCANS, length)
 
 
 def _products(section: str, length: int, segments: tuple[int, ...]) -> Iterator[Case]:
@@ -164,6 +191,9 @@ SECTIONS: Final[dict[str, Callable[[str, int, tuple[int, ...]], Iterator[Case]]]
     "types": _types,
     "ragged": _ragged,
     "graphs": _graphs,
+    "graph-segments": _graph_segments,
+    EXACT: _segments(("sum", "scan"), EXACT_SIZES),
+    ENERGY: _energy,
 }
 
 

@@ -5,10 +5,11 @@
 Triton reads a kernel's source from its file, so they have one of their own, which imports Triton.
 """
 
+import torch
 import triton
 import triton.language as tl
 
-__all__ = ["scan_panel", "sum_rows", "triton"]
+__all__ = ["scan_panel", "scan_piece", "scan_pieces", "sum_pieces", "sum_rows", "triton"]
 
 
 @triton.jit
@@ -33,3 +34,35 @@ def scan_panel(data, out, size: tl.constexpr, rows: tl.constexpr, step: tl.const
         sums = tl.cumsum(values, axis=1) + carry[:, None]
         tl.store(out + place + start, sums.to(out.dtype.element_ty))
         carry += tl.sum(values, axis=1)
+
+
+@triton.jit
+def scan_piece(data, before, out, pieces: tl.constexpr, step: tl.constexpr):
+    """Scan a piece of `step` elements, of which a segment has `pieces`, behind those before it."""
+    piece = tl.program_id(0).to(tl.int64)
+    place = piece * step + tl.arange(0, step)
+    sums = tl.cumsum(tl.load(data + place).to(tl.float32), axis=0)
+    sums += tl.load(before + piece - 1, mask=piece % pieces > 0, other=0.0)
+    tl.store(out + place, sums.to(out.dtype.element_ty))
+
+
+# Elements of the sums of pieces that one program takes at a time.
+_SUMS = 4096
+
+
+def sum_pieces(data, out, size, piece, warps):
+    """Sum segments that are long: their pieces, then the sums of these."""
+    sums = torch.empty(data.numel() // piece, dtype=torch.float32, device=data.device)
+    sum_rows[(sums.numel(),)](data, sums, piece, 1, piece, num_warps=warps)
+    pieces = size // piece
+    sum_rows[(sums.numel() // pieces,)](sums, out, pieces, 1, min(pieces, _SUMS), num_warps=4)
+
+
+def scan_pieces(data, out, size, piece, warps):
+    """Scan segments that are long: sum their pieces, scan the sums, and scan the pieces."""
+    sums = torch.empty(data.numel() // piece, dtype=torch.float32, device=data.device)
+    before = torch.empty_like(sums)
+    sum_rows[(sums.numel(),)](data, sums, piece, 1, piece, num_warps=warps)
+    pieces = size // piece
+    scan_panel[(sums.numel() // pieces,)](sums, before, pieces, 1, min(pieces, _SUMS), num_warps=4)
+    scan_piece[(sums.numel(),)](data, before, out, pieces, piece, num_warps=warps)

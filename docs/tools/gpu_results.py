@@ -14,7 +14,7 @@ from typing import Any
 
 from tables import table
 
-from tcusim_bench.throughput import Attempt, Report, Row
+from tcusim_bench.report import Attempt, Report, Row
 
 __all__ = ["agreement", "benchmark", "kernels", "latency", "sections"]
 

@@ -11,11 +11,14 @@ import numpy as np
 from tcusim.machine.formats import from_memory, to_memory
 from tcusim.program.launches import LaunchPlan
 from tcusim.simulate.backend import NUMPY
+from tcusim_bench.contender import Contender
 from tcusim_bench.device import Device, Times
-from tcusim_bench.peers import Contender
+from tcusim_bench.energy import Drawn
 from tcusim_bench.problems import Problem, reference
+from tcusim_bench.programs import Recipe
+from tcusim_bench.sections import Case
 
-__all__ = ["NoGpu", "NoPeers", "damage"]
+__all__ = ["NoGpu", "NoPeers", "NotAhead", "damage"]
 
 
 class NoGpu(Device):
@@ -24,7 +27,7 @@ class NoGpu(Device):
     def __init__(self, length: int, backend: str) -> None:
         self.length = length
         self.backend = backend
-        self.cp = SimpleNamespace(asnumpy=np.asarray, asarray=np.asarray, isnan=np.isnan)
+        self.cp = SimpleNamespace(asnumpy=np.asarray, asarray=np.asarray)
         rng = np.random.default_rng(0)
         self.numbers = {
             "f16": rng.uniform(-1, 1, length).astype(np.float16),
@@ -45,14 +48,23 @@ class NoGpu(Device):
     def data(self, dtype: str = "f16") -> Any:
         return self.numbers[dtype]
 
-    def times(self, run: Any, repeats: int) -> Times:
+    def once(self, run: Any) -> float:
+        run()
+        return 0.5
+
+    def has_nan(self, array: Any, dtype: str) -> bool:
+        if dtype == "bf16":
+            return bool(((array & 0x7FFF) > 0x7F80).any())
+        return bool(np.isnan(array).any())
+
+    def times(self, run: Any, repeats: int, first: float | None = None) -> Times:
         return Times(0.5, 0.25, 1.0)
 
     def times_in_graph(self, run: Any, repeats: int, *, of_torch: bool) -> Times:
         return Times(0.125, 0.125, 0.125)
 
-    def compile_ahead(self, plans: Iterable[Any]) -> None:
-        assert list(plans)
+    def energy(self, run: Any, seconds: float) -> Drawn:
+        return Drawn(500.0, 0.5)
 
     def reader(self) -> Any:
         return lambda: None
@@ -78,15 +90,42 @@ def damage(out: Any) -> None:
     """Stand for what a broken kernel does; tests replace it."""
 
 
+class NotAhead:
+    """Does nothing ahead: right bits are simulated when they are asked for."""
+
+    def __init__(self, length: int, sm: int) -> None:
+        self.started: list[tuple[Case, Recipe]] = []
+
+    def start(self, case: Case, recipes: Iterable[Recipe]) -> None:
+        self.started += [(case, recipe) for recipe in recipes]
+
+    def is_ready(self, case: Case, recipes: Iterable[Recipe]) -> bool:
+        return True
+
+    def expected(self, problem: Problem, recipe: Recipe) -> Any:
+        return problem.expected(recipe)
+
+    def close(self) -> None:
+        pass
+
+
 class NoPeers:
     """One peer that is right, one that writes nothing, and one that raises."""
 
     def __init__(self, device: Device, names: tuple[str, ...]) -> None:
         self.missing = {"cub": "BackendUnavailable: no nvcc"}
         self.versions = {"cupy": "14"}
-        self.cub = None
+        self.names = names
 
-    def contenders(self, problem: Problem) -> Iterator[Contender]:
+    def close(self) -> None:
+        pass
+
+    def contenders(
+        self, problem: Problem, names: tuple[str, ...] | None = None
+    ) -> Iterator[Contender]:
+        if not names:
+            return
+
         def right(out: Any) -> Any:
             def run() -> None:
                 rows = problem.matrix

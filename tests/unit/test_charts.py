@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from tcusim.cli.main import main
 from tcusim.errors import BackendUnavailable, InputError
 from tcusim_bench import charts
+from tcusim_bench.report import OURS, Attempt, Report, best_rows, with_ratios
 from tcusim_bench.sections import Case
-from tcusim_bench.throughput import OURS, Attempt, Report, best_rows, with_ratios
 
 LENGTH = 2**20
 

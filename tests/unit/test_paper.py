@@ -8,18 +8,20 @@ from typing import Any
 
 import pytest
 
-from bench_standin import NoGpu, NoPeers
+from bench_standin import NoGpu, NoPeers, NotAhead
 from tcusim.errors import InputError, UnknownName
 from tcusim_bench import paper, throughput
 from tcusim_bench.paper import FIGURES, measure_figure, read_authors
+from tcusim_bench.report import OURS
 from tcusim_bench.sections import Case
-from tcusim_bench.throughput import OURS, Settings
+from tcusim_bench.throughput import Settings
 
 
 @pytest.fixture
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throughput, "Device", NoGpu)
     monkeypatch.setattr(throughput, "Peers", NoPeers)
+    monkeypatch.setattr(throughput, "Ahead", NotAhead)
 
 
 SERIES = {

@@ -1,0 +1,207 @@
+"""The peers CUB and Thrust: compiled by nvcc into shared libraries, and called through ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from tcusim.errors import BackendUnavailable
+from tcusim_bench.contender import Contender
+from tcusim_bench.device import Array, Run
+from tcusim_bench.problems import Problem
+
+__all__ = ["BLOCK_SOURCE", "CUB_SOURCE", "Cub", "block_ways", "dotted"]
+
+CUB_SOURCE: Final = Path(__file__).with_name("cub.cu")
+BLOCK_SOURCE: Final = Path(__file__).with_name("cub_block.cu")
+_SECONDS: Final = 300
+
+# The most elements of a segment that CUB's parts of a warp and of a block are compiled for, and the
+# ways that each is: the elements that a thread takes, the authors' choice being the first.
+_LONGEST_WARP: Final = 32
+_LONGEST_BLOCK: Final = 2**13
+_BLOCK_WAYS: Final = 3
+
+# What to call of the library: label, types of sums and of results, the function's name, and the
+# number of the way, if it has several.
+Function: TypeAlias = tuple[str, str, str, str, int]
+
+
+def dotted(version: int) -> str:
+    """Print CCCL's 3001002 as 3.1.2."""
+    return f"{version // 1_000_000}.{version // 1000 % 1000}.{version % 1000}"
+
+
+def block_ways(cub: Cub, problem: Problem) -> Iterator[Function]:
+    """Yield a warp's or a block's collective: a segment each, of sizes that are compiled."""
+    size, case = problem.segment_size, problem.case
+    if case.lengths or not 16 <= size <= _LONGEST_BLOCK or size & (size - 1):
+        return
+    who = "Warp" if size <= _LONGEST_WARP else "Block"
+    what, result = ("Reduce", "f32") if problem.kind == "sum" else ("Scan", "f16")
+    for way in range(_BLOCK_WAYS):
+        yield f"{who}{what}, way {way}", "f32", result, f"block_{problem.kind}_{result}", way
+
+
+class Cub:
+    """CUB and Thrust, compiled by nvcc into a shared library while other things are measured.
+
+    Raises BackendUnavailable if there is no nvcc.
+    """
+
+    def __init__(self, sm: int, source: Path = CUB_SOURCE) -> None:
+        nvcc = shutil.which("nvcc")
+        if nvcc is None:
+            raise BackendUnavailable("nvcc, which compiles CUB, is not on the PATH")
+        self.nvcc = _nvcc_version(nvcc)
+        self.version, folders = newest_cccl(nvcc)
+        self._folder = tempfile.TemporaryDirectory(prefix="tcusim-cub-")
+        self._path = Path(self._folder.name) / "bench_cub.so"
+        self._log = self._path.with_name("log")
+        command = cub_command(nvcc, sm, folders, source, self._path)
+        with self._log.open("w") as log:
+            self._compiler = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+
+    def ways(
+        self, who: str, functions: Callable[[Cub, Problem], Iterator[Function]], problem: Problem
+    ) -> Iterator[Contender]:
+        """Yield ways to solve a problem, by functions of the library."""
+        case = problem.case
+        if case.dtype != "f16" or case.in_graph or case.is_product:
+            return  # they take f16, and run on the default stream, which no graph captures
+        for label, acc, result, name, way in functions(self, problem):
+            prepare = partial(self._prepare, problem, name, way)
+            yield Contender(who, label, acc, result, prepare)
+
+    def thrust(self, problem: Problem) -> Iterator[Function]:
+        """Yield Thrust's ways, which wait for the GPU; segments are keys."""
+        if problem.case.lengths:
+            return
+        by_key = "" if problem.case.is_whole else "_by_key"
+        if problem.kind == "sum":
+            yield f"reduce{by_key}", "f32", "f32", "thrust_sum_f32", 0
+        else:
+            yield f"inclusive_scan{by_key}", "f32", "f16", "thrust_scan_f16", 0
+
+    def by_offsets(self, problem: Problem) -> Iterator[Function]:
+        """Yield the sum of segments by offsets, though all are of one size."""
+        case = problem.case
+        if problem.kind == "sum" and not (case.lengths or case.is_whole):
+            yield "DeviceSegmentedReduce, offsets", "f32", "f32", "offsets_sum_f32", 0
+
+    def device_wide(self, problem: Problem) -> Iterator[Function]:
+        """Yield CUB's device-wide functions."""
+        case = problem.case
+        if case.lengths and problem.kind == "sum":
+            yield "DeviceSegmentedReduce, offsets", "f32", "f32", "ragged_sum_f32", 0
+        elif case.lengths:
+            yield "InclusiveScanByKey, keys in memory", "f32", "f16", "ragged_scan_f16", 0
+        elif problem.kind == "sum":
+            how = "fixed-size" if self.version >= 3_001_000 else "offsets"
+            way = "DeviceReduce" if case.is_whole else f"DeviceSegmentedReduce, {how}"
+            for dtype in ("f32", "f16"):
+                yield f"{way}, {dtype} sums", dtype, dtype, f"sum_{dtype}", 0
+        elif case.is_whole:
+            yield "DeviceScan::InclusiveSum, f16 sums", "f16", "f16", "inclusive_sum_f16", 0
+            yield "DeviceScan::InclusiveScan, f32 sums", "f32", "f16", "scan_f16", 0
+            yield "DeviceScan::InclusiveScan, f32 sums", "f32", "f32", "scan_f32", 0
+        else:
+            for dtype in ("f16", "f32"):
+                yield "InclusiveScanByKey", "f32", dtype, f"scan_{dtype}", 0
+
+    def close(self) -> None:
+        """Stop the compiler, if it still runs, and remove what it made."""
+        if self._compiler.poll() is None:
+            self._compiler.terminate()
+            self._compiler.wait()
+        self._folder.cleanup()
+
+    def _prepare(self, problem: Problem, name: str, way: int, out: Array) -> Run:
+        function, cp = getattr(self._library, name), problem.device.cp
+        size, is_block = ctypes.c_size_t(0), name.startswith("block")
+        arrays, sizes = [problem.data, out], [problem.segments, problem.segment_size]
+        if problem.case.lengths and problem.kind == "sum":
+            arrays.append(problem.offsets_there)
+            sizes = [problem.segments]
+        elif problem.case.lengths:
+            # The key of each element is its segment's number.
+            starts = cp.zeros(problem.case.length, "int32")
+            cp.add.at(starts, problem.offsets_there[1:-1], 1)
+            arrays.append(cp.cumsum(starts, dtype="int32"))
+            sizes = [problem.case.length]
+
+        def call(temporary: int | None) -> None:
+            pointers = (ctypes.c_void_p(array.data.ptr) for array in arrays)
+            counts = map(ctypes.c_longlong, (*sizes, way) if is_block else sizes)
+            at = ctypes.c_void_p(temporary)
+            status = function(at, ctypes.byref(size), *pointers, *counts)
+            if status:
+                raise RuntimeError(f"CUB's {name} returned CUDA error {status}")
+
+        call(None)
+        room = cp.empty(max(1, size.value), "uint8")
+        # The array is kept as long as what is returned.
+        return lambda: call(room.data.ptr)
+
+    @cached_property
+    def _library(self) -> ctypes.CDLL:
+        """What the compiler made, once it has."""
+        status = self._compiler.wait(_SECONDS)
+        if status:
+            said = self._log.read_text(errors="replace").strip()
+            raise RuntimeError(f"nvcc failed with {status}: {said[-300:]}")
+        return ctypes.CDLL(str(self._path))
+
+
+def cub_command(
+    nvcc: str, sm: int, folders: tuple[Path, ...], source: Path, made: Path
+) -> list[str]:
+    """Return the command that compiles CUB's part of the benchmark."""
+    return [
+        *(nvcc, "-std=c++17", "-O3", f"-arch=sm_{sm}", "-shared", "-Xcompiler", "-fPIC"),
+        *(f"-I{folder}" for folder in folders),
+        *("-o", str(made), str(source)),
+    ]
+
+
+def newest_cccl(nvcc: str) -> tuple[int, tuple[Path, ...]]:
+    """Return the version and the folders of the newest CCCL here: nvcc's own, or CuPy's copy.
+
+    CUB's segments of a fixed size came with 3.1, after CUDA 13.0. For nvcc's own there is no folder
+    to name.
+    """
+    own = Path(nvcc).resolve().parents[1] / "include" / "cccl"
+    if not own.is_dir():
+        own = Path("/usr/local/cuda/include/cccl")
+    found: dict[tuple[Path, ...], int] = {(): _cccl_version((own,))}
+    spec = importlib.util.find_spec("cupy")
+    for root in (spec.submodule_search_locations or []) if spec is not None else []:
+        cccl = Path(root) / "_core" / "include" / "cupy" / "_cccl"
+        folders = tuple(cccl / part for part in ("cub", "libcudacxx", "thrust"))
+        found[folders] = _cccl_version(folders)
+    newest = max(found, key=lambda folders: found[folders])
+    return found[newest], newest
+
+
+def _cccl_version(folders: tuple[Path, ...]) -> int:
+    """Return CCCL_VERSION, such as 3001002, or 0 if CCCL is not there."""
+    for folder in folders:
+        header = folder / "cuda" / "std" / "__cccl" / "version.h"
+        if header.is_file():
+            match = re.search(r"#define\s+CCCL_VERSION\s+(\d+)", header.read_text())
+            return int(match[1]) if match else 0
+    return 0
+
+
+def _nvcc_version(nvcc: str) -> str:
+    done = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False)
+    match = re.search(r"release [\d.]+, V([\d.]+)", done.stdout)
+    return match[1] if match else "unknown"
