@@ -33,13 +33,15 @@ def by_its_steps(a: Values, b: Values, c: Values, row: Any) -> Values:
         case Exact():
             return exact_values(a, b, c, ab, acc)
         case _:
-            values: Values = sequential_values(a, b, c, ab, acc).astype(acc.dtype)
-            return values
+            d = np.empty(np.broadcast_shapes((len(a), 1, 1), c.shape), acc.dtype)
+            d[:] = sequential_values(a, b, c, ab, acc)
+            return d
 
 
 def small(rng: np.random.Generator, shape: tuple[int, ...], most: int) -> Values:
     """Draw whole numbers, zeros of both signs among them."""
-    return rng.integers(-most, most + 1, shape) * rng.choice([-1.0, 1.0], shape)
+    numbers: Values = rng.integers(-most, most + 1, shape) * rng.choice([-1.0, 1.0], shape)
+    return numbers
 
 
 @pytest.mark.parametrize("row", RULES.values(), ids=lambda row: f"{row.ab}-{row.acc}")
