@@ -28,10 +28,8 @@ from tcusim.program.grammar import (
     Role,
     Space,
     View,
-    accesses,
-    walk,
 )
-from tcusim.program.walk import span
+from tcusim.program.walk import sites, span
 
 __all__ = ["SharedMemory", "Table", "Tables"]
 
@@ -116,7 +114,7 @@ class Tables:
     def __init__(self, program: Program, layouts: Mapping[str, str]) -> None:
         self._tables: dict[str, Table] = {}
         self._names: dict[tuple[str, Pattern], str] = {}
-        steps = [step for _, step in walk(program.steps)]
+        steps = [site.step for site in sites(program)]
         loops = {step.var: step.count.constant for step in steps if isinstance(step, Loop)}
         box = {name: (0, count - 1) for name, count in loops.items() if count}
         for step in steps:
@@ -176,8 +174,8 @@ def _layouts(program: Program) -> dict[str, str]:
     """Return the layout of every operand fragment: its loads', or what suits its constant."""
     loaded: dict[str, str] = {}
     constant: dict[str, str] = {}
-    for _, step in walk(program.steps):
-        match step:
+    for site in sites(program):
+        match site.step:
             case Load(Frag(name, role), view) if role is not Role.ACC:
                 loaded[name] = view.layout or "row_major"
             case Const(Frag(name, role), pattern) if role is not Role.ACC:
@@ -194,8 +192,8 @@ def _range_buffers(program: Program) -> list[Buffer]:
     """
     found = {
         ranges.name: ranges.count
-        for _, step in walk(program.steps)
-        for ranges in accesses(step).ranges_written
+        for site in sites(program)
+        for ranges in site.touched.ranges_written
     }
     return [
         Buffer(f"{name}_{end}", "s64", Extent.of(count + more), BufferRole.SCRATCH, Space.WARP)

@@ -25,7 +25,6 @@ from tcusim.program.grammar import (
     Program,
     Segments,
     View,
-    walk,
 )
 from tcusim.program.index import with_derived
 from tcusim.program.walk import Ints, Placement, Site, grid_symbols, sites, span
@@ -302,7 +301,8 @@ def _trace(
 @lru_cache(maxsize=256)
 def _locates(program: Program) -> dict[str, Locate]:
     """Return the steps that find ranges, by the ranges' names."""
-    return {step.dst.name: step for _, step in walk(program.steps) if isinstance(step, Locate)}
+    steps = (site.step for site in sites(program))
+    return {step.dst.name: step for step in steps if isinstance(step, Locate)}
 
 
 def segments_of(program: Program, view: View) -> Segments | None:
