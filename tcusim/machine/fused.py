@@ -7,6 +7,7 @@ certain take the general way, term by term.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -24,8 +25,9 @@ from tcusim.machine.formats import (
 )
 from tcusim.machine.rules import Fused
 from tcusim.machine.watch import Watch
+from tcusim.machine.whole import are_aligned_whole, multiply
 
-__all__ = ["fused_values", "multiply"]
+__all__ = ["fused_values"]
 
 
 def fused_values(
@@ -36,17 +38,20 @@ def fused_values(
     acc: Format,
     how: Fused,
     watch: Watch | None = None,
+    largest: float = math.inf,
 ) -> Values:
     """Multiply-accumulate tiles in fused steps, k ascending; the last one may have fewer terms.
 
     a: (W, m, k) ab, b: (W, k, n) ab, c: (W, m, n) acc, all as float64 -> (W, m, n) acc; each W may
-    be 1 instead.
+    be 1 instead. largest: as of `whole.largest_sum`, if that is known.
     """
     given_a, given_b = a, b
     if how.flush_inputs:
         a, b = _flush(a, ab), _flush(b, ab)
     # What is a subnormal of 8 bits is none in fp16.
-    unit = _Unit(FORMATS["f16"] if how.register_halves else ab, acc, how, watch)
+    seen = FORMATS["f16"] if how.register_halves else ab
+    aligned = watch is None and are_aligned_whole(how, acc, a.shape[2], largest)
+    unit = _Unit(seen, acc, how, watch, aligned)
     for instruction in _instructions(a.shape[2], how):
         d = zero = np.zeros((1, 1, 1))
         if how.c_joins == "sum":
@@ -85,17 +90,23 @@ def _numbers(terms: slice | list[int], k: int) -> Sequence[int]:
 
 
 class _Unit(NamedTuple):
-    """A fused arithmetic, with the types of operands and accumulator as its steps see them."""
+    """A fused arithmetic, with the types of operands and accumulator as its steps see them.
+
+    aligned: whether it is known that no bit is lost in the alignment.
+    """
 
     ab: Format
     acc: Format
     how: Fused
     watch: Watch | None = None
+    aligned: bool = False
 
     def step(self, a: Float64, b: Float64, c: Float64) -> Float64:
         """Do one fused step: (W, m, L) @ (W, L, n) + (W, m, n) -> (W, m, n), rounded to acc."""
         if self.how.flush_inputs:
             c = _flush(c, self.acc)
+        if self.aligned:
+            return self.round_sum(multiply(a, b) + c)
         lossless = self.no_bit_is_lost(a, b, c).all(axis=(1, 2))
         if self.watch is not None or not lossless.any():
             return self.step_term_by_term(a, b, c)
@@ -204,14 +215,6 @@ class _Unit(NamedTuple):
         if self.watch is not None:
             self.watch.end(total)
         return total
-
-
-def multiply(a: Float64, b: Float64) -> Float64:
-    """Multiply all tiles; one constant b makes it a single tall product."""
-    if len(b) > 1 or len(a) == 1:
-        return np.asarray(np.matmul(a, b))
-    tiles, m, k = a.shape
-    return np.asarray(a.reshape(tiles * m, k) @ b[0]).reshape(tiles, m, b.shape[2])
 
 
 def _exponent_power(x: Float64, fmt: Format) -> Float64:

@@ -14,7 +14,7 @@ from tcusim.machine.fused import fused_values
 from tcusim.machine.rules import Exact, Fused, Integer, Rule, Sequential
 from tcusim.machine.sequential import sequential_values
 from tcusim.machine.watch import Watch
-from tcusim.machine.whole import whole_values
+from tcusim.machine.whole import largest_sum, whole_values
 
 __all__ = ["mma_values"]
 
@@ -75,13 +75,15 @@ def mma_values(
 def _batch(rule: Rule, a: Float64, b: Float64, c: Float64, watch: Watch | None = None) -> Values:
     """Multiply-accumulate some tiles: (W, m, k) @ (W, k, n) + (W, m, n); each W may be 1."""
     ab, acc = format_of(rule.ab), format_of(rule.acc)
+    largest = math.inf
     if watch is None and not isinstance(rule.how, Integer):
-        whole = whole_values(a, b, c, acc, rule.how)
+        largest = largest_sum(a, b, c)
+        whole = whole_values(a, b, c, acc, rule.how, largest)
         if whole is not None:
             return whole
     match rule.how:
         case Fused():
-            return fused_values(a, b, c, ab, acc, rule.how, watch)
+            return fused_values(a, b, c, ab, acc, rule.how, watch, largest)
         case Sequential():
             return sequential_values(a, b, c, ab, acc, watch)
         case Exact():

@@ -1,34 +1,49 @@
-"""Sums of small whole numbers, in which no arithmetic has anything to round.
+"""Sums of whole numbers, in which an arithmetic has little or nothing to round.
 
 Counts, 0/1 matrices and test data are of this kind. However a tensor core groups and orders such a
-sum, every part of it is a whole number that every step holds, so that one matrix product gives the
-bits of all.
+sum, every part of it is a whole number. If every step holds those, one matrix product gives the
+bits of all; if at least the alignment keeps them, none need be looked for that is lost there.
 """
 
 from __future__ import annotations
 
+import math
+from typing import Final
+
 import numpy as np
 
 from tcusim.machine.formats import Float64, Format, Values
-from tcusim.machine.fused import multiply
 from tcusim.machine.rules import Exact, Fused, Sequential
 
-__all__ = ["whole_values"]
+__all__ = ["are_aligned_whole", "largest_sum", "multiply", "whole_values"]
+
+# More than a sum grows by, times, when a thousand steps round it up to float16.
+_ROUNDED_UP: Final = 2.0
+_MOST_TERMS: Final = 1000
+
+
+def largest_sum(a: Float64, b: Float64, c: Float64) -> float:
+    """Return a number that no part of a @ b + c exceeds, if all are whole; else infinity.
+
+    a: (W, m, k), b: (W, k, n), c: (W, m, n); each W may be 1 instead.
+    """
+    if not (a.size and b.size and c.size and float(a[0, 0, 0]).is_integer()):
+        return math.inf
+    if not (_are_whole(a) and _are_whole(b) and _are_whole(c)):
+        return math.inf
+    largest = a.shape[2] * _reach(a) * _reach(b) + _reach(c)
+    return math.inf if math.isnan(largest) else largest
 
 
 def whole_values(
-    a: Float64, b: Float64, c: Float64, acc: Format, how: Fused | Sequential | Exact
+    a: Float64, b: Float64, c: Float64, acc: Format, how: Fused | Sequential | Exact, largest: float
 ) -> Values | None:
-    """Return a @ b + c, or None where some sum may need rounding.
+    """Return a @ b + c, or None where some sum may need rounding; `largest` is `largest_sum`.
 
     a: (W, m, k), b: (W, k, n), c: (W, m, n) acc, all as float64 -> (W, m, n) acc; each W may be 1
     instead.
     """
-    if not (a.size and b.size and c.size and float(a[0, 0, 0]).is_integer()):
-        return None
-    # Not so for a NaN. The rest is looked at only where it may be true.
-    small = a.shape[2] * _reach(a) * _reach(b) + _reach(c) <= _most(acc, how)
-    if not (small and _are_whole(a) and _are_whole(b) and _are_whole(c)):
+    if largest > _most(acc, how):
         return None
     if isinstance(how, Sequential) and bool(((c == 0.0) & np.signbit(c)).any()):
         # -0 + -0 is -0, if nothing else is ever added.
@@ -36,6 +51,17 @@ def whole_values(
     # Any other zero is +0, whatever sign the matrix product gave it.
     total = multiply(a, b) + c + 0.0
     return np.asarray(total.astype(acc.dtype))
+
+
+def are_aligned_whole(how: Fused, acc: Format, terms: int, largest: float) -> bool:
+    """Whether no term of any step loses a bit in the alignment, and no sum is infinite.
+
+    terms: k. largest: what `largest_sum` returns.
+    """
+    reach = _ROUNDED_UP * largest
+    floor = 1.0 if how.exponent_floor is None else 2.0**how.exponent_floor
+    kept = max(reach, floor) <= 2.0**how.fraction_bits
+    return kept and reach <= acc.largest and terms <= _MOST_TERMS
 
 
 def _most(acc: Format, how: Fused | Sequential | Exact) -> float:
@@ -54,3 +80,11 @@ def _reach(x: Float64) -> float:
 
 def _are_whole(x: Float64) -> bool:
     return bool((np.rint(x) == x).all())
+
+
+def multiply(a: Float64, b: Float64) -> Float64:
+    """Multiply all tiles; one constant b makes it a single tall product."""
+    if len(b) > 1 or len(a) == 1:
+        return np.asarray(np.matmul(a, b))
+    tiles, m, k = a.shape
+    return np.asarray(a.reshape(tiles * m, k) @ b[0]).reshape(tiles, m, b.shape[2])

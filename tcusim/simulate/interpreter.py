@@ -535,7 +535,7 @@ class State:
             index = np.where(mask, index, 0)
         memory = self.memory if buffer.space is Space.GLOBAL else self._shared
         size = memory[buffer.name].shape[-1]
-        if index.size and (index.min() < 0 or index.max() >= size):
+        if not self._inside(view, index, mask, size):
             # What is out of bounds has the number 0 here, which an empty buffer lacks.
             used = _used(index, mask)
             if used.size:
@@ -546,6 +546,17 @@ class State:
                 )
         self._found[id(view)] = view, places, index, mask
         return index, mask
+
+    def _inside(self, view: View, index: Ints, mask: Mask | None, size: int) -> bool:
+        """Whether all elements are in a buffer of that size, by those that may be the farthest."""
+        if not index.size:
+            return True
+        if mask is None and min(view.row_stride, view.col_stride) >= 0:
+            first, last = index[:, 0, 0], index[:, -1, -1]
+            if len(index) == 1:
+                return bool(first[0] >= 0 and last[0] < size)
+            return bool(first.min() >= 0 and last.max() < size)
+        return bool(index.min() >= 0 and index.max() < size)
 
     def _gather(self, view: View, places: Ints) -> Values:
         """Return a view's elements, (W or 1, rows, cols), zeros where out of bounds."""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from numbers_of_types import same_bits
-from tcusim.machine import Exact, Fused, Sequential, Values, arches, format_of
+from tcusim.machine import Exact, Format, Fused, Sequential, Values, arches, format_of, fused
 from tcusim.machine.exact import exact_values
 from tcusim.machine.fused import fused_values
 from tcusim.machine.sequential import sequential_values
-from tcusim.machine.whole import whole_values
+from tcusim.machine.whole import are_aligned_whole, largest_sum
+from tcusim.machine.whole import whole_values as by_one_product
 
 RULES = {
     (row.ab, row.acc, row.how): row
@@ -22,6 +24,12 @@ RULES = {
     if isinstance(row.how, Fused | Sequential | Exact)
 }
 F32 = format_of("f32")
+
+
+def whole_values(
+    a: Values, b: Values, c: Values, acc: Format, how: Fused | Sequential | Exact
+) -> Values | None:
+    return by_one_product(a, b, c, acc, how, largest_sum(a, b, c))
 
 
 def by_its_steps(a: Values, b: Values, c: Values, row: Any) -> Values:
@@ -104,3 +112,41 @@ def test_empty_tiles_are_left() -> None:
         whole_values(np.ones((2, 0, 3)), np.ones((2, 3, 4)), np.ones((2, 0, 4)), F32, Exact())
         is None
     )
+
+
+@pytest.mark.parametrize(
+    "row",
+    [row for row in RULES.values() if isinstance(row.how, Fused)],
+    ids=lambda row: f"{row.ab}-{row.acc}",
+)
+def test_larger_sums_that_no_alignment_cuts_are_rounded_alike(row: Any) -> None:
+    """Of a float16 accumulator and of tf32 these are many."""
+    rng = np.random.default_rng(6)
+    ab, acc = format_of(row.ab), format_of(row.acc)
+    most = min(2.0**row.how.fraction_bits, acc.largest) / 2
+    a, b = small(rng, (3, 4, 16), 7), small(rng, (3, 16, 4), 7)
+    room = most - 16 * 49
+    c = np.asarray(small(rng, (3, 4, 4), int(room)).astype(acc.dtype), np.float64)
+    largest = largest_sum(a, b, c)
+    assert are_aligned_whole(row.how, acc, 16, largest) == (largest <= most)
+    c[0, 0, 0] = room
+    largest = largest_sum(a, b, c)
+    assert are_aligned_whole(row.how, acc, 16, largest)
+    known = fused_values(a, b, c, ab, acc, row.how, largest=largest)
+    with mock.patch.object(fused._Unit, "no_bit_is_lost", nothing_is_sure):
+        assert same_bits(known, fused_values(a, b, c, ab, acc, row.how))
+
+
+def test_what_may_overflow_or_grow_by_many_roundings_is_looked_at() -> None:
+    how = Fused(length=4, fraction_bits=24)
+    f16 = format_of("f16")
+    assert are_aligned_whole(how, f16, 1000, f16.largest / 2)
+    assert not are_aligned_whole(how, f16, 1000, f16.largest / 2 + 1)
+    assert not are_aligned_whole(how, f16, 1001, 1.0)
+    assert not are_aligned_whole(replace(how, exponent_floor=25), F32, 4, 1.0)
+    assert not are_aligned_whole(how, F32, 4, largest_sum(*np.full((3, 1, 1, 1), 0.5)))
+
+
+def nothing_is_sure(unit: Any, a: Values, b: Values, c: Values) -> Values:
+    """Send every tile the way that is taken term by term."""
+    return np.full((max(map(len, (a, b, c))), 1, 1), False)
