@@ -14,6 +14,7 @@ import tcusim
 from tcusim import errors
 from tcusim.backends import find_emitter
 from tcusim.cli import files, stepper
+from tcusim.cli.beside import Beside, beside
 from tcusim.cli.options import MEMBER, OneOf, OutputFile, ProgramCommand, build
 from tcusim.cli.output import examples, make_console
 from tcusim.machine import arch_of
@@ -52,12 +53,19 @@ def listing_command(algorithm: str, **options: Any) -> None:
         "tcusim step reduction_16 --only mma --arch volta --input data.npy",
         "tcusim step scan_256n --from 5.2 --plain",
         "tcusim step scan_256n --html scan.html",
+        "tcusim step scan_256n --backend host --only mma",
     ),
 )
 @click.argument("algorithm")
 @click.option("--input", "input_file", type=click.Path(), metavar="FILE", help="Input array.")
 @MEMBER
-@click.option("--arch", default="hopper", show_default=True, help="Whose arithmetic.")
+@click.option("--arch", help="Whose arithmetic. Default: the GPU's, or hopper's.")
+@click.option(
+    "--backend",
+    default="numpy",
+    show_default=True,
+    help="Who runs it; what the simulator does otherwise is marked, and shown beside it.",
+)
 @click.option("--warp", type=int, default=0, show_default=True, help="Warp to watch.")
 @click.option("--from", "start", default="", metavar="PATH", help="First step, such as 5.2.")
 @click.option(
@@ -87,19 +95,43 @@ def step_command(algorithm: str, **options: Any) -> None:
         return
     if options["block"] is not None:
         raise click.UsageError("--block needs --html or --save; a terminal shows one --warp")
+    shown: dict[str, Any] = {
+        "frames": partial(frames, program, inputs, options["arch"] or "hopper", options["warp"])
+    }
+    found = None
     plain = options["plain"] or not sys.stdout.isatty()
     console = None if plain else make_console()
     room = stepper.Layout().width if console is None else console.width
+    layout = stepper.Layout(width=options["width"] or room)
+    if options["backend"] != "numpy":
+        found = _beside(program, inputs, options, warps=options["warp"])
+        text_of = partial(stepper.frame_text, layout=layout)
+        shown = {
+            "frames": partial(iter, found.kept),
+            "remark": partial(found.remark, text_of=text_of),
+        }
     stepper.Stepper(
         program,
-        partial(frames, program, inputs, options["arch"], options["warp"]),
         write=click.echo,
         console=console,
         ask=None if plain else input,
-        layout=stepper.Layout(width=options["width"] or room),
+        layout=layout,
         start=options["start"],
         only=options["only"],
+        **shown,
     ).run()
+    if found is not None:
+        click.echo(found.verdict)
+
+
+def _beside(
+    program: tcusim.Program, inputs: dict[str, Any], options: dict[str, Any], **watched: int
+) -> Beside:
+    """Run a program on a backend and on the simulator; say what a trace leaves out."""
+    found = beside(program, inputs, options["backend"], options["arch"], **watched)
+    if found.kept.left_out:
+        click.echo(found.kept.left_out, err=True)
+    return found
 
 
 def _write_trace(
@@ -116,9 +148,14 @@ def _write_trace(
         watched = {"blocks": options["block"]}
     else:
         raise click.UsageError("--warp and --block exclude each other; a block has all its warps")
-    kept = tcusim.trace(program, inputs, arch=options["arch"], **watched)
-    if kept.left_out:
-        click.echo(kept.left_out, err=True)
+    if options["backend"] == "numpy":
+        kept = tcusim.trace(program, inputs, arch=options["arch"], **watched)
+        if kept.left_out:
+            click.echo(kept.left_out, err=True)
+    else:
+        found = _beside(program, inputs, options, **watched)
+        kept = found.kept
+        click.echo(found.verdict, err=True)
     if options["save"] is not None:
         files.write_bytes(options["save"], kept.to_bytes())
     if options["html"] == "-":

@@ -187,7 +187,8 @@ class Stepper:
     frames: returns the frames from the beginning; called again to go back. write: takes each piece
     of plain text. console: a terminal; None is plain text. ask: shows a prompt and returns the
     answer, EOFError at the end; None does not wait. start: path of the first step to show; "" is
-    the first of all. only: the kinds of steps to show, of `kinds()`; empty is all.
+    the first of all. only: the kinds of steps to show, of `kinds()`; empty is all. remark: what
+    else there is to say of a frame, in lines.
     """
 
     program: Program
@@ -198,6 +199,7 @@ class Stepper:
     layout: Layout = Layout()
     start: str = ""
     only: tuple[str, ...] = ()
+    remark: Callable[[Frame], str] = lambda _: ""
 
     def run(self) -> None:
         """Show the listing and then the frames, until the program or the user ends."""
@@ -261,6 +263,11 @@ class Stepper:
     # --- Output ------------------------------------------------------------------------------
 
     def _show(self, frame: Frame) -> None:
+        self._show_frame(frame)
+        if remark := self.remark(frame):
+            self.write(remark)
+
+    def _show_frame(self, frame: Frame) -> None:
         if self.console is None:
             self.write(frame_text(frame, self.layout))
             return

@@ -70,14 +70,19 @@ class Difference:
     origin: Frame | None = None
 
     def __str__(self) -> str:
-        """Say in words what differs."""
-        tile, frame = self.tile, self.frame
+        """Say in words what differs, and where."""
+        frame = self.frame
         loops = "".join(f", {name} = {value}" for name, value in frame.loops.items())
-        written = ""
+        step = f"warp {frame.warp}, step {frame.number} ({frame.path}{loops})"
+        return f"{step} `{frame.line}`: {self.what}"
+
+    @property
+    def what(self) -> str:
+        """What differs at the step, in words."""
+        tile, written = self.tile, ""
         if self.origin is not None:
             written = f", written by step {self.origin.number} ({self.origin.path})"
         return (
-            f"warp {frame.warp}, step {frame.number} ({frame.path}{loops}) `{frame.line}`: "
             f"{tile.part} {tile.label}, row {self.row}, column {self.col}{written}, "
             f"is {self._number(0)} and {self._number(1)}; "
             f"{self.count} of {tile.values.size} elements differ"

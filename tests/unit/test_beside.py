@@ -1,0 +1,79 @@
+"""`tcusim step --backend`: what a backend does, and what the simulator does otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcusim
+from command_line import fails, succeeds, tcusim_command
+from host_kernels import HOST_ALONE
+from tcusim.cli.beside import beside
+from tcusim.program.grammar import Program
+from tcusim_cuda import taps
+from tcusim_cuda.tapped import emit_tapped
+
+pytestmark = HOST_ALONE
+
+
+@pytest.fixture
+def wrong(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Return what plants a mistake in the kernel of scan_256n: a sum is added to another."""
+
+    def emit(program: Program) -> Any:
+        emitted = emit_tapped(program)
+        text = emitted.kernel.text.replace("mma_sync(LA, L, B, Z)", "mma_sync(LA, L, B, AU)")
+        assert text != emitted.kernel.text
+        return replace(emitted, kernel=replace(emitted.kernel, text=text))
+
+    return lambda: monkeypatch.setattr(taps, "emit_tapped", emit)
+
+
+def test_equal_steps_have_no_remark(tmp_path: Path, wrong: Callable[[], None]) -> None:
+    step = ("step", "scan_256n", "--backend", "host", "--plain")
+    shown = succeeds(*step, "--only", "mma")
+    assert shown.count("writes d: ") == 12
+    assert "ifference" not in shown.split("end of")[0]
+    assert shown.endswith("host: in all 72 steps the bits are those of the simulator\n")
+    wrong()
+    shown = succeeds(*step, "--only", "mma", "--width", "120")
+    before, first, after = shown.partition("  FIRST DIFFERENCE: d LA, row 0, column 0, is ")
+    assert first
+    assert "ifference" not in before
+    # The step as the simulator does it, beside it, and what follows from it.
+    beside_it = after.partition("  the simulator:\n")[2].partition("step ")[2]
+    assert beside_it.startswith("9: 5.5  i = 0\n  LA ← L·B + Z")
+    assert after.count("  difference: ") > 2
+    assert "first difference: warp 0, step 9 (5.5, i = 0) `LA ← L·B + Z`: d LA, row 0" in after
+
+    page = tmp_path / "a.trace"
+    written = tcusim_command("step", "scan_256n", "--backend", "host", "--save", str(page))
+    assert written.stderr.startswith("host: in ")
+    assert "of 72 steps the bits are not those of the simulator" in written.stderr
+    assert tcusim.Trace.load(page).about.place == "host"
+
+
+def test_differences_are_told_by_warp_and_step(wrong: Callable[[], None]) -> None:
+    wrong()
+    program = tcusim.build("scan_256n")
+    x = np.random.default_rng(0).standard_normal(2048).astype(np.float16)
+    found = beside(program, {"in": x}, "host", "volta", warps=(0, 1))
+    assert found.kept.about.arch == found.simulated.about.arch == "volta"
+    assert found.first is not None
+    assert (found.first.frame.warp, found.first.frame.path) == (0, "5.5")
+    assert {warp for warp, _ in found.differences} == {0, 1}
+    for frame in found.kept:
+        remark = found.remark(frame, lambda shown: f"({shown.number})")
+        assert bool(remark) == ((frame.warp, frame.number) in found.differences)
+        assert remark.startswith("  FIRST") == (frame.number == 9 and frame.warp == 0)
+        assert not remark or remark.endswith(f"\n\n  the simulator:\n({frame.number})")
+
+
+def test_a_backend_that_cannot_run_says_why() -> None:
+    said = fails(1, "step", "scan_256n", "--backend", "hots")
+    assert "unknown backend 'hots'. Did you mean 'host'?" in said
