@@ -15,9 +15,10 @@ import pytest
 
 import tcusim
 from some import Some
-from tapped import programs_of, require_equal, traces_of
+from tapped import case_of, require_equal, traces_of
 from tcusim.algorithms import Level, algorithms
 from tcusim.backends import Backend
+from tcusim.check.cases import COLUMNS
 from tcusim.errors import AgreementError, InputError, Unsupported
 from tcusim.program.grammar import Program
 from tcusim.simulate.difference import Difference, differences_of
@@ -33,7 +34,9 @@ def test_every_step_leaves_the_simulators_bits(level: Level, host: Backend, some
     rows = [row for row in algorithms() if row.level is level]
     # One tile, types and kind of input of each algorithm: of the next one, others.
     cases = [
-        case for number, row in enumerate(rows) for case in some(programs_of(row), 24, 5 * number)
+        case_of(row, start)
+        for number, row in enumerate(rows)
+        for start in some(range(len(COLUMNS)), len(COLUMNS), 5 * number)
     ]
     assert {case.algorithm.name for case in cases} == {row.name for row in rows}
     compile_programs((case.program for case in cases), taps=True)

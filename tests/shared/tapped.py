@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import tcusim
-from tcusim.algorithms import Algorithm, Level, algorithms
+from tcusim.algorithms import Algorithm, Level
 from tcusim.backends import Backend
 from tcusim.check.cases import COLUMNS, Column, Recipe
 from tcusim.check.testing import input_kinds, random_inputs
@@ -18,6 +17,7 @@ from tcusim.program.bind import bind_scalars
 from tcusim.program.grammar import Program
 from tcusim.simulate.frames import Frame
 from tcusim.simulate.trace import Trace
+from tcusim_cuda.tapped import emit_tapped
 
 # Options with which a program is small, and its blocks have something to do with each other.
 _OPTIONS: dict[str, dict[str, Any]] = {
@@ -52,29 +52,35 @@ class Tapped:
         return f"{self.algorithm.name} {self.column} {self.kind}"
 
 
-def programs_of(row: Algorithm) -> Iterator[Tapped]:
-    """Yield an algorithm's programs, one for each tile and types that it takes."""
-    for number, column in enumerate(COLUMNS):
-        product, ragged = row.kind == "product", row.kind.startswith("irregular")
-        more = _OPTIONS.get(row.name, {})
-        if not product:
-            side = "ab"[number % 2] if row.uses_mma else None
-            more = {"masked": True, "side": side, **({} if ragged else _SEGMENTED), **more}
-            if column.source or not row.uses_mma:
-                more["combine"] = "add"
-        recipe = Recipe.of(row.name, **column.options, **more)
+def case_of(row: Algorithm, start: int, sm: int = 1000) -> Tapped:
+    """Return a program of an algorithm: of the tiles and types from `start` on, the first it takes.
+
+    sm: the compute capability that it must do with.
+    """
+    for turn in range(len(COLUMNS)):
         try:
-            program = recipe.build()
+            case = _case(row, (start + turn) % len(COLUMNS))
+            if emit_tapped(case.program).kernel.min_sm <= sm:
+                return case
         except Unsupported:
             continue
-        kinds = input_kinds(program.inputs[0].dtype)
-        kind = ("normal", "special", "wide")[number % 3] if len(kinds) > 2 else kinds[0]
-        grid = row.level is Level.GRID
-        yield Tapped(row, column, kind, program, 3000 if grid else 20 if product else 700)
+    raise AssertionError(f"no kernel of {row.name} can be tried")
 
 
-def every_algorithm() -> list[str]:
-    return [row.name for row in algorithms()]
+def _case(row: Algorithm, number: int) -> Tapped:
+    column = COLUMNS[number]
+    product, ragged = row.kind == "product", row.kind.startswith("irregular")
+    more = _OPTIONS.get(row.name, {})
+    if not product:
+        side = "ab"[number % 2] if row.uses_mma else None
+        more = {"masked": True, "side": side, **({} if ragged else _SEGMENTED), **more}
+        if column.source or not row.uses_mma:
+            more["combine"] = "add"
+    program = Recipe.of(row.name, **column.options, **more).build()
+    kinds = input_kinds(program.inputs[0].dtype)
+    kind = ("normal", "special", "wide")[number % 3] if len(kinds) > 2 else kinds[0]
+    grid = row.level is Level.GRID
+    return Tapped(row, column, kind, program, 3000 if grid else 20 if product else 700)
 
 
 def traces_of(case: Tapped, backend: str | Backend, arch: str | None = None) -> tuple[Trace, Trace]:
