@@ -48,13 +48,20 @@ class Beside:
         found = self.differences.get((frame.warp, frame.number), ())
         if not found:
             return ""
-        every = self.simulated.of(frame.warp)
         lines = [
             f"  {'FIRST DIFFERENCE' if one is self.first else 'difference'}: {one.what}"
             for one in found
         ]
-        other = every[frame.number - every[0].number]
-        return "\n".join([*lines, "", "  the simulator:", text_of(other)])
+        return "\n".join([*lines, "", "  the simulator:", text_of(self.other(frame))])
+
+    def other(self, frame: Frame) -> Frame:
+        """Return the step of the simulator that is beside a backend's."""
+        every = self.simulated.of(frame.warp)
+        return every[frame.number - every[0].number]
+
+    def differs(self, frame: Frame) -> bool:
+        """Return whether a step left other bits than the simulator's."""
+        return (frame.warp, frame.number) in self.differences
 
 
 def beside(

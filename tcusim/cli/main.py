@@ -30,7 +30,7 @@ _COMMANDS: Final = {
     "run": "tcusim.cli.run:run_command",
     "list": "tcusim.cli.list:list_command",
     "listing": "tcusim.cli.program:listing_command",
-    "step": "tcusim.cli.program:step_command",
+    "step": "tcusim.cli.step:step_command",
     "explain": "tcusim.cli.explain:explain_command",
     "layout": "tcusim.cli.layout:layout_command",
     "emit": "tcusim.cli.program:emit_command",

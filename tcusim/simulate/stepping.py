@@ -12,9 +12,9 @@ import time
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from tcusim.simulate.interpreter import Event, interpret
 from tcusim.simulate.trace import Recorder, Trace, about_of
 from tcusim.simulate.trace_file import About, Packed, PackedFrame
 
-__all__ = ["KeptSteps", "RunningSteps", "Steps", "Test", "place_of"]
+__all__ = ["KeptSteps", "RunningSteps", "Steps", "Test", "Warps", "place_of"]
 
 Test = Callable[[Frame], bool]
 
@@ -103,6 +103,11 @@ class Steps(ABC):
 
         Of a trace from its first step on. Status words do not count.
         """
+
+    @property
+    @abstractmethod
+    def reached(self) -> int:
+        """The number up to which the warp has been followed by now."""
 
     def is_past(self, number: int) -> bool:
         """Return whether no step has this number, as far as is known."""
@@ -178,6 +183,11 @@ class KeptSteps(Steps):
         self._tally = _Tally(trace.packed)
         self.sizes = _sizes(trace.packed)
 
+    @property
+    def reached(self) -> int:
+        """The number of the last step."""
+        return self.first + len(self._places) - 1
+
     def held(self, number: int) -> Frame | None:
         """Return a step; None if the trace does not have it."""
         there = self.first <= number < self.first + len(self._places)
@@ -241,7 +251,8 @@ class RunningSteps(Steps):
         self._recorder = Recorder((self.warp,), first, None, limit=2**62)
 
     @property
-    def _ran(self) -> int:
+    def reached(self) -> int:
+        """The number of steps that the warp has run in the present run."""
         return self._recorder.ran.get(self.warp, 0)
 
     def held(self, number: int) -> Frame | None:
@@ -275,8 +286,8 @@ class RunningSteps(Steps):
         start = self._start_of(number)
         if start != self._recorder.first:
             # Steps that were passed over have left the recorder behind, but for those to come.
-            passed_over = self._ran < self._recorder.first - 1
-            if self._ran < start - passed_over:
+            passed_over = self.reached < self._recorder.first - 1
+            if self.reached < start - passed_over:
                 self._recorder.turn(start)
             else:
                 self._run(start)
@@ -288,22 +299,22 @@ class RunningSteps(Steps):
             if self._is_full(start):
                 self._close(start)
                 return
-            if self._ran >= number or time.monotonic() > until:
+            if self.reached >= number or time.monotonic() > until:
                 return
-        self.last = self._ran
+        self.last = self.reached
         self._close(start)
 
     def _is_full(self, start: int) -> bool:
         following = bisect_right(self._starts, start)
         if following < len(self._starts):
             # It ends where it ended before.
-            return self._ran + 1 == self._starts[following]
+            return self.reached + 1 == self._starts[following]
         packed = self._recorder.packed
         return len(packed.frames) >= self.window or packed.bytes >= _WINDOW_BYTES
 
     def _close(self, start: int) -> None:
         """Keep the window that is full, and forget others."""
-        following = self._ran + 1
+        following = self.reached + 1
         packed = self._recorder.turn(following)
         self._kept[start] = packed
         if following > self._starts[-1]:
@@ -327,6 +338,63 @@ class RunningSteps(Steps):
         done = replace(self._before[self._starts.index(start)])
         done.add(_Tally(packed)(packed.frames[: number - start + 1]))
         return done
+
+
+@dataclass(frozen=True)
+class Warps:
+    """The warps of a grid, or those of a trace, and the steps of each.
+
+    numbers: in the grid, ascending. listing: the program as text. steps: returns those of a warp.
+    kind: what has these warps, the grid or the trace.
+    """
+
+    about: About
+    numbers: Sequence[int]
+    steps: Callable[[int], Steps]
+    kind: str
+
+    @staticmethod
+    def of_program(program: Program, inputs: Mapping[str, Any], arch: str = "hopper") -> Warps:
+        """Return the warps of a grid. InputError if the inputs do not fit the program."""
+        scalars = bind_scalars(program, {name: np.size(array) for name, array in inputs.items()})
+        count = program.grid(scalars) * program.warps
+
+        def steps(warp: int) -> Steps:
+            return RunningSteps(program, inputs, arch=arch, warp=warp)
+
+        return Warps(about_of(program, arch), range(count), steps, "grid")
+
+    @staticmethod
+    def of_trace(trace: Trace) -> Warps:
+        """Return the warps that a trace has."""
+        return Warps(trace.about, trace.warps, lambda warp: KeptSteps(trace, warp), "trace")
+
+    def of_block(self, block: int) -> tuple[int, ...]:
+        """Return the warps of a block that there are. InputError if there are none."""
+        size = self.about.warps
+        every = range(block * size, (block + 1) * size)
+        return tuple(warp for warp in every if warp in self.numbers) or self._refuse("block", block)
+
+    def require(self, warp: int) -> int:
+        """Return a warp's number. InputError if it is not there."""
+        return warp if warp in self.numbers else self._refuse("warp", warp)
+
+    def known(self, what: str) -> str:
+        """Return which there are, of "warp" or "block", in words."""
+        size = self.about.warps if what == "block" else 1
+        numbers = self.numbers
+        if not numbers:
+            return f"no {what}s"
+        if isinstance(numbers, range):
+            return f"{what}s {numbers[0] // size} to {numbers[-1] // size}"
+        each = sorted({number // size for number in numbers})
+        return f"{what}{'s' * (len(each) > 1)} {', '.join(map(str, each))}"
+
+    def _refuse(self, what: str, number: int) -> NoReturn:
+        raise InputError(
+            f"{self.about.name}: there is no {what} {number}; the {self.kind} has "
+            f"{self.known(what)}"
+        )
 
 
 def _names_of(program: Program) -> Names:

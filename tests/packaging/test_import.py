@@ -13,7 +13,16 @@ print(*sorted(top_level - sys.stdlib_module_names))
 
 # What one command, one backend or one check needs, and would slow every program's start.
 LATER = (
-    *("asyncio", "click", "difflib", "importlib.metadata", "multiprocessing", "rich", "unittest"),
+    *(
+        "asyncio",
+        "click",
+        "difflib",
+        "importlib.metadata",
+        "multiprocessing",
+        "rich",
+        "textual",
+        "unittest",
+    ),
     *("tcusim.check", "tcusim.cli.main", "tcusim.machine.accounts"),
     *("tcusim_bench", "tcusim_cuda", "tcusim_host"),
 )

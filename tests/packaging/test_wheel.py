@@ -57,7 +57,7 @@ def test_every_package_is_typed(wheel: Path) -> None:
 def test_what_an_install_pulls_in(wheel: Path) -> None:
     requirements = metadata(wheel).get_all("Requires-Dist", [])
     always = {text.split(">")[0] for text in requirements if "extra ==" not in text}
-    assert always == {"numpy", "click", "rich"}
+    assert always == {"numpy", "click", "rich", "textual"}
 
 
 def test_extras(wheel: Path) -> None:

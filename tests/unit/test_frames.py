@@ -9,7 +9,7 @@ import pytest
 
 import tcusim
 from tcusim.algorithms import algorithms
-from tcusim.cli.stepper import frame_text
+from tcusim.cli.plain import frame_text
 from tcusim.errors import InputError
 from tcusim.program.grammar import Await, Load, Locate, Mma, Program, Publish, Store, Sync
 from tcusim.simulate.frames import IN_FLIGHT, Frame, default_inputs, frames

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tcusim
-from command_line import fails, on_a_terminal, succeeds, tcusim_command
+from command_line import fails, succeeds, tcusim_command
 from tcusim.algorithms import algorithms
 from tcusim.cli import main as cli
 from tcusim.program.grammar import Loop, Step, When
@@ -176,9 +176,14 @@ def test_step_writes_a_page_and_a_trace() -> None:
 @pytest.mark.parametrize(
     ("code", "options", "message"),
     [
-        (2, ("--html", "x", "--from", "5"), "--from is for the terminal; a file has every step"),
-        (2, ("--save", "x", "--only", "mma"), "--only is for the terminal"),
-        (2, ("--block", "0"), "--block needs --html or --save"),
+        (
+            2,
+            ("--html", "x", "--from", "5"),
+            "--from is for the screen and for text; a file has every step",
+        ),
+        (2, ("--save", "x", "--only", "mma"), "--only is for the screen and for text"),
+        (2, ("--save", "x", "--break", "nan"), "--break is for the screen and for text"),
+        (2, ("--save", "x", "--load", "y"), "does not go with --load; the trace has settled it"),
         (2, ("--html", "x", "--block", "0", "--warp", "0"), "--warp and --block exclude each"),
         (1, ("--html", "x", "--block", "7"), "there is no block 7; the grid has blocks 0 to 0"),
         (1, ("--save", "none/x"), "error: "),
@@ -198,15 +203,6 @@ def test_step_can_show_every_kind_of_step() -> None:
     options = ["--warps", "8", "--columns", "2", "--plain"]
     assert "\nstep " in succeeds("step", "scan_single_pass", *options, "--only", "publish")
     assert "writes dst: piece" in succeeds("step", "scan_ragged", "--only", "locate", "--plain")
-
-
-def test_step_on_a_terminal_waits_for_keys() -> None:
-    text = on_a_terminal([*COMMAND, "step", "reduction_16"], b"\n4\nq\n")
-    assert "▶ 1" in text
-    assert "▶ 2" in text
-    assert "▶ 4" in text
-    assert "▶ 5" not in text
-    assert "Enter: next" in text
 
 
 # --- The command itself -----------------------------------------------------------------------

@@ -99,7 +99,7 @@ def test_nothing_runs_before_it_is_asked_for() -> None:
     program = tcusim.build("scan_256n", segment_size=256 * 2000)
     steps = RunningSteps(program, default_inputs(program))
     assert steps.frame(5) is not None
-    assert steps._ran == 5
+    assert steps.reached == 5
     assert steps.last is None
 
 

@@ -1,21 +1,19 @@
-"""The stepper: viewers show frames without a word of their own."""
+"""Plain text: every step as a frame says it, and which of them are shown."""
 
 from __future__ import annotations
-
-import io
-from collections.abc import Callable, Iterator
-from functools import partial
 
 import numpy as np
 import pytest
 
 import tcusim
 from tcusim.algorithms import segmented_algorithms
-from tcusim.cli.stepper import Layout, Stepper, frame_text, kinds
+from tcusim.cli.plain import Layout, Plain, frame_text
 from tcusim.errors import InputError
 from tcusim.machine import format_of
 from tcusim.program.grammar import Mma, Program, Store, walk
+from tcusim.simulate.breakpoints import breakpoint_of
 from tcusim.simulate.frames import Frame, default_inputs, frames
+from tcusim.simulate.stepping import RunningSteps, place_of
 
 
 def all_frames(program: Program, warp: int = 0) -> list[Frame]:
@@ -90,77 +88,78 @@ def test_sixteen_columns_fit_a_common_terminal() -> None:
 
 
 def stepped(
-    answers: list[str] | None = None,
-    *,
     name: str = "reduction_256n",
-    start: str = "",
+    *,
+    start: str | None = None,
     only: tuple[str, ...] = (),
+    stops: tuple[str, ...] = (),
+    cell: tuple[int, int] | None = None,
 ) -> tuple[list[str], str]:
-    """Step through a program with these answers; return the paths shown and the text."""
+    """Step through a program; return the paths shown and the text."""
     program = tcusim.build(name)
-    output = io.StringIO()
-    queue = iter(answers or [])
-
-    def ask(_: str) -> str:
-        try:
-            return next(queue)
-        except StopIteration:
-            raise EOFError from None
-
-    make: Callable[[], Iterator[Frame]] = partial(frames, program, default_inputs(program))
-    write = partial(print, file=output)
-    prompt = None if answers is None else ask
-    Stepper(program, make, write, ask=prompt, start=start, only=only).run()
-    text = output.getvalue()
+    steps = RunningSteps(program, default_inputs(program))
+    output: list[str] = []
+    place = None if start is None else place_of(start, steps.names)
+    assert not isinstance(place, int)
+    Plain(
+        write=output.append,
+        start=place,
+        only=only,
+        breakpoints=tuple(breakpoint_of(text, steps.names) for text in stops),
+        cell=cell,
+    ).run(steps)
+    text = "\n".join(output)
     heads = [line for line in text.splitlines() if line.startswith("step ")]
     # The path is the number of the step where it is not said.
     return [head.removeprefix("step ").split("  ")[0].split(": ")[-1] for head in heads], text
 
 
-def test_without_a_terminal_every_step_is_shown() -> None:
-    paths, text = stepped()
-    program = tcusim.build("reduction_256n")
-    assert len(paths) == len(all_frames(program))
-    assert text.startswith(tcusim.listing(program))
-    assert text.endswith("end of reduction_256n\n")
+@pytest.mark.parametrize("name", ["reduction_256n", "scan_ragged", "scan_256n"])
+def test_every_step_is_shown(name: str) -> None:
+    paths, text = stepped(name)
+    expected = all_frames(tcusim.build(name))
+    assert paths == [frame.path for frame in expected]
+    assert all(frame_text(frame) in text for frame in expected)
 
 
-def test_keys() -> None:
-    assert stepped(["", "q"])[0] == ["1", "2"]
-    assert stepped([""])[0] == ["1", "2"]
-    assert stepped(["c"])[0] == stepped()[0]
-    assert stepped(["3.2", "q"])[0] == ["1", "3.2"]
-    assert stepped(["3", "1", "q"])[0] == ["1", "3.1", "1"]
-
-
-def test_a_path_that_is_not_there() -> None:
-    paths, text = stepped(["9.9", "q"])
-    assert paths == ["1"]
-    assert "reduction_256n has no step '9.9'; its steps: 1, 2, 3, 3.1" in text
-    with pytest.raises(InputError, match="has no step 'x'"):
-        stepped(start="x")
-
-
-def test_from_and_only() -> None:
+def test_where_it_begins_and_what_it_shows() -> None:
     last = [path for path, _ in walk(tcusim.build("reduction_256n").steps)][-1]
     assert stepped(start=last)[0] == [last]
+    assert stepped(start="3")[0][0] == "3.1"
     assert set(stepped(only=("mma",))[0]) == {"3.2", "11"}
+    assert stepped("scan_256n", start="5.2 i=3", only=("mma",))[0] == ["5.2", "5.5", "5.11"]
     assert "no split step runs in this warp" in stepped(only=("split",))[1]
-    assert "split" in kinds()
 
 
-def test_a_terminal_marks_the_line_and_what_changed() -> None:
-    console_module = pytest.importorskip("rich.console")
+def test_breakpoints_choose_the_steps() -> None:
+    paths, text = stepped("scan_256n", stops=("5.2 i=3", "out[0]"))
+    assert paths == ["5.12", "5.2"]
+    assert "break: out[0]\nstep " in text
+    assert "break: 5.2 i=3\nstep 57: 5.2  i = 3" in text
+    assert stepped("scan_256n", stops=("nan", "await")) == (
+        [],
+        "no step runs in this warp and meets nan or await",
+    )
+    some, _ = stepped("scan_256n", stops=("5",), only=("store",), start="5.13 i=2")
+    assert some == ["5.13", "5.6", "5.12", "5.13"]
+
+
+def test_a_cell_is_told_of_and_explained() -> None:
     program = tcusim.build("reduction_16")
-    output = io.StringIO()
-    console = console_module.Console(file=output, force_terminal=True, width=120)
-    Stepper(
-        program,
-        partial(frames, program, default_inputs(program)),
-        write=lambda text: output.write(f"{text}\n"),
-        console=console,
-        only=("mma",),
-    ).run()
-    text = output.getvalue()
-    assert "▶ 4  V ← P·A + V" in text
-    assert "\x1b[1;32m" in text
+    frame = next(f for f in all_frames(program) if f.kind == "mma")
+    _, text = stepped("reduction_16", only=("mma",), cell=(0, 3))
+    a, b, c = (tile.values for tile in frame.reads)
+    assert str(tcusim.explain(a, b, c, cell=(0, 3))) in text
+    assert "cell 0,3\n  a: P[0,3] = 1.0 (0x3c00)\n" in text
+    assert "  d: V[0,3] = 85.0 (0x42aa0000), was 0.0, changed" in text
+    with pytest.raises(InputError, match="no tile of the steps that were shown has a cell 0,16"):
+        stepped("reduction_16", only=("mma",), cell=(0, 16))
+
+
+def test_numbers_as_bits() -> None:
+    program = tcusim.build("reduction_16")
+    frame = next(f for f in all_frames(program) if f.kind == "mma")
+    lines = frame_text(frame, Layout(width=200, hexadecimal=True)).splitlines()
+    assert lines[4].split()[:17] == [*("3c00",) * 16, "3c00"]
+    assert "all 00000000" in lines[4]
+    assert f"{int(np.float32(85).view(np.uint32)):08x}" in "".join(lines)

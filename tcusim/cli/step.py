@@ -1,0 +1,285 @@
+"""`tcusim step`: a program step by step, on a screen, as plain text, as a page or a file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from typing import Any, Final
+
+import click
+import numpy as np
+
+import tcusim
+from tcusim.cli import files
+from tcusim.cli.beside import Beside, beside
+from tcusim.cli.cells import LEGEND
+from tcusim.cli.options import MEMBER, OneOf, OutputFile, ProgramCommand, build
+from tcusim.cli.output import examples
+from tcusim.cli.plain import Layout, Plain, frame_text
+from tcusim.simulate.breakpoints import Breakpoint, breakpoint_of, kinds
+from tcusim.simulate.frames import default_inputs
+from tcusim.simulate.stepping import Warps, place_of
+from tcusim.simulate.trace import Trace
+
+__all__ = ["step_command"]
+
+_SIMULATOR: Final = "numpy"
+_WIDTH: Final = Layout().width
+# What a file that is written has no use for.
+_FOR_VIEWING: Final = ("start", "only", "breaks", "cell", "hexadecimal", "width", "plain")
+# What a trace that was saved has settled.
+_OF_A_PROGRAM: Final = ("algorithm", "input_file", "member", "arch", "backend", "save")
+
+
+class _Cell(click.ParamType):  # type: ignore[type-arg]
+    """A row and a column."""
+
+    name = "ROW,COLUMN"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        """Return the two numbers."""
+        if isinstance(value, tuple):
+            return value
+        row, _, column = value.partition(",")
+        if not (row.strip().isdecimal() and column.strip().isdecimal()):
+            self.fail(f"{value!r} is not a row and a column from 0 on, such as 3,5", param, ctx)
+        return int(row), int(column)
+
+
+@click.command(
+    "step",
+    cls=ProgramCommand,
+    no_args_is_help=True,
+    epilog=examples(
+        "tcusim step scan_256",
+        "tcusim step scan_256n --from '5.2 i=3' --break nan",
+        "tcusim step reduction_16 --only mma --arch volta --input data.npy --plain",
+        "tcusim step reduction_16 --plain --break mma --cell 0,3 --hex",
+        "tcusim step scan_256n --html scan.html --save scan.trace",
+        "tcusim step --load scan.trace",
+        "tcusim step scan_256n --backend host --only mma",
+    ),
+)
+@click.argument("algorithm", required=False)
+@click.option("--input", "input_file", type=click.Path(), metavar="FILE", help="Input array.")
+@MEMBER
+@click.option("--load", type=click.Path(), metavar="FILE", help="Show a trace that was saved.")
+@click.option("--arch", help="Whose arithmetic. Default: the GPU's, or hopper's.")
+@click.option(
+    "--backend",
+    default=_SIMULATOR,
+    show_default=True,
+    help="Who runs it; what the simulator does otherwise is marked, and shown beside it.",
+)
+@click.option("--warp", type=int, help="Warp to watch, by its number in the grid. Default: 0.")
+@click.option("--block", type=int, help="Block whose warps are watched, instead of a warp.")
+@click.option(
+    *("--from", "start"),
+    metavar="PLACE",
+    help="First step: 5.2, '5.2 i=3', or '#56', the 56th to run.",
+)
+@click.option(
+    "--only",
+    multiple=True,
+    type=OneOf("kind of step", kinds()),
+    help="Kinds of steps to show; may be repeated.",
+)
+@click.option(
+    *("--break", "breaks"),
+    multiple=True,
+    metavar="KIND|PATH|value|nan|NAME",
+    help="Where to stop, such as mma, '5.2 i=3', nan, 'V[3,5]'; may be repeated.",
+)
+@click.option("--cell", type=_Cell(), help="Element to tell of: in products, how it is summed.")
+@click.option("--hex", "hexadecimal", is_flag=True, help="Show the bits of numbers.")
+@click.option("--plain", is_flag=True, help="Plain text, as in a pipe: no colours, no keys.")
+@click.option("--width", type=click.IntRange(min=40), help=f"Columns of plain text: {_WIDTH}.")
+@click.option(
+    "--html", type=OutputFile(), help="Write a page to step through, in one file; - prints it."
+)
+@click.option("--save", type=OutputFile(), help="Write the trace, for --load and Trace.load.")
+def step_command(**options: Any) -> None:
+    """Show every step of ALGORITHM with the tiles that it reads and writes.
+
+    On a terminal this is a screen to step through, forwards and backwards; ? shows its keys.
+    Elsewhere, and with --plain, the steps are printed: those at which a --break stops, or all.
+    With --html or --save, all steps are written to a file instead. Without an input file the input
+    is 1, 2, 3, ... again and again.
+    """
+    _check(options)
+    if options["html"] is not None or options["save"] is not None:
+        _write(options)
+        return
+    warps, other = _warps(options)
+    chosen = _chosen(warps, options)
+    first = warps.steps(chosen[0])
+    start = None if options["start"] is None else place_of(options["start"], first.names)
+    stops = tuple(breakpoint_of(text, first.names) for text in options["breaks"])
+    if options["plain"] or options["width"] is not None or not _somebody_sits_here():
+        # What is asked of a place by its number is asked of each warp.
+        at = _numbered(start) if isinstance(start, int) else start
+        layout = Layout(options["width"] or _WIDTH, hexadecimal=options["hexadecimal"])
+        plain = Plain(
+            write=click.echo,
+            layout=layout,
+            start=at,
+            only=options["only"],
+            breakpoints=stops,
+            cell=options["cell"],
+        )
+        if other is not None:
+            plain.remark = partial(other.remark, text_of=partial(frame_text, layout=layout))
+        _print(warps, chosen, plain)
+    else:
+        # A screen takes long to import.
+        from tcusim.cli.screen.app import StepApp
+
+        StepApp(
+            warps,
+            first,
+            start=start,
+            breakpoints=stops,
+            only=options["only"],
+            cell=options["cell"],
+            hexadecimal=options["hexadecimal"],
+            beside=other,
+        ).run(mouse=False)
+    if other is not None:
+        click.echo(other.verdict)
+
+
+def _check(options: dict[str, Any]) -> None:
+    """Raise UsageError for options that do not go together."""
+    ctx = click.get_current_context()
+
+    def given(name: str) -> bool:
+        source = ctx.get_parameter_source(name)
+        return source not in (None, click.core.ParameterSource.DEFAULT)
+
+    if options["load"] is None and options["algorithm"] is None:
+        raise click.UsageError("name an ALGORITHM, or a trace with --load FILE")
+    if options["warp"] is not None and options["block"] is not None:
+        raise click.UsageError("--warp and --block exclude each other; a block has all its warps")
+    if options["member"] is not None and options["input_file"] is None:
+        raise click.UsageError("--member needs --input FILE")
+    spellings = {parameter.name: parameter.opts[0] for parameter in ctx.command.get_params(ctx)}
+    if options["load"] is not None:
+        for name in options:
+            if given(name) and (name in _OF_A_PROGRAM or name.startswith("build_")):
+                what = "ALGORITHM" if name == "algorithm" else spellings[name]
+                raise click.UsageError(f"{what} does not go with --load; the trace has settled it")
+    if options["html"] is not None or options["save"] is not None:
+        for name in filter(given, _FOR_VIEWING):
+            raise click.UsageError(
+                f"{spellings[name]} is for the screen and for text; a file has every step"
+            )
+
+
+def _somebody_sits_here() -> bool:
+    """Return whether there are a screen to draw on and keys to read."""
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    return is_terminal and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+
+
+def _warps(options: dict[str, Any]) -> tuple[Warps, Beside | None]:
+    """Return what can be watched; if a backend ran it, with what the simulator does."""
+    if options["load"] is not None:
+        return Warps.of_trace(_loaded(options)), None
+    program = build(options["algorithm"], options)
+    inputs = _inputs(program, options["input_file"], options["member"])
+    if options["backend"] != _SIMULATOR:
+        found = _beside(program, inputs, options)
+        return Warps.of_trace(found.kept), found
+    return Warps.of_program(program, inputs, options["arch"] or "hopper"), None
+
+
+def _beside(program: tcusim.Program, inputs: dict[str, Any], options: dict[str, Any]) -> Beside:
+    """Run a program on a backend and on the simulator; say what a trace leaves out."""
+    found = beside(program, inputs, options["backend"], options["arch"], **_watched(options))
+    if found.kept.left_out:
+        click.echo(found.kept.left_out, err=True)
+    return found
+
+
+def _watched(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the warps to keep, as `tcusim.trace` takes them."""
+    if options["block"] is not None:
+        return {"blocks": options["block"]}
+    return {"warps": options["warp"] or 0}
+
+
+def _loaded(options: dict[str, Any]) -> Trace:
+    kept = Trace.load(options["load"])
+    if kept.left_out:
+        click.echo(f"{options['load']}: {kept.left_out}", err=True)
+    return kept
+
+
+def _chosen(warps: Warps, options: dict[str, Any]) -> tuple[int, ...]:
+    """Return the warps to show: one, or those of a block."""
+    if options["block"] is not None:
+        return warps.of_block(options["block"])
+    default = warps.numbers[0] if warps.numbers else 0
+    return (warps.require(default if options["warp"] is None else options["warp"]),)
+
+
+def _numbered(number: int) -> Breakpoint:
+    return Breakpoint(f"#{number}", lambda frame: frame.number == number)
+
+
+def _print(warps: Warps, chosen: tuple[int, ...], plain: Plain) -> None:
+    """Print the listing, and then the steps of each warp."""
+    click.echo(warps.about.listing)
+    click.echo("\n".join(LEGEND) + "\n")
+    for warp in chosen:
+        if len(chosen) > 1:
+            click.echo(f"warp {warp}, of block {warp // warps.about.warps}\n")
+        plain.run(warps.steps(warp))
+    click.echo(f"end of {warps.about.name}")
+
+
+# --- Files ------------------------------------------------------------------------------------
+
+
+def _write(options: dict[str, Any]) -> None:
+    """Write what --html and --save ask for."""
+    if options["load"] is not None:
+        kept = _loaded(options)
+        if options["warp"] is not None or options["block"] is not None:
+            raise click.UsageError("--html shows the whole of a trace; leave --warp or --block out")
+    else:
+        program = build(options["algorithm"], options)
+        inputs = _inputs(program, options["input_file"], options["member"])
+        if options["backend"] == _SIMULATOR:
+            kept = tcusim.trace(program, inputs, arch=options["arch"], **_watched(options))
+            if kept.left_out:
+                click.echo(kept.left_out, err=True)
+        else:
+            found = _beside(program, inputs, options)
+            kept = found.kept
+            click.echo(found.verdict, err=True)
+    if options["save"] is not None:
+        files.write_bytes(options["save"], kept.to_bytes())
+    if options["html"] == "-":
+        click.echo(kept.to_html(), nl=False)
+    elif options["html"] is not None:
+        files.write_text(options["html"], kept.to_html())
+
+
+def _inputs(
+    program: tcusim.Program, input_file: str | None, member: str | None
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Return inputs of the program's types, the first from the file if there is one."""
+    if input_file is None:
+        return default_inputs(program)
+    array = files.read_array(input_file, member=member).ravel()
+    first = program.inputs[0]
+    cast = files.cast_array(array, first.dtype, name=input_file)
+    if cast.changed:
+        click.echo(f"{input_file}: {cast}", err=True)
+    # The size of the first input gives the scalar: it is `length`, or that many times the `rows`.
+    ((_, per_scalar),) = first.size.index.terms
+    return default_inputs(program, array.size // per_scalar) | {first.name: cast.array}

@@ -1,0 +1,75 @@
+"""What comes in front of the screen: places, breakpoints, texts; what is said of bad ones."""
+
+from __future__ import annotations
+
+from stepping_screen import Driver, drive, scan, warps_of
+from tcusim.cli.screen.dialogs import Reading
+from tcusim.cli.screen.panes import ListingPane
+
+
+def test_bad_places_are_told_at_once() -> None:
+    async def play(driver: Driver) -> None:
+        for text, message in (
+            ("9.9", "scan_256n has no step '9.9'"),
+            ("mam", "unknown breakpoint 'mam'. Did you mean 'mma'?"),
+            ("5.2 k=1", "no loop over 'k' at step 5.2; the loops there are over i"),
+        ):
+            await driver.press("g")
+            await driver.type(text)
+            assert message in driver.text("#said")
+            await driver.press("escape")
+        await driver.press("g")
+        await driver.type("5.2 i=99")
+        assert driver.text("#said") == "5.2 i=99 never comes in this warp"
+        await driver.press("g")
+        await driver.type("#1000")
+        assert driver.text("#said") == "there is no step #1000"
+        await driver.press("g", "enter")
+        assert driver.place == (1, "1")
+
+    drive(warps_of(scan()), play)
+
+
+def test_breakpoints() -> None:
+    async def play(driver: Driver) -> None:
+        await driver.press("c")
+        assert "no breakpoints" in driver.text("#said")
+        await driver.press("b")
+        await driver.type("mam")
+        assert "unknown breakpoint 'mam'" in driver.text("#said")
+        await driver.type("5.11 i=1")
+        assert driver.text("#said") == "added: 5.11 i=1"
+        await driver.type("out[600]")
+        await driver.type("mma")
+        await driver.type("mma")
+        assert driver.text("#said") == "taken away: mma"
+        assert driver.text("#listed") == "1  5.11 i=1\n2  out[600]"
+        await driver.press("escape")
+        assert driver.text("#said") == "c goes on to: 5.11 i=1, out[600]"
+        listing = driver.app.query_one(ListingPane)
+        assert any(listing.line_text(n).startswith("● 5.11") for n in range(22))
+        await driver.press("c")
+        assert driver.place[1] == "5.11"
+        assert driver.frame.loops["i"] == 1
+        assert driver.text("#said") == "stopped: 5.11 i=1"
+        await driver.press("c")
+        assert (driver.frame.path, driver.frame.loops["i"]) == ("5.12", 2)
+        await driver.press("c")
+        assert driver.text("#said") == "no breakpoint stops from here on"
+        await driver.press("C")
+        assert (driver.frame.path, driver.frame.loops["i"]) == ("5.11", 1)
+
+    drive(warps_of(scan()), play)
+
+
+def test_help_has_every_key() -> None:
+    async def play(driver: Driver) -> None:
+        await driver.press("question_mark")
+        reading = driver.app.screen
+        assert isinstance(reading, Reading)
+        for words in ("next step", "breakpoints", "another warp", "bits or decimals", "NaN:"):
+            assert words in reading.text.plain
+        await driver.press("q")
+        assert driver.place == (1, "1")
+
+    drive(warps_of(scan()), play)

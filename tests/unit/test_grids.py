@@ -1,0 +1,84 @@
+"""Where tiles and their cells go on the screen: each once, none over another."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import tcusim
+from tcusim.cli.screen.grids import Picture, Spot, picture_of
+from tcusim.simulate.frames import Frame, default_inputs, frames
+
+
+def all_frames(name: str) -> list[Frame]:
+    program = tcusim.build(name)
+    return list(frames(program, default_inputs(program)))
+
+
+def occupied(picture: Picture) -> Counter[tuple[int, int]]:
+    """Return how often each place of the screen is taken."""
+    taken: Counter[tuple[int, int]] = Counter()
+    for block in picture.blocks:
+        for line, text in enumerate(block.head):
+            taken.update((block.x + i, block.y + line) for i in range(len(text)))
+        for number in range(len(block.texts)):
+            x, y = block.place(number)
+            taken.update((x + i, y) for i in range(block.cell))
+            assert number in block.numbers(y)
+    return taken
+
+
+@pytest.mark.parametrize("name", ["scan_256n", "scan_ragged", "scan_simt", "reduction_simt"])
+@pytest.mark.parametrize("width", [10, 78, 200])
+def test_nothing_lies_over_another(name: str, width: int) -> None:
+    for frame in all_frames(name):
+        picture = picture_of(frame, width)
+        assert len(picture.blocks) == len(frame.reads) + len(frame.writes)
+        taken = occupied(picture)
+        assert not taken or max(taken.values()) == 1
+        assert all(x < picture.width and y < picture.height for x, y in taken)
+        for number, block in enumerate(picture.blocks):
+            rows, columns = block.tile.values.shape
+            last = picture.spot(Spot(number, rows - 1, columns - 1))
+            assert last == (block, len(block.texts) - 1)
+            assert picture.spot(Spot(number, rows, 0)) is None
+        assert picture.spot(Spot(len(picture.blocks), 0, 0)) is None
+
+
+def test_texts_are_those_of_the_tile() -> None:
+    product = next(frame for frame in all_frames("scan_256n") if frame.kind == "mma")
+    picture = picture_of(product, 100, constants=("U",))
+    a, u, s, d = picture.blocks
+    assert a.texts == tuple(f"{value:.0f}" for value in product.reads[0].values.ravel())
+    assert s.texts == ("all 0",)
+    assert s.is_said_in_words
+    assert s.looks == ("zero",)
+    assert "constant" in u.head[1]
+    assert set(u.looks) == {"zero", "constant"}
+    assert set(d.looks) == {"changed"}
+    # All changed: the head says so, rather than each cell.
+    assert "all changed" in d.head[1]
+    assert d.mark(0) == " "
+    bits = picture_of(product, 100, hexadecimal=True).blocks[3]
+    assert bits.texts[0] == f"{product.writes[0].values[0, 0].view(np.uint32):08x}"
+
+
+def test_marks_tell_without_colours() -> None:
+    store = next(frame for frame in all_frames("reduction_256n") if frame.path == "11")
+    some = picture_of(store, 100).blocks[-1]
+    changed = store.writes[0].changed.ravel()
+    assert 0 < changed.sum() < changed.size
+    assert [some.mark(number) == "*" for number in range(changed.size)] == changed.tolist()
+
+
+@pytest.mark.parametrize(("name", "shape"), [("scan_simt", (1, 256)), ("reduction_simt", (256, 1))])
+def test_rows_and_columns_are_folded(name: str, shape: tuple[int, int]) -> None:
+    shown = (frame for frame in all_frames(name) if frame.reads)
+    first = next(frame for frame in shown if frame.reads[0].values.shape == shape)
+    block = picture_of(first, 50).blocks[0]
+    assert block.across % 8 == 0
+    assert block.across > 8
+    assert block.width <= 50
+    assert block.place(block.across) == (block.x, block.y + 3)
