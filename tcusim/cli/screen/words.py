@@ -52,6 +52,8 @@ _SPELLED: Final = {
     "left": "←",
     "up": "↑",
     "down": "↓",
+    "pagedown": "PageDown",
+    "pageup": "PageUp",
     "shift+left": "Shift+←",
     "shift+right": "Shift+→",
     "shift+up": "Shift+↑",
@@ -61,7 +63,7 @@ _SPELLED: Final = {
 _MARKS: Final = (
     ("12*", "bold", "changed by this step"),
     ("0", "dim", "zero"),
-    ("1", "italic", "in a tile that is constant throughout; its head says so"),
+    ("1", "italic", "in a tile that is constant; its head says so"),
     ("?", "reverse", "NaN: nothing was written yet, or a sum is not a number"),
     (".", "dim", "out of bounds: read as 0, never written"),
     ("12", "underline", "what the output under the cursor is made of"),
@@ -83,7 +85,7 @@ def _help() -> Text:
         spelled = "  ".join(
             _SPELLED.get(key, key.capitalize() if len(key) > 1 else key) for key in keys.split(",")
         )
-        text.append(f"{spelled:<30}", "bold")
+        text.append(f"{spelled:<24}", "bold")
         text.append(f"{what}\n")
     text.append("\n")
     for sign, style, what in _MARKS:
