@@ -37,15 +37,26 @@ def sequential_values(
     """
     # Of narrower types at most 24 + 24 significand bits meet: their product is exact in float64.
     is_double = ab.name == "f64"
+    # A product with 0 or 1 is exact: float64 itself rounds the sum once.
+    exact = is_double and (_are_zeros_and_ones(a) or _are_zeros_and_ones(b))
     for i in range(a.shape[2]):
         a_term = a[:, :, i, None]
         b_term = b[:, i, None, :]
         if watch is not None:
             watch.begin((i,), a, b, c)
-        c = _fma(a_term, b_term, c) if is_double else _add_and_round(a_term * b_term, c, acc)
+        if exact:
+            c = _propagate_nan(np.asarray(a_term * b_term + c), a_term, c, b_term)
+        elif is_double:
+            c = _fma(a_term, b_term, c)
+        else:
+            c = _add_and_round(a_term * b_term, c, acc)
         if watch is not None:
             watch.end(c)
     return c if acc.name == "f64" else np.where(np.isnan(c), np.nan, c)
+
+
+def _are_zeros_and_ones(x: Float64) -> bool:
+    return bool(((x == 0.0) | (x == 1.0)).all())
 
 
 def _add_and_round(product: Float64, c: Float64, acc: Format) -> Float64:

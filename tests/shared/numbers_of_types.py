@@ -43,9 +43,10 @@ def same_bits(x: Values, y: Values) -> bool:
 
 def round_fraction(x: Fraction, fraction_bits: int, emin: int, rounding: str) -> Fraction:
     """Round to nearest even or toward zero, exponents unbound above."""
-    leading = emin
-    while abs(x) >= Fraction(2) ** (leading + 1):
-        leading += 1
+    leading = abs(x.numerator).bit_length() - x.denominator.bit_length()
+    if abs(x) < Fraction(2) ** leading:
+        leading -= 1
+    leading = max(leading, emin)
     unit = Fraction(2) ** (leading - fraction_bits)
     return (round(x / unit) if rounding == "rne" else int(x / unit)) * unit
 

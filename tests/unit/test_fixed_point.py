@@ -70,7 +70,7 @@ def bits(x: Any) -> bytes:
     marked(
         list(itertools.product([*FLOATS, "int8", "uint64", "int64"], FLOATS, ARCHES)),
         # All types on one architecture or the other, and to one result or another.
-        step=3,
+        step=5,
     ),
 )
 def test_each_prefix_is_rounded_once(name: str, result: str, arch: str) -> None:

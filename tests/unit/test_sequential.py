@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from numbers_of_types import random_values, round_fraction, single
+from numbers_of_types import random_values, round_fraction, same_bits, single
 from tcusim.machine import (
     FORMATS,
     Values,
     mma,
     mma_values,
     rule_for,
+    sequential,
 )
 
 
@@ -105,3 +106,23 @@ def test_references_with_infinities(arch: str) -> None:
     assert d[1] == -np.inf
     assert d[2] == np.inf
     assert np.isnan(mma(a, b * 0, arch=arch, ab="f64", acc="f64")[0, 0])
+
+
+def test_sums_of_double_precision_by_a_matrix_of_zeros_and_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Their products are exact: the bits are those of fused steps, NaN and zeros included."""
+    rng = np.random.default_rng(9)
+    odd = [0.0, -0.0, np.inf, -np.inf, np.nan, 5e-324, -1.7e308, 1.0]
+    a = random_values(rng, (40, 4, 6), "f64", 900)
+    a[::2] = rng.choice(odd, a[::2].shape)
+    c = random_values(rng, (40, 4, 3), "f64", 900)
+    c[::3] = rng.choice(odd, c[::3].shape)
+    b = (rng.random((1, 6, 3)) < 0.6).astype(np.float64)
+    rule = rule_for("ieee", "f64", "f64")
+    turned = [np.ascontiguousarray(x.transpose(0, 2, 1)) for x in (b, a, c)]
+    found = [mma_values(a, b, c, rule), mma_values(*turned, rule)]
+    monkeypatch.setattr(sequential, "_are_zeros_and_ones", lambda x: False)
+    assert same_bits(found[0], mma_values(a, b, c, rule))
+    assert same_bits(found[1], mma_values(*turned, rule))
+    assert np.isnan(found[0]).any()

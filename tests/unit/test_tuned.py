@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tcusim
+from some import Some
 from tcusim.arrays.dtypes import types_of
 from tcusim.arrays.planner import choose, tuning_of
 from tcusim.arrays.plans import launches_for, plan_for
@@ -90,7 +91,7 @@ def test_numbers_that_are_refused(name: str, value: int, text: str) -> None:
 
 @pytest.mark.parametrize("kind", ["reduction", "scan"])
 @pytest.mark.parametrize("size", [24, 256, 5000, 2**15, 2**17])
-def test_no_number_changes_a_bit(kind: str, size: int) -> None:
+def test_no_number_changes_a_bit(kind: str, size: int, some: Some) -> None:
     """Drawn for every kind of launch: what a warp or a block takes is not how it is added."""
     rng = np.random.default_rng(size)
     length = max(1, 2**17 // size) * size
@@ -102,7 +103,7 @@ def test_no_number_changes_a_bit(kind: str, size: int) -> None:
     data = rng.uniform(-1, 1, length).astype(np.float16)
     usual = tuning_of("hopper")
     results, programs = [], set()
-    for _ in range(12):
+    for _ in some(range(12), 2):
         numbers = {
             name: 1 << int(rng.integers(least.bit_length() - 1, most.bit_length()))
             for name, (least, most) in TUNED.items()
