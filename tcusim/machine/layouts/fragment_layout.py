@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
 from tcusim.errors import Unsupported, unknown_name
-from tcusim.machine.layouts.maps import LANES, FragmentMap, mma_sync_map, volta_wmma_map
+from tcusim.machine.layouts.maps import LANES, FragmentMap, mma_sync_map, volta_wmma_map, wmma_map
 from tcusim.machine.layouts.picture import (
     drawing_of,
     fragment_of,
@@ -24,6 +24,9 @@ __all__ = ["Held", "Layout", "layout"]
 
 _OPERANDS: Final = ("a", "b", "c", "d")
 _ORDERS: Final = ("row", "col")
+
+# Where 16x16x16 in float16 is kept as on Hopper, according to [WMMAE].
+_LIKE_HOPPER: Final = ("turing", "ampere")
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,9 +227,15 @@ def _map_of(shape: MmaShape, row: Operands, operand: str, order: str, machine: A
                 f"{'rows' if operand == 'a' else 'columns'} only"
             )
         return mma_sync_map(sizes, operand, row.ab, row.acc, order)
-    if machine.name == "volta" and sizes == (16, 16, 16) and row.ab == "f16":
+    half = sizes == (16, 16, 16) and row.ab == "f16"
+    if machine.name == "volta" and half:
         return volta_wmma_map(operand, row.ab, row.acc, order)
+    if machine.name == "hopper":
+        return wmma_map(sizes, operand, row.ab, row.acc, order)
+    if machine.name in _LIKE_HOPPER and half:
+        one = wmma_map(sizes, operand, row.ab, row.acc, order)
+        return replace(one, source="[WMMAE]", evidence="published, in code that runs there")
     raise Unsupported(
         f"nobody told where WMMA keeps {operand} of {shape.name} in {row.ab} on {machine.title}: "
-        "it is documented nowhere, and was not recorded"
+        "it is documented nowhere, and was not recorded there. arch='hopper' has all"
     )

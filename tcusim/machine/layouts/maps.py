@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tcusim.machine.formats import format_of
 
-__all__ = ["LANES", "FragmentMap", "bits_of", "mma_sync_map", "volta_wmma_map"]
+__all__ = ["LANES", "FragmentMap", "bits_of", "mma_sync_map", "volta_wmma_map", "wmma_map"]
 
 LANES: Final = 32
 
@@ -210,7 +210,47 @@ def _natural(operand: str) -> str:
     return "row" if operand == "a" else "col"
 
 
-# --- WMMA on Volta ----------------------------------------------------------------------------
+# --- WMMA -------------------------------------------------------------------------------------
+
+# Elements of a lane of a and b in float16, on every generation: what fits less is repeated.
+_HALVES: Final = 16
+
+
+def wmma_map(
+    sizes: tuple[int, int, int], operand: str, ab: str, acc: str, order: str
+) -> FragmentMap:
+    """Return the map of a WMMA fragment as recorded on an H200.
+
+    It is a grid of fragments of `mma.sync` m16n8 (m8n8), whatever the order in memory; 8x32x16 is
+    the transposed product 32x8x16.
+    """
+    m, n, k = sizes
+    dtype = acc if operand == "c" else ab
+    if (m, n) == (8, 32):
+        other = wmma_map((32, 8, k), {"a": "b", "b": "a", "c": "c"}[operand], ab, acc, order)
+        rows, cols = other.cols, other.rows
+    else:
+        part = mma_sync_map((min(m, 16), 8, k), operand, ab, acc, order)
+        downs = range(0, m, 16) if operand in "ac" else (0,)
+        acrosses = range(0, n, 8) if operand in "bc" else (0,)
+        places = [(part.rows + down, part.cols + over) for down in downs for over in acrosses]
+        rows, cols = (np.concatenate(parts, axis=1) for parts in zip(*places, strict=True))
+        if ab == "f16" and operand != "c":
+            times = _HALVES // rows.shape[1]
+            rows, cols = np.tile(rows, times), np.tile(cols, times)
+    return FragmentMap(
+        f"m{m}n{n}k{k}",
+        "wmma",
+        operand,
+        dtype,
+        order if operand != "c" else "",
+        {"a": (m, k), "b": (k, n), "c": (m, n)}[operand],
+        rows,
+        cols,
+        np.zeros(LANES, int),
+        "[H200]",
+        "recorded",
+    )
 
 
 def volta_wmma_map(operand: str, ab: str, acc: str, order: str) -> FragmentMap:
