@@ -25,7 +25,7 @@ from tcusim.errors import InputError, TcusimError, Unsupported
 from tcusim.machine import arches, format_of, rule_for
 from tcusim.machine.shapes import MmaShape, shape_or_virtual
 from tcusim.program.bind import offsets_of
-from tcusim.program.grammar import Mma, Program, Space
+from tcusim.program.grammar import Accesses, Mma, Program, Space
 from tcusim.program.resources import SharedMemory
 from tcusim.simulate.counts import Counts
 from tcusim.simulate.interpreter import Event, run_numpy
@@ -396,9 +396,9 @@ class _Usage(Counts):
 
     used: float = 0.0
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: Event, touched: Accesses | None = None) -> None:
         """Count one step."""
-        super().__call__(event)
+        super().__call__(event, touched)
         if isinstance(event.step, Mma):
             a = event.state.fragment(event.step.a, event.warps) != 0
             b = event.state.fragment(event.step.b, event.warps) != 0

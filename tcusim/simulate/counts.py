@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tcusim.machine import format_of
 from tcusim.program.grammar import (
+    Accesses,
     Add,
     Buffer,
     BufferRole,
@@ -45,16 +46,18 @@ class Counts:
         self.bytes_read += other.bytes_read
         self.bytes_written += other.bytes_written
 
-    def __call__(self, event: Event) -> None:
-        """Count one step of all the warps that ran it."""
+    def __call__(self, event: Event, touched: Accesses | None = None) -> None:
+        """Count one step of all the warps that ran it. touched: its accesses, if they are known."""
         if isinstance(event.step, Mma):
             self.mma += event.warps.size
         elif isinstance(event.step, Add):
             self.additions += event.warps.size
         else:
-            touched = accesses(event.step)
-            self.bytes_read += sum(_bytes(event, view) for view in touched.views_read)
-            self.bytes_written += sum(_bytes(event, view) for view in touched.views_written)
+            touched = touched or accesses(event.step)
+            for view in touched.views_read:
+                self.bytes_read += _bytes(event, view)
+            for view in touched.views_written:
+                self.bytes_written += _bytes(event, view)
 
 
 def _bytes(event: Event, view: View) -> int:

@@ -2,63 +2,38 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.errors import InputError
 from tcusim.machine import Values, as_values, format_of, from_values
-from tcusim.machine.formats import unwritten_values
 from tcusim.program.bind import bind_scalars, offsets_of
-from tcusim.program.grammar import (
-    Accesses,
-    Add,
-    Await,
-    Buffer,
-    Copy,
-    Frag,
-    Index,
-    Locate,
-    Mma,
-    Program,
-    Ranges,
-    Space,
-    Split,
-    Step,
-    Store,
-    Sync,
-    View,
-    accesses,
-)
-from tcusim.program.printer import line
+from tcusim.program.grammar import Program, Step, View
 from tcusim.program.walk import Ints, Mask
-from tcusim.simulate.interpreter import Event, State, everywhere, interpret
+from tcusim.simulate.interpreter import Event, everywhere, interpret
+from tcusim.simulate.watcher import IN_FLIGHT, Seen, WarpWatcher
 
 __all__ = [
+    "IN_FLIGHT",
     "Frame",
     "Tile",
-    "WarpWatcher",
     "chosen_warps",
     "default_inputs",
     "frames",
+    "label_of",
+    "label_of_range",
     "number_text",
-    "unwritten_outputs",
 ]
-
-# Elements' numbers in their buffer, and where the bounds of a view hold.
-_Where: TypeAlias = tuple[Ints, Mask]
 
 # float16 holds every whole number up to this one.
 _EXACT_IN_F16 = 2048
 
 # Significant digits of a number that is not whole.
 _DIGITS: Final = 5
-
-IN_FLIGHT = "written, seen after the next sync"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,13 +139,30 @@ def frames(
     V ← P·A + V gives [73. 77. 81. 85.]
     """
     chosen_warps(program, inputs, (warp,))
-    watcher = None
+    watcher: WarpWatcher[Tile] | None = None
     for event in interpret(program, inputs, arch=arch):
         if event.state.warps[0] > warp:
             return
         if warp in event.warps:
-            watcher = watcher or WarpWatcher(event.state, warp)
-            yield watcher.frame(event)
+            watcher = watcher or WarpWatcher(event.state, warp, _TileMaker())
+            yield _frame(watcher, event)
+
+
+def _frame(watcher: WarpWatcher[Tile], event: Event) -> Frame:
+    """Return the frame of a step that has just run."""
+    reads, writes = watcher.tiles(event)
+    known = watcher.known(event)
+    return Frame(
+        number=watcher.number,
+        path=event.path,
+        kind=known.kind,
+        step=event.step,
+        line=known.text,
+        loops=dict(event.loops),
+        warp=watcher.warp,
+        reads=reads,
+        writes=writes,
+    )
 
 
 def chosen_warps(
@@ -236,165 +228,19 @@ def default_inputs(program: Program, length: int | None = None) -> dict[str, NDA
     return {buffer.name: inputs[buffer.name] for buffer in program.inputs}
 
 
-class WarpWatcher:
-    """Remembers what one warp held, so that a frame can tell before from after.
+class _TileMaker:
+    """Makes tiles that hold their arrays."""
 
-    frags, memory: what the warp saw after its last step; memory that nothing wrote is poisoned.
-    in_flight: places in shared memory that the warp wrote since its last barrier.
-    outputs: memory of the grid, which watchers of other warps may share.
-    """
+    def keep(self, values: Values) -> Values:
+        return values.copy()
 
-    def __init__(self, state: State, warp: int, outputs: dict[str, Values] | None = None) -> None:
-        self.state = state
-        self.warp = warp
-        self.own = np.array([warp])
-        self.number = 0
-        self.frags: dict[str, Values] = {}
-        self.memory = dict(unwritten_outputs(state) if outputs is None else outputs)
-        for buffer in state.program.scratch:
-            size = buffer.size.evaluate(state.scalars)
-            self.memory[buffer.name] = unwritten_values((size,), buffer.dtype)
-        self.in_flight: list[tuple[View, _Where]] = []
-        # By path: the text and the accesses of a step, which take as long as running it.
-        self.known: dict[str, tuple[str, Accesses]] = {}
-
-    def skip(self, event: Event) -> None:
-        """Count a step that needs no frame; before the next that does, `catch_up`."""
-        self.number += 1
-        if isinstance(event.step, Sync):
-            self.in_flight = []
-        elif isinstance(event.step, Store | Copy | Split | Await):
-            views = self._known(event)[1].views_written
-            shared = [view for view in views if view.buffer.space is not Space.GLOBAL]
-            self.in_flight += [(view, self._where(view)) for view in shared]
-
-    def catch_up(self) -> None:
-        """Remember what the warp holds now."""
-        frags, shared = self.state.held(self.warp)
-        self.frags = {name: values.copy() for name, values in frags.items()}
-        self.memory |= {name: values.copy() for name, values in shared.items()}
-        program = self.state.program
-        for buffer in (*program.outputs, *program.status):
-            self.memory[buffer.name][...] = self.state.memory[buffer.name]
-
-    def frame(self, event: Event) -> Frame:
-        """Return the frame of a step that has just run, and remember its effects."""
-        self.number += 1
-        text, touched = self._known(event)
-        names = _PARTS.get(type(event.step), (("src",), ("dst",)))
-        match event.step:
-            case Sync():
-                writes = self._arrivals()
-            case Locate(ranges, segments):
-                writes = iter((self._located(ranges, segments.offsets.dtype),))
-            case _:
-                writes = self._writes(touched, itertools.cycle(names[1]))
-        return Frame(
-            number=self.number,
-            path=event.path,
-            kind=type(event.step).__name__.lower(),
-            step=event.step,
-            line=text,
-            loops=dict(event.loops),
-            warp=self.warp,
-            reads=tuple(self._reads(event.step, touched, iter(names[0]))),
-            writes=tuple(writes),
-        )
-
-    def _known(self, event: Event) -> tuple[str, Accesses]:
-        found = self.known.get(event.path)
-        if found is None:
-            found = self.known[event.path] = line(event.step), accesses(event.step)
-        return found
-
-    def _reads(self, step: Step, touched: Accesses, names: Iterator[str]) -> Iterator[Tile]:
-        for frag in touched.frags_read:
-            yield _frag_tile(frag, next(names), self.frags[frag.name], None)
-        views = touched.views_read
-        if isinstance(step, Locate):
-            views = (self._whole(step.segments.offsets),)
-        for view in views:
-            values, places, inside = self.state.look(view, self.own)
-            yield _view_tile(view, next(names), (places, inside), values, None)
-
-    def _writes(self, touched: Accesses, names: Iterator[str]) -> Iterator[Tile]:
-        for frag in touched.frags_written:
-            values = self.state.tile(frag, self.warp).copy()
-            before = self.frags.get(frag.name, unwritten_values(values.shape, frag.dtype))
-            self.frags[frag.name] = values
-            yield _frag_tile(frag, next(names), values, before)
-        for view in touched.views_written:
-            values, places, inside = self.state.look(view, self.own)
-            where = places, inside
-            before = _held(self.memory, view, where)
-            note = ""
-            if view.buffer.space is Space.GLOBAL:
-                self.memory[view.buffer.name][places[inside]] = values[inside]
-            else:
-                # Nobody sees it yet.
-                values, note = before, IN_FLIGHT
-                self.in_flight.append((view, where))
-            yield _view_tile(view, next(names), where, values, before, note)
-
-    def _located(self, ranges: Ranges, dtype: str) -> Tile:
-        values = self.state.ranges(ranges, self.own)[0]
-        inside = everywhere(values.shape)
-        return Tile(ranges.name, "dst", dtype, "begin, end", values, None, None, inside)
-
-    def _arrivals(self) -> Iterator[Tile]:
-        """Yield what a barrier lets the warp see: its own writes, then those of other warps."""
-        program = self.state.program
-        waiting, self.in_flight = self.in_flight, []
-        written = {view.buffer.name for view, _ in waiting}
-        # What is neither the warp's own writing nor shared with another has not changed.
-        several = program.warps > 1
-        buffers = [
-            buffer
-            for buffer in program.scratch
-            if buffer.name in written or (several and buffer.space is Space.SHARED)
-        ]
-        _, held = self.state.held(self.warp)
-        seen = {buffer.name: held[buffer.name] for buffer in buffers}
-        old = {name: self.memory[name] for name in seen}
-        rest = {name: _differ(old[name], values) for name, values in seen.items()}
-        self.memory |= {name: values.copy() for name, values in seen.items() if rest[name].any()}
-        shown: dict[str, list[Ints]] = {}
-        for view, where in waiting:
-            name, own = view.buffer.name, where[0][where[1]]
-            if own.size and not _covered(own, shown.setdefault(name, [])):
-                shown[name].append(own)
-                rest[name][own] = False
-                before = _held(old, view, where)
-                yield _view_tile(view, "dst", where, _held(self.memory, view, where), before)
-        for buffer in buffers:
-            name = buffer.name
-            if rest[name].any():
-                view = self._whole(buffer)
-                where = np.arange(seen[name].size)[None], everywhere((1, seen[name].size))
-                yield _view_tile(view, "dst", where, self.memory[name][None], old[name][None])
-
-    def _whole(self, buffer: Buffer) -> View:
-        """Return a buffer as one row."""
-        size = buffer.size.evaluate(self.state.scalars)
-        return View.strided(buffer, Index(), 1, size, size, 1)
-
-    def _where(self, view: View) -> _Where:
-        _, places, inside = self.state.look(view, self.own)
-        return places, inside
-
-
-def unwritten_outputs(state: State) -> dict[str, Values]:
-    """Return the outputs and status words of a grid before it runs."""
-    program = state.program
-    return {
-        buffer.name: unwritten_values((buffer.size.evaluate(state.scalars),), buffer.dtype)
-        for buffer in (*program.outputs, *program.status)
-    }
-
-
-def _covered(places: Ints, shown: list[Ints]) -> bool:
-    """Return whether all of these places are among those that were shown."""
-    return bool(shown) and bool(np.isin(places, np.concatenate(shown, axis=None)).all())
+    def tile(self, seen: Seen, values: Values) -> Tile:
+        if seen.view is None or seen.where is None:
+            inside = everywhere(values.shape)
+            head = seen.label, seen.part, seen.dtype, seen.role
+            return Tile(*head, values, seen.before, None, inside, seen.note)
+        head = label_of(seen.view, seen.where), seen.part, seen.dtype, seen.role
+        return Tile(*head, values.copy(), seen.before, *seen.where, seen.note)
 
 
 def _differ(one: Values, two: Values) -> Mask:
@@ -415,47 +261,20 @@ def _unknown(values: Values, dtype: str) -> Mask:
     return np.asarray(values == np.iinfo(values.dtype).min)
 
 
-# What a step reads and writes, in the order of `accesses`, where that is not called src and dst.
-_PARTS: Final[dict[type, tuple[tuple[str, ...], tuple[str, ...]]]] = {
-    Mma: (("a", "b", "c"), ("d",)),
-    Add: (("a", "b"), ("d",)),
-    Copy: (("src", "plus"), ("dst",)),
-}
-
-
-def _held(memory: Mapping[str, Values], view: View, where: _Where) -> Values:
-    """Return what memory held at these places; zeros where out of bounds."""
+def label_of(view: View, where: tuple[Ints, Mask]) -> str:
+    """Return what memory is called of which these elements are touched."""
     places, inside = where
-    array = memory[view.buffer.name]
-    if inside is everywhere(places.shape):
-        return np.asarray(array[places])
-    held: Values = np.where(inside, array[np.where(inside, places, 0)], array.dtype.type(0))
-    return held
-
-
-def _frag_tile(frag: Frag, part: str, values: Values, before: Values | None) -> Tile:
-    inside = everywhere(values.shape)
-    return Tile(frag.name, part, frag.dtype, frag.role, values, before, None, inside)
-
-
-def _view_tile(
-    view: View, part: str, where: _Where, values: Values, before: Values | None, note: str = ""
-) -> Tile:
-    (places, inside), buffer = where, view.buffer
     if view.ranges is None and inside is everywhere(places.shape):
         # The ends of a rectangle are among its corners.
         corners = [int(places[row, column]) for row in (0, -1) for column in (0, -1)]
-        touched = _range(min(corners), max(corners))
-    elif inside.any():
-        chosen = places[inside]
-        touched = _range(chosen.min(), chosen.max())
-    else:
-        touched = "nothing"
-    label = f"{buffer.name}[{touched}]"
-    held = values.copy()
-    return Tile(label, part, buffer.dtype, buffer.space, held, before, places, inside, note)
+        return label_of_range(view, min(corners), max(corners))
+    if not inside.any():
+        return f"{view.buffer.name}[nothing]"
+    chosen = places[inside]
+    return label_of_range(view, int(chosen.min()), int(chosen.max()))
 
 
-def _range(first: int, last: int) -> str:
-    """Return the range from the first to the last of some elements, as the listing writes it."""
-    return str(first) if first == last else f"{first} … +{last - first + 1}"
+def label_of_range(view: View, first: int, last: int) -> str:
+    """Return what memory is called, from the first to the last of the elements, as in a listing."""
+    touched = str(first) if first == last else f"{first} … +{last - first + 1}"
+    return f"{view.buffer.name}[{touched}]"

@@ -258,7 +258,7 @@ class State:
         if id(view) not in self._found:
             return None
         _, places, index, mask = self._found[id(view)]
-        at = int(np.searchsorted(places, place[0]))
+        at = 0 if places.size == 1 else int(np.searchsorted(places, place[0]))
         if at == places.size or places[at] != place[0]:
             return None
         own = slice(at, at + 1) if len(index) > 1 else slice(0, 1)
@@ -280,7 +280,12 @@ class State:
         tiles = {
             name: held[place if len(held) > 1 else 0] for name, held in self._fragments.items()
         }
-        return tiles, {name: shared[place] for name, shared in self._shared.items()}
+        return tiles, self.shared(warp)
+
+    def shared(self, warp: int) -> dict[str, Values]:
+        """Return the shared memory that a warp of the batch sees: the arrays, which change."""
+        place = warp - int(self.warps[0])
+        return {name: shared[place] for name, shared in self._shared.items()}
 
     def outputs(self) -> dict[str, NDArray[Any]]:
         """Return the outputs as flat arrays, as far as they have been written."""

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,32 +15,20 @@ from tcusim.backends import Backend, get_backend, native_arch, tapping_backend
 from tcusim.errors import InputError, Unsupported
 from tcusim.machine import Values, arch_of
 from tcusim.machine.rules import require_int
-from tcusim.program.grammar import Const, Program, accesses, walk
+from tcusim.program.grammar import Accesses, Const, Program, accesses, walk
 from tcusim.program.printer import line, listing
-from tcusim.program.walk import Ints, Mask
+from tcusim.program.walk import Ints
 from tcusim.simulate.backend import NUMPY
 from tcusim.simulate.breakpoints import Names, breakpoint_of
 from tcusim.simulate.counts import Counts
 from tcusim.simulate.difference import Difference, first_difference
-from tcusim.simulate.frames import (
-    Frame,
-    Tile,
-    WarpWatcher,
-    chosen_warps,
-    unwritten_outputs,
-)
-from tcusim.simulate.interpreter import Event, everywhere, interpret
+from tcusim.simulate.frames import Frame, chosen_warps
+from tcusim.simulate.interpreter import Event, interpret
+from tcusim.simulate.packing import Packer
 from tcusim.simulate.replay import Replay
-from tcusim.simulate.trace_file import (
-    SIMULATOR,
-    About,
-    Packed,
-    PackedFrame,
-    PackedTile,
-    dumped,
-    loaded,
-)
+from tcusim.simulate.trace_file import SIMULATOR, About, Packed, PackedFrame, dumped, loaded
 from tcusim.simulate.trace_page import frame_of, page_of
+from tcusim.simulate.watcher import WarpWatcher, unwritten_outputs
 
 __all__ = ["Recorder", "Trace", "about_of", "trace"]
 
@@ -447,16 +435,20 @@ class Recorder:
     def __init__(self, warps: tuple[int, ...], first: int, last: int | None, limit: int) -> None:
         self.warps, self.first, self.last, self.limit = np.array(warps, int), first, last, limit
         self.counts = Counts()
+        self.touched: dict[str, Accesses] = {}
         self.packed = Packed()
         self.ran: dict[int, int] = {}
         self.outputs: dict[str, Values] = {}
         self.start = -1
-        self.watchers: dict[int, WarpWatcher] = {}
-        self.packer = _Packer(self.packed)
+        self.watchers: dict[int, WarpWatcher[int]] = {}
+        self.packer = Packer(self.packed)
 
     def __call__(self, event: Event) -> None:
         """Take a step of a batch of warps."""
-        self.counts(event)
+        touched = self.touched.get(event.path)
+        if touched is None:
+            touched = self.touched[event.path] = accesses(event.step)
+        self.counts(event, touched)
         state = event.state
         if int(state.warps[0]) != self.start:
             self._begin(event)
@@ -471,7 +463,9 @@ class Recorder:
     def turn(self, first: int) -> Packed:
         """Keep the steps from this one on, and apart; return what was kept before."""
         kept, self.packed, self.first = self.packed, Packed(), first
-        self.packer = _Packer(self.packed)
+        self.packer = Packer(self.packed)
+        for watcher in self.watchers.values():
+            watcher.maker = self.packer
         return kept
 
     def _begin(self, event: Event) -> None:
@@ -481,16 +475,20 @@ class Recorder:
         here = self.warps[(self.warps >= self.start) & (self.warps <= end)].tolist()
         if here and not self.outputs:
             self.outputs = unwritten_outputs(state)
-        self.watchers = {warp: WarpWatcher(state, warp, self.outputs) for warp in here}
+        self.watchers = {warp: WarpWatcher(state, warp, self.packer, self.outputs) for warp in here}
 
-    def _take(self, watcher: WarpWatcher, event: Event) -> None:
+    def _take(self, watcher: WarpWatcher[int], event: Event) -> None:
         number = self.ran[watcher.warp] = self.ran.get(watcher.warp, 0) + 1
         if number < self.first:
             watcher.skip(event)
             if number == self.first - 1:
                 watcher.catch_up()
         elif (self.last is None or number <= self.last) and self._has_room():
-            self.packed.frames.append(self.packer.frame(watcher.frame(event)))
+            reads, writes = watcher.tiles(event)
+            kind, loops = watcher.known(event).kind, tuple(event.loops.items())
+            self.packed.frames.append(
+                PackedFrame(watcher.warp, number, event.path, kind, loops, reads, writes)
+            )
 
     def _has_room(self) -> bool:
         return len(self.packed.frames) < self.limit and self.packed.bytes < _MOST_BYTES
@@ -499,74 +497,3 @@ class Recorder:
 def _holds(ascending: Ints, number: int) -> bool:
     place = int(np.searchsorted(ascending, number))
     return place < ascending.size and int(ascending[place]) == number
-
-
-_Strided: TypeAlias = tuple[int, int, int]
-
-
-class _Packer:
-    """Packs frames: equal arrays and equal tiles are kept once."""
-
-    def __init__(self, packed: Packed) -> None:
-        self.packed = packed
-        self.arrays: dict[tuple[str, tuple[int, ...], bytes], int] = {}
-        self.tiles: dict[tuple[Any, ...], int] = {}
-        # By shape and places from the first one on: the strides, if they are a rectangle's.
-        self.strides: dict[tuple[tuple[int, ...], bytes], tuple[int, int] | None] = {}
-
-    def frame(self, frame: Frame) -> PackedFrame:
-        """Return a frame in packed form."""
-        reads, writes = (
-            tuple(self._tile(tile) for tile in tiles) for tiles in (frame.reads, frame.writes)
-        )
-        loops = tuple(frame.loops.items())
-        return PackedFrame(frame.warp, frame.number, frame.path, frame.kind, loops, reads, writes)
-
-    def _tile(self, tile: Tile) -> int:
-        places: int | _Strided | None = None
-        if tile.places is not None:
-            places = self._strided(tile.places) or self._array(tile.places)
-        key = (
-            *(tile.label, tile.part, tile.dtype, str(tile.where), tile.note),
-            self._array(tile.values),
-            None if tile.before is None else self._array(tile.before),
-            places,
-            None if _everywhere(tile.inside) else self._array(tile.inside),
-        )
-        number = self.tiles.setdefault(key, len(self.tiles))
-        if number == len(self.packed.tiles):
-            self.packed.tiles.append(PackedTile(*key))
-        return number
-
-    def _strided(self, places: Ints) -> _Strided | None:
-        """Return where a rectangle begins and its strides, if it has such."""
-        if not places.size:
-            return None
-        first = int(places[0, 0])
-        moved = places - first
-        key = moved.shape, moved.tobytes()
-        if key not in self.strides:
-            self.strides[key] = _strides(moved)
-        strides = self.strides[key]
-        return None if strides is None else (first, *strides)
-
-    def _array(self, array: Values) -> int:
-        content = array.tobytes()
-        number = self.arrays.setdefault((array.dtype.char, array.shape, content), len(self.arrays))
-        if number == len(self.packed.arrays):
-            self.packed.arrays.append(np.frombuffer(content, array.dtype).reshape(array.shape))
-            self.packed.bytes += len(content)
-        return number
-
-
-def _everywhere(inside: Mask) -> bool:
-    return inside is everywhere(inside.shape) or bool(inside.all())
-
-
-def _strides(places: Ints) -> tuple[int, int] | None:
-    """Return the strides of places, the first of which is 0, if they are those of a rectangle."""
-    rows, cols = places.shape
-    down = int(places[1, 0]) if rows > 1 else 0
-    across = int(places[0, 1]) if cols > 1 else 0
-    expected = np.arange(rows)[:, None] * down + np.arange(cols) * across
-    return (down, across) if np.array_equal(places, expected) else None

@@ -9,8 +9,8 @@ import json
 import math
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Final, TypeAlias
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -64,8 +64,7 @@ class About:
     place: str = SIMULATOR
 
 
-@dataclass(frozen=True, slots=True)
-class PackedTile:
+class PackedTile(NamedTuple):
     """A `Tile` with its arrays by number. places: an array's, or (offset, stride, stride)."""
 
     label: str
@@ -79,8 +78,7 @@ class PackedTile:
     inside: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class PackedFrame:
+class PackedFrame(NamedTuple):
     """A `Frame` with its tiles by number."""
 
     warp: int
@@ -130,17 +128,13 @@ def dumped(about: About, rest: _Rest, packed: Packed) -> bytes:
         "version": _VERSION,
         "about": asdict(about),
         "rest": rest,
-        "frames": [_row(frame) for frame in packed.frames],
-        "tiles": [_row(tile) for tile in packed.tiles],
+        "frames": packed.frames,
+        "tiles": packed.tiles,
         "arrays": [_array_text(array) for array in packed.arrays],
     }
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     # No time in it: equal traces are equal files.
     return gzip.compress(text.encode(), mtime=0)
-
-
-def _row(one: PackedFrame | PackedTile) -> list[Any]:
-    return [getattr(one, column.name) for column in fields(one)]
 
 
 def _array_text(array: Values) -> list[Any]:
@@ -190,7 +184,7 @@ def _checked(found: dict[str, Any]) -> tuple[About, _Rest, Packed]:
         packed.bytes += packed.arrays[-1].nbytes
     packed.tiles = [_tile(*row) for row in found["tiles"]]
     for number, tile in enumerate(packed.tiles):
-        _require(not any(isinstance(i, int) and i < 0 for i in _row(tile)), "a tile's array")
+        _require(not any(isinstance(i, int) and i < 0 for i in tile), "a tile's array")
         whole = packed.tile(number)
         parts = (whole.before, whole.places, whole.inside)
         fit = all(part is None or part.shape == whole.values.shape for part in parts)

@@ -1,0 +1,301 @@
+"""Watch one warp of the interpreter: what each step reads and writes, and what was there before."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+
+from tcusim.machine import Values
+from tcusim.machine.formats import unwritten_values
+from tcusim.program.grammar import (
+    Accesses,
+    Add,
+    Await,
+    Buffer,
+    Copy,
+    Index,
+    Locate,
+    Mma,
+    Ranges,
+    Scope,
+    Space,
+    Split,
+    Step,
+    Store,
+    Sync,
+    View,
+    accesses,
+)
+from tcusim.program.printer import line
+from tcusim.program.walk import Ints, Mask
+from tcusim.simulate.interpreter import Event, State, everywhere
+
+__all__ = ["IN_FLIGHT", "Maker", "Seen", "WarpWatcher", "unwritten_outputs"]
+
+IN_FLIGHT: Final = "written, seen after the next sync"
+
+# Elements' numbers in their buffer, and where the bounds of a view hold.
+_Where: TypeAlias = tuple[Ints, Mask]
+
+_Made = TypeVar("_Made")
+_Product = TypeVar("_Product", covariant=True)
+
+# What a step reads and writes, in the order of `accesses`, where that is not called src and dst.
+_PARTS: Final[dict[type, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    Mma: (("a", "b", "c"), ("d",)),
+    Add: (("a", "b"), ("d",)),
+    Copy: (("src", "plus"), ("dst",)),
+}
+_OTHERS: Final = ("src",), ("dst",)
+
+
+class Seen(NamedTuple):
+    """What of a tile is known before it is made.
+
+    label: name of the fragment or the ranges; "" of memory, which says where. view, where: of
+    memory. before: what a written tile held. note: what else there is to say.
+    """
+
+    part: str
+    dtype: str
+    role: str
+    label: str = ""
+    view: View | None = None
+    where: _Where | None = None
+    before: Values | None = None
+    note: str = ""
+
+
+class Maker(Protocol[_Product]):
+    """Makes tiles in the form in which they are wanted."""
+
+    def keep(self, values: Values) -> Values:
+        """Return a copy of values that change, or an equal array that does not."""
+
+    def tile(self, seen: Seen, values: Values) -> _Product:
+        """Return a tile; values that are no result of `keep` may change."""
+
+
+class WarpWatcher(Generic[_Made]):
+    """Remembers what one warp held, so that a frame can tell before from after.
+
+    frags, memory: what the warp saw after its last step; memory that nothing wrote is poisoned.
+    in_flight: places in shared memory that the warp wrote since its last barrier.
+    outputs: memory of the grid, which watchers of other warps may share.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        warp: int,
+        maker: Maker[_Made],
+        outputs: dict[str, Values] | None = None,
+    ) -> None:
+        self.state = state
+        self.warp = warp
+        self.maker = maker
+        self.own = np.array([warp])
+        self.number = 0
+        self.frags: dict[str, Values] = {}
+        self.memory = dict(unwritten_outputs(state) if outputs is None else outputs)
+        for buffer in state.program.scratch:
+            size = buffer.size.evaluate(state.scalars)
+            self.memory[buffer.name] = unwritten_values((size,), buffer.dtype)
+        self.in_flight: list[tuple[View, _Where]] = []
+        # By path: the text, the accesses and the parts of a step, which take as long as running it.
+        self._steps: dict[str, _Known] = {}
+
+    def skip(self, event: Event) -> None:
+        """Count a step that needs no frame; before the next that does, `catch_up`."""
+        self.number += 1
+        if isinstance(event.step, Sync):
+            self.in_flight = []
+        elif isinstance(event.step, Store | Copy | Split | Await):
+            views = self.known(event).touched.views_written
+            shared = [view for view in views if view.buffer.space is not Space.GLOBAL]
+            self.in_flight += [(view, self._where(view)) for view in shared]
+
+    def catch_up(self) -> None:
+        """Remember what the warp holds now."""
+        frags, shared = self.state.held(self.warp)
+        self.frags = {name: self.maker.keep(values) for name, values in frags.items()}
+        self.memory |= {name: values.copy() for name, values in shared.items()}
+        program = self.state.program
+        for buffer in (*program.outputs, *program.status):
+            self.memory[buffer.name][...] = self.state.memory[buffer.name]
+
+    def tiles(self, event: Event) -> tuple[tuple[_Made, ...], tuple[_Made, ...]]:
+        """Return what a step that has just run read and wrote, and remember its effects."""
+        self.number += 1
+        known = self.known(event)
+        # What it read is what was there before.
+        reads = tuple(self._reads(event.step, known))
+        match event.step:
+            case Sync(scope=scope):
+                writes = self._arrivals(scope)
+            case Locate(ranges, segments):
+                writes = iter((self._located(ranges, segments.offsets.dtype),))
+            case _:
+                writes = self._writes(known)
+        return reads, tuple(writes)
+
+    def known(self, event: Event) -> _Known:
+        """Return what is the same whenever a step runs."""
+        found = self._steps.get(event.path)
+        if found is None:
+            step = event.step
+            parts = _PARTS.get(type(step), _OTHERS)
+            kind = type(step).__name__.lower()
+            found = _Known(line(step), kind, accesses(step), *parts)
+            self._steps[event.path] = found
+        return found
+
+    def _reads(self, step: Step, known: _Known) -> Iterator[_Made]:
+        names = iter(known.reads)
+        for frag in known.touched.frags_read:
+            seen = Seen(next(names), frag.dtype, frag.role, frag.name)
+            yield self.maker.tile(seen, self.frags[frag.name])
+        views = known.touched.views_read
+        if isinstance(step, Locate):
+            views = (self._whole(step.segments.offsets),)
+        for view in views:
+            values, places, inside = self.state.look(view, self.own)
+            yield self._view_tile(view, next(names), (places, inside), values, None)
+
+    def _writes(self, known: _Known) -> Iterator[_Made]:
+        names = itertools.cycle(known.writes)
+        for frag in known.touched.frags_written:
+            values = self.maker.keep(self.state.tile(frag, self.warp))
+            before = self.frags.get(frag.name)
+            if before is None:
+                before = unwritten_values(values.shape, frag.dtype)
+            self.frags[frag.name] = values
+            yield self.maker.tile(
+                Seen(next(names), frag.dtype, frag.role, frag.name, before=before), values
+            )
+        for view in known.touched.views_written:
+            values, places, inside = self.state.look(view, self.own)
+            where = places, inside
+            before = _held(self.memory, view, where)
+            note = ""
+            if view.buffer.space is Space.GLOBAL:
+                _put(self.memory, view, where, values)
+            else:
+                # Nobody sees it yet.
+                values, note = before, IN_FLIGHT
+                self.in_flight.append((view, where))
+            yield self._view_tile(view, next(names), where, values, before, note)
+
+    def _located(self, ranges: Ranges, dtype: str) -> _Made:
+        values = self.state.ranges(ranges, self.own)[0]
+        return self.maker.tile(Seen("dst", dtype, "begin, end", ranges.name), values)
+
+    def _arrivals(self, scope: Scope) -> Iterator[_Made]:
+        """Yield what a barrier lets the warp see: its own writes, then those of other warps."""
+        waiting, self.in_flight = self.in_flight, []
+        # Only a block's barrier shows what others wrote.
+        others = self.state.program.warps > 1 and scope is Scope.BLOCK
+        if not waiting and not others:
+            return
+        now = self.state.shared(self.warp)
+        shown: dict[str, list[Ints]] = {}
+        written = []
+        for view, where in waiting:
+            name, own = view.buffer.name, where[0][where[1]]
+            if own.size and not _covered(own, shown.setdefault(name, [])):
+                shown[name].append(own)
+                written.append((view, where, _held(now, view, where)))
+        for view, where, values in written:
+            before = _held(self.memory, view, where)
+            yield self._view_tile(view, "dst", where, values, before)
+        old = self._shared() if others else {}
+        if others:
+            self.memory |= {name: values.copy() for name, values in old.items()}
+        for view, where, values in written:
+            _put(self.memory, view, where, values)
+        for buffer in self.state.program.scratch:
+            name = buffer.name
+            if name in old and self.memory[name].tobytes() != now[name].tobytes():
+                self.memory[name] = now[name].copy()
+                places = np.arange(now[name].size)[None]
+                where = places, everywhere(places.shape)
+                before = old[name][None]
+                yield self._view_tile(
+                    self._whole(buffer), "dst", where, self.memory[name][None], before
+                )
+
+    def _shared(self) -> dict[str, Values]:
+        """Return what the warp saw of the memory that its block shares."""
+        buffers = self.state.program.scratch
+        return {one.name: self.memory[one.name] for one in buffers if one.space is Space.SHARED}
+
+    def _view_tile(
+        self,
+        view: View,
+        part: str,
+        where: _Where,
+        values: Values,
+        before: Values | None,
+        note: str = "",
+    ) -> _Made:
+        buffer = view.buffer
+        seen = Seen(part, buffer.dtype, buffer.space.value, "", view, where, before, note)
+        return self.maker.tile(seen, values)
+
+    def _whole(self, buffer: Buffer) -> View:
+        """Return a buffer as one row."""
+        size = buffer.size.evaluate(self.state.scalars)
+        return View.strided(buffer, Index(), 1, size, size, 1)
+
+    def _where(self, view: View) -> _Where:
+        _, places, inside = self.state.look(view, self.own)
+        return places, inside
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A step's text and kind, what it touches, and what the parts of that are called."""
+
+    text: str
+    kind: str
+    touched: Accesses
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
+def unwritten_outputs(state: State) -> dict[str, Values]:
+    """Return the outputs and status words of a grid before it runs."""
+    program = state.program
+    return {
+        buffer.name: unwritten_values((buffer.size.evaluate(state.scalars),), buffer.dtype)
+        for buffer in (*program.outputs, *program.status)
+    }
+
+
+def _covered(places: Ints, shown: Iterable[Ints]) -> bool:
+    """Return whether all of these places are among those that were shown."""
+    found = list(shown)
+    return bool(found) and bool(np.isin(places, np.concatenate(found, axis=None)).all())
+
+
+def _held(memory: Mapping[str, Values], view: View, where: _Where) -> Values:
+    """Return what memory held at these places; zeros where out of bounds."""
+    places, inside = where
+    array = memory[view.buffer.name]
+    if inside is everywhere(places.shape):
+        return np.asarray(array[places])
+    held: Values = np.where(inside, array[np.where(inside, places, 0)], array.dtype.type(0))
+    return held
+
+
+def _put(memory: Mapping[str, Values], view: View, where: _Where, values: Values) -> None:
+    """Write values to these places, where the bounds hold."""
+    places, inside = where
+    if inside is everywhere(places.shape):
+        memory[view.buffer.name][places] = values
+    else:
+        memory[view.buffer.name][places[inside]] = values[inside]
