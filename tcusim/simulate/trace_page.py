@@ -22,7 +22,7 @@ from tcusim.machine.accounts.layout import in_words, left_out, panel, shown_step
 from tcusim.machine.accounts.recorder import accounts_of
 from tcusim.machine.bits import hex_bits, to_bits
 from tcusim.simulate.frames import Frame, Tile, number_text
-from tcusim.simulate.trace_file import About
+from tcusim.simulate.trace_file import SIMULATOR, About
 
 __all__ = ["data_of", "frame_of", "page_of"]
 
@@ -109,6 +109,8 @@ class _Writer:
         about, shown = self.about, frames[:_MOST_STEPS]
         steps = [self._step(frame) for frame in shown]
         notes = [left_out] if left_out else []
+        if about.place != SIMULATOR:
+            notes.insert(0, f"What each step left was recorded by {about.place}.")
         if len(shown) < len(frames):
             notes.append(
                 f"The page has the first {len(shown)} of {len(frames)} steps; trace fewer with "

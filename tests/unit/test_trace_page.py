@@ -7,6 +7,7 @@ import gzip
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,14 @@ def cells(data: dict[str, Any], number: int) -> tuple[list[Any], list[tuple[str,
 
 
 # --- The data ---------------------------------------------------------------------------------
+
+
+def test_it_says_who_ran_the_program(kept: Trace) -> None:
+    assert data_of(kept.about, list(kept)[:3], "", 0)["notes"] == []
+    about = replace(kept.about, place="cupy on NVIDIA H200")
+    said = "What each step left was recorded by cupy on NVIDIA H200."
+    assert data_of(about, list(kept)[:3], "", 0)["notes"] == [said]
+    assert data_of(about, list(kept)[:3], "Some.", 0)["notes"] == [said, "Some."]
 
 
 def test_tiles_have_the_bits_of_the_interpreter(kept: Trace, page: str) -> None:
