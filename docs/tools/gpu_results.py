@@ -1,26 +1,27 @@
 """What was measured on a GPU, as tables: from docs/data/, or a sentence that nothing is recorded.
 
 agreement_h200.json is what the command `agree` writes with `--json -o`, or an object with
-several of these as "runs", and "gpu", "driver", "cuda" and "date" beside them. bench_h200.json is
-what `tcusim bench throughput -o` writes, and latency_h200.json what `tcusim bench latency -o` does.
+several of these as "runs", and "gpu", "driver", "cuda" and "date" beside them. What the benchmark
+recorded, `records` reads.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import line_charts
+import records
+from line_charts import Line, Plot
+from records import DATA, none
 from tables import table
 
-from tcusim_bench.report import Attempt, Report, Row
+from tcusim_bench.report import OURS, Attempt, Report, Row
+from tcusim_bench.throughput import ROUNDED
 
-__all__ = ["agreement", "benchmark", "kernels", "latency", "sections"]
+__all__ = ["agreement", "benchmark", "charts", "energy", "exact", "kernels", "latency", "sections"]
 
-DATA = Path(__file__).resolve().parents[1] / "data"
-
-_OURS = "tcusim"
 _KINDS = {"sum": "reading", "scan": "copying", "matvec": "reading"}
 _LIMITS = {"reading": "read", "copying": "copy"}
 _NAMES = {
@@ -28,16 +29,9 @@ _NAMES = {
     "scan": "scans",
     "matvec": "products of a matrix and a vector",
 }
-
-
-def _record(name: str, folder: Path) -> dict[str, Any] | None:
-    """Return a recorded file, or None if there is none."""
-    path = folder / name
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-
-
-def _none(what: str) -> str:
-    return f"*No run of {what} on a GPU is recorded in this copy of the source.*"
+# Sections of the main tables, by kind, and those that have tables of their own.
+_MAIN = {"sum": "sums", "scan": "scans", "matvec": "products"}
+_APART = (*_MAIN.values(), "exact", "energy")
 
 
 # --- Agreement ----------------------------------------------------------------------------------
@@ -45,9 +39,9 @@ def _none(what: str) -> str:
 
 def agreement(folder: Path = DATA) -> str:
     """Return what was compared on a GPU, and what differed."""
-    record = _record("agreement_h200.json", folder)
+    record = records.read("agreement_h200.json", folder)
     if record is None:
-        return _none("`tcusim agree`")
+        return none("`tcusim agree`")
     parts = []
     where = [str(record[name]) for name in ("gpu", "date") if record.get(name)]
     where += [f"{name} {record[name]}" for name in ("driver", "cuda") if record.get(name)]
@@ -90,11 +84,6 @@ def _added(cells: Iterable[dict[str, Any]], key: str) -> list[tuple[str, ...]]:
 # --- Benchmark ----------------------------------------------------------------------------------
 
 
-def _report(folder: Path) -> Report | None:
-    record = _record("bench_h200.json", folder)
-    return None if record is None else Report.from_json(record)
-
-
 def benchmark(kind: str, folder: Path = DATA, *, result: str | None = None) -> str:
     """Return the speeds of a kind: a line for each segment size, a column for each library.
 
@@ -102,57 +91,94 @@ def benchmark(kind: str, folder: Path = DATA, *, result: str | None = None) -> s
     default "f16" for scans, and otherwise any, so that a library's column has its best way. The
     notes below the table tell of what failed.
     """
-    report = _report(folder)
+    report = records.section(_MAIN[kind], folder)
     if report is None:
-        return _none("the benchmark")
+        return none(f"the benchmark with {_NAMES[kind]}")
     if result is None and kind == "scan":
         result = "f16"
-    shown = [row for row in _main(report) if row.kind == kind]
+    shown = [row for row in report.rows if row.kind == kind]
     rows = [row for row in shown if result is None or row.best.result == result]
     if not rows:
-        return _none(f"the benchmark with {_NAMES[kind]}")
+        return none(f"the benchmark with {_NAMES[kind]}")
     names = list(dict.fromkeys(row.best.who for row in rows))
-    names.sort(key=lambda name: name != _OURS)
+    names.sort(key=lambda name: name != OURS)
     lines = []
     for size in dict.fromkeys(row.segment_size for row in rows):
         here = [row for row in rows if row.segment_size == size]
         best = {name: _best(here, name) for name in names}
-        ours = best.get(_OURS)
-        speeds = (_speed(best[name]) for name in names if name != _OURS)
-        lines.append((_size(kind, size, report.length), *_our_cells(ours), *speeds))
-    heads = ("matrix" if kind == "matvec" else "segment", _OURS, f"of {_KINDS[kind]}")
-    others = [name for name in names if name != _OURS]
+        ours = best.get(OURS)
+        speeds = (_speed(best[name]) for name in names if name != OURS)
+        lines.append((_size(here[0]), *_our_cells(ours), *speeds))
+    heads = ("matrix" if kind == "matvec" else "segment", OURS, f"of {_KINDS[kind]}")
+    others = [name for name in names if name != OURS]
     parts = [_head(report, kind), table((*heads, "of the best other", *others), lines)]
-    return "\n\n".join([*parts, *_wrong(rows, report.length)])
-
-
-def _main(report: Report) -> list[Row]:
-    """Return the rows of float16 segments of powers of two, of whole arrays and of products."""
-    return [row for row in report.rows if row.section in ("", "sums", "scans", "products")]
+    return "\n\n".join([*parts, *_wrong(rows)])
 
 
 def sections(folder: Path = DATA) -> str:
     """Return the speeds of all other sections that were recorded, a table for each."""
-    report = _report(folder)
-    main = [] if report is None else _main(report)
-    others = [] if report is None else [row for row in report.rows if row not in main]
+    others = records.other_sections(_APART, folder)
     if not others:
-        return _none("the benchmark's other sections")
+        return none("the benchmark's other sections")
     parts = []
-    for section in dict.fromkeys(row.section for row in others):
-        shown = [row for row in others if row.section == section]
-        peers = [name for name in dict.fromkeys(r.best.who for r in shown) if name != _OURS]
+    for section, shown in others:
+        peers = [name for name in dict.fromkeys(r.best.who for r in shown) if name != OURS]
         lines = [
             (
                 *(row.kind, row.case.size, f"{row.dtype} → {row.best.result}", *_our_cells(row)),
                 *(_speed(_best([r for r in shown if _rivals(r, row)], name)) for name in peers),
             )
             for row in shown
-            if row.best.who == _OURS
+            if row.best.who == OURS
         ]
-        heads = ("kind", "size", "types", _OURS, "of the limit", "of the best other", *peers)
+        heads = ("kind", "size", "types", OURS, "of the limit", "of the best other", *peers)
         parts.append(f"**`{section}`**\n\n{table(heads, lines)}")
     return "\n\n".join(parts)
+
+
+def exact(folder: Path = DATA) -> str:
+    """Return the speeds of exact sums and scans beside the usual ones."""
+    report = records.section("exact", folder)
+    if report is None:
+        return none("the benchmark's section `exact`")
+    lines = []
+    for row in report.rows:
+        if row.best.who != OURS:
+            continue
+        (usual,) = (r for r in report.rows if r.best.who == ROUNDED and _same_types(r, row))
+        ours, other = row.elements_per_s, usual.elements_per_s
+        ratio = f"{ours / other:.0%}" if ours and other else "—"
+        types = f"f16 → {row.best.result}"
+        lines.append((row.kind, row.case.size, types, f"**{_speed(row)}**", _speed(usual), ratio))
+    heads = ("kind", "segment", "types", "exact, 10⁹/s", "rounded, 10⁹/s", "of rounded")
+    return f"Recorded on: {records.recorded(report)}.\n\n{table(heads, lines)}"
+
+
+def _same_types(one: Row, other: Row) -> bool:
+    return one.case == other.case and one.best.result == other.best.result
+
+
+def energy(folder: Path = DATA) -> str:
+    """Return what an element takes, in picojoules, beside other libraries."""
+    report = records.section("energy", folder)
+    if report is None:
+        return none("the benchmark's section `energy`")
+    shown = [row for row in report.rows if row.joules_per_element]
+    peers = [who for who in dict.fromkeys(row.best.who for row in shown) if who != OURS]
+    lines = []
+    for case in dict.fromkeys(row.case for row in shown):
+        here = {row.best.who: row for row in shown if row.case == case}
+        cells = [_picojoules(here.get(who)) for who in (OURS, *peers)]
+        lines.append((case.kind, case.size, f"**{cells[0]}**", *cells[1:]))
+    text = "Picojoules an element, and watts of the whole board. "
+    text += f"Recorded on: {records.recorded(report)}."
+    return f"{text}\n\n{table(('kind', 'segment', OURS, *peers), lines)}"
+
+
+def _picojoules(row: Row | None) -> str:
+    if row is None or row.joules_per_element is None:
+        return "—"
+    return f"{1e12 * row.joules_per_element:,.0f} ({row.best.watts:.0f} W)"
 
 
 def _rivals(row: Row, ours: Row) -> bool:
@@ -161,11 +187,11 @@ def _rivals(row: Row, ours: Row) -> bool:
     return same and row.case == ours.case
 
 
-def _size(kind: str, size: int, length: int) -> str:
+def _size(row: Row) -> str:
     """Return what a line is about: a segment size, the whole array, or a matrix."""
-    if kind == "matvec":
-        return f"{length // size:,} x {size:,}"
-    return "whole array" if size == length else f"{size:,}"
+    if row.case.is_product:
+        return f"{row.length // row.segment_size:,} x {row.segment_size:,}"
+    return "whole array" if row.case.is_whole else f"{row.segment_size:,}"
 
 
 def _best(rows: Iterable[Row], who: str) -> Row | None:
@@ -196,32 +222,145 @@ def _head(report: Report, kind: str) -> str:
     )
 
 
-def _wrong(rows: Iterable[Row], length: int) -> list[str]:
+def _wrong(rows: Iterable[Row]) -> list[str]:
     failed: list[tuple[Row, Attempt]] = [(row, row.best) for row in rows if not row.best.ok]
-    lines = [
-        f"- {one.who}, {_size(row.kind, row.segment_size, length)}: {one.status}"
-        for row, one in failed
-    ]
+    lines = [f"- {one.who}, {_size(row)}: {one.status}" for row, one in failed]
     return ["\n".join(lines)] if lines else []
 
 
 def kernels(folder: Path = DATA) -> str:
     """Return which of tcusim's own programs was the best at each size, by types."""
-    report = _report(folder)
-    if report is None:
-        return _none("the benchmark")
+    reports = [records.section(name, folder) for name in _MAIN.values()]
+    found = [row for report in reports if report for row in report.rows]
+    if not found:
+        return none("the benchmark")
     rows = [
         (
-            *(row.kind, _size(row.kind, row.segment_size, report.length)),
+            *(row.kind, _size(row)),
             f"{row.best.acc} → {row.best.result}",
             *(f"`{row.best.label}`", _speed(row), f"{row.of_limit or 0:.1%}"),
             f"{row.best.bits_compared:,}",
         )
-        for row in _main(report)
+        for row in found
         if row.is_ours
     ]
     heads = ("kind", "segment", "sums → result", "program", "10⁹/s", "of the limit")
     return table((*heads, "results compared with the simulator"), rows)
+
+
+# --- Charts -------------------------------------------------------------------------------------
+
+
+def charts(*names: str, folder: Path = DATA) -> str:
+    """Return charts of sections: speed, share of the limit, speed-up, and energy if it is there."""
+    plots = [plot for name in names for plot in _plots(name, folder)]
+    return line_charts.charts(plots)
+
+
+def _plots(name: str, folder: Path) -> Iterable[str]:
+    report = records.section(name, folder)
+    if report is None:
+        yield line_charts.missing(f"Section {name}", "This was not recorded.")
+        return
+    for kind, dtype in dict.fromkeys((row.kind, row.dtype) for row in report.rows):
+        rows = [row for row in report.rows if (row.kind, row.dtype) == (kind, dtype)]
+        result = next(row.best.result for row in rows if row.best.who == OURS)
+        rows = [row for row in rows if kind != "scan" or row.best.result == result]
+        title = f"{_TITLES.get(kind, kind)}, {dtype}"
+        yield _plot(title, rows, "10⁹ elements a second", _giga)
+        if any(row.of_limit for row in rows):
+            yield _plot(f"{title}: share of the limit", rows, "%", _share)
+        yield _ratios(title, rows)
+        if any(row.joules_per_element for row in rows):
+            yield _plot(f"{title}: energy", rows, "10⁻¹² joules an element", _pico, log=True)
+
+
+_TITLES = {"sum": "Sums", "scan": "Scans", "matvec": "Matrix by vector", "matmul": "Matrices"}
+
+
+def _giga(row: Row) -> float | None:
+    return row.elements_per_s / 1e9 if row.elements_per_s else None
+
+
+def _share(row: Row) -> float | None:
+    return 100 * row.of_limit if row.of_limit else None
+
+
+def _pico(row: Row) -> float | None:
+    return 1e12 * row.joules_per_element if row.joules_per_element else None
+
+
+def _plot(
+    title: str,
+    rows: Sequence[Row],
+    y: str,
+    value: Callable[[Row], float | None],
+    *,
+    log: bool = False,
+) -> str:
+    """Draw a line for each library, ours first."""
+    names = tuple(dict.fromkeys(row.case.size for row in rows))
+    whos = sorted(dict.fromkeys(row.best.who for row in rows), key=lambda who: who != OURS)
+    lines = tuple(Line(who, _points(rows, names, who, value)) for who in whos)
+    return line_charts.draw(Plot(title, lines, _x(rows), y, names=_short(names), log=log))
+
+
+def _ratios(title: str, rows: Sequence[Row]) -> str:
+    """Draw how many times as fast ours is as each other library."""
+    names = tuple(dict.fromkeys(row.case.size for row in rows))
+    ours = dict(_points(rows, names, OURS, _giga))
+    lines = []
+    for who in dict.fromkeys(row.best.who for row in rows):
+        points = _points(rows, names, who, _giga)
+        if who != OURS:
+            lines.append(Line(who, tuple((x, ours[x] / y) for x, y in points if x in ours)))
+    text, level = "times as fast as", ("as fast", 1.0)
+    plot = Plot(
+        f"{title}: speed-up",
+        tuple(lines),
+        _x(rows),
+        text,
+        names=_short(names),
+        log=True,
+        level=level,
+    )
+    return line_charts.draw(plot)
+
+
+def _points(
+    rows: Sequence[Row], names: Sequence[str], who: str, value: Callable[[Row], float | None]
+) -> tuple[tuple[float, float], ...]:
+    """Return a library's fastest rows, at the places of their sizes."""
+    found = []
+    for place, name in enumerate(names):
+        best = _best([row for row in rows if row.case.size == name], who)
+        number = None if best is None else value(best)
+        if number:
+            found.append((float(place), number))
+    return tuple(found)
+
+
+def _x(rows: Sequence[Row]) -> str:
+    case = rows[0].case
+    if case.lengths:
+        return "lengths of segments"
+    if case.is_product:
+        return "columns"
+    return "elements of the array" if case.in_graph else "elements of a segment"
+
+
+def _short(names: Sequence[str]) -> tuple[str, ...]:
+    """Return names of sizes that fit below an axis."""
+    return tuple(_short_name(name) for name in names)
+
+
+def _short_name(name: str) -> str:
+    number = int(name) if name.isdigit() else 0
+    if number >= 2**13 and not number & (number - 1):
+        return "2" + str(number.bit_length() - 1).translate(
+            str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+        )
+    return name.removeprefix("uniform ")
 
 
 # --- Latency ------------------------------------------------------------------------------------
@@ -229,9 +368,9 @@ def kernels(folder: Path = DATA) -> str:
 
 def latency(folder: Path = DATA) -> str:
     """Return what warm calls cost beside `cupy.sum`, a column a length, and what first calls do."""
-    record = _record("latency_h200.json", folder)
+    record = records.latency(folder)
     if record is None:
-        return _none("`tcusim bench latency`")
+        return none("`tcusim bench latency`")
     by_call: dict[str, dict[int, dict[str, Any]]] = {}
     for row in record["rows"]:
         by_call.setdefault(row["call"], {})[row["size"]] = row

@@ -183,8 +183,10 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_pages_without_a_recorded_run(pages: Any, tmp_path: Path) -> None:
-    for text in (pages.benchmark("sum", tmp_path), pages.kernels(tmp_path)):
-        assert text == "*No run of the benchmark on a GPU is recorded in this copy of the source.*"
+    assert pages.kernels(tmp_path) == (
+        "*No run of the benchmark on a GPU is recorded in this copy of the source.*"
+    )
+    assert "No run of the benchmark with sums on a GPU" in pages.benchmark("sum", tmp_path)
     assert "No run of `tcusim agree`" in pages.agreement(tmp_path)
 
 
@@ -194,6 +196,11 @@ def test_the_page_of_a_benchmark(pages: Any, tmp_path: Path, report: Report) -> 
     assert lines[2] == "| segment | tcusim | of reading | of the best other | CuPy |"
     assert lines[4] == "| 16 | **1** | 0.0% | 2.00 | 0 |"
     assert "| sum | 16 | f32 → f32 | `x` |" in pages.kernels(tmp_path)
+    # What was recorded in parts goes before it.
+    (tmp_path / "h200").mkdir()
+    fast = replace(report, rows=tuple(best_rows(SUM, [attempt("tcusim", 0.5)])))
+    (tmp_path / "h200" / "sums.json").write_text(json.dumps(fast.as_json()))
+    assert "| 16 | **2** |" in pages.benchmark("sum", tmp_path)
     # A run of before there were such rows.
     assert pages.benchmark("matvec", tmp_path) == (
         "*No run of the benchmark with products of a matrix and a vector on a GPU is recorded in "
@@ -238,9 +245,10 @@ def test_the_page_of_other_sections(pages: Any, tmp_path: Path, report: Report) 
     record = replace(report, rows=with_ratios([*report.rows, *rows], report.limits))
     path.write_text(json.dumps(record.as_json()))
     lines = pages.sections(tmp_path).splitlines()
-    assert lines[0] == "**`ragged`**"
-    assert lines[4] == "| sum | one giant | f16 → f32 | **1** | 0.0% | 2.00 | 0 |"
-    assert "| sum | 16 | f32 → f32 | **1** | 0.0% | 2.00 | 0 |" in lines
+    assert lines[0] == "**`types`**"
+    assert lines[4] == "| sum | 16 | f32 → f32 | **1** | 0.0% | 2.00 | 0 |"
+    assert "**`ragged`**" in lines
+    assert "| sum | one giant | f16 → f32 | **1** | 0.0% | 2.00 | 0 |" in lines
     assert "f32" not in pages.benchmark("sum", tmp_path)
 
 

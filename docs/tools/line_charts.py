@@ -1,0 +1,164 @@
+"""Line charts of the site, as SVG that takes its colours from the page (assets/tcusim.css).
+
+A chart is drawn 360 wide, so that its text is readable on a phone as it is.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+__all__ = ["Line", "Plot", "charts", "draw"]
+
+WIDTH, HEIGHT = 360, 236
+LEFT, RIGHT, TOP, BOTTOM = 42, 8, 10, 38
+# Colours and dashes that there are; further lines begin anew with other dashes.
+_COLOURS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A series: its name, and its points by x."""
+
+    name: str
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """What a chart shows.
+
+    lines: at most sixteen, ours first. x, y: what is along the axes. names: of places 0, 1, ... on
+    the x axis, which has powers of two otherwise. log: whether the y axis is logarithmic. level:
+    the value of a line across, with its name.
+    """
+
+    title: str
+    lines: tuple[Line, ...]
+    x: str
+    y: str
+    names: tuple[str, ...] = ()
+    log: bool = False
+    level: tuple[str, float] | None = None
+
+
+def charts(plots: Iterable[str]) -> str:
+    """Return drawn charts beside each other, where there is room, else below each other."""
+    return "\n".join(['<div class="charts">', *plots, "</div>"])
+
+
+def draw(plot: Plot) -> str:
+    """Return a chart with its legend, as HTML without a blank line."""
+    lines = [line for line in plot.lines if line.points]
+    if not lines:
+        return missing(plot.title, "Nothing of this was recorded.")
+    place_x, x_ticks = _x_axis(plot, [x for line in lines for x, _ in line.points])
+    values = [y for line in lines for _, y in line.points]
+    place_y, y_ticks = _y_axis(plot, [*values, *([plot.level[1]] if plot.level else [])])
+    parts = []
+    for at, label in y_ticks:
+        y = place_y(at)
+        parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
+        parts.append(f'<text x="{LEFT - 4}" y="{y + 3.5:.1f}" text-anchor="end">{label}</text>')
+    bottom = HEIGHT - BOTTOM
+    for at, label in x_ticks:
+        x = place_x(at)
+        parts.append(f'<path class="grid" d="M{x:.1f} {TOP}V{bottom}"/>')
+        parts.append(f'<text x="{x:.1f}" y="{bottom + 14}" text-anchor="middle">{label}</text>')
+    middle = LEFT + (WIDTH - LEFT - RIGHT) / 2
+    parts.append(
+        f'<text class="quiet" x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">'
+        f"{html.escape(plot.x)}</text>"
+    )
+    if plot.level is not None:
+        y = place_y(plot.level[1])
+        parts.append(f'<path class="level" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
+    for number in reversed(range(len(lines))):
+        points = [(place_x(x), place_y(y)) for x, y in lines[number].points]
+        path = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+        parts.append(f'<path class="line {_look(number)}" d="M{path}"/>')
+        parts += [
+            f'<circle class="dot {_look(number)}" cx="{x:.1f}" cy="{y:.1f}" r="1.8"/>'
+            for x, y in points
+        ]
+    label = html.escape(f"{plot.title}: {plot.y} against {plot.x}")
+    return "\n".join(
+        (
+            f'<figure class="chart"><figcaption>{html.escape(plot.title)}'
+            f"<small>{html.escape(plot.y)}</small></figcaption>",
+            f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">',
+            *parts,
+            f"</svg>{_legend(lines, plot.level)}</figure>",
+        )
+    )
+
+
+def missing(title: str, why: str) -> str:
+    """Return what stands in a chart's place."""
+    return (
+        f'<figure class="chart"><figcaption>{html.escape(title)}</figcaption>'
+        f"<p><em>{html.escape(why)}</em></p></figure>"
+    )
+
+
+def _look(number: int) -> str:
+    """Return the classes of a line: its colour, and its dashes."""
+    return f"c{number % _COLOURS} d{number // _COLOURS % 2}"
+
+
+def _legend(lines: Sequence[Line], level: tuple[str, float] | None) -> str:
+    names = [(f"line {_look(number)}", line.name) for number, line in enumerate(lines)]
+    if level is not None:
+        names.append(("level", level[0]))
+    items = (
+        f'<li><svg viewBox="0 0 22 8"><path class="{look}" d="M1 4H21"/></svg>'
+        f"{html.escape(name)}</li>"
+        for look, name in names
+    )
+    return f"<ul>{''.join(items)}</ul>"
+
+
+def _x_axis(plot: Plot, xs: list[float]):
+    first, last = min(xs), max(xs)
+    if plot.names:
+        step = max(1, math.ceil(len(plot.names) / 6))
+        ticks = [(float(n), html.escape(plot.names[n])) for n in range(0, len(plot.names), step)]
+        first, last = 0.0, max(1.0, len(plot.names) - 1.0)
+    else:
+        low, high = math.ceil(math.log2(first)), math.floor(math.log2(last))
+        step = max(1, math.ceil((high - low) / 7))
+        ticks = [(2.0**n, _power(2, n)) for n in range(low, high + 1, step)]
+    scale = float if plot.names else math.log2
+    start, span = scale(first), (scale(last) - scale(first)) or 1.0
+    width = WIDTH - LEFT - RIGHT - 8
+    return lambda x: LEFT + 4 + width * (scale(x) - start) / span, ticks
+
+
+def _y_axis(plot: Plot, values: list[float]):
+    height = HEIGHT - TOP - BOTTOM
+    if not plot.log:
+        top = max(values) * 1.04
+        step = _round_step(top / 5)
+        ticks = [(n * step, f"{n * step:,g}") for n in _multiples(0.0, top, step)]
+        return lambda y: TOP + height * (1 - y / top), ticks
+    low = math.floor(math.log10(min(values)))
+    high = max(low + 1, math.ceil(math.log10(max(values))))
+    names = {n: f"{10**n:,g}" if -3 < n < 5 else _power(10, n) for n in range(low, high + 1)}
+    ticks = [(10.0**n, name) for n, name in names.items()]
+    return lambda y: TOP + height * (1 - (math.log10(y) - low) / (high - low)), ticks
+
+
+def _power(base: int, exponent: int) -> str:
+    return f'{base}<tspan dy="-4" font-size="8">{exponent}</tspan>'
+
+
+def _round_step(least: float) -> float:
+    """Return 1, 2 or 5 times a power of ten, at least as large."""
+    power = 10.0 ** math.floor(math.log10(least)) if least > 0 else 1.0
+    return next(power * n for n in (1, 2, 5, 10) if power * n >= least * 0.999)
+
+
+def _multiples(first: float, last: float, step: float) -> range:
+    return range(math.ceil(first / step), math.floor(last / step) + 1)
