@@ -8,6 +8,7 @@ recorded, `records` reads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -267,6 +268,7 @@ def _plots(name: str, folder: Path) -> Iterable[str]:
         result = next(row.best.result for row in rows if row.best.who == OURS)
         rows = [row for row in rows if kind != "scan" or row.best.result == result]
         title = f"{_TITLES.get(kind, kind)}, {dtype}"
+        title += "" if name in _MAIN.values() else f" ({name})"
         yield _plot(title, rows, "10⁹ elements a second", _giga)
         if any(row.of_limit for row in rows):
             yield _plot(f"{title}: share of the limit", rows, "%", _share)
@@ -315,15 +317,8 @@ def _ratios(title: str, rows: Sequence[Row]) -> str:
         if who != OURS:
             lines.append(Line(who, tuple((x, ours[x] / y) for x, y in points if x in ours)))
     text, level = "times as fast as", ("as fast", 1.0)
-    plot = Plot(
-        f"{title}: speed-up",
-        tuple(lines),
-        _x(rows),
-        text,
-        names=_short(names),
-        log=True,
-        level=level,
-    )
+    plot = Plot(f"{title}: speed-up", tuple(lines), _x(rows), text, names=_short(names), first=1)
+    plot = replace(plot, log=True, level=level)
     return line_charts.draw(plot)
 
 
@@ -355,12 +350,13 @@ def _short(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _short_name(name: str) -> str:
-    number = int(name) if name.isdigit() else 0
-    if number >= 2**13 and not number & (number - 1):
-        return "2" + str(number.bit_length() - 1).translate(
-            str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-        )
-    return name.removeprefix("uniform ")
+    if not name.isdigit():
+        return name.removeprefix("uniform ").replace("..", " to ").replace("000", "k")
+    number = int(name)
+    if number < 2**13 or number & (number - 1):
+        return name
+    digits = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+    return "2" + str(number.bit_length() - 1).translate(digits)
 
 
 # --- Latency ------------------------------------------------------------------------------------

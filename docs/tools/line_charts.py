@@ -32,7 +32,8 @@ class Plot:
 
     lines: at most sixteen, ours first. x, y: what is along the axes. names: of places 0, 1, ... on
     the x axis, which has powers of two otherwise. log: whether the y axis is logarithmic. level:
-    the value of a line across, with its name.
+    the value of a line across, with its name. first: the number of the first line's colour, which
+    is 0 for ours.
     """
 
     title: str
@@ -42,6 +43,7 @@ class Plot:
     names: tuple[str, ...] = ()
     log: bool = False
     level: tuple[str, float] | None = None
+    first: int = 0
 
 
 def charts(plots: Iterable[str]) -> str:
@@ -66,7 +68,9 @@ def draw(plot: Plot) -> str:
     for at, label in x_ticks:
         x = place_x(at)
         parts.append(f'<path class="grid" d="M{x:.1f} {TOP}V{bottom}"/>')
-        parts.append(f'<text x="{x:.1f}" y="{bottom + 14}" text-anchor="middle">{label}</text>')
+        # Long names at the right end must not be cut off.
+        anchor = "end" if plot.names and x > WIDTH - RIGHT - 20 else "middle"
+        parts.append(f'<text x="{x:.1f}" y="{bottom + 14}" text-anchor="{anchor}">{label}</text>')
     middle = LEFT + (WIDTH - LEFT - RIGHT) / 2
     parts.append(
         f'<text class="quiet" x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">'
@@ -77,11 +81,10 @@ def draw(plot: Plot) -> str:
         parts.append(f'<path class="level" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
     for number in reversed(range(len(lines))):
         points = [(place_x(x), place_y(y)) for x, y in lines[number].points]
-        path = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
-        parts.append(f'<path class="line {_look(number)}" d="M{path}"/>')
+        path, look = "L".join(f"{x:.1f} {y:.1f}" for x, y in points), _look(number + plot.first)
+        parts.append(f'<path class="line {look}" d="M{path}"/>')
         parts += [
-            f'<circle class="dot {_look(number)}" cx="{x:.1f}" cy="{y:.1f}" r="1.8"/>'
-            for x, y in points
+            f'<circle class="dot {look}" cx="{x:.1f}" cy="{y:.1f}" r="1.8"/>' for x, y in points
         ]
     label = html.escape(f"{plot.title}: {plot.y} against {plot.x}")
     return "\n".join(
@@ -90,7 +93,7 @@ def draw(plot: Plot) -> str:
             f"<small>{html.escape(plot.y)}</small></figcaption>",
             f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">',
             *parts,
-            f"</svg>{_legend(lines, plot.level)}</figure>",
+            f"</svg>{_legend(lines, plot)}</figure>",
         )
     )
 
@@ -108,10 +111,10 @@ def _look(number: int) -> str:
     return f"c{number % _COLOURS} d{number // _COLOURS % 2}"
 
 
-def _legend(lines: Sequence[Line], level: tuple[str, float] | None) -> str:
-    names = [(f"line {_look(number)}", line.name) for number, line in enumerate(lines)]
-    if level is not None:
-        names.append(("level", level[0]))
+def _legend(lines: Sequence[Line], plot: Plot) -> str:
+    names = [(f"line {_look(number)}", line.name) for number, line in enumerate(lines, plot.first)]
+    if plot.level is not None:
+        names.append(("level", plot.level[0]))
     items = (
         f'<li><svg viewBox="0 0 22 8"><path class="{look}" d="M1 4H21"/></svg>'
         f"{html.escape(name)}</li>"

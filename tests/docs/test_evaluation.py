@@ -165,11 +165,14 @@ def test_charts_of_sections(tools: Any, folder: Path) -> None:
     charts = drawn(tools("gpu_results").charts("sizes", "small", folder=folder))
     titles = [chart.find("figcaption").text for chart in charts]  # type: ignore[union-attr]
     assert titles == [
-        *("Sums, f16", "Sums, f16: share of the limit", "Sums, f16: speed-up"),
-        *("Scans, f16", "Scans, f16: share of the limit", "Scans, f16: speed-up"),
+        *(f"Sums, f16 (sizes){what}" for what in ("", ": share of the limit", ": speed-up")),
+        *(f"Scans, f16 (sizes){what}" for what in ("", ": share of the limit", ": speed-up")),
         "Section small",
     ]
     assert names_of(charts[2]) == ["PyTorch", "as fast"]
+    # Colours tell who it is: the first is ours alone.
+    looks = [chart.findall("svg/path[@d]")[-1].get("class") for chart in charts[:3]]
+    assert looks == ["line c0 d0", "line c0 d0", "line c1 d0"]
 
 
 def test_exact_sums_and_energy(tools: Any, folder: Path) -> None:
