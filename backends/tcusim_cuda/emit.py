@@ -101,6 +101,8 @@ STATIC_SHARED_BYTES = 48 * 1024
 # thread needs beside those that hold tiles while it waits, so that nvcc 13 spills none where blocks
 # wait for others.
 REGISTERS = 2**16
+# The same of sm_90: its shared memory, and what the system takes of it for each block.
+SHARED_BYTES, RESERVED_BYTES = 228 * 1024, 1024
 SPARE_REGISTERS, SPARE_OF_BF16 = 32, 64
 # Bytes of tiles, in the 32 threads of a warp, that are worth waiting for together.
 BYTES_OF_HELD_TILES = 4096
@@ -343,7 +345,9 @@ class Emitter:
             return ""
         spare = SPARE_OF_BF16 if waits and program.ab == "bf16" else SPARE_REGISTERS
         registers = nbytes // (4 * LANES) + spare
-        blocks = max(1, REGISTERS // (registers * LANES * program.warps))
+        blocks = REGISTERS // (registers * LANES * program.warps)
+        # More than there is room for would only take registers away.
+        blocks = max(1, min(blocks, SHARED_BYTES // (self.shared.nbytes + RESERVED_BYTES)))
         return f", tcu::residents({blocks})"
 
     def _signature(self, promise: str) -> str:

@@ -95,17 +95,19 @@ class Run:
 
     @property
     def guard(self) -> tuple[Bound | Alignment, ...]:
-        """The tests of all members: of those that differ in a constant alone, the hardest."""
+        """The tests of all members: of those that differ in one number alone, the hardest."""
         bounds: dict[tuple[object, object], Bound] = {}
-        others: dict[Bound | Alignment, None] = {}
+        places: dict[tuple[object, object], Alignment] = {}
         for test in (test for member in self.members for test in member.guard):
             if isinstance(test, Alignment):
-                others[test] = None
+                where = test.buffer, test.offset
+                if where not in places or places[where].nbytes < test.nbytes:
+                    places[where] = test
                 continue
             key = test.lhs.terms, test.rhs.terms
             if key not in bounds or bounds[key].excess.const < test.excess.const:
                 bounds[key] = test
-        return (*others, *bounds.values())
+        return (*places.values(), *bounds.values())
 
 
 def runs_of(steps: Iterable[Numbered], transfer: Moving) -> Iterator[Numbered | Run]:

@@ -434,12 +434,6 @@ class Builder:
         dtype = stored_type(self.options.ab)
         return [self._kept(part, dtype, view) for part in numbered(name, self.options.parts)]
 
-    def keep_source(self, name: str, view: View) -> View:
-        """Copy a rectangle to shared memory as it is."""
-        kept = self._kept(name, view.buffer.dtype, view)
-        self.copy(kept, view)
-        return kept
-
     def spill(
         self, frag: Frag, name: str | None = None, index: int = 0, count: int = 1, line: str = ""
     ) -> Spill:
@@ -538,6 +532,10 @@ class Builder:
             self.copy(block, source, plus and self._block(plus, number), line)
 
     # --- Control -----------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Let the warp wait for what it wrote to shared memory, before it writes over it."""
+        self._steps.settle()
 
     def barrier(self, line: str = "") -> None:
         """Let all warps of the block wait, so that they see each other's writes to `shared`.

@@ -18,7 +18,14 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Annotated, TypeAlias
 
-from tcusim.algorithms.builder import LENGTH, NEVER, Builder, Level, Work, require
+from tcusim.algorithms.builder import (
+    LENGTH,
+    NEVER,
+    Builder,
+    Level,
+    Work,
+    require,
+)
 from tcusim.algorithms.order import FORWARD, Order
 from tcusim.algorithms.panel import WIDEST_HELD, Panel, ScannedPanel
 from tcusim.algorithms.reduce import RowTotals, sum_of
@@ -33,6 +40,7 @@ from tcusim.algorithms.rows import (
     rows_of_a_pass,
 )
 from tcusim.algorithms.tree import Vectors, add_in_turn, pairwise, preceding, scan_vectors
+from tcusim.machine import format_of
 from tcusim.program.grammar import (
     BLOCK,
     BLOCK_COL,
@@ -243,7 +251,7 @@ def _sum_of_groups(b: Builder, grid: _Blocks, out: Buffer, of_group: View, at_on
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a warp holds in its fragments while it waits.
+    """What a warp holds while it waits: tiles in its fragments, or scanned rows.
 
     Attributes
     ----------
@@ -251,12 +259,17 @@ class Held:
         How many times m rows a batch has.
     batches : int
         Batches of a warp, which fill panels of 32 rows; by default a block's fill a chunk.
+    in_fragments : int
+        The most of these batches whose tiles are in fragments; those of others are in shared
+        memory. Default: all.
     widest_held : int
-        Bytes of the widest elements that are held in fragments; wider ones stay in shared memory.
+        Bytes of the widest elements that are held in fragments; rows of wider ones are scanned
+        first, and wait in shared memory.
     """
 
     groups: int = 1
     batches: int | None = None
+    in_fragments: int | None = None
     widest_held: int = WIDEST_HELD
 
 
@@ -298,11 +311,15 @@ def scan_single_pass(
     A warp holds `batches` times m*groups rows of two tiles in its fragments. Products with ones
     give the rows' totals, rounded additions what precedes each row in its panel, each panel in its
     chunk and each chunk in its group, and status words what precedes the group. Then products with
-    U scan the rows, a batch at a time.
+    U scan the rows, a batch at a time. Rows of wide elements are scanned before all this, and their
+    last elements are the totals.
     """
     groups = held.groups
     batches = held.batches or _batches(groups * b.m, b.options.warps)
-    panel = ScannedPanel(b, Share(ROW_TILES, groups, 1, 1), order, held=True)
+    waits_scanned = format_of(b.options.source).itemsize > held.widest_held
+    if waits_scanned:
+        groups, batches = groups * batches, 1
+    panel = ScannedPanel(b, Share(ROW_TILES, groups, 1, 1), order, held=not waits_scanned)
     panels, rest = divmod(batches * panel.count, PANEL_ROWS)
     require(rest == 0, f"the {batches * panel.count} rows of a warp are not panels of {PANEL_ROWS}")
     warps, rows = b.options.warps, Vectors(PANEL_ROWS, panels, PANEL_ROWS)
@@ -325,11 +342,16 @@ def scan_single_pass(
         place = (WARP * batches + batch) * panel.size
         return grid.rows(b, buffer, place, (times * panel.count, panel.row))
 
-    tiles, lying = panel.hold(part(data(b), 0, batches), held.widest_held)
+    source = part(data(b), 0, batches)
     x, y = (b.scratch(name, b.options.acc, batches * panel.count) for name in ("x", "y"))
-    for batch in range(batches):
-        totals = b.rect(x, batch * panel.count, panel.count, 1, 1)
-        panel.sum_held(tiles, batch * groups, totals)
+    if waits_scanned:
+        panel.scan_all(source)
+        b.copy(b.rect(x, 0, panel.count, 1, 1), panel.totals)
+    else:
+        tiles = panel.hold(source, (held.in_fragments or batches) * groups)
+        for batch in range(batches):
+            totals = b.rect(x, batch * panel.count, panel.count, 1, 1)
+            panel.sum_held(tiles, batch * groups, totals)
     sums = scan_vectors(b, x, (y, x), rows, order)
     before = _before_rows(b, grid, levels, sums, rows, order)
     out = b.output("out", b.options.result, Extent(LENGTH))
@@ -339,12 +361,13 @@ def scan_single_pass(
 
     def scan_finite() -> None:
         with b.loop("i", batches) as i:
-            panel.scan_finite([b.cut(lying, panel.count, panel.row, i * panel.count)])
+            panel.scan_finite([b.cut(source, panel.count, panel.row, i * panel.count)])
             write(i)
 
     def scan_all() -> None:
         for batch in range(batches):
-            panel.scan_held(tiles, batch * groups)
+            if not waits_scanned:
+                panel.scan_held(tiles, batch * groups)
             write(batch)
 
     # A warp looks once: between the batches of finite data there is no branch.
@@ -378,7 +401,12 @@ class _Levels:
 
 
 def _before_rows(
-    b: Builder, grid: _Blocks, levels: _Levels, sums: Buffer, rows: Vectors, order: Order
+    b: Builder,
+    grid: _Blocks,
+    levels: _Levels,
+    sums: Buffer,
+    rows: Vectors,
+    order: Order,
 ) -> Buffer:
     """Return what precedes each of the warp's rows in its segment, in shared memory.
 
@@ -406,7 +434,11 @@ def _panels(levels: _Levels) -> Vectors:
 
 
 def _before_chunks(
-    b: Builder, grid: _Blocks, levels: _Levels, totals: Buffer, order: Order
+    b: Builder,
+    grid: _Blocks,
+    levels: _Levels,
+    totals: Buffer,
+    order: Order,
 ) -> View | None:
     """Return what precedes each chunk of the block in its segment; None if nothing does.
 

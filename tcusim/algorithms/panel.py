@@ -48,8 +48,8 @@ from tcusim.program.grammar import (
 )
 
 # Bytes of the widest elements that are held in fragments. The 255 registers of a thread ([CPG]
-# "Technical Specifications per Compute Capability") do not suffice for wider ones, and their narrow
-# parts would take more memory than they do themselves.
+# "Technical Specifications per Compute Capability") do not suffice for wider ones, and scans of
+# those take no more room than they do themselves.
 WIDEST_HELD = 2
 
 # Tiles that a warp holds while it only adds: those of WMMA take 4 registers each.
@@ -135,21 +135,23 @@ class Panel:
         """Return where `each_group` has an array's rectangle: there or, by parts, kept."""
         return [view] if self._is_loadable(view) else self.b.room("kept", view)
 
-    def hold(self, view: View, widest: int) -> tuple[TileParts, View]:
-        """Load all tiles of an array's rectangle, of any number of groups.
+    def hold(self, view: View, most: int) -> TileParts:
+        """Load all tiles of an array's rectangle, of any number of groups; return what gives them.
 
-        Return what gives them, and where their elements can be read once more. Each stays in a
-        fragment of its own or, if it must be staged, in shared memory; so do those of elements of
-        more than `widest` bytes.
+        Each stays in a fragment of its own, up to the tiles of `most` groups; others, and those
+        that must be staged, in shared memory.
         """
         b = self.b
-        if format_of(b.options.source).itemsize > widest:
-            kept = b.keep_source("kept", view)
-            return self._lying(kept), kept
+        groups = b.size(view)[0] // b.m
         if not self._is_loadable(view):
-            return self._kept(view), view
-        b.as_whole(view, self._hold)
-        return self._held, view
+            return self._kept(view)
+        if groups <= most:
+            b.as_whole(view, self._hold)
+            return self._held
+        # These copies come first, so that they are on their way while the others are multiplied.
+        rest = self._kept(b.cut(view, (groups - most) * b.m, self.row, most * b.m))
+        b.as_whole(b.cut(view, most * b.m, self.row), self._hold)
+        return lambda g, j: self._held(g, j) if g.const < most else rest(g - most, j)
 
     def _is_loadable(self, view: View) -> bool:
         """Whether the rectangle's tiles can be loaded where they lie, at least in most warps."""
@@ -196,7 +198,14 @@ class ScannedPanel(Panel):
     scanned rows give them: their last elements or, of an exclusive scan, totals of their own.
     """
 
-    def __init__(self, b: Builder, share: Share, order: Order, *, held: bool = False) -> None:
+    def __init__(
+        self,
+        b: Builder,
+        share: Share,
+        order: Order,
+        *,
+        held: bool = False,
+    ) -> None:
         self.u = upper(b, order)
         self.beside = order.exclusive and not held
         ones = None
@@ -230,6 +239,29 @@ class ScannedPanel(Panel):
     def scan_group(self, parts: TileParts, g: Index) -> None:
         """Scan m rows by products with U; the results stay here."""
         self._scan_group(parts, g, g)
+
+    def scan_all(self, view: View) -> None:
+        """Scan the rows of an array's rectangle; the results stay here.
+
+        Elements that must be split are copied here first, all at once, and scanned where they are.
+        """
+        if self.b.options.parts == 1:
+            self.each_group(view, self.scan_group)
+        else:
+            self.b.copy(self.rows, view)
+            self.each_group_of(self._split(self.rows), self.scan_group)
+
+    def _split(self, view: View, only: Only | None = None) -> TileParts:
+        """Return what gives the tiles of rows that are split, a group of m rows at a time."""
+        b = self.b
+        kept = b.room("kept", b.cut(view, b.m, self.row))
+
+        def parts(g: Index, j: int) -> list[Frag]:
+            if j == self.turns[0]:
+                b.copy_parts(kept, b.cut(view, b.m, self.row, g * b.m))
+            return self.tiles_of(kept, only)(Index(), j)
+
+        return parts
 
     def scan_totals(self, per_segment: int, lines: int) -> Buffer:
         """Scan the totals of the rows, within segments of that many rows; return their buffer."""
@@ -283,13 +315,17 @@ class ScannedPanel(Panel):
         """
         b = self.b
         finite = self.tiles_of(rows, Only.FINITE)
-        if len(rows) == 1:
+        if len(rows) < b.options.parts:
+            finite = self._split(rows[0], Only.FINITE)
+        elif len(rows) == 1:
             finite = self._lying(rows[0], Only.FINITE)
         self.each_group_of(finite, self.scan_group)
         # There is room for two values between the rows.
         found, sums = (
             b.rect(self.scanned, self.ldm - place, self.count, 1, self.ldm) for place in (2, 1)
         )
+        if self._width > b.k:
+            b.settle()
         b.copy(sums, replace(sums, bounds=(NEVER,)))
         with b.loop("t", self.row) as t:
             place = self.order.turn(t, self.row)
@@ -320,6 +356,17 @@ class ScannedPanel(Panel):
         plus = None if before is None else b.rect(before, first, self.count, self.row, 1, 0)
         b.copy(view, self.rows, plus, "out")
 
+    @property
+    def _width(self) -> int:
+        """How many columns of a tile's results are stored: k, or all if the rest does no harm.
+
+        What is behind column k lies where the next tile's results will be, and then between rows.
+        """
+        b = self.b
+        if self.order.reverse or self.row - b.k + b.n > self.ldm:
+            return b.k
+        return max(b.n, b.k)
+
     def _scan_group(self, parts: TileParts, source: Index, target: Index) -> None:
         """R = A.U + S for each tile of m rows, S being the sum of those before it in the row."""
         b = self.b
@@ -331,7 +378,9 @@ class ScannedPanel(Panel):
             for r, u in zip(rows, self.u, strict=True):
                 for number, part in enumerate(tile):
                     b.mma(r, part, u, r if number else s)
-            b.store(rows, b.rect(self.scanned, here + j * b.k, b.m, b.k, self.ldm))
+            if turn > 1 and self._width > b.k:
+                b.settle()
+            b.store(rows, b.rect(self.scanned, here + j * b.k, b.m, self._width, self.ldm))
             if turn < self.tiles_per_row or self.beside:
                 s = self.add(s, tile)
         if self.beside:

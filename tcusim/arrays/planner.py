@@ -442,14 +442,21 @@ def _block_sizes(p: Problem, tuning: Tuning) -> Iterator[dict[str, Any]]:
     if panels <= CHUNK_PANELS and size is not None:
         yield {"warps": -(-panels // fewest), "batches": batches}
         return
-    bytes_kept = tuning.block_bytes * (2 if size is None else 1)
-    most = max(1, min(4, bytes_kept // (grid.chunk * _kept_size(p))))
+    sizes = tuning.waiting[_kept_size(p)]
+    usual = (sizes.whole_bytes if size is None else 0) or sizes.block_bytes
+    kept = tuning.block_bytes or usual
+    most = max(1, min(max(BLOCK_CHUNKS), kept // (grid.chunk * _kept_size(p))))
     chunks = max(1, min(most, enough // grid.chunk, -(-p.segment_size // grid.chunk)))
     chunks = max(1 << (chunks.bit_length() - 1), fewest // CHUNK_PANELS)
     while chunks * CHUNK_PANELS >= fewest:
-        for panels in (1, 2, 4, 8) if chunks == 1 else (4,):
+        # Of one chunk, the more panels a warp has, the fewer warps need room beside the data.
+        fewer = (1, 2, 4, 8)[(1, 2, 4, 8).index(sizes.panels_of_chunk) :]
+        for panels in fewer if chunks == 1 else (sizes.panels,):
             each = max(panels, fewest)
-            options = {"warps": CHUNK_PANELS * chunks // each, "batches": each // fewest * batches}
+            all_of_warp = each // fewest * batches
+            options = {"warps": CHUNK_PANELS * chunks // each, "batches": all_of_warp}
+            if chunks > 1 and sizes.in_fragments < 1:
+                options["in_fragments"] = max(1, int(sizes.in_fragments * all_of_warp))
             if size is None:
                 needed = rounded_up(-(-p.length // (chunks * grid.chunk)), 1)
                 options["columns"] = min(GROUP_CHUNKS // chunks, needed)

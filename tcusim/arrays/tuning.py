@@ -9,10 +9,18 @@ measured is in `tcusim.arrays.tuned`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["DEFAULT", "TUNINGS", "ProductTuning", "RaggedTuning", "SegmentTuning", "Tuning"]
+__all__ = [
+    "DEFAULT",
+    "TUNINGS",
+    "ProductTuning",
+    "RaggedTuning",
+    "SegmentTuning",
+    "Tuning",
+    "WaitingTuning",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +51,20 @@ class SegmentTuning:
     block_warps: int
     # Blocks of a whole array that wait for each other's totals; a power of 2.
     columns: int = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingTuning:
+    """Sizes of blocks that scan, and wait for the totals of others meanwhile."""
+
+    # Bytes that a block keeps of a segment, and of a whole array if it is another number.
+    block_bytes: int
+    whole_bytes: int = 0
+    # Panels of a warp of a block of several chunks, and of one.
+    panels: int
+    panels_of_chunk: int = 1
+    # The share of its rows that such a warp has in fragments; others are in shared memory.
+    in_fragments: float = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +152,16 @@ class Tuning:
     sum_warp_elements: int = 2**12
     few_warp_elements: int = 2**11
     kept_bytes: int = 2**13
-    # Bytes that a block keeps of what it scans; and, while there is one segment, twice as many.
-    block_bytes: int = 2**15
+    # Bytes that a block keeps of what it scans; 0 leaves them to the next table.
+    block_bytes: int = 0
+    # Blocks that scan together, by the bytes of an element.
+    waiting: Mapping[int, WaitingTuning] = field(
+        default_factory=lambda: {
+            2: WaitingTuning(block_bytes=2**16, panels=4, in_fragments=0.75),
+            4: WaitingTuning(block_bytes=2**15, panels=2, panels_of_chunk=2),
+            8: WaitingTuning(block_bytes=2**14, whole_bytes=2**15, panels=2),
+        }
+    )
     reduction: SegmentTuning = SegmentTuning(
         panel_elements=4096,
         panel_turns=((1, 4, 1),),

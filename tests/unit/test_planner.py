@@ -161,7 +161,7 @@ def test_blocks_are_as_large_as_leaves_enough_of_them(kind: str) -> None:
     assert found == sorted(found)
     assert found[-1] > found[0]
     if kind == "scan":
-        assert found[-1] <= DEFAULT.block_bytes
+        assert 2 * found[-1] == DEFAULT.waiting[2].block_bytes
 
 
 def test_several_segments_longer_than_a_group_lie_by_offsets() -> None:
