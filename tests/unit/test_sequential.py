@@ -120,9 +120,9 @@ def test_sums_of_double_precision_by_a_matrix_of_zeros_and_ones(
     c[::3] = rng.choice(odd, c[::3].shape)
     b = (rng.random((1, 6, 3)) < 0.6).astype(np.float64)
     rule = rule_for("ieee", "f64", "f64")
-    turned = [np.ascontiguousarray(x.transpose(0, 2, 1)) for x in (b, a, c)]
-    found = [mma_values(a, b, c, rule), mma_values(*turned, rule)]
+    left, right, addend = (np.ascontiguousarray(x.transpose(0, 2, 1)) for x in (b, a, c))
+    found = [mma_values(a, b, c, rule), mma_values(left, right, addend, rule)]
     monkeypatch.setattr(sequential, "_are_zeros_and_ones", lambda x: False)
     assert same_bits(found[0], mma_values(a, b, c, rule))
-    assert same_bits(found[1], mma_values(*turned, rule))
+    assert same_bits(found[1], mma_values(left, right, addend, rule))
     assert np.isnan(found[0]).any()
