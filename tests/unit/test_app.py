@@ -163,13 +163,13 @@ def test_warps_and_blocks() -> None:
         path = driver.frame.path
         await driver.press("B")
         await driver.type("9")
-        assert "there is no block 9; the grid has blocks 0 to 2" in driver.text("#said")
+        assert "there is no block 9; the grid has blocks 0 to 2" in driver.text("#remark")
         await driver.type("2")
         assert driver.text("#title").endswith("warp 4, block 2")
         assert (driver.frame.warp, driver.frame.path) == (4, path)
         await driver.press("w")
         await driver.type("x")
-        assert driver.text("#said") == "'x' is no number; the grid has warps 0 to 5"
+        assert driver.text("#remark") == "'x' is no number; the grid has warps 0 to 5"
         await driver.type("3")
         assert driver.text("#title").endswith("warp 3, block 1")
         shown = next(
@@ -238,7 +238,7 @@ def test_a_trace_that_was_kept_is_shown_as_it_is() -> None:
         assert driver.frame.warp == 1
         await driver.press("w")
         await driver.type("2")
-        assert "there is no warp 2; the trace has warps 0, 1" in driver.text("#said")
+        assert "there is no warp 2; the trace has warps 0, 1" in driver.text("#remark")
 
     drive(Warps.of_trace(kept), play)
 

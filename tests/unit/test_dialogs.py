@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from textual.events import Key
+from textual.widgets import Input
+
 from stepping_screen import Driver, drive, scan, warps_of
 from tcusim.cli.screen.dialogs import Reading
 from tcusim.cli.screen.panes import ListingPane
@@ -16,7 +19,7 @@ def test_bad_places_are_told_at_once() -> None:
         ):
             await driver.press("g")
             await driver.type(text)
-            assert message in driver.text("#said")
+            assert message in driver.text("#remark")
             await driver.press("escape")
         await driver.press("g")
         await driver.type("5.2 i=99")
@@ -36,13 +39,13 @@ def test_breakpoints() -> None:
         assert "no breakpoints" in driver.text("#said")
         await driver.press("b")
         await driver.type("mam")
-        assert "unknown breakpoint 'mam'" in driver.text("#said")
+        assert "unknown breakpoint 'mam'" in driver.text("#remark")
         await driver.type("5.11 i=1")
-        assert driver.text("#said") == "added: 5.11 i=1"
+        assert driver.text("#remark") == "added: 5.11 i=1"
         await driver.type("out[600]")
         await driver.type("mma")
         await driver.type("mma")
-        assert driver.text("#said") == "taken away: mma"
+        assert driver.text("#remark") == "taken away: mma"
         assert driver.text("#listed") == "1  5.11 i=1\n2  out[600]"
         await driver.press("escape")
         assert driver.text("#said") == "c goes on to: 5.11 i=1, out[600]"
@@ -71,5 +74,35 @@ def test_help_has_every_key() -> None:
             assert words in reading.text.plain
         await driver.press("q")
         assert driver.place == (1, "1")
+
+    drive(warps_of(scan()), play)
+
+
+def test_what_is_typed_ahead_is_not_lost() -> None:
+    async def play(driver: Driver) -> None:
+        # As from a terminal: all keys at once, before the line is there.
+        for letter in "g5.2 i=2":
+            driver.app.post_message(Key({" ": "space"}.get(letter, letter), letter))
+        driver.app.post_message(Key("enter", None))
+        while driver.place == (1, "1"):
+            await driver.pilot.pause(0.01)
+        assert (driver.frame.path, driver.frame.loops["i"]) == ("5.2", 2)
+        # Letters that are keys elsewhere, are letters here.
+        await driver.press("g", "q", "x", "n")
+        assert driver.app.screen.query_one(Input).value == "qxn"
+        await driver.press("escape")
+        assert (driver.frame.path, driver.app.hexadecimal) == ("5.2", False)
+
+    drive(warps_of(scan()), play)
+
+
+def test_keys_of_a_text_stay_there() -> None:
+    async def play(driver: Driver) -> None:
+        await driver.press("question_mark", "x", "n", "c", "q")
+        assert not isinstance(driver.app.screen, Reading)
+        assert driver.app.is_running
+        assert (driver.place, driver.app.hexadecimal) == ((1, "1"), False)
+        await driver.press("n")
+        assert driver.frame.number == 2
 
     drive(warps_of(scan()), play)

@@ -10,13 +10,13 @@ from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
-from textual.events import Resize
+from textual.events import Key, Resize
 from textual.widgets import Static
 
 from tcusim.cli.beside import Beside
 from tcusim.cli.cells import cell_of, explanation_of
 from tcusim.cli.screen.cursor import Cursor
-from tcusim.cli.screen.dialogs import Breakpoints, Prompt, Reading
+from tcusim.cli.screen.dialogs import Asking, Breakpoints, Prompt, Reading
 from tcusim.cli.screen.grids import picture_of
 from tcusim.cli.screen.panes import ListingPane, MemoryPane, TilesPane
 from tcusim.cli.screen.words import HELP, KEYS, LEGEND_LINE, STYLE, explained
@@ -138,6 +138,12 @@ class StepApp(App[None]):
         """Lay the panes out anew."""
         self.call_after_refresh(self._draw)
 
+    def on_key(self, event: Key) -> None:
+        """Give keys that were typed ahead to the line that asks for them."""
+        if isinstance(self.screen, Asking) and self.screen.take(event):
+            event.prevent_default()
+            event.stop()
+
     # --- Looking for a step -------------------------------------------------------------------
 
     def _look(self, search: Iterator[Frame | None], missing: str) -> None:
@@ -171,9 +177,13 @@ class StepApp(App[None]):
         self._pursue(time.monotonic() + _AT_ONCE / 2)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Let only Escape, help and the way out work while a step is looked for."""
-        busy = self.search is not None
-        return not busy or action in ("stop", "help", "quit", "help_quit")
+        """Let few keys work while a step is looked for, or something is in front."""
+        if action in ("quit", "help_quit"):
+            return True
+        if len(self.screen_stack) > 1:
+            # What is in front has keys of its own.
+            return False
+        return self.search is None or action in ("stop", "help")
 
     def action_stop(self) -> None:
         """Stop looking for a step."""

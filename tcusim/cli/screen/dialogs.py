@@ -3,28 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
+from textual.events import Key
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Input, Static
 
 from tcusim.errors import InputError
 from tcusim.simulate.breakpoints import Breakpoint
 
-__all__ = ["Breakpoints", "Prompt", "Reading"]
+__all__ = ["Asking", "Breakpoints", "Prompt", "Reading"]
 
 
-class Prompt(ModalScreen[str | None]):
+Result = TypeVar("Result")
+
+
+class Asking(ModalScreen[Result]):
+    """Has a line to fill in; what is typed before it is there is not lost."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Leave")]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._early: list[Key] | None = []
+
+    def take(self, event: Key) -> bool:
+        """Take a key that went past the line; return whether it was for it."""
+        if self._early is not None:
+            self._early.append(event)
+        elif event.is_printable and event.character:
+            self.query_one(Input).insert_text_at_cursor(event.character)
+        else:
+            return False
+        return True
+
+    async def on_mount(self) -> None:
+        """Let the line have the keys that came before it."""
+        answer = self.query_one(Input)
+        answer.focus()
+        early, self._early = self._early or [], None
+        for event in early:
+            if event.key == "enter":
+                await answer.action_submit()
+            elif event.key == "escape":
+                self.action_leave()
+            elif event.key == "backspace":
+                answer.action_delete_left()
+            elif event.is_printable and event.character:
+                answer.insert_text_at_cursor(event.character)
+
+    def action_leave(self) -> None:
+        """Leave without an answer."""
+        self.dismiss(None)
+
+
+class Prompt(Asking[str | None]):
     """Asks for a line of text, until it is good or the user leaves.
 
     check: raises InputError for a text that is not good; its sentence is shown.
     """
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Leave")]
 
     def __init__(self, question: str, hint: str, check: Callable[[str], object]) -> None:
         super().__init__()
@@ -35,7 +76,7 @@ class Prompt(ModalScreen[str | None]):
         with Vertical(classes="dialog"):
             yield Static(self._question, classes="question", markup=False)
             yield Input(id="answer")
-            yield Static(self._hint, id="said", markup=False)
+            yield Static(self._hint, id="remark", markup=False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Leave with a good answer; say what is wrong with a bad one."""
@@ -46,21 +87,15 @@ class Prompt(ModalScreen[str | None]):
         try:
             self._check(text)
         except InputError as error:
-            said = self.query_one("#said", Static)
+            said = self.query_one("#remark", Static)
             said.add_class("error")
             said.update(str(error))
             return
         self.dismiss(text)
 
-    def action_leave(self) -> None:
-        """Leave without an answer."""
-        self.dismiss(None)
 
-
-class Breakpoints(ModalScreen[tuple[Breakpoint, ...]]):
+class Breakpoints(Asking[tuple[Breakpoint, ...]]):
     """Shows the breakpoints, and takes others; one that is there already goes."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Leave")]
 
     def __init__(
         self, breakpoints: Sequence[Breakpoint], make: Callable[[str], Breakpoint], here: str
@@ -79,7 +114,7 @@ class Breakpoints(ModalScreen[tuple[Breakpoint, ...]]):
                 "mma   a kind of step         nan    a NaN appears\n"
                 "5.2   a step, or 5.2 i=3     value  a value changes\n"
                 "V     a value of V changes, or V[3,5], or out[17] in memory",
-                id="said",
+                id="remark",
                 markup=False,
             )
 
@@ -92,7 +127,7 @@ class Breakpoints(ModalScreen[tuple[Breakpoint, ...]]):
         if not event.value.strip():
             self.action_leave()
             return
-        said = self.query_one("#said", Static)
+        said = self.query_one("#remark", Static)
         try:
             one = self._make(event.value)
         except InputError as error:

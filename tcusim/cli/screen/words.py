@@ -41,7 +41,8 @@ KEYS: Final[tuple[tuple[str, str, str, bool], ...]] = (
     ("d", "dark", "dark or light", False),
     ("escape", "stop", "stop looking", False),
     ("question_mark", "help", "this help", False),
-    ("q,ctrl+c,ctrl+q", "quit", "quit", True),
+    ("q", "quit", "quit", False),
+    ("ctrl+c,ctrl+q", "quit", "quit, wherever", True),
 )
 
 LEGEND_LINE: Final = "* changed ? NaN . outside | ←→ step  g go  b break  c run  e explain  ? help"
@@ -152,6 +153,7 @@ Prompt, Breakpoints { align: center middle; }
           background: $panel; padding: 0 1; }
 .dialog Input { border: tall $primary; }
 .question { text-style: bold; height: auto; }
+#remark { height: auto; }
 .error { color: $text-error; text-style: bold; }
 #listed { padding: 0 0 1 0; }
 Reading .reading { width: 100%; height: 100%; background: $surface; padding: 0 1; }
