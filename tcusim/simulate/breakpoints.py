@@ -91,7 +91,7 @@ def breakpoint_of(text: str, names: Names) -> Breakpoint:
     """
     words = _WORD.findall(text)
     if not words:
-        raise InputError(f"an empty breakpoint; {_choice(names)}")
+        raise InputError(f"the breakpoint is empty. {_choice(names)}")
     head, *rest = words
     loops = [found for found in map(_LOOP.fullmatch, rest) if found is not None]
     others = [word for word in rest if _LOOP.fullmatch(word) is None]

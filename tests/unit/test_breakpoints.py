@@ -94,7 +94,7 @@ def test_a_fault_makes_nan_appear() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "an empty breakpoint; It is a kind of step"),
+        ("", "the breakpoint is empty. It is a kind of step"),
         ("mam", r"unknown breakpoint 'mam'. Did you mean 'mma'\? It is a kind of step \(const, "),
         ("Y", r"unknown breakpoint 'Y'.* whose values change \(A, AU, B"),
         ("9.9", "scan_256n has no step '9.9'; its steps: 1, 2"),
