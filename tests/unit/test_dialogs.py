@@ -12,16 +12,10 @@ from tcusim.cli.screen.panes import ListingPane
 
 def test_bad_places_are_told_at_once() -> None:
     async def play(driver: Driver) -> None:
-        for text, message in (
-            ("9.9", "scan_256n has no step '9.9'"),
-            ("mam", "unknown breakpoint 'mam'. Did you mean 'mma'?"),
-            ("5.2 k=1", "no loop over 'k' at step 5.2; the loops there are over i"),
-        ):
-            await driver.press("g")
-            await driver.type(text)
-            assert message in driver.text("#remark")
-            await driver.press("escape")
         await driver.press("g")
+        await driver.type("mam")
+        assert "unknown breakpoint 'mam'. Did you mean 'mma'?" in driver.text("#remark")
+        # The text is still there, to be mended.
         await driver.type("5.2 i=99")
         assert driver.text("#said") == "5.2 i=99 never comes in this warp"
         await driver.press("g")

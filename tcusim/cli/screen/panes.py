@@ -179,13 +179,14 @@ class TilesPane(ScrollView, can_focus=False):
             spot = Spot(number, *divmod(each, columns))
             look, text = block.looks[each], block.texts[each]
             own = style = self._style(look)
+            mark = block.mark(each)
             if self._is_under_cursor(spot, block):
                 style += self._style("cursor")
             elif spot in self._related:
                 style += self._style("related")
             drawn.append(Segment(" " * (block.cell - 1 - len(text)), self._style("")))
             drawn.append(Segment(text, style))
-            drawn.append(Segment(block.mark(each), own))
+            drawn.append(Segment(mark, self._style("") if mark == " " else own))
         return drawn
 
     def _is_under_cursor(self, spot: Spot, block: Block) -> bool:
