@@ -29,7 +29,7 @@ _WIDTH: Final = Layout().width
 # What a file that is written has no use for.
 _FOR_VIEWING: Final = ("start", "only", "breaks", "cell", "hexadecimal", "width", "plain")
 # What a trace that was saved has settled.
-_OF_A_PROGRAM: Final = ("algorithm", "input_file", "member", "arch", "backend", "save")
+_OF_A_PROGRAM: Final = ("algorithm", "input_file", "member", "archs", "backend", "save")
 
 
 class _Cell(click.ParamType):  # type: ignore[type-arg]
@@ -59,6 +59,7 @@ class _Cell(click.ParamType):  # type: ignore[type-arg]
         "tcusim step reduction_16 --only mma --arch volta --input data.npy --plain",
         "tcusim step reduction_16 --plain --break mma --cell 0,3 --hex",
         "tcusim step scan_256n --html scan.html --save scan.trace",
+        "tcusim step scan_256n --arch volta --arch hopper --html both.html",
         "tcusim step --load scan.trace",
         "tcusim step scan_256n --backend host --only mma",
     ),
@@ -67,7 +68,11 @@ class _Cell(click.ParamType):  # type: ignore[type-arg]
 @click.option("--input", "input_file", type=click.Path(), metavar="FILE", help="Input array.")
 @MEMBER
 @click.option("--load", type=click.Path(), metavar="FILE", help="Show a trace that was saved.")
-@click.option("--arch", help="Whose arithmetic. Default: the GPU's, or hopper's.")
+@click.option(
+    *("--arch", "archs"),
+    multiple=True,
+    help="Whose arithmetic. Default: the GPU's, or hopper's. Two with --html: side by side.",
+)
 @click.option(
     "--backend",
     default=_SIMULATOR,
@@ -159,6 +164,7 @@ def _check(options: dict[str, Any]) -> None:
         source = ctx.get_parameter_source(name)
         return source not in (None, click.core.ParameterSource.DEFAULT)
 
+    _check_archs(options)
     if options["load"] is None and options["algorithm"] is None:
         raise click.UsageError("name an ALGORITHM, or a trace with --load FILE")
     if options["warp"] is not None and options["block"] is not None:
@@ -178,6 +184,17 @@ def _check(options: dict[str, Any]) -> None:
             )
 
 
+def _check_archs(options: dict[str, Any]) -> None:
+    """Raise UsageError for several architectures but on a page of two."""
+    archs: tuple[str, ...] = options["archs"]
+    if len(archs) < 2:
+        return
+    if len(archs) > 2 or options["html"] is None or options["save"] is not None:
+        raise click.UsageError("several --arch need --html without --save: a page shows two traces")
+    if options["backend"] != _SIMULATOR:
+        raise click.UsageError("--backend has the simulator beside it, and takes one --arch")
+
+
 def _somebody_sits_here() -> bool:
     """Return whether there are a screen to draw on and keys to read."""
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
@@ -193,12 +210,17 @@ def _warps(options: dict[str, Any]) -> tuple[Warps, Beside | None]:
     if options["backend"] != _SIMULATOR:
         found = _beside(program, inputs, options)
         return Warps.of_trace(found.kept), found
-    return Warps.of_program(program, inputs, options["arch"] or "hopper"), None
+    return Warps.of_program(program, inputs, _arch(options) or "hopper"), None
+
+
+def _arch(options: dict[str, Any]) -> str | None:
+    archs: tuple[str, ...] = options["archs"]
+    return archs[0] if archs else None
 
 
 def _beside(program: tcusim.Program, inputs: dict[str, Any], options: dict[str, Any]) -> Beside:
     """Run a program on a backend and on the simulator; say what a trace leaves out."""
-    found = beside(program, inputs, options["backend"], options["arch"], **_watched(options))
+    found = beside(program, inputs, options["backend"], _arch(options), **_watched(options))
     if found.kept.left_out:
         click.echo(found.kept.left_out, err=True)
     return found
@@ -246,6 +268,7 @@ def _print(warps: Warps, chosen: tuple[int, ...], plain: Plain) -> None:
 
 def _write(options: dict[str, Any]) -> None:
     """Write what --html and --save ask for."""
+    other: Trace | None = None
     if options["load"] is not None:
         kept = _loaded(options)
         if options["warp"] is not None or options["block"] is not None:
@@ -254,19 +277,23 @@ def _write(options: dict[str, Any]) -> None:
         program = build(options["algorithm"], options)
         inputs = _inputs(program, options["input_file"], options["member"])
         if options["backend"] == _SIMULATOR:
-            kept = tcusim.trace(program, inputs, arch=options["arch"], **_watched(options))
+            kept = tcusim.trace(program, inputs, arch=_arch(options), **_watched(options))
             if kept.left_out:
                 click.echo(kept.left_out, err=True)
+            for arch in options["archs"][1:]:
+                other = tcusim.trace(program, inputs, arch=arch, **_watched(options))
         else:
             found = _beside(program, inputs, options)
-            kept = found.kept
+            kept, other = found.kept, found.simulated
             click.echo(found.verdict, err=True)
     if options["save"] is not None:
         files.write_bytes(options["save"], kept.to_bytes())
-    if options["html"] == "-":
-        click.echo(kept.to_html(), nl=False)
-    elif options["html"] is not None:
-        files.write_text(options["html"], kept.to_html())
+    if options["html"] is not None:
+        page = kept.to_html() if other is None else kept.compare(other).to_html()
+        if options["html"] == "-":
+            click.echo(page, nl=False)
+        else:
+            files.write_text(options["html"], page)
 
 
 def _inputs(

@@ -20,6 +20,7 @@ from tcusim.program.printer import line, listing
 from tcusim.program.walk import Ints
 from tcusim.simulate.backend import NUMPY
 from tcusim.simulate.breakpoints import Names, breakpoint_of
+from tcusim.simulate.comparison import Comparison, compared
 from tcusim.simulate.counts import Counts
 from tcusim.simulate.difference import Difference, first_difference
 from tcusim.simulate.frames import Frame, chosen_warps
@@ -27,7 +28,7 @@ from tcusim.simulate.interpreter import Event, interpret
 from tcusim.simulate.packing import Packer
 from tcusim.simulate.replay import Replay
 from tcusim.simulate.trace_file import SIMULATOR, About, Packed, PackedFrame, dumped, loaded
-from tcusim.simulate.trace_page import frame_of, page_of
+from tcusim.simulate.trace_page import CELLS, MOST_CELLS, Side, frame_of, page_of
 from tcusim.simulate.watcher import WarpWatcher, unwritten_outputs
 
 __all__ = ["Recorder", "Trace", "about_of", "trace"]
@@ -36,9 +37,6 @@ __all__ = ["Recorder", "Trace", "about_of", "trace"]
 _ARCH: Final = "hopper"
 # Steps that are kept unless more are asked for.
 _LIMIT: Final = 10_000
-# Outputs that a page explains, unless other are asked for, and the most.
-_CELLS: Final = 4096
-_MOST_CELLS: Final = 2**20
 # Bytes of numbers, whatever is asked for.
 _MOST_BYTES: Final = 2**28
 
@@ -123,6 +121,13 @@ class Trace:
         ('5.11', 'R ← X·J + AU', 1, 8, (32800.5, 32800.49609375))
         """
         return first_difference(self, other)
+
+    def compare(self, other: Trace) -> Comparison:
+        """Return this trace and another of the program side by side, with all differences.
+
+        It prints itself, and a notebook shows it as a page. The errors are `first_difference`'s.
+        """
+        return compared(self, other)
 
     def of(self, warp: int) -> tuple[Frame, ...]:
         """Return the steps of one warp. InputError if it was not watched."""
@@ -219,7 +224,7 @@ class Trace:
             text += f": the last {inside - kept} exceed the limit" * (inside == ran)
         return f"{text}. Choose others with first= and last=, or fewer warps, or a larger limit."
 
-    def to_html(self, *, cells: int = _CELLS) -> str:
+    def to_html(self, *, cells: int = CELLS) -> str:
         """Return a page to step through, which needs no other file and no network.
 
         It has the listing, the tiles of each step as coloured grids, how each output of a product
@@ -230,8 +235,9 @@ class Trace:
         cells : int
             The most outputs to explain, the first ones; equal sums count once.
         """
-        require_int("cells", cells, 0, _MOST_CELLS)
-        return page_of(self.about, list(self), self.left_out, cells)
+        require_int("cells", cells, 0, MOST_CELLS)
+        title = arch_of(self.about.arch).title
+        return page_of([Side(self.about, list(self), self.left_out, title)], cells)
 
     def _repr_html_(self) -> str:
         return frame_of(self.to_html())

@@ -1,10 +1,17 @@
-// Shows the data of a trace. It computes no number: bits, texts and accounts come from Python.
+// Shows the data of a trace, or of two beside each other. It computes no number: bits, texts and
+// accounts come from Python.
 //
-// data.steps: [warp, number, path, kind, loops, tiles read, tiles written, accounts or null]
-// data.tiles: [label, part, type, where, note, rows, columns, grid, changed, outside, buffer, ranges]
-// data.grids: for each element the place of its number in data.numbers[type], [bits, text]
-// data.accounts: [result, steps], each step [title, sentence, places in data.lines]
-// data.lines: [name, digits, lost, remark, exponent, numbers, kind]
+// data.sides: for each trace an object; the listing, memory and barriers are those of the first
+// data.differences: [warp, number of the step, sentence, part, row, column] for each tile that
+// differs, in their order; row and column of its first element
+// data.verdict: whether there are any; "" of one trace
+//
+// Of a side:
+// steps: [warp, number, path, kind, loops, tiles read, tiles written, accounts or null]
+// tiles: [label, part, type, where, note, rows, columns, grid, changed, outside, buffer, ranges]
+// grids: for each element the place of its number in data.numbers[type], [bits, text]
+// accounts: [result, steps], each step [title, sentence, places in data.lines]
+// lines: [name, digits, lost, remark, exponent, numbers, kind]
 "use strict";
 
 const WRAP = 16; // columns in which one long row is written
@@ -28,11 +35,36 @@ async function read() {
   return JSON.parse(await new Response(unpacked).text());
 }
 
-function start(data) {
+const keyOf = ({ warp, number }) => `${warp} ${number}`;
+
+// What one trace has, with its steps by warp and number.
+function sideOf(data) {
+  const tileOf = (number) => {
+    const [label, part, type, where, note, rows, cols, grid, changed, outside, buffer, ranges] =
+      data.tiles[number];
+    return { label, part, type, where, note, rows, cols, buffer, ranges,
+      cells: data.grids[grid].map((place) => data.numbers[type][place]),
+      changed: new Set(changed), outside: new Set(outside),
+      constant: data.constants.includes(label) };
+  };
   const steps = data.steps.map(([warp, number, path, kind, loops, reads, writes, accounts]) => ({
     warp, number, path, kind, loops, accounts,
     reads: reads.map(tileOf), writes: writes.map(tileOf),
   }));
+  return { ...data, steps, at: new Map(steps.map((step) => [keyOf(step), step])), tables: {} };
+}
+
+function start({ sides: given, differences, verdict }) {
+  const sides = given.map(sideOf);
+  const data = sides[0];
+  const steps = data.steps;
+  const beside = sides.length > 1;
+  // By step, the sentences that tell what differs.
+  const differing = new Map();
+  for (const [warp, number, text, part, row, column] of differences) {
+    const key = keyOf({ warp, number });
+    differing.set(key, [...(differing.get(key) ?? []), { text, part, row, column }]);
+  }
   const warps = [...new Set(steps.map((step) => step.warp))];
   // The text of each step, without its path, and without the line of the paper behind it.
   const lines = new Map(data.listing.map(([path, line]) =>
@@ -40,16 +72,6 @@ function start(data) {
   let mine = [];          // the steps of the chosen warp
   let at = 0;             // the place of the step that is shown
   let chosen = [0, 0];    // the output that is explained
-  let tables = {};        // by part, the cells that are shown: tables.a[row][column]
-
-  function tileOf(number) {
-    const [label, part, type, where, note, rows, cols, grid, changed, outside, buffer, ranges] =
-      data.tiles[number];
-    return { label, part, type, where, note, rows, cols, buffer, ranges,
-      cells: data.grids[grid].map((place) => data.numbers[type][place]),
-      changed: new Set(changed), outside: new Set(outside),
-      constant: data.constants.includes(label) };
-  }
 
   // --- Going about --------------------------------------------------------------------------
 
@@ -62,6 +84,33 @@ function start(data) {
   function go(place) {
     at = Math.max(0, Math.min(place, mine.length - 1));
     show();
+  }
+
+  // The next step that differs, in this warp or, after its last, in another; or the one before.
+  function differ(forwards) {
+    const there = steps.map((step, place) => [step, place]).filter(([step]) =>
+      differing.has(keyOf(step)));
+    if (!there.length) return;
+    const own = (step) => warps.indexOf(step.warp);
+    const order = (one, two) => own(one) - own(two) || one.number - two.number;
+    const sorted = there.map(([step]) => step).sort(order);
+    const now = mine[at];
+    const rest = forwards ? sorted.filter((step) => order(step, now) > 0)
+      : sorted.filter((step) => order(step, now) < 0).reverse();
+    const found = rest[0] ?? (forwards ? sorted[0] : sorted[sorted.length - 1]);
+    const output = differing.get(keyOf(found)).find(({ part }) => part === "d");
+    if (output) chosen = [output.row, output.column];
+    visit(found);
+    $("tiles").querySelector(".differs")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }
+
+  function visit(step) {
+    if (step.warp !== mine[at].warp) {
+      $("warp").value = step.warp;
+      mine = steps.filter((one) => one.warp === step.warp);
+      $("slider").max = mine.length - 1;
+    }
+    go(mine.indexOf(step));
   }
 
   // The next step at or below a line of the listing; from the end on, the first again.
@@ -84,6 +133,7 @@ function start(data) {
     const text = `step ${step.number} of ${mine[mine.length - 1].number}: ${step.path}${loops}`;
     $("slider").setAttribute("aria-valuetext", text);
     $("where").textContent = `${text}. ${step.writes.map(inWords).join(" ")}`;
+    if (beside) showDifference(step);
     showListing(step);
     showTiles(step);
     showAccount(step);
@@ -91,6 +141,16 @@ function start(data) {
     showTime();
     // The cells are new; the keys stay where they were.
     if (inGrid) ($("tiles").querySelector(".chosen") ?? $("slider")).focus();
+  }
+
+  function showDifference(step) {
+    const found = differing.get(keyOf(step)) ?? [];
+    const other = sides[1].at.get(keyOf(step));
+    const first = found.length && differing.keys().next().value === keyOf(step);
+    const lead = first ? "The first difference: " : "They differ: ";
+    $("difference").textContent = !other ? `${sides[1].title} has no such step.`
+      : found.length ? `${lead}${found.map(({ text }) => text).join(" ")}` : "No bit differs at this step.";
+    $("difference").classList.toggle("differs", found.length > 0);
   }
 
   function inWords(tile) {
@@ -113,16 +173,29 @@ function start(data) {
   }
 
   function showTiles(step) {
-    tables = {};
-    const shown = [
-      ...step.reads.map((tile) => figure(tile, "reads", step)),
-      ...step.writes.map((tile) => figure(tile, "writes", step)),
-    ];
-    $("tiles").replaceChildren(...(shown.length ? shown
-      : [make("p", {}, "This step touches no tile of this warp.")]));
+    const columns = sides.map((side) => {
+      const own = side.at.get(keyOf(step));
+      side.tables = {};
+      const shown = own ? figures(side, own) : [make("p", {}, "This step is not in this trace.")];
+      if (!shown.length) shown.push(make("p", {}, "This step touches no tile of this warp."));
+      if (!beside) return shown;
+      return [make("section", { class: "side", "aria-label": `Tiles of ${side.title}` },
+        make("h3", {}, side.title), make("div", { class: "tiles" }, ...shown))];
+    });
+    $("tiles").replaceChildren(...columns.flat());
   }
 
-  function figure(tile, verb, step) {
+  function figures(side, step) {
+    const other = sides.find((one) => one !== side)?.at.get(keyOf(step));
+    return ["reads", "writes"].flatMap((verb) => step[verb].map((tile) => {
+      const twin = other?.[verb].find(({ part, label }) => part === tile.part
+        && label === tile.label);
+      return figure(side, tile, verb, step, twin);
+    }));
+  }
+
+  // twin: the same tile of the other trace, if it has it.
+  function figure(side, tile, verb, step, twin) {
     const title = `${verb} ${tile.part}: ${tile.label}`;
     const size = ` ${tile.rows}×${tile.cols} ${tile.type}, ${tile.where}`;
     const caption = make("figcaption", {}, make("strong", {}, title), size);
@@ -132,36 +205,43 @@ function start(data) {
     const output = tile.part === "d" && step.accounts !== null;
     const width = tile.rows === 1 ? WRAP : tile.cols;
     const rows = [];
-    const label = output ? `${title}. Arrow keys choose the output that is explained` : title;
+    const whose = beside ? `${side.title}, ${title}` : title;
+    const label = output ? `${whose}. Arrow keys choose the output that is explained` : whose;
     const table = make("table", { class: "grid", "aria-label": label, role: output && "grid" });
     for (let first = 0; first < tile.cells.length; first += width) {
       const name = tile.rows === 1 && tile.ranges.length === 1 ? tile.ranges[0][0] + first
         : first / width;
       const row = make("tr", {}, make("th", { scope: "row" }, String(name)));
       const cells = tile.cells.slice(first, first + width).map((number, column) =>
-        cellOf(tile, first + column, number));
+        cellOf(tile, first + column, number, twin));
       row.append(...cells);
       table.append(row);
       rows.push(cells);
     }
-    if (step.kind === "mma") tables[tile.part] = rows;
+    if (step.kind === "mma") side.tables[tile.part] = rows;
     if (output) listen(rows);
     const left = tile.rows * tile.cols - tile.cells.length;
-    const box = make("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": title },
+    const box = make("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": whose },
       table);
     const more = left ? [make("p", { class: "quiet" }, `${left} more elements are not shown.`)] : [];
     return make("figure", {}, caption, box, ...more);
   }
 
-  function cellOf(tile, place, [bits, text]) {
+  function cellOf(tile, place, [bits, text], twin) {
     const names = [];
     if (tile.outside.has(place)) names.push("outside");
     else if (text === "NaN") names.push("nan");
     else if (text === "0" || text === "-0") names.push("zero");
     if (tile.constant) names.push("constant");
     if (tile.changed.has(place)) names.push("changed");
+    let told = `${text}, bits ${bits}`;
+    const theirs = twin?.cells[place];
+    if (theirs && theirs[0] !== bits && !tile.outside.has(place)) {
+      names.push("differs");
+      told += `; the other has ${theirs[1]}, bits ${theirs[0]}`;
+    }
     const shown = tile.outside.has(place) ? "·" : $("hex").checked ? bits : text;
-    return make("td", { class: names.join(" "), title: `${text}, bits ${bits}` }, shown);
+    return make("td", { class: names.join(" "), title: told }, shown);
   }
 
   // --- The account of an output -------------------------------------------------------------
@@ -188,22 +268,29 @@ function start(data) {
   }
 
   function showAccount(step) {
-    $("account").hidden = step.accounts === null;
-    if (step.accounts === null) return;
-    const row = Math.min(chosen[0], tables.d.length - 1);
-    const column = Math.min(chosen[1], tables.d[0].length - 1);
-    mark(row, column);
-    const account = data.accounts[step.accounts[row * tables.d[0].length + column]];
-    $("account-head").textContent = `Row ${row}, column ${column}: `
-      + (account ? account[0] : "not explained in this page");
-    const body = account ? account[1].flatMap(stepOf) : [];
-    $("account-body").replaceChildren(make("p", {}, data.words && `${data.words}.`), ...body);
+    const both = sides.map((side) => [side, side.at.get(keyOf(step))]).filter(([, own]) =>
+      own && own.accounts !== null);
+    $("account").hidden = !both.length;
+    if (!both.length) return;
+    const shape = both[0][0].tables.d;
+    const row = Math.min(chosen[0], shape.length - 1);
+    const column = Math.min(chosen[1], shape[0].length - 1);
+    $("account-head").textContent = `Row ${row}, column ${column}`;
+    $("account-body").replaceChildren(...both.map(([side, own]) => {
+      mark(side.tables, row, column);
+      const account = side.accounts[own.accounts[row * shape[0].length + column]];
+      const result = account ? account[0] : "not explained in this page";
+      if (!beside) $("account-head").textContent += `: ${result}`;
+      const head = beside ? [make("h3", {}, `${side.title}: ${result}`)] : [];
+      return make("div", { class: beside && "side" }, ...head,
+        make("p", {}, side.words && `${side.words}.`),
+        ...(account ? account[1].flatMap((one) => stepOf(side, one)) : []));
+    }));
   }
 
-  function mark(row, column) {
-    for (const old of $("tiles").querySelectorAll(".marked, .chosen, td[tabindex]")) {
+  function mark(tables, row, column) {
+    for (const old of Object.values(tables).flat(2)) {
       old.classList.remove("marked", "chosen");
-      if (old.hasAttribute("tabindex")) old.setAttribute("tabindex", "-1");
     }
     tables.a[row].forEach((cell) => cell.classList.add("marked"));
     tables.b.forEach((cells) => cells[column].classList.add("marked"));
@@ -213,13 +300,13 @@ function start(data) {
     tables.d[row][column].setAttribute("tabindex", "0");
   }
 
-  function stepOf([title, sentence, places]) {
+  function stepOf(side, [title, sentence, places]) {
     const head = make("p", {}, make("strong", {}, `${title}. `), sentence);
     if (!places.length) return [head];
     const names = ["term", "digits", "remark", "exponent", "numbers"];
     const header = make("tr", {}, ...names.map((name) => make("th", { scope: "col" }, name)));
     const rows = places.map((place) => {
-      const [name, digits, lost, remark, exponent, numbers, kind] = data.lines[place];
+      const [name, digits, lost, remark, exponent, numbers, kind] = side.lines[place];
       const cut = lost ? [make("del", {}, `[${lost}]`)] : [];
       const rest = kind === "term" ? [remark, exponent, numbers].map((text) => make("td", {}, text))
         : [make("td", { colspan: "3" }, remark)];
@@ -228,7 +315,8 @@ function start(data) {
     });
     const table = make("table", {}, make("thead", {}, header), make("tbody", {}, ...rows));
     return [head, make("div",
-      { class: "scroll", role: "region", tabindex: "0", "aria-label": title }, table)];
+      { class: "scroll", role: "region", tabindex: "0",
+        "aria-label": beside ? `${side.title}: ${title}` : title }, table)];
   }
 
   // --- Memory and barriers ------------------------------------------------------------------
@@ -299,6 +387,8 @@ function start(data) {
         return [make("rect", { class: step.kind, x: step.number - first + .15, width: .7,
           y: (1 - height) / 2, height })];
       });
+      bars.push(...own.filter((step) => differing.has(keyOf(step))).map((step) =>
+        make("rect", { class: "differs", x: step.number - first, y: .8, width: 1, height: .2 })));
       const now = warp === mine[at].warp;
       bars.push(...(now ? [make("rect", { class: "now", x: mine[at].number - first, y: 0, width: 1,
         height: 1 })] : []));
@@ -326,14 +416,22 @@ function start(data) {
 
   const runs = new Set(steps.flatMap(({ path }) =>
     path.split(".").map((_, i, parts) => parts.slice(0, i + 1).join("."))));
+  const differs = new Set(steps.filter((step) => differing.has(keyOf(step))).map(({ path }) => path));
   $("listing").append(...data.listing.map(([path, line]) => {
-    const button = make("button", { "data-path": path, disabled: !runs.has(path) }, line);
+    const mark = beside ? [make("span", { class: "differs" }, differs.has(path) ? "≠ " : "  ")] : [];
+    const button = make("button", { "data-path": path, disabled: !runs.has(path) }, ...mark, line);
     button.addEventListener("click", () => lead(path));
     return make("li", {}, button);
   }));
   $("head").textContent = data.head;
-  $("about").textContent = `The arithmetic of ${data.arch}.`;
-  $("notes").append(...data.notes.map((note) => make("p", {}, note)));
+  $("about").textContent = beside
+    ? `The arithmetic of ${sides[0].title}, beside that of ${sides[1].title}. ${verdict}`
+    : `The arithmetic of ${data.title}.`;
+  $("app").classList.toggle("beside", beside);
+  for (const id of ["differences", "difference", "differs-key", "differs-help"]) {
+    $(id).hidden = !beside;
+  }
+  $("notes").append(...[...new Set(sides.flatMap(({ notes }) => notes))].map((note) => make("p", {}, note)));
   $("warp").append(...warps.map((warp) => make("option", { value: warp }, String(warp))));
   $("warps").hidden = warps.length < 2;
   $("app").hidden = false;
@@ -342,6 +440,9 @@ function start(data) {
   $("back").addEventListener("click", () => go(at - 1));
   $("next").addEventListener("click", () => go(at + 1));
   $("end").addEventListener("click", () => go(mine.length - 1));
+  $("differ-back").disabled = $("differ-next").disabled = !differing.size;
+  $("differ-back").addEventListener("click", () => differ(false));
+  $("differ-next").addEventListener("click", () => differ(true));
   $("slider").addEventListener("input", () => go(Number($("slider").value)));
   $("warp").addEventListener("change", () => choose(Number($("warp").value)));
   $("hex").addEventListener("change", show);
@@ -350,7 +451,7 @@ function start(data) {
     // These have their own use for the keys.
     if (event.target.matches("select, #slider, .scroll")) return;
     const keys = { ArrowLeft: () => go(at - 1), ArrowRight: () => go(at + 1), Home: () => go(0),
-      End: () => go(mine.length - 1), h: () => $("hex").click() };
+      End: () => go(mine.length - 1), h: () => $("hex").click(), d: () => differ(true), D: () => differ(false) };
     if (!keys[event.key]) return;
     event.preventDefault();
     keys[event.key]();
@@ -361,8 +462,9 @@ function start(data) {
 
 read().then(
   (data) => {
-    if (data.steps.length) start(data);
-    else $("about").textContent = `No step is in this trace. ${data.notes.join(" ")}`;
+    const [one] = data.sides;
+    if (one.steps.length) start(data);
+    else $("about").textContent = `No step is in this trace. ${one.notes.join(" ")}`;
   },
   (error) => {
     $("about").textContent = `This browser cannot show the page: ${error.message}. A newer one can.`;

@@ -12,7 +12,7 @@ import json
 from collections.abc import Hashable, Iterator, Sequence
 from html import escape
 from importlib.resources import files
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -21,14 +21,19 @@ from tcusim.machine.accounts.account import Account, Step
 from tcusim.machine.accounts.layout import in_words, left_out, panel, shown_steps, summary
 from tcusim.machine.accounts.recorder import accounts_of
 from tcusim.machine.bits import hex_bits, to_bits
+from tcusim.simulate.difference import Difference
 from tcusim.simulate.frames import Frame, Tile, number_text
 from tcusim.simulate.trace_file import SIMULATOR, About
 
-__all__ = ["data_of", "frame_of", "page_of"]
+__all__ = ["CELLS", "MOST_CELLS", "Side", "data_of", "frame_of", "page_of"]
 
 # More steps, and more elements of one tile, are not put into a page.
 _MOST_STEPS: Final = 2000
 _MOST_CELLS: Final = 4096
+
+# Outputs that a page explains, unless others are asked for, and the most.
+CELLS: Final = 4096
+MOST_CELLS: Final = 2**20
 
 # Height of a page inside another.
 _HEIGHT: Final = 760
@@ -37,13 +42,33 @@ _HEIGHT: Final = 760
 _Key: TypeAlias = tuple[bytes, bytes, bytes]
 
 
-def page_of(about: About, frames: Sequence[Frame], left_out: str, cells: int) -> str:
-    """Return the page. left_out: what the trace lacks. cells: the most outputs to explain."""
-    data = json.dumps(
-        data_of(about, frames, left_out, cells), ensure_ascii=False, separators=(",", ":")
-    )
+class Side(NamedTuple):
+    """What a page shows of one trace. left_out: what it lacks. title: what it is called."""
+
+    about: About
+    frames: Sequence[Frame]
+    left_out: str
+    title: str
+
+
+def page_of(
+    sides: Sequence[Side], cells: int, differences: Sequence[Difference] = (), verdict: str = ""
+) -> str:
+    """Return the page of a trace, or of two beside each other.
+
+    cells: the most outputs of each to explain. verdict: says whether they differ.
+    """
+    content = {
+        "sides": [data_of(*side, cells) for side in sides],
+        "differences": [
+            [one.frame.warp, one.frame.number, f"{one.what}.", one.tile.part, one.row, one.col]
+            for one in differences
+        ],
+        "verdict": verdict,
+    }
+    data = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     parts = {
-        "title": escape(f"{about.name}, step by step"),
+        "title": escape(f"{sides[0].about.name}, step by step"),
         "style": _text("css"),
         "data": base64.b64encode(gzip.compress(data.encode(), mtime=0)).decode(),
         "script": _text("js"),
@@ -67,9 +92,11 @@ def _text(suffix: str) -> str:
     return files("tcusim.simulate").joinpath(f"trace_page.{suffix}").read_text("utf-8")
 
 
-def data_of(about: About, frames: Sequence[Frame], left_out: str, cells: int) -> dict[str, Any]:
-    """Return what the page shows, as JSON can hold it; see `trace_page.js` for its form."""
-    return _Writer(about, cells).data(frames, left_out)
+def data_of(
+    about: About, frames: Sequence[Frame], left_out: str, title: str, cells: int
+) -> dict[str, Any]:
+    """Return what the page shows of a trace, as JSON; see `trace_page.js` for its form."""
+    return {"title": title, **_Writer(about, cells).data(frames, left_out)}
 
 
 class _Pool:
@@ -125,7 +152,6 @@ class _Writer:
         head, _, body = about.listing.partition("\n\n")
         return {
             "name": about.name,
-            "arch": arch_of(about.arch).title,
             "head": head,
             "listing": [[line.split(maxsplit=1)[0], line] for line in body.splitlines()],
             "constants": list(about.constants),

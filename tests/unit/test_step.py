@@ -77,12 +77,29 @@ def test_a_cell_that_no_tile_has() -> None:
         (2, ("scan_16", "--warp", "0", "--block", "0"), "--warp and --block exclude each other"),
         (2, ("scan_16", "--load", "x"), "ALGORITHM does not go with --load"),
         (2, ("--load", "x", "--arch", "volta"), "--arch does not go with --load"),
+        (2, ("scan_16", "--arch", "volta", "--arch", "hopper"), "several --arch need --html"),
+        (
+            2,
+            ("scan_16", "--arch", "ampere", "--arch", "ada", "--html", "-", "--backend", "host"),
+            "--backend has the simulator beside it",
+        ),
         (2, ("--load", "x", "--tile", "8x32x16"), "--tile does not go with --load"),
         (1, ("--load", "none.trace"), "cannot read none.trace: No such file"),
     ],
 )
 def test_bad_options(code: int, options: tuple[str, ...], message: str) -> None:
     assert message in fails(code, "step", *options, *(("--plain",) if not options else ()))
+
+
+def test_two_architectures_share_a_page() -> None:
+    page = succeeds("step", "reduction_16", "--arch", "volta", "--arch", "V100", "--html", "-")
+    traces = [
+        tcusim.trace(
+            tcusim.build("reduction_16"), default_inputs(tcusim.build("reduction_16")), arch="volta"
+        )
+        for _ in range(2)
+    ]
+    assert page == traces[0].compare(traces[1]).to_html()
 
 
 def test_bad_traces(scan: Path, tmp_path: Path) -> None:

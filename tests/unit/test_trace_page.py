@@ -22,6 +22,7 @@ from tcusim.errors import InputError
 from tcusim.machine import format_of
 from tcusim.machine.accounts.layout import panel
 from tcusim.machine.bits import from_bits
+from tcusim.simulate.comparison import Comparison
 from tcusim.simulate.frames import default_inputs
 from tcusim.simulate.trace import Trace, trace
 from tcusim.simulate.trace_page import data_of
@@ -43,11 +44,12 @@ def page_of_scan(kept: Trace) -> str:
     return kept.to_html()
 
 
-def embedded(page: str) -> dict[str, Any]:
-    """Return the data in a page."""
+def embedded(page: str, side: int = 0) -> dict[str, Any]:
+    """Return the data of a trace in a page."""
     found = re.search(r'id="data">([^<]*)<', page)
     assert found is not None
-    data: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(found[1])))
+    content = json.loads(gzip.decompress(base64.b64decode(found[1])))
+    data: dict[str, Any] = content["sides"][side]
     return data
 
 
@@ -119,7 +121,7 @@ def test_every_type_has_a_page(ab: str, acc: str, arch: str) -> None:
     tile = {"f64": "8x8x4"}.get(ab, "16x16x16")
     program = tcusim.build("reduction_k", tile=tile, ab=ab, acc=acc)
     kept = trace(program, default_inputs(program), arch=arch)
-    data = data_of(kept.about, list(kept), "", 4096)
+    data = data_of(kept.about, list(kept), "", "", 4096)
     step, frame = next(p for p in zip(data["steps"], kept, strict=True) if p[1].kind == "mma")
     _, elements = cells(data, step[6][0])
     assert [float(text) for _, text in elements] == frame.writes[0].values.ravel().tolist()
@@ -140,7 +142,7 @@ def test_every_algorithm_has_a_page(name: str) -> None:
 def test_what_was_never_written_is_nan() -> None:
     kept = trace(tcusim.build("scan_256"), {"in": np.ones(256, np.float16)})
     frame = next(frame for frame in kept if frame.kind == "store" and frame.writes[0].note)
-    data = data_of(kept.about, [frame], "", 0)
+    data = data_of(kept.about, [frame], "", "", 0)
     _, elements = cells(data, data["steps"][0][6][0])
     assert {text for _, text in elements} == {"NaN"}
 
@@ -314,6 +316,68 @@ def test_everything_that_takes_keys_has_a_name(browser: Browser, page: str, tmp_
     found = [node for node in nodes if takes_keys(node)]
     assert len(found) > 30
     assert [node for node in found if not node.get("name", {}).get("value")] == []
+
+
+@pytest.fixture(name="both", scope="module")
+def two_traces() -> Comparison:
+    program = tcusim.build("scan_tn_block", warps=2)
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=1024) * 2.0 ** rng.integers(-9, 4, 1024)
+    inputs = {"in": x.astype(np.float16)}
+    volta, hopper = (trace(program, inputs, arch=arch, blocks=0) for arch in ("volta", "hopper"))
+    return volta.compare(hopper)
+
+
+def test_two_traces_stand_side_by_side(browser: Browser, both: Comparison, tmp_path: Path) -> None:
+    opened(browser, both.to_html(cells=800), tmp_path)
+    told = "document.querySelector('#difference').textContent"
+    assert browser.value(told) == "No bit differs at this step."
+
+    # The first difference, and then in the order of each warp's steps.
+    first = both.differences[0]
+    browser.press("d")
+    assert browser.value(WHERE).startswith(f"step {first.frame.number} of ")
+    assert browser.value(told).startswith(f"The first difference: {first.what}.")
+    head = browser.value("document.querySelector('#account-head').textContent")
+    assert head == f"Row {first.row}, column {first.col}"
+    count = browser.value("document.querySelectorAll('#tiles .side:first-child .differs').length")
+    assert count == first.count
+    assert count == browser.value("document.querySelectorAll('.side:last-child .differs').length")
+    steps = sorted({(one.frame.warp, one.frame.number) for one in both.differences})
+    browser.click("#differ-next")
+    assert browser.value(WHERE).startswith(f"step {steps[1][1]} of ")
+    browser.press("D")
+    browser.press("D")
+    assert browser.value(WHERE).startswith(f"step {steps[-1][1]} of ")
+    assert browser.value("document.querySelector('#warp').value") == str(steps[-1][0])
+
+    # Both say how an output is summed, each in its own arithmetic.
+    browser.press("d")
+    browser.point("[role=grid] tr:nth-child(2) td:nth-of-type(3)")
+    heads = browser.value("[...document.querySelectorAll('#account h3')].map((e) => e.textContent)")
+    for head, arch, side in zip(heads, ("volta", "hopper"), (both.one, both.two), strict=True):
+        frame = next(
+            f for f in side if (f.warp, f.number) == (first.frame.warp, first.frame.number)
+        )
+        a, b, c = (tile.values for tile in frame.reads)
+        one = tcusim.explain(a, b, c, arch=arch, cell=(1, 2))[arch]
+        assert head.startswith(f"NVIDIA {arch.title()}: {one.bits} = ")
+    assert browser.value("document.querySelectorAll('[role=grid] td.chosen').length") == 2
+    assert browser.errors() == []
+
+
+def test_two_traces_fit_a_phone(browser: Browser, both: Comparison, tmp_path: Path) -> None:
+    opened(browser, both.to_html(cells=0), tmp_path, width=390, height=844)
+    browser.press("d")
+    assert browser.value("document.documentElement.scrollWidth <= innerWidth")
+    tops = "[...document.querySelectorAll('#tiles .side')].map((e) => e.offsetTop)"
+    assert browser.value(f"(([a, b]) => b > a)({tops})")
+
+
+def test_equal_traces_have_no_difference(browser: Browser, kept: Trace, tmp_path: Path) -> None:
+    opened(browser, kept.compare(kept).to_html(cells=0), tmp_path)
+    assert browser.value("document.querySelector('#differ-next').disabled")
+    assert "No bit differs" in browser.value("document.querySelector('#about').textContent")
 
 
 def test_an_empty_trace_says_so(browser: Browser, tmp_path: Path) -> None:
