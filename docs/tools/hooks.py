@@ -25,10 +25,15 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add a page for each tutorial. A cell that fails, fails the build."""
+    """Add pages for the tutorials, and to step through. A cell that fails, fails the build."""
     for path in sorted((ROOT / "tutorials").glob("*.py")):
         name = f"tutorials/{path.stem}.md"
         files.append(File.generated(config, name, content=percent.page(path)))
+    # It needs this tree's tcusim, which `on_config` makes importable.
+    import through
+
+    for name, content in through.pages().items():
+        files.append(File.generated(config, name, content=content))
     return files
 
 

@@ -1,0 +1,41 @@
+"""Pages to step through, for the site: they are files of their own, shown in frames."""
+
+from __future__ import annotations
+
+from html import escape
+
+import numpy as np
+
+import tcusim
+from tcusim.simulate.frames import default_inputs
+
+__all__ = ["frame", "pages"]
+
+_FOLDER = "assets/through"
+_HEIGHT = 820
+
+
+def pages() -> dict[str, str]:
+    """Return the pages by the paths of their files."""
+    scan = tcusim.build("scan_256n", segment_size=512)
+    alone = tcusim.trace(scan, default_inputs(scan), arch="volta")
+    wide = {"in": (1.001 * np.exp2(np.arange(512) * 7 % 23 - 8)).astype(np.float16)}
+    volta, hopper = (tcusim.trace(scan, wide, arch=arch) for arch in ("volta", "hopper"))
+    block = tcusim.build("reduction_tn_block", warps=4)
+    warps = tcusim.trace(block, default_inputs(block), blocks=0)
+    shown = {
+        "scan": alone.to_html(),
+        "both": volta.compare(hopper).to_html(),
+        "block": warps.to_html(),
+    }
+    return {f"{_FOLDER}/{name}.html": page for name, page in shown.items()}
+
+
+def frame(name: str, title: str) -> str:
+    """Return the element that shows a page, with a link to it alone."""
+    path = f"{_FOLDER}/{name}.html"
+    return (
+        f'<iframe class="through" src="{path}" title="{escape(title)}" sandbox="allow-scripts" '
+        f'loading="lazy" height="{_HEIGHT}"></iframe>\n'
+        f'<p><a href="{path}">The same in a window of its own</a></p>'
+    )
