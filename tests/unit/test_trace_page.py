@@ -64,11 +64,11 @@ def cells(data: dict[str, Any], number: int) -> tuple[list[Any], list[tuple[str,
 
 
 def test_it_says_who_ran_the_program(kept: Trace) -> None:
-    assert data_of(kept.about, list(kept)[:3], "", 0)["notes"] == []
+    assert data_of(kept.about, list(kept)[:3], "", "", 0)["notes"] == []
     about = replace(kept.about, place="cupy on NVIDIA H200")
     said = "What each step left was recorded by cupy on NVIDIA H200."
-    assert data_of(about, list(kept)[:3], "", 0)["notes"] == [said]
-    assert data_of(about, list(kept)[:3], "Some.", 0)["notes"] == [said, "Some."]
+    assert data_of(about, list(kept)[:3], "", "", 0)["notes"] == [said]
+    assert data_of(about, list(kept)[:3], "Some.", "", 0)["notes"] == [said, "Some."]
 
 
 def test_tiles_have_the_bits_of_the_interpreter(kept: Trace, page: str) -> None:
