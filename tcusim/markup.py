@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
-__all__ = ["page", "scrolling", "themed"]
+__all__ = ["listing", "page", "scrolling", "shown", "table", "themed"]
 
 _PAGE: Final = """<!DOCTYPE html>
 <html lang="en">
@@ -34,6 +35,65 @@ _LIGHT: Final = (
 _DARK: Final = ('[data-jp-theme-light="false"]', '[data-md-color-scheme="slate"]', ".vscode-dark")
 
 
+def _shown_style() -> str:
+    colours = themed(
+        ".tcusim-shown",
+        "--quiet: #595959; --edge: #c4c4c4",
+        "--quiet: #b3b3b3; --edge: #5a5a5a",
+    )
+    rules = """
+.tcusim-shown { font: 14px/1.45 system-ui, sans-serif; text-align: left }
+.tcusim-shown .scroll { overflow: auto; max-width: 100%; max-height: 36em }
+.tcusim-shown pre { font: 12px/1.5 ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace;
+  margin: .3em 0; background: none; color: inherit; white-space: pre }
+.tcusim-shown table { border-collapse: collapse; margin: .3em 0; font-size: 13px }
+.tcusim-shown :is(th, td) { padding: .1em .9em .1em 0; text-align: left; font-weight: normal;
+  vertical-align: top; background: none; border: 0 }
+.tcusim-shown thead th { border-bottom: 1px solid var(--edge); font-weight: 600 }
+.tcusim-shown tbody th, .tcusim-shown .quiet { color: var(--quiet) }
+.tcusim-shown .numbers :is(th, td) { font: 11px ui-monospace, Menlo, Consolas, monospace;
+  text-align: right; padding: .1em .4em; white-space: nowrap }
+.tcusim-shown .numbers td { border: 1px solid var(--edge) }
+"""
+    return colours + rules
+
+
+def shown(*parts: str) -> str:
+    """Return what a notebook shows of an object, in the colours of its surroundings."""
+    return "\n".join([f'<div class="tcusim-shown"><style>{_SHOWN}</style>', *parts, "</div>"])
+
+
+def table(
+    caption: str,
+    rows: Iterable[Sequence[str]],
+    header: Sequence[str] = (),
+    *,
+    numbers: bool = False,
+) -> str:
+    """Return a table, whose rows begin with what they are of, or "". numbers: of equal width."""
+    kind = ' class="numbers"' if numbers else ""
+    lines = [f"{scrolling(caption)}<table{kind}>"]
+    if header:
+        cells = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in header)
+        lines.append(f"<thead><tr>{cells}</tr></thead>")
+    lines.append("<tbody>")
+    for first, *others in rows:
+        cells = "".join(f"<td>{escape(cell)}</td>" for cell in others)
+        head = f'<th scope="row">{escape(first)}</th>' if first else "<td></td>"
+        lines.append(f"<tr>{head}{cells}</tr>")
+    return "\n".join([*lines, "</tbody></table></div>"])
+
+
+def listing(title: str, text: str) -> str:
+    """Return a listing: what a program works on, which unfolds, and then its steps."""
+    head, _, body = text.partition("\n\n")
+    return shown(
+        f"<p><strong>{escape(title)}</strong></p>",
+        f"<details><summary>What it works on</summary><pre>{escape(head)}</pre></details>",
+        f"{scrolling('Listing')}<pre>{escape(body.rstrip())}</pre></div>",
+    )
+
+
 def page(title: str, body: str) -> str:
     """Return a whole page around a fragment."""
     return _PAGE.format(title=escape(title), body=body)
@@ -55,3 +115,6 @@ def themed(selector: str, light: str, dark: str) -> str:
 def scrolling(label: str) -> str:
     """Return the beginning of an element that can be scrolled, by keys too."""
     return f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(label)}">'
+
+
+_SHOWN: Final = _shown_style()

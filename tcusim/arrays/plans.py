@@ -11,6 +11,7 @@ import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from html import escape
 from typing import Any, Final, NamedTuple, TypedDict, Unpack, overload
 
 import numpy as np
@@ -39,6 +40,7 @@ from tcusim.arrays.request import (
 )
 from tcusim.backends import DeviceBackend, Edge, Session, get_backend
 from tcusim.errors import InputError, Unsupported, VerifyError
+from tcusim.markup import shown, table
 from tcusim.program.launches import Launch, LaunchPlan, Memory
 from tcusim.simulate.counts import Counts, counts_of_text
 
@@ -209,23 +211,28 @@ class Planned:
 
     def __str__(self) -> str:
         """Show everything: sizes, arrays, launches with their counts, and why."""
-        return "\n".join(self._lines())
+        lines = (f"  {head:<8}  {text}" for head, text in self._rows())
+        return "\n".join([f"plan {self.operation}", *lines])
 
-    def _lines(self) -> Iterator[str]:
+    def _repr_html_(self) -> str:
+        title = f"<p><strong>plan {escape(self.operation)}</strong></p>"
+        return shown(title, table("Plan", self._rows()))
+
+    def _rows(self) -> Iterator[tuple[str, str]]:
+        """Yield everything: what it is of, and text."""
         p, t = self.problem, self.problem.types
-        yield f"plan {self.operation}"
-        yield f"  problem   {_sizes(p, self.rule)}"
+        yield "problem", _sizes(p, self.rule)
         parts = f"{t.source} as {t.ab}" if t.source != t.ab else t.ab
-        yield f"  tile      {p.tile.name}, {parts} to {t.acc}"
-        yield f"  arch      {self.arch or 'that of the GPU; hopper on the simulator'}"
+        yield "tile", f"{p.tile.name}, {parts} to {t.acc}"
+        yield "arch", self.arch or "that of the GPU; hopper on the simulator"
         for number, array in enumerate(self.arrays):
             head = "arrays" if number == 0 else ""
-            yield f"  {head:<8}  {array.name:<9} {array.dtype} x {array.size}, {array.nbytes} bytes"
+            yield head, f"{array.name:<9} {array.dtype} x {array.size}, {array.nbytes} bytes"
         for number, launch in enumerate(self.launches, start=1):
-            yield f"  {f'launch {number}':<8}  {self._line_of(launch)}"
-        yield f"  strategy  {self.strategy}"
+            yield f"launch {number}", self._line_of(launch)
+        yield "strategy", self.strategy
         for number, reason in enumerate(self.rationale):
-            yield f"  {'why' if number == 0 else '':<8}  {reason}"
+            yield "why" if number == 0 else "", reason
 
     def _line_of(self, launch: Launch) -> str:
         program, scalars = launch.program, self.scalars(launch)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from html import escape
 from typing import Any, ClassVar, Final
 
 from tcusim.errors import InputError
+from tcusim.markup import shown, table
 
 __all__ = ["MmaCount", "ShapeReport", "ShapeRow"]
 
@@ -216,6 +218,14 @@ class ShapeReport:
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         text = ["  ".join(map(str.ljust, cells, widths)).rstrip() for cells in lines]
         return "\n".join([*text, "", *self.notes(), self.summary()])
+
+    def _repr_html_(self) -> str:
+        notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes())
+        return shown(
+            f"<p><strong>{escape(self.summary())}</strong></p>",
+            table("Algorithms", self.table(), self.header),
+            f"<details><summary>Notes</summary><ul>{notes}</ul></details>" if notes else "",
+        )
 
 
 # The kinds of notes, in the order in which they are printed; the last is of no single algorithm.

@@ -41,6 +41,7 @@ from typing import ClassVar, TypeAlias
 
 from tcusim.errors import InputError
 from tcusim.machine.shapes import MmaShape
+from tcusim.markup import listing
 from tcusim.program.index import BLOCK as BLOCK
 from tcusim.program.index import BLOCK_COL as BLOCK_COL
 from tcusim.program.index import COL as COL
@@ -571,6 +572,9 @@ class Program:
     def __str__(self) -> str:
         """Print as the listing."""
         return type(self).as_text(self)
+
+    def _repr_html_(self) -> str:
+        return listing(repr(self), str(self))
 
     @property
     def inputs(self) -> tuple[Buffer, ...]:

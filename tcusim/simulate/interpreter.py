@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from html import escape
 from typing import Any, NoReturn, TypeAlias, assert_never
 
 import numpy as np
@@ -33,6 +34,7 @@ from tcusim.machine import (
 )
 from tcusim.machine.formats import unwritten_values
 from tcusim.machine.sequential import round_to_odd, two_sum
+from tcusim.markup import shown, table
 from tcusim.program.bind import bind_scalars
 from tcusim.program.checks.verifier import verify
 from tcusim.program.checks.writes import has_one_writer
@@ -63,6 +65,7 @@ from tcusim.program.grammar import (
     Sync,
     View,
     When,
+    accesses,
     branch_of,
     numbered,
 )
@@ -95,6 +98,21 @@ class Event:
     loops: Mapping[str, int]
     warps: Ints
     state: State
+
+    def _repr_html_(self) -> str:
+        """Show the step, and the fragment that it wrote in the first of its warps, as it is now."""
+        loops = "".join(f", {name} = {value}" for name, value in self.loops.items())
+        first = int(self.warps[0])
+        head = (
+            f"<strong>{escape(self.path + loops)}</strong> <code>{escape(line(self.step))}</code>"
+        )
+        parts = [f"<p>{head} in {self.warps.size} warp{'s' * (self.warps.size != 1)}</p>"]
+        for frag in accesses(self.step).frags_written:
+            tile = self.state.tile(frag, first)
+            rows = [[str(row), *(f"{float(x):.5g}" for x in tile[row])] for row in range(len(tile))]
+            parts.append(f'<p class="quiet">{escape(frag.name)} of warp {first}</p>')
+            parts.append(table(frag.name, rows, numbers=True))
+        return shown(*parts)
 
 
 def interpret(
