@@ -56,6 +56,7 @@ from tcusim.program.grammar import (
 from tcusim.program.printer import line
 from tcusim.program.resources import SharedMemory, Table
 from tcusim_cuda.kernel import SHARED_POOL, TICKET_WORDS, WORKSPACE, Kernel, words_of
+from tcusim_cuda.later import Later
 from tcusim_cuda.text import (
     C_TYPES,
     Move,
@@ -68,6 +69,7 @@ from tcusim_cuda.text import (
     c_literal,
     c_pattern,
     c_pointer,
+    c_pointer_at,
     c_test,
     c_value,
     c_when,
@@ -83,7 +85,6 @@ from tcusim_cuda.together import MOST_STEPS, Run, runs_of
 from tcusim_cuda.transfer import (
     LANES,
     UNROLL,
-    Later,
     Transfer,
     Where,
     fetches,
@@ -104,8 +105,12 @@ REGISTERS = 2**16
 # The same of sm_90: its shared memory, and what the system takes of it for each block.
 SHARED_BYTES, RESERVED_BYTES = 228 * 1024, 1024
 SPARE_REGISTERS, SPARE_OF_BF16 = 32, 64
+# Registers of a thread that its accumulators take at most. Beside more of them, operands have none.
+SUM_REGISTERS = 192
 # Bytes of tiles, in the 32 threads of a warp, that are worth waiting for together.
 BYTES_OF_HELD_TILES = 4096
+# Rows of blocks that run together where the grid has several columns.
+BAND_ROWS = 8
 # Unless that writes more steps than this: a loop must stay in the instruction cache.
 UNROLLED_STEPS = 512
 
@@ -267,8 +272,10 @@ class Emitter:
         # Where fragments and their functions are.
         self.space = instruction.namespace
         self.tiled = _directly_loaded(program) if self.space == "wmma" else frozenset()
+        self.tiled |= self.later.sources
         self.shared = SharedMemory(program)
         self.layouts, self.tables = self.shared.layouts, self.shared.tables
+        self.kept = _kept(program) if self.space == "wmma" else frozenset[str]()
         self.pooled = self.shared.nbytes > STATIC_SHARED_BYTES
 
     def kernel(self) -> Kernel:
@@ -369,7 +376,7 @@ class Emitter:
             self._constants()
             self._place_of_ticket()
         else:
-            self._place("blockIdx.x")
+            self._place_in_band() if self.program.columns > 1 else self._place("blockIdx.x")
             self._shared_memory()
         for name in _ranges(self.program):
             self._line(f"long long {name}_last = -1;", f"bool {name}_inner = false;")
@@ -381,6 +388,11 @@ class Emitter:
 
     def _place_of_lane(self, thread: str) -> None:
         self._line(f"const int lane = {thread} % {LANES};", f"const int warp = {thread} / {LANES};")
+        across = self.program.warp_columns
+        if across > 1:
+            self._line(
+                f"const int warp_row = warp / {across};", f"const int warp_col = warp % {across};"
+            )
 
     def _place(self, number: str) -> None:
         """Declare the block's place in the grid."""
@@ -390,6 +402,18 @@ class Emitter:
         else:
             self._line(f"const long long block = {number} / {columns};")
             self._line(f"const int block_col = {number} % {columns};")
+
+    def _place_in_band(self) -> None:
+        """Declare the block's place where blocks run column by column, in bands of some rows.
+
+        Those that run at the same time then read fewer rows and columns, which L2 keeps for them.
+        """
+        sizes = f"{self.program.columns}, {BAND_ROWS}"
+        place = f"(blockIdx.x, {c_extent(self.program.blocks)})"
+        self._line(
+            f"const long long block = tcu::row_in_bands<{sizes}>{place};",
+            f"const int block_col = tcu::col_in_bands<{sizes}>{place};",
+        )
 
     def _place_of_ticket(self) -> None:
         """Take the number of the block, as blocks start: none waits for one that never does."""
@@ -468,10 +492,17 @@ class Emitter:
         shape, layout = self.instruction.shape, ""
         if frag.role is not Role.ACC:
             layout = f", wmma::{self.layouts[frag.name]}"
-        return (
+        kind = (
             f"{self.space}::fragment<wmma::{frag.role.value}, {shape.m}, {shape.n}, {shape.k}, "
-            f"{FRAGMENT_TYPES[frag.dtype]}{layout}> {frag.name}{array};"
+            f"{FRAGMENT_TYPES[frag.dtype]}{layout}>"
         )
+        if frag.name in self.kept:
+            kind = f"tcu::Kept<{kind}>"
+        return f"{kind} {frag.name}{array};"
+
+    def _space_of(self, frag: Frag) -> str:
+        """Return where the functions for a fragment are."""
+        return "tcu" if frag.name in self.kept else self.space
 
     def _grid_of(self, frag: Frag) -> tuple[int, int]:
         """Return how many fragments a tile is, down and across."""
@@ -481,7 +512,8 @@ class Emitter:
     @contextmanager
     def _each_fragment(self, frag: Frag, view: View | None = None) -> Iterator[tuple[str, str]]:
         """Loop over a tile's fragments; give the index, and where each lies in a view if any."""
-        pointer = "" if view is None else c_pointer(view.buffer, view.offset)
+        point = c_pointer_at if self.later.is_counted else c_pointer
+        pointer = "" if view is None else point(view.buffer, view.offset)
         if self.instruction.single:
             yield "", pointer
             return
@@ -639,8 +671,8 @@ class Emitter:
             case Locate():
                 self._locate(step)
             case Sync(scope):
-                waits = ["tcu::wait_for_copies();"] if self.path in self.later.waits else []
-                self._line(*waits, "__syncthreads();" if scope is Scope.BLOCK else "__syncwarp();")
+                self._wait_for_copies()
+                self._line("__syncthreads();" if scope is Scope.BLOCK else "__syncwarp();")
             case Loop() | When():
                 raise AssertionError("control steps are written by _steps")
             case _:
@@ -651,10 +683,17 @@ class Emitter:
 
         Of some types nvcc does not see in which space a tile of WMMA's is, so ours is told.
         """
-        if self.space == "wmma" and frag.dtype in TOLD_THE_SPACE:
+        if frag.name not in self.kept and self.space == "wmma" and frag.dtype in TOLD_THE_SPACE:
             space = "InGlobal" if view.buffer.space is Space.GLOBAL else "InShared"
             return f"tcu::{verb}_tile<tcu::{space}>"
-        return f"{self.space}::{verb}_matrix_sync"
+        return f"{self._space_of(frag)}::{verb}_matrix_sync"
+
+    def _wait_for_copies(self) -> None:
+        """Wait for what a barrier shall make visible of what was only started."""
+        unfinished = self.later.waits.get(self.path)
+        if unfinished is not None:
+            latest = f"<{unfinished}>" if unfinished else ""
+            self._line(f"tcu::wait_for_copies{latest}();")
 
     def _each_element(self, frag: Frag, f: str, value: str) -> None:
         """Set each element of a fragment, all alike."""
@@ -680,7 +719,7 @@ class Emitter:
         if pattern.uniform:
             value = c_literal(frag.dtype, int(pattern.kind is PatternKind.ONES))
             with self._each_fragment(frag) as (f, _):
-                self._line(f"{self.space}::fill_fragment({frag.name}{f}, {value});")
+                self._line(f"{self._space_of(frag)}::fill_fragment({frag.name}{f}, {value});")
             return
         name, table = self.tables.of(frag, pattern)
         if name not in self.tables.filled:
@@ -719,6 +758,8 @@ class Emitter:
         how = self._transfer_of(step)
         if self.path in self.later.copies:
             self._line(*async_lines(how, step.dst, step.src))
+            if self.later.is_counted:
+                self._line("tcu::commit_copies();")
             return
         self._move(copied(step, how))
 
@@ -886,6 +927,17 @@ def fragments_of(program: Program) -> tuple[Frag, ...]:
         for frag in (*touched.frags_written, *touched.frags_read):
             found.setdefault(frag.name, frag)
     return tuple(found.values())
+
+
+def _kept(program: Program) -> frozenset[str]:
+    """Return the accumulators that are kept in memory: no products, if all are too many."""
+    sums = [frag for frag in fragments_of(program) if frag.role is Role.ACC]
+    nbytes = sum(frag.rows * frag.cols * format_of(frag.dtype).itemsize for frag in sums)
+    if nbytes <= 4 * LANES * SUM_REGISTERS:
+        return frozenset()
+    steps = (step for _, step in walk(program.steps))
+    multiplied = {step.d.name for step in steps if isinstance(step, Mma)}
+    return frozenset(frag.name for frag in sums) - multiplied
 
 
 def _ranges(program: Program) -> dict[str, None]:

@@ -163,6 +163,8 @@ class _TappedEmitter(Emitter):
         super().__init__(_with_arguments(program, 0, 0), instruction, standalone=False)
         steps = enumerate(walk(program.steps), start=1)
         self.numbers = {path: number for number, (path, _) in steps}
+        # All fragments are recorded alike.
+        self.kept = frozenset()
         self.placings: dict[str, Placing] = {}
         self.grids: dict[str, tuple[int, int]] = {}
 
@@ -173,8 +175,9 @@ class _TappedEmitter(Emitter):
     def _setup(self) -> None:
         super()._setup()
         program = self.program
-        ticket = "ticket" if program.status else "blockIdx.x"
-        warp = f"static_cast<long long>({ticket}) * {program.warps} + warp"
+        # Not as the blocks run, which may be in bands.
+        place = f"(block * {program.columns} + block_col)" if program.columns > 1 else "block"
+        warp = f"{place} * {program.warps} + warp"
         self._line("", f"// What a warp that is tapped begins with: {RECORDS} tells of it.")
         self._line(f"tcu::Tap {TAP}({CHOICE}, {RECORDS}, {warp});")
         for buffer in program.scratch:

@@ -24,7 +24,15 @@ from tcusim.program.grammar import (
     Space,
     View,
 )
-from tcusim_cuda.transfer import FEW_GROUPS, LANES, UNROLL, Alignment, Transfer, Where
+from tcusim_cuda.transfer import (
+    FEW_GROUPS,
+    LANES,
+    UNROLL,
+    Alignment,
+    Transfer,
+    Where,
+    is_all_or_none,
+)
 
 # What an element is called in memory.
 C_TYPES = {
@@ -54,7 +62,8 @@ def c_index(index: Index) -> str:
 # The number of an element within its vector.
 _AT = Index.symbol("at")
 # A warp's place first, the element's within the tile last.
-_ORDER = {"block": -3, "block_col": -2, "warp": -1, "row": 2, "col": 3, "at": 4}
+_ORDER = {"block": -5, "block_col": -4, "warp": -3, "warp_row": -2, "warp_col": -1}
+_ORDER |= {"row": 2, "col": 3, "at": 4}
 
 
 def wrapped(text: str) -> str:
@@ -135,6 +144,19 @@ def c_pointer(buffer: Buffer, place: Index) -> str:
     if place == Index() and buffer.space is Space.GLOBAL:
         return buffer.name
     return f"&{buffer.name}[{c_index(place)}]"
+
+
+def c_pointer_at(buffer: Buffer, place: Index) -> str:
+    """Print the address of an element as one that its constant is added to.
+
+    Within an index, or where it only sets bits that are known to be 0, the compiler makes of each
+    constant an address of its own, which in a loop takes a register; added to a pointer of which
+    nothing is known, it becomes part of the access.
+    """
+    if not place.terms:
+        return c_pointer(buffer, place)
+    step = f" {'+' if place.const > 0 else '-'} {abs(place.const)}" if place.const else ""
+    return f"&{buffer.name}[tcu::unknown({c_index(Index(place.terms))})]{step}"
 
 
 def c_inside(view: View, down: bool) -> str:
@@ -400,7 +422,13 @@ def _held(transfer: Transfer, variable: str, value: str, writes: Iterable[str]) 
 
 
 def async_lines(transfer: Transfer, dst: View, src: View) -> list[str]:
-    """Print copies from global to shared memory that are started, and waited for later."""
+    """Print copies from global to shared memory that are started, and waited for later.
+
+    Where each vector is aligned and in bounds as a whole, or not at all, there is no branch, around
+    which products could not be scheduled.
+    """
+    if transfer.where[-1] is Where.ALIGNED and is_all_or_none(transfer, src):
+        return _whole_async_lines(transfer, dst, src)
 
     def start(fast: bool) -> list[str]:
         inside = "" if fast else c_inside(src, transfer.down)
@@ -411,3 +439,32 @@ def async_lines(transfer: Transfer, dst: View, src: View) -> list[str]:
 
     lines = each_vector(transfer, transfer.iterations, "lane", start(transfer.vector > 1))
     return _paths(transfer, lines, start)
+
+
+def _whole_async_lines(transfer: Transfer, dst: View, src: View) -> list[str]:
+    """Print copies of whole vectors, those of a lane at constant distances if they can be."""
+
+    def copy(pointers: Iterable[str]) -> str:
+        arguments = ", ".join(filter(None, (*pointers, c_bounds(src))))
+        return f"tcu::copy_whole_async<{transfer.vector}>({arguments});"
+
+    views, count = (dst, src), transfer.iterations
+    inner = (transfer.rows if transfer.down else transfer.cols) // transfer.vector
+    if LANES % inner or transfer.vectors % LANES or count == 1:
+        line = copy(c_pointer(view.buffer, c_place(view)) for view in views)
+        return each_vector(transfer, count, "lane", [line])
+    along, across = ("row", "col") if transfer.down else ("col", "row")
+    turn = LANES // inner
+    pointers = []
+    for view in views:
+        stride = view.col_stride if transfer.down else view.row_stride
+        first = c_place(view).substitute({across: Index.symbol("first")})
+        pointers.append(f"{c_pointer_at(view.buffer, first)} + {turn * stride}*nth")
+    body = [
+        f"const int {across} = first + {turn}*nth;" if c_bounds(src) else "",
+        copy(pointers),
+    ]
+    loop = _block(f"for (int nth = 0; nth < {count}; ++nth)", filter(None, body))
+    place = "0" if inner == 1 else f"{transfer.vector}*(lane % {inner})"
+    places = [f"const int first = lane / {inner};", f"const int {along} = {place};"]
+    return _block("", [*places, "#pragma unroll", *loop])

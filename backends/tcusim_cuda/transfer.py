@@ -7,8 +7,7 @@ templates of `tcusim.cuh` see what it allows.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -18,26 +17,19 @@ from tcusim.program.grammar import (
     Bound,
     Buffer,
     BufferRole,
-    Copy,
     Extent,
     Index,
     Locate,
     Loop,
-    Mma,
-    Numbered,
     Program,
     Ranges,
     Space,
-    Sync,
     View,
-    When,
     accesses,
-    branch_of,
-    numbered,
     walk,
     whole,
 )
-from tcusim.program.walk import Guard, sites, span
+from tcusim.program.walk import WARP_PLACES, Guard, sites, span
 
 LANES = 32
 # The widest access of a lane. A vector is that many bytes of the widest type of its step, not of
@@ -61,8 +53,6 @@ LEAST_GATHERED = 4
 # How much of an input L2 reads ahead of the blocks that run: as much as they themselves read, or
 # more. Measured on an H200: 2 to 8 MB are equally good, and 16 MB are bad for its L2 of 50 MB.
 FETCHED_BYTES = 2**22
-# What cp.async copies. Source: PTX ISA, "cp.async".
-ASYNC_BYTES = (4, 8, 16)
 
 
 class Where(StrEnum):
@@ -228,6 +218,17 @@ def _guard(
     return tuple(dict.fromkeys(tests))
 
 
+def is_all_or_none(transfer: Transfer, view: View) -> bool:
+    """Return whether each vector is in bounds as a whole or not at all, whatever the sizes are."""
+    along = "row" if transfer.down else "col"
+    for excess in (bound.excess for bound in view.bounds):
+        rest = [factor for name, factor in excess.terms if name != along]
+        steps = all(step % transfer.vector == 0 for step in (*rest, excess.const))
+        if excess.coefficient(along) not in ({0, 1} if steps else {0}):
+            return False
+    return True
+
+
 def _lanes_go_down(dst: View, src: View) -> bool:
     """Return whether neighbouring lanes take neighbouring rows: where memory is contiguous."""
     for view in (dst, src):
@@ -250,7 +251,7 @@ def known_steps(program: Program) -> frozenset[str]:
     Others, such as scalars, are numbers that only the launch tells.
     """
     loops = {step.var for _, step in walk(program.steps) if isinstance(step, Loop)}
-    return frozenset({"block", "block_col", "warp", "row", "col"} | loops)
+    return frozenset({"block", "block_col", "row", "col"} | WARP_PLACES | loops)
 
 
 def _in_vectors(view: View, size: int, down: bool, known: frozenset[str]) -> bool:
@@ -287,76 +288,6 @@ def _in_parts(program: Program, view: View, size: int, down: bool) -> bool:
     return all(limit is not None and Extent(limit) == view.buffer.size for limit in limits)
 
 
-# --- Copies that nobody waits for at once ---------------------------------------------------------
-
-
-class Later:
-    """Paths of the copies that are only started, and of the barriers before which they finish.
-
-    Every step sees what a Copy wrote to shared memory only after a Sync: that is the grammar, and
-    `verify` refuses a read, or another write, of the same elements before one (`synced_shared`).
-    So it is enough that a lane waits for its copies before the next Sync, whichever comes: no step
-    between can tell. Before the copy starts, a Sync has followed what earlier steps read there.
-
-    It pays where the warp multiplies in between: that is a software pipeline. Otherwise ordinary
-    loads are better, since the compiler may issue them early.
-    """
-
-    def __init__(self, program: Program) -> None:
-        self.copies: set[str] = set()
-        self._program = program
-        self._arrivals: defaultdict[str, set[str]] = defaultdict(set)
-        self._all_of(numbered(program.steps), {})
-        self.waits = {path for path, arrived in self._arrivals.items() if arrived & self.copies}
-
-    def _all_of(self, steps: Iterator[Numbered], pending: dict[str, bool]) -> dict[str, bool]:
-        """Return the copies pending after these steps, each with whether an Mma came since."""
-        for path, step in steps:
-            match step:
-                case Copy() if _copies_later(self._program, step):
-                    pending = {path: False, **pending}
-                case Mma():
-                    pending = dict.fromkeys(pending, True)
-                case Sync():
-                    self._arrivals[path].update(pending)
-                    self.copies.update(copy for copy, worked in pending.items() if worked)
-                    pending = {}
-                case Loop():
-                    # Another pass may find what the one before has left, and none may run at all.
-                    for _ in range(2):
-                        after = self._all_of(branch_of(path, step), pending)
-                        pending = _either(pending, after)
-                case When():
-                    taken = self._all_of(branch_of(path, step), pending)
-                    other = self._all_of(branch_of(path, step, taken=False), pending)
-                    pending = _either(taken, other)
-                case _:
-                    pass
-        return pending
-
-
-def _either(one: dict[str, bool], two: dict[str, bool]) -> dict[str, bool]:
-    return {path: one.get(path, False) or two.get(path, False) for path in {**one, **two}}
-
-
-def _copies_later(program: Program, step: Copy) -> bool:
-    """Return whether a Copy can be started and finished later: an input to shared memory, as is.
-
-    An output may be written meanwhile, so it is copied at once.
-    """
-    dst, src = step.dst, step.src
-    if step.plus is not None or step.only is not None or src.ranges:
-        return False
-    if dst.bounds or dst.buffer.space is Space.GLOBAL:
-        return False
-    if src.buffer.role is not BufferRole.INPUT or src.buffer.dtype != dst.buffer.dtype:
-        return False
-    transfer = transfer_of(program, (dst,), (src,))
-    size = transfer.vector * format_of(dst.buffer.dtype).itemsize
-    to, source = transfer.where
-    return size in ASYNC_BYTES and to is Where.ALIGNED and source is not Where.REPEATED
-
-
 # --- Reads ahead of blocks that wait --------------------------------------------------------------
 
 
@@ -386,7 +317,9 @@ def fetches(program: Program) -> list[Fetch]:
         for view in accesses(site.step).views_read:
             if view.buffer.role is not BufferRole.INPUT or view.ranges is not None:
                 continue
-            sides = {"row": view.rows, "col": view.cols, "warp": program.warps}
+            across = program.warp_columns
+            sides = {"warp": program.warps, "warp_row": program.warps // across}
+            sides |= {"warp_col": across, "row": view.rows, "col": view.cols}
             sides |= {loop.var: loop.count.constant or 1 for loop in site.loops}
             box = {name: (0, count - 1) for name, count in sides.items()}
             inner = Index(tuple(term for term in view.address.terms if term[0] in box))
@@ -405,4 +338,4 @@ def fetches(program: Program) -> list[Fetch]:
 def _of_warp(guards: tuple[Guard, ...]) -> bool:
     """Return whether a step is there in every block, in some warp."""
     bounds = (bound for guard in guards for bound in guard.bounds)
-    return all(bound.excess.symbols <= {"warp"} for bound in bounds)
+    return all(bound.excess.symbols <= WARP_PLACES for bound in bounds)

@@ -118,6 +118,7 @@ struct Pending {
     void* to;
     const void* from;
     int bytes;
+    int group;
 };
 
 struct Lane {
@@ -127,6 +128,7 @@ struct Lane {
     bool returned;
     Operands operands;
     std::vector<Pending> copies;
+    int groups;  // of copies that it has ended
 };
 
 struct Warp {
@@ -304,6 +306,7 @@ void start_block(char* stacks, size_t stride) {
         lanes[i].wait = Wait::nothing;
         lanes[i].returned = false;
         lanes[i].copies.clear();
+        lanes[i].groups = 0;
         prepare(lanes[i].context, stacks + i * stride + stride - kStackBytes, kStackBytes);
     }
     for (int w = 0; w < warp_count; ++w) warps[w] = {~0u, 0, w};
@@ -404,15 +407,21 @@ void start_copy(void* shared, const void* global, int bytes) {
     if (random_bits() & 1) {
         std::memcpy(shared, global, bytes);
     } else {
-        lanes[current].copies.push_back({shared, global, bytes});
+        lanes[current].copies.push_back({shared, global, bytes, lanes[current].groups});
     }
 }
 
-void wait_for_copies() {
-    for (const Pending& copy : lanes[current].copies) {
-        std::memcpy(copy.to, copy.from, copy.bytes);
+void commit_copies() { ++lanes[current].groups; }
+
+void wait_for_copies(int unfinished) {
+    Lane& lane = lanes[current];
+    // What a wait for all finishes need not be in a group that has ended.
+    const int end = unfinished > 0 ? lane.groups - unfinished : lane.groups + 1;
+    auto rest = lane.copies.begin();
+    for (; rest != lane.copies.end() && rest->group < end; ++rest) {
+        std::memcpy(rest->to, rest->from, rest->bytes);
     }
-    lanes[current].copies.clear();
+    lane.copies.erase(lane.copies.begin(), rest);
 }
 
 void mma(const Mma& shape, void* d, const void* a, const void* b, const void* c, int line) {

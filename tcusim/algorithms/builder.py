@@ -137,11 +137,12 @@ def stored_type(dtype: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the grid of a program covers: its scalars, and its blocks, down and across."""
+    """What the grid covers: scalars, blocks, down and across, and the columns of their warps."""
 
     scalars: tuple[Scalar, ...]
     blocks: Extent
     columns: int = 1
+    warp_columns: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -639,6 +640,7 @@ class Builder:
             steps=tuple(self._steps.steps),
             source=source,
             columns=work.columns,
+            warp_columns=work.warp_columns,
         )
 
     # --- Behind the scenes -------------------------------------------------------------------

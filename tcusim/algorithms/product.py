@@ -9,8 +9,9 @@ bound by memory, and has to be, because each element of A is used once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tcusim.algorithms.builder import Builder, Level, Work, numbered, padded, require, stored_type
 from tcusim.algorithms.registry import algorithm
@@ -19,11 +20,12 @@ from tcusim.algorithms.staging import (
     ROWS,
     Cols,
     Inner,
+    Pipeline,
     Stage,
     Sums,
+    Turn,
     edge,
     grouped,
-    pipelined,
     rows_of_warp,
 )
 from tcusim.algorithms.tree import fold
@@ -32,6 +34,8 @@ from tcusim.program.grammar import (
     COL,
     ROW,
     WARP,
+    WARP_COL,
+    WARP_ROW,
     Bound,
     Buffer,
     Extent,
@@ -59,12 +63,15 @@ class BlockSize:
         Rows of warps. Default: about as many as columns.
     depth : int
         k tiles of the block's rows of A and columns of B in a stage.
+    stages : int
+        Stages in shared memory, at least 2: while one is multiplied, the others are copied.
     """
 
     down: int = 2
     across: int = 2
     warps_down: int | None = None
     depth: int = 2
+    stages: int = 2
 
 
 BLOCK_SIZE = BlockSize()
@@ -83,8 +90,8 @@ def gemm(
 ) -> Work:
     """Multiply matrices, a tile of C a block, its operands staged in shared memory by all warps.
 
-    There are two stages: while one is multiplied the next is copied, with one barrier a step. A may
-    have any number of rows.
+    While one stage is multiplied the next ones are copied, with one barrier a step. A may have any
+    number of rows.
     """
     plan = _BlockTiles(b, block)
     cols, inner, depth = cols or plan.cols, sizes.size(b), block.depth
@@ -92,10 +99,10 @@ def gemm(
     columns = -(-cols // plan.cols)
     first_row, first_col = b.item * plan.rows, block_column(columns) * plan.cols
     steps = -(-inner // plan.step)
-    stages = range(min(2, steps))
-    lefts = [Stage(b, f"a{i}", plan.rows, plan.step, b.k) for i in stages]
-    rights = [Stage(b, f"b{i}", plan.step, plan.cols, b.n, right=True) for i in stages]
     sums = Sums(b, -(-inner // b.k), block.down, block.across)
+    line = Pipeline(sums, steps, depth, block.stages)
+    lefts = [Stage(b, f"a{i}", plan.rows, plan.step, b.k) for i in range(line.stages)]
+    rights = [Stage(b, f"b{i}", plan.step, plan.cols, b.n, right=True) for i in range(line.stages)]
 
     def fill(stage: int, step: Index) -> None:
         k = step * plan.step
@@ -110,8 +117,7 @@ def gemm(
         lefts[stage].fill(a, first_row * inner + k, inner, inside_a)
         rights[stage].fill(right, k * cols + first_col, cols, inside_b)
 
-    def multiply(stage: int, step: Index, span: int) -> None:
-        sums.tiles(depth, span, lambda q: plan.multiply(sums, lefts[stage], rights[stage], q))
+    operands = _Operands(plan, lefts, rights)
 
     def result(buffer: Buffer, row: Index, col: Index) -> View:
         place = (first_row + row, first_col + col)
@@ -125,18 +131,18 @@ def gemm(
             b.store([total], result(out, row + i * b.m, col + j * b.n), stage="s_C")
 
     with b.items():
-        if c is None:
-            start(Index(), Index())
-        else:
-            plan.by_warp(start)
-        fill(0, Index())
+        start(plan.row, plan.col)
+        line.start(fill)
         b.barrier()
-        pipelined(b, sums, steps, depth, fill, multiply, b.barrier)
-        plan.by_warp(store)
+        operands.load(0, 0)
+        line.run(
+            fill, lambda turn: sums.tiles(depth, turn.span, operands.use(sums, turn)), b.barrier
+        )
+        store(plan.row, plan.col)
         if b.options.items_per_warp > 1:
             b.barrier()
     per_block = plan.rows * b.options.items_per_warp
-    return Work((Scalar("rows"),), Extent(ROWS, per_block), columns)
+    return Work((Scalar("rows"),), Extent(ROWS, per_block), columns, plan.warp_columns)
 
 
 def block_column(columns: int) -> Index:
@@ -158,7 +164,8 @@ def result_tile(
 class _BlockTiles:
     """Which tile of the block's results each warp has: `down` x `across` tiles, warps in rows.
 
-    rows, cols: of the block's tile. step: elements of the inner axis in a stage.
+    rows, cols: of the block's tile. row, col: of the warp's within it. step: elements of the inner
+    axis in a stage. warp_columns: of the program.
     """
 
     def __init__(self, b: Builder, size: BlockSize) -> None:
@@ -175,39 +182,67 @@ class _BlockTiles:
         self.height, self.width = size.down * b.m, size.across * b.n
         self.rows, self.cols = self.warps_down * self.height, self.warps_across * self.width
         self.step = size.depth * b.k
+        # Where warps stand in one row or column, their number says which.
+        self.warp_columns = self.warps_across if self.warps_down > 1 else 1
+        row, col = (WARP_ROW, WARP_COL) if self.warp_columns > 1 else (WARP, WARP)
+        self.row = row * (self.height if self.warps_down > 1 else 0)
+        self.col = col * (self.width if self.warps_across > 1 else 0)
 
-    def by_warp(self, body: Callable[[Index, Index], None], row: int = 0) -> None:
-        """Run body(first row, first column) of the warp's tile within the block.
 
-        An index has no division by the warps across, so each row of warps is a branch.
-        """
-        if self.warps_across == 1:
-            body(WARP * (self.height if self.warps_down > 1 else 0), Index())
-            return
-        place = Index.of(row * self.height), (WARP - row * self.warps_across) * self.width
-        if row == self.warps_down - 1:
-            body(*place)
-            return
-        with self.b.when([Bound(WARP, Index.of((row + 1) * self.warps_across))]) as otherwise:
-            body(*place)
-            with otherwise():
-                self.by_warp(body, row + 1)
+class _Operands:
+    """The operands of a warp's products, which are loaded a k tile before they are used.
 
-    def multiply(self, sums: Sums, left: Stage, right: Stage, q: int) -> None:
-        """Multiply k tile q of a stage: load the warp's operands once, and use each many times."""
-        b, k = self.b, Index.of(q * self.b.k)
-        rows: dict[int, list[Frag]] = {}
-        cols: dict[int, list[Frag]] = {}
+    While a tile is multiplied the next one is loaded, to fragments of its own: after a barrier, the
+    products of the tile before it are there for the tensor cores.
+    """
 
-        def load(row: Index, col: Index) -> None:
-            for i in range(self.height // b.m):
-                rows[i] = left.load(f"A{i}", row + i * b.m, k, b.m)
-            for j in range(self.width // b.n):
-                cols[j] = right.load(f"B{j}", k, col + j * b.n, b.k)
+    def __init__(self, plan: _BlockTiles, lefts: list[Stage], rights: list[Stage]) -> None:
+        self.plan, self.lefts, self.rights = plan, lefts, rights
+        self.depth = plan.step // plan.b.k
+        # In a loop, each of the two sets follows the other. With two stages, the barrier would come
+        # before the products during which the other stage is copied.
+        even = len(lefts) * self.depth % 2 == 0
+        self.sets = "xy" if even and len(lefts) > 2 and plan.b.options.parts == 1 else ""
+        self.loaded: dict[str, tuple[list[list[Frag]], list[list[Frag]]]] = {}
 
-        self.by_warp(load)
-        for i, j in sums.totals:
-            sums.multiply((i, j), rows[i], cols[j])
+    def load(self, stage: int, q: int) -> None:
+        """Load k tile q of a stage."""
+        plan, b, k = self.plan, self.plan.b, Index.of(q * self.plan.b.k)
+        own = self._own(stage, q)
+        rows, cols = range(plan.height // b.m), range(plan.width // b.n)
+        left, right = self.lefts[stage], self.rights[stage]
+        self.loaded[own] = (
+            [left.load(f"A{i}{own}", plan.row + i * b.m, k, b.m) for i in rows],
+            [right.load(f"B{j}{own}", k, plan.col + j * b.n, b.k) for j in cols],
+        )
+
+    def _own(self, stage: int, q: int) -> str:
+        return self.sets and self.sets[(stage * self.depth + q) % 2]
+
+    def use(self, sums: Sums, turn: Turn) -> Callable[[int], None]:
+        """Return what multiplies k tile q of a step and loads the one after it."""
+
+        def after(q: int) -> None:
+            if q + 1 < self.depth:
+                self.load(turn.stage, q + 1)
+            elif turn.later is not None:
+                turn.wait()
+                self.load(turn.later, 0)
+
+        def one(q: int) -> None:
+            rows, cols = self.loaded[self._own(turn.stage, q)]
+            if self.depth == 1:
+                turn.copy()
+            if self.sets:
+                after(q)
+            if q == 0 < self.depth - 1:
+                turn.copy()
+            for i, j in sums.totals:
+                sums.multiply((i, j), rows[i], cols[j])
+            if not self.sets:
+                after(q)
+
+        return one
 
 
 # --- A matrix and a vector --------------------------------------------------------------------
@@ -231,7 +266,10 @@ class RowsOfWarp:
         rows.
     share_rows : bool
         The warps of a block take steps of the same rows in turn, and their sums are added at the
-        end: for matrices of few rows.
+        end: for matrices of few rows. If staged, each warp copies what it needs of x as well.
+    stages : int
+        Stages for the rows in shared memory, at least 2: while one is multiplied, the others are
+        copied.
     """
 
     down: int = 1
@@ -239,6 +277,7 @@ class RowsOfWarp:
     chunk: int = 4096
     staged: bool = True
     share_rows: bool = False
+    stages: int = 2
 
 
 ROWS_OF_WARP = RowsOfWarp()
@@ -269,14 +308,12 @@ def gemv_reduction(b: Builder, *, sizes: Inner = INNER, size: RowsOfWarp = ROWS_
                     start(None)
         else:
             start(work.c)
-        whole, rest = divmod(work.steps, work.steps_of_chunk)
-        if whole:
-            with b.loop("c_x", whole) as number:
-                work.do(number * work.steps_of_chunk, work.steps_of_chunk)
-        if rest:
-            work.do(Index.of(whole * work.steps_of_chunk), rest)
+        work.do_all()
         if shared:
             _store_sum_of_warps(b, list(sums.totals.values()), work.out, row)
+            if work.alone and b.options.items_per_warp > 1:
+                # The first warp still reads the sums of all.
+                b.barrier()
         else:
             for (i, _), total in sums.totals.items():
                 first = row + i * b.m
@@ -303,11 +340,16 @@ class _Work:
         self.steps = -(-inner // self.step)
         self.steps_of_chunk = min(self.steps, max(1, size.chunk // self.step))
         self.sums = Sums(b, self.steps * size.width, size.down)
-        self.vector = _Vector(b, self.steps_of_chunk * self.turn)
-        self.stages = [
-            Stage(b, f"a{i}", rows, size.width * b.k, b.k, own=True)
-            for i in range(min(2, self.steps_of_chunk))
-        ]
+        # What no two warps use need not be in the block's memory, if its parts are not many.
+        self.alone = size.share_rows and size.staged and b.options.parts == 1
+        self.most_stages = size.stages
+        chunk = self.steps if self.alone else self.steps_of_chunk
+        stages = range(self._line(chunk).stages)
+        self.stages = [Stage(b, f"a{i}", rows, size.width * b.k, b.k, own=True) for i in stages]
+        if self.alone:
+            self.vectors = [_OwnVector(b, f"x{i}", size.width) for i in stages]
+        else:
+            self.vector = _Vector(b, self.steps_of_chunk * self.turn)
         require(
             size.staged or self._loadable(),
             f"rows of {inner} {b.options.source} elements are no operands where they lie: that "
@@ -322,6 +364,37 @@ class _Work:
         whole = self.inner % self.step == 0 and b.options.parts == 1
         return whole and b.loads_directly(b.left("A"), tile)
 
+    def do_all(self) -> None:
+        """Multiply all rows of the warp."""
+        if self.alone:
+            self._all_alone()
+            return
+        whole, rest = divmod(self.steps, self.steps_of_chunk)
+        if whole:
+            with self.b.loop("c_x", whole) as number:
+                self.do(number * self.steps_of_chunk, self.steps_of_chunk)
+        if rest:
+            self.do(Index.of(whole * self.steps_of_chunk), rest)
+
+    def _all_alone(self) -> None:
+        """Multiply all steps, whose part of x is copied with the rows: no warp waits for others."""
+        line = self._line(self.steps)
+
+        def fill(stage: int, step: Index) -> None:
+            self._fill(stage, step)
+            start = step * self.step + self.own * self.b.k
+            # A step of all warps may reach beyond the end of x.
+            inside = edge(start + ROW * self.b.k + COL, self.inner, self.step)
+            self.vectors[stage].fill(self.x, start, inside)
+
+        def multiply(turn: Turn) -> None:
+            turn.copy()
+            x = self.vectors[turn.stage]
+            self._multiply(x.load, turn.span, partial(self._left, turn.stage))
+
+        line.start(fill)
+        line.run(fill, multiply, None)
+
     def do(self, first: Index, steps: int) -> None:
         """Multiply `steps` steps from `first` on, and the chunk of x that they need."""
         b = self.b
@@ -330,7 +403,7 @@ class _Work:
             b.barrier()
         self.vector.fill(self.x, first * self.step, self.inner)
         if self.staged:
-            self._fill(0, first)
+            self._line(steps).start(lambda stage, step: self._fill(stage, first + step))
             b.barrier()
             self._staged(first, steps)
             return
@@ -339,8 +412,12 @@ class _Work:
         with b.when([last]) as otherwise:
             grouped(b, self.sums, steps, self.width, lambda step: self._direct(first, step))
             with otherwise():
-                self._fill(0, first)
+                self._line(steps).start(lambda stage, step: self._fill(stage, first + step))
                 self._staged(first, steps)
+
+    def _line(self, steps: int) -> Pipeline:
+        """Return the pipeline of so many steps; chains end where a chunk of x does."""
+        return Pipeline(self.sums, steps, self.width, self.most_stages, self.steps_of_chunk)
 
     def _fill(self, stage: int, step: Index) -> None:
         """Copy the warp's own rows of a step."""
@@ -357,15 +434,12 @@ class _Work:
         def fill(stage: int, step: Index) -> None:
             self._fill(stage, first + step)
 
-        def multiply(stage: int, step: Index, span: int) -> None:
-            def left(i: int, q: int) -> list[Frag]:
-                row, col = Index.of(i * self.b.m), Index.of(q * self.b.k)
-                return self.stages[stage].load(f"A{i}", row, col, self.b.m)
-
-            self._multiply(step, span, left)
+        def multiply(turn: Turn) -> None:
+            turn.copy()
+            self._multiply(self._of_chunk(turn.step), turn.span, partial(self._left, turn.stage))
 
         # A warp sees its own copies after a barrier of its own, which the builder puts.
-        pipelined(self.b, self.sums, steps, self.width, fill, multiply, None)
+        self._line(steps).run(fill, multiply, None)
 
     def _direct(self, first: Index, step: Index) -> None:
         """Multiply one step, with operands where they lie."""
@@ -376,13 +450,27 @@ class _Work:
             at = (self.first_row + i * b.m) * self.inner + k
             return [b.load(b.left(f"A{i}_{q}"), b.rect(self.a, at, b.m, b.k, self.inner))]
 
-        self._multiply(step, self.width, left)
+        self._multiply(self._of_chunk(step), self.width, left)
 
-    def _multiply(self, step: Index, span: int, left: Callable[[int, int], list[Frag]]) -> None:
-        """Multiply left(i, q), tile q of a step's row i of tiles, by the vector."""
+    def _left(self, stage: int, i: int, q: int) -> list[Frag]:
+        """Load tile q of row i of tiles from a stage."""
+        row, col = Index.of(i * self.b.m), Index.of(q * self.b.k)
+        return self.stages[stage].load(f"A{i}", row, col, self.b.m)
+
+    def _of_chunk(self, step: Index) -> Callable[[int], list[Frag]]:
+        """Return what loads k tile q of a step of x from the block's chunk of it."""
+        return lambda q: self.vector.load(step * self.turn + self.own + q)
+
+    def _multiply(
+        self,
+        right: Callable[[int], list[Frag]],
+        span: int,
+        left: Callable[[int, int], list[Frag]],
+    ) -> None:
+        """Multiply left(i, q), tile q of a step's row i of tiles, by right(q), that of x."""
 
         def one(q: int) -> None:
-            x = self.vector.load(step * self.turn + self.own + q)
+            x = right(q)
             for i in range(self.down):
                 self.sums.multiply((i, 0), left(i, q), x)
 
@@ -422,6 +510,31 @@ class _Vector:
             b.load(b.right(part), b.rect(buffer, tile * self.stride, b.k, b.n, 1, self.stride))
             for part, buffer in zip(numbered("X", len(self.buffers)), self.buffers, strict=True)
         ]
+
+
+class _OwnVector:
+    """What a warp needs of x in a step, in shared memory.
+
+    Every column of an operand is the same k values: with a leading dimension of 0, one is loaded.
+    """
+
+    def __init__(self, b: Builder, name: str, tiles: int) -> None:
+        dtype = stored_type(b.options.ab)
+        self.b, self.tiles = b, tiles
+        self.stride = padded(b.k, dtype)
+        self.buffer = b.scratch(f"{name}_s", dtype, tiles * self.stride)
+
+    def fill(self, x: Buffer, start: Index, inside: Sequence[Bound]) -> None:
+        """Copy x from `start` on; `inside` gives the array's bounds."""
+        b = self.b
+        view = b.rect(x, start, self.tiles, b.k, b.k, 1, inside)
+        b.copy(b.rect(self.buffer, 0, self.tiles, b.k, self.stride), view)
+
+    def load(self, tile: int) -> list[Frag]:
+        """Load k values as every column of a right operand."""
+        b = self.b
+        view = b.rect(self.buffer, tile * self.stride, b.k, b.n, 1, 0)
+        return [b.load(b.right("X"), view)]
 
 
 # --- Columns ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What products of matrices share: their arrays, accumulators in short chains, and two stages.
+"""What products of matrices share: their arrays, accumulators in short chains, and stages.
 
 C = A.B + C with row-major arrays: A is rows x inner, B inner x cols, C rows x cols. The number of
 rows is a scalar of the program, found from the size of A, and may be any; `inner` and `cols` are
@@ -7,12 +7,14 @@ fixed when the program is built, because an index of the grammar has no product 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, TypeAlias
 
-from tcusim.algorithms.builder import Builder, numbered, padded, stored_type
+from tcusim.algorithms.builder import Builder, numbered, padded, require, stored_type
 from tcusim.machine.formats import format_of
 from tcusim.machine.shapes import LDM_BYTES, TILE_BYTES
 from tcusim.program.grammar import COL, ROW, WARP, Bound, Buffer, Extent, Frag, Index, View
@@ -99,6 +101,10 @@ class Sums:
         parts = b.options.parts > 1
         self.large = named("R") if parts or self.limit else self.totals
         self.small = named("S") if parts else {}
+        # What is added to the totals when a chain ends.
+        self.apart = [
+            frags for frags in (self.large, self.small) if frags and frags is not self.totals
+        ]
 
     def start(
         self, c: Buffer | None, tile: Callable[[Buffer, int, int], View], stage: str = ""
@@ -124,12 +130,11 @@ class Sums:
     def blocked(self) -> Iterator[None]:
         """Let what is multiplied inside accumulate, then add it to the totals."""
         b = self.b
-        apart = [frags for frags in (self.large, self.small) if frags is not self.totals]
-        for frags in apart:
+        for frags in self.apart:
             for frag in frags.values():
                 b.zero(frag)
         yield
-        for frags in reversed(apart):
+        for frags in reversed(self.apart):
             for place, frag in frags.items():
                 b.add(self.totals[place], self.totals[place], frag)
 
@@ -247,41 +252,150 @@ def grouped(b: Builder, sums: Sums, count: int, span: int, body: Callable[[Index
             body(j + whole * group)
 
 
-def pipelined(
-    b: Builder,
-    sums: Sums,
-    count: int,
-    depth: int,
-    fill: Callable[[int, Index], None],
-    multiply: Callable[[int, Index, int], None],
-    wait: Callable[[], None] | None,
-) -> None:
-    """Run `count` steps of `depth` k tiles: while one is multiplied, the next one is copied.
+class Pipeline:
+    """`count` steps of `depth` k tiles: while one is multiplied, the next ones are copied.
 
-    fill(stage, step): copy the operands of a step to stage 0 or 1; of step 0 that is done already.
-    multiply(stage, step, span): use them; chains may have to end within `span` k tiles. wait():
-    what makes warps see each other's copies; None if they see only their own.
+    There is room for as many steps as there are stages. The copy of the last of these comes before
+    the products of the first one, and a barrier after both. Loops are of as many steps, so that
+    each has its stage.
 
-    The copy of step i+1 comes before the products of step i, and one barrier after both. The loop
-    is of two steps, so that each has its stage.
+    Where chains end follows from the numbers of steps and tiles alone, and from `chunk`, after so
+    many steps of which all chains end; not from the stages. It is part of the order of additions.
+
+    stages: at most as many as are asked for, and so many that loops have whole chains.
     """
 
-    def run(stage: int, step: Index, span: int, *, last: bool = False) -> None:
-        if not last:
-            fill(1 - stage, step + 1)
-        multiply(stage, step, span)
-        if wait and not last:
-            wait()
+    def __init__(
+        self, sums: Sums, count: int, depth: int, stages: int, chunk: int | None = None
+    ) -> None:
+        require(stages > 1, "stages must be at least 2: while one is multiplied, another is copied")
+        self.b, self.sums = sums.b, sums
+        self.count, self.depth = count, depth
+        self.chunk = min(chunk or count, count) if sums.apart else count
+        repeated = [chain.steps for chain in self._chains(self.chunk) if chain.times > 1]
+        if count >= 2 * self.chunk:
+            repeated.append(self.chunk)
+        most = min(stages, count)
+        fits = (n for n in range(most, 1, -1) if math.gcd(*repeated) % n == 0)
+        self.stages = next(fits, most)
 
-    def pair(i: Index) -> None:
-        run(0, i * 2, 2 * depth)
-        run(1, i * 2 + 1, 2 * depth)
+    def _chains(self, count: int) -> Iterator[_Chains]:
+        """Yield the chains of so many steps, one after the other; those at the end are shorter."""
+        sums, depth = self.sums, self.depth
+        if not sums.apart:
+            yield _Chains(count, 1, count * depth, blocked=False)
+            return
+        pairs = (count - 1) // 2
+        rest = count - 2 * pairs
+        # A step that is longer than a chain makes its own, in `Sums.tiles`.
+        blocked = not sums.cut(2 * depth)
+        if pairs:
+            group = pairs
+            if blocked and sums.limit is not None:
+                group = min(pairs, sums.limit // (2 * depth))
+            whole, less = divmod(pairs, group)
+            yield _Chains(2 * group, whole, 2 * depth, blocked)
+            if less:
+                yield _Chains(2 * less, 1, 2 * depth, blocked)
+        yield _Chains(rest, 1, rest * depth, not sums.cut(rest * depth))
 
-    pairs = (count - 1) // 2
-    grouped(b, sums, pairs, 2 * depth, pair)
-    rest = count - 2 * pairs
-    span = rest * depth
-    with nullcontext() if sums.cut(span) else sums.blocked():
-        for number in range(rest):
-            step = Index.of(2 * pairs + number)
-            run(number, step, span, last=number == rest - 1)
+    def start(self, fill: Callable[[int, Index], None]) -> None:
+        """Copy what there must be before the first products; fill(stage, step) copies a step."""
+        for stage in range(max(1, self.stages - 1)):
+            fill(stage, Index.of(stage))
+
+    def run(
+        self,
+        fill: Callable[[int, Index], None],
+        multiply: Callable[[Turn], None],
+        wait: Callable[[], None] | None,
+    ) -> None:
+        """Do all steps after `start`.
+
+        multiply(turn): use the operands of a step, and call what a `Turn` has to be called. wait():
+        what makes warps see each other's copies; None if they see only their own.
+        """
+        ahead = self.stages - 1
+
+        def step(first: int, number: Index, span: int) -> None:
+            """Do a step, which is number `first` when a loop around it begins."""
+
+            def copy() -> None:
+                if ahead and first + ahead < self.count:
+                    fill((first + ahead) % self.stages, number + ahead)
+
+            later = (first + 1) % self.stages if first + 1 < self.count else None
+            turn = Turn(first % self.stages, number, span, later, copy)
+            multiply(replace(turn, wait=wait) if wait and later is not None else turn)
+
+        def chain(first: int, number: Index, chains: _Chains) -> None:
+            """Do the steps of one chain: in a loop those after which there is more to copy."""
+            rounds = min(chains.steps, max(0, self.count - ahead - first)) // self.stages
+            with self.sums.blocked() if chains.blocked else nullcontext():
+                if rounds:
+                    with self.b.loop("i", rounds) as i:
+                        for turn in range(self.stages):
+                            step(first + turn, number + i * self.stages + turn, chains.span)
+                for turn in range(rounds * self.stages, chains.steps):
+                    step(first + turn, number + turn, chains.span)
+
+        def chunk(first: int, number: Index, count: int) -> None:
+            for chains in self._chains(count):
+                size = chains.steps
+                self._alike(first, number, (size, chains.times, "g"), partial(chain, chains=chains))
+                first, number = first + size * chains.times, number + size * chains.times
+
+        whole, rest = divmod(self.count, self.chunk)
+        self._alike(0, Index(), (self.chunk, whole, "c"), partial(chunk, count=self.chunk))
+        if rest:
+            chunk(whole * self.chunk, Index.of(whole * self.chunk), rest)
+
+    def _alike(
+        self,
+        first: int,
+        number: Index,
+        of: tuple[int, int, str],
+        body: Callable[[int, Index], None],
+    ) -> None:
+        """Do equal parts of so many steps so many times: a loop of those that copy in all steps."""
+        size, times, var = of
+        looped = min(times, max(0, self.count - self.stages + 1 - first) // size)
+        if looped > 1:
+            with self.b.loop(var, looped) as turn:
+                body(first, number + turn * size)
+        for one in range(looped if looped > 1 else 0, times):
+            body(first + one * size, number + one * size)
+
+
+def nothing() -> None:
+    """Do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One step of a pipeline.
+
+    stage: where its operands are. step: its number. span: chains may have to end within so many k
+    tiles. later: the stage of the step after it; None after the last one. copy(): copies another
+    step, to where the one before this was. wait(): lets `later` be read, and this stage no more.
+    """
+
+    stage: int
+    step: Index
+    span: int
+    later: int | None
+    copy: Callable[[], None]
+    wait: Callable[[], None] = nothing
+
+
+@dataclass(frozen=True, slots=True)
+class _Chains:
+    """Equal chains, one after the other: the steps of each, and the k tiles that may be one.
+
+    blocked: whether each is added to the totals at its end.
+    """
+
+    steps: int
+    times: int
+    span: int
+    blocked: bool

@@ -8,7 +8,7 @@ that it outdoes. Of sums and scans it has the others' bits: a segment's are its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from math import gcd
@@ -35,7 +35,7 @@ from tcusim.arrays.problem import (
     rounded_up,
 )
 from tcusim.arrays.tuned import tuned
-from tcusim.arrays.tuning import DEFAULT, TUNINGS, ProductTuning, SegmentTuning, Tuning
+from tcusim.arrays.tuning import DEFAULT, TUNINGS, Block, ProductTuning, SegmentTuning, Tuning
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.machine import arch_of, format_of
 from tcusim.machine.shapes import MmaShape
@@ -674,8 +674,11 @@ def _add_product(draft: Draft[ProductProblem], name: str) -> None:
     usual: dict[str, Any] = {} if name.startswith("gemv") else {"cols": p.cols or 1}
     usual |= {"inner": p.inner, "add_c": p.add_c}
     usual["accumulation_length"] = _chain(p.types, draft.tuning)
-    options_of = {"gemm": _blockings, "gemv_reduction": _readings}.get(name)
-    choices = [{}] if options_of is None else options_of(p, tuning)
+    choices: list[dict[str, Any]] = [{}]
+    if name == "gemm":
+        choices = _blockings(p, tuning, usual["accumulation_length"])
+    elif name == "gemv_reduction":
+        choices = _readings(p, tuning)
     _, program = draft.first_that_fits(
         lambda options: _product_program(name, p.tile, p.types, (*usual.items(), *options.items())),
         choices,
@@ -695,28 +698,46 @@ def _chain(types: Types, tuning: Tuning) -> int | None:
     return tuning.accumulation_length if types.result == "f32" else tuning.product.narrow_chain
 
 
-def _blockings(p: ProductProblem, tuning: ProductTuning) -> list[dict[str, Any]]:
+def _blockings(p: ProductProblem, tuning: ProductTuning, chain: int | None) -> list[dict[str, Any]]:
     """Return options of "gemm": how large a block's tile is, and how many warps share it.
 
-    The first are those that suit; the others are of smaller blocks.
+    The first are those that suit; the others are of smaller blocks. chain: k tiles that accumulate
+    at most.
     """
-    rows, cols, sizes = p.rows, p.cols or 1, tuning.blocks
-    split = p.types.source != p.types.ab
-    if rows * cols < tuning.many_results or min(rows, cols) < tuning.many_lines or split:
-        sizes = sizes[1:] if min(rows, cols) > tuning.few_lines else sizes[2:]
+    rows, cols = p.rows, p.cols or 1
     itemsize = format_of(p.types.ab).itemsize
     # Not more tiles than the result has; few programs serve all small results.
     down, across = rounded_up(rows, p.tile.m) // p.tile.m, rounded_up(cols, p.tile.n) // p.tile.n
     return [
         {
-            "warps": warps,
-            "warps_down": warps_down,
-            "down": min(max(1, height // p.tile.m), tuning.most_tiles, down),
-            "across": min(max(1, width // p.tile.n), tuning.most_tiles, across),
+            "warps": block.warps,
+            "warps_down": block.warps_down,
+            "down": min(max(1, block.height // p.tile.m), tuning.most_tiles, down),
+            "across": min(max(1, block.width // p.tile.n), tuning.most_tiles, across),
             "depth": min(max(1, tuning.row_bytes // (p.tile.k * itemsize)), tuning.most_tiles),
+            # Parts are not copied while others are multiplied, but made when they are there.
+            "stages": block.stages if p.types.source == p.types.ab else tuning.split_stages,
         }
-        for warps, warps_down, height, width in sizes
+        for block in _blocks(p, tuning, chain)
     ]
+
+
+def _blocks(p: ProductProblem, tuning: ProductTuning, chain: int | None) -> Sequence[Block]:
+    """Return the largest block that suits a product, and the smaller ones after it."""
+    rows, cols = p.rows, p.cols or 1
+    if min(rows, cols) <= tuning.few_lines:
+        return tuning.blocks[tuning.for_few_lines :]
+    tiles = -(-p.inner // p.tile.k)
+    is_cut = chain is not None and chain < min(tiles, tuning.short_chain)
+    result_bytes = (1 + is_cut) * format_of(p.types.acc).itemsize
+    first = tuning.for_few_results
+    for number, block in enumerate(tuning.blocks[:first]):
+        enough = (rows // block.rows) * (cols // block.cols) >= tuning.enough_blocks
+        held = block.height * block.width * result_bytes <= tuning.sum_bytes
+        if enough and held and p.types.source == p.types.ab:
+            first = number
+            break
+    return tuning.blocks[first:]
 
 
 def _readings(p: ProductProblem, tuning: ProductTuning) -> list[dict[str, Any]]:
@@ -730,8 +751,10 @@ def _readings(p: ProductProblem, tuning: ProductTuning) -> list[dict[str, Any]]:
     itemsize = format_of(p.types.source).itemsize
     width = max(1, tuning.shared_row_bytes // (p.tile.k * itemsize))
     if p.inner >= tuning.vector_warps[0] * width * p.tile.k:
+        stages = tuning.vector_stages if p.types.source == p.types.ab else tuning.split_stages
         return [
-            {"warps": warps, "width": width, "share_rows": True} for warps in tuning.vector_warps
+            {"warps": warps, "width": width, "share_rows": True, "stages": stages}
+            for warps in tuning.vector_warps
         ]
     if p.rows < tuning.many_rows or p.types.source != p.types.ab:
         return [{"width": width}]

@@ -15,6 +15,7 @@ from typing import Final
 __all__ = [
     "DEFAULT",
     "TUNINGS",
+    "Block",
     "ProductTuning",
     "RaggedTuning",
     "SegmentTuning",
@@ -89,6 +90,31 @@ class RaggedTuning:
         return max(1, min(self.rows, self.held_values // line) // arrays)
 
 
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block of a product of matrices.
+
+    warps, warps_down: all of its warps, and those that lie one below the other. height, width: of
+    what each of them makes. stages: of the factors in shared memory.
+    """
+
+    warps: int
+    warps_down: int
+    height: int
+    width: int
+    stages: int
+
+    @property
+    def rows(self) -> int:
+        """Rows of the results that the block makes."""
+        return self.warps_down * self.height
+
+    @property
+    def cols(self) -> int:
+        """Columns of the results that the block makes."""
+        return self.warps // self.warps_down * self.width
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProductTuning:
     """Sizes for products."""
@@ -97,20 +123,27 @@ class ProductTuning:
     # not speed: Volta truncates four times in a tile of 16, at 2**-23 of the sum, so that after 256
     # of them the drift is an eighth of float16's last bit.
     narrow_chain: int = 256
-    # Results from which on the largest blocks are enough for every multiprocessor, and the fewest
-    # rows and columns.
-    many_results: int = 2**21
-    many_lines: int = 128
-    # Blocks of a product of matrices, the largest first: their warps, those that lie one below the
-    # other, and the height and width of what each warp makes.
-    blocks: tuple[tuple[int, int, int, int], ...] = (
-        (8, 2, 64, 32),
-        (4, 2, 32, 32),
-        (1, 1, 32, 32),
-        (1, 1, 16, 16),
+    # Blocks of a product of matrices, the largest first. A larger one reads less, but has to be one
+    # of so many: about one for each multiprocessor.
+    blocks: tuple[Block, ...] = (
+        Block(8, 2, 64, 64, 4),
+        Block(8, 2, 64, 32, 4),
+        Block(4, 2, 64, 32, 4),
+        Block(4, 2, 32, 32, 4),
+        Block(1, 1, 32, 32, 2),
+        Block(1, 1, 16, 16, 2),
     )
-    # Rows or columns up to which blocks have one warp.
+    enough_blocks: int = 120
+    # Stages of blocks whose factors are split into narrow parts.
+    split_stages: int = 2
+    # Those for rows or columns up to so many, and for others that are too few for the larger ones.
     few_lines: int = 32
+    for_few_lines: int = 4
+    for_few_results: int = 3
+    # Bytes of the accumulators of a warp, half of the registers of its threads: one of each result,
+    # and another one where chains are shorter than so many k tiles: both are used all the time.
+    sum_bytes: int = 2**14
+    short_chain: int = 64
     # Bytes of each row of a factor that a block takes at a time: two sectors of memory.
     row_bytes: int = 64
     # Tiles of a warp, one below the other, side by side, and in k. Those of GPUs are no more in any
@@ -123,8 +156,9 @@ class ProductTuning:
     own_down: int = 2
     # Bytes that warps take in turn of rows that they share. Part of the order of the additions.
     shared_row_bytes: int = 128
-    # Warps of a block, the usual number first.
+    # Warps of a block, the usual number first, and its stages where warps share rows.
     vector_warps: tuple[int, ...] = (4, 2, 1)
+    vector_stages: int = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

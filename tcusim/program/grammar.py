@@ -25,8 +25,8 @@ emitter each match the same closed union `Step`, case by case, in the order of t
     Axis    = Strided(count, stride)       each a constant distance after the one before
             | Gathered(ranges)             each in a range that Locate found
     Bound   = Index < Index                an element where it fails is read as 0, never written
-    Index   = sum of integer * symbol + integer; symbols: block, block_col, warp, row, col, loops,
-              scalars
+    Index   = sum of integer * symbol + integer; symbols: block, block_col, warp, warp_row,
+              warp_col, row, col, loops, scalars
 
 A fragment is opaque, as in CUDA: no step can name the lane or the register of an element.
 """
@@ -47,6 +47,8 @@ from tcusim.program.index import BLOCK_COL as BLOCK_COL
 from tcusim.program.index import COL as COL
 from tcusim.program.index import ROW as ROW
 from tcusim.program.index import WARP as WARP
+from tcusim.program.index import WARP_COL as WARP_COL
+from tcusim.program.index import WARP_ROW as WARP_ROW
 from tcusim.program.index import Bound as Bound
 from tcusim.program.index import Extent as Extent
 from tcusim.program.index import Index as Index
@@ -312,6 +314,7 @@ class Load:
     """Load a tile into a fragment (the paper's LoadTile). The element types must be equal.
 
     WMMA: `load_matrix_sync(dst, src, ldm, layout)`. The view has no bounds and one unit stride.
+    With an ldm of 0, every row (or column) of an operand is the same one.
     Cost: rows*cols elements read; from global memory in 32-byte sectors.
 
     only: which elements are taken, as of a Copy; then a loop over `x[i]`, as of an Add.
@@ -534,6 +537,8 @@ class Program:
 
     blocks, columns: the grid is `blocks` high and `columns` wide; a block is at (block, block_col).
     In a program with status words, blocks are numbered in the order in which they start.
+    warps, warp_columns: warps of a block are numbered by `warp`. If they stand in rows of several
+    `warp_columns`, row by row, a warp is at (warp_row, warp_col) as well.
     ab, acc: element types of the operands and of the accumulators.
     source: the section of the paper that it comes from.
     """
@@ -549,6 +554,7 @@ class Program:
     steps: tuple[Step, ...]
     source: str = ""
     columns: int = 1
+    warp_columns: int = 1
     # What `print` shows. The printer, which knows the grammar, puts its listing here.
     as_text: ClassVar[Callable[[Program], str]] = repr
 

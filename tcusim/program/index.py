@@ -122,6 +122,8 @@ def _collected(factors: Mapping[str, int], const: int) -> Index:
 BLOCK = Index.symbol("block")
 BLOCK_COL = Index.symbol("block_col")
 WARP = Index.symbol("warp")
+WARP_ROW = Index.symbol("warp_row")
+WARP_COL = Index.symbol("warp_col")
 ROW = Index.symbol("row")
 COL = Index.symbol("col")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,8 @@ from tcusim.program.grammar import (
 
 Ints: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
+# Symbols that say which warp of its block a warp is.
+WARP_PLACES: Final = frozenset({"warp", "warp_row", "warp_col"})
 _Limit = TypeVar("_Limit", int, float)  # a float where there may be no limit
 
 
@@ -263,10 +265,15 @@ def order_of_blocks(blocks: int, block_order: str, seed: int) -> Ints:
 
 
 def grid_symbols(program: Program, warps: Ints) -> dict[str, Ints]:
-    """Return what `block`, `block_col` and `warp` are in these warps of the grid."""
+    """Return what the places of the block and of the warp are in these warps of the grid."""
     number = warps // program.warps
     return {
         "block": number // program.columns,
         "block_col": number % program.columns,
-        "warp": warps % program.warps,
+        **warp_symbols(warps % program.warps, program.warp_columns),
     }
+
+
+def warp_symbols(numbers: Ints, across: int) -> dict[str, Ints]:
+    """Return the places of these warps of a block that stand in so many columns."""
+    return {"warp": numbers, "warp_row": numbers // across, "warp_col": numbers % across}

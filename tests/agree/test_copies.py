@@ -43,7 +43,8 @@ from tcusim.program.grammar import (
 from tcusim.simulate.interpreter import run_numpy
 from tcusim_cuda.compile import compile_kernel, why_no_compiler
 from tcusim_cuda.emit import emit
-from tcusim_cuda.transfer import Later, transfer_of
+from tcusim_cuda.later import Later
+from tcusim_cuda.transfer import transfer_of
 from tcusim_host import KernelError, compile_programs, run_kernel
 
 SHAPE = shape_of("16x16x16")
@@ -321,7 +322,7 @@ def test_a_pipeline_fetches_while_it_multiplies(host: Backend) -> None:
     later = Later(program)
     # Nothing is multiplied while the first tile is fetched.
     assert later.copies == {"5.1", "5.5"}
-    assert later.waits == {"5.4", "5.8"}
+    assert later.waits == {"5.4": 0, "5.8": 0}
     kernel = emit(program)
     assert kernel.text.count("tcu::copy_async<8>(") == 2
     assert kernel.text.count("tcu::wait_for_copies();\n        __syncwarp();") == 2
@@ -341,17 +342,20 @@ def test_where_copies_must_have_finished() -> None:
 
     def found(*steps: Step) -> tuple[set[str], set[str]]:
         later = Later(replace(program, steps=steps))
-        return later.copies, later.waits
+        return later.copies, set(later.waits)
 
     # Around a loop, and out of it.
     body = (WARP_SYNC, fetch, *multiply)
-    assert found(Loop("i", Extent.of(3), body), WARP_SYNC) == ({"1.2"}, {"1.1", "2"})
+    after = (WARP_SYNC, *multiply)
+    assert found(Loop("i", Extent.of(3), body), *after) == ({"1.2"}, {"1.1", "2"})
+    # Where nobody reads it any more, nobody waits.
+    assert found(Loop("i", Extent.of(3), body), WARP_SYNC) == ({"1.2"}, {"1.1"})
     # Multiplied in the next pass only.
     late = (*multiply, WARP_SYNC, *multiply, fetch)
     assert found(Loop("i", Extent.of(3), late)) == ({"1.6"}, {"1.3"})
     # In one branch, where no other warp can tell.
     bounds = (Bound(BLOCK, Index.of(1)),)
-    assert found(When(bounds, (fetch,), multiply), *multiply, WARP_SYNC) == ({"1.1"}, {"4"})
+    assert found(When(bounds, (fetch,), multiply), *multiply, *after) == ({"1.1"}, {"4"})
     assert found(When(bounds, (fetch,), (WARP_SYNC,)), WARP_SYNC, *multiply) == (set(), set())
     assert found(fetch, *multiply) == (set(), set())
 
@@ -363,7 +367,7 @@ def test_what_is_not_copied_later() -> None:
     tile = fetch.src
 
     def later(copy: Copy) -> bool:
-        steps = (copy, *multiply, WARP_SYNC)
+        steps = (copy, *multiply, WARP_SYNC, *multiply)
         return bool(Later(replace(program, steps=steps)).copies)
 
     assert later(fetch)

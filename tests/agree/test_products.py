@@ -19,6 +19,12 @@ PROGRAMS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("gemm", {"cols": 72, "inner": 80, "warps": 4, "accumulation_length": 3, "result": "f16"}),
     ("gemm", {"cols": 64, "inner": 160, "warps": 2, "acc": "f16"}),
     ("gemm", {"cols": 50, "inner": 64, "warps": 2, "tile": "32x8x16", "items_per_warp": 2}),
+    ("gemm", {"cols": 72, "inner": 200, "warps": 4, "stages": 4, "accumulation_length": 4}),
+    # Totals that are kept in memory.
+    (
+        "gemm",
+        {"cols": 80, "inner": 176, "stages": 3, "down": 4, "across": 4, "accumulation_length": 4},
+    ),
     ("gemm", {"cols": 50, "inner": 64, "warps": 4, "ab": "bf16", "source": "f32"}),
     ("gemm", {"cols": 50, "inner": 64, "warps": 2, "ab": "s8", "acc": "s32"}),
     ("gemm", {"cols": 50, "inner": 20, "ab": "f64", "acc": "f64", "tile": "8x8x4"}),
@@ -34,6 +40,10 @@ PROGRAMS: tuple[tuple[str, dict[str, Any]], ...] = (
     (
         "gemv_reduction",
         {"inner": 500, "warps": 4, "share_rows": True, "accumulation_length": 2, "width": 2},
+    ),
+    (
+        "gemv_reduction",
+        {"inner": 520, "warps": 2, "share_rows": True, "stages": 4, "width": 1, "chunk": 128},
     ),
     ("gemv_reduction", {"inner": 100, "warps": 3, "ab": "bf16", "source": "f32", "chunk": 40}),
 )

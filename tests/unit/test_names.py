@@ -27,8 +27,11 @@ from planted import (
     shared,
     with_buffers,
 )
+from tcusim.program.checks.verifier import problems
 from tcusim.program.grammar import (
     BLOCK,
+    WARP_COL,
+    WARP_ROW,
     Bound,
     Buffer,
     BufferRole,
@@ -49,6 +52,23 @@ def test_positive_counts_refuses_warps() -> None:
     refused(
         replace(reduction(), warps=33), "positive_counts", "a block has 1 to 32 warps, got 33. Use"
     )
+
+
+def test_positive_counts_refuses_rows_of_warps_that_are_not_full() -> None:
+    program = replace(reduction(), warps=6, warp_columns=4)
+    refused(
+        program, "positive_counts", "6 warps do not stand in rows of 4. Let warp_columns divide"
+    )
+
+
+def test_places_of_warps_are_there_where_they_stand_in_rows() -> None:
+    load = at(reduction(), "5")
+    moved = replace(load.src, offset=load.src.offset + 256 * WARP_ROW + 256 * WARP_COL)
+    program = changed(reduction(), "5", src=moved)
+    error = refused(program, "symbols_in_scope", "names 'warp_col', which has no value here")
+    assert error.path == "5"
+    found = {problem.check for problem in problems(replace(program, warps=4, warp_columns=2))}
+    assert "symbols_in_scope" not in found
 
 
 def test_positive_counts_refuses_division_by_zero() -> None:

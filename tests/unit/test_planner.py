@@ -25,6 +25,7 @@ from tcusim.errors import InputError
 from tcusim.machine import format_of
 from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.program.launches import Launch
+from tcusim.program.resources import SharedMemory
 from tcusim.simulate.backend import NUMPY
 
 Array = NDArray[Any]
@@ -374,26 +375,57 @@ def product(rows: int, inner: int, cols: int | None, **changes: Any) -> Choice:
 
 
 @pytest.mark.parametrize(
-    ("rows", "cols", "source", "warps", "block"),
+    ("rows", "inner", "cols", "source", "warps", "block"),
     [
-        (4096, 4096, "f16", 8, (128, 128)),
-        (64, 64, "f16", 4, (64, 64)),
+        (4096, 64, 4096, "f16", 8, (128, 256)),
+        (2048, 64, 2048, "f16", 8, (128, 256)),
+        # Too few results for a block of that size on each multiprocessor.
+        (1500, 64, 1500, "f16", 8, (128, 128)),
+        (1024, 64, 1024, "f16", 4, (128, 64)),
+        # A total and a chain of each result do not fit the registers of that many.
+        (4096, 512, 4096, "f16", 8, (128, 128)),
+        (64, 64, 64, "f16", 4, (64, 64)),
+        (1000, 333, 777, "f16", 4, (64, 64)),
         # Too few columns for more than one warp.
-        (64, 8, "f16", 1, (32, 32)),
+        (64, 64, 8, "f16", 1, (32, 32)),
         # The parts of float32 take three times the room.
-        (4096, 4096, "f32", 4, (64, 64)),
+        (4096, 64, 4096, "f32", 4, (64, 64)),
+        # Of float64, results take twice the room.
+        (4096, 64, 4096, "f64", 8, (128, 128)),
     ],
 )
 def test_large_products_have_large_blocks(
-    rows: int, cols: int, source: str, warps: int, block: tuple[int, int]
+    rows: int, inner: int, cols: int, source: str, warps: int, block: tuple[int, int]
 ) -> None:
     types = Types("f16" if source == "f16" else "bf16", "f32", source, "f32")
-    choice = product(rows, 64, cols, types=types)
+    tile = shape_of("16x16x16")
+    if source == "f64":
+        types, tile = Types("f64", "f64", "f64", "f64"), shape_of("8x8x4")
+    choice = product(rows, inner, cols, types=types, tile=tile)
     (launch,) = launches(choice)
     assert (choice.strategy, launch.program.name, launch.program.warps) == ("gemm", "gemm", warps)
     down, across = block
     blocks = -(-rows // down) * -(-cols // across)
     assert launch.program.grid(choice.plan.scalars(launch)) == blocks
+
+
+@pytest.mark.parametrize(("source", "stages"), [("f16", 4), ("f32", 2)])
+def test_what_is_copied_as_it_is_has_several_stages(source: str, stages: int) -> None:
+    """Parts of float32 are made when they are there: nothing is copied meanwhile."""
+    types = Types("f16" if source == "f16" else "bf16", "f32", source, source)
+    for cols in (4096, None):
+        (launch,) = launches(product(4096, 4096, cols, types=types))
+        names = {buffer.name for buffer in launch.program.scratch}
+        found = {name[1] for name in names if name[0] == "a" and name[1].isdigit()}
+        expected = stages if cols or source == "f32" else 8
+        assert found == {str(number) for number in range(expected)}
+
+
+def test_blocks_are_smaller_where_shared_memory_is() -> None:
+    """Turing has 64 KB for a block."""
+    (launch,) = launches(product(4096, 512, 4096, arch="turing"))
+    assert SharedMemory(launch.program).needed <= 64 * 1024
+    assert launch.program.warps == 4
 
 
 def test_large_tiles_are_not_repeated() -> None:

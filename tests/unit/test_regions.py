@@ -22,6 +22,8 @@ from tcusim.program.grammar import (
     COL,
     ROW,
     WARP,
+    WARP_COL,
+    WARP_ROW,
     Bound,
     Buffer,
     BufferRole,
@@ -44,8 +46,10 @@ SHARED = Buffer("s", "f32", Extent.of(64), BufferRole.SCRATCH, Space.SHARED)
 WARPS = 4
 
 
-def found(view: View, *, loop: int | Index | None = None, when: Bound | None = None) -> Footprint:
-    """Return the footprint of a copy to a view, in a loop or a branch."""
+def found(
+    view: View, *, loop: int | Index | None = None, when: Bound | None = None, columns: int = 1
+) -> Footprint:
+    """Return the footprint of a copy to a view, in a loop or a branch; `columns` of warps."""
     step: Copy | Loop | When
     step = Copy(view, View.strided(IN, Index(), view.rows, view.cols, 0, 0))
     if when is not None:
@@ -61,6 +65,7 @@ def found(view: View, *, loop: int | Index | None = None, when: Bound | None = N
         buffers=(IN, SHARED),
         blocks=Extent(LENGTH, 256),
         warps=WARPS,
+        warp_columns=columns,
         steps=(step,),
     )
     site = next(site for site in sites(program) if isinstance(site.step, Copy))
@@ -82,6 +87,15 @@ def test_each_warp_touches_its_own_part() -> None:
     for warp in range(WARPS):
         assert one.elements[one.places == warp].tolist() == list(range(16 * warp, 16 * warp + 16))
     assert touched(one) == list(range(64))
+
+
+def test_rows_and_columns_of_warps_follow_from_their_numbers() -> None:
+    one = found(row(WARP_ROW * 32 + WARP_COL * 16), columns=2)
+    for warp in range(WARPS):
+        assert one.elements[one.places == warp].tolist() == list(range(16 * warp, 16 * warp + 16))
+    two = found(row(WARP_ROW * 16), columns=2)
+    assert two.columns["warp"].tolist() == [0, 1, 2, 3]
+    assert [int(two.elements[two.places == warp][0]) for warp in range(WARPS)] == [0, 0, 16, 16]
 
 
 def test_bounds_of_what_is_known_cut_and_others_may() -> None:

@@ -1,4 +1,4 @@
-"""What products share: copies of warps, accumulators in short chains, and two stages."""
+"""What products share: copies of warps, accumulators in short chains, and stages."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import pytest
 
 from hand_built import builder
 from tcusim.algorithms import build
-from tcusim.algorithms.staging import Stage, Sums, edge, pipelined, rows_of_warp
+from tcusim.algorithms.staging import Pipeline, Stage, Sums, Turn, edge, rows_of_warp
+from tcusim.errors import Unsupported
 from tcusim.machine.formats import format_of
 from tcusim.machine.shapes import MmaShape
-from tcusim.program.grammar import COL, Add, Index, Mma
+from tcusim.program.grammar import COL, Add, Const, Frag, Index, Loop, Mma, PatternKind, Step
 from tcusim.simulate.interpreter import interpret
 
 
@@ -79,37 +80,72 @@ def test_narrow_tiles_have_panels_of_their_own() -> None:
     assert (wide.panel, wide.panels) == (32, 1)
 
 
-@pytest.mark.parametrize("count", range(1, 8))
-@pytest.mark.parametrize("limit", [None, 1])
+@pytest.mark.parametrize("stages", [2, 3, 4])
+@pytest.mark.parametrize("limit", [None, 1, 4, 6])
+@pytest.mark.parametrize("count", [*range(1, 9), 21])
 def test_a_step_is_multiplied_from_the_stage_that_it_was_copied_to(
-    count: int, limit: int | None
+    count: int, limit: int | None, stages: int
 ) -> None:
-    """The copy of a step comes after the products of the one before last, which it overwrites."""
-    done: list[tuple[str, int, Index]] = []
+    """No copy overwrites a step before its products; chains end as they do with two stages."""
+    for chunk in (None, 4):
+        done, chains = turns(count, limit, stages, chunk)
+        held, multiplied = dict[int, int](), list[int]()
+        for what, stage, step in done:
+            assert 0 <= step < count
+            if what == "fill":
+                assert held.get(stage, -1) in {-1, *multiplied}
+                held[stage] = step
+            else:
+                assert held[stage] == step
+                multiplied.append(step)
+        assert multiplied == list(range(count))
+        assert chains == turns(count, limit, 2, chunk)[1]
+
+
+def turns(
+    count: int, limit: int | None, stages: int, chunk: int | None
+) -> tuple[list[tuple[str, int, int]], list[int]]:
+    """Return the copies and products of a pipeline in order, and the length of each chain."""
     b = builder(accumulation_length=limit)
-    pipelined(
-        b,
-        Sums(b, count),
-        count,
-        1,
-        lambda stage, step: done.append(("fill", stage, Index.of(step))),
-        lambda stage, step, span: done.append(("multiply", stage, Index.of(step))),
-        None,
-    )
-    pairs = (count - 1) // 2
-    inside = [one for one in done if one[2].symbols]
-    turns: list[tuple[str, int, int]] = [
-        (what, stage, int(step.evaluate({"g": 0, "i": i, "j": i})))
-        for i in range(pairs)
-        for what, stage, step in inside
-    ]
-    turns += [(what, stage, step.const) for what, stage, step in done[len(inside) :]]
-    stages, multiplied = {0: 0}, list[int]()
-    for what, stage, step in turns:
-        if what == "fill":
-            assert stages.get(stage, -1) in {-1, *multiplied}
-            stages[stage] = step
-        else:
-            assert stages[stage] == step
-            multiplied.append(step)
-    assert multiplied == list(range(count))
+    sums = Sums(b, count)
+    line = Pipeline(sums, count, 1, stages, chunk)
+    marks: list[tuple[str, int, Index]] = []
+
+    def mark(what: str, stage: int, step: Index) -> None:
+        # A product, as a step of the program that says which it is.
+        marks.append((what, stage, step))
+        b.const(b.left(f"F{len(marks) - 1}"), PatternKind.ROW, step)
+
+    def multiply(turn: Turn) -> None:
+        turn.copy()
+        mark("multiply", turn.stage, turn.step)
+        sums.tiles(1, turn.span, lambda q: sums.multiply((0, 0), [b.left("A")], [b.right("B")]))
+
+    line.start(lambda stage, step: mark("fill", stage, step))
+    line.run(lambda stage, step: mark("fill", stage, step), multiply, None)
+    found: list[tuple[str, int, int]] = []
+    chains = [0]
+
+    def run(steps: tuple[Step, ...], env: dict[str, int]) -> None:
+        for step in steps:
+            match step:
+                case Loop(var, size, body):
+                    for value in range(size.constant or 0):
+                        run(body, {**env, var: value})
+                case Const(Frag(name=name), pattern) if name.startswith("F"):
+                    what, stage, _ = marks[int(name[1:])]
+                    found.append((what, stage, int(pattern.offset.evaluate(env))))
+                case Mma():
+                    chains[-1] += 1
+                case Add():
+                    chains.append(0)
+                case _:
+                    pass
+
+    run(tuple(b._steps.steps), {})
+    return found, chains
+
+
+def test_a_pipeline_needs_two_stages() -> None:
+    with pytest.raises(Unsupported, match="stages must be at least 2: while one is multiplied"):
+        build("gemm", stages=1)

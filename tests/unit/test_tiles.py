@@ -105,6 +105,12 @@ def test_one_layout_refuses_two_meanings_of_a_name() -> None:
     refused(program, "one_layout", "'P' is matrix_a f16 of 16x16x16 here and accumulator f32 of")
 
 
+def test_an_operand_may_be_one_column_again_and_again() -> None:
+    load = at(reduction(), "5")
+    same = replace(load.src, col_axis=replace(load.src.col_axis, stride=0))
+    verify(changed(reduction(), "5", src=same))
+
+
 def test_tile_layout_refuses_wrong_ldm() -> None:
     load = at(reduction(), "5")
     program = changed(

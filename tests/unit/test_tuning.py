@@ -48,7 +48,8 @@ def test_chunks_of_a_warp_fit_what_it_holds(arrays: int) -> None:
 
 def test_blocks_of_products_come_largest_first() -> None:
     results = []
-    for warps, down, height, width in DEFAULT.product.blocks:
-        assert warps % down == 0
-        results.append(warps * height * width)
+    for block in DEFAULT.product.blocks:
+        assert block.warps % block.warps_down == 0
+        results.append(block.rows * block.cols)
+        assert results[-1] == block.warps * block.height * block.width
     assert results == sorted(results, reverse=True)

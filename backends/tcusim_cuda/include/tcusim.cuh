@@ -186,6 +186,26 @@ __device__ inline Narrow take_part(Wide& rest) {
     return part;
 }
 
+// --- Blocks that run one below the other, in bands of so many rows of the grid -------------------
+
+// How many rows the band of a block has: the last one may have fewer.
+template <int COLUMNS, int ROWS>
+__device__ inline int rows_of_band(unsigned int number, long long blocks) {
+    const long long rest = blocks - static_cast<long long>(number / (COLUMNS * ROWS)) * ROWS;
+    return rest < ROWS ? static_cast<int>(rest) : ROWS;
+}
+template <int COLUMNS, int ROWS>
+__device__ inline long long row_in_bands(unsigned int number, long long blocks) {
+    const int rows = rows_of_band<COLUMNS, ROWS>(number, blocks);
+    const int within = number % (COLUMNS * ROWS);
+    return static_cast<long long>(number / (COLUMNS * ROWS)) * ROWS + within % rows;
+}
+template <int COLUMNS, int ROWS>
+__device__ inline int col_in_bands(unsigned int number, long long blocks) {
+    const int within = number % (COLUMNS * ROWS);
+    return within / rows_of_band<COLUMNS, ROWS>(number, blocks);
+}
+
 // --- Status words: values that blocks of one launch give to later ones ---------------------------
 
 // The number of blocks that started before this one. All threads call it, and none runs ahead.
@@ -402,6 +422,20 @@ struct Shared {
         return *reinterpret_cast<T*>(bytes + index * static_cast<Int>(sizeof(T)));
     }
 };
+
+// The same number, of whose bits the compiler knows nothing.
+__device__ inline int unknown(int x) {
+#ifndef TCUSIM_HOST
+    asm("" : "+r"(x));
+#endif
+    return x;
+}
+__device__ inline long long unknown(long long x) {
+#ifndef TCUSIM_HOST
+    asm("" : "+l"(x));
+#endif
+    return x;
+}
 
 // --- Vectors: neighbouring elements that one lane moves together ---------------------------------
 
@@ -692,12 +726,52 @@ __device__ inline void copy_async(T* shared, const T* global, Inside inside = {}
     store<Aligned>(shared, load<V, Where>(global, inside));
 }
 
-// Waits for the copies that this lane has started.
+// The same of a vector that is aligned, and either all there or not at all.
+template <int V, class T>
+__device__ inline void copy_whole_async(T* shared, const T* global, bool there = true) {
+    constexpr int bytes = Vector<T, V>::bytes;
+    static_assert(bytes == 4 || bytes == 8 || bytes == 16, "what cp.async can copy");
+#if defined(TCUSIM_HOST)
+    alignas(16) static const char zeros[16] = {};
+    start_copy<bytes>(shared, there ? static_cast<const void*>(global) : zeros);
+#elif __CUDA_ARCH__ >= 800
+    // What is not read is zero.
+    const unsigned int to = static_cast<unsigned int>(__cvta_generic_to_shared(shared));
+    const int read = there ? bytes : 0;
+    if constexpr (bytes == 16) {
+        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(global),
+                     "r"(read)
+                     : "memory");
+    } else {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(global),
+                     "n"(bytes), "r"(read)
+                     : "memory");
+    }
+#else
+    store<Aligned>(shared, load<V, Aligned>(global, [=](int) { return there; }));
+#endif
+}
+
+// Ends a group of copies: those that this lane has started since it ended the one before.
+__device__ inline void commit_copies() {
+#if defined(TCUSIM_HOST)
+    tcusim::commit_copies();
+#elif __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+// Waits for the copies that this lane has started, but for those of the latest groups.
+template <int UNFINISHED = 0>
 __device__ inline void wait_for_copies() {
 #if defined(TCUSIM_HOST)
-    tcusim::wait_for_copies();
+    tcusim::wait_for_copies(UNFINISHED);
 #elif __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_all;" ::: "memory");
+    if constexpr (UNFINISHED == 0) {
+        asm volatile("cp.async.wait_all;" ::: "memory");
+    } else {
+        asm volatile("cp.async.wait_group %0;" ::"n"(UNFINISHED) : "memory");
+    }
 #endif
 }
 
@@ -712,6 +786,36 @@ __device__ inline void fetch(const T* p, long long first, int count, long long s
         if (0 <= place && place < size) asm volatile("prefetch.global.L2 [%0];" ::"l"(p + place));
     }
 #endif
+}
+
+// --- Accumulators that wait in memory --------------------------------------------------------------
+
+// A fragment in the thread's own memory, not in its registers: for totals to which only the end of a
+// long chain adds, where both would not fit. The compiler would move some of them all the time.
+template <class Fragment>
+struct Kept {
+    static constexpr int num_elements = Fragment::num_elements;
+    volatile typename Fragment::element_type x[num_elements];
+};
+template <class Fragment, class T>
+__device__ inline void fill_fragment(Kept<Fragment>& f, T value) {
+    for (int i = 0; i < f.num_elements; ++i) f.x[i] = value;
+}
+template <class Fragment, class T, class Layout>
+__device__ inline void load_matrix_sync(
+    Kept<Fragment>& f, const T* p, unsigned int ldm, Layout layout
+) {
+    Fragment loaded;
+    nvcuda::wmma::load_matrix_sync(loaded, p, ldm, layout);
+    for (int i = 0; i < f.num_elements; ++i) f.x[i] = loaded.x[i];
+}
+template <class Fragment, class T, class Layout>
+__device__ inline void store_matrix_sync(
+    T* p, const Kept<Fragment>& f, unsigned int ldm, Layout layout
+) {
+    Fragment stored;
+    for (int i = 0; i < f.num_elements; ++i) stored.x[i] = f.x[i];
+    nvcuda::wmma::store_matrix_sync(p, stored, ldm, layout);
 }
 
 // --- Tiles of the types that came with sm_80 -----------------------------------------------------

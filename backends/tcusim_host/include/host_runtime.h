@@ -83,7 +83,8 @@ void require_multiple(const void* address, int bytes);
 // Copies at once, or when the lane asks for it: CUDA promises neither, so it is decided by lot. What
 // the lane never asks for may never come.
 void start_copy(void* shared, const void* global, int bytes);
-void wait_for_copies();
+void commit_copies();
+void wait_for_copies(int unfinished);
 
 // Waits for the warp; the lane that comes last multiplies for all.
 void mma(const Mma& shape, void* d, const void* a, const void* b, const void* c, int line);

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from tcusim.program.grammar import Extent, Index, Program, View
+from tcusim.program.grammar import WARP_COL, WARP_ROW, Extent, Index, Program, View
 from tcusim.program.walk import Site, span
 
 __all__ = ["Region", "Regions", "symbol_counts"]
@@ -27,7 +27,8 @@ _MOST_CONDITIONS: Final = 4
 class Region:
     """The values that symbols can have: from and to those of `box`, all conditions at most 0.
 
-    factors: scalars that are multiples of a number are counted in it. scalars: names of all.
+    factors: scalars that are multiples of a number are counted in it, and warps that stand in rows
+    by row and column. scalars: names of all.
     """
 
     box: dict[str, tuple[int, float]]
@@ -76,6 +77,9 @@ def symbol_counts(program: Program, site: Site, view: View | None = None) -> dic
     """Return how many values each symbol takes at a step, from 0 on."""
     counts = {"block": program.blocks, "block_col": Extent.of(program.columns)}
     counts["warp"] = Extent.of(program.warps)
+    across = program.warp_columns
+    if across > 1:
+        counts |= {"warp_row": Extent.of(program.warps // across), "warp_col": Extent.of(across)}
     counts |= {loop.var: loop.count for loop in site.loops}
     if view is not None:
         counts |= {"row": Extent.of(view.rows), "col": Extent.of(view.cols)}
@@ -93,6 +97,8 @@ class Regions:
             for scalar in program.scalars
             if scalar.multiple_of != 1
         }
+        if program.warp_columns > 1:
+            self.factors["warp"] = WARP_ROW * program.warp_columns + WARP_COL
         # By the loops and guards of a branch, which are kept here, so that no others have their id.
         self._branches: dict[tuple[int, int], tuple[Site, list[Region]]] = {}
 
@@ -118,6 +124,8 @@ class Regions:
             bound.excess + 1 for guard in site.guards if guard.taken for bound in guard.bounds
         ]
         for name, count in symbol_counts(self.program, site).items():
+            if name in self.factors:
+                continue
             most = count.constant
             box[name] = 0, math.inf if most is None else most - 1
             if most is None:

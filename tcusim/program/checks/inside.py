@@ -13,7 +13,15 @@ from tcusim.program.checks.regions import MOST_ELEMENTS, bound_symbols
 from tcusim.program.checks.sites import Finding
 from tcusim.program.grammar import Bound, Program, View
 from tcusim.program.index import with_derived
-from tcusim.program.walk import Ints, Placement, Site, sites, span
+from tcusim.program.walk import (
+    WARP_PLACES,
+    Ints,
+    Placement,
+    Site,
+    sites,
+    span,
+    warp_symbols,
+)
 
 # Sizes with which an access out of bounds is looked for: none, one, and around the paper's tile.
 _USUAL: Final = (0, 1, 17, 255, 256, 257, 1000)
@@ -113,6 +121,8 @@ def _stray(program: Program, site: Site, view: View, scalars: Mapping[str, int])
         return None
     axes = _axes(site, view, counts)
     placement = Placement.over(axes, scalars)
+    if "warp" in axes:
+        placement.symbols |= warp_symbols(placement.symbols["warp"], program.warp_columns)
     address = placement.value(view.address).ravel()
     used = placement.holds(view.bounds) & placement.reached(site.guards)
     strays = used & ((address < 0) | (address >= size))
@@ -137,10 +147,14 @@ def _axes(site: Site, view: View, counts: Mapping[str, int]) -> dict[str, Ints]:
     too many combinations, the middle of the long ranges is left out.
     """
     conditions = bound_symbols(_conditions(site, view))
+    places = WARP_PLACES - {"warp"}
+    if places & (conditions | view.address.symbols):
+        # The row and the column that a warp is in follow from its number, all of which are tried.
+        conditions |= {"warp"}
     axes = {
         name: np.arange(count) if name in conditions else _ends(np.arange(count), 1)
         for name, count in counts.items()
-        if name in conditions | view.address.symbols
+        if name in (conditions | view.address.symbols) - places
     }
     for keep in (64, 16, 4, 2):
         if math.prod(values.size for values in axes.values()) <= MOST_ELEMENTS:

@@ -26,9 +26,9 @@ from tcusim.program.grammar import (
     View,
     When,
 )
-from tcusim.program.walk import Site, sites
+from tcusim.program.walk import WARP_PLACES, Site, sites
 
-_BUILT_IN: Final = ("block", "block_col", "warp", "row", "col")
+_BUILT_IN: Final = ("block", "block_col", *sorted(WARP_PLACES), "row", "col")
 _MAX_WARPS: Final = 32  # 1024 threads a block [CPG sec. 16.2]
 
 
@@ -43,6 +43,12 @@ def positive_counts(program: Program) -> Iterator[Finding]:
     if not 1 <= program.warps <= _MAX_WARPS:
         yield Finding(
             None, f"a block has 1 to {_MAX_WARPS} warps, got {program.warps}. Use more blocks."
+        )
+    if program.warp_columns < 1 or program.warps % program.warp_columns:
+        yield Finding(
+            None,
+            f"{program.warps} warps do not stand in rows of {program.warp_columns}. Let "
+            f"warp_columns divide the number of warps.",
         )
     declared = [("blocks", program.blocks), ("columns", Extent.of(program.columns))]
     declared += [(f"the size of {buffer.name!r}", buffer.size) for buffer in program.buffers]
@@ -144,8 +150,9 @@ def _named_twice(site: Site | None, kind: str, name: str, kinds: dict[str, str])
 def symbols_in_scope(program: Program) -> Iterator[Finding]:
     """Require that an expression names only symbols that have a value there.
 
-    Offsets: block, block_col, warp, scalars and the loops around the step; bounds of a view also
-    row and col; sizes and counts: scalars only. No loop reuses the variable of a loop around it.
+    Offsets: places of the block and the warp, scalars and the loops around the step; bounds of a
+    view also row and col; sizes and counts: scalars only. No loop reuses the variable of one around
+    it.
     Source: the grammar, Index and Extent.
     """
     scalars = frozenset(scalar.name for scalar in program.scalars)
@@ -160,7 +167,8 @@ def symbols_in_scope(program: Program) -> Iterator[Finding]:
 @each_step
 def _symbols_of_step(program: Program, site: Site) -> Iterator[str]:
     scalars = frozenset(scalar.name for scalar in program.scalars)
-    scope = scalars | {"block", "block_col", "warp"} | {loop.var for loop in site.loops}
+    places = WARP_PLACES if program.warp_columns > 1 else {"warp"}
+    scope = scalars | {"block", "block_col"} | places | {loop.var for loop in site.loops}
     used: list[tuple[str, Index]] = []
     match site.step:
         case Const(pattern=pattern):

@@ -12,7 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.program.grammar import Bound, Index, Program, Space, View
-from tcusim.program.walk import Guard, Ints, Mask, Placement, Site, span
+from tcusim.program.walk import (
+    WARP_PLACES,
+    Guard,
+    Ints,
+    Mask,
+    Placement,
+    Site,
+    span,
+    warp_symbols,
+)
 
 # The most elements that one view is followed to, over all warps and iterations.
 MOST_ELEMENTS: Final = 1 << 21
@@ -33,7 +42,7 @@ def bounds_on(bounds: tuple[Bound, ...], known: frozenset[str]) -> tuple[Bound, 
 
 def depends_on_warp(bounds: tuple[Bound, ...]) -> bool:
     """Whether warps of one block may differ in whether the bounds hold."""
-    return "warp" in bound_symbols(bounds)
+    return not bound_symbols(bounds).isdisjoint(WARP_PLACES)
 
 
 def relative_addresses(view: View) -> Ints:
@@ -84,7 +93,7 @@ class Footprint:
 def footprint(program: Program, site: Site, view: View) -> Footprint:
     """Return the elements that may be touched; `exact` if they are, whatever the sizes are."""
     loops = ((loop.var, loop.count.constant) for loop in site.loops)
-    return _footprint_of(view, site.guards, (("warp", program.warps), *loops))
+    return _footprint_of(view, site.guards, program.warp_columns, (("warp", program.warps), *loops))
 
 
 def _iterations(view: View, guards: tuple[Guard, ...], name: str, fixed: Mapping[str, int]) -> int:
@@ -95,6 +104,7 @@ def _iterations(view: View, guards: tuple[Guard, ...], name: str, fixed: Mapping
     """
     box = {other: (0, max(0, count - 1)) for other, count in fixed.items()}
     box |= {"row": (0, view.rows - 1), "col": (0, view.cols - 1)}
+    box |= dict.fromkeys(WARP_PLACES, box["warp"])
     bounds = [*view.bounds, *(bound for guard in guards for bound in guard.bounds)]
     most = 1
     for index in (view.address, *(bound.excess for bound in bounds)):
@@ -108,10 +118,13 @@ def _iterations(view: View, guards: tuple[Guard, ...], name: str, fixed: Mapping
 
 @lru_cache(maxsize=256)
 def _footprint_of(
-    view: View, every: tuple[Guard, ...], counts: tuple[tuple[str, int | None], ...]
+    view: View, every: tuple[Guard, ...], across: int, counts: tuple[tuple[str, int | None], ...]
 ) -> Footprint:
-    """Return a footprint; `counts` are of the warps and of loops, None if known at run time."""
-    known = frozenset(("row", "col", *(name for name, _ in counts)))
+    """Return a footprint; `counts` are of the warps and of loops, None if known at run time.
+
+    across: columns of warps.
+    """
+    known = frozenset(("row", "col", *WARP_PLACES, *(name for name, _ in counts)))
     guards = tuple(part for guard in every if (part := _known_part(guard, known)))
     fixed = {name: count for name, count in counts if count is not None}
     ranges = {
@@ -122,6 +135,8 @@ def _footprint_of(
     bounds = bounds_on(view.bounds, known)
     used = view.offset.symbols | bound_symbols(bounds)
     used = used.union(*(bound_symbols(guard.bounds) for guard in guards))
+    if used & WARP_PLACES:
+        used |= {"warp"}
     axes = {name: np.arange(count) for name, count in ranges.items() if name in used}
     count = math.prod(len(values) for values in axes.values())
     unknown = view.ranges is not None or not view.offset.symbols <= known
@@ -130,6 +145,8 @@ def _footprint_of(
         places, union = np.zeros_like(elements), np.ones(size, dtype=np.bool_)
         return Footprint({}, 1, places, elements, union, exact=False, complete=False)
     placement = Placement.over(axes, {})
+    if "warp" in axes:
+        placement.symbols |= warp_symbols(placement.symbols["warp"], across)
     known_view = view if bounds == view.bounds else replace(view, bounds=bounds)
     places, elements = _touched(placement, known_view, guards, size)
     columns = {name: placement.symbols[name] for name in axes}

@@ -259,9 +259,11 @@ def one_layout(program: Program) -> Iterator[Finding]:
 def tile_layout(program: Program, site: Site) -> Iterator[str]:
     """Require that a tile has a unit stride, an ldm that covers it, and no bounds.
 
+    With an ldm of 0 every row, or column, of an operand is the same one: of a stride, [PTX "Matrix
+    Storage for WMMA"] asks for nothing but the alignment of each row.
     Source: load_matrix_sync and store_matrix_sync take a layout and ldm [CPG sec. 10.24.1].
     """
-    for _, view in tiles(site.step):
+    for frag, view in tiles(site.step):
         name, layout = view.buffer.name, view.layout
         if view.ranges is not None:
             yield (
@@ -276,7 +278,9 @@ def tile_layout(program: Program, site: Site) -> Iterator[str]:
             )
             continue
         least = view.cols if layout == "row_major" else view.rows
-        if view.ldm < least and not _stores_to_one_place(site.step):
+        of_operand = isinstance(site.step, Load) and frag.role is not Role.ACC
+        repeats = view.ldm == 0 and of_operand
+        if view.ldm < least and not (repeats or _stores_to_one_place(site.step)):
             yield (
                 f"ldm must be at least {least} for a {layout} tile of {view.rows}x{view.cols}, got "
                 f"{view.ldm}. To repeat a row or a column, Copy it to shared memory first."

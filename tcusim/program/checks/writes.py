@@ -29,7 +29,7 @@ from tcusim.program.grammar import (
 from tcusim.program.index import with_derived
 from tcusim.program.walk import Ints, Placement, Site, grid_symbols, sites, span
 
-_IDENTITY: Final = ("block", "block_col", "warp")
+_IDENTITY: Final = ("block", "block_col", "warp", "warp_row", "warp_col")
 # The addresses that a chunk takes in a trace: more than any chunk has elements.
 _CHUNK: Final = 1 << 32
 # Elements of one view that are followed to find an example, and to see that all are written.
@@ -331,7 +331,8 @@ def _same_warp(first: Region, one: Index, second: Region, two: Index) -> bool:
     for name in {*one.symbols, *two.symbols} - first.scalars:
         if _is_point(name, first, second):
             one, two = (index.substitute({name: first.box[name][0]}) for index in (one, two))
-    unknown = {name for name in _IDENTITY if not _is_fixed(name, first, second)}
+    there = [name for name in _IDENTITY if name in first.box]
+    unknown = {name for name in there if not _is_fixed(name, first, second)}
     while unknown:
         for name, factor in sorted(one.terms, key=lambda term: -abs(term[1])):
             rest = Index.symbol(name) * factor

@@ -12,12 +12,12 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
     const long long block = blockIdx.x;
-    __shared__ __align__(32) half x_s_all[368];
-    const tcu::Shared<half> x_s = {x_s_all};
     __shared__ __align__(32) half a0_s_all[2][2304];
     const tcu::Shared<half> a0_s = {a0_s_all[warp]};
     __shared__ __align__(32) half a1_s_all[2][2304];
     const tcu::Shared<half> a1_s = {a1_s_all[warp]};
+    __shared__ __align__(32) half x_s_all[368];
+    const tcu::Shared<half> x_s = {x_s_all};
     __shared__ __align__(32) float s_C_all[2][256];
     const tcu::Shared<float> s_C = {s_C_all[warp]};
     wmma::fragment<wmma::accumulator, 8, 32, 16, float> C;
@@ -30,7 +30,7 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     // 2  x_s[192*warp + row + 16*col where col + 12*warp < 23] <- b[192*warp + row + 16*col < 256 where col + 12*warp < 23]  16x12
 
     // 3  a0_s[row + 72*col] <- a[16384*block + 8192*warp + row + 256*col where 64*block + col + 32*warp < rows]  64x32
-    if (tcu::is_multiple(b, 16) && tcu::is_multiple(a, 16) && 12*warp + 11 < 23 && 192*warp + 191 < 256 && 64*block + 32*warp + 31 < rows) {
+    if (tcu::is_multiple(b, 16) && 12*warp + 11 < 23 && 192*warp + 191 < 256 && 64*block + 32*warp + 31 < rows) {
         tcu::Vector<half, 8> held0[1];
         tcu::Vector<half, 8> held1[8];
         if (const int e = lane; e < 24) {
@@ -70,7 +70,7 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
         for (int e = lane; e < 256; e += 32) {
             const int row = 8*(e % 8);
             const int col = e / 8;
-            tcu::Vector<half, 8> held = tcu::load<8>(&a[16384*block + 8192*warp + row + 256*col], [&](int at) { return 64*block + 32*warp + col < rows; });
+            tcu::Vector<half, 8> held = tcu::load<8, tcu::Aligned>(&a[16384*block + 8192*warp + row + 256*col], [&](int at) { return 64*block + 32*warp + col < rows; });
             tcu::store<tcu::Aligned>(&a0_s[row + 72*col], held);
         }
     }
@@ -79,21 +79,13 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     __syncthreads();
 
     // 5  a1_s[row + 72*col] <- a[16384*block + 8192*warp + 64 + row + 256*col where 64*block + col + 32*warp < rows]  64x32
-    if (tcu::is_multiple(a, 16) && 64*block + 32*warp + 31 < rows) {
+    {
+        const int first = lane / 8;
+        const int row = 8*(lane % 8);
         #pragma unroll
         for (int nth = 0; nth < 8; ++nth) {
-            const int e = lane + 32*nth;
-            const int row = 8*(e % 8);
-            const int col = e / 8;
-            tcu::copy_async<8, tcu::Aligned>(&a1_s[row + 72*col], &a[16384*block + 8192*warp + row + 256*col + 64]);
-        }
-    }
-    else {
-        #pragma unroll 1
-        for (int e = lane; e < 256; e += 32) {
-            const int row = 8*(e % 8);
-            const int col = e / 8;
-            tcu::copy_async<8>(&a1_s[row + 72*col], &a[16384*block + 8192*warp + row + 256*col + 64], [&](int at) { return 64*block + 32*warp + col < rows; });
+            const int col = first + 4*nth;
+            tcu::copy_whole_async<8>(&a1_s[tcu::unknown(72*first + row)] + 288*nth, &a[tcu::unknown(16384*block + 8192*warp + 256*first + row)] + 64 + 1024*nth, 64*block + 32*warp + col < rows);
         }
     }
 
@@ -138,21 +130,13 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     __syncwarp();
 
     // 19  a0_s[row + 72*col] <- a[16384*block + 8192*warp + 128 + row + 256*col where 64*block + col + 32*warp < rows]  64x32
-    if (tcu::is_multiple(a, 16) && 64*block + 32*warp + 31 < rows) {
+    {
+        const int first = lane / 8;
+        const int row = 8*(lane % 8);
         #pragma unroll
         for (int nth = 0; nth < 8; ++nth) {
-            const int e = lane + 32*nth;
-            const int row = 8*(e % 8);
-            const int col = e / 8;
-            tcu::copy_async<8, tcu::Aligned>(&a0_s[row + 72*col], &a[16384*block + 8192*warp + row + 256*col + 128]);
-        }
-    }
-    else {
-        #pragma unroll 1
-        for (int e = lane; e < 256; e += 32) {
-            const int row = 8*(e % 8);
-            const int col = e / 8;
-            tcu::copy_async<8>(&a0_s[row + 72*col], &a[16384*block + 8192*warp + row + 256*col + 128], [&](int at) { return 64*block + 32*warp + col < rows; });
+            const int col = first + 4*nth;
+            tcu::copy_whole_async<8>(&a0_s[tcu::unknown(72*first + row)] + 288*nth, &a[tcu::unknown(16384*block + 8192*warp + 256*first + row)] + 128 + 1024*nth, 64*block + 32*warp + col < rows);
         }
     }
 
@@ -197,21 +181,13 @@ gemv_reduction(const half* __restrict__ a, const half* __restrict__ b, float* __
     __syncwarp();
 
     // 33  a1_s[row + 72*col] <- a[16384*block + 8192*warp + 192 + row + 256*col where 64*block + col + 32*warp < rows]  64x32
-    if (tcu::is_multiple(a, 16) && 64*block + 32*warp + 31 < rows) {
+    {
+        const int first = lane / 8;
+        const int row = 8*(lane % 8);
         #pragma unroll
         for (int nth = 0; nth < 8; ++nth) {
-            const int e = lane + 32*nth;
-            const int row = 8*(e % 8);
-            const int col = e / 8;
-            tcu::copy_async<8, tcu::Aligned>(&a1_s[row + 72*col], &a[16384*block + 8192*warp + row + 256*col + 192]);
-        }
-    }
-    else {
-        #pragma unroll 1
-        for (int e = lane; e < 256; e += 32) {
-            const int row = 8*(e % 8);
-            const int col = e / 8;
-            tcu::copy_async<8>(&a1_s[row + 72*col], &a[16384*block + 8192*warp + row + 256*col + 192], [&](int at) { return 64*block + 32*warp + col < rows; });
+            const int col = first + 4*nth;
+            tcu::copy_whole_async<8>(&a1_s[tcu::unknown(72*first + row)] + 288*nth, &a[tcu::unknown(16384*block + 8192*warp + 256*first + row)] + 192 + 1024*nth, 64*block + 32*warp + col < rows);
         }
     }
 
