@@ -263,13 +263,25 @@ class State:
 
         The values may be the memory itself, which changes.
         """
-        places, shape = self._places(warp), (view.rows, view.cols)
+        places = self._places(warp)
         index, mask = self._found_before(view, places) or self._indices(view, places)
         values = self._elements(view, places, index, mask)[0]
+        return values, *self._whereabouts(view, places, index, mask)
+
+    def where(self, view: View, warp: Ints) -> tuple[Ints, Mask]:
+        """Return what `look` says of places and bounds alone."""
+        places = self._places(warp)
+        found = self._found_before(view, places) or self._indices(view, places)
+        return self._whereabouts(view, places, *found)
+
+    def _whereabouts(
+        self, view: View, places: Ints, index: Ints, mask: Mask | None
+    ) -> tuple[Ints, Mask]:
+        shape = view.rows, view.cols
         if mask is None:
-            return values, _broadcast(index[0], shape), everywhere(shape)
+            return _broadcast(index[0], shape), everywhere(shape)
         index = self._placement.addresses(view, places)
-        return values, _broadcast(index[0], shape), _broadcast(mask[0], shape)
+        return _broadcast(index[0], shape), _broadcast(mask[0], shape)
 
     def _found_before(self, view: View, place: Ints) -> tuple[Ints, Mask | None] | None:
         """Return what `_indices` found of a view for the step that has just run, in one warp."""

@@ -84,7 +84,8 @@ class WarpWatcher(Generic[_Made]):
     """Remembers what one warp held, so that a frame can tell before from after.
 
     frags, memory: what the warp saw after its last step; memory that nothing wrote is poisoned.
-    in_flight: places in shared memory that the warp wrote since its last barrier.
+    in_flight: places in shared memory that the warp wrote since its last barrier, and what they
+    held, if somebody asked.
     outputs: memory of the grid, which watchers of other warps may share.
     """
 
@@ -105,7 +106,7 @@ class WarpWatcher(Generic[_Made]):
         for buffer in state.program.scratch:
             size = buffer.size.evaluate(state.scalars)
             self.memory[buffer.name] = unwritten_values((size,), buffer.dtype)
-        self.in_flight: list[tuple[View, _Where]] = []
+        self.in_flight: list[tuple[View, _Where, Values | None]] = []
         # By path: the text, the accesses and the parts of a step, which take as long as running it.
         self._steps: dict[str, _Known] = {}
 
@@ -117,7 +118,7 @@ class WarpWatcher(Generic[_Made]):
         elif isinstance(event.step, Store | Copy | Split | Await):
             views = self.known(event).touched.views_written
             shared = [view for view in views if view.buffer.space is not Space.GLOBAL]
-            self.in_flight += [(view, self._where(view)) for view in shared]
+            self.in_flight += [(view, self.state.where(view, self.own), None) for view in shared]
 
     def catch_up(self) -> None:
         """Remember what the warp holds now."""
@@ -178,17 +179,18 @@ class WarpWatcher(Generic[_Made]):
                 Seen(next(names), frag.dtype, frag.role, frag.name, before=before), values
             )
         for view in known.touched.views_written:
-            values, places, inside = self.state.look(view, self.own)
-            where = places, inside
-            before = _held(self.memory, view, where)
-            note = ""
             if view.buffer.space is Space.GLOBAL:
+                values, places, inside = self.state.look(view, self.own)
+                where = places, inside
+                before = _held(self.memory, view, where)
                 _put(self.memory, view, where, values)
+                yield self._view_tile(view, next(names), where, values, before)
             else:
                 # Nobody sees it yet.
-                values, note = before, IN_FLIGHT
-                self.in_flight.append((view, where))
-            yield self._view_tile(view, next(names), where, values, before, note)
+                where = self.state.where(view, self.own)
+                before = self.maker.keep(_held(self.memory, view, where))
+                self.in_flight.append((view, where, before))
+                yield self._view_tile(view, next(names), where, before, before, IN_FLIGHT)
 
     def _located(self, ranges: Ranges, dtype: str) -> _Made:
         values = self.state.ranges(ranges, self.own)[0]
@@ -204,29 +206,27 @@ class WarpWatcher(Generic[_Made]):
         now = self.state.shared(self.warp)
         shown: dict[str, list[Ints]] = {}
         written = []
-        for view, where in waiting:
+        for view, where, before in waiting:
             name, own = view.buffer.name, where[0][where[1]]
             if own.size and not _covered(own, shown.setdefault(name, [])):
                 shown[name].append(own)
-                written.append((view, where, _held(now, view, where)))
-        for view, where, values in written:
-            before = _held(self.memory, view, where)
+                old = _held(self.memory, view, where) if before is None else before
+                written.append((view, where, _held(now, view, where), old))
+        for view, where, values, before in written:
             yield self._view_tile(view, "dst", where, values, before)
-        old = self._shared() if others else {}
+        shared = self._shared() if others else {}
         if others:
-            self.memory |= {name: values.copy() for name, values in old.items()}
-        for view, where, values in written:
+            self.memory |= {name: values.copy() for name, values in shared.items()}
+        for view, where, values, _ in written:
             _put(self.memory, view, where, values)
         for buffer in self.state.program.scratch:
             name = buffer.name
-            if name in old and self.memory[name].tobytes() != now[name].tobytes():
+            if name in shared and self.memory[name].tobytes() != now[name].tobytes():
                 self.memory[name] = now[name].copy()
                 places = np.arange(now[name].size)[None]
                 where = places, everywhere(places.shape)
-                before = old[name][None]
-                yield self._view_tile(
-                    self._whole(buffer), "dst", where, self.memory[name][None], before
-                )
+                values, before = self.memory[name][None], shared[name][None]
+                yield self._view_tile(self._whole(buffer), "dst", where, values, before)
 
     def _shared(self) -> dict[str, Values]:
         """Return what the warp saw of the memory that its block shares."""
@@ -250,10 +250,6 @@ class WarpWatcher(Generic[_Made]):
         """Return a buffer as one row."""
         size = buffer.size.evaluate(self.state.scalars)
         return View.strided(buffer, Index(), 1, size, size, 1)
-
-    def _where(self, view: View) -> _Where:
-        _, places, inside = self.state.look(view, self.own)
-        return places, inside
 
 
 @dataclass(frozen=True, slots=True)
