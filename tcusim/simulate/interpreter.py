@@ -314,7 +314,7 @@ class State:
 
     def shared(self, warp: int) -> dict[str, Values]:
         """Return the shared memory that a warp of the batch sees: the arrays, which change."""
-        place = warp - int(self.warps[0])
+        place = self._place(warp)
         return {name: shared[place] for name, shared in self._shared.items()}
 
     def outputs(self) -> dict[str, NDArray[Any]]:
