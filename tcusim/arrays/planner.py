@@ -431,7 +431,9 @@ def _block_sizes(p: Problem, tuning: Tuning) -> Iterator[dict[str, Any]]:
             block = warps * share * panels
             options = {"warps": warps, "groups": groups, "panels": panels}
             if size is None:
-                columns = min(tuning.reduction.columns, rounded_up(-(-p.length // block), 1))
+                columns = rounded_up(-(-p.length // block), 1)
+                if columns > tuning.one_group:
+                    columns = tuning.reduction.columns
                 in_all = -(-p.length // (block * columns))
                 options |= {"columns": columns, "groups_at_once": min(1024, rounded_up(in_all, 1))}
             yield options

@@ -175,6 +175,8 @@ class Tuning:
     warps: int = 8
     # Lengths that are multiples of it may be whole blocks, which need no bounds.
     whole_blocks: int = 2**12
+    # Blocks of a whole array that are one group in any case: one wait less, a microsecond of five.
+    one_group: int = 256
     # Elements of two bytes of a block that sums a part of a segment, at most, and how many blocks
     # an array should give at least.
     most_block: int = 2**17

@@ -139,14 +139,20 @@ def test_blocks_share_long_segments(size: int) -> None:
     assert all(launches(made)[0].program.columns > 1 for made in (total, scan))
 
 
-@pytest.mark.parametrize(("length", "columns"), [(8192, 1), (65_537, 16), (2**20, 64)])
+@pytest.mark.parametrize(("length", "columns"), [(8192, 1), (65_537, 16), (2**20, 128)])
 def test_blocks_share_a_long_array(length: int, columns: int) -> None:
     total, scan = assert_right(integers(length), length)
     assert (names(total), names(scan)) == (["reduction_single_pass"], ["scan_single_pass"])
     found = [launches(made)[0].program.columns for made in (total, scan)]
-    # Blocks of a scan wait for the others of 512 chunks, those of a sum for 63.
-    assert found == [columns, 128 if columns == 64 else columns]
+    # So few blocks are one group: those of a scan because they are no more than 512 chunks.
+    assert found == [columns, columns]
     assert total.rationale[0].startswith("the array is shared by blocks of 4 warps")
+
+
+def test_blocks_of_a_very_long_sum_are_groups() -> None:
+    for exponent, columns in ((24, DEFAULT.one_group), (28, DEFAULT.reduction.columns)):
+        (launch,) = launches(chosen("reduction", 2**exponent, 2**exponent))
+        assert launch.program.columns == columns
 
 
 @pytest.mark.parametrize("kind", ["reduction", "scan"])
