@@ -50,6 +50,8 @@ __all__ = ["ROUNDED", "Bench", "Named", "Part", "Say", "Settings", "bench", "mea
 DEFAULT_SECTIONS: Final = ("sums", "scans", "products")
 QUICK_SEGMENTS: Final = (16, 256, 4096, WHOLE)
 QUICK_LOG2_LENGTH: Final = 27
+# Less would fit into a cache; more into no GPU's memory.
+_LOG2_LENGTHS: Final = (20, 34)
 # The usual sums, beside exact ones.
 ROUNDED: Final = "tcusim, rounded sums"
 
@@ -86,8 +88,10 @@ class Settings:
     commit: str = ""
 
     def __post_init__(self) -> None:
-        if not 20 <= self.log2_length <= 34:
-            raise InputError(f"log2_length must be from 20 to 34, got {self.log2_length}")
+        least, most = _LOG2_LENGTHS
+        if not least <= self.log2_length <= most:
+            text = f"log2_length must be from {least} to {most}, got {self.log2_length}"
+            raise InputError(text)
         for size in self.segments:
             if not 0 <= size <= self.length:
                 text = f"segment sizes must be from 0 to 2**{self.log2_length}, got {size}"
