@@ -40,19 +40,32 @@ def rival(install: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFact
     return install(project)
 
 
+@pytest.fixture(scope="module")
+def clashes(python: Callable[..., str], example: Path, rival: Path) -> list[str]:
+    """Return what is told of entry points that cannot be used, where both are installed."""
+    return attempt(python, "*plugins.broken(), sep='\\n'", example, rival).splitlines()
+
+
 def attempt(python: Callable[..., str], expression: str, *folders: Path) -> str:
     return python(ATTEMPT.format(expression=expression), *folders)
 
 
+LISTED = "'segment_ends' in [a.name for a in __import__('tcusim').algorithms.algorithms()]"
+
+
 def test_nothing_is_there_without_the_package(python: Callable[..., str]) -> None:
-    assert "example" not in attempt(python, "backends.backends()")
+    expression = f"backends.backends(), {LISTED}, shapes.shape_of('16x16x16')"
+    listed = attempt(python, expression)
+    assert "example" not in listed
+    assert listed.endswith(" False 16x16x16")
     assert attempt(python, "shapes.shape_of('48x24x12')").startswith("UnknownName: unknown shape")
 
 
 def test_its_shape_is_found_by_name_and_listed(python: Callable[..., str], example: Path) -> None:
-    title = "an example of a virtual shape"
-    assert attempt(python, "shapes.shape_of('m48n24k12').title", example) == title
-    assert "48x24x12" in attempt(python, "[s.name for s in shapes.shapes()]", example)
+    expression = "shapes.shape_of('m48n24k12').title, [s.name for s in shapes.shapes()]"
+    listed = attempt(python, expression, example)
+    assert listed.startswith("an example of a virtual shape [")
+    assert "'48x24x12'" in listed
 
 
 def test_its_backend_is_listed_without_being_imported(
@@ -77,12 +90,13 @@ def test_its_algorithm_is_listed_and_runs(python: Callable[..., str], example: P
         "backends.run(__import__('tcusim').build('segment_ends', scale=3, segment_size=4), "
         "{'in': list(range(64))})['out'].tolist()[:3]"
     )
-    assert attempt(python, expression, example) == str([9.0, 21.0, 33.0])
-    listed = "'segment_ends' in [a.name for a in __import__('tcusim').algorithms.algorithms()]"
-    assert attempt(python, listed) == "False"
-    assert attempt(python, listed, example) == "True"
     option = "__import__('tcusim').algorithm_of('segment_ends').options['scale'].doc"
-    assert attempt(python, option, example) == "How many times it is added up."
+    printed = attempt(python, f"*({expression}, {LISTED}, {option}), sep='\\n'", example)
+    assert printed.splitlines() == [
+        str([9.0, 21.0, 33.0]),
+        "True",
+        "How many times it is added up.",
+    ]
 
 
 def test_its_unit_is_found_by_name(python: Callable[..., str], example: Path) -> None:
@@ -108,11 +122,8 @@ def test_a_missing_library_says_what_to_install(python: Callable[..., str], exam
         ("example_unit", "tcusim.arches"),
     ],
 )
-def test_a_clash_names_both_packages(
-    python: Callable[..., str], example: Path, rival: Path, name: str, group: str
-) -> None:
-    texts = attempt(python, "*plugins.broken(), sep='\\n'", example, rival).splitlines()
-    (text,) = [line for line in texts if f"{name!r} in {group}." in line]
+def test_a_clash_names_both_packages(clashes: list[str], name: str, group: str) -> None:
+    (text,) = [line for line in clashes if f"{name!r} in {group}." in line]
     assert "tcusim-example 1.0" in text
     assert "tcusim-rival 1.0" in text
     assert text.endswith(f"an entry point {name!r} in {group}. Uninstall one of them.")
