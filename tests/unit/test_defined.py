@@ -77,8 +77,7 @@ def test_defined_before_use_counts_both_branches_on_data_but_remembers_neither()
     setting = replace(either, body=(last,), otherwise=(last,))
     using = Add(V, V, accumulator("T"))
     verify(planted(program, "9", setting, using))
-    for one in ({"body": ()}, {"otherwise": ()}):
-        some = replace(setting, **one)
+    for some in (replace(setting, body=()), replace(setting, otherwise=())):
         later = replace(either, body=(using,), otherwise=())
         refused(planted(program, "9", some, later), "defined_before_use", "accumulator 'T'")
 

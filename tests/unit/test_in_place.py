@@ -295,8 +295,9 @@ def test_lanes_that_meet_in_one_run_of_a_branch() -> None:
     write = Copy(line_of(OUT, HERE), line_of(other, HERE))
     for late in (False, True):
         made = either([TURNED], [TURNED])
-        branches = [(SYNC, AGAIN, write), (SYNC, TURNED)]
-        when = When((), *branches[:: -1 if late else 1], not_finite=line_of(MINE))
+        one, other_one = (SYNC, AGAIN, write), (SYNC, TURNED)
+        body, otherwise = (other_one, one) if late else (one, other_one)
+        when = When((), body, otherwise=otherwise, not_finite=line_of(MINE))
         made = replace(made, buffers=(IN, OUT, MINE, other), steps=(*made.steps[:-1], when))
         verify(made)
         path = f"3.{4 if late else 2}"

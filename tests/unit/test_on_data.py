@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -96,8 +95,8 @@ HALVES = Loop(
 
 
 def test_private_branch_accepts_outputs_that_both_branches_write() -> None:
-    for one, two in itertools.permutations((ALL, HALVES), 2):
-        verify(both_ways(one, two))
+    verify(both_ways(ALL, HALVES))
+    verify(both_ways(HALVES, ALL))
     inside = (Bound(HERE + COL, LENGTH),)
     verify(both_ways(replace(ALL, dst=replace(OUT, bounds=inside)), bounded(HALVES)))
     # Which of the two it is, nobody else has to know.

@@ -300,10 +300,11 @@ def test_stages_are_not_in_the_bits(stages: int) -> None:
     """Random numbers and short chains, whose sums are rounded: any other order would show."""
     rng = np.random.default_rng(stages)
     a, b = (rng.standard_normal(size).astype(np.float16) for size in (40 * 400, 400 * 48))
-    for options in (
+    of_blocks: tuple[dict[str, Any], ...] = (
         {"warps": 4, "cols": 48, "accumulation_length": 4},
         {"warps": 8, "warps_down": 2, "down": 1, "cols": 48, "accumulation_length": 8, "depth": 1},
-    ):
+    )
+    for options in of_blocks:
         one, other = (
             run_numpy(build("gemm", inner=400, stages=n, **options), {"a": a, "b": b})["out"]
             for n in (2, stages)

@@ -37,7 +37,8 @@ def by_its_steps(a: Values, b: Values, c: Values, row: Any) -> Values:
     ab, acc = format_of(row.ab), format_of(row.acc)
     match row.how:
         case Fused():
-            return fused_values(a, b, c, ab, acc, row.how)
+            fused: Values = fused_values(a, b, c, ab, acc, row.how)
+            return fused
         case Exact():
             return exact_values(a, b, c, ab, acc)
         case _:
