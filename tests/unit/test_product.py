@@ -311,11 +311,11 @@ def test_stages_are_not_in_the_bits(stages: int) -> None:
         )
         assert (one == other).all()
     options = {"warps": 4, "width": 1, "share_rows": True, "chunk": 128, "accumulation_length": 3}
-    one, other = (
+    vector, vectors = (
         run_numpy(build("gemv_reduction", inner=400, stages=n, **options), {"a": a, "b": b[:400]})
         for n in (2, stages)
     )
-    assert (one["out"] == other["out"]).all()
+    assert (vector["out"] == vectors["out"]).all()
 
 
 # --- The registry and what is refused -----------------------------------------------------------
