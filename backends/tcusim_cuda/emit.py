@@ -34,7 +34,6 @@ from tcusim.program.grammar import (
     Loop,
     Mma,
     Numbered,
-    Only,
     Pattern,
     PatternKind,
     Program,
@@ -57,11 +56,21 @@ from tcusim.program.printer import line
 from tcusim.program.resources import SharedMemory, Table
 from tcusim_cuda.kernel import SHARED_POOL, TICKET_WORDS, WORKSPACE, Kernel, words_of
 from tcusim_cuda.later import Later
+from tcusim_cuda.moves import (
+    Move,
+    async_lines,
+    c_test,
+    copied,
+    each_vector,
+    moved,
+    read,
+    split,
+    taking,
+    write,
+)
 from tcusim_cuda.text import (
     C_TYPES,
-    Move,
     ascii_text,
-    async_lines,
     c_address,
     c_bound,
     c_extent,
@@ -70,16 +79,10 @@ from tcusim_cuda.text import (
     c_pattern,
     c_pointer,
     c_pointer_at,
-    c_test,
     c_value,
     c_when,
     c_within,
-    each_vector,
-    held_piece,
-    read,
-    type_of,
     wrapped,
-    write,
 )
 from tcusim_cuda.together import MOST_STEPS, Run, runs_of
 from tcusim_cuda.transfer import (
@@ -647,7 +650,7 @@ class Emitter:
                     load = self._tile_function("load", src, dst)
                     self._line(f"{load}({dst.name}{f}, {pointer}, {src.ldm}{layout});")
                     if only is not None:
-                        self._each_element(dst, f, f"{_taking(only)}({dst.name}{f}.x[e])")
+                        self._each_element(dst, f, f"{taking(only)}({dst.name}{f}.x[e])")
             case Mma(d, a, b, c):
                 self._mma(d, a, b, c)
             case Add(d, a, b):
@@ -829,71 +832,7 @@ class Emitter:
         self._line(*Move(how, f"{kind} seen", get, put).lines())
 
 
-# --- What a lane reads and writes --------------------------------------------------------------
-
-
-def moved(step: Copy | Split, how: Transfer) -> Move:
-    """Return the text of a step that moves rectangles."""
-    return copied(step, how) if isinstance(step, Copy) else split(step, how)
-
-
-def copied(step: Copy, how: Transfer) -> Move:
-    """Return what a Copy reads and adds, and what it writes."""
-    dst, src, plus = step.dst, step.src, step.plus
-    to, *places = how.where
-
-    def get(fast: bool) -> str:
-        views = (src,) if plus is None else (src, plus)
-        values = [
-            read(how, view, where, fast=fast) for view, where in zip(views, places, strict=True)
-        ]
-        if step.only is not None:
-            values[0] = f"{_taking(step.only)}({values[0]})"
-        add = "tcu::add_to_odd" if step.odd else "tcu::add"
-        return values[0] if plus is None else f"{add}({', '.join(values)})"
-
-    def put(value: str, fast: bool) -> list[str]:
-        return [write(how, dst, to, (value, src.buffer.dtype), fast=fast)]
-
-    if plus is None and step.only is None and places[0] is Where.GATHERED:
-        # The loads come first; pieces are put together as they are written.
-        return Move(how, *held_piece(how, src, put), named=False)
-    return Move(how, f"{type_of(how, src.buffer.dtype)} held", get, put, named=how.vector > 1)
-
-
-def split(step: Split, how: Transfer) -> Move:
-    """Return what a Split reads, and the writes of part after part, each of what is left."""
-    dsts, src = step.dsts, step.src
-    kind = type_of(how, src.buffer.dtype)
-
-    def get(fast: bool) -> str:
-        return read(how, src, how.where[-1], fast=fast)
-
-    def put(rest: str, fast: bool) -> list[str]:
-        kinds = [C_TYPES[d.buffer.dtype] for d in dsts]
-        takes = [
-            f"tcu::take_part<{kind}, {'false' if number else 'true'}>({rest})"
-            for number, kind in enumerate(kinds)
-        ]
-        return [
-            write(how, dst, where, (part, dst.buffer.dtype), fast=fast)
-            for part, dst, where in zip(takes, dsts, how.where[:-1], strict=True)
-        ]
-
-    def put_joined(value: str, fast: bool) -> list[str]:
-        return [f"{kind} rest = {value};", *put("rest", fast)]
-
-    if how.where[-1] is Where.GATHERED:
-        return Move(how, *held_piece(how, src, put_joined), named=False)
-    return Move(how, f"{kind} rest", get, put)
-
-
 # --- What a program needs before its first step -------------------------------------------------
-
-
-def _taking(only: Only) -> str:
-    """Return the function that leaves, of an element, what is taken."""
-    return f"tcu::only_{only.name.lower()}"
 
 
 def _weight(steps: tuple[Step, ...]) -> int:
