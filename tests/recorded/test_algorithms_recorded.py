@@ -81,7 +81,7 @@ FEWEST = 3
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_the_simulator(algorithm: str, some: Some) -> None:
-    chosen = some(recorded_of(RECORDED, algorithm), 4, ALGORITHMS.index(algorithm) % FEWEST)
+    chosen = some(recorded_of(RECORDED, algorithm), 7, ALGORITHMS.index(algorithm) % FEWEST)
     assert differing(RECORDED, NUMPY, chosen) == []
 
 

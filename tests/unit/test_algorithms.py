@@ -205,7 +205,7 @@ def assert_exact(
 # --- Shapes x algorithms x variants x units ---------------------------------------------------
 
 
-# On the first shape every variant is tried, on the others a ninth, of each another one.
+# On the first shape every variant is tried, on the others some, of each another one.
 @pytest.mark.parametrize("sizes", SHAPES, ids=lambda sizes: "x".join(map(str, sizes)))
 def test_every_variant_equals_integers_and_every_unit_runs_it(
     sizes: tuple[int, int, int], some: Some
@@ -219,7 +219,7 @@ def test_every_variant_equals_integers_and_every_unit_runs_it(
         every = [
             variant for variant in variants(row) if sizes != BIG or tried_when_big(row, variant)
         ]
-        for variant in every if sizes == SHAPES[0] else some(every, 9, turn):
+        for variant in every if sizes == SHAPES[0] else some(every, 19, turn):
             program, size = default_program(row, shape, variant)
             if program is None:
                 continue
@@ -269,7 +269,7 @@ def test_segments_that_fill_no_tile_equal_integers(sizes: tuple[int, int, int], 
     archs = names_of_units()
     turn = 0
     for number, row in enumerate(segmented_algorithms(), start=SHAPES.index(sizes)):
-        for variant in some(variants(row), 5, number):
+        for variant in some(variants(row), 11, number):
             whole = default_size(row, shape, variant.side)
             for size in sorted({1, whole // 2 + 1}):
                 program = built(row, shape, variant, segment_size=size)
@@ -282,7 +282,7 @@ def test_segments_that_fill_no_tile_equal_integers(sizes: tuple[int, int, int], 
 def test_warps_and_their_turns_share_the_work(warps: int, tiles: int, some: Some) -> None:
     shape = MmaShape(8, 8, 4)
     for number, row in enumerate(segmented_algorithms(), start=warps):
-        for variant in some(variants(row), 5, number):
+        for variant in some(variants(row), 11, number):
             program = built(row, shape, variant, warps=warps, items_per_warp=tiles)
             if program is not None:
                 assert program.warps == warps
@@ -340,7 +340,7 @@ def test_other_types_equal_integers(
     for number, row in enumerate(segmented_algorithms()):
         done = 0
         every = [variant for variant in variants(row) if variant.combine == combine]
-        for variant in some(every, 5, number):
+        for variant in some(every, 7, number):
             tile = shape_of(shape)
             program = built(row, tile, variant, ab=ab, acc=acc)
             if program is None:
@@ -366,7 +366,7 @@ def test_float32_in_three_bf16_parts_equals_integers(
             for variant in variants(row)
             if variant.combine == "add" or row.name in ONE_PRODUCT_CHAINS
         ]
-        for variant in some(every, 3, SHAPES.index(sizes)):
+        for variant in some(every, 7, SHAPES.index(sizes)):
             program = built(row, shape, variant, ab="bf16", source="f32")
             if program is None:
                 continue

@@ -102,43 +102,38 @@ def test_float64_is_summed_in_float64() -> None:
     assert worst((tcusim.cumsum(x) / exact - 1).astype(np.float64)) < 1e-13
 
 
+DRIFTS = [
+    ("scan_kn", {"segment_size": 2**12}, "volta"),
+    ("scan_kn", {"segment_size": 2**12}, "hopper"),
+    # Volta has no bf16.
+    ("scan_kn", {"segment_size": 2**12, "ab": "bf16", "source": "f32"}, "hopper"),
+    ("scan_tn", {"segment_size": 2**14}, "volta"),
+    ("scan_tn", {"segment_size": 2**14}, "hopper"),
+    ("scan_tn", {"segment_size": 2**14, **WIDE_FORM}, "volta"),
+    ("scan_tn", {"segment_size": 2**14, **WIDE_FORM}, "hopper"),
+]
+
+
 @pytest.mark.parametrize(
-    ("name", "options", "arch"),
-    marked(
-        [
-            ("scan_kn", {"segment_size": 2**12}, "volta"),
-            ("scan_kn", {"segment_size": 2**12}, "hopper"),
-            # Volta has no bf16.
-            ("scan_kn", {"segment_size": 2**12, "ab": "bf16", "source": "f32"}, "hopper"),
-            ("scan_tn", {"segment_size": 2**14}, "volta"),
-            ("scan_tn", {"segment_size": 2**14}, "hopper"),
-            ("scan_tn", {"segment_size": 2**14, **WIDE_FORM}, "volta"),
-            ("scan_tn", {"segment_size": 2**14, **WIDE_FORM}, "hopper"),
-        ],
-        2,
-    ),
+    ("scan", "exclusive", "reverse"),
+    marked(list(itertools.product(DRIFTS, (False, True), (False, True))), 5),
 )
 def test_exclusive_and_reverse_scans_do_not_drift(
-    name: str, options: dict[str, Any], arch: str
+    scan: tuple[str, dict[str, Any], str], exclusive: bool, reverse: bool
 ) -> None:
+    name, options, arch = scan
     x = uniform()[: options["segment_size"]]
-    forward = x.cumsum(dtype=np.float64)
-    backward = x[::-1].cumsum(dtype=np.float64)[::-1]
-    for exclusive, exact in itertools.product((False, True), (forward, backward)):
-        program = tcusim.build(
-            name,
-            combine="add",
-            masked=True,
-            exclusive=exclusive,
-            reverse=exact is backward,
-            **options,
-        )
-        given = x.astype(np.float32) if "source" in options else x
-        result = run(program, {"in": given}, arch=arch)["out"]
-        expected = exact - x if exclusive else exact
-        inside = expected != 0
-        assert np.all(result[~inside] == 0)
-        assert worst(result[inside] / expected[inside] - 1) < 1e-6
+    way = slice(None, None, -1 if reverse else 1)
+    exact = x[way].cumsum(dtype=np.float64)[way]
+    program = tcusim.build(
+        name, combine="add", masked=True, exclusive=exclusive, reverse=reverse, **options
+    )
+    given = x.astype(np.float32) if "source" in options else x
+    result = run(program, {"in": given}, arch=arch)["out"]
+    expected = exact - x if exclusive else exact
+    inside = expected != 0
+    assert np.all(result[~inside] == 0)
+    assert worst(result[inside] / expected[inside] - 1) < 1e-6
 
 
 # --- The drift that is avoided ------------------------------------------------------------------
@@ -185,11 +180,12 @@ STALLS = {
 }
 
 
-# The scan multiplies with the same arithmetic: one architecture for each place.
+# The scan multiplies with the same arithmetic: one architecture for each place. Steps of all of
+# them are added up in test_fused.py.
 @pytest.mark.parametrize(
     ("name", "arch"),
     [
-        *(("reduction_16n", arch) for arch in STALLS),
+        *marked([("reduction_16n", arch) for arch in STALLS], 2),
         ("scan_16n", "volta"),
         pytest.param("scan_16n", "ampere", marks=pytest.mark.full),
         pytest.param("scan_16n", "hopper", marks=pytest.mark.full),

@@ -112,7 +112,7 @@ def test_every_way_equals_integers(shape: tuple[int, int, int], some: Some) -> N
     sizes = SIZES if shape[0] >= 8 else ((1, 1, 1), (17, 33, 40), (30, 7, 50))
     ways = (*MATRIX_WAYS, *VECTOR_WAYS)
     every = enumerate(itertools.product(sizes, ways))
-    for seed, (size, (name, options)) in some(every, 3, SHAPES.index(shape)):
+    for seed, (size, (name, options)) in some(every, 5, SHAPES.index(shape)):
         rows, cols, inner = size
         arrays = integers(seed, rows, 1 if is_vector(name) else cols, inner)
         add_c = bool(seed % 2)

@@ -26,7 +26,7 @@ def tried(kind: str, size: int | None, length: int = 2**30) -> list[Recipe]:
     return [*plans(case), *recipes(kind, size)]
 
 
-@pytest.mark.parametrize(("kind", "size"), marked(ALL, 2))
+@pytest.mark.parametrize(("kind", "size"), marked(ALL, 3))
 def test_programs_build_and_emit(kind: str, size: int | None) -> None:
     found = tried(kind, size)
     assert len(set(found)) == len(found)
@@ -74,7 +74,7 @@ def test_programs_are_right(kind: str, size: int | None, some: Some) -> None:
     right = reference(kind, rows).ravel()
     largest = np.abs(right).max()
     every = dict.fromkeys(recipe.alone() for recipe in tried(kind, size, 2**18))
-    for recipe in some(every, 5, ALL.index((kind, size))):
+    for recipe in some(every, 8, ALL.index((kind, size))):
         if _takes(recipe, 2**18):
             got = recipe.simulate(data, "sm_90", second=vector)
             assert got.dtype == format_of(recipe.result).dtype

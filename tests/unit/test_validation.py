@@ -12,7 +12,7 @@ import pytest
 
 import tcusim
 from faulty import plant
-from some import Some
+from some import Some, marked
 from tcusim.algorithms import (
     algorithm_of,
     algorithms,
@@ -50,7 +50,7 @@ def rows_of(report: ShapeReport, name: str) -> dict[str, ShapeRow]:
 
 @pytest.mark.parametrize("shape", ["4x4x4"])
 def test_every_algorithm_is_right_on_small_tiles(shape: str, some: Some) -> None:
-    names = some((row.name for row in algorithms()), 4)
+    names = some((row.name for row in algorithms()), 5)
     report = validate_shape(shape, algorithms=names if len(names) < len(algorithms()) else None)
     assert report.ok, str(report)
     assert {row.algorithm for row in report.rows} == set(names)
@@ -60,7 +60,7 @@ def test_every_algorithm_is_right_on_small_tiles(shape: str, some: Some) -> None
             assert row.right == row.cases >= 5, row
 
 
-@pytest.mark.parametrize("shape", ["16x16x16", "64x8x16", "5x7x3"])
+@pytest.mark.parametrize("shape", marked(["64x8x16", "16x16x16", "5x7x3"], 2))
 def test_some_algorithms_are_right_on_larger_tiles(shape: str) -> None:
     report = validate_shape(shape, algorithms=SOME)
     assert report.ok, str(report)
@@ -138,7 +138,7 @@ def test_a_shape_that_nobody_registered_or_that_somebody_made() -> None:
     ("shape", "ab", "acc", "arch"),
     [
         ("16x16x16", "s8", "s32", "exact"),
-        ("16x16x16", "u8", "s32", "hopper"),
+        pytest.param("16x16x16", "u8", "s32", "hopper", marks=pytest.mark.full),
         ("16x8x32", "e5m2", "f32", "blackwell"),
         ("16x16x16", "f16", "f16", "volta"),
         ("16x16x8", "tf32", "f32", "ampere"),
@@ -165,7 +165,7 @@ def test_a_registered_unit() -> None:
 
 def test_full_tries_more() -> None:
     few, many = (
-        validate_shape("2x3x2", algorithms=["scan_kn"], full=full) for full in (False, True)
+        validate_shape("2x3x2", algorithms=["scan_k"], full=full) for full in (False, True)
     )
     assert few.ok
     assert many.ok
