@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from tcusim.machine.formats import format_of
 from tcusim.machine.rules import Rule
@@ -14,6 +14,7 @@ from tcusim.machine.sequential import fraction_to_float
 __all__ = ["Account", "Step", "Term", "hex_text", "leading_exponent"]
 
 Kind: TypeAlias = Literal["fused", "addition", "multiply-add", "exact", "integer"]
+_ZERO: Final = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,10 @@ class Term:
     @property
     def lost(self) -> Fraction | None:
         """What does not survive the alignment: ``value - kept``."""
-        return None if self.value is None or self.kept is None else self.value - self.kept
+        if self.value is None or self.kept is None:
+            return None
+        # Most terms lose nothing, and a comparison is faster.
+        return _ZERO if self.value == self.kept else self.value - self.kept
 
     @property
     def is_cut(self) -> bool:
@@ -126,7 +130,7 @@ class Step:
     @property
     def lost_in_alignment(self) -> Fraction:
         """The sum of what the terms lost."""
-        return sum((term.lost or Fraction(0) for term in self.terms), Fraction(0))
+        return sum(filter(None, (term.lost for term in self.terms)), _ZERO)
 
     @property
     def lost_in_rounding(self) -> Fraction | None:

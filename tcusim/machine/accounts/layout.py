@@ -34,6 +34,7 @@ _MOST_DIGITS: Final = 72
 
 # Digits of what is lost that are shown.
 _MOST_LOST: Final = 14
+_ZERO: Final = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +254,7 @@ def _finite(one: Account, step: Step) -> Iterator[Line]:
 
 def _term_digits(term: Term, step: Step, columns: _Columns) -> tuple[str, str, str]:
     """Return a term's digits that are kept, those that are not, and a remark."""
-    value, kept = term.value or Fraction(0), term.kept or Fraction(0)
+    value, kept = term.value or _ZERO, term.kept or _ZERO
     if value and term.exponent is None:
         return columns.cut(kept, None)[0], "", "subnormal, counts as zero"
     digits, lost = columns.cut(value, step.lowest)
@@ -352,9 +353,9 @@ class _Columns:
 
 def _split(x: Fraction, end: int) -> tuple[int, Fraction]:
     """Return x in whole units of 2^end, and the rest."""
-    units = x / Fraction(2) ** end
-    whole = units.numerator // units.denominator
-    return whole, (units - whole) * Fraction(2) ** end
+    # In integers: a page of a trace splits tens of thousands of numbers.
+    whole, rest = divmod(x.numerator << max(-end, 0), x.denominator << max(end, 0))
+    return whole, Fraction(rest, x.denominator << max(-end, 0)) if rest else _ZERO
 
 
 def _digits(number: int, width: int) -> str:
@@ -367,7 +368,7 @@ def _lost(rest: Fraction, end: int) -> str:
         return ""
     last = _last_exponent(rest)
     zeros = end - 1 - leading_exponent(rest)
-    digits = _digits(int(rest / Fraction(2) ** last), end - last)
+    digits = _digits(rest.numerator // (rest.numerator & -rest.numerator), end - last)
     if len(digits) <= _MOST_LOST:
         return digits
     if zeros > 4:
