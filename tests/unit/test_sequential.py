@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from numbers_of_types import random_values, round_fraction, same_bits, single
-from some import Some
 from tcusim.machine import (
     FORMATS,
     Values,
@@ -52,7 +51,7 @@ REFERENCE_PAIRS = [
 
 @pytest.mark.parametrize(("ab", "acc"), REFERENCE_PAIRS)
 @pytest.mark.parametrize("spread", [2, 30, 80])
-def test_references_in_fractions(ab: str, acc: str, spread: int, some: Some) -> None:
+def test_references_in_fractions(ab: str, acc: str, spread: int) -> None:
     rng = np.random.default_rng(5)
     a = random_values(rng, (30, 1, 6), ab, spread)
     b = random_values(rng, (30, 6, 1), ab, spread)
@@ -62,7 +61,7 @@ def test_references_in_fractions(ab: str, acc: str, spread: int, some: Some) -> 
     ieee = mma_values(a, b, c, rule_for("ieee", ab, acc))[:, 0, 0].tolist()
     exact = mma_values(a, b, c, rule_for("exact", ab, acc))[:, 0, 0].tolist()
     fmt = FORMATS[acc]
-    for i in some(range(30), 2, spread // 2):
+    for i in range(30):
         operands = (a[i, 0], b[i, :, 0], float(c[i, 0, 0]))
         once = round_fraction(dot(*operands), fmt.fraction_bits, fmt.emin, "rne")
         if abs(once) <= fmt.largest:
