@@ -223,7 +223,8 @@ def _three_launches(
     middle: dict[str, Any] = {"source": "f32", "exclusive": True}
     middle["segment_size"] = length // parts
     before = draft.add(build("scan_simt", tile=tile, **middle), {"in": sums}, "carries")
-    last = build(algorithm, tile=tile, carry=True, **(options | {"segment_size": parts}))
+    given: dict[str, Any] = {**options, "segment_size": parts}
+    last = build(algorithm, tile=tile, carry=True, **given)
     draft.add(last, {"in": "in", "carry": before}, "out")
     return draft
 

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-# pyright: basic, reportMissingImports=false
+# pyright: basic, reportMissingImports=false, reportIndexIssue=false
 """The peer "Triton" of the benchmark: sums and scans written by hand.
 
 Triton reads a kernel's source from its file, so they have one of their own, which imports Triton.

@@ -294,7 +294,7 @@ class ProductRequest(NamedTuple):
                 "by a scalar with *"
             )
         is_vector = is_matvec or len(right) == 1
-        inner = right[-1] if is_vector else right[-2]
+        inner = right[-1] if is_vector else right[-2:][0]
         if left[-1] != inner:
             unit = "elements" if is_matvec else "rows"
             raise InputError(

@@ -230,8 +230,9 @@ class _Trial:
             require_bytes(2 * recipe.get("warps") * self.plan.nbytes, "it")
         except InputError as error:
             raise MemoryError(str(error)) from error
-        given = self.options | dict(recipe.options) | {"tile": self.plan.shape, "side": self.side}
-        return build(self.row.name, **given | {"ab": self.plan.ab, "acc": self.plan.acc})
+        own = {"tile": self.plan.shape, "side": self.side, "ab": self.plan.ab, "acc": self.plan.acc}
+        given: dict[str, Any] = {**self.options, **dict(recipe.options), **own}
+        return build(self.row.name, **given)
 
     def row_of_report(self, tell: Callable[[float], None]) -> ShapeRow:
         """Return what there is to say about the algorithm; tell the seconds that are spent."""

@@ -174,19 +174,20 @@ def _click_option(option: Option, takers: tuple[str, ...], taken: set[str]) -> c
     spelling = _spelling(option.name)
     if f"--{spelling}" in taken:
         spelling = f"algorithm-{spelling}"
-    flag, given = f"--{spelling}", dict[str, Any]()
+    flag = f"--{spelling}"
+    given: dict[str, Any] = {}
     if option.type is bool:
         # None is what tells "not said" from "off".
-        given = {"is_flag": True, "default": None}
+        given |= {"is_flag": True, "default": None}
         flag += f"/--no-{spelling}" if option.default is True else ""
     elif option.choices:
-        given = {"type": OneOf(option.name, option.choices)}
+        given |= {"type": OneOf(option.name, option.choices)}
     elif option.name == "tile":
-        given = {"type": Tile()}
+        given |= {"type": Tile()}
     elif option.type is tuple:
-        given = {"type": _Numbers()}
+        given |= {"type": _Numbers()}
     elif option.type is int:
-        given = {"type": int, "metavar": "N"}
+        given |= {"type": int, "metavar": "N"}
     made = _ProgramOption([flag, f"{_PREFIX}{option.name}"], help=_help(option, takers), **given)
     if takers:
         made.heading = "Options of some algorithms"

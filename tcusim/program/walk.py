@@ -144,8 +144,8 @@ def _with_inner(steps: tuple[Site, ...]) -> Iterator[Site]:
 
 def span(index: Index, box: Mapping[str, tuple[_Limit, _Limit]]) -> tuple[_Limit, _Limit]:
     """Return the least and the largest value of an index, where each symbol is in its interval."""
-    low: _Limit = index.const
-    high: _Limit = index.const
+    low: _Limit = index.const  # pyright: ignore[reportAssignmentType]
+    high: _Limit = index.const  # pyright: ignore[reportAssignmentType]
     for name, factor in index.terms:
         first, last = box[name]
         low += min(factor * first, factor * last)

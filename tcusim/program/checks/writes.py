@@ -194,7 +194,7 @@ class _Traced(NamedTuple):
         one, two = order[:-1], order[1:]
         unlike = self.warp[one] != self.warp[two] if of_two_warps else True
         found = np.flatnonzero((self.element[one] == self.element[two]) & unlike)
-        return (one[found[0]], two[found[0]]) if found.size else None
+        return (int(one[found[0]]), int(two[found[0]])) if found.size else None
 
 
 def sizes_to_try(program: Program) -> Iterator[dict[str, int]]:
