@@ -15,9 +15,7 @@ from typing import TypeAlias
 from tcusim.machine import format_of
 from tcusim.program.grammar import (
     Bound,
-    BufferRole,
     Copy,
-    Index,
     Loop,
     Numbered,
     Space,
@@ -29,7 +27,7 @@ from tcusim.program.grammar import (
     walk,
     whole,
 )
-from tcusim_cuda.transfer import Alignment, Transfer, Where
+from tcusim_cuda.transfer import Alignment, Transfer
 
 __all__ = ["HELD_TOGETHER", "MOST_STEPS", "Member", "Run", "runs_of"]
 
@@ -72,7 +70,7 @@ class Member:
         """What must hold so that all its vectors are in bounds and aligned, in every iteration."""
         last = {loop.var: (loop.count.constant or 1) - 1 for loop in self.loops}
         return tuple(
-            _hardest(test, last) if isinstance(test, Bound) else test
+            test.hardest(last) if isinstance(test, Bound) else test
             for test in self.how.guard
             if isinstance(test, Bound | Alignment)
         )
@@ -174,9 +172,7 @@ def _members(
 def _untested(member: Member) -> Member | None:
     """Return a step as one of which no vector is tested, or None if some always is."""
     how, views = member.how, _views(member.step)
-    if Where.GATHERED in how.where or any(view.ranges is not None for view in views):
-        return None
-    if any(view.buffer.role is BufferRole.STATUS for view in views):
+    if any(view.ranges is not None for view in views):
         return None
     if how.vector == 1:
         how = replace(how, guard=tuple(dict.fromkeys(b for view in views for b in whole(view))))
@@ -194,12 +190,3 @@ def _untested(member: Member) -> Member | None:
 def _views(step: Copy | Split) -> tuple[View, ...]:
     touched = accesses(step)
     return (*touched.views_written, *touched.views_read)
-
-
-def _hardest(bound: Bound, last: dict[str, int]) -> Bound:
-    """Return a bound in the iteration in which it is hardest to meet."""
-    excess = bound.excess
-    corner: dict[str, Index | int] = {
-        name: end if excess.coefficient(name) > 0 else 0 for name, end in last.items()
-    }
-    return Bound(bound.lhs.substitute(corner), bound.rhs.substitute(corner))

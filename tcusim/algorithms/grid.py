@@ -344,6 +344,7 @@ def scan_single_pass(
 
     source = part(data(b), 0, batches)
     x, y = (b.scratch(name, b.options.acc, batches * panel.count) for name in ("x", "y"))
+    tiles = None
     if waits_scanned:
         panel.scan_all(source)
         b.copy(b.rect(x, 0, panel.count, 1, 1), panel.totals)
@@ -366,7 +367,7 @@ def scan_single_pass(
 
     def scan_all() -> None:
         for batch in range(batches):
-            if not waits_scanned:
+            if tiles is not None:
                 panel.scan_held(tiles, batch * groups)
             write(batch)
 
@@ -457,7 +458,7 @@ def _before_chunks(
         add_in_turn(b, totals, panels, order)
     tree = _Earlier(b, grid, own, chunks + whole)
     tree.add_up()
-    carry = b.shared("carry", acc, 1)
+    carry, groups = b.shared("carry", acc, 1), None
     if whole:
         with b.one_warp(warps - 1):
             groups = _await_group(b, grid, b.rect(carry, 0, 1, 1, 1))
@@ -465,7 +466,7 @@ def _before_chunks(
     if alone:
         return None
     found, apart = tree.sums()
-    if whole:
+    if groups is not None:
         of_group = b.rect(found, chunks * apart, 1, 1, 1)
         with b.first_warp(), b.when([grid.last_column]):
             following = b.rect(b.scratch("following", acc, 1), 0, 1, 1, 1)

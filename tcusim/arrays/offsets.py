@@ -68,7 +68,7 @@ def offsets_of(home: Home, a: Any, call: Call, *, length: int, rows: int) -> Off
         edges = _edges_of(home.to_host(offsets), length)
         if rows == 1:
             return Offsets(_as_int64(home, offsets), edges.size - 1, edges)
-    if not there:
+    else:
         edges = _edges_of(offsets, length)
     return _brought(home, a, edges, rows)
 

@@ -96,13 +96,15 @@ class Draft(PlanBuilder, Generic[P]):
         arch = self.problem.arch
         limit = None if arch is None else arch_of(arch).shared_kb
         note = f"blocks are smaller than usual: {arch} has {limit} KB of shared memory for each"
-        for number, choice in enumerate(choices):
-            program = build(choice)
-            if number == 1 and note not in self.notes:
+        found: tuple[Options, Program] | None = None
+        for choice in choices:
+            if found is not None and note not in self.notes:
                 self.notes.append(note)
-            if limit is None or SharedMemory(program).needed <= 1024 * limit:
+            found = choice, build(choice)
+            if limit is None or SharedMemory(found[1]).needed <= 1024 * limit:
                 break
-        return choice, program
+        assert found is not None
+        return found
 
     def program(self, name: str, size: int | None, result: str, **options: Any) -> Program:
         """Build a program for any length, with the problem's types and precision."""

@@ -274,13 +274,7 @@ class Pattern:
 def whole(view: View) -> tuple[Bound, ...]:
     """Return conditions of the warp alone under which every element of the view is in bounds."""
     ends = {"row": view.rows - 1, "col": view.cols - 1}
-    bounds = []
-    for bound in view.bounds:
-        # The corner of the rectangle where the bound is hardest to meet.
-        excess = bound.excess
-        corner = {name: end if excess.coefficient(name) > 0 else 0 for name, end in ends.items()}
-        bounds.append(Bound(bound.lhs.substitute(corner), bound.rhs.substitute(corner)))
-    return tuple(bounds)
+    return tuple(bound.hardest(ends) for bound in view.bounds)
 
 
 class Only(StrEnum):

@@ -171,6 +171,12 @@ class Bound:
         """What is below 0 where the bound holds."""
         return self.lhs - self.rhs
 
+    def hardest(self, last: Mapping[str, int]) -> Bound:
+        """Return the bound where it is hardest to meet: each symbol is from 0 to its last value."""
+        excess = self.excess
+        corner = {name: end if excess.coefficient(name) > 0 else 0 for name, end in last.items()}
+        return Bound(self.lhs.substitute(corner), self.rhs.substitute(corner))
+
     def __str__(self) -> str:
         """Print as `lhs < rhs`."""
         return f"{self.lhs} < {self.rhs}"
