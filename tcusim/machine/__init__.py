@@ -14,20 +14,26 @@ from tcusim.machine.formats import (
     round_values,
     split_values,
 )
-from tcusim.machine.registry import arch_of, arches, register_arch, rule_for
+from tcusim.machine.known_units import unit_of, units
+from tcusim.machine.registry import arch_of, arches, register_arch, register_unit, rule_for
 from tcusim.machine.rules import Arch, Exact, Fused, Integer, Refusal, Rule, Sequential
+from tcusim.machine.units import FIGURES, Figure, Instruction, Unit
 from tcusim.machine.values import mma_values
 
 __all__ = [
+    "FIGURES",
     "FORMATS",
     "Arch",
     "Exact",
+    "Figure",
     "Format",
     "Fused",
+    "Instruction",
     "Integer",
     "Refusal",
     "Rule",
     "Sequential",
+    "Unit",
     "Values",
     "arch_of",
     "arches",
@@ -38,9 +44,12 @@ __all__ = [
     "mma",
     "mma_values",
     "register_arch",
+    "register_unit",
     "round_values",
     "rule_for",
     "split_values",
+    "unit_of",
+    "units",
 ]
 
 

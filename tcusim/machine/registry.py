@@ -1,17 +1,22 @@
-"""The registry of architectures: by name, by compute capability, by a GPU, or from a package."""
+"""The registries of architectures and units, whose names share one space.
+
+An architecture goes by its name, by compute capability, or by a GPU; the name of a unit stands for
+its architecture wherever one is asked for. Both come from packages, too.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import Any, Final
 
-from tcusim.errors import InputError, Unsupported
+from tcusim.errors import InputError, UnknownName, Unsupported
 from tcusim.machine.arches import BUILT_IN
 from tcusim.machine.formats import format_of
 from tcusim.machine.rules import Arch, Rule
-from tcusim.plugins import OWN, Registry
+from tcusim.machine.units import Unit
+from tcusim.plugins import OWN, Broken, Registry
 
-__all__ = ["arch_of", "arches", "register_arch", "rule_for"]
+__all__ = ["UNITS", "arch_of", "arches", "register_arch", "register_unit", "rule_for"]
 
 
 def register_arch(arch: Arch) -> Arch:
@@ -35,20 +40,75 @@ def register_arch(arch: Arch) -> Arch:
     return _ARCHES.add(checked, "register_arch")
 
 
+def register_unit(unit: Unit) -> Unit:
+    """Add a unit, so that its name can be given as a unit and as `arch`; return it.
+
+    An equal one may be registered again.
+
+    Raises
+    ------
+    InputError
+        If a unit has the name already, or an architecture of other arithmetic has.
+
+    Examples
+    --------
+    >>> import tcusim
+    >>> from tcusim.machine import Arch, Fused, Rule, Unit
+    >>> how = Fused(length=2, fraction_bits=10)
+    >>> rule = Rule("f16", "f32", how, source="invented", evidence="invented")
+    >>> pairs = Arch("pairs", "products in pairs", (), (), (rule,), source="invented")
+    >>> unit = register_unit(Unit("pairs", "an idea", pairs, (tcusim.shape_of("16x16x16"),)))
+    >>> ones = [[1, 2**-11]]
+    >>> float(tcusim.mma(ones, [[1], [1]], arch="pairs")[0, 0])
+    1.0
+    """
+    (checked,) = _units(unit)
+    return UNITS.add(checked, "register_unit")
+
+
 def arch_of(name: str) -> Arch:
     """Return the architecture of this name: ``"hopper"``, ``"sm_90"`` or ``"h200"``, in any case.
+
+    The name of a registered unit stands for the unit's arithmetic.
 
     Raises
     ------
     UnknownName
         If there is none, with the nearest name and the valid ones.
     """
-    return _ARCHES.get(name)
+    known = _ARCHES.known(name)
+    if known is not None:
+        return known
+    found = _ARCHES.find(name)
+    if found is None:
+        unit = UNITS.find(name)
+        if isinstance(unit, Unit):
+            return unit.arch
+        found = unit
+    if isinstance(found, Arch):
+        return found
+    if isinstance(found, Broken):
+        raise InputError(found.reason)
+    raise _unknown(name)
+
+
+def _unknown(name: object) -> UnknownName:
+    """Return the error for a name that nothing bears; a unit's file is read with another word."""
+    hint = ""
+    if str(name).endswith(".toml"):
+        hint = (
+            f" For the unit of a file: tcusim.register_unit(tcusim.read_unit({str(name)!r})), then "
+            f"its name; of the command: --unit {name}."
+        )
+    elif names := UNITS.names():
+        hint = f" Units: {', '.join(names)}."
+    return _ARCHES.unknown(name, hint)
 
 
 def arches() -> tuple[Arch, ...]:
-    """Return every registered architecture, those of installed packages included."""
-    return _ARCHES.all()
+    """Return every architecture: the registered ones and, of registered units, their own."""
+    own = (unit.arch for unit in UNITS.all())
+    return tuple(dict.fromkeys((*_ARCHES.all(), *own)))
 
 
 def rule_for(arch_name: str, ab: str, acc: str, family: str = "") -> Rule:
@@ -98,6 +158,32 @@ def _members(value: Any) -> tuple[Arch, ...]:
     return (value,)
 
 
+def _units(value: Any) -> tuple[Unit, ...]:
+    """Return the units that an entry point names: one, or several."""
+    several = tuple(value) if isinstance(value, list | tuple) else (value,)
+    for unit in several:
+        if not isinstance(unit, Unit):
+            raise InputError(f"a unit must be a Unit, got {unit!r}")
+        _refuse_another_arithmetic(unit)
+    return several
+
+
+def _refuse_another_arithmetic(unit: Unit) -> None:
+    """Refuse a unit where its name, or that of its architecture, means other arithmetic already."""
+    for name in dict.fromkeys((unit.name, unit.arch.name)):
+        known = _ARCHES.find(name)
+        if isinstance(known, Arch) and known != unit.arch:
+            raise InputError(
+                f"the unit {unit.name!r}: {name!r} names the architecture {known.title}, which "
+                f"computes otherwise. Give the unit another name."
+            )
+    if unit.arch.name != unit.name and _ARCHES.find(unit.arch.name) is None:
+        raise InputError(
+            f"the unit {unit.name!r} has an architecture of its own, {unit.arch.name!r}. Call "
+            f"both by one name, or register the architecture first."
+        )
+
+
 def _spelled(name: str) -> str:
     """Return a name without what drivers and people add: "NVIDIA GeForce RTX 4090", "H100 PCIe"."""
     words = [word for word in re.split(r"[^a-z0-9]+", name.lower()) if word]
@@ -111,5 +197,6 @@ _ADDED: Final = re.compile(
 _ARCHES: Final = Registry(
     "architecture", "tcusim.arches", lambda arch: arch.names, _members, spelled=_spelled
 )
+UNITS: Final = Registry("unit", "tcusim.units", lambda unit: (unit.name,), _units, spelled=_spelled)
 for _arch in BUILT_IN:
     _ARCHES.add(_arch, OWN)

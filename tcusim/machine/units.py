@@ -1,0 +1,303 @@
+"""A unit: tiles, arithmetic, and the figures of the machine around it, each with its source.
+
+An `Arch` says which bits come out. A `Unit` says besides which tiles go in, how long that takes,
+and what feeds it: enough to judge an idea for a unit, and to predict what a program costs on one.
+What nobody knows is None, and whoever needs it says so; no figure is made up.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import KW_ONLY, dataclass
+from typing import Final
+
+from tcusim.errors import InputError
+from tcusim.machine.rules import FAMILIES, Arch, require_tuple
+from tcusim.machine.shapes import MmaShape
+
+__all__ = ["CONFIDENCES", "FIGURES", "Figure", "Instruction", "Quantity", "Unit"]
+
+# How a figure is known, from the best way to the least.
+CONFIDENCES: Final = {
+    "measured": "on this hardware, by a program that is named",
+    "documented": "the vendor says so",
+    "published": "others measured it, or say so",
+    "derived": "computed from other figures, as the source says",
+    "assumed": "somebody's assumption, or part of an invented unit",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number about a machine, and how it is known.
+
+    Attributes
+    ----------
+    value : float
+        In the quantity that `FIGURES` names for the field of the `Unit`.
+    source : str
+        A key of the page References, a data sheet, or the program that measured it and where.
+    confidence : {"measured", "documented", "published", "derived", "assumed"}
+        How it is known.
+
+    Examples
+    --------
+    >>> Figure(1.98e9, "NVIDIA H200 data sheet", "documented").value
+    1980000000.0
+    """
+
+    value: float
+    source: str
+    confidence: str
+
+    def __post_init__(self) -> None:
+        """Prove that the value is a number, and that somebody says so."""
+        is_number = isinstance(self.value, int | float) and not isinstance(self.value, bool)
+        if not is_number or not math.isfinite(self.value) or self.value <= 0:
+            raise InputError(
+                f"the value of a figure must be a number above zero, got {self.value!r}. Leave "
+                f"out what is not known."
+            )
+        if not isinstance(self.source, str) or not self.source.strip():
+            raise InputError(
+                f"the source of a figure must say who says so, got {self.source!r}. Write "
+                f"'assumed' if nobody does."
+            )
+        if self.confidence not in CONFIDENCES:
+            raise InputError(
+                f"the confidence of a figure must be one of {', '.join(CONFIDENCES)}, got "
+                f"{self.confidence!r}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """How long one multiply-accumulate of a tile takes, for one pair of types.
+
+    Attributes
+    ----------
+    tile : str
+        One of the unit's tiles, such as ``"16x16x16"``.
+    ab, acc : str
+        Element types of the operands, and of the accumulator.
+    family : str
+        The instruction, as in a `Rule`; ``""`` for a unit that has only one kind.
+    latency : Figure or None
+        Cycles from operands to result: one of a chain in which each takes the last one's result.
+    interval : Figure or None
+        Cycles between two that do not depend on each other, on one matrix unit.
+    """
+
+    tile: str
+    ab: str
+    acc: str
+    family: str = ""
+    latency: Figure | None = None
+    interval: Figure | None = None
+
+    def __post_init__(self) -> None:
+        """Prove that it is an instruction, and that its two figures go together."""
+        if self.family not in ("", *FAMILIES):
+            raise InputError(
+                f"{self}: family must be one of {', '.join(FAMILIES)}, or '' where a unit has one "
+                f"kind of instructions; got {self.family!r}"
+            )
+        for name in ("latency", "interval"):
+            _require_figure(f"{self}: {name}", getattr(self, name))
+        if self.latency and self.interval and self.interval.value > self.latency.value:
+            raise InputError(
+                f"{self}: the interval, {self.interval.value:g} cycles, is longer than the "
+                f"latency, {self.latency.value:g}. The interval is from one start to the next, "
+                f"and a unit is free again at the latest when the result is there."
+            )
+
+    def __str__(self) -> str:
+        return f"Instruction {self.tile} {self.ab} -> {self.acc}"
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """What a figure of a `Unit` is: what it is counted in, its meaning, and whether it is whole."""
+
+    quantity: str
+    meaning: str
+    whole: bool = False
+
+
+# What may be known of a machine: the fields of a `Unit` that are figures.
+FIGURES: Final = {
+    "clock": Quantity("Hz", "cycles a second of the cores under sustained work"),
+    "cores": Quantity("cores", "cores of the machine", whole=True),
+    "units_per_core": Quantity("units", "matrix units of a core", whole=True),
+    "fma_per_core": Quantity("multiply-adds a cycle", "of a core's ordinary float32 units"),
+    "warps_per_core": Quantity("warps", "that a core holds at once", whole=True),
+    "blocks_per_core": Quantity("blocks", "that a core holds at once", whole=True),
+    "threads_per_core": Quantity("threads", "that a core holds at once", whole=True),
+    "registers_per_core": Quantity("registers of 32 bits", "of a core", whole=True),
+    "shared_bytes_per_core": Quantity("bytes", "shared memory of a core", whole=True),
+    "shared_bytes_per_block": Quantity(
+        "bytes", "shared memory that one block may have", whole=True
+    ),
+    "shared_bandwidth": Quantity("bytes a cycle", "between a core and its shared memory"),
+    "l2_bytes": Quantity("bytes", "the cache that all cores share", whole=True),
+    "l2_bandwidth": Quantity("bytes a second", "from that cache to all cores"),
+    "l2_latency": Quantity("cycles", "of a load that this cache serves"),
+    "memory_bytes": Quantity("bytes", "global memory", whole=True),
+    "memory_bandwidth": Quantity("bytes a second", "of global memory"),
+    "memory_latency": Quantity("cycles", "of a load that global memory serves"),
+    "shuffle_latency": Quantity("cycles", "of an exchange between lanes of a warp"),
+    "shuffle_interval": Quantity("cycles", "between two such exchanges of one scheduler's warps"),
+    "barrier_latency": Quantity("cycles", "of a barrier that every warp has reached"),
+    "launch_seconds": Quantity("seconds", "from a kernel's end to the next one's start"),
+}
+
+# What is no letter of a name: "mychip" or "rtx 4090" is one, a path is not.
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9 _.+-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A matrix unit in its machine: its tiles, its arithmetic, and figures with their sources.
+
+    A core is what has shared memory and runs blocks: a streaming multiprocessor, a compute unit, a
+    CPU core.
+
+    Attributes
+    ----------
+    name : str
+        Registry name, lower case, such as ``"h200"``.
+    title : str
+        Name for people.
+    arch : Arch
+        Its arithmetic: a registered architecture, or one of its own, which bears the unit's name.
+    shapes : tuple of MmaShape
+        The tiles that it takes: registered shapes, or its own.
+    instructions : tuple of Instruction
+        How long they take, as far as that is known.
+    note : str
+        What else a reader must know, such as which of several boards is meant.
+    clock, cores, units_per_core, fma_per_core, warps_per_core, blocks_per_core, threads_per_core, \
+registers_per_core, shared_bytes_per_core, shared_bytes_per_block, shared_bandwidth, l2_bytes, \
+l2_bandwidth, l2_latency, memory_bytes, memory_bandwidth, memory_latency, shuffle_latency, \
+shuffle_interval, barrier_latency, launch_seconds : Figure or None
+        What is known of the machine, as `FIGURES` defines it; None is not known.
+
+    Examples
+    --------
+    >>> from tcusim.machine import MmaShape, arch_of
+    >>> invented = Figure(2e9, "invented", "assumed")
+    >>> unit = Unit("mychip", "an idea", arch_of("exact"), (MmaShape(16, 16, 16),), clock=invented)
+    >>> unit.clock.value, unit.cores
+    (2000000000.0, None)
+    """
+
+    name: str
+    title: str
+    arch: Arch
+    shapes: tuple[MmaShape, ...]
+    instructions: tuple[Instruction, ...] = ()
+    note: str = ""
+    _: KW_ONLY
+    clock: Figure | None = None
+    cores: Figure | None = None
+    units_per_core: Figure | None = None
+    fma_per_core: Figure | None = None
+    warps_per_core: Figure | None = None
+    blocks_per_core: Figure | None = None
+    threads_per_core: Figure | None = None
+    registers_per_core: Figure | None = None
+    shared_bytes_per_core: Figure | None = None
+    shared_bytes_per_block: Figure | None = None
+    shared_bandwidth: Figure | None = None
+    l2_bytes: Figure | None = None
+    l2_bandwidth: Figure | None = None
+    l2_latency: Figure | None = None
+    memory_bytes: Figure | None = None
+    memory_bandwidth: Figure | None = None
+    memory_latency: Figure | None = None
+    shuffle_latency: Figure | None = None
+    shuffle_interval: Figure | None = None
+    barrier_latency: Figure | None = None
+    launch_seconds: Figure | None = None
+
+    def __post_init__(self) -> None:
+        """Prove that the parts are there, and that no two figures contradict each other."""
+        where = f"Unit {self.name!r}"
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+            raise InputError(
+                f"{where}: a name is lower-case letters, digits, spaces and . _ + -, such as "
+                f"'mychip'"
+            )
+        if not isinstance(self.arch, Arch):
+            raise InputError(f"{where}: arch must be an Arch, got {self.arch!r}")
+        require_tuple(f"{where}: shapes", self.shapes, MmaShape)
+        require_tuple(f"{where}: instructions", self.instructions, Instruction)
+        sizes = [shape.name for shape in self.shapes]
+        for size in sizes:
+            if sizes.count(size) > 1:
+                raise InputError(f"{where}: the tile {size} is given twice")
+        for name, quantity in FIGURES.items():
+            _require_figure(f"{where}: {name}", getattr(self, name), whole=quantity.whole)
+        self._check_instructions(where)
+        for less, more in _ORDERED:
+            small, large = getattr(self, less), getattr(self, more)
+            if small and large and small.value > large.value:
+                raise InputError(
+                    f"{where}: {less}, {small.value:g}, is more than {more}, {large.value:g}. "
+                    f"Correct one of them."
+                )
+
+    def _check_instructions(self, where: str) -> None:
+        """Refuse the time of what the unit does not do, and a time that is given twice."""
+        seen = set()
+        for one in self.instructions:
+            if one.tile not in [shape.name for shape in self.shapes]:
+                tiles = ", ".join(shape.name for shape in self.shapes)
+                raise InputError(f"{where}: {one}: it has no such tile; its tiles: {tiles}")
+            key = (one.tile, one.ab, one.acc, one.family)
+            if key in seen:
+                raise InputError(f"{where}: {one} ({one.family or 'any family'}) is given twice")
+            seen.add(key)
+
+    def figures(self) -> dict[str, Figure]:
+        """Return the figures of the machine that are known, by name; not those of instructions."""
+        found = {name: getattr(self, name) for name in FIGURES}
+        return {name: figure for name, figure in found.items() if figure is not None}
+
+    def unknown(self) -> tuple[str, ...]:
+        """Return the names of the figures of the machine that nobody knows."""
+        return tuple(name for name in FIGURES if getattr(self, name) is None)
+
+    def instruction(self, tile: str, ab: str, acc: str, family: str = "") -> Instruction | None:
+        """Return the time of this instruction; that of no family stands for those without one."""
+        found = {
+            one.family: one
+            for one in self.instructions
+            if (one.tile, one.ab, one.acc) == (tile, ab, acc)
+        }
+        if family:
+            return found.get(family) or found.get("")
+        return next(iter(found.values()), None)
+
+
+# Of two figures, the first is never more than the second.
+_ORDERED: Final = (
+    ("shared_bytes_per_block", "shared_bytes_per_core"),
+    ("warps_per_core", "threads_per_core"),
+    ("blocks_per_core", "warps_per_core"),
+    ("l2_latency", "memory_latency"),
+    ("l2_bytes", "memory_bytes"),
+    ("memory_bandwidth", "l2_bandwidth"),
+    ("shuffle_interval", "shuffle_latency"),
+)
+
+
+def _require_figure(what: str, value: object, *, whole: bool = False) -> None:
+    """Refuse what is neither a figure nor None, and parts of a core."""
+    if value is None:
+        return
+    if not isinstance(value, Figure):
+        raise InputError(f"{what} must be a Figure, or None where it is not known; got {value!r}")
+    if whole and value.value != int(value.value):
+        raise InputError(f"{what} must be a whole number, got {value.value!r}")
