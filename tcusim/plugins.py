@@ -248,6 +248,23 @@ class Registry(Generic[T]):
                 self._by_name.setdefault(self.spelled(name), (item, owner))
             return item
 
+    def replace(self, item: T, owner: str) -> T:
+        """Add an item, in place of the one that this owner added under its name; return it.
+
+        Raises
+        ------
+        InputError
+            If an item of somebody else's has one of its names.
+        """
+        with self._lock:
+            known = self._by_name.get(self.spelled(self.names_of(item)[0]))
+            if known is not None and known[1] == owner:
+                del self._items[self.names_of(known[0])[0]]
+                self._by_name = {
+                    name: entry for name, entry in self._by_name.items() if entry[0] is not known[0]
+                }
+            return self.add(item, owner)
+
     def known(self, name: object) -> T | None:
         """Return the item whose own name this is, letter by letter: what most lookups find."""
         return self._items.get(name) if isinstance(name, str) else None

@@ -14,9 +14,10 @@ from tcusim.machine.formats import (
     round_values,
     split_values,
 )
-from tcusim.machine.known_units import unit_of, units
+from tcusim.machine.known_units import fused_unit, unit_of, units
 from tcusim.machine.registry import arch_of, arches, register_arch, register_unit, rule_for
 from tcusim.machine.rules import Arch, Exact, Fused, Integer, Refusal, Rule, Sequential
+from tcusim.machine.unit_file import read_unit, unit_toml
 from tcusim.machine.units import FIGURES, Figure, Instruction, Unit
 from tcusim.machine.values import mma_values
 
@@ -41,14 +42,17 @@ __all__ = [
     "canonical_nan",
     "format_of",
     "from_values",
+    "fused_unit",
     "mma",
     "mma_values",
+    "read_unit",
     "register_arch",
     "register_unit",
     "round_values",
     "rule_for",
     "split_values",
     "unit_of",
+    "unit_toml",
     "units",
 ]
 

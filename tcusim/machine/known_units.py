@@ -1,17 +1,23 @@
-"""Units by name, by a GPU, by an architecture, or of a file."""
+"""Units by name, by a GPU, by an architecture, of a file, or invented for a question.
+
+Those that come with tcusim are files like anybody's, in the folder `figures` beside this module.
+"""
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 from tcusim.errors import InputError, UnknownName
-from tcusim.machine.registry import UNITS, arch_of
-from tcusim.machine.rules import Arch
-from tcusim.machine.shapes import shapes
+from tcusim.machine.formats import Rounding
+from tcusim.machine.registry import UNITS, arch_of, own_units, register_unit, spelled
+from tcusim.machine.rules import Arch, Fused, Integer, Rule
+from tcusim.machine.shapes import MmaShape, tiles_of
+from tcusim.machine.unit_file import read_unit
 from tcusim.machine.units import Figure, Unit
 from tcusim.plugins import Broken
 
-__all__ = ["unit_of", "units"]
+__all__ = ["fused_unit", "unit_of", "units"]
 
 
 def unit_of(unit: str | Path | Unit | Arch) -> Unit:
@@ -21,7 +27,9 @@ def unit_of(unit: str | Path | Unit | Arch) -> Unit:
     ----------
     unit : str, Path, Unit or Arch
         The name of a unit or of a GPU; the path of a file, which ends in ``.toml``; or what
-        `arch_of` takes, which is then a unit without figures. A Unit is returned as it is.
+        `arch_of` takes, which is then a unit without figures. A Unit is returned as it is. The
+        unit of a file is registered, so that its name can be given as `arch`; when the file is read
+        again, it takes the place of the former.
 
     Raises
     ------
@@ -39,6 +47,10 @@ def unit_of(unit: str | Path | Unit | Arch) -> Unit:
         return unit
     if isinstance(unit, Arch):
         return _without_figures(unit, unit.name)
+    if isinstance(unit, Path) or str(unit).lower().endswith(".toml"):
+        return register_unit(read_unit(unit))
+    if (key := spelled(str(unit))) in own_units():
+        return _own(key)
     found = UNITS.find(unit)
     if isinstance(found, Unit):
         return found
@@ -47,24 +59,59 @@ def unit_of(unit: str | Path | Unit | Arch) -> Unit:
     try:
         arch = arch_of(str(unit))
     except UnknownName as error:
-        raise UnknownName(str(error).replace("architecture", "unit or architecture", 1)) from None
+        text = str(error).replace("architecture", "unit or architecture", 1)
+        names = ", ".join(one.name for one in units())
+        raise UnknownName(f"{text} Units: {names}.") from None
     return _without_figures(arch, str(unit).lower())
 
 
 def units() -> tuple[Unit, ...]:
     """Return every unit: those of tcusim, then other packages' and the user's own."""
-    return UNITS.all()
+    return (*(_own(key) for key in own_units()), *UNITS.all())
+
+
+@functools.cache
+def _own(key: str) -> Unit:
+    """Return a unit that comes with tcusim; its file is read once."""
+    return read_unit(own_units()[key])
+
+
+def fused_unit(
+    length: int, fraction_bits: int, output: Rounding = "rz", *, tiles: tuple[MmaShape, ...] = ()
+) -> Unit:
+    """Return an invented unit of one fused step, for a quick question; it is not registered.
+
+    Parameters
+    ----------
+    length, fraction_bits, output
+        As in `Fused`: products in one step, bits kept below the largest exponent, rounding.
+    tiles : tuple of MmaShape
+        What it takes.
+
+    Returns
+    -------
+    Unit
+        For f16, bf16, tf32 and 8-bit floats, each with every accumulator that they have, and
+        integers.
+
+    Examples
+    --------
+    >>> fused_unit(8, 20).name
+    'fused-8-20-rz'
+    """
+    how = Fused(length, fraction_bits, output=output)
+    name = f"fused-{length}-{fraction_bits}-{output}"
+    pairs = [(ab, "f32") for ab in ("f16", "bf16", "tf32", "e4m3", "e5m2")]
+    pairs += [(ab, "f16") for ab in ("f16", "e4m3", "e5m2")]
+    rows = [Rule(ab, acc, how, "invented", "assumed") for ab, acc in pairs]
+    rows += [Rule(ab, "s32", Integer(), "invented", "assumed") for ab in ("s8", "u8")]
+    title = f"{length} products a step, {fraction_bits} fraction bits, {output}"
+    return Unit(name, title, Arch(name, title, (), (), tuple(rows), "invented"), tiles)
 
 
 def _without_figures(arch: Arch, name: str) -> Unit:
     """Return the unit of an architecture: its tiles, and what a block has of shared memory."""
-    pairs = {(rule.ab, rule.acc) for rule in arch.rows}
-    least = min(arch.sm, default=0)
-    tiles = tuple(
-        shape
-        for shape in shapes()
-        if any(row.min_sm <= least and (row.ab, row.acc) in pairs for row in shape.operands)
-    )
+    tiles = tiles_of(arch.sm, {(rule.ab, rule.acc) for rule in arch.rows})
     shared = None
     if arch.shared_kb is not None:
         shared = Figure(1024 * arch.shared_kb, arch.source, "documented")

@@ -6,7 +6,9 @@ its architecture wherever one is asked for. Both come from packages, too.
 
 from __future__ import annotations
 
+import functools
 import re
+from pathlib import Path
 from typing import Any, Final
 
 from tcusim.errors import InputError, UnknownName, Unsupported
@@ -16,7 +18,16 @@ from tcusim.machine.rules import Arch, Rule
 from tcusim.machine.units import Unit
 from tcusim.plugins import OWN, Broken, Registry
 
-__all__ = ["UNITS", "arch_of", "arches", "register_arch", "register_unit", "rule_for"]
+__all__ = [
+    "UNITS",
+    "arch_of",
+    "arches",
+    "own_units",
+    "register_arch",
+    "register_unit",
+    "rule_for",
+    "spelled",
+]
 
 
 def register_arch(arch: Arch) -> Arch:
@@ -43,12 +54,13 @@ def register_arch(arch: Arch) -> Arch:
 def register_unit(unit: Unit) -> Unit:
     """Add a unit, so that its name can be given as a unit and as `arch`; return it.
 
-    An equal one may be registered again.
+    It takes the place of one that was registered under its name before: a unit may be changed, or
+    its file edited and read again.
 
     Raises
     ------
     InputError
-        If a unit has the name already, or an architecture of other arithmetic has.
+        If a unit of tcusim or of a package has the name, or an architecture of other arithmetic.
 
     Examples
     --------
@@ -63,7 +75,7 @@ def register_unit(unit: Unit) -> Unit:
     1.0
     """
     (checked,) = _units(unit)
-    return UNITS.add(checked, "register_unit")
+    return UNITS.replace(checked, "register_unit")
 
 
 def arch_of(name: str) -> Arch:
@@ -101,7 +113,7 @@ def _unknown(name: object) -> UnknownName:
             f"its name; of the command: --unit {name}."
         )
     elif names := UNITS.names():
-        hint = f" Units: {', '.join(names)}."
+        hint = f" Of units: {', '.join(names)}."
     return _ARCHES.unknown(name, hint)
 
 
@@ -139,7 +151,7 @@ def rule_for(arch_name: str, ab: str, acc: str, family: str = "") -> Rule:
 def _why(arch: Arch, ab: str, acc: str, family: str) -> str:
     """Say why an architecture has no rule for a pair, and what it has instead."""
     for refusal in arch.refusals:
-        if refusal.ab == ab and refusal.acc in ("", acc):
+        if refusal.ab in ("", ab) and refusal.acc in ("", acc):
             return refusal.why
     accumulators = dict.fromkeys(row.acc for row in arch.rows if row.ab == ab)
     if acc in accumulators:
@@ -168,8 +180,17 @@ def _units(value: Any) -> tuple[Unit, ...]:
     return several
 
 
+@functools.cache
+def own_units() -> dict[str, Path]:
+    """Return the files of the units that come with tcusim, by name as it is spelled in a lookup."""
+    files = sorted((Path(__file__).parent / "figures").glob("*.toml"))
+    return {spelled(path.stem): path for path in files}
+
+
 def _refuse_another_arithmetic(unit: Unit) -> None:
-    """Refuse a unit where its name, or that of its architecture, means other arithmetic already."""
+    """Refuse a unit where its name, or that of its architecture, means something else already."""
+    if spelled(unit.name) in own_units():
+        raise InputError(f"there is already a unit {unit.name!r}, from {OWN}. Choose another name.")
     for name in dict.fromkeys((unit.name, unit.arch.name)):
         known = _ARCHES.find(name)
         if isinstance(known, Arch) and known != unit.arch:
@@ -184,8 +205,11 @@ def _refuse_another_arithmetic(unit: Unit) -> None:
         )
 
 
-def _spelled(name: str) -> str:
-    """Return a name without what drivers and people add: "NVIDIA GeForce RTX 4090", "H100 PCIe"."""
+def spelled(name: str) -> str:
+    """Return a name as lookups count it.
+
+    That is without what drivers and people add: "NVIDIA GeForce RTX 4090", "H100 PCIe".
+    """
     words = [word for word in re.split(r"[^a-z0-9]+", name.lower()) if word]
     key = "".join([word for word in words if not _ADDED.fullmatch(word)] or words)
     return f"rtx{key}" if re.fullmatch(r"\d{4}", key) else key
@@ -195,8 +219,8 @@ _ADDED: Final = re.compile(
     r"nvidia|geforce|tesla|quadro|generation|laptop|gpu|ti|super|pcie|sxm\d?|nvl|hbm\de?|\d+gb"
 )
 _ARCHES: Final = Registry(
-    "architecture", "tcusim.arches", lambda arch: arch.names, _members, spelled=_spelled
+    "architecture", "tcusim.arches", lambda arch: arch.names, _members, spelled=spelled
 )
-UNITS: Final = Registry("unit", "tcusim.units", lambda unit: (unit.name,), _units, spelled=_spelled)
+UNITS: Final = Registry("unit", "tcusim.units", lambda unit: (unit.name,), _units, spelled=spelled)
 for _arch in BUILT_IN:
     _ARCHES.add(_arch, OWN)

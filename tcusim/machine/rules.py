@@ -195,7 +195,7 @@ class Rule:
 class Refusal:
     """Why an architecture has no rule for a pair of types, and what to use instead.
 
-    ab and acc are element types; an acc of ``""`` stands for every accumulator.
+    ab and acc are element types; ``""`` stands for all of them.
     """
 
     ab: str
@@ -255,8 +255,8 @@ class Arch:
         for name in self.recorded:
             if name not in self.aliases:
                 raise InputError(f"{where}: recorded names {name!r}, which is no alias")
-        if not self.rows:
-            raise InputError(f"{where} needs at least one rule")
+        if not self.rows and not self.refusals:
+            raise InputError(f"{where} needs at least one rule, or a refusal that says why not")
         pairs = [(row.ab, row.acc, row.family) for row in self.rows]
         for pair in pairs:
             if pairs.count(pair) > 1:

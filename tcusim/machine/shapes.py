@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ __all__ = [
     "shape_of",
     "shape_or_virtual",
     "shapes",
+    "tiles_of",
 ]
 
 _FLOAT_TYPES = ("f16", "bf16", "tf32", "f32", "f64", "e4m3", "e5m2")
@@ -102,6 +103,10 @@ class MmaShape:
         Where the shape comes from.
     title : str
         One line for people.
+    tile_bytes, row_bytes : int or None
+        A tile that is loaded or stored begins at a multiple of `tile_bytes`, up to 32, and its rows
+        (columns, where those lie one after another) are a multiple of `row_bytes` apart, up to 16.
+        None: as its instruction requires it, or anywhere if it has none.
 
     Examples
     --------
@@ -117,12 +122,22 @@ class MmaShape:
     operands: tuple[Operands, ...] = field(default=(), hash=False)
     source: str = field(default="", hash=False)
     title: str = field(default="", hash=False)
+    tile_bytes: int | None = field(default=None, hash=False, kw_only=True)
+    row_bytes: int | None = field(default=None, hash=False, kw_only=True)
 
     def __post_init__(self) -> None:
         where = f"MmaShape {self.name}"
         for name, size in (("m", self.m), ("n", self.n), ("k", self.k)):
             require_int(f"{where}: {name}", size, 1)
         require_tuple(f"{where}: operands", self.operands, Operands)
+        # The builder aligns what it stages for WMMA, and so for whatever asks for no more.
+        for name, most in (("tile_bytes", TILE_BYTES), ("row_bytes", LDM_BYTES)):
+            value = getattr(self, name)
+            if value is not None and not (_is_int(value) and value > 0 and most % value == 0):
+                valid = ", ".join(str(size) for size in range(1, most + 1) if most % size == 0)
+                raise errors.InputError(
+                    f"{where}: {name} must be one of {valid}, or None; got {value!r}"
+                )
         keys = [(row.ab, row.acc, row.family) for row in self.operands]
         for row, key in zip(self.operands, keys, strict=True):
             if keys.count(key) > 1:
@@ -160,6 +175,17 @@ class MmaShape:
         """
         row = self.operands_for(ab, acc)
         return "" if row is None else row.family
+
+    def alignment(self, ab: str, acc: str) -> tuple[int, int]:
+        """Return the bytes that a tile's address, and the distance of its rows, are multiples of.
+
+        1 is no rule.
+        """
+        wmma = self.family(ab, acc) == "wmma"
+        usual = (TILE_BYTES, LDM_BYTES) if wmma else (1, 1)
+        own = (self.tile_bytes, self.row_bytes)
+        tile, row = (one or other for one, other in zip(own, usual, strict=True))
+        return tile, row
 
     def supports(self, ab: str, acc: str) -> bool:
         """Whether the shape takes these types; a virtual shape takes any known ones."""
@@ -210,6 +236,16 @@ def shape_or_virtual(shape: str | tuple[int, int, int] | MmaShape) -> MmaShape:
         return shape_of(shape)
     except errors.UnknownName:
         return MmaShape(*_sizes(shape))
+
+
+def tiles_of(sm: Sequence[int], pairs: Collection[tuple[str, str]]) -> tuple[MmaShape, ...]:
+    """Return the shapes of which all GPUs of these capabilities have one for any of these types."""
+    least = min(sm, default=0)
+    return tuple(
+        shape
+        for shape in shapes()
+        if any(row.min_sm <= least and (row.ab, row.acc) in pairs for row in shape.operands)
+    )
 
 
 def shapes() -> tuple[MmaShape, ...]:

@@ -12,6 +12,7 @@ from tcusim.errors import InputError, UnknownName, Unsupported
 from tcusim.machine import (
     Arch,
     Fused,
+    Refusal,
     Rule,
     arch_of,
     arches,
@@ -228,3 +229,10 @@ def test_wrong_units(fields: dict[str, Any], message: str) -> None:
     usual = {"name": "pair", "title": "t", "sm": (), "aliases": (), "rows": (RULE,), "source": "s"}
     with pytest.raises(InputError, match=message):
         Arch(**{**usual, **fields})
+
+
+def test_an_architecture_whose_arithmetic_nobody_knows_says_so() -> None:
+    why = "nobody has published how it sums"
+    register_arch(Arch("dark", "Dark", (), (), (), "s", refusals=(Refusal("", "", why),)))
+    with pytest.raises(Unsupported, match=rf"dark \(Dark\), ab='bf16', acc='f32': {why}"):
+        rule_for("dark", "bf16", "f32")

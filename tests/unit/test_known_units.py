@@ -30,7 +30,9 @@ ENTRY = "[tcusim.units]\ntoy = toy_package:UNIT\n"
 
 def test_a_registered_unit_is_an_architecture_too() -> None:
     assert register_unit(UNIT) is UNIT
-    assert register_unit(replace(UNIT)) is UNIT
+    again = register_unit(replace(UNIT, title="changed"))
+    assert unit_of("mychip") is again
+    register_unit(UNIT)
     assert unit_of("MyChip") is UNIT
     assert unit_of(UNIT) is UNIT
     assert UNIT in units()

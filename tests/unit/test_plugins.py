@@ -17,7 +17,7 @@ from tcusim.errors import InputError
 from tcusim.machine import arch_of, arches
 from tcusim.machine.shapes import shape_of, shapes
 
-GROUPS = ("tcusim.shapes", "tcusim.arches", "tcusim.algorithms", "tcusim.backends")
+GROUPS = ("tcusim.shapes", "tcusim.arches", "tcusim.units", "tcusim.algorithms", "tcusim.backends")
 UNIT = "[tcusim.arches]\ntoy = toy_package:UNIT\n"
 EVERY_GROUP = "".join(f"[{group}]\ntoy = toy_package:THING\n" for group in GROUPS)
 
@@ -48,7 +48,7 @@ def test_a_broken_module(declare: Callable[..., None], code: str, reason: str) -
     assert arch_of("h200").name == "hopper"
     assert algorithm_of("scan_t").name == "scan_t"
     found = plugins.broken()
-    assert [one.distribution for one in found] == ["toy-package 1.0"] * 4
+    assert [one.distribution for one in found] == ["toy-package 1.0"] * len(GROUPS)
     starts = [f"entry point 'toy' = 'toy_package:THING' ({group})" for group in sorted(GROUPS)]
     assert sorted(str(one).split(" of ")[0] for one in found) == starts
     assert all(reason in str(one) for one in found)
@@ -148,3 +148,16 @@ def test_restored_forgets_what_was_registered() -> None:
         tcusim.register_shape(tcusim.MmaShape(3, 5, 7))
         assert "3x5x7" in names_of_everything()
     assert names_of_everything() == before
+
+
+def test_an_owner_may_replace_its_own_item_alone() -> None:
+    registry = plugins.Registry[str](
+        "word", "tcusim.words", lambda one: one.split(), lambda one: ()
+    )
+    registry.add("a b", "tcusim itself")
+    registry.replace("c d", "me")
+    registry.replace("c e", "me")
+    assert registry.all() == ("a b", "c e")
+    assert registry.find("d") is None
+    with pytest.raises(InputError, match="me: there is already a word 'a', from tcusim itself"):
+        registry.replace("a c", "me")

@@ -208,3 +208,14 @@ def test_a_broken_package_takes_no_other_shape_down(
     assert shape_or_virtual("64x8x16").virtual
     assert shape_of("16x16x16").supports("f16", "f32")
     assert "16x16x16" in [shape.name for shape in shapes.shapes()]
+
+
+def test_an_alignment_of_its_own() -> None:
+    tile = MmaShape(5, 7, 3, tile_bytes=8)
+    assert tile.alignment("f16", "f32") == (8, 1)
+    assert shape_of("16x16x16").alignment("f16", "f32") == (32, 16)
+    assert shape_of("16x8x16").alignment("f16", "f32") == (1, 1)
+    with pytest.raises(
+        InputError, match="row_bytes must be one of 1, 2, 4, 8, 16, or None; got 32"
+    ):
+        MmaShape(5, 7, 3, row_bytes=32)

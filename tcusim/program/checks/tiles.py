@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from tcusim.machine.formats import FORMATS
-from tcusim.machine.shapes import LDM_BYTES, TILE_BYTES, MmaShape
+from tcusim.machine.shapes import MmaShape
 from tcusim.program.checks.sites import Finding, each_step, tiles
 from tcusim.program.grammar import (
     Add,
@@ -353,7 +353,8 @@ def alignment(program: Program, site: Site) -> Iterator[str]:
     """Require of WMMA tiles an address that is a multiple of 32 bytes, and an ldm of 16.
 
     Every term of the offset must keep this, so that it holds for all blocks, warps and iterations.
-    Source: load_matrix_sync [CPG sec. 10.24.1]. Shapes of other families have no such rule here.
+    Source: load_matrix_sync [CPG sec. 10.24.1]. Shapes of other families have no such rule here,
+    unless they bring their own.
     """
     multiples = {scalar.name: scalar.multiple_of for scalar in program.scalars}
     for _, view in tiles(site.step):
@@ -369,22 +370,23 @@ def _misalignments(
     view: View, shape: MmaShape, ab: str, acc: str, multiples: Mapping[str, int]
 ) -> Iterator[str]:
     stored = FORMATS.get(view.buffer.dtype)
-    if shape.family(ab, acc) != "wmma" or stored is None:
+    tile_bytes, row_bytes = shape.alignment(ab, acc)
+    if tile_bytes == row_bytes == 1 or stored is None:
         return  # of an unknown type, element_types says so
     name, size, offset = view.buffer.name, stored.itemsize, view.offset
     # Each term as text, with the elements that it is a multiple of.
     terms = [(str(Index((term,))), term[1] * multiples.get(term[0], 1)) for term in offset.terms]
     for text, step in (*terms, (str(offset.const), offset.const)):
-        if step * size % TILE_BYTES:
+        if step * size % tile_bytes:
             yield (
-                f"the address {name}[{offset}] must be a multiple of {TILE_BYTES} bytes, but "
-                f"the term {text} makes it a multiple of {math.gcd(step * size, TILE_BYTES)} only "
+                f"the address {name}[{offset}] must be a multiple of {tile_bytes} bytes, but "
+                f"the term {text} makes it a multiple of {math.gcd(step * size, tile_bytes)} only "
                 f"({step} elements of {size} bytes). Pad the leading dimension, or stage the tile "
                 f"through shared memory."
             )
-    if view.ldm * size % LDM_BYTES:
+    if view.ldm * size % row_bytes:
         yield (
             f"ldm = {view.ldm} elements of {size} bytes is {view.ldm * size} bytes, but must be a "
-            f"multiple of {LDM_BYTES} bytes. Pad the leading dimension, or stage the tile through "
+            f"multiple of {row_bytes} bytes. Pad the leading dimension, or stage the tile through "
             f"shared memory."
         )

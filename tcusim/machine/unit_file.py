@@ -1,0 +1,461 @@
+"""A unit as a TOML file, read and written.
+
+A short file is enough: a tile, and the fraction bits that a sum keeps. What it leaves out has the
+default that the tables below state, or is not known. Whatever is misspelled, or cannot be, is told
+with the file, the table and the key.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+from tcusim import errors
+from tcusim.errors import InputError
+from tcusim.machine.arches import BUILT_IN
+from tcusim.machine.registry import arch_of
+from tcusim.machine.rules import (
+    Arch,
+    Exact,
+    Fused,
+    Integer,
+    Numerics,
+    Refusal,
+    Rule,
+    Sequential,
+)
+from tcusim.machine.shapes import MmaShape, shape_or_virtual, tiles_of
+from tcusim.machine.units import FIGURES, Figure, Instruction, Unit
+
+__all__ = ["KEYS", "Key", "read_unit", "unit_toml"]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key of a unit's file: its value where it is left out, and what it says."""
+
+    default: str
+    meaning: str
+
+
+_NEEDED: Final = "needed"
+_UNKNOWN: Final = "not known"
+_OF_FILE: Final = "the file's"
+
+_RULE_KEYS: Final = {
+    "ab": Key("f16", "element type of the operands, or a list of several"),
+    "acc": Key("f32", "element type of the accumulator, or a list of several"),
+    "kind": Key("fused", "the arithmetic: fused, sequential, exact or integer"),
+    "length": Key("the least k of the tiles", "products that one fused step sums"),
+    "fraction_bits": Key(_NEEDED, "bits that a fused step keeps below the largest exponent"),
+    "output": Key(
+        "rz", "rounding of a step's sum: rz (toward zero) or rne (nearest, ties to even)"
+    ),
+    "output_fraction_bits": Key("all of the type", "fraction bits of a step's sum"),
+    "alignment": Key("rz", "how a term is cut to the fraction bits: rz or rne"),
+    "c_joins": Key("sum", "whether c is one of the terms, or is added afterwards: sum or after"),
+    "flush_inputs": Key("false", "whether subnormal operands count as zero"),
+    "flush_outputs": Key("false", "whether subnormal results count as zero"),
+    "exponent_floor": Key("none", "the least exponent that terms are aligned to"),
+    "register_halves": Key("false", "whether 8-bit floats are summed in two steps of float16"),
+    "family": Key("every one", "the instructions of which this holds: wmma, mma.sync, ..."),
+    "source": Key(_OF_FILE, "who says so"),
+    "evidence": Key("the file's confidence", "how it is known"),
+}
+# What a file may say: by table, then by key. The keys of a rule may also stand above all tables.
+KEYS: Final[Mapping[str, Mapping[str, Key]]] = {
+    "": {
+        "name": Key("the file's name, without .toml", "what --unit and --arch call it"),
+        "title": Key("the name", "one line for people"),
+        "note": Key("", "what else a reader must know"),
+        "source": Key("the file's name", "who says all that names no source of its own"),
+        "confidence": Key("assumed", "how all of that is known"),
+        "arch": Key(
+            "arithmetic of its own", "an architecture that it computes like, such as hopper"
+        ),
+        "tiles": Key("those of arch", "what one mma takes, MxNxK, or a list of several"),
+        "tile_bytes": Key("by instruction", "a loaded tile begins at a multiple of this"),
+        "row_bytes": Key("by instruction", "its rows are a multiple of this apart"),
+    },
+    "rules": _RULE_KEYS,
+    "refusals": {
+        "ab": Key("all", "element type of the operands"),
+        "acc": Key("all", "element type of the accumulator"),
+        "why": Key(_NEEDED, "why these types are refused, as a sentence"),
+    },
+    "instructions": {
+        "tile": Key("the only tile", "one of the tiles"),
+        "ab": Key("the only type", "element type of the operands"),
+        "acc": Key("the only type", "element type of the accumulator"),
+        "family": Key("every one", "the instruction, where there are several"),
+        "latency": Key(_UNKNOWN, "cycles from operands to result"),
+        "interval": Key(_UNKNOWN, "cycles between two on one matrix unit"),
+    },
+    "figures": {
+        name: Key(_UNKNOWN, f"{one.quantity}: {one.meaning}") for name, one in FIGURES.items()
+    },
+    "figure": {
+        "value": Key(_NEEDED, "the number"),
+        "source": Key(_OF_FILE, "who says so"),
+        "confidence": Key(_OF_FILE, "measured, documented, published, derived or assumed"),
+    },
+}
+_TABLES: Final = ("rules", "refusals", "instructions", "figures")
+# The kinds of arithmetic without parameters.
+_SIMPLE: Final[Mapping[str, Sequential | Exact | Integer]] = {
+    "sequential": Sequential(),
+    "exact": Exact(),
+    "integer": Integer(),
+}
+_OF_FUSED: Final = tuple(one.name for one in fields(Fused))
+# What contradicts an architecture that exists.
+_ARITHMETIC: Final = frozenset((*_RULE_KEYS, "rules", "refusals")) - {"source"}
+_ALIGNMENT: Final = ("tile_bytes", "row_bytes")
+_TYPES: Final = ("ab", "acc")
+_TIMES: Final = ("latency", "interval")
+
+
+def read_unit(path: str | Path) -> Unit:
+    r"""Read a unit from a TOML file; `register_unit` makes its name known.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file. Its keys are listed on the page Units; a tile and the fraction bits are enough.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, is no TOML, or says what cannot be: with the file, the table
+        and the key.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> _ = Path("mychip.toml").write_text('tiles = "16x16x16"\nfraction_bits = 20\n')
+    >>> unit = read_unit("mychip.toml")
+    >>> unit.name, unit.arch.rows[0].how.length, unit.clock
+    ('mychip', 16, None)
+    """
+    # Only who reads a file needs it.
+    import tomllib
+
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise InputError(f"the unit {str(path)!r} cannot be read: {reason}") from error
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path.name} is no TOML: {error}") from error
+    return _Reader(path.name, path.stem.lower(), values).unit()
+
+
+class _Table:
+    """One table of a file: refuses keys that it cannot have, and says where it is in messages."""
+
+    def __init__(self, where: str, values: object, valid: Iterable[str]) -> None:
+        self.where = where
+        if not isinstance(values, dict):
+            raise self.error(f"it must be a table of keys and values, got {values!r}")
+        self.values: dict[str, Any] = values
+        known = list(valid)
+        for key in values:
+            if key not in known:
+                near = [one for one in known if one.startswith(key)]
+                near += difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+                hint = f" Did you mean {near[0]!r}?" if near else ""
+                raise self.error(f"unknown key {key!r}.{hint} Valid: {', '.join(known)}.")
+
+    def error(self, message: str) -> InputError:
+        """Return an error that names this table."""
+        return InputError(f"{self.where}: {message}")
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """Return a text; without a default it is needed."""
+        if key not in self.values:
+            if default is None:
+                raise self.error(f"{key} is needed")
+            return default
+        value = self.values[key]
+        if not isinstance(value, str) or not value.strip():
+            raise self.error(f"{key} must be a text, got {value!r}")
+        return value
+
+    def texts(self, key: str, default: tuple[str, ...]) -> tuple[str, ...]:
+        """Return one text or a list of them, as a tuple."""
+        value = self.values.get(key, list(default))
+        several = value if isinstance(value, list) else [value]
+        if not all(isinstance(one, str) for one in several) or (key in self.values and not several):
+            raise self.error(f"{key} must be a text or a list of texts, got {value!r}")
+        return tuple(several)
+
+    def tables(self, key: str) -> list[object]:
+        """Return the tables of a list, ``[[key]]``."""
+        value = self.values.get(key, [])
+        if not isinstance(value, list):
+            raise self.error(f"{key} is a list of tables; write [[{key}]], with two brackets")
+        return value
+
+
+class _Reader:
+    """Makes a unit of what a file says."""
+
+    def __init__(self, file: str, stem: str, values: dict[str, Any]) -> None:
+        self.file = file
+        self.top = _Table(file, values, [*KEYS[""], *_RULE_KEYS, *_TABLES])
+        self.name = self.top.text("name", stem)
+        self.title = self.top.text("title", self.name)
+        self.source = self.top.text("source", file)
+        self.confidence = self.top.text("confidence", "assumed")
+
+    def unit(self) -> Unit:
+        """Return the unit."""
+        figures = self._figures()
+        names = self.top.texts("tiles", ())
+        if "arch" in self.top.values:
+            arch = self._known_arch()
+        elif names:
+            arch = self._own_arch(min(self._shape(name).k for name in names), figures)
+        else:
+            raise self.top.error(
+                'tiles is needed: what one mma takes, as in tiles = "16x16x16". Or arch, for the '
+                "tiles of an architecture that exists."
+            )
+        pairs = {(rule.ab, rule.acc) for rule in arch.rows}
+        tiles = tuple(self._tile(name, pairs) for name in names) or tiles_of(arch.sm, pairs)
+        instructions = self._instructions(arch, tiles)
+        with _within(self.file):
+            note = self.top.text("note", "")
+            return Unit(self.name, self.title, arch, tiles, instructions, note, **figures)
+
+    # --- Tiles --------------------------------------------------------------------------------
+
+    def _shape(self, name: str) -> MmaShape:
+        with _within(f"{self.file}: tiles"):
+            return shape_or_virtual(name)
+
+    def _tile(self, name: str, pairs: set[tuple[str, str]]) -> MmaShape:
+        """Return a tile: a real instruction's if it takes the unit's types, else one of its own."""
+        shape = self._shape(name)
+        own = {key: self.top.values[key] for key in _ALIGNMENT if key in self.top.values}
+        if own:
+            with _within(self.file):
+                return MmaShape(shape.m, shape.n, shape.k, title=self.title, **own)
+        taken = [shape.supports(*pair) for pair in pairs]
+        # What an existing architecture has is an instruction, and that of some of its types.
+        if not shape.virtual and (all(taken) or (any(taken) and "arch" in self.top.values)):
+            return shape
+        return MmaShape(shape.m, shape.n, shape.k, source=self.source, title=self.title)
+
+    # --- Arithmetic ---------------------------------------------------------------------------
+
+    def _known_arch(self) -> Arch:
+        """Return the architecture that is named; it has rules already."""
+        said = [key for key in self.top.values if key in _ARITHMETIC]
+        if said:
+            raise self.top.error(
+                f"arch and {said[0]} contradict each other: an architecture has arithmetic "
+                f"already. Leave out one of them."
+            )
+        with _within(f"{self.file}: arch"):
+            return arch_of(self.top.text("arch"))
+
+    def _own_arch(self, depth: int, figures: Mapping[str, Figure]) -> Arch:
+        """Return the unit's own arithmetic: a rule for each table, or the one above all tables."""
+        above = {key: self.top.values[key] for key in _RULE_KEYS if key in self.top.values}
+        written = self.top.tables("rules")
+        refusals = tuple(self._refusal(*one) for one in enumerate(self.top.tables("refusals"), 1))
+        rules: list[Rule] = []
+        if written or not refusals or above.keys() & _ARITHMETIC:
+            for number, values in enumerate(written or [{}], 1):
+                where = f"{self.file}: rule {number}" if written else self.file
+                own = _Table(where, values, _RULE_KEYS).values
+                # What stands above all tables is for those that it fits.
+                simple = own.get("kind") in _SIMPLE
+                fit = {key: one for key, one in above.items() if not simple or key not in _OF_FUSED}
+                rules += self._rules(_Table(where, {**fit, **own}, _RULE_KEYS), depth)
+        shared = figures.get("shared_bytes_per_block")
+        kb = None if shared is None else int(shared.value) // 1024
+        with _within(self.file):
+            return Arch(
+                self.name, self.title, (), (), tuple(rules), self.source, refusals, kb or None
+            )
+
+    def _rules(self, table: _Table, depth: int) -> Iterator[Rule]:
+        """Return the rules of one table: one for each pair of the types that it lists."""
+        how = self._numerics(table, depth)
+        source = table.text("source", self.source)
+        evidence = table.text("evidence", self.confidence)
+        family = table.text("family") if "family" in table.values else ""
+        accs = table.texts("acc", ("s32" if isinstance(how, Integer) else "f32",))
+        for ab, acc in itertools.product(table.texts("ab", ("f16",)), accs):
+            with _within(table.where):
+                yield Rule(ab, acc, how, source, evidence, family)
+
+    def _numerics(self, table: _Table, depth: int) -> Numerics:
+        """Return the arithmetic that a table describes."""
+        kind = table.text("kind", "fused")
+        if kind not in ("fused", *_SIMPLE):
+            raise table.error(f"{errors.unknown_name('kind', kind, ('fused', *_SIMPLE))}")
+        given = {key: table.values[key] for key in _OF_FUSED if key in table.values}
+        if kind == "fused":
+            if "fraction_bits" not in given:
+                raise table.error(
+                    "fraction_bits is needed: how many bits a fused step keeps below the largest "
+                    "exponent (23 on a V100, 24 on an A100, 25 on an H100). Or give kind "
+                    "= 'sequential', 'exact' or 'integer'."
+                )
+            length, bits = given.pop("length", depth), given.pop("fraction_bits")
+            with _within(table.where):
+                return Fused(length, bits, **given)
+        if given:
+            raise table.error(f"{next(iter(given))} is for kind = 'fused', and kind is {kind!r}")
+        return _SIMPLE[kind]
+
+    def _refusal(self, number: int, values: object) -> Refusal:
+        table = _Table(f"{self.file}: refusal {number}", values, KEYS["refusals"])
+        ab, acc = (table.text(key) if key in table.values else "" for key in _TYPES)
+        return Refusal(ab, acc, table.text("why"))
+
+    # --- Figures ------------------------------------------------------------------------------
+
+    def _instructions(self, arch: Arch, tiles: tuple[MmaShape, ...]) -> tuple[Instruction, ...]:
+        return tuple(
+            self._instruction(
+                _Table(f"{self.file}: instruction {number}", values, KEYS["instructions"]),
+                arch,
+                [tile.name for tile in tiles],
+            )
+            for number, values in enumerate(self.top.tables("instructions"), 1)
+        )
+
+    def _instruction(self, table: _Table, arch: Arch, tiles: list[str]) -> Instruction:
+        """Return the time of an instruction; what the unit has only one of need not be said."""
+        types = {key: dict.fromkeys(getattr(rule, key) for rule in arch.rows) for key in _TYPES}
+        tile, ab, acc = (
+            table.text(key, next(iter(valid)) if len(valid) == 1 else None)
+            for key, valid in (("tile", dict.fromkeys(tiles)), *types.items())
+        )
+        refused = any(one.ab in ("", ab) and one.acc in ("", acc) for one in arch.refusals)
+        if not refused and (ab, acc) not in [(rule.ab, rule.acc) for rule in arch.rows]:
+            has = ", ".join(dict.fromkeys(f"{rule.ab} -> {rule.acc}" for rule in arch.rows))
+            raise table.error(f"the unit has no rule for {ab} -> {acc}; it has {has}")
+        family = table.text("family") if "family" in table.values else ""
+        times = {
+            key: self._figure(f"{table.where}: {key}", table.values[key])
+            for key in _TIMES
+            if key in table.values
+        }
+        with _within(table.where):
+            return Instruction(tile, ab, acc, family, **times)
+
+    def _figures(self) -> dict[str, Figure]:
+        where = f"{self.file}: figures"
+        table = _Table(where, self.top.values.get("figures", {}), KEYS["figures"])
+        return {key: self._figure(f"{where}: {key}", one) for key, one in table.values.items()}
+
+    def _figure(self, where: str, value: object) -> Figure:
+        """Return a figure: a number, or a table with its source."""
+        given: dict[str, Any] = value if isinstance(value, dict) else {"value": value}
+        table = _Table(where, given, KEYS["figure"])
+        if "value" not in given:
+            raise table.error("value is needed")
+        source = table.text("source", self.source)
+        confidence = table.text("confidence", self.confidence)
+        with _within(where):
+            return Figure(given["value"], source, confidence)
+
+
+@contextmanager
+def _within(where: str) -> Iterator[None]:
+    """Let errors from inside say where in which file they arose."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+
+
+# --- Writing ------------------------------------------------------------------------------------
+
+
+def unit_toml(unit: Unit) -> str:
+    """Return a unit as the text of a file that `read_unit` reads; what is unknown is a comment.
+
+    Arithmetic that comes with tcusim is named, any other is written out.
+    """
+    lines = [
+        f"# A unit for tcusim. Read it with: tcusim list units --unit {unit.name}.toml",
+        "# All keys are on the page Units of the documentation.",
+        f"name = {_quoted(unit.name)}",
+        f"title = {_quoted(unit.title)}",
+    ]
+    if unit.note:
+        lines.append(f"note = {_quoted(unit.note)}")
+    own = unit.arch not in BUILT_IN
+    if not own:
+        lines.append(f"arch = {_quoted(unit.arch.name)}")
+    lines.append(f"tiles = [{', '.join(_quoted(shape.name) for shape in unit.shapes)}]")
+    alignments = {(shape.tile_bytes, shape.row_bytes) for shape in unit.shapes}
+    for key, number in zip(_ALIGNMENT, next(iter(alignments), ()), strict=False):
+        if number is not None:
+            lines.append(f"{key} = {number}")
+    if own:
+        lines.append(f"source = {_quoted(unit.arch.source)}")
+        lines += [line for rule in unit.arch.rows for line in _rule_lines(rule)]
+        for refusal in unit.arch.refusals:
+            lines += ["", "[[refusals]]"]
+            lines += [
+                f"{key} = {_quoted(getattr(refusal, key))}"
+                for key in _TYPES
+                if getattr(refusal, key)
+            ]
+            lines.append(f"why = {_quoted(refusal.why)}")
+    for one in unit.instructions:
+        lines += ["", "[[instructions]]"]
+        texts = {key: getattr(one, key) for key in ("tile", "ab", "acc", "family")}
+        lines += [f"{key} = {_quoted(text)}" for key, text in texts.items() if text]
+        lines += [_figure_line(key, getattr(one, key), KEYS["instructions"][key]) for key in _TIMES]
+    lines += ["", "[figures]"]
+    lines += [
+        _figure_line(key, getattr(unit, key), about) for key, about in KEYS["figures"].items()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _rule_lines(rule: Rule) -> list[str]:
+    """Return the table of a rule; of a fused step, every parameter that it has."""
+    kind = next((kind for kind, one in _SIMPLE.items() if one == rule.how), "fused")
+    lines = ["", "[[rules]]", *(f"{key} = {_quoted(getattr(rule, key))}" for key in _TYPES)]
+    lines.append(f"kind = {_quoted(kind)}")
+    if isinstance(rule.how, Fused):
+        for key in _OF_FUSED:
+            value = getattr(rule.how, key)
+            if value is not None:
+                lines.append(f"{key} = {_quoted(value)}")
+    if rule.family:
+        lines.append(f"family = {_quoted(rule.family)}")
+    lines += [f"{key} = {_quoted(getattr(rule, key))}" for key in ("source", "evidence")]
+    return lines
+
+
+def _figure_line(key: str, figure: Figure | None, about: Key) -> str:
+    if figure is None:
+        return f"# {key} =  # {about.meaning}; {_UNKNOWN}"
+    texts = ", ".join(f"{name} = {_quoted(getattr(figure, name))}" for name in KEYS["figure"])
+    return f"{key} = {{ {texts} }}  # {about.meaning}"
+
+
+def _quoted(value: str | float) -> str:
+    """Return a value as TOML writes it; its texts and numbers are those of JSON."""
+    if isinstance(value, float) and value == int(value) and abs(value) < 2**63:
+        value = int(value)
+    return json.dumps(value, ensure_ascii=False)
