@@ -38,6 +38,7 @@ __all__ = [
     "algorithm_table",
     "cell_of",
     "check_table",
+    "depth_table",
     "evidence",
     "evidence_table",
     "format_table",
@@ -256,6 +257,28 @@ def algorithm_table() -> str:
         rows.append((names, source, f"`{algorithm.formula}`", *counted))
     heads = ("name, and for k = 16", "in the paper", "mma, by formula", "16x16x16")
     return table((*heads, "32x8x16", "8x32x16"), rows)
+
+
+def depth_table() -> str:
+    """Return the products of scans of one segment, and how many of them wait for another."""
+    printed, swept = algorithm_of("scan_tn"), algorithm_of("scan_matmul")
+    rows = []
+    for power in range(2, 6):
+        size = 16**power
+        tiles = size // 256
+        levels = 1 + 2 * (power - 1)
+        rows.append(
+            (
+                f"{size:,}",
+                f"{printed.mma_steps(16, 16, 16, N=tiles):,}",
+                # A.U begins with S, and (L.A).1 goes on with it.
+                f"{2 * tiles:,}",
+                f"{swept.mma_steps(16, 16, 16, N=tiles):,}",
+                f"{levels}",
+            )
+        )
+    heads = ("elements", "`scan_tn`: mma", "one after the other", "`scan_matmul`: mma")
+    return table((*heads, "one after the other"), rows)
 
 
 def product_table() -> str:

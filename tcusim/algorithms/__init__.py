@@ -7,6 +7,7 @@ from tcusim.algorithms import (  # noqa: F401
     product,
     reduce,
     scan,
+    scan_matmul,
 )
 from tcusim.algorithms.builder import Level
 from tcusim.algorithms.options import Option, options_of

@@ -29,7 +29,7 @@ Ints = NDArray[np.int64]
 SHAPES = ((16, 16, 16), (32, 8, 16), (8, 32, 16), (4, 4, 4), (5, 7, 3))
 # Exclusive, reverse.
 ORDERS = ((True, False), (False, True), (True, True))
-NAMES = ("scan_k", "scan_kn", "scan_t", "scan_tn", "scan_tn_block", "scan_simt")
+NAMES = ("scan_k", "scan_kn", "scan_t", "scan_tn", "scan_tn_block", "scan_matmul", "scan_simt")
 FORMED = ("scan_t", "scan_tn", "scan_tn_block")
 ARCHS = [
     unit.name for unit in arches() if any((row.ab, row.acc) == ("f16", "f32") for row in unit.rows)
@@ -77,7 +77,7 @@ def variants(name: str) -> Iterator[dict[str, Any]]:
     forms = FORMS if name in FORMED else (None,)
     for side, combine, form, carry in itertools.product("ab", ("mma", "add"), forms, (False, True)):
         given: dict[str, Any] = {"side": side, "combine": combine, "form": form, "carry": carry}
-        if name == "scan_tn_block":
+        if name in ("scan_tn_block", "scan_matmul"):
             # Three tiles for four warps, or for two and one more turn.
             given["warps"] = 2 if carry else 4
         yield {key: value for key, value in given.items() if value is not None}
@@ -88,7 +88,7 @@ def sizes_of(name: str, shape: MmaShape, side: str) -> tuple[int, int]:
     m = shape.n if side == "b" else shape.m
     tile = m * shape.k
     whole = {"scan_k": shape.k, "scan_t": tile, "scan_kn": 3 * shape.k, "scan_tn": 3 * tile}
-    whole["scan_tn_block"] = whole["scan_tn"]
+    whole["scan_tn_block"] = whole["scan_matmul"] = whole["scan_tn"]
     size = whole.get(name, 37)
     return size, size - shape.k // 2 - 1
 
