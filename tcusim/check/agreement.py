@@ -18,6 +18,7 @@ from tcusim.backends import get_backend, native_arch, run
 from tcusim.check.cases import COLUMNS, Grid, Recipe, cases_of
 from tcusim.check.testing import differences
 from tcusim.errors import Unsupported
+from tcusim.machine import Unit, register_unit, registered_units
 from tcusim.program.grammar import Program
 
 __all__ = ["Problem", "Report", "Tally", "agree"]
@@ -216,10 +217,17 @@ def _each(
     if jobs == 1:
         yield from starmap(compare, programs)
         return
-    # A process that was forked could not use CUDA.
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    # A process that was forked could not use CUDA; one that was not knows no unit of a file.
+    known = partial(_know, registered_units())
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=known) as pool:
         for future in as_completed([pool.submit(compare, *program) for program in programs]):
             yield future.result()
+
+
+def _know(registered: tuple[Unit, ...]) -> None:
+    """Register units in another process."""
+    for unit in registered:
+        register_unit(unit)
 
 
 def _compare(

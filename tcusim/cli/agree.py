@@ -11,7 +11,7 @@ from tcusim.check import agreement
 from tcusim.check.cases import COLUMNS, Case, Grid, columns_of
 from tcusim.check.testing import assert_agree
 from tcusim.cli import files
-from tcusim.cli.options import JSON, OutputFile
+from tcusim.cli.options import JSON, OutputFile, arithmetic
 from tcusim.cli.output import examples, json_text, print_json, progress, show
 
 __all__ = ["agree_command"]
@@ -28,7 +28,7 @@ __all__ = ["agree_command"]
 )
 @click.argument("algorithms", nargs=-1)
 @click.option("--backend", default="host", show_default=True, help="Compared with numpy.")
-@click.option("--arch", help="Whose arithmetic. Default: the backend's device, or hopper.")
+@arithmetic("Whose arithmetic. Default: the backend's device, or hopper.")
 @click.option("--tile", "shapes", multiple=True, metavar="MxNxK", help="May be repeated.")
 @click.option(
     "--quick/--full",

@@ -15,7 +15,7 @@ import numpy as np
 import tcusim
 from tcusim import errors
 from tcusim.cli import files
-from tcusim.cli.options import JSON, OutputFile, in_words_of_the_command
+from tcusim.cli.options import JSON, OutputFile, arithmetic, in_words_of_the_command
 from tcusim.cli.output import examples
 from tcusim.machine import Format, Values, format_of, round_values
 from tcusim.machine.bits import from_bits, hex_bits, to_bits
@@ -40,13 +40,7 @@ _REPEATED: Final = re.compile(r"(?P<number>.+?)\*(?P<count>[1-9]\d{0,5})")
 @click.option("--a", "a", required=True, metavar="NUMBERS", help="Left factors, or a file of them.")
 @click.option("--b", "b", required=True, metavar="NUMBERS", help="Right factors.")
 @click.option("--c", "c", default="0", show_default=True, metavar="NUMBER", help="Addend.")
-@click.option(
-    *("--arch", "archs"),
-    multiple=True,
-    default=("hopper",),
-    show_default=True,
-    help="Whose arithmetic; may be repeated, to compare.",
-)
+@arithmetic("Whose arithmetic; may be repeated, to compare.", default="hopper", several=True)
 @click.option("--ab", default="f16", show_default=True, help="Type of the factors.")
 @click.option("--acc", default="f32", show_default=True, help="Type they add up in.")
 @click.option("--family", default="", help="Instruction, where they differ: wmma, mma.sync, ...")

@@ -1,7 +1,11 @@
-"""The options of the commands: words, and those of `tcusim.build`, read from its signature."""
+"""The options of the commands: words, whose arithmetic, and those of `tcusim.build`.
+
+The last are read from its signature.
+"""
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +18,8 @@ import tcusim
 from tcusim import errors
 from tcusim.algorithms import Option, algorithm_of, algorithms, options_of
 from tcusim.cli import files
-from tcusim.machine.shapes import shape_or_virtual
+from tcusim.machine import Unit, fused_unit, register_unit, unit_of
+from tcusim.machine.shapes import MmaShape, shape_or_virtual
 
 __all__ = [
     "JSON",
@@ -23,6 +28,7 @@ __all__ = [
     "OutputFile",
     "ProgramCommand",
     "Tile",
+    "arithmetic",
     "build",
     "in_words_of_the_command",
 ]
@@ -95,9 +101,133 @@ class _Numbers(_Type):
             self.fail(f"{value!r} is not whole numbers with commas between them", param, ctx)
 
 
+# What the values of options of `build` are called when a command's function is given them.
+_PREFIX: Final = "build_"
+# The tile where nothing else is said.
+_USUAL_TILE: Final = "16x16x16"
+
 # Options of several commands.
 JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
 MEMBER: Final = click.option("--member", metavar="NAME", help="Array to take from an .npz file.")
+
+# --- Whose arithmetic -------------------------------------------------------------------------
+
+_UNIT_HELP: Final = "Instead of --arch: a unit, by its name or as a TOML file."
+_UNIT_WORDS: Final = ("units", "fraction_bits", "fused_length", "output_rounding")
+
+
+def arithmetic(
+    help_text: str, *, default: str | None = None, several: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds --arch, and what may be said in its place: --unit and its kin.
+
+    The command's function is given the name of the architecture as `arch`, or those of several as
+    `archs`. Where a unit is named, it also gets a tile that the unit has: in `shape`, `tile`,
+    `build_tile` or, as names, in `shapes`.
+
+    Parameters
+    ----------
+    help_text : str
+        Of --arch.
+    default : str, optional
+        Where nothing is named.
+    several : bool
+        Whether each may be repeated.
+    """
+    options = (
+        click.option(
+            *("--arch", "archs"),
+            multiple=True,
+            help=help_text if default is None else f"{help_text} Default: {default}.",
+        ),
+        click.option(*("--unit", "units"), multiple=True, metavar="NAME|FILE", help=_UNIT_HELP),
+        click.option(
+            "--fraction-bits",
+            type=int,
+            metavar="F",
+            help="Instead of both: an invented unit of fused steps, with as many fraction bits.",
+        ),
+        click.option(
+            "--fused-length",
+            type=int,
+            metavar="L",
+            help="Its products in a step. Default: 16.",
+        ),
+        click.option(
+            "--output-rounding",
+            type=OneOf("rounding", ("rz", "rne")),
+            help="Rounding of its steps: toward zero, or to nearest. Default: rz.",
+        ),
+    )
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def command(*args: Any, archs: tuple[str, ...], **given: Any) -> Any:
+            units = _units(*(given.pop(word) for word in _UNIT_WORDS))
+            names = (*archs, *(unit.name for unit in units))
+            if len(names) > 1 and not several:
+                raise click.UsageError(
+                    f"{names[0]} and {names[1]} are two; this command takes one --arch or --unit"
+                )
+            names = names or ((default,) if default is not None else ())
+            given |= {"archs": names} if several else {"arch": next(iter(names), None)}
+            for unit in units:
+                given |= _tiles_of(unit, given)
+            return function(*args, **given)
+
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def _units(
+    named: tuple[str, ...], bits: int | None, length: int | None, rounding: str | None
+) -> list[Unit]:
+    """Return the units that are named, and the one that is described."""
+    units = [unit_of(name) for name in named]
+    if bits is not None:
+        invented = fused_unit(16 if length is None else length, bits, rounding or "rz")
+        units.append(register_unit(invented))
+    elif length is not None or rounding is not None:
+        word = "--fused-length" if length is not None else "--output-rounding"
+        raise click.UsageError(f"{word} is of an invented unit; it needs --fraction-bits")
+    return units
+
+
+def _tiles_of(unit: Unit, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tile that a command is given: the one it named, or the unit's usual one."""
+    tiles = {shape.name: shape for shape in unit.shapes}
+    if not tiles:
+        return {}
+    if "shapes" in given:
+        names = [shape_or_virtual(name).name for name in given["shapes"]]
+        return {"shapes": tuple(_tile_of(unit, name).name for name in names) or tuple(tiles)}
+    if "shape" in given:
+        return {"shape": _tile_of(unit, shape_or_virtual(given["shape"]).name)}
+    for key in ("tile", f"{_PREFIX}tile"):
+        tile = given.get(key)
+        if tile is not None:
+            return {key: _tile_of(unit, tile.name)}
+        if key in given:
+            return {} if _USUAL_TILE in tiles else {key: unit.shapes[0]}
+    return {}
+
+
+def _tile_of(unit: Unit, name: str) -> MmaShape:
+    """Return the unit's tile of these sizes."""
+    for shape in unit.shapes:
+        if shape.name == name:
+            return shape
+    tiles = ", ".join(shape.name for shape in unit.shapes)
+    help_text = "Add it to the tiles in its file."
+    if unit.arch.name != unit.name:
+        help_text = f"For another tile with its arithmetic: --arch {unit.arch.name}."
+    raise errors.InputError(
+        f"the unit {unit.name} has no tile {name}; its tiles: {tiles}. {help_text}"
+    )
+
 
 # --- What build takes -------------------------------------------------------------------------
 
@@ -124,9 +254,6 @@ def _spelling(name: str) -> str:
 
 
 # --- As options -------------------------------------------------------------------------------
-
-# What the values of these options are called when a command's function is given them.
-_PREFIX: Final = "build_"
 
 
 class _ProgramOption(click.Option):

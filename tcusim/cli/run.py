@@ -18,7 +18,15 @@ from tcusim import errors
 from tcusim.arrays.dtypes import Bits
 from tcusim.arrays.functions import Report
 from tcusim.cli import files
-from tcusim.cli.options import JSON, MEMBER, OneOf, OutputFile, Tile, in_words_of_the_command
+from tcusim.cli.options import (
+    JSON,
+    MEMBER,
+    OneOf,
+    OutputFile,
+    Tile,
+    arithmetic,
+    in_words_of_the_command,
+)
 from tcusim.cli.output import examples, print_json, progress, show
 from tcusim.machine import FORMATS
 
@@ -186,7 +194,7 @@ def _check(operation: str, given: Mapping[str, Any]) -> None:
     "--initial", type=_Number(), help="What precedes the first element of each scan, such as 10."
 )
 @click.option("--tile", type=Tile(), help="Tile: one of `tcusim list shapes`, or any three sizes.")
-@click.option("--arch", help="Whose arithmetic. Default: the backend's device, or hopper.")
+@arithmetic("Whose arithmetic. Default: the backend's device, or hopper.")
 @click.option(
     "--acc",
     type=OneOf("accumulator", ("f32", "f16")),

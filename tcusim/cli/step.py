@@ -14,7 +14,7 @@ import tcusim
 from tcusim.cli import files
 from tcusim.cli.beside import Beside, beside
 from tcusim.cli.cells import LEGEND
-from tcusim.cli.options import MEMBER, OneOf, OutputFile, ProgramCommand, build
+from tcusim.cli.options import MEMBER, OneOf, OutputFile, ProgramCommand, arithmetic, build
 from tcusim.cli.output import examples
 from tcusim.cli.plain import Layout, Plain, frame_text
 from tcusim.simulate.breakpoints import Breakpoint, breakpoint_of, kinds
@@ -29,7 +29,10 @@ _WIDTH: Final = Layout().width
 # What a file that is written has no use for.
 _FOR_VIEWING: Final = ("start", "only", "breaks", "cell", "hexadecimal", "width", "plain")
 # What a trace that was saved has settled.
-_OF_A_PROGRAM: Final = ("algorithm", "input_file", "member", "archs", "backend", "save")
+_OF_A_PROGRAM: Final = (
+    *("algorithm", "input_file", "member", "archs", "units", "fraction_bits", "fused_length"),
+    *("output_rounding", "backend", "save"),
+)
 
 
 class _Cell(click.ParamType):  # type: ignore[type-arg]
@@ -68,10 +71,9 @@ class _Cell(click.ParamType):  # type: ignore[type-arg]
 @click.option("--input", "input_file", type=click.Path(), metavar="FILE", help="Input array.")
 @MEMBER
 @click.option("--load", type=click.Path(), metavar="FILE", help="Show a trace that was saved.")
-@click.option(
-    *("--arch", "archs"),
-    multiple=True,
-    help="Whose arithmetic. Default: the GPU's, or hopper's. Two with --html: side by side.",
+@arithmetic(
+    "Whose arithmetic. Default: the GPU's, or hopper's. Two with --html: side by side.",
+    several=True,
 )
 @click.option(
     "--backend",
@@ -173,7 +175,7 @@ def _check(options: dict[str, Any]) -> None:
         raise click.UsageError("--member needs --input FILE")
     spellings = {parameter.name: parameter.opts[0] for parameter in ctx.command.get_params(ctx)}
     if options["load"] is not None:
-        for name in options:
+        for name in ctx.params:
             if given(name) and (name in _OF_A_PROGRAM or name.startswith("build_")):
                 what = "ALGORITHM" if name == "algorithm" else spellings[name]
                 raise click.UsageError(f"{what} does not go with --load; the trace has settled it")

@@ -10,7 +10,7 @@ import click
 from tcusim.check.report import ShapeReport
 from tcusim.check.validation import Validation
 from tcusim.cli import files
-from tcusim.cli.options import OneOf, OutputFile
+from tcusim.cli.options import OneOf, OutputFile, arithmetic
 from tcusim.cli.output import examples, print_json, progress, show
 
 __all__ = ["validate_command"]
@@ -38,7 +38,7 @@ _PATIENCE_SECONDS = 60
     show_default=True,
     help="Type they add up in.",
 )
-@click.option("--arch", default="exact", show_default=True, help="Whose arithmetic.")
+@arithmetic("Whose arithmetic.", default="exact")
 @click.option(
     "--quick/--full",
     default=True,

@@ -15,7 +15,14 @@ from tcusim.machine.formats import (
     split_values,
 )
 from tcusim.machine.known_units import fused_unit, unit_of, units
-from tcusim.machine.registry import arch_of, arches, register_arch, register_unit, rule_for
+from tcusim.machine.registry import (
+    arch_of,
+    arches,
+    register_arch,
+    register_unit,
+    registered_units,
+    rule_for,
+)
 from tcusim.machine.rules import Arch, Exact, Fused, Integer, Refusal, Rule, Sequential
 from tcusim.machine.unit_file import read_unit, unit_toml
 from tcusim.machine.units import FIGURES, Figure, Instruction, Unit
@@ -48,6 +55,7 @@ __all__ = [
     "read_unit",
     "register_arch",
     "register_unit",
+    "registered_units",
     "round_values",
     "rule_for",
     "split_values",

@@ -25,6 +25,7 @@ __all__ = [
     "own_units",
     "register_arch",
     "register_unit",
+    "registered_units",
     "rule_for",
     "spelled",
 ]
@@ -121,6 +122,14 @@ def arches() -> tuple[Arch, ...]:
     """Return every architecture: the registered ones and, of registered units, their own."""
     own = (unit.arch for unit in UNITS.all())
     return tuple(dict.fromkeys((*_ARCHES.all(), *own)))
+
+
+def registered_units() -> tuple[Unit, ...]:
+    """Return the units that were registered in this process: other processes must be told of them.
+
+    Those of tcusim are no part of it.
+    """
+    return UNITS.all()
 
 
 def rule_for(arch_name: str, ab: str, acc: str, family: str = "") -> Rule:

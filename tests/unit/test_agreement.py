@@ -5,6 +5,8 @@ from __future__ import annotations
 from tcusim.check import agreement
 from tcusim.check.agreement import Report, Tally
 from tcusim.check.cases import Grid, columns_of
+from tcusim.machine import fused_unit, register_unit
+from tcusim.machine.shapes import shape_of
 
 
 def test_several_processes() -> None:
@@ -32,3 +34,12 @@ def test_reports_are_added_up() -> None:
     assert (whole.total.cases, whole.total.outputs, whole.left) == (5, 20, 2)
     assert whole.ok
     assert whole.algorithms == ["scan_k"]
+
+
+def test_another_process_is_told_of_registered_units() -> None:
+    unit = fused_unit(4, 9, tiles=(shape_of("16x16x16"),))
+    register_unit(unit)
+    grid = Grid(["reduction_k"], columns_of("16x16x16")[:1])
+    report = agreement.agree(grid, backend="host", arch=unit.name, jobs=2)
+    assert report.ok
+    assert report.arch == "fused-4-9-rz"

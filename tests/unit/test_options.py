@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 import tcusim
 from command_line import fails, succeeds
@@ -88,3 +91,92 @@ def test_choices_are_checked_and_shown() -> None:
     assert "unknown combine 'ad'. Did you mean 'add'?" in fails(
         2, "listing", "scan_k", "--combine", "ad"
     )
+
+
+# --- Whose arithmetic ---------------------------------------------------------------------------
+
+ONES = ("--a", "1,1", "--b", "1,1")
+COARSE = 'tiles = ["8x24x12", "32x8x12"]\nfraction_bits = 3\n'
+
+
+@pytest.fixture
+def coarse(tmp_path: Path) -> str:
+    """Return the file of a unit that keeps three fraction bits, and has tiles of its own."""
+    path = tmp_path / "coarse.toml"
+    path.write_text(COARSE)
+    return str(path)
+
+
+def summary_of(*words: str, folder: str) -> dict[str, Any]:
+    """Return what the command says of a sum of 1 and 2**-4."""
+    path = Path(folder).parent / "in.txt"
+    path.write_text("1\n0.0625\n")
+    text = succeeds("run", "sum", str(path), "--input-type", "f16", "--json", *words)
+    summary: dict[str, Any] = json.loads(text)
+    return summary
+
+
+def test_the_unit_of_a_file_computes_with_its_own_tile(coarse: str) -> None:
+    summary = summary_of("--unit", coarse, folder=coarse)
+    assert (summary["arch"], summary["result"]) == ("coarse", 1.0)
+    assert summary["programs"][0]["tile"] == "8x24x12"
+    other = summary_of("--unit", coarse, "--tile", "32x8x12", folder=coarse)
+    assert other["programs"][0]["tile"] == "32x8x12"
+    refused = fails(1, "step", "scan_t", "--unit", coarse, "--tile", "16x16x16")
+    assert (
+        "error: the unit coarse has no tile 16x16x16; its tiles: 8x24x12, 32x8x12. Add" in refused
+    )
+
+
+def test_an_invented_unit_in_a_few_words(coarse: str) -> None:
+    results = [
+        summary_of("--fraction-bits", bits, *more, folder=coarse)["result"]
+        for bits, more in (("3", []), ("4", []), ("3", ["--fused-length", "1"]))
+    ]
+    assert results == [1.0, 1.0625, 1.0]
+    nearest = ["--fraction-bits", "3", "--output-rounding", "rne"]
+    assert summary_of(*nearest, folder=coarse)["arch"] == "fused-16-3-rne"
+    told = succeeds("explain", "--a", "1,1", "--b", "1,0.0625", "--fraction-bits", "3")
+    assert "up to 16 products a step" in told
+    assert "Hopper" not in told
+
+
+def test_units_beside_architectures(coarse: str) -> None:
+    words = ("--a", "1,1", "--b", "1,0.0625", "--unit", coarse, "--arch", "volta", "--unit", "h200")
+    told = json.loads(succeeds("explain", *words, "--json"))
+    assert [one["arch"] for one in told["accounts"]] == ["volta", "coarse", "hopper"]
+
+
+def test_a_program_is_built_for_the_tile_of_the_unit(coarse: str) -> None:
+    text = succeeds("step", "reduction_k", "--unit", coarse, "--plain", "--only", "mma")
+    assert "8x24x12, f16 to f32" in text
+    assert "right" in succeeds("validate", "8x24x12", "reduction_k", "--unit", coarse)
+    agreed = succeeds("agree", "reduction_k", "--unit", "h200", "--tile", "16x16x16", "--jobs", "1")
+    assert "host and the simulator (h200)" in agreed
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--arch", "volta", "--unit", "h200"], "volta and h200 are two; this command takes one"),
+        (
+            ["--fused-length", "8"],
+            "--fused-length is of an invented unit; it needs --fraction-bits",
+        ),
+        (["--output-rounding", "rz"], "--output-rounding is of an invented unit; it needs"),
+    ],
+)
+def test_words_that_do_not_go_together(words: list[str], message: str) -> None:
+    assert message in fails(2, "validate", "16x16x16", *words)
+
+
+def test_units_that_are_refused(tmp_path: Path) -> None:
+    assert "error: Fused.fraction_bits must be" in fails(
+        1, "explain", *ONES, "--fraction-bits", "0"
+    )
+    assert "error: unknown unit or architecture 'x'" in fails(1, "explain", *ONES, "--unit", "x")
+    (tmp_path / "bad.toml").write_text("tiles = 3")
+    bad = fails(1, "explain", *ONES, "--unit", str(tmp_path / "bad.toml"))
+    assert "error: bad.toml: tiles must be a text or a list of texts, got 3" in bad
+    saved = ["--load", "a.trace", "--fraction-bits", "3"]
+    assert "--fraction-bits does not go with --load" in fails(2, "step", *saved)
