@@ -1,4 +1,4 @@
-"""`tcusim list`: algorithms, shapes, architectures and backends, in short or in full."""
+"""`tcusim list`: algorithms, shapes, architectures, units and backends, in short or in full."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tcusim import machine as numerics
 from tcusim.algorithms import algorithms
 from tcusim.cli.options import JSON
 from tcusim.cli.output import examples, print_json
-from tcusim.machine import shapes
+from tcusim.machine import FIGURES, Figure, shapes, unit_of, units
 
 __all__ = ["list_command"]
 
@@ -33,16 +33,18 @@ Key = TypeVar("Key")
         "tcusim list algorithms",
         "tcusim list scan_tn hopper 16x16x16",
         "tcusim list shapes --json",
+        "tcusim list units h200 mychip.toml",
     ),
 )
 @click.argument("names", nargs=-1, metavar="[TABLE|NAME]...")
 @click.option("--all", "full", is_flag=True, help="Everything that is known of each row.")
 @JSON
 def list_command(names: tuple[str, ...], full: bool, as_json: bool) -> None:
-    """List what there is: algorithms, shapes, architectures, backends (default: all).
+    """List what there is: algorithms, shapes, architectures, units, backends (default: all).
 
-    A NAME is a row of one of these tables, which is then told in full.
+    A NAME is a row of one of these tables, which is then told in full; of a TOML file, the unit.
     """
+    names = tuple(unit_of(name).name if name.endswith(".toml") else name for name in names)
     tables = [name.lower() for name in names if name.lower() in _TABLES]
     wanted = [name.lower() for name in names if name.lower() not in _TABLES]
     found = {name: _TABLES[name][0]() for name in (tables or _TABLES)}
@@ -177,6 +179,42 @@ def _backend_rows() -> list[Row]:
     return rows
 
 
+def _unit_rows() -> list[Row]:
+    """Return one row for each unit: every figure with its source, and which nobody knows."""
+    return [
+        {
+            "name": unit.name,
+            "title": unit.title,
+            "arithmetic": unit.arch.name,
+            "note": unit.note,
+            "tiles": ", ".join(shape.name for shape in unit.shapes),
+            "figures": {
+                name: f"{_number(figure.value)} {FIGURES[name].quantity} ({_said(figure)})"
+                for name, figure in unit.figures().items()
+            },
+            "instructions": {
+                " ".join(filter(None, (one.family, one.tile, f"{one.ab}→{one.acc}"))): "; ".join(
+                    f"{name} {_number(figure.value)} cycles ({_said(figure)})"
+                    for name, figure in (("latency", one.latency), ("interval", one.interval))
+                    if figure is not None
+                )
+                for one in unit.instructions
+            },
+            "not known": ", ".join(unit.unknown()),
+        }
+        for unit in units()
+    ]
+
+
+def _said(figure: Figure) -> str:
+    return f"{figure.confidence}: {figure.source}"
+
+
+def _number(value: float) -> str:
+    """Return a figure with commas, or as a power of ten where it has many digits."""
+    return f"{value:,.10g}" if value < 10**9 else f"{value:.6g}"
+
+
 # --- In short ---------------------------------------------------------------------------------
 
 # What the kinds of algorithms are called in a heading; others go by their own word.
@@ -229,6 +267,20 @@ def _short_architectures(rows: list[Row]) -> Iterator[str]:
             yield from _wrapped(f"    {evidence}: ", types)
 
 
+def _short_units(rows: list[Row]) -> Iterator[str]:
+    """Yield each unit with its arithmetic, and how much is known of it."""
+    width, wide = (max(len(row[column]) for row in rows) for column in ("name", "arithmetic"))
+    for row in rows:
+        known = f"{len(row['figures'])} of {len(FIGURES)} figures"
+        if row["instructions"]:
+            known += f", times of {len(row['instructions'])} instructions"
+        yield from _wrapped(
+            f"  {row['name']:<{width}}  {row['arithmetic']:<{wide}}  ", f"{row['title']}: {known}"
+        )
+    yield ""
+    yield "  `tcusim list NAME` tells every figure with its source, and which nobody knows."
+
+
 def _short_backends(rows: list[Row]) -> Iterator[str]:
     width = max(len(row["name"]) for row in rows)
     for row in rows:
@@ -241,6 +293,7 @@ _TABLES: Final = {
     "algorithms": (_algorithm_rows, _short_algorithms),
     "shapes": (_shape_rows, _short_shapes),
     "architectures": (_architecture_rows, _short_architectures),
+    "units": (_unit_rows, _short_units),
     "backends": (_backend_rows, _short_backends),
 }
 

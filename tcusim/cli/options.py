@@ -19,6 +19,7 @@ from tcusim import errors
 from tcusim.algorithms import Option, algorithm_of, algorithms, options_of
 from tcusim.cli import files
 from tcusim.machine import Unit, fused_unit, register_unit, unit_of
+from tcusim.machine.formats import Rounding
 from tcusim.machine.shapes import MmaShape, shape_or_virtual
 
 __all__ = [
@@ -183,7 +184,7 @@ def arithmetic(
 
 
 def _units(
-    named: tuple[str, ...], bits: int | None, length: int | None, rounding: str | None
+    named: tuple[str, ...], bits: int | None, length: int | None, rounding: Rounding | None
 ) -> list[Unit]:
     """Return the units that are named, and the one that is described."""
     units = [unit_of(name) for name in named]

@@ -274,6 +274,126 @@ _GENERATIONS: Final = (
 )
 
 
+# Nobody has compared bits of these; what is not said as a rule here is refused.
+_BY_DEFINITION: Final = "exact by definition"
+_LATE_C: Final = (
+    "it adds c after eight products, aligned and cut toward minus infinity [MMASIM25], which no "
+    "kind of rule here says"
+)
+_OTHERS: Final = (
+    Arch(
+        "cdna",
+        "AMD CDNA",
+        (),
+        ("mi100",),
+        (
+            Rule("f32", "f32", Sequential(), "[MMASIM25]", _PUBLISHED),
+            Rule("s8", "s32", Integer(), "AMD CDNA ISA, V_MFMA_I32", _BY_DEFINITION),
+        ),
+        source="[MMASIM25], [KHATTAK25]",
+        refusals=tuple(
+            Refusal(
+                ab,
+                "",
+                "its two published models contradict each other: a tree of pairs [MMASIM25], or an "
+                "exact sum of four products [KHATTAK25]",
+            )
+            for ab in ("f16", "bf16")
+        ),
+    ),
+    Arch(
+        "cdna2",
+        "AMD CDNA 2",
+        (),
+        ("mi210", "mi250", "mi250x"),
+        (
+            Rule("f32", "f32", Sequential(), "[MMASIM25]", _PUBLISHED),
+            Rule("f64", "f64", Sequential(), "[MMASIM25]", _PUBLISHED),
+            Rule("s8", "s32", Integer(), "AMD CDNA 2 ISA, V_MFMA_I32", _BY_DEFINITION),
+        ),
+        source="[MMASIM25]",
+        refusals=tuple(
+            Refusal(
+                ab,
+                "",
+                "it sums in a tree of pairs and flushes subnormals [MMASIM25], which no kind of "
+                "rule here says",
+            )
+            for ab in ("f16", "bf16")
+        ),
+    ),
+    Arch(
+        "cdna3",
+        "AMD CDNA 3",
+        (),
+        ("mi300a", "mi300x", "mi325x"),
+        (
+            Rule("f32", "f32", Sequential(), "[MMASIM25]", _PUBLISHED),
+            Rule("f64", "f64", Sequential(), "[MMASIM25]", _PUBLISHED),
+            Rule("s8", "s32", Integer(), "AMD CDNA 3 ISA, V_MFMA_I32", _BY_DEFINITION),
+        ),
+        source="[MMASIM25]",
+        refusals=tuple(Refusal(ab, "", _LATE_C) for ab in ("f16", "bf16", "tf32", "e4m3", "e5m2")),
+    ),
+    Arch(
+        "amx",
+        "Intel AMX",
+        (),
+        ("sapphire rapids", "emerald rapids"),
+        (
+            Rule("s8", "s32", Integer(), "Intel SDM, TDPBSSD", _BY_DEFINITION),
+            Rule("u8", "s32", Integer(), "Intel SDM, TDPBUUD", _BY_DEFINITION),
+        ),
+        source="Intel SDM",
+        refusals=(
+            Refusal(
+                "bf16",
+                "",
+                "TDPBF16PS sums even and odd k apart and flushes subnormals [Intel SDM], which no "
+                "kind of rule here says",
+            ),
+        ),
+    ),
+    Arch(
+        "sme",
+        "Arm SME",
+        (),
+        ("arm sme",),
+        (
+            Rule("f32", "f32", Sequential(), "Arm ARM, FMOPA", "documented, not compared"),
+            Rule("s8", "s32", Integer(), "Arm ARM, SMOPA", _BY_DEFINITION),
+            Rule("u8", "s32", Integer(), "Arm ARM, UMOPA", _BY_DEFINITION),
+        ),
+        source="Arm ARM",
+        refusals=tuple(
+            Refusal(
+                ab,
+                "",
+                "the outer products of this type round pairs of products in ways of their own "
+                "[Arm ARM], which no kind of rule here says",
+            )
+            for ab in ("f16", "bf16")
+        ),
+    ),
+    Arch(
+        "tpu",
+        "Google TPU",
+        (),
+        ("tpu v4", "tpu v5e", "tpu v5p"),
+        (),
+        source="Google Cloud TPU documentation",
+        refusals=(
+            Refusal(
+                "",
+                "",
+                "Google has published neither the order nor the rounding of an MXU's sums. To try "
+                "what you assume of them, write a unit of your own",
+            ),
+        ),
+    ),
+)
+
+
 def _reference(name: str, title: str, how: Numerics) -> Arch:
     """Return a reference arithmetic, with a row for every pair of types that makes sense."""
     source = "IEEE 754-2019"
@@ -290,6 +410,7 @@ def _reference(name: str, title: str, how: Numerics) -> Arch:
 
 BUILT_IN: Final = (
     *_GENERATIONS,
+    *_OTHERS,
     _reference("ieee", "IEEE fused multiply-adds", Sequential()),
     _reference("exact", "exact sum, one rounding", Exact()),
 )

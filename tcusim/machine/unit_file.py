@@ -393,7 +393,7 @@ def unit_toml(unit: Unit) -> str:
     Arithmetic that comes with tcusim is named, any other is written out.
     """
     lines = [
-        f"# A unit for tcusim. Read it with: tcusim list units --unit {unit.name}.toml",
+        "# A unit for tcusim: `tcusim list FILE` shows it, and --unit FILE computes with it.",
         "# All keys are on the page Units of the documentation.",
         f"name = {_quoted(unit.name)}",
         f"title = {_quoted(unit.title)}",

@@ -9,10 +9,13 @@ from dataclasses import replace
 import pytest
 
 import tcusim
-from tcusim.errors import InputError, UnknownName
-from tcusim.machine import Arch, Fused, Rule, Unit, arch_of, arches, register_unit
-from tcusim.machine.known_units import unit_of, units
+from tcusim.errors import InputError, UnknownName, Unsupported
+from tcusim.machine import Arch, Fused, Integer, Rule, Unit, arch_of, arches, register_unit
+from tcusim.machine.arches import BUILT_IN
+from tcusim.machine.known_units import fused_unit, unit_of, units
+from tcusim.machine.registry import own_units, spelled
 from tcusim.machine.shapes import shape_of
+from tcusim.machine.unit_file import read_unit
 
 ROW = Rule("f16", "f32", Fused(2, 10), source="invented", evidence="invented")
 ARCH = Arch("mychip", "an idea", (), (), (ROW,), source="invented")
@@ -92,7 +95,7 @@ def test_a_broken_entry_point_takes_no_other_name_down(
     ("unit", "message"),
     [
         (replace(UNIT, name="hopper"), "'hopper' names the architecture NVIDIA Hopper"),
-        (replace(UNIT, name="h100"), "'h100' names the architecture NVIDIA Hopper, which computes"),
+        (replace(UNIT, name="h800"), "'h800' names the architecture NVIDIA Hopper, which computes"),
         (replace(UNIT, name="other"), "has an architecture of its own, 'mychip'. Call both by one"),
         (replace(UNIT, arch=replace(ARCH, name="ada")), "'ada' names the architecture NVIDIA Ada"),
         ("hopper", "a unit must be a Unit, got 'hopper'"),
@@ -101,6 +104,98 @@ def test_a_broken_entry_point_takes_no_other_name_down(
 def test_units_that_are_not_registered(unit: Unit, message: str) -> None:
     with pytest.raises(InputError, match=message):
         register_unit(unit)
+
+
+OWN = [
+    "v100",
+    "t4",
+    "a100",
+    "a10",
+    "l4",
+    "l40s",
+    "h100",
+    "h200",
+    "b200",
+    "mi100",
+    "mi250x",
+    "mi300x",
+    "amx",
+    "sme",
+]
+
+
+def test_units_that_come_with_tcusim() -> None:
+    own = {unit.name: unit for unit in units()}
+    assert own.keys() >= {*OWN, "rtx 4090", "tpu v4", "tpu v5e"}
+    for name, unit in own.items():
+        assert unit_of(name) is unit
+        assert arch_of(name) is unit.arch in BUILT_IN, "a GPU means one architecture, and no other"
+        assert read_unit(own_units()[spelled(name)]) == unit
+        assert unit.shapes
+        for one in unit.instructions:
+            assert any((one.ab, one.acc) == (rule.ab, rule.acc) for rule in unit.arch.rows)
+            shape = next(shape for shape in unit.shapes if shape.name == one.tile)
+            assert shape.supports(one.ab, one.acc)
+
+
+@pytest.mark.parametrize(
+    "name", ["v100", "t4", "a100", "a10", "l4", "l40s", "h100", "h200", "b200", "rtx4090"]
+)
+def test_figures_of_gpus_agree_with_each_other(name: str) -> None:
+    unit = unit_of(name)
+    value = {key: figure.value for key, figure in unit.figures().items()}
+    assert value["threads_per_core"] == 32 * value["warps_per_core"]
+    assert value["shared_bytes_per_block"] >= 1024 * (unit.arch.shared_kb or 0)
+    # What a data sheet promises is what its cores can do: 2 operations a multiply-add.
+    promised = {"v100": 125e12, "a100": 312e12}.get(name)
+    if promised is not None:
+        wmma = unit.instruction("16x16x16", "f16", "f32", "wmma")
+        assert wmma is not None
+        assert wmma.interval is not None
+        rate = 16**3 / wmma.interval.value * value["units_per_core"]
+        assert 2 * rate * value["cores"] * value["clock"] == pytest.approx(promised, rel=0.01)
+
+
+def test_names_as_drivers_give_them() -> None:
+    assert unit_of("NVIDIA H100 80GB HBM3").name == "h100"
+    assert unit_of("NVIDIA GeForce RTX 4090").name == "rtx 4090"
+    assert unit_of("a30") == replace(unit_of("ampere"), name="a30")
+
+
+def test_their_names_are_taken() -> None:
+    with pytest.raises(InputError, match="there is already a unit 'h200', from tcusim itself"):
+        register_unit(Unit("h200", "mine", arch_of("hopper"), (shape_of("16x16x16"),)))
+
+
+@pytest.mark.parametrize(
+    ("name", "ab", "acc", "why"),
+    [
+        ("tpu v4", "bf16", "f32", "neither the order nor the rounding of an MXU's sums"),
+        ("mi100", "f16", "f32", "its two published models contradict each other"),
+        ("mi250x", "bf16", "f32", "sums in a tree of pairs and flushes subnormals"),
+        ("mi300x", "f16", "f32", "adds c after eight products, aligned and cut toward minus"),
+        ("amx", "bf16", "f32", "TDPBF16PS sums even and odd k apart"),
+        ("sme", "f16", "f32", "the outer products of this type round pairs of products"),
+    ],
+)
+def test_arithmetic_that_is_not_known_is_refused(name: str, ab: str, acc: str, why: str) -> None:
+    with pytest.raises(Unsupported, match=why):
+        tcusim.mma([[1]], [[1]], arch=name, ab=ab, acc=acc)
+
+
+def test_others_sum_one_fused_multiply_add_after_another() -> None:
+    a, b = [[1, 2**-24, 2**-24]], [[1], [1], [1]]
+    for name in ("mi100", "mi250x", "mi300x", "sme"):
+        assert tcusim.mma(a, b, arch=name, ab="f32")[0, 0] == 1
+    assert tcusim.mma([[100, 100]], [[100], [100]], arch="amx", ab="s8", acc="s32")[0, 0] == 20000
+
+
+def test_a_unit_for_a_quick_question() -> None:
+    unit = fused_unit(8, 20, "rne")
+    assert unit.name == "fused-8-20-rne"
+    assert {rule.how for rule in unit.arch.rows} == {Fused(8, 20, "rne"), Integer()}
+    with pytest.raises(InputError, match=r"Fused.length must be an integer of at least 1, got 0"):
+        fused_unit(0, 20)
 
 
 def test_unknown_names() -> None:

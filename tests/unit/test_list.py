@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from pathlib import Path
 
 from command_line import fails, on_a_terminal, succeeds
 from tcusim.algorithms import algorithms
@@ -52,3 +54,17 @@ def test_the_list_fits_a_terminal_of_80_columns() -> None:
 
 
 NAMES = [row.name for row in algorithms()]
+
+
+def test_units_with_every_figure_and_its_source(tmp_path: Path) -> None:
+    short = succeeds("list", "units")
+    assert re.search(r"h200 +hopper +NVIDIA H200 SXM 141 GB: \d+ of \d+ figures, times of", short)
+    told = succeeds("list", "units", "a100")
+    assert "memory_bandwidth  2.039e+12 bytes a second (documented: NVIDIA A100 data sheet)" in told
+    assert "mma.sync 16x8x16 f16→f32  latency 24.7 cycles (published: Sun et al." in told
+    assert re.search(r"not known +l2_bandwidth", told)
+    (tmp_path / "mine.toml").write_text('tiles = "5x7x3"\nfraction_bits = 9\n[figures]\ncores=7\n')
+    mine = json.loads(succeeds("list", "--json", str(tmp_path / "mine.toml")))
+    assert mine["units"][0]["figures"] == {"cores": "7 cores (assumed: mine.toml)"}
+    assert mine["architectures"][0]["name"] == "mine"
+    assert {"architectures", "units"} == json.loads(succeeds("list", "h200", "--json")).keys()

@@ -73,6 +73,7 @@ def test_every_example_of_a_help_works(folder: Path, command: str) -> None:
         np.save(name, np.ones((4, 4), np.float16))
     Path("data.csv").write_text("1,2,3,4\n")
     Path("rows.txt").write_text("0 1 4\n")
+    Path("mychip.toml").write_text('tiles = "16x16x16"\nfraction_bits = 20\n')
     epilog = str(_COMMANDS[command].epilog)
     examples = [line.split("|")[0] for line in epilog.splitlines() if line.startswith("  tcusim ")]
     assert len(examples) >= 2
