@@ -30,7 +30,7 @@ from tcusim.errors import (
     Unsupported,
     VerifyError,
 )
-from tcusim.machine import mma, register_arch
+from tcusim.machine import Figure, Unit, mma, read_unit, register_arch, register_unit, unit_of
 from tcusim.machine.shapes import MmaShape, register_shape, shape_of
 from tcusim.program.checks.verifier import verify
 from tcusim.program.grammar import Program
@@ -51,6 +51,7 @@ __all__ = [
     "BackendUnavailable",
     "Event",
     "Explanation",
+    "Figure",
     "InputError",
     "Layout",
     "MmaShape",
@@ -60,6 +61,7 @@ __all__ = [
     "ShapeReport",
     "TcusimError",
     "Trace",
+    "Unit",
     "UnknownName",
     "Unsupported",
     "VerifyError",
@@ -75,16 +77,19 @@ __all__ = [
     "mma",
     "plan",
     "plan_product",
+    "read_unit",
     "register_algorithm",
     "register_arch",
     "register_backend",
     "register_shape",
+    "register_unit",
     "run",
     "segmented_cumsum",
     "segmented_sum",
     "shape_of",
     "sum",
     "trace",
+    "unit_of",
     "validate_shape",
     "verify",
 ]

@@ -18,6 +18,7 @@ from tcusim.algorithms import Algorithm, Level, algorithm_of, algorithms, segmen
 from tcusim.arrays.planner import STRATEGIES
 from tcusim.arrays.problem import Problem, RaggedProblem
 from tcusim.machine import (
+    FIGURES,
     FORMATS,
     Arch,
     Exact,
@@ -29,8 +30,11 @@ from tcusim.machine import (
     as_values,
     mma_values,
     rule_for,
+    units,
 )
 from tcusim.machine.shapes import shapes
+from tcusim.machine.unit_file import KEYS
+from tcusim.machine.units import CONFIDENCES
 from tcusim.program.checks.verifier import CHECKS
 from tcusim.program.grammar import Step
 
@@ -41,8 +45,10 @@ __all__ = [
     "depth_table",
     "evidence",
     "evidence_table",
+    "figure_table",
     "format_table",
     "gpu_table",
+    "known_unit_table",
     "memory_table",
     "mma_steps",
     "refusal_table",
@@ -50,6 +56,7 @@ __all__ = [
     "step_table",
     "strategy_table",
     "table",
+    "unit_key_table",
     "unit_table",
 ]
 
@@ -76,6 +83,34 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a table in Markdown."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(map(cell_of, line))} |" for line in lines)
+
+
+# --- Units with their machines --------------------------------------------------------------------
+
+
+def unit_key_table(name: str) -> str:
+    """Return the keys of one table of a unit's file: "" is what stands above all tables."""
+    rows = ((f"`{key}`", one.meaning, one.default) for key, one in KEYS[name].items())
+    return table(("key", "what it says", "left out"), rows)
+
+
+def figure_table() -> str:
+    """Return the figures of a machine, and what each is counted in."""
+    rows = ((f"`{key}`", one.quantity, one.meaning) for key, one in FIGURES.items())
+    return table(("figure", "in", "what it is"), rows)
+
+
+def known_unit_table() -> str:
+    """Return the units that come with tcusim, with how much is known of each, and how."""
+    heads = ("unit", "title", "arithmetic", "figures", *CONFIDENCES, "unknown", "instructions")
+    rows = []
+    for unit in units():
+        known = unit.figures().values()
+        counts = [sum(one.confidence == way for one in known) or "" for way in CONFIDENCES]
+        times = len(unit.instructions) or ""
+        head = (f"`{unit.name}`", unit.title, unit.arch.name, len(known))
+        rows.append((*head, *counts, len(unit.unknown()), times))
+    return table(heads, rows)
 
 
 # --- Units --------------------------------------------------------------------------------------

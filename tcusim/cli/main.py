@@ -29,6 +29,7 @@ _PLUGINS: Final = "tcusim.commands"
 _COMMANDS: Final = {
     "run": "tcusim.cli.run:run_command",
     "list": "tcusim.cli.list:list_command",
+    "unit": "tcusim.cli.unit:unit_command",
     "listing": "tcusim.cli.program:listing_command",
     "step": "tcusim.cli.step:step_command",
     "explain": "tcusim.cli.explain:explain_command",

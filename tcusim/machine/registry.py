@@ -22,6 +22,7 @@ __all__ = [
     "UNITS",
     "arch_of",
     "arches",
+    "own_arithmetic",
     "own_units",
     "register_arch",
     "register_unit",
@@ -130,6 +131,11 @@ def registered_units() -> tuple[Unit, ...]:
     Those of tcusim are no part of it.
     """
     return UNITS.all()
+
+
+def own_arithmetic(unit: Unit) -> bool:
+    """Return whether a unit computes as no architecture of tcusim does."""
+    return unit.arch not in BUILT_IN
 
 
 def rule_for(arch_name: str, ab: str, acc: str, family: str = "") -> Rule:

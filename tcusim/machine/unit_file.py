@@ -18,8 +18,7 @@ from typing import Any, Final
 
 from tcusim import errors
 from tcusim.errors import InputError
-from tcusim.machine.arches import BUILT_IN
-from tcusim.machine.registry import arch_of
+from tcusim.machine.registry import arch_of, own_arithmetic
 from tcusim.machine.rules import (
     Arch,
     Exact,
@@ -400,7 +399,7 @@ def unit_toml(unit: Unit) -> str:
     ]
     if unit.note:
         lines.append(f"note = {_quoted(unit.note)}")
-    own = unit.arch not in BUILT_IN
+    own = own_arithmetic(unit)
     if not own:
         lines.append(f"arch = {_quoted(unit.arch.name)}")
     lines.append(f"tiles = [{', '.join(_quoted(shape.name) for shape in unit.shapes)}]")
@@ -440,7 +439,7 @@ def _rule_lines(rule: Rule) -> list[str]:
         for key in _OF_FUSED:
             value = getattr(rule.how, key)
             if value is not None:
-                lines.append(f"{key} = {_quoted(value)}")
+                lines.append(f"{key} = {_quoted(value)}  # {_RULE_KEYS[key].meaning}")
     if rule.family:
         lines.append(f"family = {_quoted(rule.family)}")
     lines += [f"{key} = {_quoted(getattr(rule, key))}" for key in ("source", "evidence")]

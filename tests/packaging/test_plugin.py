@@ -1,4 +1,4 @@
-"""A third-party package, really installed, adds a shape, a unit, an algorithm and a backend."""
+"""A third-party package, really installed, adds one of each kind."""
 
 from __future__ import annotations
 
@@ -104,6 +104,39 @@ def test_its_unit_is_found_by_name(python: Callable[..., str], example: Path) ->
     assert attempt(python, expression, example) == "an example of a unit"
 
 
+# Prints what the command prints, of several calls.
+COMMANDS = """
+import click.testing
+from tcusim.cli.main import main
+for words in {words}:
+    done = click.testing.CliRunner().invoke(main, words.split())
+    assert done.exit_code == 0, done.output
+    print(done.output)
+"""
+
+
+def test_its_unit_is_everywhere_by_its_entry_point_alone(
+    python: Callable[..., str], example: Path
+) -> None:
+    words = [
+        "list units example_chip",
+        "explain --a 1,1 --b 1,0x0c00 --unit example_chip",
+        "step reduction_k --unit example_chip --plain --only mma",
+        "validate 40x24x12 reduction_k --unit example_chip",
+    ]
+    listed, explained, stepped, validated = (
+        python(COMMANDS.format(words=[line]), example) for line in words
+    )
+    assert "clock  1.2e+09 Hz (assumed: [EXAMPLE])" in listed
+    assert "40x24x12 f16→f32  latency 20 cycles (assumed: [EXAMPLE])" in listed
+    assert "up to 4 products a step" in explained
+    assert "cut to 12 bits" in " ".join(explained.split())
+    assert "40x24x12, f16 to f32" in stepped
+    assert "40x24x12, f16 to f32, example_chip" in validated
+    expression = "__import__('tcusim').machine.unit_of('example_chip').cores.value"
+    assert attempt(python, expression, example) == "8"
+
+
 def test_a_missing_library_says_what_to_install(python: Callable[..., str], example: Path) -> None:
     assert attempt(python, "backends.get_backend('example_missing')", example) == (
         "BackendUnavailable: example_missing: entry point 'example_missing' = "
@@ -120,6 +153,7 @@ def test_a_missing_library_says_what_to_install(python: Callable[..., str], exam
         ("example", "tcusim.shapes"),
         ("example_ends", "tcusim.algorithms"),
         ("example_unit", "tcusim.arches"),
+        ("example_chip", "tcusim.units"),
     ],
 )
 def test_a_clash_names_both_packages(clashes: list[str], name: str, group: str) -> None:
