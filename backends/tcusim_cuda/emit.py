@@ -68,6 +68,7 @@ from tcusim_cuda.moves import (
     taking,
     write,
 )
+from tcusim_cuda.narrow import narrow_rows
 from tcusim_cuda.text import (
     C_TYPES,
     ascii_text,
@@ -575,8 +576,9 @@ class Emitter:
             del self.votes[values]
 
     def _may_run(self, path: str, step: Copy | Split) -> Transfer | None:
-        """Return how a step moves, if it is not one that is only started."""
-        return None if path in self.later.copies else self._transfer_of(step)
+        """Return how a step moves, if it is not one that is only started, or of narrow rows."""
+        narrow = isinstance(step, Copy) and narrow_rows(step) is not None
+        return None if narrow or path in self.later.copies else self._transfer_of(step)
 
     def _loop(self, step: Loop) -> None:
         path, var, count = self.path, step.var, step.count
@@ -763,6 +765,10 @@ class Emitter:
             self._line(*async_lines(how, step.dst, step.src))
             if self.later.is_counted:
                 self._line("tcu::commit_copies();")
+            return
+        rows = narrow_rows(step)
+        if rows is not None:
+            self._line(rows)
             return
         self._move(copied(step, how))
 

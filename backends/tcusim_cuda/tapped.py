@@ -57,6 +57,7 @@ from tcusim_cuda.emit import (
     require_free_names,
 )
 from tcusim_cuda.kernel import Kernel
+from tcusim_cuda.narrow import narrow_rows
 from tcusim_cuda.text import C_TYPES, c_address, c_extent, c_literal, c_value, c_within
 from tcusim_cuda.together import Run
 from tcusim_cuda.transfer import LANES
@@ -257,6 +258,9 @@ class _TappedEmitter(Emitter):
             case Store(dst):
                 # Which lane stored what is not known.
                 return [f"{TAP}.settle();", *self._views([dst])]
+            case Copy() if narrow_rows(step) is not None:
+                # Here, too, a lane's elements are not those of any rectangle.
+                return [f"{TAP}.settle();", *self._views([step.dst])]
             case Copy():
                 arrives = [f"{TAP}.arrive();"] if self.path in self.later.copies else []
                 return [*arrives, *self._views([step.dst], accesses(step).views_read)]

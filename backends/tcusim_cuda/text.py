@@ -168,13 +168,21 @@ def c_pattern(pattern: Pattern, row: str, col: str) -> str:
     """Print the condition under which an element of a constant is 1."""
     offset = wrapped(c_index(pattern.offset))
     shift = "" if pattern.offset == Index() else f" + {offset}"
+    size = pattern.size
+    along_row = along_col = offset
+    upper = lower = ""
+    if size:
+        along_row, along_col = (f"{at} / {size}{shift}" for at in (col, row))
+        moved = f" + {pattern.segments}" if pattern.segments else ""
+        upper = f" && {row} / {size} == {col} / {size}{moved}"
+        lower = f" && {col} / {size} == {row} / {size}{moved}"
     return {
         PatternKind.ZEROS: "false",
         PatternKind.ONES: "true",
-        PatternKind.ROW: f"{row} == {offset}",
-        PatternKind.COL: f"{col} == {offset}",
-        PatternKind.UPPER: f"{row} <= {col}{shift}",
-        PatternKind.LOWER: f"{col} <= {row}{shift}",
+        PatternKind.ROW: f"{row} == {along_row}",
+        PatternKind.COL: f"{col} == {along_col}",
+        PatternKind.UPPER: f"{row} <= {col}{shift}{upper}",
+        PatternKind.LOWER: f"{col} <= {row}{shift}{lower}",
     }[pattern.kind]
 
 

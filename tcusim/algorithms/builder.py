@@ -296,11 +296,22 @@ class Builder:
 
     # --- Steps -------------------------------------------------------------------------------
 
-    def const(self, frag: Frag, kind: PatternKind, offset: Index | int = 0, line: str = "") -> Frag:
-        """Set a fragment to a constant matrix, given in the algorithm's rows and columns."""
+    def const(
+        self,
+        frag: Frag,
+        kind: PatternKind,
+        offset: Index | int = 0,
+        line: str = "",
+        *,
+        size: int = 0,
+    ) -> Frag:
+        """Set a fragment to a constant matrix, given in the algorithm's rows and columns.
+
+        size: of segments that share a row of the data, if there are several; see `Pattern`.
+        """
         if self.transposed:
             kind = TRANSPOSED.get(kind, kind)
-        self._steps.add(Const(frag, Pattern(kind, Index.of(offset)), self._origin(line)))
+        self._steps.add(Const(frag, Pattern(kind, Index.of(offset), size), self._origin(line)))
         return frag
 
     def zero(self, frag: Frag, line: str = "") -> Frag:

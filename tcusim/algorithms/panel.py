@@ -109,14 +109,14 @@ class Panel:
 
         def load(view: View) -> None:
             if view.bounds or self.groups * self.tiles_per_row > MOST_HELD:
-                self.each_group_of(self._lying(view), step)
+                self.each_group_of(self.lying(view), step)
                 return
             # All loads come first, so that a warp waits for memory once.
             self._hold(view)
             for g in range(self.groups):
                 step(self._held, Index.of(g))
 
-        if not self._is_loadable(view):
+        if not self.is_loadable(view):
             self.each_group_of(self._kept(view), step)
         else:
             b.as_whole(view, load)
@@ -133,7 +133,7 @@ class Panel:
 
     def source(self, view: View) -> Sequence[View]:
         """Return where `each_group` has an array's rectangle: there or, by parts, kept."""
-        return [view] if self._is_loadable(view) else self.b.room("kept", view)
+        return [view] if self.is_loadable(view) else self.b.room("kept", view)
 
     def hold(self, view: View, most: int) -> TileParts:
         """Load all tiles of an array's rectangle, of any number of groups; return what gives them.
@@ -143,7 +143,7 @@ class Panel:
         """
         b = self.b
         groups = b.size(view)[0] // b.m
-        if not self._is_loadable(view):
+        if not self.is_loadable(view):
             return self._kept(view)
         if groups <= most:
             b.as_whole(view, self._hold)
@@ -153,7 +153,20 @@ class Panel:
         b.as_whole(b.cut(view, most * b.m, self.row), self._hold)
         return lambda g, j: self._held(g, j) if g.const < most else rest(g - most, j)
 
-    def _is_loadable(self, view: View) -> bool:
+    def choose(self, totals: View, special: Callable[[], None], usual: Callable[[], None]) -> None:
+        """Do one thing if one of the rows holds an infinity or NaN, as `totals` tell; else another.
+
+        Integers never do.
+        """
+        if not format_of(self.b.options.ab).is_float:
+            usual()
+            return
+        with self.b.when([], not_finite=totals) as otherwise:
+            special()
+            with otherwise():
+                usual()
+
+    def is_loadable(self, view: View) -> bool:
         """Whether the rectangle's tiles can be loaded where they lie, at least in most warps."""
         b = self.b
         tile = b.cut(replace(view, bounds=()), b.m, b.k)
@@ -162,7 +175,7 @@ class Panel:
     def _tile(self, view: View, g: Index, j: int) -> View:
         return self.b.cut(view, self.b.m, self.b.k, g * self.b.m, j * self.b.k)
 
-    def _lying(self, view: View, only: Only | None = None) -> TileParts:
+    def lying(self, view: View, only: Only | None = None) -> TileParts:
         """Return what loads tiles where they lie; those not whole go through shared memory."""
         return lambda g, j: self.b.load_parts("A", self._tile(view, g, j), only=only)
 
@@ -292,19 +305,6 @@ class ScannedPanel(Panel):
         """
         self.choose(totals, lambda: self.scan_finite(rows), lambda: None)
 
-    def choose(self, totals: View, special: Callable[[], None], usual: Callable[[], None]) -> None:
-        """Do one thing if one of the rows holds an infinity or NaN, as `totals` tell; else another.
-
-        Integers never do.
-        """
-        if not format_of(self.b.options.ab).is_float:
-            usual()
-            return
-        with self.b.when([], not_finite=totals) as otherwise:
-            special()
-            with otherwise():
-                usual()
-
     def scan_finite(self, rows: Sequence[View]) -> None:
         """Scan all rows, of which some hold infinities or NaN; the results stay here.
 
@@ -318,7 +318,7 @@ class ScannedPanel(Panel):
         if len(rows) < b.options.parts:
             finite = self._split(rows[0], Only.FINITE)
         elif len(rows) == 1:
-            finite = self._lying(rows[0], Only.FINITE)
+            finite = self.lying(rows[0], Only.FINITE)
         self.each_group_of(finite, self.scan_group)
         # There is room for two values between the rows.
         found, sums = (
@@ -387,6 +387,14 @@ class ScannedPanel(Panel):
             b.store_column(s, b.rect(self.ends, target * b.m, b.m, 1, 1))
 
 
+def together_aligned(nbytes: int) -> int:
+    """Return how many segments of so many bytes begin at a multiple of 16 bytes together.
+
+    Those of more than two begin at no multiple of 8 bytes: they are moved in one piece, then apart.
+    """
+    return LDM_BYTES // math.gcd(nbytes, LDM_BYTES)
+
+
 class PanelWork:
     """What a warp has to do: several segments at once, or one in `passes`.
 
@@ -402,9 +410,7 @@ class PanelWork:
         self.panel = panel
         self.segment_size = segment_size
         self.lines = max(1, share.lines)
-        # Rows that begin at no multiple of 8 bytes are moved in one piece, and then apart.
-        size = format_of(panel.b.options.source).itemsize * segment_size
-        together = LDM_BYTES // math.gcd(size, LDM_BYTES)
+        together = together_aligned(format_of(panel.b.options.source).itemsize * segment_size)
         self._moved = share.lines > 0 and 2 < together <= self.lines
         if self._moved:
             self.lines -= self.lines % together
@@ -417,8 +423,10 @@ class PanelWork:
         self._full, self._rest = divmod(segment_size, panel.row)
         self._kept = [] if self._lies_so else panel.room()
         used = self.lines * self.rows
+        # Rows that are put apart one by one get their zeros anew each time, with what they hold.
+        self._one_by_one = self._moved and not self._full and panel.b.options.parts == 1
         for kept in self._kept:
-            rest = panel.row - self._rest if self._rest else 0
+            rest = panel.row - self._rest if self._rest and not self._one_by_one else 0
             self._clear(kept, self.rows - 1, self._rest, (self.lines, rest), self.rows)
             self._clear(kept, used, 0, (panel.count - used, panel.row))
 
@@ -445,6 +453,12 @@ class PanelWork:
             moved = self._room("moved_in", array)
             b.copy(moved, array)
             array = moved
+        if self._one_by_one:
+            size, width = self.segment_size, self.panel.row
+            inside = [Bound(COL, Index.of(size))]
+            spread = b.rect(array.buffer, 0, self.lines, width, size, 1, inside)
+            b.copy(b.cut(self._kept[0], self.lines, width), spread)
+            return
         for rows, lying in self._pieces(self._kept, array):
             b.copy_parts(rows, lying)
 

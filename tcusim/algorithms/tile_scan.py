@@ -47,10 +47,13 @@ def results(b: Builder, name: str) -> list[Frag]:
     return [b.accumulator(one) for one in numbered(name, -(-b.k // b.n))]
 
 
-def upper(b: Builder, order: Order = FORWARD, first: int = 0) -> list[Frag]:
-    """Return U as ceil(k/n) right operands; its first column is column `first` of them."""
+def upper(b: Builder, order: Order = FORWARD, first: int = 0, size: int = 0) -> list[Frag]:
+    """Return U as ceil(k/n) right operands; its first column is column `first` of them.
+
+    size: of segments that share a row; where there are several, U is one operand.
+    """
     return [
-        b.const(b.right(name), *order.summed(j * b.n - first), "init")
+        b.const(b.right(name), *order.summed(j * b.n - first), "init", size=size)
         for j, name in enumerate(numbered("U", -(-b.k // b.n)))
     ]
 

@@ -17,6 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 from tcusim.algorithms import Level, algorithm_of, build
 from tcusim.algorithms.builder import parts_of
 from tcusim.algorithms.grid import BLOCK_CHUNKS
+from tcusim.algorithms.panel import together_aligned
 from tcusim.algorithms.parts import join_parts
 from tcusim.algorithms.rows import (
     CHUNK_PANELS,
@@ -24,6 +25,7 @@ from tcusim.algorithms.rows import (
     PANEL_ROWS,
     ROW_TILES,
 )
+from tcusim.algorithms.short import fits_fused_steps, slot_of_scans, slot_of_sums
 from tcusim.arrays.problem import (
     MOST_FLOAT16,
     AnyProblem,
@@ -37,7 +39,7 @@ from tcusim.arrays.problem import (
 from tcusim.arrays.tuned import tuned
 from tcusim.arrays.tuning import DEFAULT, TUNINGS, Block, ProductTuning, SegmentTuning, Tuning
 from tcusim.errors import InputError, Unsupported, unknown_name
-from tcusim.machine import arch_of, format_of
+from tcusim.machine import arch_of, format_of, rule_for
 from tcusim.machine.shapes import MmaShape
 from tcusim.program.grammar import Program
 from tcusim.program.launches import LaunchPlan, PlanBuilder
@@ -325,6 +327,47 @@ def _data_rows(p: AnyProblem) -> int:
     return max(p.tile.m, p.tile.n)
 
 
+def _is_short(p: Problem, tuning: Tuning) -> bool:
+    """Return whether segments share rows of tiles, and have the bits of rows of their own."""
+    t, k = p.types, p.tile.k
+    if p.segment_size > tuning.of(p.kind).longest_short or t.part is not None:
+        return False
+    slot = _slot_of(p)
+    if p.segment_size < slot == k or not _has_pairs(p):
+        return False
+    if p.arch is None:
+        return True
+    rule = rule_for(p.arch, t.ab, t.acc, p.tile.family(t.ab, t.acc))
+    return fits_fused_steps(rule.how, slot)
+
+
+def _slot_of(p: Problem) -> int:
+    """Return the elements of a row that a short segment has to itself, on either side."""
+    slot_of = slot_of_sums if p.kind == "reduction" else slot_of_scans
+    return slot_of(min(p.tile.m, p.tile.n), p.tile.k, p.segment_size)
+
+
+def _launch_short(draft: Draft[Problem]) -> None:
+    """Add one launch in which segments of a few elements share rows of tiles."""
+    p, sizes = draft.problem, draft.tuning.of(draft.problem.kind)
+    rows, k = _data_rows(p), p.tile.k
+    slot = _slot_of(p)
+    slots, turns = k // slot, sizes.short_turns[slot > p.segment_size]
+    # A sum's tiles fill a tile of results together.
+    side_by_side = 1 if p.kind == "scan" else max(1, min(p.tile.m, p.tile.n) // slots)
+    elements = side_by_side * rows * slots * p.segment_size
+    groups = max(1, min(sizes.short_tiles // side_by_side, -(-p.length // elements)))
+    most = sizes.short_warps
+    while most > 1 and p.length < most * groups * elements * draft.tuning.enough_blocks:
+        most //= 2
+    options: dict[str, Any] = {"groups": groups, "warps": most}
+    warps = draft.tuning.warps * draft.tuning.enough_blocks
+    if p.length >= turns * warps * groups * elements:
+        options["items_per_warp"] = turns
+    text = f"segments of {p.segment_size} elements share rows of {k}, {slots} each"
+    _add_one(draft, f"{p.kind}_short", text, **options)
+
+
 def _is_in_panels(p: Problem, tuning: Tuning) -> bool:
     """Return whether a warp takes whole segments: short ones, or longer ones if they are many.
 
@@ -367,10 +410,13 @@ def _launch_panels(draft: Draft[Problem]) -> None:
     groups = max(1, min(elements, rounded_up(p.length, per_group)) // per_group)
     if p.kind == "scan":
         groups = max(groups, -(-PANEL_ROWS // _data_rows(p)))
-    taken = groups * per_group
     staged = padded or parts_of(p.types.source, p.types.ab) > 1
     table = sizes.staged_turns if staged else sizes.panel_turns
     most, turns = next(each[1:] for each in reversed(table) if rows >= each[0])
+    if rows == 1 and padded and _has_pairs(p) and together_aligned(_nbytes(p)) > 2:
+        groups = min(sizes.moved_rows[width - 1] // _data_rows(p), -(-p.length // per_group))
+        groups, most, turns = max(1, groups), sizes.moved_warps, sizes.moved_turns
+    taken = groups * per_group
     most, turns = sizes.panel_warps or most, sizes.panel_iterations or turns
     while most > 1 and p.length < most * taken * tuning.enough_blocks:
         most //= 2
@@ -382,6 +428,16 @@ def _launch_panels(draft: Draft[Problem]) -> None:
     what = f"{count} segments" if count > 1 else "a segment"
     text = f"a warp takes {what} of {p.segment_size} elements, in rows of {width * k}"
     _add_one(draft, f"{p.kind}_panel", text, warps=most, **options)
+
+
+def _has_pairs(p: Problem) -> bool:
+    """Return whether elements are operands, two to a word."""
+    return format_of(p.types.source).itemsize == 2 and parts_of(p.types.source, p.types.ab) == 1
+
+
+def _nbytes(p: Problem) -> int:
+    """Return the bytes of a segment."""
+    return format_of(p.types.source).itemsize * p.segment_size
 
 
 def _kept_elements(p: Problem, tuning: Tuning) -> int:
@@ -781,6 +837,7 @@ def _product_program(
 STRATEGIES: Final[Mapping[type[AnyProblem], tuple[Strategy[Any], ...]]] = {
     Problem: (
         Strategy("named", "a named algorithm", _is_named, _launch_named),
+        Strategy("short", "segments of a few elements", _is_short, _launch_short),
         Strategy("panels", "segments that a warp takes alone", _is_in_panels, _launch_panels),
         Strategy("single_pass", "segments that blocks share", _is_shared, _launch_shared),
     ),

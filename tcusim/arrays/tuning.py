@@ -46,6 +46,18 @@ class SegmentTuning:
     # Both for segments of any rows; 0 leaves them to these tables.
     panel_warps: int = 0
     panel_iterations: int = 0
+    # Of segments of one row that are moved in one piece first: the rows that a warp takes at once,
+    # of one tile and of two side by side, and how often a warp of a long array takes them anew.
+    moved_rows: tuple[int, int]
+    moved_warps: int = 4
+    moved_turns: int = 8
+    # The longest segments that share a row of a tile; of these, the tiles that a warp takes at a
+    # time, the warps of a block, and how often a warp of a long array takes them anew: where they
+    # lie so, and where each gets a slot in shared memory.
+    longest_short: int
+    short_tiles: int
+    short_warps: int = 4
+    short_turns: tuple[int, int] = (1, 8)
     # The most elements of a segment that a warp takes alone, if segments are many.
     longest_in_panels: int
     # The most warps of a block that shares segments with others.
@@ -202,6 +214,9 @@ class Tuning:
         panel_elements=4096,
         panel_turns=((1, 4, 1),),
         staged_turns=((1, 4, 4), (32, 4, 1)),
+        moved_rows=(64, 64),
+        longest_short=8,
+        short_tiles=8,
         longest_in_panels=2**15,
         block_warps=8,
     )
@@ -209,6 +224,9 @@ class Tuning:
         panel_elements=1024,
         panel_turns=((1, 8, 4), (2, 8, 2), (32, 8, 4), (64, 8, 2), (512, 8, 1)),
         staged_turns=((1, 4, 4), (4, 8, 4), (64, 8, 2)),
+        moved_rows=(64, 32),
+        longest_short=16,
+        short_tiles=4,
         longest_in_panels=2**15,
         block_warps=8,
     )

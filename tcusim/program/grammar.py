@@ -260,10 +260,30 @@ class PatternKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A 0/1 matrix: a kind and its offset, which may depend on loop variables."""
+    """A 0/1 matrix: a kind and its offset, which may depend on loop variables.
+
+    size: of segments that share a row of a tile, one after the other; 0 if there is one. COL then
+    has its ones where c == offset + r // size, so that each segment has a column of its own. UPPER
+    has them within each segment alone, where also r // size == c // size + ceil(offset / size): the
+    offset moves it by whole segments, and by what is left. ROW and LOWER are their transposes.
+    """
 
     kind: PatternKind
     offset: Index = field(default_factory=Index)
+    size: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse sizes for which there is no meaning."""
+        if self.size < 0 or (self.size and self.offset.terms):
+            raise ValueError(
+                f"segments that share a row have a size of at least 1 and a constant offset, got "
+                f"{self.size} and {self.offset}"
+            )
+
+    @property
+    def segments(self) -> int:
+        """By how many whole segments the offset of a triangle moves it."""
+        return -(-self.offset.const // self.size) if self.size else 0
 
     @property
     def uniform(self) -> bool:

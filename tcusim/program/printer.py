@@ -203,22 +203,28 @@ def _locate(step: Locate) -> str:
     return f"{step.dst.name} ← Locate({of.offsets.name}, {numbers})  {step.dst.count} ranges"
 
 
+_SIDES = (("row", "col"), ("col", "row"))
+
+
 def _pattern(pattern: Pattern) -> str:
     offset = str(pattern.offset)
     plus = "" if offset == "0" else f" + {offset}".replace("+ -", "- ")
+    size = pattern.size
+    moved = f" + {pattern.segments}".replace("+ -", "- ") if pattern.segments else ""
+    rows, cols = (f" and {a}/{size} = {b}/{size}{moved}" if size else "" for a, b in _SIDES)
     match pattern.kind:
         case PatternKind.ZEROS | PatternKind.ONES:
             # A uniform pattern does not use its offset, but a listing hides nothing.
             text = "1" if pattern.kind is PatternKind.ONES else "0"
             return f"{text} (offset {offset})" if plus else text
         case PatternKind.ROW:
-            return f"ones in row {offset}"
+            return f"1 where row = col/{size}{plus}" if size else f"ones in row {offset}"
         case PatternKind.COL:
-            return f"ones in column {offset}"
+            return f"1 where col = row/{size}{plus}" if size else f"ones in column {offset}"
         case PatternKind.UPPER:
-            return f"1 where row <= col{plus}"
+            return f"1 where row <= col{plus}{rows}"
         case PatternKind.LOWER:
-            return f"1 where col <= row{plus}"
+            return f"1 where col <= row{plus}{cols}"
         case _:
             assert_never(pattern.kind)
 

@@ -158,7 +158,8 @@ def _table(frag: Frag, pattern: Pattern, layout: str, box: Mapping[str, tuple[in
     rows, cols = tile = (frag.rows, frag.cols)
     offset = pattern.offset
     along = {PatternKind.ROW: "row_major", PatternKind.COL: "col_major"}.get(pattern.kind)
-    if not offset.terms or not offset.symbols <= box.keys() or along != layout:
+    slides = offset.terms and not pattern.size and along == layout
+    if not slides or not offset.symbols <= box.keys():
         return Table(pattern, frag.dtype, layout, rows, cols, tile, 0)
     # One line of ones, with enough zeros around it for every offset: a window slides over it.
     low, high = span(offset, box)

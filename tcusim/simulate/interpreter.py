@@ -542,19 +542,21 @@ class State:
         offset = self._placement.value(pattern.offset, places)
         row = np.arange(frag.rows)[None, :, None]
         col = np.arange(frag.cols)[None, None, :]
+        # The numbers of the segments that share a row: 0 if there is one.
+        of_row, of_col = (at // pattern.size if pattern.size else at * 0 for at in (row, col))
         match pattern.kind:
             case PatternKind.ZEROS:
                 ones = row + col < 0
             case PatternKind.ONES:
                 ones = row + col >= 0
             case PatternKind.ROW:
-                ones = (row == offset) & (col >= 0)
+                ones = row == offset + of_col
             case PatternKind.COL:
-                ones = (col == offset) & (row >= 0)
+                ones = col == offset + of_row
             case PatternKind.UPPER:
-                ones = row <= col + offset
+                ones = (row <= col + offset) & (of_row == of_col + pattern.segments)
             case PatternKind.LOWER:
-                ones = col <= row + offset
+                ones = (col <= row + offset) & (of_col == of_row + pattern.segments)
             case _:
                 assert_never(pattern.kind)
         return ones.astype(format_of(frag.dtype).dtype)

@@ -51,9 +51,9 @@ def test_grid(algorithm: str, host: Backend, some: Some) -> None:
     compile_programs(recipe.build() for recipe in grid.recipes())
     report = agree(grid, arch="hopper")
     assert report.ok, report.summary()
-    # Some tiles of a grid are not aligned.
+    # Some tiles of a grid are not aligned: one of the few that the default run tries.
     ran = len(report.tallies) / sum(1 for _ in grid.recipes())
-    assert ran >= 0.9, report.summary()
+    assert ran >= (0.9 if some.full else 0.75), report.summary()
     # The text is the same for all, and its arithmetic has tests of its own: a few on another.
     arch = ("ampere", "volta")[ALGORITHMS.index(algorithm) % 2]
     compared = 0

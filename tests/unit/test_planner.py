@@ -22,7 +22,7 @@ from tcusim.arrays.problem import (
 )
 from tcusim.arrays.tuning import DEFAULT, Tuning
 from tcusim.errors import InputError
-from tcusim.machine import format_of
+from tcusim.machine import Arch, Fused, Rule, format_of, register_arch
 from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.program.launches import Launch
 from tcusim.program.resources import SharedMemory
@@ -85,7 +85,25 @@ def assert_right(x: Array, size: int, **changes: Any) -> tuple[Choice, Choice]:
 # --- Which launches -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [1, 16, 17, 100, 256, 257, 768, 1000, 1024])
+@pytest.mark.parametrize(
+    ("size", "of_sums"), [(1, "short"), (2, "short"), (7, "short"), (16, "panels")]
+)
+def test_segments_of_a_few_elements_share_rows(size: int, of_sums: str) -> None:
+    total, scan = assert_right(integers(3_000), size)
+    assert (total.strategy, scan.strategy) == (of_sums, "short")
+
+
+def test_segments_share_rows_only_where_their_bits_stay() -> None:
+    three = Fused(3, 20)
+    rules = tuple(Rule("f16", acc, three, "invented", "invented") for acc in ("f32", "f16"))
+    register_arch(Arch("three", "three products a step", (), (), rules, "invented"))
+    assert chosen("scan", 300, 2, arch="three").strategy == "panels"
+    assert chosen("scan", 300, 2, arch="volta").strategy == "short"
+    # A slot of one element is in no two steps.
+    assert chosen("reduction", 300, 1, arch="three").strategy == "short"
+
+
+@pytest.mark.parametrize("size", [9, 17, 100, 256, 257, 768, 1000, 1024])
 def test_a_warp_takes_short_segments(size: int) -> None:
     total, scan = assert_right(integers(20_000), size)
     assert (names(total), names(scan)) == (["reduction_panel"], ["scan_panel"])
@@ -462,7 +480,7 @@ def test_every_strategy_that_applies_sums_right(kind: str, dtype: str) -> None:
     types = types_of(dtype, "int32" if dtype == "int8" else "float64", "f32")
     order = Order(exclusive=kind == "scan", reverse=kind == "scan")
     taken = set()
-    for length, size in ((300, 16), (5000, 256), (9000, 1024), (9001, 9001), (9000, 700)):
+    for length, size in ((300, 2), (300, 16), (5000, 256), (9000, 1024), (9001, 9001), (9000, 700)):
         x = np.random.default_rng(size).integers(-3, 4, length)
         wanted = problem(kind, length, size, types=types, tile=tile_for(types, None), order=order)
         total = [part.sum() for part in segments(x, size)]
@@ -474,4 +492,6 @@ def test_every_strategy_that_applies_sums_right(kind: str, dtype: str) -> None:
                 array = x.astype(format_of(types.source).dtype)
                 np.testing.assert_array_equal(run(choice, array), expected, strategy.name)
                 taken.add(strategy.name)
-    assert taken == {row.name for row in STRATEGIES[Problem]} - {"named"}
+    # Only pairs of elements in a word share rows.
+    pairs = dtype in ("float16", "bfloat16")
+    assert taken == {row.name for row in STRATEGIES[Problem]} - {"named", "" if pairs else "short"}

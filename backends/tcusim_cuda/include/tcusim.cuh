@@ -693,6 +693,64 @@ __device__ inline Vector<Narrow, V> take_part(Vector<Wide, V>& rest) {
     return part;
 }
 
+// --- Narrow rows, of which a lane takes as many as begin at a word together ----------------------
+
+// How a lane goes over N rows of S elements that follow each other: `rows` of them, in words, and as
+// many such units at a time as have some 16 words.
+template <int S, int N, class T>
+struct Narrow {
+    static constexpr int per = sizeof(T) < 4 ? 4 / sizeof(T) : 1;
+    static constexpr int rows = S % per ? per : 1;
+    static constexpr int units = N / rows;
+    static constexpr int turns = (units + 31) / 32;
+    static constexpr int words = rows * S / per;
+    static constexpr int most = words < 16 ? 16 / words : 1;
+    static constexpr int held = turns < most ? turns : most;
+    static_assert(N % rows == 0, "rows that begin at a word come together");
+};
+
+// Copies N rows of S elements that follow each other to rows that lie APART, with zeros behind them
+// up to WIDTH.
+template <int S, int WIDTH, int APART, int N, class T>
+__device__ inline void spread_rows(T* to, const T* from, int lane) {
+    using Lanes = Narrow<S, N, T>;
+    constexpr int rows = Lanes::rows, vector = WIDTH % 8 || APART % 8 ? 4 : 8;
+    #pragma unroll
+    for (int first = 0; first < Lanes::turns; first += Lanes::held) {
+        T held[Lanes::held][rows * S];
+        #pragma unroll
+        for (int nth = 0; nth < Lanes::held; ++nth) {
+            const int unit = lane + 32 * (first + nth);
+            if (Lanes::units % 32 && unit >= Lanes::units) continue;
+            if (first + nth >= Lanes::turns) continue;
+            #pragma unroll
+            for (int i = 0; i < rows * S; i += Lanes::per) {
+                const auto word = load<Lanes::per, Aligned>(from + unit * (rows * S) + i);
+                #pragma unroll
+                for (int e = 0; e < Lanes::per; ++e) held[nth][i + e] = word.x[e];
+            }
+        }
+        #pragma unroll
+        for (int nth = 0; nth < Lanes::held; ++nth) {
+            const int unit = lane + 32 * (first + nth);
+            if (Lanes::units % 32 && unit >= Lanes::units) continue;
+            if (first + nth >= Lanes::turns) continue;
+            #pragma unroll
+            for (int row = 0; row < rows; ++row) {
+                #pragma unroll
+                for (int col = 0; col < WIDTH; col += vector) {
+                    Vector<T, vector> part;
+                    #pragma unroll
+                    for (int e = 0; e < vector; ++e) {
+                        part.x[e] = col + e < S ? held[nth][row * S + (col + e) % S] : convert<T>(0.0f);
+                    }
+                    store<Aligned>(to + (unit * rows + row) * APART + col, part);
+                }
+            }
+        }
+    }
+}
+
 // --- Copies that a lane starts and does not wait for ---------------------------------------------
 
 // Starts a copy of 4, 8 or 16 bytes from global to shared memory. Source: PTX ISA, "cp.async".

@@ -332,7 +332,7 @@ def _equal_lines(program: Program) -> set[tuple[str, str]]:
         match step:
             case Const(_, pattern):
                 along = PatternKind.COL if lines == "row_major" else PatternKind.ROW
-                return pattern.uniform or pattern.kind is along
+                return pattern.uniform or (pattern.kind is along and not pattern.size)
             case Mma(_, a, b, c):
                 factor = a if lines == "row_major" else b
                 return {(factor.name, lines), (c.name, lines)} <= equal

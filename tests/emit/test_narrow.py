@@ -1,0 +1,87 @@
+"""Narrow rows of shared memory get zeros behind them by words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tcusim.algorithms import build
+from tcusim.backends import why_unavailable
+from tcusim.check.testing import assert_agree
+from tcusim.program.grammar import (
+    COL,
+    Bound,
+    Buffer,
+    BufferRole,
+    Copy,
+    Extent,
+    Index,
+    Only,
+    Space,
+    View,
+)
+from tcusim.program.walk import sites
+from tcusim_cuda.narrow import narrow_rows
+
+
+def shared(name: str, dtype: str = "f16") -> Buffer:
+    return Buffer(name, dtype, Extent.of(4096), BufferRole.SCRATCH, Space.WARP)
+
+
+INSIDE = (Bound(COL, Index.of(5)),)
+TO = View.strided(shared("to"), Index(), 64, 8, 24, 1)
+FROM = View.strided(shared("from"), Index(), 64, 8, 5, 1, INSIDE)
+ROWS = Copy(TO, FROM)
+
+
+def test_rows_that_follow_each_other_are_spread() -> None:
+    assert narrow_rows(ROWS) == "tcu::spread_rows<5, 8, 24, 64>(&to[0], &from[0], lane);"
+    down = replace(
+        ROWS,
+        dst=replace(TO, row_axis=TO.col_axis, col_axis=TO.row_axis),
+        src=View.strided(
+            FROM.buffer, Index(), 8, 64, 1, 5, (Bound(Index.symbol("row"), Index.of(5)),)
+        ),
+    )
+    assert narrow_rows(down) == narrow_rows(ROWS)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(ROWS, plus=FROM),
+        replace(ROWS, only=Only.FINITE),
+        # Four bytes, another type, rows with gaps, an odd number of them, other vectors, no zeros.
+        Copy(replace(TO, buffer=shared("to", "f32")), replace(FROM, buffer=shared("from", "f32"))),
+        Copy(replace(TO, buffer=shared("to", "f32")), FROM),
+        Copy(TO, View.strided(FROM.buffer, Index(), 64, 8, 6, 1, INSIDE)),
+        Copy(
+            View.strided(TO.buffer, Index(), 63, 8, 24, 1),
+            View.strided(FROM.buffer, Index(), 63, 8, 5, 1, INSIDE),
+        ),
+        Copy(View.strided(TO.buffer, Index(), 64, 8, 22, 1), FROM),
+        Copy(TO, View.strided(FROM.buffer, Index(), 64, 8, 8, 1)),
+        # A place that only the warp knows, and the grid's memory.
+        Copy(replace(TO, offset=Index.symbol("warp")), FROM),
+        Copy(TO, replace(FROM, buffer=replace(FROM.buffer, space=Space.GLOBAL))),
+    ],
+)
+def test_others_are_not(other: Copy) -> None:
+    assert narrow_rows(other) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("reduction_short", 3), ("scan_short", 7), ("scan_panel", 15)]
+)
+def test_the_emitted_text_spreads_them_right(name: str, size: int) -> None:
+    reason = why_unavailable("host")
+    if reason is not None:
+        pytest.skip(reason)
+    program = build(name, segment_size=size, masked=True, warps=2, items_per_warp=2)
+    copies = [site.step for site in sites(program) if isinstance(site.step, Copy)]
+    assert any(narrow_rows(step) for step in copies)
+    x = np.random.default_rng(size).standard_normal(20_011).astype(np.float16)
+    x[[5, 700, 9000]] = np.inf
+    assert_agree(program, {"in": x}, backends=("numpy", "host"))
