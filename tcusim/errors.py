@@ -73,6 +73,14 @@ class AgreementError(TcusimError, AssertionError):
     """Two backends returned different bits for one program."""
 
 
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return the name that a misspelled one is most like; "" if it is like none."""
+    # Only a mistake needs it.
+    import difflib
+
+    return next(iter(difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)), "")
+
+
 def unknown_name(
     kind: str, name: object, valid: Iterable[str], listed: Iterable[str] | None = None
 ) -> UnknownName:
@@ -80,11 +88,8 @@ def unknown_name(
 
     Where most of the valid names are other names of a few things, `listed` are these.
     """
-    # Only a mistake needs it.
-    import difflib
-
     names = sorted(valid)
-    near = difflib.get_close_matches(str(name).lower(), names, n=1, cutoff=0.5)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    near = nearest(str(name).lower(), names)
+    hint = f" Did you mean {near!r}?" if near else ""
     shown = names if listed is None else sorted(listed)
     return UnknownName(f"unknown {kind} {name!r}.{hint} Valid: {', '.join(shown)}.")

@@ -7,7 +7,6 @@ with the file, the table and the key.
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -169,9 +168,9 @@ class _Table:
         known = list(valid)
         for key in values:
             if key not in known:
-                near = [one for one in known if one.startswith(key)]
-                near += difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-                hint = f" Did you mean {near[0]!r}?" if near else ""
+                begun = (one for one in known if one.startswith(key))
+                near = next(begun, "") or errors.nearest(key, known)
+                hint = f" Did you mean {near!r}?" if near else ""
                 raise self.error(f"unknown key {key!r}.{hint} Valid: {', '.join(known)}.")
 
     def error(self, message: str) -> InputError:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from numpy_results import names_of_units
 from some import Some
 from tcusim.algorithms import (
     Algorithm,
@@ -27,7 +28,7 @@ from tcusim.algorithms import (
 from tcusim.algorithms.tile_scan import FORMS
 from tcusim.backends import run
 from tcusim.errors import Unsupported
-from tcusim.machine import arches, rule_for
+from tcusim.machine import rule_for
 from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.program.grammar import Program
 
@@ -120,13 +121,6 @@ def built(row: Algorithm, shape: MmaShape, variant: Variant, **more: Any) -> Pro
         if not any(re.match(refusal, str(error)) for refusal in REFUSALS):
             raise
         return None
-
-
-def names_of_units(ab: str = "f16", acc: str = "f32") -> list[str]:
-    """Return every registered unit that multiplies these types."""
-    return [
-        unit.name for unit in arches() if any((row.ab, row.acc) == (ab, acc) for row in unit.rows)
-    ]
 
 
 def default_size(row: Algorithm, shape: MmaShape, side: str) -> int:

@@ -341,7 +341,7 @@ def test_offsets_that_a_plan_does_not_take() -> None:
             made(x, offsets=offsets)
     other = tcusim.plan("segmented_sum", length=8, segment_size=2)
     with pytest.raises(
-        InputError, match=r"reduction_panel\) takes no offsets; plan 'segmented_sum' "
+        InputError, match=r"reduction_short\) takes no offsets; plan 'segmented_sum' "
     ):
         other(x, offsets=[0, 8])
 

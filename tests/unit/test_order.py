@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from numpy_results import names_of_units
 from some import Some
 from tcusim.algorithms import build
 from tcusim.algorithms.tile_scan import FORMS
 from tcusim.backends import Backend, run
 from tcusim.check.testing import assert_agree
 from tcusim.errors import Unsupported
-from tcusim.machine import arches
 from tcusim.machine.shapes import MmaShape
 from tcusim.program.grammar import Const, Program, walk
 from tcusim.simulate.interpreter import interpret
@@ -31,9 +31,6 @@ SHAPES = ((16, 16, 16), (32, 8, 16), (8, 32, 16), (4, 4, 4), (5, 7, 3))
 ORDERS = ((True, False), (False, True), (True, True))
 NAMES = ("scan_k", "scan_kn", "scan_t", "scan_tn", "scan_tn_block", "scan_matmul", "scan_simt")
 FORMED = ("scan_t", "scan_tn", "scan_tn_block")
-ARCHS = [
-    unit.name for unit in arches() if any((row.ab, row.acc) == ("f16", "f32") for row in unit.rows)
-]
 
 
 def expected(
@@ -108,7 +105,7 @@ def built(name: str, shape: MmaShape, **options: Any) -> Program | None:
 def test_every_form_equals_integers(sizes: tuple[int, int, int], name: str, some: Some) -> None:
     shape = MmaShape(*sizes)
     rng = np.random.default_rng()
-    archs = itertools.cycle(ARCHS)
+    archs = itertools.cycle(names_of_units())
     swapped = itertools.cycle((False, True))
     done = 0
     every = itertools.product(variants(name), ORDERS)
