@@ -9,12 +9,12 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-import line_charts
 import records
-from line_charts import Line, Plot
 from records import DATA
 from tables import table
 
+from tcusim import line_charts
+from tcusim.line_charts import Line, Plot
 from tcusim_bench.report import OURS, Report, Row
 
 __all__ = ["claims", "figure", "programs"]

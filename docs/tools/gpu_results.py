@@ -12,12 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import line_charts
 import records
-from line_charts import Line, Plot
 from records import DATA, none
 from tables import table
 
+from tcusim import line_charts
+from tcusim.line_charts import Line, Plot
 from tcusim_bench.report import OURS, Attempt, Report, Row
 from tcusim_bench.throughput import ROUNDED
 

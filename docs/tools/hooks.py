@@ -25,13 +25,19 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add pages for the tutorials, and to step through. A cell that fails, fails the build."""
+    """Add pages for the tutorials, and to step through, and the style of charts.
+
+    A cell that fails, fails the build.
+    """
     for path in sorted((ROOT / "tutorials").glob("*.py")):
         name = f"tutorials/{path.stem}.md"
         files.append(File.generated(config, name, content=percent.page(path)))
     # It needs this tree's tcusim, which `on_config` makes importable.
     import through
 
+    from tcusim import line_charts
+
+    files.append(File.generated(config, "assets/charts.css", content=line_charts.style()))
     for name, content in through.pages().items():
         files.append(File.generated(config, name, content=content))
     return files

@@ -1,29 +1,88 @@
-"""Line charts of the site, as SVG that takes its colours from the page (assets/tcusim.css).
+"""Line charts as SVG in HTML: for the site, and for pages that ask for nothing else.
 
-A chart is drawn 360 wide, so that its text is readable on a phone as it is.
+A chart is drawn 360 wide, so that its text is readable on a phone as it is. Its colours are those
+of `style`, which a page has once.
 """
 
 from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final, TypeAlias
 
-__all__ = ["Line", "Plot", "charts", "draw"]
+from tcusim.markup import themed
 
-WIDTH, HEIGHT = 360, 236
-LEFT, RIGHT, TOP, BOTTOM = 42, 8, 10, 38
-# Colours and dashes that there are; further lines begin anew with other dashes.
-_COLOURS = 8
+__all__ = ["Line", "Plot", "charts", "draw", "missing", "style"]
+
+# Where a value is along an axis, and the values that the axis names.
+_Axis: TypeAlias = tuple[Callable[[float], float], list[tuple[float, str]]]
+
+WIDTH: Final = 360
+HEIGHT: Final = 236
+LEFT: Final = 42
+RIGHT: Final = 8
+TOP: Final = 10
+BOTTOM: Final = 38
+# Colours by light and dark, which differ in lightness, too; further lines begin anew with dashes.
+_LIGHT: Final = (
+    *("#3949ab", "#c43e00", "#00796b", "#a0307a"),
+    *("#8a6d00", "#0277bd", "#6d4c41", "#757575"),
+)
+    "#3949ab",
+    "#c43e00",
+    "#00796b",
+    "#a0307a",
+    "#8a6d00",
+    "#0277bd",
+    "#6d4c41",
+    "#757575",
+)
+_DARK: Final = (
+    *("#9fa8ff", "#ff8a50", "#4dd0b8", "#f48fd0"),
+    *("#ffd54f", "#64c4ff", "#c8a490", "#b0b0b0"),
+)
+    "#9fa8ff",
+    "#ff8a50",
+    "#4dd0b8",
+    "#f48fd0",
+    "#ffd54f",
+    "#64c4ff",
+    "#c8a490",
+    "#b0b0b0",
+)
+_COLOURS: Final = len(_LIGHT)
+
+_RULES: Final = """
+.charts { display: flex; flex-wrap: wrap; gap: .4em 1.2em; margin: 1em 0 }
+figure.chart { display: block; flex: 1 1 16rem; margin: .4em 0; max-width: 30rem; min-width: 0;
+  text-align: left; width: auto }
+figure.chart figcaption { font-style: normal; font-weight: 500; margin: 0; max-width: none }
+figure.chart figcaption small { display: block; font-weight: 400; opacity: .7 }
+figure.chart > svg { display: block; height: auto; width: 100% }
+.chart text { fill: currentColor; font-family: system-ui, sans-serif; font-size: 11px }
+.chart .quiet { opacity: .7 }
+.chart .grid { stroke: currentColor; stroke-opacity: .12; stroke-width: .8 }
+.chart .line { fill: none; stroke: var(--c); stroke-linejoin: round; stroke-width: 1.4 }
+.chart .line.c0.d0 { stroke-width: 2.4 }
+.chart .line.d1 { stroke-dasharray: 5 3 }
+.chart .level { stroke: currentColor; stroke-dasharray: 2 3 }
+.chart .dot { fill: var(--c) }
+figure.chart ul { display: flex; flex-wrap: wrap; gap: 0 .9em; list-style: none; padding: 0;
+  margin: .2em 0 0 !important }
+figure.chart ul li { font-size: 12px; line-height: 1.5; margin: 0 !important }
+figure.chart ul svg { height: .5em; margin-right: .4em; vertical-align: middle; width: 1.4em }
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A series: its name, and its points by x."""
+    """A series: its name, and its points by x. joined: whether a line leads through them."""
 
     name: str
     points: tuple[tuple[float, float], ...]
+    joined: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +103,18 @@ class Plot:
     log: bool = False
     level: tuple[str, float] | None = None
     first: int = 0
+
+
+def style() -> str:
+    """Return the style of all charts of a page, for its `<style>` or a file of its own."""
+    light, dark = (
+        "; ".join(f"--c{number}: {colour}" for number, colour in enumerate(colours))
+        for colours in (_LIGHT, _DARK)
+    )
+    looks = "".join(
+        f".chart .c{number} {{ --c: var(--c{number}) }}\n" for number in range(_COLOURS)
+    )
+    return themed("figure.chart", light, dark) + _RULES + looks
 
 
 def charts(plots: Iterable[str]) -> str:
@@ -82,9 +153,12 @@ def draw(plot: Plot) -> str:
     for number in reversed(range(len(lines))):
         points = [(place_x(x), place_y(y)) for x, y in lines[number].points]
         path, look = "L".join(f"{x:.1f} {y:.1f}" for x, y in points), _look(number + plot.first)
-        parts.append(f'<path class="line {look}" d="M{path}"/>')
+        joined = lines[number].joined
+        if joined:
+            parts.append(f'<path class="line {look}" d="M{path}"/>')
+        size = 1.8 if joined else 3.2
         parts += [
-            f'<circle class="dot {look}" cx="{x:.1f}" cy="{y:.1f}" r="1.8"/>' for x, y in points
+            f'<circle class="dot {look}" cx="{x:.1f}" cy="{y:.1f}" r="{size}"/>' for x, y in points
         ]
     label = html.escape(f"{plot.title}: {plot.y} against {plot.x}")
     return "\n".join(
@@ -112,18 +186,20 @@ def _look(number: int) -> str:
 
 
 def _legend(lines: Sequence[Line], plot: Plot) -> str:
-    names = [(f"line {_look(number)}", line.name) for number, line in enumerate(lines, plot.first)]
+    path, dot = '<path class="{}" d="M1 4H21"/>', '<circle class="dot {}" cx="11" cy="4" r="3.2"/>'
+    names = []
+    for number, line in enumerate(lines, plot.first):
+        look = _look(number)
+        names.append((path.format(f"line {look}") if line.joined else dot.format(look), line.name))
     if plot.level is not None:
-        names.append(("level", plot.level[0]))
+        names.append((path.format("level"), plot.level[0]))
     items = (
-        f'<li><svg viewBox="0 0 22 8"><path class="{look}" d="M1 4H21"/></svg>'
-        f"{html.escape(name)}</li>"
-        for look, name in names
+        f'<li><svg viewBox="0 0 22 8">{mark}</svg>{html.escape(name)}</li>' for mark, name in names
     )
     return f"<ul>{''.join(items)}</ul>"
 
 
-def _x_axis(plot: Plot, xs: list[float]):
+def _x_axis(plot: Plot, xs: list[float]) -> _Axis:
     first, last = min(xs), max(xs)
     if plot.names:
         step = max(1, math.ceil(len(plot.names) / 6))
@@ -139,7 +215,7 @@ def _x_axis(plot: Plot, xs: list[float]):
     return lambda x: LEFT + 4 + width * (scale(x) - start) / span, ticks
 
 
-def _y_axis(plot: Plot, values: list[float]):
+def _y_axis(plot: Plot, values: list[float]) -> _Axis:
     height = HEIGHT - TOP - BOTTOM
     if not plot.log:
         top = max(values) * 1.04
@@ -149,7 +225,8 @@ def _y_axis(plot: Plot, values: list[float]):
     low = math.floor(math.log10(min(values)))
     high = max(low + 1, math.ceil(math.log10(max(values))))
     names = {n: f"{10**n:,g}" if -3 < n < 5 else _power(10, n) for n in range(low, high + 1)}
-    ticks = [(10.0**n, name) for n, name in names.items()]
+    step = max(1, math.ceil((high - low) / 8))
+    ticks = [(10.0**n, name) for n, name in names.items() if (n - low) % step == 0]
     return lambda y: TOP + height * (1 - (math.log10(y) - low) / (high - low)), ticks
 
 
