@@ -180,6 +180,34 @@ def compile_kernels(kernels: Sequence[Kernel], sm: int) -> list[Cubin]:
         return list(pool.map(lambda kernel: compile_kernel(kernel, sm), kernels))
 
 
+def compile_text(name: str, text: str, sm: int) -> bytes:
+    """Compile CUDA C++ that no program stands behind, such as a measurement's; return a cubin.
+
+    Parameters
+    ----------
+    name : str
+        What messages call it.
+    text : str
+        Every kernel that is asked for by its name is ``extern "C"``.
+    sm : int
+        Compute capability of the GPU, such as 70 or 90.
+
+    Raises
+    ------
+    BackendUnavailable
+        If the compiler or the CUDA headers are not installed.
+    Unsupported
+        If the compiler refuses the text for this GPU, with the first error that it found.
+    """
+    toolkit = Toolkit.find(sm)
+    code, log = _compile_text(name, text, toolkit, (f"--gpu-architecture=sm_{sm}", *_OPTIONS))
+    if code is None:
+        lines = log.splitlines()
+        said = next((one for one in lines if "error" in one), lines[0])
+        raise Unsupported(f"{name}: {toolkit.title} refused it for sm_{sm}: {said.strip()}")
+    return code
+
+
 def why_no_compiler() -> str | None:
     """Return None if kernels can be compiled here, else the reason and the command that helps."""
     try:
@@ -196,21 +224,29 @@ def _compile(
     kernel: Kernel, sm: int, toolkit: Toolkit, options: Sequence[str]
 ) -> tuple[bytes, str]:
     """Return the machine code and the compiler's log."""
+    code, log = _compile_text(kernel.name, kernel.text, toolkit, options)
+    if code is None:
+        raise CompileError(kernel, sm, toolkit.title, log)
+    return code, log
+
+
+def _compile_text(
+    name: str, text: str, toolkit: Toolkit, options: Sequence[str]
+) -> tuple[bytes | None, str]:
+    """Return the machine code, None if the compiler refuses the text, and what it says."""
     nvrtc = toolkit.nvrtc
     folders = [f"--include-path={folder}" for folder in (INCLUDE, *toolkit.include)]
     arguments = [option.encode() for option in (*options, *folders)]
-    file_name = f"{kernel.name}.cu".encode()
-    program = _value(nvrtc.nvrtcCreateProgram(kernel.text.encode(), file_name, 0, [], []))
+    program = _value(nvrtc.nvrtcCreateProgram(text.encode(), f"{name}.cu".encode(), 0, [], []))
     try:
         (status,) = nvrtc.nvrtcCompileProgram(program, len(arguments), arguments)
         log = _filled(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
-        text = log.rstrip(b"\0").decode(errors="replace").strip()
+        said = log.rstrip(b"\0").decode(errors="replace").strip()
         if int(status):
-            raise CompileError(kernel, sm, toolkit.title, text or str(status))
-        code = _filled(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
+            return None, said or str(status)
+        return _filled(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program), said
     finally:
         nvrtc.nvrtcDestroyProgram(program)
-    return code, text
 
 
 def _value(result: tuple[Any, ...]) -> Any:
