@@ -7,6 +7,7 @@
 #   make test       run the tests, with some of many like cases
 #   make check      run every check that a change must pass, and the tests
 #   make docs       build the documentation into site/
+#   make serve      build it, and serve it on this machine until interrupted
 #   make format     rewrite the sources in the house format
 #   make clean      remove everything that these targets made
 #
@@ -14,10 +15,12 @@
 #   make test JOBS=0                run the tests in one process
 #   make test ARGS="-k shapes"      pass more arguments to pytest
 #   make test ARGS=--full           try every case of every test
+#   make serve PORT=8001            serve at another port
 
 PYTHON ?=
 JOBS ?= 2
 ARGS ?=
+PORT ?= 8000
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -71,7 +74,7 @@ DIST := --dist worksteal
 export NO_MKDOCS_2_WARNING = 1
 
 .NOTPARALLEL:
-.PHONY: demo smoke test check docs format clean $(if $(STALE),$(VENV)/ready)
+.PHONY: demo smoke test check docs serve format clean $(if $(STALE),$(VENV)/ready)
 
 demo: $(VENV)/has-demo
 	$(BIN)/python tutorials/demo/elevation.py
@@ -93,6 +96,10 @@ check: $(VENV)/has-test $(VENV)/has-check $(VENV)/has-docs
 
 docs: $(VENV)/has-docs
 	$(BIN)/python -m mkdocs build --strict
+
+serve: docs
+	@echo "http://127.0.0.1:$(PORT)/ has the documentation; Ctrl-C ends it."
+	@$(BIN)/python -m http.server --bind 127.0.0.1 --directory site $(PORT) >/dev/null
 
 format: $(VENV)/has-check
 	$(BIN)/python -m ruff format

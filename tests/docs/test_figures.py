@@ -34,6 +34,7 @@ def _tool(name: str) -> ModuleType:
 figures: Any = _tool("figures")
 drawing: Any = _tool("drawing")
 draw_idea: Any = _tool("draw_idea")
+screens: Any = _tool("screens")
 
 
 @pytest.fixture(scope="module")
@@ -123,3 +124,14 @@ def test_launches_end_in_the_scan(drawn: dict[str, str]) -> None:
     for panel in panels(drawn["launches"]):
         numbers = [int(word) for word in texts(panel) if word.isdigit()]
         assert numbers[-12:] == np.cumsum(numbers[:12]).tolist()
+
+
+def test_the_picture_of_the_readme_is_up_to_date() -> None:
+    """Its words and numbers are those that docs/tools/screens.py draws; run that to renew it."""
+    kept, new = (
+        re.findall(r">([^<>]+)</text>", svg)
+        for svg in (screens.PICTURE.read_text(encoding="utf-8"), screens.picture())
+    )
+    assert len(kept) > 100
+    assert kept == new
+    assert str(screens.PICTURE.relative_to(ROOT)) in (ROOT / "README.md").read_text("utf-8")
