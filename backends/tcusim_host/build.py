@@ -49,6 +49,9 @@ _FLAGS: Final = (
 # The compiler takes most of the time of a kernel that runs once: two thirds of that with -O1.
 _KERNEL_FLAGS: Final = ("-Og",)
 _RUNTIME_FLAGS: Final = ("-O3",)
+# The kernels and the runtime want nothing of libstdc++: to link to it takes longer than to compile
+# a small kernel.
+_LIBRARIES: Final = ("-nodefaultlibs", "-lm", "-lc", "-lgcc")
 _DEBUG_FLAGS: Final = ("-O0", "-g")
 
 _SHOWN_ERRORS: Final = 5
@@ -290,12 +293,18 @@ def _compile(kernels: Sequence[Kernel], debug: bool) -> None:
         library = temporary / "library.so"
         flags = _DEBUG_FLAGS if debug else _KERNEL_FLAGS
         runtime = [_object(name, _DEBUG_FLAGS if debug else _RUNTIME_FLAGS) for name in _RUNTIME]
-        files = [*map(str, (library, folder / "entry.cpp", *runtime))]
+        files = [*map(str, (library, folder / "entry.cpp", *runtime)), *_libraries()]
         complaint = _run_compiler([*_FLAGS, *flags, "-w", "-shared", "-o", *files], folder)
         if complaint is not None:
             raise BuildError(_explain(kernels[0], complaint))
         for path in paths:
             _put(path, _link(library, temporary / path.name))
+
+
+def _libraries() -> tuple[str, ...]:
+    """Return what libraries are linked to."""
+    # Arguments of the user's may need more, such as -fsanitize=undefined does.
+    return _LIBRARIES if len(_command()) == 1 else ()
 
 
 def _link(library: Path, name: Path) -> Path:

@@ -7,8 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
-#include <vector>
 
 #include "host_entry.h"
 #include "host_language.h"
@@ -121,13 +121,41 @@ struct Pending {
     int group;
 };
 
+// A list that grows. std::vector would have each library linked to libstdc++, which takes longer
+// than to compile a small kernel.
+class Copies {
+  public:
+    const Pending& operator[](int index) const { return first_[index]; }
+    int count() const { return count_; }
+
+    void add(const Pending& copy) {
+        if (count_ == room_) {
+            room_ = 2 * room_ + 16;
+            first_ = static_cast<Pending*>(std::realloc(first_, room_ * sizeof(Pending)));
+            if (first_ == nullptr) std::abort();
+        }
+        first_[count_++] = copy;
+    }
+
+    void remove_first(int removed) {
+        count_ -= removed;
+        // Of no copies, there is no address either.
+        if (count_ > 0) std::memmove(first_, first_ + removed, count_ * sizeof(Pending));
+    }
+
+  private:
+    Pending* first_ = nullptr;
+    int count_ = 0;
+    int room_ = 0;
+};
+
 struct Lane {
     Context context;
     Wait wait;
     int line;
     bool returned;
     Operands operands;
-    std::vector<Pending> copies;
+    Copies copies;
     int groups;  // of copies that it has ended
 };
 
@@ -305,7 +333,7 @@ void start_block(char* stacks, size_t stride) {
     for (int i = 0; i < thread_count; ++i) {
         lanes[i].wait = Wait::nothing;
         lanes[i].returned = false;
-        lanes[i].copies.clear();
+        lanes[i].copies.remove_first(lanes[i].copies.count());
         lanes[i].groups = 0;
         prepare(lanes[i].context, stacks + i * stride + stride - kStackBytes, kStackBytes);
     }
@@ -407,7 +435,7 @@ void start_copy(void* shared, const void* global, int bytes) {
     if (random_bits() & 1) {
         std::memcpy(shared, global, bytes);
     } else {
-        lanes[current].copies.push_back({shared, global, bytes, lanes[current].groups});
+        lanes[current].copies.add({shared, global, bytes, lanes[current].groups});
     }
 }
 
@@ -417,11 +445,12 @@ void wait_for_copies(int unfinished) {
     Lane& lane = lanes[current];
     // What a wait for all finishes need not be in a group that has ended.
     const int end = unfinished > 0 ? lane.groups - unfinished : lane.groups + 1;
-    auto rest = lane.copies.begin();
-    for (; rest != lane.copies.end() && rest->group < end; ++rest) {
-        std::memcpy(rest->to, rest->from, rest->bytes);
+    int done = 0;
+    for (; done < lane.copies.count() && lane.copies[done].group < end; ++done) {
+        const Pending& copy = lane.copies[done];
+        std::memcpy(copy.to, copy.from, copy.bytes);
     }
-    lane.copies.erase(lane.copies.begin(), rest);
+    lane.copies.remove_first(done);
 }
 
 void mma(const Mma& shape, void* d, const void* a, const void* b, const void* c, int line) {

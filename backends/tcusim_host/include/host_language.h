@@ -1,7 +1,5 @@
 // The words of CUDA C++ that emitted kernels use, for a C++ compiler.
 #pragma once
-#include <bit>
-
 #include "host_runtime.h"
 
 #define __global__
@@ -78,7 +76,7 @@ inline float __fadd_rn(float x, float y) { return tcusim_canonical(x + y); }
 // An invalid operation on doubles gives this NaN; a NaN that comes in is kept, made quiet.
 constexpr uint64_t tcusim_invalid_f64 = 0xFFF8000000000000u;
 inline double tcusim_quiet(double x) {
-    return std::bit_cast<double>(std::bit_cast<uint64_t>(x) | 0x0008000000000000u);
+    return tcusim_bits<double>(tcusim_bits<uint64_t>(x) | 0x0008000000000000u);
 }
 inline double __dadd_rn(double x, double y) { return x + y; }
 
