@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -115,6 +116,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if not item.get_closest_marker("full")]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Leave what was imported and collected out of the search for garbage.
+
+    These are some half a million objects that stay; to look through them took a tenth of the time.
+    """
+    gc.collect()
+    gc.freeze()
+    # Tests make many small objects that stay for a while: programs, sites, expressions.
+    gc.set_threshold(20_000, 20)
 
 
 class _NeedsGpu(pytest.Module):
