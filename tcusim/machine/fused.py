@@ -1,8 +1,7 @@
-"""The fused step of a tensor core, vectorised over all tiles and exact to the bit.
+"""The fused step of a tensor core, vectorised over all tiles and exact to the bit: the definition.
 
-Two ways lead to the same bits. Where no term can lose a bit in the alignment, a step is a
-float64 matrix product, which is then exact, and one rounding. Only tiles for which that is not
-certain take the general way, term by term.
+`fused_narrow` returns the same bits of most tiles, several times as fast. Where it is known that no
+term can lose a bit in the alignment, a step is a float64 matrix product and one rounding.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from tcusim.machine.formats import (
     Values,
     canonical_nan,
     leading_power,
-    lowest_power,
     round_to_grid,
 )
 from tcusim.machine.rules import Fused
@@ -107,28 +105,7 @@ class _Unit(NamedTuple):
             c = _flush(c, self.acc)
         if self.aligned:
             return self.round_sum(multiply(a, b) + c)
-        lossless = self.no_bit_is_lost(a, b, c).all(axis=(1, 2))
-        if self.watch is not None or not lossless.any():
-            return self.step_term_by_term(a, b, c)
-        d = self.round_sum(multiply(a, b) + c)
-        tiles = np.flatnonzero(~lossless)
-        if len(tiles):
-            d[tiles] = self.step_term_by_term(*(x if len(x) == 1 else x[tiles] for x in (a, b, c)))
-        return d
-
-    def no_bit_is_lost(self, a: Float64, b: Float64, c: Float64) -> Values:
-        """Say for each output whether all terms surely fit in the F bits below E; (W, m, n) bool.
-
-        A row of a, a column of b and c bound E from above and every term's lowest bit from below.
-        An infinity or a NaN makes the answer no.
-        """
-        # The exponent of the largest is the largest exponent.
-        top = _exponent_power(np.abs(a).max(axis=2, keepdims=True), self.ab)
-        top = top * _exponent_power(np.abs(b).max(axis=1, keepdims=True), self.ab)
-        top = np.maximum(np.maximum(top, _exponent_power(c, self.acc)), self.floor)
-        low = lowest_power(a).min(axis=2, keepdims=True)
-        low = np.minimum(low * lowest_power(b).min(axis=1, keepdims=True), lowest_power(c))
-        return np.asarray((top <= low * 2.0**self.how.fraction_bits) & np.isfinite(top))
+        return self.step_term_by_term(a, b, c)
 
     @property
     def floor(self) -> float:

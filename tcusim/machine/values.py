@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Final, assert_never
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tcusim.errors import InputError
 from tcusim.machine.exact import exact_values
 from tcusim.machine.formats import Float64, Values, format_of
 from tcusim.machine.fused import fused_values
+from tcusim.machine.fused_narrow import NarrowUnit, has_pattern
 from tcusim.machine.rules import Exact, Fused, Integer, Rule, Sequential
 from tcusim.machine.sequential import sequential_values
 from tcusim.machine.watch import Watch
@@ -56,20 +59,57 @@ def mma_values(
     acc_dtype = format_of(rule.acc).dtype
     lead, a, b, c = _to_tiles(a, b, c, acc_dtype)
     tiles, m, n = math.prod(lead), *c.shape[1:]
-    d = np.empty((tiles, m, n), acc_dtype)
-    if a.shape[2] == 0:
+    if a.shape[2] == 0 or tiles * m * n == 0:
+        d: Values = np.empty((tiles, m, n), acc_dtype)
         d[:] = c
-    else:
-        batch = max(1, _BATCH_OUTPUTS // max(1, m * n))
-        # Invalid and overflowing operations are part of the model: they make NaN and infinity.
-        with np.errstate(all="ignore"):
-            for first in range(0, tiles, batch):
-                part = slice(first, first + batch)
-                left, right, addend = (
-                    (x if len(x) == 1 else x[part]).astype(np.float64) for x in (a, b, c)
-                )
-                d[part] = _batch(rule, left, right, addend, watch)
+        return d.reshape(*lead, m, n)
+    # Invalid and overflowing operations are part of the model: they make NaN and infinity.
+    with np.errstate(all="ignore"):
+        narrow = None if watch is not None else _narrow_unit(rule)
+        if narrow is None or _may_be_whole(a, b, c):
+            d = np.empty((tiles, m, n), acc_dtype)
+            _fill(d, slice(None), rule, (a, b, c), watch)
+        else:
+            d, odd = narrow.values(a, b, c)
+            if odd.any():
+                d = np.array(d)
+                _fill(d, np.flatnonzero(odd), rule, (a, b, c), None)
     return d.reshape(*lead, m, n)
+
+
+@lru_cache(maxsize=256)
+def _narrow_unit(rule: Rule) -> NarrowUnit | None:
+    """Return the rule's steps on numbers of 4 bytes, if they fit."""
+    if not isinstance(rule.how, Fused):
+        return None
+    return NarrowUnit.of(format_of(rule.ab), format_of(rule.acc), rule.how)
+
+
+def _may_be_whole(a: Values, b: Values, c: Values) -> bool:
+    """Whether tiles may be of whole numbers, of which one float64 product is all it takes.
+
+    Where one operand is a constant of zeros and ones, that pays for few tiles alone.
+    """
+    few = max(len(a), len(b), len(c)) * c.shape[1] * c.shape[2] <= _BATCH_OUTPUTS
+    return (few or not (has_pattern(a, b) or has_pattern(b, a))) and all(
+        float(x[0, 0, 0]).is_integer() for x in (a, b, c)
+    )
+
+
+def _fill(
+    d: Values,
+    tiles: slice | NDArray[np.intp],
+    rule: Rule,
+    operands: tuple[Values, Values, Values],
+    watch: Watch | None,
+) -> None:
+    """Compute these tiles of d, by the definition, so many at a time."""
+    numbers = np.arange(len(d))[tiles]
+    batch = max(1, _BATCH_OUTPUTS // max(1, d.shape[1] * d.shape[2]))
+    for first in range(0, numbers.size, batch):
+        part = numbers[first : first + batch]
+        left, right, addend = ((x if len(x) == 1 else x[part]).astype(np.float64) for x in operands)
+        d[part] = _batch(rule, left, right, addend, watch)
 
 
 def _batch(rule: Rule, a: Float64, b: Float64, c: Float64, watch: Watch | None = None) -> Values:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from numbers_of_types import half, random_values, round_fraction, same_bits, single
 from tcusim.errors import Unsupported
@@ -20,7 +16,6 @@ from tcusim.machine import (
     Rule,
     Values,
     arches,
-    fused,
     mma,
     mma_values,
     rule_for,
@@ -84,45 +79,6 @@ def test_a_step_in_fractions(rule: Rule) -> None:
             if np.isfinite(result):
                 expected = fused_step_of_one(a[i, 0], b[i, :, 0], float(c[i, 0, 0]), rule)
                 assert result == expected
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    seed=st.integers(0, 2**32),
-    index=st.integers(0, len(FUSED_RULES) - 1),
-    spread=st.integers(0, 60),
-    shape=st.tuples(*[st.integers(1, 20)] * 4),
-    changes=st.fixed_dictionaries(
-        {},
-        optional={
-            "alignment": st.sampled_from(["rz", "rne"]),
-            "output": st.sampled_from(["rz", "rne"]),
-            "flush_inputs": st.booleans(),
-            "flush_outputs": st.booleans(),
-            "c_joins": st.sampled_from(["sum", "after"]),
-            "exponent_floor": st.integers(-140, 5),
-        },
-    ),
-)
-def test_both_ways_give_the_same_bits(
-    seed: int, index: int, spread: int, shape: Any, changes: dict[str, Any]
-) -> None:
-    rule: Any = FUSED_RULES[index].values[0]
-    tiles, m, k, n = shape
-    rng = np.random.default_rng(seed)
-    a = random_values(rng, (tiles, m, 3 * k), rule.ab, spread)
-    b = random_values(rng, (rng.choice([1, tiles]), 3 * k, n), rule.ab, spread)
-    c = random_values(rng, (tiles, m, n), rule.acc, spread)
-    if rng.random() < 0.2 and rule.ab != "e4m3":
-        a[rng.random(a.shape) < 0.05] = np.inf
-        b[rng.random(b.shape) < 0.05] = -np.inf
-        c[rng.random(c.shape) < 0.05] = np.nan
-    rule = replace(rule, how=replace(rule.how, **changes))
-    quick = mma_values(a, b, c, rule)
-    never = np.zeros((1, 1, 1), bool)
-    with mock.patch.object(fused._Unit, "no_bit_is_lost", return_value=never):
-        careful = mma_values(a, b, c, rule)
-    assert same_bits(quick, careful)
 
 
 @pytest.mark.parametrize("rule", FUSED_RULES)
