@@ -71,6 +71,7 @@ from tcusim.program.grammar import (
 )
 from tcusim.program.printer import line
 from tcusim.program.walk import Ints, Mask, Placement, order_of_blocks
+from tcusim.simulate.windows import memory_of_warps, window
 
 __all__ = ["Event", "State", "add_values", "convert_values", "everywhere", "interpret", "run_numpy"]
 
@@ -388,7 +389,7 @@ class State:
         self._pending = []
         self._unshared = []
         self._shared = {
-            buffer.name: unwritten_values((self.warps.size, buffer.size.evaluate({})), buffer.dtype)
+            buffer.name: memory_of_warps(self.warps.size, buffer.size.evaluate({}), buffer.dtype)
             for buffer in self.program.scratch
         }
 
@@ -605,11 +606,16 @@ class State:
         if view.buffer.space is not Space.GLOBAL:
             shared = self._shared[name]
             if len(index) == 1 and places.size == self.warps.size:
-                values = shared.take(index[0], axis=1)
+                seen = window(shared, index, to_write=False)
+                # As the warps lie in memory, and so that later writes do not change it.
+                values = (
+                    shared.T[index[0]].transpose(2, 0, 1) if seen is None else seen[:, 0].copy("K")
+                )
             else:
                 values = shared[places[:, None, None], index]
         elif self.memory[name].size:
-            values = self.memory[name].take(index)
+            lying = None if mask is not None else _window(self.memory[name], view, index)
+            values = self.memory[name].take(index) if lying is None else lying.copy()
         else:
             values = np.zeros(index.shape, self.memory[name].dtype)
         return values if mask is None else np.where(mask, values, values.dtype.type(0))
@@ -633,7 +639,11 @@ class State:
             self._record_writers(view.buffer, index[keep], own)
         memory = self.memory[view.buffer.name]
         if keep is everywhere(keep.shape):
-            memory[index] = values
+            lying = _window(memory, view, index, to_write=True)
+            if lying is None:
+                memory[index] = values
+            else:
+                lying[...] = values
         else:
             memory[index[keep]] = values[keep]
 
@@ -719,7 +729,11 @@ class State:
             )
             shared[rows[keep], index[keep]] = values[keep]
         elif turn == 0 and len(write.index) == 1 and seer.size == self.warps.size:
-            shared[:, write.index[0]] = write.values
+            seen = window(shared, write.index, to_write=True)
+            if seen is None:
+                shared[:, write.index[0]] = write.values
+            else:
+                seen[:, 0] = write.values
         else:
             shared[seer[:, None, None], write.index] = write.values
 
@@ -740,6 +754,12 @@ def _with_status(steps: tuple[Step, ...]) -> tuple[Step, ...]:
             case _:
                 pass
     return tuple(kept)
+
+
+def _window(memory: Values, view: View, index: Ints, *, to_write: bool = False) -> Values | None:
+    """Return a view's elements, none of them out of bounds, as a view of memory; None if uneven."""
+    steps = None if view.ranges is not None else (view.row_stride, view.col_stride)
+    return window(memory, index, to_write=to_write, steps=steps)
 
 
 @dataclass(frozen=True, slots=True)
