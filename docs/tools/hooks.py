@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import percent
 from citations import linked
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -25,20 +24,21 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add pages for the tutorials, and to step through, and the style of charts.
+    """Add the lessons, pages to step through, and the style of charts.
 
     A cell that fails, fails the build.
     """
-    for path in sorted((ROOT / "tutorials").glob("*.py")):
-        name = f"tutorials/{path.stem}.md"
-        files.append(File.generated(config, name, content=percent.page(path)))
-    # It needs this tree's tcusim, which `on_config` makes importable.
+    # They need this tree's tcusim, which `on_config` makes importable.
+    import lessons
     import through
 
     from tcusim import line_charts
 
     files.append(File.generated(config, "assets/charts.css", content=line_charts.style()))
-    for name, content in through.pages().items():
+    made = through.pages()
+    for path in sorted((ROOT / "tutorials").glob("*.py")):
+        made |= lessons.files(path)
+    for name, content in made.items():
         files.append(File.generated(config, name, content=content))
     return files
 

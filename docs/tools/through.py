@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from html import escape
+from typing import Any, Final
 
 import numpy as np
 
 import tcusim
+from tcusim.simulate.comparison import Comparison
 from tcusim.simulate.frames import default_inputs
+from tcusim.simulate.trace import Trace
 
-__all__ = ["frame", "pages"]
+__all__ = ["FOLDER", "frame", "is_framed", "pages"]
 
-_FOLDER = "assets/through"
-_HEIGHT = 820
+FOLDER: Final = "assets/through"
+_HEIGHT: Final = 820
 
 
 def pages() -> dict[str, str]:
@@ -28,12 +31,20 @@ def pages() -> dict[str, str]:
         "both": volta.compare(hopper).to_html(),
         "block": warps.to_html(),
     }
-    return {f"{_FOLDER}/{name}.html": page for name, page in shown.items()}
+    return {f"{FOLDER}/{name}.html": page for name, page in shown.items()}
 
 
-def frame(name: str, title: str) -> str:
-    """Return the element that shows a page, with a link to it alone."""
-    path = f"{_FOLDER}/{name}.html"
+def is_framed(shown: Any) -> bool:
+    """Tell whether a value shows itself as a page to step through, in a frame."""
+    return isinstance(shown, Trace | Comparison)
+
+
+def frame(name: str, title: str, above: str = "") -> str:
+    """Return the element that shows a page, with a link to it alone.
+
+    above: the way up from the page that holds it to the folder that has all pages.
+    """
+    path = f"{above}{FOLDER}/{name}.html"
     return (
         f'<iframe class="through" src="{path}" title="{escape(title)}" sandbox="allow-scripts" '
         f'loading="lazy" height="{_HEIGHT}"></iframe>\n'

@@ -61,7 +61,7 @@ class _Loads(html.parser.HTMLParser):
 def test_the_site(site: Path) -> None:
     # One test, so that parallel workers do not each build a site.
     check_that_pages_load_nothing_from_elsewhere(site)
-    check_that_tutorials_have_their_output(site)
+    check_that_lessons_have_their_output(site)
     check_that_tables_are_filled(site)
 
 
@@ -75,11 +75,13 @@ def check_that_pages_load_nothing_from_elsewhere(site: Path) -> None:
         assert not away, f"{page.name} loads {away}"
 
 
-def check_that_tutorials_have_their_output(site: Path) -> None:
+def check_that_lessons_have_their_output(site: Path) -> None:
     pages = sorted((site / "tutorials").glob("*.html"))
     assert len(pages) == len(list((ROOT / "tutorials").glob("*.py")))
     for page in pages:
         assert page.read_text(encoding="utf-8").count('class="filename">output<') >= 5
+        assert page.with_suffix(".ipynb").exists()
+        assert page.with_suffix(".py").exists()
 
 
 def check_that_tables_are_filled(site: Path) -> None:

@@ -1,6 +1,5 @@
-# ruff: noqa: D100
 # %% [markdown]
-# # 4. From step to CUDA
+# # 11. From step to CUDA
 #
 # The simulator is one reader of a step program. The emitter is another: it writes the program down
 # as a CUDA kernel, one statement or loop for each step, for the tensor cores of a real GPU. This
@@ -20,7 +19,7 @@ from tcusim_cuda import emit
 # %% [markdown]
 # ## The program
 #
-# It is the reduction of [the second tutorial](02_reduction_16.md): 16 sums of 16 numbers in one
+# It is the reduction of [the second tutorial](03_reduction_16.md): 16 sums of 16 numbers in one
 # mma.
 
 # %%
@@ -193,7 +192,7 @@ print("bits equal:", equal or "SKIPPED, there is no C++ compiler")
 # - `run_kernel(kernel, {"in": x}, debug=True)` says where the text lies; gdb can then stop in it.
 #   [Running on a GPU](../gpu.md) shows how.
 #
-# Next: [blocks and barriers](05_blocks_and_barriers.md).
+# Next: [blocks and barriers](07_blocks_and_barriers.md).
 
 # %%
 if missing is None:

@@ -1,6 +1,5 @@
-# ruff: noqa: D100, D103
 # %% [markdown]
-# # 7. A matrix product, as tensor cores like it
+# # 10. A matrix product, as tensor cores like it
 #
 # Tensor cores were made for one thing: C = A·B + C for matrices. The reductions and scans of this
 # package borrow them; this tutorial gives them back what they were made for. It steps through a

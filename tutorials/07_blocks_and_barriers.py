@@ -1,6 +1,5 @@
-# ruff: noqa: D100
 # %% [markdown]
-# # 5. Blocks and barriers
+# # 7. Blocks and barriers
 #
 # So far each warp worked alone. Warps of one *block* can work together: they have a memory in
 # common, and they can wait for each other. In this tutorial four warps sum one segment, we find out
@@ -243,7 +242,7 @@ for path, text in complaints.items():
 #   warp load a tile behind the end of the segment?
 # - `combine="add"` combines the warps by rounded additions instead of products. Find the steps that
 #   changed, and sum 4096 times the number 100 both ways. Which is right, and why?
-# - Several blocks have no barrier in common. [The next tutorial](06_the_grid.md) is about them.
+# - Several blocks have no barrier in common. [The next tutorial](08_the_grid.md) is about them.
 
 # %%
 gathered = [step for step in program.steps if isinstance(step, Copy)]

@@ -1,6 +1,5 @@
-# ruff: noqa: D100
 # %% [markdown]
-# # 6. The grid
+# # 8. The grid
 #
 # Blocks cannot wait for each other with a barrier: a GPU starts as many as fit, and the others when
 # those are done. How do they scan one long array together? First with three launches, then with

@@ -1,6 +1,5 @@
-# ruff: noqa: D100
 # %% [markdown]
-# # 1. One mma, and its bits
+# # 2. One mma, and its bits
 #
 # A tensor core has one trick: **D = A·B + C** on small matrices, in one instruction, the *mma*.
 # This tutorial does a single mma in NumPy and on simulated GPUs, and looks at the bits. You need
@@ -148,4 +147,4 @@ for arch in ("volta", "ampere", "hopper"):
 # - Find 16 terms for which Hopper is further from `exact` than Volta, if you can.
 #
 # [Numerics](../numerics.md) has the rule in full, and the evidence for it. Next:
-# [sixteen sums in one mma](02_reduction_16.md).
+# [sixteen sums in one mma](03_reduction_16.md).

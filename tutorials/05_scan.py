@@ -1,6 +1,5 @@
-# ruff: noqa: D100
 # %% [markdown]
-# # 3. A scan of 256 numbers
+# # 5. A scan of 256 numbers
 #
 # An inclusive scan replaces each element by the sum of all up to it. It looks sequential, and yet
 # three mma steps scan 256 numbers. We find out how, correct an error in print, run the program, and
@@ -167,4 +166,4 @@ print("tcusim.cumsum:", result[:4], "...")
 #   tile to the next.
 # - Replace `x` by numbers up to 30000. Where does `scan_256` go wrong, and why does `cumsum` not?
 #
-# More on errors: [Precision](../precision.md). Next: [from step to CUDA](04_from_step_to_cuda.md).
+# More on errors: [Precision](../precision.md). Next: [from step to CUDA](11_from_step_to_cuda.md).

@@ -1,6 +1,5 @@
-# ruff: noqa: D100
 # %% [markdown]
-# # 2. Sixteen sums in one mma
+# # 3. Sixteen sums in one mma
 #
 # A reduction adds the elements of a segment. This tutorial does the smallest one of
 # [Dakkak et al.](../references.md): 256 numbers are 16 segments of 16, and **one** mma sums them
@@ -149,4 +148,4 @@ assert np.array_equal(out, np.tile(expected, 2))
 # - `tcusim.build("reduction_16", masked=True)` takes inputs of any length. What became of
 #   the load?
 #
-# Next: [a scan of 256 numbers](03_scan_256.md).
+# Next: [a scan of 256 numbers](05_scan.md).
