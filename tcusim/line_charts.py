@@ -38,12 +38,12 @@ _COLOURS: Final = len(_LIGHT)
 
 _RULES: Final = """
 .charts { display: flex; flex-wrap: wrap; gap: .4em 1.2em; margin: 1em 0 }
-figure.chart { display: block; flex: 1 1 16rem; margin: .4em 0; max-width: 30rem; min-width: 0;
+figure.chart { display: block; flex: 1 1 360px; margin: .4em 0; max-width: 30rem; min-width: 0;
   text-align: left; width: auto }
 figure.chart figcaption { font-style: normal; font-weight: 500; margin: 0; max-width: none }
 figure.chart figcaption small { display: block; font-weight: 400; opacity: .7 }
 figure.chart > svg { display: block; height: auto; width: 100% }
-.chart text { fill: currentColor; font-family: system-ui, sans-serif; font-size: 11px }
+.chart text { fill: currentColor; font-family: system-ui, sans-serif; font-size: 12px }
 .chart .quiet { opacity: .7 }
 .chart .grid { stroke: currentColor; stroke-opacity: .12; stroke-width: .8 }
 .chart .line { fill: none; stroke: var(--c); stroke-linejoin: round; stroke-width: 1.4 }
@@ -213,7 +213,7 @@ def _y_axis(plot: Plot, values: list[float]) -> _Axis:
 
 
 def _power(base: int, exponent: int) -> str:
-    return f'{base}<tspan dy="-4" font-size="8">{exponent}</tspan>'
+    return f'{base}<tspan dy="-4" font-size="11">{exponent}</tspan>'
 
 
 def _round_step(least: float) -> float:

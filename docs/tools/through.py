@@ -46,7 +46,7 @@ def frame(name: str, title: str, above: str = "") -> str:
     """
     path = f"{above}{FOLDER}/{name}.html"
     return (
-        f'<iframe class="through" src="{path}" title="{escape(title)}" sandbox="allow-scripts" '
+        f'<iframe class="through" src="{path}" title="{escape(title)}" '
         f'loading="lazy" height="{_HEIGHT}"></iframe>\n'
         f'<p><a href="{path}">The same in a window of its own</a></p>'
     )

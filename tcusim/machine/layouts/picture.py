@@ -13,7 +13,7 @@ from tcusim.markup import page, scrolling, themed
 
 __all__ = ["drawing_of", "fragment_of", "grid_text", "in_words", "lane_text", "page_of"]
 
-_ROW, _LETTER, _MARGIN, _GAP = 17.0, 6.2, 30.0, 34.0
+_ROW, _LETTER, _MARGIN, _GAP = 17.0, 6.8, 30.0, 34.0
 _LEAST: Final = 3.0
 
 _STYLE: Final = (
@@ -21,7 +21,7 @@ _STYLE: Final = (
         ".tcusim-lanes", "--text: #1f1f1f; --focus: #0b57d0", "--text: #e6e6e6; --focus: #8ab4f8"
     )
     + """
-.tcusim-lanes text { font: 10px ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace;
+.tcusim-lanes text { font: 11px ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace;
   fill: var(--text) }
 .tcusim-lanes .lane text { fill: #111111; pointer-events: none }
 .tcusim-lanes .lane rect { stroke: #ffffff; stroke-width: .7 }
