@@ -259,7 +259,17 @@ def register_built_in(backend: Backend) -> None:
 
 
 def register_backend(backend: Backend) -> Backend:
-    """Make a backend known by its name, and return it. It may be registered again.
+    """Make a backend known by its name. It may be registered again.
+
+    Parameters
+    ----------
+    backend : Backend
+        An object with the parts of that protocol.
+
+    Returns
+    -------
+    Backend
+        The same.
 
     Raises
     ------
@@ -325,6 +335,11 @@ def run(
         the simulator.
     **options
         The backend's own options.
+
+    Returns
+    -------
+    dict of str to array
+        A flat array for each output, of the output's element type.
 
     Raises
     ------

@@ -150,7 +150,23 @@ _ALGORITHMS: Final = Registry[Algorithm](
 
 
 def register_algorithm(algorithm: Algorithm) -> Algorithm:
-    """Add a row to the registry; another row of one name is an error."""
+    """Add a row to the registry.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+        The row, as `@algorithm` makes it.
+
+    Returns
+    -------
+    Algorithm
+        The same.
+
+    Raises
+    ------
+    InputError
+        If another row has its name.
+    """
     (checked,) = _members(algorithm)
     return _ALGORITHMS.add(checked, "register_algorithm")
 
@@ -197,7 +213,23 @@ def segmented_algorithms() -> tuple[Algorithm, ...]:
 
 
 def algorithm_of(name: str) -> Algorithm:
-    """Return the algorithm of this general or paper name, in any case."""
+    """Return the algorithm of this general or paper name, in any case.
+
+    Parameters
+    ----------
+    name : str
+        Such as ``"reduction_kn"``, or ``"reduction_16n"``, its name for k = 16.
+
+    Returns
+    -------
+    Algorithm
+        Its row of the registry.
+
+    Raises
+    ------
+    UnknownName
+        If there is none; the text lists those that there are.
+    """
     return _ALGORITHMS.get(name)
 
 

@@ -85,6 +85,11 @@ def plan(
     initial : bool
         Of a scan: whether calls give the values that precede the segments' first elements.
 
+    Returns
+    -------
+    Plan
+        What is launched; call it with an array of `length` elements.
+
     Raises
     ------
     InputError
@@ -194,6 +199,11 @@ def plan_product(
         As in `tcusim.matmul`.
     strategy : str, optional
         The name of the planner's strategy to follow; by default the first that applies.
+
+    Returns
+    -------
+    ProductPlan
+        What is launched; call it with arrays (rows, inner) and (inner, cols), or (inner,).
 
     Raises
     ------

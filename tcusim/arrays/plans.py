@@ -265,7 +265,11 @@ class Plan(Planned):
 
     `plan(a)` computes. What it takes is prepared in the first call on a backend and kept: programs
     emitted, compiled and loaded, and memory for what lies between launches. Further calls launch.
-    Its data are those of `Planned`.
+
+    Attributes
+    ----------
+    operation, problem, rule, asked, backend, arch, launch_plan, strategy, rationale, stages
+        As `Planned` has them: `launch_plan` is what a backend runs, and `rationale` says why.
     """
 
     @overload
@@ -412,6 +416,11 @@ class ProductPlan(Planned):
 
     `plan(a, b)` multiplies. The first call on a backend emits, compiles and loads the kernel;
     further calls launch it, and nothing else.
+
+    Attributes
+    ----------
+    operation, problem, rule, asked, backend, arch, launch_plan, strategy, rationale, stages
+        As `Planned` has them: `launch_plan` is what a backend runs, and `rationale` says why.
     """
 
     problem: ProductProblem

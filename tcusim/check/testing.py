@@ -48,8 +48,14 @@ _SHOWN: Final = 3
 class Difference:
     """Where one output differs between two runs.
 
-    name: of the output. places: the elements that differ, ascending. one, two: all bits of both.
-    dtype: the element type.
+    Attributes
+    ----------
+    name, dtype : str
+        The output, and its element type.
+    places : array of int
+        The elements that differ, ascending.
+    one, two : array of unsigned int
+        All bits of both runs.
     """
 
     name: str
@@ -66,7 +72,22 @@ class Difference:
 def bits_of(array: Any, dtype: str) -> Bits:
     """Return the bits of an array of elements of a type, as unsigned integers of its size.
 
-    bf16 may be held in a bfloat16 or a float32 array; both give the same 16 bits.
+    Parameters
+    ----------
+    array : array
+        bf16 may be held in a bfloat16 or a float32 array; both give the same 16 bits.
+    dtype : str
+        The element type, such as ``"f16"``.
+
+    Returns
+    -------
+    array of unsigned int
+        Of the same shape.
+
+    Raises
+    ------
+    InputError
+        If the array is of another type.
     """
     given = np.ascontiguousarray(array)
     expected = format_of(dtype)
@@ -80,8 +101,19 @@ def bits_of(array: Any, dtype: str) -> Bits:
 def differences(program: Program, one: Outputs, two: Outputs, *, ulp: int = 0) -> list[Difference]:
     """Return the outputs of a program that differ in two runs, with the elements that do.
 
-    one, two: what two backends returned. ulp: elements that are no more than that many
-    representable numbers apart do not differ.
+    Parameters
+    ----------
+    program : Program
+        It names the outputs and their types.
+    one, two : mapping of str to array
+        What two backends returned.
+    ulp : int
+        Elements that are no more than that many representable numbers apart do not differ.
+
+    Returns
+    -------
+    list of Difference
+        One for each output that differs.
 
     Raises
     ------
@@ -109,7 +141,25 @@ def differences(program: Program, one: Outputs, two: Outputs, *, ulp: int = 0) -
 
 
 def outputs_agree(program: Program, one: Outputs, two: Outputs) -> bool:
-    """Return whether two backends returned the same bits, NaN patterns included."""
+    """Return whether two backends returned the same bits, NaN patterns included.
+
+    Parameters
+    ----------
+    program : Program
+        It names the outputs and their types.
+    one, two : mapping of str to array
+        What two backends returned.
+
+    Returns
+    -------
+    bool
+        False if any bit of any output differs.
+
+    Raises
+    ------
+    InputError
+        If an output is missing, or is of the wrong type or size.
+    """
     return not differences(program, one, two)
 
 
@@ -336,7 +386,18 @@ _SPECIAL: Final = {0.01: np.inf, 0.02: -np.inf, 0.03: np.nan, 0.1: 0.0, 0.2: -0.
 
 
 def input_kinds(dtype: str) -> tuple[str, ...]:
-    """Return the kinds of random input that an element type has."""
+    """Return the kinds of random input that an element type has.
+
+    Parameters
+    ----------
+    dtype : str
+        The element type, such as ``"f16"``.
+
+    Returns
+    -------
+    tuple of str
+        Names that `random_inputs` takes.
+    """
     return INPUT_KINDS if format_of(dtype).is_float else _INTEGER_KINDS
 
 
@@ -356,6 +417,11 @@ def random_inputs(
         Segments by offsets are an eighth as many, and end at random places.
     rng : numpy.random.Generator
         Where the numbers come from.
+
+    Returns
+    -------
+    dict of str to array
+        A flat array for each input, of its element type.
 
     Raises
     ------

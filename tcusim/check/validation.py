@@ -78,6 +78,11 @@ def validate_shape(
     progress : callable, optional
         Called with the part that is done and the whole, which is 1000.
 
+    Returns
+    -------
+    ShapeReport
+        A row for each algorithm and side; `print` shows it.
+
     Raises
     ------
     UnknownName

@@ -31,6 +31,11 @@ def unit_of(unit: str | Path | Unit | Arch) -> Unit:
         unit of a file is registered, so that its name can be given as `arch`; when the file is read
         again, it takes the place of the former.
 
+    Returns
+    -------
+    Unit
+        With its arithmetic, its tiles, and the figures that are known.
+
     Raises
     ------
     UnknownName

@@ -33,7 +33,17 @@ __all__ = [
 
 
 def register_arch(arch: Arch) -> Arch:
-    """Add an architecture, so that its names can be given as `arch`; return it.
+    """Add an architecture, so that its names can be given as `arch`.
+
+    Parameters
+    ----------
+    arch : Arch
+        Its names, and the arithmetic of each pair of types.
+
+    Returns
+    -------
+    Arch
+        The same.
 
     Raises
     ------
@@ -54,10 +64,20 @@ def register_arch(arch: Arch) -> Arch:
 
 
 def register_unit(unit: Unit) -> Unit:
-    """Add a unit, so that its name can be given as a unit and as `arch`; return it.
+    """Add a unit, so that its name can be given as a unit and as `arch`.
 
     It takes the place of one that was registered under its name before: a unit may be changed, or
     its file edited and read again.
+
+    Parameters
+    ----------
+    unit : Unit
+        Made by hand, or by `read_unit`.
+
+    Returns
+    -------
+    Unit
+        The same.
 
     Raises
     ------

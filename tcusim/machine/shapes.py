@@ -198,9 +198,17 @@ class MmaShape:
 
 
 def shape_of(shape: str | tuple[int, int, int] | MmaShape) -> MmaShape:
-    """Return the shape of ``"16x16x16"``, ``"m16n16k16"`` or ``(16, 16, 16)``: M, N, K.
+    """Return the shape of three sizes, in M, N, K order.
 
-    An `MmaShape` is returned as it is.
+    Parameters
+    ----------
+    shape : str, tuple of three int, or MmaShape
+        ``"16x16x16"``, ``"m16n16k16"`` or ``(16, 16, 16)``; an MmaShape is returned as it is.
+
+    Returns
+    -------
+    MmaShape
+        The registered shape of these sizes.
 
     Raises
     ------
@@ -254,7 +262,17 @@ def shapes() -> tuple[MmaShape, ...]:
 
 
 def register_shape(shape: MmaShape) -> MmaShape:
-    """Make a shape known by its name, and return it. An equal shape may be registered again.
+    """Make a shape known by its name. An equal shape may be registered again.
+
+    Parameters
+    ----------
+    shape : MmaShape
+        Its sizes in M, N, K order, and which instructions have it, if any.
+
+    Returns
+    -------
+    MmaShape
+        The same.
 
     Raises
     ------

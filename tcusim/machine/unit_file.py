@@ -127,6 +127,11 @@ def read_unit(path: str | Path) -> Unit:
     path : str or Path
         The file. Its keys are listed on the page Units; a tile and the fraction bits are enough.
 
+    Returns
+    -------
+    Unit
+        What the file describes.
+
     Raises
     ------
     InputError

@@ -549,12 +549,28 @@ Step: TypeAlias = (
 class Program:
     """One launch: `steps` are run by each of `warps` warps of each block of a grid.
 
-    blocks, columns: the grid is `blocks` high and `columns` wide; a block is at (block, block_col).
-    In a program with status words, blocks are numbered in the order in which they start.
-    warps, warp_columns: warps of a block are numbered by `warp`. If they stand in rows of several
-    `warp_columns`, row by row, a warp is at (warp_row, warp_col) as well.
-    ab, acc: element types of the operands and of the accumulators.
-    source: the section of the paper that it comes from.
+    Attributes
+    ----------
+    name : str
+        The algorithm that built it.
+    shape : MmaShape
+        The tile of its products, m x n x k.
+    ab, acc : str
+        Element types of the operands and of the accumulators.
+    scalars : tuple of Scalar
+        What is known when it runs: lengths, found from the sizes of its inputs.
+    buffers : tuple of Buffer
+        Inputs, outputs, scratch and status words, with their element types and sizes.
+    blocks, columns : Extent, int
+        The grid is `blocks` high and `columns` wide; a block is at (block, block_col). In a program
+        with status words, blocks are numbered in the order in which they start.
+    warps, warp_columns : int
+        Warps of a block are numbered by `warp`. If they stand in rows of several `warp_columns`,
+        row by row, a warp is at (warp_row, warp_col) as well.
+    steps : tuple of Step
+        What each warp does, in order.
+    source : str
+        The section of the paper that it comes from.
     """
 
     name: str

@@ -63,7 +63,15 @@ _LAYOUTS = {"row_major": "rowmajor", "col_major": "colmajor"}
 def listing(program: Program) -> str:
     """Return the whole program as text: a header of what it works on, then its numbered steps.
 
-    The program need not be a correct one. The last line is ended too.
+    Parameters
+    ----------
+    program : Program
+        Any program; it need not be a correct one.
+
+    Returns
+    -------
+    str
+        The text, whose last line is ended too.
     """
     require_program(program)
     lines = [f"program {program.name}"]

@@ -89,9 +89,18 @@ _NOBODY = np.iinfo(np.int64).max
 class Event:
     """One leaf step that has just run.
 
-    path: where the step stands in the program, such as "7.2". loops: the loop variables.
-    warps: numbers, in the grid, of the warps that ran it (others had branched away).
-    state: fragments and memory after the step; it changes when the iteration goes on.
+    Attributes
+    ----------
+    path : str
+        The number of the step in the listing, such as ``"7.2"``.
+    step : Step
+        The step.
+    loops : mapping of str to int
+        The loop variables.
+    warps : array of int
+        Numbers, in the grid, of the warps that ran it; others had branched away.
+    state : State
+        Fragments and memory after the step. It changes when the iteration goes on.
     """
 
     path: str
@@ -149,6 +158,11 @@ def interpret(
         they start, so that theirs is always ascending.
     seed : int
         Of the shuffled order.
+
+    Yields
+    ------
+    Event
+        What has just run, for the warps that ran it together.
 
     Raises
     ------

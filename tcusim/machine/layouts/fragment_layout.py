@@ -64,6 +64,23 @@ class Layout(FragmentMap):
 
     `print` it, or show it in a notebook. ``layout.rows[lane, i]`` and ``layout.cols[lane, i]``
     are the place of a lane's element i; `holders` goes the other way.
+
+    Attributes
+    ----------
+    shape, family : str
+        The shape of the product as PTX spells it, and the instruction, mma.sync or wmma.
+    operand : str
+        ``"a"`` (m x k), ``"b"`` (k x n) or ``"c"``, which stands for d too (m x n).
+    dtype, order : str
+        Element type, and how the instruction takes a or b: ``"row"`` or ``"col"``.
+    size : (int, int)
+        Rows and columns.
+    rows, cols : array of int (32, n)
+        Row and column of element i of each lane.
+    tiles : array of int (32,)
+        Which tile a lane works on; 0 but where a warp multiplies several.
+    source, evidence : str
+        Where the map comes from, and how it is known.
     """
 
     def lane(self, lane: int) -> tuple[Held, ...]:

@@ -61,6 +61,11 @@ def verify(program: Program) -> None:
 
     The answer for a correct program is remembered, so that every run may ask.
 
+    Parameters
+    ----------
+    program : Program
+        From `tcusim.build`, or written by hand.
+
     Raises
     ------
     VerifyError
