@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import tcusim
+import tcusim.lessons
 import tcusim.testing
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,7 +42,7 @@ def pages(reference: Any) -> list[str]:
 
 def public() -> list[tuple[str, Any]]:
     """Return functions and classes by name; what is data describes itself where it is used."""
-    modules = ("tcusim", tcusim), ("tcusim.testing", tcusim.testing)
+    modules = [(one.__name__, one) for one in (tcusim, tcusim.lessons, tcusim.testing)]
     return [
         (f"{title}.{name}", getattr(module, name))
         for title, module in modules
