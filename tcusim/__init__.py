@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from tcusim.machine.accounts.explanation import Explanation, explain
     from tcusim.machine.layouts.fragment_layout import Layout, layout
     from tcusim.simulate.trace import Trace, trace
+    from tcusim.verdict.verdict import Verdict, validate
 
 __all__ = [
     "AgreementError",
@@ -64,6 +65,7 @@ __all__ = [
     "Unit",
     "UnknownName",
     "Unsupported",
+    "Verdict",
     "VerifyError",
     "algorithm_of",
     "build",
@@ -90,6 +92,7 @@ __all__ = [
     "sum",
     "trace",
     "unit_of",
+    "validate",
     "validate_shape",
     "verify",
 ]
@@ -103,9 +106,11 @@ _LATER = {
     "Layout": "tcusim.machine.layouts.fragment_layout",
     "ShapeReport": "tcusim.check.report",
     "Trace": "tcusim.simulate.trace",
+    "Verdict": "tcusim.verdict.verdict",
     "explain": "tcusim.machine.accounts.explanation",
     "layout": "tcusim.machine.layouts.fragment_layout",
     "trace": "tcusim.simulate.trace",
+    "validate": "tcusim.verdict.verdict",
     "validate_shape": "tcusim.check.validation",
 }
 

@@ -69,6 +69,11 @@ class ShapeRow:
     shared_bytes, block_bytes : int
         Shared memory that a warp needs for itself, and that its block shares, without the tables
         of constants that an emitted kernel may add.
+    bytes_read, input_bytes : int
+        Of global memory, each element counted each time it is read; and those of the inputs.
+    registers : int
+        Registers of 32 bits that the fragments of a warp take in each lane, if no two share one:
+        the least that a kernel has at once may be fewer, and its addresses take more.
     gpu, gpu_reason : str
         The instruction that runs it on a GPU, such as ``"wmma m16n16k16"`` or ``"grid of
         4 x 1 x 1 wmma m16n16k16"``; empty if the emitter cannot, and why not.
@@ -92,6 +97,9 @@ class ShapeRow:
     tile_used: float | None = None
     shared_bytes: int = 0
     block_bytes: int = 0
+    bytes_read: int = 0
+    input_bytes: int = 0
+    registers: int = 0
     gpu: str = ""
     gpu_reason: str = ""
 
@@ -116,6 +124,11 @@ class ShapeRow:
     def elements_per_mma(self) -> float | None:
         """Elements of the input for each mma step; None if there is none."""
         return self.elements / self.mma if self.mma else None
+
+    @property
+    def reads(self) -> float | None:
+        """How often an element of the input is read from global memory; None without an input."""
+        return self.bytes_read / self.input_bytes if self.input_bytes else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +158,7 @@ class ShapeReport:
     # The names of the columns of `table`.
     header: ClassVar = (
         *("algorithm", "data", "right", "mma steps", "elements an mma", "useful", "tile used"),
-        *("shared bytes", "on a GPU"),
+        *("reads", "registers", "shared bytes", "on a GPU"),
     )
 
     @property
@@ -155,7 +168,7 @@ class ShapeReport:
 
     def as_json(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""
-        more = ("possible", "ok", "elements_per_mma")
+        more = ("possible", "ok", "elements_per_mma", "reads")
         rows = [
             {**asdict(row), "options": dict(row.options)}
             | {name: getattr(row, name) for name in more}
@@ -205,7 +218,13 @@ class ShapeReport:
         """Return one line for all."""
         possible = [row for row in self.rows if row.possible]
         cases, right = (sum(getattr(row, name) for row in possible) for name in ("cases", "right"))
-        verdict = "all right" if self.ok else "NOT RIGHT" if possible else "NOTHING IS POSSIBLE"
+        verdict = (
+            "all right, where nothing is rounded"
+            if self.ok
+            else "NOT RIGHT"
+            if possible
+            else "NOTHING IS POSSIBLE"
+        )
         return (
             f"{self.shape}, {self.ab} to {self.acc}, {self.arch}: "
             f"{len({row.name for row in possible})} of {len({row.name for row in self.rows})} "
@@ -260,6 +279,8 @@ def _cells(row: ShapeRow) -> tuple[str, ...]:
         "" if each is None else f"{each:,.4g}" if each < 1000 else f"{each:,.0f}",
         "" if row.useful is None else f"{100 * row.useful:.3g}%",
         "" if row.tile_used is None else f"{100 * row.tile_used:.3g}%",
+        "" if row.reads is None else f"{row.reads:.3g}",
+        str(row.registers),
         shared,
         row.gpu or "simulator only",
     )
@@ -276,7 +297,9 @@ def _count_text(counts: Sequence[MmaCount]) -> str:
 
 
 def _row_from_json(given: Mapping[str, Any]) -> ShapeRow:
-    known = {item.name: given[item.name] for item in fields(ShapeRow)}
+    # An older report lacks what was added to rows since.
+    added = {"bytes_read": 0, "input_bytes": 0, "registers": 0}
+    known = {item.name: {**added, **given}[item.name] for item in fields(ShapeRow)}
     known["options"] = tuple(given["options"].items())
     known["combines"] = tuple(given["combines"])
     known["counts"] = tuple(MmaCount(**count) for count in given["counts"])

@@ -9,7 +9,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import Any, Final
 
@@ -23,14 +23,15 @@ from tcusim.check.memory import require_bytes
 from tcusim.check.report import MmaCount, ShapeReport, ShapeRow
 from tcusim.errors import InputError, TcusimError, Unsupported
 from tcusim.machine import arches, format_of, rule_for
+from tcusim.machine.layouts.maps import LANES
 from tcusim.machine.shapes import MmaShape, shape_or_virtual
 from tcusim.program.bind import offsets_of
-from tcusim.program.grammar import Accesses, Mma, Program, Space
+from tcusim.program.grammar import Accesses, Frag, Mma, Program, Space, walk
 from tcusim.program.resources import SharedMemory
 from tcusim.simulate.counts import Counts
 from tcusim.simulate.interpreter import Event, run_numpy
 
-__all__ = ["Validation", "validate_shape"]
+__all__ = ["Validation", "require_types", "validate_shape"]
 
 # The simulator's costs, roughly, on a core of 2024. An mma of one warp: bytes held for each element
 # of the three tiles, and seconds for each multiply-add. A program: seconds to build and to verify
@@ -129,14 +130,7 @@ class Validation:
     ) -> Validation:
         """Return what there is to do; the arguments and errors are those of `validate_shape`."""
         shape = shape_or_virtual(shape)
-        format_of(ab)
-        format_of(acc)
-        if not shape.supports(ab, acc):
-            pairs = ", ".join(f"{one} to {other}" for one, other in shape.pairs())
-            raise Unsupported(
-                f"shape {shape.name} does not take {ab} to {acc}; it takes "
-                f"{pairs or 'f16 to f32 and other types of tensor cores'}. Choose ab and acc"
-            )
+        require_types(shape, ab, acc)
         limit = exact_up_to(ab, acc, rule_for(arch, ab, acc, shape.family(ab, acc)))
         made = cls(shape, ab, acc, arch, full, limit, _named(algorithms))
         require_bytes(made.nbytes, f"one mma of {shape.name} tiles on the simulator")
@@ -182,6 +176,18 @@ class Validation:
             tell(before, 0.0)
         name, seconds = self.shape.name, time.monotonic() - start
         return ShapeReport(name, self.ab, self.acc, self.arch, self.full, tuple(rows), seconds)
+
+
+def require_types(shape: MmaShape, ab: str, acc: str) -> None:
+    """Refuse types that are none, or that a shape does not take."""
+    format_of(ab)
+    format_of(acc)
+    if not shape.supports(ab, acc):
+        pairs = ", ".join(f"{one} to {other}" for one, other in shape.pairs())
+        raise Unsupported(
+            f"shape {shape.name} does not take {ab} to {acc}; it takes "
+            f"{pairs or 'f16 to f32 and other types of tensor cores'}. Choose ab and acc"
+        )
 
 
 def _named(names: Sequence[str] | None) -> tuple[Algorithm, ...]:
@@ -317,6 +323,9 @@ class _Trial:
             tile_used=usage.used / volume if volume else None,
             shared_bytes=_bytes(program, Space.WARP),
             block_bytes=_bytes(program, Space.SHARED),
+            bytes_read=usage.bytes_read,
+            input_bytes=usage.input_bytes,
+            registers=_registers(program),
             gpu=gpu,
             gpu_reason=gpu_reason,
         )
@@ -329,6 +338,9 @@ class _Trial:
         for name in inputs.keys() - offsets_of(program).keys():
             inputs[name] = np.ones_like(inputs[name])
         run_numpy(program, inputs, arch=self.plan.arch, watch=usage)
+        usage.input_bytes = sum(
+            len(inputs[buffer.name]) * format_of(buffer.dtype).itemsize for buffer in program.inputs
+        )
         return case, usage
 
     def _counts(self, case: Case, counted: int) -> Iterator[MmaCount]:
@@ -398,9 +410,13 @@ def _difference(
 
 
 class _Usage(Counts):
-    """A watcher that also counts the multiply-adds without a factor of zero."""
+    """A watcher that also counts the multiply-adds without a factor of zero.
+
+    input_bytes: of the arrays that the program was given.
+    """
 
     used: float = 0.0
+    input_bytes: int = 0
 
     def __call__(self, event: Event, touched: Accesses | None = None) -> None:
         """Count one step."""
@@ -419,6 +435,18 @@ def _bytes(program: Program, space: Space) -> int:
         for buffer in program.scratch
         if buffer.space is space
     )
+
+
+def _registers(program: Program) -> int:
+    """Return the registers of 32 bits in which a lane holds its part of every fragment."""
+    fragments = {
+        value
+        for _, step in walk(program.steps)
+        for value in (getattr(step, item.name) for item in fields(step))
+        if isinstance(value, Frag)
+    }
+    nbytes = sum(one.rows * one.cols * format_of(one.dtype).itemsize for one in fragments)
+    return -(-nbytes // (4 * LANES))
 
 
 def _on_gpu(program: Program) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from tcusim.algorithms import Option, algorithm_of, algorithms, options_of
 from tcusim.cli import files
 from tcusim.machine import Unit, fused_unit, register_unit, unit_of
 from tcusim.machine.formats import Rounding
-from tcusim.machine.shapes import MmaShape, shape_or_virtual
+from tcusim.machine.shapes import shape_or_virtual
 
 __all__ = [
     "JSON",
@@ -204,30 +204,16 @@ def _tiles_of(unit: Unit, given: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     if "shapes" in given:
         names = [shape_or_virtual(name).name for name in given["shapes"]]
-        return {"shapes": tuple(_tile_of(unit, name).name for name in names) or tuple(tiles)}
+        return {"shapes": tuple(unit.tile(name).name for name in names) or tuple(tiles)}
     if "shape" in given:
-        return {"shape": _tile_of(unit, shape_or_virtual(given["shape"]).name)}
+        return {"shape": unit.tile(shape_or_virtual(given["shape"]).name)}
     for key in ("tile", f"{_PREFIX}tile"):
         tile = given.get(key)
         if tile is not None:
-            return {key: _tile_of(unit, tile.name)}
+            return {key: unit.tile(tile.name)}
         if key in given:
             return {} if _USUAL_TILE in tiles else {key: unit.shapes[0]}
     return {}
-
-
-def _tile_of(unit: Unit, name: str) -> MmaShape:
-    """Return the unit's tile of these sizes."""
-    for shape in unit.shapes:
-        if shape.name == name:
-            return shape
-    tiles = ", ".join(shape.name for shape in unit.shapes)
-    help_text = "Add it to the tiles in its file."
-    if unit.arch.name != unit.name:
-        help_text = f"For another tile with its arithmetic: --arch {unit.arch.name}."
-    raise errors.InputError(
-        f"the unit {unit.name} has no tile {name}; its tiles: {tiles}. {help_text}"
-    )
 
 
 # --- What build takes -------------------------------------------------------------------------

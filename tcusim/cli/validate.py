@@ -1,35 +1,49 @@
-"""`tcusim validate` finds out whether a tile shape is any good."""
+"""`tcusim validate` judges matrix units: real ones, those of a file, and tiles of any sizes."""
 
 from __future__ import annotations
 
-import json
-from typing import Any
+import os
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
 
 import click
 
-from tcusim.check.report import ShapeReport
-from tcusim.check.validation import Validation
+from tcusim import errors
+from tcusim.algorithms import algorithms
 from tcusim.cli import files
-from tcusim.cli.options import OneOf, OutputFile, arithmetic
+from tcusim.cli.options import OneOf, OutputFile, Tile, arithmetic
 from tcusim.cli.output import examples, print_json, progress, show
+from tcusim.machine import Unit, arches, unit_of, units
+from tcusim.machine.shapes import MmaShape
+from tcusim.verdict.correctness import seconds_of
+from tcusim.verdict.found import SECTIONS
+from tcusim.verdict.lines import heading_of
+from tcusim.verdict.sections import Section
+from tcusim.verdict.subjects import Named, names_tile, subject_of
+from tcusim.verdict.verdict import Verdict, validate
 
 __all__ = ["validate_command"]
 
 # What takes longer is said before it begins.
-_PATIENCE_SECONDS = 60
+_PATIENCE_SECONDS: Final = 60
 
 
 @click.command(
     "validate",
     no_args_is_help=True,
     epilog=examples(
+        "tcusim validate mychip.toml --html mychip.html",
+        "tcusim validate h200 v100 mychip.toml",
         "tcusim validate 64x8x16",
+        "tcusim validate 16x16x16 --fraction-bits 12",
         "tcusim validate 5x7x3 scan_t scan_tn --full",
         "tcusim validate 16x16x16 --ab s8 --acc s32 --arch hopper --json -",
     ),
 )
-@click.argument("shape", metavar="MxNxK")
-@click.argument("algorithms", nargs=-1)
+@click.argument("words", nargs=-1, metavar="[UNIT|MxNxK|ALGORITHM]...")
+@click.option(
+    *("--tile", "only"), type=Tile(), help="The only tile of the units to try. Default: all."
+)
 @click.option("--ab", default="f16", show_default=True, help="Type of the operands.")
 @click.option(
     "--acc",
@@ -38,7 +52,7 @@ _PATIENCE_SECONDS = 60
     show_default=True,
     help="Type they add up in.",
 )
-@arithmetic("Whose arithmetic.", default="exact")
+@arithmetic("Whose arithmetic, of a tile.", default="exact")
 @click.option(
     "--quick/--full",
     default=True,
@@ -46,59 +60,147 @@ _PATIENCE_SECONDS = 60
     help="Some sizes around the edges of the tile, or many, and every layout.",
 )
 @click.option(
+    *("--section", "sections"),
+    multiple=True,
+    type=OneOf("section", SECTIONS),
+    help="Make this section alone; may be repeated. Default: all, or of named algorithms theirs.",
+)
+@click.option(
+    "--reference",
+    default="h200",
+    show_default=True,
+    metavar="UNIT",
+    help="What costs are compared with: its tile 16x16x16.",
+)
+@click.option("--jobs", type=click.IntRange(1), help="Processes; default: one a processor.")
+@click.option(
     *("--json", "output"),
     type=OutputFile(),
-    help="Write everything as JSON; - prints it instead of the table.",
+    help="Write everything as JSON; - prints it instead of the text.",
 )
+@click.option("--html", type=OutputFile(), help="Write everything as one page with plots.")
 @click.pass_context
-def validate_command(
-    ctx: click.Context, /, shape: str, algorithms: tuple[str, ...], **options: Any
-) -> None:
-    """Try ALGORITHMS (default: all) on the tile MxNxK, which may be one that no GPU has.
+def validate_command(ctx: click.Context, /, words: tuple[str, ...], **options: Any) -> None:
+    """Judge matrix units: is a tensor core any good, and for what.
 
-    The table says which are possible, with the data in which operand, how many cases gave the
-    exact sums, and what they cost. The exit code is 1 if anything that is possible is wrong, or
-    takes other mma steps than its formula says, or if nothing is possible.
+    A UNIT is one that `tcusim list units` has, an architecture or a TOML file. MxNxK is a tile of
+    any sizes, which may be one that no GPU has. ALGORITHMS (default: all) are tried on them.
+
+    It begins with five lines for each unit: the best algorithms, what they cost, how precise sums
+    are, what bounds them, and what was not tested. The exit code is 1 if anything that ran is
+    wrong, if a unit cannot be, or if nothing is possible on it.
     """
-    output, full = options.pop("output"), not options.pop("quick")
-    validation = Validation.of(shape, algorithms or None, full=full, **options)
-    if validation.seconds > _PATIENCE_SECONDS:
-        click.echo(_warning(validation.seconds), err=True)
+    output, html = options.pop("output"), options.pop("html")
+    if html == "-":
+        raise click.UsageError("--html writes a file, not to the terminal; give it a name")
+    options |= _subjects(words, options.pop("only"), options["arch"], ctx.params["archs"])
+    named, full = options.pop("named"), not options.pop("quick")
+    jobs = options.pop("jobs") or os.cpu_count() or 1
+    seconds = sum(_seconds(one, full, options) for one in named) / jobs
+    if seconds > _PATIENCE_SECONDS:
+        click.echo(_warning(seconds), err=True)
+    sections = options.pop("sections") or None
     with progress("validating") as draw:
-        report = validation.run(draw)
+        verdict = validate(
+            *named, full=full, sections=sections, jobs=jobs, progress=draw, **options
+        )
+    if html is not None:
+        files.write_text(html, verdict.to_html())
     if output not in (None, "-"):
-        files.write_text(output, report.to_json() + "\n")
+        files.write_text(output, verdict.to_json() + "\n")
     if output == "-":
-        print_json(json.loads(report.to_json()))
+        print_json(verdict.as_json())
     else:
-        _print(report)
-    ctx.exit(0 if report.ok else 1)
+        _print(verdict)
+    ctx.exit(0 if verdict.ok else 1)
+
+
+def _subjects(
+    words: tuple[str, ...], tile: MmaShape | None, arch: str, archs: Sequence[str]
+) -> dict[str, Any]:
+    """Return what `validate` takes for the words: named, tile, arch and algorithms."""
+    tiles = [word for word in words if names_tile(word)]
+    known = {name.lower() for row in algorithms() for name in (row.name, row.alias) if name}
+    names = [word for word in words if word.lower() in known]
+    named: list[Named] = [
+        word if word in tiles else _unit(word, known) for word in words if word not in names
+    ]
+    given = {"tile": tile, "arch": arch, "algorithms": names or None}
+    if tiles and arch != "exact" and arch not in archs and unit_of(arch).shapes:
+        # It is of --unit, and has tiles of its own and figures.
+        if len(tiles) > 1 or tile is not None:
+            raise click.UsageError(f"--unit {arch} takes one tile; {tiles[0]} is not the only one")
+        named[named.index(tiles[0])] = unit_of(arch)
+        return given | {"named": named, "tile": tiles[0], "arch": "exact"}
+    if arch != "exact" and not tiles:
+        return given | {"named": [*named, unit_of(arch)], "arch": "exact"}
+    if not named:
+        raise click.UsageError(
+            f"there is no unit and no tile to try {', '.join(names)} on; name one, such as h200 or "
+            f"64x8x16"
+        )
+    return given | {"named": named}
+
+
+def _unit(word: str, known: Collection[str]) -> Unit:
+    """Return the unit of a word; an error counts algorithms among what it may be."""
+    try:
+        return unit_of(word)
+    except errors.UnknownName:
+        valid = {*known, *(one.name for one in (*units(), *arches()))}
+        raise errors.unknown_name("unit, tile or algorithm", word, valid) from None
+
+
+def _seconds(named: Named, full: bool, options: Mapping[str, Any]) -> float:
+    """Return how long a unit takes on one processor, about."""
+    given = {key: options[key] for key in ("ab", "acc", "tile", "arch")}
+    try:
+        subject = subject_of(named, **given)
+    except errors.Unsupported:
+        # `validate` says so, or takes no time for it.
+        return 0.0
+    return seconds_of(subject, options["algorithms"], full=full)
 
 
 def _warning(seconds: float) -> str:
     """Return how long it takes, and how it takes less."""
-    units = (("days", 86400), ("hours", 3600), ("minutes", 60))
-    unit, size = next((one for one in units if seconds >= 2 * one[1]), units[-1])
+    parts = (("days", 86400), ("hours", 3600), ("minutes", 60))
+    part, size = next((one for one in parts if seconds >= 2 * one[1]), parts[-1])
     return (
-        f"this takes roughly {seconds / size:.0f} {unit}; less for a smaller tile, or if you name "
+        f"this takes roughly {seconds / size:.0f} {part}; less for a smaller tile, or if you name "
         f"algorithms"
     )
 
 
-def _print(report: ShapeReport) -> None:
-    """Print the table, what is wrong or impossible, and the summary."""
+def _print(verdict: Verdict) -> None:
+    """Print the five lines of each unit, then the sections."""
+    from rich.table import Table
+    from rich.text import Text
+
+    for unit, lines in zip(verdict.units, verdict.lines(), strict=True):
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold")
+        for line in lines:
+            table.add_row(line.name, Text(line.text, style="" if line.good else "bold red"))
+        click.echo(heading_of(unit))
+        show(table)
+        click.echo()
+    for section in verdict.sections():
+        _print_section(section)
+
+
+def _print_section(section: Section) -> None:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    cells = report.table()
-    if cells:
+    click.echo("\n".join([section.title, *section.texts]))
+    if section.rows:
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-        for name in report.header:
-            table.add_column(name, no_wrap=name == "algorithm", overflow="fold")
-        for line in cells:
-            table.add_row(*map(Text, line))
+        for number, name in enumerate(section.header):
+            table.add_column(name, no_wrap=number == 0, overflow="fold")
+        for cells in section.rows:
+            table.add_row(*map(Text, cells))
         show(table)
-    for note in report.notes():
-        click.echo(note)
-    click.echo(report.summary())
+    click.echo()

@@ -269,6 +269,19 @@ shuffle_interval, barrier_latency, launch_seconds : Figure or None
         """Return the names of the figures of the machine that nobody knows."""
         return tuple(name for name in FIGURES if getattr(self, name) is None)
 
+    def tile(self, name: str) -> MmaShape:
+        """Return the tile of this name; InputError if the unit has no such tile."""
+        for shape in self.shapes:
+            if shape.name == name:
+                return shape
+        tiles = ", ".join(shape.name for shape in self.shapes) or "none"
+        help_text = "Add it to the tiles in its file."
+        if self.arch.name != self.name:
+            help_text = f"For another tile with its arithmetic: --arch {self.arch.name}."
+        raise InputError(
+            f"the unit {self.name} has no tile {name}; its tiles: {tiles}. {help_text}"
+        )
+
     def instruction(self, tile: str, ab: str, acc: str, family: str = "") -> Instruction | None:
         """Return the time of this instruction; that of no family stands for those without one."""
         found = {

@@ -1,0 +1,1 @@
+"""Is a matrix unit any good? All that is known of it, tried, measured, and told in five lines."""

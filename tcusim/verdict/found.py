@@ -1,0 +1,121 @@
+"""What was found of a unit, before anybody tells it: the data of a verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tcusim.check.report import ShapeReport
+from tcusim.machine import Rule
+from tcusim.verdict.claims import Claim
+from tcusim.verdict.consistency import IMPOSSIBLE, Finding
+from tcusim.verdict.tasks import Candidate, Task, best_of
+
+__all__ = ["SECTIONS", "Asked", "Reference", "UnitVerdict"]
+
+# The parts of a verdict that can be asked for, in their order.
+SECTIONS: Final = ("correctness", "precision", "counts", "time")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a verdict is to say.
+
+    Attributes
+    ----------
+    ab, acc : str
+        Element types.
+    algorithms : tuple of str or None
+        The only ones to try; None for all.
+    full : bool
+        Whether to try many more cases, and longer sums.
+    sections : tuple of str
+        Of `SECTIONS`.
+    """
+
+    ab: str = "f16"
+    acc: str = "f32"
+    algorithms: tuple[str, ...] | None = None
+    full: bool = False
+    sections: tuple[str, ...] = SECTIONS
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What units are compared with: the usual tile of a unit that is known.
+
+    Attributes
+    ----------
+    name, tile : str
+        The unit and its tile.
+    candidates : tuple of Candidate
+        What it can do for each task.
+    """
+
+    name: str
+    tile: str
+    candidates: tuple[Candidate, ...]
+
+    def __str__(self) -> str:
+        """Return what it is called."""
+        return f"{self.tile} on {self.name}"
+
+    def best(self, task: Task) -> Candidate | None:
+        """Return the best for a task."""
+        return best_of(self.candidates, task)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitVerdict:
+    """What was found of one unit; its five lines are `lines_of`.
+
+    Attributes
+    ----------
+    name, title, arch : str
+        The unit, and whose arithmetic it has.
+    tiles : tuple of str
+        The tiles that were tried, the one that is compared first.
+    left_out : str
+        The other tiles, and why they were not tried.
+    asked : Asked
+        What was to be said.
+    rules : tuple of Rule
+        How the tiles compute, in their order.
+    refused : str
+        Why the unit does not take the types; then there is nothing else.
+    findings : tuple of Finding
+        What contradicts itself, or is of no use.
+    claims : tuple of Claim or None
+        What the unit claims and its model computes otherwise; None without a model.
+    reports : tuple of ShapeReport
+        Correctness and counts, one for each tile.
+    candidates : tuple of Candidate
+        What was right, for each task that it can do.
+    """
+
+    name: str
+    title: str
+    arch: str
+    tiles: tuple[str, ...]
+    left_out: str
+    asked: Asked
+    rules: tuple[Rule, ...] = ()
+    refused: str = ""
+    findings: tuple[Finding, ...] = ()
+    claims: tuple[Claim, ...] | None = None
+    reports: tuple[ShapeReport, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether all that ran was right, and nothing that was claimed was found otherwise."""
+        return (
+            not self.refused
+            and all(report.ok for report in self.reports)
+            and not self.claims
+            and not any(one.gravity == IMPOSSIBLE for one in self.findings)
+        )
+
+    def best(self, task: Task) -> Candidate | None:
+        """Return the best for a task; None if it can do none, or none was right."""
+        return best_of(self.candidates, task)

@@ -1,0 +1,185 @@
+"""The five lines with which a verdict begins.
+
+What ran and was right is told as that; what did not run is told in the last line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from tcusim.check.report import ShapeRow
+from tcusim.verdict.consistency import IMPOSSIBLE
+from tcusim.verdict.found import SECTIONS, Reference, UnitVerdict
+from tcusim.verdict.tasks import TASKS, Candidate, Task
+
+__all__ = ["LINES", "Line", "heading_of", "lines_of"]
+
+# The names of the lines, in their order.
+LINES: Final = ("best", "cost", "precision", "bound", "not tested")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One of the five lines.
+
+    Attributes
+    ----------
+    name : str
+        Of `LINES`.
+    text : str
+        What is to be said, in one line without its name.
+    good : bool
+        Whether nothing in it is wrong.
+    """
+
+    name: str
+    text: str
+    good: bool = True
+
+
+def heading_of(found: UnitVerdict) -> str:
+    """Return what stands above a unit's lines: what it is, and in which types."""
+    title = "" if found.title == found.name else f", {found.title}"
+    return f"{found.name}{title}: {found.asked.ab} to {found.asked.acc}"
+
+
+def lines_of(found: UnitVerdict, reference: Reference | None) -> tuple[Line, ...]:
+    """Return the five lines of a unit."""
+    if found.refused:
+        none = "nothing was tried"
+        texts = (f"nothing: {found.refused}", none, none, none, "all of it")
+        return tuple(Line(name, text, False) for name, text in zip(LINES, texts, strict=True))
+    wrong = list(_wrong(found))
+    return (
+        Line(LINES[0], "; ".join([*wrong, _best(found)]), not wrong),
+        Line(LINES[1], _cost(found, reference)),
+        _precision(found),
+        Line(LINES[3], _bound(found)),
+        Line(LINES[4], "; ".join(_untested(found))),
+    )
+
+
+# --- What is best -----------------------------------------------------------------------------
+
+
+def _wrong(found: UnitVerdict) -> Iterator[str]:
+    """Yield what is wrong with the algorithms, or impossible about the unit."""
+    for finding in found.findings:
+        if finding.gravity == IMPOSSIBLE:
+            yield f"IMPOSSIBLE: {finding.text} [{finding.name}]"
+    rows = [row for report in found.reports for row in report.rows if not row.ok]
+    for name in dict.fromkeys(row.name for row in rows):
+        first = next(row for row in rows if row.name == name)
+        yield f"WRONG: {name}: {_what_is_wrong(first)}"
+
+
+def _what_is_wrong(row: ShapeRow) -> str:
+    if row.first_wrong:
+        return f"{row.cases - row.right} of {row.cases} cases, first {row.first_wrong}"
+    count = next(count for count in row.counts if not count.ok)
+    return f"{count.counted} mma steps where its formula has {count.formula} (N = {count.repeats})"
+
+
+def _best(found: UnitVerdict) -> str:
+    if not found.reports:
+        return "not asked for"
+    best = {task: found.best(task) for task in TASKS}
+    if not any(best.values()):
+        tried = found.asked.algorithms
+        return f"nothing of {', '.join(tried)}" if tried else "no algorithm does anything here"
+    text = ", ".join(
+        f"{task.name} {'none' if one is None else one.name}"
+        for task, one in best.items()
+        if one is not None or found.asked.algorithms is None
+    )
+    tiles = dict.fromkeys(one.tile for one in best.values() if one is not None)
+    if len(tiles) == 1:
+        return f"{text} (tile {next(iter(tiles))})"
+    several = ", ".join(f"{task.name} {one.tile}" for task, one in best.items() if one is not None)
+    return f"{text} (tiles: {several})"
+
+
+# --- What it costs ----------------------------------------------------------------------------
+
+
+def _cost(found: UnitVerdict, reference: Reference | None) -> str:
+    pairs = [(task, one) for task in TASKS if (one := found.best(task)) is not None]
+    if not pairs:
+        return "nothing to count"
+    texts = ", ".join(_cost_of(task, one, reference) for task, one in pairs)
+    if reference is None:
+        return f"elements an mma, and the useful share of its multiply-adds: {texts}"
+    return f"mma beside {reference}, and the useful share of their multiply-adds: {texts}"
+
+
+def _cost_of(task: Task, one: Candidate, reference: Reference | None) -> str:
+    """Return what a task costs: how many mma beside the reference, and what is useful of them."""
+    other = None if reference is None else reference.best(task)
+    useful = f"{100 * one.useful:.3g}%"
+    if other is None:
+        return f"{task.name} {1 / one.mma:,.4g} ({useful})"
+    if other.useful != one.useful:
+        useful += f", there {100 * other.useful:.3g}%"
+    return f"{task.name} {one.mma / other.mma:.3g}x ({useful})"
+
+
+# --- What may be promised ---------------------------------------------------------------------
+
+
+def _precision(found: UnitVerdict) -> Line:
+    """Return what precision there is."""
+    claims = found.claims or ()
+    wrong = [f"WRONG: {claim.text} [{claim.name}]" for claim in claims]
+    if "precision" not in found.asked.sections:
+        text = "not tested: it was not asked for"
+    elif found.arch == "exact":
+        text = (
+            "not known: nobody said how this unit computes, so it computed exactly. Say it by "
+            "--unit FILE, --arch NAME or --fraction-bits F"
+        )
+    else:
+        text = "not tested"
+    return Line(LINES[2], "; ".join([*wrong, text]), not wrong)
+
+
+# --- What bounds it ---------------------------------------------------------------------------
+
+
+def _bound(found: UnitVerdict) -> str:
+    bounds: dict[str, list[str]] = {}
+    unknown: dict[str, None] = {}
+    for task in TASKS:
+        one = found.best(task)
+        if one is None:
+            continue
+        if one.bound:
+            bounds.setdefault(one.bound, []).append(task.name)
+        unknown |= dict.fromkeys(one.unknown)
+    if bounds:
+        return "; ".join(f"{bound}: {', '.join(tasks)}" for bound, tasks in bounds.items())
+    if unknown:
+        return f"not known: nobody told {', '.join(unknown)}"
+    return "not known: no time was predicted"
+
+
+# --- What nobody tested -----------------------------------------------------------------------
+
+
+def _untested(found: UnitVerdict) -> Iterator[str]:
+    """Yield what did not run, or is not known."""
+    if found.claims is None:
+        yield "hardware: its rule was computed, not compared with a model of it"
+    if found.left_out:
+        yield f"tiles {found.left_out}"
+    too_large = sum(row.left_out for report in found.reports for row in report.rows)
+    if too_large:
+        yield f"{too_large} programs that did not fit in memory"
+    if found.asked.algorithms is not None:
+        yield "other algorithms than those named"
+    if found.reports and not found.asked.full:
+        yield "more sizes (--full)"
+    missing = [one for one in SECTIONS if one not in found.asked.sections]
+    if missing:
+        yield f"{', '.join(missing)} (not asked for)"

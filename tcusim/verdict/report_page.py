@@ -1,0 +1,102 @@
+"""A verdict as HTML: a page that stands alone, or a fragment for a notebook. No script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from typing import Final
+
+from tcusim import line_charts
+from tcusim.markup import page, shown, table
+from tcusim.verdict.found import Reference, UnitVerdict
+from tcusim.verdict.lines import heading_of, lines_of
+from tcusim.verdict.sections import Section, comparison_of, sections_of
+from tcusim.verdict.tasks import TASKS, Task
+
+__all__ = ["fragment_of", "page_of"]
+
+_STYLE: Final = """
+.tcusim-verdict dl { display: grid; grid-template-columns: max-content 1fr; gap: .3em 1em;
+  margin: .5em 0 1.5em; max-width: 62em }
+.tcusim-verdict dt { font-weight: 600 }
+.tcusim-verdict dd { margin: 0 }
+.tcusim-verdict .wrong { color: light-dark(#b3261e, #ff8a80) }
+.tcusim-verdict h2 { font-size: 1.25em; margin: 1.6em 0 .3em }
+.tcusim-verdict h3 { font-size: 1.05em; margin: 1.3em 0 .3em }
+.tcusim-verdict ul { margin: .3em 0; padding-left: 1.3em; max-width: 62em }
+.tcusim-verdict .bars { display: grid; grid-template-columns: max-content 1fr; gap: .1em .7em;
+  align-items: center; max-width: 40em; margin: .4em 0 1em }
+.tcusim-verdict .bars i { display: block; flex: none; height: .7em; min-width: 1px;
+  background: #5b6cd6 }
+.tcusim-verdict .bars i.other { background: #8a8a8a }
+.tcusim-verdict .bars span { white-space: nowrap }
+.tcusim-verdict .bars div { display: flex; gap: .5em; align-items: center }
+@media (max-width: 36em) { .tcusim-verdict dl { display: block }
+  .tcusim-verdict dd { margin: 0 0 .7em } }
+"""
+
+
+# The class of a line, by whether nothing in it is wrong.
+_LOOKS: Final = {True: "right", False: "wrong"}
+
+
+def page_of(units: Sequence[UnitVerdict], reference: Reference | None) -> str:
+    """Return a whole page."""
+    names = ", ".join(unit.name for unit in units)
+    return page(f"Is it any good? {names}", fragment_of(units, reference))
+
+
+def fragment_of(units: Sequence[UnitVerdict], reference: Reference | None) -> str:
+    """Return what a notebook shows, and what is in a page."""
+    parts = [f"<style>{_STYLE}{line_charts.style()}</style>", '<div class="tcusim-verdict">']
+    for unit in units:
+        parts += [f"<h2>{escape(heading_of(unit))}</h2>", _five(unit, reference)]
+    if len(units) > 1:
+        parts.append(_section(comparison_of(units, reference)))
+    parts += ["<h2>Elements an mma</h2>", *_bars(units, reference)]
+    for unit in units:
+        if len(units) > 1:
+            parts.append(f"<h2>{escape(unit.name)} in full</h2>")
+        parts += map(_section, sections_of(unit, every_tile=True))
+    return shown(*parts, "</div>")
+
+
+def _five(unit: UnitVerdict, reference: Reference | None) -> str:
+    items = (
+        f'<dt>{escape(line.name)}</dt><dd class="{_LOOKS[line.good]}">{escape(line.text)}</dd>'
+        for line in lines_of(unit, reference)
+    )
+    return f"<dl>{''.join(items)}</dl>"
+
+
+def _section(section: Section) -> str:
+    parts = [f"<h3>{escape(section.title)}</h3>"]
+    if section.texts:
+        items = "".join(f"<li>{escape(text.strip())}</li>" for text in section.texts)
+        parts.append(f"<ul>{items}</ul>")
+    if section.rows:
+        parts.append(table(section.title, section.rows, section.header))
+    return "\n".join(parts)
+
+
+def _bars(units: Sequence[UnitVerdict], reference: Reference | None) -> Iterator[str]:
+    """Yield for each task how much one mma does, as bars of equal scale."""
+    for task in TASKS:
+        rows = [(unit.name, one, "") for unit in units if (one := unit.best(task)) is not None]
+        if not rows:
+            continue
+        if reference is not None and (other := reference.best(task)) is not None:
+            rows.append((str(reference), other, "other"))
+        most = max(1 / one.mma for _, one, _ in rows)
+        items = "".join(
+            f'<span>{escape(name)}</span><div><i class="{look}" '
+            f'style="width: {60 / one.mma / most:.1f}%"></i>'
+            f"<span>{1 / one.mma:,.4g} ({escape(one.name)})</span></div>"
+            for name, one, look in rows
+        )
+        yield f'<h3>{escape(_of(task))}</h3><div class="bars">{items}</div>'
+
+
+def _of(task: Task) -> str:
+    what = "multiply-adds" if task.kind == "product" else "elements"
+    return f"{task}: {what} that one mma takes"

@@ -1,0 +1,175 @@
+"""What follows the five lines, as texts and tables: for a terminal, a page and a notebook alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from tcusim.check.report import ShapeReport
+from tcusim.machine import Fused, Rule
+from tcusim.verdict.found import Reference, UnitVerdict
+from tcusim.verdict.tasks import TASKS, Task
+
+__all__ = ["Section", "comparison_of", "sections_of"]
+
+# What marks the best of a row, and that none is told apart.
+BEST: Final = " *"
+
+# A number to compare, and whether more of it is better.
+_Number: TypeAlias = float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a report.
+
+    Attributes
+    ----------
+    title : str
+        Its heading.
+    texts : tuple of str
+        Sentences, one a line.
+    header : tuple of str
+        Of the table; empty if there is none.
+    rows : tuple of tuple of str
+        Its cells; the first of a row is what the row is of.
+    """
+
+    title: str
+    texts: tuple[str, ...] = ()
+    header: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+
+    def __str__(self) -> str:
+        """Return it as plain text."""
+        lines = [self.title, *self.texts]
+        table = [self.header, *self.rows] if self.rows else []
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines += ["  ".join(map(str.ljust, cells, widths)).rstrip() for cells in table]
+        return "\n".join(lines)
+
+
+def sections_of(found: UnitVerdict, *, every_tile: bool = False) -> tuple[Section, ...]:
+    """Return the sections of one unit.
+
+    every_tile: counts of all tiles rather than those of the first.
+    """
+    asked = found.asked.sections
+    made: list[Section] = []
+    if found.findings:
+        texts = tuple(f"{one.gravity}: {one.text} [{one.name}]" for one in found.findings)
+        made.append(Section("What contradicts itself, or is of no use", texts))
+    if found.claims is not None:
+        made.append(_claims(found))
+    if found.reports and "correctness" in asked:
+        made.append(_correctness(found))
+    if found.reports and "counts" in asked:
+        made += _counts(found.reports if every_tile else found.reports[:1])
+        others = ", ".join(found.tiles[1:])
+        if others and not every_tile:
+            more = f"Those of {others} are in the page (--html) and the JSON (--json)."
+            made.append(Section("Counts of the other tiles", (more,)))
+    return tuple(made)
+
+
+def _claims(found: UnitVerdict) -> Section:
+    texts = tuple(f"WRONG: {one.text} [{one.name}]" for one in found.claims or ())
+    tiles = ", ".join(found.tiles)
+    right = (f"Every bit of {tiles} is as the unit's rule gives it, on random tiles.",)
+    return Section("The model against the unit's rule", texts or right)
+
+
+def _correctness(found: UnitVerdict) -> Section:
+    """Tell what gave the exact sums of integers; that says nothing of rounding."""
+    texts = [
+        "Every algorithm, on integers so small that nothing is rounded: this tests the "
+        "algorithms on the tile, and not the arithmetic."
+    ]
+    for report in found.reports:
+        texts += [report.summary(), *(f"  {note}" for note in report.notes())]
+    return Section("Correctness on exact integers", tuple(texts))
+
+
+def _counts(reports: Sequence[ShapeReport]) -> Iterator[Section]:
+    for report in reports:
+        yield Section(
+            f"Counts on {report.shape}, against the closed formulas",
+            header=tuple(report.header),
+            rows=tuple(report.table()),
+        )
+
+
+# --- Beside each other ------------------------------------------------------------------------
+
+
+def comparison_of(units: Sequence[UnitVerdict], reference: Reference | None) -> Section:
+    """Return a table with a column for each unit, the best of each row marked."""
+    others = () if reference is None else (str(reference),)
+    rows = [
+        ("arithmetic", *map(_arithmetic, units), *("" for _ in others)),
+        ("tiles", *(", ".join(unit.tiles) or "none" for unit in units), *("" for _ in others)),
+        ("cases right", *map(_right, units), *("" for _ in others)),
+    ]
+    for task in TASKS:
+        rows += _task_rows(units, reference, task)
+    return Section(
+        "Beside each other",
+        (f"The best of a row has{BEST}. An mma is one multiply-accumulate of a tile.",),
+        ("", *(unit.name for unit in units), *others),
+        tuple(rows),
+    )
+
+
+def _arithmetic(unit: UnitVerdict) -> str:
+    """Return how the first tile computes."""
+    if unit.refused:
+        return "refused"
+    return rule_in_words(unit.rules[0])
+
+
+def rule_in_words(rule: Rule) -> str:
+    """Return a rule in a few words."""
+    how = rule.how
+    if not isinstance(how, Fused):
+        return type(how).__name__.lower()
+    return f"{how.length} terms, {how.fraction_bits} bits, {how.output}"
+
+
+def _right(unit: UnitVerdict) -> str:
+    rows = [row for report in unit.reports for row in report.rows if row.possible]
+    if not rows:
+        return "refused" if unit.refused else "not tried"
+    right, cases = (sum(getattr(row, name) for row in rows) for name in ("right", "cases"))
+    return f"{right:,} of {cases:,}"
+
+
+def _task_rows(
+    units: Sequence[UnitVerdict], reference: Reference | None, task: Task
+) -> Iterator[tuple[str, ...]]:
+    """Yield what each does for a task: how, elements an mma, and what is useful."""
+    found = [unit.best(task) for unit in units]
+    if not any(found):
+        return
+    others = [] if reference is None else [reference.best(task)]
+    every = [*found, *others]
+    yield (f"{task.name}: best", *("none" if one is None else one.name for one in every))
+    each = [None if one is None else 1 / one.mma for one in every]
+    what = "multiply-adds" if task.kind == "product" else "elements"
+    yield (f"  {what} an mma", *_marked(each, "{:,.4g}", len(found)))
+    useful = [None if one is None else 100 * one.useful for one in every]
+    yield ("  useful", *_marked(useful, "{:.3g}%", len(found)))
+
+
+def _marked(
+    numbers: Sequence[_Number],
+    form: str,
+    compared: int,
+    best: Callable[[Sequence[float]], float] = max,
+) -> Iterator[str]:
+    """Yield numbers as text; the best of the first ones is marked, unless they are all equal."""
+    known = [one for one in numbers[:compared] if one is not None]
+    top = best(known) if len(set(known)) > 1 else None
+    for place, one in enumerate(numbers):
+        text = "" if one is None else form.format(one)
+        yield text + (BEST if place < compared and one is not None and one == top else "")

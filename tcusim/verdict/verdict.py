@@ -1,0 +1,262 @@
+"""Is a matrix unit any good? `validate` tries all that is known to judge it, and says so."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, TypeAlias
+
+from tcusim.algorithms import algorithm_of
+from tcusim.check.report import ShapeReport
+from tcusim.errors import InputError, Unsupported, unknown_name
+from tcusim.machine.shapes import MmaShape
+from tcusim.verdict.claims import Model, claims_of
+from tcusim.verdict.consistency import findings_of
+from tcusim.verdict.correctness import reports_of
+from tcusim.verdict.found import SECTIONS, Asked, Reference, UnitVerdict
+from tcusim.verdict.lines import Line, heading_of, lines_of
+from tcusim.verdict.report_page import fragment_of, page_of
+from tcusim.verdict.sections import Section, comparison_of, sections_of
+from tcusim.verdict.subjects import Named, Subject, subject_of
+from tcusim.verdict.tasks import TASKS, Candidate, candidates_of, counted
+
+__all__ = ["Verdict", "validate"]
+
+# What is about a unit alone is left out where algorithms are named.
+_OF_ALGORITHMS: Final = ("correctness", "counts", "time")
+
+# Called with what is done, and of how much.
+Progress: TypeAlias = Callable[[int, int], object]
+_WHOLE: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What `validate` found: five lines for each unit, and what they are drawn from.
+
+    Attributes
+    ----------
+    units : tuple of UnitVerdict
+        In the order in which they were named.
+    reference : Reference or None
+        What their costs are compared with; None if it does not take the types.
+    seconds : float
+        How long it took.
+    """
+
+    units: tuple[UnitVerdict, ...]
+    reference: Reference | None
+    seconds: float = field(default=0.0, compare=False)
+
+    @property
+    def ok(self) -> bool:
+        """Whether all that ran was right for every unit: see `UnitVerdict.ok`."""
+        return all(unit.ok for unit in self.units)
+
+    def lines(self) -> tuple[tuple[Line, ...], ...]:
+        """Return the five lines of each unit, in their order."""
+        return tuple(lines_of(unit, self.reference) for unit in self.units)
+
+    def sections(self) -> tuple[Section, ...]:
+        """Return what follows the lines: of one unit its sections, of several a comparison."""
+        if len(self.units) == 1:
+            return sections_of(self.units[0])
+        return (comparison_of(self.units, self.reference),)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything, ready for JSON."""
+        return {
+            "ok": self.ok,
+            "units": [self._unit_as_json(unit) for unit in self.units],
+            "reference": None if self.reference is None else asdict(self.reference),
+            "tasks": [asdict(task) for task in TASKS],
+            "seconds": round(self.seconds, 3),
+        }
+
+    def _unit_as_json(self, unit: UnitVerdict) -> dict[str, Any]:
+        shown = ("name", "title", "arch", "tiles", "left_out", "refused", "ok")
+        best = {task.name: unit.best(task) for task in TASKS}
+        return {
+            **{name: getattr(unit, name) for name in shown},
+            **asdict(unit.asked),
+            "verdict": {line.name: line.text for line in lines_of(unit, self.reference)},
+            "rules": [asdict(rule) for rule in unit.rules],
+            "findings": [asdict(one) for one in unit.findings],
+            "claims": None if unit.claims is None else [asdict(one) for one in unit.claims],
+            "correctness": [report.as_json() for report in unit.reports],
+            "best": {name: one and asdict(one) for name, one in best.items()},
+            "candidates": [asdict(one) for one in unit.candidates],
+        }
+
+    def to_json(self) -> str:
+        """Return everything as JSON text; `ShapeReport.from_json` reads its parts `correctness`."""
+        return json.dumps(self.as_json(), ensure_ascii=False, indent=2)
+
+    def to_html(self) -> str:
+        """Return a page with everything, which asks for nothing else."""
+        return page_of(self.units, self.reference)
+
+    def __str__(self) -> str:
+        """Return the five lines and the sections as plain text."""
+        texts = []
+        for unit in self.units:
+            lines = [heading_of(unit)]
+            lines += [f"{one.name:<10}  {one.text}" for one in lines_of(unit, self.reference)]
+            texts.append("\n".join(lines))
+        return "\n\n".join([*texts, *map(str, self.sections())])
+
+    def _repr_html_(self) -> str:
+        return fragment_of(self.units, self.reference)
+
+
+def validate(
+    *named: Named,
+    tile: str | tuple[int, int, int] | MmaShape | None = None,
+    ab: str = "f16",
+    acc: str = "f32",
+    arch: str = "exact",
+    algorithms: Sequence[str] | None = None,
+    full: bool = False,
+    sections: Sequence[str] | None = None,
+    reference: Named | None = "h200",
+    model: Model | None = None,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> Verdict:
+    """Judge matrix units: are the algorithms right, how precise are sums, what do they cost.
+
+    Parameters
+    ----------
+    *named : str, Path, Unit, Arch, MmaShape or tuple
+        Units by name, by file or as they are; or tiles such as ``"64x8x16"``. Several are compared.
+    tile : str, tuple or MmaShape, optional
+        The only one of the units' tiles to try.
+    ab, acc : str
+        Element types of the operands and of the accumulator.
+    arch : str
+        The arithmetic of a tile alone; ``"exact"`` looks at the algorithms.
+    algorithms : sequence of str, optional
+        The only algorithms to try. What is about a unit alone is then left out.
+    full : bool
+        Try many more cases and longer sums, which takes some ten times as long.
+    sections : sequence of str, optional
+        Of ``"correctness"``, ``"precision"``, ``"counts"`` and ``"time"``; by default all.
+    reference : str, Path, Unit, Arch, MmaShape, tuple or None
+        What the costs are compared with: its tile 16x16x16, else its first; None for nothing.
+    model : callable, optional
+        What the unit computes with, if that is more than its rule: a GPU or a simulated circuit.
+        It is called with a (m x k), b (k x n) and c (m x n) and returns d (m x n); where its bits
+        are others, the unit claims what is not so. For one unit.
+    jobs : int
+        Processes that try algorithms.
+    progress : callable, optional
+        Called with the part that is done and the whole, which is 1000.
+
+    Returns
+    -------
+    Verdict
+        `print` tells it; `to_json` and `to_html` give everything.
+
+    Raises
+    ------
+    UnknownName
+        For a unit, type, architecture, algorithm or section that is not known.
+    Unsupported
+        If the only unit does not take the types. One of several is told of in the verdict.
+    InputError
+        If a file says what cannot be, or a unit has no such tile.
+
+    Examples
+    --------
+    >>> verdict = validate((5, 7, 3), algorithms=["reduction_t", "scan_k"])
+    >>> verdict.ok
+    True
+    """
+    if not named:
+        raise InputError("there is no unit to judge; name one, such as validate('64x8x16')")
+    if model is not None and len(named) > 1:
+        raise InputError(f"a model is of one unit, and {len(named)} are named")
+    names = None if algorithms is None else tuple(algorithm_of(one).name for one in algorithms)
+    asked = Asked(ab, acc, names, full, _sections(sections, names))
+    start = time.monotonic()
+    judged = []
+    for number, one in enumerate(named):
+        try:
+            subject = subject_of(one, ab=ab, acc=acc, tile=tile, arch=arch)
+        except Unsupported as error:
+            if len(named) == 1:
+                raise
+            judged.append(_refused(one, asked, str(error)))
+            continue
+        share = None
+        if progress is not None:
+            share = _of_several(progress, number, len(named))
+        judged.append(_judged(subject, asked, model, jobs, share))
+    if progress is not None:
+        progress(_WHOLE, _WHOLE)
+    found = None if reference is None else _reference(reference, asked)
+    return Verdict(tuple(judged), found, time.monotonic() - start)
+
+
+def _sections(sections: Sequence[str] | None, algorithms: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the sections to make, in their order."""
+    if sections is None:
+        return SECTIONS if algorithms is None else _OF_ALGORITHMS
+    for one in sections:
+        if one not in SECTIONS:
+            raise unknown_name("section", one, SECTIONS)
+    return tuple(one for one in SECTIONS if one in sections)
+
+
+def _of_several(progress: Progress, number: int, units: int) -> Callable[[float], object]:
+    """Return what tells the progress of one of several units."""
+
+    def share(done: float) -> None:
+        progress(round(_WHOLE * (number + done) / units), _WHOLE)
+
+    return share
+
+
+def _refused(named: Named, asked: Asked, reason: str) -> UnitVerdict:
+    """Return the verdict on a unit that does not take the types."""
+    name = getattr(named, "name", None) or str(named)
+    return UnitVerdict(name, name, "", (), "", asked, refused=reason)
+
+
+def _judged(
+    subject: Subject,
+    asked: Asked,
+    model: Model | None,
+    jobs: int,
+    share: Callable[[float], object] | None,
+) -> UnitVerdict:
+    """Return the verdict on one unit."""
+    reports: tuple[ShapeReport, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
+    if not {"correctness", "counts", "time"}.isdisjoint(asked.sections):
+        reports = reports_of(subject, asked.algorithms, full=asked.full, jobs=jobs, share=share)
+        candidates = candidates_of(subject, reports)
+    return UnitVerdict(
+        name=subject.name,
+        title=subject.unit.title,
+        arch=subject.arch,
+        tiles=tuple(tile.name for tile in subject.tiles),
+        left_out=subject.left_out,
+        asked=asked,
+        rules=subject.rules,
+        findings=findings_of(subject),
+        claims=None if model is None else claims_of(subject, model),
+        reports=reports,
+        candidates=candidates,
+    )
+
+
+def _reference(named: Named, asked: Asked) -> Reference | None:
+    """Return what costs are compared with; None if it does not take the types."""
+    try:
+        subject = subject_of(named, ab=asked.ab, acc=asked.acc)
+    except Unsupported:
+        return None
+    return Reference(subject.name, subject.tiles[0].name, counted(subject, asked.algorithms))

@@ -1,0 +1,33 @@
+"""Units for tests of verdicts, and a cheap question about one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tcusim.machine import Arch, Figure, Fused, Instruction, Rule, Unit
+from tcusim.machine.shapes import MmaShape
+from tcusim.verdict.verdict import Verdict, validate
+
+# Of each kind one, so that a question takes a second.
+FEW = ("reduction_kn", "scan_kn", "gemm_naive")
+
+
+def figure(value: float) -> Figure:
+    return Figure(value, "invented", "assumed")
+
+
+def chip(name: str = "chip", *, how: Fused | None = None, tile: str = "4x4x4", **more: Any) -> Unit:
+    """Return a unit that nobody registered."""
+    rule = Rule("f16", "f32", how or Fused(4, 24), "invented", "assumed")
+    sizes = (int(size) for size in tile.split("x"))
+    arch = Arch(name, "a chip", (), (), (rule,), "invented")
+    return Unit(name, "a chip", arch, (MmaShape(*sizes),), **more)
+
+
+def timed(interval: float, latency: float, tile: str = "4x4x4") -> Instruction:
+    return Instruction(tile, "f16", "f32", latency=figure(latency), interval=figure(interval))
+
+
+def judge(*named: Any, **more: Any) -> Verdict:
+    """Return a verdict on few algorithms, compared with nothing."""
+    return validate(*named, **{"algorithms": FEW, "reference": None, **more})

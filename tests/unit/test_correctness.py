@@ -1,0 +1,36 @@
+"""Reports of several tiles, in one process and in several."""
+
+from __future__ import annotations
+
+import pytest
+
+from faulty import plant
+from judged import chip
+from tcusim.machine import register_unit
+from tcusim.verdict import correctness
+from tcusim.verdict.correctness import reports_of, seconds_of
+from tcusim.verdict.subjects import subject_of
+
+
+def test_each_tile_has_a_report_and_the_share_grows_to_one() -> None:
+    subject = subject_of("volta")
+    names, shares = ["reduction_k"], []
+    reports = reports_of(subject, names, share=shares.append)
+    assert [report.shape for report in reports] == [tile.name for tile in subject.tiles]
+    assert all(report.ok and report.arch == "volta" for report in reports)
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+    assert seconds_of(subject, names) < seconds_of(subject, names, full=True)
+
+
+def test_several_processes_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(correctness, "_WORTH_SECONDS", 0.0)
+    subject = subject_of(register_unit(chip("coarse")))
+    # Another process does not know it; its report stands in its place all the same.
+    plant()
+    names, shares = ["scan_k", "planted", "reduction_k"], []
+    one = reports_of(subject, names)
+    several = reports_of(subject, names, jobs=2, share=shares.append)
+    assert several == one
+    assert not one[0].ok
+    assert (len(shares), shares[-1]) == (3, pytest.approx(1.0))

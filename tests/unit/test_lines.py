@@ -1,0 +1,73 @@
+"""The five lines of a verdict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from faulty import plant
+from judged import FEW, chip, figure, judge
+from tcusim.machine import Fused, mma_values
+from tcusim.verdict.lines import LINES, heading_of, lines_of
+from tcusim.verdict.verdict import validate
+
+
+def texts(*named: Any, **more: Any) -> dict[str, str]:
+    verdict = judge(*named, **more)
+    return {line.name: line.text for line in lines_of(verdict.units[0], verdict.reference)}
+
+
+def test_five_lines_in_their_order() -> None:
+    found = texts("4x4x4")
+    assert tuple(found) == LINES
+    assert found["best"].startswith("short sums reduction_kn, long sums reduction_kn, short scans")
+    assert found["best"].endswith("matrix products gemm_naive (tile 4x4x4)")
+    assert "short sums 16 (25%)" in found["cost"]
+    assert "other algorithms than those named" in found["not tested"]
+
+
+def test_costs_are_beside_the_reference() -> None:
+    cost = texts("32x8x16", reference="h200")["cost"]
+    assert "mma beside 16x16x16 on h200" in cost
+    assert "short sums 0.5x (12.5%, there 6.25%)" in cost
+    # With the data in a, U has eight columns of result for sixteen rows: no gain for scans.
+    assert "short scans 1x (6.25%)" in cost
+
+
+def test_what_was_not_said_is_not_known() -> None:
+    whole = validate("4x4x4", algorithms=FEW, sections=["precision"], reference=None)
+    lines = {line.name: line.text for line in whole.lines()[0]}
+    assert lines["precision"].startswith("not known: nobody said how this unit computes")
+    assert lines["best"] == "not asked for"
+    assert lines["not tested"].endswith("correctness, counts, time (not asked for)")
+
+
+def test_what_is_wrong_comes_first_and_is_named() -> None:
+    plant()
+    first = judge("4x4x4", algorithms=["planted", "scan_kn"]).lines()[0][0]
+    assert not first.good
+    assert first.text.startswith("WRONG: planted: ")
+    assert "elements are wrong; " in first.text
+    assert "long scans scan_kn (tile 4x4x4)" in first.text
+    impossible = texts(chip("small", registers_per_core=figure(8)))["best"]
+    assert impossible.startswith("IMPOSSIBLE: a, b and c of one 4x4x4 mma take 32 registers")
+
+
+def test_what_a_model_computes_otherwise_is_named() -> None:
+    claimed = chip("claimed", how=Fused(4, 24))
+    rule = chip("built", how=Fused(4, 20)).arch.rows[0]
+    verdict = judge(claimed, model=lambda a, b, c: mma_values(a, b, c, rule))
+    precision = verdict.lines()[0][2]
+    assert (precision.name, precision.good) == ("precision", False)
+    assert precision.text.startswith("WRONG: ")
+    assert "have other bits than the unit's rule gives" in precision.text
+    assert not verdict.ok
+    assert "hardware" not in verdict.lines()[0][4].text
+
+
+def test_a_refused_unit_says_why() -> None:
+    verdict = judge("mi300x", "4x4x4")
+    first, *others = verdict.lines()[0]
+    assert "adds c after eight products" in first.text
+    assert {line.text for line in others} == {"nothing was tried", "all of it"}
+    assert heading_of(verdict.units[0]) == "mi300x: f16 to f32"
+    assert heading_of(judge(chip("headed")).units[0]) == "headed, a chip: f16 to f32"

@@ -1,0 +1,93 @@
+"""`tcusim.validate`: units are judged, alone and beside each other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tcusim
+from judged import FEW, chip, judge
+from tcusim.check.report import ShapeReport
+from tcusim.errors import InputError, UnknownName, Unsupported
+from tcusim.verdict.verdict import Verdict, validate
+
+
+def test_files_units_and_tiles_beside_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "mychip.toml"
+    path.write_text('tiles = ["4x8x4", "8x4x4"]\nfraction_bits = 12\n')
+    verdict = judge(str(path), "4x4x4", chip("own"))
+    assert [unit.name for unit in verdict.units] == ["mychip", "4x4x4", "own"]
+    assert verdict.units[0].tiles == ("4x8x4", "8x4x4")
+    assert verdict.ok
+    only = judge(path, tile="8x4x4")
+    assert only.units[0].tiles == ("8x4x4",)
+    text = str(verdict)
+    assert text.count("not tested  ") == 3
+    assert "Beside each other" in text
+    assert isinstance(verdict, tcusim.Verdict)
+    assert tcusim.validate is validate
+
+
+def test_json_has_everything() -> None:
+    verdict = judge("4x4x4", reference="16x16x16")
+    value = json.loads(verdict.to_json())
+    (unit,) = value["units"]
+    assert value["ok"]
+    assert list(unit["verdict"]) == ["best", "cost", "precision", "bound", "not tested"]
+    assert unit["best"]["short sums"]["mma"] == 1 / 16
+    assert value["reference"]["tile"] == "16x16x16"
+    report = ShapeReport.from_json(json.dumps(unit["correctness"][0]))
+    assert report == verdict.units[0].reports[0]
+
+
+def test_a_notebook_shows_it() -> None:
+    assert "tcusim-verdict" in judge("4x4x4")._repr_html_()
+
+
+def test_named_algorithms_leave_out_what_is_about_a_unit_alone() -> None:
+    assert "precision" not in judge("4x4x4").units[0].asked.sections
+    named = judge("4x4x4", algorithms=["scan_16"], sections=["counts", "correctness"])
+    assert named.units[0].asked.sections == ("correctness", "counts")
+    # The paper's name is the registry's.
+    assert named.units[0].asked.algorithms == ("scan_k",)
+
+
+def test_progress_and_the_reference() -> None:
+    seen: list[tuple[int, int]] = []
+    verdict = judge("4x4x4", "2x2x2", progress=lambda *now: seen.append(now))
+    assert seen == sorted(seen)
+    assert seen[-1] == (1000, 1000)
+    assert verdict.reference is None
+    # It does not take these types.
+    assert judge("4x4x4", ab="s8", acc="s32", reference="mi300x").reference is not None
+    assert judge("4x4x4", reference="mi300x").reference is None
+
+
+def test_one_of_several_that_does_not_take_the_types_is_told_of() -> None:
+    verdict = judge("4x4x4", "mi300x")
+    assert [bool(unit.refused) for unit in verdict.units] == [False, True]
+    assert not verdict.ok
+
+
+@pytest.mark.parametrize(
+    ("named", "more", "error", "text"),
+    [
+        ((), {}, InputError, "there is no unit to judge"),
+        (("4x4x4",), {"sections": ["cost"]}, UnknownName, "Did you mean 'counts'"),
+        (("4x4x4",), {"algorithms": ["scan_kk"]}, UnknownName, "Did you mean 'scan_k'"),
+        (("4x4x4", "2x2x2"), {"model": max}, InputError, "a model is of one unit, and 2 are"),
+        (("mi300x",), {}, Unsupported, "which no kind of rule here says"),
+        (("4x4x4", "h2000"), {}, UnknownName, "unknown unit or architecture 'h2000'"),
+    ],
+)
+def test_what_is_refused(named: Any, more: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error) as raised:
+        validate(*named, **{"algorithms": FEW, **more})
+    assert text in str(raised.value)
+
+
+def test_an_empty_verdict_is_of_nothing() -> None:
+    assert Verdict((), None).lines() == ()
