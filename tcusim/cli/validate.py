@@ -147,7 +147,7 @@ def _unit(word: str, known: Collection[str]) -> Unit:
     try:
         return unit_of(word)
     except errors.UnknownName:
-        valid = {*known, *(one.name for one in (*units(), *arches()))}
+        valid = {*known, *(one.name for one in units()), *(one.name for one in arches())}
         raise errors.unknown_name("unit, tile or algorithm", word, valid) from None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tcusim.machine import Arch, Figure, Fused, Instruction, Rule, Unit
-from tcusim.machine.shapes import MmaShape
+from tcusim.machine.shapes import shape_or_virtual
 from tcusim.verdict.verdict import Verdict, validate
 
 # Of each kind one, so that a question takes a second.
@@ -19,9 +19,8 @@ def figure(value: float) -> Figure:
 def chip(name: str = "chip", *, how: Fused | None = None, tile: str = "4x4x4", **more: Any) -> Unit:
     """Return a unit that nobody registered."""
     rule = Rule("f16", "f32", how or Fused(4, 24), "invented", "assumed")
-    sizes = (int(size) for size in tile.split("x"))
     arch = Arch(name, "a chip", (), (), (rule,), "invented")
-    return Unit(name, "a chip", arch, (MmaShape(*sizes),), **more)
+    return Unit(name, "a chip", arch, (shape_or_virtual(tile),), **more)
 
 
 def timed(interval: float, latency: float, tile: str = "4x4x4") -> Instruction:

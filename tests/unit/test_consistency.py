@@ -86,5 +86,5 @@ def test_each_check_finds_its_own(name: str, gravity: str, changed: Any, text: s
 
 
 def test_every_check_is_tried_above() -> None:
-    marks = test_each_check_finds_its_own.pytestmark  # type: ignore[attr-defined]
+    marks = test_each_check_finds_its_own.pytestmark
     assert {case[0] for case in marks[0].args[1]} == set(CHECKS)

@@ -14,7 +14,8 @@ from tcusim.verdict.subjects import subject_of
 
 def test_each_tile_has_a_report_and_the_share_grows_to_one() -> None:
     subject = subject_of("volta")
-    names, shares = ["reduction_k"], []
+    names = ["reduction_k"]
+    shares: list[float] = []
     reports = reports_of(subject, names, share=shares.append)
     assert [report.shape for report in reports] == [tile.name for tile in subject.tiles]
     assert all(report.ok and report.arch == "volta" for report in reports)
@@ -28,9 +29,11 @@ def test_several_processes_find_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
     subject = subject_of(register_unit(chip("coarse")))
     # Another process does not know it; its report stands in its place all the same.
     plant()
-    names, shares = ["scan_k", "planted", "reduction_k"], []
+    names = ["scan_k", "planted", "reduction_k"]
+    shares: list[float] = []
     one = reports_of(subject, names)
     several = reports_of(subject, names, jobs=2, share=shares.append)
     assert several == one
     assert not one[0].ok
-    assert (len(shares), shares[-1]) == (3, pytest.approx(1.0))
+    assert len(shares) == 3
+    assert shares[-1] == pytest.approx(1.0)

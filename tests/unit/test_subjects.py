@@ -60,7 +60,7 @@ def test_a_unit_that_nobody_registered_goes_by_its_name_from_now_on() -> None:
         ("16x16x8", {}, Unsupported, "it takes tf32 to f32. Choose ab and acc"),
         ("4x4x4", {"tile": "4x4x4"}, InputError, "4x4x4 is a tile already"),
         ("h200", {"tile": "4x4x4"}, InputError, "the unit h200 has no tile 4x4x4; its tiles"),
-        ("h200", {"ab": "f8"}, UnknownName, "unknown element type 'f8'"),
+        ("h200", {"ab": "f8"}, UnknownName, "unknown type 'f8'"),
         ("mi300x", {}, Unsupported, "which no kind of rule here says"),
     ],
 )

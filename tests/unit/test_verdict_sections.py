@@ -44,7 +44,7 @@ def test_the_best_of_a_row_is_marked_and_equals_are_not() -> None:
     )
     table = comparison_of(verdict.units, verdict.reference)
     assert table.header == ("", "4x4x4", "tall", "mi300x", "16x16x16 on 16x16x16")
-    rows = {}
+    rows: dict[str, list[str]] = {}
     for name, *cells in table.rows:
         rows.setdefault(name, cells)
     assert rows["arithmetic"] == ["exact", "4 terms, 9 bits, rz", "refused", ""]
