@@ -86,6 +86,9 @@ class Plot:
     level: tuple[str, float] | None = None
     first: int = 0
 
+    def _repr_html_(self) -> str:
+        return f"<style>{style()}</style>\n{draw(self)}"
+
 
 def style() -> str:
     """Return the style of all charts of a page, for its `<style>` or a file of its own."""

@@ -1,24 +1,28 @@
 # %% [markdown]
 # # 3. Sixteen sums in one mma
 #
-# A reduction adds the elements of a segment. This tutorial does the smallest one of
-# [Dakkak et al.](../references.md): 256 numbers are 16 segments of 16, and **one** mma sums them
-# all. First by hand, then on a simulated tensor core, then as a *step program*.
+# A **reduction** adds up numbers. Usually there are many independent sums: each row of a matrix,
+# each node of a graph. The numbers of one sum are a **segment**. This lesson sums 16 segments of 16
+# numbers with a *single* mma: first in NumPy, then on a simulated tensor core, then as a program
+# that you can step through.
+#
+# The method is the first algorithm of [Dakkak et al.](../references.md#DAKKAK19), the paper from
+# 2019 that this course follows.
 
 # %%
-import collections
-import dataclasses
-
 import numpy as np
 
 import tcusim
+import tcusim.lessons
 
 # %% [markdown]
-# ## By hand
+# ## The trick: a row of ones
 #
-# Lay the segments side by side as the columns of a tile A. Now multiply from the left with P, a
-# matrix of zeros whose first row is all ones. Row 0 of P·A is a row of ones times each column: the
-# sum of each segment.
+# Lay the 16 segments side by side as the *columns* of a tile A. Then multiply from the left with a
+# matrix P, whose first row is all ones and whose other rows are zero. Row 0 of P·A is a row of ones
+# times each column of A. A row of ones times a column is the sum of the column.
+#
+# <!-- figure: reduction -->
 
 # %%
 rng = np.random.default_rng(1)
@@ -29,123 +33,229 @@ p = np.zeros((16, 16), np.float16)
 p[0, :] = 1
 
 v = p @ segments_as_columns
-print("V[0]      ", v[0].astype(int))
-print("by NumPy  ", x.reshape(16, 16).sum(axis=1).astype(int))
-print("rows 1 to 15 are", "all zero" if not v[1:].any() else "not zero")
+print("Row 0 of P·A:        ", v[0].astype(int))
+print("Sums of the segments:", x.reshape(16, 16).sum(axis=1).astype(int))
+print("Rows 1 to 15 are", "all zero" if not v[1:].any() else "not zero")
 
 # %% [markdown]
-# "As columns" costs nothing. A tile is loaded from memory with a layout, and *column-major* with a
-# leading dimension of 16 means that element (r, c) is at r + 16·c.
+# The transpose `.T` is free. The segments follow each other in memory; whoever reads the same
+# memory *column-major* ([lesson 1](01_one_mma.md)) has them as columns.
 #
-# Fifteen of sixteen multiplications are by zero. The paper argues that a unit this fast can
-# afford the waste. Its count, 64 cycles against 256 for shuffles, takes a slow shuffle sum as the
-# peer: one whose lanes first add their own eight values needs about 68 (erratum E19).
+# ## Is that not wasteful?
+#
+# The mma does 4,096 multiply-adds, and 15 of 16 of them multiply with zero. A sum of 256 numbers
+# into 16 needs 240 additions. The argument for it is speed: a tensor core does its 4,096
+# multiply-adds in a few clock cycles, and would be idle otherwise. And summing numbers is limited
+# by memory on any GPU, as each number is read once and used once. So what counts is to be *fast
+# enough* with few instructions.
 #
 # ## On a tensor core
 #
-# The same product with the arithmetic of a real one:
+# The same product, as the tensor cores of a V100 do it:
 
 # %%
 v = tcusim.mma(p, segments_as_columns, arch="volta")
-print(v.dtype, v[0].astype(int))
+print(f"Row 0 in {v.dtype} on Volta:", v[0].astype(int))
 
 # %% [markdown]
 # ## As a program
 #
-# In CUDA, a warp would call `load_matrix_sync`, `mma_sync` and `store_matrix_sync`. In tcusim an
-# algorithm is a small list of just such steps, which is data: it can be printed, checked, run and
-# counted. `tcusim.build` makes the program for a tile shape, `tcusim.listing` prints it.
+# On a GPU, the sums of a large array take more than the one instruction: tiles must be loaded, and
+# results stored, by many warps. In tcusim, an algorithm is a short list of such **steps**. The list
+# is data, so it can be printed, checked, run step by step, counted, and [written as
+# CUDA](11_from_step_to_cuda.md). `tcusim.build` makes the program, and `tcusim.listing` prints it:
 
 # %%
 program = tcusim.build("reduction_16", tile="16x16x16")
 print(tcusim.listing(program))
 
 # %% [markdown]
-# Read it from the top. The header names the types, the grid (each block of one warp takes 256
-# elements) and the fragments. Step 3 is the column-major load, step 4 the mma. V is an accumulator,
-# and for WMMA it is not documented which lane has which of its elements; so it is stored to shared
-# memory (5), the warp waits until all lanes have written (6), and row 0 is copied out (7).
+# The lines above the steps say what the program works on:
 #
-# Running it:
+# - **grid**: how many warps work on the array. Each takes 256 elements. (`block` is the number of
+#   the warp here; from [lesson 7](07_blocks_and_barriers.md) on, several warps make a block.)
+# - **scalar**, **input**, **output**: the length of the array, and the arrays in *global memory*,
+#   the large memory of the GPU.
+# - **scratch**: `s_V` is in *shared memory*, a small and fast memory near the tensor core. Here
+#   each warp has 256 places of it.
+# - **matrix_a**, **matrix_b**, **accumulator**: the fragments, in registers.
+#
+# And the steps, each executed by the 32 lanes of a warp together:
+#
+# | step | what it does |
+# | --- | --- |
+# | 1, 2 | fill the fragments P and V with constants |
+# | 3 | load A from global memory, column-major |
+# | 4 | the mma: V ← P·A + V |
+# | 5 | store V to shared memory, column-major |
+# | 6 | wait until all 32 lanes have written |
+# | 7 | copy row 0 of V, 16 numbers, to the output |
+#
+# Why step 5? Only row 0 of V is wanted, but in WMMA nobody may know which lane has it ([lesson
+# 1](01_one_mma.md)). In shared memory element (0, col) is at `16*col`. And why step 6? The lanes do
+# not write at the same moment. Before one reads what another has written, both must meet at a
+# **barrier**, which is what `sync` is.
+#
+# ## Run it
 
 # %%
 out = tcusim.run(program, {"in": x}, arch="volta")["out"]
-print(out.astype(int))
+print("The program returns", out.astype(int))
+many = rng.integers(0, 10, 100 * 256).astype(np.float16)
+sums = tcusim.run(program, {"in": many}, arch="volta")["out"]
+print(f"For {many.size} numbers it returns {sums.size} sums; all right:", end=" ")
+print(np.array_equal(sums, many.reshape(-1, 16).sum(axis=1, dtype=np.float32)))
 
 # %% [markdown]
-# Each step that runs is an *event*. Whoever iterates over `tcusim.interpret` stands in the middle
-# of the run, and may look at the fragments and the memory of every warp:
+# ## Step through it
+#
+# This is the run on the 256 numbers of `x`, one step after another. Press → (or the buttons) until
+# you reach the mma, then point at a number of row 0 of V: the row of P and the column of A that it
+# comes from light up, and below is how they are summed.
+
+# %% tags=["picture"]
+tcusim.trace(program, {"in": x}, arch="volta")
+
+# %% [markdown]
+# In a script, `tcusim.interpret` yields each step after it ran, with everything that the warps
+# hold:
 
 # %%
 for event in tcusim.interpret(program, {"in": x}, arch="volta"):
     kind = type(event.step).__name__
-    print(f"step {event.path}  {kind}")
+    note = ""
     if kind == "Mma":
-        fragment = event.state.fragment("V")
-        print(f"        V is {fragment.shape}, its row 0 is {fragment[0, 0].astype(int)}")
+        note = f": row 0 of V is {event.state.fragment('V')[0, 0].astype(int)}"
+    print(f"step {event.path} was a {kind}{note}")
 
 # %% [markdown]
-# The stepper of the `tcusim step` command shows these same events, and the counters consume them
-# too. Here is a counter, over an input of 100 tiles:
+# ## The price, counted
+#
+# A trace also counts: mma instructions, and bytes of global memory that are read and written.
 
 # %%
-tiles = np.tile(x, 100)
-counts = collections.Counter()
-for event in tcusim.interpret(program, {"in": tiles}):
-    counts[type(event.step).__name__] += event.warps.size
-print(dict(counts))
-assert counts["Mma"] == 100
+counts = tcusim.trace(program, {"in": many}).counts
+print(f"For {many.size} elements of 2 bytes: {counts.mma} mma, {counts.bytes_read} bytes read,")
+print(f"and {counts.bytes_written} bytes written ({sums.size} sums of 4 bytes).")
 
 # %% [markdown]
-# ## What a barrier is for
+# Each number is read exactly once, and there is one mma for every 256 numbers. No algorithm can
+# read less.
 #
-# All warps move in lockstep in a simulator, which could hide a forgotten barrier. Not here: what is
-# written to shared memory stays invisible until the `Sync` that a GPU needs, and memory that nobody
-# wrote holds NaN. And such a program is refused before it runs. Let us take the `Sync` out:
+# ## Exercise 1: average instead of sum
+#
+# Change P such that row 0 of P·A holds the *averages* of the segments.
+#
+# <details><summary>Hint</summary>
+# A weighted sum is a dot product, too. Is 1/16 a float16?
+# </details>
+
+
+# %% tags=["exercise"]
+def matrix_for_averages():
+    """Return a 16x16 array of float16."""
+
+
+# %% tags=["solution"]
+def matrix_for_averages():
+    p = np.zeros((16, 16), np.float16)
+    p[0, :] = 1 / 16
+    return p
+
+
+# %% tags=["check"]
+answer = matrix_for_averages()
+tcusim.lessons.check(
+    "3.1 Average instead of sum",
+    tcusim.lessons.equal(
+        None if answer is None else tcusim.mma(answer, segments_as_columns)[0],
+        x.reshape(16, 16).mean(axis=1, dtype=np.float32),
+    ),
+    "each element of row 0 should be 1/16, which is 2⁻⁴ and so exact in float16",
+)
+
+# %% [markdown]
+# ## Exercise 2: segments as rows
+#
+# Suppose that the segments are the *rows* of a tile. Which product sums them, and where are the
+# sums? Write it with a constant matrix of your own on the right of `tile`, such that the sums are
+# in column 0 of the product.
+#
+# <details><summary>Hint</summary>
+# Transpose the whole equation: (P·A)ᵀ = Aᵀ·Pᵀ.
+# </details>
+
+
+# %% tags=["exercise"]
+def sums_of_rows(tile):
+    """Return a product of `tile` whose column 0 holds the sums of the rows of `tile`."""
+
+
+# %% tags=["solution"]
+def sums_of_rows(tile):
+    return tcusim.mma(tile, p.T)
+
+
+# %% tags=["check"]
+answer = sums_of_rows(x.reshape(16, 16))
+tcusim.lessons.check(
+    "3.2 Segments as rows",
+    tcusim.lessons.equal(None if answer is None else answer[:, 0], out),
+    "multiply with the transpose of P, whose first column is ones: tcusim.mma(tile, p.T)",
+)
+
+# %% [markdown]
+# tcusim uses this form for tiles that are higher than wide: the shape 32x8x16 sums 32 segments of
+# 16, as the rows of A.
+#
+# ## Exercise 3: the second row
+#
+# Fifteen rows of P are zero, so there is room for a second answer. Let the same mma also give, in
+# row 1, the sum of the *first eight* numbers of each segment.
+#
+# <details><summary>Hint</summary>
+# Row 1 of P is multiplied with each column of A as row 0 is. Which of its elements should be ones?
+# </details>
+
+
+# %% tags=["exercise"]
+def matrix_for_two_sums():
+    """Return a 16x16 array of float16."""
+
+
+# %% tags=["solution"]
+def matrix_for_two_sums():
+    p = np.zeros((16, 16), np.float16)
+    p[0, :] = 1
+    p[1, :8] = 1
+    return p
+
+
+# %% tags=["check"]
+answer = matrix_for_two_sums()
+segments = x.reshape(16, 16)
+tcusim.lessons.check(
+    "3.3 The second row",
+    tcusim.lessons.equal(
+        None if answer is None else tcusim.mma(answer, segments_as_columns)[:2],
+        [segments.sum(axis=1), segments[:, :8].sum(axis=1)],
+    ),
+    "row 0 of P is all ones; row 1 has ones in its columns 0 to 7 and zeros after them",
+)
+
+# %% [markdown]
+# Sixteen rows could hold sixteen such sums: of the first 1, 2, 3, … numbers. That is a *scan*, the
+# subject of [lesson 5](05_scan.md).
+#
+# ## In short
+#
+# - A row of ones times a tile sums its columns: 16 segments of 16 numbers in one mma.
+# - Most of the multiplications are by zero, and that is affordable.
+# - A program is a list of steps. It goes load, mma, store, barrier, copy.
+#
+# Next: [longer segments](04_256_and_256n.md).
 
 # %%
-without_sync = [step for step in program.steps if type(step).__name__ != "Sync"]
-broken = dataclasses.replace(program, steps=tuple(without_sync))
-try:
-    tcusim.run(broken, {"in": x})
-except tcusim.VerifyError as error:
-    print(error)
-
-# %% [markdown]
-# ## Other shapes
-#
-# WMMA has two more shapes for float16, and the algorithm is written once for all of them. The
-# longer side of the tile takes the data: 32x8x16 holds 32 segments in A (and the constant goes to
-# the right of it, transposed), 8x32x16 holds 32 in B. So one mma sums 512 elements instead of 256.
-
-# %%
-y = rng.integers(0, 10, 512).astype(np.float16)
-expected = y.reshape(32, 16).sum(axis=1)
-for shape in ("16x16x16", "32x8x16", "8x32x16"):
-    program = tcusim.build("reduction_k", tile=shape)
-    mma = 0
-    for event in tcusim.interpret(program, {"in": y}):
-        mma += event.warps.size * (type(event.step).__name__ == "Mma")
-    out = tcusim.run(program, {"in": y})["out"]
-    print(f"{shape:>8}  {mma} mma for {y.size} elements")
-    assert np.array_equal(out, expected)
-
-# %% [markdown]
-# A shape need not exist in silicon. A new one is one line:
-
-# %%
-wide = tcusim.MmaShape(8, 64, 16, title="a wide tile that no GPU has")
-program = tcusim.build("reduction_k", tile=wide)
-out = tcusim.run(program, {"in": np.tile(y, 2)})["out"]
-print(f"{wide}: {out.size} sums from one mma")
-assert np.array_equal(out, np.tile(expected, 2))
-
-# %% [markdown]
-# ## To try
-#
-# - `tcusim.build("reduction_256")` needs a second product. Print its listing: why is there a
-#   `sync` before the copy to `t_X`, and another after it?
-# - `tcusim.build("reduction_16", masked=True)` takes inputs of any length. What became of
-#   the load?
-#
-# Next: [a scan of 256 numbers](05_scan.md).
+assert np.array_equal(out, x.reshape(16, 16).sum(axis=1))
+assert counts.mma == 100
+assert counts.bytes_read == many.nbytes

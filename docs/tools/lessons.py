@@ -52,7 +52,7 @@ def page(path: Path, done: Sequence[Done]) -> str:
             continue
         code = _fence("python", cell.text)
         if cell.kind == "solution":
-            code = f'<details class="solution" markdown="1">\n<summary>Solution</summary>\n\n{code}'
+            code = f'<details class="success" markdown="1">\n<summary>Solution</summary>\n\n{code}'
             code += "\n\n</details>"
         parts.append(code)
         if one.printed:
@@ -67,7 +67,7 @@ def page(path: Path, done: Sequence[Done]) -> str:
 
 def _downloads(path: Path) -> str:
     return (
-        f'<p class="downloads" markdown="1">[Notebook]({path.stem}.ipynb){{ download }} · '
+        f'<p class="downloads" markdown="1">Download this lesson: [notebook]({path.stem}.ipynb){{ download }} · '
         f"[script]({path.stem}.py){{ download }}</p>"
     )
 

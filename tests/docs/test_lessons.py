@@ -255,7 +255,7 @@ def test_the_files_of_a_lesson(small: Path) -> None:
     assert f'src="../{frame}"' in page
     assert "<!DOCTYPE html>" in made[frame]
     assert '<figure class="tcusim-figure">' in page
-    assert re.search(r'<details class="solution" markdown="1">\s*<summary>Solution', page)
+    assert re.search(r'<details class="success" markdown="1">\s*<summary>Solution', page)
     assert '<details markdown="1"><summary>Hint</summary>\n\nCount *on*.' in page
     assert "99.1 three: right" in page
     # Markdown ends a piece of HTML at a blank line.

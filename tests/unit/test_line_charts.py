@@ -49,3 +49,8 @@ def test_charts_take_their_colours_from_one_style() -> None:
     assert used == {"c0"}
     assert ".chart .c0 { --c: var(--c0) }" in style()
     assert "prefers-color-scheme: dark" in style()
+
+
+def test_a_notebook_shows_a_chart() -> None:
+    shown = PLOT._repr_html_()
+    assert shown == f"<style>{style()}</style>\n{draw(PLOT)}"
