@@ -7,17 +7,33 @@ from __future__ import annotations
 
 from draw_gpu import barriers, hierarchy, lanes, launches, tiling
 from draw_idea import grid, pipeline, reduction, scan
+from draw_lessons import (
+    block_sum,
+    roofline,
+    stages,
+    status_words,
+    step_to_cuda,
+    tree,
+    wmma_shapes,
+)
 from draw_numerics import alignment
 
 __all__ = [
     "alignment",
     "barriers",
+    "block_sum",
     "grid",
     "hierarchy",
     "lanes",
     "launches",
     "pipeline",
     "reduction",
+    "roofline",
     "scan",
+    "stages",
+    "status_words",
+    "step_to_cuda",
     "tiling",
+    "tree",
+    "wmma_shapes",
 ]

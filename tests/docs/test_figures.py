@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import tcusim
+from tcusim_cuda import emit
 
 ROOT = Path(__file__).resolve().parents[2]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -124,6 +125,50 @@ def test_launches_end_in_the_scan(drawn: dict[str, str]) -> None:
     for panel in panels(drawn["launches"]):
         numbers = [int(word) for word in texts(panel) if word.isdigit()]
         assert numbers[-12:] == np.cumsum(numbers[:12]).tolist()
+
+
+def test_rounds_end_in_the_sum(drawn: dict[str, str]) -> None:
+    (panel,) = panels(drawn["tree"])
+    numbers = [int(word) for word in texts(panel) if word.isdigit()]
+    assert numbers[-8] == sum(numbers[:8])
+
+
+def test_partial_sums_add_up(drawn: dict[str, str]) -> None:
+    (panel,) = panels(drawn["block_sum"])
+    *partial, total = [int(word) for word in texts(panel) if word.isdigit()]
+    assert len(partial) == 4
+    assert sum(partial) == total
+
+
+def test_dots_are_on_the_roof(drawn: dict[str, str]) -> None:
+    """Without reuse, memory limits all programs: each dot is on the slope, in the right order."""
+    (panel,) = panels(drawn["roofline"])
+    (roof,) = (
+        one.attrib["d"] for one in panel.iter(f"{SVG}path") if one.attrib["class"] == "accent-line"
+    )
+    (x1, y1), (x2, y2), _ = (map(float, point.split()) for point in roof[1:].split("L"))
+    dots = [
+        (float(one.attrib["x"]) + 4, float(one.attrib["y"]) + 4)
+        for one in panel.iter(f"{SVG}rect")
+        if one.attrib["class"] == "sum"
+    ]
+    names = [word for word in texts(panel) if " x " in word or word in ("naive",)]
+    assert names == ["naive", "32 x 32", "128 x 128"]
+    assert [x for x, _ in dots[:3]] == sorted(x for x, _ in dots[:3])
+    assert [y for _, y in dots] == pytest.approx(
+        [y1 + (x - x1) / (x2 - x1) * (y2 - y1) for x, _ in dots], abs=0.1
+    )
+
+
+def test_each_step_stands_above_its_statement(drawn: dict[str, str]) -> None:
+    text = emit(tcusim.build("reduction_16")).text.replace("wmma::", "")
+    (panel,) = panels(drawn["step_to_cuda"])
+    statements = [
+        one.text or "" for one in panel.iter(f"{SVG}text") if one.attrib.get("class") == "cell"
+    ]
+    assert len(statements) == 7
+    places = [text.index(statement) for statement in statements]
+    assert places == sorted(places)
 
 
 def test_the_picture_of_the_readme_is_up_to_date() -> None:
