@@ -67,8 +67,8 @@ def page(path: Path, done: Sequence[Done]) -> str:
 
 def _downloads(path: Path) -> str:
     return (
-        f'<p class="downloads" markdown="1">Download this lesson: [notebook]({path.stem}.ipynb){{ download }} · '
-        f"[script]({path.stem}.py){{ download }}</p>"
+        '<p class="downloads" markdown="1">Download this lesson: '
+        f"[notebook]({path.stem}.ipynb){{ download }} · [script]({path.stem}.py){{ download }}</p>"
     )
 
 
