@@ -68,6 +68,10 @@ SMOKE := tests/packaging/test_import.py tests/agree/test_steps.py \
 	tests/unit/test_plans.py::test_a_plan_prints_everything \
 	tests/unit/test_run.py::test_operations
 
+# Blocks of the pages and lessons are run first; what comes out becomes the site.
+BUILD_DOCS = $(BIN)/python docs/tools/pages.py .build/pages \
+	&& $(BIN)/python -m mkdocs build --strict
+
 # A process takes tests that follow each other, which share what their module prepares.
 DIST := --dist worksteal
 
@@ -92,10 +96,10 @@ check: $(VENV)/has-test $(VENV)/has-check $(VENV)/has-docs
 	$(BIN)/python -m basedpyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest -n $(JOBS) $(DIST) $(ARGS)
-	$(BIN)/python -m mkdocs build --strict
+	$(BUILD_DOCS)
 
 docs: $(VENV)/has-docs
-	$(BIN)/python -m mkdocs build --strict
+	$(BUILD_DOCS)
 
 serve: docs
 	@echo "http://127.0.0.1:$(PORT)/ has the documentation; Ctrl-C ends it."
@@ -106,7 +110,7 @@ format: $(VENV)/has-check
 	$(BIN)/python -m ruff check --fix
 
 clean:
-	rm -rf $(VENV) demo dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .build demo dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/ready: pyproject.toml

@@ -216,7 +216,7 @@ def _y_axis(plot: Plot, values: list[float]) -> _Axis:
 
 
 def _power(base: int, exponent: int) -> str:
-    return f'{base}<tspan dy="-4" font-size="11">{exponent}</tspan>'
+    return f'{base}<tspan dy="-4" font-size="11.5">{exponent}</tspan>'
 
 
 def _round_step(least: float) -> float:

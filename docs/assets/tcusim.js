@@ -1,20 +1,22 @@
 // What the theme leaves out for keyboards and screen readers.
 (() => {
-  const labelSearch = () => {
-    for (const dialog of document.querySelectorAll(".md-search[role=dialog]")) {
-      dialog.setAttribute("aria-label", "Search");
-    }
-  };
-  // Listings that scroll can be scrolled by keys.
-  const reachListings = () => {
-    for (const code of document.querySelectorAll("pre > code")) {
-      if (code.scrollWidth > code.clientWidth || code.scrollHeight > code.clientHeight) {
-        code.tabIndex = 0;
+  const SCROLLING = "pre > code, .md-typeset__scrollwrap";
+
+  const reach = () => {
+    // Listings and tables that scroll can be scrolled by keys.
+    for (const one of document.querySelectorAll(SCROLLING)) {
+      if (one.scrollWidth > one.clientWidth || one.scrollHeight > one.clientHeight) {
+        one.tabIndex = 0;
       }
     }
+    document.querySelectorAll(".md-code__nav").forEach((nav, number) => {
+      nav.setAttribute("aria-label", `Listing ${number + 1}`);
+    });
   };
-  labelSearch();
-  reachListings();
-  addEventListener("load", reachListings);
-  addEventListener("resize", reachListings);
+
+  for (const dialog of document.querySelectorAll(".md-search[role=dialog]")) {
+    dialog.setAttribute("aria-label", "Search");
+  }
+  addEventListener("load", reach);
+  addEventListener("resize", reach);
 })();

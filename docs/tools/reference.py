@@ -19,6 +19,7 @@ FOLDER: Final = Path(__file__).resolve().parents[1] / "api"
 
 _BLOCK: Final = re.compile(r"^::: (\S+)\n((?: +.*\n|\n(?= ))*)", re.MULTILINE)
 _HEADING: Final = re.compile(r"^ +heading: (\S+)$", re.MULTILINE)
+_LEFT_OUT: Final = re.compile(r'"!(\^[^"]+)"')
 _MEMBER: Final = re.compile(r"^ +- (\w+)$", re.MULTILINE)
 
 
@@ -37,8 +38,9 @@ def entries(page: str) -> Iterator[Entry]:
     for path, options in _BLOCK.findall(text):
         value = _resolved(path)
         if inspect.ismodule(value):
+            left_out = _LEFT_OUT.findall(options)
             for member in _MEMBER.findall(options) or value.__all__:
-                if hasattr(value, member) and not isinstance(getattr(value, member), str):
+                if not any(re.search(pattern, member) for pattern in left_out):
                     name = f"{path}.{member}"
                     yield Entry(name, name, getattr(value, member))
             continue

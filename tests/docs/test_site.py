@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html.parser
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -27,19 +28,31 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     folders = os.pathsep.join(map(str, (ROOT, ROOT / "backends")))
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": folders}
-    # Not --quiet, which keeps the warnings from --strict, too.
-    command = ["mkdocs", "build", "--strict", "--site-dir", str(folder)]
-    done = subprocess.run(
-        [sys.executable, "-m", *command],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
+    # Beside other tests: the pages are not those that `make docs` writes.
+    settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert "docs_dir: .build/pages" in settings
+    pages, site = folder / "pages", folder / "site"
+    settings = settings.replace("docs_dir: .build/pages", f"docs_dir: {pages}")
+    (folder / "mkdocs.yml").write_text(
+        settings.replace("docs/tools/", f"{ROOT}/docs/tools/"), encoding="utf-8"
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder
+    commands = (
+        ["docs/tools/pages.py", str(pages)],
+        # Not --quiet, which keeps the warnings from --strict, too.
+        ["-m", "mkdocs", "build", "--strict", "-f", str(folder / "mkdocs.yml"), "-d", str(site)],
+    )
+    for command in commands:
+        done = subprocess.run(
+            [sys.executable, *command],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    return site
 
 
 class _Loads(html.parser.HTMLParser):
@@ -63,6 +76,7 @@ def test_the_site(site: Path) -> None:
     check_that_pages_load_nothing_from_elsewhere(site)
     check_that_lessons_have_their_output(site)
     check_that_tables_are_filled(site)
+    check_that_search_finds_titles(site)
 
 
 def check_that_pages_load_nothing_from_elsewhere(site: Path) -> None:
@@ -95,3 +109,11 @@ def check_that_tables_are_filled(site: Path) -> None:
         assert word in text
         assert "| ---" not in text
     assert not (site / "tools").exists()
+
+
+def check_that_search_finds_titles(site: Path) -> None:
+    """What people type is in the title of a page or a section, not only somewhere in a text."""
+    sections = json.loads((site / "search" / "search_index.json").read_text("utf-8"))["docs"]
+    titles = " ".join(section["title"] for section in sections).lower()
+    for word in ("determinis", "reproducib", "layer norm", "stream compaction", "csr", "shuffle"):
+        assert word in titles, word
