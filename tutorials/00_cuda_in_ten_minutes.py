@@ -234,7 +234,7 @@ print(f"{rounds} shuffles and additions: lane 0 has {value[0]:.0f}, the sum is {
 # That is the ordinary way to sum on a GPU. A **tensor core** does it differently. One instruction,
 # the **mma**, multiplies two small matrices and adds a third, for the whole warp. With ones in the
 # first row of the left matrix, the product has the sums of the columns of the right one: 16 sums of
-# 16 numbers at once. Lesson 1 begins there.
+# 16 numbers at once. [Lesson 1](01_one_mma.md) begins there.
 
 # %%
 columns = np.arange(256, dtype=np.float16).reshape(16, 16) % 9
@@ -379,7 +379,7 @@ tcusim.lessons.check(
 # - Blocks cannot wait for each other with a barrier.
 # - A tensor core works for a whole warp, on fragments spread over its lanes.
 #
-# Next: [blocks and barriers](07_blocks_and_barriers.md), or back to one mma.
+# Next: [blocks and barriers](07_blocks_and_barriers.md), or back to [one mma](01_one_mma.md).
 
 # %%
 assert sums == {float(x.sum())}

@@ -46,7 +46,7 @@ print(tcusim.listing(program))
 # | steps | what the block does |
 # | --- | --- |
 # | 1 to 3 | each warp adds up its four tiles: the columns' sums are in row 0 of V |
-# | 4 to 13 | each warp adds up that row, with one more mma (lesson 4) |
+# | 4 to 13 | each warp adds up that row, with one more mma ([lesson 4](04_256_and_256n.md)) |
 # | 14 | each warp writes its partial sum to `prtls` |
 # | 15 | all warps wait for each other |
 # | 16 | warp 0 alone loads the partial sums as a tile and adds them up |

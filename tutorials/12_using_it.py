@@ -8,9 +8,6 @@
 # on the GPU, with the same bits; the cells marked *needs a GPU* show how.
 
 # %%
-import base64
-import struct
-import zlib
 from itertools import pairwise
 
 import numpy as np
@@ -122,53 +119,8 @@ for name, picture in (("before", image), ("after", equalised)):
     print(f"{name:>6}: nine tenths of the pixels have levels {low:.0f} to {high:.0f}")
 
 # %% [markdown]
-# Here are both, each with its histogram as bars and the scan of it as a line. (The class writes the
-# images as PNG files inside the drawing; nothing else in the lesson needs it.)
-
-
-# %% tags=["picture"]
-class Pictures:
-    """Grey images with their histograms and scans, which show themselves on a page."""
-
-    def __init__(self, **images: np.ndarray) -> None:
-        self.images = images
-
-    def _repr_html_(self) -> str:
-        return "".join(self._svg(name, image) for name, image in self.images.items())
-
-    def _svg(self, name: str, image: np.ndarray) -> str:
-        counts = np.bincount(image.ravel(), minlength=256).reshape(64, 4).sum(axis=1)
-        bars = "".join(
-            f"M{4 + 3 * i} 270v-{60 * count / counts.max():.1f}" for i, count in enumerate(counts)
-        )
-        scan = np.cumsum(counts) / counts.sum()
-        points = " ".join(f"{4 + 3 * i},{270 - 60 * part:.1f}" for i, part in enumerate(scan))
-        return (
-            f'<svg role="img" aria-label="the image {name} equalisation, its histogram and scan" '
-            'width="200" height="280" style="max-width: 48%">'
-            f'<image width="192" height="192" x="4" href="data:image/png;base64,{png(image)}"/>'
-            f'<text x="4" y="208" font-size="12" fill="currentColor">{name}</text>'
-            f'<path d="{bars}" stroke="#8a8f9c" stroke-width="2"/>'
-            f'<polyline points="{points}" fill="none" stroke="#d0583f" stroke-width="2"/></svg>'
-        )
-
-
-def png(grey: np.ndarray) -> str:
-    """Return an image of bytes as a PNG file, in base64."""
-
-    def part(kind: bytes, data: bytes) -> bytes:
-        check = zlib.crc32(kind + data)
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", check)
-
-    head = struct.pack(">IIBBBBB", grey.shape[1], grey.shape[0], 8, 0, 0, 0, 0)
-    rows = zlib.compress(np.pad(grey, ((0, 0), (1, 0))).tobytes())  # 0 before a row: no filter
-    parts = part(b"IHDR", head) + part(b"IDAT", rows) + part(b"IEND", b"")
-    return base64.b64encode(b"\x89PNG\r\n\x1a\n" + parts).decode()
-
-
-Pictures(before=image, after=equalised)
-
-# %% [markdown]
+# <!-- figure: equalised -->
+#
 # ## A sparse matrix times a vector: sums of ragged segments
 #
 # A sparse matrix in CSR form has the values of its rows end to end, the column of each value, and

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
+import percent
 from drawing import WIDEST, Drawing, figure, hue
+from numpy.typing import NDArray
 
 import tcusim
 from tcusim.program.grammar import Add, Const, Copy, Index, Load, Mma, Store, Sync, View, numbered
@@ -16,6 +19,7 @@ from tcusim_cuda import emit
 
 __all__ = [
     "block_sum",
+    "equalised",
     "roofline",
     "stages",
     "status_words",
@@ -24,6 +28,7 @@ __all__ = [
     "wmma_shapes",
 ]
 
+_LESSONS: Final = Path(__file__).resolve().parents[2] / "tutorials"
 _NUMBERS: Final = (3, 1, 4, 1, 5, 9, 2, 6)
 
 
@@ -211,6 +216,41 @@ def _shape(name: str) -> str:
         x += cols * scale + gap
         if place < 2:
             drawn.text(x - gap / 2, top + scale * 8, "·="[place], "", "middle")
+    return drawn.svg()
+
+
+# --- An image -------------------------------------------------------------------------------------
+
+
+def equalised() -> str:
+    """Draw the image of the lesson on using it, before and after, with its histogram and scan."""
+    names: dict[str, Any] = {}
+    for _ in percent.run(_LESSONS / "12_using_it.py", names):
+        if "equalised" in names:
+            break
+    return figure(
+        *(_levels(name, names[of]) for name, of in (("before", "image"), ("after", "equalised"))),
+        caption=(
+            "An image before and after histogram equalisation. Bars: how many pixels have a grey "
+            "level. Line: the scan of the bars, which is what the new levels are read from; after "
+            "it is nearly straight."
+        ),
+    )
+
+
+def _levels(name: str, image: NDArray[np.uint8]) -> str:
+    side, high = 168.0, 60.0
+    drawn = Drawing(side, side + high + 34, f"The image {name}, its histogram and scan")
+    drawn.text(0, 12, name, "title")
+    drawn.image(0, 20, side, image)
+    counts = np.bincount(image.ravel(), minlength=256).reshape(-1, 4).sum(axis=1)
+    shares = tcusim.cumsum(counts) / image.size
+    bottom, wide = side + high + 30, side / counts.size
+    for level, count in enumerate(counts / counts.max()):
+        if count:
+            drawn.rect(level * wide, bottom - high * count, wide, high * count, "bar", corner=0)
+    points = [(level * wide, bottom - high * share) for level, share in enumerate(shares)]
+    drawn.line(*points, kind="accent-line")
     return drawn.svg()
 
 

@@ -6,8 +6,14 @@ wider than a phone, so that text is never scaled down: 12 units of a drawing are
 
 from __future__ import annotations
 
+import base64
+import struct
+import zlib
 from html import escape
 from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tcusim.markup import themed
 
@@ -49,6 +55,7 @@ figure.tcusim-figure { display: block; margin: 1.5em auto; width: 100%; max-widt
 .tcusim-figure .sum { fill: var(--sum); stroke: var(--edge) }
 .tcusim-figure .lost-fill { fill: var(--lost-fill) }
 .tcusim-figure .wait { fill: var(--wait) }
+.tcusim-figure .bar { fill: var(--quiet) }
 .tcusim-figure .hue { stroke: var(--edge) }
 .tcusim-figure .mark { fill: none; stroke: var(--ink); stroke-width: 2.2 }
 .tcusim-figure .line { fill: none; stroke: var(--quiet); stroke-width: 1.3 }
@@ -114,6 +121,23 @@ class Drawing:
         look = f' class="{kind}"' if kind else ""
         self._parts.append(
             f'<text{look} x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(text)}</text>'
+        )
+
+    def image(self, x: float, y: float, side: float, grey: NDArray[np.uint8]) -> None:
+        """Add a square picture of grey levels, as a PNG file inside the drawing."""
+
+        def part(kind: bytes, data: bytes) -> bytes:
+            check = zlib.crc32(kind + data)
+            return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", check)
+
+        size = struct.pack(">IIBBBBB", grey.shape[1], grey.shape[0], 8, 0, 0, 0, 0)
+        # A byte before each row says how it is filtered: 0 is not at all.
+        rows = zlib.compress(np.pad(grey, ((0, 0), (1, 0))).tobytes())
+        parts = part(b"IHDR", size) + part(b"IDAT", rows) + part(b"IEND", b"")
+        text = base64.b64encode(b"\x89PNG\r\n\x1a\n" + parts).decode()
+        self._parts.append(
+            f'<image x="{x:g}" y="{y:g}" width="{side:g}" height="{side:g}" '
+            f'href="data:image/png;base64,{text}"/>'
         )
 
     def line(self, *points: tuple[float, float], kind: str = "line") -> None:

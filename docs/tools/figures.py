@@ -9,6 +9,7 @@ from draw_gpu import barriers, hierarchy, lanes, launches, tiling
 from draw_idea import grid, pipeline, reduction, scan
 from draw_lessons import (
     block_sum,
+    equalised,
     roofline,
     stages,
     status_words,
@@ -22,6 +23,7 @@ __all__ = [
     "alignment",
     "barriers",
     "block_sum",
+    "equalised",
     "grid",
     "hierarchy",
     "lanes",
