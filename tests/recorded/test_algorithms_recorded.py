@@ -94,12 +94,8 @@ def test_the_host_backend(algorithm: str, host: Backend, some: Some) -> None:
     assert differing(RECORDED, host, chosen) == []
 
 
-# These have come since the GPU was last asked.
-NOT_YET = {"scan_matmul", "reduction_short", "scan_short"}
-
-
 def test_every_algorithm_was_recorded() -> None:
-    assert {row.name for row in algorithms()} - NOT_YET == set(ALGORITHMS)
+    assert {row.name for row in algorithms()} == set(ALGORITHMS)
 
 
 @pytest.mark.full
@@ -133,7 +129,7 @@ def test_what_was_recorded() -> None:
     assert {case.recipe.column for case in cases} == set(COLUMNS)
     assert index["gpu"].startswith("NVIDIA")
     assert index["sm"] == "90"
-    assert FILE.stat().st_size < 700_000
+    assert FILE.stat().st_size < 900_000
 
 
 def assert_written_and_compared(
