@@ -40,7 +40,7 @@ def launch_in_order(kernel, blocks, threads, *arrays):
 x = np.arange(1000, dtype=np.float32)
 y = np.full_like(x, np.nan)
 launch_in_order(add_one, 4, 256, x, y)
-print(f"4 blocks of 256 threads added 1 to {x.size} numbers: {bool((y == x + 1).all())}")
+print(f"4 blocks of 256 threads added 1 to all of {x.size:,} numbers: {bool((y == x + 1).all())}.")
 
 # %% [markdown]
 # Two things are typical. There are 1,024 threads for 1,000 elements, so the kernel asks `i <
@@ -77,9 +77,9 @@ print(f"4 blocks of 256 threads added 1 to {x.size} numbers: {bool((y == x + 1).
 # From small to large:
 #
 # - A **thread** runs the kernel's code with its own variables, in **registers**.
-# - 32 threads of a block with consecutive numbers are a **warp**. They run the same instruction at
-#   the same time, and each of them is called a **lane** of the warp. The tensor core is used by a
-#   whole warp together: 32 lanes hold the matrices among them.
+# - 32 threads of a block with consecutive numbers are a **warp**. They run the same instruction
+#   together, unless an `if` parts them, and each is called a **lane** of the warp. A tensor core
+#   serves a whole warp: its 32 lanes hold the matrices among them.
 # - A **block** has one warp or several, at most 32. They run on one core of the GPU, so they can
 #   share a small memory and wait for each other.
 # - The **grid** is all blocks of a launch. Blocks start in any order, when a core has room.
@@ -109,7 +109,7 @@ print(f"{cores * warps * 32:,} threads at once.")
 # | **shared memory** | the threads of one block | up to 227 KiB a block on an H200 |
 # | **global memory** | everybody | all that the GPU has |
 #
-# Arrays live in global memory. It is large, and for what these programs do it is slow:
+# Arrays live in global memory. It is large, and slow beside what the cores could do:
 
 # %%
 shared_bandwidth = figure("shared_bandwidth") * figure("clock") * cores
@@ -121,8 +121,9 @@ per_element = figure("cores") * figure("fma_per_core") * figure("clock") / (glob
 print(f"While one float16 is read, the ordinary units could do {per_element:.0f} multiply-adds.")
 
 # %% [markdown]
-# So a sum of an array is bound by reading it: the arithmetic hardly matters, *if* it keeps up. That
-# is what tensor cores are asked to help with in this course.
+# So a sum of an array takes as long as reading it does, provided that the arithmetic keeps up. A
+# sum needs one addition an element. A scan needs several, and shuffles or shared memory besides,
+# and that is where tensor cores can help.
 #
 # Global memory is read in **sectors** of 32 bytes. When a warp loads, its 32 lanes ask for 32
 # addresses at once, and the GPU fetches every sector that one of them lies in. Neighbouring lanes
@@ -181,7 +182,7 @@ sums = set()
 for seed in range(5):
     launch(sum_block, 256, x, out, seed=seed)
     sums.add(float(out[0]))
-print(f"The sum is {x.sum():.0f}. Five runs, in five orders, returned {sums}.")
+print(f"The sum is {x.sum():.0f}. Five runs, in five orders, returned", *sums)
 
 # %% [markdown]
 # Now we forget the barrier that separates the rounds, and keep only the one before the first:

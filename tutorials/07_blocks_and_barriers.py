@@ -124,8 +124,7 @@ def complaint(program: Program) -> str:
 
 
 broken = without(program, "15")
-print("Without step 15, verify says:")
-print(complaint(broken))
+print(f"Without step 15, verify says:\n{complaint(broken)}")
 
 # %% [markdown]
 # `verify` needs no run for that. It compares which elements the steps read and write, in any two
@@ -265,7 +264,7 @@ for path, text in complaints.items():
 # ## Exercise 1: how long is the longest warp?
 #
 # Write the number of mma steps of the busiest warp of `reduction_256n_block`, for a segment of
-# `tiles` tiles and a block of `warps` warps.
+# `tiles` tiles and a block of `warps` warps, of which there are at most 16.
 #
 # <details><summary>Hint</summary>
 # Count in the listing: the loop of step 3, one step to add up row 0 of V, and one more that warp 0
@@ -330,7 +329,7 @@ tcusim.lessons.check(
 
 # %%
 faulty = without(program, "9")
-print(complaint(faulty))
+print(f"Of the faulty program, verify says:\n{complaint(faulty)}")
 
 # %% [markdown]
 # <details><summary>Hint</summary>

@@ -88,6 +88,7 @@ for name, counts in (("three launches", three), ("one launch", one)):
 
 # %%
 listing = tcusim.listing(single).splitlines()
+print("The lines of scan_single_pass that tell of status words:")
 print("\n".join(text.strip() for text in listing if "status " in text or "order " in text))
 for path, step in walk(single.steps):
     if isinstance(step, Publish | Await):
@@ -241,7 +242,7 @@ try:
     message = "nothing"
 except tcusim.VerifyError as error:
     message = str(error)
-print(message)
+print(f"Without the steps that publish, verify says:\n{message}")
 
 # %% [markdown]
 # It knows without a run: it compares what the blocks of a small grid publish with what they await.

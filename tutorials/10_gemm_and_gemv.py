@@ -28,7 +28,8 @@ rng = np.random.default_rng(10)
 
 # %%
 naive = tcusim.build("gemm_naive", cols=32, inner=64)
-print("\n".join(tcusim.listing(naive).split("\n\n")[1].splitlines()))
+print("The steps of gemm_naive:")
+print(tcusim.listing(naive).split("\n\n")[1])
 
 # %% [markdown]
 # The heart is step 2, with one mma in 2.3. The `if` in 2.1 and 3 is for the lower edge: a block
@@ -90,6 +91,8 @@ tensor_cores = figures["cores"] * figures["units_per_core"]
 mma_per_second = tensor_cores * figures["clock"] / mma_time.interval.value
 affordable = figures["memory_bandwidth"] / mma_per_second
 print(f"{tensor_cores:.0f} tensor cores begin up to {mma_per_second:.2e} mma a second together.")
+print(f"(One each {mma_time.interval.value} cycles, {mma_time.interval.confidence} from:")
+print(f"{mma_time.interval.source}.)")
 print(f"In that time, memory delivers {affordable:.0f} bytes for each mma.")
 print(f"The naive program asks for {naive_bytes / affordable:.0f} times as much.")
 
@@ -134,6 +137,7 @@ for warps, each in ((1, 1), (4, 1), (4, 2), (16, 2)):
 # %%
 program = tcusim.build("gemm", cols=32, inner=80, warps=4, down=1, across=1, depth=1)
 steps = tcusim.listing(program).split("\n\n")[1].splitlines()
+print("The loop of gemm:")
 print("\n".join(line for line in steps if line.startswith("8")))
 
 # %% [markdown]
@@ -159,7 +163,7 @@ try:
     message = "nothing"
 except tcusim.VerifyError as error:
     message = str(error)
-print(message)
+print(f"Without its first barrier, verify says:\n{message}")
 
 # %% [markdown]
 # ## Whose bits are they?
@@ -295,8 +299,9 @@ tcusim.lessons.check(
 # %% [markdown]
 # ## Exercise 2: how large must a block be?
 #
-# Without any help from caches, from which side on (a power of two) does an H200 have the bytes for
-# each mma in time? Use `affordable`.
+# Without any help from caches, from which side on (a power of two, at least 16) does a GPU have the
+# bytes for each mma in time? `affordable` is how many bytes its memory delivers for each mma; for
+# the H200 it was computed above.
 #
 # <details><summary>Hint</summary>
 # Try 16, 32, 64 and so on with your answer to exercise 1.
@@ -319,8 +324,8 @@ def side_of_block(affordable: float) -> int | None:
 # %% tags=["check"]
 tcusim.lessons.check(
     "10.2 How large must a block be",
-    tcusim.lessons.equal((side_of_block(affordable), side_of_block(300.0)), (256, 64)),
-    "1024 * 16 / side must be at most what is affordable; on an H200 that takes a side of 256",
+    tcusim.lessons.equal((side_of_block(65.0), side_of_block(300.0)), (256, 64)),
+    "1024 * 16 / side must be at most what is affordable: 65 bytes take a side of 256",
 )
 
 # %% [markdown]

@@ -26,6 +26,7 @@ from tcusim_cuda import emit
 
 # %%
 program = tcusim.build("reduction_16")
+print("The steps of reduction_16:")
 print(tcusim.listing(program).split("\n\n")[1])
 
 # %% [markdown]
@@ -41,6 +42,7 @@ print(tcusim.listing(program).split("\n\n")[1])
 kernel = emit(program)
 lines = kernel.text.splitlines()
 body = lines.index("{")
+print("The kernel, up to the function's body:")
 print("\n".join(lines[:body]))
 print(f"\nIt is launched with {kernel.threads} threads a block.")
 print(f"Its arguments are {', '.join(kernel.arguments)}.")
@@ -59,6 +61,7 @@ print(f"Its arguments are {', '.join(kernel.arguments)}.")
 
 # %%
 first_step = kernel.paths.index("1")
+print("Before the first step:")
 print("\n".join(lines[body:first_step]))
 
 # %% [markdown]
@@ -85,6 +88,7 @@ def text_of(*steps: str) -> str:
     return "\n".join(text for text in chosen if text)
 
 
+print("Steps 1 to 4:")
 print(text_of("1", "2", "3", "4"))
 
 # %% [markdown]
@@ -96,6 +100,7 @@ print(text_of("1", "2", "3", "4"))
 # - **4** The mma, on the tensor cores. Its accumulator is the same fragment V, in and out.
 
 # %%
+print("Steps 5 to 7:")
 print(text_of("5", "6", "7"))
 
 # %% [markdown]

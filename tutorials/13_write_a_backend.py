@@ -159,6 +159,7 @@ def to_python(program: Program) -> str:
     return "\n".join([head, *indented("", program.steps), "    yield"])
 
 
+print("reduction_16 in Python:")
 print(to_python(tcusim.build("reduction_16")))
 
 # %% [markdown]
