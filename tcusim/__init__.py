@@ -44,12 +44,14 @@ if TYPE_CHECKING:
     from tcusim.machine.accounts.explanation import Explanation, explain
     from tcusim.machine.layouts.fragment_layout import Layout, layout
     from tcusim.simulate.trace import Trace, trace
+    from tcusim.timing.cost import Cost, cost
     from tcusim.verdict.verdict import Verdict, validate
 
 __all__ = [
     "AgreementError",
     "Algorithm",
     "BackendUnavailable",
+    "Cost",
     "Event",
     "Explanation",
     "Figure",
@@ -69,6 +71,7 @@ __all__ = [
     "VerifyError",
     "algorithm_of",
     "build",
+    "cost",
     "cumsum",
     "explain",
     "interpret",
@@ -100,13 +103,15 @@ __all__ = [
 __version__ = "0.1.0"
 
 
-# What only validates, explains, traces or shows a layout is imported by who does that.
+# What only predicts, validates, explains, traces or shows a layout is imported by who does that.
 _LATER = {
+    "Cost": "tcusim.timing.cost",
     "Explanation": "tcusim.machine.accounts.explanation",
     "Layout": "tcusim.machine.layouts.fragment_layout",
     "ShapeReport": "tcusim.check.report",
     "Trace": "tcusim.simulate.trace",
     "Verdict": "tcusim.verdict.verdict",
+    "cost": "tcusim.timing.cost",
     "explain": "tcusim.machine.accounts.explanation",
     "layout": "tcusim.machine.layouts.fragment_layout",
     "trace": "tcusim.simulate.trace",

@@ -259,7 +259,7 @@ def _shared(lab: Lab) -> Iterator[Found]:
 
     yield Found("shared_bandwidth", 32 * 16 / busy("shared_read_16"), "bytes a cycle")
     chase = lab.kernel(texts.SHARED, "shared_chase")
-    yield Found("shared latency", lab.cycles(chase, 1, *arguments) / steps, "cycles")
+    yield Found("shared_latency", lab.cycles(chase, 1, *arguments) / steps, "cycles")
     for size in (2, 4, 8, 16):
         cycles = busy(f"shared_read_{size}")
         yield Found("shared read of a warp", cycles, "cycles", {"bytes of a lane": size})

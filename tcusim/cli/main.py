@@ -37,6 +37,7 @@ _COMMANDS: Final = {
     "emit": "tcusim.cli.program:emit_command",
     "agree": "tcusim.cli.agree:agree_command",
     "validate": "tcusim.cli.validate:validate_command",
+    "cost": "tcusim.cli.cost:cost_command",
 }
 
 
@@ -122,6 +123,7 @@ def _loaded(found: Extension) -> click.Command:
         "tcusim emit reduction_16 --arch sm_70 --compile",
         "tcusim agree --backend cupy --quick",
         "tcusim validate 64x8x16",
+        "tcusim cost cumsum --length 2**30 --unit h200",
     ),
     context_settings={"help_option_names": ["-h", "--help"]},
 )

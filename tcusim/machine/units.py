@@ -140,6 +140,7 @@ FIGURES: Final = {
         "bytes", "shared memory that one block may have", whole=True
     ),
     "shared_bandwidth": Quantity("bytes a cycle", "between a core and its shared memory"),
+    "shared_latency": Quantity("cycles", "of a load from shared memory"),
     "l2_bytes": Quantity("bytes", "the cache that all cores share", whole=True),
     "l2_bandwidth": Quantity("bytes a second", "from that cache to all cores"),
     "l2_latency": Quantity("cycles", "of a load that this cache serves"),
@@ -178,9 +179,9 @@ class Unit:
     note : str
         What else a reader must know, such as which of several boards is meant.
     clock, cores, units_per_core, fma_per_core, warps_per_core, blocks_per_core, threads_per_core, \
-registers_per_core, shared_bytes_per_core, shared_bytes_per_block, shared_bandwidth, l2_bytes, \
-l2_bandwidth, l2_latency, memory_bytes, memory_bandwidth, memory_latency, shuffle_latency, \
-shuffle_interval, barrier_latency, launch_seconds : Figure or None
+registers_per_core, shared_bytes_per_core, shared_bytes_per_block, shared_bandwidth, \
+shared_latency, l2_bytes, l2_bandwidth, l2_latency, memory_bytes, memory_bandwidth, \
+memory_latency, shuffle_latency, shuffle_interval, barrier_latency, launch_seconds : Figure or None
         What is known of the machine, as `FIGURES` defines it; None is not known.
 
     Examples
@@ -210,6 +211,7 @@ shuffle_interval, barrier_latency, launch_seconds : Figure or None
     shared_bytes_per_core: Figure | None = None
     shared_bytes_per_block: Figure | None = None
     shared_bandwidth: Figure | None = None
+    shared_latency: Figure | None = None
     l2_bytes: Figure | None = None
     l2_bandwidth: Figure | None = None
     l2_latency: Figure | None = None
@@ -299,6 +301,7 @@ _ORDERED: Final = (
     ("shared_bytes_per_block", "shared_bytes_per_core"),
     ("warps_per_core", "threads_per_core"),
     ("blocks_per_core", "warps_per_core"),
+    ("shared_latency", "l2_latency"),
     ("l2_latency", "memory_latency"),
     ("l2_bytes", "memory_bytes"),
     ("memory_bandwidth", "l2_bandwidth"),

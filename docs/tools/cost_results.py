@@ -1,0 +1,157 @@
+"""The page on costs: predicted beside measured times, the model's constants, and charts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from fit_cost import measured_rows, predicted
+from tables import table
+
+import tcusim
+from tcusim import line_charts
+from tcusim.line_charts import Line, Plot
+from tcusim.timing.fitted import FITTED, MEANINGS
+from tcusim.timing.model import RESOURCES
+from tcusim.timing.models import compare_with_shuffles
+from tcusim.timing.roofline import roofline
+
+__all__ = ["ALLOWED", "charts", "comparison", "constants", "resources", "summary", "times"]
+
+# How far off a prediction may be, by what bounds the measured program.
+ALLOWED: Final = {"memory": 0.15, "cache": 0.40, "products": 0.40}
+_KINDS: Final = {
+    "memory": "bound by memory",
+    "cache": "in the second-level cache, in a CUDA graph",
+    "products": "bound by the matrix units",
+}
+_NAMES: Final = {"sum": "sum", "cumsum": "scan", "matmul": "product"}
+# Sizes of segments that the roofline shows.
+_SHOWN: Final = (3, 16, 1024)
+
+
+def _off(row: dict[str, Any]) -> float | None:
+    return None if row["predicted"] is None else row["predicted"] / row["seconds"] - 1
+
+
+def _misses(row: dict[str, Any]) -> bool:
+    off = _off(row)
+    return off is None or abs(off) > ALLOWED[row["bound"]]
+
+
+def _is_usual(row: dict[str, Any]) -> bool:
+    """Return whether a row is one of those of 2**30 float16 numbers."""
+    types = row["dtype"] == row["result"] == "f16"
+    return types and row["length"] > 2**29 and row["operation"] != "matmul"
+
+
+def resources() -> str:
+    """Return what bounds a program, as a table."""
+    return table(("resource", "what takes time"), list(RESOURCES.items()))
+
+
+def constants() -> str:
+    """Return the numbers of the model that no unit tells."""
+    rows = [(name, f"{getattr(FITTED, name):g}", text) for name, text in MEANINGS.items()]
+    return table(("name", "value", "what it is"), rows)
+
+
+def summary() -> str:
+    """Return how many predictions are as near as they should be."""
+    rows = []
+    for kind, name in _KINDS.items():
+        for fitted in (True, False):
+            rows_of = [
+                row for row in measured_rows() if (row["bound"], row["fitted"]) == (kind, fitted)
+            ]
+            if not rows_of:
+                continue
+            near = sum(not _misses(row) for row in rows_of)
+            offs = sorted(abs(off) for off in map(_off, rows_of) if off is not None)
+            median = f"{offs[len(offs) // 2]:.0%}" if offs else ""
+            used = "yes" if fitted else "no"
+            allowed, within = f"{ALLOWED[kind]:.0%}", f"{near} of {len(rows_of)}"
+            rows.append((name, used, allowed, within, median))
+    return table(("programs", "fitted on", "allowed", "within", "median error"), rows)
+
+
+def times(kind: str) -> str:
+    """Return the predicted and the measured time of each recorded program of a kind."""
+    rows = [_line(row) for row in measured_rows() if row["bound"] == kind]
+    heads = ("program", "elements", "segment", "types", "measured", "predicted", "off", "bound by")
+    return table((*heads, "fitted on"), rows)
+
+
+def _line(row: dict[str, Any]) -> Sequence[str]:
+    off = _off(row)
+    said = "unknown" if off is None else f"{off:+.0%}"
+    if _misses(row):
+        said = f"**{said}**"
+    whole = row["operation"] == "matmul"
+    return (
+        _NAMES[row["operation"]],
+        f"{row['length']:,}",
+        "" if whole else (f"{row['segment']:,}" if row["segment"] else "all"),
+        f"{row['dtype']} to {row['result']}",
+        _time(row["seconds"]),
+        _time(row["predicted"]),
+        said,
+        row["predicted_bound"],
+        "yes" if row["fitted"] else "",
+    )
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "unknown"
+    return f"{seconds * 1e3:.3f} ms" if seconds >= 1e-4 else f"{seconds * 1e6:.1f} µs"
+
+
+def charts() -> str:
+    """Return charts of predicted and measured speeds, and the roofline."""
+    plots = [_speeds("sum", "Sums of 2³⁰ float16"), _speeds("cumsum", "Scans of 2³⁰ float16")]
+    costs = {
+        f"{_NAMES[row['operation']]}s of {row['segment']}": predicted(row)
+        for row in measured_rows()
+        if _is_usual(row) and row["segment"] in _SHOWN
+    }
+    plan = tcusim.plan_product("matmul", rows=4096, inner=4096, cols=4096)
+    costs["product of 4096²"] = tcusim.cost(plan)
+    plots.append(line_charts.draw(roofline(costs).plot()))
+    return line_charts.charts(plots)
+
+
+def _speeds(operation: str, title: str) -> str:
+    points: dict[str, list[tuple[float, float]]] = {"predicted": [], "measured": []}
+    for row in measured_rows():
+        if row["operation"] != operation or not _is_usual(row) or not row["segment"]:
+            continue
+        results = row["length"] // (row["segment"] if operation == "sum" else 1)
+        size = 2 * (row["length"] + results)
+        for name, seconds in (("predicted", row["predicted"]), ("measured", row["seconds"])):
+            points[name].append((row["segment"], size / seconds / 1e12))
+    lines = tuple(
+        Line(name, tuple(sorted(several)), joined=name == "predicted")
+        for name, several in points.items()
+    )
+    plot = Plot(title, lines, "elements of a segment", "TB/s of the arrays, H200")
+    return line_charts.draw(plot)
+
+
+def comparison() -> str:
+    """Return the paper's count of cycles, and the corrected ones."""
+    found = [compare_with_shuffles(unit) for unit in ("v100", "h200")]
+    rows = []
+    for name, key in (
+        ("two products, as often as a matrix unit takes them", "products_issued"),
+        ("two products, one waiting for the other", "products_waited"),
+        ("eight rounds of five shuffles and additions", "shuffles_issued"),
+        ("seven additions in each lane, and one round", "shuffles_better"),
+        ("the same, each waiting for the one before", "shuffles_waited"),
+    ):
+        cells = [getattr(one, key) for one in found]
+        rows.append((name, *("unknown" if cell is None else f"{cell:g}" for cell in cells)))
+    printed = found[0]
+    rows.insert(0, ("printed: two products", f"{printed.printed_products:g}", ""))
+    rows.insert(1, ("printed: shuffles", f"{printed.printed_shuffles:g}", ""))
+    return table(("cycles to sum 256 numbers", *(one.unit for one in found)), rows)

@@ -1,0 +1,233 @@
+"""`tcusim cost`: how long a program or an operation takes on a unit, and what bounds it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+import tcusim
+from tcusim.cli import files
+from tcusim.cli.options import JSON, OneOf, OutputFile, ProgramCommand, build
+from tcusim.cli.output import examples, print_json, show
+from tcusim.machine import FORMATS, format_of
+
+if TYPE_CHECKING:
+    from tcusim.timing.cost import Cost
+    from tcusim.timing.model import LaunchCost
+
+__all__ = ["cost_command"]
+
+_SUMS: Final = ("sum", "cumsum", "segmented-sum", "segmented-cumsum")
+_PRODUCTS: Final = ("matmul", "matvec")
+_TYPES: Final = tuple(row.name for row in FORMATS.values() if row.array_name)
+# What of a program's options an operation takes, too.
+_OF_OPERATIONS: Final = ("tile", "acc")
+_SIZES: Final = tuple(2**power for power in range(4, 21, 2))
+
+
+class _Length(click.ParamType[int]):
+    """A whole number, which may be written as 1e9 or 2**30."""
+
+    name = "N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number."""
+        text = str(value)
+        try:
+            base, _, power = text.partition("**")
+            number = int(base) ** int(power) if power else float(text)
+        except ValueError:
+            self.fail(f"{text!r} is no number; write 1048576, 1e6 or 2**20", param, ctx)
+        if number != int(number) or number < 1:
+            self.fail(f"{text} is not a whole number above zero", param, ctx)
+        return int(number)
+
+
+@click.command(
+    "cost",
+    cls=ProgramCommand,
+    no_args_is_help=True,
+    epilog=examples(
+        "tcusim cost sum --length 2**30",
+        "tcusim cost segmented-cumsum --length 1e9 --segment-size 100 --unit h200",
+        "tcusim cost segmented-sum --length 2**30 --sweep",
+        "tcusim cost reduction_tn --segment-size 4096 --length 2**24 --unit mychip.toml --json",
+        "tcusim cost matmul --rows 4096 --inner 4096 --cols 4096",
+    ),
+)
+@click.argument("what", metavar="ALGORITHM|OPERATION")
+@click.option("--length", type=_Length(), help="Elements of the array.")
+@click.option("--rows", type=_Length(), help="Rows of the left matrix, of matmul and matvec.")
+@click.option("--inner", type=_Length(), help="Its columns.")
+@click.option("--cols", type=_Length(), help="Columns of the right one, of matmul.")
+@click.option(
+    "--unit", default="h200", show_default=True, metavar="NAME|FILE", help="On which unit."
+)
+@click.option("--input-type", type=OneOf("type", _TYPES), help="Of an operation. Default: f16.")
+@click.option("--result-type", type=OneOf("type", _TYPES), help="Of an operation's results.")
+@click.option(
+    "--cached/--not-cached",
+    default=None,
+    help="Whether the arrays lie in the second-level cache. Default: if they fit.",
+)
+@click.option("--sweep", is_flag=True, help="Of segments: every second power of two, 16 to 2**20.")
+@click.option("--html", type=OutputFile(), help="With --sweep: write a page with the roofline.")
+@JSON
+def cost_command(what: str, unit: str, as_json: bool, **options: Any) -> None:
+    """Predict how long ALGORITHM or OPERATION takes on a unit, and what bounds it.
+
+    An OPERATION (sum, cumsum, segmented-sum, segmented-cumsum, matmul, matvec) is planned as the
+    functions on arrays plan it. Nothing is run.
+    """
+    from tcusim.timing.cost import cost
+
+    if options["sweep"]:
+        _sweep(what, unit, as_json, options)
+        return
+    target = _target(what, options)
+    length = options["length"] if isinstance(target, tcusim.Program) else None
+    found = cost(target, unit, length, cached=options["cached"])
+    if as_json:
+        print_json(found.as_json())
+    else:
+        _show(found)
+
+
+def _target(what: str, options: dict[str, Any]) -> Any:
+    """Return the plan of an operation, or the program of an algorithm."""
+    if what not in (*_SUMS, *_PRODUCTS):
+        if options["input_type"] or options["result_type"]:
+            raise click.UsageError("--input-type and --result-type are of operations; say --ab")
+        return build(what, options)
+    asked = {name: options.get(f"build_{name}") for name in _OF_OPERATIONS}
+    given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    for key, name in (("dtype", "input_type"), ("result", "result_type")):
+        if options[name] is not None:
+            given[key] = format_of(options[name]).array_name
+    size = options.get("build_segment_size")
+    if what in _PRODUCTS:
+        needed = ("rows", "inner", "cols")[: 3 if what == "matmul" else 2]
+        sizes = {name: options[name] for name in needed}
+        _require(what, sizes)
+        return tcusim.plan_product(what, **sizes, **given)
+    _require(what, {"length": options["length"]})
+    if what.startswith("segmented"):
+        _require(what, {"segment-size": size})
+        given["segment_size"] = size
+    return tcusim.plan(what.replace("-", "_"), length=options["length"], **given)
+
+
+def _require(what: str, given: dict[str, Any]) -> None:
+    for name, value in given.items():
+        if value is None:
+            raise click.UsageError(f"{what} needs --{name} N")
+
+
+# --- What is shown ----------------------------------------------------------------------------
+
+
+def _show(found: Cost) -> None:
+    from rich.table import Table
+
+    if found.seconds is None:
+        click.echo(f"{found.title} on {found.unit}: the time is unknown")
+        click.echo(f"the unit does not say: {', '.join(found.unknown)}")
+    else:
+        rate = f", {found.bytes / found.seconds / 1e9:.0f}e9 bytes a second of its arrays"
+        click.echo(f"{found.title} on {found.unit}: {_time(found.seconds)}{rate}")
+    click.echo(f"bound by {found.bound}\n")
+    table = Table(box=None, pad_edge=False)
+    for head in ("resource", "alone", "what it is"):
+        table.add_column(head, justify="right" if head == "alone" else "left", no_wrap=True)
+    from tcusim.timing.model import RESOURCES
+
+    for name, seconds in found.parts.items():
+        table.add_row(name, _time(seconds), RESOURCES[name])
+    show(table)
+    for launch in found.launches:
+        click.echo("")
+        for line in _launch_lines(launch):
+            click.echo(line)
+
+
+def _launch_lines(launch: LaunchCost) -> list[str]:
+    work, occupancy = launch.work, launch.occupancy
+    each = max(1, launch.blocks)
+    where = "in the cache" if launch.cached else "in memory"
+    limit = f", as its {occupancy.limit} allow" if occupancy.limit else ""
+    return [
+        f"{launch.program}: {launch.blocks} blocks, {occupancy.blocks} a core{limit}",
+        f"  a block: {occupancy.registers} registers a thread (estimated), "
+        f"{occupancy.shared_bytes} bytes of shared memory, {_cycles(work.span)} alone",
+        f"  a block: {work.instructions / each:.0f} instructions of warps, {work.mma / each:.0f} "
+        f"products, {work.block_barriers / each:.0f} barriers",
+        f"  a block: {work.sectors_read / each:.0f} sectors read, "
+        f"{work.sectors_written / each:.0f} written; {work.lines / each:.0f} turns for lines, "
+        f"{work.passes / each:.0f} for banks, "
+        f"{_conflicts(launch):.2f} times the least",
+        f"  {launch.read_bytes} bytes read, {launch.written_bytes} written, {where}",
+    ]
+
+
+def _cycles(span: float) -> str:
+    return "an unknown time" if math.isnan(span) else f"{span:.0f} cycles"
+
+
+def _conflicts(launch: LaunchCost) -> float:
+    """Return the turns of the banks over those that full ones would take."""
+    least = launch.work.shared_bytes / 128
+    return launch.work.passes / least if least else 1.0
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "unknown"
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.4g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+# --- Sizes of segments --------------------------------------------------------------------------
+
+
+def _sweep(what: str, unit: str, as_json: bool, options: dict[str, Any]) -> None:
+    from tcusim.timing.cost import cost
+    from tcusim.timing.roofline import memory_bound_from, roofline
+
+    if not what.startswith("segmented"):
+        raise click.UsageError("--sweep is of segmented-sum and segmented-cumsum")
+    _require(what, {"length": options["length"]})
+
+    def cost_of(size: int) -> Cost:
+        target = _target(what, {**options, "build_segment_size": size})
+        return cost(target, unit, cached=options["cached"])
+
+    sizes = [size for size in _SIZES if size <= options["length"]]
+    least, found = memory_bound_from(sizes, cost_of)
+    roofs = roofline({f"segments of {size}": one for size, one in found}, unit)
+    if options["html"] is not None:
+        from tcusim.markup import page
+
+        files.write_text(options["html"], page(f"{what} on {unit}", roofs.html()))
+    if as_json:
+        rows = [{"segment_size": size, **one.as_json()} for size, one in found]
+        roof = {"peak": roofs.peak, "roofs": dict(roofs.roofs), "points": dict(roofs.points)}
+        print_json({"memory_bound_from": least, "sizes": rows, "roofline": roof})
+        return
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for head in ("segment", "time", "GB/s", "bound by"):
+        table.add_column(head, justify="left" if head == "bound by" else "right")
+    for size, one in found:
+        rate = "" if one.bandwidth is None else f"{one.bandwidth / 1e9:.0f}"
+        table.add_row(str(size), _time(one.seconds), rate, one.bound)
+    show(table)
+    unknown = {name: None for _, one in found for name in one.unknown}
+    if unknown:
+        click.echo(f"\nthe unit does not say: {', '.join(unknown)}")
+    said = f"from segments of {least} on" if least else "at none of these sizes"
+    click.echo(f"\nbound by memory: {said}")

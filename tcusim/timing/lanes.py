@@ -1,0 +1,333 @@
+"""How the lanes of a warp go over a rectangle, and what one access costs each level of memory.
+
+Lanes take vectors of neighbouring elements in turn, as every backend for GPUs does. Nothing here
+depends on a machine but its granularity: sectors, lines and banks, which all GPUs since Volta share
+[CPG, compute capabilities 7.x to 9.0].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tcusim.machine import format_of
+from tcusim.program.grammar import BufferRole, Frag, Role, Space, View
+from tcusim.program.walk import Ints, Placement
+
+__all__ = [
+    "BANKS",
+    "LANES",
+    "LINE",
+    "SECTOR",
+    "Access",
+    "Pass",
+    "access_of",
+    "narrow_rows",
+    "pass_over",
+    "tile_pass",
+]
+
+LANES: Final = 32
+SECTOR: Final = 32
+LINE: Final = 128
+BANKS: Final = 32
+_BANK_BYTES: Final = 4
+# The widest access of a lane.
+_WIDEST: Final = 16
+_STATUS_BYTES: Final = 8
+# What a lane loads of a tile for an mma: registers of 32 bits, eight rows of 16 bytes at a time.
+_TILE_ROW: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """How lanes go over rectangles of one extent.
+
+    vector: elements that a lane takes at once. down: whether they are neighbours in a column.
+    """
+
+    rows: int
+    cols: int
+    vector: int
+    down: bool
+
+    @property
+    def instructions(self) -> int:
+        """How often a warp takes a vector for each lane."""
+        return -(-self.rows * self.cols // (self.vector * LANES))
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a warp's accesses to one rectangle take, averaged over the warps that were looked at.
+
+    instructions: of the warp. sectors: of 32 bytes of global memory; of reads, those of all
+    instructions together. lines: of 128 bytes, each instruction's by themselves; of shared memory,
+    passes through the banks. nbytes: of the elements that are in bounds.
+    """
+
+    instructions: float
+    sectors: float
+    lines: float
+    nbytes: float
+
+
+def pass_over(written: Sequence[View], read: Sequence[View]) -> Pass:
+    """Return how lanes go over a step's rectangles: by the widest vectors that all of them allow.
+
+    A vector lies side by side in memory, at a multiple of its size for every lane; what only a
+    launch tells, such as where an array begins, is taken to be such a multiple.
+    """
+    first, views = written[0], (*written, *read)
+    if min(first.rows, first.cols) == 1:
+        down = first.cols == 1
+    else:
+        down = _goes_down(first, read[0] if read else first)
+    extent = first.rows if down else first.cols
+    itemsizes = [format_of(view.buffer.dtype).itemsize for view in views]
+    vector = _WIDEST // max(itemsizes)
+    if any(view.buffer.role is BufferRole.STATUS for view in views):
+        vector = 1
+    while vector > 1 and not (
+        extent % vector == 0 and all(_fits(view, vector, down) for view in views)
+    ):
+        vector //= 2
+    # Smaller vectors for more lanes, while it takes each lane no more turns.
+    count = first.rows * first.cols
+    while vector > 1 and -(-count // (vector // 2 * LANES)) <= -(-count // (vector * LANES)):
+        vector //= 2
+    return Pass(first.rows, first.cols, vector, down)
+
+
+def _goes_down(dst: View, src: View) -> bool:
+    """Return whether neighbouring lanes take neighbouring rows: where memory is contiguous."""
+    for view in (dst, src):
+        if view.buffer.space is Space.GLOBAL and view.rows > 1 and view.cols > 1:
+            return view.row_stride == 1 and view.col_stride != 1
+    return dst.row_stride == 1 and dst.col_stride != 1
+
+
+def _fits(view: View, vector: int, down: bool) -> bool:
+    """Return whether every vector of a rectangle is one element, or lies side by side, aligned."""
+    inner, stride = ("row", view.row_stride) if down else ("col", view.col_stride)
+    if stride == 0 and view.ranges is None:
+        return not any(bound.excess.coefficient(inner) for bound in view.bounds)
+    if stride != 1 or view.ranges is not None:
+        return False
+    single = (view.cols if down else view.rows) == 1
+    outer = "col" if down else "row"
+    step = vector * format_of(view.buffer.dtype).itemsize
+    itemsize = format_of(view.buffer.dtype).itemsize
+    terms = [
+        factor
+        for name, factor in view.address.terms
+        if name != inner and not (single and name == outer)
+    ]
+    return all(term * itemsize % step == 0 for term in (*terms, view.address.const))
+
+
+def access_of(view: View, over: Pass, places: Placement, *, written: bool = False) -> Access:
+    """Return what the accesses to a rectangle take, of the warps at these places."""
+    itemsize = format_of(view.buffer.dtype).itemsize
+    if view.buffer.role is BufferRole.STATUS:
+        itemsize = _STATUS_BYTES
+    first, inside = _vectors(view, over, places)
+    count = first.shape[0]
+    size = over.vector * itemsize if _moves(view, over.down) else itemsize
+    nbytes = float(inside.sum()) * size / count
+    begins = first * itemsize
+    if view.buffer.space is Space.GLOBAL:
+        # What one instruction reads and another needs, the first-level cache has; writes pass it.
+        together = LANES if written else first.shape[1]
+        sectors = _touched(begins, inside, size, SECTOR, of=together) / count
+        lines = _touched(begins, inside, size, LINE) / count
+    else:
+        sectors, lines = 0.0, _bank_passes(begins, inside, size) / count
+    issued = float(inside.reshape(count, -1, LANES).any(axis=2).sum()) / count
+    return Access(issued, sectors, lines, nbytes)
+
+
+def _moves(view: View, down: bool) -> bool:
+    """Return whether a vector is several elements of memory, not one repeated."""
+    return (view.row_stride if down else view.col_stride) != 0 or view.ranges is not None
+
+
+def _vectors(view: View, over: Pass, places: Placement) -> tuple[Ints, NDArray[np.bool_]]:
+    """Return the first element of each lane's vectors, and which are there: (W, n * 32) each."""
+    count = places.count
+    shape = (count, view.rows, view.cols)
+    where = np.broadcast_to(places.addresses(view), shape)
+    inside = np.broadcast_to(places.inside(view), shape)
+    if over.down:
+        where, inside = where.swapaxes(1, 2), inside.swapaxes(1, 2)
+    flat = where.reshape(count, -1)[:, :: over.vector]
+    there = inside.reshape(count, -1, over.vector).any(axis=2)
+    missing = -flat.shape[1] % LANES
+    return (
+        np.pad(flat, ((0, 0), (0, missing))),
+        np.pad(there, ((0, 0), (0, missing))),
+    )
+
+
+def _touched(
+    begins: Ints, inside: NDArray[np.bool_], size: int, unit: int, of: int = LANES
+) -> float:
+    """Return how many units of memory accesses touch, each instruction's, of 32, by itself.
+
+    of: accesses that are counted together instead.
+    """
+    flat, there = begins.ravel(), inside.ravel()
+    number = (np.arange(flat.size, dtype=np.int64) // of)[there]
+    units = [(flat[there] + offset) // unit for offset in {0, size - 1}]
+    return float(np.unique(np.concatenate([number * _FAR + one for one in units])).size)
+
+
+# More than any address, so that a pair of a number and an address is one number.
+_FAR: Final = 2**44
+
+
+def _bank_passes(begins: Ints, inside: NDArray[np.bool_], size: int) -> float:
+    """Return the turns that shared memory takes: in one, each of its 32 banks gives one word.
+
+    A warp's access of more than 128 bytes is split into parts of so many lanes as take 128 bytes.
+    """
+    lanes = min(LANES, LINE // size)
+    flat, there = begins.ravel(), inside.ravel()
+    if not there.any():
+        return 0.0
+    part = (np.arange(flat.size, dtype=np.int64) // lanes)[there]
+    words = [(flat[there] + offset) // _BANK_BYTES for offset in range(0, size, _BANK_BYTES)]
+    once = np.unique(np.concatenate([part * _FAR + one for one in words]))
+    bank = once // _FAR * BANKS + once % _FAR % BANKS
+    taken = np.bincount(bank, minlength=(int(part.max()) + 1) * BANKS)
+    return float(taken.reshape(-1, BANKS).max(axis=1).sum())
+
+
+def narrow_rows(dst: View, src: View) -> tuple[Access, Access] | None:
+    """Return the reads and the writes of narrow rows of two-byte elements that are put apart.
+
+    In shared memory, where rows of a few elements follow each other and get zeros behind them, a
+    lane takes two of them, which begin at a word of 4 bytes: it reads words, and writes vectors.
+    None for any other copy.
+    """
+    down = dst.row_stride == 1 and dst.col_stride != 1
+    to, source = (_Lines.of(view, down) for view in (dst, src))
+    if to is None or source is None or to.inside < to.width or source.inside > LANES:
+        return None
+    pairs = all(format_of(view.buffer.dtype).itemsize == 2 for view in (dst, src))
+    follow = source.inside < source.width and source.apart == source.inside and to.count % 2 == 0
+    if not (pairs and follow and to.width % 4 == to.apart % 4 == 0):
+        return None
+    vector = 8 if to.width % 8 == to.apart % 8 == 0 else 4
+    lanes = np.arange(to.count // 2, dtype=np.int64)
+    return (
+        _by_words(lanes * 2 * 2 * source.apart, 4, 4 * np.arange(source.inside)),
+        _by_words(
+            lanes * 2 * 2 * to.apart,
+            2 * vector,
+            np.concatenate(
+                [2 * (row * to.apart + np.arange(0, to.width, vector)) for row in (0, 1)]
+            ),
+        ),
+    )
+
+
+def _by_words(begins: Ints, size: int, offsets: Ints) -> Access:
+    """Return accesses of so many bytes by lanes that begin at these places, at each offset."""
+    missing = -begins.size % LANES
+    there = np.pad(np.ones(begins.size, bool), (0, missing))
+    at = np.pad(begins, (0, missing))
+    passes = sum(_bank_passes(at + offset, there, size) for offset in offsets)
+    instructions = offsets.size * (at.size // LANES)
+    return Access(float(instructions), 0.0, passes, float(begins.size * offsets.size * size))
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """A rectangle of shared memory as lines of neighbours: how many, how long, how far apart.
+
+    inside: the elements of each that are in bounds.
+    """
+
+    count: int
+    width: int
+    apart: int
+    inside: int
+
+    @staticmethod
+    def of(view: View, down: bool) -> _Lines | None:
+        """Return the lines of a rectangle of which only the length is bounded, if it is one."""
+        inner, apart = view.col_stride, view.row_stride
+        count, width = view.rows, view.cols
+        if down:
+            inner, apart, count, width = apart, inner, width, count
+        if view.buffer.space is Space.GLOBAL or view.ranges is not None or inner != 1 or count == 1:
+            return None
+        inside = width
+        if view.bounds:
+            excesses = [bound.excess for bound in view.bounds]
+            along = "row" if down else "col"
+            if len(excesses) > 1 or excesses[0].symbols != {along}:
+                return None
+            inside = -excesses[0].const
+        return _Lines(count, width, apart, min(inside, width))
+
+
+def tile_pass(view: View, frag: Frag, places: Placement) -> Access:
+    """Return what a warp takes to load a tile, or to store one, as fragments lie in its lanes.
+
+    Lane 4g + t holds, of each group of eight lines of a tile, neighbours of line g: 4 bytes of
+    them of an operand, two of an accumulator [PTX, mma.m16n8k16]. Lines are rows of a and of
+    accumulators, columns of b. Operands of two bytes come from shared memory by eight lines of 16
+    bytes at a time, whichever way they lie (ldmatrix).
+    """
+    itemsize = format_of(frag.dtype).itemsize
+    where = np.broadcast_to(places.addresses(view), (places.count, view.rows, view.cols)) * itemsize
+    if frag.role is Role.B:
+        where = where.swapaxes(1, 2)
+    side_by_side = (view.layout == "col_major") == (frag.role is Role.B)
+    nbytes = float(view.rows * view.cols * itemsize)
+    shared = view.buffer.space is not Space.GLOBAL
+    if shared and itemsize == 2 and frag.role is not Role.ACC:
+        lines = where if side_by_side else where.swapaxes(1, 2)
+        begins = _grouped(lines, _TILE_ROW // itemsize)[..., :1]
+        size = _TILE_ROW
+    else:
+        each = 2 if frag.role is Role.ACC else max(1, _BANK_BYTES // itemsize)
+        begins = _grouped(where, 4 * each).reshape(places.count, -1, 8, 4, each)
+        # What does not lie side by side moves element by element.
+        begins = begins[..., :1] if side_by_side else begins
+        size = itemsize * (each if side_by_side else 1)
+        begins = begins.transpose(0, 1, 4, 2, 3)
+    flat = begins.reshape(places.count, -1)
+    instructions = max(1, flat.shape[1] * size // (LANES * min(size, _TILE_ROW)))
+    there = np.ones(flat.shape, bool)
+    if shared:
+        if size == _TILE_ROW:
+            return Access(
+                max(1, flat.shape[1] // 32),
+                0.0,
+                _bank_passes(flat, there, size) / places.count,
+                nbytes,
+            )
+        return Access(instructions, 0.0, _bank_passes(flat, there, size) / places.count, nbytes)
+    # The first-level cache has what one instruction asks for and another has brought.
+    sectors = _touched(np.repeat(flat, 1), there.ravel(), size, SECTOR, of=flat.shape[1])
+    lines_touched = _touched(flat, there, size, LINE)
+    return Access(instructions, sectors / places.count, lines_touched / places.count, nbytes)
+
+
+def _grouped(lines: Ints, along: int) -> Ints:
+    """Return a tile's places by groups of eight lines and of so many neighbours: (W, n, 8, along).
+
+    What a tile has too few of is repeated, as lanes do.
+    """
+    count, down, across = lines.shape
+    lines = np.pad(lines, ((0, 0), (0, -down % 8), (0, -across % along)), mode="edge")
+    _, down, across = lines.shape
+    split = lines.reshape(count, down // 8, 8, across // along, along)
+    return split.transpose(0, 1, 3, 2, 4).reshape(count, -1, 8, along)

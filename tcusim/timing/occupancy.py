@@ -1,0 +1,71 @@
+"""How many blocks of a program a core holds at once: by warps, registers and shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tcusim.machine import format_of
+from tcusim.program.grammar import Program
+from tcusim.program.resources import SharedMemory
+from tcusim.program.walk import sites
+from tcusim.timing.lanes import LANES
+
+__all__ = ["Occupancy", "occupancy_of", "registers_of"]
+
+# What a thread needs besides tiles: addresses, loop variables, values on their way.
+_SPARE_REGISTERS: Final = 32
+_REGISTER_BYTES: Final = 4
+_MOST_REGISTERS: Final = 255  # [CPG, technical specifications]: of a thread
+# [CPG, compute capability 8.x and later]: what the system takes of shared memory for a block.
+_RESERVED_BYTES: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """Blocks of a core at once, and which of its resources allows no more.
+
+    registers: of a thread, estimated. shared_bytes: of a block, counted.
+    """
+
+    blocks: int
+    limit: str
+    registers: int
+    shared_bytes: int
+
+
+def registers_of(program: Program) -> int:
+    """Estimate the registers of a thread: its share of every fragment, and some besides.
+
+    A compiler keeps less where fragments are not needed at one time, and more where it moves loads
+    ahead; how many it takes, the machine code tells.
+    """
+    frags = {frag.name: frag for site in sites(program) for frag in site.touched.frags}
+    nbytes = sum(
+        -(-frag.rows * frag.cols * format_of(frag.dtype).itemsize // LANES)
+        for frag in frags.values()
+    )
+    return min(_MOST_REGISTERS, _SPARE_REGISTERS + -(-nbytes // _REGISTER_BYTES))
+
+
+def occupancy_of(program: Program, limits: dict[str, float]) -> Occupancy:
+    """Return the blocks of a core at once, by what is known of it.
+
+    limits: of a core, by the names that a `Unit` has for them; what is missing does not limit.
+    """
+    registers, shared = registers_of(program), SharedMemory(program).needed
+    warps = program.warps
+    of_block = {
+        "blocks_per_core": 1.0,
+        "warps_per_core": float(warps),
+        "threads_per_core": float(warps * LANES),
+        "registers_per_core": float(registers * warps * LANES),
+        "shared_bytes_per_core": float(shared + _RESERVED_BYTES),
+    }
+    fits = {
+        name: int(limits[name] // needed) for name, needed in of_block.items() if name in limits
+    }
+    if not fits:
+        return Occupancy(1, "", registers, shared)
+    limit = min(fits, key=lambda name: fits[name])
+    return Occupancy(max(1, fits[limit]), limit, registers, shared)

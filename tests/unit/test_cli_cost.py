@@ -1,0 +1,71 @@
+"""tcusim cost: what it prints, writes and refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tcusim.cli.cost import cost_command
+from tcusim.cli.main import main
+from tcusim.timing import model
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["cost", *arguments])
+
+
+def test_the_command_tells_time_bound_and_parts() -> None:
+    done = run("segmented-sum", "--length", "2**28", "--segment-size", "100")
+    assert done.exit_code == 0, done.output
+    assert "on h200: " in done.output
+    for word in ("bound by", "matrix units", "reduction_panel: ", "registers a thread (estimated)"):
+        assert word in done.output
+    given = ("--segment-size", "4096", "--length", "1e6", "--masked", "--json")
+    told = json.loads(run("reduction_tn", *given).output)
+    assert told["unit"] == "h200"
+    assert told["launches"][0]["work"]["mma"] > 0
+    assert set(told["parts"]) == set(model.RESOURCES)
+
+
+def test_the_command_names_what_is_unknown() -> None:
+    done = run("cumsum", "--length", "1e6", "--unit", "tpu_v4")
+    assert "the time is unknown" in done.output
+    assert "the unit does not say: " in done.output
+
+
+def test_the_command_sweeps_segments(tmp_path: Path) -> None:
+    page = tmp_path / "roofs.html"
+    done = run("segmented-cumsum", "--length", "2**26", "--sweep", "--html", str(page))
+    assert done.exit_code == 0, done.output
+    assert "bound by memory: from segments of 16 on" in done.output
+    assert "<svg" in page.read_text()
+    told = json.loads(run("segmented-sum", "--length", "2**20", "--sweep", "--json").output)
+    assert [row["segment_size"] for row in told["sizes"]] == [2**n for n in range(4, 21, 2)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("sum",), "sum needs --length N"),
+        (("segmented-sum", "--length", "10"), "segmented-sum needs --segment-size N"),
+        (("matmul", "--rows", "4"), "matmul needs --inner N"),
+        (("sum", "--length", "many"), "'many' is no number; write 1048576, 1e6 or 2**20"),
+        (("sum", "--length", "1.5"), "1.5 is not a whole number above zero"),
+        (("sum", "--length", "10", "--sweep"), "--sweep is of segmented-sum"),
+        (("reduction_k", "--length", "10", "--input-type", "f16"), "are of operations; say --ab"),
+        (("reduction_q", "--length", "10"), "unknown algorithm 'reduction_q'"),
+    ],
+)
+def test_wrong_usage_is_a_sentence(arguments: tuple[str, ...], said: str) -> None:
+    done = run(*arguments)
+    assert done.exit_code != 0
+    assert said in done.output
+
+
+def test_it_is_a_command_of_tcusim() -> None:
+    assert main.commands == {} or "cost" in main.commands
+    assert "cost" in main.list_commands(None)  # type: ignore[arg-type]
+    assert cost_command.name == "cost"
