@@ -102,6 +102,14 @@ for path, step in walk(single.steps):
 # - A block awaits the sums of the blocks before it in its group, and the sum before the group. It
 #   adds up at most 8 values, however long the array is.
 #
+# Step through block 1, from where it has its own sum. At step 57.12 it publishes it: -157, the
+# second of the sums above. At step 60.1 it awaits that of block 0, which is 110. The value is in
+# `earlier` after the barrier that follows.
+
+# %% tags=["picture"]
+tcusim.trace(single, {"in": x}, blocks=1, first=58, last=98)
+
+# %% [markdown]
 # Can blocks wait for each other forever? Blocks are numbered in the order in which they *start*, as
 # the listing says. A block awaits lower numbers alone, which have started before it and need
 # nothing from it. So they always finish, however few blocks fit on the GPU at a time.
@@ -352,6 +360,7 @@ tcusim.lessons.check(
 # Next: [other tiles](09_other_tiles.md).
 
 # %%
+assert sums[:2].tolist() == [110, -157]  # the text names them
 assert three_are_right
 assert one_is_right
 assert last.size > 1

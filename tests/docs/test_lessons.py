@@ -189,6 +189,17 @@ def test_its_page_and_notebook(path: Path) -> None:
             {"warps": 4, "segment_size": 4096},
             {"3.1": "Load", "14": "Copy", "15": "Sync", "16": "When"},
         ),
+        (
+            "scan_256n_block",
+            {"warps": 4, "segment_size": 4096},
+            {"6.14": "Copy", "6.15": "Sync", "6.17": "Sync"},
+        ),
+        (
+            "scan_single_pass",
+            {"warps": 2, "columns": 8},
+            {"57.12": "Publish", "60.1": "Await"},
+        ),
+        ("gemm_naive", {"cols": 32, "inner": 64}, {"2.1": "When", "2.3": "Mma", "3": "When"}),
     ],
 )
 def test_the_prose_names_the_right_steps(
