@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from tcusim.machine.accounts.explanation import Explanation, explain
     from tcusim.machine.layouts.fragment_layout import Layout, layout
     from tcusim.simulate.trace import Trace, trace
+    from tcusim.sweep.axes import Grid
+    from tcusim.sweep.explore import explore
+    from tcusim.sweep.results import Exploration
     from tcusim.timing.cost import Cost, cost
     from tcusim.verdict.verdict import Verdict, validate
 
@@ -54,7 +57,9 @@ __all__ = [
     "Cost",
     "Event",
     "Explanation",
+    "Exploration",
     "Figure",
+    "Grid",
     "InputError",
     "Layout",
     "MmaShape",
@@ -74,6 +79,7 @@ __all__ = [
     "cost",
     "cumsum",
     "explain",
+    "explore",
     "interpret",
     "layout",
     "listing",
@@ -110,9 +116,12 @@ _LATER = {
     "Layout": "tcusim.machine.layouts.fragment_layout",
     "ShapeReport": "tcusim.check.report",
     "Trace": "tcusim.simulate.trace",
+    "Exploration": "tcusim.sweep.results",
+    "Grid": "tcusim.sweep.axes",
     "Verdict": "tcusim.verdict.verdict",
     "cost": "tcusim.timing.cost",
     "explain": "tcusim.machine.accounts.explanation",
+    "explore": "tcusim.sweep.explore",
     "layout": "tcusim.machine.layouts.fragment_layout",
     "trace": "tcusim.simulate.trace",
     "validate": "tcusim.verdict.verdict",

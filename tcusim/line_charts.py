@@ -74,7 +74,7 @@ class Plot:
     lines: at most sixteen, ours first. x, y: what is along the axes. names: of places 0, 1, ... on
     the x axis, which has powers of two otherwise. log: whether the y axis is logarithmic. level:
     the value of a line across, with its name. first: the number of the first line's colour, which
-    is 0 for ours.
+    is 0 for ours. linear: whether the x axis is linear, from the least x on, instead.
     """
 
     title: str
@@ -85,6 +85,7 @@ class Plot:
     log: bool = False
     level: tuple[str, float] | None = None
     first: int = 0
+    linear: bool = False
 
     def _repr_html_(self) -> str:
         return f"<style>{style()}</style>\n{draw(self)}"
@@ -190,11 +191,14 @@ def _x_axis(plot: Plot, xs: list[float]) -> _Axis:
         step = max(1, math.ceil(len(plot.names) / 6))
         ticks = [(float(n), html.escape(plot.names[n])) for n in range(0, len(plot.names), step)]
         first, last = 0.0, max(1.0, len(plot.names) - 1.0)
+    elif plot.linear:
+        width = _round_step((last - first) / 4 or abs(first) or 1.0)
+        ticks = [(n * width, _number(n * width)) for n in _multiples(first, last, width)]
     else:
         low, high = math.ceil(math.log2(first)), math.floor(math.log2(last))
         step = max(1, math.ceil((high - low) / 7))
         ticks = [(2.0**n, _power(2, n)) for n in range(low, high + 1, step)]
-    scale = float if plot.names else math.log2
+    scale = float if plot.names or plot.linear else math.log2
     start, span = scale(first), (scale(last) - scale(first)) or 1.0
     width = WIDTH - LEFT - RIGHT - 8
     return lambda x: LEFT + 4 + width * (scale(x) - start) / span, ticks
@@ -213,6 +217,10 @@ def _y_axis(plot: Plot, values: list[float]) -> _Axis:
     step = max(1, math.ceil((high - low) / 8))
     ticks = [(10.0**n, name) for n, name in names.items() if (n - low) % step == 0]
     return lambda y: TOP + height * (1 - (math.log10(y) - low) / (high - low)), ticks
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.6g}"
 
 
 def _power(base: int, exponent: int) -> str:

@@ -38,6 +38,7 @@ _COMMANDS: Final = {
     "agree": "tcusim.cli.agree:agree_command",
     "validate": "tcusim.cli.validate:validate_command",
     "cost": "tcusim.cli.cost:cost_command",
+    "explore": "tcusim.cli.explore:explore_command",
 }
 
 
@@ -124,6 +125,7 @@ def _loaded(found: Extension) -> click.Command:
         "tcusim agree --backend cupy --quick",
         "tcusim validate 64x8x16",
         "tcusim cost cumsum --length 2**30 --unit h200",
+        "tcusim explore --fraction-bits 16:25 --fused-length 4,8,16",
     ),
     context_settings={"help_option_names": ["-h", "--help"]},
 )

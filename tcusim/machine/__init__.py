@@ -22,6 +22,7 @@ from tcusim.machine.registry import (
     register_unit,
     registered_units,
     rule_for,
+    rule_of,
 )
 from tcusim.machine.rules import Arch, Exact, Fused, Integer, Refusal, Rule, Sequential
 from tcusim.machine.unit_file import read_unit, unit_toml
@@ -58,6 +59,7 @@ __all__ = [
     "registered_units",
     "round_values",
     "rule_for",
+    "rule_of",
     "split_values",
     "unit_of",
     "unit_toml",

@@ -82,14 +82,20 @@ def _own(key: str) -> Unit:
 
 
 def fused_unit(
-    length: int, fraction_bits: int, output: Rounding = "rz", *, tiles: tuple[MmaShape, ...] = ()
+    length: int,
+    fraction_bits: int,
+    output: Rounding = "rz",
+    *,
+    alignment: Rounding = "rz",
+    tiles: tuple[MmaShape, ...] = (),
 ) -> Unit:
     """Return an invented unit of one fused step, for a quick question; it is not registered.
 
     Parameters
     ----------
-    length, fraction_bits, output
-        As in `Fused`: products in one step, bits kept below the largest exponent, rounding.
+    length, fraction_bits, output, alignment
+        As in `Fused`: products in one step, bits kept below the largest exponent, rounding of the
+        sum and of the terms.
     tiles : tuple of MmaShape
         What it takes.
 
@@ -104,13 +110,14 @@ def fused_unit(
     >>> fused_unit(8, 20).name
     'fused-8-20-rz'
     """
-    how = Fused(length, fraction_bits, output=output)
-    name = f"fused-{length}-{fraction_bits}-{output}"
+    how = Fused(length, fraction_bits, output=output, alignment=alignment)
+    name = f"fused-{length}-{fraction_bits}-{output}" + "-rne" * (alignment == "rne")
     pairs = [(ab, "f32") for ab in ("f16", "bf16", "tf32", "e4m3", "e5m2")]
     pairs += [(ab, "f16") for ab in ("f16", "e4m3", "e5m2")]
     rows = [Rule(ab, acc, how, "invented", "assumed") for ab, acc in pairs]
     rows += [Rule(ab, "s32", Integer(), "invented", "assumed") for ab in ("s8", "u8")]
     title = f"{length} products a step, {fraction_bits} fraction bits, {output}"
+    title += ", terms rne" * (alignment == "rne")
     return Unit(name, title, Arch(name, title, (), (), tuple(rows), "invented"), tiles)
 
 

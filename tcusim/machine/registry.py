@@ -28,6 +28,7 @@ __all__ = [
     "register_unit",
     "registered_units",
     "rule_for",
+    "rule_of",
     "spelled",
 ]
 
@@ -171,7 +172,11 @@ def rule_for(arch_name: str, ab: str, acc: str, family: str = "") -> Rule:
     Unsupported
         If the architecture does not do this pair, or nobody knows how it does.
     """
-    arch = arch_of(arch_name)
+    return rule_of(arch_of(arch_name), ab, acc, family)
+
+
+def rule_of(arch: Arch, ab: str, acc: str, family: str = "") -> Rule:
+    """Return the rule of an architecture that need not be registered; as `rule_for` otherwise."""
     format_of(ab)
     format_of(acc)
     rows = [row for row in arch.rows if row.ab == ab and row.acc == acc]

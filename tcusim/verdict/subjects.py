@@ -9,7 +9,7 @@ from typing import Final, TypeAlias, TypeGuard
 
 from tcusim.check.validation import require_types
 from tcusim.errors import InputError, UnknownName, Unsupported
-from tcusim.machine import Arch, Rule, Unit, arch_of, format_of, register_unit, rule_for, unit_of
+from tcusim.machine import Arch, Rule, Unit, arch_of, format_of, register_unit, rule_of, unit_of
 from tcusim.machine.shapes import MmaShape, shape_or_virtual
 
 __all__ = ["USUAL_TILE", "Named", "Subject", "names_tile", "subject_of"]
@@ -66,7 +66,7 @@ class Subject:
 
     def rule_of(self, tile: MmaShape) -> Rule:
         """Return how a tile computes."""
-        return rule_for(self.arch, self.ab, self.acc, tile.family(self.ab, self.acc))
+        return rule_of(self.unit.arch, self.ab, self.acc, tile.family(self.ab, self.acc))
 
 
 def subject_of(

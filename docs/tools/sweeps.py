@@ -1,0 +1,32 @@
+"""What the page on sweeps shows: its plots, and the table of the axes."""
+
+from __future__ import annotations
+
+from tcusim import explore
+from tcusim.line_charts import charts
+from tcusim.sweep.axes import AXES
+from tcusim.sweep.page import plots_of
+
+__all__ = ["axis_table", "error_charts"]
+
+
+def error_charts() -> str:
+    """Return the plots of the sweep on the page: of errors, and of error and area."""
+    found = explore(
+        {"fraction_bits": "16:25", "fused_length": (4, 8, 16)},
+        algorithms=["reduction_kn", "scan_kn"],
+        jobs=1,
+    )
+    return charts(list(plots_of(found.rows))[:2])
+
+
+def axis_table() -> str:
+    """Return the axes of a grid, as a table."""
+    lines = ["| option | meaning | values | where nothing is said |", "| --- | --- | --- | --- |"]
+    for name, axis in AXES.items():
+        kind = "doubled in a range" if axis.doubles else "one by one in a range"
+        values = ", ".join(axis.words) if axis.words else f"numbers, {kind}"
+        lines.append(
+            f"| `--{name.replace('_', '-')}` | {axis.meaning} | {values} | {axis.default} |"
+        )
+    return "\n".join(lines)
