@@ -18,6 +18,7 @@ from draw_lessons import (
     wmma_shapes,
 )
 from draw_numerics import alignment
+from draw_plans import strategies
 
 __all__ = [
     "alignment",
@@ -35,6 +36,7 @@ __all__ = [
     "stages",
     "status_words",
     "step_to_cuda",
+    "strategies",
     "tiling",
     "tree",
     "wmma_shapes",
