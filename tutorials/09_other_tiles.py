@@ -151,7 +151,7 @@ for ab, acc, tile in pairs:
 # - **f64** is what it would be without a tensor core.
 #
 # tcusim does better with float32 than any row of this table: it splits each number exactly into
-# three bf16 parts, and sums these. Lesson 6 shows how.
+# three bf16 parts, and sums these. [Lesson 6](06_precision.md) shows how.
 #
 # ## A tile of your own
 #

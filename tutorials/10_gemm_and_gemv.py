@@ -166,12 +166,39 @@ except tcusim.VerifyError as error:
 print(f"Without its first barrier, verify says:\n{message}")
 
 # %% [markdown]
+# ## How long would it take?
+#
+# The roofline above knows neither caches nor waiting. `tcusim.cost` does: it follows the steps of a
+# block, counts what each part of the GPU has to do, and predicts the time ([What it
+# costs](../cost.md)). Here are matrices of 4096 x 4096 on an H200:
+
+# %%
+size = 4096
+candidates = {
+    "gemm_naive": tcusim.build("gemm_naive", cols=size, inner=size),
+    "gemm, 32 x 32": tcusim.build("gemm", cols=size, inner=size, warps=4, down=1, across=1),
+    "gemm, 128 x 128": tcusim.build("gemm", cols=size, inner=size, warps=16, down=2, across=2),
+}
+predicted = {}
+for name, program in candidates.items():
+    cost = tcusim.cost(program, "h200", sizes={"a": size * size, "b": size * size})
+    predicted[name] = cost.seconds
+    print(f"{name:>15}: {cost.seconds * 1e3:.2f} ms, bound by {cost.bound}")
+    for part in ("memory", "L2", "matrix units"):
+        print(f"{part:>28} alone: {cost.parts[part] * 1e3:.2f} ms")
+
+# %% [markdown]
+# The second-level cache (L2) takes most of the load off the memory, and so the memory is not what
+# these programs wait for. But larger blocks also ask less of L2, so they win for the same reason.
+# What is left is *latency*: waiting for a load or a product that has been begun. More stages, and
+# more accumulators for each warp, hide it.
+#
 # ## Whose bits are they?
 #
 # A product with a float32 accumulator depends on the order in which its terms join. `tcusim.mma`
 # takes matrices of any size and makes *one chain*: the accumulator of one step is the C of the
 # next, from the first k to the last. So does `gemm_naive`. `tcusim.matmul` cuts long chains into
-# shorter ones and adds their sums, which is more accurate:
+# shorter ones and adds their sums, which is [more accurate](06_precision.md):
 
 # %%
 errors = {}
@@ -370,8 +397,8 @@ tcusim.lessons.check(
 # %% [markdown]
 # ## In short
 #
-# - A product is bound by memory until each byte is used often enough: stage tiles, make blocks
-#   large.
+# - A product waits for memory or caches until each byte is used often enough: stage tiles, make
+#   blocks large.
 # - The bits are those of an order of additions. One chain is what `tcusim.mma` and, for the sizes
 #   above, cuBLAS computed.
 # - A matrix times a vector is bound by memory always.
@@ -386,6 +413,7 @@ assert staged_bytes == {side: naive_bytes * 16 / side for side in (16, 32, 64, 1
 assert "synced_shared" in message
 assert np.array_equal(by_program, chain)
 assert errors["matmul"] < errors["one chain"]
+assert sorted(predicted.values(), reverse=True) == [*predicted.values()]
 assert totals == {"f16": 2048, "f32": 2048 + 128}
 assert times_read["gemv_reduction"] < 1.01
 assert matvec_is_right

@@ -202,6 +202,19 @@ planned_is_same = np.array_equal(plan(x.ravel()), tcusim.sum(x, axis=1))
 print(f"\nCalled, it returns the bits of tcusim.sum: {planned_is_same}.")
 
 # %% [markdown]
+# A plan can also be priced without a GPU: [`tcusim.cost`](../cost.md) predicts how long it takes on
+# a GPU whose figures are known.
+
+# %%
+large = {name: tcusim.plan(name, length=2**30) for name in ("sum", "cumsum")}
+costs = {name: tcusim.cost(plan, unit="h200") for name, plan in large.items()}
+for name, cost in costs.items():
+    print(
+        f"tcusim.{name} of 2^30 float16 numbers on an H200: predicted {cost.seconds * 1e3:.2f} ms, "
+        f"bound by {cost.bound}"
+    )
+
+# %% [markdown]
 # ```py title="needs a GPU"
 # import cupy
 #
@@ -340,3 +353,4 @@ assert (lengths[wrong] == 0).all()
 assert wrong.any()
 assert np.array_equal(compacted, numbers[mask])
 assert planned_is_same
+assert {cost.bound for cost in costs.values()} == {"memory"}

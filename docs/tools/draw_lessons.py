@@ -292,7 +292,7 @@ def roofline() -> str:
         (x_of(ends[1]), y_of(peak)), kind="accent-line",
     )  # fmt: skip
     drawn.text(left + width, y_of(peak) + 16, f"{peak / 1e12:.0f}·10¹²", "accent", "end")
-    drawn.text(x_of(1.1), y_of(bandwidth * 4) - 8, f"{bandwidth / 1e12:g} TB/s", "accent", "end")
+    drawn.text(x_of(1.1), y_of(bandwidth * 4) - 8, f"{bandwidth / 1e12:.1f} TB/s", "accent", "end")
     for name, intensity in _intensities().items():
         x, y = x_of(intensity), y_of(min(peak, bandwidth * intensity))
         drawn.rect(x - 4, y - 4, 8, 8, "sum", corner=4)
