@@ -21,7 +21,7 @@ _Axis: TypeAlias = tuple[Callable[[float], float], list[tuple[float, str]]]
 
 WIDTH: Final = 360
 HEIGHT: Final = 236
-LEFT: Final = 42
+LEFT: Final = 48
 RIGHT: Final = 8
 TOP: Final = 10
 BOTTOM: Final = 38

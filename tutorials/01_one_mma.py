@@ -5,8 +5,9 @@
 # in one instruction. The instruction is called **mma**, for *matrix multiply-accumulate*. In this
 # lesson you do one by hand, then on a simulated GPU, and see where a GPU keeps the matrices.
 #
-# You need NumPy and no GPU. Each lesson is also a Python script that runs by itself, and a notebook
-# to download.
+# You need NumPy and no GPU. Each lesson is a page, a Python script that runs by itself, and a
+# notebook, which needs an [installed tcusim](../quickstart.md). An exercise is a function for you
+# to complete; the cell after it checks your answer.
 
 # %%
 import numpy as np
@@ -24,8 +25,8 @@ import tcusim.lessons
 # | C | *accumulator* that goes in | m x n | float32 |
 # | D | *accumulator* that comes out | m x n | float32 |
 #
-# A small matrix of such a size is a **tile**. The sizes of an instruction are fixed, and are always
-# given in the order M, N, K. The best-known instruction is 16x16x16: all four tiles are 16 by 16.
+# A small matrix of such a size is a **tile**. The sizes of an mma are fixed, and are always given
+# in the order M, N, K. The best-known *shape* is 16x16x16: all four tiles are 16 by 16.
 
 # %%
 rng = np.random.default_rng(0)
@@ -108,13 +109,15 @@ print("The same memory as a tile, column-major: row 0 begins", column_major[0, :
 #
 # ## Who holds a tile
 #
-# One mma is executed by 32 threads together. They are called a **warp**, and each of them is a
-# **lane**, numbered 0 to 31. A lane has *registers*, small stores of 32 bits that only it can read.
-# The tiles of an mma are in the registers of the warp: each lane holds a few elements. A tile that
-# is held in this way is a **fragment**.
+# One mma is executed by 32 threads together. (A thread is one of the many copies of a program that
+# a GPU runs at the same time.) They are called a **warp**, and each of them is a **lane**, numbered
+# 0 to 31. A lane has *registers*, small stores of 32 bits that only it can read. The tiles of an
+# mma are in the registers of the warp: each lane holds a few elements. A tile that is held in this
+# way is a **fragment**.
 #
-# This is the left operand of the instruction `m16n8k16` (m = 16, n = 8, k = 16). `T5:2-3` means
-# that lane 5 has the two elements as its numbers 2 and 3; cells of one colour belong to one lane.
+# This is the left operand of `m16n8k16` (m = 16, n = 8, k = 16), which is the instruction that many
+# GPUs really have: two of them make a 16x16x16. `T5:2-3` means that lane 5 has the two elements as
+# its numbers 2 and 3; cells of one colour belong to one lane.
 
 # %% tags=["picture"]
 tcusim.layout("m16n8k16", "a")

@@ -36,8 +36,8 @@ for ulps in (1, 2, 4):
 # ## A sum that GPUs disagree on
 #
 # Take a row of ones times a column with one 1 and eight times 2⁻²⁴, which is half an ulp of 1. The
-# exact sum is 1 + 8·2⁻²⁴: the 1, and four ulps. It is a float32, `3f800004`. Nothing *needs* to be
-# rounded.
+# exact sum is 1 + 8·2⁻²⁴: eight halves of an ulp are four ulps above 1. That is a float32,
+# `3f800004`, so nothing *needs* to be rounded.
 
 # %%
 row = np.ones(16, np.float16)
@@ -58,8 +58,8 @@ for arch in ("volta", "ampere", "hopper", "exact"):
 # ## How a tensor core adds
 #
 # A processor's ordinary arithmetic adds one product after another and rounds after each. A tensor
-# core adds several at once. It takes **L products and c together**, in one **fused
-# dot-product-add** (a *step*, for short):
+# core adds several at once. It takes **L products and c together**, where c is the element of C, in
+# one **fused dot-product-add** (a *step*, for short):
 #
 # 1. **Multiply.** The products are exact.
 # 2. **Align.** All terms are shifted to the largest exponent among them, E. Bits that end up more
@@ -94,9 +94,10 @@ for arch, rule in rules.items():
 tcusim.explain(row, column, arch="ampere")
 
 # %% [markdown]
-# With F = 24 the small terms survive the alignment. The first step adds 1 and seven of them, 1 +
-# 3.5 ulp, and truncates the sum to 1 + 3 ulp. In the second step the last term meets c = 1 + 3 ulp;
-# their sum, 1 + 3.5 ulp, is truncated again.
+# (The column of exponents says -14 for 2⁻²⁴, because float16 has no smaller exponent: it stores
+# 2⁻²⁴ as 0.0000000001 · 2⁻¹⁴.) With F = 24 the small terms survive the alignment. The first step
+# adds 1 and seven of them, 1 + 3.5 ulp, and truncates the sum to 1 + 3 ulp. In the second step the
+# last term meets c = 1 + 3 ulp; their sum, 1 + 3.5 ulp, is truncated again.
 #
 # Volta has F = 23, so 2⁻²⁴ lies one bit too low in every step, and all eight terms are dropped.
 # Hopper has F = 25 and takes all 16 products in one step: it has nothing to drop. To see them,
@@ -105,7 +106,8 @@ tcusim.explain(row, column, arch="ampere")
 # ## By hand, in integers
 #
 # Truncating bits below 2ᴱ⁻ᶠ means: count in units of 2ᴱ⁻ᶠ, and drop what is no whole unit. So a
-# step is integer arithmetic. This function does all of it; `np.frexp` finds exponents.
+# step is integer arithmetic. This function does all of it; `np.frexp` finds exponents, one too
+# large for us, as it takes numbers as 0.1… · 2ᵉ.
 
 
 # %%
@@ -124,6 +126,7 @@ def step(c, xs, ys, fraction_bits):
     unit = 2.0 ** (max(exponents) - fraction_bits)
     # int() drops what is behind the point, toward zero.
     total = sum(int(term / unit) for term in [c, *(x * y for x, y in zip(xs, ys, strict=True))])
+    # Keep the 24 leading bits: shift the others out, and zeros in.
     excess = max(abs(total).bit_length() - 24, 0)
     total = (abs(total) >> excess << excess) * (1 if total > 0 else -1)
     return total * unit

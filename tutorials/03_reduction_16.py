@@ -67,6 +67,7 @@ print(f"Row 0 in {v.dtype} on Volta:", v[0].astype(int))
 
 # %%
 program = tcusim.build("reduction_16", tile="16x16x16")
+print("The program reduction_16:\n")
 print(tcusim.listing(program))
 
 # %% [markdown]
@@ -79,6 +80,8 @@ print(tcusim.listing(program))
 # - **scratch**: `s_V` is in *shared memory*, a small and fast memory near the tensor core. Here
 #   each warp has 256 places of it.
 # - **matrix_a**, **matrix_b**, **accumulator**: the fragments, in registers.
+# - `f16` and `f32` are float16 and float32, `stride` is the leading dimension of a tile, and `1x16`
+#   a rectangle of one row and 16 columns. At the right are lines of the paper's algorithm.
 #
 # And the steps, each executed by the 32 lanes of a warp together:
 #
@@ -118,7 +121,7 @@ tcusim.trace(program, {"in": x}, arch="volta")
 
 # %% [markdown]
 # In a script, `tcusim.interpret` yields each step after it ran, with everything that the warps
-# hold:
+# hold. The first index of a fragment is the warp:
 
 # %%
 for event in tcusim.interpret(program, {"in": x}, arch="volta"):

@@ -39,7 +39,7 @@ print(f"R = V·Pᵀ has {r[0, 0]:.0f} in its corner; the sum is {x.sum():.0f}")
 # ## Between the two products
 #
 # Here is the program, `reduction_256`. Steps 1 to 5 are those of lesson 3. The second product is
-# step 12.
+# step 12, where X is V and P1 is Pᵀ.
 
 # %%
 program = tcusim.build("reduction_256")
@@ -94,16 +94,17 @@ print(tcusim.listing(slow).split("\n\n")[1])
 # each 256 numbers, finishing once takes N + 1 for 256·N, nearly half. The paper calls only the
 # second form work-efficient.
 #
-# We need not believe formulas. A trace counts what a program does:
+# We need not believe formulas. A trace counts what a program does, and `Plot` draws it, here and in
+# a notebook:
 
 # %%
-ones = np.ones(16 * 4096, np.float16)
+ones = np.ones(64 * 256, np.float16)
 tiles_of_ones = ones.size // 256
 names = {
     "finish every tile": "reduction_tn_inefficient",
     "finish once (256N)": "reduction_256n",
 }
-lengths = [2**power for power in range(9)]
+lengths = [2**power for power in range(7)]
 per_tile = {
     name: [
         tcusim.trace(tcusim.build(program, segment_size=256 * n), {"in": ones}).counts.mma
@@ -204,7 +205,7 @@ def mma_of_256n(length, segment):
 
 
 # %% tags=["check"]
-cases = ((1024, 1024), (8192, 512), (65536, 256))
+cases = ((1024, 1024), (8192, 512), (16384, 256))
 tcusim.lessons.check(
     "4.1 Count",
     tcusim.lessons.equal(
@@ -300,19 +301,13 @@ tcusim.lessons.check(
 )
 
 # %% [markdown]
-# Try it, with a million ones:
+# Try it, with 4096 tiles of ones:
 
 # %%
-n = 4096
-sums = {
-    combine: tcusim.run(
-        tcusim.build("reduction_256n", segment_size=256 * n, combine=combine),
-        {"in": np.ones(256 * n, np.float16)},
-    )["out"][0]
-    for combine in ("mma", "add")
-}
-for combine, total in sums.items():
-    print(f"The sum of 2**20 ones with combine={combine!r} is {total:.0f}")
+million = np.ones(4096 * 256, np.float16)
+overflow = tcusim.build("reduction_256n", segment_size=million.size)
+print(f"reduction_256n of {million.size} ones: {tcusim.run(overflow, {'in': million})['out'][0]}")
+print(f"tcusim.sum of them: {tcusim.sum(million, dtype=np.float32):.0f}")
 
 # %% [markdown]
 # ## In short

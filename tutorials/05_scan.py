@@ -40,9 +40,9 @@ print("A·U scans the rows:", np.array_equal(a @ u, np.cumsum(a, axis=1)))
 # - To add up the columns of that, multiply with J, which is all ones. Every element of row i of
 #   (L·A)·J is the sum of all numbers before row i.
 #
-# Together:
+# Together: **scan(A) = A·U + (L·A)·J**
 #
-# **scan(A) = A·U + (L·A)·J**
+# Here with tiles of 4x4. The drawing writes 1 for J, as the paper does.
 #
 # <!-- figure: scan -->
 
@@ -91,7 +91,8 @@ print("scan_256 returns the scan:", np.array_equal(out, np.cumsum(x)))
 #
 # For a segment of several tiles, the sum of everything before a tile must be added to all its
 # results. It is called the **carry**. `scan_256n` puts it into the accumulator S that A·U begins
-# with, so the carry costs no product. After each tile the new carry is the last result of the tile.
+# with, so the carry costs no product. After each tile the new carry is the last result of the tile,
+# `s_last[255]`; step 5.15 copies it into all places of the next S.
 
 # %%
 longer = tcusim.build("scan_256n", segment_size=1024)

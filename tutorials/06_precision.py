@@ -51,7 +51,7 @@ for arch, values in reached.items():
 Plot(
     "Counting ones in float16",
     tuple(
-        Line(arch.title(), tuple((2048.0 * n, value) for n, value in enumerate(values, start=1)))
+        Line(arch.title(), tuple((2048.0 * n, values[n - 1]) for n in (1, 2, 4, 8, 16, 32)))
         for arch, values in reversed(reached.items())
     ),
     x="ones added",
@@ -124,8 +124,9 @@ Plot(
 #
 # ## Predict it
 #
-# How large is the bias? Let one ulp be that of the sum so far. Rule of thumb: truncating a random
-# number loses half a unit of the last place kept, on average. By lesson 2:
+# How large is the bias? Let one ulp be that of the sum so far, which `np.spacing` tells. Rule of
+# thumb: truncating a random number loses half a unit of the last place kept, on average. By lesson
+# 2:
 #
 # - **Alignment** cuts each product. On Volta (F = 23) the last place kept is 1 ulp: each of the
 #   products loses ½ ulp. On Ampere (F = 24) it is ½ ulp, and each loses ¼. On Hopper (F = 25), ⅛.
@@ -220,7 +221,8 @@ print("Nothing is lost:", np.array_equal(high.astype(float) + middle + low, z))
 
 # %% [markdown]
 # The numbers here lie between 1000 and 1000.25, where float16 numbers are half a unit apart. A sum
-# of float32 numbers is the sum of three products with ones, in one chain of mma:
+# of float32 numbers is the sum of three products with ones, in one chain of mma. (`ab="bf16"` says
+# what the operands are; NumPy keeps them in float32.)
 
 # %%
 ones = np.ones((1, 256), np.float32)
