@@ -39,12 +39,13 @@ def is_framed(shown: Any) -> bool:
     return isinstance(shown, Trace | Comparison)
 
 
-def frame(name: str, title: str, above: str = "") -> str:
+def frame(name: str, title: str, above: str = "", step: int = 1) -> str:
     """Return the element that shows a page, with a link to it alone.
 
-    above: the way up from the page that holds it to the folder that has all pages.
+    above: the way up from the page that holds it to the folder that has all pages. step: the one
+    that it opens at.
     """
-    path = f"{above}{FOLDER}/{name}.html"
+    path = f"{above}{FOLDER}/{name}.html" + (f"#step={step}" if step > 1 else "")
     return (
         f'<iframe class="through" src="{path}" title="{escape(title)}" '
         f'loading="lazy" height="{_HEIGHT}"></iframe>\n'

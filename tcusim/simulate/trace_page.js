@@ -457,6 +457,9 @@ function start({ sides: given, differences, verdict }) {
     keys[event.key]();
   });
   choose(warps[0]);
+  // An address that ends in #step=6 opens the page there.
+  const asked = /^#step=(\d+)$/.exec(location.hash);
+  if (asked) go(Math.min(Number(asked[1]), mine.length) - 1);
   performance.mark("shown");
 }
 
