@@ -46,3 +46,16 @@ def test_a_block_that_fails_fails_the_build(pages: Any) -> None:
 def test_an_unknown_option_is_refused(pages: Any, option: str) -> None:
     with pytest.raises(ValueError, match=r"page.md, line 2: .* is no option of a block"):
         pages.ran(f'\n```python exec="on" {option}\nprint()\n```', PAGE)
+
+
+def test_every_block_has_options_that_there_are(pages: Any) -> None:
+    found = [
+        pages._options(match["options"], path.name)
+        for path in sorted(pages.DOCS.rglob("*.md"))
+        for match in pages._BLOCK.finditer(path.read_text(encoding="utf-8"))
+    ]
+    fences = sum(
+        path.read_text(encoding="utf-8").count("```python exec")
+        for path in pages.DOCS.rglob("*.md")
+    )
+    assert len(found) == fences > 50
