@@ -339,6 +339,8 @@ tcusim.lessons.check(
 # - A scan of counts is a table of places; an exclusive scan of a mask is compaction.
 # - Offsets describe rows of any length, empty ones among them.
 #
+# [Recipes](../recipes.md) has more, each in a few lines.
+#
 # Next: [write a backend](13_write_a_backend.md).
 
 # %%

@@ -12,6 +12,7 @@
 # %%
 import importlib.util
 from collections.abc import Callable
+from typing import get_args
 
 import numpy as np
 
@@ -491,6 +492,7 @@ tcusim.lessons.check(
 # %%
 kept = [name for name, verdict in agreed.items() if verdict == "all bits agree"]
 assert kept == list(cases)[:6]
+assert len(get_args(Step)) == 13
 assert "refused" in agreed["scan_single_pass"]
 assert difference_of(python) == "nothing"
 assert "step 4" in difference
