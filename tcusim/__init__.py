@@ -42,6 +42,13 @@ if TYPE_CHECKING:
     from tcusim.check.report import ShapeReport
     from tcusim.check.validation import validate_shape
     from tcusim.machine.accounts.explanation import Explanation, explain
+    from tcusim.machine.gemm_orders import (
+        GemmMatches,
+        GemmOrder,
+        explain_matmul,
+        gemm_orders,
+        predict_matmul,
+    )
     from tcusim.machine.layouts.fragment_layout import Layout, layout
     from tcusim.simulate.trace import Trace, trace
     from tcusim.sweep.axes import Grid
@@ -59,6 +66,8 @@ __all__ = [
     "Explanation",
     "Exploration",
     "Figure",
+    "GemmMatches",
+    "GemmOrder",
     "Grid",
     "InputError",
     "Layout",
@@ -79,7 +88,9 @@ __all__ = [
     "cost",
     "cumsum",
     "explain",
+    "explain_matmul",
     "explore",
+    "gemm_orders",
     "interpret",
     "layout",
     "listing",
@@ -88,6 +99,7 @@ __all__ = [
     "mma",
     "plan",
     "plan_product",
+    "predict_matmul",
     "read_unit",
     "register_algorithm",
     "register_arch",
@@ -113,6 +125,8 @@ __version__ = "0.1.0"
 _LATER = {
     "Cost": "tcusim.timing.cost",
     "Explanation": "tcusim.machine.accounts.explanation",
+    "GemmMatches": "tcusim.machine.gemm_orders",
+    "GemmOrder": "tcusim.machine.gemm_orders",
     "Layout": "tcusim.machine.layouts.fragment_layout",
     "ShapeReport": "tcusim.check.report",
     "Trace": "tcusim.simulate.trace",
@@ -121,8 +135,11 @@ _LATER = {
     "Verdict": "tcusim.verdict.verdict",
     "cost": "tcusim.timing.cost",
     "explain": "tcusim.machine.accounts.explanation",
+    "explain_matmul": "tcusim.machine.gemm_orders",
     "explore": "tcusim.sweep.explore",
+    "gemm_orders": "tcusim.machine.gemm_orders",
     "layout": "tcusim.machine.layouts.fragment_layout",
+    "predict_matmul": "tcusim.machine.gemm_orders",
     "trace": "tcusim.simulate.trace",
     "validate": "tcusim.verdict.verdict",
     "validate_shape": "tcusim.check.validation",

@@ -13,6 +13,7 @@ the definition of a step, and computes those.
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import product
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -34,6 +35,8 @@ _EXPONENT_FIELD: Final = np.int32(0x7F80_0000)
 _BIAS: Final = 127
 # Outputs handled at a time: some arrays of so many numbers stay in a core's cache.
 _OUTPUTS: Final = 2**16
+# Rows, and columns, of a block of outputs of a large tile.
+_BLOCK: Final = 256
 
 
 class _Columns(NamedTuple):
@@ -79,7 +82,9 @@ class NarrowUnit(NamedTuple):
             turned = c.transpose(0, 2, 1)
             d, odd = self._by_pattern(b.transpose(0, 2, 1), a[0].T, turned)
             return d.transpose(0, 2, 1), odd
-        return self._dense(a, b, c)
+        if a.shape[1] * b.shape[2] <= _OUTPUTS:
+            return self._dense(a, b, c)
+        return self._in_blocks(a, b, c)
 
     # --- One operand is a constant of zeros and ones ----------------------------------------------
 
@@ -166,6 +171,18 @@ class NarrowUnit(NamedTuple):
         return whole.transpose(2, 1, 0)
 
     # --- Neither is -------------------------------------------------------------------------------
+
+    def _in_blocks(self, a: Values, b: Values, c: Values) -> tuple[Values, Mask]:
+        """Return a @ b + c of large tiles, as so many blocks of outputs; shapes as in `values`."""
+        m, n = a.shape[1], b.shape[2]
+        tiles = max(len(a), len(b), len(c))
+        d, odd = np.empty((tiles, m, n), self.acc.dtype), np.zeros(tiles, bool)
+        for down, across in product(range(0, m, _BLOCK), range(0, n, _BLOCK)):
+            rows, columns = slice(down, down + _BLOCK), slice(across, across + _BLOCK)
+            part = c[:, rows, columns]
+            d[:, rows, columns], odd_here = self._dense(a[:, rows], b[:, :, columns], part)
+            odd |= odd_here
+        return d, odd
 
     def _dense(self, a: Values, b: Values, c: Values) -> tuple[Values, Mask]:
         """Return a @ b + c; shapes as in `values`."""

@@ -1,0 +1,491 @@
+"""Matrix products in the orders in which libraries add them, and which of these gave some result.
+
+A tensor core fixes how one step adds. A library fixes which steps follow each other, and so the
+bits of a product depend on its kernel as well: one accumulator for all of k, several that are
+added in the end (split-K, sliced-K), or one that is emptied now and then.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tcusim.errors import InputError
+from tcusim.machine.convert import as_values, from_values
+from tcusim.machine.formats import (
+    BY_ARRAY_NAME,
+    Values,
+    array_name_of,
+    canonical_nan,
+    format_of,
+    round_values,
+)
+from tcusim.machine.registry import rule_for
+from tcusim.machine.rules import Rule, require_int
+from tcusim.machine.values import mma_values
+
+__all__ = [
+    "GemmMatch",
+    "GemmMatches",
+    "GemmOrder",
+    "explain_matmul",
+    "gemm_orders",
+    "predict_matmul",
+]
+
+Combine = Literal["in turn", "in pairs"]
+Between = Literal["accumulator", "result"]
+# Outputs that are looked at to tell orders apart, at most: so many rows and columns.
+_SAMPLE: Final = 24
+# Parts are cut at multiples of so many terms, which the tiles of a kernel have at least.
+_SHARE: Final = 16
+_COMBINE: Final[tuple[Combine, ...]] = ("in turn", "in pairs")
+_BETWEEN: Final[tuple[Between, ...]] = ("accumulator", "result")
+
+
+@dataclass(frozen=True, slots=True)
+class GemmOrder:
+    """The order in which a product over k is added.
+
+    The terms are dealt out to *parts*. Within one, an accumulator of the tensor core takes its
+    terms, k ascending. Then the parts are added.
+
+    Attributes
+    ----------
+    parts : int
+        How many; 1 is one chain of accumulations over all of k.
+    slab : int
+        Elements of k that a part takes at a time. 0 is a part's whole share, a multiple of 16, so
+        that parts are contiguous (split-K). Else slabs go round: part 0, 1, ..., and again
+        (sliced-K).
+    combine : {"in turn", "in pairs"}
+        The first part plus the second, plus the third ...; or neighbours, and then their sums.
+    between : {"accumulator", "result"}
+        The type in which parts wait to be added: that of the accumulator, or of the result, to
+        which they are rounded first. They are added in the accumulator's type.
+    every : int
+        If above 0, an accumulator is emptied into a sum of the accumulator's type after so many
+        elements of k, by an addition that is rounded to nearest. DeepGEMM does so every 128, for
+        the few bits that Hopper keeps of 8-bit floats.
+
+    Examples
+    --------
+    >>> print(GemmOrder())
+    one chain
+    >>> print(GemmOrder(parts=4, combine="in pairs"))
+    4 contiguous parts, added in pairs
+    >>> print(GemmOrder(parts=2, slab=32, between="result"))
+    2 parts of every second slab of 32, rounded to the result's type, added in turn
+    """
+
+    parts: int = 1
+    slab: int = 0
+    combine: Combine = "in turn"
+    between: Between = "accumulator"
+    every: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what is no order, and two ways to say the same."""
+        require_int("GemmOrder.parts", self.parts, 1)
+        require_int("GemmOrder.slab", self.slab, 0)
+        require_int("GemmOrder.every", self.every, 0)
+        for name, valid in (
+            ("combine", _COMBINE),
+            ("between", _BETWEEN),
+        ):
+            value = getattr(self, name)
+            if value not in valid:
+                choices = " or ".join(map(repr, valid))
+                raise InputError(f"GemmOrder.{name} must be {choices}, got {value!r}")
+        if self.parts == 1 and (self.slab or self.combine != "in turn" or self.between == "result"):
+            raise InputError(
+                "GemmOrder of one part has nothing to combine; leave out slab, combine and between"
+            )
+
+    def __str__(self) -> str:
+        pauses = f", emptied every {self.every}" if self.every else ""
+        if self.parts == 1:
+            return f"one chain{pauses}"
+        which = "contiguous parts"
+        if self.slab:
+            which = f"parts of every {_ordinal(self.parts)} slab of {self.slab}"
+        rounded = ", rounded to the result's type" if self.between == "result" else ""
+        return f"{self.parts} {which}{pauses}{rounded}, added {self.combine}"
+
+    def parts_of(self, k: int) -> list[NDArray[np.intp]]:
+        """Return the elements of k that each part takes, in its order; no part is empty."""
+        every = np.arange(k)
+        if self.slab:
+            owner = every // self.slab % self.parts
+        else:
+            share = math.ceil(k / self.parts)
+            owner = every // (math.ceil(share / _SHARE) * _SHARE)
+        return [every[owner == part] for part in range(self.parts) if (owner == part).any()]
+
+    def additions(self, k: int) -> tuple[object, ...]:
+        """Return what orders that add alike have in common: sums of terms, and how they join."""
+        parts = self.parts_of(k)
+        nested = (self.parts, self.every) if self.every and self.parts > 1 else ()
+        if self.every and not nested:
+            (whole,) = parts
+            parts = [whole[at : at + self.every] for at in range(0, k, self.every)]
+        joined = self.combine if len(parts) > 3 else "in turn"
+        kept = self.between if len(parts) > 1 else "accumulator"
+        return tuple(part.tobytes() for part in parts), joined, nested, kept
+
+
+def _ordinal(number: int) -> str:
+    names = {2: "second", 3: "third"}
+    return names.get(number, f"{number}th")
+
+
+def gemm_orders(k: int) -> tuple[GemmOrder, ...]:
+    """Return the orders that libraries are known to use for products over so many terms.
+
+    One chain; an accumulator that is emptied every 32 to 512 elements; split-K and sliced-K of 2 to
+    16 parts. Of orders that add the same terms in the same order for this k, the simplest alone.
+
+    Parameters
+    ----------
+    k : int
+        Columns of the left matrix.
+
+    Examples
+    --------
+    >>> for order in gemm_orders(32):
+    ...     print(order)
+    one chain
+    2 contiguous parts, added in turn
+    2 contiguous parts, rounded to the result's type, added in turn
+    """
+    require_int("k", k, 1)
+    found = [GemmOrder(), *(GemmOrder(every=every) for every in (32, 64, 128, 256, 512))]
+    found += [
+        GemmOrder(parts, slab, combine, between)
+        for parts, slab in itertools.product((2, 3, 4, 5, 6, 8, 12, 16), (0, 16, 32, 64, 128))
+        for between, combine in itertools.product(_BETWEEN, _COMBINE)
+    ]
+    first: dict[object, GemmOrder] = {}
+    for order in found:
+        first.setdefault(order.additions(k), order)
+    return tuple(first.values())
+
+
+def predict_matmul(
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    arch: str = "hopper",
+    order: GemmOrder | None = None,
+    dtype: Any = None,
+    ab: str | None = None,
+    acc: str = "f32",
+    family: str = "",
+) -> Values:
+    """Return a @ b with the bits that a library's kernel returns which adds in this order.
+
+    `tcusim.matmul` has an order of its own, which it keeps for every size; this is for the products
+    of others. The order is not known from outside: see `explain_matmul`.
+
+    Parameters
+    ----------
+    a : array_like (..., m, k)
+        Left matrix: float16, bfloat16, float32 (as tf32), an 8-bit float, or values of `ab`.
+    b : array_like (..., k, n)
+        Right matrix, of the same type.
+    arch : str
+        Whose arithmetic: an architecture, or a GPU such as ``"h200"``.
+    order : GemmOrder, optional
+        One chain by default.
+    dtype : dtype, optional
+        Type of the result; that of `a` by default, and float32 for 8-bit floats.
+    ab : str, optional
+        Element type of a and b, such as ``"bf16"``, where their array type does not say it.
+    acc : str
+        Type of the accumulator: f32, or f16 for float16 matrices.
+    family : str
+        The instruction, as in `tcusim.mma`; large products on Hopper use ``"wgmma"``.
+
+    Returns
+    -------
+    array (..., m, n) of `dtype`
+
+    Raises
+    ------
+    InputError
+        If the shapes do not fit, or the types are none that a tensor core multiplies.
+    UnknownName
+        If there is no such architecture or type.
+    Unsupported
+        If the architecture does not do this, or nobody knows how it does.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> a, b = (rng.standard_normal((64, 64)).astype(np.float16) for _ in "ab")
+    >>> split = GemmOrder(parts=2)
+    >>> whole, parts = (predict_matmul(a, b, order=one, dtype=np.float32) for one in (None, split))
+    >>> bool((whole == parts).all()), bool(np.allclose(whole, parts, atol=1e-5))
+    (False, True)
+    """
+    made = _Product.of(a, b, (arch, acc, family), ab, dtype)
+    return made.result(order or GemmOrder())
+
+
+def explain_matmul(
+    got: ArrayLike,
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    arch: str | Sequence[str] = "hopper",
+    orders: Sequence[GemmOrder] | None = None,
+    ab: str | None = None,
+    acc: str = "f32",
+    family: str = "",
+) -> GemmMatches:
+    """Find out in which order, and with whose arithmetic, some library added this product.
+
+    Parameters
+    ----------
+    got : array_like (m, n)
+        What the library returned. Its type is that of the result.
+    a, b : array_like (m, k), (k, n)
+        What it multiplied, as in `predict_matmul`.
+    arch : str or sequence of str
+        Architectures, or GPUs, that may have computed it.
+    orders : sequence of GemmOrder, optional
+        Orders to try; those of `gemm_orders` by default.
+    ab, acc, family : str
+        As in `predict_matmul`.
+
+    Returns
+    -------
+    GemmMatches
+        All that was tried, the best first. A sample of the outputs tells most orders apart; those
+        of which all of it is equal, or else the best, are compared on all outputs.
+
+    Raises
+    ------
+    InputError
+        If `got` is no such product, or as `predict_matmul` does.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> a, b = (rng.standard_normal((64, 256)).astype(np.float16) for _ in "ab")
+    >>> order = GemmOrder(parts=4, combine="in pairs")
+    >>> got = predict_matmul(a, b.T, arch="a100", order=order, dtype=np.float32)
+    >>> print(explain_matmul(got, a, b.T, arch=("v100", "a100", "h100")))
+    256 terms of f16, added in f32; 4,096 outputs of f32
+    all 4,096 equal: a100, 4 contiguous parts, added in pairs
+    ...
+    """
+    archs = [arch] if isinstance(arch, str) else list(arch)
+    result = np.asarray(got)
+    products = [_Product.of(a, b, (one, acc, family), ab, result.dtype) for one in archs]
+    if not products:
+        raise InputError("arch names no architecture; name those that may have computed it")
+    m, n = products[0].shape
+    if result.shape != (m, n):
+        raise InputError(
+            f"got must be the product, of shape ({m}, {n}) for a of {np.shape(a)} and b of "
+            f"{np.shape(b)}; its shape is {result.shape}"
+        )
+    tried = list(orders) if orders is not None else list(gemm_orders(products[0].k))
+    if orders is None and products[0].target == products[0].rule.acc:
+        # To round to the type that the parts have already is nothing.
+        tried = [order for order in tried if order.between == "accumulator"]
+    found = [
+        GemmMatch(one, order, *product.compare(result, order, _SAMPLE))
+        for one, product in zip(archs, products, strict=True)
+        for order in tried
+    ]
+    # The sort is stable: of equals the first is the simplest.
+    found.sort(key=lambda match: -match.equal)
+    by_name = dict(zip(archs, products, strict=True))
+    for size in (4 * _SAMPLE, max(m, n)):
+        best = [match for match in found if match.equal == match.count] or found[:1]
+        again = [
+            GemmMatch(one.arch, one.order, *by_name[one.arch].compare(result, one.order, size))
+            for one in best
+        ]
+        again.sort(key=lambda match: match.count - match.equal)
+        found = again + found[len(best) :]
+    rule = products[0].rule
+    return GemmMatches(tuple(found), products[0].k, rule.ab, rule.acc, products[0].target)
+
+
+@dataclass(frozen=True, slots=True)
+class GemmMatch:
+    """How many outputs an order gives to the bit. count: of so many that were compared."""
+
+    arch: str
+    order: GemmOrder
+    equal: int
+    count: int
+
+    def __str__(self) -> str:
+        some = "all" if self.equal == self.count else f"{self.equal:,} of"
+        return f"{some} {self.count:,} equal: {self.arch}, {self.order}"
+
+
+@dataclass(frozen=True, slots=True)
+class GemmMatches:
+    """What `explain_matmul` tried, the best first; it prints as a table of the best.
+
+    k: terms of an output. ab, acc, result: the types.
+    """
+
+    tried: tuple[GemmMatch, ...]
+    k: int
+    ab: str
+    acc: str
+    result: str
+
+    @property
+    def best(self) -> GemmMatch:
+        """The order of which most outputs are equal, counted over all of them."""
+        return self.tried[0]
+
+    @property
+    def exact(self) -> tuple[GemmMatch, ...]:
+        """All that give every bit, the simplest first.
+
+        More than one if these outputs, by chance or by their type, do not tell them apart.
+        """
+        return tuple(match for match in self.tried if match.equal == match.count)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all as JSON takes it."""
+        tried = [
+            {"arch": one.arch, "order": str(one.order), "equal": one.equal, "count": one.count}
+            for one in self.tried
+        ]
+        return {"k": self.k, "ab": self.ab, "acc": self.acc, "result": self.result, "tried": tried}
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.k:,} terms of {self.ab}, added in {self.acc}; "
+            f"{self.best.count:,} outputs of {self.result}",
+            str(self.best),
+        ]
+        if len(self.exact) > 1:
+            lines.append("these outputs do not tell it from:")
+            lines += [f"  {one.arch}, {one.order}" for one in self.exact[1:9]]
+            if len(self.exact) > 9:
+                lines.append(f"  and {len(self.exact) - 9} more")
+        others = [one for one in self.tried[1:] if one.equal < one.count][:5]
+        if others:
+            lines.append("the next, with the share of the outputs looked at that are equal:")
+            lines += [f"  {one.equal / one.count:6.2%}  {one.arch}, {one.order}" for one in others]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """Two matrices as values, and whose arithmetic multiplies them. target: the result's type."""
+
+    a: Values
+    b: Values
+    rule: Rule
+    target: str
+
+    @classmethod
+    def of(
+        cls, a: ArrayLike, b: ArrayLike, unit: tuple[str, str, str], ab: str | None, dtype: Any
+    ) -> _Product:
+        """Check the operands; unit: architecture, accumulator and family."""
+        arch, acc, family = unit
+        name = array_name_of(dtype) if dtype is not None else array_name_of(np.asarray(a).dtype)
+        rule = rule_for(arch, ab or _operands_of(a), acc, family)
+        if dtype is None and format_of(rule.ab).itemsize == 1:
+            name = "float32"
+        if name not in BY_ARRAY_NAME or not BY_ARRAY_NAME[name].is_float:
+            raise InputError(f"dtype: no tensor core's product is rounded to {name}")
+        left = as_values(a, rule.ab, name="a")
+        right = as_values(b, rule.ab, name="b")
+        if min(left.ndim, right.ndim) < 2 or left.shape[-1] != right.shape[-2]:
+            raise InputError(
+                f"a must be (..., m, k) and b (..., k, n), with the same k; got {left.shape} and "
+                f"{right.shape}"
+            )
+        return cls(left, right, rule, BY_ARRAY_NAME[name].name)
+
+    @property
+    def k(self) -> int:
+        """Terms of an output."""
+        return int(self.a.shape[-1])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of the result; one product alone."""
+        if self.a.ndim != 2 or self.b.ndim != 2:
+            raise InputError("explain_matmul takes one product: a (m, k) and b (k, n)")
+        return self.a.shape[0], self.b.shape[1]
+
+    def compare(self, got: Values, order: GemmOrder, size: int) -> tuple[int, int]:
+        """Return how many outputs of so many rows and columns are equal, and how many there are."""
+        rows, columns = (_spread(each, size) for each in self.shape)
+        seen = np.ascontiguousarray(got[np.ix_(rows, columns)])
+        part = _Product(self.a[rows], self.b[:, columns], self.rule, self.target)
+        bits = np.dtype(f"u{seen.itemsize}")
+        found = np.ascontiguousarray(part.result(order))
+        return int((found.view(bits) == seen.view(bits)).sum()), seen.size
+
+    def result(self, order: GemmOrder) -> Values:
+        """Return the product as a user's array."""
+        sums = [self.sum_of(terms, order) for terms in order.parts_of(self.k)]
+        acc = format_of(self.rule.acc)
+        if not sums:
+            sums = [mma_values(self.a, self.b, None, self.rule)]
+        if order.between == "result":
+            sums = [round_values(round_values(one, self.target), acc) for one in sums]
+        with np.errstate(all="ignore"):
+            while len(sums) > 1:
+                if order.combine == "in turn":
+                    sums[:2] = [sums[0] + sums[1]]
+                else:
+                    pairs = zip(sums[::2], sums[1::2], strict=False)
+                    last = sums[-1:] if len(sums) % 2 else []
+                    sums = [one + other for one, other in pairs] + last
+        total = canonical_nan(round_values(sums[0], self.target), self.target)
+        return from_values(total, self.target)
+
+    def sum_of(self, terms: NDArray[np.intp], order: GemmOrder) -> Values:
+        """Return the sum of these products, in the accumulator's type."""
+        left, right = self.a[..., terms], self.b[..., terms, :]
+        if not order.every:
+            return mma_values(left, right, None, self.rule)
+        total: Values | None = None
+        with np.errstate(all="ignore"):
+            for first in range(0, terms.size, order.every):
+                here = slice(first, first + order.every)
+                part = mma_values(left[..., here], right[..., here, :], None, self.rule)
+                total = part if total is None else total + part
+        assert total is not None
+        return total
+
+
+def _operands_of(a: ArrayLike) -> str:
+    """Return the type by which a tensor core multiplies arrays of this type."""
+    name = array_name_of(np.asarray(a).dtype)
+    found = (
+        "tf32" if name == "float32" else BY_ARRAY_NAME[name].name if name in BY_ARRAY_NAME else ""
+    )
+    if not found or not format_of(found).is_float or found == "f64":
+        raise InputError(
+            f"a has elements of {name}, by which no tensor core multiplies floats. Give float16, "
+            f"bfloat16, float32 or 8-bit floats, or name the type as ab="
+        )
+    return found
+
+
+def _spread(size: int, most: int) -> NDArray[np.intp]:
+    """Return numbers below `size`, `most` at most, the first and the last among them."""
+    return np.unique(np.linspace(0, size - 1, min(size, most)).astype(np.intp))

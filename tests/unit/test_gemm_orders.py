@@ -1,0 +1,158 @@
+"""Products in the orders of libraries: predicted, and found again from their bits."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tcusim
+from numbers_of_types import same_bits
+from tcusim.errors import InputError, Unsupported
+from tcusim.machine import Values
+from tcusim.machine.gemm_orders import GemmOrder, explain_matmul, gemm_orders, predict_matmul
+
+RNG = np.random.default_rng(5)
+A = RNG.standard_normal((40, 300)).astype(np.float16)
+B = RNG.standard_normal((300, 30)).astype(np.float16)
+
+
+def chain(terms: Any, arch: str = "hopper") -> Values:
+    return tcusim.mma(A[:, terms], B[terms], arch=arch)
+
+
+def test_one_chain_is_an_mma() -> None:
+    for dtype in (np.float32, np.float16):
+        assert same_bits(predict_matmul(A, B, dtype=dtype), chain(slice(None)).astype(dtype))
+    assert predict_matmul(A, B).dtype == np.float16
+    bfloat = A.astype(ml_dtypes.bfloat16), B.astype(ml_dtypes.bfloat16)
+    assert predict_matmul(*bfloat).dtype == ml_dtypes.bfloat16
+    assert (
+        predict_matmul(*(x.astype(ml_dtypes.float8_e5m2) for x in (A[:, :32], B[:32]))).dtype
+        == np.float32
+    )
+    single = [x.astype(np.float32) for x in (A, B)]
+    expected = tcusim.mma(*single, ab="tf32")
+    assert same_bits(predict_matmul(*single), expected)
+
+
+def test_an_accumulator_that_is_emptied() -> None:
+    parts = [chain(slice(at, at + 128)) for at in (0, 128, 256)]
+    expected = (parts[0] + parts[1]) + parts[2]
+    assert same_bits(predict_matmul(A, B, order=GemmOrder(every=128), dtype=np.float32), expected)
+
+
+def test_contiguous_parts_are_cut_at_multiples_of_16() -> None:
+    order = GemmOrder(parts=4)
+    assert [part.tolist() for part in order.parts_of(300)] == [
+        list(range(first, min(first + 80, 300))) for first in (0, 80, 160, 240)
+    ]
+    parts = [chain(slice(first, first + 80)) for first in (0, 80, 160, 240)]
+    in_turn = ((parts[0] + parts[1]) + parts[2]) + parts[3]
+    in_pairs = (parts[0] + parts[1]) + (parts[2] + parts[3])
+    for combine, expected in (("in turn", in_turn), ("in pairs", in_pairs)):
+        made = GemmOrder(parts=4, combine=combine)  # type: ignore[arg-type]
+        assert same_bits(predict_matmul(A, B, order=made, dtype=np.float32), expected)
+    halves = [part.astype(np.float16).astype(np.float32) for part in parts]
+    rounded = ((halves[0] + halves[1]) + halves[2]) + halves[3]
+    made = GemmOrder(parts=4, between="result")
+    assert same_bits(predict_matmul(A, B, order=made), rounded.astype(np.float16))
+
+
+def test_slabs_go_round() -> None:
+    order = GemmOrder(parts=2, slab=32)
+    first, second = order.parts_of(300)
+    assert first.tolist()[:34] == [*range(32), 64, 65]
+    assert second.tolist()[:33] == [*range(32, 64), 96]
+    assert sorted([*first, *second]) == list(range(300))
+    expected = chain(first) + chain(second)
+    assert same_bits(predict_matmul(A, B, order=order, dtype=np.float32), expected)
+
+
+def test_more_parts_than_terms() -> None:
+    few = predict_matmul(A[:, :20], B[:20], order=GemmOrder(parts=8), dtype=np.float32)
+    expected = tcusim.mma(A[:, :16], B[:16]) + tcusim.mma(A[:, 16:20], B[16:20])
+    assert same_bits(few, expected)
+    none = predict_matmul(A[:, :0], B[:0], order=GemmOrder(parts=8))
+    assert not none.any()
+    assert none.shape == (40, 30)
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        GemmOrder(),
+        GemmOrder(parts=3, slab=16),
+        GemmOrder(parts=5, combine="in pairs"),
+        GemmOrder(parts=2, between="result"),
+    ],
+    ids=str,
+)
+def test_an_order_and_the_unit_are_found_again(order: GemmOrder) -> None:
+    # Results of float16 tell orders apart, but hardly architectures.
+    half = order.between == "result"
+    dtype, archs = (np.float16, "a100") if half else (np.float32, ("v100", "a100"))
+    few = A[:, :160], B[:160]
+    got = predict_matmul(*few, arch="a100", order=order, dtype=dtype)
+    found = explain_matmul(got, *few, arch=archs)
+    assert found.best.equal == found.best.count == got.size
+    assert next(str(one.order) for one in found.exact if one.arch == "a100") == str(order)
+    assert f"all 1,200 equal: a100, {order}" in str(found)
+    assert found.to_dict()["tried"][0] == {
+        "arch": "a100",
+        "order": str(order),
+        "equal": 1200,
+        "count": 1200,
+    }
+
+
+def test_what_no_order_gives() -> None:
+    got = predict_matmul(A, B, dtype=np.float32)
+    got[3, 4] = np.nextafter(got[3, 4], np.float32(np.inf))
+    found = explain_matmul(got, A, B)
+    assert found.exact == ()
+    assert (found.best.equal, found.best.count) == (1199, 1200)
+    assert str(found.best) == "1,199 of 1,200 equal: hopper, one chain"
+
+
+def test_orders_that_add_alike_come_once() -> None:
+    for k in (1, 16, 100, 512, 4096):
+        orders = gemm_orders(k)
+        assert orders[0] == GemmOrder()
+        results = {order.additions(k) for order in orders}
+        assert len(results) == len(orders)
+    assert [str(one) for one in gemm_orders(16)] == ["one chain"]
+    assert GemmOrder(every=128).additions(512) == GemmOrder(parts=4).additions(512)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: GemmOrder(parts=0), "GemmOrder.parts must be an integer of at least 1, got 0"),
+        (lambda: GemmOrder(2, combine="at once"), "GemmOrder.combine must be 'in turn' or 'in pai"),  # type: ignore[arg-type]
+        (lambda: GemmOrder(slab=32), "GemmOrder of one part has nothing to combine"),
+        (
+            lambda: predict_matmul(A, B[:9]),
+            "a must be (..., m, k) and b (..., k, n), with the same",
+        ),
+        (
+            lambda: predict_matmul(A, B, dtype=np.int32),
+            "no tensor core's product is rounded to int",
+        ),
+        (lambda: predict_matmul(A.astype(np.float64), B), "a has elements of float64, by which no"),
+        (lambda: explain_matmul(A, A, B), "got must be the product, of shape (40, 30) for a of"),
+        (lambda: explain_matmul(A @ B, A, B, arch=()), "arch names no architecture"),
+        (lambda: explain_matmul(A @ B, A[None], B), "explain_matmul takes one product: a (m, k)"),
+    ],
+)
+def test_refusals(call: Any, text: str) -> None:
+    with pytest.raises(InputError, match=re.escape(text)):
+        call()
+
+
+def test_what_an_architecture_does_not_do_is_refused() -> None:
+    with pytest.raises(Unsupported, match="bf16"):
+        predict_matmul(A.astype(ml_dtypes.bfloat16), B.astype(ml_dtypes.bfloat16), arch="v100")
