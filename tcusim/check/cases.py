@@ -305,6 +305,11 @@ class Grid:
 
     def recipes(self) -> Iterator[Recipe]:
         """Yield the programs; in full, some may not go together."""
+        for recipe, _ in self._built():
+            yield recipe
+
+    def _built(self) -> Iterator[tuple[Recipe, Program | None]]:
+        """Yield the programs as recipes, and as programs where one had to be built to choose it."""
         rows = [algorithm_of(name) for name in self.names] or list(segmented_algorithms())
         for row in rows:
             if row.kind == "product":
@@ -321,17 +326,18 @@ class Grid:
         if self.full:
             everything = list(itertools.chain.from_iterable(cells))
             random.Random(0).shuffle(everything)
-            yield from everything
+            yield from ((recipe, None) for recipe in everything)
             return
         for number, choices in enumerate(cells):
             # A step of 7 visits all choices, and changes several options at once.
             turned = (choices[(7 * number + turn) % len(choices)] for turn in range(len(choices)))
-            yield from itertools.islice(filter(_program, turned), 1)
+            built = ((recipe, _program(recipe)) for recipe in turned)
+            yield from itertools.islice((one for one in built if one[1] is not None), 1)
 
     def cases(self) -> Iterator[Case]:
         """Yield each program that can be built, with two kinds of input; in full, with all."""
-        for number, recipe in enumerate(self.recipes()):
-            yield from cases_of(recipe, number, full=self.full)
+        for number, (recipe, program) in enumerate(self._built()):
+            yield from cases_of(recipe, number, full=self.full, program=program)
 
 
 def _recipes(row: Algorithm, column: Column) -> Iterator[Recipe]:
@@ -369,9 +375,14 @@ def _program(recipe: Recipe) -> Program | None:
         return None
 
 
-def cases_of(recipe: Recipe, number: int, *, full: bool) -> Iterator[Case]:
-    """Yield the cases of one recipe, the grid's `number`-th; none if it cannot be built."""
-    program = _program(recipe)
+def cases_of(
+    recipe: Recipe, number: int, *, full: bool, program: Program | None = None
+) -> Iterator[Case]:
+    """Yield the cases of one recipe, the grid's `number`-th; none if it cannot be built.
+
+    program: the recipe's, if somebody has built it.
+    """
+    program = program or _program(recipe)
     if program is None:
         return
     kinds = input_kinds(program.inputs[0].dtype)

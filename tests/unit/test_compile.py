@@ -361,7 +361,7 @@ def compile_often(folder: str, harm: bool) -> list[bytes]:
     """Compile a kernel again and again; between, `harm` the file that was kept."""
     os.environ["TCUSIM_CACHE_DIR"] = folder
     codes = []
-    for _ in range(8):
+    for _ in range(5):
         codes.append(compile_kernel(kernel(), 80).code)
         if harm:
             for path in Path(folder).glob("*.cubin"):

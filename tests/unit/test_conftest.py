@@ -45,7 +45,7 @@ def test_a_session_without_tests_fails(tmp_path: Path) -> None:
 
 
 def test_one_passing_test_is_enough(tmp_path: Path) -> None:
-    status, _ = session(tmp_path, PASSES + SKIPS, "-n2")
+    status, _ = session(tmp_path, PASSES + SKIPS, "-n1")
     assert status == 0
 
 
