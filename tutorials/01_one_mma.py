@@ -53,8 +53,8 @@ for i in range(16):
 print(f"By hand, D took {count} multiplications and as many additions.")
 
 # %% [markdown]
-# A tensor core does these 4,096 multiply-adds in one instruction. That is why a GPU has them: an
-# ordinary instruction of a GPU does 32.
+# A tensor core of an H200 does these 4,096 multiply-adds in two instructions. That is why GPUs have
+# tensor cores: an ordinary instruction does 32.
 #
 # ## On a simulated GPU
 #
@@ -135,8 +135,8 @@ print(f"Element (9, 3) is in lane {holder.lane}, register {holder.register}")
 # %% [markdown]
 # NVIDIA documents the layouts of `mma.sync`, the family of instructions with names like `m16n8k16`.
 # For **WMMA**, the C++ interface whose best-known shape is 16x16x16, it documents none, and they
-# differ from GPU to GPU. A WMMA program therefore never touches single elements of a fragment. It
-# has three calls: *load* a tile from memory, *mma*, and *store* an accumulator to memory.
+# differ from GPU to GPU. A WMMA program therefore never asks a fragment for an element by its
+# place. It has three calls: *load* a tile from memory, *mma*, and *store* an accumulator to memory.
 #
 # One consequence will matter in lessons 4 and 5. D is an accumulator, and the next mma wants
 # operands. In WMMA there is no way from one to the other but through memory: store, convert to

@@ -73,7 +73,7 @@ for arch in ("volta", "ampere", "hopper", "exact"):
 #
 # <!-- figure: alignment -->
 #
-# L and F are all that differs between these three generations:
+# For float16 operands, L and F are all that differs between these three generations:
 
 # %%
 rules = {
