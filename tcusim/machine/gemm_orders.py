@@ -156,6 +156,16 @@ def gemm_orders(k: int) -> tuple[GemmOrder, ...]:
     k : int
         Columns of the left matrix.
 
+    Returns
+    -------
+    tuple of GemmOrder
+        The simplest first.
+
+    Raises
+    ------
+    InputError
+        If k is no integer of at least 1.
+
     Examples
     --------
     >>> for order in gemm_orders(32):
@@ -323,7 +333,17 @@ def explain_matmul(
 
 @dataclass(frozen=True, slots=True)
 class GemmMatch:
-    """How many outputs an order gives to the bit. count: of so many that were compared."""
+    """How many outputs an order gives to the bit.
+
+    Attributes
+    ----------
+    arch : str
+        With whose arithmetic.
+    order : GemmOrder
+        The order.
+    equal, count : int
+        Outputs that are equal, of so many that were compared.
+    """
 
     arch: str
     order: GemmOrder
@@ -337,9 +357,16 @@ class GemmMatch:
 
 @dataclass(frozen=True, slots=True)
 class GemmMatches:
-    """What `explain_matmul` tried, the best first; it prints as a table of the best.
+    """What `explain_matmul` tried; it prints as a table of the best.
 
-    k: terms of an output. ab, acc, result: the types.
+    Attributes
+    ----------
+    tried : tuple of GemmMatch
+        The best first.
+    k : int
+        Terms of an output.
+    ab, acc, result : str
+        Element types of the operands, of the accumulator and of the result.
     """
 
     tried: tuple[GemmMatch, ...]
