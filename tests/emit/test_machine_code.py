@@ -86,11 +86,18 @@ def test_a_v100_runs_every_algorithm_on_its_tensor_cores(
     assert (kernel.products > 0) == (not algorithm.endswith("simt"))
 
 
+# A reduction and a scan, which take turns.
 @pytest.mark.parametrize(
-    ("tile", "sm"), [(tile, sm) for tile, (_, counts) in TILES.items() for sm in counts]
+    ("tile", "sm", "algorithm"),
+    [
+        case
+        for number, (tile, sm) in enumerate(
+            (tile, sm) for tile, (_, counts) in TILES.items() for sm in counts
+        )
+        for case in marked([(tile, sm, name) for name in ("reduction_kn", "scan_k")], 2, number)
+    ],
 )
-@pytest.mark.parametrize("algorithm", ["reduction_kn", "scan_k"])
-def test_newer_gpus(algorithm: str, tile: str, sm: int) -> None:
+def test_newer_gpus(tile: str, sm: int, algorithm: str) -> None:
     options, counts = TILES[tile]
     kernel = emit(tcusim.build(algorithm, **options))
     name, each = counts[sm]

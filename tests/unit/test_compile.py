@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import itertools
 import multiprocessing
 import os
 import time
@@ -16,7 +17,7 @@ import pytest
 
 from kernels import kernel, spoiled
 from some import marked
-from tcusim.algorithms import algorithms, build, segmented_algorithms
+from tcusim.algorithms import Algorithm, algorithms, build, segmented_algorithms
 from tcusim.errors import BackendUnavailable, Unsupported
 from tcusim_cuda import compile as compiler
 from tcusim_cuda.compile import (
@@ -55,22 +56,32 @@ def target(sm: int) -> int:
 # --- What compiles ---------------------------------------------------------------------------
 
 
-# Every algorithm on one GPU, and on the others in turn; those of segments are compiled for the V100
-# by tests/emit/test_machine_code.py.
+# Every algorithm on an H100, and on the others in turn. Those of segments are compiled for the V100
+# by tests/emit/test_machine_code.py, so the default run tries one of two neighbours here.
 OTHERS = (75, 80, 86, 89, 100, 120)
+SEGMENTED = segmented_algorithms()
+FIRST = tuple(row for row in algorithms() if row not in SEGMENTED)
 
 
-TARGETS = [
-    (row, sm)
-    for number, row in enumerate(algorithms())
-    for sm in (70, 90, OTHERS[number % len(OTHERS)])
-    if sm != 70 or row not in segmented_algorithms()
-]
+def targets(rows: tuple[Algorithm, ...], older: tuple[int, ...], together: int) -> list[Any]:
+    """Return algorithms and GPUs, of which the default run tries one for so many algorithms."""
+    cases = [
+        [(row, sm) for sm in (*older, 90, OTHERS[number % len(OTHERS)])]
+        for number, row in enumerate(rows)
+    ]
+    chosen = []
+    for first in range(0, len(cases), together):
+        group = list(itertools.chain.from_iterable(cases[first : first + together]))
+        chosen += marked(group, len(group), first // together)
+    return chosen
+
+
+TARGETS = targets(SEGMENTED, (), 2) + targets(FIRST, (70,), 1)
 
 
 @needs_nvrtc
 @pytest.mark.parametrize(
-    ("row", "sm"), marked(TARGETS, 2), ids=lambda value: getattr(value, "name", str(value))
+    ("row", "sm"), TARGETS, ids=lambda value: getattr(value, "name", str(value))
 )
 def test_every_algorithm_compiles(row: Any, sm: int) -> None:
     cubin = compile_kernel(emit(build(row.name)), target(sm))
