@@ -132,6 +132,8 @@ def _mma_sync(shape: MmaShape, ab: str, acc: str) -> dict[str, str]:
 
     places = ", ".join([numbered(0, d), numbered(d, a), numbered(d + a, b), numbered(0, d)])
     outputs = ", ".join(f'"+{at}"(d[c].x[{i}])' for i in range(d))
+    # Where a GPU has no such instruction, several stand for it; some would be done once for all.
+    changing = "a[0] += 1; " if ab in ("e4m3", "e5m2") else ""
     inputs = ", ".join(
         f'"{at}"({which}[{i}])' for which, count in (("a", a), ("b", b)) for i in range(count)
     )
@@ -146,7 +148,7 @@ def _mma_sync(shape: MmaShape, ab: str, acc: str) -> dict[str, str]:
         "begin": (
             f"for (int c = 0; c < CHAINS; ++c) for (int i = 0; i < {d}; ++i) d[c].x[i] = seed;"
         ),
-        "product": f'asm volatile("{name} {places};" : {outputs} : {inputs});',
+        "product": f'{changing}asm volatile("{name} {places};" : {outputs} : {inputs});',
         "end": (
             f"{kind} all = 0;\n"
             f"    for (int c = 0; c < CHAINS; ++c) for (int i = 0; i < {d}; ++i) "
@@ -190,7 +192,8 @@ SHUFFLE: Final = (
     + _loop(
         f"x[j % {BESIDE}] = __shfl_xor_sync(0xffffffffu, x[j % {BESIDE}], 1);",
         "shuffle_beside",
-        f"u32 x[{BESIDE}];\n    for (int c = 0; c < {BESIDE}; ++c) x[c] = seed + threadIdx.x * c;",
+        f"u32 x[{BESIDE}];\n"
+        f"    for (int c = 0; c < {BESIDE}; ++c) x[c] = seed + threadIdx.x * (c + 1);",
         "if ((x[0] ^ x[1] ^ x[2] ^ x[3]) == 12345u) sink[0] = 1;",
     )
     + _loop(
@@ -222,7 +225,7 @@ def _shared_width(words: int) -> str:
     names = "{" + ", ".join(f"%{i}" for i in range(words)) + "}" if words > 1 else "%0"
     kind = f".v{words}.u32" if words > 1 else ".u32"
     body = (
-        f'u32 v[{words}]; asm volatile("ld.shared{kind} {names}, [%{words}];" : {to} '
+        f'u32 v[{words}]; asm volatile("ld.volatile.shared{kind} {names}, [%{words}];" : {to} '
         f': "r"(at + {4 * words * 32} * (j % 4))); x ^= v[0];'
     )
     setup = (
@@ -238,7 +241,8 @@ def _shared_width(words: int) -> str:
 def _shared_strided(stride: int) -> str:
     """Return a kernel whose lanes read words that lie `stride` words apart."""
     body = (
-        'u32 v; asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at + 4 * (j % 4))); x ^= v;'
+        'u32 v; asm volatile("ld.volatile.shared.u32 %0, [%1];" '
+        ': "=r"(v) : "r"(at + 4 * (j % 4))); x ^= v;'
     )
     setup = (
         "__shared__ __align__(16) u32 s[1024 + 32];\n"
@@ -251,7 +255,8 @@ def _shared_strided(stride: int) -> str:
 
 
 _SHARED_HALVES: Final = _loop(
-    'unsigned short v; asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(at + 64 * (j % 4)));'
+    'unsigned short v; asm volatile("ld.volatile.shared.u16 %0, [%1];" '
+    ': "=h"(v) : "r"(at + 64 * (j % 4)));'
     " x ^= v;",
     "shared_read_2",
     "__shared__ __align__(16) u32 s[1024];\n"
@@ -263,25 +268,13 @@ _SHARED_HALVES: Final = _loop(
 )
 
 _SHARED_CHASE: Final = _loop(
-    'asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(x));',
+    'asm volatile("ld.volatile.shared.u32 %0, [%1];" : "=r"(x) : "r"(x));',
     "shared_chase",
     "__shared__ u32 s[32];\n"
     "    const u32 own = (u32)__cvta_generic_to_shared(&s[threadIdx.x % 32]);\n"
     "    s[threadIdx.x % 32] = own;\n"
     "    __syncwarp();\n"
     "    u32 x = own;",
-    _STORED,
-)
-
-_SHARED_TILE: Final = _loop(
-    "wmma::load_matrix_sync(a, s + 16 * (j % 4), 16);\n"
-    "            x ^= *reinterpret_cast<const u32*>(&a.x[0]);",
-    "shared_tile",
-    "__shared__ __align__(32) half s[512];\n"
-    "    for (int e = threadIdx.x; e < 512; e += blockDim.x) s[e] = __float2half(seed);\n"
-    "    __syncthreads();\n"
-    "    wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> a;\n"
-    "    u32 x = 0;",
     _STORED,
 )
 
@@ -292,7 +285,6 @@ SHARED: Final = "".join(
         _SHARED_HALVES,
         *(_shared_width(words) for words in (1, 2, 4)),
         *(_shared_strided(stride) for stride in (1, 2, 4, 32)),
-        _SHARED_TILE,
     ]
 )
 
@@ -374,6 +366,8 @@ _WORDS: Final = {2: "unsigned short", 4: "u32", 8: "uint2", 16: "uint4"}
 
 def _read_width(size: int) -> str:
     kind = _WORDS[size]
+    # A number that the words can make, or all of it would be left out.
+    never = "0x1234u" if size == 2 else "0x12345678u"
     take = {8: "v[k].x ^ v[k].y", 16: "v[k].x ^ v[k].y ^ v[k].z ^ v[k].w"}.get(size, "v[k]")
     return f"""
 KERNEL read_{size}(const {kind}* __restrict__ data, u32* sink, u64 count)
@@ -386,7 +380,7 @@ KERNEL read_{size}(const {kind}* __restrict__ data, u32* sink, u64 count)
     for (int k = 0; k < 8; ++k) v[k] = data[first + k * blockDim.x];
     #pragma unroll
     for (int k = 0; k < 8; ++k) all ^= {take};
-    if (all == 0x12345678u) sink[0] = 1;
+    if (all == {never}) sink[0] = 1;
 }}
 """
 

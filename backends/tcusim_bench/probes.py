@@ -266,10 +266,6 @@ def _shared(lab: Lab) -> Iterator[Found]:
     for stride in (1, 2, 4, 32):
         cycles = busy(f"shared_stride_{stride}")
         yield Found("shared read of a warp", cycles, "cycles", {"words between lanes": stride})
-    tile = lab.kernel(texts.SHARED, "shared_tile")
-    yield Found("load_matrix_sync from shared memory", busy("shared_tile"), "cycles")
-    cycles = lab.cycles(tile, 1, *arguments) / steps
-    yield Found("load_matrix_sync from shared memory, one warp", cycles, "cycles")
 
 
 # --- Memory -------------------------------------------------------------------------------------

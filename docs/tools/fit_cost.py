@@ -29,17 +29,20 @@ __all__ = ["DATA", "fit", "measured_rows", "predicted", "record"]
 
 DATA: Final = Path(__file__).parents[1] / "data" / "h200" / "cost.json"
 # What is fitted; the cost of a write follows from the limits that were measured.
-_FREE: Final = ("sharpness", "overhead", "unhidden", "pace", "queueing")
+_FREE: Final = ("sharpness", "overhead", "unhidden", "pace", "queueing", "waiting", "start")
 # Between these ends of each, a block's time alone is taken to be linear.
 _ENDS: Final = {"overhead": (0.3, 2.0), "pace": (1.0, 8.0), "queueing": (1.0, 2.5)}
 # What each number can be. A warp's next instruction waits for the last one's result for 4 to 6
-# cycles, and seldom for more.
+# cycles, and seldom for more. Where 2048 threads of each core have a load of 16 bytes under way,
+# these take 1.0 us, which is 2.7 latencies of an idle memory (docs/data/h200/microbench.json).
 _RANGES: Final = {
     "sharpness": (1.2, 12.0),
     "overhead": (0.2, 6.0),
     "unhidden": (0.05, 1.0),
     "pace": (1.0, 6.0),
-    "queueing": (1.0, 4.0),
+    "queueing": (1.0, 2.7),
+    "waiting": (0.0, 1.0),
+    "start": (0.0, 1e-5),
 }
 
 
@@ -70,16 +73,21 @@ class _Features:
         self.corners: list[tuple[float, ...]] = []
         for corner in corners:
             given = dict(zip(_ENDS, corner, strict=True))
-            bare = predicted(row, unit, replace(FITTED, unhidden=0.0, **given)).parts
+            bare = predicted(row, unit, replace(FITTED, unhidden=0.0, waiting=0.0, **given)).parts
             full = predicted(row, unit, replace(FITTED, unhidden=1.0, **given)).parts
             cores, latency, turns = bare["cores"], bare["latency"], full["cores"]
             assert cores is not None
             assert latency is not None
             assert turns is not None
             self.corners.append((cores, latency, turns - cores))
+        waits = predicted(row, unit, replace(FITTED, unhidden=0.0, waiting=1.0, **given)).parts
         parts = {name: value or 0.0 for name, value in bare.items()}
+        self.waits = (waits["latency"] or 0.0) - parts["latency"]
         self.path = max(parts["memory"], parts["L2"])
         self.products, self.launch = parts["matrix units"], parts["launch"]
+        # Each launch has a start.
+        later = predicted(row, unit, replace(FITTED, start=FITTED.start + 1.0)).parts["launch"]
+        self.starts = (later or 0.0) - self.launch
 
     def error(self, given: dict[str, float]) -> float:
         """Return the logarithm of predicted over measured time."""
@@ -88,9 +96,11 @@ class _Features:
             at = (given[name] - low) / (high - low)
             weights = [weight * part for weight in weights for part in (1 - at, at)]
         cores, latency, turns = np.array(weights) @ np.array(self.corners)
+        latency += given["waiting"] * self.waits
         power = given["sharpness"]
         parts = (self.path, cores + given["unhidden"] * turns, self.products, latency)
-        seconds = sum(max(part, 0.0) ** power for part in parts) ** (1 / power) + self.launch
+        seconds = sum(max(part, 0.0) ** power for part in parts) ** (1 / power)
+        seconds += self.launch + (given["start"] - FITTED.start) * self.starts
         return math.log(seconds / self.measured)
 
 

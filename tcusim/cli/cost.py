@@ -195,7 +195,7 @@ def _time(seconds: float | None) -> str:
 
 def _sweep(what: str, unit: str, as_json: bool, options: dict[str, Any]) -> None:
     from tcusim.timing.cost import cost
-    from tcusim.timing.roofline import memory_bound_from, roofline
+    from tcusim.timing.roofline import memory_bound_sizes, roofline
 
     if not what.startswith("segmented"):
         raise click.UsageError("--sweep is of segmented-sum and segmented-cumsum")
@@ -206,7 +206,7 @@ def _sweep(what: str, unit: str, as_json: bool, options: dict[str, Any]) -> None
         return cost(target, unit, cached=options["cached"])
 
     sizes = [size for size in _SIZES if size <= options["length"]]
-    least, found = memory_bound_from(sizes, cost_of)
+    bound, found = memory_bound_sizes(sizes, cost_of)
     roofs = roofline({f"segments of {size}": one for size, one in found}, unit)
     if options["html"] is not None:
         from tcusim.markup import page
@@ -215,7 +215,7 @@ def _sweep(what: str, unit: str, as_json: bool, options: dict[str, Any]) -> None
     if as_json:
         rows = [{"segment_size": size, **one.as_json()} for size, one in found]
         roof = {"peak": roofs.peak, "roofs": dict(roofs.roofs), "points": dict(roofs.points)}
-        print_json({"memory_bound_from": least, "sizes": rows, "roofline": roof})
+        print_json({"memory_bound": bound, "sizes": rows, "roofline": roof})
         return
     from rich.table import Table
 
@@ -229,5 +229,7 @@ def _sweep(what: str, unit: str, as_json: bool, options: dict[str, Any]) -> None
     unknown = {name: None for _, one in found for name in one.unknown}
     if unknown:
         click.echo(f"\nthe unit does not say: {', '.join(unknown)}")
-    said = f"from segments of {least} on" if least else "at none of these sizes"
+    said = "at none of these sizes"
+    if bound is not None:
+        said = f"segments of {bound[0]} to {bound[1]}"
     click.echo(f"\nbound by memory: {said}")

@@ -1,8 +1,9 @@
 """What the cost model takes from measurements of programs, and not from a unit's figures.
 
-There are six numbers. They were fitted on every second size of the recorded sums and scans of 2**30
-float16 numbers on an NVIDIA H200; docs/data/h200/cost.json has the measurements and says which.
-`docs/tools/fit_cost.py` fits them anew.
+Seven numbers are fitted: on every second size of the recorded sums and scans of 2**30 float16
+numbers on an NVIDIA H200, on a scan of float64, and on two short ones in a CUDA graph.
+docs/data/h200/cost.json has what was measured and says which; `docs/tools/fit_cost.py` fits them
+anew. An eighth follows from two limits of the GPU.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ class Fitted:
     unhidden: float
     pace: float
     queueing: float
+    waiting: float
+    start: float
     write_cost: float
 
 
@@ -35,10 +38,21 @@ MEANINGS: Final = {
     "hide",
     "pace": "cycles from one instruction of a warp to its next, as they wait for each other",
     "queueing": "latency of a load while memory is busy, in latencies of one on an idle machine",
+    "waiting": "part of the memory's time that a block holds its core and does nothing, where each "
+    "block waits for words of those before it",
+    "start": "seconds of a launch besides those between launches that do nothing: its code is in "
+    "no cache yet, and its last block must end before the next launch begins",
     "write_cost": "time to write a byte of memory, in times to read one: from the speeds of a copy "
     "and of reading alone, in the same run",
 }
 
 FITTED: Final = Fitted(
-    sharpness=3.54, overhead=0.429, unhidden=0.68, pace=5.97, queueing=3.89, write_cost=1.155
+    sharpness=3.95,
+    overhead=0.201,
+    unhidden=0.743,
+    pace=5.04,
+    queueing=2.68,
+    waiting=0.613,
+    start=1.24e-6,
+    write_cost=1.155,
 )

@@ -67,13 +67,15 @@ class Access:
 
     instructions: of the warp. sectors: of 32 bytes of global memory; of reads, those of all
     instructions together. lines: of 128 bytes, each instruction's by themselves; of shared memory,
-    passes through the banks. nbytes: of the elements that are in bounds.
+    passes through the banks. nbytes: of the elements that are in bounds. which: of reads of global
+    memory, each warp's sectors as numbers.
     """
 
     instructions: float
     sectors: float
     lines: float
     nbytes: float
+    which: Ints | None = None
 
 
 def pass_over(written: Sequence[View], read: Sequence[View]) -> Pass:
@@ -140,15 +142,14 @@ def access_of(view: View, over: Pass, places: Placement, *, written: bool = Fals
     size = over.vector * itemsize if _moves(view, over.down) else itemsize
     nbytes = float(inside.sum()) * size / count
     begins = first * itemsize
+    issued = float(inside.reshape(count, -1, LANES).any(axis=2).sum()) / count
     if view.buffer.space is Space.GLOBAL:
         # What one instruction reads and another needs, the first-level cache has; writes pass it.
-        together = LANES if written else first.shape[1]
-        sectors = _touched(begins, inside, size, SECTOR, of=together) / count
-        lines = _touched(begins, inside, size, LINE) / count
-    else:
-        sectors, lines = 0.0, _bank_passes(begins, inside, size) / count
-    issued = float(inside.reshape(count, -1, LANES).any(axis=2).sum()) / count
-    return Access(issued, sectors, lines, nbytes)
+        which = None if written else _units(begins, inside, size, SECTOR, of=first.shape[1])
+        each = _units(begins, inside, size, SECTOR) if which is None else which
+        sectors, lines = each.size / count, _units(begins, inside, size, LINE).size / count
+        return Access(issued, sectors, lines, nbytes, which)
+    return Access(issued, 0.0, _bank_passes(begins, inside, size) / count, nbytes)
 
 
 def _moves(view: View, down: bool) -> bool:
@@ -173,17 +174,15 @@ def _vectors(view: View, over: Pass, places: Placement) -> tuple[Ints, NDArray[n
     )
 
 
-def _touched(
-    begins: Ints, inside: NDArray[np.bool_], size: int, unit: int, of: int = LANES
-) -> float:
-    """Return how many units of memory accesses touch, each instruction's, of 32, by itself.
+def _units(begins: Ints, inside: NDArray[np.bool_], size: int, unit: int, of: int = LANES) -> Ints:
+    """Return the units of memory that accesses touch, each instruction's, of 32, by themselves.
 
     of: accesses that are counted together instead.
     """
     flat, there = begins.ravel(), inside.ravel()
     number = (np.arange(flat.size, dtype=np.int64) // of)[there]
     units = [(flat[there] + offset) // unit for offset in {0, size - 1}]
-    return float(np.unique(np.concatenate([number * _FAR + one for one in units])).size)
+    return np.unique(np.concatenate([number * _FAR + one for one in units]))
 
 
 # More than any address, so that a pair of a number and an address is one number.
@@ -293,8 +292,8 @@ def tile_pass(view: View, frag: Frag, places: Placement) -> Access:
     nbytes = float(view.rows * view.cols * itemsize)
     shared = view.buffer.space is not Space.GLOBAL
     if shared and itemsize == 2 and frag.role is not Role.ACC:
-        lines = where if side_by_side else where.swapaxes(1, 2)
-        begins = _grouped(lines, _TILE_ROW // itemsize)[..., :1]
+        rows = where if side_by_side else where.swapaxes(1, 2)
+        begins = _grouped(rows, _TILE_ROW // itemsize)[..., :1]
         size = _TILE_ROW
     else:
         each = 2 if frag.role is Role.ACC else max(1, _BANK_BYTES // itemsize)
@@ -316,9 +315,9 @@ def tile_pass(view: View, frag: Frag, places: Placement) -> Access:
             )
         return Access(instructions, 0.0, _bank_passes(flat, there, size) / places.count, nbytes)
     # The first-level cache has what one instruction asks for and another has brought.
-    sectors = _touched(np.repeat(flat, 1), there.ravel(), size, SECTOR, of=flat.shape[1])
-    lines_touched = _touched(flat, there, size, LINE)
-    return Access(instructions, sectors / places.count, lines_touched / places.count, nbytes)
+    which = _units(flat, there, size, SECTOR, of=flat.shape[1])
+    lines = _units(flat, there, size, LINE).size / places.count
+    return Access(instructions, which.size / places.count, lines, nbytes, which)
 
 
 def _grouped(lines: Ints, along: int) -> Ints:

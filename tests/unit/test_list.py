@@ -62,7 +62,7 @@ def test_units_with_every_figure_and_its_source(tmp_path: Path) -> None:
     told = succeeds("list", "units", "a100")
     assert "memory_bandwidth  2.039e+12 bytes a second (documented: NVIDIA A100 data sheet)" in told
     assert "mma.sync 16x8x16 f16→f32  latency 24.7 cycles (published: Sun et al." in told
-    assert re.search(r"not known +l2_bandwidth", told)
+    assert re.search(r"not known +shared_latency, l2_bandwidth", told)
     (tmp_path / "mine.toml").write_text('tiles = "5x7x3"\nfraction_bits = 9\n[figures]\ncores=7\n')
     mine = json.loads(succeeds("list", "--json", str(tmp_path / "mine.toml")))
     assert mine["units"][0]["figures"] == {"cores": "7 cores (assumed: mine.toml)"}

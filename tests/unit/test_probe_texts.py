@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import struct
+from collections import Counter
+
 import pytest
 
 from tcusim.errors import Unsupported
@@ -43,6 +46,37 @@ def test_a_round_has_its_products(product: tuple[str, str, str, str, int, str, i
         # The compiler may unroll a loop's rounds, too.
         assert usage.tensor_core[name] % (each * A_ROUND) == 0
         assert usage.tensor_core[name] > 0
+
+
+def test_no_probe_is_left_out_by_the_compiler() -> None:
+    """A round has its loads and shuffles, however often the compiler unrolls it."""
+    for text, kernels, opcode in (
+        (probe_texts.SHUFFLE, ("shuffle_chain", "shuffle_beside"), SHFL),
+        (probe_texts.SHARED, ("shared_read_16", "shared_stride_32", "shared_chase"), LDS),
+    ):
+        code = compile_text("probe", text, need(90))
+        for kernel in kernels:
+            found = opcodes(code, kernel)[opcode]
+            assert found > 0, kernel
+            assert found % A_ROUND == 0, kernel
+
+
+# The low 12 bits of instructions of sm_90, as nvdisasm shows them beside their bytes.
+SHFL, LDS = 0xF89, 0x984
+
+
+def opcodes(code: bytes, kernel: str) -> Counter[int]:
+    """Count the instructions of a kernel in an ELF file by the low bits of their first word."""
+    (table,) = struct.unpack_from("<Q", code, 40)
+    count, names = struct.unpack_from("<HH", code, 60)
+    rows = [struct.unpack_from("<IIQQQQIIQQ", code, table + 64 * i) for i in range(count)]
+    strings = rows[names][4]
+    for name, _, _, _, start, size, *_ in rows:
+        title = code[strings + name : code.index(b"\0", strings + name)].decode()
+        if title == f".text.{kernel}":
+            words = (struct.unpack_from("<Q", code, start + i)[0] for i in range(0, size, 16))
+            return Counter(word & 0xFFF for word in words)
+    raise KeyError(kernel)
 
 
 OTHERS = sorted({name for name in probe_texts.__all__ if name.isupper()} - {"WMMA_TYPES"})

@@ -9,7 +9,7 @@ import pytest
 import tcusim
 from tcusim.machine import unit_of
 from tcusim.timing.cost import Cost, cost
-from tcusim.timing.roofline import memory_bound_from, roofline
+from tcusim.timing.roofline import memory_bound_sizes, roofline
 
 
 def sums(size: int, **given: object) -> Cost:
@@ -46,10 +46,10 @@ def test_what_is_unknown_has_no_roof_and_no_point() -> None:
 
 
 def test_the_size_from_which_memory_bounds() -> None:
-    least, found = memory_bound_from([16, 3, 5, 64], sums)
+    bound, found = memory_bound_sizes([16, 3, 5, 64], sums)
     assert [size for size, _ in found] == [3, 5, 16, 64]
     bounds = {size: one.bound for size, one in found}
     assert bounds[5] == "cores"
     assert bounds[16] == bounds[64] == "memory"
-    assert least == 16
-    assert memory_bound_from([5], sums)[0] is None
+    assert bound == (16, 64)
+    assert memory_bound_sizes([5], sums)[0] is None
