@@ -219,19 +219,25 @@ for name, result in (("one chain", chain), ("gemm_naive", by_program), ("matmul"
 
 # %% [markdown]
 # And the library that everybody uses? On 21 November 2026 we multiplied float16 matrices of 128 x K
-# and K x 128 with `torch.matmul`, which calls NVIDIA's cuBLAS, on an H200, and compared the 16,384
-# results with one chain of `tcusim.mma`:
-#
-# | K | results that differ |
-# | --- | --- |
-# | 64 | 0 |
-# | 256 | 0 |
-# | 1024 | 0 |
-# | 4096 | 285 |
-#
-# Up to K = 1024 the very bits of cuBLAS were those of one chain, known without a GPU. At 4096 they
-# were not: it must have added in another order there. A library may choose another order for any
+# and K x 128 with `torch.matmul`, which calls NVIDIA's cuBLAS, on an H200. Of 16,384 results,
+# **none differed** in any bit from one chain of `tcusim.mma` for K = 64, 256 and 1024. For K =
+# 4096, 285 did: cuBLAS must have added in another order there. It may choose another order for any
 # size, and from release to release, so this is a measurement and no promise.
+#
+# Other orders can be predicted, too, such as *split-K*, in which several blocks share the inner
+# axis and their sums are added in the end:
+
+# %%
+orders = {"one chain": tcusim.GemmOrder(), "split-K in 4": tcusim.GemmOrder(parts=4)}
+library = {}
+for name, order in orders.items():
+    library[name] = tcusim.predict_matmul(left, right, arch="h200", order=order, dtype=np.float32)
+    same = np.count_nonzero(library[name] == chain)
+    print(f"{name:>12}: {same:>3} of {chain.size} have one chain's bits")
+
+# %% [markdown]
+# If you have a library's result and wonder in which order it added, `tcusim.explain_matmul` tries
+# the known ones: [Predicting a library's product](../predict.md).
 #
 # ```py title="needs a GPU"
 # import torch
@@ -239,7 +245,7 @@ for name, result in (("one chain", chain), ("gemm_naive", by_program), ("matmul"
 # a = torch.randn(128, 1024, device="cuda", dtype=torch.float16)
 # b = torch.randn(1024, 128, device="cuda", dtype=torch.float16)
 # there = (a @ b).cpu().numpy()
-# here = tcusim.mma(a.cpu().numpy(), b.cpu().numpy(), arch="h200").astype(np.float16)
+# here = tcusim.predict_matmul(a.cpu().numpy(), b.cpu().numpy(), arch="h200")
 # print((there != here).sum(), "of", here.size, "differ")
 # ```
 #
@@ -412,6 +418,8 @@ assert naive_bytes == 2 * 16 * 16 * 2
 assert staged_bytes == {side: naive_bytes * 16 / side for side in (16, 32, 64, 128)}
 assert "synced_shared" in message
 assert np.array_equal(by_program, chain)
+assert np.array_equal(library["one chain"], chain)
+assert not np.array_equal(library["split-K in 4"], chain)
 assert errors["matmul"] < errors["one chain"]
 assert sorted(predicted.values(), reverse=True) == [*predicted.values()]
 assert totals == {"f16": 2048, "f32": 2048 + 128}
