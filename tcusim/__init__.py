@@ -39,6 +39,7 @@ from tcusim.simulate import backend as _backend  # noqa: F401 - it registers the
 from tcusim.simulate.interpreter import Event, interpret
 
 if TYPE_CHECKING:
+    from tcusim.accuracy.accuracy import Accuracy, accuracy_of
     from tcusim.check.report import ShapeReport
     from tcusim.check.validation import validate_shape
     from tcusim.machine.accounts.explanation import Explanation, explain
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from tcusim.verdict.verdict import Verdict, validate
 
 __all__ = [
+    "Accuracy",
     "AgreementError",
     "Algorithm",
     "BackendUnavailable",
@@ -83,6 +85,7 @@ __all__ = [
     "Unsupported",
     "Verdict",
     "VerifyError",
+    "accuracy_of",
     "algorithm_of",
     "build",
     "cost",
@@ -124,6 +127,7 @@ __version__ = "0.1.0"
 # What only predicts, validates, explains, traces or shows a layout is imported by who does that.
 _LATER = {
     "Cost": "tcusim.timing.cost",
+    "Accuracy": "tcusim.accuracy.accuracy",
     "Explanation": "tcusim.machine.accounts.explanation",
     "GemmMatches": "tcusim.machine.gemm_orders",
     "GemmOrder": "tcusim.machine.gemm_orders",
@@ -134,6 +138,7 @@ _LATER = {
     "Grid": "tcusim.sweep.axes",
     "Verdict": "tcusim.verdict.verdict",
     "cost": "tcusim.timing.cost",
+    "accuracy_of": "tcusim.accuracy.accuracy",
     "explain": "tcusim.machine.accounts.explanation",
     "explain_matmul": "tcusim.machine.gemm_orders",
     "explore": "tcusim.sweep.explore",

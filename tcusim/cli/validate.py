@@ -96,10 +96,12 @@ def validate_command(ctx: click.Context, /, words: tuple[str, ...], **options: A
     options |= _subjects(words, options.pop("only"), options["arch"], ctx.params["archs"])
     named, full = options.pop("named"), not options.pop("quick")
     jobs = options.pop("jobs") or os.cpu_count() or 1
-    seconds = sum(_seconds(one, full, options) for one in named) / jobs
+    sections = options.pop("sections") or None
+    seconds = 0.0
+    if sections is None or set(sections) != {"precision"}:
+        seconds = sum(_seconds(one, full, options) for one in named) / jobs
     if seconds > _PATIENCE_SECONDS:
         click.echo(_warning(seconds), err=True)
-    sections = options.pop("sections") or None
     with progress("validating") as draw:
         verdict = validate(
             *named, full=full, sections=sections, jobs=jobs, progress=draw, **options

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from tcusim.accuracy.accuracy import Accuracy
 from tcusim.check.report import ShapeReport
 from tcusim.machine import Rule
 from tcusim.verdict.claims import Claim
@@ -91,6 +92,8 @@ class UnitVerdict:
         Correctness and counts, one for each tile.
     candidates : tuple of Candidate
         What was right, for each task that it can do.
+    accuracy : Accuracy or None
+        How precise sums are; None if that was not asked for, or nobody said how it computes.
     """
 
     name: str
@@ -105,6 +108,7 @@ class UnitVerdict:
     claims: tuple[Claim, ...] | None = None
     reports: tuple[ShapeReport, ...] = ()
     candidates: tuple[Candidate, ...] = ()
+    accuracy: Accuracy | None = None
 
     @property
     def ok(self) -> bool:
@@ -113,6 +117,7 @@ class UnitVerdict:
             not self.refused
             and all(report.ok for report in self.reports)
             and not self.claims
+            and not (self.accuracy is not None and self.accuracy.problems())
             and not any(one.gravity == IMPOSSIBLE for one in self.findings)
         )
 

@@ -5,6 +5,7 @@ What ran and was right is told as that; what did not run is told in the last lin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -130,17 +131,21 @@ def _cost_of(task: Task, one: Candidate, reference: Reference | None) -> str:
 
 def _precision(found: UnitVerdict) -> Line:
     """Return what precision there is."""
-    claims = found.claims or ()
-    wrong = [f"WRONG: {claim.text} [{claim.name}]" for claim in claims]
-    if "precision" not in found.asked.sections:
+    wrong = [f"WRONG: {claim.text} [{claim.name}]" for claim in found.claims or ()]
+    accuracy = found.accuracy
+    if accuracy is not None:
+        wrong += [f"WRONG: {problem}" for problem in accuracy.problems()]
+        text = accuracy.promise()
+        ones = next((one for one in accuracy.stagnation if one.terms == "ones"), None)
+        if ones is not None and math.isfinite(ones.computed):
+            text += f"; a sum of ones stops growing at {ones.computed:,.0f}"
+    elif "precision" not in found.asked.sections:
         text = "not tested: it was not asked for"
-    elif found.arch == "exact":
+    else:
         text = (
             "not known: nobody said how this unit computes, so it computed exactly. Say it by "
             "--unit FILE, --arch NAME or --fraction-bits F"
         )
-    else:
-        text = "not tested"
     return Line(LINES[2], "; ".join([*wrong, text]), not wrong)
 
 
@@ -171,6 +176,9 @@ def _untested(found: UnitVerdict) -> Iterator[str]:
     """Yield what did not run, or is not known."""
     if found.claims is None:
         yield "hardware: its rule was computed, not compared with a model of it"
+    if found.accuracy is not None:
+        measured = [one.length for one in found.accuracy.errors if one.measured is not None]
+        yield f"sums of more than {max(measured):,} terms (predicted alone)"
     if found.left_out:
         yield f"tiles {found.left_out}"
     too_large = sum(row.left_out for report in found.reports for row in report.rows)

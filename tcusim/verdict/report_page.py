@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Final
 
 from tcusim import line_charts
+from tcusim.accuracy.accuracy import BLOCK, Accuracy
+from tcusim.accuracy.families import FAMILIES
 from tcusim.markup import page, shown, table
 from tcusim.verdict.found import Reference, UnitVerdict
 from tcusim.verdict.lines import heading_of, lines_of
@@ -53,6 +56,9 @@ def fragment_of(units: Sequence[UnitVerdict], reference: Reference | None) -> st
         parts += [f"<h2>{escape(heading_of(unit))}</h2>", _five(unit, reference)]
     if len(units) > 1:
         parts.append(_section(comparison_of(units, reference)))
+    plots = list(_plots(units))
+    if plots:
+        parts += ["<h2>Error against length</h2>", line_charts.charts(plots)]
     parts += ["<h2>Elements an mma</h2>", *_bars(units, reference)]
     for unit in units:
         if len(units) > 1:
@@ -77,6 +83,33 @@ def _section(section: Section) -> str:
     if section.rows:
         parts.append(table(section.title, section.rows, section.header))
     return "\n".join(parts)
+
+
+def _plots(units: Sequence[UnitVerdict]) -> Iterator[str]:
+    """Yield charts of errors by length: as measured, and as predicted beyond."""
+    known = [(unit.name, unit.accuracy) for unit in units if unit.accuracy is not None]
+    for how, blocked in (("one accumulator", None), (f"blocks of {BLOCK} mma", BLOCK)):
+        if len(known) == 1:
+            name, accuracy = known[0]
+            lines = [_line(accuracy, family, blocked, family) for family in FAMILIES]
+            yield line_charts.draw(_plot(f"{name}: {how}", lines))
+        elif known:
+            lines = [_line(one, "same_sign", blocked, name) for name, one in known]
+            yield line_charts.draw(_plot(f"Terms between 0 and 1, {how}", lines))
+
+
+def _plot(title: str, lines: Sequence[line_charts.Line]) -> line_charts.Plot:
+    return line_charts.Plot(title, tuple(lines), "terms", "error, in shares of sum |x|", log=True)
+
+
+def _line(accuracy: Accuracy, family: str, blocked: int | None, name: str) -> line_charts.Line:
+    points = [
+        (float(one.length), value)
+        for one in accuracy.errors
+        if (one.family, one.blocked) == (family, blocked)
+        and 0 < (value := one.predicted if one.measured is None else one.measured) < math.inf
+    ]
+    return line_charts.Line(name, tuple(points))
 
 
 def _bars(units: Sequence[UnitVerdict], reference: Reference | None) -> Iterator[str]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from tcusim.accuracy.accuracy import BLOCK, PROMISED, Accuracy, Error
+from tcusim.accuracy.families import FAMILIES
 from tcusim.check.report import ShapeReport
 from tcusim.machine import Fused, Rule
 from tcusim.verdict.found import Reference, UnitVerdict
@@ -64,6 +67,8 @@ def sections_of(found: UnitVerdict, *, every_tile: bool = False) -> tuple[Sectio
         made.append(_claims(found))
     if found.reports and "correctness" in asked:
         made.append(_correctness(found))
+    if found.accuracy is not None:
+        made += _precision(found.accuracy)
     if found.reports and "counts" in asked:
         made += _counts(found.reports if every_tile else found.reports[:1])
         others = ", ".join(found.tiles[1:])
@@ -91,6 +96,71 @@ def _correctness(found: UnitVerdict) -> Section:
     return Section("Correctness on exact integers", tuple(texts))
 
 
+def _precision(accuracy: Accuracy) -> Iterator[Section]:
+    """Tell the errors of sums by kind of data and length, then what limits them."""
+    for how, blocked in (("one accumulator", None), (f"blocks of {BLOCK} mma", BLOCK)):
+        lengths = [one.length for one in accuracy.errors if one.blocked == blocked]
+        some = sorted(set(lengths))
+        some = [length for length in some if length in (some[0], 2**8, 2**12, 2**16, 2**20, 2**24)]
+        rows = []
+        for name, family in FAMILIES.items():
+            cells = [_error(accuracy.at(name, length, blocked)) for length in some]
+            rows.append((f"{name}: {family.title}", *cells))
+        yield Section(
+            f"Error of sums in {how}",
+            (
+                "Root mean square of |computed - exact| / (sum of |terms|): measured, and = what "
+                "the rule predicts. Longer sums are predicted alone.",
+            ),
+            ("terms", *(f"{length:,}" for length in some)),
+            tuple(rows),
+        )
+    yield Section("What limits sums", tuple(_limits(accuracy)))
+
+
+def _error(error: Error) -> str:
+    predicted = "overflow" if math.isinf(error.predicted) else f"{error.predicted:.1e}"
+    if error.measured is None:
+        return f"= {predicted}"
+    measured = "overflow" if math.isinf(error.measured) else f"{error.measured:.1e}"
+    return f"{measured} = {predicted}"
+
+
+def _limits(accuracy: Accuracy) -> Iterator[str]:
+    for one in accuracy.stagnation:
+        yield (
+            f"Stagnation: a sum of {one.terms} stops growing at {_number(one.computed)} "
+            f"(predicted: {_number(one.predicted)})."
+        )
+    for bias in accuracy.bias:
+        yield (
+            f"Bias near 2^{bias.exponent}: {bias.computed:+.3f} units in the last place a step "
+            f"(predicted: {bias.predicted:+.3f}), of terms between 0 and 1."
+        )
+    yield f"Integers: every sum up to {accuracy.exact_integers:,} is exact."
+    overflow = accuracy.overflows_from()
+    if overflow is not None:
+        yield f"Overflow: sums of terms between 0 and 1 are infinite from about {overflow:,} on."
+    order = accuracy.order
+    yield (
+        f"Order: another order of the terms of an mma gives other bits for "
+        f"{100 * order.share:.3g}% of random rows, by up to {order.units:g} units in the last "
+        f"place."
+    )
+    fall = accuracy.fall
+    if fall is None:
+        yield "Monotonicity: no sum was found that falls where a part of it is raised."
+    else:
+        yield (
+            f"Monotonicity: a sum may fall where a part of it is raised. With c raised from "
+            f"{fall.c!r} to {fall.raised!r} it falls from {fall.sum!r} to {fall.fallen!r}."
+        )
+
+
+def _number(value: float) -> str:
+    return "no number that it can reach" if math.isinf(value) else f"{value:,.0f}"
+
+
 def _counts(reports: Sequence[ShapeReport]) -> Iterator[Section]:
     for report in reports:
         yield Section(
@@ -111,6 +181,7 @@ def comparison_of(units: Sequence[UnitVerdict], reference: Reference | None) -> 
         ("tiles", *(", ".join(unit.tiles) or "none" for unit in units), *("" for _ in others)),
         ("cases right", *map(_right, units), *("" for _ in others)),
     ]
+    rows += [(name, *cells, *("" for _ in others)) for name, *cells in _precision_rows(units)]
     for task in TASKS:
         rows += _task_rows(units, reference, task)
     return Section(
@@ -142,6 +213,21 @@ def _right(unit: UnitVerdict) -> str:
         return "refused" if unit.refused else "not tried"
     right, cases = (sum(getattr(row, name) for row in rows) for name in ("right", "cases"))
     return f"{right:,} of {cases:,}"
+
+
+def _precision_rows(units: Sequence[UnitVerdict]) -> Iterator[tuple[str, ...]]:
+    """Yield the bits that may be promised, and where ones stop growing."""
+    found = [unit.accuracy for unit in units]
+    if not any(found):
+        return
+    for how, blocked in (("one accumulator", None), (f"blocks of {BLOCK}", BLOCK)):
+        bits = [None if one is None else one.bits(blocked=blocked) for one in found]
+        yield (f"bits of {PROMISED:,} terms, {how}", *_marked(bits, "{:.1f}", len(bits)))
+    stops = [
+        None if one is None else next((stop.computed for stop in one.stagnation), None)
+        for one in found
+    ]
+    yield ("ones stop growing at", *_marked(stops, "{:,.0f}", len(stops)))
 
 
 def _task_rows(

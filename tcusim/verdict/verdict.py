@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeAlias
 
+from tcusim.accuracy.accuracy import accuracy_of
 from tcusim.algorithms import algorithm_of
 from tcusim.check.report import ShapeReport
 from tcusim.errors import InputError, Unsupported, unknown_name
@@ -86,6 +87,7 @@ class Verdict:
             "findings": [asdict(one) for one in unit.findings],
             "claims": None if unit.claims is None else [asdict(one) for one in unit.claims],
             "correctness": [report.as_json() for report in unit.reports],
+            "precision": None if unit.accuracy is None else unit.accuracy.as_json(),
             "best": {name: one and asdict(one) for name, one in best.items()},
             "candidates": [asdict(one) for one in unit.candidates],
         }
@@ -235,6 +237,10 @@ def _judged(
     """Return the verdict on one unit."""
     reports: tuple[ShapeReport, ...] = ()
     candidates: tuple[Candidate, ...] = ()
+    accuracy = None
+    if "precision" in asked.sections and subject.arch != "exact":
+        tile = subject.tiles[0]
+        accuracy = accuracy_of(subject.unit, ab=asked.ab, acc=asked.acc, k=tile.k, full=asked.full)
     if not {"correctness", "counts", "time"}.isdisjoint(asked.sections):
         reports = reports_of(subject, asked.algorithms, full=asked.full, jobs=jobs, share=share)
         candidates = candidates_of(subject, reports)
@@ -250,6 +256,7 @@ def _judged(
         claims=None if model is None else claims_of(subject, model),
         reports=reports,
         candidates=candidates,
+        accuracy=accuracy,
     )
 
 

@@ -1,0 +1,372 @@
+"""`accuracy_of`: how precise sums are on a unit, and what of them may be promised."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tcusim.accuracy.families import FAMILIES
+from tcusim.accuracy.limits import (
+    Bias,
+    Fall,
+    Order,
+    Stagnation,
+    bias_of,
+    exact_integers,
+    falls,
+    order_of,
+    stagnation_of,
+)
+from tcusim.accuracy.measure import measured_errors
+from tcusim.accuracy.prediction import predicted_error
+from tcusim.machine import Arch, Integer, Rule, Unit, format_of, rule_for, unit_of
+
+__all__ = ["BLOCK", "PROMISED", "Accuracy", "Error", "accuracy_of"]
+
+# Mma of a block of a blocked sum.
+BLOCK: Final = 16
+
+# Both ways to sum: in one accumulator, and in blocks.
+_WAYS: Final = (None, BLOCK)
+
+# Lengths that are measured, as powers of two: by default, in full, and what is predicted beyond.
+_FIRST: Final = 4
+_LAST: Final = 14
+_LAST_FULL: Final = 18
+_LONGEST: Final = 24
+# The length for which a precision is promised.
+PROMISED: Final = 2**16
+# Sums of each length that are measured.
+_ROWS: Final = 40
+_ROWS_FULL: Final = 160
+# How far the measured and the predicted may be apart, and what more a mean of few sums may be off.
+_FACTOR: Final = 2.0
+_OF_FEW: Final = 1.25
+# As many errors must be apart before they are no accident of the few sums that are measured.
+_SEVERAL: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """The error of sums of one kind of data and one length.
+
+    Attributes
+    ----------
+    family : str
+        The data.
+    length : int
+        Terms.
+    blocked : int or None
+        Mma of a block; None for one accumulator.
+    predicted : float
+        By the parameters of the rule: see `predicted_error`.
+    measured : float or None
+        On the simulator; None where it would take too long.
+    """
+
+    family: str
+    length: int
+    blocked: int | None
+    predicted: float
+    measured: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """How precise sums are on one unit, in one pair of types.
+
+    An error is the root mean square, over sums, of |computed - exact| / (sum of |terms|).
+
+    Attributes
+    ----------
+    name : str
+        The unit.
+    ab, acc : str
+        The types.
+    rule : Rule
+        Its arithmetic.
+    k : int
+        That of the tile.
+    errors : tuple of Error
+        By family, way to sum and length.
+    stagnation : tuple of Stagnation
+        Where sums stop growing.
+    bias : tuple of Bias
+        The mean error of a step.
+    exact_integers : int
+        A power of two up to which every sum of integers is exact.
+    largest : float
+        The largest finite result; larger sums are infinite.
+    order : Order
+        What another order of the terms of an mma changes.
+    fall : Fall or None
+        A sum that falls where one of its parts is raised, if one was found.
+    """
+
+    name: str
+    ab: str
+    acc: str
+    rule: Rule
+    k: int
+    errors: tuple[Error, ...]
+    stagnation: tuple[Stagnation, ...]
+    bias: tuple[Bias, ...]
+    exact_integers: int
+    largest: float
+    order: Order
+    fall: Fall | None
+
+    def at(self, family: str, length: int, blocked: int | None = None) -> Error:
+        """Return the error of a family at a length that was looked at."""
+        return next(
+            one
+            for one in self.errors
+            if (one.family, one.length, one.blocked) == (family, length, blocked)
+        )
+
+    def worst(self, length: int = PROMISED, blocked: int | None = None) -> Error:
+        """Return the largest predicted error of a length over the families."""
+        return max((self.at(name, length, blocked) for name in FAMILIES), key=_predicted)
+
+    def bits(self, length: int = PROMISED, blocked: int | None = None) -> float:
+        """Return the bits of precision that may be promised of sums of a length.
+
+        They are those of twice the largest predicted error, since a prediction is within a factor
+        of two; never more than the result has, nor fewer than none.
+        """
+        error = _FACTOR * self.worst(length, blocked).predicted
+        most = format_of(self.acc).fraction_bits + 1.0
+        if error == 0.0:
+            return most
+        return 0.0 if error >= 1.0 else min(most, -math.log2(error))
+
+    def overflows_from(self, family: str = "same_sign") -> int | None:
+        """Return the least length that was looked at of which sums overflow; None if none does."""
+        found = (one for one in self.errors if one.family == family and one.blocked is None)
+        return next((one.length for one in found if math.isinf(one.predicted)), None)
+
+    def problems(self) -> tuple[str, ...]:
+        """Return where the unit does not compute as its rule says, as sentences.
+
+        What is measured must be within a factor of two of what the rule's parameters predict, and
+        stagnation and bias equal.
+        """
+        return tuple(self._problems())
+
+    def _problems(self) -> Iterator[str]:
+        claim = _claim(self.rule)
+        for one in self.stagnation:
+            if one.predicted != one.computed:
+                yield (
+                    f"a sum of {one.terms} stops growing at {one.computed:g}, and with {claim} it "
+                    f"would at {one.predicted:g}"
+                )
+        for bias in self.bias:
+            if abs(bias.predicted - bias.computed) > 5 * bias.uncertainty + 1e-9:
+                yield (
+                    f"steps are biased by {bias.computed:.3g} units in the last place where the "
+                    f"sum is near 2^{bias.exponent}, and with {claim} by {bias.predicted:.3g}"
+                )
+        apart = [one for one in self.errors if not _agree(one, self.floor)]
+        if len(apart) >= _SEVERAL:
+            most = max(apart, key=_apart)
+            yield (
+                f"sums of {most.length:,} {most.family} terms have an error of "
+                f"{most.measured:.2g}, and with {claim} they would have {most.predicted:.2g}; "
+                f"{len(apart) - 1} others are apart, too"
+            )
+
+    @property
+    def floor(self) -> float:
+        """An error below this is less than one rounding of the result, and not told apart."""
+        return 2.0 ** -(format_of(self.acc).fraction_bits + 2)
+
+    def promise(self) -> str:
+        """Return in a sentence what may be promised."""
+        if isinstance(self.rule.how, Integer):
+            return f"integers: every sum is exact, and wraps beyond {self.largest:,.0f}"
+        texts = []
+        for how, blocked in (("in one accumulator", None), (f"in blocks of {BLOCK} mma", BLOCK)):
+            worst = self.worst(blocked=blocked)
+            texts.append(
+                f"{_in_words(self.bits(blocked=blocked))} {how} (error "
+                f"{_percent(worst.predicted)}, {worst.family})"
+            )
+        return f"{self.use()}; sums of {PROMISED:,} terms have {', and '.join(texts)}"
+
+    def use(self) -> str:
+        """Return what the unit is good for, by the bits of a sum of 65,536 terms.
+
+        It is good for results of a type if its sums have all the type's bits but one. It is useless
+        if they have less than one bit, even in blocks: then the error may be half of the sum.
+        """
+        best = max(self.bits(), self.bits(blocked=BLOCK))
+        result = format_of(self.acc)
+        if best < _USELESS_BITS:
+            return "USELESS for sums"
+        for bits, name in ((24, "float32"), (11, "float16"), (8, "bfloat16")):
+            if best >= bits - 1 and result.fraction_bits + 1 >= bits:
+                return f"good for {name} results"
+        return "too coarse for bfloat16 results, which have 8 bits"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything, ready for JSON; infinite numbers are None."""
+        value = asdict(self)
+        value["errors"] = [
+            {key: None if one == math.inf else one for key, one in row.items()}
+            for row in value["errors"]
+        ]
+        value["stagnation"] = [
+            {key: None if one == math.inf else one for key, one in row.items()}
+            for row in value["stagnation"]
+        ]
+        return value | {
+            "bits": {"chain": self.bits(), "blocked": self.bits(blocked=BLOCK)},
+            "promise": self.promise(),
+            "problems": list(self.problems()),
+        }
+
+
+# With fewer bits than this the error is half of the sum of magnitudes, or more.
+_USELESS_BITS: Final = 1.0
+
+
+def _predicted(error: Error) -> float:
+    return error.predicted
+
+
+def _apart(error: Error) -> float:
+    """Return how many times the larger of two errors is the smaller one."""
+    measured = max(error.measured or 0.0, 1e-30)
+    predicted = max(error.predicted, 1e-30)
+    return max(measured / predicted, predicted / measured)
+
+
+def _agree(error: Error, floor: float) -> bool:
+    """Return whether measured and predicted are within a factor of two, as far as can be told."""
+    if error.measured is None or math.isinf(error.measured) or math.isinf(error.predicted):
+        # Where sums come near the largest number, some overflow and some do not.
+        return True
+    one, other = (max(floor, value) for value in (error.measured, error.predicted))
+    return max(one, other) <= _FACTOR * _OF_FEW * min(one, other)
+
+
+def _claim(rule: Rule) -> str:
+    """Return what the rule claims."""
+    how = rule.how
+    bits = getattr(how, "fraction_bits", None)
+    return "its rule" if bits is None else f"the {bits} fraction bits of its rule"
+
+
+def _in_words(bits: float) -> str:
+    return f"{bits:.1f} bits" if bits else "no bit"
+
+
+def _percent(error: float) -> str:
+    if math.isinf(error):
+        return "infinite"
+    return f"{100 * error:.3g}%" if error >= 1e-3 else f"{error:.1e}"
+
+
+def accuracy_of(
+    unit: str | Path | Unit | Arch,
+    *,
+    ab: str = "f16",
+    acc: str = "f32",
+    k: int | None = None,
+    full: bool = False,
+    share: Callable[[float], object] | None = None,
+) -> Accuracy:
+    """Find out how precise sums are on a unit: measured on the simulator, and predicted.
+
+    Parameters
+    ----------
+    unit : str, Path, Unit or Arch
+        Anything that `unit_of` takes.
+    ab, acc : str
+        Element types of the operands and of the accumulator.
+    k : int, optional
+        Terms of one mma; by default that of the unit's first tile that takes the types.
+    full : bool
+        Whether to measure longer sums, and more of them: minutes instead of seconds.
+    share : callable, optional
+        Called with the share that is done.
+
+    Returns
+    -------
+    Accuracy
+        Errors for lengths from 2^4 to 2^24, those that would take too long predicted alone.
+
+    Raises
+    ------
+    UnknownName, Unsupported
+        If there is no such unit or type, or the unit does not take the types.
+
+    Examples
+    --------
+    >>> from tcusim.machine import fused_unit
+    >>> fine, coarse = (accuracy_of(fused_unit(16, bits)) for bits in (24, 3))
+    >>> fine.use()
+    'good for float16 results'
+    >>> coarse.use()
+    'USELESS for sums'
+    """
+    found = unit_of(unit)
+    tiles = [tile for tile in found.shapes if tile.supports(ab, acc)]
+    family = tiles[0].family(ab, acc) if tiles else ""
+    rule = _rule(found, ab, acc, family)
+    depth = k or (tiles[0].k if tiles else 16)
+    last = _LAST_FULL if full else _LAST
+    errors: list[Error] = []
+    if isinstance(rule.how, Integer):
+        errors = [
+            Error(name, PROMISED, blocked, 0.0, None) for name in FAMILIES for blocked in _WAYS
+        ]
+    for place, blocked in enumerate(() if errors else _WAYS):
+        lengths = [max(1, round(2**j / depth)) * depth for j in range(_FIRST, last + 1)]
+        lengths = sorted(set(lengths))
+        measured = measured_errors(
+            rule, lengths, k=depth, blocked=blocked, rows=_ROWS_FULL if full else _ROWS
+        )
+        for name in FAMILIES:
+            known = dict(zip(lengths, measured[name], strict=True))
+            every = dict.fromkeys([*lengths, *(2**j for j in range(last + 1, _LONGEST + 1))])
+            every |= dict.fromkeys([PROMISED])
+            errors += [
+                Error(
+                    name,
+                    length,
+                    blocked,
+                    predicted_error(rule, name, length, k=depth, blocked=blocked),
+                    known.get(length),
+                )
+                for length in sorted(every)
+            ]
+        if share is not None:
+            share((place + 1) / 2)
+    return Accuracy(
+        found.name,
+        ab,
+        acc,
+        rule,
+        depth,
+        tuple(errors),
+        stagnation_of(rule, depth),
+        bias_of(rule, depth),
+        exact_integers(rule),
+        format_of(acc).largest,
+        order_of(rule, depth),
+        falls(rule, depth),
+    )
+
+
+def _rule(unit: Unit, ab: str, acc: str, family: str) -> Rule:
+    """Return the rule of a unit that may not be registered."""
+    rows = [row for row in unit.arch.rows if (row.ab, row.acc) == (ab, acc)]
+    own = [row for row in rows if row.family == family] or [row for row in rows if not row.family]
+    if own or rows:
+        return (own or rows)[0]
+    return rule_for(unit.arch.name, ab, acc, family)

@@ -1,0 +1,496 @@
+"""What error a sum will have, from the parameters of a rule: no tile is multiplied.
+
+One accumulator takes a chain of steps. A step of L terms aligns them and c to the largest exponent
+E, cuts each to a multiple of u = 2^(E - F), and rounds the sum to a multiple of q = 2^(e - p); e is
+the sum's exponent and p the fraction bits of the result. So a step's error depends on the terms'
+distribution and on the exponent of c. For each such exponent the model takes the moments of one
+step's error: its mean (truncation biases a sum toward zero), its variance, and its covariance with
+the sum of the step's terms (a term that is cut away as a whole is an error of its own size: then a
+sum stagnates).
+
+A sum of n terms is a random walk, and its computed value another, with these moments: they are
+followed together, in strides that grow with the length, by the Euler-Maruyama method. The first
+steps are followed one by one. For terms without a sign the error grows with sqrt(n) where steps
+round to nearest, and faster where they truncate; for terms of one sign it has a bias that grows
+with n.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tcusim.accuracy.families import FAMILIES, Family, Float64, terms_of
+from tcusim.errors import InputError, unknown_name
+from tcusim.machine import Fused, Integer, Rule, Sequential, format_of, round_values
+
+__all__ = ["LONGEST", "Step", "predicted_error", "step_of"]
+
+# The longest sum that is predicted, in terms.
+LONGEST: Final = 2**24
+# Sums that are followed, step by step at first, and then fewer of them in strides.
+_SUMS: Final = 768
+_FEWER_SUMS: Final = 256
+_FIRST_STEPS: Final = 64
+# A stride is this part of the steps so far.
+_STRIDE: Final = 16
+# Strides in which what holds a sum near zero is followed, where it does so within a stride.
+_RELAXING: Final = 14
+# Steps from which the moments at one exponent are taken.
+_SAMPLES: Final = 512
+_IN_SHARE: Final = 64
+_SEED: Final = 20190626
+# The exponent of a sum that is zero.
+_NOTHING: Final = -40
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step of a chain, as the model sees it.
+
+    Attributes
+    ----------
+    length : int
+        Terms that it sums.
+    fraction_bits : int or None
+        Bits kept below the largest exponent; None if all are.
+    output_bits : int
+        Fraction bits of the result.
+    nearest_terms, nearest_output : bool
+        Whether terms are cut, or the sum is rounded, to nearest; else toward zero.
+    c_after : bool
+        Whether c is added to the rounded sum, with a rounding to nearest.
+    largest : float
+        The largest finite result.
+    """
+
+    length: int
+    fraction_bits: int | None
+    output_bits: int
+    nearest_terms: bool
+    nearest_output: bool
+    c_after: bool
+    largest: float
+
+    def take(self, c: Float64, terms: Float64) -> Float64:
+        """Return what one step makes of c (rows) and terms (rows, length)."""
+        if self.c_after:
+            partial = self._round(self._aligned(np.zeros_like(c), terms), self.nearest_output)
+            return self._round(partial + c, True)
+        return self._round(self._aligned(c, terms), self.nearest_output)
+
+    def _aligned(self, c: Float64, terms: Float64) -> Float64:
+        """Return the sum of what the alignment leaves."""
+        if self.fraction_bits is None:
+            return np.asarray(c + terms.sum(axis=1))
+        _, exponents = np.frexp(np.maximum(np.abs(terms).max(axis=1), np.abs(c)))
+        unit = np.ldexp(1.0, exponents - 1 - self.fraction_bits)
+        cut = np.rint if self.nearest_terms else np.trunc
+        return np.asarray((cut(terms / unit[:, None]).sum(axis=1) + cut(c / unit)) * unit)
+
+    def _round(self, total: Float64, nearest: bool) -> Float64:
+        _, exponents = np.frexp(total)
+        grid = np.ldexp(1.0, exponents - 1 - self.output_bits)
+        rounded: Float64 = (np.rint if nearest else np.trunc)(total / grid) * grid
+        beyond = np.abs(rounded) > self.largest
+        return np.asarray(np.where(beyond, np.copysign(np.inf, rounded), rounded))
+
+
+def step_of(rule: Rule, k: int) -> Step:
+    """Return the step of a rule, in mma whose tiles have this k.
+
+    Where the rule's length does not divide k, steps are taken to be equally long.
+    """
+    acc = format_of(rule.acc)
+    how = rule.how
+    if isinstance(how, Fused):
+        steps = math.ceil(k / how.length)
+        return Step(
+            max(1, round(k / steps)),
+            how.fraction_bits,
+            how.output_fraction_bits or acc.fraction_bits,
+            how.alignment == "rne",
+            how.output == "rne",
+            how.c_joins == "after",
+            acc.largest,
+        )
+    length = 1 if isinstance(how, Sequential) else k
+    return Step(length, None, acc.fraction_bits, True, True, False, acc.largest)
+
+
+def predicted_error(
+    rule: Rule, family: str, length: int, *, k: int = 16, blocked: int | None = None
+) -> float:
+    """Return the error that a sum will have, from the parameters of a rule.
+
+    Parameters
+    ----------
+    rule : Rule
+        The arithmetic: one of a unit's `arch.rows`.
+    family : str
+        The data: uniform, normal, same_sign, heavy_tailed or cancelling.
+    length : int
+        Terms of the sum, up to 2^24.
+    k : int
+        That of the tile: terms of one mma.
+    blocked : int, optional
+        Mma after which the accumulator is added to a running sum, by an addition rounded to
+        nearest, and begins anew; by default one accumulator takes all.
+
+    Returns
+    -------
+    float
+        The root mean square, over sums, of |computed - exact| / (sum of |terms|). Infinite where
+        sums overflow.
+
+    Raises
+    ------
+    UnknownName
+        If there is no such family.
+    InputError
+        If a number is out of range.
+
+    Examples
+    --------
+    >>> from tcusim.machine import rule_for
+    >>> volta, hopper = (rule_for(arch, "f16", "f32") for arch in ("volta", "hopper"))
+    >>> predicted_error(volta, "same_sign", 2**20) > 2 * predicted_error(hopper, "same_sign", 2**20)
+    True
+    """
+    if family not in FAMILIES:
+        raise unknown_name("family", family, FAMILIES)
+    for name, value, most in (("length", length, LONGEST), ("k", k, 2**16)):
+        if not isinstance(value, int) or not 1 <= value <= most:
+            raise InputError(f"{name} must be an integer within 1..{most}, got {value!r}")
+    if blocked is not None and (not isinstance(blocked, int) or blocked < 1):
+        raise InputError(f"blocked must be a number of mma from 1 on, got {blocked!r}")
+    if isinstance(rule.how, Integer):
+        return 0.0
+    step = step_of(rule, k)
+    if blocked is None or length <= blocked * k:
+        return _at(_chain(step, family, rule.ab), length)
+    return _blocked(step, family, rule.ab, length, blocked * k)
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """Errors by length: root mean square over the sum of magnitudes, and the mean with its sign.
+
+    The latter is of the error itself.
+    """
+
+    lengths: tuple[int, ...]
+    errors: tuple[float, ...]
+    means: tuple[float, ...]
+
+
+def _at(walk: _Walk, length: int, column: str = "errors") -> float:
+    """Return the error at a length, between those that are known."""
+    known = getattr(walk, column)
+    return float(np.interp(math.log2(length), np.log2(walk.lengths), known))
+
+
+# --- One accumulator --------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4096)
+def _chain(step: Step, family: str, ab: str) -> _Walk:
+    return _follow(step, FAMILIES[family], ab)
+
+
+class _Moments:
+    """The moments of one step's error, by the exponent of c; made when they are asked for."""
+
+    def __init__(self, step: Step, terms: Float64) -> None:
+        self.step = step
+        self.terms = terms
+        self.sums = terms.sum(axis=1)
+        self.mean = float(self.sums.mean())
+        self.variance = float(self.sums.var())
+        # The place of the last bit of each term, ascending: half of the terms have more.
+        self.last = np.sort(_last_bits(terms.ravel()))
+        self._known: dict[tuple[int, int], tuple[float, float, float]] = {}
+
+    def at(self, exponents: NDArray[np.intp], terms: float) -> Float64:
+        """Return bias, slope and spread for each exponent of c, the sum of so many terms.
+
+        slope: the error for each unit by which the step's terms exceed their mean. spread: the
+        standard deviation of what is left.
+        """
+        # c has no bit that none of its terms has.
+        last = int(self.last[min(len(self.last) - 1, int(0.7 * len(self.last) / terms))])
+        low = int(exponents.min())
+        table = np.array([self._one(e, last) for e in range(low, int(exponents.max()) + 1)])
+        found: Float64 = table[exponents - low].T
+        return found
+
+    def _one(self, exponent: int, last: int) -> tuple[float, float, float]:
+        step = self.step
+        kept = step.output_bits
+        if step.fraction_bits is not None and not step.c_after:
+            kept = min(kept, step.fraction_bits)
+        key = exponent, min(exponent, max(exponent - kept, last))
+        if key not in self._known:
+            self._known[key] = self._taken(*key)
+        return self._known[key]
+
+    def _taken(self, exponent: int, last: int) -> tuple[float, float, float]:
+        """Return the moments for c of an exponent, which is a multiple of 2^last."""
+        step, rows = self.step, len(self.terms)
+        # c in all places of its octave, in an order that has nothing to do with that of the terms.
+        place = (np.arange(rows) * 0.6180339887498949) % 1.0
+        c = np.ldexp(np.floor((1.0 + place) * 2.0 ** (exponent - last)), last)
+        errors = step.take(c, self.terms) - c - self.sums
+        if not np.isfinite(errors).all():
+            return 0.0, 0.0, 0.0
+        slope = 0.0
+        if self.variance:
+            slope = float(np.mean((errors - errors.mean()) * (self.sums - self.mean)))
+            slope /= self.variance
+        rest = errors - errors.mean() - slope * (self.sums - self.mean)
+        return float(errors.mean()), slope, float(rest.std())
+
+
+def _last_bits(values: Float64) -> NDArray[np.intp]:
+    """Return the exponents of the last bits of numbers; those of zeros are large."""
+    mantissas, exponents = np.frexp(values)
+    whole = np.ldexp(mantissas, 53).astype(np.int64)
+    lowest = np.frexp((whole & -whole).astype(np.float64))[1] - 1
+    return np.where(values == 0.0, 999, exponents - 53 + lowest).astype(np.intp)
+
+
+def _follow(step: Step, family: Family, ab: str) -> _Walk:
+    """Follow sums and their computed values from the first term to the longest sum."""
+    rng = np.random.default_rng(_SEED)
+    first = _FIRST_STEPS * step.length
+    terms = terms_of(family, rng, _SUMS, first, ab).astype(np.float64)
+    drawn = _strata(family, rng, ab)
+    moments = _Moments(step, _steps(drawn, rng, step.length))
+    magnitude = float(np.abs(drawn).mean())
+    walk = _Record(magnitude)
+    exact, computed = np.zeros(_SUMS), np.zeros(_SUMS)
+    sizes = np.zeros(_SUMS)
+    with np.errstate(all="ignore"):
+        for number in range(_FIRST_STEPS):
+            part = terms[:, number * step.length : (number + 1) * step.length]
+            # Shorter sums than a step are a step with zeros.
+            if number == 0:
+                for length in (1, 2, 4, 8, 16, 32, 64, 128):
+                    if length < step.length:
+                        some = np.where(np.arange(step.length) < length, part, 0.0)
+                        got = step.take(computed, some)
+                        walk.add(length, got - some.sum(axis=1), np.abs(some).sum(axis=1))
+            computed = step.take(computed, part)
+            exact = exact + part.sum(axis=1)
+            sizes = sizes + np.abs(part).sum(axis=1)
+            walk.add((number + 1) * step.length, computed - exact, sizes)
+        _stride(step, family, moments, walk, exact, computed, rng)
+    return walk.walk()
+
+
+def _strata(family: Family, rng: np.random.Generator, ab: str) -> Float64:
+    """Return terms by equal shares of all, ascending: (shares, terms).
+
+    Without a sign there are as many below zero as above.
+    """
+    count = _SAMPLES if family.one_sign else _SAMPLES // 2
+    found = family.draw(rng, (count, _IN_SHARE)).ravel()
+    ordered = np.sort(found if family.one_sign else np.abs(found))
+    rounded: Float64 = round_values(ordered, ab).astype(np.float64)
+    whole = rounded if family.one_sign else np.concatenate([-rounded[::-1], rounded])
+    return whole.reshape(-1, _IN_SHARE)
+
+
+def _steps(strata: Float64, rng: np.random.Generator, length: int) -> Float64:
+    """Return the terms of steps, of each share equally many, so that their mean is that of all.
+
+    With each step is the one whose terms are as high as its own are low, or its negative: what a
+    sum exceeds its mean by, another lacks.
+    """
+    places = np.stack([rng.permutation(len(strata)) for _ in range(length)], axis=1)
+    one_sign = bool((strata >= 0.0).all())
+    both = np.concatenate([places, len(strata) - 1 - places]) if one_sign else places
+    found: Float64 = strata[both, rng.integers(0, strata.shape[1], both.shape)]
+    return found if one_sign else np.concatenate([found, -found])
+
+
+class _Record:
+    """Errors as they are found."""
+
+    def __init__(self, magnitude: float) -> None:
+        self.magnitude = magnitude
+        self.rows: dict[int, tuple[float, float]] = {}
+
+    def add(self, length: int, errors: Float64, sizes: Float64 | None = None) -> None:
+        """Keep the errors of sums of a length; sizes: of their magnitudes, if they are known."""
+        if not np.isfinite(errors).all():
+            self.rows[length] = (math.inf, math.inf)
+            return
+        size = length * self.magnitude if sizes is None else np.where(sizes == 0.0, 1.0, sizes)
+        root = math.sqrt(float(np.mean((errors / size) ** 2)))
+        self.rows[length] = (root, float(errors.mean()))
+
+    def walk(self) -> _Walk:
+        """Return everything, by length."""
+        lengths = tuple(sorted(self.rows))
+        columns = zip(*(self.rows[length] for length in lengths), strict=True)
+        errors, means = (tuple(column) for column in columns)
+        return _Walk(lengths, errors, means)
+
+
+def _stride(
+    step: Step,
+    family: Family,
+    moments: _Moments,
+    walk: _Record,
+    exact: Float64,
+    computed: Float64,
+    rng: np.random.Generator,
+) -> None:
+    """Follow sums in strides, from where they were taken one by one."""
+    length = step.length
+    exact, computed = exact[:_FEWER_SUMS], computed[:_FEWER_SUMS]
+    steps = float(_FIRST_STEPS)
+    # The next power of two terms, in steps: there some families return to zero.
+    turn = 2 ** math.floor(math.log2(steps * length) + 1) / length
+    while steps * length < LONGEST:
+        stride = min(max(1.0, steps // _STRIDE), turn - steps)
+        for part in _parts(stride, step, family, moments, computed, steps * length):
+            mean, variance = part.taken * moments.mean, part.taken * moments.variance
+            if family.returns:
+                left = turn - steps
+                mean = -exact * part.taken / left
+                variance *= max(0.0, 1.0 - part.taken / left)
+            moved = mean + math.sqrt(variance) * rng.standard_normal(len(exact))
+            exact = exact + moved
+            computed = computed + _moved(
+                part, family, moments, computed, moved, steps * length, rng
+            )
+            computed = np.where(np.abs(computed) > step.largest, np.inf, computed)
+            steps += part.taken
+        if steps >= turn:
+            turn *= 2.0
+        walk.add(round(steps * length), computed - exact)
+        if not np.isfinite(computed).any():
+            walk.add(LONGEST, computed - exact)
+            return
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Part of a stride, in steps: those that the exact sum takes, and those that matter."""
+
+    taken: float
+    followed: float
+
+
+def _parts(
+    stride: float,
+    step: Step,
+    family: Family,
+    moments: _Moments,
+    computed: Float64,
+    terms: float,
+) -> list[_Part]:
+    """Divide a stride where sums are held near zero: what they were long ago does not matter."""
+    size = math.sqrt(float(np.mean(np.square(np.where(np.isfinite(computed), computed, 0.0)))))
+    bias = moments.at(_exponents(computed), terms)[0]
+    pull = math.sqrt(float(np.mean(np.square(bias))))
+    if family.one_sign or not pull or stride * pull < 0.25 * size:
+        return [_Part(stride, stride)]
+    short = max(1.0, math.floor(0.25 * size / pull))
+    count = min(_RELAXING, math.ceil(stride / short))
+    if count * short >= stride:
+        return [_Part(stride / count, stride / count)] * count
+    before = stride - count * short
+    return [_Part(before, 0.0), *([_Part(short, short)] * count)]
+
+
+def _moved(
+    part: _Part,
+    family: Family,
+    moments: _Moments,
+    computed: Float64,
+    moved: Float64,
+    terms: float,
+    rng: np.random.Generator,
+) -> Float64:
+    """Return by how much computed sums move where the exact ones move so far."""
+    if not part.followed:
+        return np.zeros_like(moved)
+    bias, slope, spread = moments.at(_exponents(computed), terms)
+    error = slope * (moved - (part.taken * moments.mean if family.one_sign else 0.0))
+    error = error + spread * math.sqrt(part.followed) * rng.standard_normal(len(moved))
+    pull = part.followed * bias
+    if not family.one_sign:
+        # What pulls toward zero stops there.
+        pull = np.clip(pull * np.sign(computed), -np.abs(computed), np.abs(computed))
+    return np.asarray(moved + error + pull)
+
+
+def _exponents(computed: Float64) -> NDArray[np.intp]:
+    """Return the exponents of sums; of zeros, one that is below all terms."""
+    finite = np.where(np.isfinite(computed), computed, 0.0)
+    return np.where(finite == 0.0, _NOTHING, np.frexp(finite)[1] - 1).astype(np.intp)
+
+
+# --- Blocks -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """What is known of blocks of one length, before it is known how many there are.
+
+    In shares of the sum of magnitudes of a block: bias, and the errors of the first two blocks and
+    of the others. added: the errors of the sums of their values, each a term of `size`.
+    """
+
+    bias: float
+    first: float
+    others: float
+    added: _Walk
+    size: float
+
+
+@lru_cache(maxsize=4096)
+def _blocks(step: Step, family: str, ab: str, block: int) -> _Blocks:
+    own = FAMILIES[family]
+    # Within a block nothing returns to zero, but within the first two.
+    free = next(one for one in FAMILIES.values() if one.draw is own.draw and not one.returns)
+    first, others = (_chain(step, name, ab) for name in (family, free.name))
+    rng = np.random.default_rng(_SEED)
+    drawn = _strata(own, rng, ab).ravel()
+    magnitude = block * float(np.abs(drawn).mean())
+    centre, spread = block * float(drawn.mean()), math.sqrt(block) * float(drawn.std())
+    partial = Family(
+        "",
+        "",
+        lambda rng, shape: centre + spread * rng.standard_normal(shape),
+        one_sign=own.one_sign,
+        returns=own.returns,
+    )
+    addition = Step(1, None, step.output_bits, True, True, False, step.largest)
+    acc = "f16" if step.output_bits <= 10 else "f32" if step.output_bits <= 23 else "f64"
+    return _Blocks(
+        _at(others, block, "means") / magnitude if own.one_sign else 0.0,
+        _at(first, block),
+        _at(others, block),
+        _follow(addition, partial, acc),
+        float(np.mean(np.abs(partial.draw(rng, (1, 4096))))) / magnitude,
+    )
+
+
+def _blocked(step: Step, family: str, ab: str, length: int, block: int) -> float:
+    """Return the error where blocks of a length are added up with a rounding to nearest each."""
+    known = _blocks(step, family, ab, block)
+    blocks = length / block
+    added = _at(known.added, max(1, round(blocks))) * known.size
+    of_first = min(2.0, blocks)
+    spread = of_first * max(0.0, known.first**2 - known.bias**2)
+    spread += (blocks - of_first) * max(0.0, known.others**2 - known.bias**2)
+    return math.sqrt(added**2 + spread / blocks**2 + known.bias**2)
