@@ -173,7 +173,7 @@ for row in report.rows:
 
 # %% [markdown]
 # One variant is impossible, and says why. Whether such a tile would be any *good* is a larger
-# question, of arithmetic and time too: lesson 14 asks it.
+# question, of arithmetic and time too: [Is it any good?](../validate.md)
 #
 # ## Exercise 1: numbers summed by one mma
 #

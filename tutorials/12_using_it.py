@@ -355,4 +355,4 @@ assert (lengths[wrong] == 0).all()
 assert wrong.any()
 assert np.array_equal(compacted, numbers[mask])
 assert planned_is_same
-assert {cost.bound for cost in costs.values()} == {"memory"}
+assert 0 < costs["sum"].seconds < costs["cumsum"].seconds

@@ -517,7 +517,7 @@ tcusim.lessons.check(
 # - Translate step by step, and refuse by name what you cannot do.
 # - Its test is equality of bits: `assert_agree`, and `tcusim agree` for everything.
 #
-# Next: judge a unit.
+# Next: [is a unit any good?](../validate.md)
 
 # %%
 kept = [name for name, verdict in agreed.items() if verdict == "all bits agree"]
