@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         predict_matmul,
     )
     from tcusim.machine.layouts.fragment_layout import Layout, layout
+    from tcusim.machine.probing import probe_unit
     from tcusim.simulate.trace import Trace, trace
     from tcusim.sweep.axes import Grid
     from tcusim.sweep.explore import explore
@@ -103,6 +104,7 @@ __all__ = [
     "plan",
     "plan_product",
     "predict_matmul",
+    "probe_unit",
     "read_unit",
     "register_algorithm",
     "register_arch",
@@ -145,6 +147,7 @@ _LATER = {
     "gemm_orders": "tcusim.machine.gemm_orders",
     "layout": "tcusim.machine.layouts.fragment_layout",
     "predict_matmul": "tcusim.machine.gemm_orders",
+    "probe_unit": "tcusim.machine.probing",
     "trace": "tcusim.simulate.trace",
     "validate": "tcusim.verdict.verdict",
     "validate_shape": "tcusim.check.validation",

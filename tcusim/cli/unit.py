@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Final
 
 import click
 
 from tcusim import errors
+from tcusim.check.one_mma import one_mma
 from tcusim.cli import files
+from tcusim.cli.options import Tile
 from tcusim.cli.output import examples
 from tcusim.machine import Unit, fused_unit, unit_of, unit_toml
+from tcusim.machine.probing import probe_unit
 from tcusim.machine.registry import own_arithmetic
-from tcusim.machine.shapes import shape_of
+from tcusim.machine.shapes import MmaShape, shape_of
 
 __all__ = ["unit_command"]
+
+_SAID: Final = click.core.ParameterSource.COMMANDLINE
 
 
 @click.command(
@@ -24,27 +31,65 @@ __all__ = ["unit_command"]
         "tcusim unit -",
         "tcusim unit another.toml",
         "tcusim unit board.toml --like h200",
+        "tcusim unit mygpu.toml --record cuda --ab f16,bf16",
     ),
 )
 @click.argument("file", metavar="FILE")
 @click.option("--like", metavar="NAME|FILE", help="A unit to copy, such as h200.")
-def unit_command(file: str, like: str | None) -> None:
+@click.option(
+    "--record",
+    metavar="BACKEND",
+    help="Probe one mma of this backend, such as cuda, and write the rule that has its bits.",
+)
+@click.option(
+    "--tile", type=Tile(), default="16x16x16", show_default=True, help="To --record: which."
+)
+@click.option("--ab", default="f16", show_default=True, help="To --record: one or more, f16,bf16.")
+@click.option("--acc", default="f32", show_default=True, help="To --record: one or more, f32,f16.")
+@click.option("--source", help="To --record: which hardware this is. Default: the backend.")
+@click.option("--arch", help="To --record of a backend that simulates: whose arithmetic.")
+@click.pass_context
+def unit_command(
+    ctx: click.Context, /, file: str, like: str | None, record: str | None, **options: Any
+) -> None:
     """Write the FILE of a unit, in TOML, to edit; - prints it.
 
     Every figure that may be given is in it, as a comment where it is not known. --unit FILE then
-    computes with the unit, and `tcusim list FILE` shows it.
+    computes with the unit, and `tcusim list FILE` shows it. --record finds out by probing how the
+    unit of a machine sums: how many products a step fuses, which bits it keeps, how it rounds.
     """
+    said = [name for name in options if ctx.get_parameter_source(name) is _SAID]
+    if said and record is None:
+        raise click.UsageError(f"--{said[0]} is of a unit that is probed; it needs --record")
     path = Path(file)
     if file != "-" and path.suffix != ".toml":
         raise errors.InputError(f"{file}: the name of a unit's file ends in .toml")
     if file != "-" and path.exists():
         raise errors.InputError(f"{file} is there already; name a new file")
-    unit = fused_unit(16, 24, tiles=(shape_of("16x16x16"),)) if like is None else unit_of(like)
+    if record is not None:
+        unit = _recorded(record, **options)
+        if like is not None:
+            # The figures of the other, with the arithmetic and the tile that were probed.
+            known = unit_of(like)
+            unit = replace(known, arch=unit.arch, shapes=unit.shapes, instructions=())
+    elif like is None:
+        unit = fused_unit(16, 24, tiles=(shape_of("16x16x16"),))
+    else:
+        unit = unit_of(like)
     text = unit_toml(_renamed(unit, "mychip" if file == "-" else path.stem.lower()))
     if file == "-":
         click.echo(text, nl=False)
     else:
         files.write_text(file, text)
+
+
+def _recorded(
+    backend: str, tile: MmaShape, ab: str, acc: str, source: str | None, arch: str | None
+) -> Unit:
+    """Return the unit that a backend computes with, found by probing every pair of the types."""
+    pairs = list(itertools.product(ab.split(","), acc.split(",")))
+    boxes = {pair: one_mma(backend, tile, *pair, arch=arch) for pair in pairs}
+    return probe_unit(boxes, tile=tile, source=source or f"tcusim unit --record {backend}")
 
 
 def _renamed(unit: Unit, name: str) -> Unit:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tcusim.algorithms import algorithm_of, segmented_algorithms
 from tcusim.errors import InputError, TcusimError, UnknownName
-from tcusim.machine import Rule, Unit, arch_of, fused_unit, rule_of
+from tcusim.machine import Figure, Instruction, Rule, Unit, arch_of, fused_unit, rule_of
 from tcusim.machine.shapes import MmaShape
 from tcusim.sweep.area import area_proxy
 from tcusim.sweep.axes import Grid, Point
@@ -17,7 +17,7 @@ from tcusim.sweep.errors_of_sums import FAMILIES, measured_error
 from tcusim.sweep.row import Row
 from tcusim.sweep.tasks import best_for_tile
 from tcusim.verdict.consistency import IMPOSSIBLE, Finding, findings_of
-from tcusim.verdict.subjects import Subject
+from tcusim.verdict.subjects import USUAL_TILE, Subject
 
 __all__ = ["Settings", "evaluate", "unit_at"]
 
@@ -78,9 +78,8 @@ class Settings:
 def unit_at(grid: Grid, point: Point) -> Unit:
     """Return the unit of a point, of one tile: a named one, or an invented one like another.
 
-    An invented unit that is like another does as many multiply-adds a cycle: the interval and the
-    latency of the other's instruction for these types are taken in proportion to the volume of the
-    tile.
+    An invented unit that is like another has its figures, and does as many multiply-adds a cycle:
+    a tile of half the volume takes half the interval.
 
     Raises
     ------
@@ -92,12 +91,48 @@ def unit_at(grid: Grid, point: Point) -> Unit:
         times = tuple(one for one in unit.instructions if one.tile == point.tile)
         return replace(unit, shapes=(unit.tile(point.tile),), instructions=times)
     tile = MmaShape(point.m, point.n, point.k, title="a point of a grid")
-    return fused_unit(
+    unit = fused_unit(
         _known(point.fused_length),
         _known(point.fraction_bits),
         "rne" if point.output_rounding == "rne" else "rz",
         alignment="rne" if point.alignment == "rne" else "rz",
         tiles=(tile,),
+    )
+    if grid.like is None:
+        return unit
+    times = _times(grid.like, tile, point.ab, point.acc)
+    return replace(
+        grid.like,
+        name=unit.name,
+        title=unit.title,
+        arch=unit.arch,
+        shapes=(tile,),
+        instructions=times,
+    )
+
+
+def _times(like: Unit, tile: MmaShape, ab: str, acc: str) -> tuple[Instruction, ...]:
+    """Return the time of a tile on a machine that does as many multiply-adds a cycle as another.
+
+    The interval is in proportion to the volume of the tile, and what the latency is beyond the
+    interval stays. Nothing if the other's time for these types is not known.
+    """
+    own = {one.name: one for one in like.shapes}
+    known = [one for one in like.instructions if (one.ab, one.acc) == (ab, acc) and one.interval]
+    # The usual tile speaks for the unit, if it has that.
+    known.sort(key=lambda one: one.tile != USUAL_TILE)
+    if not known or known[0].interval is None:
+        return ()
+    (first, interval), other = (known[0], known[0].interval.value), own[known[0].tile]
+    scaled = interval * (tile.m * tile.n * tile.k) / (other.m * other.n * other.k)
+    source = f"as many multiply-adds a cycle as {first.tile} of {like.name}"
+    latency = None
+    if first.latency is not None:
+        latency = Figure(scaled + first.latency.value - interval, source, "derived")
+    return (
+        Instruction(
+            tile.name, ab, acc, latency=latency, interval=Figure(scaled, source, "derived")
+        ),
     )
 
 

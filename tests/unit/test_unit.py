@@ -8,7 +8,7 @@ import pytest
 
 from command_line import fails, succeeds
 from tcusim.cli.unit import unit_command
-from tcusim.machine import FIGURES, Fused, arch_of, read_unit, unit_of
+from tcusim.machine import FIGURES, Fused, arch_of, read_unit, rule_for, unit_of
 
 
 @pytest.fixture(autouse=True)
@@ -46,3 +46,23 @@ def test_what_is_refused() -> None:
     assert "error: a.txt: the name of a unit's file ends in .toml" in fails(1, "unit", "a.txt")
     assert "unknown unit or architecture 'h20x'" in fails(1, "unit", "-", "--like", "h20x")
     assert Path("a.toml").read_text() == ""
+
+
+def test_a_unit_is_recorded_from_a_backend(tmp_path: Path) -> None:
+    path = tmp_path / "mygpu.toml"
+    succeeds(
+        *("unit", str(path), "--record", "numpy", "--arch", "volta", "--tile", "4x4x8"),
+        *("--acc", "f16", "--source", "the lab", "--like", "h200"),
+    )
+    unit = read_unit(path)
+    assert unit.name == "mygpu"
+    (rule,) = unit.arch.rows
+    assert rule.how == rule_for("volta", "f16", "f16").how
+    assert (rule.source, rule.evidence) == ("the lab", "recorded bits")
+    assert unit.clock == unit_of("h200").clock
+    assert [shape.name for shape in unit.shapes] == ["4x4x8"]
+
+
+def test_what_is_of_a_recording_needs_one(tmp_path: Path) -> None:
+    text = fails(2, "unit", str(tmp_path / "a.toml"), "--ab", "bf16")
+    assert "--ab is of a unit that is probed; it needs --record" in text
