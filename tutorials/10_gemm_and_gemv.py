@@ -91,7 +91,7 @@ tensor_cores = figures["cores"] * figures["units_per_core"]
 mma_per_second = tensor_cores * figures["clock"] / mma_time.interval.value
 affordable = figures["memory_bandwidth"] / mma_per_second
 print(f"{tensor_cores:.0f} tensor cores begin up to {mma_per_second:.2e} mma a second together.")
-print(f"(One each {mma_time.interval.value} cycles, {mma_time.interval.confidence} from:")
+print(f"(Each begins one in {mma_time.interval.value} cycles; {mma_time.interval.confidence}:")
 print(f"{mma_time.interval.source}.)")
 print(f"In that time, memory delivers {affordable:.0f} bytes for each mma.")
 print(f"The naive program asks for {naive_bytes / affordable:.0f} times as much.")
@@ -183,15 +183,14 @@ predicted = {}
 for name, program in candidates.items():
     cost = tcusim.cost(program, "h200", sizes={"a": size * size, "b": size * size})
     predicted[name] = cost.seconds
-    print(f"{name:>15}: {cost.seconds * 1e3:.2f} ms, bound by {cost.bound}")
-    for part in ("memory", "L2", "matrix units"):
-        print(f"{part:>28} alone: {cost.parts[part] * 1e3:.2f} ms")
+    print(f"{name:>15}: {cost.seconds * 1e3:.2f} ms; alone, in ms,", end=" ")
+    print(", ".join(f"{part} {seconds * 1e3:.2f}" for part, seconds in cost.parts.items()))
 
 # %% [markdown]
-# The second-level cache (L2) takes most of the load off the memory, and so the memory is not what
-# these programs wait for. But larger blocks also ask less of L2, so they win for the same reason.
-# What is left is *latency*: waiting for a load or a product that has been begun. More stages, and
-# more accumulators for each warp, hide it.
+# The second-level cache (L2) takes most of the load off the memory, so the memory is not what these
+# programs wait for. But larger blocks ask less of L2 and of the *cores*, which have fewer loads to
+# issue, so they win for the same reason. *Latency* is the waiting for a load or a product that has
+# been begun; more stages, and more accumulators for each warp, hide it.
 #
 # ## Whose bits are they?
 #
