@@ -9,9 +9,9 @@ import click
 
 import tcusim
 from tcusim.cli import files
-from tcusim.cli.options import JSON, OneOf, OutputFile, ProgramCommand, build
+from tcusim.cli.options import JSON, OneOf, OutputFile, ProgramCommand, build, tiles_of
 from tcusim.cli.output import examples, print_json, show
-from tcusim.machine import FORMATS, format_of
+from tcusim.machine import FORMATS, format_of, unit_of
 
 if TYPE_CHECKING:
     from tcusim.timing.cost import Cost
@@ -83,6 +83,9 @@ def cost_command(what: str, unit: str, as_json: bool, **options: Any) -> None:
     """
     from tcusim.timing.cost import cost
 
+    # A unit brings its tiles, and what a block may have of its memory.
+    options |= tiles_of(where := unit_of(unit), options)
+    options["arch"] = where.name
     if options["sweep"]:
         _sweep(what, unit, as_json, options)
         return
@@ -103,6 +106,7 @@ def _target(what: str, options: dict[str, Any]) -> Any:
         return build(what, options)
     asked = {name: options.get(f"build_{name}") for name in _OF_OPERATIONS}
     given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    given["arch"] = options["arch"]
     for key, name in (("dtype", "input_type"), ("result", "result_type")):
         if options[name] is not None:
             given[key] = format_of(options[name]).array_name

@@ -32,6 +32,7 @@ __all__ = [
     "arithmetic",
     "build",
     "in_words_of_the_command",
+    "tiles_of",
 ]
 
 
@@ -173,7 +174,7 @@ def arithmetic(
             names = names or ((default,) if default is not None else ())
             given |= {"archs": names} if several else {"arch": next(iter(names), None)}
             for unit in units:
-                given |= _tiles_of(unit, given)
+                given |= tiles_of(unit, given)
             return function(*args, **given)
 
         for option in reversed(options):
@@ -197,7 +198,7 @@ def _units(
     return units
 
 
-def _tiles_of(unit: Unit, given: Mapping[str, Any]) -> dict[str, Any]:
+def tiles_of(unit: Unit, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the tile that a command is given: the one it named, or the unit's usual one."""
     tiles = {shape.name: shape for shape in unit.shapes}
     if not tiles:

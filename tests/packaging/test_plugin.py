@@ -123,8 +123,9 @@ def test_its_unit_is_everywhere_by_its_entry_point_alone(
         "explain --a 1,1 --b 1,0x0c00 --unit example_chip",
         "step reduction_k --unit example_chip --plain --only mma",
         "validate 40x24x12 reduction_k --unit example_chip",
+        "cost sum --length 1e6 --unit example_chip",
     ]
-    listed, explained, stepped, validated = (
+    listed, explained, stepped, validated, cost = (
         python(COMMANDS.format(words=[line]), example) for line in words
     )
     assert "clock  1.2e+09 Hz (assumed: [EXAMPLE])" in listed
@@ -133,6 +134,10 @@ def test_its_unit_is_everywhere_by_its_entry_point_alone(
     assert "cut to 12 bits" in " ".join(explained.split())
     assert "40x24x12, f16 to f32" in stepped
     assert "40x24x12, f16 to f32, example_chip" in validated
+    # Its own tile, whose time it says; and what it does not say is named.
+    assert "on example_chip: the time is unknown" in cost
+    assert "the unit does not say: memory_latency" in cost
+    assert "latency of 40x24x12" not in cost
     expression = "__import__('tcusim').machine.unit_of('example_chip').cores.value"
     assert attempt(python, expression, example) == "8"
 

@@ -31,7 +31,7 @@ def test_the_command_tells_time_bound_and_parts() -> None:
 
 
 def test_the_command_names_what_is_unknown() -> None:
-    done = run("cumsum", "--length", "1e6", "--unit", "tpu_v4")
+    done = run("cumsum", "--length", "1e6", "--unit", "t4")
     assert "the time is unknown" in done.output
     assert "the unit does not say: " in done.output
 
@@ -69,3 +69,13 @@ def test_it_is_a_command_of_tcusim() -> None:
     assert main.commands == {} or "cost" in main.commands
     assert "cost" in main.list_commands(None)  # type: ignore[arg-type]
     assert cost_command.name == "cost"
+
+
+def test_a_unit_brings_its_tile_and_its_arithmetic(tmp_path: Path) -> None:
+    path = tmp_path / "tall.toml"
+    path.write_text('tiles = "64x8x16"\nfraction_bits = 20\n')
+    done = run("sum", "--length", "1e6", "--unit", str(path))
+    assert "latency of 64x8x16 f16 -> f32" in done.output
+    refused = run("sum", "--length", "1e6", "--unit", "amx")
+    assert "this architecture takes s8, u8" in refused.output
+    assert refused.exit_code == 1
