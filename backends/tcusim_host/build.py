@@ -47,7 +47,7 @@ _FLAGS: Final = (
     "-DTCUSIM_HOST",
 )
 # The compiler takes most of the time of a kernel that runs once: a third less than with -Og, and
-# lanes take a third more. What products and barriers take is in the runtime.
+# a run takes a tenth to a half more: products and barriers are in the runtime.
 _KERNEL_FLAGS: Final = ("-O0",)
 _RUNTIME_FLAGS: Final = ("-O3",)
 # The kernels and the runtime want nothing of libstdc++: to link to it takes longer than to compile
