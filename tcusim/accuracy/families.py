@@ -33,6 +33,9 @@ class Family:
     returns : bool
         Whether each term has its negative between the same two powers of two, in any order: the sum
         of the first 2^j terms is zero.
+    quantile : callable, optional
+        The inverse of the terms' distribution function. Needed where a mean must be known without
+        the noise of samples: that of terms of one sign adds up.
     """
 
     name: str
@@ -40,6 +43,7 @@ class Family:
     draw: Callable[[np.random.Generator, tuple[int, int]], Float64]
     one_sign: bool = False
     returns: bool = False
+    quantile: Callable[[Float64], Float64] | None = None
 
 
 def _normal(rng: np.random.Generator, shape: tuple[int, int]) -> Float64:
@@ -61,6 +65,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
             "between 0 and 1",
             lambda rng, shape: rng.uniform(0, 1, shape),
             one_sign=True,
+            quantile=lambda share: share,
         ),
         Family("heavy_tailed", "log-normal (sigma 1.5) with random signs", _heavy_tailed),
         Family("cancelling", "normal, each with its negative: the sum is 0", _normal, returns=True),

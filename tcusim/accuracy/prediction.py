@@ -34,8 +34,8 @@ __all__ = ["LONGEST", "Step", "predicted_error", "step_of"]
 # The longest sum that is predicted, in terms.
 LONGEST: Final = 2**24
 # Sums that are followed, step by step at first, and then fewer of them in strides.
-_SUMS: Final = 768
-_FEWER_SUMS: Final = 256
+_SUMS: Final = 1536
+_FEWER_SUMS: Final = 768
 _FIRST_STEPS: Final = 64
 # A stride is this part of the steps so far.
 _STRIDE: Final = 16
@@ -44,7 +44,15 @@ _RELAXING: Final = 14
 # Steps from which the moments at one exponent are taken.
 _SAMPLES: Final = 512
 _IN_SHARE: Final = 64
-_SEED: Final = 20190626
+_SEED: Final = 3
+# c is beside its terms where it is 2^this times as large as their sum, or larger.
+_BESIDE: Final = 2
+# The correlation of what two grids cut off a term, one being half as fine: that of the last bits.
+_SHARED: Final = 0.5
+# Residues that are told apart.
+_MOST_CELLS: Final = 2**16
+# A length's error is infinite where a larger share of its sums overflows.
+_OVERFLOWING: Final = 0.02
 # The exponent of a sum that is zero.
 _NOTHING: Final = -40
 
@@ -206,14 +214,16 @@ def _chain(step: Step, family: str, ab: str) -> _Walk:
 class _Moments:
     """The moments of one step's error, by the exponent of c; made when they are asked for."""
 
-    def __init__(self, step: Step, terms: Float64) -> None:
+    def __init__(self, step: Step, terms: Float64, drawn: Float64) -> None:
         self.step = step
         self.terms = terms
         self.sums = terms.sum(axis=1)
-        self.mean = float(self.sums.mean())
+        self.mean = step.length * float(drawn.mean()) if drawn.size else float(self.sums.mean())
         self.variance = float(self.sums.var())
         # The place of the last bit of each term, ascending: half of the terms have more.
         self.last = np.sort(_last_bits(terms.ravel()))
+        self.drawn = drawn
+        self.top = int(_exponents(np.abs(drawn).max(keepdims=True))[0])
         self._known: dict[tuple[int, int], tuple[float, float, float]] = {}
 
     def at(self, exponents: NDArray[np.intp], terms: float) -> Float64:
@@ -243,17 +253,54 @@ class _Moments:
         """Return the moments for c of an exponent, which is a multiple of 2^last."""
         step, rows = self.step, len(self.terms)
         # c in all places of its octave, in an order that has nothing to do with that of the terms.
-        place = (np.arange(rows) * 0.6180339887498949) % 1.0
+        # A step and its opposite meet the same c, so that rounding to nearest has no chance bias.
+        place = (np.arange(rows) % (rows // 2) * 0.6180339887498949) % 1.0
         c = np.ldexp(np.floor((1.0 + place) * 2.0 ** (exponent - last)), last)
         errors = step.take(c, self.terms) - c - self.sums
         if not np.isfinite(errors).all():
             return 0.0, 0.0, 0.0
         slope = 0.0
         if self.variance:
-            slope = float(np.mean((errors - errors.mean()) * (self.sums - self.mean)))
+            slope = float(np.mean((errors - errors.mean()) * (self.sums - self.sums.mean())))
             slope /= self.variance
-        rest = errors - errors.mean() - slope * (self.sums - self.mean)
-        return float(errors.mean()), slope, float(rest.std())
+        rest = errors - slope * self.sums
+        bias = self._bias_beside(exponent, last)
+        if bias is None:
+            bias = float(rest.mean()) + slope * self.mean
+        return bias, slope, float(rest.std())
+
+    def _bias_beside(self, exponent: int, last: int) -> float | None:
+        """Return the bias beside a c so large that its exponent is E and the sum's; None if not so.
+
+        A bias adds up over up to 2^24 terms, so that an estimate from samples would not do. The
+        aligned terms are multiples of u and c is one of q: the bias of the rounding follows from
+        the distribution of their sum modulo q, the convolution of those of the terms.
+        """
+        step = self.step
+        if step.fraction_bits is None or step.c_after or self.drawn.size == 0:
+            return None
+        cells = 2 ** max(0, step.fraction_bits - step.output_bits)
+        if cells > _MOST_CELLS or exponent < self.top + math.log2(step.length) + _BESIDE:
+            return None
+        unit = 2.0 ** (exponent - step.fraction_bits)
+        cut = (np.rint if step.nearest_terms else np.trunc)(self.drawn / unit)
+        aligning = step.length * float(np.mean(cut * unit - self.drawn))
+        shares = np.bincount(cut.astype(np.int64) % cells, minlength=cells) / cut.size
+        together = np.fft.irfft(np.fft.rfft(shares) ** step.length, cells) if cells > 1 else shares
+        places = np.arange(cells)
+        rounded = np.where(places * 2 > cells, cells, 0) if step.nearest_output else 0
+        # Of ties every other one goes up.
+        moved = (
+            np.where(places * 2 == cells, 0, rounded - places) if step.nearest_output else -places
+        )
+        bias = aligning + float(np.dot(together, moved)) * unit
+        quantum = 2.0 ** (exponent - step.output_bits)
+        grows = self.mean > 0.0 and not step.nearest_output
+        if grows and math.ldexp(1.0, last) <= quantum and unit <= quantum:
+            # A sum that passes a power of two loses one more bit, if it has that. Sums that do not
+            # grow pass one too seldom for this to count.
+            bias -= self.mean / 2.0**exponent * quantum / 2.0
+        return bias
 
 
 def _last_bits(values: Float64) -> NDArray[np.intp]:
@@ -270,7 +317,7 @@ def _follow(step: Step, family: Family, ab: str) -> _Walk:
     first = _FIRST_STEPS * step.length
     terms = terms_of(family, rng, _SUMS, first, ab).astype(np.float64)
     drawn = _strata(family, rng, ab)
-    moments = _Moments(step, _steps(drawn, rng, step.length))
+    moments = _Moments(step, _steps(drawn, rng, step.length), drawn.ravel())
     magnitude = float(np.abs(drawn).mean())
     walk = _Record(magnitude)
     exact, computed = np.zeros(_SUMS), np.zeros(_SUMS)
@@ -300,6 +347,8 @@ def _strata(family: Family, rng: np.random.Generator, ab: str) -> Float64:
     """
     count = _SAMPLES if family.one_sign else _SAMPLES // 2
     found = family.draw(rng, (count, _IN_SHARE)).ravel()
+    if family.quantile is not None:
+        found = family.quantile((np.arange(found.size) + 0.5) / found.size)
     ordered = np.sort(found if family.one_sign else np.abs(found))
     rounded: Float64 = round_values(ordered, ab).astype(np.float64)
     whole = rounded if family.one_sign else np.concatenate([-rounded[::-1], rounded])
@@ -328,9 +377,13 @@ class _Record:
 
     def add(self, length: int, errors: Float64, sizes: Float64 | None = None) -> None:
         """Keep the errors of sums of a length; sizes: of their magnitudes, if they are known."""
-        if not np.isfinite(errors).all():
+        finite = np.isfinite(errors)
+        if np.mean(~finite) > _OVERFLOWING:
             self.rows[length] = (math.inf, math.inf)
             return
+        errors = errors[finite]
+        if sizes is not None:
+            sizes = sizes[finite]
         size = length * self.magnitude if sizes is None else np.where(sizes == 0.0, 1.0, sizes)
         root = math.sqrt(float(np.mean((errors / size) ** 2)))
         self.rows[length] = (root, float(errors.mean()))
@@ -358,23 +411,32 @@ def _stride(
     steps = float(_FIRST_STEPS)
     # The next power of two terms, in steps: there some families return to zero.
     turn = 2 ** math.floor(math.log2(steps * length) + 1) / length
+    cuts = np.zeros_like(exact)
+    shared = _SHARED if _only_cuts(step) else 0.0
     while steps * length < LONGEST:
         stride = min(max(1.0, steps // _STRIDE), turn - steps)
         for part in _parts(stride, step, family, moments, computed, steps * length):
-            mean, variance = part.taken * moments.mean, part.taken * moments.variance
-            if family.returns:
-                left = turn - steps
-                mean = -exact * part.taken / left
-                variance *= max(0.0, 1.0 - part.taken / left)
-            moved = mean + math.sqrt(variance) * rng.standard_normal(len(exact))
+            left = turn - steps if family.returns else math.inf
+            staying = max(0.0, 1.0 - part.taken / left)
+            mean = -exact * part.taken / left if family.returns else part.taken * moments.mean
+            spread = math.sqrt(part.taken * moments.variance * staying)
+            moved = mean + spread * rng.standard_normal(len(exact))
             exact = exact + moved
-            computed = computed + _moved(
-                part, family, moments, computed, moved, steps * length, rng
-            )
+            noise = math.sqrt(part.taken) * rng.standard_normal((2, len(exact)))
+            # The cuts of a term and of its negative cancel, too, as far as the grid is the same.
+            noise[0] = -cuts * part.taken / left + math.sqrt(staying) * noise[0]
+            cuts = cuts + noise[0]
+            drift = _moved(part, family, moments, computed, moved, steps * length)
+            if part.followed:
+                drift += _spread(moments, computed, steps * length) * (
+                    math.sqrt(shared) * noise[0] + math.sqrt(1.0 - shared) * noise[1]
+                )
+            computed = computed + drift
             computed = np.where(np.abs(computed) > step.largest, np.inf, computed)
             steps += part.taken
         if steps >= turn:
             turn *= 2.0
+            cuts = np.zeros_like(exact)
         walk.add(round(steps * length), computed - exact)
         if not np.isfinite(computed).any():
             walk.add(LONGEST, computed - exact)
@@ -411,6 +473,16 @@ def _parts(
     return [_Part(before, 0.0), *([_Part(short, short)] * count)]
 
 
+def _only_cuts(step: Step) -> bool:
+    """Return whether errors are those of the alignment alone, and none of the rounding."""
+    return step.fraction_bits is not None and step.fraction_bits <= step.output_bits
+
+
+def _spread(moments: _Moments, computed: Float64, terms: float) -> Float64:
+    found: Float64 = moments.at(_exponents(computed), terms)[2]
+    return found
+
+
 def _moved(
     part: _Part,
     family: Family,
@@ -418,14 +490,12 @@ def _moved(
     computed: Float64,
     moved: Float64,
     terms: float,
-    rng: np.random.Generator,
 ) -> Float64:
-    """Return by how much computed sums move where the exact ones move so far."""
+    """Return by how much computed sums move, but for chance, where the exact ones move so far."""
     if not part.followed:
         return np.zeros_like(moved)
-    bias, slope, spread = moments.at(_exponents(computed), terms)
+    bias, slope, _ = moments.at(_exponents(computed), terms)
     error = slope * (moved - (part.taken * moments.mean if family.one_sign else 0.0))
-    error = error + spread * math.sqrt(part.followed) * rng.standard_normal(len(moved))
     pull = part.followed * bias
     if not family.one_sign:
         # What pulls toward zero stops there.

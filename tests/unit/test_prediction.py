@@ -74,6 +74,20 @@ def test_errors_grow_as_theory_says() -> None:
     assert predicted_error(rule(3), "same_sign", 2**20) == pytest.approx(1.0, rel=1e-3)
 
 
+def test_what_rounds_to_nearest_is_not_biased() -> None:
+    # A bias adds up over millions of steps: one by chance, of samples, would decide.
+    nearest = Rule("f16", "f32", Fused(8, 24, output="rne", alignment="rne"), "x", "x")
+    for family in ("same_sign", "normal"):
+        short, long = (predicted_error(nearest, family, 2**j) for j in (18, 24))
+        assert long < 2 ** (24 - 18) / 2 * short
+    assert predicted_error(nearest, "same_sign", 2**24) < 1e-4
+
+
+def test_a_sum_that_has_stagnated_does_not_creep_on() -> None:
+    volta = rule_for("volta", "f16", "f16")
+    assert predicted_error(volta, "same_sign", 2**24) == pytest.approx(1.0, abs=2e-3)
+
+
 def test_what_is_exact_has_no_error() -> None:
     assert predicted_error(Rule("s8", "s32", Integer(), "x", "x"), "normal", 2**20) == 0.0
     assert predicted_error(rule(25), "cancelling", 16) < 1e-9
