@@ -15,7 +15,7 @@ from tcusim.verdict.consistency import IMPOSSIBLE
 from tcusim.verdict.found import SECTIONS, Reference, UnitVerdict
 from tcusim.verdict.tasks import TASKS, Candidate, Task
 
-__all__ = ["LINES", "Line", "heading_of", "lines_of"]
+__all__ = ["LINES", "Line", "heading_of", "lines_of", "seconds_text"]
 
 # The names of the lines, in their order.
 LINES: Final = ("best", "cost", "precision", "bound", "not tested")
@@ -110,9 +110,11 @@ def _cost(found: UnitVerdict, reference: Reference | None) -> str:
     if not pairs:
         return "nothing to count"
     texts = ", ".join(_cost_of(task, one, reference) for task, one in pairs)
+    times = ", ".join(_time_of(task, one, reference) for task, one in pairs if one.seconds)
+    times = f"; predicted time: {times}" if times else ""
     if reference is None:
-        return f"elements an mma, and the useful share of its multiply-adds: {texts}"
-    return f"mma beside {reference}, and the useful share of their multiply-adds: {texts}"
+        return f"elements an mma, and the useful share of its multiply-adds: {texts}{times}"
+    return f"mma beside {reference}, and the useful share of their multiply-adds: {texts}{times}"
 
 
 def _cost_of(task: Task, one: Candidate, reference: Reference | None) -> str:
@@ -124,6 +126,20 @@ def _cost_of(task: Task, one: Candidate, reference: Reference | None) -> str:
     if other.useful != one.useful:
         useful += f", there {100 * other.useful:.3g}%"
     return f"{task.name} {one.mma / other.mma:.3g}x ({useful})"
+
+
+def _time_of(task: Task, one: Candidate, reference: Reference | None) -> str:
+    """Return the predicted time of a task, and how many times that of the reference it is."""
+    other = None if reference is None else reference.best(task)
+    beside = ""
+    if one.seconds and other is not None and other.seconds:
+        beside = f" ({one.seconds / other.seconds:.3g}x)"
+    return f"{task.name} {seconds_text(one.seconds)}{beside}"
+
+
+def seconds_text(seconds: float | None) -> str:
+    """Return a time in words; "not known" where it is not."""
+    return "not known" if seconds is None else f"{1e6 * seconds:,.4g} us"
 
 
 # --- What may be promised ---------------------------------------------------------------------

@@ -12,6 +12,7 @@ from tcusim.accuracy.families import FAMILIES
 from tcusim.check.report import ShapeReport
 from tcusim.machine import Fused, Rule
 from tcusim.verdict.found import Reference, UnitVerdict
+from tcusim.verdict.lines import seconds_text
 from tcusim.verdict.tasks import TASKS, Task
 
 __all__ = ["Section", "comparison_of", "sections_of"]
@@ -75,7 +76,34 @@ def sections_of(found: UnitVerdict, *, every_tile: bool = False) -> tuple[Sectio
         if others and not every_tile:
             more = f"Those of {others} are in the page (--html) and the JSON (--json)."
             made.append(Section("Counts of the other tiles", (more,)))
+    if "time" in asked and found.candidates:
+        made.append(_time(found))
     return tuple(made)
+
+
+def _time(found: UnitVerdict) -> Section:
+    """Tell the predicted time of the three fastest of each task, or what figures are missing."""
+    unknown = dict.fromkeys(name for one in found.candidates for name in one.unknown)
+    if unknown:
+        return Section("Time", (f"Not known: nobody told {', '.join(unknown)}.",))
+    rows = []
+    for task in TASKS:
+        own = [one for one in found.candidates if one.task == task.name]
+        own.sort(key=lambda one: one.seconds or 0.0)
+        named = {(one.name, one.tile): one for one in reversed(own)}
+        rows += [
+            (str(task), one.name, one.tile, seconds_text(one.seconds), one.bound)
+            for one in list(reversed(named.values()))[:3]
+        ]
+    return Section(
+        "Time",
+        (
+            "Predicted from the unit's figures, of 2^26 elements, or of a product. Algorithms "
+            "without mma are among them: where one is fastest, the matrix unit is of no use.",
+        ),
+        ("task", "algorithm", "tile", "time", "bound"),
+        tuple(rows),
+    )
 
 
 def _claims(found: UnitVerdict) -> Section:
@@ -245,6 +273,9 @@ def _task_rows(
     yield (f"  {what} an mma", *_marked(each, "{:,.4g}", len(found)))
     useful = [None if one is None else 100 * one.useful for one in every]
     yield ("  useful", *_marked(useful, "{:.3g}%", len(found)))
+    times = [None if one is None or one.seconds is None else 1e6 * one.seconds for one in every]
+    if any(time is not None for time in times[: len(found)]):
+        yield ("  predicted time, us", *_marked(times, "{:,.4g}", len(found), min))
 
 
 def _marked(

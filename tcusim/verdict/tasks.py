@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +24,7 @@ from tcusim.program.grammar import Program
 from tcusim.program.resources import SharedMemory
 from tcusim.simulate.counts import Counts, counts_of_text
 from tcusim.simulate.interpreter import run_numpy
+from tcusim.timing.cost import cost
 from tcusim.verdict.subjects import Subject
 
 __all__ = [
@@ -34,12 +35,13 @@ __all__ = [
     "candidates_of",
     "counted",
     "program_of",
+    "timed",
 ]
 
 _SHORT: Final = 16
 _LONG: Final = 2**16
 # Elements of an array of segments, about; rows, columns and depth of a product.
-_ELEMENTS: Final = 2**24
+_ELEMENTS: Final = 2**26
 _SIDE: Final = 1024
 # Sides of a product that is run to see how often it reads its operands.
 _SMALL_SIDE: Final = 128
@@ -166,6 +168,25 @@ def candidates_of(
         if task.kind == row.kind
         for found in _candidate(task, row, subject, tiles[report.shape])
         if found.shared_bytes <= most
+    )
+
+
+def timed(candidates: Sequence[Candidate], subject: Subject) -> tuple[Candidate, ...]:
+    """Return candidates with the times that are predicted on the unit, or what they lack."""
+    tasks = {task.name: task for task in TASKS}
+    return tuple(_timed(one, tasks[one.task], subject) for one in candidates)
+
+
+def _timed(one: Candidate, task: Task, subject: Subject) -> Candidate:
+    program, scalars = program_of(one, task, subject)
+    arrays = {buffer.name: buffer.size.evaluate(scalars) for buffer in program.inputs}
+    found = cost(program, subject.unit, sizes=arrays)
+    known = found.seconds is not None
+    return replace(
+        one,
+        seconds=found.seconds,
+        bound=found.bound if known else "",
+        unknown=() if known else found.unknown,
     )
 
 

@@ -21,7 +21,7 @@ from tcusim.verdict.lines import Line, heading_of, lines_of
 from tcusim.verdict.report_page import fragment_of, page_of
 from tcusim.verdict.sections import Section, comparison_of, sections_of
 from tcusim.verdict.subjects import Named, Subject, subject_of
-from tcusim.verdict.tasks import TASKS, Candidate, candidates_of, counted
+from tcusim.verdict.tasks import TASKS, Candidate, candidates_of, counted, timed
 
 __all__ = ["Verdict", "validate"]
 
@@ -244,6 +244,8 @@ def _judged(
     if not {"correctness", "counts", "time"}.isdisjoint(asked.sections):
         reports = reports_of(subject, asked.algorithms, full=asked.full, jobs=jobs, share=share)
         candidates = candidates_of(subject, reports)
+        if "time" in asked.sections:
+            candidates = timed(candidates, subject)
     return UnitVerdict(
         name=subject.name,
         title=subject.unit.title,
@@ -266,4 +268,7 @@ def _reference(named: Named, asked: Asked) -> Reference | None:
         subject = subject_of(named, ab=asked.ab, acc=asked.acc)
     except Unsupported:
         return None
-    return Reference(subject.name, subject.tiles[0].name, counted(subject, asked.algorithms))
+    candidates = counted(subject, asked.algorithms)
+    if "time" in asked.sections:
+        candidates = timed(candidates, subject)
+    return Reference(subject.name, subject.tiles[0].name, candidates)
