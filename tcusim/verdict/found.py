@@ -8,6 +8,7 @@ from typing import Final
 from tcusim.accuracy.accuracy import Accuracy
 from tcusim.check.report import ShapeReport
 from tcusim.machine import Rule
+from tcusim.timing.roofline import Roofline
 from tcusim.verdict.claims import Claim
 from tcusim.verdict.consistency import IMPOSSIBLE, Finding
 from tcusim.verdict.tasks import Candidate, Task, best_of
@@ -94,6 +95,8 @@ class UnitVerdict:
         What was right, for each task that it can do.
     accuracy : Accuracy or None
         How precise sums are; None if that was not asked for, or nobody said how it computes.
+    roofline : Roofline or None
+        The best of each task on the unit's roofs; None where no time is known.
     """
 
     name: str
@@ -109,6 +112,7 @@ class UnitVerdict:
     reports: tuple[ShapeReport, ...] = ()
     candidates: tuple[Candidate, ...] = ()
     accuracy: Accuracy | None = None
+    roofline: Roofline | None = None
 
     @property
     def ok(self) -> bool:

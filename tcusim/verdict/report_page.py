@@ -59,6 +59,9 @@ def fragment_of(units: Sequence[UnitVerdict], reference: Reference | None) -> st
     plots = list(_plots(units))
     if plots:
         parts += ["<h2>Error against length</h2>", line_charts.charts(plots)]
+    roofs = [line_charts.draw(one.roofline.plot()) for one in units if one.roofline is not None]
+    if roofs:
+        parts += ["<h2>Rooflines</h2>", line_charts.charts(roofs)]
     parts += ["<h2>Elements an mma</h2>", *_bars(units, reference)]
     for unit in units:
         if len(units) > 1:

@@ -24,7 +24,7 @@ from tcusim.program.grammar import Program
 from tcusim.program.resources import SharedMemory
 from tcusim.simulate.counts import Counts, counts_of_text
 from tcusim.simulate.interpreter import run_numpy
-from tcusim.timing.cost import cost
+from tcusim.timing.cost import Cost, cost
 from tcusim.verdict.subjects import Subject
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "Task",
     "best_of",
     "candidates_of",
+    "cost_of",
     "counted",
     "program_of",
     "timed",
@@ -178,9 +179,7 @@ def timed(candidates: Sequence[Candidate], subject: Subject) -> tuple[Candidate,
 
 
 def _timed(one: Candidate, task: Task, subject: Subject) -> Candidate:
-    program, scalars = program_of(one, task, subject)
-    arrays = {buffer.name: buffer.size.evaluate(scalars) for buffer in program.inputs}
-    found = cost(program, subject.unit, sizes=arrays)
+    found = cost_of(one, task, subject)
     known = found.seconds is not None
     return replace(
         one,
@@ -188,6 +187,13 @@ def _timed(one: Candidate, task: Task, subject: Subject) -> Candidate:
         bound=found.bound if known else "",
         unknown=() if known else found.unknown,
     )
+
+
+def cost_of(one: Candidate, task: Task, subject: Subject) -> Cost:
+    """Return what a candidate costs on the unit, for the task's amount of data."""
+    program, scalars = program_of(one, task, subject)
+    arrays = {buffer.name: buffer.size.evaluate(scalars) for buffer in program.inputs}
+    return cost(program, subject.unit, sizes=arrays)
 
 
 def best_of(candidates: Sequence[Candidate], task: Task) -> Candidate | None:

@@ -13,6 +13,7 @@ from tcusim.algorithms import algorithm_of
 from tcusim.check.report import ShapeReport
 from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.machine.shapes import MmaShape
+from tcusim.timing.roofline import Roofline, roofline
 from tcusim.verdict.claims import Model, claims_of
 from tcusim.verdict.consistency import findings_of
 from tcusim.verdict.correctness import reports_of
@@ -21,7 +22,7 @@ from tcusim.verdict.lines import Line, heading_of, lines_of
 from tcusim.verdict.report_page import fragment_of, page_of
 from tcusim.verdict.sections import Section, comparison_of, sections_of
 from tcusim.verdict.subjects import Named, Subject, subject_of
-from tcusim.verdict.tasks import TASKS, Candidate, candidates_of, counted, timed
+from tcusim.verdict.tasks import TASKS, Candidate, best_of, candidates_of, cost_of, counted, timed
 
 __all__ = ["Verdict", "validate"]
 
@@ -259,7 +260,17 @@ def _judged(
         reports=reports,
         candidates=candidates,
         accuracy=accuracy,
+        roofline=_roofline(subject, candidates),
     )
+
+
+def _roofline(subject: Subject, candidates: Sequence[Candidate]) -> Roofline | None:
+    """Return the best of each task on the unit's roofs; None where no time is known."""
+    best = {task: one for task in TASKS if (one := best_of(candidates, task)) is not None}
+    costs = {task.name: cost_of(one, task, subject) for task, one in best.items() if one.seconds}
+    if not costs:
+        return None
+    return roofline(costs, subject.unit, (subject.tiles[0].name, subject.ab, subject.acc))
 
 
 def _reference(named: Named, asked: Asked) -> Reference | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from tcusim.machine import Arch, Figure, Fused, Instruction, Rule, Unit
@@ -28,5 +29,14 @@ def timed(interval: float, latency: float, tile: str = "4x4x4") -> Instruction:
 
 
 def judge(*named: Any, **more: Any) -> Verdict:
-    """Return a verdict on few algorithms, compared with nothing."""
-    return validate(*named, **{"algorithms": FEW, "reference": None, **more})
+    """Return a verdict on few algorithms, compared with nothing; a like question is asked once."""
+    asked = {"algorithms": FEW, "reference": None, **more}
+    lists = {key: tuple(one) if isinstance(one, list) else one for key, one in asked.items()}
+    if "planted" in lists["algorithms"]:
+        return validate(*named, **lists)
+    return _judged(named, tuple(lists.items()))
+
+
+@cache
+def _judged(named: tuple[Any, ...], asked: tuple[tuple[str, Any], ...]) -> Verdict:
+    return validate(*named, **dict(asked))
