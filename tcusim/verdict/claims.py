@@ -7,14 +7,15 @@ tcusim.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.errors import TcusimError
-from tcusim.machine import Values, format_of, from_values, mma_values, round_values
+from tcusim.errors import InputError, TcusimError, Unsupported
+from tcusim.machine import Rule, Values, format_of, from_values, mma_values, round_values
+from tcusim.machine.probing import probe_rule
 from tcusim.machine.shapes import MmaShape
 from tcusim.verdict.subjects import Subject
 
@@ -86,12 +87,44 @@ def _claims(subject: Subject, tile: MmaShape, model: Model) -> Iterator[Claim]:
             row, col = (int(place[0]) for place in np.nonzero(differs))
             first = f"{what}, d[{row}, {col}] is {got[row, col]!r} and not {expected[row, col]!r}"
     if wrong:
+        yield from _named(rule, tile, model)
         yield Claim(
             "bits",
             tile.name,
             f"{wrong:,} of {outputs:,} outputs of {tile.name} have other bits than the unit's "
             f"rule gives; of {first}",
         )
+
+
+def _named(rule: Rule, tile: MmaShape, model: Model) -> Iterator[Claim]:
+    """Yield what the model computes with instead, if a rule reproduces its bits."""
+
+    def asked(a: Values, b: Values, c: Values) -> Any:
+        given = (from_values(one, fmt) for one, fmt in ((a, rule.ab), (b, rule.ab), (c, rule.acc)))
+        return model(*given)
+
+    try:
+        found = probe_rule(asked, tile, rule.ab, rule.acc).how
+    except (Unsupported, InputError):
+        # The bits are others all the same.
+        return
+    if type(found) is not type(rule.how):
+        kinds = (type(one).__name__.lower() for one in (rule.how, found))
+        yield Claim(
+            "kind",
+            tile.name,
+            "the unit claims {} arithmetic, and its model computes with {}".format(*kinds),
+        )
+        return
+    for item in fields(found):
+        claimed, computed = getattr(rule.how, item.name), getattr(found, item.name)
+        if claimed != computed:
+            yield Claim(
+                item.name,
+                tile.name,
+                f"the unit claims {item.name} = {claimed}, and its model computes with {computed} "
+                f"(tile {tile.name})",
+            )
 
 
 def _bits(values: NDArray[Any], like: NDArray[Any]) -> NDArray[Any]:

@@ -31,7 +31,9 @@ def timed(interval: float, latency: float, tile: str = "4x4x4") -> Instruction:
 def judge(*named: Any, **more: Any) -> Verdict:
     """Return a verdict on few algorithms, compared with nothing; a like question is asked once."""
     asked = {"algorithms": FEW, "reference": None, **more}
-    lists = {key: tuple(one) if isinstance(one, list) else one for key, one in asked.items()}
+    lists: dict[str, Any] = {
+        key: tuple(one) if isinstance(one, list) else one for key, one in asked.items()
+    }
     if "planted" in lists["algorithms"]:
         return validate(*named, **lists)
     return _judged(named, tuple(lists.items()))
@@ -39,4 +41,5 @@ def judge(*named: Any, **more: Any) -> Verdict:
 
 @cache
 def _judged(named: tuple[Any, ...], asked: tuple[tuple[str, Any], ...]) -> Verdict:
-    return validate(*named, **dict(asked))
+    given: dict[str, Any] = dict(asked)
+    return validate(*named, **given)

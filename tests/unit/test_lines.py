@@ -58,7 +58,7 @@ def test_what_a_model_computes_otherwise_is_named() -> None:
     verdict = judge(claimed, model=lambda a, b, c: mma_values(a, b, c, rule))
     precision = verdict.lines()[0][2]
     assert (precision.name, precision.good) == ("precision", False)
-    assert precision.text.startswith("WRONG: ")
+    assert precision.text.startswith("WRONG: the unit claims fraction_bits = 24, and its model")
     assert "have other bits than the unit's rule gives" in precision.text
     assert not verdict.ok
     assert "hardware" not in verdict.lines()[0][4].text
