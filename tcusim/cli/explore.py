@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import click
 
+from tcusim.accuracy import FAMILIES
 from tcusim.cli import files
 from tcusim.cli.options import OneOf, OutputFile
 from tcusim.cli.output import examples, json_text, progress, show
 from tcusim.sweep.axes import AXES, Grid
-from tcusim.sweep.errors_of_sums import FAMILIES
 from tcusim.sweep.explore import explore
-from tcusim.sweep.results import HEADER, Exploration
+from tcusim.sweep.results import Exploration
 from tcusim.sweep.row import METRICS
 
 __all__ = ["explore_command"]
@@ -155,14 +155,13 @@ def _print(found: Exploration, sort: str, most: int) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    cells = found.table(sort, most)
+    header, *cells = found.lines(sort, most)
     if cells:
-        kept = [at for at in range(len(HEADER)) if any(line[at] for line in cells)]
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-        for at in kept:
-            table.add_column(HEADER[at], overflow="fold")
+        for name in header:
+            table.add_column(name, overflow="fold")
         for line in cells:
-            table.add_row(*(Text(line[at]) for at in kept))
+            table.add_row(*map(Text, line))
         show(table)
     for text in (*found.reasons(), *found.notes()):
         click.echo(text)

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
+from tcusim.accuracy import FAMILIES, measured_errors, predicted_error
+from tcusim.accuracy.prediction import LONGEST
 from tcusim.algorithms import algorithm_of, segmented_algorithms
-from tcusim.errors import InputError, TcusimError, UnknownName
+from tcusim.errors import InputError, TcusimError, UnknownName, unknown_name
 from tcusim.machine import Figure, Instruction, Rule, Unit, arch_of, fused_unit, rule_of
 from tcusim.machine.shapes import MmaShape
 from tcusim.sweep.area import area_proxy
 from tcusim.sweep.axes import Grid, Point
-from tcusim.sweep.errors_of_sums import FAMILIES, measured_error
 from tcusim.sweep.row import Row
 from tcusim.sweep.tasks import best_for_tile
 from tcusim.verdict.consistency import IMPOSSIBLE, Finding, findings_of
@@ -22,6 +23,8 @@ from tcusim.verdict.subjects import USUAL_TILE, Subject
 __all__ = ["Settings", "evaluate", "unit_at"]
 
 
+# Sums that are measured take time in proportion to their length, on every unit.
+_LONGEST_MEASURED: Final = 2**16
 # In place of a unit's own arithmetic where that is not looked at.
 _ANY: Final = arch_of("exact")
 
@@ -50,8 +53,15 @@ class Settings:
     def __post_init__(self) -> None:
         if not isinstance(self.length, int) or self.length < 1:
             raise InputError(f"length must be a whole number from 1 on, got {self.length!r}")
+        if self.length > LONGEST:
+            raise InputError(f"length must be at most {LONGEST:,}, got {self.length:,}")
+        if self.measure and self.length > _LONGEST_MEASURED:
+            raise InputError(
+                f"measure takes sums of up to {_LONGEST_MEASURED:,} terms, as each unit is "
+                f"simulated; got length={self.length:,}"
+            )
         if self.family not in FAMILIES:
-            raise InputError(f"family must be one of {', '.join(FAMILIES)}, got {self.family!r}")
+            raise unknown_name("family", self.family, FAMILIES)
 
     def as_json(self) -> dict[str, Any]:
         """Return what makes these settings, ready for JSON."""
@@ -128,7 +138,7 @@ def _times(like: Unit, tile: MmaShape, ab: str, acc: str) -> tuple[Instruction, 
     source = f"as many multiply-adds a cycle as {first.tile} of {like.name}"
     latency = None
     if first.latency is not None:
-        latency = Figure(scaled + first.latency.value - interval, source, "derived")
+        latency = Figure(first.latency.value + (scaled - interval), source, "derived")
     return (
         Instruction(
             tile.name, ab, acc, latency=latency, interval=Figure(scaled, source, "derived")
@@ -166,7 +176,8 @@ def _row(grid: Grid, settings: Settings, point: Point) -> Row:
     try:
         unit = unit_at(grid, point)
         rule = rule_of(unit.arch, point.ab, point.acc)
-        predicted = measured_error(rule, settings.family, settings.length, point.k)
+        predicted = predicted_error(rule, settings.family, settings.length, k=point.k)
+        measured = _measured(settings, rule, point.k)
         findings = _findings(unit, point)
         timed = replace(unit, name="timed", arch=_ANY)
         sums, scans = best_for_tile(timed, point.ab, point.acc, settings.algorithms)
@@ -176,12 +187,25 @@ def _row(grid: Grid, settings: Settings, point: Point) -> Row:
         return replace(row, reason=f"too large to evaluate here: {str(error) or 'no memory'}")
     return replace(
         row,
-        error=predicted if math.isfinite(predicted) else None,
+        error=_finite(predicted),
+        measured=_finite(measured),
         area=area_proxy(point.m, point.n, point.k, rule),
         sums=sums,
         scans=scans,
         notes=tuple(f"{one.name}: {one.text}" for one in findings) + _notes(rule, predicted),
     )
+
+
+def _measured(settings: Settings, rule: Rule, k: int) -> float:
+    """Return the error as the simulator has it; NaN if that is not asked for."""
+    if not settings.measure:
+        return math.nan
+    lengths, families = [settings.length], [settings.family]
+    return measured_errors(rule, lengths, k=k, families=families)[settings.family][0]
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _findings(unit: Unit, point: Point) -> tuple[Finding, ...]:

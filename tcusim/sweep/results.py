@@ -16,14 +16,14 @@ from tcusim.sweep.axes import Grid
 from tcusim.sweep.metrics import Settings
 from tcusim.sweep.page import MOST_ROWS, page_of
 from tcusim.sweep.ranking import ordered, pairs_of, pareto
-from tcusim.sweep.row import COLUMNS, Row
+from tcusim.sweep.row import COLUMNS, Done, Row
 
 __all__ = ["HEADER", "Exploration"]
 
 # The columns of the table for people.
 HEADER: Final = (
-    *("unit", "tile", "types", "L", "F", "rounding", "error", "area", "sum: waste", "by"),
-    *("scan: waste", "by", "best in"),
+    *("unit", "tile", "types", "L", "F", "rounding", "error", "measured", "area"),
+    *("sum: waste", "by", "seconds", "scan: waste", "by", "seconds", "best in"),
 )
 # Lines of reasons in a text.
 _MOST_REASONS: Final = 8
@@ -72,6 +72,12 @@ class Exploration:
         }
         rows = [row for row in self.ordered(by) if not row.reason][:most]
         return [_cells(row, [pair for pair, of in best.items() if id(row) in of]) for row in rows]
+
+    def lines(self, by: str = "error", most: int | None = None) -> list[tuple[str, ...]]:
+        """Return the header, then the cells of the table, without columns that are empty."""
+        cells = self.table(by, most)
+        kept = [at for at in range(len(HEADER)) if any(line[at] for line in cells)]
+        return [tuple(line[at] for at in kept) for line in (HEADER, *cells)]
 
     def reasons(self) -> list[str]:
         """Return a line for each reason why units cannot be, with how many and the first."""
@@ -129,19 +135,20 @@ class Exploration:
     def to_html(self) -> str:
         """Return a page with plots and the table, which asks for nothing else."""
         texts = [*self.reasons(), *self.notes()]
-        return page_of(self.rows, self.summary(), (HEADER, *self.table(most=MOST_ROWS)), texts)
+        return page_of(self.rows, self.summary(), self.lines(most=MOST_ROWS), texts)
 
     def __str__(self) -> str:
         """Print the table and the summary as plain text."""
-        lines = [HEADER, *self.table()]
+        lines = self.lines()
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         text = ["  ".join(map(str.ljust, cells, widths)).rstrip() for cells in lines]
         return "\n".join([*text, "", *self.reasons(), *self.notes(), self.summary()])
 
     def _repr_html_(self) -> str:
+        header, *lines = self.lines()
         return shown(
             f"<p><strong>{escape(self.summary())}</strong></p>",
-            table("Units", self.table(), HEADER),
+            table("Units", lines, header),
         )
 
 
@@ -155,18 +162,18 @@ def _cells(row: Row, best: Sequence[tuple[str, str]]) -> tuple[str, ...]:
         _text(point.fraction_bits),
         point.output_rounding + (" rne terms" if point.alignment == "rne" else ""),
         _text(row.error),
+        _text(row.measured),
         _text(row.area),
-        *(
-            text
-            for done in (row.sums, row.scans)
-            for text in (
-                ("", "none")
-                if done is None
-                else (f"{100 * done.waste:.4g}%", f"{done.algorithm} {done.side}")
-            )
-        ),
+        *(text for done in (row.sums, row.scans) for text in _done(done)),
         ", ".join("/".join(pair) for pair in best),
     )
+
+
+def _done(done: Done | None) -> tuple[str, str, str]:
+    if done is None:
+        return "", "none", ""
+    seconds = "" if done.seconds is None else f"{done.seconds:.3g}"
+    return f"{100 * done.waste:.4g}%", f"{done.algorithm} {done.side}", seconds
 
 
 def _text(value: float | None) -> str:

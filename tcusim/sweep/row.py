@@ -48,8 +48,8 @@ class Row:
     reason : str
         Why it cannot be, or cannot be evaluated; empty if it was.
     error : float or None
-        Error of a sum, as the exploration's `length` and `family` say: root mean square of
-        |sum - exact| / sum of |terms|. None if it overflows.
+        Predicted error of a sum, as the exploration's `length` and `family` say: the root mean
+        square of |sum - exact| / sum of |terms|. None if it overflows.
     measured : float or None
         The same, measured on the simulator, where that was asked for.
     area : float or None

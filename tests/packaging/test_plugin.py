@@ -124,8 +124,11 @@ def test_its_unit_is_everywhere_by_its_entry_point_alone(
         "step reduction_k --unit example_chip --plain --only mma",
         "validate 40x24x12 reduction_k --unit example_chip",
         "cost sum --length 1e6 --unit example_chip",
+        "validate example_chip reduction_kn --tile 8x24x12",
+        "explore --unit example_chip --fraction-bits 12 --tile 8x8x4 --fused-length 4 --csv - "
+        "--algorithm reduction_kn --length 256 --jobs 2",
     ]
-    listed, explained, stepped, validated, cost = (
+    listed, explained, stepped, validated, cost, judged, explored = (
         python(COMMANDS.format(words=[line]), example) for line in words
     )
     assert "clock  1.2e+09 Hz (assumed: [EXAMPLE])" in listed
@@ -138,6 +141,10 @@ def test_its_unit_is_everywhere_by_its_entry_point_alone(
     assert "on example_chip: the time is unknown" in cost
     assert "the unit does not say: memory_latency" in cost
     assert "latency of 40x24x12" not in cost
+    assert "example_chip" in judged
+    # Its two tiles beside the invented one, in processes that know it by its entry point, too.
+    rows = [line.split(",")[:2] for line in explored.splitlines()[1:]]
+    assert rows == [["", "8x8x4"], ["example_chip", "40x24x12"], ["example_chip", "8x24x12"]]
     expression = "__import__('tcusim').machine.unit_of('example_chip').cores.value"
     assert attempt(python, expression, example) == "8"
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from tcusim.machine import Fused
+from tcusim.accuracy import predicted_error
+from tcusim.errors import InputError
+from tcusim.machine import Fused, Rule, unit_of
 from tcusim.sweep.axes import Grid, Point
 from tcusim.sweep.metrics import Settings, evaluate, unit_at
 
@@ -33,3 +35,47 @@ def test_waste_is_what_is_left_of_the_tile() -> None:
     assert row.sums.waste == pytest.approx(1 - 1 / (8 * 4 * 12 * row.sums.mma))
     assert row.sums.algorithm == "reduction_kn"
     assert row.scans.algorithm == "scan_kn"
+
+
+def test_errors_are_predicted_and_measured_when_asked() -> None:
+    settings = Settings(256, "same_sign", True, FEW)
+    (row,) = rows(settings, tile="4x4x4", fraction_bits=12, fused_length=4)
+    assert row.error == predicted_error(row_rule(12), "same_sign", 256, k=4)
+    assert 0.5 < row.measured / row.error < 2
+    (row,) = rows(tile="4x4x4", fraction_bits=12, fused_length=4)
+    assert row.measured is None
+    with pytest.raises(InputError, match="measure takes sums of up to 65,536 terms"):
+        Settings(2**17, "same_sign", True, FEW)
+
+
+def row_rule(fraction_bits: int) -> Rule:
+    return Rule("f16", "f32", Fused(4, fraction_bits), "invented", "assumed")
+
+
+def test_overflow_has_no_error_and_a_note() -> None:
+    settings = Settings(2**20, "same_sign", False, FEW)
+    (row,) = rows(settings, acc="f16", output_rounding="rne", fused_length=64, k=64, m=4, n=4)
+    assert row.error is None
+    assert "overflow: a sum is beyond what f16 holds" in row.notes
+
+
+def test_units_like_another_do_as_many_multiply_adds_a_cycle() -> None:
+    grid = Grid.of(tile="16x16x16,16x16x8", like="h200")
+    whole: Any
+    half: Any
+    whole, half = (unit_at(grid, point) for point in grid.points())
+    times: Any = [unit.instruction(unit.shapes[0].name, "f16", "f32") for unit in (whole, half)]
+    assert times[0].interval.value == 2 * times[1].interval.value
+    own: Any = unit_of("h200").instruction("16x16x16", "f16", "f32")
+    assert (times[0].interval.value, times[0].latency.value) == (
+        own.interval.value,
+        own.latency.value,
+    )
+    assert half.clock == unit_of("h200").clock
+    assert half.arch.rows[0].how.fraction_bits == 24
+
+
+def test_known_figures_give_times() -> None:
+    timed, alone = (rows(tile="8x8x4", fused_length=4, like=like)[0] for like in ("h200", None))
+    assert timed.sums.seconds > 0
+    assert alone.sums.seconds is None
