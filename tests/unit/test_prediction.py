@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +33,7 @@ RULES = [
         rule_for("ieee", "f16", "f32"),
     )
 ]
+ROOT = Path(__file__).parents[2]
 # The factor that is promised, and what a mean of few sums may be off.
 NEAR = 2.0 * 1.25
 
@@ -58,6 +61,28 @@ def test_predictions_of_long_sums(name: str, one: Rule) -> None:
             predicted = predicted_error(one, family, length)
             pair = sorted((max(floor, error), max(floor, predicted)))
             assert pair[1] <= NEAR * pair[0], (name, family, length, error, predicted)
+
+
+LONG = json.loads((ROOT / "docs" / "data" / "long_sums.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    marked([(" ".join(map(str, list(row.values())[:-1])), row) for row in LONG["rows"]], 12),
+)
+def test_predictions_of_recorded_sums(name: str, row: Any) -> None:
+    how = Fused(
+        row["length"], row["fraction_bits"], output=row["output"], alignment=row["alignment"]
+    )
+    one = Rule("f16", row["acc"], how, "x", "x")
+    floor = 2.0 ** -(format_of(row["acc"]).fraction_bits + 2)
+    for power, error in enumerate(row["errors"], LONG["first_power"]):
+        predicted = predicted_error(one, row["family"], 2**power)
+        if error is not None and math.isfinite(predicted):
+            # Of 20 sums a root mean square is known less well.
+            near = 2.0 if power <= 15 else NEAR
+            pair = sorted((max(floor, error), max(floor, predicted)))
+            assert pair[1] <= near * pair[0], (name, power, error, predicted)
 
 
 def test_errors_grow_as_theory_says() -> None:
