@@ -126,7 +126,8 @@ def draw(plot: Plot) -> str:
         x = place_x(at)
         parts.append(f'<path class="grid" d="M{x:.1f} {TOP}V{bottom}"/>')
         # Long names at the right end must not be cut off.
-        anchor = "end" if plot.names and x > WIDTH - RIGHT - 20 else "middle"
+        long = plot.names or plot.linear
+        anchor = "end" if long and x > WIDTH - RIGHT - 24 else "middle"
         parts.append(f'<text x="{x:.1f}" y="{bottom + 14}" text-anchor="{anchor}">{label}</text>')
     middle = LEFT + (WIDTH - LEFT - RIGHT) / 2
     parts.append(

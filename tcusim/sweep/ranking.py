@@ -41,12 +41,14 @@ def pareto(rows: Sequence[Row], one: str, other: str) -> tuple[Row, ...]:
 
 
 def pairs_of(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    """Return the pairs of metrics of which some row has both."""
-    return [
-        pair
-        for pair in PAIRS
-        if any(None not in (row.value(pair[0]), row.value(pair[1])) for row in rows)
-    ]
+    """Return the pairs of metrics in both of which rows differ, of the rows that have both."""
+    found = []
+    for pair in PAIRS:
+        values = [(row.value(pair[0]), row.value(pair[1])) for row in rows]
+        known = [both for both in values if None not in both]
+        if known and all(len(set(one)) > 1 for one in zip(*known, strict=True)):
+            found.append(pair)
+    return found
 
 
 def ordered(rows: Sequence[Row], by: str) -> tuple[Row, ...]:

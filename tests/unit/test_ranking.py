@@ -37,5 +37,6 @@ def test_rows_without_a_metric_come_last() -> None:
         ordered(rows, "size")
 
 
-def test_pairs_are_those_that_some_row_has() -> None:
-    assert pairs_of([row(1.0, None), row(None, 1.0)]) == [("sums_mma", "area")]
+def test_pairs_are_those_in_which_rows_differ() -> None:
+    assert pairs_of([row(1.0, 1.0), row(2.0, 3.0)]) == [("error", "area")]
+    assert pairs_of([row(1.0, None), row(None, 1.0), row(1.0, 2.0)]) == []
