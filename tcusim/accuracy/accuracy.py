@@ -334,7 +334,7 @@ def accuracy_of(
         for name in FAMILIES:
             known = dict(zip(lengths, measured[name], strict=True))
             every = dict.fromkeys([*lengths, *(2**j for j in range(last + 1, _LONGEST + 1))])
-            every |= dict.fromkeys([PROMISED])
+            every |= {PROMISED: None}
             errors += [
                 Error(
                     name,

@@ -34,6 +34,7 @@ _STYLE: Final = """
 .tcusim-verdict .bars i.other { background: #8a8a8a }
 .tcusim-verdict .bars span { white-space: nowrap }
 .tcusim-verdict .bars div { display: flex; gap: .5em; align-items: center }
+.tcusim-verdict .bars div span { white-space: normal; overflow-wrap: anywhere }
 @media (max-width: 36em) { .tcusim-verdict dl { display: block }
   .tcusim-verdict dd { margin: 0 0 .7em } }
 """
