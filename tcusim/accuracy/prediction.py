@@ -44,8 +44,6 @@ _RELAXING: Final = 14
 # Steps from which the moments at one exponent are taken.
 _SAMPLES: Final = 512
 _IN_SHARE: Final = 64
-# Standard errors from which a mean is told from none, where steps round to nearest.
-_SIGNIFICANT: Final = 3.0
 _SEED: Final = 3
 # c is beside its terms where it is 2^this times as large as their sum, or larger.
 _BESIDE: Final = 2
