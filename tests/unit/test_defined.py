@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+import tcusim
 from planted import (
     LENGTH,
     SYNC,
@@ -99,3 +102,24 @@ def test_defined_before_use_remembers_a_branch_of_the_same_condition() -> None:
     verify(planted(program, "9", first, second))
     other = replace(second, bounds=(Bound(BLOCK, Index.of(1)),))
     refused(planted(program, "9", first, other), "defined_before_use", "accumulator 'T'")
+
+
+@pytest.mark.parametrize("size", [6145, 13_000, 20_001])
+def test_defined_before_use_takes_nothing_from_a_branch_that_never_runs(size: int) -> None:
+    """All panels of a chunk are whole, and the branch for others writes no element."""
+    tcusim.build("scan_panel", tile="8x32x16", segment_size=size)
+
+
+def test_defined_before_use_follows_long_segments_whose_rows_do_not_divide_them() -> None:
+    tcusim.build("reduction_kn", tile=tcusim.MmaShape(8, 48, 12), segment_size=2**16)
+
+
+def test_defined_before_use_counts_the_branch_that_always_runs() -> None:
+    first = at(reduction(), "1")
+    within = (Bound(Index(), Index.of(1)),)
+    beyond = (Bound(Index.of(2), Index.of(1)),)
+    verify(planted(reduction(), "1", When(within, (first,))))
+    verify(planted(reduction(), "1", When(beyond, (), (first,))))
+    for bounds, body, otherwise in ((beyond, (first,), ()), (within, (), (first,))):
+        never = planted(reduction(), "1", When(bounds, body, otherwise))
+        refused(never, "defined_before_use", "no earlier step sets on every path")

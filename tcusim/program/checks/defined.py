@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tcusim.program.checks.regions import depends_on_warp, footprint, is_shared
+from tcusim.program.checks.regions import depends_on_warp, footprint, is_shared, may_run
 from tcusim.program.checks.sites import Finding
 from tcusim.program.grammar import Bound, Loop, Program, Space, When
-from tcusim.program.walk import Mask, Site, top
+from tcusim.program.walk import Guard, Mask, Site, top
 
 
 @dataclass(slots=True)
@@ -33,6 +33,12 @@ class _Defined:
         """Add all that another state defines."""
         self.frags |= other.frags
         self.cells = {name: mask | other.cells[name] for name, mask in self.cells.items()}
+
+    def differs(self, other: _Defined) -> bool:
+        """Whether another state defines more, or less."""
+        return self.frags != other.frags or any(
+            not np.array_equal(mask, other.cells[name]) for name, mask in self.cells.items()
+        )
 
 
 def defined_before_use(program: Program) -> Iterator[Finding]:
@@ -90,9 +96,15 @@ def _define_when(
     if not on_data:
         state.branches[bounds, True] = body
         state.branches[bounds, False] = otherwise
+        if body.differs(otherwise):
+            # What never runs takes nothing away.
+            if not may_run(program, site, Guard(site.path, bounds, taken=False)):
+                otherwise = body
+            elif not may_run(program, site, Guard(site.path, bounds, taken=True)):
+                body = otherwise
     state.frags |= body.frags & otherwise.frags
     for buffer in program.scratch:
-        one, two = (end.cells[buffer.name] for end in ends)
+        one, two = body.cells[buffer.name], otherwise.cells[buffer.name]
         # Another warp of the block takes the other branch, and all see what it writes.
         by_any = buffer.space is Space.SHARED and depends_on_warp(bounds)
         state.cells[buffer.name] = one | two if by_any else one & two

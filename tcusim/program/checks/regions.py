@@ -24,7 +24,7 @@ from tcusim.program.walk import (
 )
 
 # The most elements that one view is followed to, over all warps and iterations.
-MOST_ELEMENTS: Final = 1 << 21
+MOST_ELEMENTS: Final = 1 << 24
 
 
 # --- Conditions -------------------------------------------------------------------------------
@@ -94,6 +94,28 @@ def footprint(program: Program, site: Site, view: View) -> Footprint:
     """Return the elements that may be touched; `exact` if they are, whatever the sizes are."""
     loops = ((loop.var, loop.count.constant) for loop in site.loops)
     return _footprint_of(view, site.guards, program.warp_columns, (("warp", program.warps), *loops))
+
+
+def may_run(program: Program, site: Site, guard: Guard) -> bool:
+    """Whether some warp and iteration that reaches a When takes this branch of it, for all we know.
+
+    Loops that run-time sizes end, and conditions on them, say nothing.
+    """
+    counts = {"warp": program.warps}
+    counts |= {loop.var: loop.count.constant for loop in site.loops if loop.count.constant}
+    known = frozenset((*WARP_PLACES, *counts))
+    parts = (_known_part(one, known) for one in (*site.guards, guard) if one.tells)
+    guards = tuple(part for part in parts if part)
+    used = frozenset[str]().union(*(bound_symbols(one.bounds) for one in guards))
+    if used & WARP_PLACES:
+        used |= {"warp"}
+    axes = {name: np.arange(count) for name, count in counts.items() if name in used}
+    if math.prod(map(len, axes.values())) > MOST_ELEMENTS:
+        return True
+    placement = Placement.over(axes, {})
+    if "warp" in axes:
+        placement.symbols |= warp_symbols(placement.symbols["warp"], program.warp_columns)
+    return bool(placement.reached(guards).any())
 
 
 def _iterations(view: View, guards: tuple[Guard, ...], name: str, fixed: Mapping[str, int]) -> int:
