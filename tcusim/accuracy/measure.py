@@ -106,7 +106,9 @@ def _blocked(terms: Values, rule: Rule, k: int, blocked: int) -> Values:
     """Return sums of blocks, each with an accumulator of its own, added up one after the other."""
     rows, length = terms.shape
     size = min(length, blocked * k)
-    blocks = terms[:, : length // size * size].reshape(-1, size)
+    # The last block may have fewer terms; the zeros in their place change no bit.
+    whole = np.pad(terms, ((0, 0), (0, -length % size)))
+    blocks = whole.reshape(-1, size)
     acc = format_of(rule.acc).dtype
     sums = _accumulated(blocks, np.zeros((len(blocks), 1), acc), rule, k).reshape(rows, -1)
     with np.errstate(over="ignore"):

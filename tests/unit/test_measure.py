@@ -42,6 +42,12 @@ def test_blocks_are_added_with_a_rounding_each() -> None:
     assert blocks["same_sign"][0] < 0.2 * chain["same_sign"][0]
 
 
+def test_no_term_is_left_out_of_blocks() -> None:
+    fine = rule_for("hopper", "f16", "f32")
+    found = measured_errors(fine, [63, 129], k=3, blocked=16, rows=8)
+    assert max(max(errors) for errors in found.values()) < 1e-6
+
+
 def test_an_overflow_is_an_infinite_error() -> None:
     exact = rule_for("exact", "f16", "f16")
     found = measured_errors(exact, [2**18], blocked=64, families=["same_sign"], rows=2)
