@@ -80,7 +80,8 @@ def test_every_example_of_a_help_works(folder: Path, command: str) -> None:
     for line in examples:
         words = shlex.split(line)[1:]
         assert words[0] == command
-        if command in ("agree", "validate", "tune") and "--case" not in words:
+        takes_long = command in ("agree", "validate", "tune", "microbench")
+        if (takes_long and "--case" not in words) or "--record" in words:
             # These take minutes, or need a GPU: their options are read only.
             _COMMANDS[command].make_context(command, words[1:])
         elif "--compile" in words and why_no_compiler() is not None:
