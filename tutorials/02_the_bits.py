@@ -73,7 +73,7 @@ for arch in ("volta", "ampere", "hopper", "exact"):
 #
 # <!-- figure: alignment -->
 #
-# For float16 operands, L and F are all that differs between these three generations:
+# For float16 operands, L and F are all that matters of what differs between these generations:
 
 # %%
 rules = {
@@ -316,8 +316,8 @@ tcusim.lessons.check(
 )
 
 # %% [markdown]
-# Errors of several steps can cancel. That is luck, but no rare luck: about one random row in nine
-# is such a case.
+# Errors of several steps can cancel. That is luck, and not rare: about one random row in ten is
+# such a case.
 #
 # ## In short
 #

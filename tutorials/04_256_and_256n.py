@@ -91,8 +91,8 @@ print(tcusim.listing(slow).split("\n\n")[1])
 #
 # An algorithm is **work-efficient** if it does at most a constant factor more work than the
 # simplest sequential one. The constant is what differs here: finishing every tile takes 2 mma for
-# each 256 numbers, finishing once takes N + 1 for 256·N, nearly half. The paper calls only the
-# second form work-efficient.
+# each 256 numbers, finishing once takes N + 1 for 256·N, nearly half. By this definition both forms
+# are; the paper uses the word for the second alone.
 #
 # We need not believe formulas. A trace counts what a program does, and `Plot` draws it, here and in
 # a notebook:

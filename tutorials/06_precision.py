@@ -62,7 +62,7 @@ Plot(
 # Why there? Between 8192 and 16384 float16 numbers are 8 apart. Volta adds L = 4 ones in a step:
 # 8192 + 4 is exactly half-way to the next number, 8200. A tie is rounded to the *even* neighbour,
 # and that is 8192. So the sum stays where it is, forever. Ampere adds 8 at a time and gets twice as
-# far, Hopper 16.
+# far; Hopper adds 16 and gets four times as far.
 
 # %%
 for arch, length in (("volta", 4), ("ampere", 8), ("hopper", 16)):

@@ -20,9 +20,9 @@ from tcusim.program.grammar import Index, Loop, Mma, Program, Scope, Step, Sync,
 # %% [markdown]
 # ## Four warps, one sum
 #
-# A segment of 4,096 numbers is 16 tiles of 256. One warp would need 16 mma steps, one after the
-# other. Instead, four warps take four tiles each. That gives four *partial sums*, and one of the
-# warps adds them up:
+# A segment of 4,096 numbers is 16 tiles of 256. One warp would need 16 mma steps for them, one
+# after the other. Instead, four warps take four tiles each. That gives four *partial sums*, and one
+# of the warps adds them up:
 #
 # <!-- figure: block_sum -->
 
@@ -181,11 +181,11 @@ steps_by_warps = {}
 for warps in (1, 2, 4, 8, 16):
     wide = tcusim.build("reduction_256n_block", warps=warps, segment_size=4096)
     steps_by_warps[warps] = busiest(wide)
-    print(f"{warps:>2} warps: {steps_by_warps[warps]:>2} mma steps, one after the other")
+    print(f"{steps_by_warps[warps]:>2} mma steps, one after the other, with warps: {warps}")
 
 # %% [markdown]
-# Sixteen times the warps do not make it sixteen times as short: finishing the partial sums costs
-# two steps whatever the number of warps.
+# Sixteen times the warps do not make it sixteen times as short: two more steps, for the row of each
+# warp and for the partial sums, are needed whatever the number of warps.
 #
 # ## Scan a segment with four warps, by hand
 #

@@ -77,8 +77,9 @@ for name, counts in (("three launches", three), ("one launch", one)):
 # %% [markdown]
 # Two bytes are one float16, and four are one float32. So each element is read once and its result
 # is written once, which is the least that any scan can do. The flags are not counted: they stay in
-# the second-level cache. (The three launches read more than 2 + 2 bytes, because each tile reads a
-# carry of 4 bytes into all 256 elements of an accumulator: 1 byte an element here.)
+# the second-level cache. (The three launches read more than 2 + 2 bytes, because each chunk of 32
+# tiles reads its carry of 4 bytes into all 256 elements of an accumulator: 1,024 bytes for 8,192
+# elements, an eighth of a byte each.)
 #
 # ## Status words: values that carry a flag
 #
@@ -88,7 +89,7 @@ for name, counts in (("three launches", three), ("one launch", one)):
 
 # %%
 listing = tcusim.listing(single).splitlines()
-print("The lines of scan_single_pass that tell of status words:")
+print("The lines of scan_single_pass that name status words:")
 print("\n".join(text.strip() for text in listing if "status " in text or "order " in text))
 for path, step in walk(single.steps):
     if isinstance(step, Publish | Await):
@@ -102,7 +103,8 @@ for path, step in walk(single.steps):
 # - A block awaits the sums of the blocks before it in its group, and the sum before the group. It
 #   adds up at most 8 values, however long the array is.
 #
-# Step through block 1, from where it has its own sum. At step 57.12 it publishes it: -157, the
+# Step through block 1, whose warp 0 has number 2 in the grid, from where the totals of its panels
+# are there. At step 57.12 it publishes it: -157, the
 # second of the sums above. At step 60.1 it awaits that of block 0, which is 110. The value is in
 # `earlier` after the barrier that follows.
 

@@ -181,7 +181,7 @@ def _bound(found: UnitVerdict) -> str:
     if bounds:
         return "; ".join(f"{bound}: {', '.join(tasks)}" for bound, tasks in bounds.items())
     if unknown:
-        return f"not known: nobody told {', '.join(unknown)}"
+        return f"not known without {', '.join(unknown)}"
     return "not known: no time was predicted"
 
 

@@ -85,7 +85,7 @@ def _time(found: UnitVerdict) -> Section:
     """Tell the predicted time of the three fastest of each task, or what figures are missing."""
     unknown = dict.fromkeys(name for one in found.candidates for name in one.unknown)
     if unknown:
-        return Section("Time", (f"Not known: nobody told {', '.join(unknown)}.",))
+        return Section("Time", (f"Not known without {', '.join(unknown)}.",))
     rows = []
     for task in TASKS:
         own = [one for one in found.candidates if one.task == task.name]

@@ -270,7 +270,8 @@ def _lost_in_all(step: Step, one: Account) -> str:
     cut = step.lost_in_alignment
     if not cut or one.ulp is None:
         return ""
-    return f"after {_ulps(fraction_to_float(cut / one.ulp), '')} were lost"
+    lost = fraction_to_float(cut / one.ulp)
+    return f"after {_ulps(lost, '')} {'was' if lost == 1 else 'were'} lost"
 
 
 def _result(one: Account, step: Step, digits: str) -> Line:
