@@ -467,6 +467,10 @@ class _Product:
 
     def result(self, order: GemmOrder) -> Values:
         """Return the product as a user's array."""
+        if not isinstance(order, GemmOrder):
+            raise InputError(
+                f"an order must be a GemmOrder, such as GemmOrder(parts=4), got {order!r}"
+            )
         sums = [self.sum_of(terms, order) for terms in order.parts_of(self.k)]
         acc = format_of(self.rule.acc)
         if not sums:

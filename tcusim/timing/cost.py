@@ -165,6 +165,8 @@ def cost(
 
 def _launches(target: Target, length: int | None, sizes: Mapping[str, int] | None) -> LaunchPlan:
     """Return what is launched; a program needs the sizes of its inputs, and a plan has them."""
+    if not isinstance(target, Program | Plan | ProductPlan | LaunchPlan):
+        raise InputError(f"target must be a plan or a program, got {target!r}")
     if not isinstance(target, Program):
         if length is not None or sizes is not None:
             raise InputError(

@@ -160,3 +160,8 @@ def test_a_unit_of_ones_own(tmp_path: Path) -> None:
 def test_a_figure_that_is_given_is_used() -> None:
     slow = replace(H200, memory_bandwidth=Figure(1e11, "slow", "assumed"))
     assert (cost(tcusim.plan("sum", length=2**28), slow).seconds or 0) > 2**29 / 1e11
+
+
+def test_what_is_neither_a_plan_nor_a_program_is_refused() -> None:
+    with pytest.raises(InputError, match="target must be a plan or a program, got None"):
+        tcusim.cost(None)  # type: ignore[arg-type]

@@ -143,6 +143,7 @@ def test_orders_that_add_alike_come_once() -> None:
             "no tensor core's product is rounded to int",
         ),
         (lambda: predict_matmul(A.astype(np.float64), B), "a has elements of float64, by which no"),
+        (lambda: predict_matmul(A, B, order="chain"), "an order must be a GemmOrder, such as"),  # type: ignore[arg-type]
         (lambda: explain_matmul(A, A, B), "got must be the product, of shape (40, 30) for a of"),
         (lambda: explain_matmul(A @ B, A, B, arch=()), "arch names no architecture"),
         (lambda: explain_matmul(A @ B, A[None], B), "explain_matmul takes one product: a (m, k)"),
