@@ -295,7 +295,7 @@ class NarrowUnit(NamedTuple):
             return
         if how.output == "rne" and fraction_bits <= 16:
             # One bit for all that is lost, so that the second rounding is the only one.
-            nearly = _float32_of(total, "odd") * unit
+            nearly: Float32 = np.multiply(_float32_of(total, "odd"), unit)
             quantum = np.maximum(_field_of(nearly), np.float32(2.0**acc.emin))
             quantum *= np.float32(2.0**-fraction_bits)
             wide = np.rint(nearly / quantum) * quantum

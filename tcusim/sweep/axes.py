@@ -275,5 +275,6 @@ def _tiles(given: Given) -> tuple[tuple[int, int, int], ...]:
     texts = given.split(",") if isinstance(given, str) else given
     if not isinstance(texts, list | tuple) or not texts:
         raise InputError(f"tile must be tiles such as '16x16x16,8x32x16', got {given!r}")
-    shapes = [shape_or_virtual(one.strip() if isinstance(one, str) else one) for one in texts]
+    names: list[Any] = [one.strip() if isinstance(one, str) else one for one in texts]
+    shapes = [shape_or_virtual(name) for name in names]
     return tuple(dict.fromkeys((shape.m, shape.n, shape.k) for shape in shapes))

@@ -95,7 +95,7 @@ def in_dask(work: Work, parts: Iterable[Part], scheduler: str) -> Iterator[tuple
         If the cluster has no workers, or their tcusim is another version.
     """
     try:
-        from distributed import Client, as_completed
+        from distributed import Client, as_completed  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise BackendUnavailable(
             f"exploring on a Dask cluster needs distributed, which cannot be imported ({error}). "

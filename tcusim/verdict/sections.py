@@ -204,14 +204,14 @@ def _counts(reports: Sequence[ShapeReport]) -> Iterator[Section]:
 def comparison_of(units: Sequence[UnitVerdict], reference: Reference | None) -> Section:
     """Return a table with a column for each unit, the best of each row marked."""
     others = () if reference is None else (str(reference),)
-    rows = [
+    rows: list[tuple[str, ...]] = [
         ("arithmetic", *map(_arithmetic, units), *("" for _ in others)),
         ("tiles", *(", ".join(unit.tiles) or "none" for unit in units), *("" for _ in others)),
         ("cases right", *map(_right, units), *("" for _ in others)),
     ]
     rows += [(name, *cells, *("" for _ in others)) for name, *cells in _precision_rows(units)]
     for task in TASKS:
-        rows += _task_rows(units, reference, task)
+        rows.extend(_task_rows(units, reference, task))
     return Section(
         "Beside each other",
         (f"The best of a row has{BEST}. An mma is one multiply-accumulate of a tile.",),
