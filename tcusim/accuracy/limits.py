@@ -11,6 +11,8 @@ import numpy as np
 from tcusim.accuracy.families import FAMILIES, Float64, terms_of
 from tcusim.accuracy.prediction import Step, step_of
 from tcusim.machine import Integer, Rule, format_of, mma_values, round_values
+from tcusim.machine.formats import Values
+from tcusim.machine.probing import Mma
 
 __all__ = [
     "Bias",
@@ -52,8 +54,10 @@ class Stagnation:
     computed: float
 
 
-def stagnation_of(rule: Rule, k: int = 16) -> tuple[Stagnation, ...]:
+def stagnation_of(rule: Rule, k: int = 16, mma: Mma | None = None) -> tuple[Stagnation, ...]:
     """Return where sums of ones, and of numbers between 0 and 1, stop growing.
+
+    `mma` computes c + a @ b in place of the simulator: such as a GPU's.
 
     A term is lost in the alignment where u = 2^(E - F) exceeds it, and a step of L terms in the
     rounding where their sum is less than q = 2^(E - p), or than q/2 if it rounds to nearest.
@@ -68,7 +72,7 @@ def stagnation_of(rule: Rule, k: int = 16) -> tuple[Stagnation, ...]:
             (2.0**e for e in range(_OCTAVES) if not _grows_by_model(step, 2.0**e, most)), math.inf
         )
         computed = next(
-            (2.0**e for e in range(_OCTAVES) if not _grows(rule, 2.0**e, terms)), math.inf
+            (2.0**e for e in range(_OCTAVES) if not _grows(rule, 2.0**e, terms, mma)), math.inf
         )
         largest = format_of(rule.acc).largest
         found.append(
@@ -95,14 +99,19 @@ def _grows_by_model(step: Step, c: float, most: float) -> bool:
     return bool(total > grid / 2 if nearest else total >= grid)
 
 
-def _grows(rule: Rule, c: float, terms: Float64) -> bool:
+def _grows(rule: Rule, c: float, terms: Float64, mma: Mma | None) -> bool:
     """Return whether a multiply-accumulate makes c grow."""
     if c > format_of(rule.acc).largest:
         return False
     a = terms.astype(format_of(rule.ab).dtype)
     ones = np.ones((a.shape[1], 1), a.dtype)
     start = np.full((len(a), 1), c, format_of(rule.acc).dtype)
-    return bool((mma_values(a, ones, start, rule) > c).any())
+    return bool((_multiply(a, ones, start, rule, mma) > c).any())
+
+
+def _multiply(a: Values, b: Values, c: Values, rule: Rule, mma: Mma | None) -> Values:
+    """Return c + a @ b, by `mma` if there is one."""
+    return mma_values(a, b, c, rule) if mma is None else mma(a, b, c)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +134,16 @@ class Bias:
     uncertainty: float
 
 
-def bias_of(rule: Rule, k: int = 16, exponents: tuple[int, ...] = (6, 9, 12)) -> tuple[Bias, ...]:
+def bias_of(
+    rule: Rule,
+    k: int = 16,
+    exponents: tuple[int, ...] = (6, 9, 12),
+    mma: Mma | None = None,
+) -> tuple[Bias, ...]:
     """Return the bias of steps at some sizes of the sum, predicted and computed on the same terms.
 
-    Computed by multiply-accumulates; predicted from the parameters of the rule alone.
+    Computed by multiply-accumulates, those of `mma` in place of the simulator's if it is given;
+    predicted from the parameters of the rule alone.
     """
     if isinstance(rule.how, Integer):
         return ()
@@ -150,7 +165,7 @@ def bias_of(rule: Rule, k: int = 16, exponents: tuple[int, ...] = (6, 9, 12)) ->
         unit = 2.0 ** (exponent - step.output_bits)
         predicted = (step.take(c, terms.astype(np.float64)) - exact) / unit
         ones = np.ones((step.length, 1), terms.dtype)
-        got = mma_values(terms, ones, c[:, None].astype(acc.dtype), rule)[:, 0]
+        got = _multiply(terms, ones, c[:, None].astype(acc.dtype), rule, mma)[:, 0]
         computed = (got.astype(np.float64) - exact) / unit
         found.append(
             Bias(
