@@ -15,6 +15,7 @@ from tcusim.cli.output import examples, json_text, print_json
 if TYPE_CHECKING:
     from tcusim_bench.latency import Report as Calls
     from tcusim_bench.microbench import Report as Measured
+    from tcusim_bench.orders import Report as Orders
     from tcusim_bench.report import Report
 
 __all__ = ["bench_command", "microbench_command", "tune_command"]
@@ -117,6 +118,34 @@ def latency_command(as_json: bool, output: str | None, sizes: tuple[int, ...], f
 
 
 @bench_command.command(
+    "orders",
+    epilog=examples(
+        "tcusim bench orders --calls 50",
+        "tcusim bench orders --jobs 8 --seconds 120 --json -o orders.json",
+    ),
+)
+@click.option(
+    "--calls",
+    "count",
+    type=click.IntRange(1),
+    default=200,
+    show_default=True,
+    help="Random products to ask for.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of sizes and numbers.")
+@click.option("--jobs", type=click.IntRange(1), help="Processes; default: one a processor.")
+@click.option("--seconds", type=float, help="Time for all calls.")
+@JSON
+@_OUTPUT
+def orders_command(as_json: bool, output: str | None, **given: Any) -> None:
+    """Find the order in which torch's products on this GPU are added, to the bit."""
+    from tcusim_bench.orders import orders
+
+    say = None if as_json else partial(click.echo, err=True)
+    _deliver(orders(**given, say=say), as_json, output)
+
+
+@bench_command.command(
     "paper",
     epilog=examples(
         "tcusim bench paper 10 --quick",
@@ -208,7 +237,7 @@ def chart_command(file: str, output: str) -> None:
         click.echo(path)
 
 
-def _deliver(report: Report | Calls, as_json: bool, output: str | None) -> None:
+def _deliver(report: Report | Calls | Orders, as_json: bool, output: str | None) -> None:
     if output is not None:
         files.write_text(output, json_text(report.as_json()) + "\n")
     if as_json:

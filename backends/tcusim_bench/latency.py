@@ -108,10 +108,10 @@ def latency(sizes: Sequence[int] = SIZES, *, first_calls: bool = True) -> Report
     first_calls: also the first call of a process, with the kernel compiled and from the disk cache.
     Raises BackendUnavailable if CuPy or a GPU is missing.
     """
-    cupy = _imported("cupy")
+    cupy = imported("cupy")
     if cupy is None or cupy.cuda.runtime.getDeviceCount() == 0:
         raise BackendUnavailable("this benchmark compares with CuPy on a GPU. Install tcusim[cupy]")
-    torch = _imported("torch")
+    torch = imported("torch")
     properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
     versions = {"tcusim": tcusim.__version__, "cupy": cupy.__version__}
     if torch is not None:
@@ -126,7 +126,7 @@ def latency(sizes: Sequence[int] = SIZES, *, first_calls: bool = True) -> Report
     return report
 
 
-def _imported(name: str) -> ModuleType | None:
+def imported(name: str) -> ModuleType | None:
     try:
         return importlib.import_module(name)
     except ImportError:

@@ -35,7 +35,7 @@ def stand_in(name: str) -> Any:
 
 @pytest.fixture
 def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_imported", stand_in)
+    monkeypatch.setattr(module, "imported", stand_in)
     monkeypatch.setattr(module, "_CALLS", 1)
     monkeypatch.setattr(module, "_BATCHES", 2)
 
@@ -69,6 +69,6 @@ def test_the_command(tmp_path: Path) -> None:
 
 
 def test_no_gpu_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_imported", lambda _: None)
+    monkeypatch.setattr(module, "imported", lambda _: None)
     with pytest.raises(BackendUnavailable, match=r"Install tcusim\[cupy\]"):
         latency()
