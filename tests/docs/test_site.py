@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from browser import Browser, find_browser, require_browser
+from site_in_browser import faults_of, served, step_in_lesson
+
 ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = [
@@ -77,6 +80,7 @@ def test_the_site(site: Path) -> None:
     check_that_lessons_have_their_output(site)
     check_that_tables_are_filled(site)
     check_that_search_finds_titles(site)
+    check_that_lessons_step(site)
 
 
 def check_that_pages_load_nothing_from_elsewhere(site: Path) -> None:
@@ -109,6 +113,34 @@ def check_that_tables_are_filled(site: Path) -> None:
         assert word in text
         assert "| ---" not in text
     assert not (site / "tools").exists()
+
+
+def check_that_lessons_step(site: Path) -> None:
+    """Every stepper that a lesson shows follows the keys, where there is a browser."""
+    path = find_browser()
+    if path is None:
+        return
+    lessons = sorted((site / "tutorials").glob("*.html"))
+    stepped = [page for page in lessons if 'class="through"' in page.read_text(encoding="utf-8")]
+    assert len(stepped) > 8
+    with served(site) as home, Browser(path) as browser:
+        for page in stepped:
+            step_in_lesson(browser, home, f"tutorials/{page.name}")
+
+
+@pytest.mark.full
+def test_every_page_in_a_browser(site: Path) -> None:
+    """Nothing is asked of elsewhere, nothing fails, nothing is too wide or too small to read.
+
+    axe-core looks too if TCUSIM_AXE has the path of its axe.min.js (`npm pack axe-core`).
+    """
+    script = os.environ.get("TCUSIM_AXE")
+    axe = "" if script is None else Path(script).read_text(encoding="utf-8")
+    pages = [str(page.relative_to(site)) for page in sorted(site.rglob("*.html"))]
+    assert len(pages) > 50
+    with served(site) as home, Browser(require_browser()) as browser:
+        faults = [fault for page in pages for fault in faults_of(browser, home, page, axe)]
+    assert faults == []
 
 
 def check_that_search_finds_titles(site: Path) -> None:

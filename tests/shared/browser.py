@@ -25,13 +25,17 @@ _FLAGS = (
 KEYS = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Home": 36, "End": 35}
 
 
+def find_browser() -> str | None:
+    """Return the path of a Chromium, if there is one."""
+    return next(filter(None, map(shutil.which, _NAMES)), None)
+
+
 def require_browser() -> str:
     """Return the path of a Chromium; skip the test if there is none."""
-    for name in _NAMES:
-        path = shutil.which(name)
-        if path is not None:
-            return path
-    pytest.skip(f"no browser here: none of {', '.join(_NAMES)} is installed")
+    path = find_browser()
+    if path is None:
+        pytest.skip(f"no browser here: none of {', '.join(_NAMES)} is installed")
+    return path
 
 
 class Browser:
@@ -101,8 +105,8 @@ class Browser:
         message: dict[str, Any] = json.loads(text)
         return message
 
-    def open(self, path: Path, *, width: int = 1280, height: int = 900) -> None:
-        """Open a file, and wait until it is loaded."""
+    def open(self, page: Path | str, *, width: int = 1280, height: int = 900) -> None:
+        """Open a file or an address, and wait until it is loaded."""
         self.send(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -111,7 +115,7 @@ class Browser:
             mobile=False,
         )
         self.events.clear()
-        self.send("Page.navigate", url=path.as_uri())
+        self.send("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self.events.append(self._receive())
 
