@@ -103,10 +103,9 @@ for path, step in walk(single.steps):
 # - A block awaits the sums of the blocks before it in its group, and the sum before the group. It
 #   adds up at most 8 values, however long the array is.
 #
-# Step through block 1, whose warp 0 has number 2 in the grid, from where the totals of its panels
-# are there. At step 57.12 it publishes it: -157, the
-# second of the sums above. At step 60.1 it awaits that of block 0, which is 110. The value is in
-# `earlier` after the barrier that follows.
+# Step through warp 0 of block 1, from where the totals of its panels are there. At step 57.12 it
+# publishes their sum: -157, the second of the sums above. At step 60.1 it awaits that of block 0,
+# which is 110. The value is in `earlier` after the barrier that follows.
 
 # %% tags=["picture"]
 tcusim.trace(single, {"in": x}, blocks=1, first=58, last=98)

@@ -182,8 +182,8 @@ def launches() -> str:
         caption=(
             "The same twelve numbers, in four chunks. Left: three launches, which read the array "
             "twice. Right: one launch; each block keeps its chunk, publishes its total, and waits "
-            "for what precedes it. In tcusim these sums are added in a fixed order, so that the "
-            "bits do not depend on which block was first."
+            "for the totals before it. tcusim adds these in a fixed order, so that the bits do not "
+            "depend on which block was first."
         ),
     )
 
@@ -214,7 +214,7 @@ def _middle(chunk: int) -> float:
 
 
 # Where the rows of both drawings are: the array, the totals, what precedes them, the result.
-_Y: Final = (22, 92, 162, 232)
+_Y: Final = (22, 92, 182, 252)
 
 
 def _three() -> str:
@@ -223,10 +223,6 @@ def _three() -> str:
         ("1. reduce each chunk", "2. scan the totals, exclusively", "3. scan from each carry"),
         "reads the array twice, writes it once",
     )
-    for chunk in range(_CHUNKS):
-        for later in range(chunk + 1, _CHUNKS):
-            ends = (_middle(chunk), _Y[1] + 46), (_middle(later), _Y[2] - 2)
-            drawn.line(*ends, kind="line dashed")
     return drawn.svg()
 
 
@@ -235,16 +231,11 @@ def _one_pass() -> str:
         "One launch",
         (
             "each block sums its chunk, publishes",
-            "and awaits what precedes it",
+            "and awaits the totals before it",
             "and scans from it",
         ),
         "reads the array once, writes it once",
     )
-    y = _Y[2] + 11
-    for chunk in range(_CHUNKS - 1):
-        drawn.arrow((_middle(chunk), _Y[1] + 46), (_middle(chunk + 1) - 19, _Y[2] + 5))
-        if chunk:
-            drawn.arrow((_middle(chunk) + 18, y), (_middle(chunk + 1) - 19, y))
     return drawn.svg()
 
 
@@ -262,6 +253,11 @@ def _launches_of(title: str, steps: Sequence[str], cost: str) -> Drawing:
     for y in (_Y[0], _Y[2]):
         for chunk in range(_CHUNKS):
             drawn.arrow((_middle(chunk), y + 45), (_middle(chunk), y + 69))
+    for later in range(1, _CHUNKS):
+        for chunk in range(later):
+            # Tips side by side, in the order in which the totals are added.
+            x = _middle(later) + 12 * (chunk - (later - 1) / 2)
+            drawn.arrow((_middle(chunk), _Y[1] + 45), (x, _Y[2] - 1))
     drawn.text(4, _Y[3] + 40, cost, "quiet")
     return drawn
 

@@ -7,6 +7,7 @@
 // data.verdict: whether there are any; "" of one trace
 //
 // Of a side:
+// warps: how many a block has
 // steps: [warp, number, path, kind, loops, tiles read, tiles written, accounts or null]
 // tiles: [label, part, type, where, note, rows, columns, grid, changed, outside, buffer, ranges]
 // grids: for each element the place of its number in data.numbers[type], [bits, text]
@@ -66,6 +67,10 @@ function start({ sides: given, differences, verdict }) {
     differing.set(key, [...(differing.get(key) ?? []), { text, part, row, column }]);
   }
   const warps = [...new Set(steps.map((step) => step.warp))];
+  // As the program counts its warps: in their block.
+  const blockOf = (warp) => Math.floor(warp / data.warps);
+  const someBlocks = warps.some((warp) => blockOf(warp) > 0);
+  const nameOf = (warp) => (someBlocks ? `${warp % data.warps} of block ${blockOf(warp)}` : `${warp}`);
   // The text of each step, without its path, and without the line of the paper behind it.
   const lines = new Map(data.listing.map(([path, line]) =>
     [path, line.slice(path.length).trim().split(/ {2,}/)[0]]));
@@ -164,6 +169,7 @@ function start({ sides: given, differences, verdict }) {
       button.toggleAttribute("aria-current", here);
       if (!here) continue;
       button.setAttribute("aria-current", "step");
+      $("line").textContent = button.title;
       const box = $("listing-scroll");
       const top = button.offsetTop - box.offsetTop;
       if (top < box.scrollTop || top + button.offsetHeight > box.scrollTop + box.clientHeight) {
@@ -395,7 +401,7 @@ function start({ sides: given, differences, verdict }) {
       const tell = (kind) => own.filter((_, place) => kinds[place] === kind)
         .map((step) => step.number);
       const many = (kind, one, more) => `${tell(kind).length} ${tell(kind).length === 1 ? one : more}`;
-      const text = `warp ${warp}: ${many("sync block", "barrier", "barriers")} of the block, `
+      const text = `warp ${nameOf(warp)}: ${many("sync block", "barrier", "barriers")} of the block, `
         + `${many("sync warp", "barrier", "barriers")} of the warp, `
         + many("mma", "product", "products");
       const told = `${text}. Barriers of the block at steps ${tell("sync block").join(", ") || "none"}`;
@@ -419,7 +425,8 @@ function start({ sides: given, differences, verdict }) {
   const differs = new Set(steps.filter((step) => differing.has(keyOf(step))).map(({ path }) => path));
   $("listing").append(...data.listing.map(([path, line]) => {
     const mark = beside ? [make("span", { class: "differs" }, differs.has(path) ? "≠ " : "  ")] : [];
-    const button = make("button", { "data-path": path, disabled: !runs.has(path) }, ...mark, line);
+    const button = make("button", { "data-path": path, disabled: !runs.has(path),
+      title: line.slice(path.length).trim() }, ...mark, line);
     button.addEventListener("click", () => lead(path));
     return make("li", {}, button);
   }));
@@ -432,7 +439,7 @@ function start({ sides: given, differences, verdict }) {
     $(id).hidden = !beside;
   }
   $("notes").append(...[...new Set(sides.flatMap(({ notes }) => notes))].map((note) => make("p", {}, note)));
-  $("warp").append(...warps.map((warp) => make("option", { value: warp }, String(warp))));
+  $("warp").append(...warps.map((warp) => make("option", { value: warp }, nameOf(warp))));
   $("warps").hidden = warps.length < 2;
   $("app").hidden = false;
 

@@ -152,6 +152,7 @@ class _Writer:
         head, _, body = about.listing.partition("\n\n")
         return {
             "name": about.name,
+            "warps": about.warps,
             "head": head,
             "listing": [[line.split(maxsplit=1)[0], line] for line in body.splitlines()],
             "constants": list(about.constants),
