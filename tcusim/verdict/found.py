@@ -97,6 +97,8 @@ class UnitVerdict:
         How precise sums are; None if that was not asked for, or nobody said how it computes.
     roofline : Roofline or None
         The best of each task on the unit's roofs; None where no time is known.
+    machine : str
+        The unit in whose machine a tile alone was timed; empty if times are of the unit itself.
     """
 
     name: str
@@ -113,6 +115,7 @@ class UnitVerdict:
     candidates: tuple[Candidate, ...] = ()
     accuracy: Accuracy | None = None
     roofline: Roofline | None = None
+    machine: str = ""
 
     @property
     def ok(self) -> bool:
@@ -124,6 +127,13 @@ class UnitVerdict:
             and not (self.accuracy is not None and self.accuracy.problems())
             and not any(one.gravity == IMPOSSIBLE for one in self.findings)
         )
+
+    @property
+    def where(self) -> str:
+        """Where times are predicted, if that is not the unit itself, to begin a sentence with."""
+        if not self.machine:
+            return ""
+        return f"in the machine of {self.machine}, at as many multiply-adds a second: "
 
     def best(self, task: Task) -> Candidate | None:
         """Return the best for a task; None if it can do none, or none was right."""

@@ -111,7 +111,7 @@ def _cost(found: UnitVerdict, reference: Reference | None) -> str:
         return "nothing to count"
     texts = ", ".join(_cost_of(task, one, reference) for task, one in pairs)
     times = ", ".join(_time_of(task, one, reference) for task, one in pairs if one.seconds)
-    times = f"; predicted time: {times}" if times else ""
+    times = f"; predicted time: {found.where}{times}" if times else ""
     if reference is None:
         return f"elements an mma, and the useful share of its multiply-adds: {texts}{times}"
     return f"mma beside {reference}, and the useful share of their multiply-adds: {texts}{times}"
@@ -179,7 +179,8 @@ def _bound(found: UnitVerdict) -> str:
             bounds.setdefault(one.bound, []).append(task.name)
         unknown |= dict.fromkeys(one.unknown)
     if bounds:
-        return "; ".join(f"{bound}: {', '.join(tasks)}" for bound, tasks in bounds.items())
+        each = "; ".join(f"{bound}: {', '.join(tasks)}" for bound, tasks in bounds.items())
+        return f"{found.where}{each}"
     if unknown:
         return f"not known without {', '.join(unknown)}"
     return "not known: no time was predicted"

@@ -13,7 +13,7 @@ from tcusim.check.report import ShapeReport
 from tcusim.machine import Fused, Rule
 from tcusim.verdict.found import Reference, UnitVerdict
 from tcusim.verdict.lines import seconds_text
-from tcusim.verdict.tasks import TASKS, Task
+from tcusim.verdict.tasks import TASKS, Candidate, Task
 
 __all__ = ["Section", "comparison_of", "sections_of"]
 
@@ -90,15 +90,20 @@ def _time(found: UnitVerdict) -> Section:
     for task in TASKS:
         own = [one for one in found.candidates if one.task == task.name]
         own.sort(key=lambda one: one.seconds or 0.0)
-        named = {(one.name, one.tile): one for one in reversed(own)}
+        fastest: dict[tuple[str, str], Candidate] = {}
+        for one in own:
+            fastest.setdefault((one.name, one.tile), one)
         rows += [
             (str(task), one.name, one.tile, seconds_text(one.seconds), one.bound)
-            for one in list(reversed(named.values()))[:3]
+            for one in list(fastest.values())[:3]
         ]
+    whose = "the unit"
+    if found.machine:
+        whose = f"{found.machine}, whose machine the tile is taken to be a part of"
     return Section(
         "Time",
         (
-            "Predicted from the unit's figures, of 2^26 elements, or of a product. Algorithms "
+            f"Predicted from the figures of {whose}, of 2^26 elements, or of a product. Algorithms "
             "without mma are among them: where one is fastest, the matrix unit is of no use.",
         ),
         ("task", "algorithm", "tile", "time", "bound"),
@@ -212,9 +217,15 @@ def comparison_of(units: Sequence[UnitVerdict], reference: Reference | None) -> 
     rows += [(name, *cells, *("" for _ in others)) for name, *cells in _precision_rows(units)]
     for task in TASKS:
         rows.extend(_task_rows(units, reference, task))
+    texts = [f"The best of a row has{BEST}. An mma is one multiply-accumulate of a tile."]
+    texts += [
+        f"Times of {unit.name} are those {unit.where.removesuffix(': ')}."
+        for unit in units
+        if unit.machine
+    ]
     return Section(
         "Beside each other",
-        (f"The best of a row has{BEST}. An mma is one multiply-accumulate of a tile.",),
+        tuple(texts),
         ("", *(unit.name for unit in units), *others),
         tuple(rows),
     )

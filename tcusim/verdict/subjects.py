@@ -5,14 +5,25 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, TypeAlias, TypeGuard
+from typing import Any, Final, TypeAlias, TypeGuard
 
 from tcusim.check.validation import require_types
 from tcusim.errors import InputError, UnknownName, Unsupported
-from tcusim.machine import Arch, Rule, Unit, arch_of, format_of, register_unit, rule_of, unit_of
+from tcusim.machine import (
+    Arch,
+    Figure,
+    Instruction,
+    Rule,
+    Unit,
+    arch_of,
+    format_of,
+    register_unit,
+    rule_of,
+    unit_of,
+)
 from tcusim.machine.shapes import MmaShape, shape_or_virtual
 
-__all__ = ["USUAL_TILE", "Named", "Subject", "names_tile", "subject_of"]
+__all__ = ["USUAL_TILE", "Named", "Subject", "names_tile", "placed_in", "subject_of"]
 
 # What may stand for a unit: its name or file, itself, an architecture, or a tile alone.
 Named: TypeAlias = str | Path | Unit | Arch | MmaShape | tuple[int, int, int]
@@ -125,6 +136,32 @@ def subject_of(
     for one in made.tiles:
         made.rule_of(one)
     return made
+
+
+def placed_in(subject: Subject, machine: Subject) -> Subject | None:
+    """Return a tile alone as a part of another's machine; None if it is no tile alone.
+
+    Its mma does as many multiply-adds a second as that of the other's first tile, and takes longer
+    from operands to result by as much as it takes longer to issue. None, too, if the other has no
+    time of that mma.
+    """
+    unit, other = subject.unit, machine.unit
+    usual = machine.tiles[0]
+    known = other.instruction(usual.name, machine.ab, machine.acc)
+    own = unit.figures() or unit.instructions
+    if own or known is None or known.interval is None or known.latency is None:
+        return None
+    source = f"as many multiply-adds a second as {usual.name} of {other.name}"
+    times = []
+    for tile in subject.tiles:
+        share = tile.m * tile.n * tile.k / (usual.m * usual.n * usual.k)
+        interval = max(1.0, known.interval.value * share)
+        latency = known.latency.value + max(0.0, interval - known.interval.value)
+        figures = (Figure(one, source, "assumed") for one in (latency, interval))
+        family = tile.family(subject.ab, subject.acc)
+        times.append(Instruction(tile.name, subject.ab, subject.acc, family, *figures))
+    placed: Any = other.figures()
+    return replace(subject, unit=replace(unit, instructions=tuple(times), **placed))
 
 
 def names_tile(text: str) -> bool:

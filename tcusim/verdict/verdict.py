@@ -21,7 +21,7 @@ from tcusim.verdict.found import SECTIONS, Asked, Reference, UnitVerdict
 from tcusim.verdict.lines import Line, heading_of, lines_of
 from tcusim.verdict.report_page import fragment_of, page_of
 from tcusim.verdict.sections import Section, comparison_of, sections_of
-from tcusim.verdict.subjects import Named, Subject, subject_of
+from tcusim.verdict.subjects import Named, Subject, placed_in, subject_of
 from tcusim.verdict.tasks import TASKS, Candidate, best_of, candidates_of, cost_of, counted, timed
 
 __all__ = ["Verdict", "validate"]
@@ -184,6 +184,7 @@ def validate(
     names = None if algorithms is None else tuple(algorithm_of(one).name for one in algorithms)
     asked = Asked(ab, acc, names, full, _sections(sections, names))
     start = time.monotonic()
+    machine = None if reference is None else _machine(reference, asked)
     judged = []
     for number, one in enumerate(named):
         try:
@@ -196,10 +197,10 @@ def validate(
         share = None
         if progress is not None:
             share = _of_several(progress, number, len(named))
-        judged.append(_judged(subject, asked, model, jobs, share))
+        judged.append(_judged(subject, asked, machine, model, jobs, share))
     if progress is not None:
         progress(_WHOLE, _WHOLE)
-    found = None if reference is None else _reference(reference, asked)
+    found = None if machine is None else _reference(machine, asked)
     return Verdict(tuple(judged), found, time.monotonic() - start)
 
 
@@ -231,11 +232,14 @@ def _refused(named: Named, asked: Asked, reason: str) -> UnitVerdict:
 def _judged(
     subject: Subject,
     asked: Asked,
+    machine: Subject | None,
     model: Model | None,
     jobs: int,
     share: Callable[[float], object] | None,
 ) -> UnitVerdict:
-    """Return the verdict on one unit."""
+    """Return the verdict on one unit; a tile alone is timed in the machine."""
+    placed = None if machine is None else placed_in(subject, machine)
+    timed_in = placed or subject
     reports: tuple[ShapeReport, ...] = ()
     candidates: tuple[Candidate, ...] = ()
     accuracy = None
@@ -246,7 +250,7 @@ def _judged(
         reports = reports_of(subject, asked.algorithms, full=asked.full, jobs=jobs, share=share)
         candidates = candidates_of(subject, reports)
         if "time" in asked.sections:
-            candidates = timed(candidates, subject)
+            candidates = timed(candidates, timed_in)
     return UnitVerdict(
         name=subject.name,
         title=subject.unit.title,
@@ -260,7 +264,8 @@ def _judged(
         reports=reports,
         candidates=candidates,
         accuracy=accuracy,
-        roofline=_roofline(subject, candidates),
+        roofline=_roofline(timed_in, candidates),
+        machine="" if placed is None or machine is None else machine.name,
     )
 
 
@@ -273,12 +278,16 @@ def _roofline(subject: Subject, candidates: Sequence[Candidate]) -> Roofline | N
     return roofline(costs, subject.unit, (subject.tiles[0].name, subject.ab, subject.acc))
 
 
-def _reference(named: Named, asked: Asked) -> Reference | None:
+def _machine(named: Named, asked: Asked) -> Subject | None:
     """Return what costs are compared with; None if it does not take the types."""
     try:
-        subject = subject_of(named, ab=asked.ab, acc=asked.acc)
+        return subject_of(named, ab=asked.ab, acc=asked.acc)
     except Unsupported:
         return None
+
+
+def _reference(subject: Subject, asked: Asked) -> Reference:
+    """Return what the reference can do."""
     candidates = counted(subject, asked.algorithms)
     if "time" in asked.sections:
         candidates = timed(candidates, subject)

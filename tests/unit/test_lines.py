@@ -71,3 +71,11 @@ def test_a_refused_unit_says_why() -> None:
     assert {line.text for line in others} == {"nothing was tried", "all of it"}
     assert heading_of(verdict.units[0]) == "mi300x: f16 to f32"
     assert heading_of(judge(chip("headed")).units[0]) == "headed, a chip: f16 to f32"
+
+
+def test_a_tile_alone_is_bounded_in_the_machine_of_the_reference() -> None:
+    found = texts("32x8x16", reference="h200", sections=["counts", "time"])
+    assert found["bound"].startswith("in the machine of h200, at as many multiply-adds a second: ")
+    assert "memory: " in found["bound"]
+    assert "predicted time: in the machine of h200" in found["cost"]
+    assert texts("32x8x16", sections=["counts", "time"])["bound"].startswith("not known without ")

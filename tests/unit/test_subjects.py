@@ -11,7 +11,7 @@ from judged import chip
 from tcusim.errors import InputError, UnknownName, Unsupported
 from tcusim.machine import arch_of, unit_of
 from tcusim.machine.shapes import MmaShape
-from tcusim.verdict.subjects import names_tile, subject_of
+from tcusim.verdict.subjects import names_tile, placed_in, subject_of
 
 
 def tiles(subject: Any) -> list[str]:
@@ -37,6 +37,28 @@ def test_a_tile_alone_computes_exactly_unless_its_arithmetic_is_said() -> None:
         assert alone.unit.figures() == {}
     assert subject_of("5x7x3", arch="volta").name == "5x7x3 volta"
     assert subject_of("5x7x3", arch="volta").rules[0] == arch_of("volta").rows[0]
+
+
+def test_a_tile_alone_is_timed_in_the_machine_of_another() -> None:
+    machine = subject_of("h200")
+    placed = placed_in(subject_of("32x32x16", arch="volta"), machine)
+    assert placed is not None
+    assert placed.unit.figures() == machine.unit.figures()
+    assert placed.unit.arch == arch_of("volta")
+    (own,) = placed.unit.instructions
+    usual = machine.unit.instruction("16x16x16", "f16", "f32")
+    assert usual is not None
+    for figures in (own, usual):
+        assert figures.interval is not None
+        assert figures.latency is not None
+    # Four times the multiply-adds, at the same rate.
+    assert own.interval.value == 4 * usual.interval.value
+    longer = own.latency.value - usual.latency.value
+    assert longer == pytest.approx(3 * usual.interval.value)
+    assert own.interval.confidence == "assumed"
+    # What has a machine is timed in its own; and nobody knows how fast this one multiplies.
+    assert placed_in(subject_of("v100"), machine) is None
+    assert placed_in(subject_of("32x32x16"), subject_of("8x8x8")) is None
 
 
 def test_a_unit_without_tiles_has_the_usual_one(tmp_path: Path) -> None:
