@@ -83,6 +83,9 @@ print(tcusim.listing(program))
 # - `f16` and `f32` are float16 and float32, `stride` is the leading dimension of a tile, and `1x16`
 #   a rectangle of one row and 16 columns. At the right are lines of the paper's algorithm.
 #
+# If these words are new to you, [CUDA in ten minutes](00_cuda_in_ten_minutes.md) introduces them
+# one by one.
+#
 # And the steps, each executed by the 32 lanes of a warp together:
 #
 # | step | what it does |

@@ -39,7 +39,7 @@ print(f"R = V·Pᵀ has {r[0, 0]:.0f} in its corner; the sum is {x.sum():.0f}")
 # ## Between the two products
 #
 # Here is the program, `reduction_256`. Steps 1 to 5 are those of lesson 3. The second product is
-# step 12, where X is V and P1 is Pᵀ.
+# step 12, where X is V as an operand and P1 is Pᵀ. (A name in a listing has no ᵀ.)
 
 # %%
 program = tcusim.build("reduction_256")
@@ -79,7 +79,8 @@ print("The steps of reduction_256n, which finishes once:\n")
 print(tcusim.listing(long).split("\n\n")[1])
 
 # %% [markdown]
-# And this finishes every tile, `reduction_tn_inefficient`. It is in the paper, too, for comparison:
+# And this finishes every tile, `reduction_tn_inefficient`. It is in the paper, too, for comparison.
+# Its Q is R, added up over the tiles:
 
 # %%
 slow = tcusim.build("reduction_tn_inefficient", segment_size=4 * 256)

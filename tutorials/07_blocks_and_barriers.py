@@ -10,6 +10,7 @@
 
 # %%
 import dataclasses
+import textwrap
 
 import numpy as np
 
@@ -52,7 +53,10 @@ print(tcusim.listing(program))
 # | 16 | warp 0 alone loads the partial sums as a tile and adds them up |
 #
 # The header names two kinds of shared memory. `s_V` is *of each warp*, so there are four of them.
-# `prtls` is *of the block*: there is one, which all warps see.
+# `prtls` is *of the block*: there is one, which all warps see. (It has eight places, of which four
+# are used: buffers of shared memory begin at multiples of 32 bytes.) In step 16.2 `t_E` becomes a
+# tile with the four partial sums in its first column and zeros elsewhere, so that step 16.4 can
+# load it as an operand, E.
 #
 # Step through it: choose a warp, and look at the rows of barriers at the bottom.
 
@@ -119,7 +123,7 @@ def complaint(program: Program) -> str:
     try:
         tcusim.verify(program)
     except tcusim.VerifyError as error:
-        return str(error)
+        return textwrap.fill(str(error), 96)
     return "nothing"
 
 
@@ -242,6 +246,16 @@ scan_is_right = np.array_equal(tcusim.run(scan, {"in": x})["out"], exact)
 print(f"\nThe program's {x.size} prefix sums are right: {scan_is_right}.")
 
 # %% [markdown]
+# | name | what it holds |
+# | --- | --- |
+# | `s_R` | of each warp: its tile, scanned; its last place is the tile's total |
+# | `totals` | of the block: the total of each warp's tile |
+# | `t_E`, E | the row of totals as a tile, zeros below it, to be loaded as an operand |
+# | US | ones strictly above the diagonal |
+# | S | the carry. An accumulator is loaded whole, so all of `t_S` holds it; row 0 alone counts |
+# | `s_T`, T | what precedes each tile, in row 0 |
+# | `prtls` | of the block: that row, for the warps to add |
+#
 # In each round all warps meet twice. At 6.15 they **gather**: the totals of all tiles are there
 # before warp 0 scans them. At 6.17 they **spread**: what precedes each tile is there before the
 # warps add it. Neither barrier can be left out:
@@ -252,7 +266,7 @@ barriers = [
 ]
 complaints = {path: complaint(without(scan, path)) for path in barriers}
 for path, text in complaints.items():
-    print(f"Without {path}: {text}\n")
+    print(f"Without {path}:\n{text}\n")
 
 # %% [markdown]
 # Does the round need a third one at its end? In the next round the warps write new totals, and warp
