@@ -138,9 +138,18 @@ print(f"Element (9, 3) is in lane {holder.lane}, register {holder.register}")
 # differ from GPU to GPU. A WMMA program therefore never asks a fragment for an element by its
 # place. It has three calls: *load* a tile from memory, *mma*, and *store* an accumulator to memory.
 #
-# One consequence will matter in lessons 4 and 5. D is an accumulator, and the next mma wants
-# operands. In WMMA there is no way from one to the other but through memory: store, convert to
-# float16, load.
+# Here are the three calls, as steps of a program that multiplies `a` and `b`. Press → until you
+# reach the mma; then point at an element of the result: the row and the column that it comes from
+# light up, and below stands how they are added.
+
+# %% tags=["picture"]
+product = tcusim.build("gemm_naive", cols=16, inner=16)
+tcusim.trace(product, {"a": a.ravel(), "b": b.ravel()})
+
+# %% [markdown]
+# One consequence of WMMA's three calls will matter in lessons 4 and 5. D is an accumulator, and the
+# next mma wants operands. In WMMA there is no way from one to the other but through memory: store,
+# convert to float16, load.
 #
 # ## Exercise 1: what does one element change?
 #

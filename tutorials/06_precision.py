@@ -71,6 +71,14 @@ for arch, length in (("volta", 4), ("ampere", 8), ("hopper", 16)):
     assert gap == 2 * length
 
 # %% [markdown]
+# Here are eight ones that meet an accumulator of 8192. Volta takes them in two steps, and each ends
+# where it began; Ampere takes them in one:
+
+# %% tags=["picture"]
+eight = np.ones(8, np.float16)
+tcusim.explain(eight, eight, np.float16(8192), arch=("volta", "ampere"), acc="f16")
+
+# %% [markdown]
 # With float32 accumulators, counting is exact up to 2²⁴, about 16 million. They are the default in
 # tcusim.
 #

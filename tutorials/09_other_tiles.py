@@ -37,8 +37,14 @@ for shape in wmma:
 
 # %% [markdown]
 # In `V ← P·A + V` the data are on the right, in `V ← A·P + V` on the left. The algorithm is written
-# once, for data on the left, and tcusim transposes it where that is better.
-#
+# once, for data on the left, and tcusim transposes it where that is better. Step through the shape
+# 32x8x16, in which one mma sums 32 rows:
+
+# %% tags=["picture"]
+flat = tcusim.build("reduction_k", tile="32x8x16")
+tcusim.trace(flat, {"in": np.arange(512, dtype=np.float16) % 10})
+
+# %% [markdown]
 # ## How much of the work is useful?
 #
 # Summing uses a multiplier as an adder, so most of the multiply-adds do nothing. Each number must

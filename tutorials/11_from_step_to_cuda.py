@@ -30,6 +30,12 @@ print("The steps of reduction_16:")
 print(tcusim.listing(program).split("\n\n")[1])
 
 # %% [markdown]
+# Each line of the kernel below does what one of these steps does here:
+
+# %% tags=["picture"]
+tcusim.trace(program, {"in": np.arange(256, dtype=np.float16) % 7})
+
+# %% [markdown]
 # ## The kernel, part by part
 #
 # <!-- figure: step_to_cuda -->

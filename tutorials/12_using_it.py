@@ -188,8 +188,14 @@ print("compacted", *(f"{n:>2}" for n in compacted))
 
 # %% [markdown]
 # The scan makes the writes independent: no thread asks another one, and no two write to one place.
-# Exercise 2 sorts in this way.
-#
+# Exercise 2 sorts in this way. On tensor cores, three mma scan 256 flags ([lesson 5](05_scan.md)).
+# Step to R, the last product: it has the places of 256 flags.
+
+# %% tags=["picture"]
+flags = (np.arange(256) % 3 == 0).astype(np.float16)
+tcusim.trace(tcusim.build("scan_256", exclusive=True), {"in": flags})
+
+# %% [markdown]
 # ## Plans: decide once, call often
 #
 # Each call chooses the programs that it launches, by length, type and tile. A *plan* is that choice

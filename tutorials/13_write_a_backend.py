@@ -164,6 +164,13 @@ print("reduction_16 in Python:")
 print(to_python(tcusim.build("reduction_16")))
 
 # %% [markdown]
+# What each of these lines has to do, the simulator shows. Your backend must leave the same numbers
+# behind every step:
+
+# %% tags=["picture"]
+tcusim.trace(tcusim.build("reduction_16"), {"in": x})
+
+# %% [markdown]
 # ## The launcher: memory, blocks and warps
 #
 # The text uses five functions: `constant`, `gather`, `add`, `scatter` and `mma`. We write the first

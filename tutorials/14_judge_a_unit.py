@@ -14,6 +14,7 @@ import numpy as np
 import tcusim
 import tcusim.lessons
 from tcusim.accuracy import predicted_error
+from tcusim.line_charts import Line, Plot
 from tcusim.machine import fused_unit
 
 # %% [markdown]
@@ -70,6 +71,13 @@ stopped = float(tcusim.mma(many, many.T, arch=unit.name)[0, 0])
 print(f"One product with 5,000 ones on each side returns {stopped:,.0f}.")
 
 # %% [markdown]
+# Term by term: at 1,024 a one is the last bit that is kept, and at 2,048 it is cut off.
+
+# %% tags=["picture"]
+eight = np.ones(8, np.float16)
+tcusim.explain(eight, eight, np.float32(2048), arch=unit.name)
+
+# %% [markdown]
 # ## What would more bits buy?
 #
 # The prediction multiplies no tile, so it is cheap enough to try every width. Sums of 65,536
@@ -84,6 +92,20 @@ for bits in (3, 10, 14, 18, 22, 25):
         predicted_error(rule, "same_sign", 2**16, k=8, blocked=blocked) for blocked in (None, 16)
     ]
     print(f"{bits:<3} {errors[bits][0]:<17.1e} {errors[bits][1]:.1e}")
+
+# %% tags=["picture"]
+Plot(
+    "Sums of 65,536 numbers between 0 and 1",
+    tuple(
+        Line(name, tuple((float(bits), both[place]) for bits, both in errors.items()))
+        for place, name in enumerate(("one accumulator", "blocks of 16 mma"))
+    ),
+    x="fraction bits of the unit",
+    y="relative error",
+    linear=True,
+    log=True,
+    level=("half an ulp of float16", 2.0**-11),
+)
 
 # %% [markdown]
 # Blocks help more than bits: they keep each sum short, and the additions between them are rounded

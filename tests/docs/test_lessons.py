@@ -157,6 +157,15 @@ def test_it_asserts_and_imports_little(path: Path) -> None:
 
 
 @each
+def test_it_shows_what_it_teaches(path: Path) -> None:
+    """Something to step through, or a sum bit by bit, but in the lesson that has no program yet."""
+    shown = [one.shown for one in ran(path).done if one.cell.kind == "picture"]
+    assert shown or "<!-- figure" in path.read_text(encoding="utf-8")
+    if not path.stem.startswith("00_"):
+        assert any(isinstance(one, tcusim.Trace | tcusim.Explanation) for one in shown)
+
+
+@each
 def test_its_page_and_notebook(path: Path) -> None:
     """The notebook is the script, with its solutions in prose; the page has all of it."""
     done = ran(path).done
