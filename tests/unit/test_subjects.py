@@ -46,16 +46,13 @@ def test_a_tile_alone_is_timed_in_the_machine_of_another() -> None:
     assert placed.unit.figures() == machine.unit.figures()
     assert placed.unit.arch == arch_of("volta")
     (own,) = placed.unit.instructions
-    usual = machine.unit.instruction("16x16x16", "f16", "f32")
-    assert usual is not None
-    for figures in (own, usual):
-        assert figures.interval is not None
-        assert figures.latency is not None
+    usual: Any = machine.unit.instruction("16x16x16", "f16", "f32")
+    times: Any = own
     # Four times the multiply-adds, at the same rate.
-    assert own.interval.value == 4 * usual.interval.value
-    longer = own.latency.value - usual.latency.value
+    assert times.interval.value == 4 * usual.interval.value
+    longer = times.latency.value - usual.latency.value
     assert longer == pytest.approx(3 * usual.interval.value)
-    assert own.interval.confidence == "assumed"
+    assert times.interval.confidence == "assumed"
     # What has a machine is timed in its own; and nobody knows how fast this one multiplies.
     assert placed_in(subject_of("v100"), machine) is None
     assert placed_in(subject_of("32x32x16"), subject_of("8x8x8")) is None
