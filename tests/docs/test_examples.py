@@ -14,48 +14,17 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from page_blocks import Block, blocks
 from tcusim.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-
-FENCE = re.compile(r"^(?P<indent> *)```+(?P<info>[^`\n]*)$")
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced block: its language, the line of the page above its text, and the text."""
-
-    language: str
-    line: int
-    text: str
-    needs_gpu: bool = False
-
-
-def blocks(page: Path) -> Iterator[Block]:
-    """Yield the fenced blocks of a page."""
-    language, start, indent, needs_gpu = "", 0, "", False
-    lines: list[str] | None = None
-    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
-        fence = FENCE.match(line)
-        if lines is None and fence:
-            info = fence["info"].split()
-            language, start, indent = (info[0] if info else ""), number, fence["indent"]
-            needs_gpu = "needs a GPU" in fence["info"]
-            lines = []
-        elif lines is not None and fence and not fence["info"].strip():
-            yield Block(language, start, "\n".join(lines) + "\n", needs_gpu)
-            lines = None
-        elif lines is not None:
-            lines.append(line.removeprefix(indent))
-    assert lines is None, f"{page.name}, line {start}: the block is never closed"
 
 
 def name(page: Path) -> str:
@@ -75,7 +44,7 @@ def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.usefixtures("in_empty_folder")
 def test_blocks_of_a_page(page: Path) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
-    for block in blocks(page):
+    for block in blocks(page.read_text(encoding="utf-8"), page.name):
         if block.language == "pycon":
             run_doctest(block, page, names)
         elif block.language == "python":
@@ -164,7 +133,11 @@ def check_that_nothing_runs(block: Block, page: Path) -> None:
 
 
 def test_blocks_are_found() -> None:
-    kinds = [block.language for page in PAGES for block in blocks(page)]
+    kinds = [
+        block.language
+        for page in PAGES
+        for block in blocks(page.read_text(encoding="utf-8"), page.name)
+    ]
     for kind in ("pycon", "python", "console"):
         assert kinds.count(kind) >= 3, kind
 

@@ -1,0 +1,38 @@
+"""The fenced blocks of code on pages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+FENCE = re.compile(r"^(?P<indent> *)```+(?P<info>[^`\n]*)$")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, the line of the page above its text, and the text."""
+
+    language: str
+    line: int
+    text: str
+    needs_gpu: bool = False
+
+
+def blocks(text: str, where: str) -> Iterator[Block]:
+    """Yield the fenced blocks of a text; `where` it stands is for messages."""
+    language, start, indent, needs_gpu = "", 0, "", False
+    lines: list[str] | None = None
+    for number, line in enumerate(text.splitlines(), start=1):
+        fence = FENCE.match(line)
+        if lines is None and fence:
+            info = fence["info"].split()
+            language, start, indent = (info[0] if info else ""), number, fence["indent"]
+            needs_gpu = "needs a GPU" in fence["info"]
+            lines = []
+        elif lines is not None and fence and not fence["info"].strip():
+            yield Block(language, start, "\n".join(lines) + "\n", needs_gpu)
+            lines = None
+        elif lines is not None:
+            lines.append(line.removeprefix(indent))
+    assert lines is None, f"{where}, line {start}: the block is never closed"
