@@ -246,39 +246,62 @@ class Fall:
     ----------
     terms : tuple of float
         Products of an mma.
-    c, raised : float
-        The addend, and a larger one.
+    c : float
+        The addend.
+    place : int or None
+        Which of the terms is raised; None if it is c.
+    raised : float
+        What it is raised to.
     sum, fallen : float
-        What the mma returns for each.
+        What the mma returns before and after.
     """
 
     terms: tuple[float, ...]
     c: float
+    place: int | None
     raised: float
     sum: float
     fallen: float
 
 
 def falls(rule: Rule, k: int = 16) -> Fall | None:
-    """Return a sum that falls where c is raised; None if none was found.
+    """Return a sum that falls where c, or else a term, is raised; None if none was found.
 
-    c is raised to a power of two, by one unit in its last place. The alignment then cuts the
-    products to a coarser grid, which may lose more than that unit.
+    It is raised to a power of two, by one unit in its last place. The alignment then cuts the other
+    terms to a coarser grid, which may lose more than that unit.
     """
     if isinstance(rule.how, Integer):
         return None
     rng = np.random.default_rng(_SEED)
-    acc = format_of(rule.acc)
+    acc, ab = format_of(rule.acc), format_of(rule.ab)
     top = 2.0 ** rng.integers(0, 6, (_FEW_TRIALS, 1))
     places = rng.integers(acc.fraction_bits - 12, acc.fraction_bits + 3, (_FEW_TRIALS, 1))
     small = top * 2.0**-places * rng.uniform(1, 2, (_FEW_TRIALS, k))
     terms = round_values(small, rule.ab)
-    ones = np.ones((k, 1), terms.dtype)
     below = (top * (1.0 - 2.0 ** -(acc.fraction_bits + 1))).astype(acc.dtype)
-    one, two = (mma_values(terms, ones, c, rule)[:, 0] for c in (below, top.astype(acc.dtype)))
+    raised = top.astype(acc.dtype)
+    found = _fall_of(rule, (terms, below), (terms, raised), None)
+    if found is not None or k == 1:
+        return found
+    # Of a term the last place is coarser, so what it gains is more. The others have to lose that.
+    before, after = terms.copy(), terms.copy()
+    before[:, :1] = round_values(top * (1.0 - 2.0 ** -(ab.fraction_bits + 1)), rule.ab)
+    after[:, :1] = round_values(top, rule.ab)
+    nothing = np.zeros_like(below)
+    return _fall_of(rule, (before, nothing), (after, nothing), 0)
+
+
+def _fall_of(
+    rule: Rule, before: tuple[Values, Values], after: tuple[Values, Values], place: int | None
+) -> Fall | None:
+    """Return the row that falls most from some terms and c to others, if one does."""
+    ones = np.ones((before[0].shape[1], 1), before[0].dtype)
+    one, two = (mma_values(terms, ones, c, rule)[:, 0] for terms, c in (before, after))
     lost = one.astype(np.float64) - two.astype(np.float64)
     at = int(lost.argmax())
-    if lost[at] <= 0.0:
+    if not lost[at] > 0.0:
         return None
-    values = tuple(map(float, terms[at]))
-    return Fall(values, float(below[at, 0]), float(top[at, 0]), float(one[at]), float(two[at]))
+    raised = after[1][at, 0] if place is None else after[0][at, place]
+    values = tuple(map(float, before[0][at]))
+    c = float(before[1][at, 0])
+    return Fall(values, c, place, float(raised), float(one[at]), float(two[at]))

@@ -53,6 +53,12 @@ _SHARED: Final = 0.5
 _MOST_CELLS: Final = 2**16
 # A length's error is infinite where a larger share of its sums overflows.
 _OVERFLOWING: Final = 0.02
+# Of longer steps fewer are followed, in inverse proportion, but no fewer than so many: the terms of
+# one step average out what the steps would have.
+_USUAL_LENGTH: Final = 64
+_LEAST_SUMS: Final = 192
+_LEAST_STEPS: Final = 8
+_LEAST_SAMPLES: Final = 64
 # The exponent of a sum that is zero.
 _NOTHING: Final = -40
 
@@ -314,20 +320,22 @@ def _last_bits(values: Float64) -> NDArray[np.intp]:
 def _follow(step: Step, family: Family, ab: str) -> _Walk:
     """Follow sums and their computed values from the first term to the longest sum."""
     rng = np.random.default_rng(_SEED)
-    first = _FIRST_STEPS * step.length
-    terms = terms_of(family, rng, _SUMS, first, ab).astype(np.float64)
-    drawn = _strata(family, rng, ab)
+    fewer = max(1, step.length // _USUAL_LENGTH)
+    sums = max(_LEAST_SUMS, _SUMS // fewer)
+    first_steps = max(_LEAST_STEPS, _FIRST_STEPS // fewer)
+    terms = terms_of(family, rng, sums, first_steps * step.length, ab).astype(np.float64)
+    drawn = _strata(family, rng, ab, max(_LEAST_SAMPLES, _SAMPLES // fewer))
     moments = _Moments(step, _steps(drawn, rng, step.length), drawn.ravel())
     magnitude = float(np.abs(drawn).mean())
     walk = _Record(magnitude)
-    exact, computed = np.zeros(_SUMS), np.zeros(_SUMS)
-    sizes = np.zeros(_SUMS)
+    exact, computed = np.zeros(sums), np.zeros(sums)
+    sizes = np.zeros(sums)
     with np.errstate(all="ignore"):
-        for number in range(_FIRST_STEPS):
+        for number in range(first_steps):
             part = terms[:, number * step.length : (number + 1) * step.length]
             # Shorter sums than a step are a step with zeros.
             if number == 0:
-                for length in (1, 2, 4, 8, 16, 32, 64, 128):
+                for length in (1 << power for power in range(16)):
                     if length < step.length:
                         some = np.where(np.arange(step.length) < length, part, 0.0)
                         got = step.take(computed, some)
@@ -336,16 +344,16 @@ def _follow(step: Step, family: Family, ab: str) -> _Walk:
             exact = exact + part.sum(axis=1)
             sizes = sizes + np.abs(part).sum(axis=1)
             walk.add((number + 1) * step.length, computed - exact, sizes)
-        _stride(step, family, moments, walk, exact, computed, rng)
+        _stride(step, family, moments, walk, first_steps, (exact, computed), rng)
     return walk.walk()
 
 
-def _strata(family: Family, rng: np.random.Generator, ab: str) -> Float64:
+def _strata(family: Family, rng: np.random.Generator, ab: str, samples: int = _SAMPLES) -> Float64:
     """Return terms by equal shares of all, ascending: (shares, terms).
 
     Without a sign there are as many below zero as above.
     """
-    count = _SAMPLES if family.one_sign else _SAMPLES // 2
+    count = samples if family.one_sign else samples // 2
     found = family.draw(rng, (count, _IN_SHARE)).ravel()
     if family.quantile is not None:
         found = family.quantile((np.arange(found.size) + 0.5) / found.size)
@@ -401,14 +409,14 @@ def _stride(
     family: Family,
     moments: _Moments,
     walk: _Record,
-    exact: Float64,
-    computed: Float64,
+    first_steps: int,
+    sums: tuple[Float64, Float64],
     rng: np.random.Generator,
 ) -> None:
-    """Follow sums in strides, from where they were taken one by one."""
+    """Follow sums, exact and computed, in strides, from where they were taken one by one."""
     length = step.length
-    exact, computed = exact[:_FEWER_SUMS], computed[:_FEWER_SUMS]
-    steps = float(_FIRST_STEPS)
+    exact, computed = (each[:_FEWER_SUMS] for each in sums)
+    steps = float(first_steps)
     # The next power of two terms, in steps: there some families return to zero.
     turn = 2 ** math.floor(math.log2(steps * length) + 1) / length
     cuts = np.zeros_like(exact)

@@ -184,9 +184,12 @@ def _limits(accuracy: Accuracy) -> Iterator[str]:
     if fall is None:
         yield "Monotonicity: no sum was found that falls where a part of it is raised."
     else:
+        part, before = "c", fall.c
+        if fall.place is not None:
+            part, before = f"term {fall.place}", fall.terms[fall.place]
         yield (
-            f"Monotonicity: a sum may fall where a part of it is raised. With c raised from "
-            f"{fall.c!r} to {fall.raised!r} it falls from {fall.sum!r} to {fall.fallen!r}."
+            f"Monotonicity: a sum may fall where a part of it is raised. With {part} raised from "
+            f"{before!r} to {fall.raised!r} it falls from {fall.sum!r} to {fall.fallen!r}."
         )
 
 

@@ -79,7 +79,21 @@ def test_a_sum_that_falls_does_so() -> None:
         got = mma_values(terms, ones, np.array([[c]], np.float32), rule)
         assert float(got[0, 0]) == expected
     assert fall.fallen < fall.sum
+    assert fall.place is None
     assert falls(rule_for("exact", "f16", "f32")) is None
+
+
+def test_a_sum_may_fall_where_a_term_is_raised() -> None:
+    rule = invented(Fused(16, 10, c_joins="after"))
+    fall = falls(rule)
+    assert fall is not None
+    assert fall.place == 0
+    assert fall.raised > fall.terms[0]
+    ones, c = np.ones((16, 1), np.float16), np.zeros((1, 1), np.float32)
+    for first, expected in ((fall.terms[0], fall.sum), (fall.raised, fall.fallen)):
+        terms = np.array([[first, *fall.terms[1:]]], np.float16)
+        assert float(mma_values(terms, ones, c, rule)[0, 0]) == expected
+    assert fall.fallen < fall.sum
 
 
 def test_integers_have_nothing_to_limit() -> None:
