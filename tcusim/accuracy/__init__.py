@@ -1,10 +1,11 @@
 """How precise sums are on a matrix unit: measured on the simulator, and predicted by a model."""
 
-from tcusim.accuracy.accuracy import BLOCK, Accuracy, Error, accuracy_of
+from tcusim.accuracy.accuracy import Accuracy, Error, accuracy_of
 from tcusim.accuracy.families import FAMILIES, Family
 from tcusim.accuracy.limits import Bias, Fall, Order, Stagnation
-from tcusim.accuracy.measure import measured_errors
+from tcusim.accuracy.measure import BLOCK, measured_errors
 from tcusim.accuracy.prediction import predicted_error
+from tcusim.accuracy.splitting import Splitting
 
 __all__ = [
     "BLOCK",
@@ -15,6 +16,7 @@ __all__ = [
     "Fall",
     "Family",
     "Order",
+    "Splitting",
     "Stagnation",
     "accuracy_of",
     "measured_errors",

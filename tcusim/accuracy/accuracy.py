@@ -20,14 +20,12 @@ from tcusim.accuracy.limits import (
     order_of,
     stagnation_of,
 )
-from tcusim.accuracy.measure import measured_errors
+from tcusim.accuracy.measure import BLOCK, measured_errors
 from tcusim.accuracy.prediction import predicted_error
+from tcusim.accuracy.splitting import Splitting, splitting_of
 from tcusim.machine import Arch, Integer, Rule, Unit, format_of, rule_for, unit_of
 
-__all__ = ["BLOCK", "PROMISED", "Accuracy", "Error", "accuracy_of"]
-
-# Mma of a block of a blocked sum.
-BLOCK: Final = 16
+__all__ = ["PROMISED", "Accuracy", "Error", "accuracy_of"]
 
 # Both ways to sum: in one accumulator, and in blocks.
 _WAYS: Final = (None, BLOCK)
@@ -104,6 +102,8 @@ class Accuracy:
         What another order of the terms of an mma changes.
     fall : Fall or None
         A sum that falls where one of its parts is raised, if one was found.
+    splitting : tuple of Splitting
+        What it buys to split float32 numbers into one, two or three parts of `ab`.
     """
 
     name: str
@@ -118,6 +118,7 @@ class Accuracy:
     largest: float
     order: Order
     fall: Fall | None
+    splitting: tuple[Splitting, ...] = ()
 
     def at(self, family: str, length: int, blocked: int | None = None) -> Error:
         """Return the error of a family at a length that was looked at."""
@@ -360,6 +361,7 @@ def accuracy_of(
         format_of(acc).largest,
         order_of(rule, depth),
         falls(rule, depth),
+        splitting_of(rule, depth),
     )
 
 

@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 from tcusim.accuracy.families import FAMILIES, Float64, terms_of
 from tcusim.machine import Fused, Rule, Values, format_of, mma_values
 
-__all__ = ["measured_errors"]
+__all__ = ["BLOCK", "blocked_sums", "measured_errors"]
+
+# Mma of a block of a blocked sum.
+BLOCK: Final = 16
 
 _SEED: Final = 7
 
@@ -60,7 +63,7 @@ def measured_errors(
     terms = np.concatenate(drawn)
     computed = _chain(terms, rule, lengths, k) if blocked is None else []
     if blocked is not None:
-        computed = [_blocked(terms[:, :length], rule, k, blocked) for length in lengths]
+        computed = [blocked_sums(terms[:, :length], rule, k, blocked) for length in lengths]
     exact = np.cumsum(terms, axis=1, dtype=_Long)
     sizes = np.cumsum(np.abs(terms), axis=1, dtype=_Long)
     for place, name in enumerate(families):
@@ -102,7 +105,7 @@ def _accumulated(terms: Values, sums: Values, rule: Rule, k: int) -> Values:
     return sums
 
 
-def _blocked(terms: Values, rule: Rule, k: int, blocked: int) -> Values:
+def blocked_sums(terms: Values, rule: Rule, k: int, blocked: int) -> Values:
     """Return sums of blocks, each with an accumulator of its own, added up one after the other."""
     rows, length = terms.shape
     size = min(length, blocked * k)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from tcusim.accuracy.accuracy import BLOCK, PROMISED, Accuracy, Error
+from tcusim.accuracy.accuracy import PROMISED, Accuracy, Error
+from tcusim.accuracy.measure import BLOCK
 from tcusim.accuracy.families import FAMILIES
 from tcusim.check.report import ShapeReport
 from tcusim.machine import Fused, Rule
@@ -169,6 +170,13 @@ def _limits(accuracy: Accuracy) -> Iterator[str]:
         yield (
             f"Bias near 2^{bias.exponent}: {bias.computed:+.3f} units in the last place a step "
             f"(predicted: {bias.predicted:+.3f}), of terms between 0 and 1."
+        )
+    if accuracy.splitting:
+        whole, *split = accuracy.splitting
+        told = ", ".join(f"{one.error:.1e} in {one.parts} parts" for one in split)
+        yield (
+            f"Splitting: sums of 4,096 float32 numbers, in blocks of {BLOCK} mma, have an error of "
+            f"{whole.error:.1e} if each number is rounded to {accuracy.ab}, and {told}."
         )
     yield f"Integers: every sum up to {accuracy.exact_integers:,} is exact."
     overflow = accuracy.overflows_from()
