@@ -8,8 +8,9 @@ from html import escape
 from typing import Final
 
 from tcusim import line_charts
-from tcusim.accuracy.accuracy import BLOCK, Accuracy
+from tcusim.accuracy.accuracy import Accuracy
 from tcusim.accuracy.families import FAMILIES
+from tcusim.accuracy.measure import BLOCK
 from tcusim.markup import page, shown, table
 from tcusim.verdict.found import Reference, UnitVerdict
 from tcusim.verdict.lines import heading_of, lines_of

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from tcusim.accuracy.accuracy import PROMISED, Accuracy, Error
-from tcusim.accuracy.measure import BLOCK
 from tcusim.accuracy.families import FAMILIES
+from tcusim.accuracy.measure import BLOCK
 from tcusim.check.report import ShapeReport
 from tcusim.machine import Fused, Rule
 from tcusim.verdict.found import Reference, UnitVerdict

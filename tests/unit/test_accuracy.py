@@ -10,7 +10,8 @@ import pytest
 import tcusim
 from some import Some, marked
 from tcusim.accuracy import accuracy, limits, measure
-from tcusim.accuracy.accuracy import BLOCK, Accuracy, accuracy_of
+from tcusim.accuracy.accuracy import Accuracy, accuracy_of
+from tcusim.accuracy.measure import BLOCK
 from tcusim.machine import Fused, Rule, Values, fused_unit, mma_values
 
 VERDICTS = {
