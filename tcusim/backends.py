@@ -414,8 +414,8 @@ def require_no_gradient(name: str, tensor: Any) -> None:
     grad_enabled = getattr(torch, "is_grad_enabled", lambda: True)
     if tensor.requires_grad and grad_enabled():
         raise errors.InputError(
-            f"{name} requires a gradient, and there is no autograd here: it would be lost. Pass "
-            f"{name}.detach(), or call within torch.no_grad()"
+            f"{name} requires a gradient, which would be lost here. Use tcusim.torch, which has "
+            f"autograd; or pass {name}.detach(), or call within torch.no_grad()"
         )
 
 

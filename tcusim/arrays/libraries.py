@@ -229,18 +229,16 @@ def _of_numpy(name: str, a: Any) -> Array:
 
 def _of_dlpack(name: str, a: Any) -> Array:
     """Return another library's array as NumPy's, on the same memory."""
-    if _is_torch(a) and a.requires_grad:
-        a = a.detach()
+    if _is_torch(a):
+        a = a.detach() if a.requires_grad else a
+        if str(a.dtype) == "torch.bfloat16":
+            # NumPy has no such type: its bits are exchanged.
+            bits: Array = np.from_dlpack(a.view(sys.modules["torch"].int16))
+            return bits.view(numpy_type("bfloat16"))
     try:
         return np.from_dlpack(a)
     # NumPy, and the library whose array it is, raise nearly anything.
     except Exception as error:
-        dtype = str(getattr(a, "dtype", ""))
-        if dtype.endswith("bfloat16") and _is_torch(a):
-            raise InputError(
-                f"{name} is a {name_of_kind(a)} of bfloat16 on the CPU, which NumPy cannot take. "
-                f"Pass {name}.float(), or move it to a GPU"
-            ) from error
         if hasattr(type(a), "__array__"):
             return _of_numpy(name, a)
         raise InputError(
@@ -256,6 +254,8 @@ def like_array(a: Any, result: Any) -> Any:
     convert = getattr(module if namespace is None else namespace(), "asarray", None)
     if convert is None:
         return result
+    if module is not None and _is_torch(a) and result.dtype.name == "bfloat16":
+        return convert(result.view(np.int16)).view(module.bfloat16)
     try:
         return convert(result)
     except (TypeError, ValueError) as error:

@@ -3,6 +3,7 @@
 - `pycon` blocks are doctests; `python` blocks run as they are. The blocks of a page share names.
 - `console` blocks run each `$ tcusim ...` line and compare what it prints; a line `...` stands for
   anything. They run in an empty folder that all blocks of a page share.
+- Blocks whose title says that they need torch run where torch is.
 - No other kind of block may hold a command line of tcusim or Python's prompt, unless its title says
   that it needs a GPU.
 """
@@ -10,6 +11,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib.util
 import re
 import shlex
 import sys
@@ -45,6 +47,8 @@ def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_blocks_of_a_page(page: Path) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks(page.read_text(encoding="utf-8"), page.name):
+        if block.needs_torch and importlib.util.find_spec("torch") is None:
+            continue
         if block.language == "pycon":
             run_doctest(block, page, names)
         elif block.language == "python":

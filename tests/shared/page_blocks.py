@@ -17,21 +17,23 @@ class Block:
     line: int
     text: str
     needs_gpu: bool = False
+    needs_torch: bool = False
 
 
 def blocks(text: str, where: str) -> Iterator[Block]:
     """Yield the fenced blocks of a text; `where` it stands is for messages."""
-    language, start, indent, needs_gpu = "", 0, "", False
+    language, start, indent, title = "", 0, "", ""
     lines: list[str] | None = None
     for number, line in enumerate(text.splitlines(), start=1):
         fence = FENCE.match(line)
         if lines is None and fence:
             info = fence["info"].split()
             language, start, indent = (info[0] if info else ""), number, fence["indent"]
-            needs_gpu = "needs a GPU" in fence["info"]
+            title = fence["info"]
             lines = []
         elif lines is not None and fence and not fence["info"].strip():
-            yield Block(language, start, "\n".join(lines) + "\n", needs_gpu)
+            text = "\n".join(lines) + "\n"
+            yield Block(language, start, text, "needs a GPU" in title, "needs torch" in title)
             lines = None
         elif lines is not None:
             lines.append(line.removeprefix(indent))

@@ -1,0 +1,443 @@
+"""Sums, scans and products of tensors, in torch's words.
+
+Each function completes its arguments and calls an operator of `tcusim.torch.operators`. A tensor of
+which nothing is recorded, in eager mode, goes straight to the operator's kernel: torch's dispatcher
+would take longer than the launch.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import torch
+
+import tcusim
+from tcusim.errors import InputError
+from tcusim.torch.operators import (
+    cumsum_kernel,
+    matmul_kernel,
+    matvec_kernel,
+    result_type,
+    segment_cumsum_kernel,
+    segment_sum_kernel,
+    sum_kernel,
+)
+from tcusim.torch.simulation import arch_for
+
+__all__ = ["cumsum", "matmul", "matvec", "segment_cumsum", "segment_sum", "sum"]
+
+Tensor: TypeAlias = Any
+Bits: TypeAlias = Literal["segment", "exact"]
+
+_OPS = torch.ops.tcusim
+_HALF = (torch.float16, torch.bfloat16)
+
+
+def _is_simple(*tensors: Tensor) -> bool:
+    """Return whether nothing has to know of a call on these tensors but the kernel.
+
+    Nothing traces or compiles it, records a derivative, or maps it over a batch.
+    """
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+        return False
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return False
+    grad = torch.is_grad_enabled()
+    return all(type(one) is torch.Tensor and not (grad and one.requires_grad) for one in tensors)
+
+
+def _of_autocast(tensor: Tensor, dtype: Any) -> Any:
+    """Return the type of a sum's result: under autocast that of half precision is float32."""
+    if dtype is None and tensor.dtype in _HALF and torch.is_autocast_enabled(tensor.device.type):
+        return torch.float32
+    return result_type(dtype, tensor.dtype)
+
+
+def _into(out: Tensor, result: Tensor) -> Tensor:
+    """Write a result where it is wanted; refuse another shape or type, and to lose a gradient."""
+    if result.requires_grad:
+        raise InputError(
+            "out= takes no result that has a gradient. Leave out= out, or use torch.no_grad()"
+        )
+    if out.shape != result.shape or out.dtype != result.dtype:
+        raise InputError(
+            f"out must be a tensor of {result.dtype}, shape {tuple(result.shape)}; it is of "
+            f"{out.dtype}, {tuple(out.shape)}"
+        )
+    return out.copy_(result)
+
+
+def sum(
+    input: Tensor,
+    dim: int | tuple[int, ...] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
+    bits: Bits = "segment",
+    out: Tensor | None = None,
+) -> Tensor:
+    """Sum a tensor on tensor cores, as `torch.sum` does.
+
+    Parameters
+    ----------
+    input : Tensor
+        float16, bfloat16, float32, float64, integers or bool, of any shape; on an NVIDIA GPU, or on
+        the CPU, where the simulator runs.
+    dim : int or tuple of int, optional
+        Axes to sum; None sums all.
+    keepdim : bool
+        Keep summed axes, with length 1.
+    dtype : torch.dtype, optional
+        Type of the result; by default that of `input`, int64 for integers, and under autocast
+        float32 for half precision. Sums are added in float32 or wider in any case.
+    bits : {"segment", "exact"}
+        ``"exact"`` rounds the true sum once: one set of bits on every GPU.
+    out : Tensor, optional
+        Where to put the result.
+
+    Returns
+    -------
+    Tensor
+        Its bits depend on the summed elements alone, not on the batch around them.
+
+    Raises
+    ------
+    InputError
+        If an argument cannot be used; the text says which and why.
+
+    Examples
+    --------
+    >>> import tcusim.torch as tct, torch
+    >>> tct.sum(torch.arange(6, dtype=torch.float16).reshape(2, 3), dim=1)
+    tensor([ 3., 12.], dtype=torch.float16)
+    """
+    wanted = _of_autocast(input, dtype)
+    axes = [dim] if isinstance(dim, int) else None if dim is None else list(dim)
+    simple = _is_simple(input)
+    call = sum_kernel if simple else _OPS.sum.default
+    result = call(input, axes, keepdim, wanted, bits)
+    return result if out is None else _into(out, result)
+
+
+def cumsum(
+    input: Tensor,
+    dim: int,
+    *,
+    dtype: Any = None,
+    exclusive: bool = False,
+    reverse: bool = False,
+    bits: Bits = "segment",
+    out: Tensor | None = None,
+) -> Tensor:
+    """Scan a tensor along an axis on tensor cores, as `torch.cumsum` does.
+
+    Parameters
+    ----------
+    dim : int
+        The axis.
+    exclusive : bool
+        Leave each element out of its own prefix.
+    reverse : bool
+        Sum from the end.
+    out : Tensor, optional
+        Where to put the result; it may be `input` itself.
+    input, dtype, bits
+        As in `sum`.
+
+    Returns
+    -------
+    Tensor
+        Of the shape of `input`.
+
+    Raises
+    ------
+    InputError
+        If an argument cannot be used; the text says which and why.
+
+    Examples
+    --------
+    >>> import tcusim.torch as tct, torch
+    >>> tct.cumsum(torch.ones(4, dtype=torch.float16), 0, reverse=True)
+    tensor([4., 3., 2., 1.], dtype=torch.float16)
+    """
+    wanted = _of_autocast(input, dtype)
+    simple = _is_simple(input)
+    if simple and out is not None:
+        return tcusim.cumsum(
+            input.detach(), axis=dim, dtype=str(wanted).removeprefix("torch."), out=out,
+            exclusive=exclusive, reverse=reverse, bits=bits, arch=arch_for(input),
+        )  # fmt: skip
+    call = cumsum_kernel if simple else _OPS.cumsum.default
+    result = call(input, dim, exclusive, reverse, wanted, bits)
+    return result if out is None else _into(out, result)
+
+
+def segment_sum(
+    input: Tensor,
+    size: int | None = None,
+    *,
+    offsets: Tensor | None = None,
+    ids: Tensor | None = None,
+    num_segments: int | None = None,
+    dim: int = -1,
+    check: bool = True,
+    dtype: Any = None,
+    bits: Bits = "segment",
+    out: Tensor | None = None,
+) -> Tensor:
+    """Sum every segment of an axis on tensor cores.
+
+    Parameters
+    ----------
+    input : Tensor
+        As in `sum`. Or a nested tensor of the layout jagged: its offsets are taken, and `dim` is
+        that of its ragged axis.
+    size : int, optional
+        Elements of each segment; the last one may be shorter.
+    offsets : Tensor of int64 or int32, shape (segments + 1,), optional
+        Instead of a size: segment i is elements offsets[i] to offsets[i + 1].
+    ids : Tensor of int, shape (elements of the axis,), optional
+        Instead of offsets: the number of each element's segment, never decreasing.
+    num_segments : int, optional
+        With `ids`: how many segments there are. By default one more than the last id, which has to
+        be read: on a GPU the call waits, and torch.compile breaks the graph.
+    dim : int
+        The axis that is made of segments. Rows (N, D) of N elements have ``dim=0``.
+    check : bool
+        Whether offsets or ids on a GPU are checked, for which the call waits. Without it, wrong
+        ones give wrong results, but no access outside the tensors.
+    dtype, bits, out
+        As in `sum`.
+
+    Returns
+    -------
+    Tensor
+        Of the shape of `input`, the axis' length replaced by the number of segments.
+
+    Raises
+    ------
+    InputError
+        If an argument cannot be used; the text says which and why.
+
+    Examples
+    --------
+    >>> import tcusim.torch as tct, torch
+    >>> x = torch.arange(5, dtype=torch.float32)
+    >>> tct.segment_sum(x, offsets=torch.tensor([0, 2, 2, 5]))
+    tensor([1., 0., 9.])
+    >>> tct.segment_sum(x, ids=torch.tensor([0, 0, 2, 2, 2]))
+    tensor([1., 0., 9.])
+    """
+    input, offsets, dim = _segments(input, size, offsets, ids, num_segments, dim, check)
+    wanted = _of_autocast(input, dtype)
+    simple = _is_simple(input, *([] if offsets is None else [offsets]))
+    call = segment_sum_kernel if simple else _OPS.segment_sum.default
+    result = call(input, offsets, size or 0, dim, check, wanted, bits)
+    return result if out is None else _into(out, result)
+
+
+def segment_cumsum(
+    input: Tensor,
+    size: int | None = None,
+    *,
+    offsets: Tensor | None = None,
+    ids: Tensor | None = None,
+    num_segments: int | None = None,
+    dim: int = -1,
+    check: bool = True,
+    exclusive: bool = False,
+    reverse: bool = False,
+    dtype: Any = None,
+    bits: Bits = "segment",
+    out: Tensor | None = None,
+) -> Tensor:
+    """Scan every segment of an axis on tensor cores: prefix sums that begin anew in each.
+
+    Parameters
+    ----------
+    exclusive, reverse : bool
+        As in `cumsum`.
+    input, size, offsets, ids, num_segments, dim, check, dtype, bits, out
+        As in `segment_sum`.
+
+    Returns
+    -------
+    Tensor
+        Of the shape of `input`; of a nested tensor, of its values.
+
+    Raises
+    ------
+    InputError
+        If an argument cannot be used; the text says which and why.
+
+    Examples
+    --------
+    >>> import tcusim.torch as tct, torch
+    >>> tct.segment_cumsum(torch.ones(5), offsets=torch.tensor([0, 2, 5]))
+    tensor([1., 2., 1., 2., 3.])
+    """
+    input, offsets, dim = _segments(input, size, offsets, ids, num_segments, dim, check)
+    wanted = _of_autocast(input, dtype)
+    simple = _is_simple(input, *([] if offsets is None else [offsets]))
+    call = segment_cumsum_kernel if simple else _OPS.segment_cumsum.default
+    result = call(input, offsets, size or 0, dim, check, exclusive, reverse, wanted, bits)
+    return result if out is None else _into(out, result)
+
+
+def _segments(
+    input: Tensor,
+    size: int | None,
+    offsets: Tensor | None,
+    ids: Tensor | None,
+    num_segments: int | None,
+    dim: int,
+    check: bool,
+) -> tuple[Tensor, Tensor | None, int]:
+    """Return the elements, the offsets if there are any, and the axis."""
+    if getattr(input, "is_nested", False):
+        if size is not None or offsets is not None or ids is not None:
+            raise InputError("a nested tensor has its own segments: leave out size, offsets, ids")
+        if input.layout != torch.jagged:
+            raise InputError(
+                "a nested tensor must have the layout torch.jagged: "
+                "torch.nested.nested_tensor(..., layout=torch.jagged)"
+            )
+        return input.values(), input.offsets(), 0
+    given = [
+        name
+        for name, one in (("size", size), ("offsets", offsets), ("ids", ids))
+        if one is not None
+    ]
+    if len(given) != 1:
+        what = " and ".join(given) or "nothing"
+        raise InputError(f"give one of size, offsets and ids; got {what}")
+    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+        raise InputError(f"size must be an integer from 1 on, got {size!r}")
+    if ids is None:
+        if num_segments is not None:
+            raise InputError("num_segments is for ids; offsets and size say it themselves")
+        return input, offsets, dim
+    if ids.dim() != 1 or ids.shape[0] != input.shape[dim]:
+        raise InputError(
+            f"ids must have one number for each of the {input.shape[dim]} elements of axis {dim}; "
+            f"their shape is {tuple(ids.shape)}"
+        )
+    if num_segments is None:
+        num_segments = int(ids[-1]) + 1 if ids.shape[0] else 0
+    if check and not torch.compiler.is_compiling():
+        _require_ids(ids, num_segments)
+    borders = torch.arange(num_segments + 1, device=ids.device, dtype=ids.dtype)
+    return input, torch.searchsorted(ids.contiguous(), borders), dim
+
+
+def _require_ids(ids: Tensor, num_segments: int) -> None:
+    """Refuse ids that decrease, or that no segment has."""
+    if not ids.shape[0]:
+        return
+    if bool((ids[1:] < ids[:-1]).any()):
+        place = int((ids[1:] < ids[:-1]).nonzero()[0, 0]) + 1
+        raise InputError(
+            f"ids must never decrease, but ids[{place}] is less than the one before. Sort the "
+            "elements by their ids first"
+        )
+    first, last = int(ids[0]), int(ids[-1])
+    if first < 0 or last >= num_segments:
+        raise InputError(
+            f"ids must be within 0..{num_segments - 1}; they are from {first} to {last}"
+        )
+
+
+def matmul(a: Tensor, b: Tensor, *, dtype: Any = None, out: Tensor | None = None) -> Tensor:
+    """Multiply matrices on tensor cores, as `torch.matmul` does.
+
+    Parameters
+    ----------
+    a, b : Tensor, shape (..., m, k) and (..., k, n)
+        float16, bfloat16, float32 (as exact bfloat16 parts) or float64, of one type. The axes
+        before the last two are broadcast; one axis is a row of `a` or a column of `b`. Under
+        autocast both are cast to its type.
+    dtype : torch.dtype, optional
+        Type of the result; by default that of `a`.
+    out : Tensor, optional
+        Where to put the result.
+
+    Returns
+    -------
+    Tensor
+        Shape (..., m, n). A row's bits do not depend on the other rows of `a`.
+
+    Raises
+    ------
+    InputError
+        If an argument cannot be used; the text says which and why.
+
+    Examples
+    --------
+    >>> import tcusim.torch as tct, torch
+    >>> a = torch.arange(6, dtype=torch.float16).reshape(2, 3)
+    >>> tct.matmul(a, a.T)
+    tensor([[ 5., 14.],
+            [14., 50.]], dtype=torch.float16)
+    """
+    a, b = _operands(a, b, "b")
+    if b.dim() == 1:
+        return matvec(a, b, dtype=dtype, out=out)
+    rows = a.unsqueeze(-2) if a.dim() == 1 else a
+    wanted = a.dtype if dtype is None else dtype
+    simple = _is_simple(rows, b)
+    call = matmul_kernel if simple else _OPS.matmul.default
+    result = call(rows, b, wanted)
+    if a.dim() == 1:
+        result = result.squeeze(-2)
+    return result if out is None else _into(out, result)
+
+
+def matvec(a: Tensor, x: Tensor, *, dtype: Any = None, out: Tensor | None = None) -> Tensor:
+    """Multiply matrices by vectors on tensor cores.
+
+    Parameters
+    ----------
+    a, x : Tensor, shape (..., m, k) and (..., k)
+        Of the types that `matmul` takes; the axes in front are broadcast.
+    dtype, out
+        As in `matmul`.
+
+    Returns
+    -------
+    Tensor
+        Shape (..., m). These are not the bits of a column of `matmul`, which adds in another order.
+
+    Raises
+    ------
+    InputError
+        If an argument cannot be used; the text says which and why.
+
+    Examples
+    --------
+    >>> import tcusim.torch as tct, torch
+    >>> tct.matvec(torch.eye(2), torch.tensor([3.0, 4.0]))
+    tensor([3., 4.])
+    """
+    a, x = _operands(a, x, "x")
+    rows = a.unsqueeze(0) if a.dim() == 1 else a
+    wanted = a.dtype if dtype is None else dtype
+    simple = _is_simple(rows, x)
+    call = matvec_kernel if simple else _OPS.matvec.default
+    result = call(rows, x, wanted)
+    if a.dim() == 1:
+        result = result.squeeze(-1)
+    return result if out is None else _into(out, result)
+
+
+def _operands(a: Tensor, b: Tensor, name: str) -> tuple[Tensor, Tensor]:
+    """Return the factors of a product, cast as autocast says; refuse what cannot be multiplied."""
+    kind = a.device.type
+    if torch.is_autocast_enabled(kind) and a.dtype != torch.float64:
+        wanted = torch.get_autocast_dtype(kind)
+        a, b = a.to(wanted), b.to(wanted)
+    if a.dtype != b.dtype or not a.dtype.is_floating_point:
+        raise InputError(
+            f"a and {name} must be of one float type; they are of {a.dtype} and {b.dtype}. Cast "
+            "one of them; integers are multiplied by tcusim.matmul"
+        )
+    return a, b

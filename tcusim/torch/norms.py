@@ -1,0 +1,294 @@
+"""Means, norms and softmax whose bits do not depend on the batch.
+
+Only their sums add anything, and those are this package's. Everything else is done element by
+element, or is a maximum, for which the order does not matter. Squares and what is added up are
+float32, the results have the type of the input.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tcusim.errors import InputError
+from tcusim.torch.functions import Tensor
+from tcusim.torch.functions import sum as tensor_sum
+
+__all__ = ["layer_norm", "log_softmax", "logsumexp", "mean", "rms_norm", "softmax"]
+
+
+def _wide(input: Tensor) -> Tensor:
+    """Return a tensor in the type of the sums: float32, or float64."""
+    return input if input.dtype == torch.float64 else input.float()
+
+
+def _narrow(result: Tensor, input: Tensor, dtype: Any = None) -> Tensor:
+    wanted = input.dtype if dtype is None else dtype
+    return result if result.dtype == wanted else result.to(wanted)
+
+
+def _require_float(name: str, input: Tensor) -> None:
+    if not input.dtype.is_floating_point:
+        raise InputError(f"{name} takes float tensors, got {input.dtype}. Cast it: input.float()")
+
+
+def mean(
+    input: Tensor,
+    dim: int | tuple[int, ...] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
+) -> Tensor:
+    """Return the mean along axes, as `torch.mean` does.
+
+    Parameters
+    ----------
+    input : Tensor
+        Of a float type.
+    dim : int or tuple of int, optional
+        Axes; None takes all.
+    keepdim : bool
+        Keep these axes, with length 1.
+    dtype : torch.dtype, optional
+        Type of the result; by default that of `input`.
+
+    Returns
+    -------
+    Tensor
+        The sum in float32, or float64, divided by the number of elements.
+
+    Raises
+    ------
+    InputError
+        If `input` is of integers.
+
+    Examples
+    --------
+    >>> import tcusim.torch as tct, torch
+    >>> tct.mean(torch.arange(6.0).reshape(2, 3), dim=1)
+    tensor([1., 4.])
+    """
+    _require_float("mean", input)
+    wide = torch.float64 if torch.float64 in (input.dtype, dtype) else torch.float32
+    total = tensor_sum(input, dim, keepdim, dtype=wide)
+    axes = range(input.dim()) if dim is None else (dim,) if isinstance(dim, int) else dim
+    count = 1
+    for axis in axes:
+        count = count * input.shape[axis]
+    return _narrow(total / count, input, dtype)
+
+
+def _last_axes(input: Tensor, normalized_shape: Any) -> tuple[int, ...]:
+    """Return the axes that a norm is over; refuse a shape that the tensor does not end in."""
+    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    if not shape or tuple(input.shape[-len(shape) :]) != shape:
+        raise InputError(
+            f"normalized_shape must be the last axes of the input; it is {shape}, and the input "
+            f"has shape {tuple(input.shape)}"
+        )
+    return tuple(range(-len(shape), 0))
+
+
+def rms_norm(
+    input: Tensor,
+    normalized_shape: int | tuple[int, ...],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Tensor:
+    """Divide by the root of the mean square, as `torch.nn.functional.rms_norm` does.
+
+    Parameters
+    ----------
+    input : Tensor
+        Of a float type.
+    normalized_shape : int or tuple of int
+        The last axes, over which the mean is.
+    weight : Tensor, optional
+        Multiplies the result; of that shape.
+    eps : float, optional
+        Added to the mean square. By default the smallest step of the input's type at 1.
+
+    Returns
+    -------
+    Tensor
+        Of the shape and type of `input`.
+
+    Raises
+    ------
+    InputError
+        If the input does not end in that shape, or is of integers.
+
+    Examples
+    --------
+    >>> import tcusim.torch as tct, torch
+    >>> tct.rms_norm(torch.tensor([[3.0, 4.0]]), 2, eps=0.0)
+    tensor([[0.8485, 1.1314]])
+    """
+    _require_float("rms_norm", input)
+    axes = _last_axes(input, normalized_shape)
+    wide = _wide(input)
+    added = torch.finfo(input.dtype).eps if eps is None else eps
+    # A square root and a division are rounded correctly on every device; rsqrt is not.
+    result = wide / torch.sqrt(mean(wide * wide, axes, True) + added)
+    if weight is not None:
+        result = result * weight
+    return _narrow(result, input)
+
+
+def layer_norm(
+    input: Tensor,
+    normalized_shape: int | tuple[int, ...],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Subtract the mean and divide by the deviation, as `torch.nn.functional.layer_norm` does.
+
+    Parameters
+    ----------
+    input : Tensor
+        Of a float type.
+    normalized_shape : int or tuple of int
+        The last axes, over which mean and variance are.
+    weight, bias : Tensor, optional
+        Multiply the result, and are added to it; of that shape.
+    eps : float
+        Added to the variance, which is the mean square of the differences from the mean.
+
+    Returns
+    -------
+    Tensor
+        Of the shape and type of `input`.
+
+    Raises
+    ------
+    InputError
+        If the input does not end in that shape, or is of integers.
+
+    Examples
+    --------
+    >>> import tcusim.torch as tct, torch
+    >>> tct.layer_norm(torch.tensor([[1.0, 3.0]]), 2, eps=0.0)
+    tensor([[-1.,  1.]])
+    """
+    _require_float("layer_norm", input)
+    axes = _last_axes(input, normalized_shape)
+    wide = _wide(input)
+    centred = wide - mean(wide, axes, True)
+    result = centred / torch.sqrt(mean(centred * centred, axes, True) + eps)
+    if weight is not None:
+        result = result * weight
+    if bias is not None:
+        result = result + bias
+    return _narrow(result, input)
+
+
+def softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+    """Return exponentials divided by their sum, as `torch.softmax` does.
+
+    Parameters
+    ----------
+    input : Tensor
+        Of a float type.
+    dim : int
+        The axis whose results sum to 1.
+    dtype : torch.dtype, optional
+        Type of the result; by default that of `input`.
+
+    Returns
+    -------
+    Tensor
+        Of the shape of `input`. The exponentials are torch's, whose last bit differs between
+        devices.
+
+    Raises
+    ------
+    InputError
+        If `input` is of integers.
+
+    Examples
+    --------
+    >>> import tcusim.torch as tct, torch
+    >>> tct.softmax(torch.zeros(1, 4), dim=1)
+    tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
+    """
+    _require_float("softmax", input)
+    powers, _ = _exponentials(input, dim)
+    return _narrow(powers / tensor_sum(powers, dim, True), input, dtype)
+
+
+def log_softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+    """Return the logarithm of `softmax`, as `torch.log_softmax` does.
+
+    Parameters
+    ----------
+    input, dim, dtype
+        As in `softmax`.
+
+    Returns
+    -------
+    Tensor
+        Of the shape of `input`.
+
+    Raises
+    ------
+    InputError
+        If `input` is of integers.
+
+    Examples
+    --------
+    >>> import tcusim.torch as tct, torch
+    >>> tct.log_softmax(torch.zeros(1, 4), dim=1)
+    tensor([[-1.3863, -1.3863, -1.3863, -1.3863]])
+    """
+    _require_float("log_softmax", input)
+    powers, shifted = _exponentials(input, dim)
+    return _narrow(shifted - torch.log(tensor_sum(powers, dim, True)), input, dtype)
+
+
+def logsumexp(input: Tensor, dim: int, keepdim: bool = False) -> Tensor:
+    """Return the logarithm of the sum of exponentials, as `torch.logsumexp` does.
+
+    Parameters
+    ----------
+    input, dim
+        As in `softmax`.
+    keepdim : bool
+        Keep the axis, with length 1.
+
+    Returns
+    -------
+    Tensor
+        Of the shape of `input` without the axis.
+
+    Raises
+    ------
+    InputError
+        If `input` is of integers.
+
+    Examples
+    --------
+    >>> import tcusim.torch as tct, torch
+    >>> tct.logsumexp(torch.zeros(1, 4), dim=1)
+    tensor([1.3863])
+    """
+    _require_float("logsumexp", input)
+    wide = _wide(input)
+    largest = _largest(wide, dim)
+    total = torch.log(tensor_sum(torch.exp(wide - largest), dim, True)) + largest
+    return _narrow(total if keepdim else total.squeeze(dim), input)
+
+
+def _exponentials(input: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Return exponentials, the largest of which is 1, and their logarithms."""
+    wide = _wide(input)
+    # As in torch, a row of -inf gives NaN.
+    shifted = wide - torch.amax(wide, dim, keepdim=True).detach()
+    return torch.exp(shifted), shifted
+
+
+def _largest(wide: Tensor, dim: int) -> Tensor:
+    """Return the maximum along an axis, 0 where it is infinite: then nothing is subtracted."""
+    found = torch.amax(wide, dim, keepdim=True).detach()
+    return torch.where(torch.isfinite(found), found, torch.zeros_like(found))

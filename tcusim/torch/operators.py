@@ -1,0 +1,397 @@
+"""The operators `torch.ops.tcusim`: kernels, shapes, derivatives and vmap of each.
+
+Operators are defined once, when this module is first imported. Users call the functions of
+`tcusim.torch`, which check and complete the arguments.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+
+import tcusim
+from tcusim.torch.simulation import arch_for
+
+__all__ = ["LIBRARY", "result_type"]
+
+# It lives as long as the process: without it the operators are gone.
+LIBRARY: Final = torch.library.Library("tcusim", "DEF")
+
+LIBRARY.define("sum(Tensor input, int[]? dim, bool keepdim, ScalarType dtype, str bits) -> Tensor")
+LIBRARY.define(
+    "cumsum(Tensor input, int dim, bool exclusive, bool reverse, ScalarType dtype, str bits)"
+    " -> Tensor"
+)
+LIBRARY.define(
+    "segment_sum(Tensor input, Tensor? offsets, int size, int dim, bool check, ScalarType dtype,"
+    " str bits) -> Tensor"
+)
+LIBRARY.define(
+    "segment_cumsum(Tensor input, Tensor? offsets, int size, int dim, bool check, bool exclusive,"
+    " bool reverse, ScalarType dtype, str bits) -> Tensor"
+)
+LIBRARY.define("matmul(Tensor a, Tensor b, ScalarType dtype) -> Tensor")
+LIBRARY.define("matvec(Tensor a, Tensor x, ScalarType dtype) -> Tensor")
+
+
+def result_type(dtype: Any, given: Any) -> Any:
+    """Return the type of a result: that which is asked for, or as torch has it."""
+    if dtype is not None:
+        return dtype
+    return given if given.is_floating_point else torch.int64
+
+
+def _name(dtype: Any) -> str:
+    """Return NumPy's name of a type."""
+    return str(dtype).removeprefix("torch.")
+
+
+def _plain(tensor: Any) -> Any:
+    """Return a tensor that has no gradient: what torch records of it is above these kernels."""
+    return tensor.detach() if tensor.requires_grad else tensor
+
+
+def _length(input: Any, offsets: Any, size: int, dim: int) -> int:
+    """Return the number of segments."""
+    if offsets is not None:
+        return int(offsets.shape[0]) - 1
+    length: int = -(-input.shape[dim] // size)
+    return length
+
+
+# --- Kernels --------------------------------------------------------------------------------------
+#
+# Their results are contiguous, as the shapes below say. Along other axes than the last they may
+# have been computed transposed.
+
+
+def sum_kernel(input: Any, dim: Any, keepdim: bool, dtype: Any, bits: Any) -> Any:
+    """Compute the operator `sum`."""
+    result = tcusim.sum(
+        _plain(input),
+        axis=None if dim is None else tuple(dim),
+        keepdims=keepdim,
+        dtype=_name(dtype),
+        bits=bits,
+        arch=arch_for(input),
+    )
+    return result.contiguous()
+
+
+def cumsum_kernel(
+    input: Any, dim: int, exclusive: bool, reverse: bool, dtype: Any, bits: Any
+) -> Any:
+    """Compute the operator `cumsum`."""
+    result = tcusim.cumsum(
+        _plain(input),
+        axis=dim,
+        exclusive=exclusive,
+        reverse=reverse,
+        dtype=_name(dtype),
+        bits=bits,
+        arch=arch_for(input),
+    )
+    return result.contiguous()
+
+
+def segment_sum_kernel(
+    input: Any, offsets: Any, size: int, dim: int, check: bool, dtype: Any, bits: Any
+) -> Any:
+    """Compute the operator `segment_sum`."""
+    result = tcusim.segmented_sum(
+        _plain(input),
+        size or None,
+        offsets=offsets,
+        check_offsets=check,
+        axis=dim,
+        dtype=_name(dtype),
+        bits=bits,
+        arch=arch_for(input),
+    )
+    return result.contiguous()
+
+
+def segment_cumsum_kernel(
+    input: Any,
+    offsets: Any,
+    size: int,
+    dim: int,
+    check: bool,
+    exclusive: bool,
+    reverse: bool,
+    dtype: Any,
+    bits: Any,
+) -> Any:
+    """Compute the operator `segment_cumsum`."""
+    result = tcusim.segmented_cumsum(
+        _plain(input),
+        size or None,
+        offsets=offsets,
+        check_offsets=check,
+        axis=dim,
+        exclusive=exclusive,
+        reverse=reverse,
+        dtype=_name(dtype),
+        bits=bits,
+        arch=arch_for(input),
+    )
+    return result.contiguous()
+
+
+def matmul_kernel(a: Any, b: Any, dtype: Any) -> Any:
+    """Compute the operator `matmul`."""
+    return tcusim.matmul(_plain(a), _plain(b), dtype=_name(dtype), arch=arch_for(a))
+
+
+def matvec_kernel(a: Any, x: Any, dtype: Any) -> Any:
+    """Compute the operator `matvec`."""
+    return tcusim.matvec(_plain(a), _plain(x), dtype=_name(dtype), arch=arch_for(a))
+
+
+# --- Shapes, for tensors without data -------------------------------------------------------------
+
+
+def _sum_shape(input: Any, dim: Any, keepdim: bool, dtype: Any, bits: Any) -> Any:
+    taken = range(input.dim()) if dim is None else [one % input.dim() for one in dim]
+    shape = [
+        1 if place in taken else size
+        for place, size in enumerate(input.shape)
+        if keepdim or place not in taken
+    ]
+    return input.new_empty(shape, dtype=dtype)
+
+
+def _cumsum_shape(
+    input: Any, dim: int, exclusive: bool, reverse: bool, dtype: Any, bits: Any
+) -> Any:
+    return input.new_empty(input.shape, dtype=dtype)
+
+
+def _segment_sum_shape(
+    input: Any, offsets: Any, size: int, dim: int, check: bool, dtype: Any, bits: Any
+) -> Any:
+    shape = list(input.shape)
+    shape[dim] = _length(input, offsets, size, dim)
+    return input.new_empty(shape, dtype=dtype)
+
+
+def _segment_cumsum_shape(input: Any, *more: Any) -> Any:
+    return input.new_empty(input.shape, dtype=more[-2])
+
+
+def _matmul_shape(a: Any, b: Any, dtype: Any) -> Any:
+    stack = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    return a.new_empty((*stack, a.shape[-2], b.shape[-1]), dtype=dtype)
+
+
+def _matvec_shape(a: Any, x: Any, dtype: Any) -> Any:
+    stack = torch.broadcast_shapes(a.shape[:-2], x.shape[:-1])
+    return a.new_empty((*stack, a.shape[-2]), dtype=dtype)
+
+
+# --- Derivatives ----------------------------------------------------------------------------------
+#
+# They are operators themselves, so that they can be derived and compiled again.
+
+
+def _cast(gradient: Any, like: Any) -> Any:
+    return gradient if gradient.dtype == like else gradient.to(like)
+
+
+def _keep_sum(ctx: Any, inputs: Any, output: Any) -> None:
+    input, ctx.dim, ctx.keepdim, _, _ = inputs
+    ctx.shape, ctx.dtype = input.shape, input.dtype
+
+
+def _sum_backward(ctx: Any, gradient: Any) -> Any:
+    taken = range(len(ctx.shape)) if ctx.dim is None else ctx.dim
+    if not ctx.keepdim:
+        for place in sorted(one % len(ctx.shape) for one in taken):
+            gradient = gradient.unsqueeze(place)
+    return _cast(gradient, ctx.dtype).expand(ctx.shape), None, None, None, None
+
+
+def _keep_cumsum(ctx: Any, inputs: Any, output: Any) -> None:
+    input, ctx.dim, ctx.exclusive, ctx.reverse, _, ctx.bits = inputs
+    ctx.dtype = input.dtype
+
+
+def _cumsum_backward(ctx: Any, gradient: Any) -> Any:
+    # Element i is part of what follows it: the other way round.
+    own = torch.ops.tcusim.cumsum.default(
+        gradient, ctx.dim, ctx.exclusive, not ctx.reverse, gradient.dtype, ctx.bits
+    )
+    return _cast(own, ctx.dtype), None, None, None, None, None
+
+
+def _keep_segments(ctx: Any, inputs: Any, output: Any) -> None:
+    input, offsets, ctx.size, ctx.dim, *more = inputs
+    ctx.save_for_backward(offsets)
+    ctx.length, ctx.dtype, ctx.more = input.shape[ctx.dim], input.dtype, more
+
+
+def _segment_sum_backward(ctx: Any, gradient: Any) -> Any:
+    (offsets,) = ctx.saved_tensors
+    places = torch.arange(ctx.length, device=gradient.device)
+    if offsets is None:
+        segments = places // ctx.size
+    else:
+        segments = torch.bucketize(places, offsets.to(gradient.device), right=True) - 1
+    own = gradient.index_select(ctx.dim, segments)
+    return _cast(own, ctx.dtype), None, None, None, None, None, None
+
+
+def _segment_cumsum_backward(ctx: Any, gradient: Any) -> Any:
+    (offsets,) = ctx.saved_tensors
+    check, exclusive, reverse, _, bits = ctx.more
+    own = torch.ops.tcusim.segment_cumsum.default(
+        gradient, offsets, ctx.size, ctx.dim, check, exclusive, not reverse, gradient.dtype, bits
+    )
+    return _cast(own, ctx.dtype), *([None] * 8)
+
+
+def _keep_product(ctx: Any, inputs: Any, output: Any) -> None:
+    left, right, _ = inputs
+    ctx.save_for_backward(left, right)
+
+
+def _summed_to(gradient: Any, shape: Any, dtype: Any) -> Any:
+    """Return a gradient summed over what was broadcast."""
+    spare = gradient.dim() - len(shape)
+    taken = list(range(spare))
+    taken += [
+        place + spare
+        for place, size in enumerate(shape)
+        if size == 1 and gradient.shape[place + spare] != 1
+    ]
+    if taken:
+        gradient = torch.ops.tcusim.sum.default(gradient, taken, True, gradient.dtype, "segment")
+    return _cast(gradient.reshape(shape), dtype)
+
+
+def _matmul_backward(ctx: Any, gradient: Any) -> Any:
+    a, b = ctx.saved_tensors
+    multiply, for_a, for_b = torch.ops.tcusim.matmul.default, None, None
+    if ctx.needs_input_grad[0]:
+        for_a = multiply(_cast(gradient, b.dtype), b.mT, b.dtype)
+        for_a = _summed_to(for_a, a.shape, a.dtype)
+    if ctx.needs_input_grad[1]:
+        for_b = multiply(a.mT, _cast(gradient, a.dtype), a.dtype)
+        for_b = _summed_to(for_b, b.shape, b.dtype)
+    return for_a, for_b, None
+
+
+def _matvec_backward(ctx: Any, gradient: Any) -> Any:
+    a, x = ctx.saved_tensors
+    for_a = for_x = None
+    if ctx.needs_input_grad[0]:
+        # One product for each element: there is nothing to add.
+        for_a = _cast(gradient, a.dtype).unsqueeze(-1) * x.unsqueeze(-2)
+        for_a = _summed_to(for_a, a.shape, a.dtype)
+    if ctx.needs_input_grad[1]:
+        for_x = torch.ops.tcusim.matvec.default(a.mT, _cast(gradient, a.dtype), a.dtype)
+        for_x = _summed_to(for_x, x.shape, x.dtype)
+    return for_a, for_x, None
+
+
+# --- vmap: one more axis, in front ----------------------------------------------------------------
+
+
+def _in_front(tensor: Any, place: int | None, size: int) -> Any:
+    """Return a tensor whose axis of the batch is the first one."""
+    if place is None:
+        return tensor.expand(size, *tensor.shape)
+    return tensor.movedim(place, 0)
+
+
+def _behind(dim: int, rank: int) -> int:
+    """Return the place of an axis behind that of the batch; rank: of one example."""
+    return dim % rank + 1 if rank else 1
+
+
+def _sum_vmap(info: Any, places: Any, input: Any, dim: Any, *more: Any) -> Any:
+    whole = _in_front(input, places[0], info.batch_size)
+    rank = whole.dim() - 1
+    taken = range(rank) if dim is None else dim
+    behind = [_behind(one, rank) for one in taken]
+    return torch.ops.tcusim.sum.default(whole, behind, *more), 0
+
+
+def _cumsum_vmap(info: Any, places: Any, input: Any, dim: int, *more: Any) -> Any:
+    whole = _in_front(input, places[0], info.batch_size)
+    behind = _behind(dim, whole.dim() - 1)
+    return torch.ops.tcusim.cumsum.default(whole, behind, *more), 0
+
+
+def _segments_vmap(operator: Any, info: Any, places: Any, arguments: Any) -> Any:
+    input, offsets, size, dim, *more = arguments
+    if places[1] is not None:
+        raise NotImplementedError(
+            "vmap over offsets: the examples would have segments of different lengths. Put them "
+            "end to end, with offsets of all, and call the function once"
+        )
+    whole = _in_front(input, places[0], info.batch_size)
+    return operator(whole, offsets, size, _behind(dim, whole.dim() - 1), *more), 0
+
+
+def _segment_sum_vmap(info: Any, places: Any, *arguments: Any) -> Any:
+    return _segments_vmap(torch.ops.tcusim.segment_sum.default, info, places, arguments)
+
+
+def _segment_cumsum_vmap(info: Any, places: Any, *arguments: Any) -> Any:
+    return _segments_vmap(torch.ops.tcusim.segment_cumsum.default, info, places, arguments)
+
+
+def _matmul_vmap(info: Any, places: Any, a: Any, b: Any, dtype: Any) -> Any:
+    left, right = (
+        _in_front(one, place, info.batch_size) for one, place in zip((a, b), places, strict=False)
+    )
+    # Axes of a stack are broadcast from the right: those that one example lacks come in between.
+    rank = max(left.dim(), right.dim())
+    left, right = (
+        one.reshape(one.shape[0], *([1] * (rank - one.dim())), *one.shape[1:])
+        for one in (left, right)
+    )
+    return torch.ops.tcusim.matmul.default(left, right, dtype), 0
+
+
+def _matvec_vmap(info: Any, places: Any, a: Any, x: Any, dtype: Any) -> Any:
+    left, right = (
+        _in_front(one, place, info.batch_size) for one, place in zip((a, x), places, strict=False)
+    )
+    rank = max(left.dim(), right.dim() + 1)
+    left = left.reshape(left.shape[0], *([1] * (rank - left.dim())), *left.shape[1:])
+    right = right.reshape(right.shape[0], *([1] * (rank - 1 - right.dim())), *right.shape[1:])
+    return torch.ops.tcusim.matvec.default(left, right, dtype), 0
+
+
+# --- All of it, by operator -----------------------------------------------------------------------
+
+_OPERATORS: Final = {
+    "sum": (sum_kernel, _sum_shape, _keep_sum, _sum_backward, _sum_vmap),
+    "cumsum": (cumsum_kernel, _cumsum_shape, _keep_cumsum, _cumsum_backward, _cumsum_vmap),
+    "segment_sum": (
+        *(segment_sum_kernel, _segment_sum_shape),
+        *(_keep_segments, _segment_sum_backward, _segment_sum_vmap),
+    ),
+    "segment_cumsum": (
+        *(segment_cumsum_kernel, _segment_cumsum_shape),
+        *(_keep_segments, _segment_cumsum_backward, _segment_cumsum_vmap),
+    ),
+    "matmul": (matmul_kernel, _matmul_shape, _keep_product, _matmul_backward, _matmul_vmap),
+    "matvec": (matvec_kernel, _matvec_shape, _keep_product, _matvec_backward, _matvec_vmap),
+}
+
+
+def _register() -> None:
+    for name, (kernel, shape, keep, backward, vmap) in _OPERATORS.items():
+        full = f"tcusim::{name}"
+        for device in ("CPU", "CUDA"):
+            LIBRARY.impl(name, kernel, device)
+        torch.library.register_fake(full, shape, lib=LIBRARY)
+        torch.library.register_autograd(full, backward, setup_context=keep, lib=LIBRARY)
+        torch.library.register_vmap(full, vmap, lib=LIBRARY)
+
+
+_register()

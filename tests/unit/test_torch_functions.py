@@ -1,0 +1,249 @@
+"""`tcusim.torch`: NumPy's bits, torch's derivatives, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcusim
+from tcusim.errors import InputError
+
+torch: Any = pytest.importorskip("torch", reason="torch is not installed")
+
+import tcusim.torch as tct  # noqa: E402 - torch is there
+from tcusim.torch import functions  # noqa: E402
+
+OFFSETS = [0, 3, 3, 20, 64]
+# Each with the call of the package's own on NumPy arrays.
+CALLS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "sum": (lambda x: tct.sum(x, 1), lambda x: tcusim.sum(x, axis=1)),
+    "sum of all": (
+        lambda x: tct.sum(x, dtype=torch.float32),
+        lambda x: tcusim.sum(x, dtype="f4"),
+    ),
+    "cumsum": (
+        lambda x: tct.cumsum(x, 0, reverse=True),
+        lambda x: tcusim.cumsum(x, axis=0, reverse=True),
+    ),
+    "segment_sum": (
+        lambda x: tct.segment_sum(x, offsets=torch.tensor(OFFSETS)),
+        lambda x: tcusim.segmented_sum(x, offsets=OFFSETS),
+    ),
+    "segments of rows": (
+        lambda x: tct.segment_sum(x, 3, dim=0),
+        lambda x: tcusim.segmented_sum(x, 3, axis=0),
+    ),
+    "segment_cumsum": (
+        lambda x: tct.segment_cumsum(x, 16, exclusive=True),
+        lambda x: tcusim.segmented_cumsum(x, 16, exclusive=True),
+    ),
+    "matmul": (lambda x: tct.matmul(x, x.T), lambda x: tcusim.matmul(x, x.T)),
+    "matvec": (lambda x: tct.matvec(x, x[0]), lambda x: tcusim.matvec(x, x[0])),
+    "exact": (
+        lambda x: tct.sum(x, 1, bits="exact"),
+        lambda x: tcusim.sum(x, axis=1, bits="exact"),
+    ),
+}
+
+
+def array(dtype: str) -> Any:
+    return np.random.default_rng(2).standard_normal((5, 64)).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("name", CALLS)
+def test_bits_are_those_of_numpy_arrays(name: str, dtype: str) -> None:
+    ours, plain = CALLS[name]
+    x = array(dtype)
+    expected = np.asarray(plain(x))
+    got = ours(torch.from_numpy(x))
+    assert got.numpy().tobytes() == expected.tobytes()
+    assert tuple(got.shape) == expected.shape
+    # As an operator that records a derivative, too.
+    recorded = ours(torch.from_numpy(x).requires_grad_())
+    assert recorded.requires_grad
+    assert recorded.detach().numpy().tobytes() == expected.tobytes()
+
+
+def test_bfloat16() -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    x = array("float32").astype(ml_dtypes.bfloat16)
+    there = torch.from_numpy(x.view(np.int16)).view(torch.bfloat16)
+    got = tct.cumsum(there, 1).view(torch.int16).numpy()
+    assert got.tobytes() == tcusim.cumsum(x, axis=1).tobytes()
+
+
+FLOAT64 = {"dtype": torch.float64, "requires_grad": True}
+
+
+@pytest.mark.parametrize("name", [name for name in CALLS if name not in ("sum of all", "exact")])
+def test_derivatives(name: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(3, 64, generator=generator, **FLOAT64)
+    call = CALLS[name][0]
+    assert torch.autograd.gradcheck(lambda x: call(x)[..., :3], (x[:, :64],), fast_mode=True)
+
+
+def test_second_derivatives() -> None:
+    x = torch.randn(3, 4, **FLOAT64)
+    assert torch.autograd.gradgradcheck(lambda x: tct.cumsum(x, 1) ** 2, (x,))
+    assert torch.autograd.gradgradcheck(tct.matmul, (x, torch.randn(4, 2, **FLOAT64)))
+    # What was broadcast is summed.
+    stack, one = torch.randn(2, 3, 4, **FLOAT64), torch.randn(4, 2, **FLOAT64)
+    assert torch.autograd.gradcheck(tct.matmul, (stack, one))
+    assert torch.autograd.gradcheck(tct.matvec, (stack, torch.randn(4, **FLOAT64)))
+
+
+def test_a_whole_graph_is_compiled() -> None:
+    offsets = torch.tensor(OFFSETS)
+
+    def model(x: Any) -> Any:
+        y = tct.cumsum(2 * x, 1)
+        z = tct.segment_sum(y, offsets=offsets)
+        return tct.matmul(z, z.T).sum() + tct.rms_norm(y, 64).sum()
+
+    x = torch.from_numpy(array("float32")).requires_grad_()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    compiled(x).backward()
+    gradient, x.grad = x.grad, None
+    model(x).backward()
+    assert torch.equal(gradient, x.grad)
+    assert torch.equal(compiled(x), model(x))
+
+
+def test_vmap() -> None:
+    calls: tuple[Callable[[Any], Any], ...]
+    x = torch.from_numpy(array("float16").reshape(5, 4, 16))
+    calls = (
+        lambda x: tct.sum(x, 0),
+        lambda x: tct.sum(x),
+        lambda x: tct.cumsum(x, -1),
+        lambda x: tct.segment_sum(x, 3),
+        lambda x: tct.segment_cumsum(x, offsets=torch.tensor([0, 7, 16])),
+        lambda x: tct.matmul(x, x.T),
+        lambda x: tct.matvec(x, x[0]),
+    )
+    for call in calls:
+        together = torch.vmap(call)(x)
+        assert torch.equal(together, torch.stack([call(one) for one in x]))
+    assert torch.equal(
+        torch.vmap(tct.matmul, (None, 2))(x[0], x.permute(0, 2, 1)[:, :, :2].permute(1, 0, 2)),
+        torch.stack([tct.matmul(x[0], x.permute(0, 2, 1)[:, :, i].T) for i in range(2)]),
+    )
+
+
+def test_a_row_has_one_set_of_bits_in_any_batch() -> None:
+    rng = np.random.default_rng(0)
+    for length in (1, 100, 1000, 4097):
+        row = torch.from_numpy(rng.standard_normal((1, length)).astype(np.float32))
+        found: dict[str, set[bytes]] = {}
+        for batch in (1, 2, 7, 16, 33):
+            rest = torch.from_numpy(rng.standard_normal((batch - 1, length)).astype(np.float32))
+            x = torch.cat([row, rest])
+            for name, result in {
+                "sum": tct.sum(x, 1),
+                "cumsum": tct.cumsum(x, 1),
+                "mean": tct.mean(x, 1),
+                "rms_norm": tct.rms_norm(x, length),
+                "softmax": tct.softmax(x, 1),
+            }.items():
+                found.setdefault(name, set()).add(result[0].numpy().tobytes())
+        assert {name: len(bits) for name, bits in found.items()} == dict.fromkeys(found, 1)
+
+
+def test_ids() -> None:
+    x = torch.arange(6.0)
+    ids = torch.tensor([0, 0, 2, 2, 2, 3])
+    assert tct.segment_sum(x, ids=ids).tolist() == [1.0, 0.0, 9.0, 5.0]
+    assert tct.segment_sum(x, ids=ids, num_segments=6).tolist() == [1.0, 0.0, 9.0, 5.0, 0.0, 0.0]
+    rows = x.reshape(6, 1).expand(6, 2)
+    assert tct.segment_sum(rows, ids=ids, dim=0)[:, 1].tolist() == [1.0, 0.0, 9.0, 5.0]
+    assert tct.segment_cumsum(x, ids=ids).tolist() == [0.0, 1.0, 2.0, 5.0, 9.0, 5.0]
+    none = tct.segment_sum(x[:0], ids=ids[:0], num_segments=2)
+    assert none.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors() -> None:
+    parts = [torch.ones(2, 3), torch.ones(4, 3)]
+    nested = torch.nested.nested_tensor(parts, layout=torch.jagged, requires_grad=True)
+    result = tct.segment_sum(nested)
+    assert result.tolist() == [[2.0] * 3, [4.0] * 3]
+    (2 * result).sum().backward()
+    assert nested.grad.values().tolist() == [[2.0] * 3] * 6
+    with pytest.raises(InputError, match="a nested tensor has its own segments"):
+        tct.segment_sum(nested, 2)
+
+
+def test_autocast() -> None:
+    half = torch.ones(4, dtype=torch.bfloat16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert tct.sum(half).dtype == torch.float32
+        assert tct.cumsum(half, 0, dtype=torch.bfloat16).dtype == torch.bfloat16
+        assert tct.matmul(torch.ones(2, 2), torch.ones(2, 2)).dtype == torch.bfloat16
+        assert tct.matmul(half.double().reshape(2, 2), torch.ones(2, 2).double()).dtype == (
+            torch.float64
+        )
+
+
+def test_out() -> None:
+    x = torch.from_numpy(array("float32"))
+    expected = tct.cumsum(x, 1)
+    assert tct.cumsum(x, 1, out=x) is x
+    assert torch.equal(x, expected)
+    out = torch.empty(5)
+    assert tct.sum(x, 1, out=out) is out
+    assert torch.equal(out, tct.sum(x, 1))
+    with pytest.raises(InputError, match=r"out must be a tensor of torch.float32, shape \(5,\)"):
+        tct.sum(x, 1, out=torch.empty(4))
+    with pytest.raises(InputError, match="out= takes no result that has a gradient"):
+        tct.sum(x.clone().requires_grad_(), 1, out=out)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda x: tct.segment_sum(x), "give one of size, offsets and ids; got nothing"),
+        (lambda x: tct.segment_sum(x, 2, ids=x), "got size and ids"),
+        (lambda x: tct.segment_sum(x, True), "size must be an integer from 1 on, got True"),
+        (lambda x: tct.segment_sum(x, 2, num_segments=3), "num_segments is for ids"),
+        (
+            lambda x: tct.segment_sum(x, ids=torch.zeros(3, dtype=torch.int64)),
+            "one number for each of the 6 elements of axis -1",
+        ),
+        (
+            lambda x: tct.segment_sum(x, ids=torch.tensor([0, 1, 0, 1, 1, 1])),
+            r"ids must never decrease, but ids\[2\] is less than the one before",
+        ),
+        (
+            lambda x: tct.segment_sum(x, ids=torch.tensor([0, 1, 1, 1, 1, 4]), num_segments=3),
+            r"ids must be within 0..2; they are from 0 to 4",
+        ),
+        (lambda x: tct.matmul(x, x.double()), "one float type; they are of torch.float32 and"),
+        (lambda x: tct.matvec(x.int(), x.int()), "integers are multiplied by tcusim.matmul"),
+        (lambda x: tct.rms_norm(x, 5), r"normalized_shape must be the last axes .* \(5,\)"),
+        (lambda x: tct.softmax(x.int(), 0), "softmax takes float tensors, got torch.int32"),
+    ],
+)
+def test_what_is_refused(call: Callable[[Any], Any], text: str) -> None:
+    with pytest.raises(InputError, match=text):
+        call(torch.arange(6.0))
+
+
+def test_simple_calls_pass_the_dispatcher_by() -> None:
+    x = torch.ones(3)
+    assert functions._is_simple(x)
+    assert not functions._is_simple(x.clone().requires_grad_())
+    with torch.no_grad():
+        assert functions._is_simple(x.clone().requires_grad_())
+    seen: list[bool] = []
+
+    def look(one: Any) -> Any:
+        seen.append(functions._is_simple(one))
+        return one
+
+    torch.vmap(look)(torch.ones(2, 2))
+    assert seen == [False]
