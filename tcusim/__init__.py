@@ -40,6 +40,7 @@ from tcusim.simulate.interpreter import Event, interpret
 
 if TYPE_CHECKING:
     from tcusim.accuracy.accuracy import Accuracy, accuracy_of
+    from tcusim.arrays.partial import carries, combine, cut_size, partials
     from tcusim.check.report import ShapeReport
     from tcusim.check.validation import validate_shape
     from tcusim.machine.accounts.explanation import Explanation, explain
@@ -89,8 +90,11 @@ __all__ = [
     "accuracy_of",
     "algorithm_of",
     "build",
+    "carries",
+    "combine",
     "cost",
     "cumsum",
+    "cut_size",
     "explain",
     "explain_matmul",
     "explore",
@@ -101,6 +105,7 @@ __all__ = [
     "matmul",
     "matvec",
     "mma",
+    "partials",
     "plan",
     "plan_product",
     "predict_matmul",
@@ -139,13 +144,17 @@ _LATER = {
     "Exploration": "tcusim.sweep.results",
     "Grid": "tcusim.sweep.axes",
     "Verdict": "tcusim.verdict.verdict",
+    "carries": "tcusim.arrays.partial",
+    "combine": "tcusim.arrays.partial",
     "cost": "tcusim.timing.cost",
+    "cut_size": "tcusim.arrays.partial",
     "accuracy_of": "tcusim.accuracy.accuracy",
     "explain": "tcusim.machine.accounts.explanation",
     "explain_matmul": "tcusim.machine.gemm_orders",
     "explore": "tcusim.sweep.explore",
     "gemm_orders": "tcusim.machine.gemm_orders",
     "layout": "tcusim.machine.layouts.fragment_layout",
+    "partials": "tcusim.arrays.partial",
     "predict_matmul": "tcusim.machine.gemm_orders",
     "probe_unit": "tcusim.machine.probing",
     "trace": "tcusim.simulate.trace",

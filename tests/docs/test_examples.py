@@ -3,7 +3,7 @@
 - `pycon` blocks are doctests; `python` blocks run as they are. The blocks of a page share names.
 - `console` blocks run each `$ tcusim ...` line and compare what it prints; a line `...` stands for
   anything. They run in an empty folder that all blocks of a page share.
-- Blocks whose title says that they need torch run where torch is.
+- Blocks whose title says that they need torch, dask or jax run where that is.
 - No other kind of block may hold a command line of tcusim or Python's prompt, unless its title says
   that it needs a GPU.
 """
@@ -47,7 +47,7 @@ def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_blocks_of_a_page(page: Path) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks(page.read_text(encoding="utf-8"), page.name):
-        if block.needs_torch and importlib.util.find_spec("torch") is None:
+        if block.library and importlib.util.find_spec(block.library) is None:
             continue
         if block.language == "pycon":
             run_doctest(block, page, names)

@@ -9,15 +9,21 @@ from dataclasses import dataclass
 FENCE = re.compile(r"^(?P<indent> *)```+(?P<info>[^`\n]*)$")
 
 
+LIBRARY = re.compile(r"needs (torch|dask|jax)\b")
+
+
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, the line of the page above its text, and the text."""
+    """A fenced block: its language, the line of the page above its text, and the text.
+
+    library: one that its title says it needs, of those that the tests do without.
+    """
 
     language: str
     line: int
     text: str
     needs_gpu: bool = False
-    needs_torch: bool = False
+    library: str = ""
 
 
 def blocks(text: str, where: str) -> Iterator[Block]:
@@ -33,7 +39,9 @@ def blocks(text: str, where: str) -> Iterator[Block]:
             lines = []
         elif lines is not None and fence and not fence["info"].strip():
             text = "\n".join(lines) + "\n"
-            yield Block(language, start, text, "needs a GPU" in title, "needs torch" in title)
+            library = LIBRARY.search(title)
+            named = library[1] if library else ""
+            yield Block(language, start, text, "needs a GPU" in title, named)
             lines = None
         elif lines is not None:
             lines.append(line.removeprefix(indent))

@@ -1,0 +1,285 @@
+"""Sums and scans in pieces: partial results of pieces, and what becomes of them together.
+
+A segment lies on a grid that is counted from its beginning, with fixed trees above it. A piece that
+begins and ends on the grid therefore has partial results that belong to the whole, whoever computed
+them and where. Put together here, they give the bits of one call.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from tcusim.algorithms.rows import CHUNK_PANELS, GROUP_CHUNKS, PANEL_ROWS, ROW_TILES
+from tcusim.arrays.dtypes import FLOATS, types_on_host
+from tcusim.arrays.functions import segmented_sum
+from tcusim.arrays.problem import Shape, tile_for
+from tcusim.errors import InputError, Unsupported
+from tcusim.machine import arch_of
+from tcusim.machine.formats import array_name_of
+
+__all__ = ["carries", "combine", "cut_size", "partials", "sums_type"]
+
+Operation: TypeAlias = Literal["sum", "cumsum"]
+
+_DEFAULT_ARCH: Final = "hopper"
+
+
+def cut_size(
+    dtype: DTypeLike,
+    operation: Operation = "sum",
+    *,
+    tile: Shape | None = None,
+    arch: str = _DEFAULT_ARCH,
+) -> int:
+    """Return the number of elements at whose multiples an axis may be cut into pieces.
+
+    Parameters
+    ----------
+    dtype : dtype
+        Of the elements.
+    operation : {"sum", "cumsum"}
+        What is done with them: a scan is cut at groups, which are longer.
+    tile, arch
+        As in `tcusim.sum`.
+
+    Returns
+    -------
+    int
+        Elements, a power of two: a chunk of the grid, 8,192 with k = 16, or for scans a group,
+        4,194,304.
+
+    Raises
+    ------
+    InputError
+        If there is no such type or operation.
+    Unsupported
+        If sums of this type cannot be cut: on Volta and Turing the parts of float32 numbers depend
+        on the largest of all.
+
+    Examples
+    --------
+    >>> import tcusim
+    >>> tcusim.cut_size("float16"), tcusim.cut_size("float16", "cumsum")
+    (8192, 4194304)
+    """
+    if operation not in ("sum", "cumsum"):
+        raise InputError(f"operation must be 'sum' or 'cumsum', got {operation!r}")
+    return _tile_columns(dtype, tile, arch) * (
+        ROW_TILES * PANEL_ROWS * CHUNK_PANELS * (GROUP_CHUNKS if operation == "cumsum" else 1)
+    )
+
+
+def _tile_columns(dtype: DTypeLike, tile: Shape | None, arch: str) -> int:
+    """Return the elements that a tile has of a row of the grid: its k."""
+    rule = types_on_host(array_name_of(dtype), None, "f32", arch_of(arch).name)
+    if rule.method == "f16 parts":
+        raise Unsupported(
+            f"float32 sums with the arithmetic of {arch} are not cut into pieces: the parts of a "
+            "number depend on the largest of all. Cast to float16 or float64"
+        )
+    return tile_for(rule.types, tile).k
+
+
+def sums_type(dtype: DTypeLike) -> np.dtype[Any]:
+    """Return the type in which sums of elements of a type are added: that of partial results."""
+    name = array_name_of(dtype)
+    if name not in FLOATS:
+        return np.dtype(np.uint64 if np.dtype(name).kind == "u" else np.int64)
+    return np.dtype(np.float64 if name == "float64" else np.float32)
+
+
+def partials(
+    a: Any,
+    *,
+    axis: int = -1,
+    operation: Operation = "sum",
+    reverse: bool = False,
+    tile: Shape | None = None,
+    arch: str | None = None,
+    backend: str | None = None,
+) -> Any:
+    """Return the partial sums of a piece: one for each cut.
+
+    Parameters
+    ----------
+    a : array_like
+        A piece of an axis that begins at a multiple of `cut_size` of the whole, and ends at one, or
+        with the whole. Arrays in GPU memory stay there.
+    axis : int
+        The axis that is cut.
+    operation : {"sum", "cumsum"}
+        What the partial sums are for.
+    reverse : bool
+        For a scan from the end, which takes the two tiles of each row of the grid in turn from the
+        last on.
+    tile, arch, backend
+        As in `tcusim.sum`.
+
+    Returns
+    -------
+    array
+        Of the shape of `a`, the axis' length divided by `cut_size`; of the type in which sums are
+        added: float32, float64 or an integer of 64 bits.
+
+    Raises
+    ------
+    InputError, Unsupported
+        As `cut_size` and `tcusim.segmented_sum` do.
+
+    Examples
+    --------
+    >>> import numpy as np, tcusim
+    >>> x = np.random.default_rng(0).standard_normal(100_000).astype(np.float16)
+    >>> pieces = x[:8192], x[8192:65536], x[65536:]
+    >>> sums = np.concatenate([tcusim.partials(piece) for piece in pieces])
+    >>> tcusim.combine(sums) == tcusim.sum(x, dtype=np.float32)
+    np.True_
+    """
+    dtype = _dtype_of(a)
+    cut = cut_size(dtype, operation, tile=tile, arch=arch or _DEFAULT_ARCH)
+    length = np.shape(a)[axis]
+    if length == 0:
+        raise InputError("a piece without elements has no partial sums; leave it out")
+    more: Any = {"tile": tile, "arch": arch, "backend": backend}
+    given: Any = a
+    if reverse:
+        given = _swapped(a, axis, _tile_columns(dtype, tile, arch or _DEFAULT_ARCH))
+        length = given.shape[axis]
+    wide = sums_type(dtype)
+    return segmented_sum(given, min(cut, length), axis=axis, dtype=wide, **more)
+
+
+def _swapped(a: Any, axis: int, k: int) -> Any:
+    """Return an array in which the two tiles of each row change places; zeros fill the last row."""
+    values = np.asarray(a) if isinstance(a, list | tuple) else a
+    rows = _moved(values, axis)
+    row = ROW_TILES * k
+    missing = -rows.shape[0] % row
+    if missing:
+        zeros = _module(rows).zeros_like(rows[:1])
+        rows = _joined([rows, *([zeros] * missing)])
+    tiles = rows.reshape((-1, ROW_TILES, k, *rows.shape[1:]))
+    turned = _module(rows).stack([tiles[:, place] for place in reversed(range(ROW_TILES))], 1)
+    return _moved_back(turned.reshape(rows.shape), axis)
+
+
+def combine(partials: Any, *, axis: int = -1, dtype: DTypeLike | None = None) -> Any:
+    """Return the sum whose partial sums these are, all of them in their order.
+
+    Parameters
+    ----------
+    partials : array
+        What `partials` returned for each piece, end to end.
+    axis : int
+        The axis of the cuts.
+    dtype : dtype, optional
+        Type of the result: that which `tcusim.sum` of the whole was to have. By default that of the
+        partial sums.
+
+    Returns
+    -------
+    array
+        Of the shape of `partials` without the axis; the bits of `tcusim.sum` of the whole.
+
+    Raises
+    ------
+    InputError
+        If there are no partial sums.
+
+    Examples
+    --------
+    >>> import numpy as np, tcusim
+    >>> float(tcusim.combine(np.array([1, 2, 3], np.float32)))
+    6.0
+    """
+    values: Any = np.asarray(partials) if isinstance(partials, list | tuple) else partials
+    if values.shape[axis] == 0:
+        raise InputError("there are no partial sums to combine")
+    # Along the first axis, so that a pair is a slice.
+    values = _moved(values, axis)
+    with np.errstate(over="ignore", invalid="ignore"):
+        while values.shape[0] > 1:
+            even = values.shape[0] // 2 * 2
+            pairs = values[:even:2] + values[1:even:2]
+            values = pairs if even == values.shape[0] else _joined([pairs, values[even:]])
+    result = values[0]
+    return result if dtype is None else _cast(result, dtype)
+
+
+def carries(partials: Any, *, axis: int = -1, reverse: bool = False) -> Any:
+    """Return what precedes each group of a scan: the sums of all groups before it.
+
+    Parameters
+    ----------
+    partials : array
+        What ``partials(..., operation="cumsum")`` returned for each piece, end to end.
+    axis : int
+        The axis of the groups.
+    reverse : bool
+        For a scan from the end: what follows each group.
+
+    Returns
+    -------
+    array
+        Of the shape of `partials`: for a piece, the value of its first group (in reverse, of its
+        last) is the `initial` of ``tcusim.cumsum``, with which it has the bits of the whole.
+
+    Examples
+    --------
+    >>> import numpy as np, tcusim
+    >>> tcusim.carries(np.array([1, 2, 3], np.float32))
+    array([0., 1., 3.], dtype=float32)
+    """
+    values: Any = np.asarray(partials) if isinstance(partials, list | tuple) else partials
+    rows = _moved(values, axis)
+    order = range(rows.shape[0])
+    found: dict[int, Any] = {}
+    total: Any = None
+    with np.errstate(over="ignore", invalid="ignore"):
+        for place in reversed(order) if reverse else order:
+            found[place] = total if found else _zero(rows[0])
+            total = found[place] + rows[place]
+    if not found:
+        return values
+    stacked: Any = _module(rows).stack([found[place] for place in order])
+    return _moved_back(stacked, axis)
+
+
+def _dtype_of(a: Any) -> Any:
+    found = getattr(a, "dtype", None)
+    return np.asarray(a).dtype if found is None else found
+
+
+def _module(values: Any) -> Any:
+    """Return the library of an array: NumPy, CuPy, torch or such."""
+    name = type(values).__module__.partition(".")[0]
+    return np if name in ("numpy", "builtins") else sys.modules[name]
+
+
+def _zero(row: Any) -> Any:
+    return _module(row).zeros_like(row)
+
+
+def _moved(values: Any, axis: int) -> Any:
+    return _module(values).moveaxis(values, axis, 0)
+
+
+def _moved_back(values: Any, axis: int) -> Any:
+    return _module(values).moveaxis(values, 0, axis)
+
+
+def _joined(parts: list[Any]) -> Any:
+    module = _module(parts[0])
+    join = getattr(module, "cat", None) or module.concatenate
+    return join(parts)
+
+
+def _cast(values: Any, dtype: DTypeLike) -> Any:
+    if hasattr(values, "astype"):
+        with np.errstate(over="ignore"):
+            return values.astype(dtype)
+    return values.to(getattr(_module(values), array_name_of(dtype)))

@@ -1,0 +1,81 @@
+"""Pieces of sums and scans, put together, have the bits of the whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tcusim
+from tcusim.arrays.partial import carries, combine, cut_size, partials, sums_type
+from tcusim.errors import InputError, Unsupported
+
+
+def array(dtype: str, length: int) -> Any:
+    rng = np.random.default_rng(length)
+    return (100 * rng.standard_normal(length)).astype(dtype)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_sums_of_any_pieces(data: st.DataObject) -> None:
+    dtype = data.draw(st.sampled_from(["float16", "float32", "float64", "int8", "uint16"]))
+    cut = cut_size(dtype)
+    x = array(dtype, data.draw(st.integers(1, 6 * cut)))
+    places = data.draw(st.sets(st.integers(1, 5), max_size=3))
+    pieces = [one for one in np.split(x, sorted(cut * place for place in places)) if one.size]
+    sums = np.concatenate([partials(piece) for piece in pieces])
+    assert sums.dtype == sums_type(dtype)
+    whole = tcusim.sum(x)
+    assert combine(sums, dtype=whole.dtype).tobytes() == whole.tobytes()
+
+
+def test_along_any_axis_and_on_any_tile() -> None:
+    x = array("float32", 60_000).reshape(3, 20_000)
+    for axis, a in ((1, x), (0, x.T)):
+        pieces = np.split(a, [8192], axis=axis)
+        sums = np.concatenate([partials(piece, axis=axis) for piece in pieces], axis=axis)
+        assert np.array_equal(combine(sums, axis=axis), tcusim.sum(a, axis=axis))
+    whole = tcusim.sum(x[0].astype(np.float16), dtype=np.float32, tile="32x8x16", arch="volta")
+    half: Any = {"tile": "32x8x16", "arch": "volta"}
+    halves = [partials(piece.astype(np.float16), **half) for piece in np.split(x[0], [16384])]
+    assert combine(np.concatenate(halves)) == whole
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.full)])
+def test_a_scan_in_two_pieces(dtype: str, reverse: bool) -> None:
+    group = cut_size(dtype, "cumsum")
+    x = array(dtype, 2 * group + 100)
+    pieces = np.split(x, [group])
+    sums = [partials(piece, operation="cumsum", reverse=reverse) for piece in pieces]
+    before = carries(np.concatenate(sums), reverse=reverse)
+    found, at = [], 0
+    for piece, own in zip(pieces, sums, strict=True):
+        first = before[at + (len(own) - 1 if reverse else 0)]
+        found.append(tcusim.cumsum(piece, reverse=reverse, initial=first))
+        at += len(own)
+    assert np.concatenate(found).tobytes() == tcusim.cumsum(x, reverse=reverse).tobytes()
+
+
+def test_carries() -> None:
+    rows = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
+    assert carries(rows).tolist() == [[0, 1, 3], [0, 4, 9]]
+    assert carries(rows, reverse=True).tolist() == [[5, 3, 0], [11, 6, 0]]
+    assert carries(rows, axis=0).tolist() == [[0, 0, 0], [1, 2, 3]]
+    assert carries([1, 2]).tolist() == [0, 1]
+    assert carries(np.zeros((2, 0))).shape == (2, 0)
+
+
+def test_what_cannot_be_cut() -> None:
+    with pytest.raises(Unsupported, match="float32 sums with the arithmetic of volta are not cut"):
+        cut_size("float32", arch="volta")
+    with pytest.raises(InputError, match="operation must be 'sum' or 'cumsum', got 'max'"):
+        cut_size("float16", "max")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="a piece without elements has no partial sums"):
+        partials(np.zeros(0, np.float16))
+    with pytest.raises(InputError, match="there are no partial sums to combine"):
+        combine(np.zeros(0, np.float32))
