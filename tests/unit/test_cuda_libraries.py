@@ -88,7 +88,7 @@ def test_a_torch_tensor_on_the_gpu(torch: Torch) -> None:
 def test_a_tensor_whose_gradient_would_be_lost(torch: Torch) -> None:
     tensor = Torch.Tensor(X)
     tensor.requires_grad = True
-    text = r"a requires a gradient, .* Pass a\.detach\(\), or call within torch\.no_grad\(\)"
+    text = r"a requires a gradient, .* pass a\.detach\(\), or call within torch\.no_grad\(\)"
     with pytest.raises(InputError, match=text):
         device_array(tensor, "a")
     torch.grad_enabled = False
