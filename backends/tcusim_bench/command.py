@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tcusim_bench.microbench import Report as Measured
     from tcusim_bench.orders import Report as Orders
     from tcusim_bench.report import Report
+    from tcusim_bench.simulator import Report as Speeds
 
 __all__ = ["bench_command", "microbench_command", "tune_command"]
 
@@ -146,6 +147,30 @@ def orders_command(as_json: bool, output: str | None, **given: Any) -> None:
 
 
 @bench_command.command(
+    "simulator",
+    epilog=examples(
+        "tcusim bench simulator",
+        "tcusim bench simulator --log2-length 22 --json -o speed.json",
+    ),
+)
+@click.option(
+    "--log2-length",
+    type=click.IntRange(8, 28),
+    default=24,
+    show_default=True,
+    metavar="N",
+    help="Elements: 2 to the power N.",
+)
+@JSON
+@_OUTPUT
+def simulator_command(log2_length: int, as_json: bool, output: str | None) -> None:
+    """Time the simulator on this machine's processor, beside NumPy's own sums and scans."""
+    from tcusim_bench.simulator import simulator
+
+    _deliver(simulator(log2_length), as_json, output)
+
+
+@bench_command.command(
     "paper",
     epilog=examples(
         "tcusim bench paper 10 --quick",
@@ -237,7 +262,7 @@ def chart_command(file: str, output: str) -> None:
         click.echo(path)
 
 
-def _deliver(report: Report | Calls | Orders, as_json: bool, output: str | None) -> None:
+def _deliver(report: Report | Calls | Orders | Speeds, as_json: bool, output: str | None) -> None:
     if output is not None:
         files.write_text(output, json_text(report.as_json()) + "\n")
     if as_json:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tcusim.errors import BackendUnavailable, TcusimError, Unsupported
+from tcusim.machine.native import cache_folder
 from tcusim.program.grammar import walk
 from tcusim.program.printer import line
 from tcusim_cuda.cubin import Usage, read_usage
@@ -381,15 +382,6 @@ def _headers_version(folders: tuple[Path, ...]) -> int | None:
 
 
 # --- The cache on disk ------------------------------------------------------------------------
-
-
-def cache_folder() -> Path:
-    """Return where compiled kernels are kept: TCUSIM_CACHE_DIR, or the user's cache folder."""
-    if os.environ.get("TCUSIM_CACHE_DIR"):
-        # Compilers are started in folders of their own.
-        return Path(os.environ["TCUSIM_CACHE_DIR"]).absolute()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base).absolute() if base else Path.home() / ".cache") / "tcusim"
 
 
 def _key(kernel: Kernel, toolkit: Toolkit, options: Sequence[str]) -> str:

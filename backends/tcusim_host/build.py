@@ -14,10 +14,8 @@ import hashlib
 import os
 import platform
 import re
-import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Sequence
@@ -27,8 +25,9 @@ from pathlib import Path
 from typing import Final
 
 from tcusim.errors import BackendUnavailable, TcusimError
+from tcusim.machine import native
+from tcusim.machine.native import cache_folder, compiler_command, compiler_version
 from tcusim_cuda import kernel as cuda_kernel
-from tcusim_cuda.compile import cache_folder
 from tcusim_cuda.kernel import SHARED_POOL, Kernel
 
 _HERE: Final = Path(__file__).parent
@@ -127,30 +126,11 @@ def source_folder(kernel: Kernel) -> Path:
 
 def why_no_compiler() -> str | None:
     """Return None if kernels can be compiled here, else the reason and what to do about it."""
-    if sys.platform != "linux":
-        return f"it needs Linux, this is {sys.platform}; use backend='numpy'"
-    command = _command()
-    if shutil.which(command[0]) is None:
-        return (
-            f"no C++ compiler: {command[0]!r} is not on the PATH. Install one, such as with "
-            f"`apt-get install g++`, or name it: CXX=/path/to/g++"
-        )
-    return None
+    reason = native.why_no_compiler()
+    return None if reason is None else f"{reason}; or use backend='numpy'"
 
 
 # --- The compiler -----------------------------------------------------------------------------
-
-
-def _command() -> tuple[str, ...]:
-    """Return the compiler and its arguments, from the environment variable CXX."""
-    return tuple(shlex.split(os.environ.get("CXX", ""))) or ("g++",)
-
-
-@functools.cache
-def _version(command: tuple[str, ...]) -> str:
-    """Return what the compiler says about itself."""
-    told = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
-    return told.stdout + told.stderr
 
 
 def _require_compiler() -> None:
@@ -163,7 +143,7 @@ def _run_compiler(arguments: list[str], folder: Path) -> str | None:
     """Run the compiler in a folder; return None, or what it said when it failed."""
     includes = [f"-I{path}" for path in _INCLUDES]
     done = subprocess.run(
-        [*_command(), *includes, *arguments],
+        [*compiler_command(), *includes, *arguments],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -191,8 +171,8 @@ def _library_path(kernel: Kernel, debug: bool) -> Path:
 
 def _key(*parts: str) -> str:
     """Return a name for these parts, compiled with these headers by this compiler."""
-    command = _command()
-    common = (_sources_digest(), *command, _version(command), platform.machine(), *_FLAGS)
+    command = compiler_command()
+    common = (_sources_digest(), *command, compiler_version(command), platform.machine(), *_FLAGS)
     text = "\0".join((*common, *_RUNTIME_FLAGS, *parts))
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
@@ -305,7 +285,7 @@ def _compile(kernels: Sequence[Kernel], debug: bool) -> None:
 def _libraries() -> tuple[str, ...]:
     """Return what libraries are linked to."""
     # Arguments of the user's may need more, such as -fsanitize=undefined does.
-    return _LIBRARIES if len(_command()) == 1 else ()
+    return _LIBRARIES if len(compiler_command()) == 1 else ()
 
 
 def _link(library: Path, name: Path) -> Path:
@@ -333,7 +313,9 @@ def _object(name: str, flags: tuple[str, ...]) -> Path:
             arguments = [*_FLAGS, *flags, "-c", "-o", str(result), str(_HERE / name)]
             complaint = _run_compiler(arguments, Path(made))
             if complaint is not None:
-                raise BuildError(f"{' '.join(_command())} cannot compile {name}:\n{complaint}")
+                raise BuildError(
+                    f"{' '.join(compiler_command())} cannot compile {name}:\n{complaint}"
+                )
             _put(path, result)
     return path
 

@@ -12,6 +12,7 @@ the definition of a step, and computes those.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import product
 from typing import Final, Literal, NamedTuple, TypeAlias
@@ -19,7 +20,8 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.machine.formats import Format, Rounding, Values, round_to_grid
+from tcusim.machine.core import Core, How, core, fields_of
+from tcusim.machine.formats import FORMATS, Format, Rounding, Values, round_to_grid, round_values
 from tcusim.machine.rules import Fused
 
 __all__ = ["NarrowUnit", "has_pattern"]
@@ -103,6 +105,9 @@ class NarrowUnit(NamedTuple):
         d = np.empty((count, rows, tiles), self.acc.dtype)
         odd = np.zeros(tiles, bool)
         size = max(1, _OUTPUTS // (rows * max(count, 4)))
+        compiled = self._core(tiles * rows * count * len(pattern), pattern=True)
+        # Without the marks of a column, (k, columns, 1).
+        computed = np.ascontiguousarray(pattern[:, list(columns.numbers), None], np.float32)
         last, addend = x.transpose(2, 1, 0), c.transpose(2, 1, 0)
         if len(addend) > count:
             addend = addend[list(columns.numbers)]
@@ -111,9 +116,12 @@ class NarrowUnit(NamedTuple):
             sums = np.empty(d[:, :, part].shape, np.float32)
             sums[...] = addend if len(c) == 1 else addend[:, :, part]
             terms = np.ascontiguousarray(last[:, :, part], np.float32)
-            powers = self._powers_of_operand(terms, odd[part])
-            for here, marked in columns.steps:
-                self._add_marked(marked, terms[here], powers[here], sums, odd[part])
+            if compiled is None:
+                powers = self._powers_of_operand(terms, odd[part])
+                for here, marked in columns.steps:
+                    self._add_marked(marked, terms[here], powers[here], sums, odd[part])
+            else:
+                compiled.multiply(computed, terms, sums, odd[part])
             d[:, :, part] = sums
         return self._spread(d, columns.source, c, odd), odd
 
@@ -191,6 +199,9 @@ class NarrowUnit(NamedTuple):
         d = np.empty((m, n, tiles), self.acc.dtype)
         odd = np.zeros(tiles, bool)
         size = max(1, _OUTPUTS // (m * n))
+        compiled = self._core(tiles * m * k * n, pattern=False)
+        if compiled is not None and _are_in_turn(a, b, c):
+            return self._in_turn(compiled, a, b, c)
         for first in range(0, tiles, size):
             part = slice(first, first + size)
             left, right, addend = (x if len(x) == 1 else x[part] for x in (a, b, c))
@@ -198,13 +209,38 @@ class NarrowUnit(NamedTuple):
             columns = np.ascontiguousarray(right.transpose(1, 2, 0), np.float32)
             sums = np.empty(d[:, :, part].shape, np.float32)
             sums[...] = addend.transpose(1, 2, 0)
-            powers = [self._powers_of_operand(one, odd[part]) for one in (rows, columns)]
-            for at in range(0, k, self.how.length):
-                terms = slice(at, at + self.how.length)
-                top = self._largest_power(powers[0][terms], powers[1][terms], sums)
-                self._add_products(rows[terms], columns[terms], top, sums, odd[part])
+            steps = self.multiply if compiled is None else compiled.multiply
+            steps(rows, columns, sums, odd[part])
             d[:, :, part] = sums
         return d.transpose(2, 0, 1), odd
+
+    def _in_turn(self, compiled: Core, a: Values, b: Values, c: Values) -> tuple[Values, Mask]:
+        """Return a @ b + c of tiles that lie one after the other; shapes as in `values`."""
+        tiles = max(len(a), len(b), len(c))
+        d = np.empty((tiles, a.shape[1], b.shape[2]), self.acc.dtype)
+        odd = np.zeros(tiles, bool)
+        size = max(1, _OUTPUTS // (a.shape[1] * b.shape[2]))
+        for first in range(0, tiles, size):
+            part = slice(first, first + size)
+            left, right, addend = (x if len(x) == 1 else x[part] for x in (a, b, c))
+            sums = np.empty(d[part].shape, np.float32)
+            sums[...] = addend
+            rows, columns = (np.ascontiguousarray(x, np.float32) for x in (left, right))
+            compiled.multiply_tiles(rows, columns, sums, odd[part])
+            d[part] = sums
+        return d, odd
+
+    def _core(self, work: int, *, pattern: bool) -> Core | None:
+        """Return the compiled steps, if there are any; work: multiply-adds."""
+        return core(*self, work, _first_difference, pattern=pattern)
+
+    def multiply(self, rows: Float32, columns: Float32, sums: Float32, odd: Mask) -> None:
+        """Add products to sums in place: rows (k, m, W), columns (k, n, W), sums (m, n, W)."""
+        powers = [self._powers_of_operand(one, odd) for one in (rows, columns)]
+        for at in range(0, len(rows), self.how.length):
+            terms = slice(at, at + self.how.length)
+            top = self._largest_power(powers[0][terms], powers[1][terms], sums)
+            self._add_products(rows[terms], columns[terms], top, sums, odd)
 
     def _largest_power(self, rows: Float32, columns: Float32, sums: Float32) -> Float32:
         """Return the largest power of the terms: rows (L, m, W) and columns (L, n, W) of powers."""
@@ -309,6 +345,16 @@ class NarrowUnit(NamedTuple):
         np.add(wide, np.float32(0), out=out)
 
 
+def _are_in_turn(*operands: Values) -> bool:
+    """Whether tiles lie one after the other, row by row, and have the columns for several lanes."""
+    several = [x for x in operands if len(x) > 1]
+    return (
+        bool(several)
+        and operands[-1].shape[2] >= 8
+        and all(x.strides[0] >= x.strides[1] >= x.strides[2] for x in several)
+    )
+
+
 def has_pattern(x: Values, other: Values) -> bool:
     """Whether `other` is one tile of zeros and ones, and x has more than one."""
     return len(other) == 1 and len(x) > 1 and bool(((other == 0.0) | (other == 1.0)).all())
@@ -383,3 +429,48 @@ def _float32_of(total: Int32, rounding: Rounding | Literal["odd"]) -> Float32:
     if rounding == "odd":
         np.bitwise_or(bits, again != total, out=bits)
     return nearest
+
+
+# --- Compiled steps -------------------------------------------------------------------------------
+
+# Arithmetics whose steps differ: lengths, bits, roundings, ranges of exponents.
+_TESTED: Final = (
+    ("f16", "f32", Fused(16, 25)),
+    ("f16", "f32", Fused(4, 23)),
+    ("f16", "f16", Fused(8, 24, output="rne")),
+    ("bf16", "f32", Fused(8, 24)),
+)
+_TEST_TILES: Final = 40
+
+
+def _first_difference(make: Callable[[How], Core]) -> str | None:
+    """Say where compiled steps differ from NumPy's on numbers of many sizes; None if nowhere."""
+    rng = np.random.default_rng(0)
+    for ab, acc, how in _TESTED:
+        unit = NarrowUnit(FORMATS[ab], FORMATS[acc], how)
+        fields = fields_of(*unit, pattern=False)
+        assert fields is not None
+        compiled = make(fields)
+        # Terms, rows or columns, tiles; and for sums rows, columns, tiles.
+        spread = np.exp2(rng.integers(-20, 12, (2, 16, 9, _TEST_TILES)))
+        operands = round_values(rng.standard_normal(spread.shape) * spread, ab)
+        # Of some tiles each term has an opposite, of some there is nothing.
+        operands[0, 8:, :, :9] = -operands[0, :8, :, :9]
+        operands[1, 8:, :, :9] = operands[1, :8, :, :9]
+        operands[0, :, :, 9:12] = 0.0
+        start = round_values(rng.standard_normal((9, 9, _TEST_TILES)) * 8.0, acc)
+        rows, columns, sums, lanes = (
+            np.array(one, np.float32) for one in (*operands, start, start)
+        )
+        odd, odd_lanes, odd_tiles = np.zeros((3, _TEST_TILES), bool)
+        unit.multiply(rows, columns, sums, odd)
+        compiled.multiply(rows, columns, lanes, odd_lanes)
+        tiles = np.array(start.transpose(2, 0, 1), np.float32, order="C")
+        turned = (np.ascontiguousarray(rows.T), np.ascontiguousarray(columns.transpose(2, 0, 1)))
+        compiled.multiply_tiles(*turned, tiles, odd_tiles)
+        for found, left_out in ((lanes, odd_lanes), (tiles.transpose(1, 2, 0), odd_tiles)):
+            bits = np.ascontiguousarray(found).view(np.uint32)
+            differs = (sums.view(np.uint32) != bits).any(axis=(0, 1))
+            if (differs & ~left_out).any() or (odd & ~left_out).any() or left_out.all():
+                return f"{ab} to {acc} in steps of {how.length} terms differs from NumPy's"
+    return None

@@ -23,7 +23,6 @@ from tcusim_cuda import compile as compiler
 from tcusim_cuda.compile import (
     CompileError,
     Toolkit,
-    cache_folder,
     compile_kernel,
     compile_kernels,
     why_no_compiler,
@@ -354,18 +353,6 @@ def test_a_cache_that_cannot_be_written_is_no_error(
     blocked.touch()
     monkeypatch.setenv("TCUSIM_CACHE_DIR", str(blocked / "cache"))
     assert compile_kernel(kernel(), target(80)).code
-
-
-def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert cache_folder() == tmp_path / "cache"
-    monkeypatch.setenv("TCUSIM_CACHE_DIR", "here")
-    assert cache_folder() == Path.cwd() / "here"
-    monkeypatch.delenv("TCUSIM_CACHE_DIR")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert cache_folder() == tmp_path / "xdg" / "tcusim"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert cache_folder() == tmp_path / "home" / ".cache" / "tcusim"
 
 
 def compile_often(folder: str, harm: bool) -> list[bytes]:

@@ -1,0 +1,231 @@
+// Fused steps on numbers of 4 bytes, as fused_narrow.py has them, several outputs at a time.
+//
+// An output is c[i][j][v] = c + sum over t of a[t][i][v] * b[t][j][v]. Lanes v are tiles, or the
+// columns of one tile. What does not fit is named in odd[v], by the same tests as there, and is
+// computed by others: its numbers here mean nothing. No sum may be contracted, and integers wrap.
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int WIDE = 16;
+#elif defined(__AVX2__)
+constexpr int WIDE = 8;
+#else
+constexpr int WIDE = 4;
+#endif
+
+struct How {
+    int32_t length;         // terms of a step
+    int32_t fraction_bits;  // that are kept below the largest exponent
+    int32_t rounding;       // 0: toward zero to 24 bits, 1: to nearest, 2: to nearest in acc_bits
+    int32_t acc_bits;       // fraction bits of the result
+    int32_t may_vanish;     // whether a product of powers may be too small for a float32
+    float ab_low, acc_low;  // 2**emin of the types; 0 if that is a float32's
+    float floor;            // the least power of a step; 0 if there is none
+    float acc_least, acc_largest;
+};
+
+constexpr float LEAST = 0x1p-80f, MOST = 0x1p90f;
+constexpr int32_t FIELD = 0x7F800000;
+
+template <int V> struct Lane {
+    typedef float F __attribute__((vector_size(4 * V)));
+    typedef int32_t I __attribute__((vector_size(4 * V)));
+};
+
+template <int V> inline typename Lane<V>::F loaded(const float* from) {
+    typename Lane<V>::F x;
+    std::memcpy(&x, from, sizeof x);
+    return x;
+}
+
+template <class F> inline F larger(F x, F y) { return x > y ? x : y; }
+
+// 2**exponent of each value, 0 of zeros; subnormals have that of `low`, or 0 if there is none.
+template <int V> inline typename Lane<V>::F powers(typename Lane<V>::F x, float low) {
+    typedef typename Lane<V>::F F;
+    typedef typename Lane<V>::I I;
+    F power = (F)((I)x & (I{} + FIELD));
+    if (low > 0) power = x == F{} ? F{} : larger(power, F{} + low);
+    return power;
+}
+
+// Integers as float32: toward zero, or to nearest; `odd` sets the last bit where something is lost.
+template <int V>
+inline typename Lane<V>::F as_float(typename Lane<V>::I total, bool nearest, bool odd) {
+    typedef typename Lane<V>::F F;
+    typedef typename Lane<V>::I I;
+    const F x = __builtin_convertvector(total, F);
+    if (nearest) return x;
+    const I again = __builtin_convertvector(x, I);
+    I bits = (I)x + ((again < 0 ? -again : again) > (total < 0 ? -total : total));
+    if (odd) bits |= (again != total) & 1;
+    return (F)bits;
+}
+
+template <int V>
+inline typename Lane<V>::F rounded(typename Lane<V>::I total, typename Lane<V>::F unit, const How& h) {
+    typedef typename Lane<V>::F F;
+    typedef typename Lane<V>::I I;
+    if (h.rounding != 2) return as_float<V>(total, h.rounding == 1, false) * unit;
+    const F nearly = as_float<V>(total, false, true) * unit;
+    const float step = (float)1 / (float)(1 << h.acc_bits);
+    const F quantum = larger((F)((I)nearly & (I{} + FIELD)), F{} + h.acc_least) * step;
+    const F magic = F{} + 0x1.8p23f;
+    const F whole = (nearly / quantum + magic - magic) * quantum;
+    const F infinite = F{} + __builtin_inff();
+    F result = whole > F{} + h.acc_largest ? infinite : whole;
+    result = whole < F{} - h.acc_largest ? -infinite : result;
+    return result + 0.0f;
+}
+
+// All steps of V outputs: a and b begin at the terms of their row and column.
+template <int V, bool SAME>
+inline void output(const float* a, const float* pa, const float* b, const float* pb, float* c,
+                   uint8_t* odd, int64_t k, const How& h) {
+    typedef typename Lane<V>::F F;
+    typedef typename Lane<V>::I I;
+    const F one = F{} + 1.0f, least = F{} + LEAST, most = F{} + MOST;
+    const I per_unit = I{} + ((h.fraction_bits + 254) << 23);
+    const float per = 1.0f / (float)(1 << h.fraction_bits);
+    const int64_t room = (int64_t(1) << 31) - (int64_t(1) << (h.fraction_bits + 1)) - 256;
+    const bool may_overflow = (int64_t(h.length) << (h.fraction_bits + 2)) > room;
+    const auto left = [](const float* from, int64_t t) {
+        return SAME ? F{} + from[t] : loaded<V>(from + t * V);
+    };
+    I strange = {};
+    F sums = loaded<V>(c);
+    for (int64_t first = 0; first < k; first += h.length) {
+        const int64_t end = first + h.length < k ? first + h.length : k;
+        F top = powers<V>(sums, h.acc_low);
+        for (int64_t t = first; t < end; ++t) {
+            if (SAME && a[t] == 0.0f) continue;
+            top = larger(top, left(pa, t) * loaded<V>(pb + t * V));
+        }
+        if (h.may_vanish) strange |= top == F{};
+        if (h.floor > 0) top = larger(top, F{} + h.floor);
+        const I nothing = top == F{};
+        strange |= nothing & (sums != F{});
+        top = nothing ? one : top;
+        const I within = (top >= least) & (top <= most);
+        strange |= ~within;
+        top = within ? top : one;
+        const F scale = (F)(per_unit - (I)top);
+        I total = {};
+        for (int64_t t = first; t < end; ++t) {
+            if (SAME && a[t] == 0.0f) continue;
+            total += __builtin_convertvector(left(a, t) * loaded<V>(b + t * V) * scale, I);
+        }
+        if (may_overflow) strange |= (total < 0 ? -total : total) >= (I{} + (int32_t)room);
+        total += __builtin_convertvector(sums * scale, I);
+        sums = rounded<V>(total, top * per, h);
+    }
+    std::memcpy(c, &sums, sizeof sums);
+    for (int lane = 0; lane < V; ++lane) odd[lane] |= strange[lane] != 0;
+}
+
+// Copies V lanes of an operand [term][row][lane], and names lanes with a number that has no power.
+template <int V>
+void pack(const float* x, int64_t lanes, int64_t k, int64_t count, float low, float* values, float* powers_of, uint8_t* odd) {
+    typedef typename Lane<V>::F F;
+    typedef typename Lane<V>::I I;
+    I strange = {};
+    for (int64_t t = 0; t < k; ++t)
+        for (int64_t row = 0; row < count; ++row) {
+            const F value = loaded<V>(x + (t * count + row) * lanes);
+            const F power = powers<V>(value, low);
+            strange |= ((I)power == (I{} + FIELD)) | ((power == F{}) & (value != F{}));
+            std::memcpy(values + (row * k + t) * V, &value, sizeof value);
+            std::memcpy(powers_of + (row * k + t) * V, &power, sizeof power);
+        }
+    for (int lane = 0; lane < V; ++lane) odd[lane] |= strange[lane] != 0;
+}
+
+struct Sizes {
+    int64_t k, m, n, lanes, a_lanes;
+};
+
+template <int V>
+void some_lanes(const float* a, const float* b, float* c, uint8_t* odd, float* scratch, const Sizes& size,
+                int64_t v, const float* same, const How& h) {
+    const int64_t left = size.k * size.m * V, right = size.k * size.n * V;
+    float *A = scratch, *PA = A + left, *B = PA + left, *PB = B + right;
+    uint8_t strange[V] = {};
+    if (!same) pack<V>(a + v, size.lanes, size.k, size.m, h.ab_low, A, PA, strange);
+    pack<V>(b + v, size.lanes, size.k, size.n, h.ab_low, B, PB, strange);
+    const float* powers_of_same = same + size.k * size.m;
+    for (int64_t i = 0; i < size.m; ++i)
+        for (int64_t j = 0; j < size.n; ++j) {
+            float* sums = c + (i * size.n + j) * size.lanes + v;
+            const float *column = B + j * size.k * V, *of_column = PB + j * size.k * V;
+            if (same)
+                output<V, true>(same + i * size.k, powers_of_same + i * size.k, column, of_column, sums, strange, size.k, h);
+            else
+                output<V, false>(A + i * size.k * V, PA + i * size.k * V, column, of_column, sums, strange, size.k, h);
+        }
+    for (int lane = 0; lane < V; ++lane) odd[v + lane] |= strange[lane];
+}
+
+}  // namespace
+
+// a: [k][m][a_lanes], where a_lanes is `lanes`, or 1 if all lanes have the same; b: [k][n][lanes];
+// c: [m][n][lanes]. scratch: room for 2 * 16 * k * (m + n) + 2 * k * m numbers.
+extern "C" void tcusim_steps(const float* a, const float* b, float* c, uint8_t* odd, float* scratch,
+                             int64_t k, int64_t m, int64_t n, int64_t lanes, int64_t a_lanes,
+                             const How* how) {
+    const Sizes size = {k, m, n, lanes, a_lanes};
+    const float* same = nullptr;
+    if (a_lanes == 1 && lanes > 1) {
+        uint8_t strange[1] = {};
+        pack<1>(a, 1, k, m, how->ab_low, scratch, scratch + k * m, strange);
+        if (strange[0]) std::memset(odd, 1, lanes);
+        same = scratch;
+        scratch += 2 * k * m;
+    }
+    int64_t v = 0;
+    for (; v + WIDE <= lanes; v += WIDE) some_lanes<WIDE>(a, b, c, odd, scratch, size, v, same, *how);
+    for (; v < lanes; ++v) some_lanes<1>(a, b, c, odd, scratch, size, v, same, *how);
+}
+
+// Tiles one after the other, a: [tiles][m][k], b: [tiles][k][n], c: [tiles][m][n]; an operand whose
+// step is 0 serves all tiles. Lanes are the columns of a tile, and odd[tile] names it. scratch: as
+// for tcusim_steps with m rows and one column.
+extern "C" void tcusim_tiles(const float* a, const float* b, float* c, uint8_t* odd, float* scratch,
+                             int64_t tiles, int64_t a_step, int64_t b_step, int64_t k, int64_t m,
+                             int64_t n, const How* how) {
+    float* powers_of_a = scratch;
+    float* rest = scratch + m * k;
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+        const float *left = a + tile * a_step, *right = b + tile * b_step;
+        float* sums = c + tile * m * n;
+        uint8_t strange = 0;
+        if (tile == 0 || a_step) {
+            // Row by row it is packed already; only its powers are to be found.
+            int64_t place = 0;
+            for (; place + WIDE <= m * k; place += WIDE) {
+                const Lane<WIDE>::F value = loaded<WIDE>(left + place);
+                const Lane<WIDE>::F power = powers<WIDE>(value, how->ab_low);
+                std::memcpy(powers_of_a + place, &power, sizeof power);
+            }
+            for (; place < m * k; ++place) powers_of_a[place] = powers<1>(loaded<1>(left + place), how->ab_low)[0];
+        }
+        for (int64_t place = 0; place < m * k; ++place)
+            strange |= powers_of_a[place] == __builtin_inff() || (powers_of_a[place] == 0.0f && left[place] != 0.0f);
+        int64_t v = 0;
+        uint8_t lanes[WIDE] = {};
+        const auto some = [&](auto width) {
+            constexpr int V = decltype(width)::value;
+            float *B = rest, *PB = rest + k * V;
+            pack<V>(right + v, n, k, 1, how->ab_low, B, PB, lanes);
+            for (int64_t i = 0; i < m; ++i)
+                output<V, true>(left + i * k, powers_of_a + i * k, B, PB, sums + i * n + v, lanes, k, *how);
+        };
+        for (; v + WIDE <= n; v += WIDE) some(std::integral_constant<int, WIDE>{});
+        for (; v < n; ++v) some(std::integral_constant<int, 1>{});
+        for (int lane = 0; lane < WIDE; ++lane) strange |= lanes[lane];
+        odd[tile] |= strange;
+    }
+}

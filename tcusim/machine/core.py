@@ -1,0 +1,212 @@
+"""The fused steps of `fused_narrow`, compiled: the same bits, several times as fast.
+
+It is optional. Where a C++ compiler is, `core.cpp` is compiled once, compared with NumPy's steps on
+numbers that tell them apart, and used from then on. The environment variable TCUSIM_CORE says
+otherwise: ``numpy`` does without it, and ``compiled`` insists on it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tcusim.errors import BackendUnavailable, InputError
+from tcusim.machine.formats import Format
+from tcusim.machine.native import CompileError, library_path, shared_library, why_no_compiler
+from tcusim.machine.rules import Fused
+
+__all__ = ["CHOICES", "Core", "How", "core", "fields_of"]
+
+Float32: TypeAlias = NDArray[np.float32]
+
+CHOICES: Final = ("auto", "compiled", "numpy")
+
+_SOURCE: Final = Path(__file__).with_name("core.cpp")
+# No contraction: a product and a sum are two roundings. Integers wrap, in lanes that are left out.
+_FLAGS: Final = (
+    *("-std=c++20", "-O3", "-march=native", "-ffp-contract=off", "-fwrapv", "-fno-math-errno"),
+    *("-Wno-psabi", "-fvisibility=default"),
+)
+# Multiply-adds of a process that are worth compiling for: NumPy takes about a second for them.
+_WORTH: Final = 2**29
+# The exponent of the smallest normal float32.
+_EMIN: Final = -126
+# As in core.cpp: the most lanes at once.
+_LANES: Final = 16
+
+
+class How(ctypes.Structure):
+    """What core.cpp must know of an arithmetic: its struct How."""
+
+    _fields_ = (
+        ("length", ctypes.c_int32),
+        ("fraction_bits", ctypes.c_int32),
+        ("rounding", ctypes.c_int32),
+        ("acc_bits", ctypes.c_int32),
+        ("may_vanish", ctypes.c_int32),
+        ("ab_low", ctypes.c_float),
+        ("acc_low", ctypes.c_float),
+        ("floor", ctypes.c_float),
+        ("acc_least", ctypes.c_float),
+        ("acc_largest", ctypes.c_float),
+    )
+
+
+class Core(NamedTuple):
+    """The compiled steps of one arithmetic. library: that of core.cpp."""
+
+    library: Any
+    how: How
+
+    def multiply(self, a: Float32, b: Float32, sums: Float32, odd: NDArray[np.bool_]) -> None:
+        """Add a.b to sums in place, and name the lanes that must be computed by others.
+
+        a: (k, m, W or 1), b: (k, n, W or 1), sums: (m, n, W), odd: (W,), all contiguous.
+        """
+        k, m, _ = a.shape
+        n, lanes = b.shape[1], sums.shape[2]
+        if lanes == 1:
+            # One tile: its columns are the lanes.
+            own = np.zeros(n, bool)
+            b, lanes, n = b.reshape(k, 1, n), n, 1
+            self._call(a, b, sums, own, (k, m, n, lanes))
+            odd |= own.any()
+            return
+        if b.shape[2] == 1:
+            b = np.ascontiguousarray(np.broadcast_to(b, (k, n, lanes)))
+        self._call(a, b, sums, odd, (k, m, n, lanes))
+
+    def multiply_tiles(self, a: Float32, b: Float32, sums: Float32, odd: NDArray[np.bool_]) -> None:
+        """Do so with tiles one after the other: a (W or 1, m, k), b (W or 1, k, n), (W, m, n)."""
+        tiles, m, n = sums.shape
+        k = a.shape[2]
+        scratch = np.empty(m * k + 2 * _LANES * k, np.float32)
+        steps = (0 if len(a) == 1 else m * k, 0 if len(b) == 1 else k * n)
+        arrays = (array.ctypes.data for array in (a, b, sums, odd, scratch))
+        self.library.tcusim_tiles(*arrays, tiles, *steps, k, m, n, ctypes.byref(self.how))
+
+    def _call(
+        self,
+        a: Float32,
+        b: Float32,
+        sums: Float32,
+        odd: NDArray[np.bool_],
+        sizes: tuple[int, int, int, int],
+    ) -> None:
+        k, m, n, _ = sizes
+        scratch = np.empty(2 * k * (_LANES * (m + n) + m), np.float32)
+        arrays = (array.ctypes.data for array in (a, b, sums, odd, scratch))
+        self.library.tcusim_steps(*arrays, *sizes, a.shape[2], ctypes.byref(self.how))
+
+
+def core(
+    ab: Format, acc: Format, how: Fused, work: int, test: Test, *, pattern: bool
+) -> Core | None:
+    """Return the compiled steps of an arithmetic; None if NumPy is to do them.
+
+    work: multiply-adds of this call. test: says what is wrong with newly compiled steps, if
+    anything. pattern: whether an operand is a constant of zeros and ones.
+
+    Raises
+    ------
+    BackendUnavailable
+        If TCUSIM_CORE insists on compiled steps, and there are none.
+    InputError
+        If TCUSIM_CORE is none of `CHOICES`.
+    """
+    fields = fields_of(ab, acc, how, pattern=pattern)
+    if fields is None:
+        return None
+    library = _STATE.library(work, test)
+    return None if library is None else Core(library, fields)
+
+
+def fields_of(ab: Format, acc: Format, how: Fused, *, pattern: bool) -> How | None:
+    """Return an arithmetic for core.cpp; None if it has no such steps."""
+    bits = how.output_fraction_bits or acc.fraction_bits
+    whole = acc.name == "f32" and bits == acc.fraction_bits
+    if how.alignment != "rz" or not (whole or (how.output == "rne" and bits <= 16)):
+        return None
+    floor = how.exponent_floor
+    return How(
+        how.length,
+        how.fraction_bits,
+        (1 if how.output == "rne" else 0) if whole else 2,
+        bits,
+        not pattern and ab.emin <= _EMIN,
+        2.0**ab.emin if ab.emin > _EMIN else 0.0,
+        2.0**acc.emin if acc.emin > _EMIN else 0.0,
+        2.0 ** min(floor, -_EMIN) if floor is not None and floor > _EMIN else 0.0,
+        2.0**acc.emin,
+        min(acc.largest, float(np.finfo(np.float32).max)),
+    )
+
+
+# Takes what makes a core of an arithmetic, and says what is wrong with it, if anything.
+Test: TypeAlias = Callable[[Callable[[How], Core]], str | None]
+
+
+class _State:
+    """What a process knows of the compiled steps."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.work = 0
+        self.found: Any = None
+        self.tried = False
+
+    def library(self, work: int, test: Test) -> Any:
+        """Return the library, compiled if it is worth that by now; None if there is none."""
+        choice = os.environ.get("TCUSIM_CORE") or "auto"
+        if choice not in CHOICES:
+            raise InputError(f"TCUSIM_CORE must be one of {', '.join(CHOICES)}, got {choice!r}")
+        if choice == "numpy":
+            return None
+        if self.tried and (self.found is not None or choice == "auto"):
+            return self.found
+        with self.lock:
+            self.work += work
+            if choice == "auto" and self.work < _WORTH:
+                return None
+            self.tried = True
+            try:
+                self.found = _built(test)
+            except (BackendUnavailable, CompileError) as error:
+                if choice == "compiled":
+                    raise BackendUnavailable(f"TCUSIM_CORE=compiled: {error}") from error
+        return self.found
+
+
+_STATE: Final = _State()
+
+
+def _built(test: Test) -> Any:
+    """Return the library of core.cpp, compiled and tested."""
+    reason = why_no_compiler()
+    if reason is not None:
+        raise BackendUnavailable(reason)
+    library: Any = ctypes.CDLL(str(shared_library(_SOURCE, _FLAGS)))
+    for function, sizes in ((library.tcusim_steps, 5), (library.tcusim_tiles, 6)):
+        function.restype = None
+        function.argtypes = [ctypes.c_void_p] * 5 + [ctypes.c_int64] * sizes + [ctypes.c_void_p]
+    passed = library_path(_SOURCE, _FLAGS).with_suffix(".tested")
+    if not passed.exists():
+        told = test(lambda fields: Core(library, fields))
+        if told is not None:
+            warnings.warn(
+                f"The compiled steps of the simulator are not used: {told}. Please report the "
+                "compiler and the processor",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            raise BackendUnavailable(f"its bits are wrong here: {told}")
+        passed.touch()
+    return library

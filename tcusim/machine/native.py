@@ -1,0 +1,109 @@
+"""C++ on this machine: the compiler, the folder for what is compiled, and libraries."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tcusim.errors import TcusimError
+
+__all__ = [
+    "CompileError",
+    "cache_folder",
+    "compiler_command",
+    "compiler_version",
+    "shared_library",
+    "why_no_compiler",
+]
+
+
+class CompileError(TcusimError, RuntimeError):
+    """A source does not compile here."""
+
+
+def cache_folder() -> Path:
+    """Return where compiled code is kept: TCUSIM_CACHE_DIR, or the user's cache folder."""
+    if os.environ.get("TCUSIM_CACHE_DIR"):
+        # Compilers are started in folders of their own.
+        return Path(os.environ["TCUSIM_CACHE_DIR"]).absolute()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base).absolute() if base else Path.home() / ".cache") / "tcusim"
+
+
+def compiler_command() -> tuple[str, ...]:
+    """Return the compiler and its arguments, from the environment variable CXX."""
+    return tuple(shlex.split(os.environ.get("CXX", ""))) or ("g++",)
+
+
+@functools.cache
+def compiler_version(command: tuple[str, ...]) -> str:
+    """Return what the compiler says about itself."""
+    told = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
+    return told.stdout + told.stderr
+
+
+def why_no_compiler() -> str | None:
+    """Return None if C++ can be compiled here, else the reason and what to do about it."""
+    if sys.platform != "linux":
+        return f"it needs Linux, this is {sys.platform}"
+    command = compiler_command()
+    if shutil.which(command[0]) is None:
+        return (
+            f"no C++ compiler: {command[0]!r} is not on the PATH. Install one, such as with "
+            f"`apt-get install g++`, or name it: CXX=/path/to/g++"
+        )
+    return None
+
+
+def shared_library(source: Path, flags: tuple[str, ...]) -> Path:
+    """Return the path of a source's shared library, which is compiled unless it is there.
+
+    It is named for everything that it was made of, this machine's processor included, so it is
+    never stale, and several processes may make it at once. Raises CompileError.
+    """
+    path = library_path(source, flags)
+    if path.exists():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        made = Path(folder) / path.name
+        done = subprocess.run(
+            [*compiler_command(), *flags, "-shared", "-fPIC", "-o", str(made), str(source)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+        if done.returncode:
+            raise CompileError(
+                f"{' '.join(compiler_command())} cannot compile {source.name}:\n{done.stderr}"
+            )
+        made.replace(path)
+    return path
+
+
+def library_path(source: Path, flags: tuple[str, ...]) -> Path:
+    """Return where a source's shared library is, or will be."""
+    command = compiler_command()
+    parts = (source.read_text(), flags, command, compiler_version(command), _processor())
+    name = hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+    return cache_folder() / "native" / f"{source.stem}-{name}.so"
+
+
+@functools.cache
+def _processor() -> str:
+    """Return what tells this machine's instructions from another's that shares the folder."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    told = [line for line in lines if line.startswith(("flags", "Features", "model name"))]
+    return f"{platform.machine()} {sorted(set(told))}"
