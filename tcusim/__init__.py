@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tcusim.algorithms import Algorithm, algorithm_of, build, register_algorithm
 from tcusim.arrays.functions import (
     cumsum,
+    cumulative_sum,
     matmul,
     matvec,
     segmented_cumsum,
@@ -94,6 +95,7 @@ __all__ = [
     "combine",
     "cost",
     "cumsum",
+    "cumulative_sum",
     "cut_size",
     "explain",
     "explain_matmul",

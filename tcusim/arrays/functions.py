@@ -23,14 +23,24 @@ from numpy.typing import DTypeLike
 
 from tcusim.arrays.calls import run_ready
 from tcusim.arrays.dtypes import Bits
-from tcusim.arrays.libraries import Array, HostArray, Kind
+from tcusim.arrays.libraries import Array, HostArray, Kind, compressed_rows
 from tcusim.arrays.prepare import prepare_product, prepare_segments
 from tcusim.arrays.problem import Shape
 from tcusim.arrays.report import Report
 from tcusim.arrays.request import Call, Options, ProductRequest, SegmentRequest
 from tcusim.backends import Progress
+from tcusim.errors import InputError
 
-__all__ = ["Report", "cumsum", "matmul", "matvec", "segmented_cumsum", "segmented_sum", "sum"]
+__all__ = [
+    "Report",
+    "cumsum",
+    "cumulative_sum",
+    "matmul",
+    "matvec",
+    "segmented_cumsum",
+    "segmented_sum",
+    "sum",
+]
 
 # The accumulator of float16 input.
 Accumulator: TypeAlias = Literal["f32", "f16"]
@@ -290,6 +300,49 @@ def cumsum(
 
 
 @overload
+def cumulative_sum(a: HostArray, **more: Unpack[CumsumKeywords]) -> Array: ...
+@overload
+def cumulative_sum(a: Kind, **more: Unpack[CumsumKeywords]) -> Kind: ...
+def cumulative_sum(a: Any, *, axis: int | None = None, **more: Any) -> Any:
+    """Scan an array, as `numpy.cumulative_sum` and the array API standard do.
+
+    Parameters
+    ----------
+    axis : int, optional
+        Axis to scan. It may be left out for an array of one axis alone.
+    a, **more
+        As in `cumsum`.
+
+    Returns
+    -------
+    array of the shape of `a`, the axis longer by one if include_initial
+
+    Raises
+    ------
+    InputError
+        If the axis is left out for an array of several, or as `cumsum` does.
+
+    Examples
+    --------
+    >>> import numpy as np, tcusim
+    >>> tcusim.cumulative_sum(np.ones(3, np.float16), include_initial=True)
+    array([0., 1., 2., 3.], dtype=float16)
+    """
+    if axis is None:
+        if _axes(a) != 1:
+            raise InputError(
+                f"cumulative_sum needs an axis for an array of {_axes(a)} axes; tcusim.cumsum "
+                "scans the flattened array without one"
+            )
+        axis = 0
+    return cumsum(a, axis=axis, **more)
+
+
+def _axes(a: Any) -> int:
+    return int(a.ndim) if hasattr(a, "ndim") else np.ndim(a)
+
+
+@overload
 def segmented_sum(
     a: HostArray, segment_size: int | None = None, **more: Unpack[SegmentKeywords]
 ) -> Array: ...
@@ -319,6 +372,9 @@ def segmented_sum(
     stream: Any = None,
 ) -> Any:
     """Sum every segment of an axis on tensor cores.
+
+    Without size, offsets and ids, `a` is a sparse matrix of SciPy or CuPy: CSR with ``axis=1``, for
+    the sums of its rows, or CSC with ``axis=0``. What it does not hold is left out.
 
     Parameters
     ----------
@@ -365,6 +421,10 @@ def segmented_sum(
     >>> tcusim.segmented_sum(np.arange(4, dtype=np.float16), segment_ids=[0, 0, 2, 2])
     array([1., 0., 5.], dtype=float16)
     """
+    if segment_size is None and offsets is None and segment_ids is None:
+        rows = compressed_rows(a, axis)
+        if rows is not None:
+            (a, offsets), axis = rows, -1
     request = SegmentRequest("segmented_sum", axis, segment_size, dtype)
     asked = (
         request,

@@ -34,6 +34,7 @@ __all__ = [
     "Kind",
     "addend_of",
     "as_numpy",
+    "compressed_rows",
     "gathered",
     "is_foreign",
     "is_on_device",
@@ -189,6 +190,11 @@ _READERS: dict[type, _Reader | None] = {np.ndarray: _numpy_signature}
 def require_plain(name: str, a: Any) -> None:
     """Refuse arrays that carry more than their elements, which a result would lose."""
     require_unmasked(name, a)
+    if hasattr(a, "tocsr"):
+        raise InputError(
+            f"{name} is a sparse matrix. Sum its rows: "
+            f"tcusim.segmented_sum({name}.tocsr(), axis=1); or make it dense: {name}.toarray()"
+        )
     if not _is_torch(a):
         return
     if _is_fake(type(a)) or a.device.type == "meta":
@@ -205,6 +211,25 @@ def require_plain(name: str, a: Any) -> None:
             f"{name}.crow_indices()"
         )
     require_no_gradient(name, a)
+
+
+def compressed_rows(a: Any, axis: int) -> tuple[Any, Any] | None:
+    """Return the elements of a sparse matrix by rows (CSR), or columns, and their offsets.
+
+    None if it is no such matrix of SciPy or CuPy. Raises InputError if it is compressed along
+    another axis than that which is summed.
+    """
+    kind = getattr(a, "format", None)
+    if kind not in ("csr", "csc") or not hasattr(a, "indptr"):
+        return None
+    own = 1 if kind == "csr" else 0
+    if axis not in (own, own - 2):
+        raise InputError(
+            f"a is a {kind.upper()} matrix, which has its {('columns', 'rows')[own]} end to end: "
+            f"axis={own} sums them, and axis={axis!r} was asked for. Convert it: "
+            f"a.to{('csr', 'csc')[own]}()"
+        )
+    return a.data, a.indptr
 
 
 def as_numpy(name: str, a: Any) -> Array:

@@ -90,3 +90,28 @@ def test_the_simulator_takes_no_gpu_arrays(device: StandIn, name: str) -> None:
         r"backend out, or copy the array to a NumPy array first\.",
         str(caught.value),
     )
+
+
+class Compressed:
+    """As much of a sparse matrix of SciPy as is asked of it."""
+
+    def __init__(self, kind: str) -> None:
+        self.format = kind
+        self.data = np.array([1, 2, 3, 4], np.float32)
+        self.indptr = np.array([0, 2, 2, 4], np.int32)
+
+    def tocsr(self) -> None:
+        """Be a sparse matrix."""
+
+
+def test_rows_of_a_sparse_matrix() -> None:
+    for kind, axes in (("csr", (1, -1)), ("csc", (0, -2))):
+        for axis in axes:
+            assert tcusim.segmented_sum(Compressed(kind), axis=axis).tolist() == [3, 0, 7]  # type: ignore[attr-defined]
+    with pytest.raises(
+        InputError, match=r"rows end to end: axis=1 sums them, and axis=0 was asked"
+    ):
+        tcusim.segmented_sum(Compressed("csr"), axis=0)
+    for call in (tcusim.sum, tcusim.cumsum, lambda a: tcusim.segmented_sum(a, 2)):
+        with pytest.raises(InputError, match=r"a is a sparse matrix. Sum its rows: tcusim.segm"):
+            call(Compressed("csr"))

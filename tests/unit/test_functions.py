@@ -513,3 +513,12 @@ def test_a_report_that_is_none() -> None:
     untyped: Any = tcusim
     with pytest.raises(InputError, match=r"report must be a tcusim\.arrays\.report\.Report, .* 3"):
         untyped.sum(np.ones(4, np.float16), report=3)
+
+
+def test_the_array_apis_name_of_a_scan() -> None:
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert np.array_equal(tcusim.cumulative_sum(x[0]), np.cumulative_sum(x[0]))
+    assert np.array_equal(tcusim.cumulative_sum(x, axis=1), np.cumulative_sum(x, axis=1))
+    assert tcusim.cumulative_sum([1, 2], include_initial=True).tolist() == [0, 1, 3]
+    with pytest.raises(InputError, match="cumulative_sum needs an axis for an array of 2 axes"):
+        tcusim.cumulative_sum(x)
