@@ -46,8 +46,17 @@ def _is_simple(*tensors: Tensor) -> bool:
     return all(type(one) is torch.Tensor and not (grad and one.requires_grad) for one in tensors)
 
 
+def _require_tensor(name: str, value: Any) -> None:
+    if not isinstance(value, torch.Tensor):
+        raise InputError(
+            f"{name} must be a tensor of torch, got {type(value).__name__}. Other arrays are for "
+            "tcusim.sum and its kin"
+        )
+
+
 def _of_autocast(tensor: Tensor, dtype: Any) -> Any:
     """Return the type of a sum's result: under autocast that of half precision is float32."""
+    _require_tensor("input", tensor)
     if dtype is None and tensor.dtype in _HALF and torch.is_autocast_enabled(tensor.device.type):
         return torch.float32
     return result_type(dtype, tensor.dtype)
@@ -431,6 +440,8 @@ def matvec(a: Tensor, x: Tensor, *, dtype: Any = None, out: Tensor | None = None
 
 def _operands(a: Tensor, b: Tensor, name: str) -> tuple[Tensor, Tensor]:
     """Return the factors of a product, cast as autocast says; refuse what cannot be multiplied."""
+    _require_tensor("a", a)
+    _require_tensor(name, b)
     kind = a.device.type
     if torch.is_autocast_enabled(kind) and a.dtype != torch.float64:
         wanted = torch.get_autocast_dtype(kind)

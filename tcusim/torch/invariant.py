@@ -130,7 +130,7 @@ def _sum(usual: Usual) -> Usual:
     ) -> Tensor:
         if not _ours(input) or (dtype is not None and dtype not in _FLOATS):
             return usual(keyset, input, dim, keepdim, dtype=dtype)
-        return tensor_sum(input, tuple(dim) if dim else None, keepdim, dtype=dtype)
+        return tensor_sum(input, tuple(dim) if dim else None, keepdim, dtype=dtype or input.dtype)
 
     return kernel
 
@@ -139,7 +139,7 @@ def _whole_sum(usual: Usual) -> Usual:
     def kernel(keyset: Any, input: Tensor, *, dtype: Any = None) -> Tensor:
         if not _ours(input) or (dtype is not None and dtype not in _FLOATS):
             return usual(keyset, input, dtype=dtype)
-        return tensor_sum(input, dtype=dtype)
+        return tensor_sum(input, dtype=dtype or input.dtype)
 
     return kernel
 
@@ -159,7 +159,7 @@ def _cumsum(usual: Usual) -> Usual:
     def kernel(keyset: Any, input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
         if not _ours(input) or not input.dim() or (dtype is not None and dtype not in _FLOATS):
             return usual(keyset, input, dim, dtype=dtype)
-        return cumsum(input, dim, dtype=dtype)
+        return cumsum(input, dim, dtype=dtype or input.dtype)
 
     return kernel
 

@@ -82,6 +82,14 @@ def test_what_is_not_computed_here_is_torchs() -> None:
         assert torch.sum(torch.ones(2), dtype=torch.int64) == 2
 
 
+def test_types_are_torchs_under_autocast() -> None:
+    half = torch.randn(4, 256).bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        usual = [call(half).dtype for call in OPERATORS.values()]
+        with batch_invariant("cpu"):
+            assert [call(half).dtype for call in OPERATORS.values()] == usual
+
+
 def test_it_concerns_all_threads() -> None:
     x, found = torch.randn(1000), []
     with batch_invariant("cpu"):

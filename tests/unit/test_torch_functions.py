@@ -206,6 +206,8 @@ def test_out() -> None:
 @pytest.mark.parametrize(
     ("call", "text"),
     [
+        (lambda x: tct.sum(x.tolist()), "input must be a tensor of torch, got list"),
+        (lambda x: tct.matmul(x, 3), "b must be a tensor of torch, got int"),
         (lambda x: tct.segment_sum(x), "give one of size, offsets and ids; got nothing"),
         (lambda x: tct.segment_sum(x, 2, ids=x), "got size and ids"),
         (lambda x: tct.segment_sum(x, True), "size must be an integer from 1 on, got True"),
