@@ -200,6 +200,8 @@ tcusim.lessons.check(
 # - Right on integers is not precise on data: ask for both.
 # - `tcusim validate mychip.toml h200 --html page.html` puts units beside each other, with plots;
 #   [Is it any good?](../validate.md) has the rest, and [Explore](../explore.md) tries many at once.
+#
+# Next: [sums in pieces](15_in_pieces.md), on several machines.
 
 # %%
 assert verdict.ok
