@@ -47,7 +47,7 @@ Plot(
     (
         Line(
             "the usual way",
-            tuple((float(n), float((results[n] - whole) / spacing)) for n in machines),
+            tuple((float(n), abs(float(results[n] - whole)) / spacing) for n in machines),
         ),
         Line("along the grid", tuple((float(n), 0.0) for n in machines)),
     ),
