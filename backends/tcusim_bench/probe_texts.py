@@ -26,6 +26,7 @@ __all__ = [
     "LOADS",
     "READ_WIDTHS",
     "SHARED",
+    "SHARED_THREADS",
     "SHUFFLE",
     "WMMA_TYPES",
     "WRITE_WIDTHS",
@@ -36,6 +37,8 @@ __all__ = [
 A_ROUND: Final = 16
 # Accumulators of a warp whose products do not depend on each other.
 BESIDE: Final = 4
+# Threads of the largest block that reads shared memory: more have too few registers for a round.
+SHARED_THREADS: Final = 512
 
 _HEAD: Final = """
 #include <cuda_bf16.h>
@@ -161,10 +164,14 @@ def _mma_sync(shape: MmaShape, ab: str, acc: str) -> dict[str, str]:
 # --- Lanes and barriers ---------------------------------------------------------------------------
 
 
-def _loop(body: str, name: str, setup: str, end: str) -> str:
-    """Return a kernel that times a loop; `body` is one round, in which `j` counts the copies."""
+def _loop(body: str, name: str, setup: str, end: str, threads: int = 0) -> str:
+    """Return a kernel that times a loop; `body` is one round, in which `j` counts the copies.
+
+    threads: of a block, at most, where a thread has to do with few registers.
+    """
+    bounds = f"__launch_bounds__({threads}, 1) " if threads else ""
     return f"""
-KERNEL {name}(long long* times, u32* sink, int rounds, u32 seed)
+KERNEL {bounds}{name}(long long* times, u32* sink, int rounds, u32 seed)
 {{
     {setup}
     const long long start = now();
@@ -235,7 +242,7 @@ def _shared_width(words: int) -> str:
         f"    const u32 at = (u32)__cvta_generic_to_shared(s) + {4 * words} * (threadIdx.x % 32);\n"
         "    u32 x = 0;"
     )
-    return _loop(body, f"shared_read_{4 * words}", setup, _STORED)
+    return _loop(body, f"shared_read_{4 * words}", setup, _STORED, SHARED_THREADS)
 
 
 def _shared_strided(stride: int) -> str:
@@ -251,7 +258,7 @@ def _shared_strided(stride: int) -> str:
         f"    const u32 at = (u32)__cvta_generic_to_shared(s) + {4 * stride} * (threadIdx.x % 32);"
         "\n    u32 x = 0;"
     )
-    return _loop(body, f"shared_stride_{stride}", setup, _STORED)
+    return _loop(body, f"shared_stride_{stride}", setup, _STORED, SHARED_THREADS)
 
 
 _SHARED_HALVES: Final = _loop(
@@ -265,6 +272,7 @@ _SHARED_HALVES: Final = _loop(
     "    const u32 at = (u32)__cvta_generic_to_shared(s) + 2 * (threadIdx.x % 32);\n"
     "    u32 x = 0;",
     _STORED,
+    SHARED_THREADS,
 )
 
 _SHARED_CHASE: Final = _loop(

@@ -255,7 +255,8 @@ def _shared(lab: Lab) -> Iterator[Found]:
     def busy(name: str) -> float:
         """Return the cycles of a core from one warp's instruction to the next."""
         kernel = lab.kernel(texts.SHARED, name)
-        return min(lab.cycles(kernel, w, *arguments) / (w * steps) for w in (8, 16, 32))
+        warps = (8, texts.SHARED_THREADS // 32)
+        return min(lab.cycles(kernel, w, *arguments) / (w * steps) for w in warps)
 
     yield Found("shared_bandwidth", 32 * 16 / busy("shared_read_16"), "bytes a cycle")
     chase = lab.kernel(texts.SHARED, "shared_chase")

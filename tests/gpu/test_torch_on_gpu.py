@@ -97,6 +97,7 @@ def test_derivatives(torch: Any, tct: Any) -> None:
         assert torch.autograd.gradcheck(call, (x,), fast_mode=True)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # by Inductor's own imports
 def test_inductor_compiles_a_whole_graph(torch: Any, tct: Any) -> None:
     def model(x: Any) -> Any:
         return tct.cumsum(2 * x, 1) + tct.sum(x, 1, keepdim=True)

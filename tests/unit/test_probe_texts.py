@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections import Counter
 
@@ -59,6 +60,21 @@ def test_no_probe_is_left_out_by_the_compiler() -> None:
             found = opcodes(code, kernel)[opcode]
             assert found > 0, kernel
             assert found % A_ROUND == 0, kernel
+
+
+def test_the_largest_block_has_registers() -> None:
+    """A core has 65,536, which 1,024 threads share where nothing else is said; none is spilled."""
+    for text, threads in (
+        (probe_texts.SHARED, probe_texts.SHARED_THREADS),
+        (probe_texts.BARRIER, 1024),
+    ):
+        code = compile_text("probe", text, need(90))
+        kernels = re.findall(r"^KERNEL .*?(\w+)\(long long", text, re.MULTILINE)
+        assert kernels
+        for kernel in kernels:
+            usage = read_usage(code, kernel)
+            assert 0 < usage.registers <= 65_536 // threads, kernel
+            assert usage.stack_bytes == 0, kernel
 
 
 # The low 12 bits of instructions of sm_90, as nvdisasm shows them beside their bytes.

@@ -6,7 +6,8 @@ struct __nv_bfloat16 {
     unsigned short bits;
     __nv_bfloat16() = default;
     __nv_bfloat16(float x) : bits(tcusim_narrow<8, 7>(x)) {}
-    explicit operator float() const { return tcusim_widen<8, 7>(bits); }
+    // A shift, which keeps the NaN.
+    explicit operator float() const { return __uint_as_float(static_cast<unsigned int>(bits) << 16); }
 };
 
 inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short x) {

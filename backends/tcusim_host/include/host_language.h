@@ -107,21 +107,16 @@ inline unsigned short tcusim_narrow(double x) {
     return static_cast<unsigned short>(sign | ((field << FRACTION) + static_cast<unsigned int>(kept)));
 }
 
-// Returns the value of a 16-bit float, which a float holds exactly.
-template <int EXPONENT, int FRACTION>
+// Returns the value of a half, which a float holds exactly; NaN as a GPU's conversion writes it.
 inline float tcusim_widen(unsigned short bits) {
-    constexpr int bias = (1 << (EXPONENT - 1)) - 1;
-    constexpr unsigned int top = (1u << EXPONENT) - 1;
     const unsigned int sign = static_cast<unsigned int>(bits & 0x8000u) << 16;
-    const unsigned int field = (bits >> FRACTION) & top;
-    const unsigned int fraction = bits & ((1u << FRACTION) - 1);
-    if (field == top && fraction != 0) return __uint_as_float(0x7FFFFFFFu);
-    if (field == top) return __uint_as_float(sign | 0x7F800000u);
+    const unsigned int field = (bits >> 10) & 0x1Fu;
+    const unsigned int fraction = bits & 0x3FFu;
+    if (field == 0x1F && fraction != 0) return __uint_as_float(0x7FFFFFFFu);
+    if (field == 0x1F) return __uint_as_float(sign | 0x7F800000u);
     if (field == 0) {
-        // bf16 subnormals are float subnormals; f16 subnormals are multiples of 2^-24.
-        if (EXPONENT == 8) return __uint_as_float(sign | (fraction << (23 - FRACTION)));
-        const float value = static_cast<float>(fraction) * 0x1p-24f;
+        const float value = static_cast<float>(fraction) * 0x1p-24f;  // subnormal
         return sign ? -value : value;
     }
-    return __uint_as_float(sign | ((field + 127 - bias) << 23) | (fraction << (23 - FRACTION)));
+    return __uint_as_float(sign | ((field + 127 - 15) << 23) | (fraction << 13));
 }
