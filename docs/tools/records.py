@@ -1,9 +1,8 @@
 """What was measured on a GPU, read from docs/data/.
 
 h200/NAME.json is what `tcusim bench all -o docs/data/h200` writes: a file for each section, for
-each figure of the paper, and of what calls cost. Before there were these, bench_h200.json had
-several sections, and latency_h200.json the calls. authors_v100.json has the series of the paper's
-authors.
+each figure of the paper, and of what calls cost. Before there were these, latency_h200.json had the
+calls. authors_v100.json has the series of the paper's authors.
 """
 
 from __future__ import annotations
@@ -36,8 +35,6 @@ def none(what: str) -> str:
 def section(name: str, folder: Path = DATA) -> Report | None:
     """Return the report of a section, with its rows alone; None if it was not recorded."""
     record = read(f"h200/{name}.json", folder)
-    if record is None or not record["rows"]:
-        record = read("bench_h200.json", folder)
     if record is None:
         return None
     report = Report.from_json(record)
