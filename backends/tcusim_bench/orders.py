@@ -6,6 +6,7 @@ to use, in processes beside each other. All bytes of a result have to be right.
 
 from __future__ import annotations
 
+import itertools
 import math
 import multiprocessing
 import time
@@ -38,6 +39,10 @@ _SIDE: Final = (4.0, 10.0)
 _TERMS: Final = (4.0, 13.0)
 # More multiply-adds would take a process too long.
 _MOST_WORK: Final = 2**29
+# Orders of kernels that use no tensor core.
+_WITHOUT: Final = (tcusim.GemmOrder(), *(tcusim.GemmOrder(parts) for parts in (2, 4, 8, 16)))
+# Rows and columns of which outputs are kept where no order is found.
+_KEPT: Final = 12
 # Ends of the ranges of k in the table.
 _RANGES: Final = (64, 256, 1024, 4096, 16384)
 
@@ -77,15 +82,18 @@ class Call:
 class Explained:
     """The order that gives the bytes of a call, or most of them: equal of so many outputs.
 
-    others: more orders that give all bytes.
+    arch: whose arithmetic; "ieee" is that of a core without a tensor core. others: more orders that
+    give all bytes. seen: of what no order gives, a few outputs as bits, by (row, column).
     """
 
     call: Call
+    arch: str
     order: str
     one_chain: bool
     equal: int
     count: int
     others: int
+    seen: dict[str, str] = field(default_factory=dict)
 
     @property
     def right(self) -> bool:
@@ -217,9 +225,27 @@ def explained(call: Call, got: Values, arch: str) -> Explained:
     """Return the order of a call's result."""
     a, b = call.operands()
     found = tcusim.explain_matmul(got, a, b, arch=arch, ab=call.ab)
+    if not found.exact:
+        # Kernels for the other units of a core add product by product.
+        plain = tcusim.explain_matmul(got, a, b, arch="ieee", ab=call.ab, orders=_WITHOUT)
+        found = max(found, plain, key=lambda each: each.best.equal)
     best, others = found.best, len(found.exact) - 1
-    one_chain = best.order == tcusim.GemmOrder()
-    return Explained(call, str(best.order), one_chain, best.equal, best.count, max(others, 0))
+    one_chain = best.order.parts == 1 and not best.order.every
+    seen = {} if found.exact else _seen(got)
+    equal = best.equal, best.count, max(others, 0)
+    return Explained(call, best.arch, str(best.order), one_chain, *equal, seen)
+
+
+def _seen(got: Values) -> dict[str, str]:
+    """Return some outputs as bits, by which an order may be found without the GPU."""
+    places = (
+        np.unique(np.linspace(0, size - 1, min(size, _KEPT)).astype(int)) for size in got.shape
+    )
+    bits = np.ascontiguousarray(got).view(f"u{got.itemsize}")
+    return {
+        f"{row},{column}": f"{bits[row, column]:0{2 * got.itemsize}x}"
+        for row, column in itertools.product(*places)
+    }
 
 
 def _torch_product(torch: Any, call: Call, a: Values, b: Values) -> Values:

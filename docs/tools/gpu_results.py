@@ -21,7 +21,17 @@ from tcusim.line_charts import Line, Plot
 from tcusim_bench.report import OURS, Attempt, Report, Row
 from tcusim_bench.throughput import ROUNDED
 
-__all__ = ["agreement", "benchmark", "charts", "energy", "exact", "kernels", "latency", "sections"]
+__all__ = [
+    "agreement",
+    "benchmark",
+    "charts",
+    "energy",
+    "exact",
+    "kernels",
+    "latency",
+    "orders",
+    "sections",
+]
 
 _KINDS = {"sum": "reading", "scan": "copying", "matvec": "reading"}
 _LIMITS = {"reading": "read", "copying": "copy"}
@@ -33,6 +43,39 @@ _NAMES = {
 # Sections of the main tables, by kind, and those that have tables of their own.
 _MAIN = {"sum": "sums", "scan": "scans", "matvec": "products"}
 _APART = (*_MAIN.values(), "exact", "energy")
+
+
+# --- A library's products -----------------------------------------------------------------------
+
+
+def orders(folder: Path = DATA) -> str:
+    """Return of how many of a library's products every byte is known, by operands and by k."""
+    record = records.read("h200/orders.json", folder)
+    if record is None:
+        return none("`tcusim bench orders`")
+    found: dict[tuple[str, str], list[bool]] = {}
+    for row in record["rows"]:
+        call = row["call"]
+        aligned = call["n"] % 8 == call["k"] % 8 == 0
+        operands = (
+            "float32, as tf32"
+            if call["dtype"] == "float32"
+            else "16 bits, n and k multiples of 8"
+            if aligned
+            else "16 bits, other n or k"
+        )
+        most = next(text for end, text in _ORDERS_TO if call["k"] <= end)
+        found.setdefault((operands, most), []).append(row["equal"] == row["count"])
+    rows = [
+        [operands, most, str(len(right)), str(sum(right))]
+        for (operands, most), right in sorted(found.items())
+    ]
+    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+    title = f"{record['gpu']}, {record['date']}, {versions}:"
+    return f"{title}\n\n{table(['operands', 'k', 'calls', 'every byte known'], rows)}"
+
+
+_ORDERS_TO = ((256, "16 to 256"), (2560, "257 to 2,560"), (2**20, "more"))
 
 
 # --- Agreement ----------------------------------------------------------------------------------

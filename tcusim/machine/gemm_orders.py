@@ -2,15 +2,16 @@
 
 A tensor core fixes how one step adds. A library fixes which steps follow each other, and so the
 bits of a product depend on its kernel as well: one accumulator for all of k, several that are
-added in the end (split-K, sliced-K), or one that is emptied now and then.
+added in the end (split-K, sliced-K), or one that is emptied now and then. Kernels for operands
+that are not aligned add in shorter steps, and take what the last tile would have too few of first.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -27,7 +28,7 @@ from tcusim.machine.formats import (
     round_values,
 )
 from tcusim.machine.registry import rule_for
-from tcusim.machine.rules import Rule, require_int
+from tcusim.machine.rules import Fused, Rule, require_int
 from tcusim.machine.values import mma_values
 
 __all__ = [
@@ -41,12 +42,19 @@ __all__ = [
 
 Combine = Literal["in turn", "in pairs"]
 Between = Literal["accumulator", "result"]
-# Outputs that are looked at to tell orders apart, at most: so many rows and columns.
-_SAMPLE: Final = 24
-# Parts are cut at multiples of so many terms, which the tiles of a kernel have at least.
-_SHARE: Final = 16
+# So many rows and columns, at most, are looked at to tell orders apart. A few outputs tell most
+# float32 results apart, and leave more of float16.
+_SAMPLES: Final = (4, 12, 24, 96)
+# Of orders none of which gives all outputs of a sample, so many are looked at again.
+_NEAREST: Final = 12
+# Elements of k that one instruction takes at most.
+_LONGEST_STEP: Final = 32
 _COMBINE: Final[tuple[Combine, ...]] = ("in turn", "in pairs")
 _BETWEEN: Final[tuple[Between, ...]] = ("accumulator", "result")
+_WAYS: Final = tuple(itertools.product(_BETWEEN, _COMBINE))
+# Parts of split-K and of sliced-K.
+_SPLITS: Final = (*range(2, 17), 18, 20, 24, 28, 32)
+_SLICES: Final = (2, 3, 4, 5, 6, 8, 12, 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +81,14 @@ class GemmOrder:
         If above 0, an accumulator is emptied into a sum of the accumulator's type after so many
         elements of k, by an addition that is rounded to nearest. DeepGEMM does so every 128, for
         the few bits that Hopper keeps of 8-bit floats.
+    share : int
+        Contiguous parts are cut at multiples of so many elements: those of a kernel's tile.
+    step : int
+        If above 0, products that one step sums, fewer than the architecture can: 8 in a kernel of
+        m16n8k8 instructions, which Hopper sums by 8 and m16n8k16 by 16.
+    tile : int
+        If above 0, k is read in tiles of so many elements, and what is left over is read first, as
+        CUTLASS 2 does.
 
     Examples
     --------
@@ -82,6 +98,8 @@ class GemmOrder:
     4 contiguous parts, added in pairs
     >>> print(GemmOrder(parts=2, slab=32, between="result"))
     2 parts of every second slab of 32, rounded to the result's type, added in turn
+    >>> print(GemmOrder(step=8, tile=32))
+    one chain, by steps of 8, what is left of tiles of 32 first
     """
 
     parts: int = 1
@@ -89,12 +107,18 @@ class GemmOrder:
     combine: Combine = "in turn"
     between: Between = "accumulator"
     every: int = 0
+    share: int = 16
+    step: int = 0
+    tile: int = 0
 
     def __post_init__(self) -> None:
         """Refuse what is no order, and two ways to say the same."""
         require_int("GemmOrder.parts", self.parts, 1)
         require_int("GemmOrder.slab", self.slab, 0)
         require_int("GemmOrder.every", self.every, 0)
+        require_int("GemmOrder.share", self.share, 1)
+        require_int("GemmOrder.step", self.step, 0)
+        require_int("GemmOrder.tile", self.tile, 0)
         for name, valid in (
             ("combine", _COMBINE),
             ("between", _BETWEEN),
@@ -107,12 +131,20 @@ class GemmOrder:
             raise InputError(
                 "GemmOrder of one part has nothing to combine; leave out slab, combine and between"
             )
+        if self.share != 16 and (self.parts == 1 or self.slab):
+            raise InputError("GemmOrder.share is of contiguous parts; leave it out of other orders")
 
     def __str__(self) -> str:
         pauses = f", emptied every {self.every}" if self.every else ""
+        if self.step:
+            pauses += f", by steps of {self.step}"
+        if self.tile:
+            pauses += f", what is left of tiles of {self.tile} first"
         if self.parts == 1:
             return f"one chain{pauses}"
         which = "contiguous parts"
+        if self.share != 16:
+            which += f" of whole {self.share}s"
         if self.slab:
             which = f"parts of every {_ordinal(self.parts)} slab of {self.slab}"
         rounded = ", rounded to the result's type" if self.between == "result" else ""
@@ -120,24 +152,39 @@ class GemmOrder:
 
     def parts_of(self, k: int) -> list[NDArray[np.intp]]:
         """Return the elements of k that each part takes, in its order; no part is empty."""
-        every = np.arange(k)
-        if self.slab:
-            owner = every // self.slab % self.parts
-        else:
-            share = math.ceil(k / self.parts)
-            owner = every // (math.ceil(share / _SHARE) * _SHARE)
-        return [every[owner == part] for part in range(self.parts) if (owner == part).any()]
+        return [places[places >= 0] for places in self._places(k)]
 
     def additions(self, k: int) -> tuple[object, ...]:
         """Return what orders that add alike have in common: sums of terms, and how they join."""
-        parts = self.parts_of(k)
+        parts = self._places(k)
         nested = (self.parts, self.every) if self.every and self.parts > 1 else ()
         if self.every and not nested:
             (whole,) = parts
-            parts = [whole[at : at + self.every] for at in range(0, k, self.every)]
+            parts = [whole[at : at + self.every] for at in range(0, whole.size, self.every)]
         joined = self.combine if len(parts) > 3 else "in turn"
         kept = self.between if len(parts) > 1 else "accumulator"
-        return tuple(part.tobytes() for part in parts), joined, nested, kept
+        return self.step, tuple(part.tobytes() for part in parts), joined, nested, kept
+
+    def _places(self, k: int) -> list[NDArray[np.intp]]:
+        """Return the elements of k that each part takes; -1 where its kernel multiplies zeros."""
+        every = np.arange(k)
+        if self.slab:
+            places = self._left_over_first(every)
+            owner = np.arange(places.size) // self.slab % self.parts
+            parts = [places[owner == part] for part in range(self.parts)]
+            return [part for part in parts if (part >= 0).any()]
+        share = math.ceil(math.ceil(k / self.parts) / self.share) * self.share or 1
+        return [self._left_over_first(every[at : at + share]) for at in range(0, k, share)]
+
+    def _left_over_first(self, terms: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Return the terms with zeros behind those that no whole tile has, which come first."""
+        left = terms.size % self.tile if self.tile else 0
+        if left == terms.size or not left:
+            return terms
+        # What one accumulator adds is the same for fewer zeros, up to a whole step.
+        whole = self.tile if self.slab or self.every else _LONGEST_STEP
+        zeros = np.full(-left % min(whole, self.tile), -1)
+        return np.concatenate([terms[:left], zeros, terms[left:]])
 
 
 def _ordinal(number: int) -> str:
@@ -145,16 +192,19 @@ def _ordinal(number: int) -> str:
     return names.get(number, f"{number}th")
 
 
-def gemm_orders(k: int) -> tuple[GemmOrder, ...]:
+def gemm_orders(k: int, *, steps: Sequence[int] = (0,)) -> tuple[GemmOrder, ...]:
     """Return the orders that libraries are known to use for products over so many terms.
 
-    One chain; an accumulator that is emptied every 32 to 512 elements; split-K and sliced-K of 2 to
-    16 parts. Of orders that add the same terms in the same order for this k, the simplest alone.
+    One chain; an accumulator that is emptied every 4 to 512 elements; split-K of 2 to 32 parts,
+    sliced-K of 2 to 16; each with what is left over in its place or first. Of orders that add the
+    same terms in the same order for this k, the simplest alone.
 
     Parameters
     ----------
     k : int
         Columns of the left matrix.
+    steps : sequence of int
+        Values of `GemmOrder.step` to have them in.
 
     Returns
     -------
@@ -168,23 +218,40 @@ def gemm_orders(k: int) -> tuple[GemmOrder, ...]:
 
     Examples
     --------
-    >>> for order in gemm_orders(32):
+    >>> for order in gemm_orders(100)[:10:3]:
     ...     print(order)
     one chain
-    2 contiguous parts, added in turn
-    2 contiguous parts, rounded to the result's type, added in turn
+    one chain, emptied every 16
+    one chain, what is left of tiles of 16 first
+    one chain, emptied every 16, what is left of tiles of 16 first
     """
     require_int("k", k, 1)
-    found = [GemmOrder(), *(GemmOrder(every=every) for every in (32, 64, 128, 256, 512))]
-    found += [
-        GemmOrder(parts, slab, combine, between)
-        for parts, slab in itertools.product((2, 3, 4, 5, 6, 8, 12, 16), (0, 16, 32, 64, 128))
-        for between, combine in itertools.product(_BETWEEN, _COMBINE)
-    ]
+    tiles = [tile for tile in (0, 16, 32, 64, 128) if not tile or (k > tile and k % tile)]
     first: dict[object, GemmOrder] = {}
-    for order in found:
-        first.setdefault(order.additions(k), order)
+    for known, tile, step in itertools.product((_chains, _splits, _slices), tiles, steps):
+        for order in known(step, tile):
+            first.setdefault(order.additions(k), order)
     return tuple(first.values())
+
+
+def _chains(step: int, tile: int) -> Iterator[GemmOrder]:
+    for every in (0, 4, 8, 16, 32, 64, 128, 256, 512):
+        yield GemmOrder(every=every, step=step, tile=tile)
+
+
+def _splits(step: int, tile: int) -> Iterator[GemmOrder]:
+    # The parts are multiples of the kernel's tile.
+    for parts, share in itertools.product(_SPLITS, (tile,) if tile else (16, 32, 64, 128)):
+        for between, combine in _WAYS:
+            yield GemmOrder(parts, 0, combine, between, share=share, step=step, tile=tile)
+
+
+def _slices(step: int, tile: int) -> Iterator[GemmOrder]:
+    # The warps of a block share its tile.
+    for parts, slab in itertools.product(_SLICES, (8, 16, 32, 64, 128)):
+        if tile in (0, parts * slab):
+            for between, combine in _WAYS:
+                yield GemmOrder(parts, slab, combine, between, step=step, tile=tile)
 
 
 def predict_matmul(
@@ -277,8 +344,8 @@ def explain_matmul(
     Returns
     -------
     GemmMatches
-        All that was tried, the best first. A sample of the outputs tells most orders apart; those
-        of which all of it is equal, or else the best, are compared on all outputs.
+        All that was tried, the best first. A few of the outputs tell most orders apart; those
+        that give all of these, or else the nearest, are compared on more, and at last on all.
 
     Raises
     ------
@@ -307,28 +374,32 @@ def explain_matmul(
             f"got must be the product, of shape ({m}, {n}) for a of {np.shape(a)} and b of "
             f"{np.shape(b)}; its shape is {result.shape}"
         )
-    tried = list(orders) if orders is not None else list(gemm_orders(products[0].k))
-    if orders is None and products[0].target == products[0].rule.acc:
-        # To round to the type that the parts have already is nothing.
-        tried = [order for order in tried if order.between == "accumulator"]
     found = [
-        GemmMatch(one, order, *product.compare(result, order, _SAMPLE))
-        for one, product in zip(archs, products, strict=True)
-        for order in tried
+        GemmMatch(name, order, 0, 0)
+        for name, product in zip(archs, products, strict=True)
+        for order in (product.orders() if orders is None else orders)
     ]
-    # The sort is stable: of equals the first is the simplest.
-    found.sort(key=lambda match: -match.equal)
     by_name = dict(zip(archs, products, strict=True))
-    for size in (4 * _SAMPLE, max(m, n)):
-        best = [match for match in found if match.equal == match.count] or found[:1]
-        again = [
-            GemmMatch(one.arch, one.order, *by_name[one.arch].compare(result, one.order, size))
-            for one in best
-        ]
-        again.sort(key=lambda match: match.count - match.equal)
-        found = again + found[len(best) :]
+    for size in (*_SAMPLES, max(m, n)):
+        if size < 2 * max(m, n):
+            found = _compared(found, by_name, result, size)
     rule = products[0].rule
     return GemmMatches(tuple(found), products[0].k, rule.ab, rule.acc, products[0].target)
+
+
+def _compared(
+    found: list[GemmMatch], products: dict[str, _Product], got: Values, size: int
+) -> list[GemmMatch]:
+    """Compare what gave all outputs so far, or else the nearest, on so many rows and columns."""
+    right = [match for match in found if match.equal == match.count]
+    chosen = right or found[:_NEAREST]
+    again: list[GemmMatch] = []
+    for name, product in products.items():
+        own = [match.order for match in chosen if match.arch == name]
+        again += [GemmMatch(name, *one) for one in product.compare(got, own, size)]
+    # The sort is stable: of equals the first is the simplest.
+    again.sort(key=lambda match: match.count - match.equal)
+    return again + found[len(chosen) :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,14 +527,34 @@ class _Product:
             raise InputError("explain_matmul takes one product: a (m, k) and b (k, n)")
         return self.a.shape[0], self.b.shape[1]
 
-    def compare(self, got: Values, order: GemmOrder, size: int) -> tuple[int, int]:
-        """Return how many outputs of so many rows and columns are equal, and how many there are."""
+    def orders(self) -> list[GemmOrder]:
+        """Return the orders that kernels for this product may have."""
+        own = self.rule.how.length if isinstance(self.rule.how, Fused) else 0
+        steps = (8,) if format_of(self.rule.ab).itemsize == 2 else (8, 4)
+        others = [step for step in steps if step != own and self.takes_steps]
+        orders = gemm_orders(self.k, steps=(0, *others))
+        if self.target == self.rule.acc:
+            # To round to the type that the parts have already is nothing.
+            return [order for order in orders if order.between == "accumulator"]
+        return list(orders)
+
+    def compare(
+        self, got: Values, orders: Sequence[GemmOrder], size: int
+    ) -> Iterator[tuple[GemmOrder, int, int]]:
+        """Yield how many outputs of so many rows and columns are equal, and how many there are."""
         rows, columns = (_spread(each, size) for each in self.shape)
         seen = np.ascontiguousarray(got[np.ix_(rows, columns)])
-        part = _Product(self.a[rows], self.b[:, columns], self.rule, self.target)
+        part = replace(self, a=self.a[rows], b=self.b[:, columns])
         bits = np.dtype(f"u{seen.itemsize}")
-        found = np.ascontiguousarray(part.result(order))
-        return int((found.view(bits) == seen.view(bits)).sum()), seen.size
+        # Orders that differ only in how they add their parts follow each other.
+        layout: object = None
+        sums: list[Values] = []
+        for order in orders:
+            own = replace(order, combine="in turn", between="accumulator")
+            if own != layout:
+                layout, sums = own, part.sums(order)
+            found = np.ascontiguousarray(part.joined(sums, order))
+            yield order, int((found.view(bits) == seen.view(bits)).sum()), seen.size
 
     def result(self, order: GemmOrder) -> Values:
         """Return the product as a user's array."""
@@ -471,33 +562,58 @@ class _Product:
             raise InputError(
                 f"an order must be a GemmOrder, such as GemmOrder(parts=4), got {order!r}"
             )
-        sums = [self.sum_of(terms, order) for terms in order.parts_of(self.k)]
+        return self.joined(self.sums(order), order)
+
+    @property
+    def takes_steps(self) -> bool:
+        """Whether the arithmetic sums some products and c at once, so that it can sum fewer."""
+        how = self.rule.how
+        return isinstance(how, Fused) and not how.register_halves and how.c_joins == "sum"
+
+    def sums(self, order: GemmOrder) -> list[Values]:
+        """Return the sum of each part, in the accumulator's type."""
+        rule = self.rule
+        if order.step:
+            if not isinstance(rule.how, Fused) or not self.takes_steps:
+                raise InputError(
+                    f"GemmOrder.step is for arithmetic that sums products and c at once; "
+                    f"{rule.ab} in {rule.acc} is not summed so here"
+                )
+            rule = replace(rule, how=replace(rule.how, length=order.step))
+        places = order._places(self.k)
+        return [self._sum_of(one, order.every, rule) for one in places] or [
+            mma_values(self.a, self.b, None, rule)
+        ]
+
+    def joined(self, sums: list[Values], order: GemmOrder) -> Values:
+        """Return the result of parts with these sums, as a user's array."""
         acc = format_of(self.rule.acc)
-        if not sums:
-            sums = [mma_values(self.a, self.b, None, self.rule)]
         if order.between == "result":
             sums = [round_values(round_values(one, self.target), acc) for one in sums]
         with np.errstate(all="ignore"):
             while len(sums) > 1:
                 if order.combine == "in turn":
-                    sums[:2] = [sums[0] + sums[1]]
+                    sums = [sums[0] + sums[1], *sums[2:]]
                 else:
                     pairs = zip(sums[::2], sums[1::2], strict=False)
                     last = sums[-1:] if len(sums) % 2 else []
                     sums = [one + other for one, other in pairs] + last
-        total = canonical_nan(round_values(sums[0], self.target), self.target)
+        total = canonical_nan(round_values(sums[0].copy(), self.target), self.target)
         return from_values(total, self.target)
 
-    def sum_of(self, terms: NDArray[np.intp], order: GemmOrder) -> Values:
+    def _sum_of(self, places: NDArray[np.intp], every: int, rule: Rule) -> Values:
         """Return the sum of these products, in the accumulator's type."""
-        left, right = self.a[..., terms], self.b[..., terms, :]
-        if not order.every:
-            return mma_values(left, right, None, self.rule)
+        left, right = self.a[..., places], self.b[..., places, :]
+        if (places < 0).any():
+            left[..., places < 0] = 0
+            right[..., places < 0, :] = 0
+        if not every:
+            return mma_values(left, right, None, rule)
         total: Values | None = None
         with np.errstate(all="ignore"):
-            for first in range(0, terms.size, order.every):
-                here = slice(first, first + order.every)
-                part = mma_values(left[..., here], right[..., here, :], None, self.rule)
+            for first in range(0, places.size, every):
+                here = slice(first, first + every)
+                part = mma_values(left[..., here], right[..., here, :], None, rule)
                 total = part if total is None else total + part
         assert total is not None
         return total

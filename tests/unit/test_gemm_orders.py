@@ -72,6 +72,51 @@ def test_slabs_go_round() -> None:
     assert same_bits(predict_matmul(A, B, order=order, dtype=np.float32), expected)
 
 
+def test_parts_of_whole_tiles() -> None:
+    order = GemmOrder(parts=4, share=64)
+    assert [part.size for part in order.parts_of(300)] == [128, 128, 44]
+    assert str(order) == "4 contiguous parts of whole 64s, added in turn"
+
+
+def test_shorter_steps() -> None:
+    expected = chain(slice(8))
+    for first in range(8, 300, 8):
+        terms = slice(first, first + 8)
+        expected = tcusim.mma(A[:, terms], B[terms], expected, arch="hopper")
+    made = predict_matmul(A, B, order=GemmOrder(step=8), dtype=np.float32)
+    assert same_bits(made, expected)
+    assert not same_bits(made, chain(slice(None)))
+    # An A100 sums by 8 in any case.
+    whole, short = (
+        predict_matmul(A, B, arch="a100", order=order, dtype=np.float32)
+        for order in (None, GemmOrder(step=8))
+    )
+    assert same_bits(whole, short)
+
+
+@pytest.mark.parametrize("tile", [16, 32, 64, 128])
+def test_what_is_left_over_comes_first(tile: int) -> None:
+    left = 300 % tile
+    order = GemmOrder(tile=tile)
+    assert [part.tolist() for part in order.parts_of(300)] == [list(range(300))]
+    # Steps of 16 begin anew after it.
+    expected = chain(slice(left))
+    for first in range(left, 300, 16):
+        terms = slice(first, first + 16)
+        expected = tcusim.mma(A[:, terms], B[terms], expected, arch="hopper")
+    assert same_bits(predict_matmul(A, B, order=order, dtype=np.float32), expected)
+
+
+def test_what_is_left_over_is_dealt_out_too() -> None:
+    # 12 elements of the first tile are the first part's, and none the second's.
+    order = GemmOrder(parts=2, slab=16, tile=32)
+    first, second = order.parts_of(300)
+    assert first.tolist()[:14] == [*range(12), 12, 13]
+    assert second.tolist()[:2] == [28, 29]
+    parts = GemmOrder(parts=2, share=32, tile=32).parts_of(300)
+    assert [part.size for part in parts] == [160, 140]
+
+
 def test_more_parts_than_terms() -> None:
     few = predict_matmul(A[:, :20], B[:20], order=GemmOrder(parts=8), dtype=np.float32)
     expected = tcusim.mma(A[:, :16], B[:16]) + tcusim.mma(A[:, 16:20], B[16:20])
@@ -88,6 +133,8 @@ def test_more_parts_than_terms() -> None:
         GemmOrder(parts=3, slab=16),
         GemmOrder(parts=5, combine="in pairs"),
         GemmOrder(parts=2, between="result"),
+        GemmOrder(tile=32),
+        GemmOrder(every=8),
     ],
     ids=str,
 )
@@ -95,7 +142,7 @@ def test_an_order_and_the_unit_are_found_again(order: GemmOrder) -> None:
     # Results of float16 tell orders apart, but hardly architectures.
     half = order.between == "result"
     dtype, archs = (np.float16, "a100") if half else (np.float32, ("v100", "a100"))
-    few = A[:, :160], B[:160]
+    few = A[:, :150], B[:150]
     got = predict_matmul(*few, arch="a100", order=order, dtype=dtype)
     found = explain_matmul(got, *few, arch=archs)
     assert found.best.equal == found.best.count == got.size
@@ -124,7 +171,11 @@ def test_orders_that_add_alike_come_once() -> None:
         assert orders[0] == GemmOrder()
         results = {order.additions(k) for order in orders}
         assert len(results) == len(orders)
-    assert [str(one) for one in gemm_orders(16)] == ["one chain"]
+        # Chains come before what is cut into parts.
+        chains = [order.parts == 1 for order in orders]
+        assert chains == sorted(chains, reverse=True)
+    assert [str(one) for one in gemm_orders(16)[:2]] == ["one chain", "one chain, emptied every 4"]
+    assert len(gemm_orders(300, steps=(0, 8))) > len(gemm_orders(300))
     assert GemmOrder(every=128).additions(512) == GemmOrder(parts=4).additions(512)
 
 
@@ -134,6 +185,11 @@ def test_orders_that_add_alike_come_once() -> None:
         (lambda: GemmOrder(parts=0), "GemmOrder.parts must be an integer of at least 1, got 0"),
         (lambda: GemmOrder(2, combine="at once"), "GemmOrder.combine must be 'in turn' or 'in pai"),  # type: ignore[arg-type]
         (lambda: GemmOrder(slab=32), "GemmOrder of one part has nothing to combine"),
+        (lambda: GemmOrder(share=32), "GemmOrder.share is of contiguous parts; leave it out"),
+        (
+            lambda: predict_matmul(A, B, arch="ieee", order=GemmOrder(step=8)),
+            "GemmOrder.step is for arithmetic that sums products and c at once; f16 in f32 is not",
+        ),
         (
             lambda: predict_matmul(A, B[:9]),
             "a must be (..., m, k) and b (..., k, n), with the same",

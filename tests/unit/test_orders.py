@@ -44,7 +44,24 @@ def test_each_call_has_its_order() -> None:
     assert "      1..64      3          2            0          1" in text
     assert "    65..256      1          0            1          0" in text
     assert "16 x 32 by 32 x 16, float32 to float32: 256 of 256 differ from one chain" in text
+    assert {by_call[call].arch for call in asked if by_call[call].right} == {"hopper"}
+    # What nothing explains is kept for later, in part.
+    (wrong,) = (row for row in report.rows if not row.right)
+    a, b = wrong.call.operands()
+    got = library(wrong.call, a, b).view(np.uint32)
+    assert len(wrong.seen) == 12 * 12
+    assert all(got[*map(int, key.split(","))] == int(bits, 16) for key, bits in wrong.seen.items())
+    assert not any(row.seen for row in report.rows if row.right)
     assert json.loads(json.dumps(report.as_json()))["rows"][0]["call"]["dtype"] == "bfloat16"
+
+
+def test_a_kernel_without_tensor_cores_is_found() -> None:
+    call = Call(20, 20, 69, "float32", "float32", 1)
+    a, b = call.operands()
+    got = tcusim.predict_matmul(a, b, arch="ieee", ab="tf32")
+    found = module.explained(call, got, "hopper")
+    assert found.right
+    assert (found.arch, found.order) == ("ieee", "one chain")
 
 
 def test_what_there_is_no_time_for_is_counted() -> None:
