@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import json
 import re
 import typing
 from collections.abc import Iterable, Sequence
@@ -51,6 +52,7 @@ __all__ = [
     "known_unit_table",
     "memory_table",
     "mma_steps",
+    "mmasim_table",
     "refusal_table",
     "shape_table",
     "step_table",
@@ -61,6 +63,7 @@ __all__ = [
 ]
 
 RECORDED = Path(__file__).resolve().parents[2] / "tests" / "recorded"
+MMASIM = Path(__file__).resolve().parents[1] / "data" / "mmasim.json"
 
 # Element types, by the names of the recorded sets: operands and accumulator.
 TILE_TYPES = {
@@ -139,6 +142,27 @@ def unit_table() -> str:
             rows.append((arch, pairs, *how[:3], f"{evidence}: {', '.join(sources)}"))
             arch = ""
     return table(("architecture", "types", "L", "F", "result", "how it is known"), rows)
+
+
+def mmasim_table(path: Path = MMASIM) -> str:
+    """Return what was compared with MMA-Sim: rows that differ in shape alone put together."""
+    record = json.loads(path.read_text(encoding="utf-8"))
+    together: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for row in record["rows"]:
+        key = f"`{row['arch']}`", row["family"], f"{row['ab']} → {row['acc']}"
+        together.setdefault(key, []).append(row)
+    rows = []
+    for key, alike in together.items():
+        outputs, differ = (sum(row[name] for row in alike) for name in ("outputs", "differ"))
+        shapes = ", ".join(row["shape"] for row in alike)
+        where: dict[str, int] = {}
+        for row in alike:
+            for kind, count in row["where"].items():
+                where[kind] = where.get(kind, 0) + count
+        kinds = ", ".join(f"{kind} {count}" for kind, count in where.items())
+        rows.append((*key, shapes, f"{outputs:,}", f"{differ:,}", kinds))
+    head = ("architecture", "instruction", "types", "shapes", "outputs", "differ", "operands")
+    return table(head, rows)
 
 
 def gpu_table() -> str:

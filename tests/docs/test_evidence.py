@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
+
+from tcusim.machine import Fused, format_of, mma_values, rule_for
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope="module")
-def tables() -> ModuleType:
-    """Load docs/tools/tables.py, which belongs to no package."""
+def tool(name: str) -> ModuleType:
+    """Load a module of docs/tools, which belong to no package."""
     sys.path.insert(0, str(ROOT / "docs" / "tools"))
     try:
-        return importlib.import_module("tables")
+        return importlib.import_module(name)
     finally:
         del sys.path[0]
+
+
+@pytest.fixture(scope="module")
+def tables() -> ModuleType:
+    return tool("tables")
 
 
 def test_no_recorded_bit_differs(tables: ModuleType) -> None:
@@ -38,6 +46,54 @@ def test_the_sentence_in_the_readme(tables: ModuleType) -> None:
     assert f"**{differ} differ**" in readme
     (named,) = re.findall(r"GPUs \(([^)]*)\): \*\*", readme)
     assert set(named.split(", ")) == set(gpus)
+
+
+# How many operand types an architecture has beside MMA-Sim, which knows no integers.
+MMASIM_ROWS = {"hopper": 13, "blackwell": 13, "ampere": 5}
+
+
+def test_what_differs_from_mma_sim_has_the_two_causes_that_the_page_names() -> None:
+    rows = json.loads((ROOT / "docs" / "data" / "mmasim.json").read_text(encoding="utf-8"))["rows"]
+    assert sum(row["not_explained"] for row in rows) == 0
+    for row in rows:
+        assert row["differ"] <= row["outputs"] / 5000, row
+        if row["differ"]:
+            assert (row["ab"], row["acc"]) in {("tf32", "f32"), ("bf16", "f32"), ("e4m3", "f32")}
+    for arch, count in MMASIM_ROWS.items():
+        assert len({(r["family"], r["ab"], r["acc"]) for r in rows if r["arch"] == arch}) == count
+
+
+@pytest.mark.parametrize(
+    ("arch", "family", "ab", "acc", "bits", "kind", "split"),
+    [
+        ("volta", "mma.sync", "f16", "f32", 23, "f32", False),
+        ("ampere", "mma.sync", "bf16", "f32", 24, "f32", True),
+        ("hopper", "mma.sync", "f16", "f16", 25, "f16", False),
+        ("hopper", "wgmma", "e4m3", "f32", 13, "f32_e8m13", False),
+        ("blackwell", "tcgen05", "tf32", "f32", 25, "f32", False),
+    ],
+)
+def test_mma_sims_step_without_the_two_causes_is_the_same(
+    arch: str, family: str, ab: str, acc: str, bits: int, kind: str, split: bool
+) -> None:
+    """The step that the tool has of MMA-Sim, with the constants of its objects."""
+    compare = tool("compare_mmasim")
+    rule = rule_for(arch, ab, acc, family)
+    assert isinstance(rule.how, Fused)
+    tile = 16, 8, rule.how.length * (2 if split else 1)
+    model = SimpleNamespace(n_accum_fractional_bits=bits, output_type=kind, is_split_k=split)
+    model.m, model.n, model.k = tile
+    one = compare.Instruction(family, arch, "", model, rule)
+    rng = np.random.default_rng(3)
+    differ = 0
+    for regime in compare._REGIMES:
+        a, b, c = compare.operands(rng, rule, regime, 40, tile)
+        kinds = (format_of(name).dtype for name in (ab, ab, acc))
+        ours = mma_values(*(x.astype(t) for x, t in zip((a, b, c), kinds, strict=True)), rule)
+        theirs = compare.by_arrays(one, a, b, c, edges=True)
+        assert not compare.differing(ours, theirs).any(), regime
+        differ += int(compare.differing(ours, compare.by_arrays(one, a, b, c)).sum())
+    assert differ < 100
 
 
 def test_citations_become_links(tables: ModuleType) -> None:
