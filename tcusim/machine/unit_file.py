@@ -50,9 +50,9 @@ _RULE_KEYS: Final = {
     "ab": Key("f16", "element type of the operands, or a list of several"),
     "acc": Key("f32", "element type of the accumulator, or a list of several"),
     "kind": Key("fused", "the arithmetic: fused, sequential, exact or integer"),
-    "length": Key("the least k of the tiles", "products that one fused step sums"),
+    "fused_length": Key("the least k of the tiles", "products that one fused step sums"),
     "fraction_bits": Key(_NEEDED, "bits that a fused step keeps below the largest exponent"),
-    "output": Key(
+    "output_rounding": Key(
         "rz", "rounding of a step's sum: rz (toward zero) or rne (nearest, ties to even)"
     ),
     "output_fraction_bits": Key("all of the type", "fraction bits of a step's sum"),
@@ -111,7 +111,11 @@ _SIMPLE: Final[Mapping[str, Sequential | Exact | Integer]] = {
     "exact": Exact(),
     "integer": Integer(),
 }
-_OF_FUSED: Final = tuple(one.name for one in fields(Fused))
+# What a file calls the parameters of a fused step, by their names in `Fused`: as the command does.
+_OF_FUSED: Final[Mapping[str, str]] = {
+    one.name: {"length": "fused_length", "output": "output_rounding"}.get(one.name, one.name)
+    for one in fields(Fused)
+}
 # What contradicts an architecture that exists.
 _ARITHMETIC: Final = frozenset((*_RULE_KEYS, "rules", "refusals")) - {"source"}
 _ALIGNMENT: Final = ("tile_bytes", "row_bytes")
@@ -151,7 +155,8 @@ def read_unit(path: str | Path) -> Unit:
 
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        # Some editors begin a file with a mark of its encoding.
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
         raise InputError(f"the unit {str(path)!r} cannot be read: {reason}") from error
@@ -172,6 +177,8 @@ class _Table:
         self.values: dict[str, Any] = values
         known = list(valid)
         for key in values:
+            if key in KEYS["figures"] and "figures" in known:
+                raise self.error(f"{key} is a figure of the machine: put it below a line [figures]")
             if key not in known:
                 begun = (one for one in known if one.startswith(key))
                 near = next(begun, "") or errors.nearest(key, known)
@@ -284,7 +291,11 @@ class _Reader:
                 own = _Table(where, values, _RULE_KEYS).values
                 # What stands above all tables is for those that it fits.
                 simple = own.get("kind") in _SIMPLE
-                fit = {key: one for key, one in above.items() if not simple or key not in _OF_FUSED}
+                fit = {
+                    key: one
+                    for key, one in above.items()
+                    if not simple or key not in _OF_FUSED.values()
+                }
                 rules += self._rules(_Table(where, {**fit, **own}, _RULE_KEYS), depth)
         shared = figures.get("shared_bytes_per_block")
         kb = None if shared is None else int(shared.value) // 1024
@@ -309,7 +320,7 @@ class _Reader:
         kind = table.text("kind", "fused")
         if kind not in ("fused", *_SIMPLE):
             raise table.error(f"{errors.unknown_name('kind', kind, ('fused', *_SIMPLE))}")
-        given = {key: table.values[key] for key in _OF_FUSED if key in table.values}
+        given = {name: table.values[key] for name, key in _OF_FUSED.items() if key in table.values}
         if kind == "fused":
             if "fraction_bits" not in given:
                 raise table.error(
@@ -321,7 +332,8 @@ class _Reader:
             with _within(table.where):
                 return Fused(length, bits, **given)
         if given:
-            raise table.error(f"{next(iter(given))} is for kind = 'fused', and kind is {kind!r}")
+            key = _OF_FUSED[next(iter(given))]
+            raise table.error(f"{key} is for kind = 'fused', and kind is {kind!r}")
         return _SIMPLE[kind]
 
     def _refusal(self, number: int, values: object) -> Refusal:
@@ -440,8 +452,8 @@ def _rule_lines(rule: Rule) -> list[str]:
     lines = ["", "[[rules]]", *(f"{key} = {_quoted(getattr(rule, key))}" for key in _TYPES)]
     lines.append(f"kind = {_quoted(kind)}")
     if isinstance(rule.how, Fused):
-        for key in _OF_FUSED:
-            value = getattr(rule.how, key)
+        for name, key in _OF_FUSED.items():
+            value = getattr(rule.how, name)
             if value is not None:
                 lines.append(f"{key} = {_quoted(value)}  # {_RULE_KEYS[key].meaning}")
     if rule.family:

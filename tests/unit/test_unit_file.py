@@ -41,9 +41,9 @@ flush_inputs = true
 
 [[rules]]
 ab = ["f16", "bf16"]
-length = 8
+fused_length = 8
 fraction_bits = 20
-output = "rne"
+output_rounding = "rne"
 flush_inputs = false
 
 [[rules]]
@@ -182,7 +182,10 @@ def test_programs_keep_the_alignment_that_a_tile_asks_for(written: Callable[...,
         ('tiles = "16x16"', "mychip.toml: tiles: a shape is written '16x16x16'"),
         ('tiles = "1x1x1"', "mychip.toml: fraction_bits is needed: how many bits a fused step"),
         ('tiles = "1x1x1"\nkind = "fuse"', "unknown kind 'fuse'. Did you mean 'fused'?"),
-        ('tiles = "1x1x1"\nkind = "exact"\noutput = "rz"', "output is for kind = 'fused', and"),
+        (
+            'tiles = "1x1x1"\nkind = "exact"\noutput_rounding = "rz"',
+            "output_rounding is for kind = 'fused', and",
+        ),
         ('tiles = "1x1x1"\nfraction_bits = "9"', "fraction_bits must be an integer .* got '9'"),
         ('tiles = "1x1x1"\nfraction_bits = 60', "1 terms with 60 fraction bits needs sums beyond"),
         ('tiles = "1x1x1"\nfraction_bits = 9\nab = "f61"', "unknown type 'f61'. Did you mean"),
@@ -191,15 +194,15 @@ def test_programs_keep_the_alignment_that_a_tile_asks_for(written: Callable[...,
         ('tiles = "1x1x1"\nfraction_bits = 9\nname = ""', "name must be a text, got ''"),
         ('tiles = "1x1x1"\nfraction_bits = 9\nrules = [3]', "rule 1: it must be a table of keys"),
         (
-            'tiles = "1x1x1"\nfraction_bits = 9\n[[rules]]\n[[rules]]\nlenth = 3',
-            "mychip.toml: rule 2: unknown key 'lenth'. Did you mean 'length'",
+            'tiles = "1x1x1"\nfraction_bits = 9\n[[rules]]\n[[rules]]\nfused_lenth = 3',
+            "mychip.toml: rule 2: unknown key 'fused_lenth'. Did you mean 'fused_length'",
         ),
         ('tiles = "1x1x1"\n[[refusals]]\nab = "f16"', "mychip.toml: refusal 1: why is needed"),
         (
             'arch = "hoper"',
             "mychip.toml: arch: unknown architecture 'hoper'. Did you mean 'hopper'",
         ),
-        ('arch = "hopper"\nlength = 8', "arch and length contradict each other"),
+        ('arch = "hopper"\nfused_length = 8', "arch and fused_length contradict each other"),
         ('arch = "hopper"\n[[refusals]]', "arch and refusals contradict each other"),
         ('arch = "hopper"\nfigures = 3', "figures: it must be a table of keys and values, got 3"),
         ('arch = "hopper"\n[figures]\nclok = 3', "figures: unknown key 'clok'. Did you mean 'clo"),
@@ -208,6 +211,10 @@ def test_programs_keep_the_alignment_that_a_tile_asks_for(written: Callable[...,
         ('arch = "hopper"\n[figures]\nclock = { val = 1 }', "unknown key 'val'. Did you mean 'val"),
         ('arch = "hopper"\nconfidence = "sure"\n[figures]\nclock = 1', "measured, .* got 'sure'"),
         ('arch = "hopper"\n[figures]\ncores = 1.5', "cores must be a whole number, got 1.5"),
+        (
+            'arch = "hopper"\nclock = 3',
+            "clock is a figure of the machine: put it below a line [figu",
+        ),
         ('arch = "hopper"\n[instructions]', "write [[instructions]], with two brackets"),
         ('arch = "hopper"\n[[instructions]]', "mychip.toml: instruction 1: tile is needed"),
         (
@@ -259,4 +266,11 @@ def test_what_is_written_is_read_as_the_same_unit(written: Callable[..., Path], 
 
 def test_every_figure_and_parameter_has_a_key() -> None:
     assert list(KEYS["figures"]) == list(FIGURES)
-    assert {one.name for one in fields(Fused)} <= KEYS["rules"].keys()
+    named = {"length": "fused_length", "output": "output_rounding"}
+    assert {named.get(one.name, one.name) for one in fields(Fused)} <= KEYS["rules"].keys()
+
+
+def test_a_mark_of_the_encoding_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "marked.toml"
+    path.write_text('tiles = "1x1x1"\nfraction_bits = 9\n', encoding="utf-8-sig")
+    assert read_unit(path).name == "marked"
