@@ -88,8 +88,8 @@ def test_mma_sims_step_without_the_two_causes_is_the_same(
     differ = 0
     for regime in compare._REGIMES:
         a, b, c = compare.operands(rng, rule, regime, 40, tile)
-        kinds = (format_of(name).dtype for name in (ab, ab, acc))
-        ours = mma_values(*(x.astype(t) for x, t in zip((a, b, c), kinds, strict=True)), rule)
+        operand, addend = format_of(ab).dtype, format_of(acc).dtype
+        ours = mma_values(a.astype(operand), b.astype(operand), c.astype(addend), rule)
         theirs = compare.by_arrays(one, a, b, c, edges=True)
         assert not compare.differing(ours, theirs).any(), regime
         differ += int(compare.differing(ours, compare.by_arrays(one, a, b, c)).sum())
