@@ -79,10 +79,8 @@ def test_predictions_of_recorded_sums(name: str, row: Any) -> None:
     for power, error in enumerate(row["errors"], LONG["first_power"]):
         predicted = predicted_error(one, row["family"], 2**power)
         if error is not None and math.isfinite(predicted):
-            # Of 20 sums a root mean square is known less well.
-            near = 2.0 if power <= 15 else NEAR
             pair = sorted((max(floor, error), max(floor, predicted)))
-            assert pair[1] <= near * pair[0], (name, power, error, predicted)
+            assert pair[1] <= 2.0 * pair[0], (name, power, error, predicted)
 
 
 def test_errors_grow_as_theory_says() -> None:
