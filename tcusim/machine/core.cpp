@@ -42,6 +42,20 @@ template <int V> inline typename Lane<V>::F loaded(const float* from) {
     return x;
 }
 
+// Halves as float32, exactly: their exponents differ by 112.
+inline float widened(uint16_t half) {
+    const uint32_t sign = (uint32_t)(half & 0x8000u) << 16, bits = (uint32_t)(half & 0x7FFFu) << 13;
+    float scaled;
+    std::memcpy(&scaled, &bits, sizeof scaled);
+    scaled *= 0x1p112f;
+    uint32_t found;
+    std::memcpy(&found, &scaled, sizeof found);
+    // Infinities and NaN have an exponent of their own.
+    found = sign | ((half & 0x7C00u) == 0x7C00u ? bits | (uint32_t)FIELD : found);
+    std::memcpy(&scaled, &found, sizeof scaled);
+    return scaled;
+}
+
 template <class F> inline F larger(F x, F y) { return x > y ? x : y; }
 
 // 2**exponent of each value, 0 of zeros; subnormals have that of `low`, or 0 if there is none.
@@ -228,4 +242,34 @@ extern "C" void tcusim_tiles(const float* a, const float* b, float* c, uint8_t* 
         for (int lane = 0; lane < WIDE; ++lane) strange |= lanes[lane];
         odd[tile] |= strange;
     }
+}
+
+// Halves as float32, in the same order.
+extern "C" void tcusim_widen(const uint16_t* x, float* y, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) y[i] = widened(x[i]);
+}
+
+// Halves of tiles [tile][row][term] as float32 with the tiles last, [term][row][tile].
+extern "C" void tcusim_lanes(const uint16_t* x, float* y, int64_t tiles, int64_t rows, int64_t k) {
+    // Blocks of a line of each of some tiles: what is read and written stays in the first cache.
+    constexpr int64_t TILES = 64, LINE = 32;
+    const int64_t size = rows * k;
+    for (int64_t some = 0; some < tiles; some += TILES)
+        for (int64_t line = 0; line < size; line += LINE)
+            for (int64_t first = some; first < tiles && first < some + TILES; first += WIDE) {
+                const int64_t lanes = tiles - first < WIDE ? tiles - first : WIDE;
+                for (int64_t place = line; place < size && place < line + LINE; ++place) {
+                    const uint16_t* from = x + first * size + place;
+                    float* to = y + (place % k * rows + place / k) * tiles + first;
+                    if (lanes < WIDE) {
+                        for (int64_t lane = 0; lane < lanes; ++lane) to[lane] = widened(from[lane * size]);
+                        continue;
+                    }
+                    uint16_t halves[WIDE];
+                    float floats[WIDE];
+                    for (int lane = 0; lane < WIDE; ++lane) halves[lane] = from[lane * size];
+                    for (int lane = 0; lane < WIDE; ++lane) floats[lane] = widened(halves[lane]);
+                    std::memcpy(to, floats, sizeof floats);
+                }
+            }
 }

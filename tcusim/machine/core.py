@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.errors import BackendUnavailable, InputError
-from tcusim.machine.formats import Format
+from tcusim.machine.formats import Format, Values
 from tcusim.machine.native import CompileError, library_path, shared_library, why_no_compiler
 from tcusim.machine.rules import Fused
 
@@ -92,6 +92,22 @@ class Core(NamedTuple):
         steps = (0 if len(a) == 1 else m * k, 0 if len(b) == 1 else k * n)
         arrays = (array.ctypes.data for array in (a, b, sums, odd, scratch))
         self.library.tcusim_tiles(*arrays, tiles, *steps, k, m, n, ctypes.byref(self.how))
+
+    def in_turn(self, x: Values) -> Float32:
+        """Return an array as contiguous float32."""
+        if x.dtype != np.float16 or not x.flags.c_contiguous:
+            return np.ascontiguousarray(x, np.float32)
+        wide = np.empty(x.shape, np.float32)
+        self.library.tcusim_widen(x.ctypes.data, wide.ctypes.data, x.size)
+        return wide
+
+    def tiles_last(self, x: Values) -> Float32:
+        """Return tiles (W, rows, k) as contiguous float32, (k, rows, W)."""
+        if x.dtype != np.float16 or not x.flags.c_contiguous:
+            return np.ascontiguousarray(x.transpose(2, 1, 0), np.float32)
+        wide = np.empty(x.shape[::-1], np.float32)
+        self.library.tcusim_lanes(x.ctypes.data, wide.ctypes.data, *x.shape)
+        return wide
 
     def _call(
         self,
@@ -197,9 +213,12 @@ def _built(test: Test) -> Any:
     for function, sizes in ((library.tcusim_steps, 5), (library.tcusim_tiles, 6)):
         function.restype = None
         function.argtypes = [ctypes.c_void_p] * 5 + [ctypes.c_int64] * sizes + [ctypes.c_void_p]
+    for function, sizes in ((library.tcusim_widen, 1), (library.tcusim_lanes, 3)):
+        function.restype = None
+        function.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_int64] * sizes
     passed = library_path(_SOURCE, _FLAGS).with_suffix(".tested")
     if not passed.exists():
-        told = test(lambda fields: Core(library, fields))
+        told = test(lambda fields: Core(library, fields)) or _wrong_half(library)
         if told is not None:
             warnings.warn(
                 f"The compiled steps of the simulator are not used: {told}. Please report the "
@@ -210,3 +229,18 @@ def _built(test: Test) -> Any:
             raise BackendUnavailable(f"its bits are wrong here: {told}")
         passed.touch()
     return library
+
+
+def _wrong_half(library: Any) -> str | None:
+    """Say which half is not widened as NumPy does, if one is."""
+    halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    with np.errstate(invalid="ignore"):
+        expected = halves.astype(np.float32)
+    found = np.empty_like(expected)
+    library.tcusim_widen(halves.ctypes.data, found.ctypes.data, halves.size)
+    # Of a NaN, that it is one is enough: who meets it computes with the half itself.
+    same = (found.view(np.uint32) == expected.view(np.uint32)) | (
+        np.isnan(found) & np.isnan(expected)
+    )
+    wrong = np.flatnonzero(~same)
+    return f"the half {wrong[0]:04x} becomes {found[wrong[0]]!r}" if wrong.size else None

@@ -115,13 +115,13 @@ class NarrowUnit(NamedTuple):
             part = slice(first, first + size)
             sums = np.empty(d[:, :, part].shape, np.float32)
             sums[...] = addend if len(c) == 1 else addend[:, :, part]
-            terms = np.ascontiguousarray(last[:, :, part], np.float32)
             if compiled is None:
+                terms = np.ascontiguousarray(last[:, :, part], np.float32)
                 powers = self._powers_of_operand(terms, odd[part])
                 for here, marked in columns.steps:
                     self._add_marked(marked, terms[here], powers[here], sums, odd[part])
             else:
-                compiled.multiply(computed, terms, sums, odd[part])
+                compiled.multiply(computed, compiled.tiles_last(x[part]), sums, odd[part])
             d[:, :, part] = sums
         return self._spread(d, columns.source, c, odd), odd
 
@@ -225,7 +225,7 @@ class NarrowUnit(NamedTuple):
             left, right, addend = (x if len(x) == 1 else x[part] for x in (a, b, c))
             sums = np.empty(d[part].shape, np.float32)
             sums[...] = addend
-            rows, columns = (np.ascontiguousarray(x, np.float32) for x in (left, right))
+            rows, columns = compiled.in_turn(left), compiled.in_turn(right)
             compiled.multiply_tiles(rows, columns, sums, odd[part])
             d[part] = sums
         return d, odd

@@ -117,17 +117,47 @@ def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_compiler
-def test_wrong_bits_are_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("shape", [(1, 1, 1), (16, 16, 16), (37, 5, 3), (4096, 4, 4)])
+def test_halves_are_widened(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int, int]) -> None:
+    monkeypatch.setenv("TCUSIM_CORE", "compiled")
+    how = format_of("f16"), format_of("f32"), HOPPER.how
+    compiled = module.core(*how, 0, lambda core: None, pattern=False)  # type: ignore[arg-type]
+    assert compiled is not None
+    bits = np.resize(np.arange(2**16, dtype=np.uint16), shape)
+    bits[np.isnan(bits.view(np.float16))] = 0x7E00
+    x = bits.view(np.float16)
+    assert same(compiled.in_turn(x), x.astype(np.float32))
+    expected = np.ascontiguousarray(x.transpose(2, 1, 0), np.float32)
+    assert same(compiled.tiles_last(x), expected)
+    # What lies otherwise, or is wide already, is NumPy's to copy.
+    turned = np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 0, -1)), -1, 0)
+    for other in (turned, x.astype(np.float32), x[::2]):
+        assert same(compiled.in_turn(other), np.ascontiguousarray(other, np.float32))
+        last = np.ascontiguousarray(other.transpose(2, 1, 0), np.float32)
+        assert same(compiled.tiles_last(other), last)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("right", "wrong", "told"),
+    [
+        ("sums * scale, I)", "sums * scale * 0.5f, I)", "f16"),
+        ("scaled *= 0x1p112f", "scaled *= 0x1p111f", "the half 0001 becomes"),
+    ],
+)
+def test_wrong_bits_are_noticed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, right: str, wrong: str, told: str
+) -> None:
     monkeypatch.setenv("TCUSIM_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("TCUSIM_CORE", "compiled")
     source = tmp_path / "core.cpp"
     text = module._SOURCE.read_text()
-    assert "total += __builtin_convertvector(sums * scale, I);" in text
-    source.write_text(text.replace("sums * scale, I)", "sums * scale * 0.5f, I)"))
+    assert right in text
+    source.write_text(text.replace(right, wrong))
     monkeypatch.setattr(module, "_SOURCE", source)
     a = np.random.default_rng(3).standard_normal((2, 16, 16)).astype(np.float16)
     with (
-        pytest.warns(RuntimeWarning, match="compiled steps of the simulator are not used: f16"),
+        pytest.warns(RuntimeWarning, match=f"steps of the simulator are not used: {told}"),
         pytest.raises(BackendUnavailable, match="its bits are wrong here"),
     ):
         mma_values(a, a, None, HOPPER)
