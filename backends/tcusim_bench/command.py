@@ -15,6 +15,7 @@ from tcusim.cli.output import examples, json_text, print_json
 if TYPE_CHECKING:
     from tcusim_bench.latency import Report as Calls
     from tcusim_bench.microbench import Report as Measured
+    from tcusim_bench.operators import Report as Operators
     from tcusim_bench.orders import Report as Orders
     from tcusim_bench.report import Report
     from tcusim_bench.simulator import Report as Speeds
@@ -147,6 +148,28 @@ def orders_command(as_json: bool, output: str | None, **given: Any) -> None:
 
 
 @bench_command.command(
+    "operators",
+    epilog=examples(
+        "tcusim bench operators --quick",
+        "tcusim bench operators --seconds 120 --json -o operators.json",
+    ),
+)
+@_LOG2_LENGTH
+@click.option("--quick", is_flag=True, help="bfloat16 and rows of 4,096 alone.")
+@click.option("--seconds", type=float, help="Time for all operators.")
+@JSON
+@_OUTPUT
+def operators_command(
+    log2_length: int, quick: bool, seconds: float | None, as_json: bool, output: str | None
+) -> None:
+    """Time the operators of tcusim.torch on this machine's GPU, beside torch's own."""
+    from tcusim_bench.operators import operators
+
+    given = ((4096,), ("bfloat16",)) if quick else ()
+    _deliver(operators(log2_length, *given, seconds=seconds), as_json, output)
+
+
+@bench_command.command(
     "simulator",
     epilog=examples(
         "tcusim bench simulator",
@@ -262,7 +285,9 @@ def chart_command(file: str, output: str) -> None:
         click.echo(path)
 
 
-def _deliver(report: Report | Calls | Orders | Speeds, as_json: bool, output: str | None) -> None:
+def _deliver(
+    report: Report | Calls | Operators | Orders | Speeds, as_json: bool, output: str | None
+) -> None:
     if output is not None:
         files.write_text(output, json_text(report.as_json()) + "\n")
     if as_json:
