@@ -5,9 +5,9 @@
 # in one instruction. The instruction is called **mma**, for *matrix multiply-accumulate*. In this
 # lesson you do one by hand, then on a simulated GPU, and see where a GPU keeps the matrices.
 #
-# You need NumPy and no GPU. Each lesson is a page, a Python script that runs by itself, and a
-# notebook, which needs an [installed tcusim](../quickstart.md). An exercise is a function for you
-# to complete; the cell after it checks your answer.
+# You need [tcusim](../quickstart.md), which brings NumPy, and no GPU. Each lesson is a page, a
+# Python script and a notebook. An exercise is a function for you to complete, and a cell after it
+# checks your answer. In the script a solution stands before the check: put yours in its place.
 
 # %%
 import numpy as np

@@ -10,7 +10,7 @@ import numpy as np
 
 from tcusim.accuracy.families import FAMILIES, Float64, terms_of
 from tcusim.accuracy.prediction import Step, step_of
-from tcusim.machine import Integer, Rule, format_of, mma_values, round_values
+from tcusim.machine import Fused, Integer, Rule, format_of, mma_values, round_values
 from tcusim.machine.formats import Values
 from tcusim.machine.probing import Mma
 
@@ -275,7 +275,11 @@ def falls(rule: Rule, k: int = 16) -> Fall | None:
     rng = np.random.default_rng(_SEED)
     acc, ab = format_of(rule.acc), format_of(rule.ab)
     top = 2.0 ** rng.integers(0, 6, (_FEW_TRIALS, 1))
-    places = rng.integers(acc.fraction_bits - 12, acc.fraction_bits + 3, (_FEW_TRIALS, 1))
+    # Where terms are cut: the last bit that the alignment keeps, or the result.
+    kept = acc.fraction_bits
+    if isinstance(rule.how, Fused):
+        kept = min(kept, rule.how.fraction_bits)
+    places = rng.integers(max(0, kept - 12), kept + 3, (_FEW_TRIALS, 1))
     small = top * 2.0**-places * rng.uniform(1, 2, (_FEW_TRIALS, k))
     terms = round_values(small, rule.ab)
     below = (top * (1.0 - 2.0 ** -(acc.fraction_bits + 1))).astype(acc.dtype)

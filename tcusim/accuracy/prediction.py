@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcusim.accuracy.families import FAMILIES, Family, Float64, terms_of
-from tcusim.errors import InputError, unknown_name
+from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.machine import Fused, Integer, Rule, Sequential, format_of, round_values
 
 __all__ = ["LONGEST", "Step", "predicted_error", "step_of"]
@@ -81,6 +81,10 @@ class Step:
         Whether c is added to the rounded sum, with a rounding to nearest.
     largest : float
         The largest finite result.
+    acc_bits : int
+        Fraction bits of the accumulator's type, in which sums of blocks are added.
+    floor : int or None
+        The least exponent that terms are aligned to.
     """
 
     length: int
@@ -90,6 +94,8 @@ class Step:
     nearest_output: bool
     c_after: bool
     largest: float
+    acc_bits: int
+    floor: int | None = None
 
     def take(self, c: Float64, terms: Float64) -> Float64:
         """Return what one step makes of c (rows) and terms (rows, length)."""
@@ -103,7 +109,10 @@ class Step:
         if self.fraction_bits is None:
             return np.asarray(c + terms.sum(axis=1))
         _, exponents = np.frexp(np.maximum(np.abs(terms).max(axis=1), np.abs(c)))
-        unit = np.ldexp(1.0, exponents - 1 - self.fraction_bits)
+        exponents -= 1
+        if self.floor is not None:
+            exponents = np.maximum(exponents, self.floor)
+        unit = np.ldexp(1.0, exponents - self.fraction_bits)
         cut = np.rint if self.nearest_terms else np.trunc
         return np.asarray((cut(terms / unit[:, None]).sum(axis=1) + cut(c / unit)) * unit)
 
@@ -123,6 +132,13 @@ def step_of(rule: Rule, k: int) -> Step:
     acc = format_of(rule.acc)
     how = rule.how
     if isinstance(how, Fused):
+        floor = how.exponent_floor
+        if floor is not None and floor > how.fraction_bits:
+            raise Unsupported(
+                f"exponent_floor = {floor} with {how.fraction_bits} fraction bits cuts off all "
+                f"that is below 2^{floor - how.fraction_bits}: sums of numbers around 1 are "
+                f"nothing, and no error is predicted"
+            )
         steps = math.ceil(k / how.length)
         return Step(
             max(1, round(k / steps)),
@@ -132,9 +148,12 @@ def step_of(rule: Rule, k: int) -> Step:
             how.output == "rne",
             how.c_joins == "after",
             acc.largest,
+            acc.fraction_bits,
+            how.exponent_floor,
         )
     length = 1 if isinstance(how, Sequential) else k
-    return Step(length, None, acc.fraction_bits, True, True, False, acc.largest)
+    bits = acc.fraction_bits
+    return Step(length, None, bits, True, True, False, acc.largest, bits)
 
 
 def predicted_error(
@@ -168,6 +187,8 @@ def predicted_error(
         If there is no such family.
     InputError
         If a number is out of range.
+    Unsupported
+        If the rule's floor cuts off numbers around 1.
 
     Examples
     --------
@@ -250,6 +271,9 @@ class _Moments:
         kept = step.output_bits
         if step.fraction_bits is not None and not step.c_after:
             kept = min(kept, step.fraction_bits)
+            if step.floor is not None:
+                # What was aligned to the floor has no bit below what that keeps.
+                last = max(last, step.floor - step.fraction_bits)
         key = exponent, min(exponent, max(exponent - kept, last))
         if key not in self._known:
             self._known[key] = self._taken(*key)
@@ -287,6 +311,8 @@ class _Moments:
             return None
         cells = 2 ** max(0, step.fraction_bits - step.output_bits)
         if cells > _MOST_CELLS or exponent < self.top + math.log2(step.length) + _BESIDE:
+            return None
+        if step.floor is not None and exponent < step.floor:
             return None
         unit = 2.0 ** (exponent - step.fraction_bits)
         cut = (np.rint if step.nearest_terms else np.trunc)(self.drawn / unit)
@@ -552,8 +578,9 @@ def _blocks(step: Step, family: str, ab: str, block: int) -> _Blocks:
         one_sign=own.one_sign,
         returns=own.returns,
     )
-    addition = Step(1, None, step.output_bits, True, True, False, step.largest)
-    acc = "f16" if step.output_bits <= 10 else "f32" if step.output_bits <= 23 else "f64"
+    bits = step.acc_bits
+    addition = Step(1, None, bits, True, True, False, step.largest, bits)
+    acc = "f16" if bits <= 10 else "f32" if bits <= 23 else "f64"
     return _Blocks(
         _at(others, block, "means") / magnitude if own.one_sign else 0.0,
         _at(first, block),

@@ -91,6 +91,12 @@ def cost_command(what: str, unit: str, as_json: bool, **options: Any) -> None:
         return
     target = _target(what, options)
     length = options["length"] if isinstance(target, tcusim.Program) else None
+    if isinstance(target, tcusim.Program) and len(target.inputs) > 1 and length is not None:
+        arrays = " and ".join(one.name for one in target.inputs)
+        raise click.UsageError(
+            f"{what} has several inputs, {arrays}, which one --length does not tell. Name the "
+            f"operation, as in: tcusim cost matmul --rows 1024 --inner 1024 --cols 1024"
+        )
     found = cost(target, unit, length, cached=options["cached"])
     if as_json:
         print_json(found.as_json())
@@ -111,6 +117,7 @@ def _target(what: str, options: dict[str, Any]) -> Any:
         if options[name] is not None:
             given[key] = format_of(options[name]).array_name
     size = options.get("build_segment_size")
+    _refuse_what_is_of_algorithms(what, options)
     if what in _PRODUCTS:
         needed = ("rows", "inner", "cols")[: 3 if what == "matmul" else 2]
         sizes = {name: options[name] for name in needed}
@@ -121,6 +128,23 @@ def _target(what: str, options: dict[str, Any]) -> Any:
         _require(what, {"segment-size": size})
         given["segment_size"] = size
     return tcusim.plan(what.replace("-", "_"), length=options["length"], **given)
+
+
+def _refuse_what_is_of_algorithms(what: str, options: dict[str, Any]) -> None:
+    """Refuse options that the plan of an operation does not ask for, or that are of others."""
+    taken = [*_OF_OPERATIONS, *(["segment_size"] if what.startswith("segmented") else [])]
+    for key, value in options.items():
+        name = key.removeprefix("build_")
+        if key != name and value not in (None, False, ()) and name not in taken:
+            whose = "segmented-sum and segmented-cumsum" if name == "segment_size" else "algorithms"
+            option = f"algorithm-{name}" if name in ("rows", "inner", "cols") else name
+            raise click.UsageError(f"--{option.replace('_', '-')} is of {whose}; {what} has none")
+    sizes = ("rows", "inner", "cols") if what in _SUMS else ("length",)
+    for name in sizes:
+        if options[name] is not None:
+            raise click.UsageError(f"--{name} is not of {what}; see tcusim cost --help")
+    if what == "matvec" and options["cols"] is not None:
+        raise click.UsageError("--cols is of matmul; the vector of matvec is one column")
 
 
 def _require(what: str, given: dict[str, Any]) -> None:
@@ -141,7 +165,7 @@ def _show(found: Cost) -> None:
     else:
         rate = f", {found.bytes / found.seconds / 1e9:.0f}e9 bytes a second of its arrays"
         click.echo(f"{found.title} on {found.unit}: {_time(found.seconds)}{rate}")
-    click.echo(f"bound by {found.bound}\n")
+    click.echo(f"bound by {found.bound}\n" if found.bound else "")
     table = Table(box=None, pad_edge=False)
     for head in ("resource", "alone", "what it is"):
         table.add_column(head, justify="right" if head == "alone" else "left", no_wrap=True)

@@ -29,7 +29,7 @@ from tcusim.machine.rules import (
     Sequential,
 )
 from tcusim.machine.shapes import MmaShape, shape_or_virtual, tiles_of
-from tcusim.machine.units import FIGURES, Figure, Instruction, Unit
+from tcusim.machine.units import CONFIDENCES, FIGURES, Figure, Instruction, Unit
 
 __all__ = ["KEYS", "Key", "read_unit", "unit_toml"]
 
@@ -226,6 +226,10 @@ class _Reader:
         self.title = self.top.text("title", self.name)
         self.source = self.top.text("source", file)
         self.confidence = self.top.text("confidence", "assumed")
+        if self.confidence not in CONFIDENCES:
+            raise self.top.error(
+                str(errors.unknown_name("confidence", self.confidence, CONFIDENCES))
+            )
 
     def unit(self) -> Unit:
         """Return the unit."""
@@ -396,7 +400,11 @@ def _within(where: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(f"{where}: {error}") from error
+        text = str(error)
+        # The file has its own names for the fields.
+        for name, key in _OF_FUSED.items():
+            text = text.replace(f"Fused.{name} ", f"{key} ")
+        raise InputError(f"{where}: {text}") from error
 
 
 # --- Writing ------------------------------------------------------------------------------------

@@ -78,18 +78,23 @@ def _wrong(found: UnitVerdict) -> Iterator[str]:
 
 def _what_is_wrong(row: ShapeRow) -> str:
     if row.first_wrong:
-        return f"{row.cases - row.right} of {row.cases} cases, first {row.first_wrong}"
+        wrong = row.cases - row.right
+        return f"the bits of {wrong} of {row.cases} cases differ, first {row.first_wrong}"
     count = next(count for count in row.counts if not count.ok)
     return f"{count.counted} mma steps where its formula has {count.formula} (N = {count.repeats})"
 
 
 def _best(found: UnitVerdict) -> str:
+    if any(finding.gravity == IMPOSSIBLE for finding in found.findings):
+        return "nothing, since no machine can be so"
     if not found.reports:
         return "not asked for"
     best = {task: found.best(task) for task in TASKS}
     if not any(best.values()):
         tried = found.asked.algorithms
-        return f"nothing of {', '.join(tried)}" if tried else "no algorithm does anything here"
+        if not tried:
+            return "no algorithm does anything here"
+        return f"none: no task of the table is done by {', '.join(tried)}"
     text = ", ".join(
         f"{task.name} {'none' if one is None else one.name}"
         for task, one in best.items()
@@ -195,7 +200,8 @@ def _untested(found: UnitVerdict) -> Iterator[str]:
         yield "hardware: its rule was computed, not compared with a model of it"
     if found.accuracy is not None:
         measured = [one.length for one in found.accuracy.errors if one.measured is not None]
-        yield f"sums of more than {max(measured):,} terms (predicted alone)"
+        if measured:  # integers are exact, and nothing is measured
+            yield f"sums of more than {max(measured):,} terms (predicted alone)"
     if found.left_out:
         yield f"tiles {found.left_out}"
     too_large = sum(row.left_out for report in found.reports for row in report.rows)

@@ -133,7 +133,10 @@ def _correctness(found: UnitVerdict) -> Section:
 def _precision(accuracy: Accuracy) -> Iterator[Section]:
     """Tell the errors of sums by kind of data and length, then what limits them."""
     for how, blocked in (("one accumulator", None), (f"blocks of {BLOCK} mma", BLOCK)):
-        lengths = [one.length for one in accuracy.errors if one.blocked == blocked]
+        errors = [one for one in accuracy.errors if one.blocked == blocked]
+        if all(one.measured is None for one in errors):
+            continue  # integers: every sum is exact
+        lengths = [one.length for one in errors]
         some = sorted(set(lengths))
         some = [length for length in some if length in (some[0], 2**8, 2**12, 2**16, 2**20, 2**24)]
         rows = []

@@ -15,7 +15,7 @@ from tcusim.errors import InputError, Unsupported, unknown_name
 from tcusim.machine.shapes import MmaShape
 from tcusim.timing.roofline import Roofline, roofline
 from tcusim.verdict.claims import Model, claims_of
-from tcusim.verdict.consistency import findings_of
+from tcusim.verdict.consistency import IMPOSSIBLE, WASTE, Finding, findings_of
 from tcusim.verdict.correctness import reports_of
 from tcusim.verdict.found import SECTIONS, Asked, Reference, UnitVerdict
 from tcusim.verdict.lines import Line, heading_of, lines_of
@@ -239,7 +239,19 @@ def _judged(
 ) -> UnitVerdict:
     """Return the verdict on one unit; a tile alone is timed in the machine."""
     placed = None if machine is None else placed_in(subject, machine)
+    findings = findings_of(subject)
+    if placed is not None and machine is not None:
+        # A machine that has no room for the tile tells nothing of its times.
+        unfit = [one for one in findings_of(placed) if one.gravity == IMPOSSIBLE]
+        if unfit:
+            placed = None
+            findings += tuple(
+                Finding(one.name, WASTE, f"no time is predicted in {machine.name}: {one.text}")
+                for one in unfit
+                if one not in findings
+            )
     timed_in = placed or subject
+    impossible = any(one.gravity == IMPOSSIBLE for one in findings)
     reports: tuple[ShapeReport, ...] = ()
     candidates: tuple[Candidate, ...] = ()
     accuracy = None
@@ -249,7 +261,7 @@ def _judged(
     if not {"correctness", "counts", "time"}.isdisjoint(asked.sections):
         reports = reports_of(subject, asked.algorithms, full=asked.full, jobs=jobs, share=share)
         candidates = candidates_of(subject, reports)
-        if "time" in asked.sections:
+        if "time" in asked.sections and not impossible:
             candidates = timed(candidates, timed_in)
     return UnitVerdict(
         name=subject.name,
@@ -259,7 +271,7 @@ def _judged(
         left_out=subject.left_out,
         asked=asked,
         rules=subject.rules,
-        findings=findings_of(subject),
+        findings=findings,
         claims=None if model is None else claims_of(subject, model),
         reports=reports,
         candidates=candidates,

@@ -56,6 +56,20 @@ def test_the_command_sweeps_segments(tmp_path: Path) -> None:
         (("sum", "--length", "1.5"), "1.5 is not a whole number above zero"),
         (("sum", "--length", "10", "--sweep"), "--sweep is of segmented-sum"),
         (("reduction_k", "--length", "10", "--input-type", "f16"), "are of operations; say --ab"),
+        (
+            ("sum", "--length", "10", "--segment-size", "2"),
+            "--segment-size is of segmented-sum and",
+        ),
+        (("sum", "--length", "10", "--rows", "2"), "--rows is not of sum"),
+        (("cumsum", "--length", "10", "--warps", "4"), "--warps is of algorithms; cumsum has none"),
+        (
+            ("matvec", "--rows", "4", "--inner", "4", "--cols", "4"),
+            "--cols is of matmul; the vector",
+        ),
+        (
+            ("gemm", "--length", "64", "--algorithm-inner", "16", "--algorithm-cols", "16"),
+            "gemm has several inputs, a and b, which one --length does not tell",
+        ),
         (("reduction_q", "--length", "10"), "unknown algorithm 'reduction_q'"),
     ],
 )

@@ -83,6 +83,14 @@ def test_a_sum_that_falls_does_so() -> None:
     assert falls(rule_for("exact", "f16", "f32")) is None
 
 
+@pytest.mark.parametrize("bits", [1, 2, 3, 5, 8, 10])
+def test_sums_of_coarse_units_fall_by_much(bits: int) -> None:
+    # Sixteen terms that a power of two cuts off, each of up to a unit in the last place kept.
+    fall = falls(invented(Fused(16, bits)))
+    assert fall is not None
+    assert 1.0 - fall.fallen / fall.sum > 2.0 ** -(bits + 1)
+
+
 def test_a_sum_may_fall_where_a_term_is_raised() -> None:
     rule = invented(Fused(16, 10, c_joins="after"))
     fall = falls(rule)

@@ -14,7 +14,7 @@ from some import marked
 from tcusim.accuracy.families import FAMILIES
 from tcusim.accuracy.measure import measured_errors
 from tcusim.accuracy.prediction import predicted_error, step_of
-from tcusim.errors import InputError, UnknownName
+from tcusim.errors import InputError, UnknownName, Unsupported
 from tcusim.machine import Fused, Integer, Rule, format_of, rule_for
 
 
@@ -81,6 +81,39 @@ def test_predictions_of_recorded_sums(name: str, row: Any) -> None:
         if error is not None and math.isfinite(predicted):
             pair = sorted((max(floor, error), max(floor, predicted)))
             assert pair[1] <= 2.0 * pair[0], (name, power, error, predicted)
+
+
+@pytest.mark.parametrize("blocked", [None, 16])
+@pytest.mark.parametrize(
+    "how",
+    [
+        Fused(16, 24, output="rne", output_fraction_bits=7),
+        Fused(16, 12, output_fraction_bits=3),
+        Fused(16, 20, exponent_floor=4),
+        Fused(16, 12, exponent_floor=6),
+    ],
+    ids=str,
+)
+def test_short_results_and_high_floors_are_predicted(how: Fused, blocked: int | None) -> None:
+    """Sums of blocks are added in the accumulator's type, however short a step's results are."""
+    one = Rule("f16", "f32", how, "invented", "assumed")
+    lengths = [2**j for j in range(8, 14)]
+    families = ("uniform", "normal", "same_sign", "heavy_tailed")
+    for family, errors in measured_errors(
+        one, lengths, blocked=blocked, rows=64, families=families
+    ).items():
+        for length, error in zip(lengths, errors, strict=True):
+            predicted = predicted_error(one, family, length, blocked=blocked)
+            pair = sorted((max(2.0**-25, error), max(2.0**-25, predicted)))
+            assert pair[1] <= NEAR * pair[0], (family, length, error, predicted)
+
+
+def test_a_floor_that_cuts_everything_off_is_refused() -> None:
+    one = Rule("f16", "f32", Fused(16, 12, exponent_floor=13), "invented", "assumed")
+    with pytest.raises(
+        Unsupported, match=r"exponent_floor = 13 .* cuts off all that is below 2\^1"
+    ):
+        predicted_error(one, "normal", 2**8)
 
 
 def test_errors_grow_as_theory_says() -> None:

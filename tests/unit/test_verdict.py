@@ -12,6 +12,7 @@ import tcusim
 from judged import FEW, chip, judge
 from tcusim.check.report import ShapeReport
 from tcusim.errors import InputError, UnknownName, Unsupported
+from tcusim.verdict.lines import lines_of
 from tcusim.verdict.verdict import Verdict, validate
 
 
@@ -91,3 +92,31 @@ def test_what_is_refused(named: Any, more: Any, error: type[Exception], text: st
 
 def test_an_empty_verdict_is_of_nothing() -> None:
     assert Verdict((), None).lines() == ()
+
+
+def test_integers_have_a_verdict() -> None:
+    verdict = validate("16x16x16", ab="s8", acc="s32", arch="hopper", sections=("precision",))
+    text = str(verdict)
+    assert "integers: every sum is exact, and wraps beyond 2,147,483,647" in text
+    assert "Error of sums" not in text
+
+
+def test_a_tile_that_the_borrowed_machine_cannot_hold_has_no_time() -> None:
+    verdict = validate("256x256x256", algorithms=("reduction_kn",))
+    (found,) = verdict.units
+    assert found.machine == ""
+    assert all(one.seconds is None for one in found.candidates)
+    assert any(
+        one.text.startswith("no time is predicted in h200: a, b and c of one 256x256x256 mma take")
+        for one in found.findings
+    )
+
+
+def test_an_impossible_machine_is_good_for_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.toml"
+    path.write_text('tiles = "16x16x16"\nfraction_bits = 24\n[figures]\nregisters_per_core = 1\n')
+    (found,) = validate(path, algorithms=("reduction_k",)).units
+    best = lines_of(found, None)[0]
+    assert not best.good
+    assert best.text.startswith("IMPOSSIBLE: a, b and c of one 16x16x16 mma take 512 registers")
+    assert best.text.endswith("nothing, since no machine can be so")
