@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, Final, Protocol
 
 import tcusim
@@ -136,10 +137,11 @@ def operators(
     limits = read_limits(device, _REPEATS)
     versions = {"tcusim": tcusim.__version__, "torch": torch.__version__}
     report = Report(device.info["gpu"], versions, 2**log2_length, limits)
+    ours = imported("tcusim.torch")
     libraries = [
-        ("tcusim.torch", lambda one: _bound(one.ours, imported("tcusim.torch"))),
-        ("torch", lambda one: _bound(one.theirs, torch)),
-        ("torch.compile", lambda one: torch.compile(_bound(one.theirs, torch))),
+        ("tcusim.torch", lambda one: partial(one.ours, ours)),
+        ("torch", lambda one: partial(one.theirs, torch)),
+        ("torch.compile", lambda one: torch.compile(lambda x: one.theirs(torch, x))),
     ]
 
     def tensor(shape: tuple[int, int], dtype: str) -> Any:
@@ -173,18 +175,14 @@ def measured(
                     head = one.name, shape[1], dtype, who
                     try:
                         call = made(one)
-                        ms = timer.gpu(lambda call=call, x=x: call(x))  # type: ignore[misc]
-                        us = timer.host(lambda call=call, x=short: call(x))  # type: ignore[misc]
+                        ms = timer.gpu(partial(call, x))
+                        us = timer.host(partial(call, short))
                     except Exception as error:  # what one library cannot do leaves the others
                         told = (str(error).splitlines() or [""])[0]
                         yield Row(*head, None, None, None, f"{type(error).__name__}: {told}")
                     else:
                         yield Row(*head, ms, moved / limit / ms * 1e3, us)
             del x, short
-
-
-def _bound(function: Callable[[Any, Any], object], library: Any) -> Call:
-    return lambda x: function(library, x)
 
 
 class _Timer:

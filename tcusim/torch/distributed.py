@@ -16,6 +16,7 @@ import torch.distributed as dist
 import tcusim
 from tcusim.arrays.partial import Operation, carries, combine, cut_size, partials, sums_type
 from tcusim.errors import InputError
+from tcusim.machine.formats import array_name_of
 from tcusim.torch.functions import Tensor
 from tcusim.torch.operators import result_type
 from tcusim.torch.simulation import arch_for
@@ -53,7 +54,7 @@ def shard_sizes(
     """
     if length < 0:
         raise InputError(f"length must be 0 or more, got {length!r}")
-    cut = cut_size(_name(dtype), operation)
+    cut = cut_size(array_name_of(dtype), operation)
     world, pieces = dist.get_world_size(group), -(-length // cut)
     share, more = divmod(pieces, world)
     ends, sizes = 0, []
@@ -94,7 +95,7 @@ def sum(local: Tensor, *, dtype: Any = None, group: Any = None) -> Tensor:
     if not any(lengths):
         return own.new_zeros((), dtype=wanted)
     totals = _gathered_partials(own, lengths, group, "sum", reverse=False)
-    return combine(torch.cat(totals), dtype=_name(wanted))
+    return combine(torch.cat(totals), dtype=array_name_of(wanted))
 
 
 def cumsum(
@@ -141,7 +142,7 @@ def cumsum(
         place = first + groups[rank].shape[0] - 1 if reverse else first
         if own.shape[0]:
             result = tcusim.cumsum(
-                own, axis=0, dtype=_name(wanted), exclusive=exclusive, reverse=reverse,
+                own, axis=0, dtype=array_name_of(wanted), exclusive=exclusive, reverse=reverse,
                 initial=before[place], arch=arch_for(own),
             )  # fmt: skip
     return _like(local, result)
@@ -205,8 +206,8 @@ def segment_sum(
     sums = own.new_zeros(shape, dtype=wanted)
     if values.shape[0]:
         sums = tcusim.segmented_sum(
-            values, segment_ids=places, num_segments=num_segments, axis=0, dtype=_name(wanted),
-            arch=arch_for(own),
+            values, segment_ids=places, num_segments=num_segments, axis=0,
+            dtype=array_name_of(wanted), arch=arch_for(own),
         )  # fmt: skip
     # Each segment is one rank's: its row is taken, and nothing is added.
     rows = _all_gather(sums.contiguous(), world, group)
@@ -222,10 +223,6 @@ def segment_sum(
 
 
 # --- Pieces ---------------------------------------------------------------------------------------
-
-
-def _name(dtype: Any) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def _piece(local: Tensor, group: Any) -> tuple[Tensor, Any]:
@@ -267,7 +264,7 @@ def _lengths(own: Tensor, group: Any, operation: Operation) -> list[int]:
     world = dist.get_world_size(group)
     count = torch.tensor([own.shape[0]], device=own.device)
     lengths = [int(one) for one in _all_gather(count, world, group)]
-    cut = cut_size(_name(own.dtype), operation, arch=arch_for(own) or _DEFAULT_ARCH)
+    cut = cut_size(array_name_of(own.dtype), operation, arch=arch_for(own) or _DEFAULT_ARCH)
     filled = [rank for rank, length in enumerate(lengths) if length]
     for rank in filled[:-1]:
         if lengths[rank] % cut:
@@ -283,9 +280,9 @@ def _gathered_partials(
 ) -> list[Tensor]:
     """Return the partial sums of each rank, on every rank."""
     arch = arch_for(own)
-    cut = cut_size(_name(own.dtype), operation, arch=arch or _DEFAULT_ARCH)
+    cut = cut_size(array_name_of(own.dtype), operation, arch=arch or _DEFAULT_ARCH)
     counts = [-(-length // cut) for length in lengths]
-    wide = getattr(torch, sums_type(_name(own.dtype)).name)
+    wide = getattr(torch, sums_type(array_name_of(own.dtype)).name)
     padded = own.new_zeros(max(counts), dtype=wide)
     if own.shape[0]:
         ours = partials(own, operation=operation, reverse=reverse, arch=arch)

@@ -13,6 +13,7 @@ import torch
 
 import tcusim
 from tcusim.errors import InputError
+from tcusim.machine.formats import array_name_of
 from tcusim.torch.operators import (
     cumsum_kernel,
     matmul_kernel,
@@ -33,7 +34,7 @@ _OPS = torch.ops.tcusim
 _HALF = (torch.float16, torch.bfloat16)
 
 
-def _is_simple(*tensors: Tensor) -> bool:
+def _is_simple(*tensors: Tensor | None) -> bool:
     """Return whether nothing has to know of a call on these tensors but the kernel.
 
     Nothing traces or compiles it, records a derivative, or maps it over a batch.
@@ -43,7 +44,10 @@ def _is_simple(*tensors: Tensor) -> bool:
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return False
     grad = torch.is_grad_enabled()
-    return all(type(one) is torch.Tensor and not (grad and one.requires_grad) for one in tensors)
+    return all(
+        one is None or (type(one) is torch.Tensor and not (grad and one.requires_grad))
+        for one in tensors
+    )
 
 
 def _require_tensor(name: str, value: Any) -> None:
@@ -62,8 +66,10 @@ def _of_autocast(tensor: Tensor, dtype: Any) -> Any:
     return result_type(dtype, tensor.dtype)
 
 
-def _into(out: Tensor, result: Tensor) -> Tensor:
+def _put(result: Tensor, out: Tensor | None) -> Tensor:
     """Write a result where it is wanted; refuse another shape or type, and to lose a gradient."""
+    if out is None:
+        return result
     if result.requires_grad:
         raise InputError(
             "out= takes no result that has a gradient. Leave out= out, or use torch.no_grad()"
@@ -122,10 +128,8 @@ def sum(
     """
     wanted = _of_autocast(input, dtype)
     axes = [dim] if isinstance(dim, int) else None if dim is None else list(dim)
-    simple = _is_simple(input)
-    call = sum_kernel if simple else _OPS.sum.default
-    result = call(input, axes, keepdim, wanted, bits)
-    return result if out is None else _into(out, result)
+    call = sum_kernel if _is_simple(input) else _OPS.sum.default
+    return _put(call(input, axes, keepdim, wanted, bits), out)
 
 
 def cumsum(
@@ -173,12 +177,11 @@ def cumsum(
     simple = _is_simple(input)
     if simple and out is not None:
         return tcusim.cumsum(
-            input.detach(), axis=dim, dtype=str(wanted).removeprefix("torch."), out=out,
+            input.detach(), axis=dim, dtype=array_name_of(wanted), out=out,
             exclusive=exclusive, reverse=reverse, bits=bits, arch=arch_for(input),
         )  # fmt: skip
     call = cumsum_kernel if simple else _OPS.cumsum.default
-    result = call(input, dim, exclusive, reverse, wanted, bits)
-    return result if out is None else _into(out, result)
+    return _put(call(input, dim, exclusive, reverse, wanted, bits), out)
 
 
 def segment_sum(
@@ -239,10 +242,8 @@ def segment_sum(
     """
     input, offsets, dim = _segments(input, size, offsets, ids, num_segments, dim, check)
     wanted = _of_autocast(input, dtype)
-    simple = _is_simple(input, *([] if offsets is None else [offsets]))
-    call = segment_sum_kernel if simple else _OPS.segment_sum.default
-    result = call(input, offsets, size or 0, dim, check, wanted, bits)
-    return result if out is None else _into(out, result)
+    call = segment_sum_kernel if _is_simple(input, offsets) else _OPS.segment_sum.default
+    return _put(call(input, offsets, size or 0, dim, check, wanted, bits), out)
 
 
 def segment_cumsum(
@@ -287,10 +288,9 @@ def segment_cumsum(
     """
     input, offsets, dim = _segments(input, size, offsets, ids, num_segments, dim, check)
     wanted = _of_autocast(input, dtype)
-    simple = _is_simple(input, *([] if offsets is None else [offsets]))
-    call = segment_cumsum_kernel if simple else _OPS.segment_cumsum.default
+    call = segment_cumsum_kernel if _is_simple(input, offsets) else _OPS.segment_cumsum.default
     result = call(input, offsets, size or 0, dim, check, exclusive, reverse, wanted, bits)
-    return result if out is None else _into(out, result)
+    return _put(result, out)
 
 
 def _segments(
@@ -393,12 +393,9 @@ def matmul(a: Tensor, b: Tensor, *, dtype: Any = None, out: Tensor | None = None
         return matvec(a, b, dtype=dtype, out=out)
     rows = a.unsqueeze(-2) if a.dim() == 1 else a
     wanted = a.dtype if dtype is None else dtype
-    simple = _is_simple(rows, b)
-    call = matmul_kernel if simple else _OPS.matmul.default
+    call = matmul_kernel if _is_simple(rows, b) else _OPS.matmul.default
     result = call(rows, b, wanted)
-    if a.dim() == 1:
-        result = result.squeeze(-2)
-    return result if out is None else _into(out, result)
+    return _put(result.squeeze(-2) if a.dim() == 1 else result, out)
 
 
 def matvec(a: Tensor, x: Tensor, *, dtype: Any = None, out: Tensor | None = None) -> Tensor:
@@ -430,12 +427,9 @@ def matvec(a: Tensor, x: Tensor, *, dtype: Any = None, out: Tensor | None = None
     a, x = _operands(a, x, "x")
     rows = a.unsqueeze(0) if a.dim() == 1 else a
     wanted = a.dtype if dtype is None else dtype
-    simple = _is_simple(rows, x)
-    call = matvec_kernel if simple else _OPS.matvec.default
+    call = matvec_kernel if _is_simple(rows, x) else _OPS.matvec.default
     result = call(rows, x, wanted)
-    if a.dim() == 1:
-        result = result.squeeze(-1)
-    return result if out is None else _into(out, result)
+    return _put(result.squeeze(-1) if a.dim() == 1 else result, out)
 
 
 def _operands(a: Tensor, b: Tensor, name: str) -> tuple[Tensor, Tensor]:

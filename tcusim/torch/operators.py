@@ -11,6 +11,7 @@ from typing import Any, Final
 import torch
 
 import tcusim
+from tcusim.machine.formats import array_name_of
 from tcusim.torch.simulation import arch_for
 
 __all__ = ["LIBRARY", "result_type"]
@@ -42,11 +43,6 @@ def result_type(dtype: Any, given: Any) -> Any:
     return given if given.is_floating_point else torch.int64
 
 
-def _name(dtype: Any) -> str:
-    """Return NumPy's name of a type."""
-    return str(dtype).removeprefix("torch.")
-
-
 def _plain(tensor: Any) -> Any:
     """Return a tensor that has no gradient: what torch records of it is above these kernels."""
     return tensor.detach() if tensor.requires_grad else tensor
@@ -72,7 +68,7 @@ def sum_kernel(input: Any, dim: Any, keepdim: bool, dtype: Any, bits: Any) -> An
         _plain(input),
         axis=None if dim is None else tuple(dim),
         keepdims=keepdim,
-        dtype=_name(dtype),
+        dtype=array_name_of(dtype),
         bits=bits,
         arch=arch_for(input),
     )
@@ -88,7 +84,7 @@ def cumsum_kernel(
         axis=dim,
         exclusive=exclusive,
         reverse=reverse,
-        dtype=_name(dtype),
+        dtype=array_name_of(dtype),
         bits=bits,
         arch=arch_for(input),
     )
@@ -105,7 +101,7 @@ def segment_sum_kernel(
         offsets=offsets,
         check_offsets=check,
         axis=dim,
-        dtype=_name(dtype),
+        dtype=array_name_of(dtype),
         bits=bits,
         arch=arch_for(input),
     )
@@ -132,7 +128,7 @@ def segment_cumsum_kernel(
         axis=dim,
         exclusive=exclusive,
         reverse=reverse,
-        dtype=_name(dtype),
+        dtype=array_name_of(dtype),
         bits=bits,
         arch=arch_for(input),
     )
@@ -141,12 +137,12 @@ def segment_cumsum_kernel(
 
 def matmul_kernel(a: Any, b: Any, dtype: Any) -> Any:
     """Compute the operator `matmul`."""
-    return tcusim.matmul(_plain(a), _plain(b), dtype=_name(dtype), arch=arch_for(a))
+    return tcusim.matmul(_plain(a), _plain(b), dtype=array_name_of(dtype), arch=arch_for(a))
 
 
 def matvec_kernel(a: Any, x: Any, dtype: Any) -> Any:
     """Compute the operator `matvec`."""
-    return tcusim.matvec(_plain(a), _plain(x), dtype=_name(dtype), arch=arch_for(a))
+    return tcusim.matvec(_plain(a), _plain(x), dtype=array_name_of(dtype), arch=arch_for(a))
 
 
 # --- Shapes, for tensors without data -------------------------------------------------------------
