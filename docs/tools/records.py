@@ -1,8 +1,8 @@
 """What was measured on a GPU, read from docs/data/.
 
 h200/NAME.json is what `tcusim bench all -o docs/data/h200` writes: a file for each section, for
-each figure of the paper, and of what calls cost. Before there were these, latency_h200.json had the
-calls. authors_v100.json has the series of the paper's authors.
+each figure of the paper, and of what calls cost. authors_v100.json has the series of the paper's
+authors.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def figure(name: str, folder: Path = DATA) -> Report | None:
 
 def latency(folder: Path = DATA) -> dict[str, Any] | None:
     """Return what calls cost."""
-    return read("h200/latency.json", folder) or read("latency_h200.json", folder)
+    return read("h200/latency.json", folder)
 
 
 def authors(name: str, folder: Path = DATA) -> list[dict[str, Any]]:
