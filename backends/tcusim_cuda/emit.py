@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import assert_never
 
@@ -32,6 +32,7 @@ from tcusim.program.grammar import (
     Load,
     Locate,
     Loop,
+    Map,
     Mma,
     Numbered,
     Pattern,
@@ -62,6 +63,7 @@ from tcusim_cuda.moves import (
     c_test,
     copied,
     each_vector,
+    mapped,
     moved,
     read,
     split,
@@ -87,6 +89,7 @@ from tcusim_cuda.text import (
 )
 from tcusim_cuda.together import MOST_STEPS, Run, runs_of
 from tcusim_cuda.transfer import (
+    HELD_BYTES,
     LANES,
     UNROLL,
     Transfer,
@@ -94,6 +97,7 @@ from tcusim_cuda.transfer import (
     fetches,
     known_steps,
     transfer_of,
+    varying,
 )
 
 HEADER = Path(__file__).parent / "include" / "tcusim.cuh"
@@ -669,6 +673,8 @@ class Emitter:
                 self._copy(step)
             case Split():
                 self._move(split(step, self._transfer_of(step)))
+            case Map():
+                self._move(mapped(step, self._transfer_of_map(step)))
             case Publish(dst, src):
                 self._publish(dst, src)
             case Await(dst, src):
@@ -775,6 +781,12 @@ class Emitter:
     def _transfer_of(self, step: Copy | Split) -> Transfer:
         touched = accesses(step)
         return self._transfer(touched.views_written, touched.views_read)
+
+    def _transfer_of_map(self, step: Map) -> Transfer:
+        """Return how a formula's rectangles move; what it computes is wider than they are."""
+        views = step.formula.views
+        how = self._transfer((step.dst,), varying(views) or views)
+        return replace(how, held=max(1, min(how.held, HELD_BYTES // (4 * how.vector))))
 
     def _move(self, move: Move) -> None:
         self._line(*(move.tested() if self.tested else move.lines()))

@@ -7,9 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from tcusim.program.grammar import Bound, Copy, Index, Only, Ranges, Split, View
+from tcusim.program.grammar import (
+    Bound,
+    Copy,
+    Formula,
+    Index,
+    Map,
+    Only,
+    Operation,
+    Ranges,
+    Split,
+    Term,
+    View,
+)
 from tcusim_cuda.text import (
     C_TYPES,
     c_address,
@@ -32,6 +44,7 @@ from tcusim_cuda.transfer import (
     Transfer,
     Where,
     is_all_or_none,
+    varying,
 )
 
 __all__ = [
@@ -40,6 +53,7 @@ __all__ = [
     "c_test",
     "copied",
     "each_vector",
+    "mapped",
     "moved",
     "read",
     "split",
@@ -373,6 +387,39 @@ def split(step: Split, how: Transfer) -> Move:
     if how.where[-1] is Where.GATHERED:
         return Move(how, *held_piece(how, src, put_joined), named=False)
     return Move(how, f"{kind} rest", get, put)
+
+
+_FUNCTIONS: Final = {
+    Operation.PLUS: "tcu::add",
+    Operation.TIMES: "tcu::times",
+    Operation.OVER: "tcu::over",
+    Operation.ROOT: "tcu::root",
+}
+
+
+def mapped(step: Map, how: Transfer) -> Move:
+    """Return what a Map reads and computes, and what it writes.
+
+    how: of the rectangles that are more than one value; their order is that of the formula.
+    """
+    to, *places = how.where
+    where = dict(zip(varying(step.formula.views), places, strict=False))
+
+    def text(term: Term, fast: bool) -> str:
+        if isinstance(term, Formula):
+            terms = ", ".join(text(one, fast) for one in term.terms)
+            return f"{_FUNCTIONS[term.operation]}({terms})"
+        if not isinstance(term, View):
+            value = f"{float(term).hex()}f"
+            return value if how.vector == 1 else f"tcu::repeat<{how.vector}>({value})"
+        value = read(how, term, where.get(term, Where.REPEATED), fast=fast)
+        return value if term.buffer.dtype == "f32" else f"tcu::convert<float>({value})"
+
+    def put(value: str, fast: bool) -> list[str]:
+        return [write(how, step.dst, to, (value, "f32"), fast=fast)]
+
+    kind = f"{type_of(how, 'f32')} held"
+    return Move(how, kind, lambda fast: text(step.formula, fast), put, named=how.vector > 1)
 
 
 def taking(only: Only) -> str:

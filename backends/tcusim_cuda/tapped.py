@@ -31,6 +31,7 @@ from tcusim.program.grammar import (
     Load,
     Locate,
     Loop,
+    Map,
     Mma,
     Program,
     Publish,
@@ -60,7 +61,7 @@ from tcusim_cuda.kernel import Kernel
 from tcusim_cuda.narrow import narrow_rows
 from tcusim_cuda.text import C_TYPES, c_address, c_extent, c_literal, c_value, c_within
 from tcusim_cuda.together import Run
-from tcusim_cuda.transfer import LANES
+from tcusim_cuda.transfer import LANES, varying
 
 __all__ = [
     "BASE",
@@ -266,6 +267,8 @@ class _TappedEmitter(Emitter):
                 return [*arrives, *self._views([step.dst], accesses(step).views_read)]
             case Split(dsts, src):
                 return self._views(dsts, (src,))
+            case Map(dst, formula):
+                return self._views([dst], varying(formula.views) or formula.views)
             case Publish(dst, src):
                 words, place = dst.buffer.name, c_address(dst)
                 value = f"{words}.wait({place}, {words}.try_load({place}))"

@@ -188,5 +188,5 @@ def c_pattern(pattern: Pattern, row: str, col: str) -> str:
 
 def ascii_text(text: str) -> str:
     """Return a listing line in characters that every compiler takes."""
-    table = str.maketrans({"←": "<-", "·": ".", "…": "..."})
+    table = str.maketrans({"←": "<-", "·": ".", "…": "...", "√": "root "})
     return text.translate(table).encode("ascii", "replace").decode()

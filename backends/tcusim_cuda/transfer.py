@@ -144,6 +144,15 @@ def transfer_of(
     return replace(plain, held=held, where=where, guard=_guard(plain, where, views))
 
 
+def varying(views: Sequence[View]) -> tuple[View, ...]:
+    """Return the rectangles that are more than one value, which every lane can read by itself."""
+    return tuple(
+        view
+        for view in views
+        if view.ranges is not None or view.bounds or view.row_stride or view.col_stride
+    )
+
+
 def _never_whole(view: View) -> bool:
     """Return whether some of a rectangle of shared memory is out of bounds, whatever happens.
 

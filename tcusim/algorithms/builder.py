@@ -41,12 +41,14 @@ from tcusim.program.grammar import (
     Const,
     Copy,
     Extent,
+    Formula,
     Frag,
     Gathered,
     Index,
     Load,
     Locate,
     Loop,
+    Map,
     Mma,
     Only,
     Pattern,
@@ -342,6 +344,10 @@ class Builder:
     def copy_only(self, only: Only, dst: View, src: View) -> None:
         """Copy what is finite, or is not, of a rectangle, and zeros elsewhere."""
         self._steps.add(Copy(dst, src, only=only))
+
+    def map(self, dst: View, formula: Formula) -> None:
+        """Compute a rectangle by a formula; see `Map`."""
+        self._steps.add(Map(dst, formula))
 
     def publish(self, dst: View, src: View, line: str = "") -> None:
         """Give values to later blocks; see `Publish`."""

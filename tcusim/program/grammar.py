@@ -14,6 +14,7 @@ emitter each match the same closed union `Step`, case by case, in the order of t
             | Store(dst, src)              tile of memory <- fragment
             | Copy(dst, src, plus, only)   rectangle of memory <- rectangle (+ rectangle)
             | Split(dsts, src)             rectangles <- exact narrow parts of one rectangle
+            | Map(dst, formula)            rectangle of memory <- roots, products, ... of others
             | Publish(dst, src)            status words <- rectangle, for later blocks
             | Await(dst, src)              rectangle <- status words, once they are there
             | Locate(dst, segments, first) ranges <- where chunks of ragged segments lie
@@ -25,6 +26,7 @@ emitter each match the same closed union `Step`, case by case, in the order of t
     Axis    = Strided(count, stride)       each a constant distance after the one before
             | Gathered(ranges)             each in a range that Locate found
     Bound   = Index < Index                an element where it fails is read as 0, never written
+    Formula = Operation, (View | Formula | number)*
     Index   = sum of integer * symbol + integer; symbols: block, block_col, warp, warp_row,
               warp_col, row, col, loops, scalars
 
@@ -306,6 +308,43 @@ class Only(StrEnum):
     FRACTION = "fraction"  # the rest: 0 of what is not finite
 
 
+class Operation(StrEnum):
+    """What a Map does with float32 numbers; each result is rounded once, to nearest even."""
+
+    PLUS = "+"
+    TIMES = "·"
+    OVER = "/"
+    ROOT = "√"
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """An operation on rectangles, on numbers that float32 holds, and on other formulas."""
+
+    operation: Operation
+    terms: tuple[Term, ...]
+
+    @property
+    def views(self) -> tuple[View, ...]:
+        """The rectangles, in the order in which they are named."""
+        found: list[View] = []
+        for term in self.terms:
+            if isinstance(term, View):
+                found.append(term)
+            elif isinstance(term, Formula):
+                found.extend(term.views)
+        return tuple(found)
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """All operations of an element."""
+        inner = (term.operations for term in self.terms if isinstance(term, Formula))
+        return (self.operation, *(one for found in inner for one in found))
+
+
+Term: TypeAlias = View | Formula | float
+
+
 # --- Steps ------------------------------------------------------------------------------------
 # `origin` says which line of which listing of the paper a step is, where it is one.
 
@@ -416,6 +455,22 @@ class Split:
 
     dsts: tuple[View, ...]
     src: View
+    origin: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """Compute each element of a rectangle from those of others, in float32: dst <- formula.
+
+    Elements become float32 exactly, each operation is rounded once (nearest even), and the result
+    is converted once (nearest even) to the type of `dst`. Source elements out of bounds count as 0.
+    CUDA: as of a Copy, in chunks, with `__fmul_rn`, `__fdiv_rn` and `__fsqrt_rn`, which nothing
+    contracts. Cost: reads and writes of rows*cols; a division or a root takes some ten
+    instructions.
+    """
+
+    dst: View
+    formula: Formula
     origin: str = ""
 
 
@@ -541,7 +596,20 @@ class When:
 
 
 Step: TypeAlias = (
-    Const | Load | Mma | Add | Store | Copy | Split | Publish | Await | Locate | Sync | Loop | When
+    Const
+    | Load
+    | Mma
+    | Add
+    | Store
+    | Copy
+    | Split
+    | Map
+    | Publish
+    | Await
+    | Locate
+    | Sync
+    | Loop
+    | When
 )
 
 
@@ -711,7 +779,7 @@ class Accesses:
         return tuple(view.ranges for view in self.views if view.ranges is not None)
 
 
-def accesses(step: Step) -> Accesses:
+def accesses(step: Step) -> Accesses:  # noqa: C901 - one case for each step
     """Return what `step` itself touches, not the steps inside it."""
     match step:
         case Const(dst):
@@ -729,6 +797,8 @@ def accesses(step: Step) -> Accesses:
             return Accesses(views_read=sources, views_written=(target,))
         case Split(targets, source):
             return Accesses(views_read=(source,), views_written=targets)
+        case Map(target, formula):
+            return Accesses(views_read=formula.views, views_written=(target,))
         case Publish(target, source) | Await(target, source):
             return Accesses(views_read=(source,), views_written=(target,))
         case Locate(ranges):

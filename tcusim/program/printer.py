@@ -24,12 +24,14 @@ from tcusim.program.grammar import (
     BufferRole,
     Const,
     Copy,
+    Formula,
     Frag,
     Gathered,
     Index,
     Load,
     Locate,
     Loop,
+    Map,
     Mma,
     Numbered,
     Only,
@@ -43,6 +45,7 @@ from tcusim.program.grammar import (
     Step,
     Store,
     Sync,
+    Term,
     View,
     When,
     accesses,
@@ -104,6 +107,8 @@ def line(step: Step) -> str:
         case Split(targets, source):
             parts = ", ".join(_element(target) for target in targets)
             return f"{parts} ← Split({_element(source)})  {_sizes(*targets, source)}"
+        case Map(target, formula):
+            return f"{_element(target)} ← {_formula(formula)}  {_sizes(target, *formula.views)}"
         case Publish(target, source) | Await(target, source):
             return f"{type(step).__name__.lower()} {_copy(target, source, None)}"
         case Locate():
@@ -112,6 +117,21 @@ def line(step: Step) -> str:
             return _control(step)
         case _:
             assert_never(step)
+
+
+def _formula(term: Term, *, whole: bool = True) -> str:
+    """Print a formula; inside another one, in parentheses."""
+    match term:
+        case View():
+            return _element(term)
+        case Formula(operation, terms):
+            one, *others = (_formula(inner, whole=False) for inner in terms)
+            if not others:
+                return f"{operation}{one}"
+            text = f"{one} {operation} {others[0]}"
+            return text if whole else f"({text})"
+        case _:
+            return f"{term:.9g}"
 
 
 def _control(step: Sync | Loop | When) -> str:

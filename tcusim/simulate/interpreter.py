@@ -11,7 +11,7 @@ a block's. Shared memory and outputs that nothing wrote hold NaN (integers: the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from html import escape
@@ -45,13 +45,16 @@ from tcusim.program.grammar import (
     BufferRole,
     Const,
     Copy,
+    Formula,
     Frag,
     Load,
     Locate,
     Loop,
+    Map,
     Mma,
     Numbered,
     Only,
+    Operation,
     Pattern,
     PatternKind,
     Program,
@@ -63,6 +66,7 @@ from tcusim.program.grammar import (
     Step,
     Store,
     Sync,
+    Term,
     View,
     When,
     accesses,
@@ -473,6 +477,9 @@ class State:
                 parts = split_values(self._gather(src, places), dsts[0].buffer.dtype, len(dsts))
                 for view, part in zip(dsts, parts, strict=True):
                     self._scatter(view, part, places)
+            case Map(dst, formula):
+                values = convert_values(self._value(formula, places), "f32", dst.buffer.dtype)
+                self._scatter(dst, values, places)
             case Publish(dst, src):
                 self._publish(dst, self._gather(src, places), places)
             case Await(dst, src):
@@ -486,6 +493,16 @@ class State:
                 raise AssertionError("control steps are run by _leaves_of")
             case _:
                 assert_never(step)
+
+    def _value(self, term: Term, places: Ints) -> Values:
+        """Return what a formula, or one of its terms, is in the warps at these places: float32."""
+        match term:
+            case View():
+                return convert_values(self._gather(term, places), term.buffer.dtype, "f32")
+            case Formula(operation, terms):
+                return operated(operation, [self._value(one, places) for one in terms])
+            case _:
+                return np.float32(term).reshape(1, 1, 1)
 
     def _refuse(self, check: str, message: str) -> NoReturn:
         """Say what the step that runs does wrong."""
@@ -834,6 +851,22 @@ def add_values(one: Values, two: Values, dtype: str) -> Values:
     # A bf16 sum has so many bits to spare in float64 that rounding twice is harmless.
     total = one.astype(np.float64) + two.astype(np.float64)
     return canonical_nan(round_values(total, target), target)
+
+
+def operated(operation: Operation, terms: Sequence[Values]) -> Values:
+    """Return the result of an operation on float32 values, rounded; NaN as a GPU writes it."""
+    match operation:
+        case Operation.PLUS:
+            values = terms[0] + terms[1]
+        case Operation.TIMES:
+            values = terms[0] * terms[1]
+        case Operation.OVER:
+            values = terms[0] / terms[1]
+        case Operation.ROOT:
+            values = np.sqrt(terms[0])
+        case _:
+            assert_never(operation)
+    return canonical_nan(values, "f32")
 
 
 def add_to_odd(one: Values, two: Values) -> Values:

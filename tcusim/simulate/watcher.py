@@ -19,6 +19,7 @@ from tcusim.program.grammar import (
     Copy,
     Index,
     Locate,
+    Map,
     Mma,
     Ranges,
     Scope,
@@ -115,7 +116,7 @@ class WarpWatcher(Generic[_Made]):
         self.number += 1
         if isinstance(event.step, Sync):
             self.in_flight = []
-        elif isinstance(event.step, Store | Copy | Split | Await):
+        elif isinstance(event.step, Store | Copy | Split | Map | Await):
             views = self.known(event).touched.views_written
             shared = [view for view in views if view.buffer.space is not Space.GLOBAL]
             self.in_flight += [(view, self.state.where(view, self.own), None) for view in shared]

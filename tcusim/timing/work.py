@@ -25,8 +25,10 @@ from tcusim.program.grammar import (
     Load,
     Locate,
     Loop,
+    Map,
     Mma,
     Numbered,
+    Operation,
     Program,
     Publish,
     Scope,
@@ -151,11 +153,23 @@ def work_of(
     return _Walk(program, scalars, latencies, overhead, number).work()
 
 
-def _arithmetic(step: Copy | Split | Publish | Await) -> float:
+# Of an operation of a formula. Those that are rounded correctly are short programs.
+_INSTRUCTIONS: Final = {
+    Operation.PLUS: 1.0,
+    Operation.TIMES: 1.0,
+    Operation.OVER: 10.0,
+    Operation.ROOT: 10.0,
+}
+
+
+def _arithmetic(step: Copy | Split | Map | Publish | Await) -> float:
     """Return the instructions of a warp for the elements themselves: additions and conversions.
 
     Two neighbours of two bytes are converted together.
     """
+    if isinstance(step, Map):
+        each = sum(_INSTRUCTIONS[one] for one in step.formula.operations)
+        return each * step.dst.rows * step.dst.cols / LANES
     written = step.dsts if isinstance(step, Split) else (step.dst,)
     each = 1.0 if isinstance(step, Copy) and step.plus is not None else 0.0
     for view in written:
@@ -298,7 +312,7 @@ class _Walk:
                 self._wait(self.ready.get(src.name, 0.0))
                 self._tile(dst, src, who, times, written=True)
                 self._written(dst)
-            case Copy() | Split() | Publish() | Await():
+            case Copy() | Split() | Map() | Publish() | Await():
                 self._move(step, who, times)
             case Sync(scope):
                 self._issue(1.0, warps)
@@ -311,7 +325,7 @@ class _Walk:
                     f"offsets, which the program does not tell. Ask for segments of one size."
                 )
 
-    def _move(self, step: Copy | Split | Publish | Await, who: Mask, times: float) -> None:
+    def _move(self, step: Copy | Split | Map | Publish | Await, who: Mask, times: float) -> None:
         touched = accesses(step)
         if isinstance(step, Copy) and step.plus is None and step.only is None and not step.odd:
             apart = narrow_rows(step.dst, step.src)

@@ -24,14 +24,17 @@ from tcusim.program.grammar import (
     Const,
     Copy,
     Extent,
+    Formula,
     Frag,
     Gathered,
     Index,
     Load,
     Locate,
     Loop,
+    Map,
     Mma,
     Only,
+    Operation,
     Pattern,
     PatternKind,
     Program,
@@ -99,6 +102,7 @@ def up_to(*limits: int) -> tuple[Bound, ...]:
 
 X, Y, OUT = floats("x", 8), floats("y", 8), output("out", 8)
 T = shared("t", 8)
+HALVES_OUT = output("halves_out", 8, "f16")
 COUNT = np.arange(8, dtype=np.float32)
 SQUARE = np.arange(256).reshape(16, 16)
 SMALL = (SQUARE % 5 - 2).astype(np.float16)
@@ -481,6 +485,52 @@ CASES = [
             f"p{i}": from_values(np.array(part, np.float32), "bf16")
             for i, part in enumerate(zip(parts_of(np.pi), parts_of(-1e-3), strict=True))
         },
+    ),
+    Case(
+        "map_product",
+        Map(line(OUT, 8), Formula(Operation.TIMES, (line(X, 8), line(Y, 8, 0, *up_to(6))))),
+        {"x": MIXED, "y": COUNT + np.float32(0.1)},
+        {"out": array(0.1, np.inf, 0, NAN, 0, float(np.float32(2) * np.float32(5.1)), NAN, 0)},
+    ),
+    Case(
+        "map_reciprocal_root",
+        Map(
+            line(HALVES_OUT, 8),
+            Formula(
+                Operation.OVER,
+                (
+                    1.0,
+                    Formula(
+                        Operation.ROOT, (Formula(Operation.PLUS, (line(halves("h", 8), 8), 0.25)),)
+                    ),
+                ),
+            ),
+        ),
+        {"h": np.array([0, 0.75, 2, 3.75, 65504, np.inf, NAN, -1], np.float16)},
+        {
+            "halves_out": (
+                np.float32(1)
+                / np.sqrt(
+                    np.array([0.25, 1, 2.25, 4, 65504.25, np.inf, NAN, NAN], np.float32),
+                )
+            ).astype(np.float16)
+        },
+    ),
+    Case(
+        "map_repeats_a_value",
+        (
+            Map(
+                line(T, 8),
+                Formula(
+                    Operation.OVER,
+                    (line(X, 8), View.strided(Y, Index.of(3), 1, 8, 0, 0)),
+                ),
+            ),
+            SYNC,
+            Copy(line(OUT, 8), line(T, 8)),
+        ),
+        {"x": COUNT, "y": COUNT},
+        {"out": COUNT / np.float32(3)},
     ),
     Case(
         "publish_and_await",

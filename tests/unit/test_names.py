@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -37,14 +38,18 @@ from tcusim.program.grammar import (
     BufferRole,
     Const,
     Extent,
+    Formula,
     Frag,
     Index,
     Loop,
+    Map,
+    Operation,
     Pattern,
     PatternKind,
     Role,
     Scalar,
     Split,
+    View,
 )
 
 
@@ -94,6 +99,23 @@ def test_positive_counts_refuses_negative_loop() -> None:
 def test_positive_counts_refuses_empty_split() -> None:
     program = planted(reduction(), "3", Split((), at(reduction(), "3").src))
     refused(program, "positive_counts", "Split needs at least one destination")
+
+
+@pytest.mark.parametrize(
+    ("formula", "reason"),
+    [
+        (lambda view: Formula(Operation.ROOT, (view, view)), "√ takes 1 term, got 2"),
+        (lambda view: Formula(Operation.OVER, (view,)), "/ takes 2 terms, got 1"),
+        (lambda view: Formula(Operation.TIMES, (view, 0.1)), r"float32 has no 0\.1"),
+        (lambda view: Formula(Operation.PLUS, (1.0, 2.0)), "names no rectangle"),
+    ],
+)
+def test_positive_counts_refuses_wrong_formula(
+    formula: Callable[[View], Formula], reason: str
+) -> None:
+    copy = at(reduction(), "9")
+    program = planted(reduction(), "9", Map(copy.dst, formula(copy.src)))
+    refused(program, "positive_counts", reason)
 
 
 def test_positive_counts_refuses_empty_rectangle() -> None:

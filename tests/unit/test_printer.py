@@ -20,12 +20,15 @@ from tcusim.program.grammar import (
     Const,
     Copy,
     Extent,
+    Formula,
     Frag,
     Index,
     Load,
     Loop,
+    Map,
     Mma,
     Only,
+    Operation,
     Pattern,
     PatternKind,
     Program,
@@ -224,6 +227,16 @@ VIEW = View.strided(RESULT, Index.of(16), 2, 16, 16, 1)
         (
             Split((VIEW, replace(VIEW, offset=Index.of(64))), replace(VIEW, buffer=IN)),
             "v[16 + 16*row + col], v[64 + 16*row + col] ← Split(in[16 + 16*row + col])  2x16",
+        ),
+        (
+            Map(
+                VIEW,
+                Formula(
+                    Operation.TIMES,
+                    (Formula(Operation.PLUS, (VIEW, 0.1)), Formula(Operation.ROOT, (VIEW,))),
+                ),
+            ),
+            "v[16 + 16*row + col] ← (v[16 + 16*row + col] + 0.1) · √v[16 + 16*row + col]  2x16",
         ),
         (
             Copy(

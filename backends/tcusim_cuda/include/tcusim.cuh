@@ -123,6 +123,11 @@ __device__ inline long long add(long long x, long long y) {
         static_cast<unsigned long long>(x) + static_cast<unsigned long long>(y));
 }
 
+// What a Map does with floats. Nothing of it is contracted, and subnormal numbers are kept.
+__device__ inline float times(float x, float y) { return __fmul_rn(x, y); }
+__device__ inline float over(float x, float y) { return __fdiv_rn(x, y); }
+__device__ inline float root(float x) { return __fsqrt_rn(x); }
+
 // Rounds to odd: if bits are lost, the last one that is kept is set.
 __device__ inline double add_to_odd(double x, double y) {
     const double sum = add(x, y);
@@ -647,6 +652,30 @@ __device__ inline Vector<T, V> add(const Vector<T, V>& x, const Vector<T, V>& y)
     #pragma unroll
     for (int i = 0; i < V; ++i) sum.x[i] = add(x.x[i], y.x[i]);
     return sum;
+}
+
+template <int V>
+__device__ inline Vector<float, V> times(const Vector<float, V>& x, const Vector<float, V>& y) {
+    Vector<float, V> product;
+    #pragma unroll
+    for (int i = 0; i < V; ++i) product.x[i] = times(x.x[i], y.x[i]);
+    return product;
+}
+
+template <int V>
+__device__ inline Vector<float, V> over(const Vector<float, V>& x, const Vector<float, V>& y) {
+    Vector<float, V> ratio;
+    #pragma unroll
+    for (int i = 0; i < V; ++i) ratio.x[i] = over(x.x[i], y.x[i]);
+    return ratio;
+}
+
+template <int V>
+__device__ inline Vector<float, V> root(const Vector<float, V>& x) {
+    Vector<float, V> roots;
+    #pragma unroll
+    for (int i = 0; i < V; ++i) roots.x[i] = root(x.x[i]);
+    return roots;
 }
 
 template <class T, int V>

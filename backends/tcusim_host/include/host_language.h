@@ -78,6 +78,9 @@ constexpr uint64_t tcusim_invalid_f64 = 0xFFF8000000000000u;
 inline double tcusim_quiet(double x) {
     return tcusim_bits<double>(tcusim_bits<uint64_t>(x) | 0x0008000000000000u);
 }
+inline float __fmul_rn(float x, float y) { return tcusim_canonical(x * y); }
+inline float __fdiv_rn(float x, float y) { return tcusim_canonical(x / y); }
+inline float __fsqrt_rn(float x) { return tcusim_canonical(__builtin_sqrtf(x)); }
 inline double __dadd_rn(double x, double y) { return x + y; }
 
 // --- 16-bit floats ------------------------------------------------------------------------------

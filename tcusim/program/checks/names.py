@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+import numpy as np
+
 from tcusim.program.checks.sites import Finding, each_step
 from tcusim.program.grammar import (
     Await,
@@ -15,9 +17,12 @@ from tcusim.program.grammar import (
     BufferRole,
     Const,
     Extent,
+    Formula,
     Index,
     Locate,
     Loop,
+    Map,
+    Operation,
     Program,
     Publish,
     Segments,
@@ -65,6 +70,20 @@ def positive_counts(program: Program) -> Iterator[Finding]:
     yield from _counts_of_step(program)
 
 
+def _formula(formula: Formula) -> Iterator[str]:
+    operation, terms = formula.operation, formula.terms
+    wanted = 1 if operation is Operation.ROOT else 2
+    if len(terms) != wanted:
+        yield f"{operation} takes {wanted} term{'s' * (wanted > 1)}, got {len(terms)}."
+    for term in terms:
+        if isinstance(term, Formula):
+            yield from _formula(term)
+        elif isinstance(term, float) and float(np.float32(term)) != term:
+            yield f"float32 has no {term!r}. Round it: float(numpy.float32({term!r}))."
+    if not formula.views:
+        yield f"{operation} names no rectangle. Use a Const."
+
+
 @each_step
 def _counts_of_step(program: Program, site: Site) -> Iterator[str]:
     match site.step:
@@ -72,6 +91,8 @@ def _counts_of_step(program: Program, site: Site) -> Iterator[str]:
             yield from _extent("the loop's count", count, least=0)
         case Split(()):
             yield "Split needs at least one destination."
+        case Map(formula=formula):
+            yield from _formula(formula)
         case Locate(ranges, segments):
             yield from _segments(segments)
             yield from _extent("the number of ranges", Extent.of(ranges.count), least=1)

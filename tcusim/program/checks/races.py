@@ -21,6 +21,7 @@ from tcusim.program.checks.sites import Finding, each_step
 from tcusim.program.grammar import (
     Copy,
     Loop,
+    Map,
     Program,
     Scope,
     Space,
@@ -54,12 +55,12 @@ def uniform_barrier(program: Program, site: Site) -> Iterator[str]:
 
 @each_step
 def copy_overlap(program: Program, site: Site) -> Iterator[str]:
-    """Require that a Copy or Split writes an element once, and none that another lane reads.
+    """Require that a Copy, Split or Map writes an element once, and none that another lane reads.
 
     A destination and a source in one buffer are the very same rectangle, or disjoint.
     Source: the lanes of a warp run in no order [CPG sec. 7.1].
     """
-    if not isinstance(site.step, Copy | Split):
+    if not isinstance(site.step, Copy | Split | Map):
         return
     touched = site.touched
     for view in touched.views_written:

@@ -17,6 +17,7 @@ from tcusim.program.grammar import (
     Index,
     Load,
     Locate,
+    Map,
     Mma,
     PatternKind,
     Program,
@@ -111,7 +112,7 @@ def equal_rectangles(program: Program, site: Site) -> Iterator[str]:
             yield (
                 f"{view.ranges.name!r} are ranges of global memory, {view.buffer.name!r} is not."
             )
-    if not isinstance(site.step, Copy | Split | Publish | Await):
+    if not isinstance(site.step, Copy | Split | Map | Publish | Await):
         return
     first, *others = views
     for view in others:
@@ -129,7 +130,8 @@ def element_types(program: Program) -> Iterator[Finding]:
     """Require types that agree, and that the shape has an instruction for.
 
     Load and Store do not convert (a tf32 fragment loads f32), nor do Publish and Await; Copy
-    converts, but never a float to an integer; Split goes from f32 or f64 to narrower floats.
+    converts, but never a float to an integer; Split goes from f32 or f64 to narrower floats; a Map
+    takes f16, bf16 and f32.
     Offsets are s64.
     Source: element types and matrix sizes [CPG sec. 10.24.6], and the grammar.
     """
@@ -161,6 +163,10 @@ def _types_of_step(program: Program, site: Site) -> Iterator[str]:
                 f"Convert in shared memory with Copy."
             )
     yield from _conversions(site.step)
+    if isinstance(site.step, Map):
+        for name in dict.fromkeys(stored):
+            if name not in ("f16", "bf16", "f32"):
+                yield f"computes with {name}; a formula is of f16, bf16 and f32. Use Copy."
 
 
 def _conversions(step: Step) -> Iterator[str]:

@@ -1,0 +1,95 @@
+"""tcusim.algorithms.norm: rows divided by the root of their mean square, in one launch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import tcusim
+from tcusim.algorithms.norm import MOST_COLUMNS, rms_norm
+from tcusim.errors import Unsupported
+from tcusim.machine import FORMATS
+from tcusim.program.resources import SharedMemory
+from tcusim_cuda.emit import emit
+from tcusim_host import run_kernel
+
+EPS = 2.0**-10
+# A tile, several of a warp, of several warps; whole and not.
+COLUMNS = (1, 7, 100, 256, 1000, 2048, 2049, 4096, 6000, 16384)
+
+
+def array(shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+    values = np.random.default_rng(shape[-1]).standard_normal(shape) * 3
+    return values.astype(FORMATS[dtype].memory_dtype if dtype != "bf16" else _bf16())
+
+
+def _bf16() -> Any:
+    import ml_dtypes
+
+    return ml_dtypes.bfloat16
+
+
+def exactly(x: NDArray[Any], weight: NDArray[Any]) -> NDArray[np.float64]:
+    wide = x.astype(np.float64)
+    root = np.sqrt((wide * wide).mean(1, keepdims=True) + EPS)
+    expected: NDArray[np.float64] = wide / root * weight.astype(np.float64)
+    return expected
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_rows_are_divided_and_multiplied(columns: int, dtype: str) -> None:
+    program = rms_norm(columns, dtype, eps=EPS, weight=dtype)
+    x, weight = array((5, columns), dtype), array((columns,), dtype)
+    given = {"in": x.reshape(-1), "weight": weight}
+    out = tcusim.run(program, given)["out"]
+    expected = exactly(x, weight)
+    # Three roundings of float32, and the sum's; then one to the type of the result.
+    ulp = np.float64(2.0 ** -FORMATS[dtype].fraction_bits)
+    error = np.abs(out.reshape(x.shape).astype(np.float64) - expected)
+    assert (error <= 0.51 * ulp * np.abs(expected) + 1e-7).all()
+    emitted = run_kernel(emit(program), given)["out"]
+    assert out.tobytes() == np.asarray(emitted).tobytes()
+
+
+def test_a_row_has_one_set_of_bits() -> None:
+    for columns in (100, 3000):
+        x = array((9, columns), "f16")
+        program = rms_norm(columns, "f16")
+        together = tcusim.run(program, {"in": x.reshape(-1)})["out"].reshape(x.shape)
+        for row, result in zip(x, together, strict=True):
+            assert tcusim.run(program, {"in": row})["out"].tobytes() == result.tobytes()
+
+
+@pytest.mark.parametrize("columns", [64, 1024, 3000, 5000])
+def test_scales_are_what_rows_are_multiplied_by(columns: int) -> None:
+    x = array((6, columns), "f16")
+    given = {"in": x.reshape(-1)}
+    scales = tcusim.run(rms_norm(columns, eps=EPS, scales=True), given)["out"]
+    assert scales.shape == (6,)
+    assert scales.dtype == np.float32
+    out = tcusim.run(rms_norm(columns, eps=EPS), given)["out"].reshape(x.shape)
+    assert np.array_equal(out, (x.astype(np.float32) * scales[:, None]).astype(np.float16))
+    emitted = run_kernel(emit(rms_norm(columns, eps=EPS, scales=True)), given)["out"]
+    assert np.array_equal(scales, emitted)
+
+
+def test_what_is_not_finite_stays_in_its_row() -> None:
+    x = np.ones((3, 512), np.float16)
+    x[0, 5], x[1, 7] = np.inf, np.nan
+    out = tcusim.run(rms_norm(512), {"in": x.reshape(-1)})["out"].reshape(x.shape)
+    assert np.isnan(out[0, 5])
+    assert (np.delete(out[0], 5) == 0).all()
+    assert np.isnan(out[1]).all()
+    assert (out[2] == 1).all()
+
+
+def test_the_longest_row_fits() -> None:
+    assert SharedMemory(rms_norm(MOST_COLUMNS)).needed <= 64 * 1024
+    with pytest.raises(Unsupported, match=f"1 to {MOST_COLUMNS} elements, got {MOST_COLUMNS + 1}"):
+        rms_norm(MOST_COLUMNS + 1)
+    with pytest.raises(Unsupported, match="f16 and bf16 exactly, got f32"):
+        rms_norm(64, "f32")
