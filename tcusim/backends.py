@@ -126,6 +126,28 @@ class DeviceArrayFacts(Protocol):
         """Whether the elements lie without gaps, the last axis fastest."""
 
 
+class Lane(Protocol):
+    """The shortest way to launch a plan on arrays like some that it was launched on."""
+
+    def __call__(self, *arrays: Any) -> Any:
+        """Return the result in a new array; None, and nothing is launched, if it is not for these.
+
+        arrays: the plan's inputs, of the same library, shapes, types and GPU as those. All else,
+        the stream, the context, addresses and gaps, is looked at.
+        """
+
+
+@runtime_checkable
+class QuickSession(Protocol):
+    """What a session may have besides, for calls that are repeated very often."""
+
+    def lane(self, arrays: Sequence[Any], shape: tuple[int, ...]) -> Lane | None:
+        """Return the shortest way for arrays like these, and a result of this shape.
+
+        They have been given to `run` on the current stream. None if there is no such way.
+        """
+
+
 class Session(Protocol):
     """A plan made ready on a backend: what is the same for every call has been done.
 

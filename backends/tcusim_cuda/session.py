@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tcusim.backends import Edge
+from tcusim.backends import Edge, Lane
 from tcusim.errors import InputError
 from tcusim.machine import format_of
 from tcusim.machine.shapes import TILE_BYTES
@@ -171,24 +171,69 @@ class DeviceSession:
             or (stream is not None and handle_of(stream) != handle)
         ):
             return None
-        words, launch = queue.words, self.runtime.launch
+        if out is None:
+            out = self._new(library, inputs[self._first], shape)
+            addresses.append(library.address(out))
+        self._fire(queue, addresses)
+        return out
+
+    def _new(self, library: QuickLibrary, like: Any, shape: tuple[int, ...]) -> Any:
+        """Return a new array for the result."""
+        try:
+            return library.new(like, shape, self._result)
+        # Whatever the library raises goes on, as an error that says what was launched if it can.
+        except Exception as error:
+            self._now = None
+            self.runtime.explain(error, self.plan.title, self._configured)
+            raise
+
+    def _fire(self, queue: _Queue, addresses: Sequence[int]) -> None:
+        """Launch a queue on arrays at these addresses: the inputs, then the result."""
+        words, launch, stream = queue.words, self.runtime.launch, queue.stream
         try:
             with self._lock:
-                if out is None:
-                    out = library.new(inputs[self._first], shape, self._result)
-                    addresses.append(library.address(out))
                 for place, address in enumerate(addresses):
                     words[place] = address
                 if queue.status_bytes:
-                    driver.clear(queue.status, queue.status_bytes, handle)
+                    Driver.open().clear(queue.status, queue.status_bytes, stream.handle)
                 for call in queue.calls:
                     self._now = call
-                    launch(call, queue.stream)
-        # Whatever the library raises goes on, as an error that says what was launched if it can.
+                    launch(call, stream)
         except Exception as error:
             self.runtime.explain(error, self.plan.title, self._configured)
             raise
-        return out
+
+    def lane(self, arrays: Sequence[Any], shape: tuple[int, ...]) -> Lane | None:
+        """Return the shortest way; see `tcusim.backends.QuickSession.lane`."""
+        look = self._look(dict(zip(self.plan.inputs, arrays, strict=True)), None, shape)
+        if look is None or look.signature not in self._known:
+            return None
+        library, _, _, device, _ = look
+        handle = library.current_stream(device)
+        queue = self._quick.get((device, handle, False))
+        if queue is None:
+            return None
+        driver = Driver.open()
+        context = driver.primary_context(device)
+        is_plain, address_of = library.is_plain, library.address
+
+        def lane(*arrays: Any) -> Any:
+            addresses = []
+            for array in arrays:
+                address = address_of(array)
+                if address % TILE_BYTES or not is_plain(array):
+                    return None
+                addresses.append(address)
+            if library.current_stream(device) != handle or driver.current_context() != context:
+                return None
+            if self._quick.get((device, handle, False)) is not queue:
+                return None
+            out = self._new(library, arrays[0], shape)
+            addresses.append(address_of(out))
+            self._fire(queue, addresses)
+            return out
+
+        return lane
 
     def _look(self, inputs: Mapping[str, Any], out: Any, shape: tuple[int, ...]) -> _Look | None:
         """Return what the short way sees of a call; None if it is not for such arrays."""

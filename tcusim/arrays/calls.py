@@ -7,8 +7,9 @@ value is a `HostCall` or a `DeviceCall`, which only moves arrays and launches.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
@@ -33,7 +34,7 @@ from tcusim.arrays.libraries import (
 from tcusim.arrays.problem import AnyProblem
 from tcusim.arrays.report import Report
 from tcusim.arrays.request import Call, Layout, ProductLayout
-from tcusim.backends import DeviceBackend, Edge, Session
+from tcusim.backends import DeviceBackend, Edge, Lane, QuickSession, Session
 from tcusim.errors import InputError, Unsupported
 from tcusim.program.launches import LaunchPlan
 
@@ -42,6 +43,8 @@ __all__ = [
     "Cache",
     "Computation",
     "ReadyCall",
+    "lane_of",
+    "noticed",
     "product_call",
     "run_ready",
     "segment_call",
@@ -110,7 +113,19 @@ class Cache:
 
 
 READY: Final = Cache(256)
+_NOTICED: Final[ContextVar[list[ReadyCall] | None]] = ContextVar("tcusim.noticed", default=None)
 NO_EXTRA: Final[Mapping[str, Any]] = {}
+
+
+@contextmanager
+def noticed() -> Iterator[list[ReadyCall]]:
+    """Give a list, to which each call that is run within this context is added."""
+    seen: list[ReadyCall] = []
+    token = _NOTICED.set(seen)
+    try:
+        yield seen
+    finally:
+        _NOTICED.reset(token)
 
 
 def run_ready(asked: Arrays, arrays: Arrays, call: Call, prepare: Prepare) -> Any:
@@ -130,6 +145,9 @@ def run_ready(asked: Arrays, arrays: Arrays, call: Call, prepare: Prepare) -> An
         ready = prepare(asked, arrays, call)
         if is_known:
             READY.keep(key, ready)
+    seen = _NOTICED.get()
+    if seen is not None:
+        seen.append(ready)
     return ready(arrays, call)
 
 
@@ -311,6 +329,17 @@ class DeviceCall:
         if self.flat is not None:
             result = out if out is not None else result.reshape(self.flat)
         return result if self.back is None else self.backend.restored(result, self.back)
+
+
+def lane_of(ready: ReadyCall, array: Any) -> Lane | None:
+    """Return the shortest way for a call of one array that has been run, if there is one."""
+    if not isinstance(ready, DeviceCall) or ready.layouts != (("in", None),):
+        return None
+    extras = (ready.initial, ready.starts, ready.back, ready.flat, ready.extra)
+    if any(extra is not None for extra in extras):
+        return None
+    session = ready.session
+    return session.lane((array,), ready.shape) if isinstance(session, QuickSession) else None
 
 
 @dataclass(frozen=True, slots=True)

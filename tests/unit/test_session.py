@@ -383,3 +383,32 @@ def test_a_failure_on_the_short_way_is_explained(quick: StandIn) -> None:
     with pytest.raises(LaunchError, match=r"stand-in: Plan\(.*scan_tn was to run as 1 blocks"):
         session.run(given, shape=FEW.shape)
     assert quick.long_ways == 1
+
+
+def test_a_lane_launches_on_arrays_like_earlier_ones(
+    quick: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = prepared(quick, result="float32", algorithm="scan_single_pass")
+    first = Cupy.ndarray(aligned(LONG))
+    assert session.lane((first,), LONG.shape) is None
+    expected = session.run({"in": first}, shape=LONG.shape).values.tobytes()
+    lane = session.lane((first,), LONG.shape)
+    assert lane(first).values.tobytes() == expected
+    assert quick.long_ways == 1
+    assert quick.driver.notes == 2 * quick.driver.notes[:2]
+    # What it is not for is not launched, and left to the general way.
+    apart = aligned(np.zeros(2 * LONG.size, np.float16))
+    for other in (aligned(LONG, shift=16), apart[::2]):
+        assert lane(Cupy.ndarray(other)) is None
+    with monkeypatch.context() as patch:
+        patch.setattr(Cupy, "stream", SimpleNamespace(ptr=5))
+        assert lane(first) is None
+    with monkeypatch.context() as patch:
+        patch.setattr(StandInDriver, "current_context", lambda self: 8)
+        assert lane(first) is None
+    assert quick.launches == 2
+    quick.fails = ZeroDivisionError("no")
+    with pytest.raises(LaunchError, match=r"scan_single_pass was to run as"):
+        lane(first)
+    session.forget()
+    assert lane(first) is None

@@ -1,0 +1,63 @@
+"""Calls of torch's users that are repeated: from a tensor to its launch with few steps between.
+
+The general way of a call completes, checks and prepares, and keeps what it has prepared. Here its
+last part alone is kept, by all that the result depends on beside the tensor's values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, Final, NamedTuple
+
+from tcusim.arrays.calls import lane_of, noticed
+from tcusim.backends import Lane
+
+__all__ = ["Key", "found", "keep", "launched"]
+
+_MOST: Final = 256
+_LANES: Final[dict[Hashable, Lane]] = {}
+
+
+class Key(NamedTuple):
+    """What was asked for, and of what tensor. asked: the operator and its arguments."""
+
+    asked: Hashable
+    shape: Any
+    dtype: Any
+    device: Any
+    rest: Hashable = None
+
+
+def launched(asked: Hashable, input: Any, general: Callable[[], Any]) -> Any:
+    """Return an operator's result: by the way that is kept for such a tensor, or the general one.
+
+    Nothing records, traces or maps the tensor.
+    """
+    if not input.is_cuda:
+        return general()
+    key = Key(asked, input.shape, input.dtype, input.device)
+    lane = _LANES.get(key)
+    if lane is not None:
+        # A parameter in inference is a tensor, too.
+        result = lane(input.detach() if input.requires_grad else input)
+        if result is not None:
+            return result
+    with noticed() as ran:
+        result = general()
+    if len(ran) == 1:
+        keep(key, lane_of(ran[0], input))
+    return result
+
+
+def found(key: Key) -> Lane | None:
+    """Return the way that is kept for such tensors."""
+    return _LANES.get(key)
+
+
+def keep(key: Key, lane: Lane | None) -> None:
+    """Keep a way; the one kept first is let go if there are too many."""
+    if lane is None:
+        return
+    _LANES[key] = lane
+    while len(_LANES) > _MOST:
+        _LANES.pop(next(iter(_LANES)), None)

@@ -1,0 +1,80 @@
+"""tcusim.torch.repeated: the last part of a call is kept, by all that its result depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+import tcusim
+from tcusim.arrays.calls import noticed
+from tcusim.torch import repeated
+from tcusim.torch.repeated import Key, found, keep, launched
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeated, "_LANES", {})
+
+
+def tensor(*shape: int, is_cuda: bool = True, dtype: str = "half") -> Any:
+    return SimpleNamespace(shape=shape, dtype=dtype, device=0, is_cuda=is_cuda, requires_grad=False)
+
+
+def test_the_general_way_comes_first_and_its_end_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    ways: list[str] = []
+
+    def general() -> str:
+        tcusim.sum(np.ones(4, np.float16))
+        ways.append("general")
+        return "general"
+
+    def lane(one: Any) -> str | None:
+        ways.append("lane")
+        return None if one.stops else "lane"
+
+    monkeypatch.setattr(repeated, "lane_of", lambda ready, one: lane)
+    x = tensor(2, 3)
+    x.stops = False
+    assert [launched(("sum", 1), x, general) for _ in range(3)] == ["general", "lane", "lane"]
+    for other in (tensor(3, 2), tensor(2, 3, dtype="float")):
+        assert launched(("sum", 1), other, general) == "general"
+    assert launched(("sum", 0), x, general) == "general"
+    x.stops = True
+    assert launched(("sum", 1), x, general) == "general"
+    assert ways[-2:] == ["lane", "general"]
+
+
+def test_on_the_cpu_and_of_several_calls_nothing_is_kept() -> None:
+    def one() -> Any:
+        return tcusim.sum(np.ones(4, np.float16))
+
+    launched("sum", tensor(4, is_cuda=False), one)
+    launched("sum", tensor(4), lambda: (one(), one()))
+    # The simulator's calls have no such way.
+    launched("sum", tensor(4), one)
+    assert not repeated._LANES
+
+
+def test_as_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeated, "_MOST", 3)
+    way: Callable[..., Any] = lambda *arrays: arrays  # noqa: E731 - it has no other name
+    keys = [Key(number, (), "half", 0) for number in range(5)]
+    for key in keys:
+        keep(key, way)
+    keep(Key("none", (), "half", 0), None)
+    assert [found(key) is way for key in keys] == [False, False, True, True, True]
+
+
+def test_calls_are_noticed_where_they_are_asked_for() -> None:
+    x = np.ones(4, np.float16)
+    with noticed() as seen:
+        tcusim.sum(x)
+        tcusim.cumsum(x)
+    tcusim.sum(x)
+    assert len(seen) == 2
