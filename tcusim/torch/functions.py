@@ -23,18 +23,20 @@ from tcusim.torch.operators import (
     segment_sum_kernel,
     sum_kernel,
 )
+from tcusim.torch.repeated import launched
 from tcusim.torch.simulation import arch_for
 
-__all__ = ["cumsum", "matmul", "matvec", "segment_cumsum", "segment_sum", "sum"]
+__all__ = ["cumsum", "is_simple", "matmul", "matvec", "segment_cumsum", "segment_sum", "sum"]
 
 Tensor: TypeAlias = Any
 Bits: TypeAlias = Literal["segment", "exact"]
 
 _OPS = torch.ops.tcusim
 _HALF = (torch.float16, torch.bfloat16)
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
-def _is_simple(*tensors: Tensor | None) -> bool:
+def is_simple(*tensors: Tensor | None) -> bool:
     """Return whether nothing has to know of a call on these tensors but the kernel.
 
     Nothing traces or compiles it, records a derivative, or maps it over a batch.
@@ -44,10 +46,11 @@ def _is_simple(*tensors: Tensor | None) -> bool:
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return False
     grad = torch.is_grad_enabled()
-    return all(
-        one is None or (type(one) is torch.Tensor and not (grad and one.requires_grad))
-        for one in tensors
-    )
+    # A loop, which takes half as long as `all`.
+    for one in tensors:
+        if one is not None and (type(one) not in _PLAIN or (grad and one.requires_grad)):
+            return False
+    return True
 
 
 def _require_tensor(name: str, value: Any) -> None:
@@ -127,9 +130,12 @@ def sum(
     tensor([ 3., 12.], dtype=torch.float16)
     """
     wanted = _of_autocast(input, dtype)
-    axes = [dim] if isinstance(dim, int) else None if dim is None else list(dim)
-    call = sum_kernel if _is_simple(input) else _OPS.sum.default
-    return _put(call(input, axes, keepdim, wanted, bits), out)
+    axes = (dim,) if isinstance(dim, int) else None if dim is None else tuple(dim)
+    if is_simple(input):
+        arguments = axes, keepdim, wanted, bits
+        result = launched(("sum", *arguments), input, lambda: sum_kernel(input, *arguments))
+        return _put(result, out)
+    return _put(_OPS.sum.default(input, axes, keepdim, wanted, bits), out)
 
 
 def cumsum(
@@ -174,14 +180,16 @@ def cumsum(
     tensor([4., 3., 2., 1.], dtype=torch.float16)
     """
     wanted = _of_autocast(input, dtype)
-    simple = _is_simple(input)
-    if simple and out is not None:
+    simple = is_simple(input)
+    if simple and out is None:
+        arguments = dim, exclusive, reverse, wanted, bits
+        return launched(("cumsum", *arguments), input, lambda: cumsum_kernel(input, *arguments))
+    if simple:
         return tcusim.cumsum(
             input.detach(), axis=dim, dtype=array_name_of(wanted), out=out,
             exclusive=exclusive, reverse=reverse, bits=bits, arch=arch_for(input),
         )  # fmt: skip
-    call = cumsum_kernel if simple else _OPS.cumsum.default
-    return _put(call(input, dim, exclusive, reverse, wanted, bits), out)
+    return _put(_OPS.cumsum.default(input, dim, exclusive, reverse, wanted, bits), out)
 
 
 def segment_sum(
@@ -242,7 +250,7 @@ def segment_sum(
     """
     input, offsets, dim = _segments(input, size, offsets, ids, num_segments, dim, check)
     wanted = _of_autocast(input, dtype)
-    call = segment_sum_kernel if _is_simple(input, offsets) else _OPS.segment_sum.default
+    call = segment_sum_kernel if is_simple(input, offsets) else _OPS.segment_sum.default
     return _put(call(input, offsets, size or 0, dim, check, wanted, bits), out)
 
 
@@ -288,7 +296,7 @@ def segment_cumsum(
     """
     input, offsets, dim = _segments(input, size, offsets, ids, num_segments, dim, check)
     wanted = _of_autocast(input, dtype)
-    call = segment_cumsum_kernel if _is_simple(input, offsets) else _OPS.segment_cumsum.default
+    call = segment_cumsum_kernel if is_simple(input, offsets) else _OPS.segment_cumsum.default
     result = call(input, offsets, size or 0, dim, check, exclusive, reverse, wanted, bits)
     return _put(result, out)
 
@@ -393,7 +401,7 @@ def matmul(a: Tensor, b: Tensor, *, dtype: Any = None, out: Tensor | None = None
         return matvec(a, b, dtype=dtype, out=out)
     rows = a.unsqueeze(-2) if a.dim() == 1 else a
     wanted = a.dtype if dtype is None else dtype
-    call = matmul_kernel if _is_simple(rows, b) else _OPS.matmul.default
+    call = matmul_kernel if is_simple(rows, b) else _OPS.matmul.default
     result = call(rows, b, wanted)
     return _put(result.squeeze(-2) if a.dim() == 1 else result, out)
 
@@ -427,7 +435,7 @@ def matvec(a: Tensor, x: Tensor, *, dtype: Any = None, out: Tensor | None = None
     a, x = _operands(a, x, "x")
     rows = a.unsqueeze(0) if a.dim() == 1 else a
     wanted = a.dtype if dtype is None else dtype
-    call = matvec_kernel if _is_simple(rows, x) else _OPS.matvec.default
+    call = matvec_kernel if is_simple(rows, x) else _OPS.matvec.default
     result = call(rows, x, wanted)
     return _put(result.squeeze(-1) if a.dim() == 1 else result, out)
 

@@ -13,7 +13,7 @@ import torch
 from tcusim.errors import InputError
 from tcusim.torch.functions import Tensor, cumsum, matmul
 from tcusim.torch.functions import sum as tensor_sum
-from tcusim.torch.norms import log_softmax, mean, softmax
+from tcusim.torch.norms import log_softmax, mean, normalised, softmax
 
 __all__ = ["ROUTED", "batch_invariant"]
 
@@ -242,12 +242,9 @@ def _rms_norm(usual: Usual) -> Usual:
             whole: tuple[Tensor, Tensor] = usual(keyset, input, shape, weight, eps)
             return whole
         axes = tuple(range(-len(shape), 0))
-        wide = input if input.dtype == torch.float64 else input.float()
         added = torch.finfo(input.dtype).eps if eps is None else eps
-        inverse = 1 / torch.sqrt(mean(wide * wide, axes, True) + added)
-        result = wide * inverse
-        result = result if weight is None else result * weight
-        return result.to(input.dtype), inverse
+        result, inverse = normalised(input, axes, weight, added, scales=True)
+        return result, inverse
 
     return kernel
 

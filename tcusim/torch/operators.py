@@ -6,6 +6,7 @@ Operators are defined once, when this module is first imported. Users call the f
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import torch
@@ -14,7 +15,7 @@ import tcusim
 from tcusim.machine.formats import array_name_of
 from tcusim.torch.simulation import arch_for
 
-__all__ = ["LIBRARY", "result_type"]
+__all__ = ["LIBRARY", "cast", "divided", "plain", "register", "result_type"]
 
 # It lives as long as the process: without it the operators are gone.
 LIBRARY: Final = torch.library.Library("tcusim", "DEF")
@@ -43,9 +44,20 @@ def result_type(dtype: Any, given: Any) -> Any:
     return given if given.is_floating_point else torch.int64
 
 
-def _plain(tensor: Any) -> Any:
+def plain(tensor: Any) -> Any:
     """Return a tensor that has no gradient: what torch records of it is above these kernels."""
-    return tensor.detach() if tensor.requires_grad else tensor
+    return tensor.detach() if tensor.requires_grad or type(tensor) is not torch.Tensor else tensor
+
+
+def divided(total: Any, count: int) -> Any:
+    """Return a quotient that is rounded once.
+
+    On a GPU torch multiplies by the reciprocal of a Python number, which is rounded, too; it
+    divides by a tensor. Those of powers of two are exact.
+    """
+    if count and not count & (count - 1):
+        return total / count
+    return total / torch.full((), count, dtype=total.dtype, device=total.device)
 
 
 def _length(input: Any, offsets: Any, size: int, dim: int) -> int:
@@ -65,7 +77,7 @@ def _length(input: Any, offsets: Any, size: int, dim: int) -> int:
 def sum_kernel(input: Any, dim: Any, keepdim: bool, dtype: Any, bits: Any) -> Any:
     """Compute the operator `sum`."""
     result = tcusim.sum(
-        _plain(input),
+        plain(input),
         axis=None if dim is None else tuple(dim),
         keepdims=keepdim,
         dtype=array_name_of(dtype),
@@ -80,7 +92,7 @@ def cumsum_kernel(
 ) -> Any:
     """Compute the operator `cumsum`."""
     result = tcusim.cumsum(
-        _plain(input),
+        plain(input),
         axis=dim,
         exclusive=exclusive,
         reverse=reverse,
@@ -96,7 +108,7 @@ def segment_sum_kernel(
 ) -> Any:
     """Compute the operator `segment_sum`."""
     result = tcusim.segmented_sum(
-        _plain(input),
+        plain(input),
         size or None,
         offsets=offsets,
         check_offsets=check,
@@ -121,7 +133,7 @@ def segment_cumsum_kernel(
 ) -> Any:
     """Compute the operator `segment_cumsum`."""
     result = tcusim.segmented_cumsum(
-        _plain(input),
+        plain(input),
         size or None,
         offsets=offsets,
         check_offsets=check,
@@ -137,12 +149,12 @@ def segment_cumsum_kernel(
 
 def matmul_kernel(a: Any, b: Any, dtype: Any) -> Any:
     """Compute the operator `matmul`."""
-    return tcusim.matmul(_plain(a), _plain(b), dtype=array_name_of(dtype), arch=arch_for(a))
+    return tcusim.matmul(plain(a), plain(b), dtype=array_name_of(dtype), arch=arch_for(a))
 
 
 def matvec_kernel(a: Any, x: Any, dtype: Any) -> Any:
     """Compute the operator `matvec`."""
-    return tcusim.matvec(_plain(a), _plain(x), dtype=array_name_of(dtype), arch=arch_for(a))
+    return tcusim.matvec(plain(a), plain(x), dtype=array_name_of(dtype), arch=arch_for(a))
 
 
 # --- Shapes, for tensors without data -------------------------------------------------------------
@@ -191,7 +203,8 @@ def _matvec_shape(a: Any, x: Any, dtype: Any) -> Any:
 # They are operators themselves, so that they can be derived and compiled again.
 
 
-def _cast(gradient: Any, like: Any) -> Any:
+def cast(gradient: Any, like: Any) -> Any:
+    """Return a gradient in the type of what it is of."""
     return gradient if gradient.dtype == like else gradient.to(like)
 
 
@@ -205,7 +218,7 @@ def _sum_backward(ctx: Any, gradient: Any) -> Any:
     if not ctx.keepdim:
         for place in sorted(one % len(ctx.shape) for one in taken):
             gradient = gradient.unsqueeze(place)
-    return _cast(gradient, ctx.dtype).expand(ctx.shape), None, None, None, None
+    return cast(gradient, ctx.dtype).expand(ctx.shape), None, None, None, None
 
 
 def _keep_cumsum(ctx: Any, inputs: Any, output: Any) -> None:
@@ -218,7 +231,7 @@ def _cumsum_backward(ctx: Any, gradient: Any) -> Any:
     own = torch.ops.tcusim.cumsum.default(
         gradient, ctx.dim, ctx.exclusive, not ctx.reverse, gradient.dtype, ctx.bits
     )
-    return _cast(own, ctx.dtype), None, None, None, None, None
+    return cast(own, ctx.dtype), None, None, None, None, None
 
 
 def _keep_segments(ctx: Any, inputs: Any, output: Any) -> None:
@@ -235,7 +248,7 @@ def _segment_sum_backward(ctx: Any, gradient: Any) -> Any:
     else:
         segments = torch.bucketize(places, offsets.to(gradient.device), right=True) - 1
     own = gradient.index_select(ctx.dim, segments)
-    return _cast(own, ctx.dtype), None, None, None, None, None, None
+    return cast(own, ctx.dtype), None, None, None, None, None, None
 
 
 def _segment_cumsum_backward(ctx: Any, gradient: Any) -> Any:
@@ -244,7 +257,7 @@ def _segment_cumsum_backward(ctx: Any, gradient: Any) -> Any:
     own = torch.ops.tcusim.segment_cumsum.default(
         gradient, offsets, ctx.size, ctx.dim, check, exclusive, not reverse, gradient.dtype, bits
     )
-    return _cast(own, ctx.dtype), *([None] * 8)
+    return cast(own, ctx.dtype), *([None] * 8)
 
 
 def _keep_product(ctx: Any, inputs: Any, output: Any) -> None:
@@ -263,17 +276,17 @@ def _summed_to(gradient: Any, shape: Any, dtype: Any) -> Any:
     ]
     if taken:
         gradient = torch.ops.tcusim.sum.default(gradient, taken, True, gradient.dtype, "segment")
-    return _cast(gradient.reshape(shape), dtype)
+    return cast(gradient.reshape(shape), dtype)
 
 
 def _matmul_backward(ctx: Any, gradient: Any) -> Any:
     a, b = ctx.saved_tensors
     multiply, for_a, for_b = torch.ops.tcusim.matmul.default, None, None
     if ctx.needs_input_grad[0]:
-        for_a = multiply(_cast(gradient, b.dtype), b.mT, b.dtype)
+        for_a = multiply(cast(gradient, b.dtype), b.mT, b.dtype)
         for_a = _summed_to(for_a, a.shape, a.dtype)
     if ctx.needs_input_grad[1]:
-        for_b = multiply(a.mT, _cast(gradient, a.dtype), a.dtype)
+        for_b = multiply(a.mT, cast(gradient, a.dtype), a.dtype)
         for_b = _summed_to(for_b, b.shape, b.dtype)
     return for_a, for_b, None
 
@@ -283,10 +296,10 @@ def _matvec_backward(ctx: Any, gradient: Any) -> Any:
     for_a = for_x = None
     if ctx.needs_input_grad[0]:
         # One product for each element: there is nothing to add.
-        for_a = _cast(gradient, a.dtype).unsqueeze(-1) * x.unsqueeze(-2)
+        for_a = cast(gradient, a.dtype).unsqueeze(-1) * x.unsqueeze(-2)
         for_a = _summed_to(for_a, a.shape, a.dtype)
     if ctx.needs_input_grad[1]:
-        for_x = torch.ops.tcusim.matvec.default(a.mT, _cast(gradient, a.dtype), a.dtype)
+        for_x = torch.ops.tcusim.matvec.default(a.mT, cast(gradient, a.dtype), a.dtype)
         for_x = _summed_to(for_x, x.shape, x.dtype)
     return for_a, for_x, None
 
@@ -380,8 +393,9 @@ _OPERATORS: Final = {
 }
 
 
-def _register() -> None:
-    for name, (kernel, shape, keep, backward, vmap) in _OPERATORS.items():
+def register(operators: Mapping[str, tuple[Any, ...]]) -> None:
+    """Give defined operators their kernel, shapes, what they keep, derivative and vmap."""
+    for name, (kernel, shape, keep, backward, vmap) in operators.items():
         full = f"tcusim::{name}"
         for device in ("CPU", "CUDA"):
             LIBRARY.impl(name, kernel, device)
@@ -390,4 +404,4 @@ def _register() -> None:
         torch.library.register_vmap(full, vmap, lib=LIBRARY)
 
 
-_register()
+register(_OPERATORS)

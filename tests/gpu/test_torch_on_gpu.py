@@ -26,6 +26,8 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "matvec": lambda t, x: t.matvec(x, x[0]),
     "mean": lambda t, x: t.mean(x, 1),
     "rms_norm": lambda t, x: t.rms_norm(x, 4096),
+    "rms_norm with a weight": lambda t, x: t.rms_norm(x[:, :1000], 1000, x[0, :1000], 1e-5),
+    "mean of 1000": lambda t, x: t.mean(x[:, :1000], 1),
     "layer_norm": lambda t, x: t.layer_norm(x, 4096),
 }
 DTYPES = ("float16", "bfloat16", "float32")
@@ -71,7 +73,7 @@ def test_torch_finds_nothing_wrong(torch: Any, tct: Any) -> None:
     del tct
     x, f32 = torch.randn(3, 64, device="cuda", requires_grad=True), torch.float32
     offsets = torch.tensor([0, 10, 64], device="cuda")
-    ops = torch.ops.tcusim
+    ops, half = torch.ops.tcusim, x.detach().half().requires_grad_()
     for operator, arguments in (
         (ops.sum, (x, [1], False, f32, "segment")),
         (ops.cumsum, (x, 1, True, False, f32, "segment")),
@@ -79,6 +81,8 @@ def test_torch_finds_nothing_wrong(torch: Any, tct: Any) -> None:
         (ops.segment_cumsum, (x, None, 16, 1, True, False, True, f32, "segment")),
         (ops.matmul, (x, x.detach().mT, f32)),
         (ops.matvec, (x, x.detach()[0], f32)),
+        (ops.rms_norm, (half, half.detach()[0], 1e-5)),
+        (ops.rms_scales, (half, 1e-5)),
     ):
         assert set(torch.library.opcheck(operator.default, arguments).values()) == {"SUCCESS"}
 

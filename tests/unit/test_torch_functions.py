@@ -237,14 +237,14 @@ def test_what_is_refused(call: Callable[[Any], Any], text: str) -> None:
 
 def test_simple_calls_pass_the_dispatcher_by() -> None:
     x = torch.ones(3)
-    assert functions._is_simple(x)
-    assert not functions._is_simple(x.clone().requires_grad_())
+    assert functions.is_simple(x)
+    assert not functions.is_simple(x.clone().requires_grad_())
     with torch.no_grad():
-        assert functions._is_simple(x.clone().requires_grad_())
+        assert functions.is_simple(x.clone().requires_grad_())
     seen: list[bool] = []
 
     def look(one: Any) -> Any:
-        seen.append(functions._is_simple(one))
+        seen.append(functions.is_simple(one))
         return one
 
     torch.vmap(look)(torch.ones(2, 2))

@@ -1,0 +1,195 @@
+"""The operators behind `rms_norm`: one pass over memory for tensors of half precision."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final
+
+import torch
+
+from tcusim.algorithms.norm import MOST_COLUMNS, rms_norm
+from tcusim.arrays.libraries import as_numpy, chosen_backend, like_array
+from tcusim.backends import DeviceBackend, QuickSession, Session, get_backend, run
+from tcusim.machine.formats import BY_ARRAY_NAME, array_name_of
+from tcusim.program.grammar import Program
+from tcusim.program.launches import LaunchPlan
+from tcusim.torch.operators import LIBRARY, cast, divided, plain, register
+from tcusim.torch.repeated import Key, found, keep
+from tcusim.torch.simulation import arch_for
+
+__all__ = ["are_fused", "rms_norm_at_once", "rms_norm_kernel", "rms_scales_kernel"]
+
+LIBRARY.define("rms_norm(Tensor input, Tensor? weight, float eps) -> Tensor")
+LIBRARY.define("rms_scales(Tensor input, float eps) -> Tensor")
+
+_HALF: Final = (torch.float16, torch.bfloat16)
+_WEIGHTS: Final = (*_HALF, torch.float32)
+
+
+def are_fused(input: Any, columns: int, weight: Any) -> bool:
+    """Return whether there is a program for rows of so many columns, and their weight."""
+    fits = input.dtype in _HALF and 1 <= columns <= MOST_COLUMNS
+    return fits and (weight is None or (weight.dtype in _WEIGHTS and weight.device == input.device))
+
+
+# --- Kernels: of rows of half precision, a matrix -------------------------------------------------
+
+_program = lru_cache(maxsize=256)(rms_norm)
+
+
+@lru_cache(maxsize=256)
+def _session(program: Program, sizes: tuple[tuple[str, int], ...], backend: str) -> Session:
+    home = get_backend(backend)
+    assert isinstance(home, DeviceBackend)
+    return home.prepare(LaunchPlan.of_program(program, dict(sizes)))
+
+
+def _session_of(program: Program, arrays: dict[str, Any]) -> Session:
+    sizes = tuple((name, array.numel()) for name, array in arrays.items())
+    return _session(program, sizes, chosen_backend(arrays["in"], None).name)
+
+
+def _run(program: Program, arrays: dict[str, Any], shape: tuple[int, ...]) -> Any:
+    """Return the output of a program, in some shape, where its inputs are."""
+    input = arrays["in"]
+    if input.is_cuda:
+        return _session_of(program, arrays).run(arrays, shape=shape)
+    values = {name: as_numpy(name, array).reshape(-1) for name, array in arrays.items()}
+    out = run(program, values, arch=arch_for(input))["out"]
+    return like_array(input, out.reshape(shape))
+
+
+def _type_of(tensor: Any) -> str:
+    return BY_ARRAY_NAME[array_name_of(tensor.dtype)].name
+
+
+def _rounded(eps: float) -> float:
+    """Return the number as float32 has it."""
+    return float(torch.tensor(eps, dtype=torch.float32).item())
+
+
+def rms_norm_kernel(input: Any, weight: Any, eps: float) -> Any:
+    """Compute the operator `rms_norm`."""
+    return _normalised(input, weight, input.shape[1], eps)
+
+
+def _normalised(input: Any, weight: Any, columns: int, eps: float, key: Key | None = None) -> Any:
+    """Return rows of so many elements, normalised. key: by which the launch is kept."""
+    if not input.numel():
+        return torch.empty_like(input)
+    arrays = {"in": plain(input).contiguous()}
+    kind = None
+    if weight is not None:
+        arrays["weight"] = plain(weight).contiguous()
+        kind = _type_of(weight)
+    program = _program(columns, _type_of(input), eps=_rounded(eps), weight=kind)
+    result = _run(program, arrays, input.shape)
+    if key is not None:
+        session = _session_of(program, arrays)
+        if isinstance(session, QuickSession):
+            keep(key, session.lane(tuple(arrays.values()), input.shape))
+    return result
+
+
+def rms_norm_at_once(input: Any, weight: Any, columns: int, eps: float) -> Any:
+    """Compute the operator for a tensor of any shape, of which nothing is recorded or traced."""
+    if not input.is_cuda:
+        return _normalised(input, weight, columns, eps)
+    input = plain(input)
+    rest = None
+    if weight is not None:
+        weight = plain(weight)
+        rest = weight.shape, weight.dtype, weight.device
+    key = Key(("rms_norm", columns, eps), input.shape, input.dtype, input.device, rest)
+    lane = found(key)
+    if lane is not None:
+        result = lane(input) if weight is None else lane(input, weight)
+        if result is not None:
+            return result
+    return _normalised(input, weight, columns, eps, key)
+
+
+def rms_scales_kernel(input: Any, eps: float) -> Any:
+    """Compute the operator `rms_scales`: what each row is multiplied by."""
+    rows, columns = input.shape
+    if not rows:
+        return input.new_empty((0,), dtype=torch.float32)
+    program = _program(columns, _type_of(input), eps=_rounded(eps), scales=True)
+    return _run(program, {"in": plain(input).contiguous()}, (rows,))
+
+
+# --- Shapes, derivatives, vmap --------------------------------------------------------------------
+
+
+def _shape(input: Any, weight: Any, eps: float) -> Any:
+    return input.new_empty(input.shape)
+
+
+def _scales_shape(input: Any, eps: float) -> Any:
+    return input.new_empty(input.shape[:1], dtype=torch.float32)
+
+
+def _keep(ctx: Any, inputs: Any, output: Any) -> None:
+    input, weight, ctx.eps = inputs
+    ctx.save_for_backward(input, weight)
+
+
+def _sum(values: Any, axis: int) -> Any:
+    return torch.ops.tcusim.sum.default(values, [axis], True, torch.float32, "segment")
+
+
+def _backward(ctx: Any, gradient: Any) -> Any:
+    input, weight = ctx.saved_tensors
+    scale = torch.ops.tcusim.rms_scales.default(input, ctx.eps).unsqueeze(1)
+    wide, given = input.float(), gradient.float()
+    for_input = for_weight = None
+    if ctx.needs_input_grad[0]:
+        own = given if weight is None else given * weight
+        along = divided(_sum(own * wide, 1), input.shape[1])
+        for_input = cast(scale * own - wide * (scale * scale * scale * along), input.dtype)
+    if weight is not None and ctx.needs_input_grad[1]:
+        for_weight = cast(_sum(given * (wide * scale), 0).squeeze(0), weight.dtype)
+    return for_input, for_weight, None
+
+
+def _keep_scales(ctx: Any, inputs: Any, output: Any) -> None:
+    input, _ = inputs
+    ctx.save_for_backward(input, output)
+
+
+def _scales_backward(ctx: Any, gradient: Any) -> Any:
+    input, scale = ctx.saved_tensors
+    factor = divided(-gradient * scale * scale * scale, input.shape[1])
+    return cast(factor.unsqueeze(1) * input.float(), input.dtype), None
+
+
+def _vmap(info: Any, places: Any, input: Any, weight: Any, eps: float) -> Any:
+    operator = torch.ops.tcusim.rms_norm.default
+    if places[1] is not None:
+        weights = weight.movedim(places[1], 0)
+        inputs = (
+            input.expand(info.batch_size, *input.shape)
+            if places[0] is None
+            else (input.movedim(places[0], 0))
+        )
+        pairs = zip(inputs.unbind(0), weights.unbind(0), strict=True)
+        return torch.stack([operator(one, its, eps) for one, its in pairs]), 0
+    rows = input.movedim(places[0], 0)
+    return operator(rows.flatten(0, 1), weight, eps).reshape(rows.shape), 0
+
+
+def _scales_vmap(info: Any, places: Any, input: Any, eps: float) -> Any:
+    rows = input.movedim(places[0], 0)
+    scales = torch.ops.tcusim.rms_scales.default(rows.flatten(0, 1), eps)
+    return scales.reshape(rows.shape[:2]), 0
+
+
+register(
+    {
+        "rms_norm": (rms_norm_kernel, _shape, _keep, _backward, _vmap),
+        "rms_scales": (
+            *(rms_scales_kernel, _scales_shape),
+            *(_keep_scales, _scales_backward, _scales_vmap),
+        ),
+    }
+)

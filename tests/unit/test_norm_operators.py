@@ -1,0 +1,107 @@
+"""tcusim.torch.norm_operators: `rms_norm` of half precision in one pass, and its derivatives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch", reason="torch is not installed")
+
+import tcusim.torch as tct  # noqa: E402 - torch is there
+from tcusim.algorithms.norm import MOST_COLUMNS  # noqa: E402
+from tcusim.torch.norm_operators import are_fused, rms_norm_kernel  # noqa: E402
+
+F = torch.nn.functional
+
+
+def rows(*shape: int, dtype: str = "float16", seed: int = 0) -> Any:
+    made = torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    return made.to(getattr(torch, dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_there_is_one_set_of_bits(dtype: str) -> None:
+    """Plain, recorded, compiled, mapped, and through torch's own function."""
+    x, weight = rows(4, 3, 96, dtype=dtype), rows(96, dtype=dtype, seed=1)
+    expected = tct.rms_norm(x, 96, weight, 1e-5)
+    torch.testing.assert_close(
+        expected, F.rms_norm(x.float(), (96,), weight.float(), 1e-5).to(x), rtol=1e-2, atol=1e-3
+    )
+    recorded = tct.rms_norm(x.clone().requires_grad_(), 96, weight, 1e-5)
+    compiled = torch.compile(
+        lambda x: tct.rms_norm(x, 96, weight, 1e-5), fullgraph=True, backend="aot_eager"
+    )
+    with tct.batch_invariant():
+        routed = F.rms_norm(x, (96,), weight, 1e-5)
+    for other in (
+        recorded.detach(),
+        compiled(x),
+        torch.vmap(lambda x: tct.rms_norm(x, 96, weight, 1e-5))(x),
+        torch.vmap(lambda x, w: tct.rms_norm(x, 96, w, 1e-5))(x, weight.expand(4, 96)),
+        torch.stack([tct.rms_norm(one, 96, weight, 1e-5) for one in x]),
+        routed,
+    ):
+        assert torch.equal(expected, other)
+
+
+def test_derivatives_are_those_of_float32() -> None:
+    x, weight = rows(5, 64), rows(64, seed=1)
+    found = []
+    for dtype in (torch.float16, torch.float32):
+        one = x.to(dtype, copy=True).requires_grad_()
+        factor = weight.to(dtype, copy=True).requires_grad_()
+        result = tct.rms_norm(one, 64, factor, 1e-5)
+        (result * torch.arange(64).to(dtype)).sum().backward()
+        found.append((one.grad.float(), factor.grad.float()))
+    for half, wide in zip(*found, strict=True):
+        torch.testing.assert_close(half, wide, rtol=2e-2, atol=5e-2)
+
+
+def test_scales_have_a_derivative() -> None:
+    x = rows(3, 32)
+    found = []
+    for one in (x.clone().requires_grad_(), x.float().requires_grad_()):
+        if one.dtype == torch.float16:
+            scales = torch.ops.tcusim.rms_scales(one, 0.5)
+        else:
+            scales = 1 / torch.sqrt((one * one).mean(1) + 0.5)
+        (scales * torch.tensor([1.0, 2.0, 3.0])).sum().backward()
+        found.append((scales.detach(), one.grad.float()))
+    for ours, expected in zip(*found, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=2e-3, atol=1e-4)
+    mapped = torch.vmap(lambda x: torch.ops.tcusim.rms_scales(x, 0.5))(x.reshape(3, 4, 8))
+    assert torch.equal(mapped[1], torch.ops.tcusim.rms_scales(x.reshape(3, 4, 8)[1], 0.5))
+
+
+def test_torch_finds_nothing_wrong() -> None:
+    x, weight = rows(3, 64).requires_grad_(), rows(64, seed=1).requires_grad_()
+    ops = torch.ops.tcusim
+    for operator, arguments in (
+        (ops.rms_norm, (x, weight, 1e-5)),
+        (ops.rms_norm, (x, None, 1e-5)),
+        (ops.rms_scales, (x, 1e-5)),
+    ):
+        assert set(torch.library.opcheck(operator.default, arguments).values()) == {"SUCCESS"}
+
+
+def test_other_tensors_take_the_general_way() -> None:
+    x = rows(2, 64)
+    assert are_fused(x, 64, None)
+    assert are_fused(x, MOST_COLUMNS, rows(64, dtype="float32"))
+    assert not are_fused(x, MOST_COLUMNS + 1, None)
+    assert not are_fused(x, 0, None)
+    assert not are_fused(x.float(), 64, None)
+    assert not are_fused(x, 64, rows(64, dtype="float64"))
+    long = rows(1, MOST_COLUMNS + 8)
+    torch.testing.assert_close(
+        tct.rms_norm(long, MOST_COLUMNS + 8),
+        F.rms_norm(long.float(), long.shape[1:], eps=2.0**-10).half(),
+    )
+
+
+def test_no_rows_and_gaps() -> None:
+    assert rms_norm_kernel(rows(0, 8), None, 1.0).shape == (0, 8)
+    assert torch.ops.tcusim.rms_scales(rows(0, 8), 1.0).shape == (0,)
+    x = rows(6, 40)
+    assert torch.equal(tct.rms_norm(x[::2, :32], 32), tct.rms_norm(x[::2, :32].clone(), 32))
