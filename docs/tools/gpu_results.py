@@ -29,6 +29,7 @@ __all__ = [
     "exact",
     "kernels",
     "latency",
+    "operators",
     "orders",
     "sections",
 ]
@@ -123,6 +124,31 @@ def _added(cells: Iterable[dict[str, Any]], key: str) -> list[tuple[str, ...]]:
         for place, name in enumerate(("cases", "outputs", "differ", "failed")):
             row[place] += cell[name]
     return [(f"`{name}`", *(f"{number:,}" for number in row)) for name, row in sums.items()]
+
+
+# --- Operators of torch -------------------------------------------------------------------------
+
+_LIBRARIES = ("tcusim.torch", "torch", "torch.compile")
+
+
+def operators(folder: Path = DATA) -> str:
+    """Return what the operators of tcusim.torch take, as shares of the memory's speed."""
+    record = records.read("h200/operators.json", folder)
+    if record is None:
+        return none("`tcusim bench operators`")
+    cells: dict[tuple[str, str, int], dict[str, str]] = {}
+    for row in record["rows"]:
+        key = row["operator"], row["dtype"], row["columns"]
+        text = row["wrong"] or f"{row['of_limit']:.0%}, {row['us']:.0f} µs"
+        cells.setdefault(key, {})[row["who"]] = text
+    rows = [
+        (f"`{name}`", dtype, f"{columns:,}", *(found.get(who, "") for who in _LIBRARIES))
+        for (name, dtype, columns), found in cells.items()
+    ]
+    heads = ("operator", "type", "columns", *(f"`{who}`" for who in _LIBRARIES))
+    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+    text = f"Recorded on: {record['gpu']}; {versions}; {record['elements']:,} elements."
+    return f"{text}\n\n{table(heads, rows)}"
 
 
 # --- Benchmark ----------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 import tcusim
-from tcusim.cli.screen.app import StepApp
+from tcusim.cli.screen.app import Opening, StepApp
 from tcusim.simulate.stepping import Warps
 
 __all__ = ["PICTURE", "picture", "step"]
@@ -42,7 +42,7 @@ def picture() -> str:
 async def _screen(warps: Warps) -> str:
     """Go to a product of the first iteration, and put the cursor on a cell."""
     steps = warps.steps(0)
-    app = StepApp(warps, steps, start=6)
+    app = StepApp(warps, steps, opening=Opening(6))
     async with app.run_test(size=_SIZE) as pilot:
         while app.frame is None or steps.last is None:
             await pilot.pause(0.01)

@@ -142,16 +142,14 @@ def step_command(**options: Any) -> None:
         _print(warps, chosen, plain)
     else:
         # A screen takes long to import.
-        from tcusim.cli.screen.app import StepApp
+        from tcusim.cli.screen.app import Opening, StepApp
 
         StepApp(
             warps,
             first,
-            start=start,
+            opening=Opening(start, options["cell"], options["hexadecimal"]),
             breakpoints=stops,
             only=options["only"],
-            cell=options["cell"],
-            hexadecimal=options["hexadecimal"],
             beside=other,
         ).run(mouse=False)
     if other is not None:

@@ -32,8 +32,7 @@ def fused_values(
     a: Float64,
     b: Float64,
     c: Float64,
-    ab: Format,
-    acc: Format,
+    types: tuple[Format, Format],
     how: Fused,
     watch: Watch | None = None,
     largest: float = math.inf,
@@ -41,8 +40,9 @@ def fused_values(
     """Multiply-accumulate tiles in fused steps, k ascending; the last one may have fewer terms.
 
     a: (W, m, k) ab, b: (W, k, n) ab, c: (W, m, n) acc, all as float64 -> (W, m, n) acc; each W may
-    be 1 instead. largest: as of `whole.largest_sum`, if that is known.
+    be 1 instead. types: ab and acc. largest: as of `whole.largest_sum`, if that is known.
     """
+    ab, acc = types
     given_a, given_b = a, b
     if how.flush_inputs:
         a, b = _flush(a, ab), _flush(b, ab)

@@ -123,7 +123,7 @@ def _batch(rule: Rule, a: Float64, b: Float64, c: Float64, watch: Watch | None =
             return whole
     match rule.how:
         case Fused():
-            return fused_values(a, b, c, ab, acc, rule.how, watch, largest)
+            return fused_values(a, b, c, (ab, acc), rule.how, watch, largest)
         case Sequential():
             return sequential_values(a, b, c, ab, acc, watch)
         case Exact():

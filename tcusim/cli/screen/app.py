@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from rich.text import Text
@@ -27,7 +28,7 @@ from tcusim.simulate.frames import Frame
 from tcusim.simulate.stepping import Steps, Warps, place_of
 from tcusim.simulate.trace_file import SIMULATOR
 
-__all__ = ["StepApp"]
+__all__ = ["Opening", "StepApp"]
 
 # Seconds that a key may take before the screen goes on beside the work.
 _AT_ONCE: Final = 0.15
@@ -36,6 +37,18 @@ _AHEAD: Final = 0.1
 _FAR: Final = 4000
 # More than any step's number.
 _END: Final = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What the screen shows first.
+
+    start: the step. cell: row and column of the cursor. hexadecimal: whether numbers are bits.
+    """
+
+    start: int | Breakpoint | None = None
+    cell: tuple[int, int] | None = None
+    hexadecimal: bool = False
 
 
 class StepApp(App[None]):
@@ -47,16 +60,12 @@ class StepApp(App[None]):
         What can be watched.
     steps : Steps
         Those of the warp to begin with.
-    start : int or Breakpoint, optional
-        The first step to show.
+    opening : Opening
+        What it shows first.
     breakpoints : sequence of Breakpoint
         Where to stop.
     only : sequence of str
         The kinds of steps to show; empty is all.
-    cell : (int, int), optional
-        Row and column of the cursor.
-    hexadecimal : bool
-        Show the bits of numbers.
     beside : Beside, optional
         What the simulator does where a backend ran the program.
     """
@@ -76,11 +85,9 @@ class StepApp(App[None]):
         warps: Warps,
         steps: Steps,
         *,
-        start: int | Breakpoint | None = None,
+        opening: Opening = Opening(),
         breakpoints: Sequence[Breakpoint] = (),
         only: Sequence[str] = (),
-        cell: tuple[int, int] | None = None,
-        hexadecimal: bool = False,
         beside: Beside | None = None,
     ) -> None:
         super().__init__()
@@ -88,14 +95,14 @@ class StepApp(App[None]):
         self.VERTICAL_BREAKPOINTS = [(0, "-tiny"), (18, "-short"), (30, "-tall")]
         self.warps, self.steps = warps, steps
         self.breakpoints, self.only = tuple(breakpoints), tuple(only)
-        self.hexadecimal = hexadecimal
+        self.hexadecimal = opening.hexadecimal
         self.beside, self.shows_simulator = beside, False
-        self.cursor = Cursor(cell)
+        self.cursor = Cursor(opening.cell)
         self.frame: Frame | None = None
         # What is being looked for beside the screen, and what to say if it is not there.
         self.search: Iterator[Frame | None] | None = None
         self._missing = ""
-        self._start = start
+        self._start = opening.start
         self._said = ""
 
     def compose(self) -> ComposeResult:
