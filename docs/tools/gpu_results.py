@@ -50,11 +50,15 @@ _APART = (*_MAIN.values(), "exact", "energy")
 
 
 def orders(folder: Path = DATA) -> str:
-    """Return of how many of a library's products every byte is known, by operands and by k."""
+    """Return of how many of a library's products every byte is known, by operands and by k.
+
+    kept: of a row, the order that gives all of the outputs that were kept, where the search on the
+    GPU's machine did not know it yet.
+    """
     record = records.read("h200/orders.json", folder)
     if record is None:
         return none("`tcusim bench orders`")
-    found: dict[tuple[str, str], list[bool]] = {}
+    found: dict[tuple[str, str], list[str]] = {}
     for row in record["rows"]:
         call = row["call"]
         aligned = call["n"] % 8 == call["k"] % 8 == 0
@@ -66,14 +70,19 @@ def orders(folder: Path = DATA) -> str:
             else "16 bits, other n or k"
         )
         most = next(text for end, text in _ORDERS_TO if call["k"] <= end)
-        found.setdefault((operands, most), []).append(row["equal"] == row["count"])
+        known = "all" if row["equal"] == row["count"] else "kept" if "kept" in row else ""
+        found.setdefault((operands, most), []).append(known)
     rows = [
-        [operands, most, str(len(right)), str(sum(right))]
-        for (operands, most), right in sorted(found.items())
+        [operands, most, str(len(known)), *(str(known.count(one)) for one in ("all", "kept", ""))]
+        for (operands, most), known in sorted(found.items())
     ]
+    every = [known for group in found.values() for known in group]
+    counts = [str(every.count(one)) for one in ("all", "kept", "")]
+    rows.append(["all", "", str(len(every)), *counts])
     versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
     title = f"{record['gpu']}, {record['date']}, {versions}:"
-    return f"{title}\n\n{table(['operands', 'k', 'calls', 'every byte known'], rows)}"
+    heads = ("operands", "k", "calls", "every byte known", "every output kept", "not known")
+    return f"{title}\n\n{table(heads, rows)}"
 
 
 _ORDERS_TO = ((256, "16 to 256"), (2560, "257 to 2,560"), (2**20, "more"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -47,6 +47,8 @@ Between = Literal["accumulator", "result"]
 _SAMPLES: Final = (4, 12, 24, 96)
 # Of orders none of which gives all outputs of a sample, so many are looked at again.
 _NEAREST: Final = 12
+# Bytes of the widest access.
+_ACCESS: Final = 16
 # Elements of k that one instruction takes at most.
 _LONGEST_STEP: Final = 32
 _COMBINE: Final[tuple[Combine, ...]] = ("in turn", "in pairs")
@@ -54,6 +56,9 @@ _BETWEEN: Final[tuple[Between, ...]] = ("accumulator", "result")
 _WAYS: Final = tuple(itertools.product(_BETWEEN, _COMBINE))
 # Parts of split-K and of sliced-K.
 _SPLITS: Final = (*range(2, 17), 18, 20, 24, 28, 32)
+# As CUTLASS splits k: into more parts than others, and none of fewer elements.
+_MOST_PARTS: Final = 128
+_LEAST_SHARE: Final = 16
 _SLICES: Final = (2, 3, 4, 5, 6, 8, 12, 16)
 
 
@@ -82,7 +87,8 @@ class GemmOrder:
         elements of k, by an addition that is rounded to nearest. DeepGEMM does so every 128, for
         the few bits that Hopper keeps of 8-bit floats.
     share : int
-        Contiguous parts are cut at multiples of so many elements: those of a kernel's tile.
+        Contiguous parts are cut at multiples of so many elements: those of a kernel's tile or, in
+        CUTLASS, of an access of 16 bytes.
     step : int
         If above 0, products that one step sums, fewer than the architecture can: 8 in a kernel of
         m16n8k8 instructions, which Hopper sums by 8 and m16n8k16 by 16.
@@ -192,12 +198,15 @@ def _ordinal(number: int) -> str:
     return names.get(number, f"{number}th")
 
 
-def gemm_orders(k: int, *, steps: Sequence[int] = (0,)) -> tuple[GemmOrder, ...]:
+def gemm_orders(
+    k: int, *, steps: Sequence[int] = (0,), vector: int = 8, usual: bool = False
+) -> tuple[GemmOrder, ...]:
     """Return the orders that libraries are known to use for products over so many terms.
 
-    One chain; an accumulator that is emptied every 4 to 512 elements; split-K of 2 to 32 parts,
-    sliced-K of 2 to 16; each with what is left over in its place or first. Of orders that add the
-    same terms in the same order for this k, the simplest alone.
+    One chain, and split-K of 2 to 128 parts as CUTLASS cuts them; an accumulator that is emptied
+    every 4 to 512 elements; split-K of 2 to 32 parts of whole tiles, sliced-K of 2 to 16; each with
+    what is left over in its place or first. Of orders that add the same terms in the same order for
+    this k, the simplest alone.
 
     Parameters
     ----------
@@ -205,6 +214,11 @@ def gemm_orders(k: int, *, steps: Sequence[int] = (0,)) -> tuple[GemmOrder, ...]
         Columns of the left matrix.
     steps : sequence of int
         Values of `GemmOrder.step` to have them in.
+    vector : int
+        Elements that an access of 16 bytes has: 8 of half precision, 4 of float32. CUTLASS cuts
+        parts at multiples of it.
+    usual : bool
+        The first two kinds alone: those of cuBLAS on an H200, as far as they are known.
 
     Returns
     -------
@@ -226,12 +240,31 @@ def gemm_orders(k: int, *, steps: Sequence[int] = (0,)) -> tuple[GemmOrder, ...]
     one chain, emptied every 16, what is left of tiles of 16 first
     """
     require_int("k", k, 1)
+    require_int("vector", vector, 1)
     tiles = [tile for tile in (0, 16, 32, 64, 128) if not tile or (k > tile and k % tile)]
     first: dict[object, GemmOrder] = {}
-    for known, tile, step in itertools.product((_chains, _splits, _slices), tiles, steps):
-        for order in known(step, tile):
+
+    def add(orders: Iterable[GemmOrder]) -> None:
+        for order in orders:
             first.setdefault(order.additions(k), order)
+
+    for tile, step in itertools.product(tiles, steps):
+        add([GemmOrder(step=step, tile=tile)])
+    for tile, step in itertools.product((0, 16, 32, 64, 128), steps):
+        add(_vector_splits(k, step, tile, vector))
+    if not usual:
+        for known, tile, step in itertools.product((_chains, _splits, _slices), tiles, steps):
+            add(known(step, tile))
     return tuple(first.values())
+
+
+def _vector_splits(k: int, step: int, tile: int, vector: int) -> Iterator[GemmOrder]:
+    shares: set[int] = set()
+    for parts in range(2, min(_MOST_PARTS, k // _LEAST_SHARE) + 1):
+        share = math.ceil(math.ceil(k / parts) / vector) * vector
+        if share not in shares:
+            shares.add(share)
+            yield GemmOrder(math.ceil(k / share), share=vector, step=step, tile=tile)
 
 
 def _chains(step: int, tile: int) -> Iterator[GemmOrder]:
@@ -337,7 +370,8 @@ def explain_matmul(
     arch : str or sequence of str
         Architectures, or GPUs, that may have computed it.
     orders : sequence of GemmOrder, optional
-        Orders to try; those of `gemm_orders` by default.
+        Orders to try; by default the usual ones of `gemm_orders`, and all of them if none of these
+        gives every bit.
     ab, acc, family : str
         As in `predict_matmul`.
 
@@ -374,15 +408,22 @@ def explain_matmul(
             f"got must be the product, of shape ({m}, {n}) for a of {np.shape(a)} and b of "
             f"{np.shape(b)}; its shape is {result.shape}"
         )
-    found = [
-        GemmMatch(name, order, 0, 0)
-        for name, product in zip(archs, products, strict=True)
-        for order in (product.orders() if orders is None else orders)
-    ]
     by_name = dict(zip(archs, products, strict=True))
-    for size in (*_SAMPLES, max(m, n)):
-        if size < 2 * max(m, n):
-            found = _compared(found, by_name, result, size)
+
+    def tried(usual: bool) -> list[GemmMatch]:
+        found = [
+            GemmMatch(name, order, 0, 0)
+            for name, product in by_name.items()
+            for order in (product.orders(usual=usual) if orders is None else orders)
+        ]
+        for size in (*_SAMPLES, max(m, n)):
+            if size < 2 * max(m, n):
+                found = _compared(found, by_name, result, size)
+        return found
+
+    found = tried(usual=True)
+    if orders is None and found[0].equal < found[0].count:
+        found = tried(usual=False)
     rule = products[0].rule
     return GemmMatches(tuple(found), products[0].k, rule.ab, rule.acc, products[0].target)
 
@@ -527,12 +568,13 @@ class _Product:
             raise InputError("explain_matmul takes one product: a (m, k) and b (k, n)")
         return self.a.shape[0], self.b.shape[1]
 
-    def orders(self) -> list[GemmOrder]:
-        """Return the orders that kernels for this product may have."""
+    def orders(self, *, usual: bool = False) -> list[GemmOrder]:
+        """Return the orders that kernels for this product may have; usual: as of `gemm_orders`."""
         own = self.rule.how.length if isinstance(self.rule.how, Fused) else 0
         steps = (8,) if format_of(self.rule.ab).itemsize == 2 else (8, 4)
         others = [step for step in steps if step != own and self.takes_steps]
-        orders = gemm_orders(self.k, steps=(0, *others))
+        vector = _ACCESS // format_of(self.rule.ab).itemsize
+        orders = gemm_orders(self.k, steps=(0, *others), vector=vector, usual=usual)
         if self.target == self.rule.acc:
             # To round to the type that the parts have already is nothing.
             return [order for order in orders if order.between == "accumulator"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -14,7 +16,9 @@ from numbers_of_types import same_bits
 from tcusim.errors import InputError, Unsupported
 from tcusim.machine import Values
 from tcusim.machine.gemm_orders import GemmOrder, explain_matmul, gemm_orders, predict_matmul
+from tcusim_bench.orders import Call
 
+ROOT = Path(__file__).resolve().parents[2]
 RNG = np.random.default_rng(5)
 A = RNG.standard_normal((40, 300)).astype(np.float16)
 B = RNG.standard_normal((300, 30)).astype(np.float16)
@@ -165,14 +169,42 @@ def test_what_no_order_gives() -> None:
     assert str(found.best) == "1,199 of 1,200 equal: hopper, one chain"
 
 
+def recorded() -> list[Any]:
+    """Return products of cuBLAS on an H200: sizes, an order that gives them, and some outputs."""
+    rows = json.loads((ROOT / "tests" / "recorded" / "gemm_h200.json").read_text())
+    return [
+        pytest.param(row, id="{m}x{n}x{k}-{dtype}-{result}".format(**row["call"])) for row in rows
+    ]
+
+
+@pytest.mark.parametrize("row", recorded())
+def test_products_of_cublas_have_the_predicted_bits(row: Any) -> None:
+    call = Call(**row["call"])
+    a, b = call.operands()
+    places = [tuple(map(int, place.split(","))) for place in row["seen"]]
+    rows, columns = (sorted(set(each)) for each in zip(*places, strict=True))
+    dtype = ml_dtypes.bfloat16 if call.result == "bfloat16" else np.dtype(call.result)
+    a, b = a[rows], b[:, columns]
+    order = GemmOrder(**row["order"])
+    found = predict_matmul(a, b, arch="h200", order=order, dtype=dtype, ab=call.ab)
+    seen = np.array([int(bits, 16) for bits in row["seen"].values()]).reshape(found.shape)
+    assert np.array_equal(found.view(f"u{found.itemsize}"), seen)
+    if call.k < 800:
+        got = seen.astype(f"u{found.itemsize}").view(dtype)
+        exact = explain_matmul(got, a, b, arch="h200", ab=call.ab).exact
+        assert order in [match.order for match in exact]
+
+
 def test_orders_that_add_alike_come_once() -> None:
     for k in (1, 16, 100, 512, 4096):
         orders = gemm_orders(k)
         assert orders[0] == GemmOrder()
         results = {order.additions(k) for order in orders}
         assert len(results) == len(orders)
-        # Chains come before what is cut into parts.
-        chains = [order.parts == 1 for order in orders]
+        # The usual ones come first, and of these chains before what is cut into parts.
+        usual = gemm_orders(k, usual=True)
+        assert orders[: len(usual)] == usual
+        chains = [order.parts == 1 for order in usual]
         assert chains == sorted(chains, reverse=True)
     assert [str(one) for one in gemm_orders(16)[:2]] == ["one chain", "one chain, emptied every 4"]
     assert len(gemm_orders(300, steps=(0, 8))) > len(gemm_orders(300))
