@@ -8,7 +8,8 @@ from __future__ import annotations
 import importlib
 import sys
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -96,9 +97,17 @@ class QuickLibrary(Library):
     def current_stream(self, device: int) -> int:
         """Return the handle of the library's current stream on a device."""
 
+    def stream_reader(self, device: int) -> Callable[[], int]:
+        """Return what asks for the current stream on a device, again and again."""
+        return partial(self.current_stream, device)
+
     @abstractmethod
     def new(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
         """Return a new array on the device of another, which is the current one."""
+
+    def maker(self, shape: tuple[int, ...], dtype: str) -> Callable[[Any], Any]:
+        """Return what makes such an array beside another, again and again."""
+        return lambda like: self.new(like, shape, dtype)
 
     def described(self, array: Any, name: str, *, contiguous: bool) -> DeviceArray:
         """Return what an array in GPU memory is."""
@@ -177,8 +186,16 @@ class _Torch(QuickLibrary):
             return int(raw(device))
         return int(torch.cuda.current_stream(device).cuda_stream)
 
+    def stream_reader(self, device: int) -> Callable[[], int]:
+        raw = getattr(sys.modules["torch"]._C, "_cuda_getCurrentRawStream", None)
+        return super().stream_reader(device) if raw is None else partial(raw, device)
+
     def new(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
         return like.new_empty(shape, dtype=getattr(sys.modules["torch"], dtype))
+
+    def maker(self, shape: tuple[int, ...], dtype: str) -> Callable[[Any], Any]:
+        kind = getattr(sys.modules["torch"], dtype)
+        return lambda like: like.new_empty(shape, dtype=kind)
 
 
 class _Cupy(QuickLibrary):

@@ -172,15 +172,16 @@ class DeviceSession:
         ):
             return None
         if out is None:
-            out = self._new(library, inputs[self._first], shape)
+            new = library.maker(shape, self._result)
+            out = self._made(new, inputs[self._first])
             addresses.append(library.address(out))
         self._fire(queue, addresses)
         return out
 
-    def _new(self, library: QuickLibrary, like: Any, shape: tuple[int, ...]) -> Any:
+    def _made(self, new: Callable[[Any], Any], like: Any) -> Any:
         """Return a new array for the result."""
         try:
-            return library.new(like, shape, self._result)
+            return new(like)
         # Whatever the library raises goes on, as an error that says what was launched if it can.
         except Exception as error:
             self._now = None
@@ -216,6 +217,7 @@ class DeviceSession:
         driver = Driver.open()
         context = driver.primary_context(device)
         is_plain, address_of = library.is_plain, library.address
+        stream_now, new = library.stream_reader(device), library.maker(shape, self._result)
 
         def lane(*arrays: Any) -> Any:
             addresses = []
@@ -224,11 +226,11 @@ class DeviceSession:
                 if address % TILE_BYTES or not is_plain(array):
                     return None
                 addresses.append(address)
-            if library.current_stream(device) != handle or driver.current_context() != context:
+            if stream_now() != handle or driver.current_context() != context:
                 return None
             if self._quick.get((device, handle, False)) is not queue:
                 return None
-            out = self._new(library, arrays[0], shape)
+            out = self._made(new, arrays[0])
             addresses.append(address_of(out))
             self._fire(queue, addresses)
             return out

@@ -36,6 +36,10 @@ _HALF = (torch.float16, torch.bfloat16)
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
+# A function of torch's own, which it may lose.
+_any_autocast = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
+
+
 def is_simple(*tensors: Tensor | None) -> bool:
     """Return whether nothing has to know of a call on these tensors but the kernel.
 
@@ -64,7 +68,9 @@ def _require_tensor(name: str, value: Any) -> None:
 def _of_autocast(tensor: Tensor, dtype: Any) -> Any:
     """Return the type of a sum's result: under autocast that of half precision is float32."""
     _require_tensor("input", tensor)
-    if dtype is None and tensor.dtype in _HALF and torch.is_autocast_enabled(tensor.device.type):
+    # The first question takes a tenth of the second one's time.
+    asked = dtype is None and _any_autocast() and tensor.dtype in _HALF
+    if asked and torch.is_autocast_enabled(tensor.device.type):
         return torch.float32
     return result_type(dtype, tensor.dtype)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from functools import lru_cache
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from tcusim.machine.formats import BY_ARRAY_NAME, array_name_of
 from tcusim.program.grammar import Program
 from tcusim.program.launches import LaunchPlan
 from tcusim.torch.operators import LIBRARY, cast, divided, plain, register
-from tcusim.torch.repeated import Key, found, keep
+from tcusim.torch.repeated import found, keep
 from tcusim.torch.simulation import arch_for
 
 __all__ = ["are_fused", "rms_norm_at_once", "rms_norm_kernel", "rms_scales_kernel"]
@@ -73,7 +74,9 @@ def rms_norm_kernel(input: Any, weight: Any, eps: float) -> Any:
     return _normalised(input, weight, input.shape[1], eps)
 
 
-def _normalised(input: Any, weight: Any, columns: int, eps: float, key: Key | None = None) -> Any:
+def _normalised(
+    input: Any, weight: Any, columns: int, eps: float, key: Hashable | None = None
+) -> Any:
     """Return rows of so many elements, normalised. key: by which the launch is kept."""
     if not input.numel():
         return torch.empty_like(input)
@@ -100,7 +103,7 @@ def rms_norm_at_once(input: Any, weight: Any, columns: int, eps: float) -> Any:
     if weight is not None:
         weight = plain(weight)
         rest = weight.shape, weight.dtype, weight.device
-    key = Key(("rms_norm", columns, eps), input.shape, input.dtype, input.device, rest)
+    key = ("rms_norm", columns, eps), input.shape, input.dtype, input.device, rest
     lane = found(key)
     if lane is not None:
         result = lane(input) if weight is None else lane(input, weight)

@@ -7,25 +7,16 @@ last part alone is kept, by all that the result depends on beside the tensor's v
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from tcusim.arrays.calls import lane_of, noticed
 from tcusim.backends import Lane
 
-__all__ = ["Key", "found", "keep", "launched"]
+__all__ = ["found", "keep", "launched"]
 
 _MOST: Final = 256
+# By what was asked for, the operator and its arguments, and of what tensors.
 _LANES: Final[dict[Hashable, Lane]] = {}
-
-
-class Key(NamedTuple):
-    """What was asked for, and of what tensor. asked: the operator and its arguments."""
-
-    asked: Hashable
-    shape: Any
-    dtype: Any
-    device: Any
-    rest: Hashable = None
 
 
 def launched(asked: Hashable, input: Any, general: Callable[[], Any]) -> Any:
@@ -35,7 +26,7 @@ def launched(asked: Hashable, input: Any, general: Callable[[], Any]) -> Any:
     """
     if not input.is_cuda:
         return general()
-    key = Key(asked, input.shape, input.dtype, input.device)
+    key = asked, input.shape, input.dtype, input.device
     lane = _LANES.get(key)
     if lane is not None:
         # A parameter in inference is a tensor, too.
@@ -49,12 +40,12 @@ def launched(asked: Hashable, input: Any, general: Callable[[], Any]) -> Any:
     return result
 
 
-def found(key: Key) -> Lane | None:
+def found(key: Hashable) -> Lane | None:
     """Return the way that is kept for such tensors."""
     return _LANES.get(key)
 
 
-def keep(key: Key, lane: Lane | None) -> None:
+def keep(key: Hashable, lane: Lane | None) -> None:
     """Keep a way; the one kept first is let go if there are too many."""
     if lane is None:
         return

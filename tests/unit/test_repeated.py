@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 import tcusim
 from tcusim.arrays.calls import noticed
 from tcusim.torch import repeated
-from tcusim.torch.repeated import Key, found, keep, launched
+from tcusim.torch.repeated import found, keep, launched
 
 
 @pytest.fixture(autouse=True)
@@ -64,10 +64,10 @@ def test_on_the_cpu_and_of_several_calls_nothing_is_kept() -> None:
 def test_as_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeated, "_MOST", 3)
     way: Callable[..., Any] = lambda *arrays: arrays  # noqa: E731 - it has no other name
-    keys = [Key(number, (), "half", 0) for number in range(5)]
+    keys = [(number, (), "half", 0) for number in range(5)]
     for key in keys:
         keep(key, way)
-    keep(Key("none", (), "half", 0), None)
+    keep("none", None)
     assert [found(key) is way for key in keys] == [False, False, True, True, True]
 
 
