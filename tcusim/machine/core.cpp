@@ -5,7 +5,9 @@
 // computed by others: its numbers here mean nothing. No sum may be contracted, and integers wrap.
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <type_traits>
+#include <vector>
 
 namespace {
 
@@ -96,10 +98,78 @@ inline typename Lane<V>::F rounded(typename Lane<V>::I total, typename Lane<V>::
     return result + 0.0f;
 }
 
-// All steps of V outputs: a and b begin at the terms of their row and column.
+// The left operand of V outputs. largest: of the products' powers. sum: of the products, each cut.
+// Terms are taken in two chains, which a processor follows side by side; their order is all one.
+
+// A row of numbers that are the same in all lanes, or each lane's own, with their powers.
 template <int V, bool SAME>
-inline void output(const float* a, const float* pa, const float* b, const float* pb, float* c,
-                   uint8_t* odd, int64_t k, const How& h) {
+struct Numbers {
+    typedef typename Lane<V>::F F;
+    typedef typename Lane<V>::I I;
+    const float *a, *pa;
+
+    static F at(const float* from, int64_t t) {
+        return SAME ? F{} + from[t] : loaded<V>(from + t * V);
+    }
+    F largest(F top, const float* pb, int64_t, int64_t first, int64_t end) const {
+        F other = {};
+        int64_t t = first;
+        for (; t + 1 < end; t += 2) {
+            top = larger(top, at(pa, t) * loaded<V>(pb + t * V));
+            other = larger(other, at(pa, t + 1) * loaded<V>(pb + (t + 1) * V));
+        }
+        if (t < end) top = larger(top, at(pa, t) * loaded<V>(pb + t * V));
+        return larger(top, other);
+    }
+    I sum(F scale, const float* b, int64_t, int64_t first, int64_t end) const {
+        I total = {}, other = {};
+        int64_t t = first;
+        for (; t + 1 < end; t += 2) {
+            total += __builtin_convertvector(at(a, t) * loaded<V>(b + t * V) * scale, I);
+            other += __builtin_convertvector(at(a, t + 1) * loaded<V>(b + (t + 1) * V) * scale, I);
+        }
+        if (t < end) total += __builtin_convertvector(at(a, t) * loaded<V>(b + t * V) * scale, I);
+        return total + other;
+    }
+};
+
+// A row of zeros and ones, the same in all lanes: where its ones are, and how many of them come
+// before the end of each step.
+template <int V>
+struct Ones {
+    typedef typename Lane<V>::F F;
+    typedef typename Lane<V>::I I;
+    const int32_t *terms, *ends;
+
+    F largest(F top, const float* pb, int64_t step, int64_t, int64_t) const {
+        F other = {};
+        int32_t n = ends[step];
+        const int32_t end = ends[step + 1];
+        for (; n + 1 < end; n += 2) {
+            top = larger(top, loaded<V>(pb + terms[n] * V));
+            other = larger(other, loaded<V>(pb + terms[n + 1] * V));
+        }
+        if (n < end) top = larger(top, loaded<V>(pb + terms[n] * V));
+        return larger(top, other);
+    }
+    I sum(F scale, const float* b, int64_t step, int64_t, int64_t) const {
+        I total = {}, other = {};
+        int32_t n = ends[step];
+        const int32_t end = ends[step + 1];
+        for (; n + 1 < end; n += 2) {
+            total += __builtin_convertvector(loaded<V>(b + terms[n] * V) * scale, I);
+            other += __builtin_convertvector(loaded<V>(b + terms[n + 1] * V) * scale, I);
+        }
+        if (n < end) total += __builtin_convertvector(loaded<V>(b + terms[n] * V) * scale, I);
+        return total + other;
+    }
+};
+
+// All steps of V outputs: the left operand is that of their row, b begins at the terms of a column.
+// odd: not 0 in lanes that must be computed by others.
+template <int V, class Left>
+inline void output(const Left& left, const float* b, const float* pb, float* c,
+                   typename Lane<V>::I& odd, int64_t k, const How& h) {
     typedef typename Lane<V>::F F;
     typedef typename Lane<V>::I I;
     const F one = F{} + 1.0f, least = F{} + LEAST, most = F{} + MOST;
@@ -107,18 +177,11 @@ inline void output(const float* a, const float* pa, const float* b, const float*
     const float per = 1.0f / (float)(1 << h.fraction_bits);
     const int64_t room = (int64_t(1) << 31) - (int64_t(1) << (h.fraction_bits + 1)) - 256;
     const bool may_overflow = (int64_t(h.length) << (h.fraction_bits + 2)) > room;
-    const auto left = [](const float* from, int64_t t) {
-        return SAME ? F{} + from[t] : loaded<V>(from + t * V);
-    };
     I strange = {};
     F sums = loaded<V>(c);
-    for (int64_t first = 0; first < k; first += h.length) {
+    for (int64_t first = 0, step = 0; first < k; first += h.length, ++step) {
         const int64_t end = first + h.length < k ? first + h.length : k;
-        F top = powers<V>(sums, h.acc_low);
-        for (int64_t t = first; t < end; ++t) {
-            if (SAME && a[t] == 0.0f) continue;
-            top = larger(top, left(pa, t) * loaded<V>(pb + t * V));
-        }
+        F top = left.largest(powers<V>(sums, h.acc_low), pb, step, first, end);
         if (h.may_vanish) strange |= top == F{};
         if (h.floor > 0) top = larger(top, F{} + h.floor);
         const I nothing = top == F{};
@@ -128,17 +191,13 @@ inline void output(const float* a, const float* pa, const float* b, const float*
         strange |= ~within;
         top = within ? top : one;
         const F scale = (F)(per_unit - (I)top);
-        I total = {};
-        for (int64_t t = first; t < end; ++t) {
-            if (SAME && a[t] == 0.0f) continue;
-            total += __builtin_convertvector(left(a, t) * loaded<V>(b + t * V) * scale, I);
-        }
+        I total = left.sum(scale, b, step, first, end);
         if (may_overflow) strange |= (total < 0 ? -total : total) >= (I{} + (int32_t)room);
         total += __builtin_convertvector(sums * scale, I);
         sums = rounded<V>(total, top * per, h);
     }
     std::memcpy(c, &sums, sizeof sums);
-    for (int lane = 0; lane < V; ++lane) odd[lane] |= strange[lane] != 0;
+    odd |= strange;
 }
 
 // Copies V lanes of an operand [term][row][lane], and names lanes with a number that has no power.
@@ -162,25 +221,70 @@ struct Sizes {
     int64_t k, m, n, lanes, a_lanes;
 };
 
+// An operand of zeros and ones, row by row: terms[row * k + ...] and ends[row * (steps + 1) + ...],
+// as `Ones` takes them. Empty if it has other numbers.
+struct Pattern {
+    std::vector<int32_t> terms, ends;
+    int64_t steps = 0;
+
+    Pattern(const float* x, int64_t rows, int64_t k, int32_t length) {
+        for (int64_t place = 0; place < rows * k; ++place)
+            if (x[place] != 0.0f && x[place] != 1.0f) return;
+        steps = (k + length - 1) / length;
+        terms.resize(rows * k);
+        ends.assign(rows * (steps + 1), 0);
+        for (int64_t row = 0; row < rows; ++row) {
+            int32_t count = 0;
+            for (int64_t t = 0; t < k; ++t) {
+                if (x[row * k + t] != 0.0f) terms[row * k + count++] = (int32_t)t;
+                ends[row * (steps + 1) + t / length + 1] = count;
+            }
+        }
+    }
+};
+
 template <int V>
 void some_lanes(const float* a, const float* b, float* c, uint8_t* odd, float* scratch, const Sizes& size,
-                int64_t v, const float* same, const How& h) {
+                int64_t v, const float* same, const Pattern* pattern, const How& h) {
     const int64_t left = size.k * size.m * V, right = size.k * size.n * V;
     float *A = scratch, *PA = A + left, *B = PA + left, *PB = B + right;
     uint8_t strange[V] = {};
     if (!same) pack<V>(a + v, size.lanes, size.k, size.m, h.ab_low, A, PA, strange);
     pack<V>(b + v, size.lanes, size.k, size.n, h.ab_low, B, PB, strange);
     const float* powers_of_same = same + size.k * size.m;
+    typename Lane<V>::I marks = {};
     for (int64_t i = 0; i < size.m; ++i)
         for (int64_t j = 0; j < size.n; ++j) {
             float* sums = c + (i * size.n + j) * size.lanes + v;
             const float *column = B + j * size.k * V, *of_column = PB + j * size.k * V;
-            if (same)
-                output<V, true>(same + i * size.k, powers_of_same + i * size.k, column, of_column, sums, strange, size.k, h);
+            const int64_t row = i * size.k;
+            if (pattern)
+                output<V>(Ones<V>{pattern->terms.data() + row, pattern->ends.data() + i * (pattern->steps + 1)}, column, of_column, sums, marks, size.k, h);
+            else if (same)
+                output<V>(Numbers<V, true>{same + row, powers_of_same + row}, column, of_column, sums, marks, size.k, h);
             else
-                output<V, false>(A + i * size.k * V, PA + i * size.k * V, column, of_column, sums, strange, size.k, h);
+                output<V>(Numbers<V, false>{A + row * V, PA + row * V}, column, of_column, sums, marks, size.k, h);
         }
-    for (int lane = 0; lane < V; ++lane) odd[v + lane] |= strange[lane];
+    for (int lane = 0; lane < V; ++lane) odd[v + lane] |= strange[lane] | (marks[lane] != 0);
+}
+
+typedef uint16_t Halves __attribute__((vector_size(2 * WIDE)));
+
+// Exchanges rows and columns of WIDE x WIDE halves, by blocks of half the size each time.
+template <int SIZE = WIDE / 2>
+inline void transpose(Halves* x) {
+    Halves low, high;
+    for (int lane = 0; lane < WIDE; ++lane) {
+        low[lane] = (uint16_t)(lane & SIZE ? WIDE + lane - SIZE : lane);
+        high[lane] = (uint16_t)(lane & SIZE ? WIDE + lane : lane + SIZE);
+    }
+    for (int row = 0; row < WIDE; ++row)
+        if (!(row & SIZE)) {
+            const Halves one = x[row], two = x[row + SIZE];
+            x[row] = __builtin_shuffle(one, two, low);
+            x[row + SIZE] = __builtin_shuffle(one, two, high);
+        }
+    if constexpr (SIZE > 1) transpose<SIZE / 2>(x);
 }
 
 }  // namespace
@@ -192,16 +296,19 @@ extern "C" void tcusim_steps(const float* a, const float* b, float* c, uint8_t* 
                              const How* how) {
     const Sizes size = {k, m, n, lanes, a_lanes};
     const float* same = nullptr;
+    std::optional<Pattern> ones;
     if (a_lanes == 1 && lanes > 1) {
         uint8_t strange[1] = {};
         pack<1>(a, 1, k, m, how->ab_low, scratch, scratch + k * m, strange);
         if (strange[0]) std::memset(odd, 1, lanes);
         same = scratch;
         scratch += 2 * k * m;
+        ones.emplace(same, m, k, how->length);
     }
+    const Pattern* pattern = ones && ones->steps ? &*ones : nullptr;
     int64_t v = 0;
-    for (; v + WIDE <= lanes; v += WIDE) some_lanes<WIDE>(a, b, c, odd, scratch, size, v, same, *how);
-    for (; v < lanes; ++v) some_lanes<1>(a, b, c, odd, scratch, size, v, same, *how);
+    for (; v + WIDE <= lanes; v += WIDE) some_lanes<WIDE>(a, b, c, odd, scratch, size, v, same, pattern, *how);
+    for (; v < lanes; ++v) some_lanes<1>(a, b, c, odd, scratch, size, v, same, pattern, *how);
 }
 
 // Tiles one after the other, a: [tiles][m][k], b: [tiles][k][n], c: [tiles][m][n]; an operand whose
@@ -234,8 +341,10 @@ extern "C" void tcusim_tiles(const float* a, const float* b, float* c, uint8_t* 
             constexpr int V = decltype(width)::value;
             float *B = rest, *PB = rest + k * V;
             pack<V>(right + v, n, k, 1, how->ab_low, B, PB, lanes);
+            typename Lane<V>::I marks = {};
             for (int64_t i = 0; i < m; ++i)
-                output<V, true>(left + i * k, powers_of_a + i * k, B, PB, sums + i * n + v, lanes, k, *how);
+                output<V>(Numbers<V, true>{left + i * k, powers_of_a + i * k}, B, PB, sums + i * n + v, marks, k, *how);
+            for (int lane = 0; lane < V; ++lane) lanes[lane] |= marks[lane] != 0;
         };
         for (; v + WIDE <= n; v += WIDE) some(std::integral_constant<int, WIDE>{});
         for (; v < n; ++v) some(std::integral_constant<int, 1>{});
@@ -251,6 +360,23 @@ extern "C" void tcusim_widen(const uint16_t* x, float* y, int64_t count) {
 
 // Halves of tiles [tile][row][term] as float32 with the tiles last, [term][row][tile].
 extern "C" void tcusim_lanes(const uint16_t* x, float* y, int64_t tiles, int64_t rows, int64_t k) {
+    if (k % WIDE == 0 && tiles % WIDE == 0) {
+        for (int64_t first = 0; first < tiles; first += WIDE)
+            for (int64_t row = 0; row < rows; ++row)
+                for (int64_t term = 0; term < k; term += WIDE) {
+                    Halves square[WIDE];
+                    for (int lane = 0; lane < WIDE; ++lane)
+                        std::memcpy(square + lane, x + ((first + lane) * rows + row) * k + term, sizeof *square);
+                    transpose(square);
+                    uint16_t halves[WIDE * WIDE];
+                    float floats[WIDE * WIDE];
+                    std::memcpy(halves, square, sizeof halves);
+                    tcusim_widen(halves, floats, WIDE * WIDE);
+                    for (int t = 0; t < WIDE; ++t)
+                        std::memcpy(y + ((term + t) * rows + row) * tiles + first, floats + t * WIDE, sizeof(float) * WIDE);
+                }
+        return;
+    }
     // Blocks of a line of each of some tiles: what is read and written stays in the first cache.
     constexpr int64_t TILES = 64, LINE = 32;
     const int64_t size = rows * k;

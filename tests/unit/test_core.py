@@ -117,7 +117,7 @@ def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("shape", [(1, 1, 1), (16, 16, 16), (37, 5, 3), (4096, 4, 4)])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (16, 16, 16), (48, 3, 32), (37, 5, 3), (4096, 4, 4)])
 def test_halves_are_widened(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int, int]) -> None:
     monkeypatch.setenv("TCUSIM_CORE", "compiled")
     how = format_of("f16"), format_of("f32"), HOPPER.how
