@@ -19,7 +19,7 @@ from tcusim.verdict.correctness import seconds_of
 from tcusim.verdict.found import SECTIONS
 from tcusim.verdict.lines import heading_of
 from tcusim.verdict.sections import Section
-from tcusim.verdict.subjects import Named, names_tile, subject_of
+from tcusim.verdict.subjects import Named, judged_types, names_tile, subject_of
 from tcusim.verdict.verdict import Verdict, validate
 
 __all__ = ["validate_command"]
@@ -44,13 +44,11 @@ _PATIENCE_SECONDS: Final = 60
 @click.option(
     *("--tile", "only"), type=Tile(), help="The only tile of the units to try. Default: all."
 )
-@click.option("--ab", default="f16", show_default=True, help="Type of the operands.")
+@click.option("--ab", help="Type of the operands. Default: f16, or the first that the unit has.")
 @click.option(
     "--acc",
     type=OneOf("accumulator", ("f32", "f16", "f64", "s32")),
-    default="f32",
-    show_default=True,
-    help="Type they add up in.",
+    help="Type they add up in. Default: f32, or the first that the unit has.",
 )
 @arithmetic("Whose arithmetic, of a tile.", default="exact")
 @click.option(
@@ -95,6 +93,7 @@ def validate_command(ctx: click.Context, /, words: tuple[str, ...], **options: A
         raise click.UsageError("--html writes a file, not to the terminal; give it a name")
     options |= _subjects(words, options.pop("only"), options["arch"], ctx.params["archs"])
     named, full = options.pop("named"), not options.pop("quick")
+    options["ab"], options["acc"] = judged_types(named[0], options["ab"], options["acc"])
     jobs = options.pop("jobs") or os.cpu_count() or 1
     sections = options.pop("sections") or None
     seconds = 0.0

@@ -21,9 +21,18 @@ from tcusim.machine import (
     rule_of,
     unit_of,
 )
+from tcusim.machine.rules import Refusal
 from tcusim.machine.shapes import MmaShape, shape_or_virtual
 
-__all__ = ["USUAL_TILE", "Named", "Subject", "names_tile", "placed_in", "subject_of"]
+__all__ = [
+    "USUAL_TILE",
+    "Named",
+    "Subject",
+    "judged_types",
+    "names_tile",
+    "placed_in",
+    "subject_of",
+]
 
 # What may stand for a unit: its name or file, itself, an architecture, or a tile alone.
 Named: TypeAlias = str | Path | Unit | Arch | MmaShape | tuple[int, int, int]
@@ -78,6 +87,26 @@ class Subject:
     def rule_of(self, tile: MmaShape) -> Rule:
         """Return how a tile computes."""
         return rule_of(self.unit.arch, self.ab, self.acc, tile.family(self.ab, self.acc))
+
+
+def judged_types(named: Named, ab: str | None, acc: str | None) -> tuple[str, str]:
+    """Return the types to judge a unit by: those that are asked for, f16 in f32, or its first.
+
+    A tile alone takes every type. What the unit does not have is refused later, by its reason.
+    """
+    wide = "f32" if ab is None else {"f64": "f64", "s8": "s32", "u8": "s32"}.get(ab, "f32")
+    usual = ab or "f16", acc or wide
+    if not isinstance(named, Path | Unit | Arch) and not _names_unit(named):
+        return usual
+    known = unit_of(named).arch
+    rows = [(row.ab, row.acc) for row in known.rows]
+    rows += [one for one in [usual] if any(_is_of(refusal, one) for refusal in known.refusals)]
+    fitting = [one for one in rows if ab in (None, one[0]) and acc in (None, one[1])]
+    return usual if usual in rows or not fitting else fitting[0]
+
+
+def _is_of(refusal: Refusal, types: tuple[str, str]) -> bool:
+    return refusal.ab in ("", types[0]) and refusal.acc in ("", types[1])
 
 
 def subject_of(

@@ -21,7 +21,7 @@ from tcusim.verdict.found import SECTIONS, Asked, Reference, UnitVerdict
 from tcusim.verdict.lines import Line, heading_of, lines_of
 from tcusim.verdict.report_page import fragment_of, page_of
 from tcusim.verdict.sections import Section, comparison_of, sections_of
-from tcusim.verdict.subjects import Named, Subject, placed_in, subject_of
+from tcusim.verdict.subjects import Named, Subject, judged_types, placed_in, subject_of
 from tcusim.verdict.tasks import TASKS, Candidate, best_of, candidates_of, cost_of, counted, timed
 
 __all__ = ["Verdict", "validate"]
@@ -117,8 +117,8 @@ class Verdict:
 def validate(
     *named: Named,
     tile: str | tuple[int, int, int] | MmaShape | None = None,
-    ab: str = "f16",
-    acc: str = "f32",
+    ab: str | None = None,
+    acc: str | None = None,
     arch: str = "exact",
     algorithms: Sequence[str] | None = None,
     full: bool = False,
@@ -136,8 +136,9 @@ def validate(
         Units by name, by file or as they are; or tiles such as ``"64x8x16"``. Several are compared.
     tile : str, tuple or MmaShape, optional
         The only one of the units' tiles to try.
-    ab, acc : str
-        Element types of the operands and of the accumulator.
+    ab, acc : str, optional
+        Element types of the operands and of the accumulator. Default: f16 in f32, or the first that
+        the first unit has.
     arch : str
         The arithmetic of a tile alone; ``"exact"`` looks at the algorithms.
     algorithms : sequence of str, optional
@@ -182,6 +183,7 @@ def validate(
     if model is not None and len(named) > 1:
         raise InputError(f"a model is of one unit, and {len(named)} are named")
     names = None if algorithms is None else tuple(algorithm_of(one).name for one in algorithms)
+    ab, acc = judged_types(named[0], ab, acc)
     asked = Asked(ab, acc, names, full, _sections(sections, names))
     start = time.monotonic()
     machine = None if reference is None else _machine(reference, asked)

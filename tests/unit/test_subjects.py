@@ -11,7 +11,7 @@ from judged import chip
 from tcusim.errors import InputError, UnknownName, Unsupported
 from tcusim.machine import arch_of, unit_of
 from tcusim.machine.shapes import MmaShape
-from tcusim.verdict.subjects import names_tile, placed_in, subject_of
+from tcusim.verdict.subjects import judged_types, names_tile, placed_in, subject_of
 
 
 def tiles(subject: Any) -> list[str]:
@@ -87,6 +87,22 @@ def test_what_is_refused(named: Any, more: Any, error: type[Exception], text: st
     with pytest.raises(error) as raised:
         subject_of(named, **more)
     assert text in str(raised.value)
+
+
+def test_the_types_are_the_usual_ones_or_what_a_unit_has(tmp_path: Path) -> None:
+    path = tmp_path / "brain.toml"
+    path.write_text('name = "brain"\ntiles = ["16x16x16"]\nab = "bf16"\nfraction_bits = 24\n')
+    for named, asked, expected in (
+        ("h200", (None, None), ("f16", "f32")),
+        ("h200", ("s8", None), ("s8", "s32")),
+        ("h200", (None, "f16"), ("f16", "f16")),
+        ("h200", ("bf16", "f16"), ("bf16", "f16")),  # refused later, by its reason
+        (path, (None, None), ("bf16", "f32")),
+        ("64x8x16", (None, None), ("f16", "f32")),
+        ("16x16x16", ("s8", None), ("s8", "s32")),
+        ("8x8x4", ("f64", None), ("f64", "f64")),
+    ):
+        assert judged_types(named, *asked) == expected
 
 
 def test_what_is_meant_as_a_tile() -> None:

@@ -286,7 +286,7 @@ def _result(one: Account, step: Step, digits: str) -> Line:
     elif lost is None:
         words = "too large"
     elif not lost:
-        words = "exact"
+        words = "unrounded"
     remark = f"{step.bits} = {_shortest(step.result, one.rule)}"
     name = "d" if step is one.steps[-1] else step.name
     return Line(name, digits=digits, remark=f"{remark}{', ' * bool(words)}{words}", kind="result")
