@@ -18,6 +18,7 @@ from tcusim.torch.operators import (
     cumsum_kernel,
     matmul_kernel,
     matvec_kernel,
+    operator,
     result_type,
     segment_cumsum_kernel,
     segment_sum_kernel,
@@ -31,7 +32,6 @@ __all__ = ["cumsum", "is_simple", "matmul", "matvec", "segment_cumsum", "segment
 Tensor: TypeAlias = Any
 Bits: TypeAlias = Literal["segment", "exact"]
 
-_OPS = torch.ops.tcusim
 _HALF = (torch.float16, torch.bfloat16)
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -141,7 +141,7 @@ def sum(
         arguments = axes, keepdim, wanted, bits
         result = launched(("sum", *arguments), input, lambda: sum_kernel(input, *arguments))
         return _put(result, out)
-    return _put(_OPS.sum.default(input, axes, keepdim, wanted, bits), out)
+    return _put(operator("sum")(input, axes, keepdim, wanted, bits), out)
 
 
 def cumsum(
@@ -195,7 +195,7 @@ def cumsum(
             input.detach(), axis=dim, dtype=array_name_of(wanted), out=out,
             exclusive=exclusive, reverse=reverse, bits=bits, arch=arch_for(input),
         )  # fmt: skip
-    return _put(_OPS.cumsum.default(input, dim, exclusive, reverse, wanted, bits), out)
+    return _put(operator("cumsum")(input, dim, exclusive, reverse, wanted, bits), out)
 
 
 def segment_sum(
@@ -256,7 +256,7 @@ def segment_sum(
     """
     input, offsets, dim = _segments(input, size, offsets, ids, num_segments, dim, check)
     wanted = _of_autocast(input, dtype)
-    call = segment_sum_kernel if is_simple(input, offsets) else _OPS.segment_sum.default
+    call = segment_sum_kernel if is_simple(input, offsets) else operator("segment_sum")
     return _put(call(input, offsets, size or 0, dim, check, wanted, bits), out)
 
 
@@ -302,7 +302,7 @@ def segment_cumsum(
     """
     input, offsets, dim = _segments(input, size, offsets, ids, num_segments, dim, check)
     wanted = _of_autocast(input, dtype)
-    call = segment_cumsum_kernel if is_simple(input, offsets) else _OPS.segment_cumsum.default
+    call = segment_cumsum_kernel if is_simple(input, offsets) else operator("segment_cumsum")
     result = call(input, offsets, size or 0, dim, check, exclusive, reverse, wanted, bits)
     return _put(result, out)
 
@@ -407,7 +407,7 @@ def matmul(a: Tensor, b: Tensor, *, dtype: Any = None, out: Tensor | None = None
         return matvec(a, b, dtype=dtype, out=out)
     rows = a.unsqueeze(-2) if a.dim() == 1 else a
     wanted = a.dtype if dtype is None else dtype
-    call = matmul_kernel if is_simple(rows, b) else _OPS.matmul.default
+    call = matmul_kernel if is_simple(rows, b) else operator("matmul")
     result = call(rows, b, wanted)
     return _put(result.squeeze(-2) if a.dim() == 1 else result, out)
 
@@ -441,7 +441,7 @@ def matvec(a: Tensor, x: Tensor, *, dtype: Any = None, out: Tensor | None = None
     a, x = _operands(a, x, "x")
     rows = a.unsqueeze(0) if a.dim() == 1 else a
     wanted = a.dtype if dtype is None else dtype
-    call = matvec_kernel if is_simple(rows, x) else _OPS.matvec.default
+    call = matvec_kernel if is_simple(rows, x) else operator("matvec")
     result = call(rows, x, wanted)
     return _put(result.squeeze(-1) if a.dim() == 1 else result, out)
 

@@ -14,7 +14,7 @@ from tcusim.backends import DeviceBackend, QuickSession, Session, get_backend, r
 from tcusim.machine.formats import BY_ARRAY_NAME, array_name_of
 from tcusim.program.grammar import Program
 from tcusim.program.launches import LaunchPlan
-from tcusim.torch.operators import LIBRARY, cast, divided, plain, register
+from tcusim.torch.operators import LIBRARY, cast, divided, operator, plain, register
 from tcusim.torch.repeated import found, keep
 from tcusim.torch.simulation import arch_for
 
@@ -138,12 +138,12 @@ def _keep(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _sum(values: Any, axis: int) -> Any:
-    return torch.ops.tcusim.sum.default(values, [axis], True, torch.float32, "segment")
+    return operator("sum")(values, [axis], True, torch.float32, "segment")
 
 
 def _backward(ctx: Any, gradient: Any) -> Any:
     input, weight = ctx.saved_tensors
-    scale = torch.ops.tcusim.rms_scales.default(input, ctx.eps).unsqueeze(1)
+    scale = operator("rms_scales")(input, ctx.eps).unsqueeze(1)
     wide, given = input.float(), gradient.float()
     for_input = for_weight = None
     if ctx.needs_input_grad[0]:
@@ -167,7 +167,7 @@ def _scales_backward(ctx: Any, gradient: Any) -> Any:
 
 
 def _vmap(info: Any, places: Any, input: Any, weight: Any, eps: float) -> Any:
-    operator = torch.ops.tcusim.rms_norm.default
+    call = operator("rms_norm")
     if places[1] is not None:
         weights = weight.movedim(places[1], 0)
         inputs = (
@@ -176,14 +176,14 @@ def _vmap(info: Any, places: Any, input: Any, weight: Any, eps: float) -> Any:
             else (input.movedim(places[0], 0))
         )
         pairs = zip(inputs.unbind(0), weights.unbind(0), strict=True)
-        return torch.stack([operator(one, its, eps) for one, its in pairs]), 0
+        return torch.stack([call(one, its, eps) for one, its in pairs]), 0
     rows = input.movedim(places[0], 0)
-    return operator(rows.flatten(0, 1), weight, eps).reshape(rows.shape), 0
+    return call(rows.flatten(0, 1), weight, eps).reshape(rows.shape), 0
 
 
 def _scales_vmap(info: Any, places: Any, input: Any, eps: float) -> Any:
     rows = input.movedim(places[0], 0)
-    scales = torch.ops.tcusim.rms_scales.default(rows.flatten(0, 1), eps)
+    scales = operator("rms_scales")(rows.flatten(0, 1), eps)
     return scales.reshape(rows.shape[:2]), 0
 
 

@@ -22,11 +22,9 @@ from tcusim.torch.norm_operators import (
     rms_norm_kernel,
     rms_scales_kernel,
 )
-from tcusim.torch.operators import divided
+from tcusim.torch.operators import divided, operator
 
 __all__ = ["layer_norm", "log_softmax", "logsumexp", "mean", "normalised", "rms_norm", "softmax"]
-
-_OPS = torch.ops.tcusim
 
 
 def _wide(input: Tensor) -> Tensor:
@@ -166,10 +164,10 @@ def normalised(
         return rms_norm_at_once(input, weight, columns, eps), None
     rows = input.reshape(-1, columns)
     flat = None if weight is None else weight.reshape(-1)
-    result = (rms_norm_kernel if simple else _OPS.rms_norm.default)(rows, flat, eps)
+    result = (rms_norm_kernel if simple else operator("rms_norm"))(rows, flat, eps)
     found = None
     if scales:
-        found = (rms_scales_kernel if simple else _OPS.rms_scales.default)(rows, eps)
+        found = (rms_scales_kernel if simple else operator("rms_scales"))(rows, eps)
         found = found.reshape(*input.shape[: axes[0]], *(1 for _ in axes))
     return result.reshape(input.shape), found
 

@@ -6,7 +6,8 @@ Operators are defined once, when this module is first imported. Users call the f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import Any, Final
 
 import torch
@@ -15,7 +16,7 @@ import tcusim
 from tcusim.machine.formats import array_name_of
 from tcusim.torch.simulation import arch_for
 
-__all__ = ["LIBRARY", "cast", "divided", "plain", "register", "result_type"]
+__all__ = ["LIBRARY", "cast", "divided", "operator", "plain", "register", "result_type"]
 
 # It lives as long as the process: without it the operators are gone.
 LIBRARY: Final = torch.library.Library("tcusim", "DEF")
@@ -228,7 +229,7 @@ def _keep_cumsum(ctx: Any, inputs: Any, output: Any) -> None:
 
 def _cumsum_backward(ctx: Any, gradient: Any) -> Any:
     # Element i is part of what follows it: the other way round.
-    own = torch.ops.tcusim.cumsum.default(
+    own = operator("cumsum")(
         gradient, ctx.dim, ctx.exclusive, not ctx.reverse, gradient.dtype, ctx.bits
     )
     return cast(own, ctx.dtype), None, None, None, None, None
@@ -254,7 +255,7 @@ def _segment_sum_backward(ctx: Any, gradient: Any) -> Any:
 def _segment_cumsum_backward(ctx: Any, gradient: Any) -> Any:
     (offsets,) = ctx.saved_tensors
     check, exclusive, reverse, _, bits = ctx.more
-    own = torch.ops.tcusim.segment_cumsum.default(
+    own = operator("segment_cumsum")(
         gradient, offsets, ctx.size, ctx.dim, check, exclusive, not reverse, gradient.dtype, bits
     )
     return cast(own, ctx.dtype), *([None] * 8)
@@ -275,13 +276,13 @@ def _summed_to(gradient: Any, shape: Any, dtype: Any) -> Any:
         if size == 1 and gradient.shape[place + spare] != 1
     ]
     if taken:
-        gradient = torch.ops.tcusim.sum.default(gradient, taken, True, gradient.dtype, "segment")
+        gradient = operator("sum")(gradient, taken, True, gradient.dtype, "segment")
     return cast(gradient.reshape(shape), dtype)
 
 
 def _matmul_backward(ctx: Any, gradient: Any) -> Any:
     a, b = ctx.saved_tensors
-    multiply, for_a, for_b = torch.ops.tcusim.matmul.default, None, None
+    multiply, for_a, for_b = operator("matmul"), None, None
     if ctx.needs_input_grad[0]:
         for_a = multiply(cast(gradient, b.dtype), b.mT, b.dtype)
         for_a = _summed_to(for_a, a.shape, a.dtype)
@@ -299,7 +300,7 @@ def _matvec_backward(ctx: Any, gradient: Any) -> Any:
         for_a = cast(gradient, a.dtype).unsqueeze(-1) * x.unsqueeze(-2)
         for_a = _summed_to(for_a, a.shape, a.dtype)
     if ctx.needs_input_grad[1]:
-        for_x = torch.ops.tcusim.matvec.default(a.mT, cast(gradient, a.dtype), a.dtype)
+        for_x = operator("matvec")(a.mT, cast(gradient, a.dtype), a.dtype)
         for_x = _summed_to(for_x, x.shape, x.dtype)
     return for_a, for_x, None
 
@@ -324,16 +325,16 @@ def _sum_vmap(info: Any, places: Any, input: Any, dim: Any, *more: Any) -> Any:
     rank = whole.dim() - 1
     taken = range(rank) if dim is None else dim
     behind = [_behind(one, rank) for one in taken]
-    return torch.ops.tcusim.sum.default(whole, behind, *more), 0
+    return operator("sum")(whole, behind, *more), 0
 
 
 def _cumsum_vmap(info: Any, places: Any, input: Any, dim: int, *more: Any) -> Any:
     whole = _in_front(input, places[0], info.batch_size)
     behind = _behind(dim, whole.dim() - 1)
-    return torch.ops.tcusim.cumsum.default(whole, behind, *more), 0
+    return operator("cumsum")(whole, behind, *more), 0
 
 
-def _segments_vmap(operator: Any, info: Any, places: Any, arguments: Any) -> Any:
+def _segments_vmap(call: Any, info: Any, places: Any, arguments: Any) -> Any:
     input, offsets, size, dim, *more = arguments
     if places[1] is not None:
         raise NotImplementedError(
@@ -341,15 +342,15 @@ def _segments_vmap(operator: Any, info: Any, places: Any, arguments: Any) -> Any
             "end to end, with offsets of all, and call the function once"
         )
     whole = _in_front(input, places[0], info.batch_size)
-    return operator(whole, offsets, size, _behind(dim, whole.dim() - 1), *more), 0
+    return call(whole, offsets, size, _behind(dim, whole.dim() - 1), *more), 0
 
 
 def _segment_sum_vmap(info: Any, places: Any, *arguments: Any) -> Any:
-    return _segments_vmap(torch.ops.tcusim.segment_sum.default, info, places, arguments)
+    return _segments_vmap(operator("segment_sum"), info, places, arguments)
 
 
 def _segment_cumsum_vmap(info: Any, places: Any, *arguments: Any) -> Any:
-    return _segments_vmap(torch.ops.tcusim.segment_cumsum.default, info, places, arguments)
+    return _segments_vmap(operator("segment_cumsum"), info, places, arguments)
 
 
 def _matmul_vmap(info: Any, places: Any, a: Any, b: Any, dtype: Any) -> Any:
@@ -362,7 +363,7 @@ def _matmul_vmap(info: Any, places: Any, a: Any, b: Any, dtype: Any) -> Any:
         one.reshape(one.shape[0], *([1] * (rank - one.dim())), *one.shape[1:])
         for one in (left, right)
     )
-    return torch.ops.tcusim.matmul.default(left, right, dtype), 0
+    return operator("matmul")(left, right, dtype), 0
 
 
 def _matvec_vmap(info: Any, places: Any, a: Any, x: Any, dtype: Any) -> Any:
@@ -372,7 +373,7 @@ def _matvec_vmap(info: Any, places: Any, a: Any, x: Any, dtype: Any) -> Any:
     rank = max(left.dim(), right.dim() + 1)
     left = left.reshape(left.shape[0], *([1] * (rank - left.dim())), *left.shape[1:])
     right = right.reshape(right.shape[0], *([1] * (rank - 1 - right.dim())), *right.shape[1:])
-    return torch.ops.tcusim.matvec.default(left, right, dtype), 0
+    return operator("matvec")(left, right, dtype), 0
 
 
 # --- All of it, by operator -----------------------------------------------------------------------
@@ -393,6 +394,52 @@ _OPERATORS: Final = {
 }
 
 
+# Whether a rule of the library of operators is at work, below all that records.
+_IN_LIBRARY: Final[ContextVar[bool]] = ContextVar("tcusim.torch.in_library", default=False)
+_FUNCTIONS: Final[dict[str, type[torch.autograd.Function]]] = {}
+
+
+def operator(name: str) -> Callable[..., Any]:
+    """Return what calls an operator, and is recorded where derivatives are asked for.
+
+    The transforms of `torch.func` take functions of autograd, and no operators from Python.
+    """
+    if (
+        not torch.compiler.is_compiling()
+        and torch._C._functorch.peek_interpreter_stack() is not None
+        and not _IN_LIBRARY.get()
+    ):
+        apply: Callable[..., Any] = _FUNCTIONS[name].apply
+        return apply
+    found: Callable[..., Any] = getattr(torch.ops.tcusim, name).default
+    return found
+
+
+def _of_library(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a rule of vmap for the library of operators, where none of them is recorded."""
+
+    def call(*arguments: Any) -> Any:
+        token = _IN_LIBRARY.set(True)
+        try:
+            return rule(*arguments)
+        finally:
+            _IN_LIBRARY.reset(token)
+
+    return call
+
+
+def _function_of(name: str, keep: Any, backward: Any, vmap: Any) -> type[torch.autograd.Function]:
+    """Return a function of autograd with an operator's derivative and its vmap."""
+    call = getattr(torch.ops.tcusim, name).default
+    parts = {
+        "forward": staticmethod(lambda *arguments: call(*arguments)),
+        "setup_context": staticmethod(lambda ctx, inputs, output: keep(ctx, inputs, output)),
+        "backward": staticmethod(backward),
+        "vmap": staticmethod(vmap),
+    }
+    return type(name, (torch.autograd.Function,), parts)
+
+
 def register(operators: Mapping[str, tuple[Any, ...]]) -> None:
     """Give defined operators their kernel, shapes, what they keep, derivative and vmap."""
     for name, (kernel, shape, keep, backward, vmap) in operators.items():
@@ -401,7 +448,8 @@ def register(operators: Mapping[str, tuple[Any, ...]]) -> None:
             LIBRARY.impl(name, kernel, device)
         torch.library.register_fake(full, shape, lib=LIBRARY)
         torch.library.register_autograd(full, backward, setup_context=keep, lib=LIBRARY)
-        torch.library.register_vmap(full, vmap, lib=LIBRARY)
+        torch.library.register_vmap(full, _of_library(vmap), lib=LIBRARY)
+        _FUNCTIONS[name] = _function_of(name, keep, backward, vmap)
 
 
 register(_OPERATORS)

@@ -97,6 +97,29 @@ def test_second_derivatives() -> None:
     assert torch.autograd.gradcheck(tct.matvec, (stack, torch.randn(4, **FLOAT64)))
 
 
+@pytest.mark.parametrize("name", [*(name for name in CALLS if name != "exact"), "rms_norm"])
+def test_the_transforms_of_torch_func(name: str) -> None:
+    """Derivatives, of each example of a batch, Jacobians, and derivatives of derivatives."""
+    x = torch.randn(3, 64, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+
+    def call(x: Any) -> Any:
+        return tct.rms_norm(x, 64) if name == "rms_norm" else CALLS[name][0](x)
+
+    def squares(x: Any) -> Any:
+        return (call(x) ** 2).sum()
+
+    recorded = x.clone().requires_grad_()
+    (first,) = torch.autograd.grad(squares(recorded), recorded, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), recorded)
+    func = torch.func
+    torch.testing.assert_close(func.grad(squares)(x), first.detach())
+    torch.testing.assert_close(func.grad(lambda x: func.grad(squares)(x).sum())(x), second)
+    torch.testing.assert_close(func.jacrev(squares)(x), first.detach())
+    batch = torch.stack([x, 2 * x])
+    each = func.vmap(func.grad(squares))(batch)
+    torch.testing.assert_close(each, torch.stack([func.grad(squares)(one) for one in batch]))
+
+
 def test_a_whole_graph_is_compiled() -> None:
     offsets = torch.tensor(OFFSETS)
 
