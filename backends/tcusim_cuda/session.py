@@ -210,11 +210,7 @@ class DeviceSession:
         if look is None or look.signature not in self._known:
             return None
         library, _, _, device, _ = look
-        handle = library.current_stream(device)
-        queue = self._quick.get((device, handle, False))
-        if queue is None:
-            return None
-        driver = Driver.open()
+        driver, quick = Driver.open(), self._quick
         context = driver.primary_context(device)
         is_plain, address_of = library.is_plain, library.address
         stream_now, new = library.stream_reader(device), library.maker(shape, self._result)
@@ -226,9 +222,8 @@ class DeviceSession:
                 if address % TILE_BYTES or not is_plain(array):
                     return None
                 addresses.append(address)
-            if stream_now() != handle or driver.current_context() != context:
-                return None
-            if self._quick.get((device, handle, False)) is not queue:
+            queue = quick.get((device, stream_now(), False))
+            if queue is None or driver.current_context() != context:
                 return None
             out = self._made(new, arrays[0])
             addresses.append(address_of(out))

@@ -407,6 +407,12 @@ def test_a_lane_launches_on_arrays_like_earlier_ones(
         patch.setattr(StandInDriver, "current_context", lambda self: 8)
         assert lane(first) is None
     assert quick.launches == 2
+    # Each stream on which it has run has its way.
+    with monkeypatch.context() as patch:
+        patch.setattr(Cupy, "stream", SimpleNamespace(ptr=5))
+        session.run({"in": first}, shape=LONG.shape)
+        assert lane(first).values.tobytes() == expected
+    assert (quick.launches, quick.long_ways) == (4, 2)
     quick.fails = ZeroDivisionError("no")
     with pytest.raises(LaunchError, match=r"scan_single_pass was to run as"):
         lane(first)
