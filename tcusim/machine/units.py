@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import KW_ONLY, dataclass
-from typing import Final
+from typing import Any, Final
 
 from tcusim.errors import InputError
 from tcusim.machine.rules import FAMILIES, Arch, require_tuple
@@ -118,16 +118,25 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """What a figure of a `Unit` is: what it is counted in, its meaning, and whether it is whole."""
+    """What a figure of a `Unit` is: what it is counted in, its meaning, and whether it is whole.
+
+    least, most: between which it can be. They are far apart, and tell GHz from Hz.
+    """
 
     quantity: str
     meaning: str
     whole: bool = False
+    least: float = 1e-3
+    most: float = 1e9
 
+
+_BYTES_A_SECOND: Final[dict[str, Any]] = {"least": 1e6, "most": 1e18}
 
 # What may be known of a machine: the fields of a `Unit` that are figures.
 FIGURES: Final = {
-    "clock": Quantity("Hz", "cycles a second of the cores under sustained work"),
+    "clock": Quantity(
+        "Hz", "cycles a second of the cores under sustained work", least=1e5, most=1e12
+    ),
     "cores": Quantity("cores", "cores of the machine", whole=True),
     "units_per_core": Quantity("units", "matrix units of a core", whole=True),
     "fma_per_core": Quantity("multiply-adds a cycle", "of a core's ordinary float32 units"),
@@ -141,16 +150,18 @@ FIGURES: Final = {
     ),
     "shared_bandwidth": Quantity("bytes a cycle", "between a core and its shared memory"),
     "shared_latency": Quantity("cycles", "of a load from shared memory"),
-    "l2_bytes": Quantity("bytes", "the cache that all cores share", whole=True),
-    "l2_bandwidth": Quantity("bytes a second", "from that cache to all cores"),
+    "l2_bytes": Quantity("bytes", "the cache that all cores share", whole=True, most=1e15),
+    "l2_bandwidth": Quantity("bytes a second", "from that cache to all cores", **_BYTES_A_SECOND),
     "l2_latency": Quantity("cycles", "of a load that this cache serves"),
-    "memory_bytes": Quantity("bytes", "global memory", whole=True),
-    "memory_bandwidth": Quantity("bytes a second", "of global memory"),
+    "memory_bytes": Quantity("bytes", "global memory", whole=True, most=1e18),
+    "memory_bandwidth": Quantity("bytes a second", "of global memory", **_BYTES_A_SECOND),
     "memory_latency": Quantity("cycles", "of a load that global memory serves"),
     "shuffle_latency": Quantity("cycles", "of an exchange between lanes of a warp"),
     "shuffle_interval": Quantity("cycles", "between two such exchanges of one scheduler's warps"),
     "barrier_latency": Quantity("cycles", "of a barrier that every warp has reached"),
-    "launch_seconds": Quantity("seconds", "from a kernel's end to the next one's start"),
+    "launch_seconds": Quantity(
+        "seconds", "from a kernel's end to the next one's start", least=1e-12, most=1e3
+    ),
 }
 
 # What is no letter of a name: "mychip" or "rtx 4090" is one, a path is not.
@@ -240,7 +251,7 @@ memory_latency, shuffle_latency, shuffle_interval, barrier_latency, launch_secon
             if sizes.count(size) > 1:
                 raise InputError(f"{where}: the tile {size} is given twice")
         for name, quantity in FIGURES.items():
-            _require_figure(f"{where}: {name}", getattr(self, name), whole=quantity.whole)
+            _require_figure(f"{where}: {name}", getattr(self, name), quantity)
         self._check_instructions(where)
         for less, more in _ORDERED:
             small, large = getattr(self, less), getattr(self, more)
@@ -309,11 +320,18 @@ _ORDERED: Final = (
 )
 
 
-def _require_figure(what: str, value: object, *, whole: bool = False) -> None:
-    """Refuse what is neither a figure nor None, and parts of a core."""
+def _require_figure(what: str, value: object, quantity: Quantity | None = None) -> None:
+    """Refuse what is neither a figure nor None, parts of a core, and what no machine can be."""
     if value is None:
         return
     if not isinstance(value, Figure):
         raise InputError(f"{what} must be a Figure, or None where it is not known; got {value!r}")
-    if whole and value.value != int(value.value):
+    if quantity is None:
+        return
+    if quantity.whole and value.value != int(value.value):
         raise InputError(f"{what} must be a whole number, got {value.value!r}")
+    if not quantity.least <= value.value <= quantity.most:
+        raise InputError(
+            f"{what} is in {quantity.quantity}, from {quantity.least:g} to {quantity.most:g}; got "
+            f"{value.value:g}"
+        )
