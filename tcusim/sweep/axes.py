@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from tcusim import errors
 from tcusim.errors import InputError
-from tcusim.machine import FORMATS, Unit, unit_of, unit_toml
+from tcusim.machine import FORMATS, Fused, Unit, rule_of, unit_of, unit_toml
 from tcusim.machine.shapes import shape_or_virtual
 
 __all__ = ["AXES", "Axis", "Grid", "Point"]
@@ -127,9 +127,9 @@ class Point:
     ab, acc : str
         Element types.
     fused_length, fraction_bits : int or None
-        L and F; None for a unit that is named, whose arithmetic is its own.
+        L and F; None for a unit that is named and has no fused steps of these types.
     output_rounding, alignment : str
-        Roundings, ``"rz"`` or ``"rne"``; empty for a unit that is named.
+        Roundings, ``"rz"`` or ``"rne"``; empty where L and F are None.
     unit : str
         The name of a unit that exists; empty for an invented one.
     """
@@ -225,6 +225,9 @@ class Grid:
                 raise InputError(f"tile and {doubled[0]} are two ways to say one thing; use one")
             sizes = _tiles(tile)
         named = tuple(unit_of(one) for one in units)
+        if named and tile is None and axes.keys() <= {"ab", "acc"}:
+            # Units that exist are asked for, and nothing is said of others.
+            sizes = ()
         grid = cls(sizes, **values, units=named, like=None if like is None else unit_of(like))
         if len(grid) > _MOST_POINTS:
             raise InputError(
@@ -254,7 +257,9 @@ class Grid:
         for unit, ab, acc in itertools.product(self.units, self.ab, self.acc):
             # A unit without tiles of these types has a point, too: its row says why it is empty.
             taken = [one for one in unit.shapes if one.supports(ab, acc)] or unit.shapes[:1]
-            found += [Point(one.m, one.n, one.k, ab, acc, unit=unit.name) for one in taken]
+            for one in taken:
+                how = _how(unit, ab, acc)
+                found.append(Point(one.m, one.n, one.k, ab, acc, *how, unit=unit.name))
         return found
 
     def unit_of(self, point: Point) -> Unit:
@@ -268,6 +273,17 @@ class Grid:
         found["units"] = [unit_toml(unit) for unit in self.units]
         found["like"] = None if self.like is None else unit_toml(self.like)
         return {name: list(one) if isinstance(one, tuple) else one for name, one in found.items()}
+
+
+def _how(unit: Unit, ab: str, acc: str) -> tuple[int | None, int | None, str, str]:
+    """Return L, F and the roundings of a unit that exists, if it has fused steps of these types."""
+    try:
+        how = rule_of(unit.arch, ab, acc).how
+    except errors.Unsupported:
+        return None, None, "", ""
+    if not isinstance(how, Fused):
+        return None, None, "", ""
+    return how.length, how.fraction_bits, how.output, how.alignment
 
 
 def _tiles(given: Given) -> tuple[tuple[int, int, int], ...]:

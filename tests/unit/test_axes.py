@@ -88,3 +88,18 @@ def test_equal_grids_alone_are_described_equally() -> None:
 
 def test_a_point_names_its_tile() -> None:
     assert Point(8, 32, 16, "f16", "f32").tile == "8x32x16"
+
+
+def test_units_alone_bring_no_invented_one_and_tell_their_arithmetic() -> None:
+    alone = Grid.of(units=["h200", "v100"])
+    assert {point.unit for point in alone.points()} == {"h200", "v100"}
+    found = {
+        (one.unit, one.fused_length, one.fraction_bits, one.output_rounding)
+        for one in alone.points()
+    }
+    assert found == {("h200", 16, 25, "rz"), ("v100", 4, 23, "rz")}
+    assert len(alone) == len(list(alone.points()))
+    assert {point.unit for point in Grid.of(units=["h200"], fraction_bits=20).points()} == {
+        "",
+        "h200",
+    }

@@ -108,7 +108,10 @@ def test_instructions_that_are_refused(fields: dict[str, Any], message: str) -> 
         ({"clock": 2e9}, "clock must be a Figure, or None where it is not known"),
         ({"cores": invented(1.5)}, "cores must be a whole number, got 1.5"),
         ({"clock": invented(1.98)}, "clock is in Hz, from 100000 to 1e\\+12; got 1.98"),
-        ({"memory_bandwidth": invented(4800)}, "memory_bandwidth is in bytes a second, from 1e\\+06"),
+        (
+            {"memory_bandwidth": invented(4800)},
+            "memory_bandwidth is in bytes a second, from 1e\\+06",
+        ),
         (
             {"l2_latency": invented(300), "memory_latency": invented(200)},
             "l2_latency, 300, is more than memory_latency, 200. Correct one of them",
