@@ -50,8 +50,9 @@ def predict(function: Callable[..., _Result], *arguments: Any, arch: str = "hopp
     """Return what a function of tensors returns on a GPU, without one.
 
     Sums, scans and products of this package have the bits of the GPU. So have torch's additions,
-    multiplications, divisions and square roots of float32, which are rounded correctly everywhere;
-    `exp`, `tanh` and other functions may differ in the last bit.
+    multiplications, square roots, and quotients of tensors of float32, which are rounded correctly
+    everywhere. Quotients by Python numbers, reciprocals, `exp`, `tanh` and other functions may
+    differ in the last bit.
 
     Parameters
     ----------
