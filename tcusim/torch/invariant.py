@@ -13,7 +13,7 @@ import torch
 from tcusim.errors import InputError
 from tcusim.torch.functions import Tensor, cumsum, matmul
 from tcusim.torch.functions import sum as tensor_sum
-from tcusim.torch.norms import log_softmax, mean, normalised, softmax
+from tcusim.torch.norms import centred, log_softmax, mean, normalised, softmax
 
 __all__ = ["ROUTED", "batch_invariant"]
 
@@ -218,18 +218,12 @@ def _layer_norm(usual: Usual) -> Usual:
             whole: tuple[Tensor, Tensor, Tensor] = usual(keyset, input, shape, weight, bias, eps)
             return whole
         axes = tuple(range(-len(shape), 0))
-        wide = input if input.dtype == torch.float64 else input.float()
-        centre = mean(wide, axes, True)
-        centred = wide - centre
-        # What torch keeps for the derivative: the mean, and one over the deviation.
-        inverse = 1 / torch.sqrt(mean(centred * centred, axes, True) + eps)
-        result = centred * inverse
-        result = result if weight is None else result * weight
-        result = result if bias is None else result + bias
+        result, centre, root = centred(input, axes, weight, bias, eps)
         kept = torch.float64 if input.dtype == torch.float64 else torch.float32
         if input.device.type == "cpu":
             kept = input.dtype if weight is None else weight.dtype
-        return result.to(input.dtype), centre.to(kept), inverse.to(kept)
+        # What torch keeps for the derivative: the mean, and one over the deviation.
+        return result, centre.to(kept), (1 / root).to(kept)
 
     return kernel
 

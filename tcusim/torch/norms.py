@@ -24,7 +24,16 @@ from tcusim.torch.norm_operators import (
 )
 from tcusim.torch.operators import divided, operator
 
-__all__ = ["layer_norm", "log_softmax", "logsumexp", "mean", "normalised", "rms_norm", "softmax"]
+__all__ = [
+    "centred",
+    "layer_norm",
+    "log_softmax",
+    "logsumexp",
+    "mean",
+    "normalised",
+    "rms_norm",
+    "softmax",
+]
 
 
 def _wide(input: Tensor) -> Tensor:
@@ -209,15 +218,22 @@ def layer_norm(
     tensor([[-1.,  1.]])
     """
     _require_float("layer_norm", input)
-    axes = _last_axes(input, normalized_shape)
+    result, _, _ = centred(input, _last_axes(input, normalized_shape), weight, bias, eps)
+    return result
+
+
+def centred(
+    input: Tensor, axes: tuple[int, ...], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return rows normalised by their mean and deviation, and both: the second is a root."""
     wide = _wide(input)
-    centred = wide - mean(wide, axes, True)
-    result = centred / torch.sqrt(mean(centred * centred, axes, True) + eps)
-    if weight is not None:
-        result = result * weight
-    if bias is not None:
-        result = result + bias
-    return _narrow(result, input)
+    centre = mean(wide, axes, True)
+    differences = wide - centre
+    root = torch.sqrt(mean(differences * differences, axes, True) + eps)
+    result = differences / root
+    result = result if weight is None else result * weight
+    result = result if bias is None else result + bias
+    return _narrow(result, input), centre, root
 
 
 def softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:

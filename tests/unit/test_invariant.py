@@ -60,6 +60,20 @@ def test_it_is_this_package_that_adds() -> None:
     assert not torch.equal(x.sum(1), tct.sum(x, 1))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_norms_have_the_bits_of_the_functions(dtype: str) -> None:
+    generator = torch.Generator().manual_seed(7)
+    x, weight, bias = (
+        torch.randn(*shape, generator=generator).to(getattr(torch, dtype))
+        for shape in ((30, 250), (250,), (250,))
+    )
+    with batch_invariant("cpu"):
+        layer = F.layer_norm(x, (250,), weight, bias)
+        rms = F.rms_norm(x, (250,), weight, 1e-5)
+    assert torch.equal(layer, tct.layer_norm(x, 250, weight, bias))
+    assert torch.equal(rms, tct.rms_norm(x, 250, weight, 1e-5))
+
+
 def test_derivatives_are_recorded() -> None:
     layer = torch.nn.Linear(256, 8)
     x = torch.randn(5, 256)
