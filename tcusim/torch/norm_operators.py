@@ -11,10 +11,12 @@ import torch
 from tcusim.algorithms.norm import MOST_COLUMNS, rms_norm
 from tcusim.arrays.libraries import as_numpy, chosen_backend, like_array
 from tcusim.backends import DeviceBackend, QuickSession, Session, get_backend, run
+from tcusim.errors import TcusimError
 from tcusim.machine.formats import BY_ARRAY_NAME, array_name_of
+from tcusim.machine.registry import rule_for
 from tcusim.program.grammar import Program
 from tcusim.program.launches import LaunchPlan
-from tcusim.torch.operators import LIBRARY, cast, divided, operator, plain, register
+from tcusim.torch.operators import LIBRARY, cast, divided, operator, plain, register, sum_kernel
 from tcusim.torch.repeated import found, keep
 from tcusim.torch.simulation import arch_for
 
@@ -31,6 +33,34 @@ def are_fused(input: Any, columns: int, weight: Any) -> bool:
     """Return whether there is a program for rows of so many columns, and their weight."""
     fits = input.dtype in _HALF and 1 <= columns <= MOST_COLUMNS
     return fits and (weight is None or (weight.dtype in _WEIGHTS and weight.device == input.device))
+
+
+@lru_cache(maxsize=64)
+def _multiplies(dtype: str, place: Any) -> bool:
+    """Return whether a GPU, or an architecture that is simulated, multiplies tiles of a type."""
+    arch = place
+    if isinstance(place, torch.device):
+        major, minor = torch.cuda.get_device_capability(place)
+        arch = f"sm_{major}{minor}"
+    try:
+        rule_for(arch, dtype, "f32")
+    except TcusimError:
+        return False
+    return True
+
+
+def _has_program(input: Any) -> bool:
+    """Return whether the tensor cores at work take its type: Volta's and Turing's no bfloat16."""
+    if input.dtype == torch.float16:
+        return True
+    return _multiplies("bf16", input.device if input.is_cuda else arch_for(input) or "hopper")
+
+
+def _roots(input: Any, columns: int, eps: float) -> Any:
+    """Return the root of each row's mean square, by a pass for each operation."""
+    wide = plain(input).reshape(-1, columns).float()
+    total = sum_kernel(wide * wide, [1], True, torch.float32, "segment")
+    return torch.sqrt(divided(total, columns) + eps)
 
 
 # --- Kernels: of rows of half precision, a matrix -------------------------------------------------
@@ -80,6 +110,10 @@ def _normalised(
     """Return rows of so many elements, normalised. key: by which the launch is kept."""
     if not input.numel():
         return torch.empty_like(input)
+    if not _has_program(input):
+        result = plain(input).reshape(-1, columns).float() / _roots(input, columns, eps)
+        result = result if weight is None else result * plain(weight).reshape(-1)
+        return result.to(input.dtype).reshape(input.shape)
     arrays = {"in": plain(input).contiguous()}
     kind = None
     if weight is not None:
@@ -117,6 +151,8 @@ def rms_scales_kernel(input: Any, eps: float) -> Any:
     rows, columns = input.shape
     if not rows:
         return input.new_empty((0,), dtype=torch.float32)
+    if not _has_program(input):
+        return 1 / _roots(input, columns, eps).reshape(rows)
     program = _program(columns, _type_of(input), eps=_rounded(eps), scales=True)
     return _run(program, {"in": plain(input).contiguous()}, (rows,))
 

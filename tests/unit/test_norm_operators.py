@@ -100,6 +100,21 @@ def test_other_tensors_take_the_general_way() -> None:
     )
 
 
+def test_tensor_cores_without_bfloat16_go_pass_by_pass() -> None:
+    x, weight = rows(4, 96, dtype="bfloat16"), rows(96, dtype="bfloat16", seed=1)
+    with tct.simulated("v100"):
+        found = tct.rms_norm(x, 96, weight, 1e-5)
+        one = x.clone().requires_grad_()
+        recorded = tct.rms_norm(one, 96, weight, 1e-5)
+        recorded.sum().backward()
+    expected = F.rms_norm(x.float(), (96,), weight.float(), 1e-5).to(x)
+    torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-3)
+    assert torch.equal(found, recorded)
+    assert bool(one.grad.isfinite().all())
+    # With them, it is the program, whatever the context was before.
+    assert tct.rms_norm(x, 96, weight, 1e-5).shape == found.shape
+
+
 def test_no_rows_and_gaps() -> None:
     assert rms_norm_kernel(rows(0, 8), None, 1.0).shape == (0, 8)
     assert torch.ops.tcusim.rms_scales(rows(0, 8), 1.0).shape == (0,)
