@@ -50,11 +50,7 @@ _APART = (*_MAIN.values(), "exact", "energy")
 
 
 def orders(folder: Path = DATA) -> str:
-    """Return of how many of a library's products every byte is known, by operands and by k.
-
-    kept: of a row, the order that gives all of the outputs that were kept, where the search on the
-    GPU's machine did not know it yet.
-    """
+    """Return in which orders a library's products are added, by operands and by k."""
     record = records.read("h200/orders.json", folder)
     if record is None:
         return none("`tcusim bench orders`")
@@ -70,21 +66,30 @@ def orders(folder: Path = DATA) -> str:
             else "16 bits, other n or k"
         )
         most = next(text for end, text in _ORDERS_TO if call["k"] <= end)
-        known = "all" if row["equal"] == row["count"] else "kept" if "kept" in row else ""
-        found.setdefault((operands, most), []).append(known)
-    rows = [
-        [operands, most, str(len(known)), *(str(known.count(one)) for one in ("all", "kept", ""))]
-        for (operands, most), known in sorted(found.items())
-    ]
-    every = [known for group in found.values() for known in group]
-    counts = [str(every.count(one)) for one in ("all", "kept", "")]
-    rows.append(["all", "", str(len(every)), *counts])
+        found.setdefault((operands, most), []).append(_kind_of_order(row))
+    rows = [[*key, str(len(kinds)), *_counts(kinds)] for key, kinds in sorted(found.items())]
+    every = [kind for group in found.values() for kind in group]
+    rows.append(["all", "", str(len(every)), *_counts(every)])
     versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
     title = f"{record['gpu']}, {record['date']}, {versions}:"
-    heads = ("operands", "k", "calls", "every byte known", "every output kept", "not known")
-    return f"{title}\n\n{table(heads, rows)}"
+    return f"{title}\n\n{table(('operands', 'k', 'calls', *_KINDS_OF_ORDER), rows)}"
 
 
+def _kind_of_order(row: dict[str, Any]) -> str:
+    """Return which kind of order gives every byte of a product."""
+    chain, emptied, parts, unknown = _KINDS_OF_ORDER
+    if row["equal"] < row["count"]:
+        return unknown
+    if row["one_chain"]:
+        return chain
+    return emptied if "emptied" in row["order"] else parts
+
+
+def _counts(kinds: list[str]) -> list[str]:
+    return [str(kinds.count(kind)) for kind in _KINDS_OF_ORDER]
+
+
+_KINDS_OF_ORDER = ("one chain", "emptied now and then", "split-K", "not known")
 _ORDERS_TO = ((256, "16 to 256"), (2560, "257 to 2,560"), (2**20, "more"))
 
 

@@ -56,9 +56,8 @@ _BETWEEN: Final[tuple[Between, ...]] = ("accumulator", "result")
 _WAYS: Final = tuple(itertools.product(_BETWEEN, _COMBINE))
 # Parts of split-K and of sliced-K.
 _SPLITS: Final = (*range(2, 17), 18, 20, 24, 28, 32)
-# As CUTLASS splits k: into more parts than others, and none of fewer elements.
+# As CUTLASS splits k: into more parts than others, down to one access each.
 _MOST_PARTS: Final = 128
-_LEAST_SHARE: Final = 16
 _SLICES: Final = (2, 3, 4, 5, 6, 8, 12, 16)
 
 
@@ -235,9 +234,9 @@ def gemm_orders(
     >>> for order in gemm_orders(100)[:10:3]:
     ...     print(order)
     one chain
-    one chain, emptied every 16
-    one chain, what is left of tiles of 16 first
-    one chain, emptied every 16, what is left of tiles of 16 first
+    one chain, what is left of tiles of 64 first
+    4 contiguous parts of whole 8s, added in turn
+    13 contiguous parts of whole 8s, added in turn
     """
     require_int("k", k, 1)
     require_int("vector", vector, 1)
@@ -260,7 +259,7 @@ def gemm_orders(
 
 def _vector_splits(k: int, step: int, tile: int, vector: int) -> Iterator[GemmOrder]:
     shares: set[int] = set()
-    for parts in range(2, min(_MOST_PARTS, k // _LEAST_SHARE) + 1):
+    for parts in range(2, min(_MOST_PARTS, math.ceil(k / vector)) + 1):
         share = math.ceil(math.ceil(k / parts) / vector) * vector
         if share not in shares:
             shares.add(share)
