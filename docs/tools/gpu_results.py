@@ -77,19 +77,17 @@ def orders(folder: Path = DATA) -> str:
 
 def _kind_of_order(row: dict[str, Any]) -> str:
     """Return which kind of order gives every byte of a product."""
-    chain, emptied, parts, unknown = _KINDS_OF_ORDER
+    chain, parts, unknown = _KINDS_OF_ORDER
     if row["equal"] < row["count"]:
         return unknown
-    if row["one_chain"]:
-        return chain
-    return emptied if "emptied" in row["order"] else parts
+    return chain if row["one_chain"] else parts
 
 
 def _counts(kinds: list[str]) -> list[str]:
     return [str(kinds.count(kind)) for kind in _KINDS_OF_ORDER]
 
 
-_KINDS_OF_ORDER = ("one chain", "emptied now and then", "split-K", "not known")
+_KINDS_OF_ORDER = ("one chain", "split-K", "not known")
 _ORDERS_TO = ((256, "16 to 256"), (2560, "257 to 2,560"), (2**20, "more"))
 
 
