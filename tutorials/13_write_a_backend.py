@@ -76,7 +76,7 @@ _ = tcusim.run(tcusim.build("reduction_16"), {"in": x}, backend="talker")
 #
 # <!-- figure: pipeline -->
 #
-# A program is a tuple of steps, and there are fourteen kinds. We translate eight of them, each to
+# A program is a tuple of steps, and there are fifteen kinds. We translate eight of them, each to
 # one line of Python, and refuse the others by name. That is better than a wrong result.
 #
 # A view is a rectangle of a buffer: element (row, col) is at an address that is a sum of multiples
@@ -529,7 +529,7 @@ tcusim.lessons.check(
 # %%
 kept = [name for name, verdict in agreed.items() if verdict == "all bits agree"]
 assert kept == list(cases)[:6]
-assert len(get_args(Step)) == 14
+assert len(get_args(Step)) == 15
 assert "refused" in agreed["scan_single_pass"]
 assert difference_of(python) == "nothing"
 assert "step 4" in difference

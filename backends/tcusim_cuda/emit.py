@@ -37,6 +37,7 @@ from tcusim.program.grammar import (
     Numbered,
     Pattern,
     PatternKind,
+    Prefix,
     Program,
     Publish,
     Role,
@@ -71,6 +72,7 @@ from tcusim_cuda.moves import (
     write,
 )
 from tcusim_cuda.narrow import narrow_rows
+from tcusim_cuda.sums import prefix_lines, rows_of
 from tcusim_cuda.text import (
     C_TYPES,
     ascii_text,
@@ -125,7 +127,7 @@ UNROLLED_STEPS = 512
 # Variables of the text that are in scope where a step names buffers, scalars and loops.
 HELD = "held"
 OWN_NAMES = (
-    *("lane", "e", "f", "nth", "first", HELD, "rest", "seen", "strange", "at"),
+    *("lane", "e", "f", "nth", "first", HELD, "rest", "seen", "strange", "at", "here", "sum"),
     *(f"{HELD}{number}" for number in range(MOST_STEPS)),
 )
 
@@ -188,6 +190,8 @@ def require_free_names(program: Program, own: tuple[str, ...]) -> None:
 def instruction_for(program: Program) -> Instruction:
     """Return the instruction that does a program's tile, whole or as a grid of smaller tiles."""
     ab, acc, shape = program.ab, program.acc, program.shape
+    if not program.uses_mma:
+        return _ANY
     able = [
         Instruction(one, row, (shape.m // one.m, shape.n // one.n, shape.k // one.k))
         for one in (shape, *shapes())
@@ -212,6 +216,10 @@ def instruction_for(program: Program) -> Instruction:
         f"{program.name}: no kernel is emitted for {shape.name} tiles of {types}, only for "
         f"{sizes}, where i, j and l are whole numbers from 1"
     )
+
+
+# What a program without products has: every GPU with tensor cores runs it.
+_ANY = Instruction(MmaShape(16, 16, 16), Operands("f16", "f32", 70, "wmma"), (1, 1, 1))
 
 
 def _multiples_of(part: MmaShape) -> str:
@@ -675,6 +683,9 @@ class Emitter:
                 self._move(split(step, self._transfer_of(step)))
             case Map():
                 self._move(mapped(step, self._transfer_of_map(step)))
+            case Prefix():
+                rows = rows_of(self.program, step, self.tiled, self.known)
+                self._line(*prefix_lines(step, rows))
             case Publish(dst, src):
                 self._publish(dst, src)
             case Await(dst, src):

@@ -33,6 +33,7 @@ from tcusim.program.grammar import (
     Loop,
     Map,
     Mma,
+    Prefix,
     Program,
     Publish,
     Ranges,
@@ -251,7 +252,7 @@ class _TappedEmitter(Emitter):
         var, count = step.var, c_extent(step.count)
         return [f"for (int {var} = 0; {var} < {count}; ++{var}) {{ {lines} }}"]
 
-    def _taps(self, step: Step) -> list[str]:
+    def _taps(self, step: Step) -> list[str]:  # noqa: C901 - one case for each step
         """Return the lines that record what a leaf step left."""
         match step:
             case Const(frag) | Load(frag) | Mma(frag) | Add(frag):
@@ -269,6 +270,10 @@ class _TappedEmitter(Emitter):
                 return self._views(dsts, (src,))
             case Map(dst, formula):
                 return self._views([dst], varying(formula.views) or formula.views)
+            case Prefix(dst, _, totals):
+                # One lane has the sums of a row that others have part of.
+                views = [dst] if totals is None else [dst, totals]
+                return [f"{TAP}.settle();", *self._views(views)]
             case Publish(dst, src):
                 words, place = dst.buffer.name, c_address(dst)
                 value = f"{words}.wait({place}, {words}.try_load({place}))"

@@ -21,10 +21,9 @@ from tcusim.machine import (
     Sequential,
     Values,
     format_of,
-    rule_for,
 )
 from tcusim.machine.formats import to_memory, unwritten_values
-from tcusim.program.bind import bind_scalars
+from tcusim.program.bind import bind_scalars, rule_of
 from tcusim.program.walk import order_of_blocks
 from tcusim_cuda.arrays import from_bits, host_bits
 from tcusim_cuda.kernel import WORKSPACE, Kernel
@@ -143,8 +142,8 @@ def run_kernel(
         If the kernel stops for ever, writes outside its outputs or loads a misaligned tile.
     """
     program = kernel.program
-    family = program.shape.family(program.ab, program.acc)
-    row = numerics_row(rule_for(arch, program.ab, program.acc, family))
+    rule = rule_of(program, arch)
+    row = NumericsRow() if rule is None else numerics_row(rule)
     scalars = bind_scalars(program, {name: np.size(array) for name, array in inputs.items()})
     buffers = {
         one.name: _guarded(host_bits(inputs[one.name], one.dtype, f"input {one.name!r}"))

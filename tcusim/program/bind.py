@@ -1,14 +1,15 @@
-"""Match the arrays that a user passes to the buffers and scalars that a program declares."""
+"""Match what a user passes to a program: arrays to its buffers, an architecture to its products."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from tcusim.errors import InputError
+from tcusim.machine import Rule, arch_of, rule_for
 from tcusim.program.grammar import Locate, Program, walk
 from tcusim.program.index import with_derived
 
-__all__ = ["bind_scalars", "offsets_of"]
+__all__ = ["bind_scalars", "offsets_of", "rule_of"]
 
 
 def bind_scalars(program: Program, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -58,3 +59,12 @@ def offsets_of(program: Program) -> dict[str, Locate]:
     """Return the inputs that are offsets of segments, by name, each with a step that reads it."""
     steps = [step for _, step in walk(program.steps) if isinstance(step, Locate)]
     return {step.segments.offsets.name: step for step in steps}
+
+
+def rule_of(program: Program, arch: str) -> Rule | None:
+    """Return how an architecture computes a program's products; None if it has none."""
+    if not program.uses_mma:
+        arch_of(arch)
+        return None
+    family = program.shape.family(program.ab, program.acc)
+    return rule_for(arch, program.ab, program.acc, family)

@@ -15,6 +15,7 @@ emitter each match the same closed union `Step`, case by case, in the order of t
             | Copy(dst, src, plus, only)   rectangle of memory <- rectangle (+ rectangle)
             | Split(dsts, src)             rectangles <- exact narrow parts of one rectangle
             | Map(dst, formula)            rectangle of memory <- roots, products, ... of others
+            | Prefix(dst, src, totals)     rectangle <- prefix sums of rows, or a column of sums
             | Publish(dst, src)            status words <- rectangle, for later blocks
             | Await(dst, src)              rectangle <- status words, once they are there
             | Locate(dst, segments, first) ranges <- where chunks of ragged segments lie
@@ -475,6 +476,37 @@ class Map:
 
 
 @dataclass(frozen=True, slots=True)
+class Prefix:
+    """Add up each row of a rectangle of f32 by itself: dst <- its prefix sums, or its sum.
+
+    Neighbours are added in pairs, then neighbouring pairs and so on, counted from the row's first
+    element, with zeros behind its last: the sum is that of this tree. The prefix sums are
+    Sklansky's: in each pair, the sum of what comes first is added to every prefix of what comes
+    second. Each addition is rounded to nearest even, and -0 counts as 0. Source elements out of
+    bounds count as 0.
+
+    dst: a rectangle of the size of `src`, or one column, which gets the sums alone. totals: a
+    column that gets the sums besides. reverse: prefixes run from the row's end. exclusive: they
+    leave out the element itself.
+    CUDA: the warp's lanes share out each row; `__shfl_sync`. Cost: a read and a write of rows*cols,
+    and log2(cols) additions an element, of which those within a lane take no shuffle.
+    Source: J. Sklansky, "Conditional-Sum Addition Logic", 1960.
+    """
+
+    dst: View
+    src: View
+    totals: View | None = None
+    origin: str = ""
+    reverse: bool = False
+    exclusive: bool = False
+
+    @property
+    def sums_alone(self) -> bool:
+        """Whether `dst` gets nothing but the rows' sums."""
+        return self.dst.cols == 1 and not self.exclusive
+
+
+@dataclass(frozen=True, slots=True)
 class Publish:
     """Write a rectangle to status words, where later blocks of the same launch await it.
 
@@ -604,6 +636,7 @@ Step: TypeAlias = (
     | Copy
     | Split
     | Map
+    | Prefix
     | Publish
     | Await
     | Locate
@@ -704,6 +737,11 @@ class Program:
         """Return the buffer of that name."""
         return next(buffer for buffer in self.buffers if buffer.name == name)
 
+    @cached_property
+    def uses_mma(self) -> bool:
+        """Whether some step multiplies, so that the types are those of a tensor core."""
+        return any(isinstance(step, Mma) for _, step in walk(self.steps))
+
     def _of(self, role: BufferRole) -> tuple[Buffer, ...]:
         return tuple(buffer for buffer in self.buffers if buffer.role is role)
 
@@ -799,6 +837,9 @@ def accesses(step: Step) -> Accesses:  # noqa: C901 - one case for each step
             return Accesses(views_read=(source,), views_written=targets)
         case Map(target, formula):
             return Accesses(views_read=formula.views, views_written=(target,))
+        case Prefix(target, source, totals):
+            written = (target,) if totals is None else (target, totals)
+            return Accesses(views_read=(source,), views_written=written)
         case Publish(target, source) | Await(target, source):
             return Accesses(views_read=(source,), views_written=(target,))
         case Locate(ranges):

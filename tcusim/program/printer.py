@@ -37,6 +37,7 @@ from tcusim.program.grammar import (
     Only,
     Pattern,
     PatternKind,
+    Prefix,
     Program,
     Publish,
     Role,
@@ -85,7 +86,7 @@ def listing(program: Program) -> str:
     return "\n".join(lines) + "\n"
 
 
-def line(step: Step) -> str:
+def line(step: Step) -> str:  # noqa: C901 - one case for each step
     """Return the one-line text of a step; of a Loop or a When, its head without the body.
 
     Such as ``V ← P·A + V``.
@@ -109,6 +110,8 @@ def line(step: Step) -> str:
             return f"{parts} ← Split({_element(source)})  {_sizes(*targets, source)}"
         case Map(target, formula):
             return f"{_element(target)} ← {_formula(formula)}  {_sizes(target, *formula.views)}"
+        case Prefix():
+            return _prefix(step)
         case Publish(target, source) | Await(target, source):
             return f"{type(step).__name__.lower()} {_copy(target, source, None)}"
         case Locate():
@@ -229,6 +232,18 @@ def _locate(step: Locate) -> str:
     after = "".join(f", after chunks of {length}" for length in of.levels)
     numbers = f"{chunks} from number {step.first}{after}"
     return f"{step.dst.name} ← Locate({of.offsets.name}, {numbers})  {step.dst.count} ranges"
+
+
+def _prefix(step: Prefix) -> str:
+    """Print which sums of each row go where."""
+    views = [step.dst] if step.totals is None else [step.dst, step.totals]
+    kinds = [f"{'exclusive ' * step.exclusive}{'suffix' if step.reverse else 'prefix'} sums"]
+    if step.sums_alone:
+        kinds = []
+    kinds += ["sums"] * (len(views) - len(kinds))
+    targets = ", ".join(_element(view) for view in views)
+    what = f"{' and '.join(kinds)} of rows of {_element(step.src)}"
+    return f"{targets} ← {what}  {_sizes(*views, step.src)}"
 
 
 _SIDES = (("row", "col"), ("col", "row"))

@@ -29,13 +29,12 @@ from tcusim.machine import (
     from_values,
     mma_values,
     round_values,
-    rule_for,
     split_values,
 )
 from tcusim.machine.formats import unwritten_values
 from tcusim.machine.sequential import round_to_odd, two_sum
 from tcusim.markup import shown, table
-from tcusim.program.bind import bind_scalars
+from tcusim.program.bind import bind_scalars, rule_of
 from tcusim.program.checks.verifier import verify
 from tcusim.program.checks.writes import has_one_writer
 from tcusim.program.grammar import (
@@ -57,6 +56,7 @@ from tcusim.program.grammar import (
     Operation,
     Pattern,
     PatternKind,
+    Prefix,
     Program,
     Publish,
     Ranges,
@@ -221,8 +221,7 @@ class State:
         # Where two warps are proved to write no element both, nobody need look.
         self.records_writers = check and not has_one_writer(program)
         self.arch = arch
-        family = program.shape.family(program.ab, program.acc)
-        self.rule = rule_for(arch, program.ab, program.acc, family)
+        self.rule = rule_of(program, arch)
         arrays = {name: _flat(name, array) for name, array in inputs.items()}
         self.scalars = bind_scalars(program, {name: a.size for name, a in arrays.items()})
         self.memory = {
@@ -458,6 +457,7 @@ class State:
                 self._put(dst, as_values(values, "tf32") if dst.dtype == "tf32" else values, places)
             case Mma(d, a, b, c):
                 left, right, addend = (self._tiles(frag, places) for frag in (a, b, c))
+                assert self.rule is not None
                 self._put(d, mma_values(left, right, addend, self.rule), places)
             case Add(d, a, b):
                 one, two = self._tiles(a, places), self._tiles(b, places)
@@ -480,6 +480,13 @@ class State:
             case Map(dst, formula):
                 values = convert_values(self._value(formula, places), "f32", dst.buffer.dtype)
                 self._scatter(dst, values, places)
+            case Prefix(dst, src, totals):
+                sums, whole = prefix_sums(
+                    self._gather(src, places), reverse=step.reverse, exclusive=step.exclusive
+                )
+                self._scatter(dst, whole if step.sums_alone else sums, places)
+                if totals is not None:
+                    self._scatter(totals, whole, places)
             case Publish(dst, src):
                 self._publish(dst, self._gather(src, places), places)
             case Await(dst, src):
@@ -851,6 +858,35 @@ def add_values(one: Values, two: Values, dtype: str) -> Values:
     # A bf16 sum has so many bits to spare in float64 that rounding twice is harmless.
     total = one.astype(np.float64) + two.astype(np.float64)
     return canonical_nan(round_values(total, target), target)
+
+
+def prefix_sums(
+    values: Values, *, reverse: bool = False, exclusive: bool = False
+) -> tuple[Values, Values]:
+    """Return the prefix sums of rows of float32 values, and their sums, a column; see `Prefix`."""
+    cols = values.shape[-1]
+    size = 1 << (cols - 1).bit_length()
+    sums = np.zeros((*values.shape[:-1], size), np.float32)
+    # -0 + 0 is 0.
+    sums[..., :cols] += values
+    half = 1
+    while half < size:
+        pairs = sums.reshape(*sums.shape[:-1], size // (2 * half), 2, half)
+        if reverse:
+            pairs[..., 0, :] += pairs[..., 1, :1]
+        else:
+            pairs[..., 1, :] += pairs[..., 0, -1:]
+        half *= 2
+    sums = canonical_nan(sums, "f32")
+    whole = sums[..., :1] if reverse else sums[..., -1:]
+    if exclusive:
+        earlier = np.zeros_like(sums)
+        if reverse:
+            earlier[..., :-1] = sums[..., 1:]
+        else:
+            earlier[..., 1:] = sums[..., :-1]
+        sums = earlier
+    return sums[..., :cols], whole
 
 
 def operated(operation: Operation, terms: Sequence[Values]) -> Values:

@@ -21,6 +21,7 @@ from tcusim.program.grammar import (
     Locate,
     Map,
     Mma,
+    Prefix,
     Ranges,
     Scope,
     Space,
@@ -50,6 +51,7 @@ _PARTS: Final[dict[type, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     Mma: (("a", "b", "c"), ("d",)),
     Add: (("a", "b"), ("d",)),
     Copy: (("src", "plus"), ("dst",)),
+    Prefix: (("src",), ("dst", "totals")),
 }
 _OTHERS: Final = ("src",), ("dst",)
 
@@ -116,7 +118,7 @@ class WarpWatcher(Generic[_Made]):
         self.number += 1
         if isinstance(event.step, Sync):
             self.in_flight = []
-        elif isinstance(event.step, Store | Copy | Split | Map | Await):
+        elif isinstance(event.step, Store | Copy | Split | Map | Prefix | Await):
             views = self.known(event).touched.views_written
             shared = [view for view in views if view.buffer.space is not Space.GLOBAL]
             self.in_flight += [(view, self.state.where(view, self.own), None) for view in shared]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from tcusim.program.grammar import (
     Mma,
     Numbered,
     Operation,
+    Prefix,
     Program,
     Publish,
     Scope,
@@ -54,6 +55,8 @@ from tcusim.timing.lanes import (
 )
 
 __all__ = ["Latencies", "Work", "work_of"]
+
+_Moving: TypeAlias = Copy | Split | Map | Prefix | Publish | Await
 
 # Rounds of a loop that are followed.
 _FOLLOWED: Final = 3
@@ -162,7 +165,7 @@ _INSTRUCTIONS: Final = {
 }
 
 
-def _arithmetic(step: Copy | Split | Map | Publish | Await) -> float:
+def _arithmetic(step: _Moving) -> float:
     """Return the instructions of a warp for the elements themselves: additions and conversions.
 
     Two neighbours of two bytes are converted together.
@@ -170,12 +173,28 @@ def _arithmetic(step: Copy | Split | Map | Publish | Await) -> float:
     if isinstance(step, Map):
         each = sum(_INSTRUCTIONS[one] for one in step.formula.operations)
         return each * step.dst.rows * step.dst.cols / LANES
+    if isinstance(step, Prefix):
+        return _additions(step)
     written = step.dsts if isinstance(step, Split) else (step.dst,)
     each = 1.0 if isinstance(step, Copy) and step.plus is not None else 0.0
     for view in written:
         if view.buffer.dtype != step.src.buffer.dtype:
             each += 0.5 if format_of(view.buffer.dtype).itemsize == 2 else 1.0
     return each * step.src.rows * step.src.cols / LANES
+
+
+def _additions(step: Prefix) -> float:
+    """Return the instructions of a warp for the additions of rows, and for the shuffles between."""
+    size = 1 << (step.src.cols - 1).bit_length()
+    lanes = min(LANES, -(-size // pass_over((step.src,), (step.src,)).vector))
+    each, between = size // lanes, lanes.bit_length() - 1
+    alone = each.bit_length() - 1
+    if step.sums_alone:
+        of_lane = 2.0 * each - 1 + 2 * between
+    else:
+        # Half of a pair is added to in each round; between lanes all that a lane holds.
+        of_lane = each + each * alone / 2 + between * (2 + each)
+    return of_lane * -(-step.src.rows * lanes // LANES)
 
 
 class _Walk:
@@ -312,7 +331,7 @@ class _Walk:
                 self._wait(self.ready.get(src.name, 0.0))
                 self._tile(dst, src, who, times, written=True)
                 self._written(dst)
-            case Copy() | Split() | Map() | Publish() | Await():
+            case Copy() | Split() | Map() | Prefix() | Publish() | Await():
                 self._move(step, who, times)
             case Sync(scope):
                 self._issue(1.0, warps)
@@ -325,7 +344,7 @@ class _Walk:
                     f"offsets, which the program does not tell. Ask for segments of one size."
                 )
 
-    def _move(self, step: Copy | Split | Map | Publish | Await, who: Mask, times: float) -> None:
+    def _move(self, step: _Moving, who: Mask, times: float) -> None:
         touched = accesses(step)
         if isinstance(step, Copy) and step.plus is None and step.only is None and not step.odd:
             apart = narrow_rows(step.dst, step.src)
@@ -338,7 +357,10 @@ class _Walk:
                 self._count(step.dst, apart[1], who, times, written=True)
                 self._written(step.dst)
                 return
-        over = pass_over(touched.views_written, touched.views_read)
+        written = touched.views_written
+        if isinstance(step, Prefix):
+            written = (step.src if step.sums_alone else step.dst,)
+        over = pass_over(written, touched.views_read)
         arrives = self.now
         for view in touched.views_read:
             self._wait(self._when_there(view))
@@ -351,7 +373,9 @@ class _Walk:
             self._wait(arrives)
         self._issue(_arithmetic(step), float(who.sum()) * times)
         for view in touched.views_written:
-            self._read(view, over, who, times, written=True)
+            alike = (view.rows, view.cols) == (over.rows, over.cols)
+            of_view = over if alike else pass_over((view,), ())
+            self._read(view, of_view, who, times, written=True)
             self._written(view, max(self.now, arrives))
 
     # --- Accesses ----------------------------------------------------------------------------

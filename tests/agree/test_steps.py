@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -15,6 +17,7 @@ from tcusim.machine.shapes import shape_of
 from tcusim.program.grammar import (
     BLOCK,
     COL,
+    ROW,
     WARP,
     Add,
     Await,
@@ -37,6 +40,7 @@ from tcusim.program.grammar import (
     Operation,
     Pattern,
     PatternKind,
+    Prefix,
     Program,
     Publish,
     Ranges,
@@ -96,6 +100,15 @@ def line(buffer: Buffer, count: int, offset: Index | int = 0, *bounds: Bound) ->
     return View.strided(buffer, Index.of(offset), 1, count, count, 1, bounds)
 
 
+def rows_of(buffer: Buffer, rows: int, cols: int, *bounds: Bound) -> View:
+    """Return rows that follow each other."""
+    return View.strided(buffer, Index(), rows, cols, cols, 1, bounds)
+
+
+def column(buffer: Buffer, rows: int) -> View:
+    return View.strided(buffer, Index(), rows, 1, 1, 1)
+
+
 def up_to(*limits: int) -> tuple[Bound, ...]:
     return tuple(Bound(COL, Index.of(limit)) for limit in limits)
 
@@ -111,6 +124,12 @@ EYE = np.eye(16, dtype=np.float16)
 PARTED = np.array([0.5, 1.5, -2.5, -(2.0**-24), 2048, -65504, np.inf, NAN], np.float16)
 WIDE = {name: Buffer(name, "f64", Extent.of(4), BufferRole.INPUT) for name in "xy"}
 MIXED = np.array([1, np.inf, 0, NAN, 0, 2, -np.inf, 0], np.float32)
+
+
+# Rows of 8 and of 100 numbers whose sums depend on the order.
+SPREAD = ((np.arange(40) % 7 - 3) * 1.1 ** np.arange(40)).astype(np.float32)
+LONG_ROWS = ((np.arange(200) % 13 - 5) * 1.07 ** np.arange(200)).astype(np.float32)
+PANEL, SUMS = rows_of(shared("panel", 40), 5, 8), shared("sums", 5)
 
 
 # --- The comparison -------------------------------------------------------------------------------
@@ -194,6 +213,39 @@ def assert_step(case: Case) -> None:
 
 def pattern(kind: PatternKind, offset: int = 0) -> Pattern:
     return Pattern(kind, Index.of(offset))
+
+
+def in_pairs(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Add up rows: neighbours, then neighbouring pairs, with zeros behind the last element."""
+    size = 1 << (rows.shape[1] - 1).bit_length()
+    sums = np.zeros((len(rows), size), np.float32)
+    sums[:, : rows.shape[1]] = rows
+    while sums.shape[1] > 1:
+        sums = sums[:, ::2] + sums[:, 1::2]
+    return sums.ravel()
+
+
+def prefixes(x: NDArray[np.float32], cols: int) -> NDArray[np.float32]:
+    """Return the prefix sums of rows: an element's is that of the pairs which end with it."""
+    rows = x.reshape(-1, cols)
+    columns = []
+    for end in range(1, cols + 1):
+        # The pieces of 1 .. end by powers of 2, the largest first, are added from the right.
+        edges = [end]
+        while edges[-1]:
+            edges.append(edges[-1] & (edges[-1] - 1))
+        parts = [
+            in_pairs(np.ascontiguousarray(rows[:, low:high]))
+            for high, low in itertools.pairwise(edges)
+        ]
+        columns.append(functools.reduce(lambda sums, part: part + sums, parts))
+    return np.stack(columns, 1).ravel()
+
+
+def before_each(x: NDArray[np.float32], cols: int) -> NDArray[np.float32]:
+    """Return the prefix sums of rows without the elements themselves."""
+    rows = prefixes(x.astype(np.float32), cols).reshape(-1, cols)
+    return np.concatenate([np.zeros_like(rows[:, :1]), rows[:, :-1]], 1).ravel()
 
 
 def array(*values: float) -> NDArray[np.float32]:
@@ -531,6 +583,55 @@ CASES = [
         ),
         {"x": COUNT, "y": COUNT},
         {"out": COUNT / np.float32(3)},
+    ),
+    Case(
+        "prefix_sums_of_rows",
+        (
+            Prefix(PANEL, rows_of(floats("x", 40), 5, 8), column(SUMS, 5)),
+            SYNC,
+            Copy(rows_of(output("out", 40), 5, 8), PANEL),
+            Copy(column(output("sums_out", 5), 5), column(SUMS, 5)),
+        ),
+        {"x": SPREAD},
+        {"out": prefixes(SPREAD, 8), "sums_out": prefixes(SPREAD, 8)[7::8]},
+    ),
+    Case(
+        "prefix_sums_in_place",
+        (
+            Copy(PANEL, rows_of(floats("x", 40), 5, 8)),
+            SYNC,
+            Prefix(PANEL, PANEL, reverse=True),
+            SYNC,
+            Copy(rows_of(output("out", 40), 5, 8), PANEL),
+        ),
+        {"x": SPREAD},
+        {"out": prefixes(SPREAD[::-1], 8)[::-1]},
+    ),
+    Case(
+        "prefix_sums_without_the_element",
+        (
+            Prefix(
+                PANEL,
+                rows_of(floats("x", 40), 5, 8, Bound(8 * ROW + COL, Index.of(37))),
+                exclusive=True,
+            ),
+            SYNC,
+            Copy(rows_of(output("out", 40), 5, 8), PANEL),
+        ),
+        {"x": SPREAD},
+        {"out": before_each(np.where(np.arange(40) < 37, SPREAD, 0), 8)},
+    ),
+    Case(
+        "sums_of_rows",
+        Prefix(column(output("out", 3), 3), rows_of(floats("x", 15), 3, 5)),
+        {"x": array(*(-0.0,) * 5, 1, 2**-24, 2**-24, np.inf, 1, NAN, 0, 0, 0, 0)},
+        {"out": array(0, np.inf, NAN)},
+    ),
+    Case(
+        "sums_of_long_rows",
+        Prefix(column(output("out", 2), 2), rows_of(floats("x", 200), 2, 100)),
+        {"x": LONG_ROWS},
+        {"out": in_pairs(LONG_ROWS.reshape(2, 100))},
     ),
     Case(
         "publish_and_await",

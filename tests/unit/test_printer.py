@@ -31,6 +31,7 @@ from tcusim.program.grammar import (
     Operation,
     Pattern,
     PatternKind,
+    Prefix,
     Program,
     Role,
     Scalar,
@@ -188,6 +189,7 @@ def test_print_shows_the_listing() -> None:
 
 
 VIEW = View.strided(RESULT, Index.of(16), 2, 16, 16, 1)
+COLUMN = View.strided(RESULT, Index(), 2, 1, 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -237,6 +239,19 @@ VIEW = View.strided(RESULT, Index.of(16), 2, 16, 16, 1)
                 ),
             ),
             "v[16 + 16*row + col] ← (v[16 + 16*row + col] + 0.1) · √v[16 + 16*row + col]  2x16",
+        ),
+        (
+            Prefix(VIEW, replace(VIEW, buffer=IN), COLUMN, exclusive=True),
+            "v[16 + 16*row + col], v[row] ← exclusive prefix sums and sums of rows of "
+            "in[16 + 16*row + col]  2x16, 2x1, 2x16",
+        ),
+        (
+            Prefix(VIEW, replace(VIEW, buffer=IN), reverse=True),
+            "v[16 + 16*row + col] ← suffix sums of rows of in[16 + 16*row + col]  2x16",
+        ),
+        (
+            Prefix(COLUMN, replace(VIEW, buffer=IN)),
+            "v[row] ← sums of rows of in[16 + 16*row + col]  2x1, 2x16",
         ),
         (
             Copy(

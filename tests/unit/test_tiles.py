@@ -21,7 +21,9 @@ from planted import (
     refused,
     rows_of,
     shared,
+    with_buffers,
 )
+from tcusim.algorithms import build
 from tcusim.machine.shapes import MmaShape, shape_of
 from tcusim.program.checks.verifier import tile_is_aligned, verify
 from tcusim.program.grammar import (
@@ -30,11 +32,14 @@ from tcusim.program.grammar import (
     WARP,
     Add,
     Bound,
+    BufferRole,
     Frag,
     Index,
     Pattern,
     PatternKind,
+    Prefix,
     Role,
+    Strided,
 )
 
 
@@ -86,6 +91,34 @@ def test_equal_rectangles_refuses_other_sizes() -> None:
         reduction(), "9", src=replace(copy.src, col_axis=replace(copy.src.col_axis, count=8))
     )
     refused(program, "equal_rectangles", "'out' is 1x16, 'v' is 1x8. Use one size; a stride of 0")
+
+
+def test_rows_of_sums_refuses_other_places_and_types() -> None:
+    sums = build("scan_panel", ab="f32", segment_size=64)
+    step = at(sums, "1")
+    assert isinstance(step, Prefix)
+    assert step.totals is not None
+    narrow = replace(step.dst, col_axis=Strided(8, 1))
+    text = "the prefix sums of 32x32 elements go to 'scanned', a rectangle of 32x8. Give each row"
+    refused(changed(sums, "1", dst=narrow), "rows_of_sums", text)
+    few = replace(step.totals, row_axis=Strided(4, 1))
+    text = "the sums of 32x32 elements go to 'ends', a rectangle of 4x1"
+    refused(changed(sums, "1", totals=few), "rows_of_sums", text)
+    array = replace(sums.inputs[0], dtype="f16")
+    program = changed(sums, "1", src=replace(step.src, buffer=array))
+    halves = with_buffers(program, BufferRole.INPUT, array)
+    text = "adds up rows of f32, and 'in' is f16. Use Copy to convert it"
+    refused(halves, "rows_of_sums", text)
+
+
+def test_rows_of_sums_are_written_once_and_where_they_are_read() -> None:
+    sums = build("scan_panel", ab="f32", segment_size=64)
+    step = at(sums, "1")
+    assert isinstance(step, Prefix)
+    twice = replace(step.dst, row_axis=Strided(32, 16))
+    refused(changed(sums, "1", dst=twice), "copy_overlap", "writes elements of 'scanned' more than")
+    beside = replace(step.dst, offset=step.dst.offset + 1)
+    refused(changed(sums, "1", src=beside), "copy_overlap", "reads and writes overlapping parts")
 
 
 def test_one_layout_refuses_two_layouts() -> None:

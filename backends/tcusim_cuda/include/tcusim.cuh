@@ -646,6 +646,85 @@ __device__ inline Vector<To, V> convert(const Vector<From, V>& from) {
     return to;
 }
 
+template <int V>
+__device__ inline Vector<float, V> take(const float* from) {
+    Vector<float, V> vector;
+    #pragma unroll
+    for (int i = 0; i < V; ++i) vector.x[i] = from[i];
+    return vector;
+}
+template <int V>
+__device__ inline void put(float* to, const Vector<float, V>& vector) {
+    #pragma unroll
+    for (int i = 0; i < V; ++i) to[i] = vector.x[i];
+}
+
+// The sum of a row of which L neighbouring lanes hold E elements each, in all of these lanes.
+// Neighbours are added in pairs, then neighbouring pairs: x + 0 makes 0 of -0.
+template <int E, int L>
+__device__ inline float sum_of_row(float (&x)[E]) {
+    #pragma unroll
+    for (int i = 0; i < E; ++i) x[i] = add(x[i], 0.0f);
+    #pragma unroll
+    for (int apart = 1; apart < E; apart *= 2) {
+        #pragma unroll
+        for (int i = 0; i < E; i += 2 * apart) x[i] = add(x[i], x[i + apart]);
+    }
+    float sum = x[0];
+    #pragma unroll
+    for (int apart = 1; apart < L; apart *= 2) {
+        // a + b is b + a, so both lanes of a pair find the same.
+        sum = add(sum, __shfl_xor_sync(0xFFFFFFFFu, sum, apart));
+    }
+    return sum;
+}
+
+// Prefix sums of such a row, in place, by the same pairs; returns the row's sum. In each pair the
+// sum of what comes first is added to all of what comes second: to the right of it, or in REVERSE to
+// its left. EXCLUSIVE ones are those of the element before.
+template <int E, int L, bool REVERSE, bool EXCLUSIVE>
+__device__ inline float prefix_sums(float (&x)[E]) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    constexpr int last = REVERSE ? 0 : E - 1;
+    #pragma unroll
+    for (int i = 0; i < E; ++i) x[i] = add(x[i], 0.0f);
+    #pragma unroll
+    for (int apart = 1; apart < E; apart *= 2) {
+        #pragma unroll
+        for (int i = 0; i < E; ++i) {
+            const int pair = i / (2 * apart) * (2 * apart);
+            const bool is_second = (i - pair >= apart) != REVERSE;
+            if (is_second) x[i] = add(x[REVERSE ? pair + apart : pair + apart - 1], x[i]);
+        }
+    }
+    #pragma unroll
+    for (int apart = 1; apart < L; apart *= 2) {
+        const int pair = lane & ~(2 * apart - 1);
+        const int source = REVERSE ? pair + apart : pair + apart - 1;
+        const float first = __shfl_sync(0xFFFFFFFFu, x[last], source);
+        if (((lane & apart) != 0) != REVERSE) {
+            #pragma unroll
+            for (int i = 0; i < E; ++i) x[i] = add(first, x[i]);
+        }
+    }
+    const int end = (lane & ~(L - 1)) | (REVERSE ? 0 : L - 1);
+    const float sum = L == 1 ? x[last] : __shfl_sync(0xFFFFFFFFu, x[last], end);
+    if constexpr (EXCLUSIVE) {
+        const int before = REVERSE ? lane + 1 : lane - 1;
+        const bool is_first = lane % L == (REVERSE ? L - 1 : 0);
+        float carry = 0.0f;
+        if constexpr (L > 1) carry = __shfl_sync(0xFFFFFFFFu, x[last], before & 31);
+        if (is_first) carry = 0.0f;
+        #pragma unroll
+        for (int i = 0; i < E; ++i) {
+            const int at = REVERSE ? i : E - 1 - i;
+            const int from = REVERSE ? at + 1 : at - 1;
+            x[at] = i == E - 1 ? carry : x[from];
+        }
+    }
+    return sum;
+}
+
 template <class T, int V>
 __device__ inline Vector<T, V> add(const Vector<T, V>& x, const Vector<T, V>& y) {
     Vector<T, V> sum;

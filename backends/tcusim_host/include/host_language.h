@@ -39,6 +39,20 @@ inline int __any_sync(unsigned int, int mine, int line = __builtin_LINE()) {
     return any;
 }
 
+// What another lane of the warp holds.
+inline float __shfl_sync(unsigned int, float mine, int lane, int line = __builtin_LINE()) {
+    thread_local float held[32][32];
+    float(&own)[32] = held[threadIdx.x / 32];
+    own[threadIdx.x % 32] = mine;
+    __syncwarp(0xFFFFFFFFu, line);
+    const float found = own[lane % 32];
+    __syncwarp(0xFFFFFFFFu, line);
+    return found;
+}
+inline float __shfl_xor_sync(unsigned int, float mine, int apart, int line = __builtin_LINE()) {
+    return __shfl_sync(0xFFFFFFFFu, mine, static_cast<int>(threadIdx.x % 32) ^ apart, line);
+}
+
 extern "C" void* memcpy(void*, const void*, __SIZE_TYPE__) noexcept;
 
 // Lanes and blocks run one after the other.

@@ -22,6 +22,7 @@ from tcusim.program.grammar import (
     Copy,
     Loop,
     Map,
+    Prefix,
     Program,
     Scope,
     Space,
@@ -55,12 +56,14 @@ def uniform_barrier(program: Program, site: Site) -> Iterator[str]:
 
 @each_step
 def copy_overlap(program: Program, site: Site) -> Iterator[str]:
-    """Require that a Copy, Split or Map writes an element once, and none that another lane reads.
+    """Require that a step of lanes writes an element once, and none that another lane reads.
+
+    Such are Copy, Split, Map and Prefix.
 
     A destination and a source in one buffer are the very same rectangle, or disjoint.
     Source: the lanes of a warp run in no order [CPG sec. 7.1].
     """
-    if not isinstance(site.step, Copy | Split | Map):
+    if not isinstance(site.step, Copy | Split | Map | Prefix):
         return
     touched = site.touched
     for view in touched.views_written:

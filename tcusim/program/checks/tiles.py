@@ -20,6 +20,7 @@ from tcusim.program.grammar import (
     Map,
     Mma,
     PatternKind,
+    Prefix,
     Program,
     Publish,
     Role,
@@ -123,6 +124,35 @@ def equal_rectangles(program: Program, site: Site) -> Iterator[str]:
             )
 
 
+@each_step
+def rows_of_sums(program: Program, site: Site) -> Iterator[str]:
+    """Require of a Prefix that it adds f32, and that there is a place for each row's result.
+
+    Source: the grammar; lanes that share a row write where they read, or one of them its sum.
+    """
+    if not isinstance(site.step, Prefix):
+        return
+    dst, src, totals = site.step.dst, site.step.src, site.step.totals
+    for view in site.touched.views:
+        if view.buffer.dtype != "f32":
+            yield (
+                f"adds up rows of f32, and {view.buffer.name!r} is {view.buffer.dtype}. Use Copy "
+                f"to convert it."
+            )
+    places = [("the prefix sums", dst, {1, src.cols})]
+    if totals is not None:
+        places.append(("the sums", totals, {1}))
+    for what, view, cols in places:
+        if view.rows != src.rows or view.cols not in cols:
+            yield (
+                f"{what} of {src.rows}x{src.cols} elements go to {view.buffer.name!r}, a rectangle "
+                f"of {view.rows}x{view.cols}. Give each row its own, of {src.cols} columns or of "
+                f"one for its sum."
+            )
+        if view.ranges is not None:
+            yield f"{what} go to a gathered rectangle of {view.buffer.name!r}. Copy them there."
+
+
 # --- Element types ----------------------------------------------------------------------------
 
 
@@ -135,7 +165,7 @@ def element_types(program: Program) -> Iterator[Finding]:
     Offsets are s64.
     Source: element types and matrix sizes [CPG sec. 10.24.6], and the grammar.
     """
-    if not program.shape.supports(program.ab, program.acc):
+    if program.uses_mma and not program.shape.supports(program.ab, program.acc):
         pairs = ", ".join(f"{ab} to {acc}" for ab, acc in program.shape.pairs())
         yield Finding(
             None,

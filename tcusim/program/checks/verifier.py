@@ -36,6 +36,7 @@ _CORRECT: Final[tuple[Check, ...]] = (
     tiles.operand_roles,
     tiles.fragment_shapes,
     tiles.equal_rectangles,
+    tiles.rows_of_sums,
     tiles.element_types,
     tiles.one_layout,
     tiles.tile_layout,
