@@ -245,8 +245,9 @@ for name, values in rounded.items():
 print(f"256 numbers in three parts:  relative error of the sum {total[0, 0] / true_sum - 1:+.1e}")
 
 # %% [markdown]
-# Three times the work, for sums of float32 numbers. tcusim does it whenever the input is float32.
-# (A *product* of two float32 matrices needs all pairs of parts, up to nine products.)
+# Three times the work, for sums of float32 numbers. A *product* of two float32 matrices needs all
+# pairs of parts, up to nine products, and `tcusim.matmul` does that. For sums alone it does not
+# pay: `tcusim.sum` adds float32 numbers as they are, in pairs, at the speed of the memory.
 #
 # ## Exercise 1: where does it stagnate?
 #
@@ -343,7 +344,7 @@ tcusim.lessons.check(
 # - Rounded float16 accumulators stagnate: at L·2048 for sums of ones.
 # - Truncated float32 accumulators have a bias that grows with the length; L and F predict it.
 # - Blocked summation repairs it for an addition a block.
-# - A float32 is exactly three bf16, so tensor cores can sum float32 numbers.
+# - A float32 is exactly three bf16, so tensor cores can multiply float32 numbers.
 #
 # [Precision](../precision.md) has more, and [Exact bits](../exact.md) sums that are rounded only
 # once. Next: several warps, in [blocks and barriers](07_blocks_and_barriers.md). If you have never

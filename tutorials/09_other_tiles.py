@@ -156,8 +156,9 @@ for ab, acc, tile in pairs:
 # - **s8 to s32** sums exactly. All its error is in rounding numbers to multiples of 1/scale.
 # - **f64** is what it would be without a tensor core.
 #
-# tcusim does better with float32 than any row of this table: it splits each number exactly into
-# three bf16 parts, and sums these. [Lesson 6](06_precision.md) shows how.
+# tcusim does better with float32 than any row of this table. Factors are split exactly into three
+# bf16 parts, as [lesson 6](06_precision.md) shows; sums need no tensor core, and are added as they
+# are.
 #
 # ## A tile of your own
 #

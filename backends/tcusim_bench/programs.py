@@ -156,11 +156,14 @@ class Recipe:
         given, wanted = format_of(self.dtype).array_name, format_of(self.result).array_name
         acc = "f16" if self.acc == "f16" else "f32"
         arch = self.arch or "hopper"
-        types = types_on_device(given, wanted, acc, arch, bits=self.bits).types
+        product = self.kind in ("matvec", "matmul")
+        types = types_on_device(
+            given, wanted, acc, arch, product=product, bits=self.bits, algorithm=self.algorithm
+        ).types
         common: dict[str, Any] = {"types": types, "tile": tile_for(types, self.shape)}
         common["arch"] = self.arch
         inner = self.segment_size or length
-        if self.kind in ("matvec", "matmul"):
+        if product:
             cols = inner if self.kind == "matmul" else None
             # With options of their own, programs are built without the planner.
             common["algorithm"] = None if self.options else self.algorithm

@@ -53,6 +53,7 @@ from tcusim.program.grammar import (
     Only,
     Pattern,
     PatternKind,
+    Prefix,
     Program,
     Publish,
     Ranges,
@@ -122,6 +123,16 @@ class Options:
     def parts(self) -> int:
         """Parts of type `ab` that hold one element of the source exactly: 3 bf16 for a f32."""
         return parts_of(self.source, self.ab)
+
+    @property
+    def adds_rows(self) -> bool:
+        """Whether rows are added up as they lie, without products."""
+        return adds_rows(self.ab)
+
+
+def adds_rows(ab: str) -> bool:
+    """Return whether panels of this type are added up without products: those of float32."""
+    return ab == "f32"
 
 
 def parts_of(source: str, ab: str) -> int:
@@ -348,6 +359,20 @@ class Builder:
     def map(self, dst: View, formula: Formula) -> None:
         """Compute a rectangle by a formula; see `Map`."""
         self._steps.add(Map(dst, formula))
+
+    def prefix(
+        self,
+        dst: View,
+        src: View,
+        totals: View | None = None,
+        *,
+        reverse: bool = False,
+        exclusive: bool = False,
+    ) -> None:
+        """Add up the rows of a rectangle; see `Prefix`. A `dst` of one column gets their sums."""
+        to, of = self._turned(dst), self._turned(src)
+        beside = None if totals is None else self._turned(totals)
+        self._steps.add(Prefix(to, of, beside, reverse=reverse, exclusive=exclusive))
 
     def publish(self, dst: View, src: View, line: str = "") -> None:
         """Give values to later blocks; see `Publish`."""

@@ -51,7 +51,6 @@ from tcusim.program.grammar import (
     Buffer,
     Extent,
     Index,
-    PatternKind,
     Scalar,
     View,
 )
@@ -169,7 +168,7 @@ def reduction_single_pass(
     The last block of a group adds up the group's totals; of the whole array, the very last block
     those of the groups. All are added in pairs, so that a block may have any power of 2 of rows.
     """
-    panel = Panel(b, Share(ROW_TILES, groups, 1, 1), ones=b.const(b.right("J"), PatternKind.ONES))
+    panel = Panel(b, Share(ROW_TILES, groups, 1, 1), totals=True)
     rows = rows_of_a_pass(panel.count)
     share = panels * rows * panel.row
     for name, count in (("warps", b.options.warps), ("panels", panels), ("columns", columns)):
@@ -204,7 +203,7 @@ def _sum_of_share(b: Builder, grid: _Blocks, panel: Panel, panels: int, rows: in
     with b.loop("i", panels) as i:
         place = WARP * (panels * size) + i * size
         view = grid.rows(b, data(b), place, (panel.count, panel.row))
-        panel.each_group(view if rows == panel.count else b.limited(view, rows), totals.store)
+        panel.each_row(view if rows == panel.count else b.limited(view, rows), totals.step)
         totals.add_up(rows)
         b.copy(b.rect(found, i, 1, 1, 1), totals.of_lines(rows))
     return sum_of(b, found, panels)

@@ -8,6 +8,9 @@ A.J gives the totals of a tile's rows, and A.U their scans, which lie in shared 
 precedes each row is found. That is added to the row's elements on their way to global memory, each
 sum rounded once. The next tile of a row accumulates onto the total so far: R1 = A1.U + (A0.J).
 
+Rows of float32 are no operands. One step adds them up where they lie, all at once, and gives what
+the products would: totals, or scanned rows.
+
 As 0*Inf is NaN, A.U makes NaN of what precedes an infinity in its tile. The totals of the rows tell
 a warp of it, which then scans them again; see `ScannedPanel.mend`.
 """
@@ -16,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from tcusim.algorithms.builder import (
@@ -59,10 +62,21 @@ MOST_HELD = 16
 TileParts: TypeAlias = Callable[[Index, int], list[Frag]]
 
 
+@dataclass(frozen=True, slots=True)
+class RowStep:
+    """What is done with the rows of a panel, by products or without them.
+
+    multiply: for a group of m rows, whose tiles something gives. add: for a rectangle of all rows.
+    """
+
+    multiply: Callable[[TileParts, Index], None]
+    add: Callable[[View], None]
+
+
 class Panel:
     """The tiles that a warp takes at a time: some side by side, in groups of m rows.
 
-    ones: J, for the rows' totals, where they are needed.
+    totals: whether those of the rows are needed, which are products with J.
 
     Attributes
     ----------
@@ -71,17 +85,23 @@ class Panel:
     """
 
     def __init__(
-        self, b: Builder, share: Share, order: Order = FORWARD, ones: Frag | None = None
+        self, b: Builder, share: Share, order: Order = FORWARD, *, totals: bool = False
     ) -> None:
         self.b = b
         self.order = order
         self.tiles_per_row = share.tiles_per_row
         self.groups = share.groups
         self.count = share.groups * b.m
-        self.row = share.tiles_per_row * b.k
+        self.row = share.row or share.tiles_per_row * b.k
         self.size = self.count * self.row
-        self.ones = ones
-        self.zero = b.zero(b.accumulator("Z"))
+        if not b.options.adds_rows:
+            self._ones = b.const(b.right("J"), PatternKind.ONES) if totals else None
+            self.zero = b.zero(b.accumulator("Z"))
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether rows in shared memory are as they were after a step for them."""
+        return True
 
     @property
     def turns(self) -> Sequence[int]:
@@ -91,9 +111,9 @@ class Panel:
 
     def add(self, s: Frag, parts: list[Frag]) -> Frag:
         """S <- A.J + S: the totals of a tile's rows, in every column."""
-        assert self.ones is not None
+        assert self._ones is not None
         for part in parts:
-            s = self.b.mma(self.b.accumulator("S"), part, self.ones, s)
+            s = self.b.mma(self.b.accumulator("S"), part, self._ones, s)
         return s
 
     def total(self, parts: TileParts, g: Index) -> Frag:
@@ -103,23 +123,32 @@ class Panel:
             s = self.add(s, parts(g, j))
         return s
 
-    def each_group(self, view: View, step: Callable[[TileParts, Index], None]) -> None:
-        """Do a step for each group of m rows of an array's rectangle."""
+    def each_row(self, view: View, step: RowStep) -> None:
+        """Do a step for the rows of an array's rectangle."""
         b = self.b
 
         def load(view: View) -> None:
             if view.bounds or self.groups * self.tiles_per_row > MOST_HELD:
-                self.each_group_of(self.lying(view), step)
+                self.each_group_of(self.lying(view), step.multiply)
                 return
             # All loads come first, so that a warp waits for memory once.
             self._hold(view)
             for g in range(self.groups):
-                step(self._held, Index.of(g))
+                step.multiply(self._held, Index.of(g))
 
-        if not self.is_loadable(view):
-            self.each_group_of(self._kept(view), step)
+        if b.options.adds_rows:
+            step.add(view)
+        elif not self.is_loadable(view):
+            self.each_group_of(self._kept(view), step.multiply)
         else:
             b.as_whole(view, load)
+
+    def each_kept_row(self, kept: Sequence[View], step: RowStep) -> None:
+        """Do a step for rows in shared memory, as `room` has them."""
+        if self.b.options.adds_rows:
+            step.add(kept[0])
+        else:
+            self.each_group_of(self.tiles_of(kept), step.multiply)
 
     def each_group_of(self, parts: TileParts, step: Callable[[TileParts, Index], None]) -> None:
         """Do a step for each group of m rows of tiles that something gives."""
@@ -156,9 +185,9 @@ class Panel:
     def choose(self, totals: View, special: Callable[[], None], usual: Callable[[], None]) -> None:
         """Do one thing if one of the rows holds an infinity or NaN, as `totals` tell; else another.
 
-        Integers never do.
+        Integers never do, and additions need no other thing.
         """
-        if not format_of(self.b.options.ab).is_float:
+        if self.b.options.adds_rows or not format_of(self.b.options.ab).is_float:
             usual()
             return
         with self.b.when([], not_finite=totals) as otherwise:
@@ -209,6 +238,7 @@ class ScannedPanel(Panel):
 
     held: whether the tiles are held, and give their totals before they are scanned. Otherwise the
     scanned rows give them: their last elements or, of an exclusive scan, totals of their own.
+    totals: whether somebody asks for them.
     """
 
     def __init__(
@@ -218,24 +248,28 @@ class ScannedPanel(Panel):
         order: Order,
         *,
         held: bool = False,
+        totals: bool = True,
     ) -> None:
-        self.u = upper(b, order)
-        self.beside = order.exclusive and not held
-        ones = None
-        if held or share.tiles_per_row > 1 or self.beside:
-            ones = b.const(b.right("J"), PatternKind.ONES)
-        super().__init__(b, share, order, ones)
-        acc = b.options.acc
-        self.ldm = skewed(self.row, acc, SUM_SKEW)
+        acc, adds = b.options.acc, b.options.adds_rows
+        self.u = [] if adds else upper(b, order)
+        self.beside = totals if adds else order.exclusive and not held
+        multiplied = held or share.tiles_per_row > 1 or self.beside
+        super().__init__(b, share, order, totals=multiplied)
+        # Rows that are added are read and written along, and need no other banks.
+        self.ldm = self.row if adds else skewed(self.row, acc, SUM_SKEW)
         self.scanned = b.scratch("scanned", acc, self.count * self.ldm)
         if self.beside:
             self.ends = b.scratch("ends", acc, self.count)
 
-    def begin(self, g: int) -> View:
-        """Return the first columns of a group of m rows, as many as an accumulator has."""
+    def nothing(self, name: str) -> View:
+        """Return a value of shared memory that is zero; rows that are scanned later are lost."""
         b = self.b
-        place = g * b.m * self.ldm
-        return b.rect(self.scanned, place, b.m, min(b.n, self.row), self.ldm)
+        if not b.options.adds_rows:
+            tile = b.rect(self.scanned, 0, b.m, min(b.n, self.row), self.ldm)
+            return b.nothing(name, self.zero, tile)
+        value = b.rect(b.scratch(name, b.options.acc, 1), 0, 1, 1, 1)
+        b.copy(value, replace(value, bounds=(NEVER,)))
+        return value
 
     @property
     def rows(self) -> View:
@@ -249,6 +283,26 @@ class ScannedPanel(Panel):
             return self.b.rect(self.ends, 0, self.count, 1, 1)
         return self.b.rect(self.scanned, self.order.last(self.row), self.count, 1, self.ldm)
 
+    @property
+    def step(self) -> RowStep:
+        """What scans rows; the results stay here."""
+        return RowStep(self.scan_group, self._scan_rows)
+
+    def room(self) -> list[View]:
+        """Return shared memory for all rows; what is added is scanned where it is."""
+        return [self.rows] if self.b.options.adds_rows else super().room()
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether scanned rows have a place of their own."""
+        return not self.b.options.adds_rows
+
+    def _scan_rows(self, view: View) -> None:
+        """Scan all rows by additions."""
+        b, order = self.b, self.order
+        ends = b.rect(self.ends, 0, self.count, 1, 1) if self.beside else None
+        b.prefix(self.rows, view, ends, reverse=order.reverse, exclusive=order.exclusive)
+
     def scan_group(self, parts: TileParts, g: Index) -> None:
         """Scan m rows by products with U; the results stay here."""
         self._scan_group(parts, g, g)
@@ -259,7 +313,7 @@ class ScannedPanel(Panel):
         Elements that must be split are copied here first, all at once, and scanned where they are.
         """
         if self.b.options.parts == 1:
-            self.each_group(view, self.scan_group)
+            self.each_row(view, self.step)
         else:
             self.b.copy(self.rows, view)
             self.each_group_of(self._split(self.rows), self.scan_group)
@@ -279,8 +333,12 @@ class ScannedPanel(Panel):
     def scan_totals(self, per_segment: int, lines: int) -> Buffer:
         """Scan the totals of the rows, within segments of that many rows; return their buffer."""
         b = self.b
-        x, y = (b.scratch(name, b.options.acc, self.count) for name in ("x", "y"))
-        b.copy(b.rect(x, 0, self.count, 1, 1), self.totals)
+        y = b.scratch("y", b.options.acc, self.count)
+        if b.options.adds_rows:
+            x = self.ends
+        else:
+            x = b.scratch("x", b.options.acc, self.count)
+            b.copy(b.rect(x, 0, self.count, 1, 1), self.totals)
         apart = per_segment if lines > 1 else 1
         vectors = Vectors(per_segment, lines, apart)
         self.sums = scan_vectors(b, x, (y, x), vectors, self.order)
@@ -298,12 +356,12 @@ class ScannedPanel(Panel):
         for g in range(self.groups):
             self._scan_group(parts, Index.of(first + g), Index.of(g))
 
-    def mend(self, totals: View, rows: Sequence[View]) -> None:
+    def mend(self, totals: View, rows: Callable[[], Sequence[View]]) -> None:
         """Scan the rows once more if one of them holds an infinity or NaN.
 
-        totals: of the rows, or sums of these: they tell. rows: as `scan_finite` takes them.
+        totals: of the rows, or sums of these: they tell. rows: gives what `scan_finite` takes.
         """
-        self.choose(totals, lambda: self.scan_finite(rows), lambda: None)
+        self.choose(totals, lambda: self.scan_finite(rows()), lambda: None)
 
     def scan_finite(self, rows: Sequence[View]) -> None:
         """Scan all rows, of which some hold infinities or NaN; the results stay here.
@@ -411,7 +469,8 @@ class PanelWork:
         self.segment_size = segment_size
         self.lines = max(1, share.lines)
         together = together_aligned(format_of(panel.b.options.source).itemsize * segment_size)
-        self._moved = share.lines > 0 and 2 < together <= self.lines
+        fills = panel.size == share.lines * segment_size
+        self._moved = not fills and 2 < together <= share.lines
         if self._moved:
             self.lines -= self.lines % together
         self.rows = share.rows if share.lines else a_pass
@@ -426,18 +485,18 @@ class PanelWork:
         # Rows that are put apart one by one get their zeros anew each time, with what they hold.
         self._one_by_one = self._moved and not self._full and panel.b.options.parts == 1
         for kept in self._kept:
-            rest = panel.row - self._rest if self._rest and not self._one_by_one else 0
-            self._clear(kept, self.rows - 1, self._rest, (self.lines, rest), self.rows)
+            if panel.keeps_rows:
+                self._clear_ends(kept)
             self._clear(kept, used, 0, (panel.count - used, panel.row))
 
-    def each_group(self, i: Index, step: Callable[[TileParts, Index], None]) -> None:
-        """Do a step for each group of m rows of pass `i`."""
+    def each_row(self, i: Index, step: RowStep) -> None:
+        """Do a step for the rows of pass `i`."""
         panel = self.panel
         if self._lies_so:
-            panel.each_group(self._view(data(panel.b), i), step)
+            panel.each_row(self._view(data(panel.b), i), step)
             return
         self._fill()
-        panel.each_group_of(panel.tiles_of(self._kept), step)
+        panel.each_kept_row(self._kept, step)
 
     def source(self, i: Index) -> Sequence[View]:
         """Return where the rows of pass `i` can be read once more."""
@@ -459,8 +518,15 @@ class PanelWork:
             spread = b.rect(array.buffer, 0, self.lines, width, size, 1, inside)
             b.copy(b.cut(self._kept[0], self.lines, width), spread)
             return
+        if not self.panel.keeps_rows:
+            self._clear_ends(self._kept[0])
         for rows, lying in self._pieces(self._kept, array):
             b.copy_parts(rows, lying)
+
+    def _clear_ends(self, kept: View) -> None:
+        """Set what is behind the last row of each segment to zeros."""
+        rest = self.panel.row - self._rest if self._rest and not self._one_by_one else 0
+        self._clear(kept, self.rows - 1, self._rest, (self.lines, rest), self.rows)
 
     def write(self, i: Index, out: Buffer, rows: View, before: Buffer | None) -> None:
         """Write scanned rows to where their elements lie in an array; add what precedes each."""

@@ -28,7 +28,7 @@ from tcusim.algorithms.builder import (
     require_float_operands,
 )
 from tcusim.algorithms.order import FORWARD, Order
-from tcusim.algorithms.panel import Panel, PanelWork, TileParts
+from tcusim.algorithms.panel import Panel, PanelWork, RowStep, TileParts
 from tcusim.algorithms.registry import algorithm, listing
 from tcusim.algorithms.rows import (
     CHUNKS,
@@ -42,7 +42,9 @@ from tcusim.algorithms.rows import (
     Rows,
     RowsPerWarp,
     data,
+    longest_own_row,
     odd,
+    own_share,
     rows_of_a_pass,
     share_of,
     share_of_block,
@@ -120,12 +122,12 @@ def reduction_ragged(
     """
     order = Order(reverse=reverse)
     share = summed_share(b.m, b.k, cut, groups)
-    if share.tiles_per_row > ROW_TILES:
+    if share.tiles_per_row > ROW_TILES and not b.options.adds_rows:
         return _sum_rows(b, RaggedRows(b, cut, b.m, chunks), order)
-    panel = Panel(b, share, order, ones=b.const(b.right("J"), PatternKind.ONES))
+    panel = Panel(b, share, order, totals=True)
     rows, totals = RaggedRows(b, cut, panel.count, chunks), RowTotals(b, panel)
     with rows.each():
-        panel.each_group(rows.part(data(b), Index(), panel.row), totals.store)
+        panel.each_row(rows.part(data(b), Index(), panel.row), totals.step)
         rows.write(totals.of_lines(1, panel.count))
     return rows.work()
 
@@ -304,20 +306,23 @@ def reduction_panel(b: Builder, segment_size: int, *, groups: Groups = None) -> 
     Products with ones give the totals of rows of two tiles, m of them at once; those of a segment
     are then added in pairs.
     """
-    share = share_of(b.m, b.k, segment_size, SUMMED, groups)
-    panel = Panel(b, share, ones=b.const(b.right("J"), PatternKind.ONES))
+    if b.options.adds_rows and segment_size <= longest_own_row(b.k, "reduction"):
+        share = own_share(b.m, b.k, segment_size, groups)
+    else:
+        share = share_of(b.m, b.k, segment_size, SUMMED, groups)
+    panel = Panel(b, share, totals=True)
     work = PanelWork(panel, share, segment_size, rows_of_a_pass(panel.count))
     segments = FixedRows(b, segment_size, work.lines)
     totals = RowTotals(b, panel)
     with segments.each():
         sums = totals.of_lines(work.rows, work.lines)
         if work.passes == 1:
-            work.each_group(Index(), totals.store)
+            work.each_row(Index(), totals.step)
             totals.add_up(work.rows, work.lines)
         else:
             found = b.scratch("found", b.options.acc, work.passes)
             with b.loop("i", work.passes) as i:
-                work.each_group(i, totals.store)
+                work.each_row(i, totals.step)
                 totals.add_up(work.rows)
                 b.copy(b.rect(found, i, 1, 1, 1), sums)
             sums = sum_of(b, found, work.passes)
@@ -334,7 +339,16 @@ class RowTotals:
         acc = b.options.acc
         self.values = b.scratch("totals", acc, panel.count)
 
-    def store(self, parts: TileParts, g: Index) -> None:
+    @property
+    def step(self) -> RowStep:
+        """What sums rows."""
+        return RowStep(self._multiply, self._add)
+
+    def _add(self, view: View) -> None:
+        """Sum all rows by additions."""
+        self.b.prefix(self.b.rect(self.values, 0, self.panel.count, 1, 1), view)
+
+    def _multiply(self, parts: TileParts, g: Index) -> None:
         """Sum m rows by products with ones."""
         b = self.b
         b.store_column(self.panel.total(parts, g), b.rect(self.values, g * b.m, b.m, 1, 1))

@@ -262,7 +262,8 @@ def build(
     segment_size : int, optional
         Elements of a segment; the default fills a row or tile, or four where the name ends in n.
     ab : str
-        Element type of the operands.
+        Element type of the operands. With "f32", panels and blocks that share segments add up rows
+        as they lie, without products.
     acc : str
         Element type of the accumulator.
     source, result : str, optional

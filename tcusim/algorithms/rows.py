@@ -318,6 +318,8 @@ SUMMED = 2048
 SUMMED_BY_OFFSETS = 1024
 # Never more tiles than that, however small.
 MOST_TILES = 64
+# Elements of a row that is no whole tiles.
+LONGEST_ROW = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,13 +328,15 @@ class Share:
 
     tiles_per_row: those side by side. groups: of m rows each. rows: those of a segment, each of
     which begins where the one before ends; the last one may not be full. lines: segments at once;
-    0 if one has more rows, and takes several passes.
+    0 if one has more rows, and takes several passes. row: elements of a row that is no whole tiles;
+    0 if it is.
     """
 
     tiles_per_row: int
     groups: int
     rows: int
     lines: int
+    row: int = 0
 
     @property
     def tiles(self) -> int:
@@ -353,6 +357,23 @@ def share_of(
         most = MOST_TILES // width
         groups = max(-(-least // m), min(most, max(1, elements // (width * m * k))))
     return Share(width, groups, rows, groups * m // rows)
+
+
+def longest_own_row(k: int, kind: str) -> int:
+    """Return how long segments of float32 may be that have a row of their own length each.
+
+    They need no zeros behind them. A scan's rows are those of the grid. A sum is one of pairs,
+    whatever rows these are in, if rows of the grid are: 32 lanes have 16 bytes of it each.
+    """
+    row = ROW_TILES * k
+    return LONGEST_ROW if kind == "reduction" and row & (row - 1) == 0 else row
+
+
+def own_share(m: int, k: int, segment_size: int, groups: int | None = None) -> Share:
+    """Return how a warp takes segments that have a row of their own length each."""
+    if groups is None:
+        groups = max(1, min(MOST_TILES, SCANNED // (m * segment_size)))
+    return Share(-(-segment_size // k), groups, 1, groups * m, segment_size)
 
 
 def scan_share(m: int, k: int, segment_size: int, groups: int | None = None) -> Share:

@@ -40,7 +40,9 @@ from tcusim.algorithms.rows import (
     RowsPerWarp,
     carried,
     data,
+    longest_own_row,
     odd,
+    own_share,
     ragged_share,
     scan_share,
     share_of_block,
@@ -153,13 +155,13 @@ def scan_ragged(
 
     Results lie where their elements do.
     """
-    panel = ScannedPanel(b, ragged_share(b.m, b.k, cut), order)
+    panel = ScannedPanel(b, ragged_share(b.m, b.k, cut), order, totals=False)
     rows = RaggedRows(b, cut, panel.count, chunks)
     out = b.output("out", b.options.result, Extent(LENGTH))
     with rows.each():
         view = rows.part(data(b), Index(), panel.row)
-        panel.each_group(view, panel.scan_group)
-        panel.mend(panel.totals, panel.source(view))
+        panel.each_row(view, panel.step)
+        panel.mend(panel.totals, lambda: panel.source(view))
         before, scanned = None, panel.rows
         if carry:
             # Integers that an accumulator has no room for are sums of 64 bits.
@@ -424,13 +426,16 @@ def scan_panel(
     b: Builder, segment_size: int, *, groups: Groups = None, order: Order = FORWARD
 ) -> int:
     """Scan segments, several short ones a warp or a panel of a long one at a time."""
-    share = scan_share(b.m, b.k, segment_size, groups)
-    panel = ScannedPanel(b, share, order)
+    if b.options.adds_rows and segment_size <= longest_own_row(b.k, "scan"):
+        share = own_share(b.m, b.k, segment_size, groups)
+    else:
+        share = scan_share(b.m, b.k, segment_size, groups)
+    panel = ScannedPanel(b, share, order, totals=share.rows > 1)
     work = PanelWork(panel, share, segment_size, PANEL_ROWS)
     out = b.output("out", b.options.result, Extent(LENGTH))
     with b.items():
         if work.passes == 1:
-            work.each_group(Index(), panel.scan_group)
+            work.each_row(Index(), panel.step)
             before = _before_rows(b, panel, work)
             _mend(b, panel, work, Index())
             work.write(Index(), out, panel.rows, before)
@@ -445,13 +450,13 @@ def _scan_by_panels(b: Builder, panel: ScannedPanel, work: PanelWork, out: Buffe
     chunk = b.rect(b.scratch("chunk", b.options.acc, 1), 0, 1, 1, 1)
     whole, rest = divmod(work.passes, CHUNK_PANELS)
     chunks = whole + (rest > 0)
-    running = b.nothing("running", panel.zero, panel.begin(0)) if chunks > 1 else None
+    running = panel.nothing("running") if chunks > 1 else None
 
     def scan_chunk(first: Index, count: int) -> None:
-        b.copy(chunk, b.nothing("zero", panel.zero, panel.begin(0)))
+        b.copy(chunk, panel.nothing("zero"))
         with b.loop("p", count) as turn:
             p = panel.order.turn(turn, count)
-            work.each_group(first + p, panel.scan_group)
+            work.each_row(first + p, panel.step)
             before = chunk
             if running is not None:
                 before = b.rect(b.scratch("base", b.options.acc, 1), 0, 1, 1, 1)
@@ -503,4 +508,4 @@ def _mend(b: Builder, panel: ScannedPanel, work: PanelWork, i: Index) -> None:
     if work.rows > 1:
         # They have been copied and scanned, and lanes read neighbours without a conflict.
         totals = b.rect(panel.sums, 0, work.rows * work.lines, 1, 1)
-    panel.mend(totals, work.source(i))
+    panel.mend(totals, lambda: work.source(i))

@@ -4,8 +4,7 @@
 arrays of                     results of NumPy arrays        results of arrays in GPU memory
 ============================  =============================  ====================================
 float16, bfloat16             their own type, or `dtype`     the same
-float32                       the same; where there is no    the same; refused where there is no
-                              bf16, in scaled f16 parts      bf16, since scaling looks at the data
+float32                       the same                       the same
 float64                       the same                       the same
 int8                          int64, or `dtype`; exact       int32, or of sums int64; exact
 other integers, bool          int64 or uint64, or `dtype`;   refused
@@ -14,6 +13,10 @@ other integers, bool          int64 or uint64, or `dtype`;   refused
 
 `dtype` is the type of the computation, as in NumPy, where it or the array's type is float64; other
 floats are computed as they are, in float32 sums, and rounded once to `dtype`.
+
+Sums and scans of float32 are rounded additions of the elements themselves, on every architecture.
+Products, and algorithms that a user names, multiply: there float32 is split into bf16 parts; where
+there is no bf16, into scaled f16 parts, which takes a look at the data and so a NumPy array.
 
 With bits="exact" NumPy arrays of every type are summed in fixed point, and rounded once to `dtype`;
 so are float16 arrays in GPU memory, whose fixed point float64 holds, and int8, which are exact.
@@ -26,6 +29,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from tcusim.algorithms.builder import adds_rows, parts_of
 from tcusim.arrays.problem import Types
 from tcusim.errors import InputError, Unsupported
 from tcusim.machine import rule_for
@@ -52,7 +56,7 @@ _TYPES = {
 }
 FLOATS = ("float16", "float32", "float64", "bfloat16")
 
-# How arrays are made to fit the types of a product: as they are; as digits of 8 bits; float32 as
+# How arrays are made to fit the types of the launches: as they are; as digits of 8 bits; float32 as
 # bf16 parts, which few values exceed; as scaled f16 parts; or, of all types, as digits of their
 # fixed point, whose exact sums are rounded once.
 Method: TypeAlias = Literal["as it is", "digits", "bf16 parts", "f16 parts", "fixed point"]
@@ -93,18 +97,27 @@ def numpy_type(name: Any) -> np.dtype[Any]:
     return found
 
 
-def types_of(work: str, result: str, acc: str) -> Types:
-    """Return the types of the launches for NumPy's names of the array's type and the result's."""
+def types_of(work: str, result: str, acc: str, *, multiplies: bool = True) -> Types:
+    """Return the types of the launches for NumPy's names of the array's type and the result's.
+
+    multiplies: whether the launches do in any case; else they add up float32 as it is.
+    """
     ab, own, source = _TYPES[work]
+    if adds_rows(source) and not multiplies:
+        ab = source
     if acc == "f16" and work != "float16":
         raise Unsupported(f"acc='f16' is for float16 input, not {work}")
     return Types(ab, acc if acc == "f16" else own, source, BY_ARRAY_NAME[result].name)
 
 
 def types_on_host(
-    given: str, dtype: Any, acc: str, arch: str, *, product: bool = False, bits: str = "segment"
-) -> TypeRule:
-    """Return the types for NumPy arrays of the type `given`, with results of type `dtype`."""
+    given: str, dtype: Any, acc: str, arch: str, *,
+    product: bool = False, bits: str = "segment", algorithm: str | None = None,
+) -> TypeRule:  # fmt: skip
+    """Return the types for NumPy arrays of the type `given`, with results of type `dtype`.
+
+    algorithm: the one that a user names.
+    """
     kind = "f" if given in FLOATS else np.dtype(given).kind
     wanted = _result_type(given, kind, dtype)
     if kind == "f" and given not in FLOATS:
@@ -127,16 +140,19 @@ def types_on_host(
         return TypeRule(given, given, wanted, _types_of_digits(arch), "fixed point")
     as_given = given in FLOATS and "float64" not in (given, wanted)
     work = given if as_given else wanted
-    types = types_of(work, wanted, acc)
-    method: Method = "bf16 parts" if work == "float32" else "as it is"
-    if work == "float32" and not _multiplies(arch, "bf16", "f32"):
-        types, method = Types("f16", "f32", "f16", "f32"), "f16 parts"
+    types = types_of(work, wanted, acc, multiplies=product or algorithm is not None)
+    method: Method = "as it is"
+    if parts_of(types.source, types.ab) > 1:
+        method = "bf16 parts"
+        if not _multiplies(arch, "bf16", "f32"):
+            types, method = Types("f16", "f32", "f16", "f32"), "f16 parts"
     return TypeRule(given, work, wanted, types, method)
 
 
 def types_on_device(
-    given: str, dtype: Any, acc: str, arch: str, *, bits: str = "segment", product: bool = False
-) -> TypeRule:
+    given: str, dtype: Any, acc: str, arch: str, *,
+    product: bool = False, bits: str = "segment", algorithm: str | None = None,
+) -> TypeRule:  # fmt: skip
     """Return the types for arrays in GPU memory, whose values nobody looks at."""
     wanted = None if dtype is None else array_name_of(dtype)
     if given == "int8":
@@ -164,12 +180,15 @@ def types_on_device(
         types = Types("f64", "f64", "f16", BY_ARRAY_NAME[wanted].name)
         return TypeRule(given, given, wanted, types, "fixed point")
     work = wanted if "float64" in (given, wanted) else given
-    if work == "float32" and not _multiplies(arch, "bf16", "f32"):
+    types = types_of(work, wanted, acc, multiplies=product or algorithm is not None)
+    if parts_of(types.source, types.ab) > 1 and not _multiplies(arch, "bf16", "f32"):
+        instead = "" if product else "leave algorithm out, "
         raise Unsupported(
-            f"float32 arrays in GPU memory are split into bf16 parts, and {arch} has no bf16. Cast "
-            f"the array to float16, or copy it to a NumPy array, which is scaled and split there"
+            f"float32 arrays in GPU memory are multiplied in bf16 parts, and {arch} has no bf16. "
+            f"Cast the array to float16, {instead}or copy it to a NumPy array, which is scaled and "
+            f"split there"
         )
-    return TypeRule(given, work, wanted, types_of(work, wanted, acc))
+    return TypeRule(given, work, wanted, types)
 
 
 def _types_of_digits(arch: str) -> Types:

@@ -3,8 +3,8 @@
 Results follow NumPy: the same shapes, the same result types, the last axis by default where there
 are segments. Arithmetic follows the tensor core of `arch`, bit for bit. With acc="f32" (the
 default) nothing is rounded to the operand type on the way, and long sums are cut into short chains
-whose results are combined by rounded float32 additions. float32 is computed as exact bf16 parts,
-and integers, which are exact, as digits of 8 bits.
+whose results are combined by rounded float32 additions. float32 is added up as it is, and
+multiplied as exact bf16 parts; integers, which are exact, are computed as digits of 8 bits.
 
 Infinities and NaN of NumPy arrays never enter the tensor core of a sum or scan, where 0*Inf = NaN
 would spread them over their tile; they are put into the results where they belong.
@@ -150,9 +150,11 @@ def sum(
         float16, float32, float64, bfloat16 (ml_dtypes), any integer type or bool; any shape. Or an
         array in GPU memory, of a float type or int8: it stays there. A tensor of torch on the CPU,
         or another library's array there, is taken as NumPy's, and the result is of its kind.
-        float32 is split exactly into three bf16 parts (on Volta and Turing, which have no bf16,
-        into three float16 parts after scaling by a power of two: what lies 2**39 below the
-        largest element of its segment is lost).
+        float32 is added up as it is, in rounded additions, with the same bits on every
+        architecture; see docs/bits.md. An `algorithm` that is named multiplies it, split exactly
+        into three bf16 parts (on Volta and Turing, which have no bf16, into three float16 parts
+        after scaling by a power of two: what lies 2**39 below the largest element of its segment
+        is lost).
     axis : int or tuple of int, optional
         Axes to sum; None sums all elements.
     dtype : dtype, optional

@@ -94,11 +94,6 @@ def initial_of(home: Home, a: Any, initial: Any, layout: Layout, rule: TypeRule)
             "initial does not go with bits='exact' in GPU memory, where the sums would not be "
             "exact. Leave one of them out, or copy the array to a NumPy array"
         )
-    if rule.method == "f16 parts":
-        raise Unsupported(
-            "initial does not go with float32 arrays where there is no bf16: they are computed as "
-            "three parts of float16. Cast the array to float16 or float64, or choose another arch"
-        )
     axes = tuple(range(len(shape))) if layout.is_whole or not layout.lead else layout.order
     if not is_on_device(initial):
         values = addend_of(initial, shape, numpy_type(dtype), "initial")

@@ -17,7 +17,7 @@ from tcusim.algorithms.rows import CHUNK_PANELS, GROUP_CHUNKS, PANEL_ROWS, ROW_T
 from tcusim.arrays.dtypes import FLOATS, types_on_host
 from tcusim.arrays.functions import segmented_sum
 from tcusim.arrays.problem import Shape, tile_for
-from tcusim.errors import InputError, Unsupported
+from tcusim.errors import InputError
 from tcusim.machine import arch_of
 from tcusim.machine.formats import array_name_of
 
@@ -56,9 +56,6 @@ def cut_size(
     ------
     InputError
         If there is no such type or operation.
-    Unsupported
-        If sums of this type cannot be cut: on Volta and Turing the parts of float32 numbers depend
-        on the largest of all.
 
     Examples
     --------
@@ -76,11 +73,6 @@ def cut_size(
 def _tile_columns(dtype: DTypeLike, tile: Shape | None, arch: str) -> int:
     """Return the elements that a tile has of a row of the grid: its k."""
     rule = types_on_host(array_name_of(dtype), None, "f32", arch_of(arch).name)
-    if rule.method == "f16 parts":
-        raise Unsupported(
-            f"float32 sums with the arithmetic of {arch} are not cut into pieces: the parts of a "
-            "number depend on the largest of all. Cast to float16 or float64"
-        )
     return tile_for(rule.types, tile).k
 
 

@@ -121,7 +121,8 @@ def plan(
     request = SegmentRequest(operation, axis=0, segment_size=size, **order)
     used = arch_of_run(arch, backend)
     named_result = None if result is None else array_name_of(result)
-    rule = types_on_host(_given_type(dtype), named_result, acc, used, bits=options.bits)
+    given = _given_type(dtype)
+    rule = types_on_host(given, named_result, acc, used, bits=options.bits, algorithm=algorithm)
     layout = request.layout((length,), by_offsets="segments" in sizes)
     if initial:
         require_unnamed(algorithm, "initial=")

@@ -15,7 +15,7 @@ from math import gcd
 from typing import Any, Final, Generic, TypeVar
 
 from tcusim.algorithms import Level, algorithm_of, build
-from tcusim.algorithms.builder import parts_of
+from tcusim.algorithms.builder import adds_rows, parts_of
 from tcusim.algorithms.grid import BLOCK_CHUNKS
 from tcusim.algorithms.panel import together_aligned
 from tcusim.algorithms.parts import join_parts
@@ -24,6 +24,7 @@ from tcusim.algorithms.rows import (
     GROUP_CHUNKS,
     PANEL_ROWS,
     ROW_TILES,
+    longest_own_row,
 )
 from tcusim.algorithms.short import fits_fused_steps, slot_of_scans, slot_of_sums
 from tcusim.arrays.problem import (
@@ -332,6 +333,8 @@ def _is_short(p: Problem, tuning: Tuning) -> bool:
     t, k = p.types, p.tile.k
     if p.segment_size > tuning.of(p.kind).longest_short or t.part is not None:
         return False
+    if parts_of(t.source, t.ab) > 1 or adds_rows(t.ab):
+        return False
     slot = _slot_of(p)
     if p.segment_size < slot == k or not _has_pairs(p):
         return False
@@ -392,26 +395,31 @@ def _launch_panels(draft: Draft[Problem]) -> None:
     p, tuning = draft.problem, draft.tuning
     sizes, k = tuning.of(p.kind), p.tile.k
     width = 1 if p.segment_size <= k else ROW_TILES
-    per_group = _data_rows(p) * width * k
-    rows = -(-p.segment_size // (width * k))
-    elements = sizes.panel_elements
-    padded = bool(p.segment_size % (width * k))
-    if p.kind == "reduction":
+    row = width * k
+    adds = adds_rows(p.types.ab)
+    own = adds and p.segment_size <= longest_own_row(k, p.kind)
+    if own:
+        row = p.segment_size
+    per_group = _data_rows(p) * row
+    rows = -(-p.segment_size // row)
+    elements = sizes.added_elements if adds else sizes.panel_elements
+    padded = bool(p.segment_size % row)
+    if p.kind == "reduction" and not adds:
         elements = min(elements // (ROW_TILES // width) ** 2, sizes.panel_groups * per_group)
-        elements = min(elements, _kept_elements(p, tuning))
         if format_of(p.types.source).itemsize == 1:
             elements = min(elements, sizes.byte_elements)
         if padded:
             # Rows that are padded in shared memory need room there.
-            elements = min(elements, _padded_rows(rows, sizes) * width * k)
-    else:
+            elements = min(elements, _padded_rows(rows, sizes) * row)
+    elif p.kind == "scan" and not adds:
         # One total a lane.
-        elements = min(elements, PANEL_ROWS * width * k)
+        elements = min(elements, PANEL_ROWS * row)
     groups = max(1, min(elements, rounded_up(p.length, per_group)) // per_group)
-    if p.kind == "scan":
+    if p.kind == "scan" and not own:
         groups = max(groups, -(-PANEL_ROWS // _data_rows(p)))
-    staged = padded or parts_of(p.types.source, p.types.ab) > 1
-    table = sizes.staged_turns if staged else sizes.panel_turns
+    table = sizes.staged_turns if padded else sizes.panel_turns
+    if adds:
+        table = sizes.added_staged_turns if padded else sizes.added_turns
     most, turns = next(each[1:] for each in reversed(table) if rows >= each[0])
     if rows == 1 and padded and _has_pairs(p) and together_aligned(_nbytes(p)) > 2:
         groups = min(sizes.moved_rows[width - 1] // _data_rows(p), -(-p.length // per_group))
@@ -426,7 +434,7 @@ def _launch_panels(draft: Draft[Problem]) -> None:
         options["items_per_warp"] = turns
     count = max(1, groups * _data_rows(p) // rows)
     what = f"{count} segments" if count > 1 else "a segment"
-    text = f"a warp takes {what} of {p.segment_size} elements, in rows of {width * k}"
+    text = f"a warp takes {what} of {p.segment_size} elements, in rows of {row}"
     _add_one(draft, f"{p.kind}_panel", text, warps=most, **options)
 
 
@@ -438,14 +446,6 @@ def _has_pairs(p: Problem) -> bool:
 def _nbytes(p: Problem) -> int:
     """Return the bytes of a segment."""
     return format_of(p.types.source).itemsize * p.segment_size
-
-
-def _kept_elements(p: Problem, tuning: Tuning) -> int:
-    """Return the most elements of wide types whose narrow parts a warp keeps in shared memory."""
-    parts = parts_of(p.types.source, p.types.ab)
-    if parts == 1:
-        return p.length
-    return tuning.kept_bytes // (parts * format_of(p.types.ab).itemsize)
 
 
 def _padded_rows(rows: int, sizes: SegmentTuning) -> int:
@@ -480,7 +480,7 @@ def _block_sizes(p: Problem, tuning: Tuning) -> Iterator[dict[str, Any]]:
                 break
             elements //= 2
         each = max(tuning.few_warp_elements, elements // tuning.reduction.block_warps)
-        each = min(each, tuning.sum_warp_elements, _kept_elements(p, tuning))
+        each = min(each, tuning.sum_warp_elements)
         groups = max(1, min(tuning.reduction.panel_groups, each // (rows * grid.row)))
         share = rows * grid.row * groups
         warps = 1 << (max(1, min(tuning.reduction.block_warps, elements // share)).bit_length() - 1)

@@ -141,7 +141,13 @@ class Planned:
         arch = p.arch or "hopper"
         is_product = isinstance(p, ProductProblem)
         rule = types_on_device(
-            self.rule.given, self.asked.result, acc, arch, bits=bits, product=is_product
+            self.rule.given,
+            self.asked.result,
+            acc,
+            arch,
+            product=is_product,
+            bits=bits,
+            algorithm=p.algorithm,
         )
         problem = p
         if rule.types != p.types:

@@ -35,7 +35,14 @@ def prepare_segments(asked: tuple[Any, ...], arrays: tuple[Any, ...], call: Call
     a, options = given["a"], _on(home, options)
     facts, arch = home.describe(a), arch_of_run(options.arch, options.backend)
     types = types_on_host if isinstance(home, Host) else types_on_device
-    rule = types(facts.dtype, request.dtype, options.acc, arch, bits=options.bits)
+    rule = types(
+        facts.dtype,
+        request.dtype,
+        options.acc,
+        arch,
+        bits=options.bits,
+        algorithm=options.algorithm,
+    )
     layout = request.layout(tuple(facts.shape), by_offsets=by_offsets)
     uneven = layout.missing > 0 and not isinstance(home, Host)
     if uneven and options.algorithm is not None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from tcusim.algorithms import algorithm_of
+from tcusim.algorithms.builder import adds_rows
 from tcusim.algorithms.order import FORWARD, Order
 from tcusim.errors import Unsupported
 from tcusim.machine import arch_of, format_of, rule_for
@@ -96,7 +97,8 @@ class AnyProblem(ABC):
     def __post_init__(self) -> None:
         """Refuse types that the architecture does not multiply; call it by its own name."""
         if self.arch is not None:
-            rule_for(self.arch, self.types.ab, self.types.acc)
+            if not adds_rows(self.types.ab):
+                rule_for(self.arch, self.types.ab, self.types.acc)
             object.__setattr__(self, "arch", arch_of(self.arch).name)
 
     @property

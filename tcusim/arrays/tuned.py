@@ -27,6 +27,7 @@ VARIABLE: Final = "TCUSIM_TUNING"
 # warp or a block takes, not in which order its elements are added.
 TUNED: Final[Mapping[str, tuple[int, int]]] = {
     "panel_elements": (2**9, 2**14),
+    "added_elements": (2**8, 2**12),
     "panel_iterations": (1, 16),
     "panel_warps": (1, 16),
     "longest_in_panels": (2**9, 2**15),

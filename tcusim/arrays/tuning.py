@@ -41,8 +41,13 @@ class SegmentTuning:
     # From so many rows of a segment on: the most warps of a block that takes panels, and how often
     # a warp of a long array takes them anew, while others wait for memory.
     panel_turns: tuple[tuple[int, int, int], ...]
-    # The same for rows that are padded, or split into narrow parts, in shared memory.
+    # The same for rows that are padded in shared memory.
     staged_turns: tuple[tuple[int, int, int], ...]
+    # Of float32, which is added up without products: the elements that a warp takes at a time, and
+    # the same two tables.
+    added_elements: int
+    added_turns: tuple[tuple[int, int, int], ...]
+    added_staged_turns: tuple[tuple[int, int, int], ...]
     # Both for segments of any rows; 0 leaves them to these tables.
     panel_warps: int = 0
     panel_iterations: int = 0
@@ -195,11 +200,9 @@ class Tuning:
     # The least that such blocks take so that a segment fills its last one.
     least_block: int = 2**12
     enough_blocks: int = 256
-    # The most elements that each warp of such a block takes at a time, and of a small block; and
-    # the bytes of them that a warp keeps in shared memory if their type must be split.
+    # The most elements that each warp of such a block takes at a time, and of a small block.
     sum_warp_elements: int = 2**12
     few_warp_elements: int = 2**11
-    kept_bytes: int = 2**13
     # Bytes that a block keeps of what it scans; 0 leaves them to the next table.
     block_bytes: int = 0
     # Blocks that scan together, by the bytes of an element.
@@ -214,6 +217,9 @@ class Tuning:
         panel_elements=4096,
         panel_turns=((1, 4, 1),),
         staged_turns=((1, 4, 4), (32, 4, 1)),
+        added_elements=1024,
+        added_turns=((1, 4, 1),),
+        added_staged_turns=((1, 4, 4), (32, 4, 1)),
         moved_rows=(64, 64),
         longest_short=8,
         short_tiles=8,
@@ -224,6 +230,9 @@ class Tuning:
         panel_elements=1024,
         panel_turns=((1, 8, 4), (2, 8, 2), (32, 8, 4), (64, 8, 2), (512, 8, 1)),
         staged_turns=((1, 4, 4), (4, 8, 4), (64, 8, 2)),
+        added_elements=512,
+        added_turns=((1, 4, 1), (2, 4, 8), (32, 8, 4), (64, 4, 1)),
+        added_staged_turns=((1, 4, 1), (8, 8, 4), (64, 4, 1)),
         moved_rows=(64, 32),
         longest_short=16,
         short_tiles=4,

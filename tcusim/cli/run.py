@@ -29,6 +29,7 @@ from tcusim.cli.options import (
 )
 from tcusim.cli.output import examples, print_json, progress, show
 from tcusim.machine import FORMATS
+from tcusim.program.grammar import Program
 
 __all__ = ["run_command"]
 
@@ -287,7 +288,7 @@ def _hint(array: Array) -> Iterator[None]:
 def _summary(task: _Task, report: Report, result: Array) -> dict[str, Any]:
     """Return what happened, ready for JSON."""
     programs = [
-        {"program": program.name, "tile": program.shape.name, "ab": program.ab, **scalars}
+        {"program": program.name, "tile": program.shape.name, "ab": _operands(program), **scalars}
         for program, scalars in report.programs
     ]
     return {
@@ -368,7 +369,13 @@ def _print_summary(input_file: str, summary: dict[str, Any], result: Array) -> N
 
 def _program_text(program: dict[str, Any]) -> str:
     length = "1 element" if program["length"] == 1 else f"{program['length']:,} elements"
-    return f"{program['program']}, tile {program['tile']}, {program['ab']} operands, {length}"
+    types = f"{program['ab']} operands" if program["ab"] else "no products"
+    return f"{program['program']}, tile {program['tile']}, {types}, {length}"
+
+
+def _operands(program: Program) -> str | None:
+    """Return the type of a program's operands; None if it multiplies nothing."""
+    return program.ab if program.uses_mma else None
 
 
 def _size(shape: list[int]) -> str:

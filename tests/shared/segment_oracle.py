@@ -1,6 +1,7 @@
 """Sums and scans of one segment in NumPy: the order that docs/bits.md promises, stated once more.
 
-It knows nothing of algorithms, plans or launches. `tcusim.mma` adds within a row, and NumPy above.
+It knows nothing of algorithms, plans or launches. `tcusim.mma` adds within a row, and NumPy above;
+of float32 it is NumPy alone.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,7 +22,7 @@ ROWS, PANELS, CHUNKS = 32, 8, 512
 
 @dataclass(frozen=True)
 class Oracle:
-    """Whose products, of tiles with k columns, of which types."""
+    """Whose products, of tiles with k columns, of which types; ab="f32" has none."""
 
     arch: str = "hopper"
     k: int = 16
@@ -35,6 +35,13 @@ class Oracle:
 
     def scan(self, x: Array, *, exclusive: bool = False, reverse: bool = False) -> Array:
         """Return the scan of a segment, in the type of the accumulator."""
+        if self.ab == "f32":
+            own, total = _by_halves(self._rows(x) + np.float32(0), reverse=reverse)
+            if exclusive:
+                nothing = np.zeros_like(total)[:, None]
+                parts = (own[:, 1:], nothing) if reverse else (nothing, own[:, :-1])
+                own = np.concatenate(parts, axis=1)
+            return (own + preceding(total, reverse)[:, None]).reshape(-1)[: len(x)]
         places = range(self._width(x))
         turns = places[::-1] if reverse else places
         # Column j of U has ones where the elements lie that element j's prefix has in its tile.
@@ -61,6 +68,8 @@ class Oracle:
         return cut(x, self._width(x) * self.k)
 
     def _totals(self, rows: Array, turns: range) -> Array:
+        if self.ab == "f32":
+            return in_pairs(rows + np.float32(0))
         total = np.zeros((len(rows), 1), self._dtype)
         for j in turns:
             tile = rows[:, j * self.k : (j + 1) * self.k]
@@ -68,22 +77,29 @@ class Oracle:
         return total[:, 0]
 
     def _chain(self, tile: Array, right: Array, c: Array) -> Array:
-        """Return tile @ right + c; float32 is three bf16 parts, the largest first."""
-        for part in _parts(tile):
-            c = tcusim.mma(
-                part, right.astype(part.dtype), c, arch=self.arch, ab=self.ab, acc=self.acc
-            )
-        return c
+        """Return tile @ right + c."""
+        types = {"arch": self.arch, "ab": self.ab, "acc": self.acc}
+        return tcusim.mma(tile, right.astype(tile.dtype), c, **types)
 
 
-def _parts(tile: Array) -> list[Array]:
-    if tile.dtype != np.float32:
-        return [tile]
-    parts, rest = [], tile
-    for _ in range(3):
-        parts.append(rest.astype(ml_dtypes.bfloat16))
-        rest = rest - parts[-1].astype(np.float32)
-    return parts
+def _by_halves(rows: Array, *, reverse: bool) -> tuple[Array, Array]:
+    """Return prefix sums of rows, and their sums: each half's, and what comes first to the other's.
+
+    Zeros behind a row make it a power of 2 long.
+    """
+    width = rows.shape[1]
+    if width == 1:
+        return rows, rows[:, 0]
+    half = 1 << (width - 1).bit_length() - 1
+    left, of_left = _by_halves(rows[:, :half], reverse=reverse)
+    right = np.zeros_like(left)
+    right[:, : width - half] = rows[:, half:]
+    right, of_right = _by_halves(right, reverse=reverse)
+    if reverse:
+        left = left + of_right[:, None]
+    else:
+        right = right + of_left[:, None]
+    return np.concatenate([left, right], axis=1)[:, :width], of_left + of_right
 
 
 def cut(x: Array, size: int) -> Array:

@@ -80,7 +80,9 @@ def test_halves_follow_the_grid(arch: str, length: int) -> None:
     ("dtype", "oracle", "options"),
     [
         (ml_dtypes.bfloat16, Oracle(ab="bf16"), {"dtype": np.float32}),
-        (np.float32, Oracle(ab="bf16"), {}),
+        (np.float32, Oracle(ab="f32"), {}),
+        (np.float32, Oracle(ab="f32"), {"arch": "volta"}),
+        (np.float32, Oracle(ab="f32", k=8), {"tile": "16x8x8"}),
         (np.float64, Oracle(ab="f64", acc="f64", k=4), {}),
         (np.float16, Oracle(acc="f16"), {"acc": "f16"}),
         (np.float16, Oracle(), {"dtype": np.float32, "tile": "8x32x16"}),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import tcusim
 from tcusim.arrays.partial import carries, combine, cut_size, partials, sums_type
-from tcusim.errors import InputError, Unsupported
+from tcusim.errors import InputError
 
 
 def array(dtype: str, length: int) -> Any:
@@ -71,8 +71,6 @@ def test_carries() -> None:
 
 
 def test_what_cannot_be_cut() -> None:
-    with pytest.raises(Unsupported, match="float32 sums with the arithmetic of volta are not cut"):
-        cut_size("float32", arch="volta")
     with pytest.raises(InputError, match="operation must be 'sum' or 'cumsum', got 'max'"):
         cut_size("float16", "max")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="a piece without elements has no partial sums"):

@@ -76,7 +76,7 @@ def test_a_plan_prints_everything() -> None:
     assert repr(short) == (
         "Plan('segmented_sum', 64 float32 in segments of 16 to float32: reduction_panel)"
     )
-    assert "  tile      16x16x16, f32 as bf16 to f32" in str(short)
+    assert "  tile      16x16x16, f32 to f32" in str(short)
     assert "  arch      that of the GPU; hopper on the simulator" in str(short)
     assert short.rationale == ("a warp takes 16 segments of 16 elements, in rows of 16",)
     literal = plan("sum", length=300, algorithm="reduction_256n")
@@ -175,11 +175,13 @@ def launched(made: tcusim.Plan, x: Array) -> Array:
 
 def test_launches_do_not_scale_float32() -> None:
     x = np.array([3.4e38, -3.3e38, 0], np.float32)
-    made = plan("sum", length=3, dtype="float32")
+    usual = plan("sum", length=3, dtype="float32")
+    assert launched(usual, x) == usual(x) == x.sum()
+    made = plan("sum", length=3, dtype="float32", algorithm="reduction_kn")
+    assert "  tile      16x16x16, f32 as bf16 to f32" in str(made)
     with pytest.raises(InputError, match=r"exceed 3\.38953e\+38, the largest bf16"):
         launched(made, x)
     assert made(x) == tcusim.sum(x)
-    assert np.isfinite(made(x))
 
 
 # --- In place -----------------------------------------------------------------------------------

@@ -31,8 +31,9 @@ from tcusim.errors import InputError, Unsupported
         ("segmented_sum", np.zeros((2, 5), np.float16), {"segment_size": 2,
          "algorithm": "reduction_k"}, "2 does not divide the axis' length, 5: in GPU memory the "
          "last segment of each row is then shorter, and segments lie by offsets, for which there"),
-        ("sum", np.zeros(3, np.float32), {"arch": "volta"}, "float32 arrays in GPU memory are "
-         "split into bf16 parts, and volta has no bf16. Cast the array to float16, or copy it"),
+        ("sum", np.zeros(3, np.float32), {"arch": "volta", "algorithm": "reduction_kn"}, "float32 "
+         "arrays in GPU memory are multiplied in bf16 parts, and volta has no bf16. Cast the array "
+         "to float16, leave algorithm out, or copy it"),
         ("sum", np.zeros(3, np.float64), {"arch": "turing"}, "tensor cores have no f64"),
         ("sum", np.zeros(3, np.float32), {"acc": "f16"}, "acc='f16' is for float16"),
         ("sum", np.zeros(2**23 + 1, np.int8), {}, "sums of more than 8388608 integers may not fi"),
@@ -91,7 +92,7 @@ def test_factors_that_do_not_go_together(device: StandIn) -> None:
         with pytest.raises(InputError) as caught:
             tcusim.matmul(one, two, c)
         assert text in str(caught.value)
-    with pytest.raises(Unsupported, match="float32 arrays in GPU memory are split into bf16 parts"):
+    with pytest.raises(Unsupported, match="float32 arrays in GPU memory are multiplied in bf16 p"):
         tcusim.matmul(OnGpu(a.astype("f4")), OnGpu(b.astype("f4")), arch="volta")
     a, b = np.zeros((1, 2**16 + 1), np.int8), np.zeros(2**16 + 1, np.int8)
     with pytest.raises(Unsupported, match="sums of more than 65536 products of int8 do not fit in"):

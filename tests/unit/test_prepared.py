@@ -44,9 +44,9 @@ def test_a_plan_for_another_gpu(gpu: StandIn) -> None:
     with pytest.raises(InputError, match="stand-in: arch='volta', but GPU 0 is an Stand-in"):
         prepared(gpu, arch="volta").run({"in": OnGpu(LONG)}, shape=(LONG.size,))
     gpu.driver.number_of_sm = 75
-    session = prepared(gpu, dtype="float32")
+    session = prepared(gpu, dtype="float64")
     with pytest.raises(BackendUnavailable, match=r"needs a GPU of sm_80 or newer"):
-        session.run({"in": OnGpu(LONG.astype(np.float32))}, shape=(LONG.size,))
+        session.run({"in": OnGpu(LONG.astype(np.float64))}, shape=(LONG.size,))
 
 
 @pytest.mark.parametrize(

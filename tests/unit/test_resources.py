@@ -134,13 +134,14 @@ def test_all_generations_have_a_limit() -> None:
 SMALLER = "blocks are smaller than usual: {} has {} KB of shared memory for each"
 
 
-def test_a_unit_of_64_kb_scans_float32_in_smaller_blocks() -> None:
-    """As Ada would if it had less: what Ada has is enough for the usual blocks."""
-    ada = arch_of("ada")
-    register_arch(replace(ada, name="less", sm=(), aliases=(), recorded=(), shared_kb=64))
-    x = np.random.default_rng(0).integers(-9, 10, 2**22).astype(np.float32)
+def test_a_unit_of_64_kb_scans_float64_in_smaller_blocks() -> None:
+    """As Ampere would if it had less: what Ampere has is enough for the usual blocks."""
+    ampere = arch_of("ampere")
+    register_arch(replace(ampere, name="less", sm=(), aliases=(), recorded=(), shared_kb=64))
+    x = np.random.default_rng(0).integers(-9, 10, 2**22).astype(np.float64)
     usual, small = (
-        tcusim.plan("cumsum", length=x.size, dtype="float32", arch=arch) for arch in ("ada", "less")
+        tcusim.plan("cumsum", length=x.size, dtype="float64", arch=arch)
+        for arch in ("ampere", "less")
     )
     (one,), (other,) = usual.launches, small.launches
     assert one.program.name == other.program.name == "scan_single_pass"

@@ -103,7 +103,7 @@ def test_no_number_changes_a_bit(kind: str, size: int, some: Some) -> None:
     data = rng.uniform(-1, 1, length).astype(np.float16)
     usual = tuning_of("hopper")
     results, programs = [], set()
-    for _ in some(range(12), 2):
+    for _ in some(range(48), 2):
         numbers = {
             name: 1 << int(rng.integers(least.bit_length() - 1, most.bit_length()))
             for name, (least, most) in TUNED.items()
