@@ -210,6 +210,12 @@ def require_plain(name: str, a: Any) -> None:
             f"unequal lengths their offsets: {name}.values(), offsets={name}.offsets() or "
             f"{name}.crow_indices()"
         )
+    if hasattr(type(a), "__tensor_flatten__"):
+        # Such as a DTensor: its own address leads nowhere.
+        raise InputError(
+            f"{name} is a {name_of_kind(a)}, whose elements are in other tensors. Pass the tensor "
+            f"that has them, such as {name}.full_tensor(); DTensors are for tcusim.torch"
+        )
     require_no_gradient(name, a)
 
 

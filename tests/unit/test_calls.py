@@ -504,6 +504,21 @@ def test_a_tensor_without_data() -> None:
         tcusim.sum(FakeTensor(halves(3), "cuda"))
 
 
+class TensorOfTensors(Tensor):
+    """What torch calls a wrapper subclass: such as a DTensor, whose own address is 0."""
+
+    def __tensor_flatten__(self) -> Any: ...
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_a_tensor_whose_elements_are_in_others(kind: str) -> None:
+    a = TensorOfTensors(halves(4), kind)
+    plan = tcusim.plan("sum", length=4)
+    for call in (tcusim.sum, tcusim.cumsum, plan, tcusim.partials):
+        with pytest.raises(InputError, match=r"elements are in other tensors.*a\.full_tensor\(\)"):
+            call(a)
+
+
 @pytest.mark.usefixtures("torch")
 def test_a_bfloat16_tensor_on_the_cpu() -> None:
     x = halves(4).astype(ml_dtypes.bfloat16)
