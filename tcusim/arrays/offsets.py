@@ -15,7 +15,7 @@ from tcusim.backends import DeviceBackend
 from tcusim.errors import InputError, Unsupported
 from tcusim.machine.formats import format_of
 
-__all__ = ["Offsets", "initial_of", "offsets_of", "require_longest"]
+__all__ = ["Offsets", "edges_of", "initial_of", "offsets_of", "require_longest"]
 
 Ints = NDArray[np.int64]
 
@@ -65,11 +65,11 @@ def offsets_of(home: Home, a: Any, call: Call, *, length: int, rows: int) -> Off
                 )
             segments = int(home.describe(offsets).shape[0]) - 1
             return Offsets(_as_int64(home, offsets), segments, None)
-        edges = _edges_of(home.to_host(offsets), length)
+        edges = edges_of(home.to_host(offsets), length)
         if rows == 1:
             return Offsets(_as_int64(home, offsets), edges.size - 1, edges)
     else:
-        edges = _edges_of(offsets, length)
+        edges = edges_of(offsets, length)
     return _brought(home, a, edges, rows)
 
 
@@ -124,7 +124,7 @@ def require_longest(edges: Ints, longest: int) -> None:
         )
 
 
-def _edges_of(offsets: Any, length: int) -> Ints:
+def edges_of(offsets: Any, length: int) -> Ints:
     """Return where segments begin and end, from 0 to the axis' length; refuse what is none."""
     edges = as_numpy("offsets", offsets)
     if edges.ndim != 1 or edges.size == 0 or edges.dtype.kind not in "iu":

@@ -1,35 +1,46 @@
 """Sums and scans of tensors whose pieces lie on the ranks of a process group.
 
-Each rank holds one piece, in the order of the ranks, and computes it. Collectives move partial sums
-and add nothing; every rank adds them in the order of the whole. So any number of ranks has the bits
-of one.
+Each rank holds one piece, in the order of the ranks, and computes it; `tcusim.torch.pieces` says
+what moves between them. Any number of ranks has the bits of one. A `DTensor` knows its ranks, and
+goes to `tcusim.torch`, also from here.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 import tcusim
-from tcusim.arrays.partial import Operation, carries, combine, cut_size, partials, sums_type
+from tcusim.arrays.partial import Operation, cut_size
 from tcusim.errors import InputError
 from tcusim.machine.formats import array_name_of
+from tcusim.torch import functions
 from tcusim.torch.functions import Tensor
 from tcusim.torch.operators import result_type
+from tcusim.torch.pieces import (
+    cumsum_of_pieces,
+    edges_of_lengths,
+    gathered,
+    gathered_numbers,
+    moved,
+    sum_of_pieces,
+    without_empty,
+)
 from tcusim.torch.simulation import arch_for
 
 __all__ = ["cumsum", "segment_sum", "shard_sizes", "sum"]
-
-_DEFAULT_ARCH: Final = "hopper"
 
 
 def shard_sizes(
     length: int, *, dtype: Any, operation: Operation = "cumsum", group: Any = None
 ) -> list[int]:
     """Return how many elements each rank should hold of a tensor of this length.
+
+    Of other pieces, what several ranks have of one piece of the grid is moved to the first of them,
+    and its results back.
 
     Parameters
     ----------
@@ -71,31 +82,26 @@ def sum(local: Tensor, *, dtype: Any = None, group: Any = None) -> Tensor:
     Parameters
     ----------
     local : Tensor, shape (n,)
-        This rank's piece, which may be empty. All but the last that is not empty have a multiple of
-        ``tcusim.cut_size(dtype)`` elements. Or a `DTensor` of one axis, sharded along it.
+        This rank's piece, of any length, or a `DTensor`.
     dtype : torch.dtype, optional
         Type of the result; by default that of `local`, int64 for integers.
     group : ProcessGroup, optional
-        By default all ranks, or those of the DTensor.
+        By default all ranks. A DTensor has its own.
 
     Returns
     -------
     Tensor
-        The sum, on every rank; of a DTensor a plain tensor. The bits of `tcusim.torch.sum` of the
-        whole.
+        The sum, on every rank: the bits of `tcusim.torch.sum` of the whole.
 
     Raises
     ------
     InputError
-        If a piece does not end on the grid, or the tensor requires a gradient.
+        If the tensor requires a gradient, or has several axes, and is no DTensor.
     """
-    own, group = _piece(local, group)
-    wanted = result_type(dtype, own.dtype)
-    lengths = _lengths(own, group, "sum")
-    if not any(lengths):
-        return own.new_zeros((), dtype=wanted)
-    totals = _gathered_partials(own, lengths, group, "sum", reverse=False)
-    return combine(torch.cat(totals), dtype=array_name_of(wanted))
+    if _is_dtensor(local, group):
+        return functions.sum(local, dtype=dtype)
+    own = _plain(local)
+    return sum_of_pieces(own, _edges(own, group), group, result_type(dtype, own.dtype))
 
 
 def cumsum(
@@ -110,17 +116,15 @@ def cumsum(
 
     Parameters
     ----------
-    local : Tensor, shape (n,)
-        As in `sum`; but pieces are multiples of ``tcusim.cut_size(dtype, "cumsum")``.
     exclusive, reverse : bool
         As in `tcusim.torch.cumsum`.
-    dtype, group
+    local, dtype, group
         As in `sum`.
 
     Returns
     -------
     Tensor, shape (n,)
-        This rank's piece of the scan, a DTensor for one. The bits of `tcusim.torch.cumsum` of the
+        This rank's piece of the scan, a DTensor for one: the bits of `tcusim.torch.cumsum` of the
         whole.
 
     Raises
@@ -128,24 +132,12 @@ def cumsum(
     InputError
         As in `sum`.
     """
-    own, process_group = _piece(local, group)
+    if _is_dtensor(local, group):
+        return functions.cumsum(local, 0, dtype=dtype, exclusive=exclusive, reverse=reverse)
+    own = _plain(local)
     wanted = result_type(dtype, own.dtype)
-    lengths = _lengths(own, process_group, "cumsum")
-    rank = dist.get_rank(process_group)
-    result = own.new_empty(0, dtype=wanted)
-    if any(lengths):
-        groups = _gathered_partials(own, lengths, process_group, "cumsum", reverse=reverse)
-        before = carries(torch.cat(groups), reverse=reverse)
-        first = 0
-        for each in groups[:rank]:
-            first += each.shape[0]
-        place = first + groups[rank].shape[0] - 1 if reverse else first
-        if own.shape[0]:
-            result = tcusim.cumsum(
-                own, axis=0, dtype=array_name_of(wanted), exclusive=exclusive, reverse=reverse,
-                initial=before[place], arch=arch_for(own),
-            )  # fmt: skip
-    return _like(local, result)
+    edges = _edges(own, group)
+    return cumsum_of_pieces(own, edges, group, wanted, exclusive=exclusive, reverse=reverse)
 
 
 def segment_sum(
@@ -167,142 +159,77 @@ def segment_sum(
     Returns
     -------
     Tensor, shape (num_segments,) or (num_segments, columns)
-        All sums, on every rank. A segment that several ranks have elements of is summed by the
-        first of them, which receives the others' elements: its grid begins there.
+        All sums, on every rank; of a DTensor sharded as it is. A segment that several ranks have
+        elements of is summed by the first of them, which receives the others' elements: its grid
+        begins there.
 
     Raises
     ------
     InputError
-        If the ids decrease, or the tensor requires a gradient.
+        If the ids decrease, or the tensor requires a gradient and is no DTensor.
     """
-    own, group = _piece(local, group)
-    wanted = result_type(dtype, own.dtype)
-    rank, world = dist.get_rank(group), dist.get_world_size(group)
+    if _is_dtensor(local, group):
+        return functions.segment_sum(local, ids=ids, num_segments=num_segments, dim=0, dtype=dtype)
+    own = _plain(local)
+    rank, wanted = dist.get_rank(group), result_type(dtype, own.dtype)
     if ids.shape != own.shape[:1] or bool((ids[1:] < ids[:-1]).any()):
         raise InputError("ids must have one number for each element, and never decrease")
     # The first and the last id of each rank; -1 of those without elements.
-    ends = ids.new_full((2,), -1)
-    if ids.shape[0]:
-        ends[0], ends[1] = ids[0], ids[-1]
-    every = [[int(end) for end in pair] for pair in _all_gather(ends, world, group)]
-    known = [pair for pair in every if pair[0] >= 0]
+    ends = [int(ids[0]), int(ids[-1])] if ids.shape[0] else [-1, -1]
+    every = gathered_numbers([*ends, own.shape[0]], own, group)
+    known = [(first, last) for first, last, length in every if length]
     if any(last > first for (_, last), (first, _) in pairwise(known)):
         raise InputError("ids must never decrease from one rank to the next")
-    if known and known[-1][1] >= num_segments:
-        raise InputError(f"ids must be below num_segments, {num_segments}; got {known[-1][1]}")
+    if known and (known[0][0] < 0 or known[-1][1] >= num_segments):
+        raise InputError(
+            f"ids must be within 0..{num_segments - 1}; they are from {known[0][0]} to "
+            f"{known[-1][1]}"
+        )
     # What belongs to a segment that begins on an earlier rank goes there.
-    before = max((last for _, last in every[:rank]), default=-1)
-    head = int((ids == before).sum()) if before >= 0 else 0
-    heads = _all_gather_uneven(own[:head], world, group)
-    owners = _all_gather_uneven(ids[:head], world, group)
-    parts, numbers = [own[head:]], [ids[head:]]
-    if ids.shape[0] > head:
-        for other in range(rank + 1, world):
-            taken = owners[other] == ids[-1]
-            parts.append(heads[other][taken])
-            numbers.append(owners[other][taken])
-    values, places = torch.cat(parts), torch.cat(numbers)
-    shape = (num_segments, *own.shape[1:])
-    sums = own.new_zeros(shape, dtype=wanted)
+    before = [max((last for _, last, _ in every[:each]), default=-1) for each in range(len(every))]
+    head = int((ids == before[rank]).sum())
+    heads = [number for (number,) in gathered_numbers([head], own, group)]
+    have = edges_of_lengths([length for _, _, length in every])
+    keeps = [length > head for (_, _, length), head in zip(every, heads, strict=True)]
+    want = without_empty(
+        [edge + head if keep else None for edge, head, keep in zip(have, heads, keeps, strict=False)],
+        have[-1],
+    )
+    # The segments that begin on each rank. They are one rank's: nothing is added any more.
+    segments = without_empty(
+        [last + 1 if keep else None for last, keep in zip(before, keeps, strict=True)], num_segments
+    )
+    values, places = moved(own, have, want, group), moved(ids, have, want, group)
+    count = segments[rank + 1] - segments[rank]
+    sums = own.new_zeros((count, *own.shape[1:]), dtype=wanted)
     if values.shape[0]:
         sums = tcusim.segmented_sum(
-            values, segment_ids=places, num_segments=num_segments, axis=0,
+            values, segment_ids=places - segments[rank], num_segments=count, axis=0,
             dtype=array_name_of(wanted), arch=arch_for(own),
         )  # fmt: skip
-    # Each segment is one rank's: its row is taken, and nothing is added.
-    rows = _all_gather(sums.contiguous(), world, group)
-    result = own.new_zeros(shape, dtype=wanted)
-    begins = [
-        (first if first > max((last for _, last in every[:place]), default=-1) else first + 1, last)
-        for place, (first, last) in enumerate(every)
-    ]
-    for row, (first, last) in zip(rows, begins, strict=True):
-        if last >= 0:
-            result[first : last + 1] = row[first : last + 1]
-    return result
+    return torch.cat(gathered(sums, segments, group))
 
 
-# --- Pieces ---------------------------------------------------------------------------------------
-
-
-def _piece(local: Tensor, group: Any) -> tuple[Tensor, Any]:
-    """Return a rank's elements, and the ranks."""
-    if hasattr(local, "device_mesh"):
-        if local.device_mesh.ndim != 1 or not local.placements[0].is_shard(0):
-            raise InputError(
-                "a DTensor must be sharded along its first axis, over a mesh of one dimension: "
-                "redistribute it to [Shard(0)]"
-            )
-        group = local.device_mesh.get_group() if group is None else group
-        local = local.to_local()
-    if local.requires_grad and torch.is_grad_enabled():
-        raise InputError(
-            "a requires a gradient, which would be lost: these functions have no autograd. Pass "
-            "local.detach()"
-        )
-    return local.detach(), group
-
-
-def _like(local: Tensor, result: Tensor) -> Tensor:
-    """Return a rank's piece of the result, as a DTensor if its piece of the input was one."""
-    if not hasattr(local, "device_mesh"):
-        return result
-    return type(local).from_local(
-        result,
-        local.device_mesh,
-        local.placements,
-        run_check=False,
-        shape=local.shape,
-        stride=local.stride(),
-    )
-
-
-def _lengths(own: Tensor, group: Any, operation: Operation) -> list[int]:
-    """Return the number of elements of each rank; refuse pieces that do not end on the grid."""
-    if own.dim() != 1:
-        raise InputError(f"local must have one axis, got shape {tuple(own.shape)}")
-    world = dist.get_world_size(group)
-    count = torch.tensor([own.shape[0]], device=own.device)
-    lengths = [int(one) for one in _all_gather(count, world, group)]
-    cut = cut_size(array_name_of(own.dtype), operation, arch=arch_for(own) or _DEFAULT_ARCH)
-    filled = [rank for rank, length in enumerate(lengths) if length]
-    for rank in filled[:-1]:
-        if lengths[rank] % cut:
-            raise InputError(
-                f"rank {rank} has {lengths[rank]} elements, and ranks after it have more. Only the "
-                f"last may have other than a multiple of {cut}; shard_sizes says how to share"
-            )
-    return lengths
-
-
-def _gathered_partials(
-    own: Tensor, lengths: list[int], group: Any, operation: Operation, *, reverse: bool
-) -> list[Tensor]:
-    """Return the partial sums of each rank, on every rank."""
-    arch = arch_for(own)
-    cut = cut_size(array_name_of(own.dtype), operation, arch=arch or _DEFAULT_ARCH)
-    counts = [-(-length // cut) for length in lengths]
-    wide = getattr(torch, sums_type(array_name_of(own.dtype)).name)
-    padded = own.new_zeros(max(counts), dtype=wide)
-    if own.shape[0]:
-        ours = partials(own, operation=operation, reverse=reverse, arch=arch)
-        padded[: ours.shape[0]] = ours
-    gathered = _all_gather(padded, len(lengths), group)
-    return [one[:count] for one, count in zip(gathered, counts, strict=True)]
-
-
-def _all_gather(tensor: Tensor, world: int, group: Any) -> list[Tensor]:
-    found = [torch.empty_like(tensor) for _ in range(world)]
-    dist.all_gather(found, tensor.contiguous(), group=group)
+def _is_dtensor(local: Tensor, group: Any) -> bool:
+    found = hasattr(local, "device_mesh")
+    if found and group is not None:
+        raise InputError("a DTensor has the groups of its mesh: leave group out")
     return found
 
 
-def _all_gather_uneven(tensor: Tensor, world: int, group: Any) -> list[Tensor]:
-    """Gather tensors whose first axes differ in length."""
-    count = torch.tensor([tensor.shape[0]], device=tensor.device)
-    counts = [int(one) for one in _all_gather(count, world, group)]
-    padded = tensor.new_zeros((max(counts), *tensor.shape[1:]))
-    padded[: tensor.shape[0]] = tensor
-    return [
-        one[:length] for one, length in zip(_all_gather(padded, world, group), counts, strict=True)
-    ]
+def _plain(local: Tensor) -> Tensor:
+    """Return a rank's elements; refuse to lose a gradient."""
+    if local.requires_grad and torch.is_grad_enabled():
+        raise InputError(
+            "local requires a gradient, which would be lost: pieces have no autograd. Pass a "
+            "DTensor, which has; or local.detach()"
+        )
+    return local.detach()
+
+
+def _edges(own: Tensor, group: Any) -> list[int]:
+    """Return the edges of all pieces of one axis."""
+    if own.dim() != 1:
+        raise InputError(f"local must have one axis, got shape {tuple(own.shape)}")
+    lengths = gathered_numbers([own.shape[0]], own, group)
+    return edges_of_lengths([length for (length,) in lengths])

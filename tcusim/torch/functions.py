@@ -27,7 +27,7 @@ from tcusim.torch.operators import (
 from tcusim.torch.repeated import launched
 from tcusim.torch.simulation import arch_for
 
-__all__ = ["cumsum", "is_simple", "matmul", "matvec", "segment_cumsum", "segment_sum", "sum"]
+__all__ = ["cumsum", "is_simple", "matmul", "matvec", "require_tensor", "segment_cumsum", "segment_sum", "sum"]
 
 Tensor: TypeAlias = Any
 Bits: TypeAlias = Literal["segment", "exact"]
@@ -57,17 +57,30 @@ def is_simple(*tensors: Tensor | None) -> bool:
     return True
 
 
-def _require_tensor(name: str, value: Any) -> None:
+def require_tensor(name: str, value: Any) -> None:
+    """Refuse what is no tensor, and a DTensor whose values are still to be added."""
+    if type(value) in _PLAIN:
+        return
     if not isinstance(value, torch.Tensor):
         raise InputError(
             f"{name} must be a tensor of torch, got {type(value).__name__}. Other arrays are for "
             "tcusim.sum and its kin"
         )
+    if hasattr(value, "device_mesh"):
+        # DTensors take longer to import than this package, and few have any.
+        from tcusim.torch import sharded
+
+        sharded.require_settled(name, value)
+
+
+def _everywhere(numbers: Tensor | None) -> Tensor | None:
+    """Return offsets or ids as a tensor that each rank has, if they are a DTensor."""
+    return numbers.full_tensor() if hasattr(numbers, "full_tensor") else numbers
 
 
 def _of_autocast(tensor: Tensor, dtype: Any) -> Any:
     """Return the type of a sum's result: under autocast that of half precision is float32."""
-    _require_tensor("input", tensor)
+    require_tensor("input", tensor)
     # The first question takes a tenth of the second one's time.
     asked = dtype is None and _any_autocast() and tensor.dtype in _HALF
     if asked and torch.is_autocast_enabled(tensor.device.type):
@@ -339,7 +352,8 @@ def _segments(
     if ids is None:
         if num_segments is not None:
             raise InputError("num_segments is for ids; offsets and size say it themselves")
-        return input, offsets, dim
+        return input, _everywhere(offsets), dim
+    ids = _everywhere(ids)
     if ids.dim() != 1 or ids.shape[0] != input.shape[dim]:
         raise InputError(
             f"ids must have one number for each of the {input.shape[dim]} elements of axis {dim}; "
@@ -448,8 +462,8 @@ def matvec(a: Tensor, x: Tensor, *, dtype: Any = None, out: Tensor | None = None
 
 def _operands(a: Tensor, b: Tensor, name: str) -> tuple[Tensor, Tensor]:
     """Return the factors of a product, cast as autocast says; refuse what cannot be multiplied."""
-    _require_tensor("a", a)
-    _require_tensor(name, b)
+    require_tensor("a", a)
+    require_tensor(name, b)
     kind = a.device.type
     if torch.is_autocast_enabled(kind) and a.dtype != torch.float64:
         wanted = torch.get_autocast_dtype(kind)

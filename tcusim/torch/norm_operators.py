@@ -63,7 +63,7 @@ def _roots(input: Any, columns: int, eps: float) -> Any:
     return torch.sqrt(divided(total, columns) + eps)
 
 
-# --- Kernels: of rows of half precision, a matrix -------------------------------------------------
+# --- Kernels: of half precision, in rows along the last axis --------------------------------------
 
 _program = lru_cache(maxsize=256)(rms_norm)
 
@@ -101,7 +101,7 @@ def _rounded(eps: float) -> float:
 
 def rms_norm_kernel(input: Any, weight: Any, eps: float) -> Any:
     """Compute the operator `rms_norm`."""
-    return _normalised(input, weight, input.shape[1], eps)
+    return _normalised(input, weight, input.shape[-1], eps)
 
 
 def _normalised(
@@ -148,13 +148,13 @@ def rms_norm_at_once(input: Any, weight: Any, columns: int, eps: float) -> Any:
 
 def rms_scales_kernel(input: Any, eps: float) -> Any:
     """Compute the operator `rms_scales`: what each row is multiplied by."""
-    rows, columns = input.shape
-    if not rows:
-        return input.new_empty((0,), dtype=torch.float32)
+    *rows, columns = input.shape
+    if not input.numel():
+        return input.new_empty(rows, dtype=torch.float32)
     if not _has_program(input):
         return 1 / _roots(input, columns, eps).reshape(rows)
     program = _program(columns, _type_of(input), eps=_rounded(eps), scales=True)
-    return _run(program, {"in": plain(input).contiguous()}, (rows,))
+    return _run(program, {"in": plain(input).contiguous()}, tuple(rows))
 
 
 # --- Shapes, derivatives, vmap --------------------------------------------------------------------
@@ -165,7 +165,7 @@ def _shape(input: Any, weight: Any, eps: float) -> Any:
 
 
 def _scales_shape(input: Any, eps: float) -> Any:
-    return input.new_empty(input.shape[:1], dtype=torch.float32)
+    return input.new_empty(input.shape[:-1], dtype=torch.float32)
 
 
 def _keep(ctx: Any, inputs: Any, output: Any) -> None:
@@ -173,21 +173,22 @@ def _keep(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.save_for_backward(input, weight)
 
 
-def _sum(values: Any, axis: int) -> Any:
-    return operator("sum")(values, [axis], True, torch.float32, "segment")
+def _sum(values: Any, axes: list[int], keepdim: bool) -> Any:
+    return operator("sum")(values, axes, keepdim, torch.float32, "segment")
 
 
 def _backward(ctx: Any, gradient: Any) -> Any:
     input, weight = ctx.saved_tensors
-    scale = operator("rms_scales")(input, ctx.eps).unsqueeze(1)
+    scale = operator("rms_scales")(input, ctx.eps).unsqueeze(-1)
     wide, given = input.float(), gradient.float()
     for_input = for_weight = None
     if ctx.needs_input_grad[0]:
         own = given if weight is None else given * weight
-        along = divided(_sum(own * wide, 1), input.shape[1])
+        along = divided(_sum(own * wide, [-1], True), input.shape[-1])
         for_input = cast(scale * own - wide * (scale * scale * scale * along), input.dtype)
     if weight is not None and ctx.needs_input_grad[1]:
-        for_weight = cast(_sum(given * (wide * scale), 0).squeeze(0), weight.dtype)
+        rows = list(range(input.dim() - 1))
+        for_weight = cast(_sum(given * (wide * scale), rows, False), weight.dtype)
     return for_input, for_weight, None
 
 
@@ -198,8 +199,8 @@ def _keep_scales(ctx: Any, inputs: Any, output: Any) -> None:
 
 def _scales_backward(ctx: Any, gradient: Any) -> Any:
     input, scale = ctx.saved_tensors
-    factor = divided(-gradient * scale * scale * scale, input.shape[1])
-    return cast(factor.unsqueeze(1) * input.float(), input.dtype), None
+    factor = divided(-gradient * scale * scale * scale, input.shape[-1])
+    return cast(factor.unsqueeze(-1) * input.float(), input.dtype), None
 
 
 def _vmap(info: Any, places: Any, input: Any, weight: Any, eps: float) -> Any:
@@ -213,14 +214,11 @@ def _vmap(info: Any, places: Any, input: Any, weight: Any, eps: float) -> Any:
         )
         pairs = zip(inputs.unbind(0), weights.unbind(0), strict=True)
         return torch.stack([call(one, its, eps) for one, its in pairs]), 0
-    rows = input.movedim(places[0], 0)
-    return call(rows.flatten(0, 1), weight, eps).reshape(rows.shape), 0
+    return call(input.movedim(places[0], 0), weight, eps), 0
 
 
 def _scales_vmap(info: Any, places: Any, input: Any, eps: float) -> Any:
-    rows = input.movedim(places[0], 0)
-    scales = operator("rms_scales")(rows.flatten(0, 1), eps)
-    return scales.reshape(rows.shape[:2]), 0
+    return operator("rms_scales")(input.movedim(places[0], 0), eps), 0
 
 
 register(

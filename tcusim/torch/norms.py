@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from tcusim.errors import InputError
-from tcusim.torch.functions import Tensor, is_simple
+from tcusim.torch.functions import Tensor, is_simple, require_tensor
 from tcusim.torch.functions import sum as tensor_sum
 from tcusim.torch.norm_operators import (
     are_fused,
@@ -47,6 +47,7 @@ def _narrow(result: Tensor, input: Tensor, dtype: Any = None) -> Tensor:
 
 
 def _require_float(name: str, input: Tensor) -> None:
+    require_tensor("input", input)
     if not input.dtype.is_floating_point:
         raise InputError(f"{name} takes float tensors, got {input.dtype}. Cast it: input.float()")
 
@@ -171,14 +172,17 @@ def normalised(
     simple = is_simple(input, weight)
     if simple and not scales:
         return rms_norm_at_once(input, weight, columns, eps), None
-    rows = input.reshape(-1, columns)
-    flat = None if weight is None else weight.reshape(-1)
+    # Rows of one axis; more are flattened.
+    rows, flat = input, weight
+    if len(axes) > 1:
+        rows = input.flatten(axes[0])
+        flat = None if weight is None else weight.flatten()
     result = (rms_norm_kernel if simple else operator("rms_norm"))(rows, flat, eps)
     found = None
     if scales:
         found = (rms_scales_kernel if simple else operator("rms_scales"))(rows, eps)
         found = found.reshape(*input.shape[: axes[0]], *(1 for _ in axes))
-    return result.reshape(input.shape), found
+    return result if len(axes) == 1 else result.reshape(input.shape), found
 
 
 def layer_norm(

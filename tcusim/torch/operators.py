@@ -34,6 +34,9 @@ LIBRARY.define(
     "segment_cumsum(Tensor input, Tensor? offsets, int size, int dim, bool check, bool exclusive,"
     " bool reverse, ScalarType dtype, str bits) -> Tensor"
 )
+LIBRARY.define(
+    "segment_spread(Tensor input, Tensor? offsets, int size, int dim, int length) -> Tensor"
+)
 LIBRARY.define("matmul(Tensor a, Tensor b, ScalarType dtype) -> Tensor")
 LIBRARY.define("matvec(Tensor a, Tensor x, ScalarType dtype) -> Tensor")
 
@@ -148,6 +151,16 @@ def segment_cumsum_kernel(
     return result.contiguous()
 
 
+def _segment_spread_kernel(input: Any, offsets: Any, size: int, dim: int, length: int) -> Any:
+    """Compute the operator `segment_spread`: at each element what its segment has."""
+    places = torch.arange(length, device=input.device)
+    if offsets is None:
+        segments = places // size
+    else:
+        segments = torch.bucketize(places, offsets.to(input.device), right=True) - 1
+    return plain(input).index_select(dim, segments)
+
+
 def matmul_kernel(a: Any, b: Any, dtype: Any) -> Any:
     """Compute the operator `matmul`."""
     return tcusim.matmul(plain(a), plain(b), dtype=array_name_of(dtype), arch=arch_for(a))
@@ -189,6 +202,12 @@ def _segment_cumsum_shape(input: Any, *more: Any) -> Any:
     return input.new_empty(input.shape, dtype=more[-2])
 
 
+def _segment_spread_shape(input: Any, offsets: Any, size: int, dim: int, length: int) -> Any:
+    shape = list(input.shape)
+    shape[dim] = length
+    return input.new_empty(shape)
+
+
 def _matmul_shape(a: Any, b: Any, dtype: Any) -> Any:
     stack = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     return a.new_empty((*stack, a.shape[-2], b.shape[-1]), dtype=dtype)
@@ -212,6 +231,8 @@ def cast(gradient: Any, like: Any) -> Any:
 def _keep_sum(ctx: Any, inputs: Any, output: Any) -> None:
     input, ctx.dim, ctx.keepdim, _, _ = inputs
     ctx.shape, ctx.dtype = input.shape, input.dtype
+    # Of a DTensor, whose gradient is to lie where its elements do.
+    ctx.placements = getattr(input, "placements", None)
 
 
 def _sum_backward(ctx: Any, gradient: Any) -> Any:
@@ -219,7 +240,10 @@ def _sum_backward(ctx: Any, gradient: Any) -> Any:
     if not ctx.keepdim:
         for place in sorted(one % len(ctx.shape) for one in taken):
             gradient = gradient.unsqueeze(place)
-    return cast(gradient, ctx.dtype).expand(ctx.shape), None, None, None, None
+    own = cast(gradient, ctx.dtype).expand(ctx.shape)
+    if ctx.placements is not None:
+        own = own.redistribute(placements=ctx.placements)
+    return own, None, None, None, None
 
 
 def _keep_cumsum(ctx: Any, inputs: Any, output: Any) -> None:
@@ -243,12 +267,7 @@ def _keep_segments(ctx: Any, inputs: Any, output: Any) -> None:
 
 def _segment_sum_backward(ctx: Any, gradient: Any) -> Any:
     (offsets,) = ctx.saved_tensors
-    places = torch.arange(ctx.length, device=gradient.device)
-    if offsets is None:
-        segments = places // ctx.size
-    else:
-        segments = torch.bucketize(places, offsets.to(gradient.device), right=True) - 1
-    own = gradient.index_select(ctx.dim, segments)
+    own = operator("segment_spread")(gradient, offsets, ctx.size, ctx.dim, ctx.length)
     return cast(own, ctx.dtype), None, None, None, None, None, None
 
 
@@ -259,6 +278,19 @@ def _segment_cumsum_backward(ctx: Any, gradient: Any) -> Any:
         gradient, offsets, ctx.size, ctx.dim, check, exclusive, not reverse, gradient.dtype, bits
     )
     return cast(own, ctx.dtype), *([None] * 8)
+
+
+def _keep_spread(ctx: Any, inputs: Any, output: Any) -> None:
+    _, offsets, ctx.size, ctx.dim, _ = inputs
+    ctx.save_for_backward(offsets)
+
+
+def _segment_spread_backward(ctx: Any, gradient: Any) -> Any:
+    (offsets,) = ctx.saved_tensors
+    own = operator("segment_sum")(
+        gradient, offsets, ctx.size, ctx.dim, True, gradient.dtype, "segment"
+    )
+    return own, None, None, None, None
 
 
 def _keep_product(ctx: Any, inputs: Any, output: Any) -> None:
@@ -353,6 +385,10 @@ def _segment_cumsum_vmap(info: Any, places: Any, *arguments: Any) -> Any:
     return _segments_vmap(operator("segment_cumsum"), info, places, arguments)
 
 
+def _segment_spread_vmap(info: Any, places: Any, *arguments: Any) -> Any:
+    return _segments_vmap(operator("segment_spread"), info, places, arguments)
+
+
 def _matmul_vmap(info: Any, places: Any, a: Any, b: Any, dtype: Any) -> Any:
     left, right = (
         _in_front(one, place, info.batch_size) for one, place in zip((a, b), places, strict=False)
@@ -388,6 +424,10 @@ _OPERATORS: Final = {
     "segment_cumsum": (
         *(segment_cumsum_kernel, _segment_cumsum_shape),
         *(_keep_segments, _segment_cumsum_backward, _segment_cumsum_vmap),
+    ),
+    "segment_spread": (
+        *(_segment_spread_kernel, _segment_spread_shape),
+        *(_keep_spread, _segment_spread_backward, _segment_spread_vmap),
     ),
     "matmul": (matmul_kernel, _matmul_shape, _keep_product, _matmul_backward, _matmul_vmap),
     "matvec": (matvec_kernel, _matvec_shape, _keep_product, _matvec_backward, _matvec_vmap),

@@ -42,9 +42,13 @@ def check(rank: int) -> None:
     part = slice(cuts[rank], cuts[rank + 1])
     segments = tcd.segment_sum(torch.from_numpy(half[part]), torch.from_numpy(ids[part]), 45)
     same(segments, tcusim.segmented_sum(half, segment_ids=ids, num_segments=45))
-    if dist.get_world_size() > 1:
-        with pytest.raises(tcusim.InputError, match="Only the last may have other than a multiple"):
-            tcd.sum(own[: 1 + rank])
+    # Pieces that do not end on the grid, and ranks without elements.
+    for sizes in (cuts, np.minimum(cuts * 3, half.size)):
+        piece = torch.from_numpy(half[sizes[rank] : sizes[rank + 1]])
+        same(tcd.sum(piece), tcusim.sum(half))
+        same(tcd.cumsum(piece), tcusim.cumsum(half)[sizes[rank] : sizes[rank + 1]])
+        numbers = torch.from_numpy(ids[sizes[rank] : sizes[rank + 1]])
+        same(tcd.segment_sum(piece, numbers, 45), segments)
 
 
 def main() -> None:

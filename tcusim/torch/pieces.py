@@ -1,0 +1,165 @@
+"""An axis in pieces, which the ranks of a process group hold one after another.
+
+Pieces are tensors whose first axis is cut. `edges` says where they lie: rank r has what is from
+edges[r] to edges[r + 1], and edges[-1] is the length of the whole. All ranks know all edges.
+
+Collectives move elements, partial sums and results, and add nothing; what is added is added in the
+order of the whole. So any number of ranks has the bits of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+import torch
+import torch.distributed as dist
+
+import tcusim
+from tcusim.arrays.partial import Operation, carries, combine, cut_size, partials
+from tcusim.machine.formats import array_name_of
+from tcusim.torch.simulation import arch_for
+
+__all__ = [
+    "cumsum_of_pieces",
+    "cut_of",
+    "gathered",
+    "gathered_numbers",
+    "edges_of_lengths",
+    "moved",
+    "sum_of_pieces",
+    "without_empty",
+]
+
+Tensor: TypeAlias = Any
+Edges: TypeAlias = Sequence[int]
+
+_DEFAULT_ARCH: Final = "hopper"
+
+
+def edges_of_lengths(lengths: Sequence[int]) -> list[int]:
+    """Return the edges of pieces of these lengths."""
+    edges = [0]
+    for length in lengths:
+        edges.append(edges[-1] + length)
+    return edges
+
+
+def without_empty(begins: Sequence[int | None], end: int) -> list[int]:
+    """Return edges of pieces that begin here; None has no elements, and begins where the next does.
+
+    The first one begins at 0.
+    """
+    edges = [end]
+    for begin in reversed(begins):
+        edges.append(edges[-1] if begin is None else begin)
+    edges[-1] = 0
+    return edges[::-1]
+
+
+def cut_of(tensor: Tensor, operation: Operation) -> int:
+    """Return `tcusim.cut_size` for a tensor, where it is; Unsupported if its sums cannot be cut."""
+    arch = arch_for(tensor)
+    if tensor.is_cuda:
+        major, minor = torch.cuda.get_device_capability(tensor.device)
+        # All later ones cut as Hopper does.
+        arch = f"sm_{major}{minor}" if major < 8 else None
+    return cut_size(array_name_of(tensor.dtype), operation, arch=arch or _DEFAULT_ARCH)
+
+
+# --- What moves -----------------------------------------------------------------------------------
+
+
+def moved(own: Tensor, have: Edges, want: Edges, group: Any) -> Tensor:
+    """Return this rank's piece by other edges. Only what changes its rank is sent."""
+    if list(have) == list(want):
+        return own
+    rank = dist.get_rank(group)
+    sent, received = _overlaps(rank, have, want), _overlaps(rank, want, have)
+    result = own.new_empty((want[rank + 1] - want[rank], *own.shape[1:]))
+    dist.all_to_all_single(result, own.contiguous(), received, sent, group=group)
+    return result
+
+
+def _overlaps(rank: int, own: Edges, others: Edges) -> list[int]:
+    """Return how much of a rank's piece each piece by other edges has."""
+    begin, end = own[rank], own[rank + 1]
+    return [
+        max(0, min(end, others[place + 1]) - max(begin, others[place]))
+        for place in range(len(others) - 1)
+    ]
+
+
+def gathered(own: Tensor, edges: Edges, group: Any) -> list[Tensor]:
+    """Return the pieces of all ranks, on every rank, by one all_gather."""
+    lengths = [edges[rank + 1] - edges[rank] for rank in range(len(edges) - 1)]
+    padded = own
+    if own.shape[0] < max(lengths):
+        padded = own.new_zeros((max(lengths), *own.shape[1:]))
+        padded[: own.shape[0]] = own
+    found = [torch.empty_like(padded, memory_format=torch.contiguous_format) for _ in lengths]
+    dist.all_gather(found, padded.contiguous(), group=group)
+    return [one[:length] for one, length in zip(found, lengths, strict=True)]
+
+
+def gathered_numbers(own: Sequence[int], like: Tensor, group: Any) -> list[list[int]]:
+    """Return a few integers of every rank."""
+    numbers = torch.tensor(own, device=like.device)
+    found = [torch.empty_like(numbers) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(found, numbers, group=group)
+    every: list[list[int]] = torch.stack(found).tolist()
+    return every
+
+
+# --- Sums and scans -------------------------------------------------------------------------------
+
+
+def sum_of_pieces(own: Tensor, edges: Edges, group: Any, dtype: Any) -> Tensor:
+    """Return the sum along the first axis, on every rank."""
+    if not edges[-1]:
+        return own.new_zeros(own.shape[1:], dtype=dtype)
+    cut = cut_of(own, "sum")
+    want = _on_grid(edges, cut)
+    groups = _partials(moved(own, edges, want, group), want, cut, "sum", group)
+    return combine(torch.cat(groups), axis=0, dtype=array_name_of(dtype))
+
+
+def cumsum_of_pieces(
+    own: Tensor, edges: Edges, group: Any, dtype: Any, *, exclusive: bool, reverse: bool
+) -> Tensor:
+    """Return this rank's piece of the scan along the first axis."""
+    if not edges[-1]:
+        return own.new_empty(own.shape, dtype=dtype)
+    cut, rank = cut_of(own, "cumsum"), dist.get_rank(group)
+    want = _on_grid(edges, cut)
+    piece = moved(own, edges, want, group)
+    groups = _partials(piece, want, cut, "cumsum", group, reverse=reverse)
+    result = piece.new_empty(piece.shape, dtype=dtype)
+    if piece.shape[0]:
+        before = carries(torch.cat(groups), axis=0, reverse=reverse)
+        first = sum(one.shape[0] for one in groups[:rank])
+        place = first + groups[rank].shape[0] - 1 if reverse else first
+        result = tcusim.cumsum(
+            piece, axis=0, dtype=array_name_of(dtype), exclusive=exclusive, reverse=reverse,
+            initial=before[place], arch=arch_for(piece),
+        )  # fmt: skip
+    return moved(result, want, edges, group)
+
+
+def _on_grid(edges: Edges, cut: int) -> list[int]:
+    """Return edges on the grid: what several ranks have a part of is the first one's."""
+    return [min(edges[-1], -(-edge // cut) * cut) for edge in edges]
+
+
+def _partials(
+    piece: Tensor, edges: Edges, cut: int, operation: Operation, group: Any, *, reverse: bool = False
+) -> list[Tensor]:
+    """Return the partial sums of each rank's piece, on every rank."""
+    counts = [-(-(end - begin) // cut) for begin, end in zip(edges, edges[1:], strict=False)]
+    # A rank without elements takes one zero, for the type of its partial sums.
+    given = piece if piece.shape[0] else piece.new_zeros((1, *piece.shape[1:]))
+    ours = partials(given, axis=0, operation=operation, reverse=reverse, arch=arch_for(piece))
+    if ours.dtype == torch.uint64:
+        # In which torch does not add; the bits of the sums are the same.
+        ours = ours.view(torch.int64)
+    return gathered(ours[: counts[dist.get_rank(group)]], edges_of_lengths(counts), group)
