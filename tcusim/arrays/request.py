@@ -31,6 +31,7 @@ __all__ = [
     "SegmentRequest",
     "arch_of_run",
     "count_of",
+    "size_of",
 ]
 
 # Whether an operation reduces or scans.
@@ -170,7 +171,7 @@ class SegmentRequest(NamedTuple):
             raise InputError("give segment_size or offsets, not both, nor segment_ids with either")
         size = max(1, length)
         if self.is_segmented and not by_offsets:
-            size = _size_of(self.segment_size, length)
+            size = size_of(self.segment_size, length)
         lead = kept = tuple(shape[axis] for axis in others)
         if self.keepdims:
             kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
@@ -373,7 +374,7 @@ def _broadcast(
         ) from None
 
 
-def _size_of(segment_size: Any, length: int) -> int:
+def size_of(segment_size: Any, length: int) -> int:
     """Return the elements of a segment of an axis of this length."""
     if segment_size is None:
         raise InputError("give segment_size, the elements of a segment, or offsets or segment_ids")

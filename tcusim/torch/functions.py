@@ -27,7 +27,7 @@ from tcusim.torch.operators import (
 from tcusim.torch.repeated import launched
 from tcusim.torch.simulation import arch_for
 
-__all__ = ["cumsum", "is_simple", "matmul", "matvec", "require_tensor", "segment_cumsum", "segment_sum", "sum"]
+__all__ = ["cumsum", "is_simple", "matmul", "matvec", "require_tensor", "segment_cumsum", "segment_sum", "sum", "with_whole"]
 
 Tensor: TypeAlias = Any
 Bits: TypeAlias = Literal["segment", "exact"]
@@ -71,6 +71,15 @@ def require_tensor(name: str, value: Any) -> None:
         from tcusim.torch import sharded
 
         sharded.require_settled(name, value)
+
+
+def with_whole(tensor: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """Return a DTensor with these axes, from the last on, whole on each rank; others as they are."""
+    if not hasattr(tensor, "device_mesh"):
+        return tensor
+    from tcusim.torch import sharded
+
+    return sharded.with_whole(tensor, [axis % tensor.dim() for axis in axes])
 
 
 def _everywhere(numbers: Tensor | None) -> Tensor | None:

@@ -16,7 +16,17 @@ from tcusim.machine.formats import BY_ARRAY_NAME, array_name_of
 from tcusim.machine.registry import rule_for
 from tcusim.program.grammar import Program
 from tcusim.program.launches import LaunchPlan
-from tcusim.torch.operators import LIBRARY, cast, divided, operator, plain, register, sum_kernel
+from tcusim.torch.operators import (
+    LIBRARY,
+    cast,
+    divided,
+    operator,
+    placed,
+    placements,
+    plain,
+    register,
+    sum_kernel,
+)
 from tcusim.torch.repeated import found, keep
 from tcusim.torch.simulation import arch_for
 
@@ -186,9 +196,11 @@ def _backward(ctx: Any, gradient: Any) -> Any:
         own = given if weight is None else given * weight
         along = divided(_sum(own * wide, [-1], True), input.shape[-1])
         for_input = cast(scale * own - wide * (scale * scale * scale * along), input.dtype)
+        for_input = placed(for_input, placements(input))
     if weight is not None and ctx.needs_input_grad[1]:
         rows = list(range(input.dim() - 1))
         for_weight = cast(_sum(given * (wide * scale), rows, False), weight.dtype)
+        for_weight = placed(for_weight, placements(weight))
     return for_input, for_weight, None
 
 

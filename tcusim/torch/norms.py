@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from tcusim.errors import InputError
-from tcusim.torch.functions import Tensor, is_simple, require_tensor
+from tcusim.torch.functions import Tensor, is_simple, require_tensor, with_whole
 from tcusim.torch.functions import sum as tensor_sum
 from tcusim.torch.norm_operators import (
     are_fused,
@@ -175,8 +175,8 @@ def normalised(
     # Rows of one axis; more are flattened.
     rows, flat = input, weight
     if len(axes) > 1:
-        rows = input.flatten(axes[0])
-        flat = None if weight is None else weight.flatten()
+        rows = with_whole(input, axes).flatten(axes[0])
+        flat = None if weight is None else with_whole(weight, axes).flatten()
     result = (rms_norm_kernel if simple else operator("rms_norm"))(rows, flat, eps)
     found = None
     if scales:

@@ -16,7 +16,7 @@ import tcusim
 from tcusim.machine.formats import array_name_of
 from tcusim.torch.simulation import arch_for
 
-__all__ = ["LIBRARY", "cast", "divided", "operator", "plain", "register", "result_type"]
+__all__ = ["LIBRARY", "cast", "divided", "operator", "placed", "placements", "plain", "register", "result_type"]
 
 # It lives as long as the process: without it the operators are gone.
 LIBRARY: Final = torch.library.Library("tcusim", "DEF")
@@ -228,11 +228,20 @@ def cast(gradient: Any, like: Any) -> Any:
     return gradient if gradient.dtype == like else gradient.to(like)
 
 
+def placements(input: Any) -> Any:
+    """Return where a DTensor's elements are: its gradient is to be there, too."""
+    return getattr(input, "placements", None)
+
+
+def placed(gradient: Any, there: Any) -> Any:
+    """Return a gradient where its elements are to be."""
+    return gradient if there is None else gradient.redistribute(placements=there)
+
+
 def _keep_sum(ctx: Any, inputs: Any, output: Any) -> None:
     input, ctx.dim, ctx.keepdim, _, _ = inputs
     ctx.shape, ctx.dtype = input.shape, input.dtype
-    # Of a DTensor, whose gradient is to lie where its elements do.
-    ctx.placements = getattr(input, "placements", None)
+    ctx.placements = placements(input)
 
 
 def _sum_backward(ctx: Any, gradient: Any) -> Any:
@@ -241,14 +250,12 @@ def _sum_backward(ctx: Any, gradient: Any) -> Any:
         for place in sorted(one % len(ctx.shape) for one in taken):
             gradient = gradient.unsqueeze(place)
     own = cast(gradient, ctx.dtype).expand(ctx.shape)
-    if ctx.placements is not None:
-        own = own.redistribute(placements=ctx.placements)
-    return own, None, None, None, None
+    return placed(own, ctx.placements), None, None, None, None
 
 
 def _keep_cumsum(ctx: Any, inputs: Any, output: Any) -> None:
     input, ctx.dim, ctx.exclusive, ctx.reverse, _, ctx.bits = inputs
-    ctx.dtype = input.dtype
+    ctx.dtype, ctx.placements = input.dtype, placements(input)
 
 
 def _cumsum_backward(ctx: Any, gradient: Any) -> Any:
@@ -256,19 +263,20 @@ def _cumsum_backward(ctx: Any, gradient: Any) -> Any:
     own = operator("cumsum")(
         gradient, ctx.dim, ctx.exclusive, not ctx.reverse, gradient.dtype, ctx.bits
     )
-    return cast(own, ctx.dtype), None, None, None, None, None
+    return placed(cast(own, ctx.dtype), ctx.placements), None, None, None, None, None
 
 
 def _keep_segments(ctx: Any, inputs: Any, output: Any) -> None:
     input, offsets, ctx.size, ctx.dim, *more = inputs
     ctx.save_for_backward(offsets)
     ctx.length, ctx.dtype, ctx.more = input.shape[ctx.dim], input.dtype, more
+    ctx.placements = placements(input)
 
 
 def _segment_sum_backward(ctx: Any, gradient: Any) -> Any:
     (offsets,) = ctx.saved_tensors
     own = operator("segment_spread")(gradient, offsets, ctx.size, ctx.dim, ctx.length)
-    return cast(own, ctx.dtype), None, None, None, None, None, None
+    return placed(cast(own, ctx.dtype), ctx.placements), *([None] * 6)
 
 
 def _segment_cumsum_backward(ctx: Any, gradient: Any) -> Any:
@@ -277,7 +285,7 @@ def _segment_cumsum_backward(ctx: Any, gradient: Any) -> Any:
     own = operator("segment_cumsum")(
         gradient, offsets, ctx.size, ctx.dim, check, exclusive, not reverse, gradient.dtype, bits
     )
-    return cast(own, ctx.dtype), *([None] * 8)
+    return placed(cast(own, ctx.dtype), ctx.placements), *([None] * 8)
 
 
 def _keep_spread(ctx: Any, inputs: Any, output: Any) -> None:
@@ -298,8 +306,9 @@ def _keep_product(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.save_for_backward(left, right)
 
 
-def _summed_to(gradient: Any, shape: Any, dtype: Any) -> Any:
-    """Return a gradient summed over what was broadcast."""
+def _summed_to(gradient: Any, factor: Any) -> Any:
+    """Return the gradient of a factor, summed over what was broadcast."""
+    shape = factor.shape
     spare = gradient.dim() - len(shape)
     taken = list(range(spare))
     taken += [
@@ -309,7 +318,7 @@ def _summed_to(gradient: Any, shape: Any, dtype: Any) -> Any:
     ]
     if taken:
         gradient = operator("sum")(gradient, taken, True, gradient.dtype, "segment")
-    return cast(gradient.reshape(shape), dtype)
+    return placed(cast(gradient.reshape(shape), factor.dtype), placements(factor))
 
 
 def _matmul_backward(ctx: Any, gradient: Any) -> Any:
@@ -317,10 +326,10 @@ def _matmul_backward(ctx: Any, gradient: Any) -> Any:
     multiply, for_a, for_b = operator("matmul"), None, None
     if ctx.needs_input_grad[0]:
         for_a = multiply(cast(gradient, b.dtype), b.mT, b.dtype)
-        for_a = _summed_to(for_a, a.shape, a.dtype)
+        for_a = _summed_to(for_a, a)
     if ctx.needs_input_grad[1]:
         for_b = multiply(a.mT, cast(gradient, a.dtype), a.dtype)
-        for_b = _summed_to(for_b, b.shape, b.dtype)
+        for_b = _summed_to(for_b, b)
     return for_a, for_b, None
 
 
@@ -330,10 +339,10 @@ def _matvec_backward(ctx: Any, gradient: Any) -> Any:
     if ctx.needs_input_grad[0]:
         # One product for each element: there is nothing to add.
         for_a = cast(gradient, a.dtype).unsqueeze(-1) * x.unsqueeze(-2)
-        for_a = _summed_to(for_a, a.shape, a.dtype)
+        for_a = _summed_to(for_a, a)
     if ctx.needs_input_grad[1]:
         for_x = operator("matvec")(a.mT, cast(gradient, a.dtype), a.dtype)
-        for_x = _summed_to(for_x, x.shape, x.dtype)
+        for_x = _summed_to(for_x, x)
     return for_a, for_x, None
 
 

@@ -18,11 +18,12 @@ import torch
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from tcusim.arrays.offsets import edges_of
+from tcusim.arrays.request import size_of
 from tcusim.errors import InputError, Unsupported
 from tcusim.torch.operators import LIBRARY, operator
 from tcusim.torch.pieces import cumsum_of_pieces, cut_of, edges_of_lengths, moved, sum_of_pieces
 
-__all__ = ["require_settled"]
+__all__ = ["require_settled", "with_whole"]
 
 Tensor: TypeAlias = Any
 Placements: TypeAlias = list[Any]
@@ -74,7 +75,7 @@ def _placed(tensor: Tensor, placements: Placements) -> Tensor:
     return tensor.redistribute(placements=placements)
 
 
-def _with_whole(tensor: Tensor, axes: Sequence[int]) -> Tensor:
+def with_whole(tensor: Tensor, axes: Sequence[int]) -> Tensor:
     """Return the tensor with these axes whole on each rank: others are cut, if they are long."""
     placements = list(tensor.placements)
     for place in _cut_by(tensor, axes):
@@ -132,7 +133,7 @@ def _sum(input: Tensor, dim: Any, keepdim: bool, dtype: Any, bits: str) -> Tenso
         ranks = max(input.device_mesh.size(place) for place in cuts)
         pieces = length > ranks * cut_of(input.to_local(), "sum")
     if not pieces:
-        input = _with_whole(input, axes)
+        input = with_whole(input, axes)
         result = operator("sum")(input.to_local(), dim, keepdim, dtype, bits)
         placements = [_after_sum(one, axes, keepdim) for one in input.placements]
         whole = _made(result, input, placements, shape)
@@ -176,7 +177,7 @@ def _cumsum(
         ranks = max(input.device_mesh.size(place) for place in cuts)
         pieces = input.shape[dim] > ranks * cut_of(input.to_local(), "cumsum")
     if not pieces:
-        input = _with_whole(input, [dim])
+        input = with_whole(input, [dim])
         result = operator("cumsum")(input.to_local(), dim, exclusive, reverse, dtype, bits)
     else:
         input, place = _with_one_cut(input, dim, [dim])
@@ -196,7 +197,7 @@ class _Segments:
     """The segments of a cut axis, and who computes them.
 
     have: the edges of the elements, as they are. want: as they are computed. first: the edges of
-    the segments. offsets: those of this rank's segments.
+    the segments. offsets, size: those of this rank's segments.
     """
 
     def __init__(self, input: Tensor, place: int, offsets: Any, size: int, dim: int, check: bool):
@@ -204,11 +205,15 @@ class _Segments:
         self.group, self.rank = mesh.get_group(place), mesh.get_local_rank(place)
         self.have = _chunks(length, mesh.size(place))
         if offsets is None:
+            size_of(size, length)
             self.count = -(-length // size)
             self.first = [min(self.count, -(-edge // size)) for edge in self.have]
             self.want = [min(length, size * one) for one in self.first]
             self.offsets = None
+            # That of the last segment may be shorter, and alone on its rank.
+            self.size = min(size, max(1, self.want[self.rank + 1] - self.want[self.rank]))
             return
+        self.size = 0
         if check:
             edges_of(offsets.cpu().numpy(), length)
         self.count = offsets.shape[0] - 1
@@ -249,7 +254,7 @@ def _segment_sum(
     rows = segments.elements(input.to_local(), dim)
     result = rows.new_zeros((0, *rows.shape[1:]), dtype=dtype)
     if not segments.is_empty():
-        result = operator("segment_sum")(rows, segments.offsets, size, 0, check, dtype, bits)
+        result = operator("segment_sum")(rows, segments.offsets, segments.size, 0, check, dtype, bits)
     have = _chunks(segments.count, input.device_mesh.size(place))
     result = moved(result, segments.first, have, segments.group).movedim(0, dim)
     return _placed(_made(result, input, list(input.placements), shape), wanted)
@@ -267,7 +272,7 @@ def _segment_cumsum(
     rows = segments.elements(input.to_local(), dim)
     result = rows.new_zeros(rows.shape, dtype=dtype)
     if not segments.is_empty():
-        result = operator("segment_cumsum")(rows, segments.offsets, size, 0, check, *more)
+        result = operator("segment_cumsum")(rows, segments.offsets, segments.size, 0, check, *more)
     result = moved(result, segments.want, segments.have, segments.group).movedim(0, dim)
     return _placed(_made(result, input, list(input.placements), input.shape), wanted)
 
@@ -301,13 +306,13 @@ def _rms_norm(input: Tensor, weight: Tensor | None, eps: float) -> Tensor:
     if weight is not None:
         _require_alike(input, weight)
         weight = _placed(weight, [Replicate()] * weight.device_mesh.ndim).to_local()
-    input = _with_whole(input, [input.dim() - 1])
+    input = with_whole(input, [input.dim() - 1])
     result = operator("rms_norm")(input.to_local(), weight, eps)
     return _made(result, input, list(input.placements), input.shape)
 
 
 def _rms_scales(input: Tensor, eps: float) -> Tensor:
-    input = _with_whole(input, [input.dim() - 1])
+    input = with_whole(input, [input.dim() - 1])
     result = operator("rms_scales")(input.to_local(), eps)
     return _made(result, input, list(input.placements), input.shape[:-1])
 
