@@ -192,7 +192,10 @@ def segment_sum(
     have = edges_of_lengths([length for _, _, length in every])
     keeps = [length > head for (_, _, length), head in zip(every, heads, strict=True)]
     want = without_empty(
-        [edge + head if keep else None for edge, head, keep in zip(have, heads, keeps, strict=False)],
+        [
+            edge + head if keep else None
+            for edge, head, keep in zip(have, heads, keeps, strict=False)
+        ],
         have[-1],
     )
     # The segments that begin on each rank. They are one rank's: nothing is added any more.

@@ -27,7 +27,17 @@ from tcusim.torch.operators import (
 from tcusim.torch.repeated import launched
 from tcusim.torch.simulation import arch_for
 
-__all__ = ["cumsum", "is_simple", "matmul", "matvec", "require_tensor", "segment_cumsum", "segment_sum", "sum", "with_whole"]
+__all__ = [
+    "cumsum",
+    "is_simple",
+    "matmul",
+    "matvec",
+    "require_tensor",
+    "segment_cumsum",
+    "segment_sum",
+    "sum",
+    "with_whole",
+]
 
 Tensor: TypeAlias = Any
 Bits: TypeAlias = Literal["segment", "exact"]
@@ -75,7 +85,7 @@ def require_tensor(name: str, value: Any) -> None:
 
 def with_whole(tensor: Tensor, axes: tuple[int, ...]) -> Tensor:
     """Return a DTensor with these axes, from the last on, whole on each rank; others as they are."""
-    if not hasattr(tensor, "device_mesh"):
+    if type(tensor) in _PLAIN or not hasattr(tensor, "device_mesh"):
         return tensor
     from tcusim.torch import sharded
 

@@ -9,6 +9,7 @@ reads a row once.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -50,6 +51,17 @@ def _require_float(name: str, input: Tensor) -> None:
     require_tensor("input", input)
     if not input.dtype.is_floating_point:
         raise InputError(f"{name} takes float tensors, got {input.dtype}. Cast it: input.float()")
+
+
+def _by_rows(input: Tensor, axes: tuple[int, ...], compute: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return what is computed of whole rows, where a DTensor has its elements.
+
+    Derivatives have sums of torch's own, along these axes. Of rows that are cut, a collective would
+    add them.
+    """
+    whole = with_whole(input, axes)
+    result = compute(whole)
+    return result if whole is input else result.redistribute(placements=input.placements)
 
 
 def mean(
@@ -149,8 +161,7 @@ def rms_norm(
     _require_float("rms_norm", input)
     axes = _last_axes(input, normalized_shape)
     added = torch.finfo(input.dtype).eps if eps is None else eps
-    result, _ = normalised(input, axes, weight, added)
-    return result
+    return _by_rows(input, axes, lambda rows: normalised(rows, axes, weight, added)[0])
 
 
 def normalised(
@@ -175,7 +186,7 @@ def normalised(
     # Rows of one axis; more are flattened.
     rows, flat = input, weight
     if len(axes) > 1:
-        rows = with_whole(input, axes).flatten(axes[0])
+        rows = input.flatten(axes[0])
         flat = None if weight is None else with_whole(weight, axes).flatten()
     result = (rms_norm_kernel if simple else operator("rms_norm"))(rows, flat, eps)
     found = None
@@ -222,8 +233,8 @@ def layer_norm(
     tensor([[-1.,  1.]])
     """
     _require_float("layer_norm", input)
-    result, _, _ = centred(input, _last_axes(input, normalized_shape), weight, bias, eps)
-    return result
+    axes = _last_axes(input, normalized_shape)
+    return _by_rows(input, axes, lambda rows: centred(rows, axes, weight, bias, eps)[0])
 
 
 def centred(
@@ -270,6 +281,10 @@ def softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
     """
     _require_float("softmax", input)
+    return _by_rows(input, (dim,), lambda rows: _softmax(rows, dim, dtype))
+
+
+def _softmax(input: Tensor, dim: int, dtype: Any) -> Tensor:
     powers, _ = _exponentials(input, dim)
     return _narrow(powers / tensor_sum(powers, dim, True), input, dtype)
 
@@ -299,6 +314,10 @@ def log_softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
     tensor([[-1.3863, -1.3863, -1.3863, -1.3863]])
     """
     _require_float("log_softmax", input)
+    return _by_rows(input, (dim,), lambda rows: _log_softmax(rows, dim, dtype))
+
+
+def _log_softmax(input: Tensor, dim: int, dtype: Any) -> Tensor:
     powers, shifted = _exponentials(input, dim)
     return _narrow(shifted - torch.log(tensor_sum(powers, dim, True)), input, dtype)
 
@@ -330,7 +349,7 @@ def logsumexp(input: Tensor, dim: int, keepdim: bool = False) -> Tensor:
     tensor([1.3863])
     """
     _require_float("logsumexp", input)
-    wide = _wide(input)
+    wide = _wide(with_whole(input, (dim,)))
     largest = _largest(wide, dim)
     total = torch.log(tensor_sum(torch.exp(wide - largest), dim, True)) + largest
     return _narrow(total if keepdim else total.squeeze(dim), input)

@@ -16,7 +16,17 @@ import tcusim
 from tcusim.machine.formats import array_name_of
 from tcusim.torch.simulation import arch_for
 
-__all__ = ["LIBRARY", "cast", "divided", "operator", "placed", "placements", "plain", "register", "result_type"]
+__all__ = [
+    "LIBRARY",
+    "cast",
+    "divided",
+    "operator",
+    "placed",
+    "placements",
+    "plain",
+    "register",
+    "result_type",
+]
 
 # It lives as long as the process: without it the operators are gone.
 LIBRARY: Final = torch.library.Library("tcusim", "DEF")

@@ -10,6 +10,7 @@ order of the whole. So any number of ranks has the bits of one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
 import torch
@@ -23,9 +24,9 @@ from tcusim.torch.simulation import arch_for
 __all__ = [
     "cumsum_of_pieces",
     "cut_of",
+    "edges_of_lengths",
     "gathered",
     "gathered_numbers",
-    "edges_of_lengths",
     "moved",
     "sum_of_pieces",
     "without_empty",
@@ -92,7 +93,7 @@ def _overlaps(rank: int, own: Edges, others: Edges) -> list[int]:
 
 def gathered(own: Tensor, edges: Edges, group: Any) -> list[Tensor]:
     """Return the pieces of all ranks, on every rank, by one all_gather."""
-    lengths = [edges[rank + 1] - edges[rank] for rank in range(len(edges) - 1)]
+    lengths = [end - begin for begin, end in pairwise(edges)]
     padded = own
     if own.shape[0] < max(lengths):
         padded = own.new_zeros((max(lengths), *own.shape[1:]))
@@ -152,10 +153,16 @@ def _on_grid(edges: Edges, cut: int) -> list[int]:
 
 
 def _partials(
-    piece: Tensor, edges: Edges, cut: int, operation: Operation, group: Any, *, reverse: bool = False
+    piece: Tensor,
+    edges: Edges,
+    cut: int,
+    operation: Operation,
+    group: Any,
+    *,
+    reverse: bool = False,
 ) -> list[Tensor]:
     """Return the partial sums of each rank's piece, on every rank."""
-    counts = [-(-(end - begin) // cut) for begin, end in zip(edges, edges[1:], strict=False)]
+    counts = [-(-(end - begin) // cut) for begin, end in pairwise(edges)]
     # A rank without elements takes one zero, for the type of its partial sums.
     given = piece if piece.shape[0] else piece.new_zeros((1, *piece.shape[1:]))
     ours = partials(given, axis=0, operation=operation, reverse=reverse, arch=arch_for(piece))

@@ -21,7 +21,7 @@ from tcusim.arrays.offsets import edges_of
 from tcusim.arrays.request import size_of
 from tcusim.errors import InputError, Unsupported
 from tcusim.torch.operators import LIBRARY, operator
-from tcusim.torch.pieces import cumsum_of_pieces, cut_of, edges_of_lengths, moved, sum_of_pieces
+from tcusim.torch.pieces import cumsum_of_pieces, cut_of, moved, sum_of_pieces
 
 __all__ = ["require_settled", "with_whole"]
 
@@ -153,9 +153,7 @@ def _sum(input: Tensor, dim: Any, keepdim: bool, dtype: Any, bits: str) -> Tenso
         result = result.reshape(
             [1 if one in axes else extent for one, extent in enumerate(local.shape)]
         )
-    return _made(
-        result, input, [_after_sum(one, axes, keepdim) for one in input.placements], shape
-    )
+    return _made(result, input, [_after_sum(one, axes, keepdim) for one in input.placements], shape)
 
 
 def _after_sum(placement: Any, axes: Sequence[int], keepdim: bool) -> Any:
@@ -245,16 +243,16 @@ def _segment_sum(
     wanted, shape = list(input.placements), list(input.shape)
     shape[dim] = -(-shape[dim] // size) if offsets is None else offsets.shape[0] - 1
     if not _cut_by(input, [dim]):
-        result = operator("segment_sum")(
-            input.to_local(), offsets, size, dim, check, dtype, bits
-        )
+        result = operator("segment_sum")(input.to_local(), offsets, size, dim, check, dtype, bits)
         return _made(result, input, wanted, shape)
     input, place = _with_one_cut(input, dim, [dim])
     segments = _Segments(input, place, offsets, size, dim, check)
     rows = segments.elements(input.to_local(), dim)
     result = rows.new_zeros((0, *rows.shape[1:]), dtype=dtype)
     if not segments.is_empty():
-        result = operator("segment_sum")(rows, segments.offsets, segments.size, 0, check, dtype, bits)
+        result = operator("segment_sum")(
+            rows, segments.offsets, segments.size, 0, check, dtype, bits
+        )
     have = _chunks(segments.count, input.device_mesh.size(place))
     result = moved(result, segments.first, have, segments.group).movedim(0, dim)
     return _placed(_made(result, input, list(input.placements), shape), wanted)

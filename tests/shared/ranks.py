@@ -1,16 +1,28 @@
-"""What a rank of a test of tcusim.torch.distributed does: run as a script, by each process."""
+"""What the ranks of a test of tcusim.torch.distributed do: a script, which starts them."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.tensor import (
+    DTensor,
+    Partial,
+    Replicate,
+    Shard,
+    distribute_tensor,
+    init_device_mesh,
+)
+from torch.multiprocessing import start_processes
 
 import tcusim
+import tcusim.torch as tct
 import tcusim.torch.distributed as tcd
 
 
@@ -21,44 +33,154 @@ def same(got: Any, expected: Any) -> None:
     assert got.numpy().tobytes() == values.tobytes()
 
 
-def check(rank: int) -> None:
+def of_one(compute: Callable[[], Any]) -> Any:
+    """Return what the first rank computes: the simulator takes its time."""
+    found = [compute() if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(found)
+    return found[0]
+
+
+def check_pieces(rank: int) -> None:
     """Compare sums, scans and segments of all ranks with those of one array."""
     rng = np.random.default_rng(0)
-    x = (10 * rng.standard_normal(2**21 + 12_345)).astype(np.float64)
+    # Two groups of a scan.
+    x = 10 * rng.standard_normal(2**20 + 12_345)
     for operation in ("sum", "cumsum"):
         sizes = tcd.shard_sizes(x.size, dtype=torch.float64, operation=operation)
         assert sum(sizes) == x.size
         begin = sum(sizes[:rank])
         own = torch.from_numpy(x[begin : begin + sizes[rank]])
-        same(tcd.sum(own), tcusim.sum(x))
+        same(tcd.sum(own), of_one(lambda: tcusim.sum(x)))
     for reverse in (False, True):
-        whole = tcusim.cumsum(x, reverse=reverse)
+        whole = of_one(lambda reverse=reverse: tcusim.cumsum(x, reverse=reverse))
         same(tcd.cumsum(own, reverse=reverse), whole[begin : begin + sizes[rank]])
     half = x[:50_000].astype(np.float16)
-    cuts = np.linspace(0, half.size, dist.get_world_size() + 1).astype(int)
+    even = np.linspace(0, half.size, dist.get_world_size() + 1).astype(int)
     ids = np.sort(rng.integers(0, 40, half.size))
     # One segment lies on all ranks, and some have no elements.
     ids[5000:45_000] = ids[5000]
-    part = slice(cuts[rank], cuts[rank + 1])
-    segments = tcd.segment_sum(torch.from_numpy(half[part]), torch.from_numpy(ids[part]), 45)
-    same(segments, tcusim.segmented_sum(half, segment_ids=ids, num_segments=45))
     # Pieces that do not end on the grid, and ranks without elements.
-    for sizes in (cuts, np.minimum(cuts * 3, half.size)):
-        piece = torch.from_numpy(half[sizes[rank] : sizes[rank + 1]])
+    for cuts in (even, np.minimum(even * 3, half.size)):
+        part = slice(cuts[rank], cuts[rank + 1])
+        piece, numbers = torch.from_numpy(half[part]), torch.from_numpy(ids[part])
         same(tcd.sum(piece), tcusim.sum(half))
-        same(tcd.cumsum(piece), tcusim.cumsum(half)[sizes[rank] : sizes[rank + 1]])
-        numbers = torch.from_numpy(ids[sizes[rank] : sizes[rank + 1]])
+        same(tcd.cumsum(piece), tcusim.cumsum(half)[part])
+        segments = tcusim.segmented_sum(half, segment_ids=ids, num_segments=45)
         same(tcd.segment_sum(piece, numbers, 45), segments)
+    few = torch.tensor([250, 250, 250], dtype=torch.uint8)
+    assert int(tcd.sum(few)) == 750 * dist.get_world_size()
 
 
-def main() -> None:
+def offsets(x: Any) -> Any:
+    """Return segments of the first axis: empty ones, one element, and nearly all."""
+    return torch.tensor([0, 0, 1, 3, 3, x.shape[0] - 1, x.shape[0]])
+
+
+def weight(x: Any) -> Any:
+    """Return a weight of the rows, whose gradient torch adds up for float32."""
+    return x[0] if x.dim() == 2 and x.dtype != torch.float32 else None
+
+
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "sum": tct.sum,
+    "sum of rows": lambda x: tct.sum(x, -1, True),
+    "sum of columns": lambda x: tct.sum(x, 0, dtype=torch.float32),
+    "sum in another order": lambda x: tct.sum(x, tuple(reversed(range(x.dim())))),
+    "exact": lambda x: tct.sum(x.detach(), bits="exact"),
+    "cumsum": lambda x: tct.cumsum(x, 0, reverse=True),
+    "cumsum of rows": lambda x: tct.cumsum(x, -1, exclusive=True),
+    "segments": lambda x: tct.segment_sum(x, 3, dim=0),
+    "segments by offsets": lambda x: tct.segment_sum(x, offsets=offsets(x), dim=0),
+    "segments by ids": lambda x: tct.segment_sum(x, ids=torch.arange(x.shape[0]) // 5, dim=0),
+    "scans of segments": lambda x: tct.segment_cumsum(x, offsets=offsets(x), dim=0),
+    "mean": lambda x: tct.mean(x, 0),
+    "rms_norm": lambda x: tct.rms_norm(x, x.shape[-1], weight(x)),
+    "rms_norm of all": lambda x: tct.rms_norm(x, tuple(x.shape)),
+    "layer_norm": lambda x: tct.layer_norm(x, x.shape[-1]),
+}
+MATRICES: dict[str, Callable[[Any], Any]] = {
+    # Rows of 16 elements: torch computes what a vector register does not fill another way.
+    "softmax": lambda x: tct.softmax(x, 1),
+    "logsumexp": lambda x: tct.logsumexp(x, 1),
+    "matmul": lambda x: tct.matmul(x, x.mT),
+    "matvec": lambda x: tct.matvec(x, x[0]),
+}
+
+
+def check_dtensor(name: str, call: Callable[[Any], Any], x: Any, mesh: Any, where: Any) -> None:
+    """Compare a result and a gradient of a DTensor with those of the whole tensor."""
+    whole, sharded = x.clone().requires_grad_(), distribute_tensor(x, mesh, where).requires_grad_()
+    expected, got = call(whole), call(sharded)
+    assert isinstance(got, DTensor)
+    about = name, x.dtype, tuple(x.shape), where, got.placements
+    assert torch.equal(got.full_tensor(), expected), about
+    if expected.requires_grad:
+        gradient = torch.linspace(-1, 1, expected.numel(), dtype=x.dtype).reshape(expected.shape)
+        expected.backward(gradient)
+        got.backward(distribute_tensor(gradient, mesh, [Replicate()] * mesh.ndim))
+        assert sharded.grad.placements == tuple(where), about
+        assert torch.equal(sharded.grad.full_tensor(), whole.grad), about
+
+
+def check_dtensors(shape: tuple[int, ...]) -> None:
+    """Try DTensors of every placement on a mesh."""
+    mesh = init_device_mesh("cpu", shape)
+    generator = torch.Generator().manual_seed(0)
+    # Two cells of the grid, fewer elements than ranks, rows, and rows of a few cells.
+    dtypes = (torch.float16, torch.bfloat16, torch.float32)
+    for extents in ((17_001,), (4,), (37, 16), (16_500, 2)):
+        for dtype in dtypes if mesh.size() == 2 else dtypes[:1]:
+            x = torch.randn(extents, generator=generator).to(dtype)
+            names = [*CALLS, *(MATRICES if extents == (37, 16) else ())]
+            if mesh.size() != 2 or dtype != torch.float16:
+                names = ["sum", "sum of rows", "cumsum", "segments by offsets", "rms_norm"]
+            if extents == (16_500, 2):
+                names = ["sum of columns", "segments by offsets"]
+            one = [Replicate(), *map(Shard, range(x.dim()))]
+            for where, name in product(product(one, repeat=mesh.ndim), names):
+                check_dtensor(name, {**CALLS, **MATRICES}[name], x, mesh, where)
+
+
+def check_refused() -> None:
+    """A collective adds in no known order; a plain tensor has no place on a mesh."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    x = torch.ones(4, 8, dtype=torch.float16)
+    partial = DTensor.from_local(x, mesh, [Partial()])
+    for call in (tct.sum, tcd.sum, CALLS["cumsum"], CALLS["segments"], CALLS["layer_norm"]):
+        with pytest.raises(tcusim.InputError, match="still to be added by a collective"):
+            call(partial)
+    sharded = distribute_tensor(x, mesh, [Shard(0)])
+    with pytest.raises(tcusim.InputError, match="a DTensor goes with DTensors of its mesh"):
+        tct.matmul(sharded, x.mT)
+    with pytest.raises(tcusim.InputError, match=r"elements are in other tensors.*full_tensor\(\)"):
+        tcusim.sum(sharded)
+    with pytest.raises(tcusim.InputError, match="has the groups of its mesh: leave group out"):
+        tcd.sum(sharded, group=dist.group.WORLD)
+    with pytest.raises(tcusim.InputError, match="segment_size 5 is longer than the axis"):
+        tct.segment_sum(sharded, 5, dim=0)
+    with pytest.raises(tcusim.InputError, match="local requires a gradient"):
+        tcd.sum(x[0].clone().requires_grad_())
+    flat = distribute_tensor(x.reshape(-1), mesh, [Shard(0)])
+    assert tcd.sum(flat).full_tensor() == 32
+    assert tcd.cumsum(flat).placements == flat.placements
+    ids = distribute_tensor(torch.arange(32) // 8, mesh, [Shard(0)])
+    assert tcd.segment_sum(flat, ids, 4).full_tensor().tolist() == [8] * 4
+
+
+def work(rank: int, world: int, path: str) -> None:
     """Join the group and check."""
-    rank, world, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=world)
-    check(rank)
+    if world == 4:
+        check_dtensors((2, 2))
+    else:
+        check_pieces(rank)
+        check_refused()
+        check_dtensors((world,))
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main()
+    ranks = int(sys.argv[1])
+    # Forked, they need not import everything again.
+    start_processes(work, (ranks, sys.argv[2]), nprocs=ranks, start_method="fork")
