@@ -84,7 +84,7 @@ def require_tensor(name: str, value: Any) -> None:
 
 
 def with_whole(tensor: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """Return a DTensor with these axes, from the last on, whole on each rank; others as they are."""
+    """Return a DTensor with these axes whole on each rank; another tensor as it is."""
     if type(tensor) in _PLAIN or not hasattr(tensor, "device_mesh"):
         return tensor
     from tcusim.torch import sharded
@@ -92,7 +92,7 @@ def with_whole(tensor: Tensor, axes: tuple[int, ...]) -> Tensor:
     return sharded.with_whole(tensor, [axis % tensor.dim() for axis in axes])
 
 
-def _everywhere(numbers: Tensor | None) -> Tensor | None:
+def _everywhere(numbers: Any) -> Any:
     """Return offsets or ids as a tensor that each rank has, if they are a DTensor."""
     return numbers.full_tensor() if hasattr(numbers, "full_tensor") else numbers
 

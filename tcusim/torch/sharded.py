@@ -233,7 +233,8 @@ class _Segments:
 
     def is_empty(self) -> bool:
         """Return whether no segment begins on this rank."""
-        return self.first[self.rank] == self.first[self.rank + 1]
+        begin, end = self.first[self.rank : self.rank + 2]
+        return bool(begin == end)
 
 
 def _segment_sum(
