@@ -138,7 +138,8 @@ def sum(
     ----------
     input : Tensor
         float16, bfloat16, float32, float64, integers or bool, of any shape; on an NVIDIA GPU, or on
-        the CPU, where the simulator runs.
+        the CPU, where the simulator runs. Of a DTensor the result is one, with the bits of the
+        whole tensor.
     dim : int or tuple of int, optional
         Axes to sum; None sums all.
     keepdim : bool
