@@ -150,6 +150,7 @@ def tiles_of_batches(values: Mapping[str, int]) -> dict[str, int]:
     repeats=16,
     level=Level.GRID,
     combines=("add",),
+    adds_rows=True,
     symbols=tiles_of_blocks,
 )
 def reduction_single_pass(
@@ -293,6 +294,7 @@ def _batches(rows: int, warps: int) -> int:
     repeats=ROW_TILES * PANEL_ROWS * CHUNK_PANELS,
     level=Level.GRID,
     combines=("add",),
+    adds_rows=True,
     symbols=tiles_of_batches,
 )
 def scan_single_pass(

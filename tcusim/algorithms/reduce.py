@@ -104,6 +104,7 @@ def reduction_kn(b: Builder, segment_size: int) -> int | Work:
     "not in the paper",
     "T",
     repeats=4,
+    adds_rows=True,
     symbols=tiles_of_ragged_sums,
 )
 def reduction_ragged(
@@ -298,6 +299,7 @@ def _sum_of_warps(b: Builder, partials: Buffer, ones: Frag) -> View:
     tiles=True,
     repeats=4,
     combines=("add",),
+    adds_rows=True,
     symbols=tiles_of_sums,
 )
 def reduction_panel(b: Builder, segment_size: int, *, groups: Groups = None) -> int:

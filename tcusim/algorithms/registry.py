@@ -55,6 +55,8 @@ class Algorithm:
         Whether a segment has one row, or one tile, at most.
     combines : tuple of str
         How partial sums can be combined, the default first; see `build`.
+    adds_rows : bool
+        Whether rows of float32 are added up as they lie, without products, with ab="f32".
     side : str, optional
         The operand for the data where the shape's sizes shall not decide.
     lines : dict
@@ -75,6 +77,7 @@ class Algorithm:
     repeats: int = 1
     limited: bool = False
     combines: tuple[str, ...] = ("mma", "add")
+    adds_rows: bool = False
     side: str | None = None
     lines: dict[str, str] = field(default_factory=dict)
     symbols: Callable[[Mapping[str, int]], Mapping[str, int]] | None = None

@@ -146,6 +146,7 @@ def scan_kn(
     "not in the paper",
     "T*(ceil(k/n) + 1) - T/P",
     repeats=4,
+    adds_rows=True,
     symbols=tiles_of_ragged_scans,
 )
 def scan_ragged(
@@ -420,6 +421,7 @@ def _scan_by_additions(b: Builder, totals: Buffer, before: Buffer, s: Frag) -> N
     tiles=True,
     repeats=4,
     combines=("add",),
+    adds_rows=True,
     symbols=tiles_of_scans,
 )
 def scan_panel(

@@ -26,6 +26,7 @@ from tcusim.algorithms import (
     options_of,
     segmented_algorithms,
 )
+from tcusim.algorithms.builder import adds_rows
 from tcusim.check.memory import require_bytes
 from tcusim.check.testing import input_kinds, random_inputs
 from tcusim.errors import InputError, Unsupported
@@ -237,7 +238,7 @@ def _integer(name: str, value: str) -> int:
 
 
 # The tiles of WMMA and of mma.sync that kernels can be emitted for, float32 input in three bf16
-# parts, and two tiles that are made of several WMMA tiles.
+# parts, two tiles that are made of several WMMA tiles, and float32 that is added up as it is.
 _WMMA: Final = ("16x16x16", "32x8x16", "8x32x16")
 _HALVES: Final = (("f16", "f32"), ("f16", "f16"), ("bf16", "f32"))
 COLUMNS: Final = (
@@ -251,6 +252,7 @@ COLUMNS: Final = (
     Column("16x8x8", "tf32", "f32"),
     Column("32x32x32", "f16", "f32"),
     Column("64x8x16", "f16", "f32"),
+    Column("16x16x16", "f32", "f32"),
 )
 # An algorithm without products runs in the type of its accumulator, and has no tile.
 _COLUMNS_WITHOUT_TILE: Final = (
@@ -317,11 +319,13 @@ class Grid:
                     f"the grid is of sums and scans of segments, and {row.name!r} is a product; "
                     "compare its program with tcusim.check.testing.assert_agree"
                 )
+        # What is added comes last: where a cell stands decides which options are drawn.
         cells = [
             list(_recipes(row, column))
+            for added in (False, True)
             for row in rows
             for column in self.columns
-            if row.uses_mma or column in _COLUMNS_WITHOUT_TILE
+            if adds_rows(column.ab) == added and _has_cell(row, column)
         ]
         if self.full:
             everything = list(itertools.chain.from_iterable(cells))
@@ -338,6 +342,13 @@ class Grid:
         """Yield each program that can be built, with two kinds of input; in full, with all."""
         for number, (recipe, program) in enumerate(self._built()):
             yield from cases_of(recipe, number, full=self.full, program=program)
+
+
+def _has_cell(row: Algorithm, column: Column) -> bool:
+    """Return whether an algorithm has programs of these types."""
+    if adds_rows(column.ab):
+        return row.adds_rows
+    return row.uses_mma or column in _COLUMNS_WITHOUT_TILE
 
 
 def _recipes(row: Algorithm, column: Column) -> Iterator[Recipe]:

@@ -103,6 +103,7 @@ def test_sums_and_scans(arch: str, shape: str, host: Backend) -> None:
 @pytest.mark.parametrize(
     ("dtype", "changes"),
     [
+        (np.float32, {"types": Types("f32", "f32", "f32", "f32")}),
         (np.float32, {"types": Types("bf16", "f32", "f32", "f32")}),
         (np.float64, {"types": Types("f64", "f64", "f64", "f64"), "tile": shape_of("8x8x4")}),
         (np.int8, {"types": Types("s8", "s32", "s8", "s32")}),

@@ -37,6 +37,7 @@ for folder in (str(ROOT), str(ROOT / "backends")):
 
 import tcusim  # noqa: E402
 from tcusim.algorithms import Algorithm, Level, algorithms  # noqa: E402
+from tcusim.algorithms.builder import adds_rows  # noqa: E402
 from tcusim.backends import Backend, run  # noqa: E402
 from tcusim.check.cases import COLUMNS, Case, Column, Grid, Recipe  # noqa: E402
 from tcusim.check.testing import bits_of, input_kinds, random_inputs  # noqa: E402
@@ -63,8 +64,10 @@ def chosen_cases() -> list[Case]:
     Of those that are not in the paper's part for one warp, one case: the file shall stay small.
     """
     cases: dict[str, Case] = {}
-    for turn, columns in enumerate((COLUMNS, tuple(reversed(COLUMNS)))):
-        for number, recipe in enumerate(all_recipes(columns, once=turn > 0)):
+    multiplied = tuple(column for column in COLUMNS if not adds_rows(column.ab))
+    added = tuple(column for column in COLUMNS if adds_rows(column.ab))
+    for turn, columns in enumerate((multiplied, multiplied[::-1], added)):
+        for number, recipe in enumerate(all_recipes(columns, once=turn == 1)):
             try:
                 program = recipe.build()
             except Unsupported:
@@ -84,7 +87,7 @@ def all_recipes(columns: tuple[Column, ...], *, once: bool) -> Iterator[Recipe]:
         if once and (row.level is not Level.WARP or row.kind not in ("reduction", "scan")):
             continue
         if row.kind == "product":
-            yield from products(row, columns)
+            yield from products(row, tuple(c for c in columns if not adds_rows(c.ab)))
         else:
             for recipe in Grid([row.name], columns).recipes():
                 yield recipe.but(masked=True)
