@@ -1,0 +1,330 @@
+"""XLA's FFI without a compiler: a handler in Python, which parses the call frame of the C API.
+
+XLA calls the handler, in a thread of its own, when the stream has come to the operation; what it
+queues on the stream is computed there. The structures are the beginnings of those that
+``xla/ffi/api/c_api.h`` declares, of version 0.1 to 0.4: later versions append to them. Each has its
+size, which is checked; an XLA of another kind is told version 0.0, and refuses the handler.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import math
+import threading
+from collections.abc import Callable, Sequence
+from ctypes import POINTER, Structure, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32, c_void_p
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, TypeAlias, TypeVar
+
+import numpy as np
+
+from tcusim.arrays.dtypes import numpy_type
+from tcusim.errors import BackendUnavailable, InputError, TcusimError, Unsupported
+
+__all__ = ["Compute", "Handler", "XlaArray", "current_stream", "register"]
+
+
+@dataclass(frozen=True, slots=True)
+class XlaArray:
+    """An array in XLA's memory, without gaps, for as long as its handler runs.
+
+    ptr: the address of its first element. stream: on which XLA works on it.
+    """
+
+    ptr: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    stream: int = 0
+
+    strides: ClassVar[None] = None
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """What the CUDA array interface, version 3, tells."""
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.ptr, False),
+            "strides": None,
+            # The interface has no 0: 1 is the default stream.
+            "stream": self.stream or 1,
+            "version": 3,
+        }
+
+    def view(self, dtype: Any) -> XlaArray:
+        """Return the same bytes as elements of another type, as NumPy does."""
+        wanted = numpy_type(dtype)
+        last = self.shape[-1] * self.dtype.itemsize // wanted.itemsize
+        return replace(self, shape=(*self.shape[:-1], last), dtype=wanted)
+
+    def reshape(self, *shape: int) -> XlaArray:
+        """Return the same elements in another shape."""
+        known = -math.prod(shape)
+        whole = tuple(math.prod(self.shape) // known if one == -1 else one for one in shape)
+        return replace(self, shape=whole)
+
+
+# Queues what a text tells, on arrays that are there, into arrays for the results.
+Compute: TypeAlias = Callable[[str, Sequence[XlaArray], Sequence[XlaArray]], None]
+
+_NOW: Final = threading.local()
+
+
+def current_stream() -> int:
+    """Return the stream of the handler that this thread runs; 0, the default one, outside."""
+    return getattr(_NOW, "stream", 0)
+
+
+# --- The C API ------------------------------------------------------------------------------------
+
+_METADATA: Final = 1  # XLA_FFI_Extension_Metadata
+_EXECUTE: Final = 3  # XLA_FFI_ExecutionStage_EXECUTE
+_BUFFER: Final = 1  # XLA_FFI_ArgType_BUFFER, XLA_FFI_RetType_BUFFER
+_STRING: Final = 4  # XLA_FFI_AttrType_STRING
+# XLA_FFI_DataType, of the types that are computed on GPUs.
+_DTYPES: Final = {
+    2: "int8", 4: "int32", 5: "int64", 8: "uint32", 10: "float16", 11: "float32", 12: "float64",
+    16: "bfloat16",
+}  # fmt: skip
+# XLA_FFI_Error_Code.
+_CODES: Final = ((InputError, 3), (Unsupported, 12), (BackendUnavailable, 14))
+_INTERNAL: Final = 13
+# The attribute with the text of the call.
+_CALL: Final = b"call"
+
+
+class _Base(Structure):
+    _fields_ = (("struct_size", c_size_t), ("extension", c_void_p))
+
+
+class _Extension(Structure):
+    _fields_ = (("struct_size", c_size_t), ("type", c_int), ("next", c_void_p))
+
+
+class _Version(_Base):
+    _fields_ = (("major", c_int), ("minor", c_int))
+
+
+class _Metadata(Structure):
+    _fields_ = (("struct_size", c_size_t), ("version", _Version), ("traits", c_uint32))
+
+
+class _MetadataExtension(_Extension):
+    _fields_ = (("metadata", POINTER(_Metadata)),)
+
+
+class _Api(_Base):
+    _fields_ = (
+        ("version", _Version),
+        ("internal", c_void_p),
+        ("error_create", c_void_p),
+        ("error_message", c_void_p),
+        ("error_destroy", c_void_p),
+        ("handler_register", c_void_p),
+        ("stream_get", c_void_p),
+    )
+
+
+class _Buffer(_Base):
+    _fields_ = (
+        ("dtype", c_int),
+        ("data", c_void_p),
+        ("rank", c_int64),
+        ("dims", POINTER(c_int64)),
+    )
+
+
+class _Span(Structure):
+    _fields_ = (("ptr", c_void_p), ("length", c_size_t))
+
+    @property
+    def value(self) -> bytes:
+        return ctypes.string_at(self.ptr, self.length) if self.length else b""
+
+
+class _Values(_Base):
+    _fields_ = (("size", c_int64), ("types", POINTER(c_int)), ("values", POINTER(c_void_p)))
+
+
+class _Attributes(_Base):
+    _fields_ = (
+        ("size", c_int64),
+        ("types", POINTER(c_int)),
+        ("names", POINTER(POINTER(_Span))),
+        ("values", POINTER(c_void_p)),
+    )
+
+
+class _Frame(_Base):
+    _fields_ = (
+        ("api", POINTER(_Api)),
+        ("context", c_void_p),
+        ("stage", c_int),
+        ("arguments", _Values),
+        ("results", _Values),
+        ("attributes", _Attributes),
+    )
+
+
+class _ErrorCreate(_Base):
+    _fields_ = (("message", c_char_p), ("code", c_int32))
+
+
+class _StreamGet(_Base):
+    _fields_ = (("context", c_void_p), ("stream", c_void_p))
+
+
+_Handler: Final = ctypes.CFUNCTYPE(c_void_p, c_void_p)
+_Known = TypeVar("_Known", bound=Structure)
+
+
+def _size(kind: type[Structure]) -> int:
+    """Return a structure's size as the C API counts it: up to the end of its last field."""
+    last: Any = getattr(kind, kind._fields_[-1][0])
+    return int(last.offset + last.size)
+
+
+def _known(value: _Known) -> _Known:
+    """Return a structure from XLA; refuse one that is shorter than it is known here."""
+    given, least = value.struct_size, _size(type(value))  # type: ignore[attr-defined]
+    if given < least:
+        name = type(value).__name__.lstrip("_")
+        raise Unsupported(f"XLA's FFI has another layout: {name} of {given} bytes, not {least}")
+    return value
+
+
+class _XlaError(Exception):
+    """An error that XLA made; `args` has its address."""
+
+
+# --- Handlers -------------------------------------------------------------------------------------
+
+
+class Handler:
+    """What XLA calls: an ``XLA_FFI_Handler``.
+
+    on_stream: whether XLA has a stream; on the CPU it has none. It is not said to be fit for command
+    buffers: a plan has memory of its own between its launches, and the first call makes it ready,
+    which no capture may see.
+    """
+
+    def __init__(self, compute: Compute, *, on_stream: bool = True) -> None:
+        self._compute = compute
+        self._on_stream = on_stream
+        self._function = _Handler(self._called)
+        self.address = ctypes.cast(self._function, c_void_p).value
+
+    def _called(self, address: int) -> int | None:
+        frame = _Frame.from_address(address)
+        extension = frame.extension
+        while extension:
+            found = _MetadataExtension.from_address(extension)
+            if found.type == _METADATA:
+                _tell_version(frame, found)
+                return None
+            extension = found.next
+        try:
+            self._run(_known(frame))
+        # What an exception of Python would leave behind is a result of XLA that nobody computed.
+        except BaseException as error:
+            return _error(frame.api.contents, error)
+        return None
+
+    def _run(self, frame: _Frame) -> None:
+        if frame.stage != _EXECUTE:
+            raise Unsupported(f"XLA's FFI asks for stage {frame.stage}, which tcusim has not")
+        stream = _stream(frame) if self._on_stream else 0
+        arguments, results = (
+            _arrays(values, stream) for values in (frame.arguments, frame.results)
+        )
+        if not any(math.prod(array.shape) for array in results):
+            return
+        before = current_stream()
+        _NOW.stream = stream
+        try:
+            self._compute(_text(frame.attributes), arguments, results)
+        finally:
+            _NOW.stream = before
+
+
+# XLA calls them as long as the process lives.
+_REGISTERED: Final[list[Handler]] = []
+
+
+def register(name: str, handler: Handler, platform: str) -> str | None:
+    """Let XLA call a handler by a name on a platform; return why it does not, None if it does.
+
+    The platform's backend must be there already: it would not start with a handler that it refuses.
+    """
+    try:
+        ffi = importlib.import_module("jax.ffi")
+        # Asks the handler for its version.
+        ffi.register_ffi_target(name, ffi.pycapsule(handler.address), platform=platform)
+    # jaxlib raises errors of several kinds, its own among them.
+    except Exception as error:
+        return f"XLA takes no handler from Python: {type(error).__name__}: {error}"
+    _REGISTERED.append(handler)
+    return None
+
+
+def _tell_version(frame: _Frame, extension: _MetadataExtension) -> None:
+    """Answer which version a handler has: that of XLA, if all that is used is as it is here."""
+    metadata = extension.metadata.contents
+    metadata.traits = 0
+    version = metadata.version
+    version.major = version.minor = 0
+    try:
+        own = _known(_known(frame).api.contents).version
+    except (Unsupported, ValueError):  # ValueError: no API
+        return
+    if own.major == 0 and own.minor >= 1:
+        version.minor = own.minor
+
+
+def _error(api: _Api, error: BaseException) -> int:
+    """Return an error of XLA's that says what happened."""
+    if isinstance(error, _XlaError):
+        own: int = error.args[0]
+        return own
+    code = next((code for kind, code in _CODES if isinstance(error, kind)), _INTERNAL)
+    said = str(error) if isinstance(error, TcusimError) else f"{type(error).__name__}: {error}"
+    text = f"tcusim.jax: {said}".replace("\0", " ").encode()
+    given = _ErrorCreate(_size(_ErrorCreate), None, text, code)
+    made: int = _Handler(api.error_create)(ctypes.addressof(given))
+    return made
+
+
+def _stream(frame: _Frame) -> int:
+    """Return the stream on which XLA executes."""
+    api, given = frame.api.contents, _StreamGet(_size(_StreamGet), None, frame.context, None)
+    error = _Handler(api.stream_get)(ctypes.addressof(given))
+    if error:
+        raise _XlaError(error)
+    return given.stream or 0
+
+
+def _arrays(values: _Values, stream: int) -> list[XlaArray]:
+    """Return the arrays of a call's arguments, or of its results."""
+    _known(values)
+    return [_array(values.types[place], values.values[place], stream) for place in range(values.size)]
+
+
+def _array(kind: int, address: int, stream: int) -> XlaArray:
+    if kind != _BUFFER:
+        raise Unsupported(f"XLA's FFI gives an argument of kind {kind}, which is no buffer")
+    buffer = _known(_Buffer.from_address(address))
+    if buffer.dtype not in _DTYPES:
+        raise Unsupported(f"XLA's FFI gives a buffer of data type {buffer.dtype}")
+    shape = tuple(buffer.dims[: buffer.rank])
+    return XlaArray(buffer.data or 0, shape, numpy_type(_DTYPES[buffer.dtype]), stream)
+
+
+def _text(attributes: _Attributes) -> str:
+    """Return the text of a call."""
+    _known(attributes)
+    for place in range(attributes.size):
+        is_call = attributes.names[place].contents.value == _CALL
+        if is_call and attributes.types[place] == _STRING:
+            return _Span.from_address(attributes.values[place]).value.decode()
+    raise Unsupported("XLA's FFI gives no attribute of a call")
