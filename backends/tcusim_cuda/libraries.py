@@ -19,6 +19,7 @@ from tcusim.errors import BackendUnavailable, InputError
 from tcusim.machine import format_of
 from tcusim.machine.shapes import TILE_BYTES
 from tcusim_cuda.arrays import DeviceArray
+from tcusim_cuda.driver import Driver
 
 # DLPack's DLDeviceType, and its name of the default stream.
 _DLPACK_GPU: Final = (2, 13)
@@ -265,7 +266,7 @@ class _Jax(Library):
         if isinstance(array, self.imported.core.Tracer):
             raise InputError(
                 f"{name} is traced by JAX and has no values yet. Call from outside jax.jit, or "
-                f"through jax.pure_callback"
+                f"call tcusim.jax"
             )
         return _of_dlpack(array, name, self.kind, writable=False)
 
@@ -273,8 +274,40 @@ class _Jax(Library):
         return array.owner.transpose(axes).astype(dtype)
 
 
+class _Xla(QuickLibrary):
+    """XLA, within a handler of its FFI: it gives the memory, the stream, and results to write to."""
+
+    kind = "xla"
+    module = "tcusim.jax.ffi"
+    type_name = "XlaArray"
+
+    def describe(self, array: Any, name: str) -> DeviceArray:
+        return self.described(array, name, contiguous=True)
+
+    def empty(self, like: DeviceArray, shape: tuple[int, ...], dtype: str) -> None:
+        return None
+
+    def is_plain(self, array: Any) -> bool:
+        return True
+
+    def address(self, array: Any) -> int:
+        address: int = array.ptr
+        return address
+
+    def device(self, array: Any) -> int:
+        # XLA makes the context current before it calls.
+        return Driver.open().current_device()
+
+    def current_stream(self, device: int) -> int:
+        stream: int = sys.modules[self.module].current_stream()
+        return stream
+
+    def new(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
+        raise AssertionError("a handler of XLA writes to arrays that it is given")
+
+
 _OTHER: Final = Library()
-_KNOWN: Final = (_Torch(), _Cupy(), _Pycuda(), _Jax())
+_KNOWN: Final = (_Torch(), _Cupy(), _Pycuda(), _Jax(), _Xla())
 _BY_KIND: Final[Mapping[str, Library]] = {one.kind: one for one in (*_KNOWN, _OTHER)}
 
 
