@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -10,28 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import tcusim
 from tcusim.errors import InputError
+from tcusim.jax.operations import called
 
 __all__ = ["cumsum", "matmul", "segment_sum", "sum"]
 
 Array: TypeAlias = Any
-
-
-def _called(
-    function: Callable[..., Any], shape: tuple[int, ...], dtype: Any, *arrays: Array
-) -> Array:
-    """Return what a function of NumPy arrays computes, as an operation of JAX.
-
-    The function takes more axes in front, which `jax.vmap` adds.
-    """
-    result = jax.ShapeDtypeStruct(shape, dtype)
-
-    def compute(*values: Any) -> Any:
-        found = function(*map(np.asarray, values))
-        return np.asarray(found, dtype)
-
-    return jax.pure_callback(compute, result, *arrays, vmap_method="broadcast_all")
 
 
 def _axis(a: Array, axis: int) -> int:
@@ -58,7 +42,7 @@ def sum(
     dtype: Any = None,
     *,
     keepdims: bool = False,
-    arch: str = "hopper",
+    arch: str | None = None,
 ) -> Array:
     """Sum an array on tensor cores, as `jax.numpy.sum` does.
 
@@ -72,8 +56,9 @@ def sum(
         Type of the result; by default that of `a`, or JAX's wide integer.
     keepdims : bool
         Keep the axis, with length 1.
-    arch : str
-        Whose bits.
+    arch : str, optional
+        Whose bits: by default those of the GPU on which it runs, on the CPU those of Hopper. The
+        bits of another GPU are computed on the host.
 
     Returns
     -------
@@ -101,16 +86,16 @@ def sum(
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
-def _sum(a: Array, axis: int, dtype: Any, arch: str) -> Array:
-    shape = a.shape[: a.ndim + axis] + a.shape[a.ndim + axis + 1 :]
-    return _called(partial(tcusim.sum, axis=axis, dtype=dtype, arch=arch), shape, dtype, a)
+def _sum(a: Array, axis: int, dtype: Any, arch: str | None) -> Array:
+    rows = jnp.moveaxis(a, axis, -1)
+    return called("sum", jax.ShapeDtypeStruct(rows.shape[:-1], dtype), rows, arch=arch)
 
 
-def _sum_forward(a: Array, axis: int, dtype: Any, arch: str) -> tuple[Array, Array]:
+def _sum_forward(a: Array, axis: int, dtype: Any, arch: str | None) -> tuple[Array, Array]:
     return _sum(a, axis, dtype, arch), a
 
 
-def _sum_backward(axis: int, dtype: Any, arch: str, a: Array, gradient: Array) -> tuple[Array]:
+def _sum_backward(axis: int, dtype: Any, arch: str | None, a: Array, gradient: Array) -> tuple[Array]:
     del dtype, arch
     return (jnp.broadcast_to(jnp.expand_dims(gradient, axis), a.shape).astype(a.dtype),)
 
@@ -126,7 +111,7 @@ def cumsum(
     *,
     exclusive: bool = False,
     reverse: bool = False,
-    arch: str = "hopper",
+    arch: str | None = None,
 ) -> Array:
     """Scan an array along an axis on tensor cores, as `jax.numpy.cumsum` does.
 
@@ -161,12 +146,12 @@ def cumsum(
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2))
-def _cumsum(a: Array, how: tuple[int, bool, bool, str], dtype: Any) -> Array:
+def _cumsum(a: Array, how: tuple[int, bool, bool, str | None], dtype: Any) -> Array:
     axis, exclusive, reverse, arch = how
-    scan = partial(
-        tcusim.cumsum, axis=axis, dtype=dtype, exclusive=exclusive, reverse=reverse, arch=arch
-    )
-    return _called(scan, a.shape, dtype, a)
+    rows = jnp.moveaxis(a, axis, -1)
+    order = {"exclusive": exclusive, "reverse": reverse}
+    scans = called("cumsum", jax.ShapeDtypeStruct(rows.shape, dtype), rows, arch=arch, **order)
+    return jnp.moveaxis(scans, -1, axis)
 
 
 def _cumsum_forward(a: Array, how: Any, dtype: Any) -> tuple[Array, Array]:
@@ -182,14 +167,17 @@ def _cumsum_backward(how: Any, dtype: Any, a: Array, gradient: Array) -> tuple[A
 _cumsum.defvjp(_cumsum_forward, _cumsum_backward)
 
 
-@partial(jax.jit, static_argnames=("num_segments", "dtype", "arch"))
 def segment_sum(
     data: Array,
     segment_ids: Array,
-    num_segments: int,
+    num_segments: int | None = None,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    bucket_size: int | None = None,
+    mode: Any = None,
     *,
     dtype: Any = None,
-    arch: str = "hopper",
+    arch: str | None = None,
 ) -> Array:
     """Sum segments of the first axis on tensor cores, as `jax.ops.segment_sum` does.
 
@@ -198,9 +186,18 @@ def segment_sum(
     data : array, shape (n, ...)
         As in `sum`.
     segment_ids : array of int, shape (n,)
-        The segment of each element; they never decrease.
-    num_segments : int
-        How many segments there are.
+        The segment of each element. Elements of other ids than those from 0 up to, but not
+        including, `num_segments` are left out.
+    num_segments : int, optional
+        How many segments there are; by default one more than the largest id, for which the ids
+        must have values: not under `jax.jit`.
+    indices_are_sorted : bool
+        Whether the ids never decrease. If not, elements are sorted by them first, and those of a
+        segment keep their order.
+    unique_indices, bucket_size
+        Not needed: the order of the additions is fixed, and that of a tree.
+    mode : optional
+        None or ``"drop"``, which are the same.
     dtype, arch
         As in `sum`.
 
@@ -212,7 +209,7 @@ def segment_sum(
     Raises
     ------
     InputError
-        When it is computed: if ids decrease, or are not below `num_segments`.
+        If the shapes do not fit, or `mode` is another.
 
     Examples
     --------
@@ -220,42 +217,110 @@ def segment_sum(
     >>> tcusim.jax.segment_sum(jnp.arange(4.0), jnp.array([0, 0, 2, 2]), 3).tolist()
     [1.0, 0.0, 5.0]
     """
-    values = jnp.asarray(data)
-    return _segment_sum(
-        values, jnp.asarray(segment_ids), num_segments, _result(values, dtype), arch
-    )
+    del unique_indices, bucket_size
+    values, ids = jnp.asarray(data), jnp.asarray(segment_ids)
+    if ids.ndim != 1 or values.shape[:1] != ids.shape or not jnp.issubdtype(ids.dtype, jnp.integer):
+        raise InputError(
+            f"segment_ids must be integers, one for each of the first axis of data; data is "
+            f"{values.shape}, segment_ids {ids.dtype} {ids.shape}"
+        )
+    if mode is not None and jax.lax.GatherScatterMode.from_any(mode) != _DROP:
+        raise InputError(f"mode must be None or 'drop', got {mode!r}")
+    if num_segments is None:
+        num_segments = int(ids.max()) + 1 if ids.size else 0
+    return _segments(values, ids, num_segments, indices_are_sorted, _result(values, dtype), arch)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
-def _segment_sum(data: Array, ids: Array, count: int, dtype: Any, arch: str) -> Array:
-    rank = data.ndim
+_DROP = jax.lax.GatherScatterMode.from_any("drop")
 
-    def compute(values: Any, numbers: Any) -> Any:
-        if numbers.ndim == 1:
-            return tcusim.segmented_sum(
-                values, segment_ids=numbers, num_segments=count, axis=-rank, dtype=dtype, arch=arch
+
+@partial(jax.jit, static_argnums=(2, 3, 4, 5))
+def _segments(
+    data: Array, ids: Array, count: int, is_sorted: bool, dtype: Any, arch: str | None
+) -> Array:
+    return _segment_sum(data, ids, count, is_sorted, dtype, arch)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4, 5))
+def _segment_sum(
+    data: Array, ids: Array, count: int, is_sorted: bool, dtype: Any, arch: str | None
+) -> Array:
+    if not is_sorted:
+        order = jnp.argsort(ids, stable=True)
+        data, ids = data[order], ids[order]
+    # A type that holds the number of segments.
+    ids = ids.astype(jnp.promote_types(ids.dtype, jnp.int32))
+    # In front of the first segment and behind the last one lies what is left out.
+    borders = jnp.searchsorted(ids, jnp.arange(count + 1, dtype=ids.dtype))
+    edges = jnp.concatenate([jnp.array([0]), borders, jnp.array([ids.size])])
+    rows = data.reshape(ids.size, math.prod(data.shape[1:])).T
+    offsets = jnp.broadcast_to(edges, (rows.shape[0], edges.size))
+    sums = _sums_of_rows(rows, offsets, dtype, arch)[:, 1:-1]
+    return sums.T.reshape(count, *data.shape[1:])
+
+
+def _sums_of_rows(rows: Array, offsets: Array, dtype: Any, arch: str | None) -> Array:
+    """Return the sums of segments of rows, each with offsets of its own."""
+
+    @jax.custom_batching.custom_vmap
+    def sums(rows: Array, offsets: Array) -> Array:
+        number, length = rows.shape
+        wide = offsets.astype(_result(offsets, None))
+        if rows.size > jnp.iinfo(wide.dtype).max:
+            raise InputError(
+                f"{rows.size} elements have offsets of 64 bits: set jax_enable_x64, or sum fewer"
             )
-        # Of a batch each example has ids of its own.
-        return np.stack([compute(*one) for one in zip(values, numbers, strict=True)])
+        # End to end, the rows are one.
+        starts = jnp.arange(number, dtype=wide.dtype)[:, None] * length
+        flat = jnp.append((wide[:, :-1] + starts).reshape(-1), jnp.array(rows.size, wide.dtype))
+        result = jax.ShapeDtypeStruct((flat.size - 1,), dtype)
+        found = called("segmented_sum", result, rows.reshape(-1), _halves(flat), arch=arch)
+        return found.reshape(number, -1)
 
-    return _called(compute, (count, *data.shape[1:]), dtype, data, ids)
+    @sums.def_vmap
+    def sums_of_batch(size: int, batched: list[bool], rows: Array, offsets: Array) -> Any:
+        # More rows.
+        rows, offsets = (
+            (one if own else jnp.broadcast_to(one, (size, *one.shape))).reshape(-1, one.shape[-1])
+            for one, own in zip((rows, offsets), batched, strict=True)
+        )
+        return sums(rows, offsets).reshape(size, -1, offsets.shape[-1] - 1), True
+
+    found: Array = sums(rows, offsets)
+    return found
 
 
-def _segment_sum_forward(data: Array, ids: Array, count: int, dtype: Any, arch: str) -> Any:
-    return _segment_sum(data, ids, count, dtype, arch), (data, ids)
+def _halves(offsets: Array) -> Array:
+    """Return integers of 64 bits as pairs of 32, which JAX always has; the lower ones first."""
+    if offsets.dtype.itemsize == 8:
+        return jax.lax.bitcast_convert_type(offsets, jnp.uint32)
+    low = offsets.astype(jnp.uint32)
+    return jnp.stack([low, jnp.zeros_like(low)], -1)
 
 
-def _segment_sum_backward(count: int, dtype: Any, arch: str, kept: Any, gradient: Array) -> Any:
-    del count, dtype, arch
+def _segment_sum_forward(
+    data: Array, ids: Array, count: int, is_sorted: bool, dtype: Any, arch: str | None
+) -> Any:
+    return _segment_sum(data, ids, count, is_sorted, dtype, arch), (data, ids)
+
+
+def _segment_sum_backward(
+    count: int, is_sorted: bool, dtype: Any, arch: str | None, kept: Any, gradient: Array
+) -> Any:
+    del is_sorted, dtype, arch
     data, ids = kept
-    return gradient[ids].astype(data.dtype), np.zeros(ids.shape, jax.dtypes.float0)
+    if not count:
+        return jnp.zeros_like(data), np.zeros(ids.shape, jax.dtypes.float0)
+    is_within = ((ids >= 0) & (ids < count)).reshape(-1, *[1] * (data.ndim - 1))
+    own = jnp.where(is_within, gradient.at[ids].get(mode="clip"), 0).astype(data.dtype)
+    return own, np.zeros(ids.shape, jax.dtypes.float0)
 
 
 _segment_sum.defvjp(_segment_sum_forward, _segment_sum_backward)
 
 
 @partial(jax.jit, static_argnames=("dtype", "arch"))
-def matmul(a: Array, b: Array, *, dtype: Any = None, arch: str = "hopper") -> Array:
+def matmul(a: Array, b: Array, *, dtype: Any = None, arch: str | None = None) -> Array:
     """Multiply matrices on tensor cores, as `jax.numpy.matmul` does.
 
     Parameters
@@ -291,17 +356,20 @@ def matmul(a: Array, b: Array, *, dtype: Any = None, arch: str = "hopper") -> Ar
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def _matmul(a: Array, b: Array, dtype: Any, arch: str) -> Array:
+def _matmul(a: Array, b: Array, dtype: Any, arch: str | None) -> Array:
     stack = jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    multiply = partial(tcusim.matmul, dtype=dtype, arch=arch)
-    return _called(multiply, (*stack, a.shape[-2], b.shape[-1]), dtype, a, b)
+    # Axes that vmap adds in front of both must find each other.
+    rank = len(stack) + 2
+    a, b = (jnp.expand_dims(one, tuple(range(rank - one.ndim))) for one in (a, b))
+    result = jax.ShapeDtypeStruct((*stack, a.shape[-2], b.shape[-1]), dtype)
+    return called("matmul", result, a, b, arch=arch)
 
 
-def _matmul_forward(a: Array, b: Array, dtype: Any, arch: str) -> Any:
+def _matmul_forward(a: Array, b: Array, dtype: Any, arch: str | None) -> Any:
     return _matmul(a, b, dtype, arch), (a, b)
 
 
-def _matmul_backward(dtype: Any, arch: str, kept: Any, gradient: Array) -> Any:
+def _matmul_backward(dtype: Any, arch: str | None, kept: Any, gradient: Array) -> Any:
     a, b = kept
     for_a = _matmul(gradient.astype(b.dtype), jnp.swapaxes(b, -1, -2), dtype, arch)
     for_b = _matmul(jnp.swapaxes(a, -1, -2), gradient.astype(a.dtype), dtype, arch)

@@ -1,0 +1,141 @@
+"""Operations of JAX that tcusim computes: on the GPU by XLA's FFI, else on the host.
+
+On the host they go through `jax.pure_callback`, and the simulator computes them. One text names an
+operation and its keywords, in memory and in what XLA compiles and keeps: it means the same in every
+process.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import jax
+import numpy as np
+
+import tcusim
+from tcusim.arrays.dtypes import TypeRule, types_on_device
+from tcusim.backends import get_backend, native_arch
+from tcusim.errors import TcusimError
+from tcusim.jax.ffi import Handler, XlaArray, register
+from tcusim.machine import arch_of, rule_for
+
+__all__ = ["called"]
+
+Array: TypeAlias = Any
+
+# Who launches on XLA's arrays, JAX's and XLA's names of the platform, and that of the handler.
+_BACKEND: Final = "cuda"
+_PLATFORM: Final = ("cuda", "CUDA")
+_TARGET: Final = "tcusim"
+
+
+def _segmented_sum(data: Any, offsets: Any, **keywords: Any) -> Any:
+    # JAX may lack integers of 64 bits: the offsets come as halves.
+    edges = offsets.view("int64").reshape(-1)
+    return tcusim.segmented_sum(data, offsets=edges, check_offsets=False, **keywords)
+
+
+# By name: along the last axes of arrays of NumPy or of XLA.
+_FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
+    "sum": functools.partial(tcusim.sum, axis=-1),
+    "cumsum": functools.partial(tcusim.cumsum, axis=-1),
+    "segmented_sum": _segmented_sum,
+    "matmul": tcusim.matmul,
+}
+
+
+def called(
+    name: str, result: jax.ShapeDtypeStruct, *arrays: Array, arch: str | None, **keywords: Any
+) -> Array:
+    """Return what a function computes, as an operation of JAX.
+
+    name: of the function. result: its shape and type. arch: whose bits; None for those of the GPU
+    on which it runs, on the host Hopper's. keywords: of the function, as JSON has them. Axes that
+    `jax.vmap` adds come in front.
+    """
+    keywords["dtype"] = result.dtype.name
+    if not all((*result.shape, *(size for array in arrays for size in array.shape))):
+        return jax.numpy.zeros(result.shape, result.dtype)
+    wanted = None if arch is None else arch_of(arch).name
+    there = gpu_arch()
+    here = functools.partial(_on_host, name, result, {**keywords, "arch": wanted})
+    if there is None:
+        return here(*arrays)
+    own = {**keywords, "arch": wanted or there}
+    rule = _rule(name, arrays, result.dtype, there) if wanted in (None, there) else None
+    if rule is None:
+        on_gpu = functools.partial(_on_host, name, result, own)
+    else:
+        on_gpu = functools.partial(_on_gpu, name, result, own, rule.work)
+    return jax.lax.platform_dependent(*arrays, default=here, **{_PLATFORM[0]: on_gpu})
+
+
+# --- On the host ----------------------------------------------------------------------------------
+
+
+def _on_host(
+    name: str, result: jax.ShapeDtypeStruct, keywords: Mapping[str, Any], *arrays: Array
+) -> Array:
+    def compute(*values: Any) -> Any:
+        found = _FUNCTIONS[name](*map(np.asarray, values), **keywords)
+        return np.asarray(found, result.dtype)
+
+    return jax.pure_callback(compute, result, *arrays, vmap_method="broadcast_all")
+
+
+# --- On the GPU -----------------------------------------------------------------------------------
+
+
+def _on_gpu(
+    name: str, result: jax.ShapeDtypeStruct, keywords: Mapping[str, Any], work: str, *arrays: Array
+) -> Array:
+    text = json.dumps({"function": name, **keywords}, sort_keys=True)
+    first, *rest = arrays
+    # The factors of a product are of one type; offsets keep theirs.
+    cast = [one.astype(work) if one.dtype == first.dtype else one for one in rest]
+    call = jax.ffi.ffi_call(_TARGET, result, vmap_method="broadcast_all")
+    return call(first.astype(work), *cast, call=text)
+
+
+def _launch(text: str, arguments: Sequence[XlaArray], results: Sequence[XlaArray]) -> None:
+    """Queue what a text tells on the stream of the arrays."""
+    name, keywords = _parsed(text)
+    (out,) = results
+    _FUNCTIONS[name](*arguments, out=out, stream=out.stream, backend=_BACKEND, **keywords)
+
+
+@functools.lru_cache(maxsize=512)
+def _parsed(text: str) -> tuple[str, dict[str, Any]]:
+    keywords = json.loads(text)
+    return keywords.pop("function"), keywords
+
+
+@functools.cache
+def gpu_arch() -> str | None:
+    """Return the architecture of the GPUs on which XLA can launch; None if it can on none."""
+    try:
+        jax.local_devices(backend=_PLATFORM[0])
+        found = native_arch(get_backend(_BACKEND))
+    # RuntimeError: JAX has no such platform.
+    except (RuntimeError, TcusimError):
+        return None
+    if found is None or register(_TARGET, Handler(_launch), _PLATFORM[1]) is not None:
+        return None
+    return found
+
+
+def _rule(name: str, arrays: Sequence[Array], dtype: Any, arch: str) -> TypeRule | None:
+    """Return the types in which a GPU computes; None if it does not compute such arrays."""
+    is_product = name == "matmul"
+    given = arrays[0].dtype.name
+    if is_product and arrays[1].dtype.name != given:
+        return None
+    try:
+        rule = types_on_device(given, dtype, "f32", arch, product=is_product)
+        rule_for(arch, rule.types.ab, rule.types.acc)
+    except TcusimError:
+        return None
+    return rule
