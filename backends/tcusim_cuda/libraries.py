@@ -275,7 +275,7 @@ class _Jax(Library):
 
 
 class _Xla(QuickLibrary):
-    """XLA, within a handler of its FFI: it gives the memory, the stream, and results to write to."""
+    """XLA, within a handler of its FFI: it gives the stream, and where results go."""
 
     kind = "xla"
     module = "tcusim.jax.ffi"

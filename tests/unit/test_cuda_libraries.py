@@ -22,7 +22,7 @@ from gpu_standin import (
     run,
 )
 from tcusim.errors import BackendUnavailable, InputError
-from tcusim_cuda.libraries import device_array
+from tcusim_cuda.libraries import QuickLibrary, device_array, library_of
 
 
 def test_dlpack_in_the_computers_memory_is_numpy() -> None:
@@ -125,6 +125,28 @@ def test_jax_arrays_are_never_written_and_waited_for(
         InputError, match=r"a is traced by JAX and has no values yet\. Call from outs"
     ):
         device_array(Traced(X), "a")
+
+
+def test_arrays_of_xla_are_what_its_handler_is_given(
+    gpu: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class XlaArray:
+        ptr, shape, dtype, stream = X.ctypes.data, X.shape, X.dtype, 9
+
+    module = ModuleType("tcusim.jax.ffi")
+    module.XlaArray = XlaArray  # type: ignore[attr-defined]
+    module.current_stream = lambda: 9  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tcusim.jax.ffi", module)
+    found = device_array(XlaArray(), "a")
+    assert found is not None
+    assert (found.kind, found.address, found.dtype) == ("xla", X.ctypes.data, "float16")
+    assert (found.device, found.stream, found.contiguous) == (0, 9, True)
+    library = library_of(found)
+    assert isinstance(library, QuickLibrary)
+    assert library.empty(found, (3,), "f16") is None
+    with pytest.raises(AssertionError, match="a handler of XLA writes to arrays that it is given"):
+        library.new(XlaArray(), (3,), "float16")
+    assert gpu.launches == 0
 
 
 def test_arrays_are_arranged_by_their_own_library(
