@@ -13,7 +13,17 @@ import importlib
 import math
 import threading
 from collections.abc import Callable, Sequence
-from ctypes import POINTER, Structure, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32, c_void_p
+from ctypes import (
+    POINTER,
+    Structure,
+    c_char_p,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint32,
+    c_void_p,
+)
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 
@@ -87,35 +97,37 @@ _DTYPES: Final = {
     2: "int8", 4: "int32", 5: "int64", 8: "uint32", 10: "float16", 11: "float32", 12: "float64",
     16: "bfloat16",
 }  # fmt: skip
-# XLA_FFI_Error_Code.
-_CODES: Final = ((InputError, 3), (Unsupported, 12), (BackendUnavailable, 14))
+# XLA_FFI_Error_Code, of the first of these classes.
+_CODES: Final = ((Unsupported, 12), (BackendUnavailable, 14), (InputError, 3))
 _INTERNAL: Final = 13
 # The attribute with the text of the call.
 _CALL: Final = b"call"
 
 
-class _Base(Structure):
-    _fields_ = (("struct_size", c_size_t), ("extension", c_void_p))
+_HEAD: Final = (("struct_size", c_size_t), ("extension", c_void_p))
 
 
-class _Extension(Structure):
-    _fields_ = (("struct_size", c_size_t), ("type", c_int), ("next", c_void_p))
-
-
-class _Version(_Base):
-    _fields_ = (("major", c_int), ("minor", c_int))
+class _Version(Structure):
+    _fields_ = (*_HEAD, ("major", c_int), ("minor", c_int))
 
 
 class _Metadata(Structure):
     _fields_ = (("struct_size", c_size_t), ("version", _Version), ("traits", c_uint32))
 
 
-class _MetadataExtension(_Extension):
-    _fields_ = (("metadata", POINTER(_Metadata)),)
-
-
-class _Api(_Base):
+class _Extension(Structure):
+    # The last field is that of a question for metadata.
     _fields_ = (
+        ("struct_size", c_size_t),
+        ("type", c_int),
+        ("next", c_void_p),
+        ("metadata", POINTER(_Metadata)),
+    )
+
+
+class _Api(Structure):
+    _fields_ = (
+        *_HEAD,
         ("version", _Version),
         ("internal", c_void_p),
         ("error_create", c_void_p),
@@ -126,8 +138,9 @@ class _Api(_Base):
     )
 
 
-class _Buffer(_Base):
+class _Buffer(Structure):
     _fields_ = (
+        *_HEAD,
         ("dtype", c_int),
         ("data", c_void_p),
         ("rank", c_int64),
@@ -143,12 +156,13 @@ class _Span(Structure):
         return ctypes.string_at(self.ptr, self.length) if self.length else b""
 
 
-class _Values(_Base):
-    _fields_ = (("size", c_int64), ("types", POINTER(c_int)), ("values", POINTER(c_void_p)))
+class _Values(Structure):
+    _fields_ = (*_HEAD, ("size", c_int64), ("types", POINTER(c_int)), ("values", POINTER(c_void_p)))
 
 
-class _Attributes(_Base):
+class _Attributes(Structure):
     _fields_ = (
+        *_HEAD,
         ("size", c_int64),
         ("types", POINTER(c_int)),
         ("names", POINTER(POINTER(_Span))),
@@ -156,8 +170,9 @@ class _Attributes(_Base):
     )
 
 
-class _Frame(_Base):
+class _Frame(Structure):
     _fields_ = (
+        *_HEAD,
         ("api", POINTER(_Api)),
         ("context", c_void_p),
         ("stage", c_int),
@@ -167,12 +182,12 @@ class _Frame(_Base):
     )
 
 
-class _ErrorCreate(_Base):
-    _fields_ = (("message", c_char_p), ("code", c_int32))
+class _ErrorCreate(Structure):
+    _fields_ = (*_HEAD, ("message", c_char_p), ("code", c_int32))
 
 
-class _StreamGet(_Base):
-    _fields_ = (("context", c_void_p), ("stream", c_void_p))
+class _StreamGet(Structure):
+    _fields_ = (*_HEAD, ("context", c_void_p), ("stream", c_void_p))
 
 
 _Handler: Final = ctypes.CFUNCTYPE(c_void_p, c_void_p)
@@ -187,7 +202,7 @@ def _size(kind: type[Structure]) -> int:
 
 def _known(value: _Known) -> _Known:
     """Return a structure from XLA; refuse one that is shorter than it is known here."""
-    given, least = value.struct_size, _size(type(value))  # type: ignore[attr-defined]
+    given, least = value.struct_size, _size(type(value))
     if given < least:
         name = type(value).__name__.lstrip("_")
         raise Unsupported(f"XLA's FFI has another layout: {name} of {given} bytes, not {least}")
@@ -204,9 +219,9 @@ class _XlaError(Exception):
 class Handler:
     """What XLA calls: an ``XLA_FFI_Handler``.
 
-    on_stream: whether XLA has a stream; on the CPU it has none. It is not said to be fit for command
-    buffers: a plan has memory of its own between its launches, and the first call makes it ready,
-    which no capture may see.
+    on_stream: whether XLA has a stream; on the CPU it has none. The handler is not said to be fit
+    for command buffers: a plan has memory of its own between its launches, and the first call makes
+    it ready, which no capture may see.
     """
 
     def __init__(self, compute: Compute, *, on_stream: bool = True) -> None:
@@ -219,7 +234,7 @@ class Handler:
         frame = _Frame.from_address(address)
         extension = frame.extension
         while extension:
-            found = _MetadataExtension.from_address(extension)
+            found = _Extension.from_address(extension)
             if found.type == _METADATA:
                 _tell_version(frame, found)
                 return None
@@ -268,17 +283,18 @@ def register(name: str, handler: Handler, platform: str) -> str | None:
     return None
 
 
-def _tell_version(frame: _Frame, extension: _MetadataExtension) -> None:
+def _tell_version(frame: _Frame, extension: _Extension) -> None:
     """Answer which version a handler has: that of XLA, if all that is used is as it is here."""
     metadata = extension.metadata.contents
     metadata.traits = 0
     version = metadata.version
     version.major = version.minor = 0
     try:
-        own = _known(_known(frame).api.contents).version
-    except (Unsupported, ValueError):  # ValueError: no API
+        # jaxlib 0.6 and older ask without the API, which is of version 0.1 there.
+        own = _known(frame.api.contents).version if _known(frame).api else _Version(minor=1)
+    except Unsupported:
         return
-    if own.major == 0 and own.minor >= 1:
+    if own.major == 0:
         version.minor = own.minor
 
 
@@ -307,7 +323,9 @@ def _stream(frame: _Frame) -> int:
 def _arrays(values: _Values, stream: int) -> list[XlaArray]:
     """Return the arrays of a call's arguments, or of its results."""
     _known(values)
-    return [_array(values.types[place], values.values[place], stream) for place in range(values.size)]
+    return [
+        _array(values.types[place], values.values[place], stream) for place in range(values.size)
+    ]
 
 
 def _array(kind: int, address: int, stream: int) -> XlaArray:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -30,6 +31,8 @@ Array: TypeAlias = Any
 _BACKEND: Final = "cuda"
 _PLATFORM: Final = ("cuda", "CUDA")
 _TARGET: Final = "tcusim"
+# A handler is registered once.
+_LOCK: Final = threading.Lock()
 
 
 def _segmented_sum(data: Any, offsets: Any, **keywords: Any) -> Any:
@@ -113,9 +116,14 @@ def _parsed(text: str) -> tuple[str, dict[str, Any]]:
     return keywords.pop("function"), keywords
 
 
-@functools.cache
 def gpu_arch() -> str | None:
     """Return the architecture of the GPUs on which XLA can launch; None if it can on none."""
+    with _LOCK:
+        return _gpu_arch()
+
+
+@functools.cache
+def _gpu_arch() -> str | None:
     try:
         jax.local_devices(backend=_PLATFORM[0])
         found = native_arch(get_backend(_BACKEND))
