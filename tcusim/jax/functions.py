@@ -95,7 +95,9 @@ def _sum_forward(a: Array, axis: int, dtype: Any, arch: str | None) -> tuple[Arr
     return _sum(a, axis, dtype, arch), a
 
 
-def _sum_backward(axis: int, dtype: Any, arch: str | None, a: Array, gradient: Array) -> tuple[Array]:
+def _sum_backward(
+    axis: int, dtype: Any, arch: str | None, a: Array, gradient: Array
+) -> tuple[Array]:
     del dtype, arch
     return (jnp.broadcast_to(jnp.expand_dims(gradient, axis), a.shape).astype(a.dtype),)
 
@@ -262,8 +264,7 @@ def _segment_sum(
 def _sums_of_rows(rows: Array, offsets: Array, dtype: Any, arch: str | None) -> Array:
     """Return the sums of segments of rows, each with offsets of its own."""
 
-    @jax.custom_batching.custom_vmap
-    def sums(rows: Array, offsets: Array) -> Array:
+    def compute(rows: Array, offsets: Array) -> Array:
         number, length = rows.shape
         wide = offsets.astype(_result(offsets, None))
         if rows.size > jnp.iinfo(wide.dtype).max:
@@ -275,17 +276,19 @@ def _sums_of_rows(rows: Array, offsets: Array, dtype: Any, arch: str | None) -> 
         flat = jnp.append((wide[:, :-1] + starts).reshape(-1), jnp.array(rows.size, wide.dtype))
         result = jax.ShapeDtypeStruct((flat.size - 1,), dtype)
         found = called("segmented_sum", result, rows.reshape(-1), _halves(flat), arch=arch)
-        return found.reshape(number, -1)
+        return found.reshape(number, offsets.shape[1] - 1)
 
-    @sums.def_vmap
-    def sums_of_batch(size: int, batched: list[bool], rows: Array, offsets: Array) -> Any:
+    def compute_batch(size: int, batched: list[bool], *given: Array) -> tuple[Array, bool]:
         # More rows.
         rows, offsets = (
-            (one if own else jnp.broadcast_to(one, (size, *one.shape))).reshape(-1, one.shape[-1])
-            for one, own in zip((rows, offsets), batched, strict=True)
+            one if own else jnp.broadcast_to(one, (size, *one.shape))
+            for one, own in zip(given, batched, strict=True)
         )
-        return sums(rows, offsets).reshape(size, -1, offsets.shape[-1] - 1), True
+        flat = (one.reshape(math.prod(one.shape[:2]), one.shape[2]) for one in (rows, offsets))
+        return sums(*flat).reshape(*rows.shape[:2], offsets.shape[2] - 1), True
 
+    sums: Any = jax.custom_batching.custom_vmap(compute)
+    sums.def_vmap(compute_batch)
     found: Array = sums(rows, offsets)
     return found
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tcusim
-from tcusim.errors import InputError
+from tcusim.errors import InputError, UnknownName
 
 jax: Any = pytest.importorskip("jax", reason="jax is not installed")
 
@@ -66,6 +66,40 @@ def test_transformed() -> None:
     same(together, np.stack([tj.segment_sum(a, i, 4) for a, i in zip(x, ids, strict=True)]))
 
 
+def test_stacks_of_several_ranks_are_mapped() -> None:
+    x, y = array("float16", 2, 5, 6), array("float16", 2, 2, 6, 3)
+    together = jax.vmap(tj.matmul)(x, y)
+    same(together, np.stack([tcusim.matmul(one, two) for one, two in zip(x, y, strict=True)]))
+
+
+def test_segments_as_jax_has_them() -> None:
+    x = np.arange(24, dtype=np.float32).reshape(6, 4)
+    for ids in ([2, 0, 2, 1, 0, 2], [-1, 0, 300, 2, -5, 3], [7, 8, 9, 7, 8, 9]):
+        for kind in (np.int32, np.int16, np.uint16):
+            numbers = np.array(ids).astype(kind)
+            for count in (1, 3, 10):
+                same(tj.segment_sum(x, numbers, count), jax.ops.segment_sum(x, numbers, count))
+                got, usual = (
+                    jax.grad(lambda a, f=f, i=numbers, n=count: (f(a, i, n) ** 2).sum())(x)
+                    for f in (tj.segment_sum, jax.ops.segment_sum)
+                )
+                same(got, usual)
+    given = np.array([3, 0, 0, 1, 3, 1])
+    usual = jax.ops.segment_sum(x, given)
+    same(tj.segment_sum(x, given), usual)
+    same(tj.segment_sum(x, given, None, False, False, 2, "drop"), usual)
+    one = np.array([1], np.int8)
+    same(tj.segment_sum(x[:1], one, 300), jax.ops.segment_sum(x[:1], one, 300))
+    # Those of a segment keep their order, and so the bits.
+    y, many = array("float16", 500), np.random.default_rng(1).integers(0, 3, 500)
+    same(tj.segment_sum(y, many, 3), np.stack([tcusim.sum(y[many == one]) for one in range(3)]))
+    with pytest.raises(InputError, match=r"mode must be None or 'drop', got 'clip'"):
+        tj.segment_sum(x, given, mode="clip")
+    for wrong in (given[:3], given[None], given.astype(np.float32)):
+        with pytest.raises(InputError, match="segment_ids must be integers, one for each of the f"):
+            tj.segment_sum(x, wrong, 3)
+
+
 def test_derivatives() -> None:
     x, y = array("float32", 5, 6), array("float32", 2, 6, 3)
     pairs: tuple[tuple[Callable[[Any], Any], Callable[[Any], Any]], ...] = (
@@ -88,3 +122,5 @@ def test_what_is_refused() -> None:
         tj.sum(np.ones(2), 3)
     with pytest.raises(InputError, match=r"b \(\.\.\., k, n\), with the same k; got"):
         tj.matmul(np.ones((2, 3)), np.ones((2, 3)))
+    with pytest.raises(UnknownName, match="pascal"):
+        tj.sum(np.ones(2), arch="pascal")
