@@ -1,8 +1,9 @@
 """Sums, scans and products within JAX: under `jax.jit`, `jax.vmap` and `jax.grad`.
 
-The values are computed on the host, by the simulator, through `jax.pure_callback`: right for tests,
-models in small, and bits that must be known. Arrays of JAX in GPU memory are computed there by
-`tcusim.sum` and its kin, outside of `jax.jit`.
+Arrays on an NVIDIA GPU are computed there, through XLA's FFI; those on the CPU by the simulator,
+through `jax.pure_callback`. So are those whose bits the GPU does not have: of another architecture,
+or of types that it does not compute. The bits are the same either way; `why_on_host` says what a
+machine lacks.
 """
 
 try:
@@ -14,5 +15,6 @@ except ImportError as error:
     ) from error
 
 from tcusim.jax.functions import cumsum, matmul, segment_sum, sum
+from tcusim.jax.operations import why_on_host
 
-__all__ = ["cumsum", "matmul", "segment_sum", "sum"]
+__all__ = ["cumsum", "matmul", "segment_sum", "sum", "why_on_host"]

@@ -23,7 +23,7 @@ from tcusim.errors import TcusimError
 from tcusim.jax.ffi import Handler, XlaArray, register
 from tcusim.machine import arch_of, rule_for
 
-__all__ = ["called"]
+__all__ = ["called", "gpu_arch", "why_on_host"]
 
 Array: TypeAlias = Any
 
@@ -116,23 +116,48 @@ def _parsed(text: str) -> tuple[str, dict[str, Any]]:
     return keywords.pop("function"), keywords
 
 
+def why_on_host() -> str | None:
+    """Return why arrays on a GPU are computed on the host; None if the GPU computes them.
+
+    Returns
+    -------
+    str or None
+        What is missing, and the command that helps if there is one. Of one kind of array the types
+        may still be such that no GPU computes them as the simulator does: integers other than int8,
+        and float32 where there is no bfloat16.
+
+    Examples
+    --------
+    >>> import tcusim.jax
+    >>> tcusim.jax.why_on_host()  # doctest: +SKIP
+    "Unknown backend cuda"
+    """
+    return _found()[1]
+
+
 def gpu_arch() -> str | None:
     """Return the architecture of the GPUs on which XLA can launch; None if it can on none."""
+    return _found()[0]
+
+
+def _found() -> tuple[str | None, str | None]:
     with _LOCK:
-        return _gpu_arch()
+        return _find()
 
 
 @functools.cache
-def _gpu_arch() -> str | None:
+def _find() -> tuple[str | None, str | None]:
+    """Return the architecture, or why there is none."""
     try:
         jax.local_devices(backend=_PLATFORM[0])
-        found = native_arch(get_backend(_BACKEND))
+        arch = native_arch(get_backend(_BACKEND))
     # RuntimeError: JAX has no such platform.
-    except (RuntimeError, TcusimError):
-        return None
-    if found is None or register(_TARGET, Handler(_launch), _PLATFORM[1]) is not None:
-        return None
-    return found
+    except (RuntimeError, TcusimError) as error:
+        return None, str(error)
+    if arch is None:
+        return None, "nobody knows the arithmetic of this GPU"
+    reason = register(_TARGET, Handler(_launch), _PLATFORM[1])
+    return (arch, None) if reason is None else (None, reason)
 
 
 def _rule(name: str, arrays: Sequence[Array], dtype: Any, arch: str) -> TypeRule | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import re
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,7 @@ jax: Any = pytest.importorskip("jax", reason="jax is not installed")
 
 import jax.numpy as jnp  # noqa: E402 - jax is there
 
+import tcusim.jax  # noqa: E402
 from tcusim.jax import ffi, operations  # noqa: E402
 from tcusim.jax import functions as tj  # noqa: E402
 
@@ -51,7 +53,7 @@ def standing_in(gpu: StandIn, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand
     # XLA takes each name once.
     monkeypatch.setattr(operations, "_TARGET", f"tcusim test {next(_NUMBERS)}")
     monkeypatch.setattr(operations, "Handler", partial(ffi.Handler, on_stream=False))
-    clears = (operations._gpu_arch.cache_clear, jax.clear_caches, plan_for.cache_clear, READY.clear)
+    clears = (operations._find.cache_clear, jax.clear_caches, plan_for.cache_clear, READY.clear)
     for clear in clears:
         clear()
     yield gpu
@@ -220,10 +222,22 @@ def test_another_gpu_is_followed_where_it_computes_on_the_host(
     assert (operations.gpu_arch(), standing_in.launches) == ("volta", 0)
 
 
-@pytest.mark.parametrize("lacking", ["jax.ffi", "the platform", "the backend", "the version"])
+@pytest.mark.parametrize(
+    ("lacking", "text"),
+    [
+        ("jax.ffi", "XLA takes no handler from Python: ModuleNotFoundError: import of jax.ffi"),
+        ("the platform", "cuda"),
+        ("the backend", "stand-in: It is not here."),
+        ("the version", "version"),
+        ("an architecture", "nobody knows the arithmetic of this GPU"),
+    ],
+)
 def test_without_a_piece(
-    standing_in: StandIn, monkeypatch: pytest.MonkeyPatch, lacking: str
+    standing_in: StandIn, monkeypatch: pytest.MonkeyPatch, lacking: str, text: str
 ) -> None:
+    def refuse(value: Any) -> Any:
+        raise Unsupported("another layout")
+
     match lacking:
         case "jax.ffi":
             monkeypatch.setitem(sys.modules, "jax.ffi", None)
@@ -232,10 +246,18 @@ def test_without_a_piece(
         case "the backend":
             monkeypatch.setattr(standing_in, "available", lambda: "It is not here.")
         case "the version":
-            monkeypatch.setattr(ffi, "_METADATA", 77)
+            monkeypatch.setattr(ffi, "_known", refuse)
+        case "an architecture":
+            monkeypatch.setattr(standing_in, "native_arch", lambda: None)
     x = array("float16", 3, 40)
     same(tj.sum(x, 1), tcusim.sum(x, axis=1))
     assert (operations.gpu_arch(), standing_in.launches) == (None, 0)
+    assert re.search(text, str(tcusim.jax.why_on_host()))
+
+
+@pytest.mark.usefixtures("xla")
+def test_with_all_pieces() -> None:
+    assert tcusim.jax.why_on_host() is None
 
 
 # --- Frames that are wrong ------------------------------------------------------------------------
