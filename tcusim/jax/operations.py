@@ -125,12 +125,6 @@ def why_on_host() -> str | None:
         What is missing, and the command that helps if there is one. Of one kind of array the types
         may still be such that no GPU computes them as the simulator does: integers other than int8,
         and float32 where there is no bfloat16.
-
-    Examples
-    --------
-    >>> import tcusim.jax
-    >>> tcusim.jax.why_on_host()  # doctest: +SKIP
-    "Unknown backend cuda"
     """
     return _found()[1]
 
