@@ -31,6 +31,7 @@ import numpy as np
 
 from tcusim.arrays.dtypes import numpy_type
 from tcusim.errors import BackendUnavailable, InputError, TcusimError, Unsupported
+from tcusim.jax.environment import usual_arithmetic
 
 __all__ = ["Compute", "Handler", "XlaArray", "current_stream", "register"]
 
@@ -240,7 +241,8 @@ class Handler:
                 return None
             extension = found.next
         try:
-            self._run(_known(frame))
+            with usual_arithmetic():
+                self._run(_known(frame))
         # What an exception of Python would leave behind is a result of XLA that nobody computed.
         except BaseException as error:
             return _error(frame.api.contents, error)

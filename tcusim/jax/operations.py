@@ -20,6 +20,7 @@ import tcusim
 from tcusim.arrays.dtypes import TypeRule, types_on_device
 from tcusim.backends import get_backend, native_arch
 from tcusim.errors import TcusimError
+from tcusim.jax.environment import usual_arithmetic
 from tcusim.jax.ffi import Handler, XlaArray, register
 from tcusim.machine import arch_of, rule_for
 
@@ -83,8 +84,9 @@ def _on_host(
     name: str, result: jax.ShapeDtypeStruct, keywords: Mapping[str, Any], *arrays: Array
 ) -> Array:
     def compute(*values: Any) -> Any:
-        found = _FUNCTIONS[name](*map(np.asarray, values), **keywords)
-        return np.asarray(found, result.dtype)
+        with usual_arithmetic():
+            found = _FUNCTIONS[name](*map(np.asarray, values), **keywords)
+            return np.asarray(found, result.dtype)
 
     return jax.pure_callback(compute, result, *arrays, vmap_method="broadcast_all")
 
