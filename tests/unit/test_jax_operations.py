@@ -1,0 +1,259 @@
+"""Operations of JAX: through XLA's own call frames, on its CPU, and on the host."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tcusim
+from gpu_standin import StandIn
+from tcusim import backends
+from tcusim.arrays.calls import READY
+from tcusim.arrays.plans import plan_for
+from tcusim.errors import Unsupported
+
+jax: Any = pytest.importorskip("jax", reason="jax is not installed")
+
+import jax.numpy as jnp  # noqa: E402 - jax is there
+
+import tcusim.jax  # noqa: E402
+from tcusim.jax import ffi, operations  # noqa: E402
+from tcusim.jax import functions as tj  # noqa: E402
+
+IDS = np.array([0, 0, 2, 2, 2])
+_NUMBERS = itertools.count()
+
+
+def array(dtype: Any, *shape: int) -> Any:
+    return (np.random.default_rng(4).standard_normal(shape) * 3).astype(dtype)
+
+
+def same(got: Any, expected: Any) -> None:
+    values = np.asarray(expected)
+    assert (np.asarray(got).dtype, np.shape(got)) == (values.dtype, values.shape)
+    assert np.asarray(got).tobytes() == values.tobytes()
+
+
+@pytest.fixture
+def standing_in(gpu: StandIn, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    """Have XLA's CPU call the handler, which launches on a GPU that the simulator stands in for."""
+    backends.register_backend(gpu)
+    monkeypatch.setattr(operations, "_BACKEND", gpu.name)
+    monkeypatch.setattr(operations, "_PLATFORM", ("cpu", "cpu"))
+    # XLA takes each name once.
+    monkeypatch.setattr(operations, "_TARGET", f"tcusim test {next(_NUMBERS)}")
+    monkeypatch.setattr(operations, "Handler", partial(ffi.Handler, on_stream=False))
+    clears = (operations._find.cache_clear, jax.clear_caches, plan_for.cache_clear, READY.clear)
+    for clear in clears:
+        clear()
+    yield gpu
+    for clear in clears:
+        clear()
+
+
+@pytest.fixture
+def xla(standing_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """Have nothing computed on the host."""
+
+    traced = jax.pure_callback
+
+    def refuse(*values: Any) -> Any:
+        raise AssertionError("computed on the host")
+
+    def instead(function: Any, *arguments: Any, **keywords: Any) -> Any:
+        return traced(refuse, *arguments, **keywords)
+
+    monkeypatch.setattr(jax, "pure_callback", instead)
+    return standing_in
+
+
+# --- XLA's own frames -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", ml_dtypes.bfloat16, "int8"])
+def test_bits_are_numpys(xla: StandIn, dtype: Any) -> None:
+    x = array(dtype, 5, 300)
+    wide: dict[str, Any] = {"dtype": "int32"} if dtype == "int8" else {}
+    same(tj.sum(x, 1), tcusim.sum(x, axis=1, **wide))
+    same(tj.sum(x, 0, keepdims=True), tcusim.sum(x, axis=0, keepdims=True, **wide))
+    same(tj.sum(x), tcusim.sum(x, **wide))
+    for axis in (0, 1):
+        same(tj.cumsum(x, axis, reverse=True, exclusive=True),
+             tcusim.cumsum(x, axis=axis, reverse=True, exclusive=True, **wide))  # fmt: skip
+    same(
+        tj.segment_sum(x, IDS, 4, indices_are_sorted=True),
+        tcusim.segmented_sum(x, segment_ids=IDS, num_segments=4, axis=0, **wide),
+    )
+    same(tj.matmul(x, x.T), tcusim.matmul(x, x.T, **wide))
+    assert xla.launches >= 7
+
+
+def test_another_type_of_the_result(xla: StandIn) -> None:
+    x = array("float16", 3, 40)
+    same(tj.sum(x, 1, "float32"), tcusim.sum(x, axis=1, dtype="float32"))
+    y, ids = x.astype("float64"), np.arange(40)
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", True)
+    try:
+        same(tj.cumsum(x, 1, "float64"), tcusim.cumsum(x, axis=1, dtype="float64"))
+        same(tj.matmul(y, y.T), tcusim.matmul(y, y.T))
+        expected = tcusim.segmented_sum(y.T, segment_ids=ids, num_segments=50, axis=0)
+        same(tj.segment_sum(y.T, ids, 50), expected)
+    finally:
+        jax.config.update("jax_enable_x64", before)
+    assert xla.launches
+
+
+def test_transformed(xla: StandIn) -> None:
+    x = array("float32", 4, 5, 6)
+    calls: tuple[Callable[[Any], Any], ...] = (
+        lambda a: tj.sum(a, 0),
+        lambda a: tj.cumsum(a, -1),
+        lambda a: tj.segment_sum(a, IDS, 3),
+        lambda a: tj.matmul(a, a.T),
+        lambda a: jax.vmap(tj.sum)(a),
+    )
+    for call in calls:
+        one_by_one = np.stack([call(one) for one in x])
+        same(jax.vmap(call)(x), one_by_one)
+        same(jax.jit(jax.vmap(call))(x), one_by_one)
+        together = jax.vmap(jax.vmap(call))(x.reshape(2, 2, 5, 6))
+        same(together, one_by_one.reshape(together.shape))
+        same(jax.vmap(call)(x[:0]), one_by_one[:0])
+        gradient = jax.vmap(jax.grad(lambda a, call=call: (call(a) ** 2).sum()))(x)
+        assert gradient.shape == x.shape
+    assert xla.launches
+
+
+def test_a_loop(xla: StandIn) -> None:
+    x = array("float16", 7, 33)
+
+    def step(total: Any, row: Any) -> tuple[Any, Any]:
+        total = total + tj.sum(row)
+        return total, tj.cumsum(row)
+
+    total, rows = jax.jit(lambda x: jax.lax.scan(step, jnp.float16(0), x))(x)
+    same(rows, tcusim.cumsum(x, axis=1))
+    expected = np.float16(0)
+    for one in tcusim.sum(x, axis=1):
+        expected = np.float16(expected + one)
+    same(total, expected)
+    assert xla.launches == 14
+
+
+def test_a_repeated_call_takes_the_short_way(xla: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(xla), "in_primary_context", True)
+    x = jnp.asarray(array("float16", 5, 300))
+    first = tj.sum(x, 1)
+    monkeypatch.setattr(xla, "open_stream", None)
+    same(tj.sum(x + 0, 1), first)
+    assert xla.launches == 2
+
+
+def test_several_threads(xla: StandIn) -> None:
+    arrays = [array("float32", 3, 100 + number % 3) for number in range(12)]
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda x: np.asarray(jax.jit(tj.cumsum)(x)), arrays))
+    for x, result in zip(arrays, results, strict=True):
+        same(result, tcusim.cumsum(x, axis=1))
+    assert xla.launches == 12
+
+
+@pytest.mark.usefixtures("xla")
+def test_nothing_to_compute() -> None:
+    for shape in ((0,), (3, 0), (0, 3)):
+        x = np.zeros(shape, np.float32)
+        same(tj.sum(x, -1), np.zeros(shape[:-1], np.float32))
+        same(tj.cumsum(x), x)
+    same(tj.matmul(np.zeros((2, 0), "f4"), np.zeros((0, 3), "f4")), np.zeros((2, 3), "f4"))
+    same(tj.segment_sum(np.zeros((0, 2), "f4"), np.zeros(0, int), 3), np.zeros((3, 2), "f4"))
+    same(tj.segment_sum(np.ones((2, 2), "f4"), np.zeros(2, int), 0), np.zeros((0, 2), "f4"))
+
+
+def test_an_error_of_a_launch_is_one_of_xla(xla: StandIn) -> None:
+    x = array("float32", 3, 64)
+    xla.fails = ZeroDivisionError("nobody divides\0by it")
+    text = r"INTERNAL: tcusim\.jax: stand-in: .* failed: ZeroDivisionError: nobody divides by it"
+    for call in (tj.sum, jax.jit(lambda a: tj.sum(a, 1) * 2)):
+        with pytest.raises(Exception, match=text):
+            jax.block_until_ready(call(x))
+    xla.fails = None
+    same(tj.sum(x, 1), tcusim.sum(x, axis=1))
+
+
+def test_an_error_of_python_is_one_of_xla(xla: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    del xla
+    nothing: dict[str, Any] = {}
+    monkeypatch.setattr(operations, "_parsed", lambda text: nothing["é"])
+    with pytest.raises(Exception, match=r"INTERNAL: tcusim\.jax: KeyError: 'é'"):
+        jax.block_until_ready(tj.sum(np.ones(3, np.float32)))
+
+
+# --- On the host ----------------------------------------------------------------------------------
+
+
+def test_what_the_gpu_computes_otherwise_goes_to_the_host(standing_in: StandIn) -> None:
+    x = array("float16", 3, 40)
+    same(tj.sum(x, 1, arch="v100"), tcusim.sum(x, axis=1, arch="volta"))
+    assert tj.sum(np.arange(5, dtype=np.int16)).tolist() == 10
+    y = x.astype("float32")
+    same(tj.matmul(x, y.T), tcusim.matmul(x, y.T, dtype="float16"))
+    assert standing_in.launches == 0
+    same(tj.sum(x, 1, arch="h200"), tcusim.sum(x, axis=1))
+    assert standing_in.launches == 1
+
+
+def test_another_gpu_is_followed_where_it_computes_on_the_host(
+    standing_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(standing_in.driver), "number_of_sm", 70)
+    x = array("float32", 3, 64)
+    same(tj.sum(x, 1), tcusim.sum(x, axis=1, arch="volta"))
+    assert (operations.gpu_arch(), standing_in.launches) == ("volta", 0)
+
+
+@pytest.mark.parametrize(
+    ("lacking", "text"),
+    [
+        ("jax.ffi", "XLA takes no handler from Python: ModuleNotFoundError: import of jax.ffi"),
+        ("the platform", "cuda"),
+        ("the backend", "stand-in: It is not here."),
+        ("the version", "version"),
+        ("an architecture", "nobody knows the arithmetic of this GPU"),
+    ],
+)
+def test_without_a_piece(
+    standing_in: StandIn, monkeypatch: pytest.MonkeyPatch, lacking: str, text: str
+) -> None:
+    def refuse(value: Any) -> Any:
+        raise Unsupported("another layout")
+
+    match lacking:
+        case "jax.ffi":
+            monkeypatch.setitem(sys.modules, "jax.ffi", None)
+        case "the platform":
+            monkeypatch.setattr(operations, "_PLATFORM", ("cuda", "CUDA"))
+        case "the backend":
+            monkeypatch.setattr(standing_in, "available", lambda: "It is not here.")
+        case "the version":
+            monkeypatch.setattr(ffi, "_known", refuse)
+        case "an architecture":
+            monkeypatch.setattr(standing_in, "native_arch", lambda: None)
+    x = array("float16", 3, 40)
+    same(tj.sum(x, 1), tcusim.sum(x, axis=1))
+    assert (operations.gpu_arch(), standing_in.launches) == (None, 0)
+    assert re.search(text, str(tcusim.jax.why_on_host()))
+
+
+@pytest.mark.usefixtures("xla")
+def test_with_all_pieces() -> None:
+    assert tcusim.jax.why_on_host() is None
