@@ -63,6 +63,11 @@ class Types:
     result: str
     part: str | None = None
 
+    def require_on(self, arch: str) -> None:
+        """Refuse an architecture that does not multiply these types; what is only added is not."""
+        if not adds_rows(self.ab):
+            rule_for(arch, self.ab, self.acc)
+
     @property
     def sums(self) -> str:
         """The type of parts' sums: that of accumulators, or of results of 64 bits."""
@@ -97,8 +102,7 @@ class AnyProblem(ABC):
     def __post_init__(self) -> None:
         """Refuse types that the architecture does not multiply; call it by its own name."""
         if self.arch is not None:
-            if not adds_rows(self.types.ab):
-                rule_for(self.arch, self.types.ab, self.types.acc)
+            self.types.require_on(self.arch)
             object.__setattr__(self, "arch", arch_of(self.arch).name)
 
     @property

@@ -22,7 +22,7 @@ from tcusim.backends import get_backend, native_arch
 from tcusim.errors import TcusimError
 from tcusim.jax.environment import usual_arithmetic
 from tcusim.jax.ffi import Handler, XlaArray, register
-from tcusim.machine import arch_of, rule_for
+from tcusim.machine import arch_of
 
 __all__ = ["called", "gpu_arch", "why_on_host"]
 
@@ -126,7 +126,7 @@ def why_on_host() -> str | None:
     str or None
         What is missing, and the command that helps if there is one. Of one kind of array the types
         may still be such that no GPU computes them as the simulator does: integers other than int8,
-        and float32 where there is no bfloat16.
+        and factors of float32 where there is no bfloat16.
     """
     return _found()[1]
 
@@ -164,7 +164,7 @@ def _rule(name: str, arrays: Sequence[Array], dtype: Any, arch: str) -> TypeRule
         return None
     try:
         rule = types_on_device(given, dtype, "f32", arch, product=is_product)
-        rule_for(arch, rule.types.ab, rule.types.acc)
+        rule.types.require_on(arch)
     except TcusimError:
         return None
     return rule
