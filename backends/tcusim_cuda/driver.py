@@ -9,7 +9,7 @@ import contextlib
 import functools
 import importlib
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -253,20 +253,26 @@ class Driver:
         which = self._cuda.CUfunction_attribute(_DYNAMIC_SHARED_BYTES)
         self._call("cuFuncSetAttribute", function, which, dynamic_bytes)
 
-    def launch(
+    def launcher(
         self, function: Any, sizes: tuple[int, int, int], stream: Any, arguments: int
-    ) -> None:
-        """Launch a function from `load` on a stream from `stream`.
+    ) -> Callable[[], None]:
+        """Return what launches a function from `load` on a stream from `stream`.
 
         sizes: blocks, threads of a block, and bytes of dynamic shared memory. arguments: the
-        address of an array with the address of each argument.
+        address of an array with the address of each argument, which are read at each launch.
         """
         blocks, threads, shared = sizes
-        (status,) = self._cuda.cuLaunchKernel(
-            function, blocks, 1, 1, threads, 1, 1, shared, stream, arguments, 0
+        ask = functools.partial(
+            self._cuda.cuLaunchKernel,
+            *(function, blocks, 1, 1, threads, 1, 1, shared, stream, arguments, 0),
         )
-        if status:
-            raise DriverError(f"NVIDIA's driver: cuLaunchKernel: {self._reason(status)}")
+
+        def launch() -> None:
+            (status,) = ask()
+            if status:
+                raise DriverError(f"NVIDIA's driver: cuLaunchKernel: {self._reason(status)}")
+
+        return launch
 
     # --- Calls -------------------------------------------------------------------------------
 

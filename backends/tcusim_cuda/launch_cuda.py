@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -116,7 +116,12 @@ class CudaLauncher(Launcher):
 
     def launch(self, call: Call, stream: Stream) -> None:
         """Launch in the active context."""
-        Driver.open().launch(call.function, call.sizes, stream.owner, call.pointers_address)
+        self.ready(call, stream)()
+
+    def ready(self, call: Call, stream: Stream) -> Callable[[], None]:
+        """Return what launches in the active context, again and again."""
+        arguments = call.pointers_address
+        return Driver.open().launcher(call.function, call.sizes, stream.owner, arguments)
 
     def memory(self, like: DeviceArray | None, nbytes: int, stream: Stream) -> tuple[Any, int]:
         """Return memory from torch for its tensors, so that one allocator has it all."""

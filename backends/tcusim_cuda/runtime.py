@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from tcusim.errors import BackendUnavailable, InputError, TcusimError, Unsupported
@@ -114,6 +115,10 @@ class Runtime(ABC):
     @abstractmethod
     def launch(self, call: Call, stream: Stream) -> None:
         """Launch in the active context."""
+
+    def ready(self, call: Call, stream: Stream) -> Callable[[], None]:
+        """Return what launches in the active context, again and again."""
+        return partial(self.launch, call, stream)
 
     def memory(self, like: DeviceArray | None, nbytes: int, stream: Stream) -> tuple[Any, int]:
         """Return memory for use on a stream, as an object that frees it, and its address.

@@ -65,13 +65,14 @@ class _Queue:
     """The launches of a plan on one stream: ready but for the addresses of a call's arrays.
 
     words: the arguments of all launches: addresses of the plan's inputs, of its outputs, of
-    temporaries, then scalars. status, status_bytes: the memory to clear before each round. memory:
-    what frees the temporaries.
+    temporaries, then scalars. launches: of the calls, each ready to be made. status, status_bytes:
+    the memory to clear before each round. memory: what frees the temporaries.
     """
 
     stream: Stream
     words: Words
     calls: tuple[Call, ...]
+    launches: tuple[Callable[[], None], ...]
     status: int
     status_bytes: int
     memory: Any
@@ -190,16 +191,15 @@ class DeviceSession:
 
     def _fire(self, queue: _Queue, addresses: Sequence[int]) -> None:
         """Launch a queue on arrays at these addresses: the inputs, then the result."""
-        words, launch, stream = queue.words, self.runtime.launch, queue.stream
+        words = queue.words
         try:
             with self._lock:
                 for place, address in enumerate(addresses):
                     words[place] = address
                 if queue.status_bytes:
-                    Driver.open().clear(queue.status, queue.status_bytes, stream.handle)
-                for call in queue.calls:
-                    self._now = call
-                    launch(call, stream)
+                    Driver.open().clear(queue.status, queue.status_bytes, queue.stream.handle)
+                for self._now, launch in zip(queue.calls, queue.launches, strict=True):
+                    launch()
         except Exception as error:
             self.runtime.explain(error, self.plan.title, self._configured)
             raise
@@ -538,7 +538,8 @@ class DeviceSession:
             Call(one, step.kernel, step.blocks, words, which)
             for one, step, which in zip(loaded, launched, arguments, strict=True)
         )
-        return _Queue(stream, words, calls, status, status_bytes, owner)
+        launches = tuple(self.runtime.ready(call, stream) for call in calls)
+        return _Queue(stream, words, calls, launches, status, status_bytes, owner)
 
     def _queue_all(self, queue: _Queue, works: Sequence[_Work], *, poison: bool = False) -> None:
         """Queue rounds of launches, in the active context."""
@@ -556,9 +557,8 @@ class DeviceSession:
                 driver.poison(address, memory.size, format_of(memory.dtype), handle)
             if queue.status_bytes:
                 driver.clear(queue.status, queue.status_bytes, handle)
-            for call in queue.calls:
-                self._now = call
-                self.runtime.launch(call, queue.stream)
+            for self._now, launch in zip(queue.calls, queue.launches, strict=True):
+                launch()
             for do in work.after:
                 do(driver, handle)
 
