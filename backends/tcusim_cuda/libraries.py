@@ -106,9 +106,16 @@ class QuickLibrary(Library):
     def new(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
         """Return a new array on the device of another, which is the current one."""
 
-    def maker(self, shape: tuple[int, ...], dtype: str) -> Callable[[Any], Any]:
-        """Return what makes such an array beside another, again and again."""
-        return lambda like: self.new(like, shape, dtype)
+    def readers(self) -> tuple[Callable[[Any], int], Callable[[Any], bool]]:
+        """Return what tells an array's address, and whether it has no gaps, again and again.
+
+        The array is on a GPU, and nothing is recorded of it.
+        """
+        return self.address, self.is_plain
+
+    def maker(self, like: Any, shape: tuple[int, ...], dtype: str) -> Callable[[], Any]:
+        """Return what makes such an array beside another, again and again; it does not keep it."""
+        return partial(self.new, self.new(like, (), dtype), shape, dtype)
 
     def described(self, array: Any, name: str, *, contiguous: bool) -> DeviceArray:
         """Return what an array in GPU memory is."""
@@ -194,9 +201,16 @@ class _Torch(QuickLibrary):
     def new(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
         return like.new_empty(shape, dtype=getattr(sys.modules["torch"], dtype))
 
-    def maker(self, shape: tuple[int, ...], dtype: str) -> Callable[[Any], Any]:
-        kind = getattr(sys.modules["torch"], dtype)
-        return lambda like: like.new_empty(shape, dtype=kind)
+    def readers(self) -> tuple[Callable[[Any], int], Callable[[Any], bool]]:
+        kind = self.array_type
+        return kind.data_ptr, kind.is_contiguous
+
+    def maker(self, like: Any, shape: tuple[int, ...], dtype: str) -> Callable[[], Any]:
+        # To read a shape and a type from Python takes torch longer than to make the array: they are
+        # copied from a tensor, whose own memory is let go.
+        pattern = self.new(like, shape, dtype)
+        pattern.untyped_storage().resize_(0)
+        return partial(self.imported.empty_like, pattern)
 
 
 class _Cupy(QuickLibrary):

@@ -173,16 +173,15 @@ class DeviceSession:
         ):
             return None
         if out is None:
-            new = library.maker(shape, self._result)
-            out = self._made(new, inputs[self._first])
+            out = self._made(partial(library.new, inputs[self._first], shape, self._result))
             addresses.append(library.address(out))
         self._fire(queue, addresses)
         return out
 
-    def _made(self, new: Callable[[Any], Any], like: Any) -> Any:
+    def _made(self, new: Callable[[], Any]) -> Any:
         """Return a new array for the result."""
         try:
-            return new(like)
+            return new()
         # Whatever the library raises goes on, as an error that says what was launched if it can.
         except Exception as error:
             self._now = None
@@ -212,20 +211,21 @@ class DeviceSession:
         library, _, _, device, _ = look
         driver, quick = Driver.open(), self._quick
         context = driver.primary_context(device)
-        is_plain, address_of = library.is_plain, library.address
-        stream_now, new = library.stream_reader(device), library.maker(shape, self._result)
+        address_of, has_no_gaps = library.readers()
+        stream_now = library.stream_reader(device)
+        new = library.maker(arrays[0], shape, self._result)
 
         def lane(*arrays: Any) -> Any:
             addresses = []
             for array in arrays:
                 address = address_of(array)
-                if address % TILE_BYTES or not is_plain(array):
+                if address % TILE_BYTES or not has_no_gaps(array):
                     return None
                 addresses.append(address)
             queue = quick.get((device, stream_now(), False))
             if queue is None or driver.current_context() != context:
                 return None
-            out = self._made(new, arrays[0])
+            out = self._made(new)
             addresses.append(address_of(out))
             self._fire(queue, addresses)
             return out

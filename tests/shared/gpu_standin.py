@@ -292,11 +292,17 @@ class Torch(ModuleType):
     def is_grad_enabled(self) -> bool:
         return self.grad_enabled
 
+    @staticmethod
+    def empty_like(tensor: Torch.Tensor) -> Torch.Tensor:
+        return Torch.Tensor(aligned(np.zeros_like(tensor.values)))
+
     class Tensor:
         is_cuda = True
         layout = "strided"
         requires_grad = False
         device = SimpleNamespace(index=0)
+        # Of whose memory was let go.
+        sizes: list[int] = []  # noqa: RUF012
 
         def __init__(self, values: NDArray[Any]) -> None:
             self.values, self.shape = values, values.shape
@@ -310,6 +316,9 @@ class Torch(ModuleType):
 
         def new_empty(self, shape: tuple[int, ...], dtype: Any) -> Torch.Tensor:
             return Torch.Tensor(aligned(np.zeros(shape, dtype)))
+
+        def untyped_storage(self) -> Any:
+            return SimpleNamespace(resize_=self.sizes.append)
 
 
 class Cupy:

@@ -22,7 +22,7 @@ from gpu_standin import (
     run,
 )
 from tcusim.errors import BackendUnavailable, InputError
-from tcusim_cuda.libraries import QuickLibrary, device_array, library_of
+from tcusim_cuda.libraries import QuickLibrary, device_array, library_of, quick_library
 
 
 def test_dlpack_in_the_computers_memory_is_numpy() -> None:
@@ -83,6 +83,20 @@ def test_a_torch_tensor_on_the_gpu(torch: Torch) -> None:
     found = device_array(Torch.Tensor(X[::2]), "a")
     assert found is not None
     assert (found.stream, found.contiguous) == (5, False)
+
+
+def test_results_beside_a_tensor_keep_no_memory(torch: Torch) -> None:
+    library = quick_library(Torch.Tensor)
+    assert library is not None
+    torch.float32 = np.float32  # type: ignore[attr-defined]
+    x = Torch.Tensor(aligned(X))
+    made = [library.maker(x, (3, 2), "float32")() for _ in range(2)]
+    assert [(one.shape, one.dtype) for one in made] == 2 * [((3, 2), "torch.float32")]
+    assert made[0].data_ptr() != made[1].data_ptr()
+    assert Torch.Tensor.sizes.pop() == 0
+    address_of, has_no_gaps = library.readers()
+    assert (address_of(x), has_no_gaps(x)) == (x.data_ptr(), True)
+    assert not has_no_gaps(Torch.Tensor(X[::2]))
 
 
 def test_a_tensor_whose_gradient_would_be_lost(torch: Torch) -> None:
