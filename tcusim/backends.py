@@ -132,8 +132,8 @@ class Lane(Protocol):
     def __call__(self, *arrays: Any) -> Any:
         """Return the result in a new array; None, and nothing is launched, if it is not for these.
 
-        arrays: the plan's inputs, of the same library, shapes, types and GPU as those. All else,
-        the stream, the context, addresses and gaps, is looked at.
+        arrays: the plan's inputs, of the same library, shapes, types and GPU as those, and nothing
+        is recorded of them. All else, the stream, the context, addresses and gaps, is looked at.
         """
 
 

@@ -7,9 +7,12 @@ would take longer than the launch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 import torch
+from torch.autograd import forward_ad
+from torch.compiler import is_compiling
 
 import tcusim
 from tcusim.errors import InputError
@@ -48,16 +51,23 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 # A function of torch's own, which it may lose.
 _any_autocast = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_transform = torch._C._functorch.peek_interpreter_stack
 
 
 def is_simple(*tensors: Tensor | None) -> bool:
     """Return whether nothing has to know of a call on these tensors but the kernel.
 
-    Nothing traces or compiles it, records a derivative, or maps it over a batch.
+    Nothing traces or compiles it, records a derivative, carries a tangent along, or maps it over a
+    batch.
     """
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
-        return False
-    if torch._C._functorch.peek_interpreter_stack() is not None:
+    if (
+        is_compiling()
+        or _dispatch_modes()
+        or _transform() is not None
+        # Within a level of forward mode: which tensors have tangents takes longer to ask.
+        or getattr(forward_ad, "_current_level", 0) >= 0
+    ):
         return False
     grad = torch.is_grad_enabled()
     # A loop, which takes half as long as `all`.
@@ -98,13 +108,17 @@ def _everywhere(numbers: Any) -> Any:
 
 
 def _of_autocast(tensor: Tensor, dtype: Any) -> Any:
-    """Return the type of a sum's result: under autocast that of half precision is float32."""
-    require_tensor("input", tensor)
+    """Return the type asked for: under autocast a sum of half precision is float32 unasked."""
     # The first question takes a tenth of the second one's time.
-    asked = dtype is None and _any_autocast() and tensor.dtype in _HALF
-    if asked and torch.is_autocast_enabled(tensor.device.type):
-        return torch.float32
-    return result_type(dtype, tensor.dtype)
+    if dtype is None and _any_autocast() and tensor.dtype in _HALF:
+        return torch.float32 if torch.is_autocast_enabled(tensor.device.type) else None
+    return dtype
+
+
+def _result_type(tensor: Tensor, dtype: Any) -> Any:
+    """Return the type of a sum's result."""
+    require_tensor("input", tensor)
+    return result_type(_of_autocast(tensor, dtype), tensor.dtype)
 
 
 def _put(result: Tensor, out: Tensor | None) -> Tensor:
@@ -168,12 +182,12 @@ def sum(
     >>> tct.sum(torch.arange(6, dtype=torch.float16).reshape(2, 3), dim=1)
     tensor([ 3., 12.], dtype=torch.float16)
     """
-    wanted = _of_autocast(input, dtype)
     axes = (dim,) if isinstance(dim, int) else None if dim is None else tuple(dim)
     if is_simple(input):
-        arguments = axes, keepdim, wanted, bits
-        result = launched(("sum", *arguments), input, lambda: sum_kernel(input, *arguments))
-        return _put(result, out)
+        wanted = _of_autocast(input, dtype)
+        result = launched(sum_kernel, input, axes, keepdim, wanted, bits)
+        return result if out is None else _put(result, out)
+    wanted = _result_type(input, dtype)
     return _put(operator("sum")(input, axes, keepdim, wanted, bits), out)
 
 
@@ -218,11 +232,11 @@ def cumsum(
     >>> tct.cumsum(torch.ones(4, dtype=torch.float16), 0, reverse=True)
     tensor([4., 3., 2., 1.], dtype=torch.float16)
     """
-    wanted = _of_autocast(input, dtype)
     simple = is_simple(input)
     if simple and out is None:
-        arguments = dim, exclusive, reverse, wanted, bits
-        return launched(("cumsum", *arguments), input, lambda: cumsum_kernel(input, *arguments))
+        wanted = _of_autocast(input, dtype)
+        return launched(cumsum_kernel, input, dim, exclusive, reverse, wanted, bits)
+    wanted = _result_type(input, dtype)
     if simple:
         return tcusim.cumsum(
             input.detach(), axis=dim, dtype=array_name_of(wanted), out=out,
@@ -288,9 +302,8 @@ def segment_sum(
     tensor([1., 0., 9.])
     """
     input, offsets, dim = _segments(input, size, offsets, ids, num_segments, dim, check)
-    wanted = _of_autocast(input, dtype)
-    call = segment_sum_kernel if is_simple(input, offsets) else operator("segment_sum")
-    return _put(call(input, offsets, size or 0, dim, check, wanted, bits), out)
+    arguments = size or 0, dim, check, _result_type(input, dtype), bits
+    return _put(_of_segments("segment_sum", segment_sum_kernel, input, offsets, arguments), out)
 
 
 def segment_cumsum(
@@ -334,10 +347,25 @@ def segment_cumsum(
     tensor([1., 2., 1., 2., 3.])
     """
     input, offsets, dim = _segments(input, size, offsets, ids, num_segments, dim, check)
-    wanted = _of_autocast(input, dtype)
-    call = segment_cumsum_kernel if is_simple(input, offsets) else operator("segment_cumsum")
-    result = call(input, offsets, size or 0, dim, check, exclusive, reverse, wanted, bits)
+    wanted = _result_type(input, dtype)
+    arguments = size or 0, dim, check, exclusive, reverse, wanted, bits
+    result = _of_segments("segment_cumsum", segment_cumsum_kernel, input, offsets, arguments)
     return _put(result, out)
+
+
+def _of_segments(
+    name: str,
+    kernel: Callable[..., Any],
+    input: Tensor,
+    offsets: Tensor | None,
+    arguments: tuple[Any, ...],
+) -> Tensor:
+    """Return an operator's result; that of segments of one size by the way that is kept."""
+    if not is_simple(input, offsets):
+        return operator(name)(input, offsets, *arguments)
+    if offsets is None:
+        return launched(kernel, input, None, *arguments)
+    return kernel(input, offsets, *arguments)
 
 
 def _segments(

@@ -89,7 +89,7 @@ def _length(input: Any, offsets: Any, size: int, dim: int) -> int:
 
 
 def sum_kernel(input: Any, dim: Any, keepdim: bool, dtype: Any, bits: Any) -> Any:
-    """Compute the operator `sum`."""
+    """Compute the operator `sum`. dtype: as `sum` of `tcusim.torch` takes it, too."""
     result = tcusim.sum(
         plain(input),
         axis=None if dim is None else tuple(dim),
@@ -104,7 +104,7 @@ def sum_kernel(input: Any, dim: Any, keepdim: bool, dtype: Any, bits: Any) -> An
 def cumsum_kernel(
     input: Any, dim: int, exclusive: bool, reverse: bool, dtype: Any, bits: Any
 ) -> Any:
-    """Compute the operator `cumsum`."""
+    """Compute the operator `cumsum`. dtype: as in `sum_kernel`."""
     result = tcusim.cumsum(
         plain(input),
         axis=dim,
@@ -127,7 +127,7 @@ def segment_sum_kernel(
         offsets=offsets,
         check_offsets=check,
         axis=dim,
-        dtype=array_name_of(dtype),
+        dtype=array_name_of(result_type(dtype, input.dtype)),
         bits=bits,
         arch=arch_for(input),
     )
@@ -154,7 +154,7 @@ def segment_cumsum_kernel(
         axis=dim,
         exclusive=exclusive,
         reverse=reverse,
-        dtype=array_name_of(dtype),
+        dtype=array_name_of(result_type(dtype, input.dtype)),
         bits=bits,
         arch=arch_for(input),
     )

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from tcusim.arrays.calls import lane_of, noticed
 from tcusim.backends import Lane
+from tcusim.torch.operators import plain
 
 __all__ = ["found", "keep", "launched"]
 
@@ -19,24 +20,24 @@ _MOST: Final = 256
 _LANES: Final[dict[Hashable, Lane]] = {}
 
 
-def launched(asked: Hashable, input: Any, general: Callable[[], Any]) -> Any:
-    """Return an operator's result: by the way that is kept for such a tensor, or the general one.
+def launched(kernel: Callable[..., Any], input: Any, *arguments: Hashable) -> Any:
+    """Return a kernel's result: by the way that is kept for such a tensor, or the general one.
 
     Nothing records, traces or maps the tensor.
     """
     if not input.is_cuda:
-        return general()
-    key = asked, input.shape, input.dtype, input.device
+        return kernel(input, *arguments)
+    # A number is read, hashed and compared faster than a device.
+    key = kernel, arguments, input.shape, input.dtype, input.get_device()
     lane = _LANES.get(key)
     if lane is not None:
-        # A parameter in inference is a tensor, too.
-        result = lane(input.detach() if input.requires_grad else input)
+        result = lane(input)
         if result is not None:
             return result
     with noticed() as ran:
-        result = general()
+        result = kernel(input, *arguments)
     if len(ran) == 1:
-        keep(key, lane_of(ran[0], input))
+        keep(key, lane_of(ran[0], plain(input)))
     return result
 
 

@@ -23,13 +23,15 @@ def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tensor(*shape: int, is_cuda: bool = True, dtype: str = "half") -> Any:
-    return SimpleNamespace(shape=shape, dtype=dtype, device=0, is_cuda=is_cuda, requires_grad=False)
+    return SimpleNamespace(
+        shape=shape, dtype=dtype, get_device=lambda: 0, is_cuda=is_cuda, requires_grad=False
+    )
 
 
 def test_the_general_way_comes_first_and_its_end_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     ways: list[str] = []
 
-    def general() -> str:
+    def kernel(one: Any, axis: int) -> str:
         tcusim.sum(np.ones(4, np.float16))
         ways.append("general")
         return "general"
@@ -38,26 +40,28 @@ def test_the_general_way_comes_first_and_its_end_is_kept(monkeypatch: pytest.Mon
         ways.append("lane")
         return None if one.stops else "lane"
 
+    monkeypatch.setattr(repeated, "plain", lambda one: one)
     monkeypatch.setattr(repeated, "lane_of", lambda ready, one: lane)
     x = tensor(2, 3)
     x.stops = False
-    assert [launched(("sum", 1), x, general) for _ in range(3)] == ["general", "lane", "lane"]
+    assert [launched(kernel, x, 1) for _ in range(3)] == ["general", "lane", "lane"]
     for other in (tensor(3, 2), tensor(2, 3, dtype="float")):
-        assert launched(("sum", 1), other, general) == "general"
-    assert launched(("sum", 0), x, general) == "general"
+        assert launched(kernel, other, 1) == "general"
+    assert launched(kernel, x, 0) == "general"
     x.stops = True
-    assert launched(("sum", 1), x, general) == "general"
+    assert launched(kernel, x, 1) == "general"
     assert ways[-2:] == ["lane", "general"]
 
 
-def test_on_the_cpu_and_of_several_calls_nothing_is_kept() -> None:
-    def one() -> Any:
+def test_on_the_cpu_and_of_several_calls_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def one(x: Any) -> Any:
         return tcusim.sum(np.ones(4, np.float16))
 
-    launched("sum", tensor(4, is_cuda=False), one)
-    launched("sum", tensor(4), lambda: (one(), one()))
+    monkeypatch.setattr(repeated, "plain", lambda one: one)
+    launched(one, tensor(4, is_cuda=False))
+    launched(lambda x: (one(x), one(x)), tensor(4))
     # The simulator's calls have no such way.
-    launched("sum", tensor(4), one)
+    launched(one, tensor(4))
     assert not repeated._LANES
 
 
