@@ -23,7 +23,8 @@ from tcusim.torch.norm_operators import (
     rms_norm_kernel,
     rms_scales_kernel,
 )
-from tcusim.torch.operators import divided, operator
+from tcusim.torch.operators import divided, divisor, operator, sum_kernel
+from tcusim.torch.repeated import launched
 
 __all__ = [
     "centred",
@@ -105,6 +106,9 @@ def mean(
     total = tensor_sum(input, dim, keepdim, dtype=wide)
     axes = range(input.dim()) if dim is None else (dim,) if isinstance(dim, int) else dim
     count = 1
+    wanted = input.dtype if dtype is None else dtype
+    if wanted.is_floating_point and is_simple(input):
+        return _mean_at_once(input, dim, keepdim, wide, wanted)
     for axis in axes:
         count = count * input.shape[axis]
     return _narrow(divided(total, count), input, dtype)
@@ -113,6 +117,16 @@ def mean(
 def _last_axes(input: Tensor, normalized_shape: Any) -> tuple[int, ...]:
     """Return the axes that a norm is over; refuse a shape that the tensor does not end in."""
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+def _mean_at_once(input: Tensor, dim: Any, keepdim: bool, wide: Any, wanted: Any) -> Tensor:
+    """Return the mean of a tensor of which nothing is recorded: a sum, and one pass over it."""
+    axes = (dim,) if isinstance(dim, int) else None if dim is None else tuple(dim)
+    total = launched(sum_kernel, input, axes, keepdim, wide, "segment")
+    by = divisor(input.numel() // (total.numel() or 1), total)
+    # The quotient is rounded to the type of the sum first, wherever it is put.
+    out = total if wanted == wide else torch.empty_like(total, dtype=wanted)
+    return torch.div(total, by, out=out)
+
+
     if not shape or tuple(input.shape[-len(shape) :]) != shape:
         raise InputError(
             f"normalized_shape must be the last axes of the input; it is {shape}, and the input "

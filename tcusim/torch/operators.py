@@ -6,7 +6,7 @@ Operators are defined once, when this module is first imported. Users call the f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ __all__ = [
     "LIBRARY",
     "cast",
     "divided",
+    "divisor",
     "operator",
     "placed",
     "placements",
@@ -74,6 +75,33 @@ def divided(total: Any, count: int) -> Any:
     return total / torch.full((), count, dtype=total.dtype, device=total.device)
 
 
+_MOST_DIVISORS: Final = 1024
+_DIVISORS: Final[dict[Hashable, Any]] = {}
+
+
+def divisor(count: int, like: Any) -> Any:
+    """Return a number as a tensor beside another, of which nothing is recorded.
+
+    torch takes twice as long to divide by a Python number. What is kept is never let go: a graph
+    that was captured may read it.
+    """
+    key = count, like.dtype, like.device
+    kept = _DIVISORS.get(key)
+    if kept is not None:
+        return kept
+    if like.is_cuda:
+        with torch.cuda.device_of(like):
+            captured = torch.cuda.is_current_stream_capturing()
+        if captured:
+            # Its memory would be the graph's.
+            return torch.full((), count, dtype=like.dtype, device=like.device)
+    # It is copied to a GPU, and waited for: any stream may read it.
+    made = torch.tensor(count, dtype=like.dtype, device=like.device)
+    if len(_DIVISORS) < _MOST_DIVISORS:
+        _DIVISORS[key] = made
+    return made
+
+
 def _length(input: Any, offsets: Any, size: int, dim: int) -> int:
     """Return the number of segments."""
     if offsets is not None:
@@ -94,7 +122,7 @@ def sum_kernel(input: Any, dim: Any, keepdim: bool, dtype: Any, bits: Any) -> An
         plain(input),
         axis=None if dim is None else tuple(dim),
         keepdims=keepdim,
-        dtype=array_name_of(dtype),
+        dtype=array_name_of(result_type(dtype, input.dtype)),
         bits=bits,
         arch=arch_for(input),
     )
@@ -110,7 +138,7 @@ def cumsum_kernel(
         axis=dim,
         exclusive=exclusive,
         reverse=reverse,
-        dtype=array_name_of(dtype),
+        dtype=array_name_of(result_type(dtype, input.dtype)),
         bits=bits,
         arch=arch_for(input),
     )
@@ -127,7 +155,7 @@ def segment_sum_kernel(
         offsets=offsets,
         check_offsets=check,
         axis=dim,
-        dtype=array_name_of(result_type(dtype, input.dtype)),
+        dtype=array_name_of(dtype),
         bits=bits,
         arch=arch_for(input),
     )
@@ -154,7 +182,7 @@ def segment_cumsum_kernel(
         axis=dim,
         exclusive=exclusive,
         reverse=reverse,
-        dtype=array_name_of(result_type(dtype, input.dtype)),
+        dtype=array_name_of(dtype),
         bits=bits,
         arch=arch_for(input),
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
 import tcusim.torch as tct  # noqa: E402 - torch is there
-from tcusim.torch import norms  # noqa: E402
+from tcusim.torch import norms, operators  # noqa: E402
 
 F = torch.nn.functional
 
@@ -35,6 +37,43 @@ def test_values_are_torchs(dtype: str) -> None:
         # Two roundings of float16 at most: torch rounds before it multiplies by the weight.
         tolerance = {"rtol": 2e-3, "atol": 2e-3} if dtype == "float16" else {}
         torch.testing.assert_close(ours, theirs, **tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("count", [1, 64, 1000])
+def test_a_mean_has_one_set_of_bits(dtype: str, count: int) -> None:
+    """Of a tensor of which nothing is recorded, it is divided where the result goes."""
+    pytest.importorskip("ml_dtypes")
+    x = torch.randn(3, count, generator=torch.Generator().manual_seed(count))
+    x = x.to(getattr(torch, dtype))
+    before = x.clone()
+    for wanted in (None, torch.float16, torch.float64):
+        plain = tct.mean(x, 1, dtype=wanted)
+        recorded = tct.mean(x.clone().requires_grad_(), 1, dtype=wanted)
+        assert torch.equal(plain, recorded)
+        assert plain.dtype == recorded.dtype
+    assert torch.equal(x, before)
+    assert tct.mean(x[:0], 1).shape == (0,)
+    assert bool(tct.mean(x[:, :0], 1).isnan().all())
+    assert tct.mean(x, dtype=torch.int64).dtype == torch.int64
+
+
+def test_divisors_are_kept_but_for_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operators, "_DIVISORS", {})
+    monkeypatch.setattr(operators, "_MOST_DIVISORS", 2)
+    x = torch.ones(3)
+    with torch.inference_mode():
+        made = [operators.divisor(count, x) for count in (3, 4, 5)]
+    assert [one.item() for one in made] == [3.0, 4.0, 5.0]
+    again = [operators.divisor(count, x) is one for count, one in zip((3, 4, 5), made, strict=True)]
+    assert again == [True, True, False]
+    assert operators.divisor(3, x.double()).dtype == torch.float64
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_of", lambda one: nullcontext())
+    on_gpu = SimpleNamespace(dtype=torch.float32, device=torch.device("cpu"), is_cuda=True)
+    monkeypatch.setattr(operators, "_DIVISORS", {})
+    assert operators.divisor(3, on_gpu).item() == 3.0
+    assert not operators._DIVISORS
 
 
 def test_infinities() -> None:
