@@ -30,7 +30,14 @@ from tcusim.torch.operators import (
 from tcusim.torch.repeated import found, keep
 from tcusim.torch.simulation import arch_for
 
-__all__ = ["are_fused", "rms_norm_at_once", "rms_norm_kernel", "rms_scales_kernel"]
+__all__ = [
+    "are_fused",
+    "asked_of",
+    "rms_norm_again",
+    "rms_norm_at_once",
+    "rms_norm_kernel",
+    "rms_scales_kernel",
+]
 
 LIBRARY.define("rms_norm(Tensor input, Tensor? weight, float eps) -> Tensor")
 LIBRARY.define("rms_scales(Tensor input, float eps) -> Tensor")
@@ -111,13 +118,16 @@ def _rounded(eps: float) -> float:
 
 def rms_norm_kernel(input: Any, weight: Any, eps: float) -> Any:
     """Compute the operator `rms_norm`."""
-    return _normalised(input, weight, input.shape[-1], eps)
+    return rms_norm_at_once(input, weight, input.shape[-1], eps)
 
 
-def _normalised(
+def rms_norm_at_once(
     input: Any, weight: Any, columns: int, eps: float, key: Hashable | None = None
 ) -> Any:
-    """Return rows of so many elements, normalised. key: by which the launch is kept."""
+    """Compute the operator for a tensor of any shape, in rows of so many elements.
+
+    key: by which the launch is kept for `rms_norm_again`.
+    """
     if not input.numel():
         return torch.empty_like(input)
     if not _has_program(input):
@@ -138,22 +148,21 @@ def _normalised(
     return result
 
 
-def rms_norm_at_once(input: Any, weight: Any, columns: int, eps: float) -> Any:
-    """Compute the operator for a tensor of any shape, of which nothing is recorded or traced."""
-    if not input.is_cuda:
-        return _normalised(input, weight, columns, eps)
-    input = plain(input)
-    rest = None
+def asked_of(input: Any, weight: Any, shape: Any, eps: float | None) -> Hashable:
+    """Return all that the result of a call depends on beside the values of tensors on a GPU."""
+    beside = None
     if weight is not None:
-        weight = plain(weight)
-        rest = weight.shape, weight.dtype, weight.device
-    key = ("rms_norm", columns, eps), input.shape, input.dtype, input.device, rest
+        beside = weight.shape, weight.dtype, weight.device
+    shape = shape if isinstance(shape, int) else tuple(shape)
+    return rms_norm_kernel, shape, eps, input.shape, input.dtype, input.get_device(), beside
+
+
+def rms_norm_again(key: Hashable, input: Any, weight: Any) -> Any:
+    """Compute it by the launch that is kept; None if there is none, or not for these tensors."""
     lane = found(key)
-    if lane is not None:
-        result = lane(input) if weight is None else lane(input, weight)
-        if result is not None:
-            return result
-    return _normalised(input, weight, columns, eps, key)
+    if lane is None:
+        return None
+    return lane(input) if weight is None else lane(input, weight)
 
 
 def rms_scales_kernel(input: Any, eps: float) -> Any:

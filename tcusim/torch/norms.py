@@ -9,7 +9,7 @@ reads a row once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
@@ -19,6 +19,8 @@ from tcusim.torch.functions import Tensor, is_simple, require_tensor, with_whole
 from tcusim.torch.functions import sum as tensor_sum
 from tcusim.torch.norm_operators import (
     are_fused,
+    asked_of,
+    rms_norm_again,
     rms_norm_at_once,
     rms_norm_kernel,
     rms_scales_kernel,
@@ -103,20 +105,17 @@ def mean(
     """
     _require_float("mean", input)
     wide = torch.float64 if torch.float64 in (input.dtype, dtype) else torch.float32
-    total = tensor_sum(input, dim, keepdim, dtype=wide)
-    axes = range(input.dim()) if dim is None else (dim,) if isinstance(dim, int) else dim
-    count = 1
     wanted = input.dtype if dtype is None else dtype
     if wanted.is_floating_point and is_simple(input):
         return _mean_at_once(input, dim, keepdim, wide, wanted)
+    total = tensor_sum(input, dim, keepdim, dtype=wide)
+    axes = range(input.dim()) if dim is None else (dim,) if isinstance(dim, int) else dim
+    count = 1
     for axis in axes:
         count = count * input.shape[axis]
     return _narrow(divided(total, count), input, dtype)
 
 
-def _last_axes(input: Tensor, normalized_shape: Any) -> tuple[int, ...]:
-    """Return the axes that a norm is over; refuse a shape that the tensor does not end in."""
-    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
 def _mean_at_once(input: Tensor, dim: Any, keepdim: bool, wide: Any, wanted: Any) -> Tensor:
     """Return the mean of a tensor of which nothing is recorded: a sum, and one pass over it."""
     axes = (dim,) if isinstance(dim, int) else None if dim is None else tuple(dim)
@@ -127,6 +126,9 @@ def _mean_at_once(input: Tensor, dim: Any, keepdim: bool, wide: Any, wanted: Any
     return torch.div(total, by, out=out)
 
 
+def _last_axes(input: Tensor, normalized_shape: Any) -> tuple[int, ...]:
+    """Return the axes that a norm is over; refuse a shape that the tensor does not end in."""
+    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     if not shape or tuple(input.shape[-len(shape) :]) != shape:
         raise InputError(
             f"normalized_shape must be the last axes of the input; it is {shape}, and the input "
@@ -172,18 +174,31 @@ def rms_norm(
     >>> tct.rms_norm(torch.tensor([[3.0, 4.0]]), 2, eps=0.0)
     tensor([[0.8485, 1.1314]])
     """
+    key = None
+    if is_simple(input, weight) and input.is_cuda:
+        key = asked_of(input, weight, normalized_shape, eps)
+        result = rms_norm_again(key, input, weight)
+        if result is not None:
+            return result
     _require_float("rms_norm", input)
     axes = _last_axes(input, normalized_shape)
     added = torch.finfo(input.dtype).eps if eps is None else eps
-    return _by_rows(input, axes, lambda rows: normalised(rows, axes, weight, added)[0])
+    return _by_rows(input, axes, lambda rows: normalised(rows, axes, weight, added, key=key)[0])
 
 
 def normalised(
-    input: Tensor, axes: tuple[int, ...], weight: Tensor | None, eps: float, *, scales: bool = False
+    input: Tensor,
+    axes: tuple[int, ...],
+    weight: Tensor | None,
+    eps: float,
+    *,
+    scales: bool = False,
+    key: Hashable | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Return rows divided by the root of their mean square, and by what each was multiplied.
 
-    axes: the last ones. scales: whether that is asked for, and not None.
+    axes: the last ones. scales: whether that is asked for, and not None. key: by which the launch
+    is kept.
     """
     columns = math.prod(input.shape[axes[0] :])
     if not are_fused(input, columns, weight):
@@ -196,7 +211,7 @@ def normalised(
         return result, 1 / root if scales else None
     simple = is_simple(input, weight)
     if simple and not scales:
-        return rms_norm_at_once(input, weight, columns, eps), None
+        return rms_norm_at_once(input, weight, columns, eps, key), None
     # Rows of one axis; more are flattened.
     rows, flat = input, weight
     if len(axes) > 1:
