@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 import torch
-from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
 import tcusim
@@ -19,6 +18,7 @@ from tcusim.errors import InputError
 from tcusim.machine.formats import array_name_of
 from tcusim.torch.operators import (
     cumsum_kernel,
+    in_forward_mode,
     matmul_kernel,
     matvec_kernel,
     operator,
@@ -65,8 +65,8 @@ def is_simple(*tensors: Tensor | None) -> bool:
         is_compiling()
         or _dispatch_modes()
         or _transform() is not None
-        # Within a level of forward mode: which tensors have tangents takes longer to ask.
-        or getattr(forward_ad, "_current_level", 0) >= 0
+        # Which tensors have tangents takes longer to ask.
+        or in_forward_mode()
     ):
         return False
     grad = torch.is_grad_enabled()

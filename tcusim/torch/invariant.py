@@ -9,11 +9,13 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
+from torch.autograd import forward_ad
 
 from tcusim.errors import InputError
 from tcusim.torch.functions import Tensor, cumsum, matmul
 from tcusim.torch.functions import sum as tensor_sum
 from tcusim.torch.norms import centred, log_softmax, mean, normalised, softmax
+from tcusim.torch.operators import in_forward_mode
 
 __all__ = ["ROUTED", "batch_invariant"]
 
@@ -79,7 +81,8 @@ def _enter(device: str) -> None:
         for name, make in _KERNELS.items():
             if _exists(name):
                 usual = torch.library.get_kernel(f"aten::{name}", key)
-                library.impl(name, make(_caller(usual)), key, with_keyset=True)
+                kernel = _without_tangents(make(_caller(usual)))
+                library.impl(name, kernel, key, with_keyset=True)
     _LIBRARIES[device] = library
 
 
@@ -100,6 +103,18 @@ def _caller(usual: Any) -> Callable[..., Any]:
 
     def call(keyset: Any, *arguments: Any, **more: Any) -> Any:
         return usual.call_boxed(keyset, *arguments, **more)
+
+    return call
+
+
+def _without_tangents(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a kernel for which forward mode is off: above it, torch computes the tangents."""
+
+    def call(*arguments: Any, **more: Any) -> Any:
+        if not in_forward_mode():
+            return kernel(*arguments, **more)
+        with forward_ad._set_fwd_grad_enabled(False):
+            return kernel(*arguments, **more)
 
     return call
 

@@ -190,6 +190,9 @@ def _scales_shape(input: Any, eps: float) -> Any:
 def _keep(ctx: Any, inputs: Any, output: Any) -> None:
     input, weight, ctx.eps = inputs
     ctx.save_for_backward(input, weight)
+    ctx.save_for_forward(input, weight)
+    # The tangent of what has none is left out.
+    ctx.set_materialize_grads(False)
 
 
 def _sum(values: Any, axes: list[int], keepdim: bool) -> Any:
@@ -197,6 +200,8 @@ def _sum(values: Any, axes: list[int], keepdim: bool) -> Any:
 
 
 def _backward(ctx: Any, gradient: Any) -> Any:
+    if gradient is None:
+        return None, None, None
     input, weight = ctx.saved_tensors
     scale = operator("rms_scales")(input, ctx.eps).unsqueeze(-1)
     wide, given = input.float(), gradient.float()
@@ -213,15 +218,39 @@ def _backward(ctx: Any, gradient: Any) -> Any:
     return for_input, for_weight, None
 
 
+def _jvp(ctx: Any, for_input: Any, for_weight: Any, *_: Any) -> Any:
+    input, weight = ctx.saved_tensors
+    scale = operator("rms_scales")(input, ctx.eps).unsqueeze(1)
+    wide, parts = input.float(), []
+    if for_input is not None:
+        own = scale * for_input + wide * _change_of_scale(scale, wide, for_input)
+        parts.append(own if weight is None else own * weight)
+    if for_weight is not None:
+        parts.append(wide * scale * for_weight)
+    return cast(parts[0] if len(parts) == 1 else parts[0] + parts[1], input.dtype)
+
+
+def _change_of_scale(scale: Any, wide: Any, tangent: Any) -> Any:
+    """Return the tangent of what each row is multiplied by."""
+    along = divided(_sum(wide * tangent, 1), wide.shape[1])
+    return -scale * scale * scale * along
+
+
 def _keep_scales(ctx: Any, inputs: Any, output: Any) -> None:
     input, _ = inputs
     ctx.save_for_backward(input, output)
+    ctx.save_for_forward(input, output)
 
 
 def _scales_backward(ctx: Any, gradient: Any) -> Any:
     input, scale = ctx.saved_tensors
     factor = divided(-gradient * scale * scale * scale, input.shape[-1])
     return cast(factor.unsqueeze(-1) * input.float(), input.dtype), None
+
+
+def _scales_jvp(ctx: Any, tangent: Any, *_: Any) -> Any:
+    input, scale = ctx.saved_tensors
+    return _change_of_scale(scale.unsqueeze(1), input.float(), tangent).squeeze(1)
 
 
 def _vmap(info: Any, places: Any, input: Any, weight: Any, eps: float) -> Any:
@@ -244,10 +273,10 @@ def _scales_vmap(info: Any, places: Any, input: Any, eps: float) -> Any:
 
 register(
     {
-        "rms_norm": (rms_norm_kernel, _shape, _keep, _backward, _vmap),
+        "rms_norm": (rms_norm_kernel, _shape, _keep, _backward, _jvp, _vmap),
         "rms_scales": (
             *(rms_scales_kernel, _scales_shape),
-            *(_keep_scales, _scales_backward, _scales_vmap),
+            *(_keep_scales, _scales_backward, _scales_jvp, _scales_vmap),
         ),
     }
 )

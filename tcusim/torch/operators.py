@@ -11,8 +11,10 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 import torch
+from torch.autograd import forward_ad
 
 import tcusim
+from tcusim.errors import InputError
 from tcusim.machine.formats import array_name_of
 from tcusim.torch.simulation import arch_for
 
@@ -21,6 +23,7 @@ __all__ = [
     "cast",
     "divided",
     "divisor",
+    "in_forward_mode",
     "operator",
     "placed",
     "placements",
@@ -59,8 +62,27 @@ def result_type(dtype: Any, given: Any) -> Any:
     return given if given.is_floating_point else torch.int64
 
 
+def in_forward_mode() -> bool:
+    """Return whether tensors may have tangents that an operator carries along.
+
+    Below autograd torch does so itself, and turns forward mode off.
+    """
+    # torch's own, which it may lose.
+    if getattr(forward_ad, "_current_level", 0) < 0:
+        return False
+    return torch.compiler.is_compiling() or bool(torch._C._is_fwd_grad_enabled())
+
+
 def plain(tensor: Any) -> Any:
-    """Return a tensor that has no gradient: what torch records of it is above these kernels."""
+    """Return a tensor that has no gradient: what torch records of it is above these kernels.
+
+    The library of operators knows no tangents, and would drop them.
+    """
+    if in_forward_mode() and forward_ad.unpack_dual(tensor).tangent is not None:
+        raise InputError(
+            "the operators torch.ops.tcusim have no forward mode: call the function of "
+            "tcusim.torch instead"
+        )
     return tensor.detach() if tensor.requires_grad or type(tensor) is not torch.Tensor else tensor
 
 
@@ -277,7 +299,7 @@ def placed(gradient: Any, there: Any) -> Any:
 
 
 def _keep_sum(ctx: Any, inputs: Any, output: Any) -> None:
-    input, ctx.dim, ctx.keepdim, _, _ = inputs
+    input, ctx.dim, ctx.keepdim, *ctx.more = inputs
     ctx.shape, ctx.dtype = input.shape, input.dtype
     ctx.placements = placements(input)
 
@@ -291,8 +313,12 @@ def _sum_backward(ctx: Any, gradient: Any) -> Any:
     return placed(own, ctx.placements), None, None, None, None
 
 
+def _sum_jvp(ctx: Any, tangent: Any, *_: Any) -> Any:
+    return operator("sum")(tangent, ctx.dim, ctx.keepdim, *ctx.more)
+
+
 def _keep_cumsum(ctx: Any, inputs: Any, output: Any) -> None:
-    input, ctx.dim, ctx.exclusive, ctx.reverse, _, ctx.bits = inputs
+    input, ctx.dim, ctx.exclusive, ctx.reverse, ctx.result, ctx.bits = inputs
     ctx.dtype, ctx.placements = input.dtype, placements(input)
 
 
@@ -304,9 +330,15 @@ def _cumsum_backward(ctx: Any, gradient: Any) -> Any:
     return placed(cast(own, ctx.dtype), ctx.placements), None, None, None, None, None
 
 
+def _cumsum_jvp(ctx: Any, tangent: Any, *_: Any) -> Any:
+    call = operator("cumsum")
+    return call(tangent, ctx.dim, ctx.exclusive, ctx.reverse, ctx.result, ctx.bits)
+
+
 def _keep_segments(ctx: Any, inputs: Any, output: Any) -> None:
     input, offsets, ctx.size, ctx.dim, *more = inputs
     ctx.save_for_backward(offsets)
+    ctx.save_for_forward(offsets)
     ctx.length, ctx.dtype, ctx.more = input.shape[ctx.dim], input.dtype, more
     ctx.placements = placements(input)
 
@@ -327,8 +359,9 @@ def _segment_cumsum_backward(ctx: Any, gradient: Any) -> Any:
 
 
 def _keep_spread(ctx: Any, inputs: Any, output: Any) -> None:
-    _, offsets, ctx.size, ctx.dim, _ = inputs
+    _, offsets, ctx.size, ctx.dim, ctx.length = inputs
     ctx.save_for_backward(offsets)
+    ctx.save_for_forward(offsets)
 
 
 def _segment_spread_backward(ctx: Any, gradient: Any) -> Any:
@@ -339,9 +372,27 @@ def _segment_spread_backward(ctx: Any, gradient: Any) -> Any:
     return own, None, None, None, None
 
 
+def _segment_spread_jvp(ctx: Any, tangent: Any, *_: Any) -> Any:
+    (offsets,) = ctx.saved_tensors
+    return operator("segment_spread")(tangent, offsets, ctx.size, ctx.dim, ctx.length)
+
+
+def _segment_sum_jvp(ctx: Any, tangent: Any, *_: Any) -> Any:
+    (offsets,) = ctx.saved_tensors
+    return operator("segment_sum")(tangent, offsets, ctx.size, ctx.dim, *ctx.more)
+
+
+def _segment_cumsum_jvp(ctx: Any, tangent: Any, *_: Any) -> Any:
+    (offsets,) = ctx.saved_tensors
+    return operator("segment_cumsum")(tangent, offsets, ctx.size, ctx.dim, *ctx.more)
+
+
 def _keep_product(ctx: Any, inputs: Any, output: Any) -> None:
-    left, right, _ = inputs
+    left, right, ctx.dtype = inputs
     ctx.save_for_backward(left, right)
+    ctx.save_for_forward(left, right)
+    # The tangent of a factor that has none is no product of zeros.
+    ctx.set_materialize_grads(False)
 
 
 def _summed_to(gradient: Any, factor: Any) -> Any:
@@ -360,6 +411,8 @@ def _summed_to(gradient: Any, factor: Any) -> Any:
 
 
 def _matmul_backward(ctx: Any, gradient: Any) -> Any:
+    if gradient is None:
+        return None, None, None
     a, b = ctx.saved_tensors
     multiply, for_a, for_b = operator("matmul"), None, None
     if ctx.needs_input_grad[0]:
@@ -371,7 +424,27 @@ def _matmul_backward(ctx: Any, gradient: Any) -> Any:
     return for_a, for_b, None
 
 
+def _matmul_jvp(ctx: Any, for_a: Any, for_b: Any, *_: Any) -> Any:
+    return _product_jvp(operator("matmul"), ctx, for_a, for_b)
+
+
+def _matvec_jvp(ctx: Any, for_a: Any, for_x: Any, *_: Any) -> Any:
+    return _product_jvp(operator("matvec"), ctx, for_a, for_x)
+
+
+def _product_jvp(multiply: Any, ctx: Any, for_left: Any, for_right: Any) -> Any:
+    left, right = ctx.saved_tensors
+    parts = []
+    if for_left is not None:
+        parts.append(multiply(for_left, right, ctx.dtype))
+    if for_right is not None:
+        parts.append(multiply(left, for_right, ctx.dtype))
+    return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+
 def _matvec_backward(ctx: Any, gradient: Any) -> Any:
+    if gradient is None:
+        return None, None, None
     a, x = ctx.saved_tensors
     for_a = for_x = None
     if ctx.needs_input_grad[0]:
@@ -462,22 +535,31 @@ def _matvec_vmap(info: Any, places: Any, a: Any, x: Any, dtype: Any) -> Any:
 # --- All of it, by operator -----------------------------------------------------------------------
 
 _OPERATORS: Final = {
-    "sum": (sum_kernel, _sum_shape, _keep_sum, _sum_backward, _sum_vmap),
-    "cumsum": (cumsum_kernel, _cumsum_shape, _keep_cumsum, _cumsum_backward, _cumsum_vmap),
+    "sum": (sum_kernel, _sum_shape, _keep_sum, _sum_backward, _sum_jvp, _sum_vmap),
+    "cumsum": (
+        *(cumsum_kernel, _cumsum_shape),
+        *(_keep_cumsum, _cumsum_backward, _cumsum_jvp, _cumsum_vmap),
+    ),
     "segment_sum": (
         *(segment_sum_kernel, _segment_sum_shape),
-        *(_keep_segments, _segment_sum_backward, _segment_sum_vmap),
+        *(_keep_segments, _segment_sum_backward, _segment_sum_jvp, _segment_sum_vmap),
     ),
     "segment_cumsum": (
         *(segment_cumsum_kernel, _segment_cumsum_shape),
-        *(_keep_segments, _segment_cumsum_backward, _segment_cumsum_vmap),
+        *(_keep_segments, _segment_cumsum_backward, _segment_cumsum_jvp, _segment_cumsum_vmap),
+    ),
+    "matmul": (
+        *(matmul_kernel, _matmul_shape),
+        *(_keep_product, _matmul_backward, _matmul_jvp, _matmul_vmap),
+    ),
+    "matvec": (
+        *(matvec_kernel, _matvec_shape),
+        *(_keep_product, _matvec_backward, _matvec_jvp, _matvec_vmap),
     ),
     "segment_spread": (
-        *(_segment_spread_kernel, _segment_spread_shape),
-        *(_keep_spread, _segment_spread_backward, _segment_spread_vmap),
+        *(_segment_spread_kernel, _segment_spread_shape, _keep_spread),
+        *(_segment_spread_backward, _segment_spread_jvp, _segment_spread_vmap),
     ),
-    "matmul": (matmul_kernel, _matmul_shape, _keep_product, _matmul_backward, _matmul_vmap),
-    "matvec": (matvec_kernel, _matvec_shape, _keep_product, _matvec_backward, _matvec_vmap),
 }
 
 
@@ -489,13 +571,18 @@ _FUNCTIONS: Final[dict[str, type[torch.autograd.Function]]] = {}
 def operator(name: str) -> Callable[..., Any]:
     """Return what calls an operator, and is recorded where derivatives are asked for.
 
-    The transforms of `torch.func` take functions of autograd, and no operators from Python.
+    The transforms of `torch.func` take functions of autograd, and no operators from Python; so does
+    forward mode, of which the library of operators knows nothing.
     """
-    if (
-        not torch.compiler.is_compiling()
-        and torch._C._functorch.peek_interpreter_stack() is not None
-        and not _IN_LIBRARY.get()
-    ):
+    if torch.compiler.is_compiling():
+        if in_forward_mode():
+            raise InputError(
+                "torch.compile takes no forward mode (jvp, jacfwd) of these operators. Leave the "
+                "call out of what is compiled: torch.compiler.disable"
+            )
+    elif (
+        torch._C._functorch.peek_interpreter_stack() is not None or in_forward_mode()
+    ) and not _IN_LIBRARY.get():
         apply: Callable[..., Any] = _FUNCTIONS[name].apply
         return apply
     found: Callable[..., Any] = getattr(torch.ops.tcusim, name).default
@@ -515,28 +602,31 @@ def _of_library(rule: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _function_of(name: str, keep: Any, backward: Any, vmap: Any) -> type[torch.autograd.Function]:
-    """Return a function of autograd with an operator's derivative and its vmap."""
+def _function_of(
+    name: str, keep: Any, backward: Any, jvp: Any, vmap: Any
+) -> type[torch.autograd.Function]:
+    """Return a function of autograd with an operator's derivatives and its vmap."""
     call = getattr(torch.ops.tcusim, name).default
     parts = {
         "forward": staticmethod(lambda *arguments: call(*arguments)),
         "setup_context": staticmethod(lambda ctx, inputs, output: keep(ctx, inputs, output)),
         "backward": staticmethod(backward),
+        "jvp": staticmethod(jvp),
         "vmap": staticmethod(vmap),
     }
     return type(name, (torch.autograd.Function,), parts)
 
 
 def register(operators: Mapping[str, tuple[Any, ...]]) -> None:
-    """Give defined operators their kernel, shapes, what they keep, derivative and vmap."""
-    for name, (kernel, shape, keep, backward, vmap) in operators.items():
+    """Give defined operators their kernel, shapes, what they keep, derivatives and vmap."""
+    for name, (kernel, shape, keep, backward, jvp, vmap) in operators.items():
         full = f"tcusim::{name}"
         for device in ("CPU", "CUDA"):
             LIBRARY.impl(name, kernel, device)
         torch.library.register_fake(full, shape, lib=LIBRARY)
         torch.library.register_autograd(full, backward, setup_context=keep, lib=LIBRARY)
         torch.library.register_vmap(full, _of_library(vmap), lib=LIBRARY)
-        _FUNCTIONS[name] = _function_of(name, keep, backward, vmap)
+        _FUNCTIONS[name] = _function_of(name, keep, backward, jvp, vmap)
 
 
 register(_OPERATORS)

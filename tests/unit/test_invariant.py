@@ -12,10 +12,14 @@ from tcusim.errors import InputError
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
-import tcusim.torch as tct  # noqa: E402 - torch is there
+from torch.autograd import forward_ad  # noqa: E402 - torch is there
+
+import tcusim.torch as tct  # noqa: E402
 from tcusim.torch.invariant import ROUTED, batch_invariant  # noqa: E402
 
 F = torch.nn.functional
+# torch scripts its decompositions, and warns of itself.
+FORWARD_MODE = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 RIGHT = torch.randn(256, 8, generator=torch.Generator().manual_seed(1))
 # Of rows (B, 256): what torch computes of each row alone.
 OPERATORS: dict[str, Callable[[Any], Any]] = {
@@ -82,6 +86,20 @@ def test_derivatives_are_recorded() -> None:
     with batch_invariant("cpu"):
         layer(x).pow(2).sum().backward()
     torch.testing.assert_close(layer.weight.grad, usual)
+
+
+@FORWARD_MODE
+def test_tangents_are_torchs() -> None:
+    x, tangent = torch.randn(3, 256), torch.randn(3, 256)
+    for given in (x, x.clone().requires_grad_()):
+        for call in OPERATORS.values():
+            with forward_ad.dual_level():
+                dual = forward_ad.make_dual(given, tangent)
+                usual = forward_ad.unpack_dual(call(dual))
+                with batch_invariant("cpu"):
+                    routed = forward_ad.unpack_dual(call(dual))
+                torch.testing.assert_close(routed.primal, usual.primal)
+                torch.testing.assert_close(routed.tangent, usual.tangent)
 
 
 def test_what_is_not_computed_here_is_torchs() -> None:

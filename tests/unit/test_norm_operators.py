@@ -10,6 +10,7 @@ torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
 import tcusim.torch as tct  # noqa: E402 - torch is there
 from tcusim.algorithms.norm import MOST_COLUMNS  # noqa: E402
+from tcusim.torch import operators  # noqa: E402
 from tcusim.torch.norm_operators import are_fused, rms_norm_kernel  # noqa: E402
 
 F = torch.nn.functional
@@ -56,6 +57,26 @@ def test_derivatives_are_those_of_float32() -> None:
         found.append((one.grad.float(), factor.grad.float()))
     for half, wide in zip(*found, strict=True):
         torch.testing.assert_close(half, wide, rtol=2e-2, atol=5e-2)
+
+
+# torch scripts its decompositions, and warns of itself.
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_tangents_are_those_of_float32() -> None:
+    x, weight, moved = rows(5, 64), rows(64, seed=1), (rows(5, 64, seed=2), rows(64, seed=3))
+    jvp = torch.func.jvp
+    for call, given, tangents in (
+        (lambda x, w: tct.rms_norm(x, 64, w, 1e-5), (x, weight), moved),
+        (lambda x: tct.rms_norm(x, 64, None, 1e-5), (x,), moved[:1]),
+        (lambda w: tct.rms_norm(x.to(w), 64, w, 1e-5), (weight,), moved[1:]),
+    ):
+        half = jvp(call, given, tangents)
+        wide = jvp(call, *(tuple(one.float() for one in each) for each in (given, tangents)))
+        assert half[1].dtype == torch.float16
+        for one, other in zip(half, wide, strict=True):
+            torch.testing.assert_close(one.float(), other, rtol=1e-2, atol=2e-2)
+    by_rule = jvp(lambda x: operators.operator("rms_scales")(x, 0.5), (x,), moved[:1])[1]
+    wide = jvp(lambda x: 1 / torch.sqrt((x * x).mean(1) + 0.5), (x.float(),), (moved[0].float(),))
+    torch.testing.assert_close(by_rule, wide[1], rtol=1e-2, atol=1e-3)
 
 
 def test_scales_have_a_derivative() -> None:

@@ -13,9 +13,13 @@ from tcusim.errors import InputError
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
-import tcusim.torch as tct  # noqa: E402 - torch is there
+from torch.autograd import forward_ad  # noqa: E402 - torch is there
+
+import tcusim.torch as tct  # noqa: E402
 from tcusim.torch import functions  # noqa: E402
 
+# torch scripts its decompositions, and warns of itself.
+FORWARD_MODE = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 OFFSETS = [0, 3, 3, 20, 64]
 # Each with the call of the package's own on NumPy arrays.
 CALLS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
@@ -118,6 +122,82 @@ def test_the_transforms_of_torch_func(name: str) -> None:
     batch = torch.stack([x, 2 * x])
     each = func.vmap(func.grad(squares))(batch)
     torch.testing.assert_close(each, torch.stack([func.grad(squares)(one) for one in batch]))
+
+
+FORWARD: dict[str, Callable[[Any], Any]] = {
+    **{name: pair[0] for name, pair in CALLS.items() if name != "sum of all"},
+    "sum of float64": lambda x: tct.sum(x, dtype=torch.float64),
+    "mean": lambda x: tct.mean(x, 1),
+    "rms_norm": lambda x: tct.rms_norm(x, 64, 0.5 + x[0] ** 2),
+    "layer_norm": lambda x: tct.layer_norm(x, 64),
+    "softmax": lambda x: tct.softmax(x, 1),
+    "logsumexp": lambda x: tct.logsumexp(x, 0),
+}
+
+
+@FORWARD_MODE
+@pytest.mark.parametrize("name", FORWARD)
+def test_forward_mode(name: str) -> None:
+    call = FORWARD[name]
+    generator = torch.Generator().manual_seed(6)
+    x, tangent = (torch.randn(3, 64, generator=generator, dtype=torch.float64) for _ in range(2))
+    func = torch.func
+    value, moved = func.jvp(call, (x,), (tangent,))
+    step = 1e-6
+    slope = (call(x + step * tangent) - call(x - step * tangent)) / (2 * step)
+    torch.testing.assert_close(moved, slope, rtol=1e-5, atol=1e-6)
+    assert torch.equal(value, call(x))
+    with forward_ad.dual_level():
+        plain = forward_ad.make_dual(x, tangent)
+        recorded = forward_ad.make_dual(x.clone().requires_grad_(), tangent)
+        for dual in (plain, recorded):
+            found = forward_ad.unpack_dual(call(dual))
+            assert torch.equal(found.primal, value)
+            assert torch.equal(found.tangent, moved)
+        # Of a tensor without a tangent it is the same call.
+        assert forward_ad.unpack_dual(call(x)).tangent is None
+        assert found.primal.requires_grad
+    few = x[:, :3].clone()
+
+    def part(few: Any) -> Any:
+        return call(torch.cat([few, x[:, 3:]], 1)).reshape(-1)[:5]
+
+    torch.testing.assert_close(func.jacfwd(part)(few), func.jacrev(part)(few))
+
+    def squares(few: Any) -> Any:
+        return (part(few) ** 2).sum()
+
+    torch.testing.assert_close(func.hessian(squares)(few), func.jacrev(func.jacrev(squares))(few))
+
+
+@FORWARD_MODE
+def test_a_factor_without_a_tangent_is_left_out() -> None:
+    """Zeros times infinity are no numbers."""
+    infinite = torch.full((2, 2), float("inf"))
+    ones = torch.ones(2, 2)
+    for call in (tct.matmul, lambda a, b: tct.matvec(a, b[0])):
+        _, moved = torch.func.jvp(lambda a, call=call: call(a, ones), (infinite,), (ones,))
+        assert bool(moved.isfinite().all())
+
+
+@FORWARD_MODE
+def test_tangents_are_not_lost_where_forward_mode_is_not() -> None:
+    x = torch.randn(3, 4)
+
+    def call(x: Any) -> Any:
+        return torch.func.jvp(lambda x: tct.sum(x, 1), (x,), (x,))[1]
+
+    assert torch.equal(torch.compile(call, backend="aot_eager")(x), tct.sum(x, 1))
+    torch.compiler.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"torch\.compile takes no forward"):
+        torch.compile(call, backend="aot_eager", fullgraph=True)(x)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, x)
+        with pytest.raises(InputError, match=r"the operators torch\.ops\.tcusim have no forward"):
+            torch.ops.tcusim.sum(dual, [1], False, torch.float32, "segment")
+        out = torch.empty(3)
+        tct.sum(dual, 1, out=out)
+        assert torch.equal(forward_ad.unpack_dual(out).tangent, tct.sum(x, 1))
 
 
 def test_a_whole_graph_is_compiled() -> None:
