@@ -65,14 +65,13 @@ class _Queue:
     """The launches of a plan on one stream: ready but for the addresses of a call's arrays.
 
     words: the arguments of all launches: addresses of the plan's inputs, of its outputs, of
-    temporaries, then scalars. launches: of the calls, each ready to be made. status, status_bytes:
-    the memory to clear before each round. memory: what frees the temporaries.
+    temporaries, then scalars. calls: each with what makes it. status, status_bytes: the memory to
+    clear before each round. memory: what frees the temporaries.
     """
 
     stream: Stream
     words: Words
-    calls: tuple[Call, ...]
-    launches: tuple[Callable[[], None], ...]
+    calls: tuple[tuple[Call, Callable[[], None]], ...]
     status: int
     status_bytes: int
     memory: Any
@@ -197,7 +196,7 @@ class DeviceSession:
                     words[place] = address
                 if queue.status_bytes:
                     Driver.open().clear(queue.status, queue.status_bytes, queue.stream.handle)
-                for self._now, launch in zip(queue.calls, queue.launches, strict=True):
+                for self._now, launch in queue.calls:
                     launch()
         except Exception as error:
             self.runtime.explain(error, self.plan.title, self._configured)
@@ -538,8 +537,8 @@ class DeviceSession:
             Call(one, step.kernel, step.blocks, words, which)
             for one, step, which in zip(loaded, launched, arguments, strict=True)
         )
-        launches = tuple(self.runtime.ready(call, stream) for call in calls)
-        return _Queue(stream, words, calls, launches, status, status_bytes, owner)
+        ready = tuple((call, self.runtime.ready(call, stream)) for call in calls)
+        return _Queue(stream, words, ready, status, status_bytes, owner)
 
     def _queue_all(self, queue: _Queue, works: Sequence[_Work], *, poison: bool = False) -> None:
         """Queue rounds of launches, in the active context."""
@@ -557,7 +556,7 @@ class DeviceSession:
                 driver.poison(address, memory.size, format_of(memory.dtype), handle)
             if queue.status_bytes:
                 driver.clear(queue.status, queue.status_bytes, handle)
-            for self._now, launch in zip(queue.calls, queue.launches, strict=True):
+            for self._now, launch in queue.calls:
                 launch()
             for do in work.after:
                 do(driver, handle)
