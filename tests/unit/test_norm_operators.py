@@ -10,8 +10,13 @@ torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
 import tcusim.torch as tct  # noqa: E402 - torch is there
 from tcusim.algorithms.norm import MOST_COLUMNS  # noqa: E402
-from tcusim.torch import operators  # noqa: E402
-from tcusim.torch.norm_operators import are_fused, rms_norm_kernel  # noqa: E402
+from tcusim.torch import operators, repeated  # noqa: E402
+from tcusim.torch.norm_operators import (  # noqa: E402
+    are_fused,
+    asked_of,
+    rms_norm_again,
+    rms_norm_kernel,
+)
 
 F = torch.nn.functional
 
@@ -134,6 +139,29 @@ def test_tensor_cores_without_bfloat16_go_pass_by_pass() -> None:
     assert bool(one.grad.isfinite().all())
     # With them, it is the program, whatever the context was before.
     assert tct.rms_norm(x, 96, weight, 1e-5).shape == found.shape
+
+
+def test_a_kept_launch_is_found_by_all_that_its_result_depends_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(repeated, "_LANES", {})
+    x, weight = rows(4, 96), rows(96, seed=1)
+    key = asked_of(x, weight, [96], None)
+    assert rms_norm_again(key, x, weight) is None
+    repeated.keep(key, lambda *given: given)
+    found = rms_norm_again(asked_of(x.clone(), weight, x.shape[1:], None), x, weight)
+    assert found == (x, weight)
+    bare = asked_of(x, None, 96, 1e-5)
+    repeated.keep(bare, lambda *given: given)
+    assert rms_norm_again(bare, x, None) == (x,)
+    for other in (
+        asked_of(x, weight.float(), (96,), None),
+        asked_of(x, weight, (96,), 1e-5),
+        asked_of(x, weight, (4, 96), None),
+        asked_of(x[:2], weight, (96,), None),
+        asked_of(x.bfloat16(), weight, (96,), None),
+    ):
+        assert rms_norm_again(other, x, weight) is None
 
 
 def test_no_rows_and_gaps() -> None:
