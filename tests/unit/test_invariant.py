@@ -12,12 +12,11 @@ from tcusim.errors import InputError
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
-from torch.autograd import forward_ad  # noqa: E402 - torch is there
-
-import tcusim.torch as tct  # noqa: E402
+import tcusim.torch as tct  # noqa: E402 - torch is there
 from tcusim.torch.invariant import ROUTED, batch_invariant  # noqa: E402
 
 F = torch.nn.functional
+forward_ad = torch.autograd.forward_ad
 # torch scripts its decompositions, and warns of itself.
 FORWARD_MODE = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 RIGHT = torch.randn(256, 8, generator=torch.Generator().manual_seed(1))

@@ -13,13 +13,12 @@ from tcusim.errors import InputError
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
-from torch.autograd import forward_ad  # noqa: E402 - torch is there
-
-import tcusim.torch as tct  # noqa: E402
+import tcusim.torch as tct  # noqa: E402 - torch is there
 from tcusim.torch import functions  # noqa: E402
 
 # torch scripts its decompositions, and warns of itself.
 FORWARD_MODE = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+forward_ad = torch.autograd.forward_ad
 OFFSETS = [0, 3, 3, 20, 64]
 # Each with the call of the package's own on NumPy arrays.
 CALLS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
