@@ -6,6 +6,7 @@ No GPU library is imported here: an array of a library proves that its library i
 from __future__ import annotations
 
 import importlib
+import math
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -24,6 +25,9 @@ from tcusim_cuda.driver import Driver
 # DLPack's DLDeviceType, and its name of the default stream.
 _DLPACK_GPU: Final = (2, 13)
 _DLPACK_DEFAULT_STREAM: Final = 1
+# Elements of a tensor that is allocated to be copied from. To write more than that takes a GPU
+# longer than a call takes the host.
+_MOST_OF_PATTERN: Final = 2**23
 
 
 class Library:
@@ -208,6 +212,8 @@ class _Torch(QuickLibrary):
     def maker(self, like: Any, shape: tuple[int, ...], dtype: str) -> Callable[[], Any]:
         # To read a shape and a type from Python takes torch longer than to make the array: they are
         # copied from a tensor, whose own memory is let go.
+        if math.prod(shape) > _MOST_OF_PATTERN:
+            return super().maker(like, shape, dtype)
         pattern = self.new(like, shape, dtype)
         pattern.untyped_storage().resize_(0)
         return partial(self.imported.empty_like, pattern)
