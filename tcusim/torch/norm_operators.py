@@ -220,7 +220,7 @@ def _backward(ctx: Any, gradient: Any) -> Any:
 
 def _jvp(ctx: Any, for_input: Any, for_weight: Any, *_: Any) -> Any:
     input, weight = ctx.saved_tensors
-    scale = operator("rms_scales")(input, ctx.eps).unsqueeze(1)
+    scale = operator("rms_scales")(input, ctx.eps).unsqueeze(-1)
     wide, parts = input.float(), []
     if for_input is not None:
         own = scale * for_input + wide * _change_of_scale(scale, wide, for_input)
@@ -232,7 +232,7 @@ def _jvp(ctx: Any, for_input: Any, for_weight: Any, *_: Any) -> Any:
 
 def _change_of_scale(scale: Any, wide: Any, tangent: Any) -> Any:
     """Return the tangent of what each row is multiplied by."""
-    along = divided(_sum(wide * tangent, 1), wide.shape[1])
+    along = divided(_sum(wide * tangent, [-1], True), wide.shape[-1])
     return -scale * scale * scale * along
 
 
