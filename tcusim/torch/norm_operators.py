@@ -25,6 +25,7 @@ from tcusim.torch.operators import (
     placements,
     plain,
     register,
+    root,
     sum_kernel,
 )
 from tcusim.torch.repeated import found, keep
@@ -77,7 +78,7 @@ def _roots(input: Any, columns: int, eps: float) -> Any:
     """Return the root of each row's mean square, by a pass for each operation."""
     wide = plain(input).reshape(-1, columns).float()
     total = sum_kernel(wide * wide, [1], True, torch.float32, "segment")
-    return torch.sqrt(divided(total, columns) + eps)
+    return root(divided(total, columns) + eps)
 
 
 # --- Kernels: of half precision, in rows along the last axis --------------------------------------
@@ -250,7 +251,7 @@ def _scales_backward(ctx: Any, gradient: Any) -> Any:
 
 def _scales_jvp(ctx: Any, tangent: Any, *_: Any) -> Any:
     input, scale = ctx.saved_tensors
-    return _change_of_scale(scale.unsqueeze(1), input.float(), tangent).squeeze(1)
+    return _change_of_scale(scale.unsqueeze(-1), input.float(), tangent).squeeze(-1)
 
 
 def _vmap(info: Any, places: Any, input: Any, weight: Any, eps: float) -> Any:

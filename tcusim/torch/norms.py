@@ -25,7 +25,7 @@ from tcusim.torch.norm_operators import (
     rms_norm_kernel,
     rms_scales_kernel,
 )
-from tcusim.torch.operators import divided, divisor, operator, sum_kernel
+from tcusim.torch.operators import divided, divisor, operator, root, sum_kernel
 from tcusim.torch.repeated import launched
 
 __all__ = [
@@ -203,12 +203,12 @@ def normalised(
     columns = math.prod(input.shape[axes[0] :])
     if not are_fused(input, columns, weight):
         wide = _wide(input)
-        # A square root and a division are rounded correctly on every device. Neither rsqrt nor, on
-        # a GPU, the reciprocal of torch is.
-        root = torch.sqrt(mean(wide * wide, axes, True) + eps)
-        result = wide / root
+        # A division is rounded correctly on every device. Neither rsqrt nor, on a GPU, the
+        # reciprocal of torch is.
+        rms = root(mean(wide * wide, axes, True) + eps)
+        result = wide / rms
         result = _narrow(result if weight is None else result * weight, input)
-        return result, 1 / root if scales else None
+        return result, 1 / rms if scales else None
     simple = is_simple(input, weight)
     if simple and not scales:
         return rms_norm_at_once(input, weight, columns, eps, key), None
@@ -273,11 +273,11 @@ def centred(
     wide = _wide(input)
     centre = mean(wide, axes, True)
     differences = wide - centre
-    root = torch.sqrt(mean(differences * differences, axes, True) + eps)
-    result = differences / root
+    deviation = root(mean(differences * differences, axes, True) + eps)
+    result = differences / deviation
     result = result if weight is None else result * weight
     result = result if bias is None else result + bias
-    return _narrow(result, input), centre, root
+    return _narrow(result, input), centre, deviation
 
 
 def softmax(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
@@ -74,6 +76,14 @@ def test_divisors_are_kept_but_for_graphs(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(operators, "_DIVISORS", {})
     assert operators.divisor(3, on_gpu).item() == 3.0
     assert not operators._DIVISORS
+
+
+def test_a_root_is_rounded_once() -> None:
+    """torch's own on a CPU is not; a GPU's is."""
+    x = torch.from_numpy(np.random.default_rng(0).random(10_000, np.float32))
+    expected = np.sqrt(x.numpy().astype(np.float64)).astype(np.float32)
+    assert np.array_equal(operators.root(x).numpy(), expected)
+    assert operators.root(torch.tensor([2.0], dtype=torch.float64)).item() == math.sqrt(2)
 
 
 def test_infinities() -> None:
