@@ -31,6 +31,8 @@ __all__ = [
     "DeviceBackend",
     "Edge",
     "Emitter",
+    "IntegerFacts",
+    "OffsetsBackend",
     "Progress",
     "Session",
     "Tapped",
@@ -211,6 +213,53 @@ class DeviceBackend(Backend, Protocol):
 
     def to_device(self, values: NDArray[Any], like: Any) -> Any:
         """Return an array with these values in GPU memory, on the device of `like`."""
+
+
+@dataclass(frozen=True, slots=True)
+class IntegerFacts:
+    """What is to be known of flat integers that should never decrease: offsets, or ids.
+
+    Attributes
+    ----------
+    first, last : int
+        The values at both ends.
+    down : tuple of int or None
+        The first place whose value is greater than the next one, that value, and the next one;
+        None if there is no such place.
+    longest, place : int
+        The greatest difference of neighbours, 0 of a single value, and the first place before it.
+        Anything if the values decrease.
+    """
+
+    first: int
+    last: int
+    down: tuple[int, int, int] | None
+    longest: int
+    place: int
+
+
+@runtime_checkable
+class OffsetsBackend(DeviceBackend, Protocol):
+    """What a backend has besides, if offsets and ids in GPU memory are to be checked there.
+
+    They are flat, not empty, of int32 or int64. Those of a backend without these methods are copied
+    back.
+    """
+
+    def facts_of_integers(self, array: Any) -> IntegerFacts:
+        """Return what integers in GPU memory are, once what their stream has queued is done.
+
+        Unsupported if that stream is being captured into a CUDA graph, so that nothing can wait.
+        """
+
+    def offsets_of_ids(self, ids: Any, segments: int) -> Any:
+        """Return a new array of int64: for each of 0..segments, how many of the ids are less."""
+
+    def offsets_of_rows(self, offsets: Any, rows: int) -> Any:
+        """Return a new array of int64: the offsets of rows that lie end to end and are cut alike.
+
+        offsets: of one row, whose last one is its length. There is at least one row.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tcusim.arrays.dtypes import TypeRule, numpy_type
 from tcusim.arrays.libraries import Home, Host, addend_of, as_numpy, is_on_device, name_of_kind
 from tcusim.arrays.request import Call, Layout, count_of
-from tcusim.backends import DeviceBackend
+from tcusim.backends import DeviceBackend, IntegerFacts, OffsetsBackend
 from tcusim.errors import InputError, Unsupported
 from tcusim.machine.formats import format_of
 
@@ -24,18 +24,20 @@ Ints = NDArray[np.int64]
 class Offsets:
     """Where the segments of rows that lie end to end begin and end.
 
-    array: the offsets for all rows, flat, of int64, where the data are. segments: of a row. edges:
-    the offsets of one row, in the computer's memory; None if nobody looked at them.
+    array: the offsets for all rows, flat, of int64, where the data are. segments: of a row. facts:
+    of the offsets of one row; None if nobody looked at them. edges: these offsets, if they are in
+    the computer's memory.
     """
 
     array: Any
     segments: int
-    edges: Ints | None
+    facts: IntegerFacts | None = None
+    edges: Ints | None = None
 
     @property
     def longest(self) -> int | None:
         """Elements of the longest segment, if known."""
-        return None if self.edges is None else int(np.diff(self.edges).max(initial=0))
+        return None if self.facts is None else self.facts.longest
 
     def applied(self, layout: Layout) -> Layout:
         """Return the layout whose segments lie by these offsets."""
@@ -45,38 +47,62 @@ class Offsets:
 def offsets_of(home: Home, a: Any, call: Call, *, length: int, rows: int) -> Offsets:
     """Return the offsets of a call for an array `a` of `rows` rows of this length; refuse bad ones.
 
-    Those in GPU memory are copied back to be checked, unless the user says that they are right.
+    Those in GPU memory are checked there by a backend that can, else copied back to be checked,
+    unless the user says that they are right. So are ids, of which offsets are made.
     """
     if call.segment_ids is not None:
-        ids = call.segment_ids
-        if is_on_device(ids):
-            ids = _gpu_of(home, "segment_ids", ids).to_host(ids)
-        edges = _edges_of_ids(ids, call.num_segments, length)
-        return _brought(home, a, edges, rows)
-    offsets, there = call.offsets, is_on_device(call.offsets)
-    if there:
-        home = _gpu_of(home, "offsets", offsets)
-        if not call.check_offsets:
-            if rows != 1:
-                raise Unsupported(
-                    f"check_offsets=False goes with one row of segments, and a has {rows}: offsets "
-                    "for all rows are made of checked ones. Pass row by row, or leave "
-                    "check_offsets out"
-                )
-            segments = int(home.describe(offsets).shape[0]) - 1
-            return Offsets(_as_int64(home, offsets), segments, None)
-        edges = edges_of(home.to_host(offsets), length)
-        if rows == 1:
-            return Offsets(_as_int64(home, offsets), edges.size - 1, edges)
-    else:
-        edges = edges_of(offsets, length)
-    return _brought(home, a, edges, rows)
+        return _of_ids(home, a, call, length, rows)
+    offsets = call.offsets
+    if not is_on_device(offsets):
+        return _brought(home, a, *edges_of(offsets, length), rows)
+    home = _gpu_of(home, "offsets", offsets)
+    segments = int(home.describe(offsets).shape[0]) - 1
+    if not call.check_offsets:
+        if rows != 1:
+            raise Unsupported(
+                f"check_offsets=False goes with one row of segments, and a has {rows}: offsets "
+                "for all rows are made of checked ones. Pass row by row, or leave "
+                "check_offsets out"
+            )
+        return Offsets(_as_int64(home, offsets), segments)
+    if isinstance(home, OffsetsBackend):
+        facts = home.facts_of_integers(offsets)
+        _require_offsets(facts, length)
+        return Offsets(_for_rows(home, offsets, facts, rows), segments, facts)
+    edges, facts = edges_of(home.to_host(offsets), length)
+    if rows == 1:
+        return Offsets(_as_int64(home, offsets), segments, facts, edges)
+    return _brought(home, a, edges, facts, rows)
 
 
-def _brought(home: Home, a: Any, edges: Ints, rows: int) -> Offsets:
+def _of_ids(home: Home, a: Any, call: Call, length: int, rows: int) -> Offsets:
+    """Return the offsets of segments to which elements belong by sorted numbers."""
+    ids = call.segment_ids
+    if is_on_device(ids):
+        there = _gpu_of(home, "segment_ids", ids)
+        if isinstance(there, OffsetsBackend):
+            given = there.describe(ids)
+            _require_ids_of(tuple(given.shape), given.dtype, length)
+            segments = _segments_of(there.facts_of_integers(ids), call.num_segments)
+            offsets = there.offsets_of_ids(ids, segments)
+            facts = there.facts_of_integers(offsets)
+            return Offsets(_for_rows(there, offsets, facts, rows), segments, facts)
+        ids = there.to_host(ids)
+    edges = _edges_of_ids(ids, call.num_segments, length)
+    return _brought(home, a, edges, _facts_of(edges), rows)
+
+
+def _for_rows(home: OffsetsBackend, offsets: Any, facts: IntegerFacts, rows: int) -> Any:
+    """Return the offsets for all rows, made in GPU memory of checked ones of one row there."""
+    if rows == 1:
+        return _as_int64(home, offsets)
+    return home.offsets_of_rows(offsets, rows) if rows and facts.last else None
+
+
+def _brought(home: Home, a: Any, edges: Ints, facts: IntegerFacts, rows: int) -> Offsets:
     """Return the offsets of these edges of each row, brought to where `a` is."""
     array = home.to_device(_repeated(edges, rows), a) if rows and edges[-1] else None
-    return Offsets(array, edges.size - 1, edges)
+    return Offsets(array, edges.size - 1, facts, edges)
 
 
 def initial_of(home: Home, a: Any, initial: Any, layout: Layout, rule: TypeRule) -> Any:
@@ -113,63 +139,100 @@ def initial_of(home: Home, a: Any, initial: Any, layout: Layout, rule: TypeRule)
     return home.arranged(initial, axes, dtype)
 
 
-def require_longest(edges: Ints, longest: int) -> None:
-    """Refuse segments of more than `longest` elements."""
-    lengths = np.diff(edges)
-    if lengths.size and lengths.max() > longest:
-        at = int(lengths.argmax())
+def require_longest(facts: IntegerFacts, longest: int) -> None:
+    """Refuse segments of more than `longest` elements, by what their offsets are."""
+    if facts.longest > longest:
         raise InputError(
-            f"segment {at} has {lengths[at]} elements, but this plan is for segments of up to "
-            f"{longest}; make another plan, or leave longest out"
+            f"segment {facts.place} has {facts.longest} elements, but this plan is for segments of "
+            f"up to {longest}; make another plan, or leave longest out"
         )
 
 
-def edges_of(offsets: Any, length: int) -> Ints:
-    """Return where segments begin and end, from 0 to the axis' length; refuse what is none."""
+# --- What is right, wherever the integers are -----------------------------------------------------
+
+
+def _require_offsets(facts: IntegerFacts, length: int) -> None:
+    """Refuse offsets that do not go up from 0 to the axis' length."""
+    _require_sorted("offsets", facts)
+    if facts.first != 0 or facts.last != length:
+        raise InputError(
+            f"offsets must begin with 0 and end with the axis' length, {length}; got "
+            f"{facts.first} and {facts.last}"
+        )
+
+
+def _require_ids_of(shape: tuple[int, ...], dtype: Any, length: int) -> None:
+    """Refuse ids of which there is not one for each element, or that are no integers."""
+    if shape != (length,) or (length and np.dtype(dtype).kind not in "iu"):
+        raise InputError(
+            f"segment_ids must be a flat array of {length} integers, one for each element of the "
+            f"axis; got shape {shape}, dtype {dtype}"
+        )
+
+
+def _segments_of(facts: IntegerFacts, num_segments: Any) -> int:
+    """Return how many segments ids speak of, which are some; refuse what is no number of one."""
+    _require_sorted("segment_ids", facts, "; sort the elements by them first")
+    number = facts.last + 1
+    if num_segments is not None:
+        number = count_of("num_segments", num_segments)
+    for at, value, out in (
+        (0, facts.first, facts.first < 0),
+        (-1, facts.last, facts.last >= number),
+    ):
+        if out:
+            raise InputError(
+                f"segment_ids[{at}] = {value}, but segments are numbered from 0 to {number - 1}"
+            )
+    return number
+
+
+def _require_sorted(name: str, facts: IntegerFacts, remedy: str = "") -> None:
+    """Refuse integers that decrease."""
+    if facts.down is not None:
+        at, value, following = facts.down
+        raise InputError(
+            f"{name} must not decrease, but {name}[{at}] = {value} and "
+            f"{name}[{at + 1}] = {following}{remedy}"
+        )
+
+
+# --- In the computer's memory ---------------------------------------------------------------------
+
+
+def _facts_of(values: NDArray[Any]) -> IntegerFacts:
+    """Return what integers are, of which there is at least one."""
+    first, last = int(values[0]), int(values[-1])
+    down = np.flatnonzero(values[1:] < values[:-1])
+    if down.size:
+        at = int(down[0])
+        return IntegerFacts(first, last, (at, int(values[at]), int(values[at + 1])), 0, 0)
+    lengths = np.diff(values)
+    place = int(lengths.argmax()) if lengths.size else 0
+    return IntegerFacts(first, last, None, int(lengths.max(initial=0)), place)
+
+
+def edges_of(offsets: Any, length: int) -> tuple[Ints, IntegerFacts]:
+    """Return where segments begin and end, and what is to be known of it; refuse what is wrong."""
     edges = as_numpy("offsets", offsets)
     if edges.ndim != 1 or edges.size == 0 or edges.dtype.kind not in "iu":
         raise InputError(
             "offsets must be a flat array of segments + 1 integers, got shape "
             f"{edges.shape}, dtype {edges.dtype}"
         )
-    down = np.flatnonzero(edges[1:] < edges[:-1])
-    if down.size:
-        at = int(down[0])
-        raise InputError(
-            f"offsets must not decrease, but offsets[{at}] = {edges[at]} and "
-            f"offsets[{at + 1}] = {edges[at + 1]}"
-        )
-    if edges[0] != 0 or edges[-1] != length:
-        raise InputError(
-            f"offsets must begin with 0 and end with the axis' length, {length}; got "
-            f"{edges[0]} and {edges[-1]}"
-        )
-    return edges.astype(np.int64)
+    facts = _facts_of(edges)
+    _require_offsets(facts, length)
+    return edges.astype(np.int64), facts
 
 
 def _edges_of_ids(ids: Any, num_segments: Any, length: int) -> Ints:
     """Return where the segments begin and end to which elements belong by sorted numbers."""
     ids = as_numpy("segment_ids", ids)
-    if ids.shape != (length,) or (length and ids.dtype.kind not in "iu"):
-        raise InputError(
-            f"segment_ids must be a flat array of {length} integers, one for each element of the "
-            f"axis; got shape {ids.shape}, dtype {ids.dtype}"
-        )
-    down = np.flatnonzero(ids[1:] < ids[:-1])
-    if down.size:
-        at = int(down[0])
-        raise InputError(
-            f"segment_ids must not decrease, but segment_ids[{at}] = {ids[at]} and "
-            f"segment_ids[{at + 1}] = {ids[at + 1]}; sort the elements by them first"
-        )
-    number = int(ids[-1]) + 1 if length else 0
-    if num_segments is not None:
-        number = count_of("num_segments", num_segments)
-    for at, out in ((0, length and ids[0] < 0), (-1, length and ids[-1] >= number)):
-        if out:
-            raise InputError(
-                f"segment_ids[{at}] = {ids[at]}, but segments are numbered from 0 to {number - 1}"
-            )
+    _require_ids_of(ids.shape, ids.dtype, length)
+    if length:
+        number = _segments_of(_facts_of(ids), num_segments)
+    else:
+        number = 0 if num_segments is None else count_of("num_segments", num_segments)
     return np.searchsorted(ids, np.arange(number + 1)).astype(np.int64)
 
 
@@ -177,6 +240,9 @@ def _repeated(edges: Ints, rows: int) -> Ints:
     """Return the edges of all segments of `rows` rows that lie end to end and are cut alike."""
     starts = np.arange(rows)[:, None] * edges[-1] + edges[:-1]
     return np.append(starts, rows * edges[-1])
+
+
+# --- In GPU memory --------------------------------------------------------------------------------
 
 
 def _gpu_of(home: Home, name: str, given: Any) -> DeviceBackend:

@@ -407,8 +407,8 @@ class Plan(Planned):
                 f"this plan takes {p.segments + 1} offsets, of {p.segments} segments, got "
                 f"{offsets.segments + 1}; make another plan"
             )
-        if p.longest is not None and offsets.edges is not None:
-            require_longest(offsets.edges, p.longest)
+        if p.longest is not None and offsets.facts is not None:
+            require_longest(offsets.facts, p.longest)
 
 
 def _prepare_plan(asked: tuple[Any, ...], arrays: tuple[Any, ...], call: Call) -> ReadyCall:
