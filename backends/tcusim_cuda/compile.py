@@ -26,7 +26,7 @@ from tcusim.machine.native import cache_folder
 from tcusim.program.grammar import walk
 from tcusim.program.printer import line
 from tcusim_cuda.cubin import Usage, read_usage
-from tcusim_cuda.kernel import Kernel
+from tcusim_cuda.kernel import AnyKernel, Kernel
 from tcusim_cuda.nvrtc12 import Nvrtc12
 
 INCLUDE: Final = Path(__file__).with_name("include")
@@ -49,11 +49,11 @@ _DIGEST_BYTES: Final = hashlib.sha256().digest_size
 class CompileError(TcusimError):
     """The compiler refused a kernel, which should not have been emitted; `log` is what it said."""
 
-    def __init__(self, kernel: Kernel, sm: int, compiler: str, log: str) -> None:
+    def __init__(self, kernel: AnyKernel, sm: int, compiler: str, log: str) -> None:
         self.kernel = kernel
         self.log = log
         super().__init__(
-            f"{kernel.program.name}: {compiler} refused the emitted kernel for sm_{sm}.\n"
+            f"{kernel.title}: {compiler} refused the emitted kernel for sm_{sm}.\n"
             f"{_with_steps(kernel, log)}\n"
             f"The emitter wrote text that is no CUDA for this GPU: please report it."
         )
@@ -109,7 +109,7 @@ class Toolkit:
         older = _find_nvrtc_12()
         return toolkit if older is None or sm not in older.targets else older
 
-    def require_target(self, kernel: Kernel, sm: int) -> None:
+    def require_target(self, kernel: AnyKernel, sm: int) -> None:
         """Raise Unsupported unless the kernel can be compiled for this compute capability."""
         require_instructions(kernel, sm)
         if sm in self.targets:
@@ -124,27 +124,26 @@ class Toolkit:
             advice = "Install a newer NVRTC: pip install --upgrade nvidia-cuda-nvrtc-cu12"
         known = ", ".join(str(target) for target in self.targets if target >= 70)
         raise Unsupported(
-            f"{kernel.program.name}: {self.title} does not compile for sm_{sm}, only for {known}. "
-            f"{advice}"
+            f"{kernel.title}: {self.title} does not compile for sm_{sm}, only for {known}. {advice}"
         )
 
 
-def require_instructions(kernel: Kernel, sm: int) -> None:
+def require_instructions(kernel: AnyKernel, sm: int) -> None:
     """Raise Unsupported if GPUs of a compute capability lack an instruction of the kernel."""
     if sm < kernel.min_sm:
         raise Unsupported(
-            f"{kernel.program.name} uses instructions of sm_{kernel.min_sm} and newer, sm_{sm} "
+            f"{kernel.title} uses instructions of sm_{kernel.min_sm} and newer, sm_{sm} "
             f"lacks them. Build it with another shape or other types."
         )
 
 
-def compile_kernel(kernel: Kernel, sm: int, *, options: Iterable[str] = ()) -> Cubin:
+def compile_kernel(kernel: AnyKernel, sm: int, *, options: Iterable[str] = ()) -> Cubin:
     """Compile a kernel for one compute capability, or take it from the cache on disk.
 
     Parameters
     ----------
-    kernel : Kernel
-        From `tcusim_cuda.emit.emit`.
+    kernel : Kernel or PlainKernel
+        From `tcusim_cuda.emit.emit`, or written by hand.
     sm : int
         Compute capability of the GPU, such as 70 or 90.
     options : iterable of str
@@ -172,7 +171,7 @@ def compile_kernel(kernel: Kernel, sm: int, *, options: Iterable[str] = ()) -> C
     return Cubin(kernel.name, sm, code, log, toolkit.title, read_usage(code, kernel.name))
 
 
-def compile_kernels(kernels: Sequence[Kernel], sm: int) -> list[Cubin]:
+def compile_kernels(kernels: Sequence[AnyKernel], sm: int) -> list[Cubin]:
     """Compile several kernels side by side, as `compile_kernel` does each."""
     if len(kernels) < 2:
         return [compile_kernel(kernel, sm) for kernel in kernels]
@@ -222,7 +221,7 @@ def why_no_compiler() -> str | None:
 
 
 def _compile(
-    kernel: Kernel, sm: int, toolkit: Toolkit, options: Sequence[str]
+    kernel: AnyKernel, sm: int, toolkit: Toolkit, options: Sequence[str]
 ) -> tuple[bytes, str]:
     """Return the machine code and the compiler's log."""
     code, log = _compile_text(kernel.name, kernel.text, toolkit, options)
@@ -384,7 +383,7 @@ def _headers_version(folders: tuple[Path, ...]) -> int | None:
 # --- The cache on disk ------------------------------------------------------------------------
 
 
-def _key(kernel: Kernel, toolkit: Toolkit, options: Sequence[str]) -> str:
+def _key(kernel: AnyKernel, toolkit: Toolkit, options: Sequence[str]) -> str:
     """Return a name for everything on which the machine code depends."""
     own_headers = {path.name: path.read_text() for path in sorted(INCLUDE.glob("*.cuh"))}
     parts = [kernel.text, own_headers, list(options), toolkit.version, toolkit.headers]
@@ -444,8 +443,10 @@ def _digest(key: str, body: bytes) -> bytes:
 # --- Errors -----------------------------------------------------------------------------------
 
 
-def _with_steps(kernel: Kernel, log: str) -> str:
+def _with_steps(kernel: AnyKernel, log: str) -> str:
     """Return the compiler's log; below each message of a kernel's line, the step it came from."""
+    if not isinstance(kernel, Kernel):
+        return log
     steps = dict(walk(kernel.program.steps))
     where = re.compile(
         rf"^{re.escape(kernel.name)}\.cu\((\d+)\)|at line (\d+) of {kernel.name}\.cu"
@@ -457,5 +458,5 @@ def _with_steps(kernel: Kernel, log: str) -> str:
         number = int(match[1] or match[2]) if match else 0
         path = kernel.paths[number - 1] if 0 < number <= len(kernel.paths) else ""
         if path in steps:
-            result.append(f"    {kernel.program.name}, step {path}: {line(steps[path])}")
+            result.append(f"    {kernel.title}, step {path}: {line(steps[path])}")
     return "\n".join(result)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from tcusim.machine import format_of
 from tcusim.program.grammar import Program
@@ -47,6 +48,11 @@ class Kernel:
     tiled: frozenset[str] = frozenset()
 
     @property
+    def title(self) -> str:
+        """What messages call it."""
+        return self.program.name
+
+    @property
     def arguments(self) -> tuple[str, ...]:
         """Names of the arguments, in order.
 
@@ -74,3 +80,29 @@ class Kernel:
     def aliased(self) -> Kernel:
         """Return the kernel for when an output is the very array of an input."""
         return replace(self, text=self.aliased_text)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainKernel:
+    """One CUDA kernel that was written by hand, and that no program stands behind.
+
+    arguments: their names, in order: of pointers and 64-bit integers. The others are as those of a
+    `Kernel`; no line of the text came from a step.
+    """
+
+    name: str
+    text: str
+    arguments: tuple[str, ...]
+    threads: int
+    dynamic_shared_bytes: int = 0
+    min_sm: int = 70
+    paths: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """What messages call it."""
+        return self.name
+
+
+# What is compiled, loaded and launched.
+AnyKernel: TypeAlias = Kernel | PlainKernel

@@ -13,7 +13,7 @@ from tcusim.errors import BackendUnavailable, InputError
 from tcusim.machine import format_of
 from tcusim_cuda.arrays import DeviceArray
 from tcusim_cuda.driver import Driver, DriverMemory
-from tcusim_cuda.kernel import Kernel
+from tcusim_cuda.kernel import AnyKernel
 from tcusim_cuda.launch import Launcher
 from tcusim_cuda.libraries import library_of
 from tcusim_cuda.runtime import Call, Place, Stream
@@ -106,7 +106,7 @@ class CudaLauncher(Launcher):
         """Return the default stream."""
         return 0
 
-    def load(self, cubin: bytes, kernel: Kernel) -> Any:
+    def load(self, cubin: bytes, kernel: AnyKernel) -> Any:
         """Return a function of a cubin."""
         driver = Driver.open()
         function = driver.load(cubin, kernel.name)

@@ -14,7 +14,7 @@ from tcusim.errors import InputError
 from tcusim.machine import format_of
 from tcusim_cuda.arrays import DeviceArray
 from tcusim_cuda.driver import Driver, same_stream
-from tcusim_cuda.kernel import Kernel
+from tcusim_cuda.kernel import AnyKernel
 from tcusim_cuda.launch import Launcher
 from tcusim_cuda.runtime import Call, Place, Stream
 
@@ -130,7 +130,7 @@ class PycudaLauncher(Launcher):
         """Return the default stream: PyCUDA has no other current one."""
         return 0
 
-    def load(self, cubin: bytes, kernel: Kernel) -> Any:
+    def load(self, cubin: bytes, kernel: AnyKernel) -> Any:
         """Return a prepared function of a cubin; it keeps its module."""
         with self._at_home():
             function = self.library().module_from_buffer(cubin).get_function(kernel.name)

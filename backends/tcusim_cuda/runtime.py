@@ -17,7 +17,7 @@ from tcusim_cuda.arrays import DeviceArray
 from tcusim_cuda.compile import compile_kernels
 from tcusim_cuda.cubin import Usage
 from tcusim_cuda.driver import Driver, DriverError, DriverMemory
-from tcusim_cuda.kernel import Kernel
+from tcusim_cuda.kernel import AnyKernel
 
 # 64-bit integers, which stay where they are.
 Words: TypeAlias = "array.array[int]"
@@ -58,7 +58,7 @@ class Call:
     """
 
     def __init__(
-        self, loaded: Loaded, kernel: Kernel, blocks: int, words: Words, places: tuple[int, ...]
+        self, loaded: Loaded, kernel: AnyKernel, blocks: int, words: Words, places: tuple[int, ...]
     ) -> None:
         self.function, self.usage = loaded.function, loaded.usage
         self.kernel, self.words, self.places = kernel, words, places
@@ -109,7 +109,7 @@ class Runtime(ABC):
         """Return the handle of the stream on which the library now works."""
 
     @abstractmethod
-    def load(self, cubin: bytes, kernel: Kernel) -> Any:
+    def load(self, cubin: bytes, kernel: AnyKernel) -> Any:
         """Return a kernel's function, which may use the dynamic shared memory that it needs."""
 
     @abstractmethod
@@ -154,7 +154,7 @@ class Runtime(ABC):
                 f"{self.module} cannot be imported ({error}). {self.remedy}"
             ) from error
 
-    def loaded(self, kernels: Sequence[Kernel], place: Place) -> tuple[Loaded, ...]:
+    def loaded(self, kernels: Sequence[AnyKernel], place: Place) -> tuple[Loaded, ...]:
         """Return kernels on the device of the active context, compiled side by side if need be."""
         driver = Driver.open()
         context = driver.context_id(driver.current_context())
@@ -165,7 +165,7 @@ class Runtime(ABC):
                 needed = cubin.usage.shared_bytes + kernel.dynamic_shared_bytes
                 if needed > (offered := driver.shared_bytes(place.device)):
                     raise Unsupported(
-                        f"{kernel.program.name} needs {needed} bytes of shared memory a block, "
+                        f"{kernel.title} needs {needed} bytes of shared memory a block, "
                         f"{driver.title(place.device)} has {offered}. Build it with fewer warps or "
                         f"smaller tiles."
                     )
