@@ -21,6 +21,7 @@ from tcusim.machine import Format, arches
 # Numbers of cuda.h: CUresult, CUdevice_attribute, CUpointer_attribute, CUfunction_attribute,
 # CUmemorytype, CUevent_flags.
 _NO_DEVICE: Final = 100
+_CAPTURE_IMPLICIT: Final = 906
 _SHARED_BYTES: Final = 97  # MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
 _MAJOR, _MINOR = 75, 76
 _POINTER_CONTEXT: Final = 1
@@ -238,6 +239,16 @@ class Driver:
     def wait(self, stream: int) -> None:
         """Wait for what is in a stream by now."""
         self._call("cuStreamSynchronize", stream)
+
+    def is_capturing(self, stream: int) -> bool:
+        """Return whether a stream is being captured into a graph, so that nothing can wait for it.
+
+        Nothing can wait for the default stream either while one that it waits for is captured.
+        """
+        status, how = self._cuda.cuStreamIsCapturing(stream)
+        if status and int(status) != _CAPTURE_IMPLICIT:
+            raise DriverError(f"NVIDIA's driver: cuStreamIsCapturing: {self._reason(status)}")
+        return bool(status) or int(how) != 0
 
     def stream(self, handle: int) -> Any:
         """Return the bindings' own object for a stream, with which they launch fastest."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tcusim.backends import Tapped, require_options
+from tcusim.backends import IntegerFacts, Tapped, require_options
 from tcusim.errors import BackendUnavailable
 from tcusim.machine.formats import BY_ARRAY_NAME
 from tcusim.program.grammar import Program
@@ -20,6 +20,7 @@ from tcusim_cuda.driver import Driver, arch_name, device_sm
 from tcusim_cuda.explain import CudaEmitter
 from tcusim_cuda.kernel import Kernel
 from tcusim_cuda.libraries import arranged, on_gpu, restored
+from tcusim_cuda.offsets import facts_of, offsets_of_ids, offsets_of_rows
 from tcusim_cuda.runtime import Runtime
 from tcusim_cuda.session import DeviceSession, new_array, place_of
 from tcusim_cuda.taps import tap
@@ -209,3 +210,17 @@ class Launcher(Runtime):
             made = new_array(self, given, "a copy", values.shape, short, stream)
             Driver.open().copy_there(np.ascontiguousarray(values), made.address, made.stream)
         return made.owner
+
+    # --- OffsetsBackend ----------------------------------------------------------------------
+
+    def facts_of_integers(self, array: Any) -> IntegerFacts:
+        """Return what integers in GPU memory are, once what their stream has queued is done."""
+        return facts_of(self, on_gpu(array, "offsets"))
+
+    def offsets_of_ids(self, ids: Any, segments: int) -> Any:
+        """Return the offsets of segments to which elements belong by sorted ids."""
+        return offsets_of_ids(self, on_gpu(ids, "segment_ids"), segments)
+
+    def offsets_of_rows(self, offsets: Any, rows: int) -> Any:
+        """Return the offsets of rows that lie end to end and are cut alike."""
+        return offsets_of_rows(self, on_gpu(offsets, "offsets"), rows)

@@ -364,7 +364,7 @@ class DeviceSession:
             works = [_Work(arrays)] if works_of is None else works_of(arrays, opened)
             queue = self._queue(place, opened, aliased, like)
             used = [*made.values(), *(array for work in works for array in work.arrays.values())]
-            with _ordered({handle, *(array.stream for array in used)}, opened.handle):
+            with ordered({handle, *(array.stream for array in used)}, opened.handle):
                 self._queue_all(queue, works, poison=poison)
             if any(library_of(array).must_wait for array in given.values()):
                 Driver.open().wait(opened.handle)
@@ -392,7 +392,7 @@ class DeviceSession:
         results = {}
         with self._active(place, stream, given) as opened:
             handle = opened.handle
-            with _ordered(set() if given is None else {given}, handle):
+            with ordered(set() if given is None else {given}, handle):
                 work = _Work({name: self._room(name, opened) for name in (*bits, *plan.outputs)})
                 for name, values in bits.items():
                     driver.copy_there(values, work.arrays[name].address, handle)
@@ -612,7 +612,7 @@ def new_array(
 
 
 @contextmanager
-def _ordered(others: set[int], stream: int) -> Iterator[None]:
+def ordered(others: set[int], stream: int) -> Iterator[None]:
     """Let a stream wait for others before, and the others for it afterwards."""
     driver = Driver.open()
     for other in others:
