@@ -18,9 +18,9 @@ from tcusim_cuda.arrays import DeviceArray
 from tcusim_cuda.compile import why_no_compiler
 from tcusim_cuda.driver import Driver, arch_name, device_sm
 from tcusim_cuda.explain import CudaEmitter
+from tcusim_cuda.integers import facts_of, offsets_of_ids, offsets_of_rows
 from tcusim_cuda.kernel import Kernel
 from tcusim_cuda.libraries import arranged, on_gpu, restored
-from tcusim_cuda.offsets import facts_of, offsets_of_ids, offsets_of_rows
 from tcusim_cuda.runtime import Runtime
 from tcusim_cuda.session import DeviceSession, new_array, place_of
 from tcusim_cuda.taps import tap

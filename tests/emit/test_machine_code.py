@@ -12,7 +12,8 @@ from tcusim.algorithms import Level, algorithm_of, segmented_algorithms
 from tcusim_cuda.compile import Toolkit, compile_kernel, why_no_compiler
 from tcusim_cuda.cubin import Usage
 from tcusim_cuda.emit import emit
-from tcusim_cuda.kernel import Kernel
+from tcusim_cuda.integers import KERNELS, kernel_of
+from tcusim_cuda.kernel import AnyKernel
 
 WMMA_SHAPES = ("16x16x16", "32x8x16", "8x32x16")
 ALGORITHMS = [row.name for row in segmented_algorithms()]
@@ -48,7 +49,7 @@ def compiler() -> None:
         pytest.skip(reason)
 
 
-def compiled(kernel: Kernel, sm: int) -> Usage:
+def compiled(kernel: AnyKernel, sm: int) -> Usage:
     if sm not in Toolkit.find().targets:
         pytest.skip(f"{Toolkit.find().title} does not compile for sm_{sm}")
     cubin = compile_kernel(kernel, sm)
@@ -111,3 +112,14 @@ def test_a_large_ragged_program_compiles() -> None:
         "scan_tn", masked=True, segment_size=5000, warps=8, combine="add", result="f16"
     )
     assert compiled(emit(program), 90).tensor_core["HMMA"] > 0
+
+
+@pytest.mark.parametrize("sm", [75, 90, 100])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_written_by_hand(name: str, dtype: str, sm: int) -> None:
+    usage = compiled(kernel_of(name, dtype), sm)
+    assert usage.stack_bytes == 0
+    # A multiprocessor takes 2048 threads of so many, and eight blocks of so much shared memory.
+    assert usage.registers <= 32
+    assert 8 * usage.shared_bytes <= 2**16

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from tcusim.backends import IntegerFacts
 from tcusim.program.launches import LaunchPlan
 from tcusim.simulate.backend import NUMPY
 
@@ -137,6 +139,36 @@ class StandIn:
         assert isinstance(like, OnGpu)
         self.uploads += 1
         return OnGpu(values)
+
+
+def facts_one_by_one(values: NDArray[Any]) -> IntegerFacts:
+    """Return what integers are, by a walk along them."""
+    numbers = [int(value) for value in values]
+    pairs = list(itertools.pairwise(numbers))
+    down = next(((at, a, b) for at, (a, b) in enumerate(pairs) if b < a), None)
+    lengths = [b - a for a, b in pairs]
+    longest = max(lengths, default=0)
+    place = lengths.index(longest) if lengths else 0
+    return IntegerFacts(numbers[0], numbers[-1], down, longest, place)
+
+
+class CheckingStandIn(StandIn):
+    """One that looks at integers where they are, notes that it looked, and copies none back."""
+
+    def facts_of_integers(self, array: Any) -> IntegerFacts:
+        self.looks += 1
+        return facts_one_by_one(array.values)
+
+    def offsets_of_ids(self, ids: Any, segments: int) -> OnGpu:
+        return OnGpu(np.array([int((ids.values < one).sum()) for one in range(segments + 1)]))
+
+    def offsets_of_rows(self, offsets: Any, rows: int) -> OnGpu:
+        own, length = offsets.values[:-1], offsets.values[-1]
+        starts = [row * length + own for row in range(rows)]
+        return OnGpu(np.append(np.concatenate(starts), rows * length).astype(np.int64))
+
+    def to_host(self, array: Any) -> NDArray[Any]:
+        raise AssertionError("copied back")
 
 
 def halves(*shape: int) -> NDArray[np.float16]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 import tcusim
 from bindings_standin import memory
+from host_kernels import launch_plain
 from tcusim import backends
 from tcusim.algorithms import build
 from tcusim.machine import format_of
@@ -28,6 +29,7 @@ from tcusim_cuda.arrays import (
     host_bits,
 )
 from tcusim_cuda.cubin import Usage
+from tcusim_cuda.kernel import PlainKernel
 from tcusim_cuda.launch import Launcher
 from tcusim_cuda.runtime import Call, Loaded, Place, Stream
 
@@ -93,6 +95,7 @@ class StandInDriver:
 
     def __init__(self) -> None:
         self.notes: list[str] = []
+        self.capturing: set[int] = set()
 
     def sm(self, device: int) -> int:
         return self.number_of_sm
@@ -127,7 +130,10 @@ class StandInDriver:
 
     def copy_back(self, address: int, values: NDArray[Any], stream: int) -> None:
         self.notes.append(f"copy {values.nbytes} bytes back on {stream}")
-        values[...] = memory(address, values.size, values.dtype)
+        values[...] = memory(address, values.size, values.dtype).reshape(values.shape)
+
+    def is_capturing(self, stream: int) -> bool:
+        return stream in self.capturing
 
     def wait(self, stream: int) -> None:
         self.notes.append(f"wait for {stream}")
@@ -163,7 +169,7 @@ def word_at(address: int) -> int:
 
 
 class StandIn(Launcher):
-    """A launcher whose kernels are run by the simulator."""
+    """A launcher whose programs are run by the simulator, and other kernels by the CPU."""
 
     name = "stand-in"
     title = "no GPU"
@@ -196,7 +202,7 @@ class StandIn(Launcher):
         self.loadings += len(kernels)
         self.texts += [kernel.text for kernel in kernels]
         usage = Usage(40, 1536, 0, 100, {"HMMA": 2})
-        return tuple(Loaded(kernel.program, usage) for kernel in kernels)
+        return tuple(Loaded(getattr(kernel, "program", None), usage) for kernel in kernels)
 
     def load(self, cubin: bytes, kernel: Any) -> Any:
         return kernel.name
@@ -205,10 +211,13 @@ class StandIn(Launcher):
         self.launches += 1
         if self.fails is not None:
             raise self.fails
-        function: Program = call.function
         blocks, threads, _ = call.sizes
-        arguments = [word_at(address) for address in call.pointers]
         self.driver.notes.append(f"launch {blocks} x {threads} on {stream.handle}")
+        if isinstance(call.kernel, PlainKernel):
+            launch_plain(call)
+            return
+        function: Program = call.function
+        arguments = [word_at(address) for address in call.pointers]
         buffers = (*function.inputs, *function.outputs)
         # Behind the buffers lies the memory for status words, of which the simulator has its own.
         numbers = arguments[len(buffers) + bool(function.status) :]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,10 @@ from tcusim.machine import Values
 from tcusim.machine.shapes import shape_of
 from tcusim.program.grammar import Buffer, BufferRole, Extent, Index, Program, Scalar
 from tcusim_cuda.kernel import Kernel
+from tcusim_cuda.runtime import Call
 from tcusim_host import BACKEND
+from tcusim_host.build import build as build_kernel
+from tcusim_host.run import NumericsRow, _Report
 
 # Marks of tests that compile for the CPU: they need a compiler, and leave the user's cache alone.
 HOST_ALONE = [
@@ -104,3 +108,24 @@ def same_bits(x: Any, y: Any) -> bool:
 
 def halves(count: int, seed: int = 0) -> Values:
     return np.random.default_rng(seed).standard_normal(count).astype(np.float16)
+
+
+def launch_plain(call: Call) -> None:
+    """Launch on the CPU a kernel that no program stands behind."""
+    kernel: Any = call.kernel
+    library = build_kernel(kernel)
+    order = np.arange(call.sizes[0])
+    report, row = _Report(), NumericsRow()
+    with library.lock:
+        failed = library.functions.tcusim_launch(
+            library.entry,
+            ctypes.c_void_p(call.pointers_address),
+            ctypes.c_void_p(order.ctypes.data),
+            ctypes.c_int64(order.size),
+            ctypes.c_int32(kernel.threads),
+            ctypes.c_uint64(0),
+            ctypes.c_int32(0),
+            ctypes.byref(row),
+            ctypes.byref(report),
+        )
+    assert not failed

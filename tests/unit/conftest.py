@@ -50,9 +50,14 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
 
 
 @pytest.fixture
-def device(only_backends: Callable[..., None]) -> Iterator[device_standin.StandIn]:
-    """Register a stand-in as the only backend beside the simulator, with no plans kept."""
-    stand_in = device_standin.StandIn("cupy")
+def device(
+    only_backends: Callable[..., None], request: pytest.FixtureRequest
+) -> Iterator[device_standin.StandIn]:
+    """Register a stand-in as the only backend beside the simulator, with no plans kept.
+
+    A test may be parametrized with its class.
+    """
+    stand_in = getattr(request, "param", device_standin.StandIn)("cupy")
     only_backends(NUMPY, stand_in)
     for clear in (plan_for.cache_clear, READY.clear):
         clear()

@@ -15,7 +15,7 @@ from tcusim.errors import BackendUnavailable
 from tcusim.machine import format_of
 from tcusim.machine.formats import to_memory, unwritten_values
 from tcusim_cuda import CUDA, CUPY, PYCUDA, driver
-from tcusim_cuda.driver import Driver, DriverMemory, arch_name, device_sm
+from tcusim_cuda.driver import Driver, DriverError, DriverMemory, arch_name, device_sm
 
 PROGRAM = build("reduction_k")
 
@@ -92,6 +92,26 @@ def test_the_driver_copies_and_clears_rows(
         "cuMemcpy2DAsync", "cuMemsetD2D8Async",
     )  # fmt: skip
     assert library.calls == [name for name in names for _ in range(rows if one_by_one else 1)]
+
+
+@pytest.mark.parametrize(
+    ("status", "how", "found"), [(0, 0, False), (0, 1, True), (906, None, True)]
+)
+def test_whether_a_stream_is_captured(status: int, how: int | None, found: bool) -> None:
+    class Capturing(Bindings):
+        def cuStreamIsCapturing(self, stream: int) -> tuple[int, int | None]:  # noqa: N802
+            return status, how
+
+    assert Driver(Capturing()).is_capturing(4) is found
+
+
+def test_an_earlier_failure_is_no_capture() -> None:
+    class Failed(Bindings):
+        def cuStreamIsCapturing(self, stream: int) -> tuple[int, None]:  # noqa: N802
+            return 700, None
+
+    with pytest.raises(DriverError, match=r"cuStreamIsCapturing: unknown error \(CUDA error 700\)"):
+        Driver(Failed()).is_capturing(4)
 
 
 class NoDriver:

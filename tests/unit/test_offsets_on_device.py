@@ -9,8 +9,11 @@ import pytest
 from numpy.typing import NDArray
 
 import tcusim
-from device_standin import OnGpu, StandIn, assert_bits, halves
+from device_standin import CheckingStandIn, OnGpu, StandIn, assert_bits, halves
 from tcusim.errors import InputError
+
+# Backends that look at offsets where they are, and others, from which they are copied back.
+pytestmark = pytest.mark.parametrize("device", [StandIn, CheckingStandIn], indirect=True)
 
 
 def lengths_of(seed: int) -> NDArray[np.int64]:
@@ -59,7 +62,8 @@ def test_ids_in_gpu_memory_or_not(device: StandIn) -> None:
     expected = tcusim.segmented_cumsum(x, segment_ids=ids, arch="ada")
     for given in (ids, OnGpu(ids), OnGpu(ids.astype(np.int32))):
         assert_bits(tcusim.segmented_cumsum(OnGpu(x), segment_ids=given), expected)
-    assert device.looks == 2
+    # Of ids there is a second look, at the offsets that were made of them.
+    assert device.looks == (4 if isinstance(device, CheckingStandIn) else 2)
     some: Any = OnGpu(ids)
     with pytest.raises(InputError, match=r"segment_ids are a .*OnGpu in GPU memory, but a is a Nu"):
         tcusim.segmented_cumsum(x, segment_ids=some)
@@ -174,6 +178,38 @@ def test_bad_offsets_in_gpu_memory(device: StandIn, offsets: Any, text: str, pla
             function(OnGpu(halves(9)), offsets=OnGpu(offsets))
         assert text in str(caught.value)
     assert device.runs == []
+
+
+@pytest.mark.parametrize(
+    ("ids", "keywords"),
+    [
+        ([0, 2, 1, 3], {}),
+        ([-1, 2, 3, 3], {}),
+        ([0, 2, 3, 3], {"num_segments": 3}),
+        ([7, 7, 7, 7], {"num_segments": 3}),
+        ([-3, -2, -2, -1], {}),
+        ([0, 1, 1], {}),
+        ([0, 1, 1, 1], {"num_segments": 0}),
+    ],
+)
+def test_bad_ids_in_gpu_memory(device: StandIn, ids: Any, keywords: dict[str, Any]) -> None:
+    with pytest.raises(InputError) as there:
+        tcusim.segmented_sum(OnGpu(halves(4)), segment_ids=OnGpu(np.array(ids)), **keywords)
+    with pytest.raises(InputError) as here:
+        tcusim.segmented_sum(halves(4), segment_ids=ids, **keywords)
+    assert str(there.value) == str(here.value)
+    assert device.runs == []
+
+
+def test_offsets_of_rows_stay_where_they_are(device: StandIn) -> None:
+    edges = lengths_of(8)
+    x = halves(3, edges[-1])
+    ids = OnGpu(np.repeat(np.arange(edges.size - 1), np.diff(edges)).astype(np.int32))
+    by_ids: dict[str, Any] = {"segment_ids": ids, "num_segments": edges.size - 1}
+    expected = tcusim.segmented_sum(x, offsets=edges, arch="ada")
+    for given in ({"offsets": OnGpu(edges.astype(np.int32))}, by_ids):
+        assert_bits(tcusim.segmented_sum(OnGpu(x), **given), expected)
+    assert device.uploads == (0 if isinstance(device, CheckingStandIn) else 2)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ The kernels are written by hand. Nothing but a few numbers is copied to the comp
 from __future__ import annotations
 
 from array import array as words_array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from tcusim_cuda.libraries import arranged, library_of, on_gpu
 from tcusim_cuda.runtime import Call, Place, Runtime, Stream
 from tcusim_cuda.session import new_array, ordered, place_of
 
-THREADS: Final = 256
+_THREADS: Final = 256
 # What a block looks at if there are blocks enough, and the most blocks: few rows are to be copied,
 # and some 1000 blocks fill a GPU.
 _PER_BLOCK: Final = 2048
@@ -119,16 +119,19 @@ offsets_of_rows(
 """
 
 
+# Texts by the names of their kernels, and what they take beside two pointers.
+KERNELS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "integer_facts": (_FACTS, ("count",)),
+    "offsets_of_ids": (_OF_IDS, ("count", "segments")),
+    "offsets_of_rows": (_OF_ROWS, ("segments", "rows")),
+}
+
+
 def kernel_of(name: str, dtype: str) -> PlainKernel:
-    """Return a kernel of this module for integers of a type, by NumPy's name of it."""
-    text, *sizes = {
-        "integer_facts": (_FACTS, "count"),
-        "offsets_of_ids": (_OF_IDS, "count", "segments"),
-        "offsets_of_rows": (_OF_ROWS, "segments", "rows"),
-    }[name]
-    return PlainKernel(
-        name, text.replace("INTEGER", _C_TYPES[dtype]), ("from", "to", *sizes), THREADS
-    )
+    """Return one of these kernels for integers of a type, by NumPy's name of it."""
+    text, sizes = KERNELS[name]
+    text = text.replace("INTEGER", _C_TYPES[dtype])
+    return PlainKernel(name, text, ("from", "to", *sizes), _THREADS)
 
 
 def facts_of(runtime: Runtime, array: DeviceArray) -> IntegerFacts:
@@ -181,7 +184,7 @@ def _made(
     with _opened(runtime, given, f"an array of {size} offsets") as (place, stream):
         made = new_array(runtime, given, "offsets", (size,), "s64", stream)
         with ordered({given.stream, made.stream}, stream.handle):
-            blocks, words = -(-size // THREADS), (given.address, made.address, *sizes)
+            blocks, words = -(-size // _THREADS), (given.address, made.address, *sizes)
             _launch(runtime, kernel_of(name, given.dtype), blocks, words, place, stream)
         if library_of(given).must_wait:
             Driver.open().wait(stream.handle)
