@@ -389,14 +389,15 @@ def segmented_sum(
         The launches are chosen by the number of segments and the longest one; there is no
         `algorithm` to name. For an array in GPU memory they may be there too, of int64 or int32.
     check_offsets : bool
-        Whether offsets in GPU memory are copied back and checked, for which the call waits. False
-        is for offsets that are known to be right. Bad ones then give wrong results, but no access
-        outside the arrays. Nor is it known how long the longest segment is: there may be more
-        launches.
+        Whether offsets in GPU memory are checked. That is done there, and the call waits for what
+        is found. False is for offsets that are known to be right, and for calls in a CUDA graph.
+        Bad ones then give wrong results, but no access outside the arrays. Nor is it known how long
+        the longest segment is: there may be more launches, which ``longest=`` of `tcusim.plan`
+        saves.
     segment_ids : array_like of int, shape (axis' length,), optional
         Instead of offsets: the number of each element's segment, as in `jax.ops.segment_sum`. They
-        never decrease; a segment without elements has the sum 0. Those in GPU memory are copied
-        back, for which the call waits: offsets are less to copy.
+        never decrease; a segment without elements has the sum 0. Those in GPU memory are checked
+        there, for which the call waits, and offsets are made of them.
     num_segments : int, optional
         With `segment_ids`: how many segments there are. By default one more than the last id.
     axis : int
