@@ -6,6 +6,7 @@ The bits are the simulator's for this GPU's architecture.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ import pytest
 from numpy.typing import NDArray
 
 import tcusim
-from on_gpu import Library, arch, library_of, numbers
+from on_gpu import Library, arch, library_of, numbers, require_bits
+from tcusim.arrays.offsets import _facts_of as facts_of
+from tcusim.backends import get_backend
 from tcusim.errors import InputError
 
 pytestmark = pytest.mark.gpu(min_sm=70)
@@ -142,6 +145,188 @@ def test_bad_offsets_are_refused_or_do_no_harm(library: Library) -> None:
             function(a, offsets=bad, check_offsets=False, backend=library.backend)
     # An access outside the arrays would have ended the context.
     library.require_bits(tcusim.sum(a, backend=library.backend), tcusim.sum(x, arch=arch()))
+
+
+# --- Checked where they are -----------------------------------------------------------------------
+
+LENGTH = 5000
+BAD_OFFSETS: dict[str, list[int]] = {
+    "they decrease": [0, 9, 3, 5, 4, LENGTH],
+    "the last decreases": [0, LENGTH + 9, LENGTH],
+    "they begin late": [1, LENGTH],
+    "they begin below 0": [-5, LENGTH],
+    "they end early": [0, 7, LENGTH - 1],
+    "they end late": [0, 7, LENGTH + 1],
+    "no segment": [0],
+}
+
+
+def message_of(call: Callable[[], Any]) -> str:
+    with pytest.raises(InputError) as caught:
+        call()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("name", BAD_OFFSETS)
+def test_bad_offsets_have_the_messages_of_numpy(library: Library, name: str, dtype: str) -> None:
+    x, edges = numbers("float16", LENGTH), np.array(BAD_OFFSETS[name], dtype)
+    a, bad = library.there(x), library.there(edges)
+    expected = message_of(lambda: tcusim.segmented_sum(x, offsets=edges))
+    for function in (tcusim.segmented_sum, tcusim.segmented_cumsum):
+        said = message_of(lambda f=function: f(a, offsets=bad, backend=library.backend))  # type: ignore[misc]
+        assert said == expected
+    short = tcusim.plan("segmented_sum", length=LENGTH, segments=2, longest=64)
+    edges = np.array([0, 4000, LENGTH])
+    expected = message_of(lambda: short(x, offsets=edges))
+    assert message_of(lambda: short(a, offsets=library.there(edges))) == expected
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize(
+    ("change", "keywords"),
+    [
+        ((2500, 0), {}),
+        ((0, -1), {}),
+        ((LENGTH - 1, 10**6), {"num_segments": 70}),
+        ((0, 0), {"num_segments": 7}),
+        ((0, 0), {"num_segments": 0}),
+    ],
+)
+def test_bad_ids_have_the_messages_of_numpy(
+    library: Library, change: tuple[int, int], keywords: dict[str, Any], dtype: str
+) -> None:
+    x, ids = numbers("float16", LENGTH), (np.arange(LENGTH) // 100).astype(dtype)
+    ids[change[0]] = change[1]
+    a, bad = library.there(x), library.there(ids)
+    expected = message_of(lambda: tcusim.segmented_sum(x, segment_ids=ids, **keywords))
+    there: dict[str, Any] = {**keywords, "segment_ids": bad, "backend": library.backend}
+    assert message_of(lambda: tcusim.segmented_sum(a, **there)) == expected
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("size", [1, 2, 256, 2049, 100_000, 5_000_000])
+def test_what_integers_are(library: Library, size: int, dtype: str) -> None:
+    backend: Any = get_backend(library.backend)
+    rng = np.random.default_rng(size)
+    lengths = rng.integers(0, 9, size - 1)
+    for at in {0, (size - 2) // 2, size - 2} if size > 1 else {0}:
+        own = lengths.copy()
+        own[at : at + 1] = 1000
+        values = np.concatenate([[0], np.cumsum(own)]).astype(dtype)
+        found = backend.facts_of_integers(library.there(values))
+        assert found == facts_of(values)
+        if size > 1:
+            values[at + 1] = -7
+            found = backend.facts_of_integers(library.there(values))
+            expected = facts_of(values)
+            assert (found.first, found.last, found.down) == (
+                expected.first, expected.last, expected.down
+            )  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_offsets_made_on_the_gpu(library: Library, dtype: str) -> None:
+    backend: Any = get_backend(library.backend)
+    edges = drawn(5, 100_000)
+    segments = edges.size - 1
+    ids = np.repeat(np.arange(segments), np.diff(edges)).astype(dtype)
+    made = backend.offsets_of_ids(library.there(ids), segments)
+    np.testing.assert_array_equal(library.back(made), edges)
+    for rows in (1, 3):
+        made = backend.offsets_of_rows(library.there(edges.astype(dtype)), rows)
+        starts = np.arange(rows)[:, None] * edges[-1] + edges[:-1]
+        np.testing.assert_array_equal(library.back(made), np.append(starts, rows * edges[-1]))
+
+
+def test_no_offsets_are_copied_back(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(array: Any) -> None:
+        raise AssertionError("copied back")
+
+    monkeypatch.setattr(get_backend(library.backend), "to_host", refuse)
+    edges = drawn(6, 3000)
+    ids = np.repeat(np.arange(edges.size - 1), np.diff(edges))
+    x = numbers("float16", 3, int(edges[-1]))
+    expected = tcusim.segmented_sum(x, offsets=edges, arch=arch())
+    by_ids = {"segment_ids": library.there(ids), "num_segments": edges.size - 1}
+    for given in ({"offsets": library.there(edges)}, by_ids):
+        keywords: dict[str, Any] = {**given, "backend": library.backend}
+        library.require_bits(tcusim.segmented_sum(library.there(x), **keywords), expected)
+        library.require_bits(tcusim.segmented_sum(library.there(x[0]), **keywords), expected[0])
+
+
+def test_offsets_with_gaps_and_out_of_place(library: Library) -> None:
+    if library.name == "pycuda":
+        pytest.skip("PyCUDA's arrays are not copied into order")
+    edges = drawn(7, 3000)
+    x = numbers("float16", int(edges[-1]))
+    expected = tcusim.segmented_sum(x, offsets=edges, arch=arch())
+    a = library.there(x)
+    spread = library.there(np.repeat(edges, 2))[::2]
+    shifted = library.there(np.append(-1, edges))[1:]
+    for offsets in (spread, shifted):
+        result = tcusim.segmented_sum(a, offsets=offsets, backend=library.backend)
+        library.require_bits(result, expected)
+
+
+def test_offsets_that_are_being_written(library: Library) -> None:
+    """The look at them waits for what their stream has queued."""
+    if library.name != "torch":
+        pytest.skip("torch has streams for every launcher")
+    torch = importlib.import_module("torch")
+    edges = drawn(8, 3000)
+    x = numbers("float16", int(edges[-1]))
+    expected = tcusim.segmented_sum(x, offsets=edges, arch=arch())
+    a, right = library.there(x), library.there(edges)
+    with torch.cuda.stream(torch.cuda.Stream()):
+        torch.cuda.current_stream().wait_stream(torch.cuda.default_stream())
+        for _ in range(5):
+            offsets = torch.zeros_like(right)
+            torch.cuda._sleep(20_000_000)
+            offsets.copy_(right)
+            result = tcusim.segmented_sum(a, offsets=offsets, backend=library.backend)
+            library.require_bits(result, expected)
+
+
+def test_offsets_in_a_graph(library: Library) -> None:
+    if library.name != "torch":
+        pytest.skip("torch captures for every launcher")
+    torch = importlib.import_module("torch")
+    edges = drawn(9, 3000)
+    x = numbers("float16", int(edges[-1]))
+    a, offsets = library.there(x), library.there(edges)
+    ids = library.there(np.repeat(np.arange(edges.size - 1), np.diff(edges)))
+    longest, segments = int(np.diff(edges).max()), edges.size - 1
+    plan = tcusim.plan(
+        "segmented_sum", length=x.size, segments=segments, longest=longest, backend=library.backend
+    )
+    out, side = torch.zeros(segments, dtype=torch.float16, device="cuda"), torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        plan(a, out, offsets=offsets)
+    torch.cuda.synchronize()
+    expected = library.back(out)
+
+    def captured(**given: Any) -> Any:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=side):
+            # torch warns of a graph that is empty.
+            out.zero_()
+            plan(a, out, **given)
+        return graph
+
+    for given in ({"offsets": offsets}, {"segment_ids": ids}):
+        with pytest.raises(InputError, match=r"Give offsets with check_offsets=False, best to a"):
+            captured(**given)
+    if library.backend == "pycuda":
+        return
+    graph = captured(offsets=offsets, check_offsets=False)
+    out.fill_(-1)
+    graph.replay()
+    torch.cuda.synchronize()
+    require_bits(library.back(out), expected)
+
+
+# --- Arrays that overlap, and streams -------------------------------------------------------------
 
 
 def test_outs_that_overlap(library: Library) -> None:
