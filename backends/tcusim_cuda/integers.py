@@ -5,6 +5,7 @@ The kernels are written by hand. Nothing but a few numbers is copied to the comp
 
 from __future__ import annotations
 
+import functools
 from array import array as words_array
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -127,6 +128,7 @@ KERNELS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 }
 
 
+@functools.cache
 def kernel_of(name: str, dtype: str) -> PlainKernel:
     """Return one of these kernels for integers of a type, by NumPy's name of it."""
     text, sizes = KERNELS[name]
@@ -146,12 +148,11 @@ def facts_of(runtime: Runtime, array: DeviceArray) -> IntegerFacts:
                 "found; nothing can wait for a stream while a CUDA graph is captured. Give offsets "
                 "with check_offsets=False, best to a plan of tcusim.plan(..., segments=, longest=)"
             )
-        owner, address = runtime.memory(given, rows.nbytes, stream)
+        memory = runtime.memory(given, rows.nbytes, stream)
         with ordered({given.stream}, stream.handle):
-            words = (given.address, address, given.size)
+            words = (given.address, memory[1], given.size)
             _launch(runtime, kernel_of("integer_facts", given.dtype), blocks, words, place, stream)
-            driver.copy_back(address, rows, stream.handle)
-        del owner
+            driver.copy_back(memory[1], rows, stream.handle)
     down = rows[rows[:, _DOWN].argmin()]
     longest = rows[:, _LONGEST].max()
     return IntegerFacts(
