@@ -195,7 +195,7 @@ class Layout:
     lead: lengths of the other axes. length: elements of a row. is_whole: whether each row is one
     segment, and if it is empty an empty one. initial: where each segment's scan is longer by a
     zero. kept: the shape of the result, if it is not that of the rows. edges: where the segments of
-    a row lie by offsets, if somebody looked at them. by_offsets: how many do.
+    a row lie by offsets, if these are in the computer's memory. by_offsets: how many do.
     """
 
     kind: str

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from gpu_standin import OnGpu, StandIn
 from host_kernels import HOST_ALONE
 from tcusim.backends import OffsetsBackend
 from tcusim.errors import InputError, Unsupported
+from tcusim.simulate.backend import NUMPY
 from tcusim_cuda import integers
 
 pytestmark = HOST_ALONE
@@ -122,6 +125,24 @@ def test_what_failed_is_said(gpu: StandIn) -> None:
     text = r"stand-in: a look at offsets failed: ZeroDivisionError: no such thing. It was for 2 val"
     with pytest.raises(tcusim.TcusimError, match=text):
         gpu.facts_of_integers(OnGpu(np.array([0, 3])))
+
+
+def test_calls_look_at_offsets_where_they_are(
+    gpu: StandIn, only_backends: Callable[..., None]
+) -> None:
+    only_backends(NUMPY, gpu)
+    rng = np.random.default_rng(3)
+    edges = np.cumsum([0, *rng.integers(0, 40, 100)])
+    x = rng.integers(-9, 9, (2, edges[-1])).astype(np.float16)
+    expected = tcusim.segmented_sum(x, offsets=edges)
+    a, row = OnGpu(x), OnGpu(x[0])
+    ids = OnGpu(np.repeat(np.arange(100), np.diff(edges)).astype(np.int32))
+    by_ids: dict[str, Any] = {"segment_ids": ids, "num_segments": 100}
+    for given in ({"offsets": OnGpu(edges)}, by_ids):
+        np.testing.assert_array_equal(tcusim.segmented_sum(row, **given).values, expected[0])
+        np.testing.assert_array_equal(tcusim.segmented_sum(a, **given).values, expected)
+    copied = [note for note in gpu.driver.notes if note.startswith("copy")]
+    assert copied == ["copy 56 bytes back on 0"] * 6
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
