@@ -27,13 +27,15 @@ class Rows:
     """How lanes share out the rows of a Prefix.
 
     how: their vectors, of the result (if it is as large) and of the source. each: neighbours that
-    a lane holds of a row. lanes: of a row, a power of 2. at_once: rows that all lanes have at a
-    time. held: how often they take so many before they add them up.
+    a lane holds of a piece of a row. lanes: of a row, a power of 2. pieces: of a long row, each of
+    which takes all lanes. at_once: rows that all lanes have at a time. held: how often they take so
+    many before they add them up.
     """
 
     how: Transfer
     each: int
     lanes: int
+    pieces: int
     at_once: int
     held: int
 
@@ -41,6 +43,11 @@ class Rows:
     def turns(self) -> int:
         """How often the lanes take rows."""
         return -(-self.how.rows // self.at_once)
+
+    @property
+    def size(self) -> int:
+        """Elements that the lanes of a row have room for."""
+        return self.each * self.lanes * self.pieces
 
     @property
     def is_even(self) -> bool:
@@ -58,12 +65,14 @@ def rows_of(
         how = Transfer(how.rows, how.cols, 1, down=False, where=(Where.ANYWHERE,) * 2)
     size = 1 << (how.cols - 1).bit_length()
     lanes = min(LANES, max(1, size // max(how.vector, NEIGHBOURS)))
-    each = size // lanes
+    # Lanes read what lies together. For prefixes it is better that they hold what does.
+    pieces = max(1, size // (lanes * NEIGHBOURS)) if step.sums_alone else 1
+    each = size // (lanes * pieces)
     at_once = LANES // lanes
     turns = -(-how.rows // at_once)
     # Groups of about one size.
-    groups = -(-turns // max(1, min(turns, HELD // each)))
-    return Rows(how, each, lanes, at_once, -(-turns // groups))
+    groups = -(-turns // max(1, min(turns, HELD // (each * pieces))))
+    return Rows(how, each, lanes, pieces, at_once, -(-turns // groups))
 
 
 def _aligned(view: View) -> View:
@@ -100,25 +109,27 @@ def _groups(step: Prefix, rows: Rows, *, fast: bool) -> list[str]:
     loop = f"for (int nth = 0; nth < {held}; ++nth) {{"
     unroll = "#pragma unroll"
     body = [
-        f"float held[{held}][{each}];",
+        f"float held[{held}][{each * rows.pieces}];",
         *[unroll, loop, *_indented([*place, *_reads(step, rows, fast=fast)]), "}"],
         *[unroll, loop, *_indented([*place, *_sums(step, rows, fast=fast)]), "}"],
     ]
     if not several:
         return ["{", *_indented(body), "}"]
     groups = f"for (int first = 0; first < {rows.turns}; first += {held}) {{"
-    few = -(-rows.turns // held) * held * each <= UNROLL and fast
+    few = rows.turns * each * rows.pieces <= UNROLL and fast
     return [unroll if few else f"{unroll} 1", groups, *_indented(body), "}"]
 
 
 def _each_vector(rows: Rows, lines: list[str]) -> list[str]:
     """Print lines for each vector that a lane holds of a row."""
-    how, place = rows.how, f"lane % {rows.lanes} * {rows.each}"
-    inside = "here" if how.cols == rows.each * rows.lanes else f"here && col < {how.cols}"
+    how, place = rows.how, f"lane % {rows.lanes} * {rows.each} + e"
+    if rows.pieces > 1:
+        place = f"e / {rows.each} * {LANES * rows.each} + lane * {rows.each} + e % {rows.each}"
+    inside = "here" if how.cols == rows.size else f"here && col < {how.cols}"
     return [
         "#pragma unroll",
-        f"for (int e = 0; e < {rows.each}; e += {how.vector}) {{",
-        f"    const int col = {place} + e;",
+        f"for (int e = 0; e < {rows.each * rows.pieces}; e += {how.vector}) {{",
+        f"    const int col = {place};",
         f"    if ({inside}) {{",
         *_indented(_indented(lines)),
         "    }",
@@ -136,9 +147,9 @@ def _reads(step: Prefix, rows: Rows, *, fast: bool) -> list[str]:
         put = [f"tcu::put<{how.vector}>(held[nth] + e, {value});"]
     clear = [
         "#pragma unroll",
-        f"for (int e = 0; e < {rows.each}; ++e) held[nth][e] = 0.0f;",
+        f"for (int e = 0; e < {rows.each * rows.pieces}; ++e) held[nth][e] = 0.0f;",
     ]
-    full = how.cols == rows.each * rows.lanes and rows.is_even
+    full = how.cols == rows.size and rows.is_even
     return [*([] if full else clear), *_each_vector(rows, put)]
 
 
@@ -153,7 +164,8 @@ def _sums(step: Prefix, rows: Rows, *, fast: bool) -> list[str]:
 
     if step.sums_alone:
         columns = [view for view in (step.dst, step.totals) if view is not None]
-        total = f"const float sum = tcu::sum_of_row<{sizes}>(held[nth]);"
+        several = f", {rows.pieces}" if rows.pieces > 1 else ""
+        total = f"const float sum = tcu::sum_of_row<{sizes}{several}>(held[nth]);"
         return [total, *map(column, columns)]
     kind = ", ".join(str(flag).lower() for flag in (step.reverse, step.exclusive))
     scan = f"tcu::prefix_sums<{sizes}, {kind}>(held[nth])"

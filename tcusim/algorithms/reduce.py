@@ -42,7 +42,7 @@ from tcusim.algorithms.rows import (
     Rows,
     RowsPerWarp,
     data,
-    longest_own_row,
+    has_own_row,
     odd,
     own_share,
     rows_of_a_pass,
@@ -308,7 +308,7 @@ def reduction_panel(b: Builder, segment_size: int, *, groups: Groups = None) -> 
     Products with ones give the totals of rows of two tiles, m of them at once; those of a segment
     are then added in pairs.
     """
-    if b.options.adds_rows and segment_size <= longest_own_row(b.k, "reduction"):
+    if b.options.adds_rows and has_own_row(b.k, "reduction", segment_size):
         share = own_share(b.m, b.k, segment_size, groups)
     else:
         share = share_of(b.m, b.k, segment_size, SUMMED, groups)

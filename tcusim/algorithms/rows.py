@@ -318,8 +318,10 @@ SUMMED = 2048
 SUMMED_BY_OFFSETS = 1024
 # Never more tiles than that, however small.
 MOST_TILES = 64
-# Elements of a row that is no whole tiles.
-LONGEST_ROW = 128
+# Elements of a row that is no whole tiles: as 32 lanes take at once in accesses of 16 bytes, and
+# the most, where a warp would take single elements in any case.
+OWN_ROW, OWN_VECTOR = 128, 4
+LONGEST_ROW = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,14 +361,18 @@ def share_of(
     return Share(width, groups, rows, groups * m // rows)
 
 
-def longest_own_row(k: int, kind: str) -> int:
-    """Return how long segments of float32 may be that have a row of their own length each.
+def has_own_row(k: int, kind: str, segment_size: int) -> bool:
+    """Return whether segments of float32 have a row of their own length each, without zeros behind.
 
-    They need no zeros behind them. A scan's rows are those of the grid. A sum is one of pairs,
-    whatever rows these are in, if rows of the grid are: 32 lanes have 16 bytes of it each.
+    A scan's rows are those of the grid. A sum is one of pairs, whatever rows these are in, if rows
+    of the grid are. Longer segments are as fast in rows of the grid if those begin at multiples of
+    16 bytes.
     """
     row = ROW_TILES * k
-    return LONGEST_ROW if kind == "reduction" and row & (row - 1) == 0 else row
+    if segment_size <= row or kind == "scan" or row & (row - 1):
+        return segment_size <= row
+    longest = OWN_ROW if segment_size % OWN_VECTOR == 0 else LONGEST_ROW
+    return segment_size <= longest
 
 
 def own_share(m: int, k: int, segment_size: int, groups: int | None = None) -> Share:

@@ -40,7 +40,7 @@ from tcusim.algorithms.rows import (
     RowsPerWarp,
     carried,
     data,
-    longest_own_row,
+    has_own_row,
     odd,
     own_share,
     ragged_share,
@@ -428,7 +428,7 @@ def scan_panel(
     b: Builder, segment_size: int, *, groups: Groups = None, order: Order = FORWARD
 ) -> int:
     """Scan segments, several short ones a warp or a panel of a long one at a time."""
-    if b.options.adds_rows and segment_size <= longest_own_row(b.k, "scan"):
+    if b.options.adds_rows and has_own_row(b.k, "scan", segment_size):
         share = own_share(b.m, b.k, segment_size, groups)
     else:
         share = scan_share(b.m, b.k, segment_size, groups)

@@ -24,7 +24,7 @@ from tcusim.algorithms.rows import (
     GROUP_CHUNKS,
     PANEL_ROWS,
     ROW_TILES,
-    longest_own_row,
+    has_own_row,
 )
 from tcusim.algorithms.short import fits_fused_steps, slot_of_scans, slot_of_sums
 from tcusim.arrays.problem import (
@@ -397,7 +397,7 @@ def _launch_panels(draft: Draft[Problem]) -> None:
     width = 1 if p.segment_size <= k else ROW_TILES
     row = width * k
     adds = adds_rows(p.types.ab)
-    own = adds and p.segment_size <= longest_own_row(k, p.kind)
+    own = adds and has_own_row(k, p.kind, p.segment_size)
     if own:
         row = p.segment_size
     per_group = _data_rows(p) * row

@@ -660,23 +660,31 @@ __device__ inline void put(float* to, const Vector<float, V>& vector) {
 }
 
 // The sum of a row of which L neighbouring lanes hold E elements each, in all of these lanes.
-// Neighbours are added in pairs, then neighbouring pairs: x + 0 makes 0 of -0.
-template <int E, int L>
-__device__ inline float sum_of_row(float (&x)[E]) {
+// Neighbours are added in pairs, then neighbouring pairs: x + 0 makes 0 of -0. A long row has
+// several such PIECES, one after the other.
+template <int E, int L, int PIECES = 1>
+__device__ inline float sum_of_row(float (&x)[E * PIECES]) {
     #pragma unroll
-    for (int i = 0; i < E; ++i) x[i] = add(x[i], 0.0f);
+    for (int i = 0; i < E * PIECES; ++i) x[i] = add(x[i], 0.0f);
     #pragma unroll
     for (int apart = 1; apart < E; apart *= 2) {
         #pragma unroll
-        for (int i = 0; i < E; i += 2 * apart) x[i] = add(x[i], x[i + apart]);
+        for (int i = 0; i < E * PIECES; i += 2 * apart) x[i] = add(x[i], x[i + apart]);
     }
-    float sum = x[0];
     #pragma unroll
     for (int apart = 1; apart < L; apart *= 2) {
-        // a + b is b + a, so both lanes of a pair find the same.
-        sum = add(sum, __shfl_xor_sync(0xFFFFFFFFu, sum, apart));
+        #pragma unroll
+        for (int i = 0; i < E * PIECES; i += E) {
+            // a + b is b + a, so both lanes of a pair find the same.
+            x[i] = add(x[i], __shfl_xor_sync(0xFFFFFFFFu, x[i], apart));
+        }
     }
-    return sum;
+    #pragma unroll
+    for (int apart = E; apart < E * PIECES; apart *= 2) {
+        #pragma unroll
+        for (int i = 0; i < E * PIECES; i += 2 * apart) x[i] = add(x[i], x[i + apart]);
+    }
+    return x[0];
 }
 
 // Prefix sums of such a row, in place, by the same pairs; returns the row's sum. In each pair the
