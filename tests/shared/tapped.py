@@ -9,6 +9,7 @@ import numpy as np
 
 import tcusim
 from tcusim.algorithms import Algorithm, Level
+from tcusim.algorithms.builder import adds_rows
 from tcusim.backends import Backend
 from tcusim.check.cases import COLUMNS, Column, Recipe
 from tcusim.check.testing import input_kinds, random_inputs
@@ -59,9 +60,11 @@ def case_of(row: Algorithm, start: int, sm: int = 1000) -> Tapped:
 
     sm: the compute capability that it must do with.
     """
-    for turn in range(len(COLUMNS)):
+    columns = [one for one in COLUMNS if row.adds_rows or not adds_rows(one.ab)]
+    for turn in range(len(columns)):
+        number = (start + turn) % len(columns)
         try:
-            case = _case(row, (start + turn) % len(COLUMNS))
+            case = _case(row, number, columns[number])
             if emit_tapped(case.program).kernel.min_sm <= sm:
                 return case
         except Unsupported:
@@ -69,8 +72,7 @@ def case_of(row: Algorithm, start: int, sm: int = 1000) -> Tapped:
     raise AssertionError(f"no kernel of {row.name} can be tried")
 
 
-def _case(row: Algorithm, number: int) -> Tapped:
-    column = COLUMNS[number]
+def _case(row: Algorithm, number: int, column: Column) -> Tapped:
     product, ragged = row.kind == "product", row.kind.startswith("irregular")
     more = _OPTIONS.get(row.name, {})
     if not product:
