@@ -66,11 +66,12 @@ TileParts: TypeAlias = Callable[[Index, int], list[Frag]]
 class RowStep:
     """What is done with the rows of a panel, by products or without them.
 
-    multiply: for a group of m rows, whose tiles something gives. add: for a rectangle of all rows.
+    multiply: for a group of m rows, whose tiles something gives. add: for a rectangle of rows from
+    a number on.
     """
 
     multiply: Callable[[TileParts, Index], None]
-    add: Callable[[View], None]
+    add: Callable[[View, int], None]
 
 
 class Panel:
@@ -137,7 +138,7 @@ class Panel:
                 step.multiply(self._held, Index.of(g))
 
         if b.options.adds_rows:
-            step.add(view)
+            step.add(view, 0)
         elif not self.is_loadable(view):
             self.each_group_of(self._kept(view), step.multiply)
         else:
@@ -146,7 +147,7 @@ class Panel:
     def each_kept_row(self, kept: Sequence[View], step: RowStep) -> None:
         """Do a step for rows in shared memory, as `room` has them."""
         if self.b.options.adds_rows:
-            step.add(kept[0])
+            step.add(kept[0], 0)
         else:
             self.each_group_of(self.tiles_of(kept), step.multiply)
 
@@ -297,11 +298,13 @@ class ScannedPanel(Panel):
         """Whether scanned rows have a place of their own."""
         return not self.b.options.adds_rows
 
-    def _scan_rows(self, view: View) -> None:
-        """Scan all rows by additions."""
+    def _scan_rows(self, view: View, first: int) -> None:
+        """Scan rows by additions, from number `first` on."""
         b, order = self.b, self.order
-        ends = b.rect(self.ends, 0, self.count, 1, 1) if self.beside else None
-        b.prefix(self.rows, view, ends, reverse=order.reverse, exclusive=order.exclusive)
+        rows, cols = b.size(view)
+        ends = b.rect(self.ends, first, rows, 1, 1) if self.beside else None
+        scanned = b.cut(self.rows, rows, cols, first)
+        b.prefix(scanned, view, ends, reverse=order.reverse, exclusive=order.exclusive)
 
     def scan_group(self, parts: TileParts, g: Index) -> None:
         """Scan m rows by products with U; the results stay here."""
@@ -480,7 +483,9 @@ class PanelWork:
         # to rows of shared memory first, of which the rest is zeros for good.
         self._lies_so = not share.lines or panel.size == self.per_unit
         self._full, self._rest = divmod(segment_size, panel.row)
-        self._kept = [] if self._lies_so else panel.room()
+        # Rows of one segment can be added up where they lie, the last one by itself.
+        self._alone = panel.b.options.adds_rows and self.lines == 1 and not self._lies_so
+        self._kept = [] if self._lies_so or self._alone else panel.room()
         used = self.lines * self.rows
         # Rows that are put apart one by one get their zeros anew each time, with what they hold.
         self._one_by_one = self._moved and not self._full and panel.b.options.parts == 1
@@ -494,6 +499,12 @@ class PanelWork:
         panel = self.panel
         if self._lies_so:
             panel.each_row(self._view(data(panel.b), i), step)
+            return
+        if self._alone:
+            first = 0
+            for _, lying in self._pieces([], self._array(data(panel.b))):
+                step.add(lying, first)
+                first += panel.b.size(lying)[0]
             return
         self._fill()
         panel.each_kept_row(self._kept, step)

@@ -346,9 +346,10 @@ class RowTotals:
         """What sums rows."""
         return RowStep(self._multiply, self._add)
 
-    def _add(self, view: View) -> None:
-        """Sum all rows by additions."""
-        self.b.prefix(self.b.rect(self.values, 0, self.panel.count, 1, 1), view)
+    def _add(self, view: View, first: int) -> None:
+        """Sum rows by additions, from number `first` on."""
+        rows, _ = self.b.size(view)
+        self.b.prefix(self.b.rect(self.values, first, rows, 1, 1), view)
 
     def _multiply(self, parts: TileParts, g: Index) -> None:
         """Sum m rows by products with ones."""
