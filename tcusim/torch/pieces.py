@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -35,8 +35,6 @@ __all__ = [
 Tensor: TypeAlias = Any
 Edges: TypeAlias = Sequence[int]
 
-_DEFAULT_ARCH: Final = "hopper"
-
 
 def edges_of_lengths(lengths: Sequence[int]) -> list[int]:
     """Return the edges of pieces of these lengths."""
@@ -59,13 +57,8 @@ def without_empty(begins: Sequence[int | None], end: int) -> list[int]:
 
 
 def cut_of(tensor: Tensor, operation: Operation) -> int:
-    """Return `tcusim.cut_size` for a tensor, where it is; Unsupported if its sums cannot be cut."""
-    arch = arch_for(tensor)
-    if tensor.is_cuda:
-        major, minor = torch.cuda.get_device_capability(tensor.device)
-        # All later ones cut as Hopper does.
-        arch = f"sm_{major}{minor}" if major < 8 else None
-    return cut_size(array_name_of(tensor.dtype), operation, arch=arch or _DEFAULT_ARCH)
+    """Return `tcusim.cut_size` for a tensor's type, which is the same on all GPUs."""
+    return cut_size(array_name_of(tensor.dtype), operation)
 
 
 # --- What moves -----------------------------------------------------------------------------------

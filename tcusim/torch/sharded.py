@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from tcusim.arrays.offsets import edges_of
 from tcusim.arrays.request import size_of
-from tcusim.errors import InputError, Unsupported
+from tcusim.errors import InputError
 from tcusim.torch.operators import LIBRARY, operator
 from tcusim.torch.pieces import cumsum_of_pieces, cut_of, moved, sum_of_pieces
 
@@ -104,14 +104,6 @@ def _chunks(length: int, ranks: int) -> list[int]:
     return [min(length, share * rank) for rank in range(ranks + 1)]
 
 
-def _can_be_cut(tensor: Tensor, bits: str, operation: Any) -> bool:
-    try:
-        cut_of(tensor.to_local(), operation)
-    except Unsupported:
-        return False
-    return bits != "exact"
-
-
 # --- Sums and scans -------------------------------------------------------------------------------
 
 
@@ -127,7 +119,7 @@ def _sum(input: Tensor, dim: Any, keepdim: bool, dtype: Any, bits: str) -> Tenso
     major = next((one for one in axes if input.shape[one] > 1), None)
     length = math.prod(input.shape[one] for one in axes)
     cuts = _cut_by(input, axes)
-    pieces = bool(cuts) and major is not None and _can_be_cut(input, bits, "sum")
+    pieces = bool(cuts) and major is not None and bits != "exact"
     if pieces and len(axes) < rank:
         # Too few pieces of the grid for all ranks: rows are shared instead.
         ranks = max(input.device_mesh.size(place) for place in cuts)
@@ -170,7 +162,7 @@ def _cumsum(
 ) -> Tensor:
     dim = dim % max(1, input.dim())
     wanted, cuts = list(input.placements), _cut_by(input, [dim])
-    pieces = bool(cuts) and _can_be_cut(input, bits, "cumsum")
+    pieces = bool(cuts) and bits != "exact"
     if pieces and input.dim() > 1:
         ranks = max(input.device_mesh.size(place) for place in cuts)
         pieces = input.shape[dim] > ranks * cut_of(input.to_local(), "cumsum")
