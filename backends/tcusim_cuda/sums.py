@@ -162,15 +162,20 @@ def _sums(step: Prefix, rows: Rows, *, fast: bool) -> list[str]:
         line = write(one, view, Where.ANYWHERE, ("sum", "f32"), fast=False)
         return f"if (here && lane % {rows.lanes} == 0) {{ {line} }}"
 
+    squares: list[str] = []
+    if step.squares:
+        count = rows.each * rows.pieces
+        square = "held[nth][e] = tcu::times(held[nth][e], held[nth][e]);"
+        squares = ["#pragma unroll", f"for (int e = 0; e < {count}; ++e) {square}"]
     if step.sums_alone:
         columns = [view for view in (step.dst, step.totals) if view is not None]
         several = f", {rows.pieces}" if rows.pieces > 1 else ""
         total = f"const float sum = tcu::sum_of_row<{sizes}{several}>(held[nth]);"
-        return [total, *map(column, columns)]
+        return [*squares, total, *map(column, columns)]
     kind = ", ".join(str(flag).lower() for flag in (step.reverse, step.exclusive))
     scan = f"tcu::prefix_sums<{sizes}, {kind}>(held[nth])"
     value = "held[nth][e]" if how.vector == 1 else f"tcu::take<{how.vector}>(held[nth] + e)"
     put = write(how, step.dst, how.where[0], (value, "f32"), fast=fast)
-    lines = [f"{scan};"] if step.totals is None else [f"const float sum = {scan};"]
+    lines = [*squares, f"{scan};" if step.totals is None else f"const float sum = {scan};"]
     lines += _each_vector(rows, [put])
     return lines if step.totals is None else [*lines, column(step.totals)]

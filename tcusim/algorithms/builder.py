@@ -368,11 +368,13 @@ class Builder:
         *,
         reverse: bool = False,
         exclusive: bool = False,
+        squares: bool = False,
     ) -> None:
         """Add up the rows of a rectangle; see `Prefix`. A `dst` of one column gets their sums."""
         to, of = self._turned(dst), self._turned(src)
         beside = None if totals is None else self._turned(totals)
-        self._steps.add(Prefix(to, of, beside, reverse=reverse, exclusive=exclusive))
+        step = Prefix(to, of, beside, reverse=reverse, exclusive=exclusive, squares=squares)
+        self._steps.add(step)
 
     def publish(self, dst: View, src: View, line: str = "") -> None:
         """Give values to later blocks; see `Publish`."""

@@ -7,12 +7,15 @@ has them to spare where memory is what bounds.
 A warp keeps its tiles of a row in shared memory, adds up their squares in one accumulator, and
 halves the diagonal by rounded additions until one value is left. The values of a row's warps are
 added alike. Then each warp multiplies what it kept by the reciprocal root, and writes it.
+
+Squares of float32 are rounded, and added up in pairs without products.
 """
 
 from __future__ import annotations
 
 from tcusim.algorithms.builder import NEVER, Builder, Options, Work, require
-from tcusim.algorithms.tree import fold
+from tcusim.algorithms.tree import fold, pairwise
+from tcusim.machine.formats import format_of
 from tcusim.machine.shapes import shape_of
 from tcusim.program.checks.verifier import verify
 from tcusim.program.grammar import (
@@ -32,23 +35,34 @@ from tcusim.program.grammar import (
     View,
 )
 
-__all__ = ["MOST_COLUMNS", "rms_norm"]
+__all__ = ["most_columns", "rms_norm"]
 
 ROWS = Index.symbol("rows")
 
 # Sides of a tile, which is multiplied by its transpose.
 _SIDE = 16
 _TILE = _SIDE * _SIDE
-# Tiles that a warp keeps, at most. On an H200, 4 reach 98 to 99 % of a copy, 8 a percent less, and
-# 16, which a lane cannot load at once, 87 %.
-_TILES = 4
-# Elements of the widest access: parts of a row that are a multiple of it all begin at one.
-_VECTOR = 8
+# Bytes that a warp keeps, at most. On an H200, 4 tiles of two bytes reach 98 to 99 % of a copy, 8 a
+# percent less, and 16, which a lane cannot load at once, 87 %.
+_KEPT_BYTES = 4 * _TILE * 2
+# The widest access: parts of a row that are a multiple of it all begin at one.
+_VECTOR_BYTES = 16
+# Elements of a row of float32 that is added up at once.
+_ROW = 128
 # Warps of a block, at least: it takes several rows if they are short.
 _WARPS = 4
 # With more, a block would need more than the 64 KB of shared memory that Turing has.
 _MOST_WARPS = 20
-MOST_COLUMNS = _MOST_WARPS * _TILES * _TILE
+
+
+def most_columns(dtype: str) -> int:
+    """Return the elements of the longest row of a type."""
+    return _MOST_WARPS * _kept(dtype)
+
+
+def _kept(dtype: str) -> int:
+    """Return the elements that a warp keeps."""
+    return _KEPT_BYTES // format_of(dtype).itemsize
 
 
 def rms_norm(
@@ -68,7 +82,7 @@ def rms_norm(
     ----------
     columns : int
         Elements of a row.
-    dtype : {"f16", "bf16"}
+    dtype : {"f16", "bf16", "f32"}
         Of the input ``in`` and of the output ``out``, both of shape (rows, columns).
     eps : float
         What is added to the mean square; float32 holds it.
@@ -85,14 +99,15 @@ def rms_norm(
     Raises
     ------
     Unsupported
-        If a row is longer than `MOST_COLUMNS`, or of another type.
+        If a row is longer than `most_columns`, or of another type.
     """
+    require(dtype in ("f16", "bf16", "f32"), f"rms_norm is of f16, bf16 and f32, got {dtype}")
+    most = most_columns(dtype)
     require(
-        1 <= columns <= MOST_COLUMNS,
-        f"a row of rms_norm has 1 to {MOST_COLUMNS} elements, got {columns}",
+        1 <= columns <= most,
+        f"a row of rms_norm of {dtype} has 1 to {most} elements, got {columns}",
     )
-    require(dtype in ("f16", "bf16"), f"rms_norm squares f16 and bf16 exactly, got {dtype}")
-    across = _warps_of(columns)
+    across = _warps_of(columns, dtype)
     down = max(1, _WARPS // across)
     options = Options(
         shape_of((_SIDE, _SIDE, _SIDE)), dtype, "f32", dtype, dtype, warps=across * down
@@ -117,11 +132,11 @@ def rms_norm(
     return rows.program(scales)
 
 
-def _warps_of(columns: int) -> int:
+def _warps_of(columns: int, dtype: str) -> int:
     """Return how many warps share a row: parts are equal, and whole accesses, if they can be."""
-    least = -(-columns // (_TILES * _TILE))
+    least = -(-columns // _kept(dtype))
     many = range(least, min(2 * least, _MOST_WARPS) + 1)
-    for size in (_VECTOR, 1):
+    for size in (_VECTOR_BYTES // format_of(dtype).itemsize, 1):
         for across in many:
             if columns % (across * size) == 0:
                 return across
@@ -192,6 +207,30 @@ class _Rows:
 
     def total(self, kept: View) -> View:
         """Return the sum of the squares of a row: one value of the warp's shared memory."""
+        own = self._added(kept) if self.b.options.adds_rows else self._multiplied(kept)
+        if self.across == 1:
+            return own
+        b = self.b
+        shared = b.shared("shared", "f32", self.down * self.across)
+        place = self._place * self.across
+        b.copy(b.rect(shared, place + self._share, 1, 1, 1), own)
+        b.barrier()
+        values = b.scratch("values", "f32", self.across)
+        b.copy(b.rect(values, 0, 1, self.across, 1), b.rect(shared, place, 1, self.across, 1))
+        fold(b, lambda start, count: b.rect(values, start, 1, count, 1), self.across)
+        return b.rect(values, 0, 1, 1, 1)
+
+    def _added(self, kept: View) -> View:
+        """Return the sum of what the warp keeps, by additions."""
+        b, rows = self.b, -(-self.count // _ROW)
+        sums = b.scratch("sums", "f32", rows)
+        values = b.rect(kept.buffer, 0, rows, _ROW, _ROW)
+        b.prefix(b.rect(sums, 0, rows, 1, 1), values, squares=True)
+        pairwise(b, lambda start, count, apart: b.rect(sums, start, count, 1, apart), rows)
+        return b.rect(sums, 0, 1, 1, 1)
+
+    def _multiplied(self, kept: View) -> View:
+        """Return the sum of what the warp keeps, by products."""
         b = self.b
         sums = b.zero(b.accumulator("S"))
         with b.loop("t", -(-self.count // _TILE)) as t:
@@ -202,14 +241,4 @@ class _Rows:
         spill = b.spill(sums)
         apart = spill.ldm + 1
         fold(b, lambda start, count: b.rect(spill.buffer, start * apart, count, 1, apart), _SIDE)
-        own = b.rect(spill.buffer, 0, 1, 1, 1)
-        if self.across == 1:
-            return own
-        shared = b.shared("shared", "f32", self.down * self.across)
-        place = self._place * self.across
-        b.copy(b.rect(shared, place + self._share, 1, 1, 1), own)
-        b.barrier()
-        values = b.scratch("values", "f32", self.across)
-        b.copy(b.rect(values, 0, 1, self.across, 1), b.rect(shared, place, 1, self.across, 1))
-        fold(b, lambda start, count: b.rect(values, start, 1, count, 1), self.across)
-        return b.rect(values, 0, 1, 1, 1)
+        return b.rect(spill.buffer, 0, 1, 1, 1)

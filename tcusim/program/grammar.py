@@ -487,7 +487,7 @@ class Prefix:
 
     dst: a rectangle of the size of `src`, or one column, which gets the sums alone. totals: a
     column that gets the sums besides. reverse: prefixes run from the row's end. exclusive: they
-    leave out the element itself.
+    leave out the element itself. squares: what is added are the elements' squares, each rounded.
     CUDA: the warp's lanes share out each row; `__shfl_sync`. Cost: a read and a write of rows*cols,
     and log2(cols) additions an element, of which those within a lane take no shuffle.
     Source: J. Sklansky, "Conditional-Sum Addition Logic", 1960.
@@ -499,6 +499,7 @@ class Prefix:
     origin: str = ""
     reverse: bool = False
     exclusive: bool = False
+    squares: bool = False
 
     @property
     def sums_alone(self) -> bool:

@@ -481,9 +481,10 @@ class State:
                 values = convert_values(self._value(formula, places), "f32", dst.buffer.dtype)
                 self._scatter(dst, values, places)
             case Prefix(dst, src, totals):
-                sums, whole = prefix_sums(
-                    self._gather(src, places), reverse=step.reverse, exclusive=step.exclusive
-                )
+                values = self._gather(src, places)
+                if step.squares:
+                    values = operated(Operation.TIMES, [values, values])
+                sums, whole = prefix_sums(values, reverse=step.reverse, exclusive=step.exclusive)
                 self._scatter(dst, whole if step.sums_alone else sums, places)
                 if totals is not None:
                     self._scatter(totals, whole, places)

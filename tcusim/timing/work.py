@@ -194,6 +194,7 @@ def _additions(step: Prefix) -> float:
     else:
         # Half of a pair is added to in each round; between lanes all that a lane holds.
         of_lane = each + each * alone / 2 + between * (2 + each)
+    of_lane += each * step.squares
     return of_lane * -(-step.src.rows * lanes // LANES)
 
 

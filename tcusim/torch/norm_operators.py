@@ -1,4 +1,4 @@
-"""The operators behind `rms_norm`: one pass over memory for tensors of half precision."""
+"""The operators behind `rms_norm`: one pass over memory, but for tensors of float64."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import torch
 
-from tcusim.algorithms.norm import MOST_COLUMNS, rms_norm
+from tcusim.algorithms.norm import most_columns, rms_norm
 from tcusim.arrays.libraries import as_numpy, chosen_backend, like_array
 from tcusim.backends import DeviceBackend, QuickSession, Session, get_backend, run
 from tcusim.errors import TcusimError
@@ -43,14 +43,13 @@ __all__ = [
 LIBRARY.define("rms_norm(Tensor input, Tensor? weight, float eps) -> Tensor")
 LIBRARY.define("rms_scales(Tensor input, float eps) -> Tensor")
 
-_HALF: Final = (torch.float16, torch.bfloat16)
-_WEIGHTS: Final = (*_HALF, torch.float32)
+_TYPES: Final = (torch.float16, torch.bfloat16, torch.float32)
 
 
 def are_fused(input: Any, columns: int, weight: Any) -> bool:
     """Return whether there is a program for rows of so many columns, and their weight."""
-    fits = input.dtype in _HALF and 1 <= columns <= MOST_COLUMNS
-    return fits and (weight is None or (weight.dtype in _WEIGHTS and weight.device == input.device))
+    fits = input.dtype in _TYPES and 1 <= columns <= most_columns(_type_of(input))
+    return fits and (weight is None or (weight.dtype in _TYPES and weight.device == input.device))
 
 
 @lru_cache(maxsize=64)
@@ -69,7 +68,7 @@ def _multiplies(dtype: str, place: Any) -> bool:
 
 def _has_program(input: Any) -> bool:
     """Return whether the tensor cores at work take its type: Volta's and Turing's no bfloat16."""
-    if input.dtype == torch.float16:
+    if input.dtype != torch.bfloat16:
         return True
     return _multiplies("bf16", input.device if input.is_cuda else arch_for(input) or "hopper")
 
@@ -81,7 +80,7 @@ def _roots(input: Any, columns: int, eps: float) -> Any:
     return root(divided(total, columns) + eps)
 
 
-# --- Kernels: of half precision, in rows along the last axis --------------------------------------
+# --- Kernels: of rows along the last axis --------------------------------------
 
 _program = lru_cache(maxsize=256)(rms_norm)
 

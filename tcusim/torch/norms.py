@@ -2,7 +2,7 @@
 
 Only their sums add anything, and those are this package's. Everything else is done element by
 element, or is a maximum, for which the order does not matter. Squares and what is added up are
-float32, the results have the type of the input. Of half precision, `rms_norm` is one program, which
+float32, the results have the type of the input. But for float64, `rms_norm` is one program, which
 reads a row once.
 """
 
@@ -160,8 +160,8 @@ def rms_norm(
     -------
     Tensor
         Of the shape and type of `input`: input / sqrt(mean of the squares + eps) * weight in
-        float32, or float64, each operation rounded once. Of half precision, in rows of up to 20,480
-        elements, it is input * (1 / sqrt(...)) * weight.
+        float32, or float64, each operation rounded once. Of rows of up to 20,480 elements of half
+        precision, or 10,240 of float32, it is input * (1 / sqrt(...)) * weight.
 
     Raises
     ------

@@ -628,6 +628,12 @@ CASES = [
         {"out": array(0, np.inf, NAN)},
     ),
     Case(
+        "sums_of_squares_of_rows",
+        Prefix(column(output("out", 5), 5), rows_of(floats("x", 40), 5, 8), squares=True),
+        {"x": SPREAD},
+        {"out": in_pairs((SPREAD * SPREAD).reshape(5, 8))},
+    ),
+    Case(
         "sums_of_long_rows",
         Prefix(column(output("out", 2), 2), rows_of(floats("x", 200), 2, 100)),
         {"x": LONG_ROWS},

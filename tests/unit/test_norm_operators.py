@@ -9,7 +9,7 @@ import pytest
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
 import tcusim.torch as tct  # noqa: E402 - torch is there
-from tcusim.algorithms.norm import MOST_COLUMNS  # noqa: E402
+from tcusim.algorithms.norm import most_columns  # noqa: E402
 from tcusim.torch import operators, repeated  # noqa: E402
 from tcusim.torch.norm_operators import (  # noqa: E402
     are_fused,
@@ -114,14 +114,16 @@ def test_torch_finds_nothing_wrong() -> None:
 def test_other_tensors_take_the_general_way() -> None:
     x = rows(2, 64)
     assert are_fused(x, 64, None)
-    assert are_fused(x, MOST_COLUMNS, rows(64, dtype="float32"))
-    assert not are_fused(x, MOST_COLUMNS + 1, None)
+    assert are_fused(x, most_columns("f16"), rows(64, dtype="float32"))
+    assert not are_fused(x, most_columns("f16") + 1, None)
     assert not are_fused(x, 0, None)
-    assert not are_fused(x.float(), 64, None)
+    assert are_fused(x.float(), most_columns("f32"), None)
+    assert not are_fused(x.float(), most_columns("f32") + 1, None)
+    assert not are_fused(x.double(), 64, None)
     assert not are_fused(x, 64, rows(64, dtype="float64"))
-    long = rows(1, MOST_COLUMNS + 8)
+    long = rows(1, most_columns("f16") + 8)
     torch.testing.assert_close(
-        tct.rms_norm(long, MOST_COLUMNS + 8),
+        tct.rms_norm(long, most_columns("f16") + 8),
         F.rms_norm(long.float(), long.shape[1:], eps=2.0**-10).half(),
     )
 
