@@ -477,26 +477,24 @@ class Map:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """Add up each row of a rectangle of f32 by itself: dst <- its prefix sums, or its sum.
+    """Add up each row of a rectangle of f32: dst <- its prefix sums, or its sum.
 
-    Neighbours are added in pairs, then neighbouring pairs and so on, counted from the row's first
-    element, with zeros behind its last: the sum is that of this tree. The prefix sums are
-    Sklansky's: in each pair, the sum of what comes first is added to every prefix of what comes
-    second. Each addition is rounded to nearest even, and -0 counts as 0. Source elements out of
-    bounds count as 0.
-
-    dst: a rectangle of the size of `src`, or one column, which gets the sums alone. totals: a
-    column that gets the sums besides. reverse: prefixes run from the row's end. exclusive: they
-    leave out the element itself. squares: what is added are the elements' squares, each rounded.
+    Neighbours are added in pairs, then neighbouring pairs and so on, with zeros behind the row's
+    end. The prefix sums are Sklansky's (1960): in each pair, the sum of what comes first is added
+    to all that comes second. Each addition is rounded to nearest even. -0 counts as 0, and so do
+    source elements out of bounds.
     CUDA: the warp's lanes share out each row; `__shfl_sync`. Cost: a read and a write of rows*cols,
-    and log2(cols) additions an element, of which those within a lane take no shuffle.
-    Source: J. Sklansky, "Conditional-Sum Addition Logic", 1960.
+    and log2(cols) additions an element.
     """
 
+    # Of the size of `src`; or one column, which gets the sums alone.
     dst: View
     src: View
+    # A column that gets the sums besides.
     totals: View | None = None
     origin: str = ""
+    # Whether prefixes run from the row's end, leave out the element itself, and are of squares,
+    # each of which is rounded.
     reverse: bool = False
     exclusive: bool = False
     squares: bool = False

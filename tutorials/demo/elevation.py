@@ -107,20 +107,20 @@ def demonstrate(console: Console) -> list[Run]:
     scans = scan_panel(departure.array, exact_departure.astype(np.float32))
     runs = [*sums, *scans]
     _print_runs(console, runs)
-    volta, hopper = _pair(scans, "row scans, float32")
-    if not np.array_equal(volta.result, hopper.result):
-        raise DemoError(f"{volta.title}: Volta and Hopper differ, and should not")
-    console.print(f"{volta.title}: no products, and the same bits on Volta and Hopper")
-    wide, half = _pair(scans, "row scans"), _pair(scans, "row scans, f16 sums")
-    for volta, hopper in (wide, half):
-        share = np.mean(volta.result != hopper.result)
-        if share == 0:
-            raise DemoError(f"{volta.title}: Volta and Hopper should differ, and do not")
-        console.print(
-            f"{volta.title}: {share:.0%} of the running sums differ between Volta and Hopper, "
-            f"by at most {np.abs(volta.result - hopper.result).max():.2g} m"
-        )
-    draw(elevation, sums[0].result, wide, half)
+    volta, exact = _pair(scans, "row scans, float32")
+    if not np.array_equal(volta.result, exact.result):
+        raise DemoError(f"{exact.title}: Volta and Hopper differ, and should not")
+    console.print(f"{exact.title}: no products, and the same bits on Volta and Hopper")
+    _, narrow = _pair(scans, "row scans")
+    half = volta, hopper = _pair(scans, "row scans, f16 sums")
+    share = np.mean(volta.result != hopper.result)
+    if share == 0:
+        raise DemoError(f"{volta.title}: Volta and Hopper should differ, and do not")
+    console.print(
+        f"{volta.title}: {share:.0%} of the running sums differ between Volta and Hopper, "
+        f"by at most {np.abs(volta.result - hopper.result).max():.2g} m"
+    )
+    draw(elevation, sums[0].result, (narrow, exact), half)
     console.print(f"picture: {PICTURE}")
     return runs
 
@@ -251,8 +251,11 @@ def _print_runs(console: Console, runs: list[Run]) -> None:
 # --- The picture ------------------------------------------------------------------------------
 
 
-def draw(elevation: Array, sums: Array, wide: tuple[Run, Run], half: tuple[Run, Run]) -> None:
-    """Save the map, its sums and scans, and where two architectures differ."""
+def draw(elevation: Array, sums: Array, inputs: tuple[Run, Run], half: tuple[Run, Run]) -> None:
+    """Save the map, its sums and scans, and what rounding the input and the sums does to them.
+
+    inputs: scans of float16 and of float32. half: Volta's and Hopper's, in float16 sums.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -262,10 +265,10 @@ def draw(elevation: Array, sums: Array, wide: tuple[Run, Run], half: tuple[Run, 
     _draw_map(figure, grid[0, 0], elevation)
     _draw_profile(grid[0, 1], sums.ravel() / elevation.shape[1], "saddlebrown")
     grid[0, 1].set(title="Row means\nsegmented_sum / 403", xlabel="m")
-    _draw_signed(figure, grid[0, 2], wide[1].result / 1000, "km")
+    _draw_signed(figure, grid[0, 2], inputs[1].result / 1000, "km")
     grid[0, 2].set(title="Running sum of departures from the row's mean\nsegmented_cumsum, Hopper")
-    _draw_signed(figure, grid[1, 0], 1000 * (wide[0].result - wide[1].result), "mm")
-    grid[1, 0].set(title="Volta minus Hopper, float32 sums\n4 and 16 products at a time")
+    _draw_signed(figure, grid[1, 0], inputs[0].result - inputs[1].result, "m")
+    grid[1, 0].set(title="What rounding the input does\nfloat16 minus float32 input, float32 sums")
     _draw_profile(grid[1, 1], 100 * np.mean(half[0].result != half[1].result, axis=1), "teal")
     grid[1, 1].set(title="Sums that differ\nf16 accumulators", xlabel="% of the row", xlim=(0, 100))
     _draw_signed(figure, grid[1, 2], half[0].result - half[1].result, "m")
