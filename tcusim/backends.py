@@ -488,6 +488,22 @@ def require_no_gradient(name: str, tensor: Any) -> None:
             f"{name} requires a gradient, which would be lost here. Use tcusim.torch, which has "
             f"autograd; or pass {name}.detach(), or call within torch.no_grad()"
         )
+    if _has_tangent(torch, tensor):
+        raise errors.InputError(
+            f"{name} has a tangent of forward mode, which would be lost here. Use tcusim.torch, "
+            f"which carries it along; or pass {name}.detach()"
+        )
+
+
+def _has_tangent(torch: Any, tensor: Any) -> bool:
+    """Return whether a tensor is a dual one, where torch has not turned forward mode off."""
+    forward = getattr(getattr(torch, "autograd", None), "forward_ad", None)
+    if forward is None or getattr(forward, "_current_level", -1) < 0:
+        return False
+    # Below autograd torch carries tangents along by itself, and may not be asked for them.
+    if not torch._C._is_fwd_grad_enabled():
+        return False
+    return isinstance(tensor, torch.Tensor) and forward.unpack_dual(tensor).tangent is not None
 
 
 def native_arch(backend: Backend) -> str | None:

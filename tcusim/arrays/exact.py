@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from tcusim.algorithms.builder import adds_rows
 from tcusim.arrays.dtypes import TypeRule, numpy_type
 from tcusim.arrays.fixed_point import FixedPoint
 from tcusim.arrays.libraries import Array
@@ -27,7 +28,8 @@ from tcusim.arrays.problem import (
     RaggedProblem,
     pieces_of,
 )
-from tcusim.machine import format_of, split_values
+from tcusim.machine import canonical_nan, format_of, from_values, split_values
+from tcusim.machine.formats import BY_ARRAY_NAME, array_name_of
 
 __all__ = ["Split", "Stage", "Work", "batch", "stages_of"]
 
@@ -94,7 +96,8 @@ def stages_of(rule: TypeRule, *, product: bool) -> tuple[Stage, ...]:
         case "fixed point":
             return _specials, partial(_fixed, result=result), _pieces
         case "as it is":
-            return () if product else (_specials,)
+            # Additions keep what is not finite to its own results, as on a GPU.
+            return () if product or adds_rows(rule.types.ab) else (_specials,)
 
 
 def _unsplit(work: Work) -> Split:
@@ -122,9 +125,16 @@ def _specials(work: Work) -> Split:
         special[((above > 0) & (below > 0)) | (neither > 0)] = np.nan
         if "carry" in work.arrays:
             special += _repeated(work, work.arrays["carry"])
-        return np.where(above + below + neither == 0, result, special.astype(result.dtype))
+        values = np.where(above + below + neither == 0, result, special.astype(result.dtype))
+        return np.where(np.isnan(values), _nan_of(values), values)
 
     return Split((work.on(**{"in": np.where(finite, x, x.dtype.type(0))}),), merge)
+
+
+def _nan_of(values: Array) -> Array:
+    """Return the NaN that a GPU's arithmetic writes, in the type of these values."""
+    kind = BY_ARRAY_NAME[array_name_of(values.dtype)]
+    return from_values(canonical_nan(np.full(1, np.nan, kind.dtype), kind), kind.name)
 
 
 def _halves(work: Work) -> Split:

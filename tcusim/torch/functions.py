@@ -155,7 +155,7 @@ def sum(
         the CPU, where the simulator runs. Of a DTensor the result is one, with the bits of the
         whole tensor.
     dim : int or tuple of int, optional
-        Axes to sum; None sums all.
+        Axes to sum; None or an empty tuple sums all.
     keepdim : bool
         Keep summed axes, with length 1.
     dtype : torch.dtype, optional
@@ -182,7 +182,8 @@ def sum(
     >>> tct.sum(torch.arange(6, dtype=torch.float16).reshape(2, 3), dim=1)
     tensor([ 3., 12.], dtype=torch.float16)
     """
-    axes = (dim,) if isinstance(dim, int) else None if dim is None else tuple(dim)
+    # An empty tuple is all axes, as in torch.
+    axes = (dim,) if isinstance(dim, int) else tuple(dim) if dim else None
     if is_simple(input):
         wanted = _of_autocast(input, dtype)
         result = launched(sum_kernel, input, axes, keepdim, wanted, bits)

@@ -104,6 +104,8 @@ def mean(
     tensor([1., 4.])
     """
     _require_float("mean", input)
+    # An empty tuple is all axes, as in torch.
+    dim = dim if isinstance(dim, int) else dim or None
     wide = torch.float64 if torch.float64 in (input.dtype, dtype) else torch.float32
     wanted = input.dtype if dtype is None else dtype
     if wanted.is_floating_point and is_simple(input):

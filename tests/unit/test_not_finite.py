@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tcusim
 from not_finite import CASES, FEW, ORDERS, Case, disagreement, inputs_of
 from some import marked
 from tcusim.algorithms import build
 from tcusim.backends import run
+from tcusim.machine import canonical_nan
+from tcusim.machine.formats import BY_ARRAY_NAME
 from tcusim.program.bind import bind_scalars
 from tcusim.program.checks.verifier import in_place
 from tcusim.program.grammar import When, walk
@@ -76,3 +79,25 @@ def test_what_follows_has_no_say() -> None:
         x[20:32] = value
         results.append(run(program, {"in": x})["out"][:20].tobytes())
     assert len(set(results)) == 1
+
+
+@pytest.mark.parametrize("operation", ["sum", "cumsum"])
+def test_float32_has_the_bits_of_its_program(operation: str) -> None:
+    """Infinities, NaN and sums that overflow, which meet an infinity of the other sign."""
+    x = np.tile(np.array([1, np.inf, 0, -3e38, -3e38, 2, np.nan, 1], np.float32), 20)
+    x[:3], x[40:] = 1, 5
+    plan = tcusim.plan(operation, length=x.size, dtype="float32")
+    (launch,) = plan.launches
+    raw = tcusim.run(launch.program, {"in": x})["out"]
+    with np.errstate(all="ignore"):
+        whole = getattr(tcusim, operation)(x)
+    assert np.asarray(whole).tobytes() == raw.tobytes()
+    assert np.isnan(raw[-1])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_a_nan_has_the_bits_of_a_gpu(dtype: str) -> None:
+    x = np.array([1, np.nan, 2], dtype)
+    canonical = canonical_nan(np.array([np.nan], dtype), BY_ARRAY_NAME[dtype])
+    assert np.asarray(tcusim.sum(x)).tobytes() == canonical.tobytes()
+    assert tcusim.cumsum(x)[2:].tobytes() == canonical.tobytes()

@@ -351,3 +351,22 @@ def test_simple_calls_pass_the_dispatcher_by() -> None:
 
     torch.vmap(look)(torch.ones(2, 2))
     assert seen == [False]
+
+
+def test_an_empty_tuple_is_all_axes() -> None:
+    x = torch.arange(6.0).reshape(2, 3)
+    for keepdim in (False, True):
+        assert torch.equal(tct.sum(x, (), keepdim), torch.sum(x, (), keepdim))
+        assert torch.equal(tct.mean(x, (), keepdim), torch.mean(x, (), keepdim))
+
+
+def test_tcusim_itself_refuses_tangents() -> None:
+    x = torch.ones(4)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, x)
+        for call in (tcusim.sum, tcusim.cumsum):
+            with pytest.raises(InputError, match="a has a tangent of forward mode, which would be"):
+                call(dual)
+        assert tcusim.sum(dual.detach()) == 4
+    with pytest.raises(InputError, match="a has a tangent of forward mode"):
+        torch.func.jvp(lambda one: tcusim.sum(one), (x,), (x,))
