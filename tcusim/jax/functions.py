@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -20,6 +21,13 @@ Array: TypeAlias = Any
 
 def _axis(a: Array, axis: int) -> int:
     """Return an axis counted from the last, so that more may come in front."""
+    try:
+        axis = operator.index(axis)
+    except TypeError:
+        text = f"axis must be one integer, got {axis!r}; call once for each axis"
+        raise InputError(text) from None
+    if a.ndim == 0:
+        raise InputError("an array without axes has none to sum along; reshape it to (1,)")
     if not -a.ndim <= axis < a.ndim:
         raise InputError(f"axis must be within {-a.ndim}..{a.ndim - 1}, got {axis!r}")
     place: int = axis % a.ndim - a.ndim
@@ -28,8 +36,10 @@ def _axis(a: Array, axis: int) -> int:
 
 def _result(a: Array, dtype: Any) -> Any:
     """Return the type of sums: JAX's, which has 64 bits where it is told to."""
+    if not any(jnp.issubdtype(a.dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
+        raise InputError(f"arrays of {a.dtype} are not summed; cast it to a real type")
     if dtype is not None:
-        return jnp.dtype(dtype)
+        return jax.dtypes.canonicalize_dtype(dtype)
     if jnp.issubdtype(a.dtype, jnp.floating):
         return a.dtype
     return jax.dtypes.canonicalize_dtype(np.int64)

@@ -268,9 +268,9 @@ def segment_sum(
         that of its ragged axis.
     size : int, optional
         Elements of each segment; the last one may be shorter.
-    offsets : Tensor of int64 or int32, shape (segments + 1,), optional
+    offsets : Tensor or list of int, shape (segments + 1,), optional
         Instead of a size: segment i is elements offsets[i] to offsets[i + 1].
-    ids : Tensor of int, shape (elements of the axis,), optional
+    ids : Tensor or list of int, shape (elements of the axis,), optional
         Instead of offsets: the number of each element's segment, never decreasing.
     num_segments : int, optional
         With `ids`: how many segments there are. By default one more than the last id, which has to
@@ -401,8 +401,8 @@ def _segments(
     if ids is None:
         if num_segments is not None:
             raise InputError("num_segments is for ids; offsets and size say it themselves")
-        return input, _everywhere(offsets), dim
-    ids = _everywhere(ids)
+        return input, _integers("offsets", offsets, input), dim
+    ids = _integers("ids", ids, input)
     if ids.dim() != 1 or ids.shape[0] != input.shape[dim]:
         raise InputError(
             f"ids must have one number for each of the {input.shape[dim]} elements of axis {dim}; "
@@ -410,10 +410,24 @@ def _segments(
         )
     if num_segments is None:
         num_segments = int(ids[-1]) + 1 if ids.shape[0] else 0
+    elif num_segments < 0:
+        raise InputError(f"num_segments must be an integer from 0 on, got {num_segments!r}")
     if check and not torch.compiler.is_compiling():
         _require_ids(ids, num_segments)
     borders = torch.arange(num_segments + 1, device=ids.device, dtype=ids.dtype)
     return input, torch.searchsorted(ids.contiguous(), borders), dim
+
+
+def _integers(name: str, given: Any, input: Tensor) -> Any:
+    """Return offsets or ids as a tensor of integers, which may be a list; None stays."""
+    if given is None:
+        return None
+    if not isinstance(given, torch.Tensor):
+        require_tensor("input", input)
+        given = torch.as_tensor(given, device=input.device)
+    if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
+        raise InputError(f"{name} must be integers, got a tensor of {given.dtype}")
+    return _everywhere(given)
 
 
 def _require_ids(ids: Tensor, num_segments: int) -> None:

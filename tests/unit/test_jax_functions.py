@@ -120,6 +120,13 @@ def test_derivatives() -> None:
 def test_what_is_refused() -> None:
     with pytest.raises(InputError, match=r"axis must be within -1\.\.0, got 3"):
         tj.sum(np.ones(2), 3)
+    with pytest.raises(InputError, match=r"axis must be one integer, got \(0, 0\); call once for"):
+        tj.sum(np.ones(2), (0, 0))
+    with pytest.raises(InputError, match="an array without axes has none to sum along"):
+        tj.cumsum(np.float32(1))
+    with pytest.raises(InputError, match="arrays of complex64 are not summed"):
+        tj.sum(np.ones(2, np.complex64))
+    assert tj.sum(np.arange(3), dtype=int).item() == 3
     with pytest.raises(InputError, match=r"b \(\.\.\., k, n\), with the same k; got"):
         tj.matmul(np.ones((2, 3)), np.ones((2, 3)))
     with pytest.raises(UnknownName, match="pascal"):

@@ -370,3 +370,13 @@ def test_tcusim_itself_refuses_tangents() -> None:
         assert tcusim.sum(dual.detach()) == 4
     with pytest.raises(InputError, match="a has a tangent of forward mode"):
         torch.func.jvp(lambda one: tcusim.sum(one), (x,), (x,))
+
+
+def test_offsets_and_ids_may_be_lists() -> None:
+    x = torch.arange(6.0)
+    assert tct.segment_sum(x, offsets=[0, 2, 6]).tolist() == [1, 14]
+    assert tct.segment_cumsum(x, ids=np.array([0, 0, 1, 1, 1, 1])).tolist() == [0, 1, 2, 5, 9, 14]
+    with pytest.raises(InputError, match=r"ids must be integers, got a tensor of torch\.float32"):
+        tct.segment_sum(x, ids=x)
+    with pytest.raises(InputError, match="num_segments must be an integer from 0 on, got -1"):
+        tct.segment_sum(x, ids=[0] * 6, num_segments=-1)
