@@ -103,7 +103,8 @@ class Options:
     items_per_warp: how many work items a warp does, one after the other.
     combine: how partial sums are combined, by "mma" as in the paper, or by rounded "add"itions.
     accumulation_length: the most mma steps that accumulate before a rounded addition; None is no
-    limit. part: what is taken of each element; None is all of it.
+    limit. part: what is taken of each element; None is all of it. adds_rows: whether rows are added
+    up as they lie, without products.
     """
 
     shape: MmaShape
@@ -118,16 +119,12 @@ class Options:
     combine: str = "mma"
     accumulation_length: int | None = None
     part: Only | None = None
+    adds_rows: bool = False
 
     @property
     def parts(self) -> int:
         """Parts of type `ab` that hold one element of the source exactly: 3 bf16 for a f32."""
         return parts_of(self.source, self.ab)
-
-    @property
-    def adds_rows(self) -> bool:
-        """Whether rows are added up as they lie, without products."""
-        return adds_rows(self.ab)
 
 
 def adds_rows(ab: str) -> bool:

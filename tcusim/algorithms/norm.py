@@ -13,7 +13,7 @@ Squares of float32 are rounded, and added up in pairs without products.
 
 from __future__ import annotations
 
-from tcusim.algorithms.builder import NEVER, Builder, Options, Work, require
+from tcusim.algorithms.builder import NEVER, Builder, Options, Work, adds_rows, require
 from tcusim.algorithms.tree import fold, pairwise
 from tcusim.machine.formats import format_of
 from tcusim.machine.shapes import shape_of
@@ -110,7 +110,13 @@ def rms_norm(
     across = _warps_of(columns, dtype)
     down = max(1, _WARPS // across)
     options = Options(
-        shape_of((_SIDE, _SIDE, _SIDE)), dtype, "f32", dtype, dtype, warps=across * down
+        shape_of((_SIDE, _SIDE, _SIDE)),
+        dtype,
+        "f32",
+        dtype,
+        dtype,
+        warps=across * down,
+        adds_rows=adds_rows(dtype),
     )
     b = Builder(options)
     rows = _Rows(b, columns, across, down)

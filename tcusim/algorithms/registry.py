@@ -7,7 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from tcusim.algorithms.builder import LENGTH, Builder, Level, Options, Work, stored_type
+from tcusim.algorithms.builder import (
+    LENGTH,
+    Builder,
+    Level,
+    Options,
+    Work,
+    adds_rows,
+    stored_type,
+)
 from tcusim.algorithms.formula import evaluate
 from tcusim.algorithms.options import Option, arguments_of, as_size, options_of
 from tcusim.errors import InputError, Unsupported
@@ -327,6 +335,7 @@ def build(
         combine=combine,
         accumulation_length=accumulation_length,
         part=_part(part, source, ab),
+        adds_rows=row.adds_rows and adds_rows(ab),
     )
     b = Builder(common, row.lines, row.level)
     sizes = _sizes(row, b, segment_size)

@@ -24,7 +24,6 @@ from tcusim.algorithms.builder import (
     Builder,
     numbered,
     padded,
-    require,
     skewed,
     stored_type,
 )
@@ -118,11 +117,6 @@ class _Slots:
     """
 
     def __init__(self, b: Builder, sizes: tuple[int, int], tiles: int, groups: int | None) -> None:
-        require(
-            not b.options.adds_rows,
-            "segments that share a row of a tile are multiplied, and f32 is no operand; leave ab "
-            "out, or use reduction_panel or scan_panel, which add rows of f32 as they lie",
-        )
         self.b = b
         self.segment_size, self.slot = sizes
         segment_size = self.segment_size
