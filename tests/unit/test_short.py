@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tcusim.algorithms import build
 from tcusim.algorithms.short import fits_fused_steps, slot_of_scans, slot_of_sums
+from tcusim.errors import VerifyError
 from tcusim.machine import Arch, Exact, Fused, Rule, register_arch
 from tcusim.machine.shapes import MmaShape
 from tcusim.simulate.interpreter import run_numpy
@@ -96,3 +97,9 @@ def test_steps_that_cut_slots_have_other_bits() -> None:
         assert_same_bits(
             "reduction", "thirds", halves(4000, special=False), segment_size=2, masked=True
         )
+
+
+@pytest.mark.parametrize("name", ["reduction_short", "scan_short"])
+def test_rows_of_float32_are_not_added_here(name: str) -> None:
+    with pytest.raises(VerifyError, match="shape 16x16x16 does not take f32 to f32"):
+        build(name, ab="f32")
